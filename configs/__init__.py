@@ -1,0 +1,1 @@
+"""Data files of gpuperf: devices (their peaks), read as package resources."""

@@ -1,0 +1,1 @@
+"""Pure functions from records to findings: no hardware, no files."""

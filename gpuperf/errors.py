@@ -1,0 +1,76 @@
+"""What can go wrong, and which exit code says so.
+
+GpuperfError
+├── UsageError            2   the caller's slip: an option, a name, a file
+│   ├── UnknownName       2   with the nearest name there is
+│   └── RunFileError      2   a run file that cannot be read
+├── CannotMeasure         3   no device, no timer, no workload that loads
+│   └── WorkloadError     3   a workload's own file is at fault
+└── Incomplete            4   stopped half-way; what was measured is kept
+
+Every message is one sentence with the value in it; `hint` says what to do next. The tree is
+caught once, in `gpuperf.cli`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+__all__ = [
+    "CannotMeasure",
+    "GpuperfError",
+    "Incomplete",
+    "RunFileError",
+    "UnknownName",
+    "UsageError",
+    "WorkloadError",
+]
+
+
+class GpuperfError(Exception):
+    """The root: a sentence for the user, a hint, and the process's exit code."""
+
+    exit_code = 2
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class UsageError(GpuperfError):
+    """What was asked makes no sense; nothing was measured."""
+
+
+class UnknownName(UsageError):
+    """A name that is not there: `no workload 'matmull'; did you mean 'matmul'?`"""
+
+    def __init__(self, noun: str, name: str, known: Iterable[str], hint: str = "") -> None:
+        names = sorted(known)
+        near = difflib.get_close_matches(name.lower(), [n.lower() for n in names], n=1, cutoff=0.5)
+        by_lower = {n.lower(): n for n in names}
+        guess = f"; did you mean {by_lower[near[0]]!r}?" if near else ""
+        shown = ", ".join(names[:12]) + (" …" if len(names) > 12 else "")
+        super().__init__(
+            f"no {noun} {name!r}{guess}", hint or (f"known: {shown}" if names else "")
+        )
+
+
+class RunFileError(UsageError):
+    """A run file that is missing, broken beyond its last line, or from a newer gpuperf."""
+
+
+class CannotMeasure(GpuperfError):
+    """There is nothing here to measure with, or nothing was measured."""
+
+    exit_code = 3
+
+
+class WorkloadError(CannotMeasure):
+    """A workload's file does not load, or does not say what a workload must."""
+
+
+class Incomplete(GpuperfError):
+    """The run stopped before its end; the records written so far stand."""
+
+    exit_code = 4

@@ -1,0 +1,1 @@
+"""The only rooms that touch hardware, or import a workload's file."""

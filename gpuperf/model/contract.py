@@ -1,0 +1,72 @@
+"""How was a time taken, and on what?
+
+Two records compare only under one `Contract`; the `Fingerprint` says on what they were taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+__all__ = ["Contract", "DeviceFacts", "Fingerprint", "TimerName"]
+
+TimerName = Literal["blocked", "events", "wall"]
+TIMERS: tuple[TimerName, ...] = ("blocked", "events", "wall")
+
+
+@dataclass(frozen=True)
+class Contract:
+    """How a time was taken: timer, cache and clock state, data, warm-up, stopping rule.
+
+    `gap_s` is the idle time before each sample; `precision` the half-width of the 95 % interval
+    (a fraction of the median) at which sampling stops; `budget_s` the time after which it stops
+    anyway, but not before `min_samples`.
+    """
+
+    timer: TimerName
+    cache: Literal["cold", "hot"] = "cold"
+    regime: Literal["burst"] = "burst"
+    gap_s: float = 0.01
+    data: Literal["randn"] = "randn"
+    warmup_calls: int = 3
+    precision: float = 0.01
+    budget_s: float = 2.0
+    min_samples: int = 20
+    max_samples: int = 1000
+    statistic: Literal["median"] = "median"
+
+
+@dataclass(frozen=True)
+class DeviceFacts:
+    """What a device says of itself; `None` where it does not say.
+
+    `sm_count` is multiprocessors (compute units; physical threads used on a CPU), `capability`
+    CUDA's compute capability or AMD's gfx name; clocks in hertz, memory and caches in bytes.
+    """
+
+    kind: Literal["cuda", "rocm", "cpu"]
+    index: int
+    name: str
+    sm_count: int
+    memory_bytes: int
+    free_bytes: int
+    capability: str = ""
+    l2_bytes: int | None = None
+    max_sm_clock_hz: float | None = None
+    dtypes: tuple[str, ...] = ()
+    mig: bool | None = None
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """What a record was taken on.
+
+    `hard` facts must agree for two records to compare (product, SM count, MIG, power limit, ECC,
+    workload version); `soft` ones are annotated when they differ (driver, torch, Triton, CUDA);
+    `live` ones judge the pass itself (other processes on the device, its temperature).
+    """
+
+    hard: Mapping[str, str | int | float | bool | None] = field(default_factory=dict)
+    soft: Mapping[str, str | int | float | bool | None] = field(default_factory=dict)
+    live: Mapping[str, str | int | float | bool | None] = field(default_factory=dict)

@@ -1,0 +1,62 @@
+"""What must an operation do, and what does one implementation of it do?
+
+`Cost` is the least that one call of the *algorithm* needs, whoever implements it. `Work` is what one
+*implementation* is modelled to do (eager sin²+cos² moves 11 tensors, a fused one 2). Neither names a
+pipe: which unit serves an fp64 matmul is the device's affair, see `gpuperf.model.peaks`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["Bytes", "Cost", "FlopKind", "Flops", "Work"]
+
+FlopKind = Literal["matmul", "elementwise", "special"]
+
+
+@dataclass(frozen=True)
+class Flops:
+    """*count* floating-point operations of one kind; a fused multiply-add counts as 2."""
+
+    count: int
+    kind: FlopKind
+    dtype: str
+    accumulate: str = ""
+
+
+@dataclass(frozen=True)
+class Bytes:
+    """Bytes through one channel: each input read once, each output written once."""
+
+    read: int
+    written: int
+    channel: Literal["dram", "link", "host"] = "dram"
+
+
+@dataclass(frozen=True)
+class Cost:
+    """FLOPs by kind and dtype, and compulsory bytes by channel, of one call."""
+
+    flops: tuple[Flops, ...] = ()
+    bytes: tuple[Bytes, ...] = ()
+
+    @property
+    def flop_count(self) -> int:
+        """All FLOPs of one call."""
+        return sum(f.count for f in self.flops)
+
+    @property
+    def dram_bytes(self) -> int:
+        """All bytes read and written in DRAM by one call."""
+        return sum(b.read + b.written for b in self.bytes if b.channel == "dram")
+
+    @property
+    def intensity(self) -> float:
+        """Arithmetic intensity, FLOP/byte; 0 where nothing is moved."""
+        return self.flop_count / self.dram_bytes if self.dram_bytes else 0.0
+
+
+@dataclass(frozen=True)
+class Work(Cost):
+    """The same figures as modelled for one implementation."""

@@ -1,0 +1,99 @@
+"""What do the supervisor and its worker say to each other?
+
+JSON lines over a pipe of their own, so that a workload that prints breaks nothing. The worker
+speaks first: `Hello` with the protocol's version. Then each request is answered by any number of
+`Progress` and one last message.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from gpuperf.model.contract import Contract, DeviceFacts, Fingerprint
+from gpuperf.model.record import Record
+from gpuperf.model.workload import Case, Description
+
+__all__ = [
+    "PROTOCOL",
+    "Describe",
+    "Described",
+    "Failed",
+    "FromWorker",
+    "Hello",
+    "Measure",
+    "Measured",
+    "Open",
+    "Opened",
+    "Progress",
+    "ToWorker",
+]
+
+PROTOCOL = 1
+
+
+class Open(msgspec.Struct, tag="open", frozen=True):
+    """Take the device: `auto`, `cuda:0`, `cpu`."""
+
+    device: str
+
+
+class Describe(msgspec.Struct, tag="describe", frozen=True):
+    """Load the workloads of *source*: `gpuperf.kernels`, a file, a module, an entry point."""
+
+    source: str
+
+
+class Measure(msgspec.Struct, tag="measure", frozen=True):
+    """Measure one case of run *run*."""
+
+    run: str
+    case: Case
+    contract: Contract
+    seed: int
+
+
+class Hello(msgspec.Struct, tag="hello", frozen=True):
+    """The worker is up."""
+
+    protocol: int
+    pid: int
+    torch: str
+
+
+class Opened(msgspec.Struct, tag="opened", frozen=True):
+    """The device is there."""
+
+    device: DeviceFacts
+    fingerprint: Fingerprint
+
+
+class Described(msgspec.Struct, tag="described", frozen=True):
+    """The workloads of a source, and the files of it that did not load, each with its reason."""
+
+    descriptions: tuple[Description, ...]
+    broken: dict[str, str] = {}
+
+
+class Progress(msgspec.Struct, tag="progress", frozen=True):
+    """A sign of life: the case's phase, and how many samples it has."""
+
+    phase: str
+    samples: int = 0
+
+
+class Measured(msgspec.Struct, tag="measured", frozen=True):
+    """A case's record."""
+
+    record: Record
+
+
+class Failed(msgspec.Struct, tag="failed", frozen=True):
+    """The request could not be served: `kind` is `usage`, `cannot-measure` or `workload`."""
+
+    kind: str
+    message: str
+    hint: str = ""
+
+
+ToWorker = Open | Describe | Measure
+FromWorker = Hello | Opened | Described | Progress | Measured | Failed

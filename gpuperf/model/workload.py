@@ -1,0 +1,162 @@
+"""What is a computation, which implementations has it, and which points are measured?
+
+A workload is one frozen `Workload` value at the foot of one file. Its functions import torch, so
+only the measuring process loads it; everyone else plans with its `Description`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpuperf.model.cost import Cost, Work
+
+__all__ = [
+    "Axis",
+    "Case",
+    "Description",
+    "Implementation",
+    "ImplementationDescription",
+    "Point",
+    "Workload",
+    "case_id",
+]
+
+Value = int | str
+
+
+class Point(dict[str, Value]):
+    """One point of a sweep: `point["m"]`, or shorter `point.m`."""
+
+    def __getattr__(self, axis: str) -> Any:
+        try:
+            return self[axis]
+        except KeyError:
+            raise AttributeError(f"this point has no axis {axis!r}") from None
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One dimension of a sweep.
+
+    `main` axes are set together by `--sizes`. An axis with `choices` takes those names only;
+    one without takes whole numbers ≥ `minimum`. The default dtype `auto` is bf16 on a GPU that
+    has it and fp32 on a CPU.
+    """
+
+    name: str
+    default: Value
+    help: str = ""
+    main: bool = False
+    choices: tuple[str, ...] = ()
+    minimum: int = 1
+
+
+def _always(point: Point, device: Any) -> str | None:
+    return None
+
+
+@dataclass(frozen=True)
+class Implementation:
+    """One way to compute a workload.
+
+    `build(inputs, point, options)` returns a call without arguments, and holds compile, autotune
+    and capture. `supports(point, device)` returns a reason why not, or `None`; `device` is a
+    `DeviceFacts`. `options` gives each option's values, the default first.
+    """
+
+    name: str
+    build: Callable[[Any, Point, Mapping[str, Value]], Callable[[], Any]]
+    summary: str = ""
+    supports: Callable[[Point, Any], str | None] = _always
+    work: Callable[[Point], Work] | None = None
+    options: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A computation: axes, inputs, reference, cost and implementations.
+
+    `inputs(point, make)` returns a dict of tensors, each from `make(shape, dtype)`, which binds
+    device, seed and data. `reference(inputs, point)` computes the result in float64. `narrow(inputs,
+    rows)`, where given, returns inputs that yield only these rows of the result's leading axis, so
+    that a big result can be checked on a few rows. `terms(point)` is how many products or addends
+    make one element of the result; rounding errors grow with its square root. `mutates` names the
+    inputs that a call changes. `accumulate(point)` names the dtype that sums are kept in and
+    `rounds_inputs_to(point)` a coarser one that inputs are rounded to inside (tf32).
+    """
+
+    name: str
+    summary: str
+    formula: str
+    axes: tuple[Axis, ...]
+    inputs: Callable[[Point, Callable[[tuple[int, ...], str], Any]], Mapping[str, Any]]
+    reference: Callable[[Mapping[str, Any], Point], Any]
+    cost: Callable[[Point], Cost]
+    implementations: tuple[Implementation, ...]
+    narrow: Callable[[Mapping[str, Any], Any], Mapping[str, Any]] | None = None
+    terms: Callable[[Point], int] = lambda point: 1
+    rounds_inputs_to: Callable[[Point], str] = lambda point: ""
+    mutates: tuple[str, ...] = ()
+    version: int = 1
+
+    def describe(self, source: str) -> Description:
+        """The JSON face of this workload; *source* is where it was found."""
+        return Description(
+            name=self.name,
+            summary=self.summary,
+            formula=self.formula,
+            axes=self.axes,
+            implementations=tuple(
+                ImplementationDescription(i.name, i.summary, dict(i.options))
+                for i in self.implementations
+            ),
+            version=self.version,
+            source=source,
+        )
+
+
+
+
+@dataclass(frozen=True)
+class ImplementationDescription:
+    """An implementation, without its functions."""
+
+    name: str
+    summary: str = ""
+    options: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Description:
+    """A workload without its functions: what the command line plans with."""
+
+    name: str
+    summary: str
+    formula: str
+    axes: tuple[Axis, ...]
+    implementations: tuple[ImplementationDescription, ...]
+    version: int
+    source: str
+
+
+def case_id(op: str, implementation: str, point: Mapping[str, Value]) -> str:
+    """`op/implementation[k=v,…]`, axes in the workload's order."""
+    return f"{op}/{implementation}[{','.join(f'{k}={v}' for k, v in point.items())}]"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One workload, one implementation with its options, one point of the sweep."""
+
+    op: str
+    implementation: str
+    point: Mapping[str, Value]
+    options: Mapping[str, Value] = field(default_factory=dict)
+    source: str = "gpuperf.kernels"
+
+    @property
+    def id(self) -> str:
+        """`op/implementation[k=v,…]`, unique within a run."""
+        return case_id(self.op, self.implementation, {**self.point, **self.options})

@@ -1,0 +1,1 @@
+"""Renderers: they read records, never a live run."""

@@ -1,0 +1,1 @@
+"""Which workloads there are, which cases to measure, living workers, kept results."""

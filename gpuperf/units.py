@@ -1,0 +1,191 @@
+"""How are quantities and ranges written, on the command line and on the screen?
+
+Inside gpuperf everything is SI: seconds, bytes, FLOP, byte/s, FLOP/s, hertz, watt, fractions.
+Microseconds, GB/s and percent exist here, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+__all__ = [
+    "LARGEST",
+    "SI_FACTOR",
+    "format_bytes",
+    "format_flop_rate",
+    "format_percent",
+    "format_range",
+    "format_rate",
+    "format_si",
+    "format_time",
+    "itemsize",
+    "parse_number",
+    "parse_range",
+]
+
+LARGEST = 2**40  # no axis of any real workload is longer; 2^60 is a slip, not a size
+MOST_POINTS = 10_000  # of one range
+
+# Units that peaks files may use → factor to SI.
+SI_FACTOR = {
+    "FLOP/s": 1.0, "GFLOP/s": 1e9, "TFLOP/s": 1e12, "OP/s": 1.0, "TOP/s": 1e12,
+    "byte/s": 1.0, "GB/s": 1e9, "TB/s": 1e12,
+    "byte": 1.0, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "MB": 1e6, "GB": 1e9,
+    "Hz": 1.0, "MHz": 1e6, "GHz": 1e9,
+    "W": 1.0, "s": 1.0, "count": 1.0,
+}  # fmt: skip
+
+# Bytes of one element; tf32 is stored as fp32.
+_ITEMSIZE = {
+    "fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1, "int32": 4,
+}  # fmt: skip
+
+_SUFFIX = {"k": 2**10, "M": 2**20, "G": 2**30}
+
+
+def itemsize(dtype: str) -> int:
+    """Bytes of one element of *dtype* (`bf16`, `fp8`, …). Raises: ValueError when unknown."""
+    try:
+        return _ITEMSIZE[dtype]
+    except KeyError:
+        raise ValueError(f"unknown dtype {dtype!r}; known: {', '.join(_ITEMSIZE)}") from None
+
+
+def parse_number(text: str) -> int:
+    """A whole number: `4096`, `2^12`, `8k` (= 8192), `1M` (= 2^20), `-64`.
+
+    Raises: ValueError when it is not one, or beyond ±2^40.
+    """
+    match = re.fullmatch(r"\s*([+-]?\d{1,15})(?:\^(\d{1,3})|([kMG]))?\s*", text)
+    if match is None:
+        raise ValueError(f"{text!r} is not a whole number (like 4096, 2^12 or 8k)")
+    base, power, suffix = int(match[1]), match[2], match[3]
+    value = base ** int(power) if power else base * _SUFFIX.get(suffix or "", 1)
+    if abs(value) > LARGEST:
+        raise ValueError(f"{text.strip()} is beyond 2^40, the largest number taken")
+    return value
+
+
+def parse_range(text: str, minimum: int = 1) -> tuple[int, ...]:
+    """The points of a range, in the order written, without repeats.
+
+    `a:b` doubles from a and ends with b whether or not it is on the way; `a:b:+s` steps by s;
+    `a:b:xf` multiplies by f; `a:b:nK` gives K points even in the logarithm, rounded; commas join.
+
+    Raises: ValueError for anything else, for a number under *minimum*, and for a reversed range.
+    """
+    points: list[int] = []
+    for part in text.split(","):
+        if not part.strip():
+            raise ValueError(f"{text!r} has an empty part" if text.strip() else "the range is empty")
+        points.extend(_expand(part.strip(), minimum))
+        if len(points) > MOST_POINTS:
+            raise ValueError(f"{text!r} has more than {MOST_POINTS} points")
+    return tuple(dict.fromkeys(points))
+
+
+def _expand(part: str, minimum: int) -> list[int]:
+    fields = part.split(":")
+    if len(fields) > 3:
+        raise ValueError(f"{part!r} is not a range (like 128:8192 or 128:8192:+64)")
+    ends = [parse_number(f) for f in fields[:2]]
+    for end in ends:
+        if end < minimum:
+            raise ValueError(f"{end} in {part!r} is below {minimum}")
+    if len(ends) == 1:
+        return ends
+    first, last = ends
+    if first > last:
+        raise ValueError(f"{part!r} runs backwards; write {last}:{first}")
+    return _steps(part, first, last, fields[2] if len(fields) == 3 else "")
+
+
+def _steps(part: str, first: int, last: int, step: str) -> list[int]:
+    if step.startswith("+"):
+        by = parse_number(step[1:])
+        if by < 1:
+            raise ValueError(f"the step of {part!r} must be at least 1")
+        if (last - first) // by >= MOST_POINTS:
+            raise ValueError(f"{part!r} has more than {MOST_POINTS} points")
+        return list(range(first, last + 1, by))
+    if first < 1:
+        raise ValueError(f"{part!r} multiplies, so it must start at 1 or more")
+    if step == "":
+        return [*_multiply(first, last, 2.0), last]
+    if step.startswith("x"):
+        try:
+            factor = float(step[1:])
+        except ValueError:
+            factor = math.nan
+        if not 1.0 < factor < math.inf:
+            raise ValueError(f"the factor of {part!r} must be a number above 1")
+        return _multiply(first, last, factor)
+    if step.startswith("n"):
+        count = parse_number(step[1:])
+        if not 2 <= count <= MOST_POINTS:
+            raise ValueError(f"the count of {part!r} must be from 2 to {MOST_POINTS}")
+        ratio = math.log(last / first)
+        return [round(first * math.exp(ratio * i / (count - 1))) for i in range(count)]
+    raise ValueError(f"{step!r} in {part!r} is none of +step, xfactor, nCOUNT")
+
+
+def _multiply(first: int, last: int, factor: float) -> list[int]:
+    values: list[int] = []
+    exact = float(first)
+    while round(exact) <= last:
+        values.append(round(exact))
+        if len(values) > MOST_POINTS:
+            raise ValueError(f"a factor of {factor} gives more than {MOST_POINTS} points")
+        exact *= factor
+    return values
+
+
+def format_range(points: tuple[int, ...]) -> str:
+    """Text that `parse_range` reads back as *points*."""
+    return ",".join(str(p) for p in points)
+
+
+_PREFIX = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
+_SMALL = ((1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
+
+
+def _digits(value: float, digits: int) -> str:
+    """*digits* significant digits, never in exponent form."""
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    return f"{value:.{max(0, digits - 1 - math.floor(math.log10(abs(value))))}f}"
+
+
+def format_si(value: float, unit: str, digits: int = 3) -> str:
+    """`format_si(9.894e14, 'FLOP/s')` → `989 TFLOP/s`."""
+    table = _SMALL if abs(value) < 1 else _PREFIX
+    scale, prefix = next(((s, p) for s, p in table if abs(value) >= s * 0.9995), table[-1])
+    return f"{_digits(value / scale, digits)} {prefix}{unit}"
+
+
+def format_time(seconds: float, digits: int = 4) -> str:
+    """Seconds for people: `2.483 µs`, `1.357 ms`."""
+    return format_si(seconds, "s", digits)
+
+
+def format_flop_rate(flop_per_s: float) -> str:
+    """FLOP/s for people; TFLOP/s from 0.1 TFLOP/s up, so that one column reads evenly."""
+    if flop_per_s >= 1e11:
+        return f"{_digits(flop_per_s / 1e12, 3)} TFLOP/s"
+    return format_si(flop_per_s, "FLOP/s")
+
+
+def format_rate(byte_per_s: float) -> str:
+    """byte/s for people, in decimal GB/s and TB/s as vendors print them."""
+    return format_si(byte_per_s, "B/s")
+
+
+def format_bytes(count: float) -> str:
+    """Bytes for people, decimal: `268 MB`."""
+    return format_si(count, "B")
+
+
+def format_percent(fraction: float) -> str:
+    """A fraction for people: `81.9 %`; three digits, at most one after the point from 10 % up."""
+    return f"{_digits(fraction * 100, 3) if abs(fraction) < 1 else f'{fraction * 100:.0f}'} %"

@@ -1,0 +1,1 @@
+"""CUDA C sources, compiled at run time by `gpuperf.nvrtc`."""
