@@ -27,6 +27,7 @@ __all__ = [
     "Kernel",
     "Memory",
     "Record",
+    "Run",
     "Status",
     "Telemetry",
     "TimerFacts",
@@ -173,3 +174,12 @@ class Header:
     devices: tuple[int, ...] = (0,)
     schema: int = SCHEMA
     type: Literal["header"] = "header"
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run as read back: its header, its records (the last of each key), and what was unreadable."""
+
+    header: Header
+    records: tuple[Record, ...]
+    problems: tuple[str, ...] = ()

@@ -1,0 +1,256 @@
+"""Where does a record lie under the roofline, what holds it there, and how far is the roof?
+
+The model is Williams, Waterman and Patterson's (CACM 52(4), 2009): an operation takes at least the
+time of its bytes through DRAM and at least the time of its FLOPs on the pipe that serves them.
+Everything here follows from those two times, so an operation of several kinds of FLOPs needs no
+special case, and one without FLOPs (a copy) still has a place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from gpuperf.model.cost import Cost, Flops
+from gpuperf.model.peaks import Ceiling, Figure, Peaks
+from gpuperf.model.record import Caveat, Header, Record
+
+__all__ = ["Limiter", "Placement", "Roof", "place", "raise_ceilings", "roofs"]
+
+Limiter = Literal["compute", "memory", "special function", "latency", "unknown"]
+
+# Above SMs × rate × the clock that was observed nothing can run; 2 % is what the clock reading and
+# the timer may be off together.
+PHYSICS_MARGIN = 0.02
+
+
+@dataclass(frozen=True)
+class Placement:
+    """A record under the roofline, in SI units and fractions; `None` with a reason where unknown.
+
+    `roof` says which ceilings `attainable_flop_per_s`, `fraction` and `limiter` refer to. The three
+    MFUs are of the data sheet, at the clock observed, and of the measured ceiling. `valid` is false
+    where the record breaks physics.
+    """
+
+    intensity: float
+    attained_flop_per_s: float
+    attained_byte_per_s: float
+    roof: Literal["data sheet", "measured", "none"]
+    ideal_s: float | None = None
+    attainable_flop_per_s: float | None = None
+    fraction: float | None = None
+    ridge: float | None = None
+    limiter: Limiter = "unknown"
+    pipe: str = ""
+    mfu_data_sheet: float | None = None
+    mfu_clock: float | None = None
+    mfu_measured: float | None = None
+    clock_hz: float | None = None
+    reasons: tuple[str, ...] = ()
+    caveats: tuple[Caveat, ...] = ()
+    valid: bool = True
+
+
+@dataclass(frozen=True)
+class Roof:
+    """One line of the chart: `value` in FLOP/s (compute) or byte/s (memory)."""
+
+    kind: Literal["compute", "memory"]
+    label: str
+    value: float
+    origin: Literal["data sheet", "measured"]
+    figure: Figure
+    dtype: str = ""
+
+
+@dataclass(frozen=True)
+class _Bound:
+    """The least time of the FLOPs: the busiest pipe's, and the FLOPs that take longest on it."""
+
+    seconds: float
+    ceiling: Ceiling
+
+
+def place(record: Record, peaks: Peaks | None, ceilings: Peaks | None) -> Placement | None:
+    """Where *record* lies under *peaks* (the data sheet) or else *ceilings* (measured).
+
+    `None` where the record has no time or no cost: there is nothing to place.
+    """
+    samples, cost = record.samples, record.cost
+    if record.status != "ok" or samples is None or cost is None or samples.median_s <= 0:
+        return None
+    time_s, clock_hz = samples.median_s, samples.clock_hz
+    basis, roof = (peaks, "data sheet") if peaks is not None else (ceilings, "measured")
+    sheet, best = _compute_bound(cost, peaks), _compute_bound(cost, ceilings)
+    bound = sheet if peaks is not None else best
+    at_clock = _seconds_at_clock(cost, peaks, clock_hz)
+    placed = Placement(
+        intensity=cost.intensity,
+        attained_flop_per_s=cost.flop_count / time_s,
+        attained_byte_per_s=cost.dram_bytes / time_s,
+        roof="none" if basis is None else "data sheet" if roof == "data sheet" else "measured",
+        pipe=bound.ceiling.pipe if bound else "",
+        mfu_data_sheet=sheet.seconds / time_s if sheet else None,
+        mfu_clock=at_clock / time_s if at_clock else None,
+        mfu_measured=best.seconds / time_s if best else None,
+        clock_hz=clock_hz,
+        reasons=tuple(_reasons(cost, peaks, ceilings, clock_hz)),
+    )
+    if basis is not None:
+        placed = _under(placed, cost, basis, bound, time_s, record.timer.empty_call_s)
+    return _doubts(placed, peaks)
+
+
+
+
+def _compute_bound(cost: Cost, peaks: Peaks | None) -> _Bound | None:
+    """The least time for the FLOPs of *cost*; `None` where a needed ceiling is unknown."""
+    if peaks is None or not cost.flops:
+        return None
+    seconds: dict[str, float] = {}
+    longest: dict[str, tuple[float, Ceiling]] = {}
+    for flops in cost.flops:
+        ceiling = peaks.ceiling(flops)
+        if ceiling is None:
+            return None
+        own = flops.count / ceiling.rate.value
+        seconds[ceiling.pipe] = seconds.get(ceiling.pipe, 0.0) + own
+        if own >= longest.get(ceiling.pipe, (0.0, ceiling))[0]:
+            longest[ceiling.pipe] = (own, ceiling)
+    pipe = max(seconds, key=seconds.__getitem__)
+    return _Bound(seconds[pipe], longest[pipe][1])
+
+
+def _seconds_at_clock(cost: Cost, peaks: Peaks | None, clock_hz: float | None) -> float | None:
+    """The least time for the FLOPs with every SM at *clock_hz*; `None` where it is unknown."""
+    if peaks is None or not clock_hz or not cost.flops:
+        return None
+    seconds: dict[str, float] = {}
+    for flops in cost.flops:
+        ceiling = peaks.ceiling(flops)
+        if ceiling is None or not ceiling.flop_per_clock_per_sm:
+            return None
+        rate = peaks.sm_count * ceiling.flop_per_clock_per_sm * clock_hz
+        seconds[ceiling.pipe] = seconds.get(ceiling.pipe, 0.0) + flops.count / rate
+    return max(seconds.values())
+
+
+def _under(
+    placed: Placement,
+    cost: Cost,
+    basis: Peaks,
+    bound: _Bound | None,
+    time_s: float,
+    empty_call_s: float,
+) -> Placement:
+    """*placed* with its roof: ideal time, attainable, fraction, ridge point and limiter."""
+    bandwidth = basis.bandwidth
+    if bandwidth is None or (bound is None and cost.flops):
+        return placed
+    memory_s = cost.dram_bytes / bandwidth.value
+    compute_s = bound.seconds if bound else 0.0
+    ideal_s = max(memory_s, compute_s)
+    limiter: Limiter = "compute" if compute_s > memory_s else "memory"
+    if ideal_s < empty_call_s:
+        limiter = "latency"
+    ridge = cost.flop_count / compute_s / bandwidth.value if compute_s else None
+    return replace(
+        placed,
+        ideal_s=ideal_s,
+        attainable_flop_per_s=cost.flop_count / ideal_s if cost.flops and ideal_s else None,
+        fraction=ideal_s / time_s,
+        ridge=ridge,
+        limiter=limiter,
+    )
+
+
+def _reasons(
+    cost: Cost, peaks: Peaks | None, ceilings: Peaks | None, clock_hz: float | None
+) -> Iterable[str]:
+    """Why a figure is empty, one sentence each."""
+    if peaks is None and ceilings is None:
+        yield "no ceilings are known for this device; `gpuperf calibrate` measures them"
+    for flops in cost.flops:
+        for known, name in ((peaks, "data-sheet"), (ceilings, "measured")):
+            if known is not None and known.ceiling(flops) is None:
+                yield f"no {name} peak is known for {flops.kind} in {flops.dtype}"
+    if peaks is not None and not clock_hz:
+        yield "the SM clock was not observed"
+
+
+def _doubts(placed: Placement, peaks: Peaks | None) -> Placement:
+    """*placed* with what physics says of it."""
+    caveats: list[Caveat] = []
+    valid = True
+    if placed.mfu_clock is not None and placed.mfu_clock > 1 + PHYSICS_MARGIN:
+        valid = False
+        caveats.append(
+            Caveat(
+                "impossible",
+                f"{placed.mfu_clock:.2f} of what every SM does at the observed clock",
+                "the result is wrong, the cost is overstated, or the timer missed work",
+            )
+        )
+    bandwidth = peaks.bandwidth if peaks else None
+    if bandwidth and placed.attained_byte_per_s > bandwidth.value:
+        caveats.append(
+            Caveat(
+                "cache-resident",
+                "compulsory bytes moved faster than DRAM: part of them stayed in cache",
+                "measure a working set several times the L2, or read this as a cache figure",
+            )
+        )
+    return replace(placed, caveats=tuple(caveats), valid=valid)
+
+
+def raise_ceilings(ceilings: Peaks | None, records: Iterable[Record]) -> Peaks | None:
+    """Measured *ceilings*, raised where a record of the run did better than the calibration.
+
+    A measured roof is the best seen; leaving it below a point that was measured would be false.
+    """
+    if ceilings is None:
+        return None
+    raised = list(ceilings.compute)
+    for record in records:
+        samples, cost = record.samples, record.cost
+        if record.status != "ok" or samples is None or cost is None or len(cost.flops) != 1:
+            continue
+        flops, rate = cost.flops[0], cost.flop_count / samples.median_s
+        ceiling = ceilings.ceiling(flops)
+        for i, old in enumerate(raised):
+            same = ceiling is not None and _name(old) == _name(ceiling)
+            if same and rate > old.rate.value:
+                source = f"best of this run: {record.case.id}"
+                raised[i] = replace(old, rate=replace(old.rate, value=rate, source=source))
+    return replace(ceilings, compute=tuple(raised))
+
+
+def _name(ceiling: Ceiling) -> tuple[str, str, str]:
+    return (ceiling.pipe, ceiling.dtype, ceiling.accumulate)
+
+
+def roofs(header: Header, records: Iterable[Record]) -> tuple[Roof, ...]:
+    """The roofs that the records of one run need: data sheet first, then measured."""
+    kept = list(records)
+    needed: dict[Flops, None] = {}
+    for record in kept:
+        for flops in record.cost.flops if record.cost else ():
+            needed[replace(flops, count=0)] = None
+    lines: list[Roof] = []
+    measured = raise_ceilings(header.ceilings, kept)
+    origins: tuple[tuple[Peaks | None, Literal["data sheet", "measured"]], ...] = (
+        (header.peaks, "data sheet"),
+        (measured, "measured"),
+    )
+    for peaks, origin in origins:
+        if peaks is None:
+            continue
+        if peaks.bandwidth:
+            lines.append(Roof("memory", "DRAM", peaks.bandwidth.value, origin, peaks.bandwidth))
+        for ceiling in dict.fromkeys(c for f in needed if (c := peaks.ceiling(f))):
+            label = f"{ceiling.dtype} {ceiling.pipe}"
+            rate = ceiling.rate
+            lines.append(Roof("compute", label, rate.value, origin, rate, ceiling.dtype))
+    return tuple(lines)
