@@ -14,6 +14,7 @@ __all__ = [
     "SI_FACTOR",
     "format_bytes",
     "format_flop_rate",
+    "format_number",
     "format_percent",
     "format_range",
     "format_rate",
@@ -150,10 +151,11 @@ _PREFIX = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, "
 _SMALL = ((1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
 
 
-def _digits(value: float, digits: int) -> str:
-    """*digits* significant digits, never in exponent form."""
+def format_number(value: float, digits: int = 3) -> str:
+    """*digits* significant digits, never in exponent form: `1.69`, `384`, `1070`."""
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
+    value = float(f"{value:.{digits - 1}e}")  # 99.96 has its third digit before the point
     return f"{value:.{max(0, digits - 1 - math.floor(math.log10(abs(value))))}f}"
 
 
@@ -161,7 +163,7 @@ def format_si(value: float, unit: str, digits: int = 3) -> str:
     """`format_si(9.894e14, 'FLOP/s')` → `989 TFLOP/s`."""
     table = _SMALL if abs(value) < 1 else _PREFIX
     scale, prefix = next(((s, p) for s, p in table if abs(value) >= s * 0.9995), table[-1])
-    return f"{_digits(value / scale, digits)} {prefix}{unit}"
+    return f"{format_number(value / scale, digits)} {prefix}{unit}"
 
 
 def format_time(seconds: float, digits: int = 4) -> str:
@@ -172,7 +174,7 @@ def format_time(seconds: float, digits: int = 4) -> str:
 def format_flop_rate(flop_per_s: float) -> str:
     """FLOP/s for people; TFLOP/s from 0.1 TFLOP/s up, so that one column reads evenly."""
     if flop_per_s >= 1e11:
-        return f"{_digits(flop_per_s / 1e12, 3)} TFLOP/s"
+        return f"{format_number(flop_per_s / 1e12, 3)} TFLOP/s"
     return format_si(flop_per_s, "FLOP/s")
 
 
@@ -188,4 +190,4 @@ def format_bytes(count: float) -> str:
 
 def format_percent(fraction: float) -> str:
     """A fraction for people: `81.9 %`; three digits, at most one after the point from 10 % up."""
-    return f"{_digits(fraction * 100, 3) if abs(fraction) < 1 else f'{fraction * 100:.0f}'} %"
+    return f"{format_number(fraction * 100, 3) if abs(fraction) < 1 else f'{fraction * 100:.0f}'} %"

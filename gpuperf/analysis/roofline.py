@@ -205,19 +205,22 @@ def _doubts(placed: Placement, peaks: Peaks | None) -> Placement:
     return replace(placed, caveats=tuple(caveats), valid=valid)
 
 
-def raise_ceilings(ceilings: Peaks | None, records: Iterable[Record]) -> Peaks | None:
+def raise_ceilings(
+    ceilings: Peaks | None, records: Iterable[Record], peaks: Peaks | None = None
+) -> Peaks | None:
     """Measured *ceilings*, raised where a record of the run did better than the calibration.
 
     A measured roof is the best seen; leaving it below a point that was measured would be false.
+    A record that breaks physics (by the data sheet in *peaks*) raises nothing.
     """
     if ceilings is None:
         return None
     raised = list(ceilings.compute)
     for record in records:
-        samples, cost = record.samples, record.cost
-        if record.status != "ok" or samples is None or cost is None or len(cost.flops) != 1:
+        placed, cost = place(record, peaks, None), record.cost
+        if placed is None or not placed.valid or cost is None or len(cost.flops) != 1:
             continue
-        flops, rate = cost.flops[0], cost.flop_count / samples.median_s
+        flops, rate = cost.flops[0], placed.attained_flop_per_s
         ceiling = ceilings.ceiling(flops)
         for i, old in enumerate(raised):
             same = ceiling is not None and _name(old) == _name(ceiling)
@@ -239,7 +242,7 @@ def roofs(header: Header, records: Iterable[Record]) -> tuple[Roof, ...]:
         for flops in record.cost.flops if record.cost else ():
             needed[replace(flops, count=0)] = None
     lines: list[Roof] = []
-    measured = raise_ceilings(header.ceilings, kept)
+    measured = raise_ceilings(header.ceilings, kept, header.peaks)
     origins: tuple[tuple[Peaks | None, Literal["data sheet", "measured"]], ...] = (
         (header.peaks, "data sheet"),
         (measured, "measured"),

@@ -9,11 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from gpuperf.model.cost import Flops
 
-__all__ = ["Ceiling", "Figure", "Peaks", "Pipe", "Sureness"]
+__all__ = [
+    "Ceiling",
+    "CrossCheck",
+    "Figure",
+    "Peaks",
+    "Pipe",
+    "Sureness",
+    "cross_check",
+    "lint",
+    "matches",
+]
+
+# Data sheets round: the L40S has 362.05 TFLOP/s beside 733 at twice the rate.
+TOLERANCE = 0.015
 
 Sureness = Literal["verified", "derived", "uncertain", "measured"]
 Pipe = Literal["tensor", "vector"]
@@ -46,10 +59,18 @@ class Ceiling:
     flop_per_clock_per_sm: float | None = None
     waiver: str = ""
 
+    @property
+    def label(self) -> str:
+        """`tensor bf16`; with the accumulate type where it is not the usual one."""
+        usual = {"fp64": "fp64", "int8": "int32", "int4": "int32"}.get(self.dtype, "fp32")
+        return f"{self.pipe} {self.dtype}" + (
+            f" ({self.accumulate} accumulate)" if self.accumulate != usual else ""
+        )
+
 
 @dataclass(frozen=True)
 class Peaks:
-    """The ceilings of one device as torch shows it.
+    """The ceilings of one device as torch shows it (one die of a package that holds two).
 
     `figures` may hold `memory_bandwidth` (byte/s), `memory_capacity`, `l2`, `llc`, `shared_memory`
     (bytes), `boost_clock`, `tensor_clock` (Hz), `tdp` (W), `link_bandwidth` (byte/s, both ways).
@@ -67,6 +88,8 @@ class Peaks:
     sm_count_status: Sureness = "verified"
     sm_count_source: str = ""
     pcie: str = ""
+    pcie_status: Sureness = "uncertain"
+    pcie_source: str = ""
     notes: str = ""
 
     @property
@@ -86,8 +109,102 @@ class Peaks:
         fitting = [
             c
             for c in self.compute
-            if c.pipe in pipes
-            and c.dtype == flops.dtype
-            and flops.accumulate in ("", c.accumulate)
+            if c.pipe in pipes and c.dtype == flops.dtype and flops.accumulate in ("", c.accumulate)
         ]
         return max(fitting, key=lambda c: c.rate.value, default=None)
+
+
+def matches(peaks: Peaks, name: str, sm_count: int) -> bool:
+    """Whether a device of this name and SM count is the one of *peaks*.
+
+    The whole name counts, and so do the SMs: a MIG slice or a laptop part is not the card.
+    """
+    return sm_count == peaks.sm_count and name.strip() in {n.strip() for n in peaks.names}
+
+
+class CrossCheck(NamedTuple):
+    """A ceiling, what SMs × clock × rate makes of it, and (ceiling − computed) / computed."""
+
+    ceiling: Ceiling
+    computed: float
+    difference: float
+
+
+def cross_check(peaks: Peaks) -> list[CrossCheck]:
+    """Hold every ceiling whose clock and rate are known against SMs × clock × rate."""
+    checks = []
+    for ceiling in peaks.compute:
+        if ceiling.clock_hz is not None and ceiling.flop_per_clock_per_sm is not None:
+            computed = peaks.sm_count * ceiling.clock_hz * ceiling.flop_per_clock_per_sm
+            checks.append(CrossCheck(ceiling, computed, ceiling.rate.value / computed - 1))
+    return checks
+
+
+def lint(peaks: Peaks) -> list[str]:
+    """What is doubtful about *peaks*: one sentence each, with what to do about it."""
+    return [*_lint_names(peaks), *_lint_missing(peaks), *_lint_arithmetic(peaks)]
+
+
+def _lint_names(peaks: Peaks) -> list[str]:
+    complaints = []
+    if not peaks.names:
+        complaints.append("no device name is given; list what the driver prints in `names`")
+    for name in peaks.names:
+        if set(name) & set("*?[]^$|\\"):
+            complaints.append(
+                f"the name {name!r} looks like a pattern; names are compared whole, so write out "
+                "each one"
+            )
+        if name.strip() != name or not name:
+            complaints.append(f"the name {name!r} has blanks around it; take them away")
+    return complaints
+
+
+def _lint_missing(peaks: Peaks) -> list[str]:
+    complaints = []
+    if peaks.bandwidth is None:
+        complaints.append("the memory bandwidth is missing; add [figures.memory_bandwidth]")
+    if not peaks.compute:
+        complaints.append("no compute peak is given; add a [[compute]] for each pipe and dtype")
+    sources = {"sm_count": peaks.sm_count_source}
+    sources |= {f"figures.{key}": figure.source for key, figure in peaks.figures.items()}
+    sources |= {f"the peak of {c.label}": c.rate.source for c in peaks.compute}
+    if peaks.pcie:
+        sources["pcie"] = peaks.pcie_source
+    complaints += [
+        f"{what} has no source; say in `source` which document or measurement it is from"
+        for what, source in sources.items()
+        if not source.strip()
+    ]
+    return complaints
+
+
+def _lint_arithmetic(peaks: Peaks) -> list[str]:
+    checked = {id(c.ceiling): c for c in cross_check(peaks)}
+    complaints = []
+    for ceiling in peaks.compute:
+        check = checked.get(id(ceiling))
+        if ceiling.waiver.strip():
+            continue
+        if check is None:
+            complaints.append(
+                f"the peak of {ceiling.label} cannot be checked; give `clock` and "
+                "`flop_per_clock_per_sm`, or say in `waiver` why there are none"
+            )
+        elif abs(check.difference) > TOLERANCE:
+            complaints.append(_disagreement(check))
+    return complaints
+
+
+def _disagreement(check: CrossCheck) -> str:
+    side = "above" if check.difference > 0 else "below"
+    sparse = abs(check.difference - 1) <= 2 * TOLERANCE
+    advice = (
+        "it looks like the figure with 2:4 sparsity, so write the dense one"
+        if sparse
+        else "correct it, or say in `waiver` why it differs"
+    )
+    return (
+        f"the peak of {check.ceiling.label} is {abs(check.difference) * 100:.1f} % {side} "
+        f"SMs × clock × rate ({check.computed / 1e12:.6g}e12 {check.ceiling.rate.unit}); {advice}"
+    )

@@ -1,0 +1,109 @@
+"""`gpuperf devices`: which devices are known, what are their peaks, is a peaks file sound?"""
+
+from __future__ import annotations
+
+import os
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console, RenderableType
+
+from gpuperf.errors import UnknownName, UsageError
+from gpuperf.model.peaks import Peaks
+from gpuperf.model.peaks import lint as lint_peaks
+from gpuperf.report import devices as report
+from gpuperf.runner.devices import builtin_peaks, load_peaks
+
+__all__ = ["Format", "devices"]
+
+
+class Format(StrEnum):
+    """How data is printed."""
+
+    TABLE = "table"
+    JSON = "json"
+    CSV = "csv"
+    MD = "md"
+
+
+def devices(
+    device: Annotated[
+        str | None, typer.Argument(help="The id of one device, like h200-sxm.", show_default=False)
+    ] = None,
+    lint: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Judge a peaks file of your own.", show_default=False),
+    ] = None,
+    format: Annotated[Format, typer.Option(help="How to print.")] = Format.TABLE,
+) -> None:
+    """The devices whose peaks are known, one of them in full, or the judgement of a peaks file."""
+    if lint is not None:
+        if device is not None or format is not Format.TABLE:
+            raise UsageError("--lint judges one file, and takes no device and no --format")
+        _judge(lint)
+    elif device is None:
+        _show_all(format)
+    else:
+        _show(_find(device), format)
+
+
+def _find(id: str) -> Peaks:
+    known = {peaks.id: peaks for peaks in builtin_peaks()}
+    try:
+        return known[id]
+    except KeyError:
+        raise UnknownName("device", id, known, "all of them: gpuperf devices") from None
+
+
+def _show_all(format: Format) -> None:
+    known = builtin_peaks()
+    if format is Format.TABLE:
+        console = _console()
+        _print(console, report.devices_table(known, console.width))
+    else:
+        render = {
+            Format.JSON: report.devices_json,
+            Format.CSV: report.devices_csv,
+            Format.MD: report.devices_markdown,
+        }[format]
+        typer.echo(render(known))
+
+
+def _show(peaks: Peaks, format: Format) -> None:
+    if format is Format.TABLE:
+        console = _console()
+        _print(console, report.device_view(peaks, console.width))
+    else:
+        render = {
+            Format.JSON: report.device_json,
+            Format.CSV: report.device_csv,
+            Format.MD: report.device_markdown,
+        }[format]
+        typer.echo(render(peaks))
+
+
+def _judge(path: Path) -> None:
+    peaks = load_peaks(path)
+    complaints = lint_peaks(peaks)
+    if complaints:
+        for complaint in complaints:
+            typer.echo(f"{path}: {complaint}")
+        count = f"{len(complaints)} complaint{'s' if len(complaints) > 1 else ''}"
+        raise UsageError(f"{str(path)!r} is not sound: {count}", "each is printed above")
+    typer.echo(
+        f"{path} is sound: {peaks.name}, {peaks.sm_count} SMs, {len(peaks.figures)} figures, "
+        f"{len(peaks.compute)} peaks"
+    )
+
+
+def _console() -> Console:
+    """As wide as the terminal; wide enough for whole lines where there is none."""
+    piped = not sys.stdout.isatty() and "COLUMNS" not in os.environ
+    return Console(width=160 if piped else None)
+
+
+def _print(console: Console, shown: RenderableType) -> None:
+    console.print(shown, highlight=False)

@@ -1,0 +1,277 @@
+"""One case, from its inputs to its record.
+
+The order is fixed: inputs → build → check → warm-up → time. A wrong result is a status, never a
+time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import torch
+
+from gpuperf.errors import UnknownName
+from gpuperf.measure.checks import UNIT_ROUNDOFF, WrongResult, compare, poison
+from gpuperf.measure.device import Device
+from gpuperf.measure.inputs import Counter, TooLarge, bind_make, refill
+from gpuperf.measure.sampling import FEWEST_SAMPLES, Taken, take_samples
+from gpuperf.measure.telemetry import Meter, throttle_caveats
+from gpuperf.measure.timers.timer import Call, CannotBlock, Timer
+from gpuperf.model.contract import Contract, Fingerprint
+from gpuperf.model.cost import Cost
+from gpuperf.model.record import Caveat, Check, Memory, Record, Status
+from gpuperf.model.workload import Case, Implementation, Point, Workload
+
+__all__ = ["Bench"]
+
+READ_EVERY_S = 0.05  # telemetry, between samples
+FLOOR_SHARE = 0.02  # of a time: beyond it the uncertainty of the timer's floor is worth a word
+
+
+class _Stop(Exception):
+    """The case ends here, with a status and a sentence."""
+
+    def __init__(self, status: Status, reason: str, hint: str = "") -> None:
+        super().__init__(reason)
+        self.status: Status = status
+        self.reason, self.hint = reason, hint
+
+
+@dataclass
+class Bench:
+    """Measures cases on one device with one timer; `tell(phase, samples)` hears of the progress."""
+
+    device: Device
+    timer: Timer
+    meter: Meter
+    fingerprint: Fingerprint
+    tell: Callable[[str, int], None] = lambda phase, samples: None
+    _told: float = field(default=0.0, init=False)
+
+    def measure(
+        self, workload: Workload, case: Case, contract: Contract, run: str, seed: int
+    ) -> Record:
+        """The record of one case; whatever goes wrong in it becomes its status.
+
+        Raises: RuntimeError when the device itself has failed, and nothing more can be measured.
+        """
+        record = Record(
+            run=run,
+            case=case,
+            contract=contract,
+            status="error",
+            fingerprint=replace(
+                self.fingerprint,
+                hard={**self.fingerprint.hard, "workload_version": workload.version},
+            ),
+            started=datetime.now(UTC).isoformat(timespec="seconds"),
+            timer=self.timer.facts,
+            seed=seed,
+        )
+        try:
+            return self._measure(record, workload)
+        except _Stop as stop:
+            return replace(record, status=stop.status, reason=stop.reason, hint=stop.hint)
+        except (torch.OutOfMemoryError, MemoryError) as error:
+            return replace(record, status="oom", reason=_first_line(error))
+        except CannotBlock as error:
+            return replace(
+                record,
+                status="cannot-block",
+                reason=str(error),
+                hint="choose --timer events, which measures launch cost too",
+            )
+        except Exception as error:
+            self.device.synchronize()  # raises when the context is lost: then the worker must end
+            reason = f"{type(error).__name__}: {_first_line(error)}"
+            if "can't allocate memory" in reason:
+                return replace(record, status="oom", reason=reason)
+            return replace(record, status="error", reason=reason)
+        finally:
+            if self.device.torch.type == "cuda":
+                torch.cuda.empty_cache()
+
+    def _measure(self, record: Record, workload: Workload) -> Record:
+        case, contract = record.case, record.contract
+        point = Point(case.point)
+        implementation = self._implementation(workload, case)
+        self._refuse_unsupported(implementation, point)
+        cost = workload.cost(point)
+        work = implementation.work(point) if implementation.work else None
+        memory = self._refuse_too_large(workload, point, cost)
+        record = replace(record, cost=cost, work=work, memory=memory)
+
+        self.tell("inputs", 0)
+        inputs = workload.inputs(point, bind_make(self.device.torch, record.seed))
+        build_s, call = self._timed(lambda: implementation.build(inputs, point, case.options))
+        first_call_s, output = self._timed(call)
+        self.tell("check", 0)
+        check = self._check(workload, point, inputs, call, output, cost, record.seed)
+        del output
+        self.tell("warm-up", 0)
+        self._warm_up(call, contract)
+        self.meter.summary()  # forgets what was read before the samples
+        taken = take_samples(self.timer, call, contract, self._between_samples)
+        self.meter.read()
+        telemetry = self.meter.summary()
+        record = replace(
+            record,
+            status="ok",
+            times={"window": taken.samples},
+            primary="window",
+            stop=taken.stop,
+            build_s=build_s,
+            first_call_s=first_call_s,
+            check=check,
+            telemetry=telemetry,
+            memory=self._peak(memory),
+        )
+        if taken.samples.median_s <= 0:
+            return replace(
+                record,
+                status="no-work",
+                times={},
+                primary="",
+                reason="the device did no work that the timer could see",
+                hint="does the call launch a kernel on the current stream?",
+            )
+        caveats = (*throttle_caveats(telemetry), *_doubts(record, taken, workload, point))
+        return replace(record, caveats=caveats)
+
+    def _implementation(self, workload: Workload, case: Case) -> Implementation:
+        by_name = {i.name: i for i in workload.implementations}
+        if case.implementation not in by_name:
+            raise UnknownName("implementation", case.implementation, by_name)
+        return by_name[case.implementation]
+
+    def _refuse_unsupported(self, implementation: Implementation, point: Point) -> None:
+        facts = self.device.facts
+        dtype = str(point["dtype"])
+        if dtype not in facts.dtypes:
+            raise _Stop("skipped", f"{facts.name} does not compute in {dtype}")
+        reason = implementation.supports(point, facts)
+        if reason:
+            raise _Stop("skipped", reason)
+
+    def _refuse_too_large(self, workload: Workload, point: Point, cost: Cost) -> Memory:
+        """Count the bytes before anything is allocated."""
+        counter = Counter()
+        written = sum(b.written for b in cost.bytes if b.channel == "dram")
+        try:
+            workload.inputs(point, counter)
+        except TooLarge:
+            pass  # more than any tensor can hold; what was counted so far is over any memory
+        needed, free = counter.bytes + written, self.device.free_bytes()
+        if needed > free:
+            raise _Stop(
+                "oom",
+                f"needs {needed / 1e9:,.1f} GB, and {free / 1e9:,.1f} GB are free",
+                "choose smaller sizes",
+            )
+        if self.device.torch.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self.device.torch)
+        return Memory(inputs_bytes=counter.bytes, output_bytes=written)
+
+    def _timed(self, what: Callable[[], Any]) -> tuple[float, Any]:
+        self.device.synchronize()
+        start = time.perf_counter()
+        result = what()
+        self.device.synchronize()
+        return time.perf_counter() - start, result
+
+    def _check(
+        self,
+        workload: Workload,
+        point: Point,
+        inputs: Mapping[str, Any],
+        call: Call,
+        output: Any,
+        cost: Cost,
+        seed: int,
+    ) -> Check:
+        generator = torch.Generator(device=self.device.torch).manual_seed(seed + 1)
+
+        def pick(count: int, below: int) -> torch.Tensor:
+            return torch.randint(
+                below, (count,), generator=generator, device=self.device.torch
+            ).sort()[0]
+
+        try:
+            poison(output)
+            refill(inputs, generator)
+            before = {
+                name: value.clone() if name in workload.mutates else value
+                for name, value in inputs.items()
+            }
+            accumulate = cost.flops[0].accumulate if cost.flops else ""
+            return compare(workload, point, before, call(), accumulate, pick)
+        except WrongResult as wrong:
+            raise _Stop("wrong", f"the result {wrong}", "nothing was timed") from None
+
+    def _warm_up(self, call: Call, contract: Contract) -> None:
+        """The first and the checked call count as two; then the timer is asked to take the call."""
+        for _ in range(contract.warmup_calls - 2):
+            call()
+        self.device.synchronize()
+        self.timer.admit(call)
+
+    def _between_samples(self, count: int) -> None:
+        now = time.perf_counter()
+        if now - self._told > READ_EVERY_S:
+            self._told = now
+            self.meter.read()
+            self.tell("time", count)
+
+    def _peak(self, memory: Memory) -> Memory:
+        if self.device.torch.type != "cuda":
+            return memory
+        return replace(memory, peak_bytes=torch.cuda.max_memory_allocated(self.device.torch))
+
+
+def _doubts(record: Record, taken: Taken, workload: Workload, point: Point) -> list[Caveat]:
+    """What a reader must know of these samples."""
+    caveats: list[Caveat] = []
+    rounding, check = workload.rounds_inputs_to(point), record.check
+    if rounding and check and check.error <= check.tolerance - 6 * UNIT_ROUNDOFF[rounding]:
+        caveats.append(
+            Caveat(
+                "dtype-path",
+                f"too exact for {rounding}: the inputs were not rounded, so another path ran",
+                "is NVIDIA_TF32_OVERRIDE=0 set?",
+            )
+        )
+    samples, contract = taken.samples, record.contract
+    if taken.stop != "precision":
+        few = samples.size <= FEWEST_SAMPLES
+        caveats.append(
+            Caveat(
+                "few-samples" if few else "imprecise",
+                f"± {samples.precision * 100:.1f} % after {samples.size} samples and "
+                f"{contract.budget_s:g} s, short of the {contract.precision * 100:g} % asked",
+                "give --budget more seconds",
+            )
+        )
+    floor = record.timer.floor_uncertainty_s
+    if floor > FLOOR_SHARE * samples.median_s:
+        caveats.append(
+            Caveat(
+                "near-floor",
+                f"the timer's own floor is uncertain by ± {floor * 1e9:.0f} ns",
+                "compare such short kernels within one run only",
+            )
+        )
+    others = record.telemetry.other_processes if record.telemetry else None
+    if others:
+        caveats.append(
+            Caveat("shared", f"{others} other processes used the GPU", "end them and run again")
+        )
+    return caveats
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0][:500] if lines else type(error).__name__

@@ -1,0 +1,136 @@
+"""Is the result right? Asked before any time is taken.
+
+The result is held against the workload's float64 reference, computed from the same (already
+rounded) inputs. Inputs are drawn afresh and the first call's output is poisoned before the checked
+call, so that neither a cached result nor an unwritten output can pass.
+
+Tolerance. The error of an element is taken relative to max(|reference|, rms of the reference),
+since a sum that happens to cancel is no more exact than its neighbours. Three roundings count, with
+u the unit roundoff of a dtype (half the spacing at 1):
+
+- the output's own, u_out, and at most three more of the same size where partial sums are kept in
+  the output's dtype (cuBLAS's split-K): 4·u_out;
+- the sum's: n terms of random sign accumulate an error of about u_acc·√(n/2) of the rms (each of n
+  partial sums of size √j adds one rounding); over many elements the worst is some six standard
+  deviations out: 6·√n·u_acc. A dropped term changes an element by about 1/√n of the rms, far above;
+- the inputs', where the hardware rounds them to a shorter dtype (tf32): 6·u_in.
+
+Integers must be exact.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from gpuperf.model.record import Check
+from gpuperf.model.workload import Point, Workload
+
+__all__ = ["UNIT_ROUNDOFF", "WrongResult", "compare", "poison", "tolerance"]
+
+ROWS = 32  # of a big result
+
+# Half the spacing of numbers just above 1: 2^-p with p bits of significand, the hidden one counted.
+UNIT_ROUNDOFF = {
+    "fp64": 2.0**-53, "fp32": 2.0**-24, "tf32": 2.0**-11, "fp16": 2.0**-11, "bf16": 2.0**-8,
+    "fp8": 2.0**-4,
+}  # fmt: skip
+
+_TORCH_NAME = {
+    torch.float64: "fp64",
+    torch.float32: "fp32",
+    torch.float16: "fp16",
+    torch.bfloat16: "bf16",
+    torch.float8_e4m3fn: "fp8",
+}
+
+
+class WrongResult(Exception):
+    """The result is not what the reference says; the message says how it differs."""
+
+
+def tolerance(output: str, accumulate: str, terms: int, rounds_inputs_to: str = "") -> float:
+    """The largest relative error allowed; see the module's derivation."""
+    return (
+        4 * UNIT_ROUNDOFF[output]
+        + 6 * math.sqrt(terms) * UNIT_ROUNDOFF[accumulate]
+        + (6 * UNIT_ROUNDOFF[rounds_inputs_to] if rounds_inputs_to else 0.0)
+    )
+
+
+def poison(output: Any) -> None:
+    """Overwrite an earlier output with NaN (integers: the least value), in place."""
+    for tensor in _tensors(output):
+        if tensor.dtype.is_floating_point:
+            tensor.fill_(math.nan)
+        else:
+            tensor.fill_(torch.iinfo(tensor.dtype).min)
+
+
+def compare(
+    workload: Workload,
+    point: Point,
+    inputs: Mapping[str, Any],
+    output: Any,
+    accumulate: str,
+    pick: Callable[[int, int], torch.Tensor],
+) -> Check:
+    """Hold *output* against the reference of *inputs* (as they were before the call).
+
+    `pick(count, n)` draws *count* row numbers below *n*. Raises: WrongResult.
+    """
+    outputs = _tensors(output)
+    rows = None
+    if workload.narrow is not None and outputs and outputs[0].shape[0] > ROWS:
+        rows = pick(ROWS, outputs[0].shape[0])
+        inputs = workload.narrow(inputs, rows)
+        outputs = [tensor[rows] for tensor in outputs]
+    references = _tensors(workload.reference(inputs, point))
+    if len(outputs) != len(references):
+        raise WrongResult(f"gave {len(outputs)} tensors where the reference gives {len(references)}")
+    checks = [
+        _compare_one(workload, point, got, want, accumulate)
+        for got, want in zip(outputs, references, strict=True)
+    ]
+    worst = max(checks, key=lambda c: c.error / max(c.tolerance, 1e-300))
+    if not worst.error <= worst.tolerance:
+        raise WrongResult(
+            f"differs from the float64 reference by {worst.error:.3g} of the values' size, "
+            f"over the tolerance of {worst.tolerance:.3g}"
+        )
+    return worst
+
+
+def _compare_one(
+    workload: Workload, point: Point, got: torch.Tensor, want: torch.Tensor, accumulate: str
+) -> Check:
+    if got.shape != want.shape:
+        raise WrongResult(f"has the shape {tuple(got.shape)} where {tuple(want.shape)} is right")
+    rows = got.shape[0] if got.dim() else 1
+    if not got.dtype.is_floating_point:
+        error = (got.double() - want.double()).abs().max().item() if got.numel() else 0.0
+        return Check(error=error, tolerance=0.0, rows=rows)
+    name = _TORCH_NAME.get(got.dtype)
+    if name is None:
+        raise WrongResult(f"has the dtype {got.dtype}, which no tolerance is known for")
+    allowed = tolerance(
+        name, accumulate or name, workload.terms(point), workload.rounds_inputs_to(point)
+    )
+    values, want = got.double(), want.double()
+    unwritten = int(torch.isnan(values).sum().item() - torch.isnan(want).sum().item())
+    if unwritten > 0:
+        raise WrongResult(f"left {unwritten} of {values.numel()} checked elements NaN or unwritten")
+    size = want.abs().clamp_min(want.square().mean().sqrt())
+    error = ((values - want).abs() / size.clamp_min(1e-300)).max().item()
+    return Check(error=error, tolerance=allowed, rows=rows)
+
+
+def _tensors(output: Any) -> list[torch.Tensor]:
+    if isinstance(output, torch.Tensor):
+        return [output]
+    if isinstance(output, tuple | list) and all(isinstance(t, torch.Tensor) for t in output):
+        return list(output)
+    raise WrongResult(f"is a {type(output).__name__}, not a tensor or a tuple of tensors")

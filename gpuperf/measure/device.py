@@ -1,0 +1,144 @@
+"""Which device is measured, and what does it say of itself?"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from gpuperf.errors import CannotMeasure, UsageError
+from gpuperf.model.contract import DeviceFacts
+
+__all__ = ["Device", "open_device"]
+
+
+@dataclass(frozen=True)
+class Device:
+    """An opened device: torch's handle, and its facts at the time of opening."""
+
+    torch: torch.device
+    facts: DeviceFacts
+
+    def synchronize(self) -> None:
+        """Wait for everything queued. Raises: RuntimeError when the device has failed."""
+        if self.torch.type == "cuda":
+            torch.cuda.synchronize(self.torch)
+
+    def free_bytes(self) -> int:
+        """Memory that could be allocated now, torch's own cache included."""
+        if self.torch.type == "cpu":
+            return _host_free_bytes()
+        free, _ = torch.cuda.mem_get_info(self.torch)
+        cached = torch.cuda.memory_reserved(self.torch) - torch.cuda.memory_allocated(self.torch)
+        return free + cached
+
+
+def open_device(name: str) -> Device:
+    """The device called *name*: `auto` (the first GPU, else the CPU), `cuda:0`, `cpu`.
+
+    Raises: UsageError for another name, CannotMeasure where it is not there.
+    """
+    if name == "auto":
+        name = "cuda:0" if torch.cuda.is_available() else "cpu"
+    if name == "cpu":
+        return Device(torch.device("cpu"), _cpu_facts())
+    match = re.fullmatch(r"cuda(?::(\d{1,3}))?", name)
+    if match is None:
+        raise UsageError(f"no device {name!r}", "known: auto, cpu, cuda:0, cuda:1, …")
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    index = int(match[1] or 0)
+    if index >= count:
+        there = f"{count} GPU{'s' if count > 1 else ''}" if count else "no GPU that torch can use"
+        raise CannotMeasure(
+            f"no device {name!r}: there is {there} here", "run `gpuperf doctor`, or use --device cpu"
+        )
+    torch.cuda.set_device(index)
+    return Device(torch.device("cuda", index), _gpu_facts(index))
+
+
+def _gpu_facts(index: int) -> DeviceFacts:
+    properties = torch.cuda.get_device_properties(index)
+    free, total = torch.cuda.mem_get_info(index)
+    kind: Literal["rocm", "cuda"] = "rocm" if torch.version.hip else "cuda"
+    capability = (
+        str(properties.gcnArchName).split(":")[0]
+        if kind == "rocm"
+        else f"{properties.major}.{properties.minor}"
+    )
+    return DeviceFacts(
+        kind=kind,
+        index=index,
+        name=properties.name,
+        sm_count=properties.multi_processor_count,
+        memory_bytes=total,
+        free_bytes=free,
+        capability=capability,
+        l2_bytes=properties.L2_cache_size or None,
+        dtypes=_gpu_dtypes(kind, (properties.major, properties.minor), capability),
+        mig="MIG" in properties.name,
+    )
+
+
+def _gpu_dtypes(kind: str, version: tuple[int, int], capability: str) -> tuple[str, ...]:
+    """The dtypes that the device computes in by itself (CUDA C Programming Guide, "Arithmetic
+    Instructions" and tensor-core tables by compute capability; AMD's CDNA 2–4 ISA guides)."""
+    dtypes = ["fp64", "fp32", "fp16", "int8"]
+    if kind == "rocm":
+        dtypes.append("bf16")
+        if capability in ("gfx942", "gfx950"):
+            dtypes.append("fp8")
+        if capability == "gfx942":
+            dtypes.append("tf32")
+        return tuple(dtypes)
+    if version < (7, 5):
+        dtypes.remove("int8")
+    if version >= (8, 0):
+        dtypes += ["bf16", "tf32"]
+    if version >= (8, 9):
+        dtypes.append("fp8")
+    return tuple(dtypes)
+
+
+def _cpu_facts() -> DeviceFacts:
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return DeviceFacts(
+        kind="cpu",
+        index=0,
+        name=_cpu_name(),
+        sm_count=torch.get_num_threads(),
+        memory_bytes=memory,
+        free_bytes=_host_free_bytes(),
+        capability=torch.backends.cpu.get_cpu_capability(),
+        dtypes=("fp64", "fp32", "fp16", "bf16", "int8"),
+    )
+
+
+def _cpu_name() -> str:
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        match = re.search(r"^model name\s*:\s*(.+)$", info.read_text(), re.MULTILINE)
+        if match:
+            return match[1].strip()
+    return platform.processor() or platform.machine() or "CPU"
+
+
+def _host_free_bytes() -> int:
+    """What the kernel says is available, or less where a container's limit is nearer."""
+    free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    info = Path("/proc/meminfo")
+    if info.exists():
+        match = re.search(r"^MemAvailable:\s*(\d+) kB", info.read_text(), re.MULTILINE)
+        if match:
+            free = int(match[1]) * 1024
+    group = Path("/sys/fs/cgroup")
+    try:
+        limit = (group / "memory.max").read_text().strip()
+        used = int((group / "memory.current").read_text())
+    except (OSError, ValueError):
+        return free
+    return free if limit == "max" else min(free, int(limit) - used)

@@ -1,0 +1,155 @@
+"""Which workloads does a source hold?
+
+A source is `gpuperf.kernels` (its modules are walked), a file (`./mine.py`), a module or one name in
+it (`pkg.mod`, `pkg.mod:NAME`), or an entry point of the group `gpuperf.workloads` (`entry:NAME`). Any
+`Workload` value among a module's names is found: there is nothing to register.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import pkgutil
+import re
+import sys
+import traceback
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType
+
+from gpuperf.errors import UnknownName, WorkloadError
+from gpuperf.model.workload import Workload
+
+__all__ = ["ENTRY_GROUP", "load_source"]
+
+ENTRY_GROUP = "gpuperf.workloads"
+BUILTIN = "gpuperf.kernels"
+
+
+def load_source(source: str) -> tuple[dict[str, Workload], dict[str, str]]:
+    """The workloads of *source* by name, and the modules of a walked package that do not load.
+
+    Raises: WorkloadError when a file does not load, holds no workload or a malformed one.
+    """
+    if source == BUILTIN:
+        return _walk(importlib.import_module(BUILTIN))
+    found = _found(source)
+    if not found:
+        raise WorkloadError(
+            f"{source} holds no Workload", "end the file with a `Workload(...)` value"
+        )
+    return found, {}
+
+
+def _found(source: str) -> dict[str, Workload]:
+    if source.startswith("entry:"):
+        return _collect(_entry(source.removeprefix("entry:")), source)
+    if source.endswith(".py"):
+        return _collect(_load_file(Path(source)), source)
+    module_name, _, name = source.partition(":")
+    module = _import_user_module(module_name)
+    if not name:
+        return _collect(module, source)
+    if name not in vars(module):
+        raise UnknownName("workload", name, _names(module), f"{module_name} defines other names")
+    return _collect(vars(module)[name], source)
+
+
+def _walk(package: ModuleType) -> tuple[dict[str, Workload], dict[str, str]]:
+    found: dict[str, Workload] = {}
+    broken: dict[str, str] = {}
+    for info in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+        if info.ispkg:
+            continue  # kernels/cuda is a package of sources
+        try:
+            found |= _collect(importlib.import_module(info.name), info.name)
+        except Exception as error:  # one broken workload must not hide the others
+            broken[info.name] = f"{type(error).__name__}: {error}"
+    return found, broken
+
+
+def _collect(holder: object, source: str) -> dict[str, Workload]:
+    values = [holder] if isinstance(holder, Workload) else list(vars(holder).values())
+    found: dict[str, Workload] = {}
+    for workload in values:
+        if isinstance(workload, Workload):
+            _validate(workload, source)
+            found[workload.name] = workload
+    return found
+
+
+def _names(module: ModuleType) -> list[str]:
+    return [name for name, value in vars(module).items() if isinstance(value, Workload)]
+
+
+def _load_file(path: Path) -> ModuleType:
+    """Run the file as a module of its own; its folder is searched last, for its neighbours."""
+    if not path.is_file():
+        raise WorkloadError(f"no file {str(path)!r}")
+    name = f"gpuperf_user_{re.sub(r'[^A-Za-z0-9_]', '_', path.stem)}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise WorkloadError(f"{path} cannot be loaded as Python")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses and Triton look their module up there
+    _search_last(path.resolve().parent)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException as error:
+        raise _load_error(str(path), error) from error
+    return module
+
+
+def _import_user_module(name: str) -> ModuleType:
+    _search_last(Path.cwd())
+    try:
+        return importlib.import_module(name)
+    except BaseException as error:
+        raise _load_error(name, error) from error
+
+
+def _entry(name: str) -> object:
+    entries = {entry.name: entry for entry in entry_points(group=ENTRY_GROUP)}
+    if name not in entries:
+        raise UnknownName("entry point", name, entries)
+    try:
+        return entries[name].load()
+    except BaseException as error:
+        raise _load_error(f"entry point {name}", error) from error
+
+
+def _search_last(folder: Path) -> None:
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))
+
+
+def _load_error(source: str, error: BaseException) -> WorkloadError:
+    if isinstance(error, KeyboardInterrupt):
+        raise error
+    if isinstance(error, SyntaxError):
+        return WorkloadError(f"{source} line {error.lineno}: {error.msg}", "mend the file")
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if "importlib" not in frame.filename]
+    line = f" line {own[-1].lineno}" if own and own[-1].filename.endswith(".py") else ""
+    return WorkloadError(
+        f"{source} does not load: {type(error).__name__}{line}: {error}", "mend the file"
+    )
+
+
+def _validate(workload: Workload, source: str) -> None:
+    """Raises: WorkloadError where names repeat, or could not stand in a case id."""
+
+    def complain(what: str) -> None:
+        raise WorkloadError(f"{source}: workload {workload.name!r} {what}", "see `gpuperf list`")
+
+    axes = [axis.name for axis in workload.axes]
+    implementations = [i.name for i in workload.implementations]
+    for name in (workload.name, *axes, *implementations):
+        if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", name):
+            complain(f"has the name {name!r}, which is not letters, digits, _ and -")
+    if len(set(axes)) < len(axes) or len(set(implementations)) < len(implementations):
+        complain("names an axis or an implementation twice")
+    if not implementations:
+        complain("has no implementation")
+    if "dtype" not in axes:
+        complain("has no axis 'dtype'")

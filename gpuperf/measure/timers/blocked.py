@@ -1,0 +1,186 @@
+"""What does the GPU itself spend on a call, with the cost of launching kept out?
+
+A one-thread kernel holds the stream until everything is queued: events, stamps and the call. Then
+the host lets it go, and the event pair sees the GPU work through a full queue. What an event pair
+adds to a kernel's own time is a constant of the machine, the floor; it is measured in this process
+and subtracted. Two stamps outside the pair read `%globaltimer` and `clock64()` on one SM, which is
+the SM clock inside the sample.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import statistics
+import time
+from typing import Any
+
+import torch
+
+from gpuperf.measure.timers.activity import kernel_durations
+from gpuperf.measure.timers.timer import Call, CannotBlock, Sample
+from gpuperf.model.contract import TimerName
+from gpuperf.model.record import TimerFacts
+from gpuperf.nvrtc import POINTER, U64, load_kernels, read_source
+
+__all__ = ["BlockedTimer"]
+
+# Longest that the blocker waits for the host. The first use of a kernel, or a call that itself
+# waits for the device, runs into it: that is found in `admit`, long before a sample is taken.
+DEADLINE_S = 1.0
+
+# The flush reads this many times the L2, since its replacement is not strictly oldest-first.
+FLUSH_L2_SIZES = 4
+
+# A clock is told only when %globaltimer's tick is under this share of the stamped time.
+CLOCK_PRECISION = 0.02
+
+NULL_KERNELS = ("empty", "empty_arguments", "empty_shared")
+EMPTY_WINDOWS = 40  # of each null kernel
+
+
+class BlockedTimer:
+    """Event pairs behind a host-released blocker, on the current stream of one CUDA device."""
+
+    name: TimerName = "blocked"
+
+    def __init__(self, device: torch.device) -> None:
+        properties = torch.cuda.get_device_properties(device)
+        self._kernels = load_kernels(
+            read_source("timing.cu"),
+            f"sm_{properties.major}{properties.minor}",
+            ("block", "stamp", "globaltimer_tick", "read_lines", *NULL_KERNELS),
+        )
+        self._shared_limit = properties.shared_memory_per_block_optin
+        self._stream = torch.cuda.current_stream(device)
+        self._sms = properties.multi_processor_count
+        # Pinned memory is visible to both sides, so that releasing the stream is one store.
+        self._shared = torch.zeros(2, dtype=torch.int32).pin_memory()
+        self._flag = ctypes.c_int.from_address(self._shared.data_ptr())
+        self._timed_out = ctypes.c_int.from_address(self._shared.data_ptr() + 4)
+        self._stamps = torch.zeros(8, dtype=torch.int64).pin_memory()
+        self._start = torch.cuda.Event(enable_timing=True)
+        self._end = torch.cuda.Event(enable_timing=True)
+        self._flush_bytes = FLUSH_L2_SIZES * max(properties.L2_cache_size, 4 << 20)
+        self._flush = torch.zeros(self._flush_bytes, dtype=torch.int8, device=device)
+        self._sink = torch.zeros(1, dtype=torch.int32, device=device)
+        self._tick_s = self._measure_tick()
+        self.facts = self._measure_floor()
+
+    def admit(self, call: Call) -> None:
+        """Raises: CannotBlock when *call* waits for the device, or queues more than it holds."""
+        self._window(call, gap_s=0.0, cold=False)
+
+    def sample(self, call: Call, gap_s: float, cold: bool) -> Sample:
+        """One call. Raises: CannotBlock."""
+        window_s, clock_hz = self._window(call, gap_s, cold)
+        return Sample(window_s - self.facts.floor_s, clock_hz)
+
+    def _launch(self, name: str, args: tuple[int, ...], types: tuple[Any, ...]) -> None:
+        self._kernels[name].launch(self._stream.cuda_stream, 1, 1, args, types)
+
+    def _window(self, call: Call, gap_s: float, cold: bool) -> tuple[float, float | None]:
+        """Seconds between the events around *call*, and the SM clock between the stamps."""
+        if gap_s:
+            time.sleep(gap_s)
+        self._flag.value = 0
+        self._timed_out.value = 0
+        if cold:
+            self._flush_caches()
+        shared = self._shared.data_ptr()
+        self._launch(
+            "block", (shared, int(DEADLINE_S * 1e9), shared + 4), (POINTER, U64, POINTER)
+        )
+        try:
+            self._launch("stamp", (self._stamps.data_ptr(),), (POINTER,))
+            self._start.record(self._stream)
+            call()
+            self._end.record(self._stream)
+            self._launch("stamp", (self._stamps.data_ptr() + 32,), (POINTER,))
+        finally:
+            self._flag.value = 1
+        torch.cuda.synchronize()
+        if self._timed_out.value:
+            raise CannotBlock(
+                f"the call kept the host for over {DEADLINE_S:g} s or waited for the device"
+            )
+        return self._start.elapsed_time(self._end) * 1e-3, self._clock_hz()
+
+    def _flush_caches(self) -> None:
+        self._kernels["read_lines"].launch(
+            self._stream.cuda_stream,
+            self._sms * 4,
+            512,
+            (self._flush.data_ptr(), self._flush_bytes // 16, self._sink.data_ptr()),
+            (POINTER, U64, POINTER),
+        )
+
+    def _clock_hz(self) -> float | None:
+        """Cycles over nanoseconds between the stamps; None on two SMs, or within the tick."""
+        start_ns, start_cycle, start_sm, _, end_ns, end_cycle, end_sm, _ = self._stamps.tolist()
+        elapsed_s = (end_ns - start_ns) * 1e-9
+        if start_sm != end_sm or elapsed_s <= 0 or self._tick_s > CLOCK_PRECISION * elapsed_s:
+            return None
+        return float(end_cycle - start_cycle) / elapsed_s
+
+    def _measure_tick(self) -> float:
+        self._launch("globaltimer_tick", (self._stamps.data_ptr(),), (POINTER,))
+        torch.cuda.synchronize()
+        return float(self._stamps[0].item()) * 1e-9
+
+    def _null_calls(self) -> dict[str, Call]:
+        """Calls that launch one kernel and do nothing, by the kernel's name."""
+        stream, args, types = self._stream.cuda_stream, (1, 2, 3, 4), (U64,) * 4
+        self._kernels["empty_shared"].allow_shared(self._shared_limit)
+        launch = {name: self._kernels[name].launch for name in NULL_KERNELS}
+        sms = self._sms
+        return {
+            "empty": lambda: launch["empty"](stream, 1, 1, (), ()),
+            "empty_arguments": lambda: launch["empty_arguments"](stream, sms, 256, args, types),
+            "empty_shared": lambda: launch["empty_shared"](
+                stream, sms, 256, args, types, self._shared_limit
+            ),
+        }
+
+    def _measure_floor(self) -> TimerFacts:
+        """Window of a kernel that does nothing, minus the kernel's own duration.
+
+        That difference varies a little with what a kernel takes (arguments, shared memory), so it
+        is taken for three; the floor is the middle, and half their range is its uncertainty.
+        """
+        calls = self._null_calls()
+        windows = {name: self._null_windows(call) for name, call in calls.items()}
+        durations = kernel_durations(
+            lambda: [self._null_windows(call) for call in calls.values()], NULL_KERNELS
+        )
+        if durations is None:
+            return self._floor_without_cupti(calls["empty"], windows["empty"])
+        floors = [windows[name] - durations[name] for name in calls]
+        return TimerFacts(
+            floor_s=(min(floors) + max(floors)) / 2,
+            floor_uncertainty_s=(max(floors) - min(floors)) / 2,
+            empty_call_s=durations["empty_arguments"],
+            tick_s=self._tick_s,
+        )
+
+    def _null_windows(self, call: Call) -> float:
+        call()
+        torch.cuda.synchronize()
+        return statistics.median(
+            self._window(call, gap_s=0.0, cold=True)[0] for _ in range(EMPTY_WINDOWS)
+        )
+
+    def _floor_without_cupti(self, empty: Call, window_s: float) -> TimerFacts:
+        """Bounds only: an empty kernel takes more than nothing, and less than each further one in
+        the same window adds, which is its duration and the step to the next."""
+
+        def many() -> None:
+            for _ in range(8):
+                empty()
+
+        step_s = (self._null_windows(many) - window_s) / 7
+        return TimerFacts(
+            floor_s=window_s - step_s / 2,
+            floor_uncertainty_s=step_s / 2,
+            empty_call_s=step_s / 2,
+            tick_s=self._tick_s,
+        )

@@ -1,0 +1,52 @@
+"""What does a plain event pair read? The fallback that works wherever torch does.
+
+Launch cost and the pair's own floor (2 µs and more) are in the figure, so a kernel under 20 µs
+reads too long: choose `blocked` where it can be had.
+"""
+
+from __future__ import annotations
+
+import time
+
+import torch
+
+from gpuperf.measure.timers.timer import Call, Sample
+from gpuperf.model.contract import TimerName
+from gpuperf.model.record import TimerFacts
+
+__all__ = ["EventsTimer"]
+
+# Several times the cache; where torch does not tell its size (AMD shows 4 MB of 256), a plenty.
+LEAST_FLUSH_BYTES = 512 << 20
+
+
+class EventsTimer:
+    """One pair of events around each call, on the current stream of one GPU."""
+
+    name: TimerName = "events"
+
+    def __init__(self, device: torch.device) -> None:
+        properties = torch.cuda.get_device_properties(device)
+        size = max(4 * properties.L2_cache_size, LEAST_FLUSH_BYTES)
+        self._flush = torch.zeros(size // 4, dtype=torch.int32, device=device)
+        self._start = torch.cuda.Event(enable_timing=True)
+        self._end = torch.cuda.Event(enable_timing=True)
+        self.facts = TimerFacts()
+        nothing = torch.zeros(1, device=device)
+        least = min(self.sample(nothing.zero_, 0.0, False).time_s for _ in range(50))
+        self.facts = TimerFacts(empty_call_s=least)
+
+    def admit(self, call: Call) -> None:
+        """Any call can be timed."""
+
+    def sample(self, call: Call, gap_s: float, cold: bool) -> Sample:
+        """One call."""
+        if gap_s:
+            time.sleep(gap_s)
+        if cold:
+            self._flush.max()  # reads, and leaves no dirty lines
+        self._start.record()
+        call()
+        self._end.record()
+        torch.cuda.synchronize()
+        return Sample(self._start.elapsed_time(self._end) * 1e-3, None)

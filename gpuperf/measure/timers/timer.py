@@ -1,0 +1,37 @@
+"""What is a timer?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+from gpuperf.model.contract import TimerName
+from gpuperf.model.record import TimerFacts
+
+__all__ = ["Call", "CannotBlock", "Sample", "Timer"]
+
+Call = Callable[[], Any]
+
+
+class CannotBlock(Exception):
+    """The call cannot be queued behind a blocker: it waits for the device, or queues too much."""
+
+
+class Sample(NamedTuple):
+    """One call: its time in seconds, and the SM clock inside it where it was read."""
+
+    time_s: float
+    clock_hz: float | None
+
+
+class Timer(Protocol):
+    """Times one call at a time; whatever it adds itself is in `facts`, already subtracted."""
+
+    name: TimerName
+    facts: TimerFacts
+
+    def admit(self, call: Call) -> None:
+        """Try *call* once, untimed. Raises: CannotBlock when this timer cannot time it."""
+
+    def sample(self, call: Call, gap_s: float, cold: bool) -> Sample:
+        """Idle for *gap_s*, flush the caches if *cold*, and time one call."""

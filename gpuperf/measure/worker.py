@@ -1,0 +1,185 @@
+"""The expendable process that loads workloads and measures: `python -P -m gpuperf.measure.worker`.
+
+It speaks `gpuperf.model.protocol` over two file descriptors of its own, dies with its parent, and
+ends itself when its device has failed: a lost CUDA context cannot be mended, only left.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import os
+import signal
+import sys
+from typing import Any, BinaryIO
+
+import msgspec
+import torch
+
+import gpuperf
+from gpuperf.errors import CannotMeasure, GpuperfError, WorkloadError
+from gpuperf.measure.bench import Bench
+from gpuperf.measure.device import Device, open_device
+from gpuperf.measure.registry import load_source
+from gpuperf.measure.telemetry import Meter, open_meter
+from gpuperf.measure.timers import make_timer
+from gpuperf.measure.timers.timer import Timer
+from gpuperf.model.contract import Fingerprint, TimerName
+from gpuperf.model.protocol import (
+    PROTOCOL,
+    Describe,
+    Described,
+    Failed,
+    FromWorker,
+    Hello,
+    Measure,
+    Measured,
+    Open,
+    Opened,
+    Progress,
+    ToWorker,
+)
+from gpuperf.model.record import Record
+from gpuperf.model.workload import Workload
+
+__all__ = ["Worker", "main"]
+
+DEVICE_LOST = 70  # exit code: the device failed under a case
+
+
+class DeviceLost(Exception):
+    """The CUDA context is gone; the case that lost it is known."""
+
+
+class Worker:
+    """Answers requests one at a time."""
+
+    def __init__(self, out: BinaryIO) -> None:
+        self._out = out
+        self._device: Device | None = None
+        self._meter: Meter | None = None
+        self._fingerprint = Fingerprint()
+        self._timers: dict[TimerName, Timer] = {}
+        self._sources: dict[str, tuple[dict[str, Workload], dict[str, str]]] = {}
+
+    def say(self, message: FromWorker) -> None:
+        """One line to the supervisor, at once."""
+        self._out.write(msgspec.json.encode(message) + b"\n")
+        self._out.flush()
+
+    def answer(self, request: ToWorker) -> None:
+        """Serve *request*; what goes wrong is said, not raised. Raises: DeviceLost."""
+        try:
+            if isinstance(request, Open):
+                self._open(request.device)
+            elif isinstance(request, Describe):
+                self._describe(request.source)
+            else:
+                self.say(Measured(self._measure(request)))
+        except WorkloadError as error:
+            self.say(Failed("workload", str(error), error.hint))
+        except CannotMeasure as error:
+            self.say(Failed("cannot-measure", str(error), error.hint))
+        except GpuperfError as error:
+            self.say(Failed("usage", str(error), error.hint))
+
+    def _open(self, name: str) -> None:
+        self._device = open_device(name)
+        self._meter = open_meter(self._device.torch)
+        hard, soft, live = self._meter.facts()
+        facts = self._device.facts
+        self._fingerprint = Fingerprint(
+            hard={"product": facts.name, "sm_count": facts.sm_count, **hard},
+            soft={**soft, **_software()},
+            live=live,
+        )
+        self.say(Opened(facts, self._fingerprint))
+
+    def _workloads(self, source: str) -> tuple[dict[str, Workload], dict[str, str]]:
+        if source not in self._sources:
+            self._sources[source] = load_source(source)
+        return self._sources[source]
+
+    def _describe(self, source: str) -> None:
+        found, broken = self._workloads(source)
+        self.say(Described(tuple(w.describe(source) for w in found.values()), broken))
+
+    def _measure(self, request: Measure) -> Record:
+        if self._device is None or self._meter is None:
+            raise CannotMeasure("no device was opened")
+        found, _ = self._workloads(request.case.source)
+        if request.case.op not in found:
+            raise WorkloadError(f"{request.case.source} holds no workload {request.case.op!r}")
+        name = request.contract.timer
+        if name not in self._timers:
+            self.say(Progress("timer"))
+            self._timers[name] = make_timer(name, self._device.torch)
+        bench = Bench(
+            self._device,
+            self._timers[name],
+            self._meter,
+            self._fingerprint,
+            lambda phase, samples: self.say(Progress(phase, samples)),
+        )
+        workload = found[request.case.op]
+        try:
+            return bench.measure(
+                workload, request.case, request.contract, request.run, request.seed
+            )
+        except RuntimeError as error:
+            raise DeviceLost(str(error).strip().splitlines()[0]) from error
+
+
+def _software() -> dict[str, str | None]:
+    try:
+        from importlib.metadata import version
+
+        triton: str | None = version("triton")
+    except ImportError:
+        triton = None
+    return {
+        "gpuperf": gpuperf.__version__,
+        "torch": torch.__version__,
+        "triton": triton,
+        "cuda": torch.version.cuda,
+        "hip": torch.version.hip,
+        "python": sys.version.split()[0],
+        "platform": sys.platform,
+    }
+
+
+def _die_with_parent(parent: int) -> None:
+    """Linux sends SIGKILL when the parent is gone; elsewhere the closed pipe has to do."""
+    if sys.platform == "linux":
+        pr_set_pdeathsig = 1
+        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Serve requests until the supervisor closes its end."""
+    parser = argparse.ArgumentParser()
+    for name in ("--requests", "--replies", "--parent"):
+        parser.add_argument(name, type=int, required=True)
+    options: Any = parser.parse_args(arguments)
+    _die_with_parent(options.parent)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the supervisor's to handle
+    # What a workload starts must not hold the pipes open.
+    for descriptor in (options.requests, options.replies):
+        os.set_inheritable(descriptor, False)
+    requests = os.fdopen(options.requests, "rb")
+    worker = Worker(os.fdopen(options.replies, "wb"))
+    worker.say(Hello(PROTOCOL, os.getpid(), torch.__version__))
+    for line in requests:
+        request = msgspec.json.decode(line, type=ToWorker)
+        try:
+            worker.answer(request)
+        except DeviceLost as lost:
+            worker.say(Failed("device-lost", str(lost)))
+            os._exit(DEVICE_LOST)  # an orderly exit would wait for the dead context
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

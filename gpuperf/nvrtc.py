@@ -1,0 +1,109 @@
+"""How does a piece of CUDA C become something to launch, without nvcc?
+
+NVRTC compiles it, the driver loads and launches it; both through cuda-bindings, which torch's own
+CUDA builds bring. Everything is imported on first use: compiling needs no GPU.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from gpuperf.errors import CannotMeasure
+
+__all__ = ["POINTER", "U64", "Kernel", "compile_source", "load_kernels", "read_source"]
+
+# ctypes of kernel arguments.
+POINTER = ctypes.c_void_p
+U64 = ctypes.c_uint64
+
+
+@cache
+def _bindings() -> tuple[Any, Any]:
+    try:
+        from cuda.bindings import driver, nvrtc
+    except ImportError as error:
+        raise CannotMeasure(
+            f"CUDA C cannot be compiled here: {error}",
+            "pip install 'gpuperf[cuda]', or choose --timer events",
+        ) from None
+    return driver, nvrtc
+
+
+def _checked(result: Sequence[Any], what: str) -> Any:
+    """What a CUDA call returned beside its status. Raises: CannotMeasure unless it succeeded."""
+    status, *values = result
+    if int(status) != 0:
+        raise CannotMeasure(f"{what} failed: {status.name}", "run `gpuperf doctor`")
+    return values[0] if len(values) == 1 else None if not values else tuple(values)
+
+
+def read_source(name: str) -> str:
+    """The text of `kernels/cuda/<name>`."""
+    return (resources.files("gpuperf.kernels.cuda") / name).read_text(encoding="utf-8")
+
+
+def compile_source(source: str, arch: str) -> bytes:
+    """The cubin of CUDA C *source* for *arch* (`sm_90`). Raises: CannotMeasure with NVRTC's log."""
+    _, nvrtc = _bindings()
+    try:
+        program = _checked(
+            nvrtc.nvrtcCreateProgram(source.encode(), b"gpuperf.cu", 0, [], []), "NVRTC"
+        )
+    except RuntimeError as error:  # cuda-pathfinder, when libnvrtc is not installed
+        raise CannotMeasure(f"libnvrtc cannot be loaded: {error}") from None
+    options = [f"--gpu-architecture={arch}".encode(), b"--std=c++17"]
+    status, *_ = nvrtc.nvrtcCompileProgram(program, len(options), options)
+    if int(status) != 0:
+        log = b" " * _checked(nvrtc.nvrtcGetProgramLogSize(program), "NVRTC")
+        nvrtc.nvrtcGetProgramLog(program, log)
+        raise CannotMeasure(f"CUDA C does not compile for {arch}: {log.decode().strip(chr(0)).strip()}")
+    cubin = b" " * _checked(nvrtc.nvrtcGetCUBINSize(program), "NVRTC")
+    _checked(nvrtc.nvrtcGetCUBIN(program, cubin), "NVRTC")
+    nvrtc.nvrtcDestroyProgram(program)
+    return cubin
+
+
+class Kernel:
+    """A loaded kernel. Its module stays loaded for the life of the process."""
+
+    def __init__(self, function: Any) -> None:
+        self._function = function
+
+    def allow_shared(self, count: int) -> None:
+        """Let it take *count* bytes of dynamic shared memory. Raises: CannotMeasure."""
+        driver, _ = _bindings()
+        attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        _checked(driver.cuFuncSetAttribute(self._function, attribute, count), "shared memory")
+
+    def launch(
+        self,
+        stream: int,
+        grid: int,
+        block: int,
+        args: Sequence[int],
+        types: Sequence[Any],
+        shared: int = 0,
+    ) -> None:
+        """Queue it on *stream*; *types* are the ctypes of *args*. Raises: CannotMeasure."""
+        driver, _ = _bindings()
+        packed = (tuple(args), tuple(types)) if args else 0
+        _checked(
+            driver.cuLaunchKernel(
+                self._function, grid, 1, 1, block, 1, 1, shared, driver.CUstream(stream), packed, 0
+            ),
+            "the launch of a kernel",
+        )
+
+
+def load_kernels(source: str, arch: str, names: Sequence[str]) -> dict[str, Kernel]:
+    """Compile *source* and load the `extern "C"` kernels *names* into the current context."""
+    driver, _ = _bindings()
+    module = _checked(driver.cuModuleLoadData(compile_source(source, arch)), "loading a cubin")
+    return {
+        name: Kernel(_checked(driver.cuModuleGetFunction(module, name.encode()), f"kernel {name}"))
+        for name in names
+    }

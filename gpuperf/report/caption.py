@@ -1,0 +1,195 @@
+"""What must stand under a table or a chart, so that its numbers can be believed?
+
+The denominators with their sources, how the times were taken, on what, and every doubt in full,
+each once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from gpuperf.analysis.roofline import Roof, roofs
+from gpuperf.model.contract import Contract
+from gpuperf.model.peaks import Figure
+from gpuperf.model.record import Run
+from gpuperf.report.axes import Axes
+from gpuperf.report.rows import Entry
+from gpuperf.report.text import clean
+from gpuperf.units import (
+    format_bytes,
+    format_flop_rate,
+    format_percent,
+    format_rate,
+    format_si,
+    format_time,
+)
+
+__all__ = ["Note", "caption", "contract_text", "footnotes", "roof_text", "run_roofs", "sure"]
+
+Note = tuple[str, str]
+
+MOST_ALIKE = 3  # sentences of one kind of caveat; the rest are counted
+
+_SURENESS = {"derived": "~ derived", "uncertain": "? uncertain"}
+
+
+def sure(value: str, figure: Figure) -> str:
+    """*value* with `~` before it where its figure is derived, `?` after it where uncertain."""
+    if figure.status == "derived":
+        return f"~{value}"
+    return f"{value}?" if figure.status == "uncertain" else value
+
+
+def roof_text(roof: Roof) -> str:
+    """`bf16 tensor 989 TFLOP/s`, with the mark of its sureness."""
+    if roof.kind == "memory":
+        rate = format_rate(roof.value)
+    elif roof.value >= 1e12:
+        rate = format_flop_rate(roof.value)
+    else:
+        rate = format_si(roof.value, "FLOP/s")
+    return f"{clean(roof.label)} {sure(rate, roof.figure)}"
+
+
+def run_roofs(run: Run) -> tuple[Roof, ...]:
+    """The roofs of *run* that its records need."""
+    return roofs(run.header, run.records)
+
+
+def contract_text(contract: Contract, floor: str = "") -> str:
+    """`blocked timer, cold cache, burst (10 ms idle before each sample), randn data`."""
+    gap = f" ({_brief(format_time(contract.gap_s, 3))} idle before each sample)" if contract.gap_s else ""
+    return (
+        f"{contract.timer} timer{floor}, {contract.cache} cache, "
+        f"{contract.regime}{gap}, {contract.data} data"
+    )
+
+
+def _brief(quantity: str) -> str:
+    """`10.0 ms` as `10 ms`: a number that somebody chose, not measured."""
+    number, unit = quantity.split(" ")
+    return f"{float(number):g} {unit}"
+
+
+def caption(run: Run, found: Sequence[Entry], axes: Axes) -> list[Note]:
+    """The notes under a table: (heading, text), some headings several times."""
+    return [
+        *_fixed(axes),
+        *_roofs(run),
+        *_meanings(run, found),
+        *_contracts(found, run.header.contract),
+        *_unknown(found),
+        ("Device", _device(run)),
+        ("Run", _run(run)),
+        *(("Problem", clean(problem)) for problem in run.problems),
+    ]
+
+
+def _fixed(axes: Axes) -> Iterable[Note]:
+    for op in axes.ops:
+        text = axes.constant(op)
+        if text:
+            yield "Fixed", f"{clean(op)}: {text}" if len(axes.ops) > 1 else text
+
+
+def _roofs(run: Run) -> Iterable[Note]:
+    header = run.header
+    lines = run_roofs(run)
+    for roof in lines:
+        figure = roof.figure
+        condition = f" ({clean(figure.condition)})" if figure.condition else ""
+        source = f"; {clean(figure.source)}" if figure.source else ""
+        yield "Roof", f"{roof_text(roof)}, {roof.origin}{condition}{source}"
+    if header.peaks is None:
+        yield "Roof", f"data sheet unknown: {clean(header.peaks_reason) or 'no reason recorded'}"
+    marks = [m for s, m in _SURENESS.items() if any(r.figure.status == s for r in lines)]
+    if marks:
+        yield "Roof", "marks: " + ", ".join(marks)
+
+
+def _meanings(run: Run, found: Sequence[Entry]) -> Iterable[Note]:
+    placed = [e.placement for e in found if e.placement]
+    if any(p.fraction is not None for p in placed):
+        basis = "data-sheet" if run.header.peaks else "measured"
+        yield "Of roof", f"least time under the {basis} roofs, with compulsory bytes, over the time"
+    meanings = (
+        ("sheet", "at the data-sheet rate", any(p.mfu_data_sheet for p in placed)),
+        ("@clock", "at SMs × rate × SM clock observed", any(p.mfu_clock for p in placed)),
+        ("measured", "at the measured ceiling", any(p.mfu_measured for p in placed)),
+    )
+    parts = [f"{name} {meaning}" for name, meaning, there in meanings if there]
+    if parts:
+        yield "MFU", f"least time of the FLOPs over the time: {', '.join(parts)}"
+    empty = [e.record.timer.empty_call_s for e in found if _limiter(e) == "latency"]
+    if empty:
+        least = format_time(max(empty), 3)
+        yield "Bound by", f"latency: under the roofs, less time than an empty call takes ({least})"
+
+
+def _limiter(entry: Entry) -> str:
+    return entry.placement.limiter if entry.placement else ""
+
+
+def _contracts(found: Sequence[Entry], default: Contract) -> Iterable[Note]:
+    kept = dict.fromkeys(e.record.contract for e in found) or {default: None}
+    for contract in kept:
+        own = [e for e in found if e.record.contract == contract]
+        count = f" ({len(own)} rows)" if len(kept) > 1 else ""
+        yield "Contract", f"{contract_text(contract, _floor(own))}{count}"
+        precision = _brief(format_percent(contract.precision))
+        rule = f"until ±{precision} or {_brief(format_time(contract.budget_s, 3))}"
+        late = sum(e.record.stop == "budget" for e in own)
+        spent = f"; the budget ended {late} of {len(own)} rows first" if late else ""
+        yield "Contract", f"median, 95 % interval within this process, {rule}{spent}"
+
+
+def _floor(found: Sequence[Entry]) -> str:
+    floors = [e.record.timer.floor_s for e in found if e.time and e.record.timer.floor_s]
+    if not floors:
+        return ""
+    low, high = (format_time(f(floors), 3) for f in (min, max))
+    return f" (floor of {low if low == high else f'{low} to {high}'} subtracted)"
+
+
+def _unknown(found: Sequence[Entry]) -> Iterable[Note]:
+    reasons = (r for e in found if e.placement for r in e.placement.reasons)
+    for reason in dict.fromkeys(reasons):
+        yield "Unknown", clean(reason)
+
+
+def _device(run: Run) -> str:
+    device, soft = run.header.device, run.header.fingerprint.soft
+    units = "threads" if device.kind == "cpu" else "CUs" if device.kind == "rocm" else "SMs"
+    parts = [device.name, f"{device.sm_count} {units}", format_bytes(device.memory_bytes)]
+    if device.max_sm_clock_hz:
+        parts.append(f"up to {device.max_sm_clock_hz / 1e6:.0f} MHz")
+    parts += [f"{name} {value}" for name, value in soft.items() if value is not None]
+    return ", ".join(clean(part) for part in parts)
+
+
+def _run(run: Run) -> str:
+    header = run.header
+    version = f"gpuperf {header.gpuperf}" if header.gpuperf else ""
+    return ", ".join(filter(None, map(clean, (header.run, header.created, version))))
+
+
+def footnotes(found: Iterable[Entry]) -> list[Note]:
+    """Every doubt in a full sentence with its hint, each once, grouped by its kind."""
+    by_kind: dict[str, dict[str, None]] = {}
+    for entry in found:
+        for caveat in entry.caveats:
+            said = _sentence(caveat.message, caveat.hint)
+            by_kind.setdefault(clean(caveat.kind), {})[said] = None
+        if entry.record.hint:
+            by_kind.setdefault(entry.record.status, {})[clean(entry.record.hint)] = None
+    notes: list[Note] = []
+    for kind, sentences in by_kind.items():
+        shown = list(sentences)[:MOST_ALIKE]
+        notes += [(kind, sentence) for sentence in shown]
+        if len(sentences) > len(shown):
+            notes.append((kind, f"and {len(sentences) - len(shown)} more; --format json has all"))
+    return notes
+
+
+def _sentence(message: str, hint: str) -> str:
+    return f"{clean(message)} → {clean(hint)}" if hint else clean(message)

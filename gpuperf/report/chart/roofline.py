@@ -1,0 +1,74 @@
+"""How is a run drawn as a roofline, for a talk or a paper?
+
+Log-log: arithmetic intensity with compulsory bytes against FLOP/s; data-sheet roofs dashed, measured
+ones solid, each labelled on its line. Nothing is said by colour alone: series differ by marker too,
+doubtful points are hollow. The same run gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpuperf.errors import UsageError
+from gpuperf.model.record import Run
+from gpuperf.report.chart.canvas import DPI, Canvas
+from gpuperf.report.chart.style import rc_parameters
+from gpuperf.report.scene import Scene, scene
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["SUFFIXES", "draw_roofline", "figure"]
+
+SUFFIXES = (".png", ".svg")
+
+
+def draw_roofline(run: Run, paths: str | Path | Iterable[str | Path]) -> tuple[Path, ...]:
+    """Draw *run* to each of *paths*, PNG or SVG by suffix.
+
+    Raises: UsageError for another suffix, an unwritable path, and a run with nothing to draw.
+    """
+    wanted = [paths] if isinstance(paths, str | Path) else list(paths)
+    targets = tuple(Path(path) for path in wanted)
+    for target in targets:
+        if target.suffix.lower() not in SUFFIXES:
+            raise UsageError(
+                f"cannot draw to {target.name!r}: no chart has the suffix {target.suffix!r}",
+                f"end the name with {' or '.join(SUFFIXES)}",
+            )
+    shown = scene(run)
+
+    import matplotlib
+
+    with matplotlib.rc_context(rc_parameters()), warnings.catch_warnings():
+        # A name in a script that the font lacks is drawn as boxes; that is no reason to talk.
+        warnings.filterwarnings("ignore", message=r"Glyph .* missing from font")
+        drawn = figure(shown, run)
+        for target in targets:
+            _save(drawn, target, shown)
+    return targets
+
+
+def figure(shown: Scene, run: Run) -> Figure:
+    """The figure of a scene; to be called under `rc_parameters`."""
+    canvas = Canvas(shown, run)
+    canvas.lay_out()
+    canvas.draw_roofs()
+    canvas.draw_series()
+    canvas.draw_labels()
+    return canvas.figure
+
+
+def _save(drawn: Figure, target: Path, shown: Scene) -> None:
+    metadata: dict[str, Any] = {"Title": shown.title}
+    if target.suffix.lower() == ".svg":
+        metadata["Date"] = None
+    try:
+        drawn.savefig(target, dpi=DPI, format=target.suffix[1:].lower(), metadata=metadata)
+    except OSError as error:
+        raise UsageError(
+            f"cannot write {str(target)!r}: {error.strerror or error}", "name another place"
+        ) from None

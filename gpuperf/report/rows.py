@@ -1,0 +1,176 @@
+"""What does a run say, one plain row a record?
+
+Everything is SI, with its unit in its name; a figure that is unknown is `None`, and `unknown` says
+why. Every record is a row, whatever became of it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from gpuperf.analysis.roofline import Placement, place, raise_ceilings
+from gpuperf.model.record import Caveat, Record, Run
+from gpuperf.model.samples import Samples
+from gpuperf.report.axes import dtype_of
+from gpuperf.report.text import clean_value
+
+__all__ = ["Entry", "entries", "rows"]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A record, where it lies under the roofline, and every doubt about it."""
+
+    record: Record
+    placement: Placement | None
+    caveats: tuple[Caveat, ...]
+
+    @property
+    def valid(self) -> bool:
+        """Whether physics allows what was measured."""
+        return self.placement is None or self.placement.valid
+
+    @property
+    def time(self) -> Samples | None:
+        """The primary time of a record that succeeded."""
+        samples = self.record.samples
+        return samples if self.record.status == "ok" and samples and samples.size else None
+
+
+def entries(run: Run) -> tuple[Entry, ...]:
+    """Each record of *run* with its placement, in the run's order."""
+    ceilings = raise_ceilings(run.header.ceilings, run.records, run.header.peaks)
+    found = []
+    for record in run.records:
+        placement = place(record, run.header.peaks, ceilings)
+        doubts = (*record.caveats, *(placement.caveats if placement else ()))
+        found.append(Entry(record, placement, tuple(dict.fromkeys(doubts))))
+    return tuple(found)
+
+
+def rows(run: Run) -> list[dict[str, Any]]:
+    """One dict a record, the same keys in each, ready for JSON: no NaN, no control characters."""
+    return [row(entry) for entry in entries(run)]
+
+
+def row(entry: Entry) -> dict[str, Any]:
+    """The row of one record."""
+    values = {
+        **_identity(entry),
+        **_time(entry.time),
+        **_rates(entry),
+        **_conditions(entry.record),
+    }
+    for key, value in values.items():
+        if isinstance(value, float):
+            values[key] = value if math.isfinite(value) else None
+        elif value is not None and not isinstance(value, int):
+            values[key] = clean_value(value)
+    return values
+
+
+def _identity(entry: Entry) -> dict[str, Any]:
+    record, case = entry.record, entry.record.case
+    return {
+        "run": record.run,
+        "kind": record.kind,
+        "op": case.op,
+        "implementation": case.implementation,
+        "point": dict(case.point),
+        "options": dict(case.options),
+        "dtype": dtype_of(record),
+        "status": record.status,
+        "valid": entry.valid,
+        "reason": record.reason,
+        "hint": record.hint,
+        "caveats": [
+            {"kind": c.kind, "message": c.message, "hint": c.hint} for c in entry.caveats
+        ],
+    }
+
+
+def _time(samples: Samples | None) -> dict[str, Any]:
+    if samples is None:
+        return dict.fromkeys(_TIME_KEYS)
+    low, high = samples.interval_s
+    values = (
+        samples.median_s,
+        low,
+        high,
+        samples.precision,
+        samples.spread,
+        samples.size,
+        samples.effective_size,
+        samples.calls_per_window,
+    )
+    return dict(zip(_TIME_KEYS, values, strict=True))
+
+
+_TIME_KEYS = (
+    "time_s",
+    "time_low_s",
+    "time_high_s",
+    "precision",
+    "spread",
+    "samples",
+    "effective_samples",
+    "calls_per_window",
+)
+
+
+def _rates(entry: Entry) -> dict[str, Any]:
+    placed, cost, work = entry.placement, entry.record.cost, entry.record.work
+    return {
+        "flop": cost.flop_count if cost else None,
+        "bytes_compulsory": cost.dram_bytes if cost else None,
+        "bytes_modelled": work.dram_bytes if work else None,
+        "flop_modelled": work.flop_count if work else None,
+        "flop_per_s": placed.attained_flop_per_s if placed else None,
+        "byte_per_s": placed.attained_byte_per_s if placed else None,
+        "intensity_flop_per_byte": cost.intensity if cost else None,
+        "roof": placed.roof if placed else None,
+        "ideal_s": placed.ideal_s if placed else None,
+        "attainable_flop_per_s": placed.attainable_flop_per_s if placed else None,
+        "fraction_of_attainable": placed.fraction if placed else None,
+        "ridge_flop_per_byte": placed.ridge if placed else None,
+        "bound_by": placed.limiter if placed else None,
+        "pipe": placed.pipe or None if placed else None,
+        "mfu_data_sheet": placed.mfu_data_sheet if placed else None,
+        "mfu_clock": placed.mfu_clock if placed else None,
+        "mfu_measured": placed.mfu_measured if placed else None,
+        "unknown": list(dict.fromkeys(placed.reasons)) if placed else [],
+    }
+
+
+def _conditions(record: Record) -> dict[str, Any]:
+    telemetry, contract, samples = record.telemetry, record.contract, record.samples
+    return {
+        "sm_clock_hz": samples.clock_hz if samples else None,
+        "power_w": telemetry.power_w if telemetry else None,
+        "power_limit_w": telemetry.power_limit_w if telemetry else None,
+        "temperature_c": telemetry.temperature_c if telemetry else None,
+        "throttle": list(telemetry.throttle) if telemetry else [],
+        "timer": contract.timer,
+        "cache": contract.cache,
+        "regime": contract.regime,
+        "gap_s": contract.gap_s,
+        "data": contract.data,
+        "stop": record.stop or None,
+        "floor_s": record.timer.floor_s,
+        "floor_uncertainty_s": record.timer.floor_uncertainty_s,
+        "empty_call_s": record.timer.empty_call_s,
+        "build_s": record.build_s,
+        "first_call_s": record.first_call_s,
+        "check_error": record.check.error if record.check else None,
+        "check_tolerance": record.check.tolerance if record.check else None,
+        "memory_inputs_bytes": record.memory.inputs_bytes if record.memory else None,
+        "memory_peak_bytes": record.memory.peak_bytes if record.memory else None,
+        "kernels": [{"name": k.name, "count": k.count} for k in record.kernels],
+        "counters": dict(record.counters),
+        "seed": record.seed,
+        "pass": record.pass_index,
+        "rank": record.rank,
+        "started": record.started or None,
+    }

@@ -1,0 +1,209 @@
+"""What does a person see of a run: which columns, in which units, what stands in each cell?
+
+A `Sheet` is text in cells, for the terminal's table and for markdown alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from gpuperf.analysis.roofline import Placement
+from gpuperf.model.record import Run
+from gpuperf.report.axes import Axes, dtype_of, implementation_of
+from gpuperf.report.caption import Note, caption, footnotes
+from gpuperf.report.rows import Entry, entries
+from gpuperf.report.text import clean, shorten
+from gpuperf.units import format_number, format_time
+
+__all__ = ["ALWAYS", "Column", "Sheet", "flop_unit", "interval_text", "sheet"]
+
+ALWAYS = 99  # a column that is never dropped
+NOTHING = "–"
+LONGEST = 40  # characters of a name in a cell
+
+# ± stands for both sides while the wider is at most this many times the narrower; it shows the
+# wider, so the interval shown is never smaller than the one found.
+LOPSIDED = 1.5
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: a head of two lines (name, unit), a cell a row; the lowest *keep* goes first.
+
+    `short` holds the cells in fewer letters, for want of width.
+    """
+
+    head: str
+    unit: str
+    cells: tuple[str, ...]
+    keep: int = ALWAYS
+    left: bool = False
+    identity: bool = False
+    short: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A run as text. `failures` holds a sentence for each row that has no time, else nothing."""
+
+    title: str
+    columns: tuple[Column, ...]
+    failures: tuple[str, ...]
+    footnotes: tuple[Note, ...]
+    notes: tuple[Note, ...]
+
+
+def sheet(run: Run) -> Sheet:
+    """The sheet of *run*."""
+    found, axes = entries(run), Axes(run.records)
+    columns = [*_identity(found, axes), *_figures(run, found)]
+    return Sheet(
+        title=_title(run, axes),
+        columns=tuple(c for c in columns if c.keep == ALWAYS or set(c.cells) - {NOTHING}),
+        failures=tuple(_failure(entry) for entry in found),
+        footnotes=tuple(footnotes(found)),
+        notes=tuple(caption(run, found, axes)),
+    )
+
+
+def _title(run: Run, axes: Axes) -> str:
+    names = dict.fromkeys(shorten(implementation_of(r, False), LONGEST) for r in run.records)
+    dtypes = dict.fromkeys(d for r in run.records if (d := dtype_of(r)))
+    ops = ", ".join(shorten(clean(op), LONGEST) for op in axes.ops) or "nothing"
+    parts = [f"{ops} on {clean(run.header.device.name)}"]
+    parts += [", ".join(group) for group in (names, dtypes) if 0 < len(group) <= 3]
+    return " · ".join(parts)
+
+
+def _failure(entry: Entry) -> str:
+    record = entry.record
+    if entry.time is not None:
+        return ""
+    reason = clean(record.reason) or ("no samples" if record.status == "ok" else "")
+    return f"{record.status}: {reason}" if reason else record.status
+
+
+def _identity(found: Sequence[Entry], axes: Axes) -> Iterable[Column]:
+    """What was measured: implementation, size, dtype, and whatever else varies."""
+    records = [e.record for e in found]
+
+    def column(head: str, cells: Iterable[str], keep: int = ALWAYS, left: bool = True) -> Column:
+        return Column(head, "", tuple(c or NOTHING for c in cells), keep, left, True)
+
+    names = [shorten(implementation_of(r, len(axes.ops) > 1), LONGEST) for r in records]
+    if len(set(names)) > 1 or len(axes.ops) > 1:
+        yield column("implementation", names)
+    yield column(shorten(axes.head, LONGEST), (axes.size(r) for r in records), left=False)
+    dtypes = [dtype_of(r) for r in records]
+    yield column("dtype", dtypes, ALWAYS if len(set(dtypes)) > 1 else 3)
+    for axis in axes.named:
+        yield column(shorten(clean(axis), LONGEST), (clean(str(r.case.point.get(axis, ""))) for r in records))
+    others = {
+        "kind": [str(r.kind) for r in records],
+        "pass": [str(r.pass_index) for r in records],
+        "rank": [str(r.rank) for r in records],
+        "timer": [str(r.contract.timer) for r in records],
+        "cache": [str(r.contract.cache) for r in records],
+        "data": [str(r.contract.data) for r in records],
+    }
+    for head, cells in others.items():
+        if len(set(cells)) > 1:
+            yield column(head, cells)
+
+
+def _figures(run: Run, found: Sequence[Entry]) -> Iterable[Column]:
+    """What came out."""
+
+    def column(
+        head: str, unit: str, cell: Callable[[Placement], float | None], keep: int, scale: float
+    ) -> Column:
+        placed = (cell(e.placement) if e.placement else None for e in found)
+        cells = (NOTHING if v is None else format_number(v / scale) for v in placed)
+        return Column(head, unit, tuple(cells), keep)
+
+    def percent(
+        head: str, unit: str, cell: Callable[[Placement], float | None], keep: int
+    ) -> Column:
+        placed = (cell(e.placement) if e.placement else None for e in found)
+        return Column(head, unit, tuple(NOTHING if v is None else _tenths(v) for v in placed), keep)
+
+    scale, unit = flop_unit(run, found)
+    flops = any(e.record.cost and e.record.cost.flops for e in found)
+    moved = not flops or any(e.placement and e.placement.limiter == "memory" for e in found)
+    byte_scale, byte_unit = byte_rate_unit(found)
+    yield Column("time", "median", tuple(_time(e) for e in found))
+    yield Column("interval", "95 %", tuple(_interval(e) for e in found))
+    if flops:
+        yield column("attained", unit, lambda p: p.attained_flop_per_s or None, ALWAYS, scale)
+    if moved:
+        keep = 7 if flops else ALWAYS
+        yield column("compulsory", byte_unit, lambda p: p.attained_byte_per_s, keep, byte_scale)
+    yield column("AI", "FLOP/B", lambda p: p.intensity or None, 5, 1)
+    yield column("attainable", unit, lambda p: p.attainable_flop_per_s, 4, scale)
+    yield percent("of roof", "%", lambda p: p.fraction, ALWAYS)
+    yield percent("MFU", "sheet %", lambda p: p.mfu_data_sheet, 6)
+    yield percent("MFU", "@clock %", lambda p: p.mfu_clock, 2)
+    yield percent("MFU", "meas. %", lambda p: p.mfu_measured, 3 if run.header.peaks else 6)
+    clocks = (e.time.clock_hz if e.time else None for e in found)
+    yield Column("clock", "MHz", tuple(f"{c / 1e6:.0f}" if c else NOTHING for c in clocks), 1)
+    limiters = tuple(e.placement.limiter if e.placement else NOTHING for e in found)
+    yield Column("bound by", "", tuple(_bound(e) for e in found), 8, left=True, short=limiters)
+    doubts = tuple(_doubts(e) for e in found)
+    if any(doubts):
+        yield Column("caveats", "", doubts, left=True)
+
+
+def _time(entry: Entry) -> str:
+    return format_time(entry.time.median_s) if entry.time else NOTHING
+
+
+def _interval(entry: Entry) -> str:
+    if entry.time is None or entry.time.median_s <= 0:
+        return NOTHING
+    low, high = entry.time.interval_s
+    return interval_text(entry.time.median_s, low, high)
+
+
+def interval_text(median: float, low: float, high: float) -> str:
+    """`±0.4 %`, or `−0.2/+0.9 %` where one side is much wider than the other."""
+    below, above = (median - low) / median * 100, (high - median) / median * 100
+    narrow, wide = sorted((below, above))
+    if wide <= LOPSIDED * narrow or _percent(narrow) == _percent(wide):
+        return f"±{_percent(wide)} %"
+    return f"−{_percent(below)}/+{_percent(above)} %"
+
+
+def _percent(value: float) -> str:
+    return f"{value:.2f}" if value < 0.095 else f"{value:.1f}" if value < 9.95 else f"{value:.0f}"
+
+
+def _tenths(fraction: float) -> str:
+    """Percent with one digit after the point; what would read 0.0 without being it is `<0.1`."""
+    return "<0.1" if 0 < fraction < 0.0005 else f"{fraction * 100:.1f}"
+
+
+def _bound(entry: Entry) -> str:
+    if entry.placement is None:
+        return NOTHING
+    limiter, pipe = entry.placement.limiter, entry.placement.pipe
+    return f"{limiter} ({clean(pipe)})" if limiter == "compute" and pipe else limiter
+
+
+def _doubts(entry: Entry) -> str:
+    kinds = list(dict.fromkeys(shorten(clean(c.kind), LONGEST) for c in entry.caveats))
+    return ", ".join(kinds if entry.valid else ["INVALID", *kinds])
+
+
+def flop_unit(run: Run, found: Iterable[Entry]) -> tuple[float, str]:
+    """The one unit of a column or an axis of rates: TFLOP/s, or GFLOP/s on a CPU and far below."""
+    placed = [e.placement for e in found if e.placement]
+    most = max((max(p.attained_flop_per_s, p.attainable_flop_per_s or 0) for p in placed), default=0)
+    least = 1e13 if run.header.device.kind == "cpu" else 1e12
+    return (1e12, "TFLOP/s") if most >= least or not most else (1e9, "GFLOP/s")
+
+
+def byte_rate_unit(found: Iterable[Entry]) -> tuple[float, str]:
+    """The one unit of a column or an axis of bandwidths."""
+    rates = (e.placement.attained_byte_per_s for e in found if e.placement)
+    return (1e12, "TB/s") if max(rates, default=0.0) >= 1e12 else (1e9, "GB/s")

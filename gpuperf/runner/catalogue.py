@@ -1,0 +1,112 @@
+"""What workloads are there? Known without importing any, once a worker has described them.
+
+Descriptions are kept by the hash of the workloads' files, the interpreter, torch and gpuperf.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from hashlib import sha256
+from importlib.metadata import PackageNotFoundError, entry_points, version
+from pathlib import Path
+
+import gpuperf
+from gpuperf.errors import UnknownName, UsageError
+from gpuperf.model.protocol import PROTOCOL, Described
+from gpuperf.model.workload import Description
+from gpuperf.runner.cache import fetch, keep, key_of
+
+__all__ = ["Catalogue", "builtin_catalogue", "find_workload", "whole_catalogue"]
+
+BUILTIN = "gpuperf.kernels"
+ENTRY_GROUP = "gpuperf.workloads"
+
+Describe = Callable[[str], Described]
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """Descriptions in order of name, and what did not load, each with its reason."""
+
+    descriptions: tuple[Description, ...]
+    broken: dict[str, str] = field(default_factory=dict)
+
+    def get(self, name: str) -> Description | None:
+        """The workload called *name*, if it is here."""
+        return next((d for d in self.descriptions if d.name == name), None)
+
+
+def builtin_catalogue(describe: Describe) -> Catalogue:
+    """The workloads of `gpuperf.kernels`; *describe* is called only when they are not cached."""
+    key = _builtin_key()
+    known = fetch("catalogue", key, Catalogue)
+    if known is None:
+        described = describe(BUILTIN)
+        known = Catalogue(_sorted(described.descriptions), described.broken)
+        if not known.broken:
+            keep("catalogue", key, known)
+    return known
+
+
+def whole_catalogue(describe: Describe) -> Catalogue:
+    """The builtin workloads and those of installed packages' entry points."""
+    builtin = builtin_catalogue(describe)
+    descriptions, broken = list(builtin.descriptions), dict(builtin.broken)
+    for entry in entry_points(group=ENTRY_GROUP):
+        try:
+            descriptions += describe(f"entry:{entry.name}").descriptions
+        except Exception as error:  # another package's fault must not hide ours
+            broken[f"entry:{entry.name}"] = str(error)
+    return Catalogue(_sorted(tuple(descriptions)), broken)
+
+
+def find_workload(op: str, describe: Describe) -> Description:
+    """The workload that the user calls *op*.
+
+    `matmul` is one of ours or an entry point's; `./mine.py` the one in a file, `./mine.py:NAME` one
+    of several; `pkg.mod:NAME` one in a module. Raises: UnknownName, UsageError, WorkloadError.
+    """
+    path, _, name = op.partition(":")
+    if path.endswith(".py") or "/" in path:
+        return _only(op, name, describe(path).descriptions)
+    if ":" in op or "." in op:
+        return _only(op, "", describe(op).descriptions)
+    found = builtin_catalogue(describe).get(op)
+    if found is not None:
+        return found
+    known = whole_catalogue(describe)
+    found = known.get(op)
+    if found is None:
+        names = [d.name for d in known.descriptions]
+        raise UnknownName("workload", op, names, "`gpuperf list` shows them; a file is ./mine.py")
+    return found
+
+
+def _only(op: str, name: str, found: tuple[Description, ...]) -> Description:
+    names = [d.name for d in found]
+    if name:
+        if name not in names:
+            raise UnknownName("workload", name, names)
+        return found[names.index(name)]
+    if len(found) != 1:
+        raise UsageError(f"{op} holds {len(found)} workloads", f"name one: {op}:{names[0]}")
+    return found[0]
+
+
+def _sorted(descriptions: tuple[Description, ...]) -> tuple[Description, ...]:
+    return tuple(sorted(descriptions, key=lambda d: d.name))
+
+
+def _builtin_key() -> str:
+    spec = importlib.util.find_spec(BUILTIN)
+    folders = list(spec.submodule_search_locations or ()) if spec else []
+    files = sorted(path for folder in folders for path in Path(folder).glob("*.py"))
+    contents = [(path.name, sha256(path.read_bytes()).hexdigest()) for path in files]
+    try:
+        torch = version("torch")
+    except PackageNotFoundError:
+        torch = ""
+    return key_of(contents, sys.version, torch, gpuperf.__version__, PROTOCOL)

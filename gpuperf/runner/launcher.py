@@ -1,0 +1,147 @@
+"""How is a worker process started, spoken to, and found dead?
+
+A `Launcher` hands over messages, not file descriptors, so that a worker may live elsewhere later.
+Death is seen by waiting for the process, never by end-of-file: a child that the worker started may
+keep the pipe open.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from typing import IO, Protocol
+
+import msgspec
+
+from gpuperf.model.protocol import FromWorker, ToWorker
+
+__all__ = ["Connection", "Launcher", "LocalLauncher"]
+
+POLL_S = 0.05  # how late a death may be seen
+LOG_TAIL = 2000  # characters of what a dead worker printed
+
+
+class Connection(Protocol):
+    """A living worker."""
+
+    def send(self, message: ToWorker) -> None:
+        """Raises: BrokenPipeError when the worker is gone."""
+
+    def receive(self, timeout_s: float) -> FromWorker | None:
+        """The next message, or None when none came in time or the worker is dead."""
+
+    def death(self) -> str | None:
+        """How the worker ended, in words; None while it lives."""
+
+    def last_words(self) -> str:
+        """The end of what the worker printed."""
+
+    def kill(self) -> None:
+        """End it and all that it started."""
+
+
+class Launcher(Protocol):
+    """Starts workers."""
+
+    def start(self) -> Connection:
+        """A new worker, which says hello first."""
+
+
+class LocalLauncher:
+    """Workers on this machine; *log* takes what they print, a temporary file by default."""
+
+    def __init__(self, debug: bool = False) -> None:
+        self._debug = debug
+
+    def start(self) -> LocalConnection:
+        """A worker in a process group of its own."""
+        return LocalConnection(self._debug)
+
+
+class LocalConnection:
+    """One local worker process and its two pipes."""
+
+    def __init__(self, debug: bool) -> None:
+        self._log: IO[bytes] = tempfile.TemporaryFile()
+        theirs_in, self._requests = os.pipe()
+        self._replies, theirs_out = os.pipe()
+        self._buffer = b""
+        output = sys.stderr if debug else self._log
+        command = [sys.executable, "-P", "-m", "gpuperf.measure.worker"]
+        command += [f"--requests={theirs_in}", f"--replies={theirs_out}"]
+        command += [f"--parent={os.getpid()}"]
+        try:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                pass_fds=(theirs_in, theirs_out),
+                start_new_session=True,
+            )
+        finally:
+            os.close(theirs_in)
+            os.close(theirs_out)
+        os.set_blocking(self._replies, False)
+
+    def send(self, message: ToWorker) -> None:
+        """Write one line."""
+        rest = memoryview(msgspec.json.encode(message) + b"\n")
+        while rest:
+            rest = rest[os.write(self._requests, rest) :]
+
+    def receive(self, timeout_s: float) -> FromWorker | None:
+        """One line, if it comes in time; what a dead worker left in the pipe comes first."""
+        end = time.monotonic() + timeout_s
+        while b"\n" not in self._buffer:
+            left = end - time.monotonic()
+            dead = self._process.poll() is not None
+            if not self._read(0.0 if dead else max(0.0, min(POLL_S, left))) and (dead or left <= 0):
+                return None
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        return msgspec.json.decode(line, type=FromWorker)
+
+    def _read(self, timeout_s: float) -> bool:
+        """Take what is there into the buffer; False when there was nothing."""
+        if not select.select([self._replies], [], [], timeout_s)[0]:
+            return False
+        data = os.read(self._replies, 1 << 20)
+        self._buffer += data
+        if not data:
+            time.sleep(POLL_S)  # closed at the other end: the death will be seen in a moment
+        return bool(data)
+
+    def death(self) -> str | None:
+        """Exit code or signal in words."""
+        code = self._process.poll()
+        if code is None:
+            return None
+        if code >= 0:
+            return f"exit code {code}"
+        try:
+            return f"signal {-code} ({signal.Signals(-code).name})"
+        except ValueError:
+            return f"signal {-code}"
+
+    def last_words(self) -> str:
+        """The last lines that the worker printed, to stdout or stderr."""
+        size = self._log.seek(0, os.SEEK_END)
+        self._log.seek(max(0, size - LOG_TAIL))
+        return self._log.read().decode("utf-8", "replace").strip()
+
+    def kill(self) -> None:
+        """SIGKILL to the group, then the pipes and the log are closed."""
+        if self._process.poll() is None:
+            try:
+                os.killpg(self._process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                self._process.kill()
+        self._process.wait()
+        for descriptor in (self._requests, self._replies):
+            os.close(descriptor)
+        self._log.close()

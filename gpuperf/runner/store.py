@@ -1,0 +1,169 @@
+"""How is a run kept, and read back, whatever happened to it meanwhile?
+
+A run is one JSONL file: a header, then a record a line, each written by one `write` as it comes.
+What is half written is skipped and said; a header glued to a broken line is found again.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO
+
+import msgspec
+
+from gpuperf.errors import Incomplete, RunFileError, UsageError
+from gpuperf.model.codec import decode, encode
+from gpuperf.model.record import SCHEMA, Header, Record, Run
+
+__all__ = ["RunWriter", "read_run", "read_runs"]
+
+LONGEST_LINE = 64 << 20  # bytes; a header of 10,000 cases has 3 MB
+MOST_RECORDS = 1_000_000
+HEADER_MARK = b'"type":"header"'
+
+
+class RunWriter:
+    """Appends to a run file; a context manager."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        except OSError as error:
+            raise UsageError(
+                f"{path} cannot be written: {error.strerror}", "choose another --out"
+            ) from None
+
+    def __enter__(self) -> RunWriter:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        os.close(self._file)
+
+    def header(self, header: Header) -> None:
+        """Begin a run. A newline goes first, so that files merge with `cat`."""
+        self._write(b"\n" + encode(header) + b"\n")
+
+    def record(self, record: Record) -> None:
+        """Add a record. Raises: Incomplete when the disk is full."""
+        self._write(encode(record) + b"\n")
+
+    def resume(self) -> None:
+        """Continue a file whose last line may be cut off."""
+        self._write(b"\n")
+
+    def _write(self, line: bytes) -> None:
+        try:
+            written = os.write(self._file, line)
+            if written < len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError as error:
+            raise Incomplete(
+                f"{self.path} cannot be written on: {error.strerror}",
+                f"what was written stands; make room, then --resume {self.path}",
+            ) from None
+
+
+class _Peek(msgspec.Struct):
+    type: str = ""
+    schema: int = 0
+
+
+def read_run(path: str | Path) -> Run:
+    """The run in *path*. Raises: RunFileError when there is none, or more than one."""
+    runs = read_runs(path)
+    if len(runs) > 1:
+        names = ", ".join(run.header.run for run in runs[:5])
+        raise RunFileError(f"{path} holds {len(runs)} runs: {names}", "split it, or use read_runs")
+    return runs[0]
+
+
+def read_runs(path: str | Path) -> tuple[Run, ...]:
+    """Every run in *path*, in the order of their headers; of each key the last record counts.
+
+    Raises: RunFileError when the file cannot be read, holds no run, or is from a newer gpuperf.
+    """
+    headers: dict[str, Header] = {}
+    records: dict[str, dict[object, Record]] = {}
+    problems: list[str] = []
+    for number, line in _lines(Path(path)):
+        try:
+            value = _parse(line, Path(path))
+        except ValueError as error:
+            problems.append(f"line {number} is not a whole record ({str(error)[:120]})")
+            value = _glued_header(line, Path(path))
+        if isinstance(value, Header):
+            headers.setdefault(value.run, value)
+        elif value is not None:
+            records.setdefault(value.run, {})[(value.case.id, *value.key[2:])] = value
+    if not headers:
+        raise RunFileError(
+            f"{path} is not a run of gpuperf", "a run file is what `gpuperf roofline` writes"
+        )
+    strays = sum(len(kept) for run, kept in records.items() if run not in headers)
+    if strays:
+        problems.append(f"{strays} records belong to runs whose header is missing")
+    return tuple(
+        Run(header, tuple(records.get(run, {}).values()), tuple(problems))
+        for run, header in headers.items()
+    )
+
+
+def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """The non-empty lines with their numbers, none longer than `LONGEST_LINE`."""
+    try:
+        with path.open("rb") as file:
+            yield from _bounded_lines(file, path)
+    except OSError as error:
+        raise RunFileError(f"{path} cannot be read: {error.strerror}") from None
+
+
+def _bounded_lines(file: BinaryIO, path: Path) -> Iterator[tuple[int, bytes]]:
+    number = 0
+    while line := file.readline(LONGEST_LINE + 1):
+        number += 1
+        if len(line) > LONGEST_LINE:
+            raise RunFileError(
+                f"line {number} of {path} is over {LONGEST_LINE >> 20} MiB",
+                "this is no run that gpuperf wrote",
+            )
+        if number > MOST_RECORDS:
+            raise RunFileError(f"{path} has over {MOST_RECORDS} lines", "split it")
+        if line.strip():
+            yield number, line
+
+
+def _parse(line: bytes, path: Path) -> Header | Record | None:
+    """The noun on *line*. Raises: ValueError when it is broken, RunFileError when it is newer."""
+    peek = decode(line, _Peek)
+    if peek.schema > SCHEMA:
+        raise RunFileError(
+            f"{path} has schema {peek.schema}; this gpuperf reads up to {SCHEMA}",
+            "upgrade gpuperf",
+        )
+    if peek.type == "header":
+        return decode(line, Header)
+    if peek.type == "record":
+        return decode(line, Record)
+    raise ValueError("neither a header nor a record")
+
+
+def _glued_header(line: bytes, path: Path) -> Header | Record | None:
+    """The header at the end of a line that begins with a broken record."""
+    start = line.find(b'{"run":"', 1)
+    while start != -1 and HEADER_MARK in line[start:]:
+        try:
+            return _parse(line[start:], path)
+        except ValueError:
+            start = line.find(b'{"run":"', start + 1)
+    return None

@@ -1,0 +1,191 @@
+"""Who keeps a worker alive, and what becomes of a case that kills it?
+
+A case that crashes its worker, loses the device or falls silent past the deadline is one record
+(`crashed`, `timeout`); the next case gets a fresh worker.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from types import TracebackType
+
+from gpuperf.errors import CannotMeasure, GpuperfError, UsageError, WorkloadError
+from gpuperf.model.contract import Contract
+from gpuperf.model.protocol import (
+    PROTOCOL,
+    Describe,
+    Described,
+    Failed,
+    FromWorker,
+    Hello,
+    Measure,
+    Measured,
+    Open,
+    Opened,
+    Progress,
+    ToWorker,
+)
+from gpuperf.model.record import Record, Status
+from gpuperf.model.workload import Case
+from gpuperf.runner.launcher import Connection, Launcher
+
+__all__ = ["DEADLINE_S", "Supervisor"]
+
+# The longest silence. A case speaks at least at every phase and 20 times a second while timed, so
+# this bounds one call of the operation, or one compile.
+DEADLINE_S = 120.0
+
+Listener = Callable[[str, int], None]
+
+
+class _Died(Exception):
+    """The worker is gone; a status and a sentence say how."""
+
+    def __init__(self, status: Status, reason: str, hint: str) -> None:
+        super().__init__(reason)
+        self.status: Status = status
+        self.reason, self.hint = reason, hint
+
+
+class Supervisor:
+    """One worker at a time on one device; use it as a context manager."""
+
+    def __init__(
+        self,
+        launcher: Launcher,
+        device: str = "auto",
+        deadline_s: float = DEADLINE_S,
+        listen: Listener = lambda phase, samples: None,
+    ) -> None:
+        self._launcher, self._device, self._deadline_s = launcher, device, deadline_s
+        self.listen = listen
+        self._worker: Connection | None = None
+        self._opened: Opened | None = None
+
+    def __enter__(self) -> Supervisor:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._drop()
+
+    def open(self) -> Opened:
+        """The device, opened by the first worker. Raises: UsageError, CannotMeasure."""
+        if self._opened is None:
+            opened = self._ask_or_fail(Open(self._device), "opening the device")
+            assert isinstance(opened, Opened)
+            self._opened = opened
+        return self._opened
+
+    def describe(self, source: str) -> Described:
+        """The workloads of *source*. Raises: WorkloadError, UsageError."""
+        described = self._ask_or_fail(Describe(source), f"loading {source}")
+        assert isinstance(described, Described)
+        return described
+
+    def measure(self, run: str, case: Case, contract: Contract, seed: int) -> Record:
+        """The record of *case*, whatever becomes of the worker. Raises: CannotMeasure, UsageError
+        when the case could not even be begun."""
+        self.open()
+        started = time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime())
+        try:
+            reply = self._ask(Measure(run, case, contract, seed))
+        except _Died as died:
+            return Record(
+                run=run,
+                case=case,
+                contract=contract,
+                status=died.status,
+                reason=died.reason,
+                hint=died.hint,
+                started=started,
+                seed=seed,
+                fingerprint=self.open().fingerprint,
+            )
+        assert isinstance(reply, Measured)
+        return reply.record
+
+    def _ask_or_fail(self, request: ToWorker, doing: str) -> FromWorker:
+        try:
+            return self._ask(request)
+        except _Died as died:
+            raise CannotMeasure(f"{died.reason} while {doing}", died.hint) from None
+
+    def _ask(self, request: ToWorker) -> FromWorker:
+        """Send *request* to a living worker and wait for its last reply. Raises: _Died."""
+        worker = self._living(needs_device=isinstance(request, Measure))
+        try:
+            worker.send(request)
+        except BrokenPipeError:
+            raise self._mourn(worker) from None
+        reply = self._wait(worker)
+        if isinstance(reply, Failed):
+            if reply.kind == "device-lost":
+                self._drop()
+                raise _Died("crashed", f"the device failed: {reply.message}", LOST_HINT)
+            raise _error(reply)
+        return reply
+
+    def _living(self, needs_device: bool) -> Connection:
+        """The worker; a new one where it is gone, with the device opened as before."""
+        if self._worker is not None and self._worker.death() is not None:
+            self._drop()
+        if self._worker is None:
+            self._worker = self._launcher.start()
+            hello = self._wait(self._worker)
+            if not isinstance(hello, Hello) or hello.protocol != PROTOCOL:
+                self._drop()
+                raise CannotMeasure("the worker speaks another protocol", "reinstall gpuperf")
+            if needs_device:
+                self._worker.send(Open(self._device))
+                reply = self._wait(self._worker)
+                if isinstance(reply, Failed):
+                    raise _error(reply)
+        return self._worker
+
+    def _wait(self, worker: Connection) -> FromWorker:
+        """The next message that is no progress. Raises: _Died at death, or past the deadline."""
+        while True:
+            message = worker.receive(self._deadline_s)
+            if isinstance(message, Progress):
+                self.listen(message.phase, message.samples)
+            elif message is not None:
+                return message
+            elif worker.death() is not None:
+                raise self._mourn(worker)
+            else:
+                self._drop()
+                raise _Died(
+                    "timeout",
+                    f"nothing was heard for {self._deadline_s:g} s",
+                    "give --deadline more seconds if one call, or its compilation, takes so long",
+                )
+
+    def _mourn(self, worker: Connection) -> _Died:
+        death, words = worker.death() or "a closed pipe", worker.last_words()
+        self._drop()
+        last = words.splitlines()[-1][:300] if words else ""
+        hint = (
+            "was it the out-of-memory killer? look at `dmesg`"
+            if "SIGKILL" in death
+            else "run again with --debug to see what it printed"
+        )
+        return _Died("crashed", f"the worker died by {death}" + (f": {last}" if last else ""), hint)
+
+    def _drop(self) -> None:
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            worker.kill()
+
+
+LOST_HINT = "an illegal access in a kernel? `compute-sanitizer` finds it"
+
+
+def _error(failed: Failed) -> GpuperfError:
+    kinds = {"usage": UsageError, "workload": WorkloadError}
+    return kinds.get(failed.kind, CannotMeasure)(failed.message, failed.hint)
