@@ -47,7 +47,7 @@ def read_source(name: str) -> str:
 
 
 def compile_source(source: str, arch: str) -> bytes:
-    """The cubin of CUDA C *source* for *arch* (`sm_90`). Raises: CannotMeasure with NVRTC's log."""
+    """The cubin of CUDA C *source* for *arch* (`sm_90`). Raises: CannotMeasure with the log."""
     _, nvrtc = _bindings()
     try:
         program = _checked(
@@ -60,8 +60,9 @@ def compile_source(source: str, arch: str) -> bytes:
     if int(status) != 0:
         log = b" " * _checked(nvrtc.nvrtcGetProgramLogSize(program), "NVRTC")
         nvrtc.nvrtcGetProgramLog(program, log)
-        raise CannotMeasure(f"CUDA C does not compile for {arch}: {log.decode().strip(chr(0)).strip()}")
-    cubin = b" " * _checked(nvrtc.nvrtcGetCUBINSize(program), "NVRTC")
+        told = log.decode().strip("\0\n")
+        raise CannotMeasure(f"CUDA C does not compile for {arch}: {told}")
+    cubin: bytes = b" " * _checked(nvrtc.nvrtcGetCUBINSize(program), "NVRTC")
     _checked(nvrtc.nvrtcGetCUBIN(program, cubin), "NVRTC")
     nvrtc.nvrtcDestroyProgram(program)
     return cubin

@@ -79,7 +79,7 @@ def parse_range(text: str, minimum: int = 1) -> tuple[int, ...]:
     points: list[int] = []
     for part in text.split(","):
         if not part.strip():
-            raise ValueError(f"{text!r} has an empty part" if text.strip() else "the range is empty")
+            raise ValueError(f"{text!r} has an empty part" if text.strip() else "it is empty")
         points.extend(_expand(part.strip(), minimum))
         if len(points) > MOST_POINTS:
             raise ValueError(f"{text!r} has more than {MOST_POINTS} points")

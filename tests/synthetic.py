@@ -216,6 +216,34 @@ def copy_run() -> Run:
     return Run(top, tuple(records))
 
 
+def crowded_run() -> Run:
+    """Four implementations in two dtypes at many sizes: more points than a chart has room for."""
+    top = header(h200_device(), Contract("blocked"), h200_peaks(), ceilings=h200_ceilings())
+    records = []
+    for i, name in enumerate(("naive", "tiled", "triton", "torch")):
+        for dtype, rate in (("bf16", 800e12), ("fp32", 50e12)):
+            for n in range(256, 4097, 256):
+                time_s = 2 * n**3 / (rate * (i + 1) / 4) + 3e-6
+                records.append(matmul(top, n, time_s, 1.7e9, name, dtype))
+    return Run(top, tuple(records))
+
+
+def elementwise_run() -> Run:
+    """sin on a GPU: one arithmetic intensity for all sizes, so the points stand in a column."""
+    top = header(h200_device(), Contract("blocked"), h200_peaks())
+    records = []
+    for power in range(12, 29, 2):
+        n, time_s = 2**power, 1.6e-6 + 8 * 2**power / 4.1e12
+        case = Case("sin", "torch", {"n": n, "dtype": "fp32"})
+        cost = Cost((Flops(n, "elementwise", "fp32"),), (Bytes(4 * n, 4 * n),))
+        window = {"window": noisy(time_s, 1.95e9, seed=n)}
+        records.append(
+            Record(top.run, case, top.contract, "ok", cost=cost, times=window, primary="window",
+                   stop="precision", timer=TIMER)
+        )  # fmt: skip
+    return Run(top, tuple(records))
+
+
 HOSTILE = "\x1b[31mevil\x1b[0m [bold]x[/bold] <script>alert('$a$')</script> | `x` \u202eabc\n\x07"
 
 

@@ -90,7 +90,7 @@ def compare(
         outputs = [tensor[rows] for tensor in outputs]
     references = _tensors(workload.reference(inputs, point))
     if len(outputs) != len(references):
-        raise WrongResult(f"gave {len(outputs)} tensors where the reference gives {len(references)}")
+        raise WrongResult(f"is {len(outputs)} tensors where the reference is {len(references)}")
     checks = [
         _compare_one(workload, point, got, want, accumulate)
         for got, want in zip(outputs, references, strict=True)

@@ -35,7 +35,7 @@ class Device:
             return _host_free_bytes()
         free, _ = torch.cuda.mem_get_info(self.torch)
         cached = torch.cuda.memory_reserved(self.torch) - torch.cuda.memory_allocated(self.torch)
-        return free + cached
+        return int(free + cached)
 
 
 def open_device(name: str) -> Device:
@@ -55,7 +55,8 @@ def open_device(name: str) -> Device:
     if index >= count:
         there = f"{count} GPU{'s' if count > 1 else ''}" if count else "no GPU that torch can use"
         raise CannotMeasure(
-            f"no device {name!r}: there is {there} here", "run `gpuperf doctor`, or use --device cpu"
+            f"no device {name!r}: there is {there} here",
+            "run `gpuperf doctor`, or use --device cpu",
         )
     torch.cuda.set_device(index)
     return Device(torch.device("cuda", index), _gpu_facts(index))

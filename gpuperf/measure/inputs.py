@@ -1,7 +1,7 @@
 """Where do a workload's tensors come from?
 
-`make(shape, dtype)` is what a workload's `inputs` function is given: bound to device, seed and data,
-or only counting bytes, so that a size that cannot fit is refused before anything is allocated.
+`make(shape, dtype)` is what a workload's `inputs` function is given: bound to device, seed and
+data, or only counting bytes, so that a size that cannot fit is refused before it is allocated.
 """
 
 from __future__ import annotations

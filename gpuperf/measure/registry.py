@@ -1,8 +1,8 @@
 """Which workloads does a source hold?
 
-A source is `gpuperf.kernels` (its modules are walked), a file (`./mine.py`), a module or one name in
-it (`pkg.mod`, `pkg.mod:NAME`), or an entry point of the group `gpuperf.workloads` (`entry:NAME`). Any
-`Workload` value among a module's names is found: there is nothing to register.
+A source is `gpuperf.kernels` (its modules are walked), a file (`./mine.py`), a module or one name
+in it (`pkg.mod`, `pkg.mod:NAME`), or an entry point of the group `gpuperf.workloads`
+(`entry:NAME`). Any `Workload` value among a module's names is found: nothing is registered.
 """
 
 from __future__ import annotations

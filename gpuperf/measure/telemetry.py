@@ -120,6 +120,11 @@ class NvmlMeter:
             return None
         return sum(1 for process in running if process.pid != os.getpid())
 
+    def default_power_limit_w(self) -> float | None:
+        """The limit that the card came with, in watt."""
+        limit = self._ask("nvmlDeviceGetPowerManagementDefaultLimit")
+        return limit * 1e-3 if limit else None
+
     def facts(self) -> tuple[dict[str, Fact], dict[str, Fact], dict[str, Fact]]:
         """Hard, soft and live facts of the card, for the fingerprint."""
         limit = self._ask("nvmlDeviceGetEnforcedPowerLimit")

@@ -20,6 +20,7 @@ import gpuperf
 from gpuperf.errors import CannotMeasure, GpuperfError, WorkloadError
 from gpuperf.measure.bench import Bench
 from gpuperf.measure.device import Device, open_device
+from gpuperf.measure.examine import examine
 from gpuperf.measure.registry import load_source
 from gpuperf.measure.telemetry import Meter, open_meter
 from gpuperf.measure.timers import make_timer
@@ -29,6 +30,8 @@ from gpuperf.model.protocol import (
     PROTOCOL,
     Describe,
     Described,
+    Examine,
+    Examined,
     Failed,
     FromWorker,
     Hello,
@@ -74,6 +77,9 @@ class Worker:
                 self._open(request.device)
             elif isinstance(request, Describe):
                 self._describe(request.source)
+            elif isinstance(request, Examine):
+                device, meter = self._opened()
+                self.say(Examined(examine(device, meter)))
             else:
                 self.say(Measured(self._measure(request)))
         except WorkloadError as error:
@@ -95,6 +101,11 @@ class Worker:
         )
         self.say(Opened(facts, self._fingerprint))
 
+    def _opened(self) -> tuple[Device, Meter]:
+        if self._device is None or self._meter is None:
+            raise CannotMeasure("no device was opened")
+        return self._device, self._meter
+
     def _workloads(self, source: str) -> tuple[dict[str, Workload], dict[str, str]]:
         if source not in self._sources:
             self._sources[source] = load_source(source)
@@ -105,19 +116,18 @@ class Worker:
         self.say(Described(tuple(w.describe(source) for w in found.values()), broken))
 
     def _measure(self, request: Measure) -> Record:
-        if self._device is None or self._meter is None:
-            raise CannotMeasure("no device was opened")
+        device, meter = self._opened()
         found, _ = self._workloads(request.case.source)
         if request.case.op not in found:
             raise WorkloadError(f"{request.case.source} holds no workload {request.case.op!r}")
         name = request.contract.timer
         if name not in self._timers:
             self.say(Progress("timer"))
-            self._timers[name] = make_timer(name, self._device.torch)
+            self._timers[name] = make_timer(name, device.torch)
         bench = Bench(
-            self._device,
+            device,
             self._timers[name],
-            self._meter,
+            meter,
             self._fingerprint,
             lambda phase, samples: self.say(Progress(phase, samples)),
         )

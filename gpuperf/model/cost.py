@@ -1,8 +1,8 @@
 """What must an operation do, and what does one implementation of it do?
 
-`Cost` is the least that one call of the *algorithm* needs, whoever implements it. `Work` is what one
-*implementation* is modelled to do (eager sin²+cos² moves 11 tensors, a fused one 2). Neither names a
-pipe: which unit serves an fp64 matmul is the device's affair, see `gpuperf.model.peaks`.
+`Cost` is the least that one call of the *algorithm* needs, whoever implements it. `Work` is what
+one *implementation* is modelled to do (eager sin²+cos² moves 11 tensors, a fused one 2). Neither
+names a pipe: which unit serves an fp64 matmul is the device's affair, see `gpuperf.model.peaks`.
 """
 
 from __future__ import annotations

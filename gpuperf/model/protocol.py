@@ -10,6 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from gpuperf.model.contract import Contract, DeviceFacts, Fingerprint
+from gpuperf.model.finding import Finding
 from gpuperf.model.record import Record
 from gpuperf.model.workload import Case, Description
 
@@ -17,6 +18,8 @@ __all__ = [
     "PROTOCOL",
     "Describe",
     "Described",
+    "Examine",
+    "Examined",
     "Failed",
     "FromWorker",
     "Hello",
@@ -52,6 +55,10 @@ class Measure(msgspec.Struct, tag="measure", frozen=True):
     seed: int
 
 
+class Examine(msgspec.Struct, tag="examine", frozen=True):
+    """Look at the opened device for what stands in the way of good numbers."""
+
+
 class Hello(msgspec.Struct, tag="hello", frozen=True):
     """The worker is up."""
 
@@ -65,6 +72,12 @@ class Opened(msgspec.Struct, tag="opened", frozen=True):
 
     device: DeviceFacts
     fingerprint: Fingerprint
+
+
+class Examined(msgspec.Struct, tag="examined", frozen=True):
+    """What was found."""
+
+    findings: tuple[Finding, ...]
 
 
 class Described(msgspec.Struct, tag="described", frozen=True):
@@ -95,5 +108,5 @@ class Failed(msgspec.Struct, tag="failed", frozen=True):
     hint: str = ""
 
 
-ToWorker = Open | Describe | Measure
-FromWorker = Hello | Opened | Described | Progress | Measured | Failed
+ToWorker = Open | Describe | Examine | Measure
+FromWorker = Hello | Opened | Described | Examined | Progress | Measured | Failed

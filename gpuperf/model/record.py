@@ -178,7 +178,7 @@ class Header:
 
 @dataclass(frozen=True)
 class Run:
-    """A run as read back: its header, its records (the last of each key), and what was unreadable."""
+    """A run as read back: header, records (the last of each key), and what was unreadable."""
 
     header: Header
     records: tuple[Record, ...]

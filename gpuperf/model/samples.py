@@ -72,7 +72,7 @@ class Samples:
 
     @property
     def precision(self) -> float:
-        """Half the interval over the median, as a fraction; infinite where the median is not > 0."""
+        """Half the interval over the median, a fraction; infinite where the median is not > 0."""
         low, high = self.interval_s
         return (high - low) / 2 / self.median_s if self.median_s > 0 else math.inf
 

@@ -79,12 +79,12 @@ class Workload:
     """A computation: axes, inputs, reference, cost and implementations.
 
     `inputs(point, make)` returns a dict of tensors, each from `make(shape, dtype)`, which binds
-    device, seed and data. `reference(inputs, point)` computes the result in float64. `narrow(inputs,
-    rows)`, where given, returns inputs that yield only these rows of the result's leading axis, so
-    that a big result can be checked on a few rows. `terms(point)` is how many products or addends
-    make one element of the result; rounding errors grow with its square root. `mutates` names the
-    inputs that a call changes. `accumulate(point)` names the dtype that sums are kept in and
-    `rounds_inputs_to(point)` a coarser one that inputs are rounded to inside (tf32).
+    device, seed and data. `reference(inputs, point)` computes the result in float64.
+    `narrow(inputs, rows)`, where given, returns inputs that yield only these rows of the result's
+    leading axis, so that a big result can be checked on a few rows. `terms(point)` is how many
+    products or addends make one element of the result; rounding errors grow with its square root.
+    `rounds_inputs_to(point)` names a dtype that inputs are rounded to inside (tf32). `mutates`
+    names the inputs that a call changes. `version` is raised when the computation changes.
     """
 
     name: str

@@ -31,6 +31,15 @@ def implementation_of(record: Record, with_op: bool) -> str:
     return clean(f"{case.op}/{name}" if with_op else name)
 
 
+def _binary(value: str) -> str:
+    """A long round number as the command line takes it: `8388608` is `8M`."""
+    number = int(value) if value.isdecimal() and len(value) > 5 else 0
+    for factor, suffix in ((2**30, "G"), (2**20, "M"), (2**10, "k")):
+        if number and number % factor == 0:
+            return f"{number // factor}{suffix}"
+    return value
+
+
 class _Sweep:
     """The axes of one operation."""
 
@@ -98,8 +107,9 @@ class Axes:
         return clean(", ".join(f"{k}={v}" for k, v in self._sweeps[op].constant.items()))
 
     def brief(self, record: Record) -> str:
-        """The size without the axes' names: `4096`, `4096×128`."""
-        return clean("×".join(self._sweeps[record.case.op].values(dict(record.case.point))))
+        """The size for a label, without the axes' names: `4096`, `4096×128`, `16M` (= 2^24)."""
+        values = self._sweeps[record.case.op].values(dict(record.case.point))
+        return clean("×".join(_binary(v) for v in values))
 
     def prefix(self) -> str:
         """`n ` where one axis alone varies; empty where several go together and numbers suffice."""

@@ -58,7 +58,8 @@ def run_roofs(run: Run) -> tuple[Roof, ...]:
 
 def contract_text(contract: Contract, floor: str = "") -> str:
     """`blocked timer, cold cache, burst (10 ms idle before each sample), randn data`."""
-    gap = f" ({_brief(format_time(contract.gap_s, 3))} idle before each sample)" if contract.gap_s else ""
+    idle = _brief(format_time(contract.gap_s, 3))
+    gap = f" ({idle} idle before each sample)" if contract.gap_s else ""
     return (
         f"{contract.timer} timer{floor}, {contract.cache} cache, "
         f"{contract.regime}{gap}, {contract.data} data"

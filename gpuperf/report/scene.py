@@ -7,8 +7,9 @@ the scene is of bandwidth over bytes per call, under the DRAM roof.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -21,9 +22,11 @@ from gpuperf.report.rows import Entry, entries
 from gpuperf.report.sheet import byte_rate_unit, flop_unit
 from gpuperf.report.text import clean, shorten
 
-__all__ = ["Dot", "Scene", "Series", "scene"]
+__all__ = ["INVALID", "Dot", "Scene", "Series", "scene"]
 
 LONGEST = 44  # characters of a series' name
+
+INVALID = "invalid (beyond physics)"
 
 # Caveats that make a point say something else than "so fast is this on this device".
 _DOUBTS = ("cache-resident", "launch-bound")
@@ -47,6 +50,18 @@ class Series:
 
     label: str
     dots: tuple[Dot, ...]
+
+    def stretches(self) -> Iterator[list[Dot]]:
+        """The points to join: a point that breaks physics joins nothing."""
+        part: list[Dot] = []
+        for dot in self.dots:
+            if INVALID not in dot.doubts:
+                part.append(dot)
+            elif part:
+                yield part
+                part = []
+        if part:
+            yield part
 
 
 @dataclass(frozen=True)
@@ -86,6 +101,56 @@ class Scene:
         return []
 
 
+    def limits(self) -> tuple[tuple[float, float], tuple[float, float]]:
+        """The ends of both axes, y in the scene's unit: points and roofs fill the frame."""
+        dots, scale = self.dots, self.unit[0]
+        xs = [d.x for d in dots]
+        x0, x1 = min(xs) / 2.5, max(xs) * 2.5
+        if self.kind == "bandwidth":
+            edges = [self.l2_bytes] if self.l2_bytes else []
+            x0, x1 = min([x0, *(e / 3 for e in edges)]), max([x1, *(e * 3 for e in edges)])
+        for ridge, _ in self.ridges():
+            x0, x1 = min(x0, ridge / 4), max(x1, ridge * 4)
+        tops = [r.value for r in self.roofs if r.kind == "compute" or self.kind == "bandwidth"]
+        tops += [d.high if d.high is not None else d.y for d in dots]
+        memory = [r.value for r in self.roofs if r.kind == "memory" and self.kind == "roofline"]
+        if memory and not any(r.kind == "compute" for r in self.roofs):
+            tops.append(max(memory) * max(xs))
+        y1 = max(tops) * 1.9
+        y0 = min(min(d.low for d in dots) / 2, y1 / (40 if self.kind == "roofline" else 12))
+        return (x0, x1), (y0 / scale, y1 / scale)
+
+    def ends(self, roof: Roof) -> tuple[tuple[float, float], tuple[float, float]]:
+        """The two ends of *roof*, y in the scene's unit, cut at its ridge and at the frame."""
+        (x0, x1), (y0, y1) = self.limits()
+        value = roof.value / self.unit[0]
+        own = [r for r in self.roofs if r.origin == roof.origin]
+        if self.kind == "bandwidth":
+            return (x0, value), (x1, value)
+        if roof.kind == "memory":
+            top = max((r.value for r in own if r.kind == "compute"), default=math.inf)
+            end = min(x1, top / roof.value, y1 / value)
+            start = min(max(x0, y0 / value), end)
+            return (start, start * value), (end, end * value)
+        memory = next((r.value for r in own if r.kind == "memory"), None)
+        start = min(max(x0, roof.value / memory), x1) if memory else x0
+        return (start, value), (x1, value)
+
+    def labelled(self, most: int) -> list[Dot]:
+        """The points to label: of those with one size and intensity the fastest, at most *most*."""
+        best: dict[tuple[float, str], Dot] = {}
+        for dot in self.dots:
+            key = (dot.x, dot.label)
+            if key not in best or dot.y > best[key].y:
+                best[key] = dot
+        kept = sorted(best.values(), key=lambda d: (d.x, d.y, d.label))
+        if len(kept) <= most:
+            return kept
+        last = len(kept) - 1
+        picks = dict.fromkeys(round(i * last / (most - 1)) for i in range(most))
+        return [kept[i] for i in picks]
+
+
 def scene(run: Run) -> Scene:
     """The scene of *run*. Raises: UsageError when nothing in it can be drawn."""
     found = entries(run)
@@ -120,11 +185,12 @@ def _counts(found: Iterable[Entry]) -> str:
 def _missing(found: Sequence[Entry], shown: Sequence[Entry]) -> str:
     """What of the run is not in the scene."""
     left = [e for e in found if e not in shown]
-    counts = Counter(
-        e.record.status if e.record.status != "ok" else "without FLOPs" if e.time else "without time"
-        for e in left
-    )
+    counts = Counter(e.record.status if e.record.status != "ok" else _lack(e) for e in left)
     return ", ".join(f"{count} {why}" for why, count in counts.items())
+
+
+def _lack(entry: Entry) -> str:
+    return "without a time" if entry.placement is None else "without FLOPs"
 
 
 def _clocks(run: Run) -> dict[str, float]:
@@ -139,7 +205,7 @@ def _title(run: Run, axes: Axes, shown: Sequence[Entry]) -> str:
     op = " and ".join(ops) if len(ops) <= 2 else f"{len(ops)} operations"
     dtypes = list(dict.fromkeys(d for e in shown if (d := dtype_of(e.record))))
     ordered = sorted((e.record for e in shown), key=axes.order) if len(ops) == 1 else []
-    sizes = list(dict.fromkeys(axes.size(r) for r in ordered))
+    sizes = list(dict.fromkeys(axes.brief(r) for r in ordered))
     extent = ""
     if sizes and len(sizes[0]) + len(sizes[-1]) < LONGEST:
         extent = axes.prefix() + (sizes[0] if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}")
@@ -172,10 +238,9 @@ def _dot(entry: Entry, axes: Axes, roofline: bool) -> Dot | None:
         return None
     low_s, high_s = samples.interval_s
     kinds = {c.kind for c in entry.caveats}
-    doubts = [] if entry.valid else ["invalid: above what physics allows"]
+    doubts = [] if entry.valid else [INVALID]
     doubts += [kind for kind in _DOUBTS if kind in kinds]
     doubts += ["latency-bound"] if placed.limiter == "latency" else []
     high = amount / low_s if low_s > 0 else None
-    # An operation among several has a size with its axes' names: too long for a label.
-    label = axes.size(entry.record) if len(axes.ops) == 1 else axes.brief(entry.record)
-    return Dot(x, amount / samples.median_s, amount / high_s, high, shorten(label, 24), tuple(doubts))
+    label = shorten(axes.brief(entry.record), 24) + ("" if entry.valid else " (invalid)")
+    return Dot(x, amount / samples.median_s, amount / high_s, high, label, tuple(doubts))

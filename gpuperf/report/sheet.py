@@ -98,7 +98,8 @@ def _identity(found: Sequence[Entry], axes: Axes) -> Iterable[Column]:
     dtypes = [dtype_of(r) for r in records]
     yield column("dtype", dtypes, ALWAYS if len(set(dtypes)) > 1 else 3)
     for axis in axes.named:
-        yield column(shorten(clean(axis), LONGEST), (clean(str(r.case.point.get(axis, ""))) for r in records))
+        names = [clean(str(r.case.point.get(axis, ""))) for r in records]
+        yield column(shorten(clean(axis), LONGEST), names)
     others = {
         "kind": [str(r.kind) for r in records],
         "pass": [str(r.pass_index) for r in records],
@@ -198,7 +199,8 @@ def _doubts(entry: Entry) -> str:
 def flop_unit(run: Run, found: Iterable[Entry]) -> tuple[float, str]:
     """The one unit of a column or an axis of rates: TFLOP/s, or GFLOP/s on a CPU and far below."""
     placed = [e.placement for e in found if e.placement]
-    most = max((max(p.attained_flop_per_s, p.attainable_flop_per_s or 0) for p in placed), default=0)
+    rates = (r for p in placed for r in (p.attained_flop_per_s, p.attainable_flop_per_s or 0.0))
+    most = max(rates, default=0.0)
     least = 1e13 if run.header.device.kind == "cpu" else 1e12
     return (1e12, "TFLOP/s") if most >= least or not most else (1e9, "GFLOP/s")
 

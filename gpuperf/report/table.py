@@ -76,8 +76,8 @@ def _lines(of: Sheet, width: int) -> Iterable[Line]:
         yield []
         yield from _notes(of.footnotes, width, "doubt")
     yield []
-    hidden = [("Not shown", f"for want of width: {', '.join(dropped)}; --format json has all")] if dropped else []
-    yield from _notes([*of.notes, *hidden], width, "faint")
+    hidden = f"for want of width: {', '.join(dropped)}; --format json has all"
+    yield from _notes([*of.notes, *([("Not shown", hidden)] if dropped else [])], width, "faint")
 
 
 def _fit(columns: Sequence[Column], width: int) -> tuple[list[Column], list[str]]:

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from gpuperf.model.codec import decode, encode
 
-__all__ = ["cache_folder", "fetch", "key_of", "keep"]
+__all__ = ["cache_folder", "fetch", "keep", "key_of"]
 
 T = TypeVar("T")
 

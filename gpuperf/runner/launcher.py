@@ -67,7 +67,7 @@ class LocalConnection:
     """One local worker process and its two pipes."""
 
     def __init__(self, debug: bool) -> None:
-        self._log: IO[bytes] = tempfile.TemporaryFile()
+        self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed in kill()
         theirs_in, self._requests = os.pipe()
         self._replies, theirs_out = os.pipe()
         self._buffer = b""
@@ -104,7 +104,8 @@ class LocalConnection:
             if not self._read(0.0 if dead else max(0.0, min(POLL_S, left))) and (dead or left <= 0):
                 return None
         line, _, self._buffer = self._buffer.partition(b"\n")
-        return msgspec.json.decode(line, type=FromWorker)
+        message: FromWorker = msgspec.json.decode(line, type=FromWorker)
+        return message
 
     def _read(self, timeout_s: float) -> bool:
         """Take what is there into the buffer; False when there was nothing."""

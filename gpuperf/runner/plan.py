@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from gpuperf.errors import UnknownName, UsageError
 from gpuperf.model.contract import Contract, DeviceFacts, TimerName
 from gpuperf.model.workload import Axis, Case, Description, Value
 from gpuperf.units import parse_range
 
-__all__ = ["default_contract", "plan_cases"]
+__all__ = ["default_contract", "plan_cases", "settle_dtype"]
 
 MOST_CASES = 10_000
 
 
 def plan_cases(
     description: Description,
-    device: DeviceFacts,
     axes: Mapping[str, str],
     sizes: str | None = None,
     implementations: Sequence[str] = (),
@@ -36,11 +36,23 @@ def plan_cases(
     cases = [
         Case(description.name, implementation, point, options, description.source)
         for implementation, options in _implementations(description, implementations)
-        for point in _points(description, device, values, together)
+        for point in _points(description, values, together)
     ]
     if len(cases) > MOST_CASES:
         raise UsageError(f"{len(cases)} cases are more than {MOST_CASES}", "narrow a range")
-    return tuple(dict((case.id, case) for case in cases).values())
+    return tuple(cases)
+
+
+def settle_dtype(cases: Sequence[Case], device: DeviceFacts) -> tuple[Case, ...]:
+    """*cases* with the dtype `auto` made real: bf16 on a GPU that has it, else fp32."""
+    real = "bf16" if device.kind != "cpu" and "bf16" in device.dtypes else "fp32"
+    settled = (
+        replace(case, point={**case.point, "dtype": real})
+        if case.point.get("dtype") == "auto"
+        else case
+        for case in cases
+    )
+    return tuple({case.id: case for case in settled}.values())
 
 
 def _sizes(text: str | None) -> tuple[int, ...] | None:
@@ -80,7 +92,6 @@ def _implementations(
 
 def _points(
     description: Description,
-    device: DeviceFacts,
     values: Mapping[str, tuple[Value, ...]],
     together: tuple[int, ...] | None,
 ) -> list[dict[str, Value]]:
@@ -88,7 +99,7 @@ def _points(
     steps: Sequence[int | None] = together if together is not None else (None,)
     points: list[dict[str, Value]] = []
     for size in steps:
-        columns = []
+        columns: list[tuple[Value, ...]] = []
         for axis in description.axes:
             if axis.name in values:
                 columns.append(values[axis.name])
@@ -96,19 +107,12 @@ def _points(
                 columns.append((size,))
             else:
                 columns.append((axis.default,))
+        names = [axis.name for axis in description.axes]
         points += [
-            _settled(dict(zip((a.name for a in description.axes), combination, strict=True)), device)
+            dict(zip(names, combination, strict=True))
             for combination in itertools.product(*columns)
         ]
     return points
-
-
-def _settled(point: dict[str, Value], device: DeviceFacts) -> dict[str, Value]:
-    """`auto` as a dtype is bf16 on a GPU that has it, and fp32 elsewhere."""
-    if point.get("dtype") == "auto":
-        bf16 = device.kind != "cpu" and "bf16" in device.dtypes
-        return {**point, "dtype": "bf16" if bf16 else "fp32"}
-    return point
 
 
 def default_contract(

@@ -12,10 +12,13 @@ from types import TracebackType
 
 from gpuperf.errors import CannotMeasure, GpuperfError, UsageError, WorkloadError
 from gpuperf.model.contract import Contract
+from gpuperf.model.finding import Finding
 from gpuperf.model.protocol import (
     PROTOCOL,
     Describe,
     Described,
+    Examine,
+    Examined,
     Failed,
     FromWorker,
     Hello,
@@ -82,6 +85,13 @@ class Supervisor:
             self._opened = opened
         return self._opened
 
+    def examine(self) -> tuple[Finding, ...]:
+        """What stands in the way of good numbers on the opened device."""
+        self.open()
+        examined = self._ask_or_fail(Examine(), "examining the device")
+        assert isinstance(examined, Examined)
+        return examined.findings
+
     def describe(self, source: str) -> Described:
         """The workloads of *source*. Raises: WorkloadError, UsageError."""
         described = self._ask_or_fail(Describe(source), f"loading {source}")
@@ -118,7 +128,7 @@ class Supervisor:
 
     def _ask(self, request: ToWorker) -> FromWorker:
         """Send *request* to a living worker and wait for its last reply. Raises: _Died."""
-        worker = self._living(needs_device=isinstance(request, Measure))
+        worker = self._living(needs_device=isinstance(request, Measure | Examine))
         try:
             worker.send(request)
         except BrokenPipeError:

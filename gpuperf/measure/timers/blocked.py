@@ -120,7 +120,7 @@ class BlockedTimer:
         elapsed_s = (end_ns - start_ns) * 1e-9
         if start_sm != end_sm or elapsed_s <= 0 or self._tick_s > CLOCK_PRECISION * elapsed_s:
             return None
-        return float(end_cycle - start_cycle) / elapsed_s
+        return float((end_cycle - start_cycle) / elapsed_s)
 
     def _measure_tick(self) -> float:
         self._launch("globaltimer_tick", (self._stamps.data_ptr(),), (POINTER,))

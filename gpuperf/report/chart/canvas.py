@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from gpuperf.analysis.roofline import Roof
 from gpuperf.model.record import Run
 from gpuperf.report.caption import roof_text
-from gpuperf.report.chart.labels import Box, Place, Surface, Vertex, around
+from gpuperf.report.chart.labels import Box, Place, Surface, Vertex, along, around, beside, off
 from gpuperf.report.chart.style import (
     COLOURS,
     FAINT,
@@ -28,7 +29,7 @@ from gpuperf.report.chart.style import (
     plain_number,
     tick_values,
 )
-from gpuperf.report.scene import Dot, Scene, Series
+from gpuperf.report.scene import Scene, Series
 from gpuperf.report.text import clean
 from gpuperf.units import format_bytes, format_number
 
@@ -39,10 +40,13 @@ __all__ = ["DPI", "Canvas"]
 
 DPI = 200
 WIDTH, HEIGHT = 9.6, 6.0  # inches
-LEFT, RIGHT = 0.95, 0.30  # margins, inches
+SIDE = 0.18  # margin of the words, inches
+RIGHT = 0.30  # margin of the axes, inches
 MARKER = 8.0  # points
-TITLE, WORDS, SMALL = 15.0, 10.5, 8.0  # points
+TITLE, TICKS, WORDS, SMALL = 15.0, 11.0, 10.5, 8.0  # points
 MOST_LABELS = 24
+MOST_HIDDEN = 34.0  # what a label may hide (see `Surface.put`) before it is left out
+MOST_OFF = 14.0  # the same for the words on a roof, in the first round
 TURNS = ("-", "--", "-.", ":")
 
 
@@ -56,37 +60,39 @@ class Canvas:
         self.scene = scene
         self.run = run
         self.figure = Figure(figsize=(WIDTH, HEIGHT), dpi=DPI, facecolor="white")
-        self.renderer: Any = FigureCanvasAgg(self.figure).get_renderer()
+        canvas: Any = FigureCanvasAgg(self.figure)
+        self.renderer = canvas.get_renderer()
         self.axes = self.figure.add_axes((0.1, 0.1, 0.8, 0.8))
-        self.x_limits, self.y_limits = limits(scene)
+        self.x_limits, self.y_limits = scene.limits()
         self.texts: list[Text] = []
         self.surface = Surface(Box(0, 0, 0, 0))
 
-    # ---- the frame
-
     def lay_out(self) -> None:
         """Title, subtitle, legend, footer, axes with ticks: everything around the data."""
-        top = self._stack(HEIGHT - 0.18, self._wrapped(self.scene.title, TITLE), TITLE, "bold")
+        top = self._stack(HEIGHT - SIDE, self._wrapped(self.scene.title, TITLE), TITLE, "bold")
         top = self._stack(top - 0.04, self._wrapped(self.scene.subtitle, WORDS), WORDS)
         top = self._legend(top - 0.06)
         footer = [line for text in self._footer() for line in self._wrapped(text, SMALL)]
         base = 0.12 + len(footer) * SMALL * 1.35 / 72
         self._stack(base, footer, SMALL)
         bottom = base + 0.62
-        width = WIDTH - LEFT - RIGHT
-        self.axes.set_position(
-            (LEFT / WIDTH, bottom / HEIGHT, width / WIDTH, (top - 0.06 - bottom) / HEIGHT)
-        )
         self._scale()
+        widest = max((self._size(t, WORDS)[0] for t in self._tick_texts()), default=0.0)
+        left = SIDE + 12 * 1.5 / 72 + widest * TICKS / WORDS / DPI + 0.12
+        width, height = WIDTH - left - RIGHT, top - 0.12 - bottom
+        self.axes.set_position((left / WIDTH, bottom / HEIGHT, width / WIDTH, height / HEIGHT))
         frame = self.axes.get_window_extent(self.renderer)
         centre = ((frame.x0 + frame.x1) / 2, (frame.y0 + frame.y1) / 2)
         self.surface = Surface(Box(*centre, frame.width - 8, frame.height - 8))
+
+    def _tick_texts(self) -> list[str]:
+        return [text.get_text() for text in self.axes.get_yticklabels()]
 
     def _stack(self, top: float, lines: list[str], size: float, weight: str = "normal") -> float:
         """Lines of text from *top* (inches from the bottom) downwards; where they end."""
         for line in lines:
             self.figure.text(
-                0.18 / WIDTH, top / HEIGHT, line, fontsize=size, fontweight=weight, va="top",
+                SIDE / WIDTH, top / HEIGHT, line, fontsize=size, fontweight=weight, va="top",
                 color=FAINT if size == SMALL else INK,
             )  # fmt: skip
             top -= size * 1.35 / 72
@@ -94,7 +100,7 @@ class Canvas:
 
     def _wrapped(self, text: str, size: float) -> list[str]:
         """*text* in lines that fit the figure's width."""
-        room = (WIDTH - 0.36) * DPI
+        room = (WIDTH - 2 * SIDE) * DPI
         letters = max(10, int(room / (size * DPI / 72 * 0.45)))
         while True:
             lines = textwrap.wrap(text, letters)
@@ -126,8 +132,8 @@ class Canvas:
             handles.append(hollow)
         for columns in range(min(5, len(handles)), 0, -1):
             legend = self.figure.legend(
-                handles=handles, loc="upper left", bbox_to_anchor=(0.10 / WIDTH, top / HEIGHT),
-                ncols=columns, frameon=False, fontsize=WORDS, borderpad=0.2, borderaxespad=0,
+                handles=handles, loc="upper left", bbox_to_anchor=(SIDE / WIDTH, top / HEIGHT),
+                ncols=columns, frameon=False, fontsize=WORDS, borderpad=0, borderaxespad=0,
             )  # fmt: skip
             extent = legend.get_window_extent(self.renderer)
             if extent.x1 <= WIDTH * DPI or columns == 1:
@@ -186,45 +192,28 @@ class Canvas:
         axes.grid(which="major", color=GRID, linewidth=0.8)
         axes.set_axisbelow(True)
         axes.spines[["top", "right"]].set_visible(False)
-        axes.tick_params(labelsize=11)
+        axes.tick_params(labelsize=TICKS)
         axes.set_xlabel(
             "arithmetic intensity (FLOP/byte)" if roofline else "bytes read and written by a call",
             fontsize=12,
         )
-        axes.set_ylabel(f"{'performance' if roofline else 'bandwidth'} ({scene.unit[1]})", fontsize=12)
-
-    # ---- lines
+        y_name = "performance" if roofline else "bandwidth"
+        axes.set_ylabel(f"{y_name} ({scene.unit[1]})", fontsize=12)
 
     def draw_roofs(self) -> None:
         """The roofs, their ridge points, and the size of the L2 under a bandwidth scene."""
         for roof in self.scene.roofs:
-            xs, ys = self.roof_line(roof)
+            (x0, y0), (x1, y1) = self.scene.ends(roof)
             dashed = roof.origin == "data sheet"
             self.axes.plot(
-                xs, ys, color=SHEET_LINE if dashed else MEASURED_LINE, linewidth=1.8,
+                [x0, x1], [y0, y1], color=SHEET_LINE if dashed else MEASURED_LINE, linewidth=1.8,
                 linestyle=(0, (6, 3)) if dashed else "-", zorder=2,
             )  # fmt: skip
-            self.surface.lines.append(tuple(self._pixel(x, y) for x, y in zip(xs, ys, strict=True)))
+            self.surface.lines.append(self._ends(roof))
         for x, y in self.scene.ridges():
             self._drop(x, y / self.scene.unit[0])
         if self.scene.l2_bytes:
             self._drop(self.scene.l2_bytes, self.y_limits[1])
-
-    def roof_line(self, roof: Roof) -> tuple[list[float], list[float]]:
-        """The two ends of *roof* in data coordinates, cut at its ridge and at the frame."""
-        (x0, x1), (y0, y1) = self.x_limits, self.y_limits
-        value = roof.value / self.scene.unit[0]
-        own = [r for r in self.scene.roofs if r.origin == roof.origin]
-        if self.scene.kind == "bandwidth":
-            return [x0, x1], [value, value]
-        if roof.kind == "memory":
-            top = max((r.value for r in own if r.kind == "compute"), default=math.inf)
-            end = min(x1, top / roof.value, y1 / value)
-            start = min(max(x0, y0 / value), end)
-            return [start, end], [start * value, end * value]
-        memory = next((r.value for r in own if r.kind == "memory"), None)
-        start = min(max(x0, roof.value / memory), x1) if memory else x0
-        return [start, x1], [value, value]
 
     def _drop(self, x: float, y: float) -> None:
         """A dotted line from a point down to the x axis."""
@@ -236,16 +225,17 @@ class Canvas:
             self.axes.plot([x], [y], marker="o", markersize=5, color=INK, zorder=2.5)
         self.surface.lines.append((self._pixel(x, base), self._pixel(x, y)))
 
-    # ---- points
-
     def draw_series(self) -> None:
         """The points, joined in order of size; hollow where doubtful; bars where they show."""
         for i, series in enumerate(self.scene.series):
             look = self._look(i)
             scale = self.scene.unit[0]
-            xs, ys = [d.x for d in series.dots], [d.y / scale for d in series.dots]
             line = {k: look[k] for k in ("color", "linewidth", "linestyle")}
-            self.axes.plot(xs, ys, **line, alpha=0.55, zorder=3)
+            for part in series.stretches():
+                joined = [(d.x, d.y / scale) for d in part]
+                self.axes.plot(*zip(*joined, strict=True), **line, alpha=0.55, zorder=3)
+                places = [self._pixel(x, y) for x, y in joined]
+                self.surface.lines += list(pairwise(places))
             marker = {k: v for k, v in look.items() if k.startswith("marker")}
             for dot in series.dots:
                 face = "white" if dot.doubts else look["color"]
@@ -273,41 +263,62 @@ class Canvas:
         places = [self._pixel(d.x, d.y / self.scene.unit[0]) for d in series.dots]
         side = MARKER * DPI / 72 + 3
         self.surface.marks += [Box(x, y, side, side).corners for x, y in places]
-        self.surface.lines += list(zip(places, places[1:], strict=False))
 
     def _pixel(self, x: float, y: float) -> Vertex:
         place = self.axes.transData.transform((x, y))
         return float(place[0]), float(place[1])
 
-    # ---- words
-
     def draw_labels(self) -> None:
         """The words on roofs, at the ridge, and beside the points."""
+        # A roof's words that find no free place on its line give way to the points', and then
+        # stand off with a leader: a roof is never nameless.
+        late = []
         for text, roof in self._roof_labels():
-            self._put(text, self._along(roof, *self._size(text, WORDS)), WORDS)
+            if not self._put(text, self._along(text, roof), MOST_OFF):
+                late.append((text, roof))
         for x, text in self._drops():
-            self._put(text, self._beside(x, *self._size(text, WORDS)), WORDS)
-        for dot in chosen(self.scene.dots):
+            foot = self._pixel(x, self.y_limits[0])
+            self._put(text, beside(foot, *self._size(text, WORDS)))
+        self._label_points()
+        for text, roof in late:
+            line, frame = self._ends(roof), self.surface.frame
+            self._put(text, off(*line, *self._size(text, WORDS), frame), math.inf)
+
+    def _along(self, text: str, roof: Roof) -> Iterator[Place]:
+        # A measured roof lies under the data sheet's, so its words go below.
+        under = roof.origin == "measured" and any(
+            r.kind == roof.kind and r.origin != roof.origin for r in self.scene.roofs
+        )
+        return along(*self._ends(roof), *self._size(text, WORDS), under)
+
+    def _ends(self, roof: Roof) -> tuple[Vertex, Vertex]:
+        (x0, y0), (x1, y1) = self.scene.ends(roof)
+        return self._pixel(x0, y0), self._pixel(x1, y1)
+
+    def _label_points(self) -> None:
+        for dot in self.scene.labelled(MOST_LABELS):
             anchor = self._pixel(dot.x, dot.y / self.scene.unit[0])
             width, height = self._size(dot.label, WORDS)
-            self._put(dot.label, around(anchor, width + 4, height + 2, MARKER * DPI / 144 + 6), WORDS)
+            self._put(dot.label, around(anchor, width + 4, height + 2, MARKER * DPI / 144 + 6))
 
-    def _put(self, text: str, places: Iterator[Place], size: float) -> None:
-        place = self.surface.put(places)
+    def _put(self, text: str, places: Iterator[Place], most: float = MOST_HIDDEN) -> bool:
+        """Write *text* at the best of *places*; whether there was one."""
+        place = self.surface.put(places, most)
         if place is None:
-            return
+            return False
         to_axes = self.axes.transAxes.inverted()
         x, y = to_axes.transform((place.box.x, place.box.y))
         label = self.axes.text(
-            x, y, text, transform=self.axes.transAxes, fontsize=size, ha="center", va="center",
+            x, y, text, transform=self.axes.transAxes, fontsize=WORDS, ha="center", va="center",
             rotation=math.degrees(place.box.angle), rotation_mode="anchor", zorder=6,
             bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.6},
         )  # fmt: skip
         self.texts.append(label)
-        if place.anchor:
-            ends = to_axes.transform([place.anchor, (place.box.x, place.box.y)])
+        if place.leader:
+            ends = to_axes.transform(place.leader)
             self.axes.plot(ends[:, 0], ends[:, 1], transform=self.axes.transAxes, color=FAINT,
                            linewidth=0.8, zorder=3.2)  # fmt: skip
+        return True
 
     def _roof_labels(self) -> Iterator[tuple[str, Roof]]:
         """One label for roofs that coincide: `bf16 tensor, fp16 tensor 989 TFLOP/s (…)`."""
@@ -320,23 +331,6 @@ class Canvas:
             at = f", at {clock / 1e6:.0f} MHz" if clock and group[-1].kind == "compute" else ""
             yield f"{', '.join([*names, roof_text(group[-1])])} ({origin}{at})", group[-1]
 
-    def _along(self, roof: Roof, width: float, height: float) -> Iterator[Place]:
-        """Places on a roof's line: above it first, from its outer end inwards."""
-        xs, ys = self.roof_line(roof)
-        (ax, ay), (bx, by) = (self._pixel(x, y) for x, y in zip(xs, ys, strict=True))
-        length, angle = math.hypot(bx - ax, by - ay), math.atan2(by - ay, bx - ax)
-        level = roof.kind == "compute" or self.scene.kind == "bandwidth"
-        lift = height / 2 + 7
-        # A measured roof lies under the data sheet's, so its words go below.
-        sides = (-1, 1) if roof.origin == "measured" else (1, -1)
-        for i, side in enumerate(sides):
-            for step in range(13):
-                share = 1 - step / 12 if level else 0.5 + (-1) ** step * step / 26
-                along = width / 2 + 6 + share * max(0.0, length - width - 12)
-                x = ax + along * math.cos(angle) - side * lift * math.sin(angle)
-                y = ay + along * math.sin(angle) + side * lift * math.cos(angle)
-                yield Place(Box(x, y, width, height, angle), i * 6 + step * 0.3)
-
     def _drops(self) -> Iterator[tuple[float, str]]:
         for x, _ in self.scene.ridges():
             if self.x_limits[0] < x < self.x_limits[1]:
@@ -344,46 +338,3 @@ class Canvas:
         l2 = self.scene.l2_bytes
         if l2 and self.x_limits[0] < l2 < self.x_limits[1]:
             yield l2, f"L2 {format_bytes(l2)}"
-
-    def _beside(self, x: float, width: float, height: float) -> Iterator[Place]:
-        """Places at the foot of a dotted line, right of it first, then higher."""
-        base_x, base_y = self._pixel(x, self.y_limits[0])
-        for step in range(10):
-            y = base_y + 10 + height * (0.5 + 1.3 * step)
-            for i, side in enumerate((1, -1)):
-                yield Place(Box(base_x + side * (width / 2 + 9), y, width, height), step + i * 0.5)
-
-
-def limits(scene: Scene) -> tuple[tuple[float, float], tuple[float, float]]:
-    """The ends of both axes, y in the scene's unit: points and roofs fill the frame."""
-    dots, scale = scene.dots, scene.unit[0]
-    xs = [d.x for d in dots]
-    x0, x1 = min(xs) / 2.5, max(xs) * 2.5
-    if scene.kind == "bandwidth":
-        edges = [scene.l2_bytes] if scene.l2_bytes else []
-        x0, x1 = min([x0, *(e / 3 for e in edges)]), max([x1, *(e * 3 for e in edges)])
-    for ridge, _ in scene.ridges():
-        x0, x1 = min(x0, ridge / 4), max(x1, ridge * 4)
-    tops = [r.value for r in scene.roofs if r.kind == "compute" or scene.kind == "bandwidth"]
-    tops += [d.high if d.high is not None else d.y for d in dots]
-    memory = [r.value for r in scene.roofs if r.kind == "memory" and scene.kind == "roofline"]
-    if memory and not any(r.kind == "compute" for r in scene.roofs):
-        tops.append(max(memory) * max(xs))
-    y1 = max(tops) * 1.9
-    y0 = min(min(d.low for d in dots) / 2, y1 / 40)
-    return (x0, x1), (y0 / scale, y1 / scale)
-
-
-def chosen(dots: list[Dot]) -> list[Dot]:
-    """The points to label: of those with one size and intensity the fastest, and not too many."""
-    best: dict[tuple[float, str], Dot] = {}
-    for dot in dots:
-        key = (dot.x, dot.label)
-        if key not in best or dot.y > best[key].y:
-            best[key] = dot
-    kept = sorted(best.values(), key=lambda d: (d.x, d.y, d.label))
-    if len(kept) <= MOST_LABELS:
-        return kept
-    last = len(kept) - 1
-    picks = dict.fromkeys(round(i * last / (MOST_LABELS - 1)) for i in range(MOST_LABELS))
-    return [kept[i] for i in picks]

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-__all__ = ["Box", "Place", "Surface", "Vertex", "around", "overlap"]
+__all__ = ["Box", "Place", "Surface", "Vertex", "along", "around", "beside", "off", "overlap"]
 
 Vertex = tuple[float, float]
 
@@ -63,6 +63,16 @@ class Place:
     cost: float = 0.0
     anchor: Vertex | None = None
 
+    @property
+    def leader(self) -> tuple[Vertex, Vertex] | None:
+        """The line from the anchor to the edge of the box; only level boxes have one."""
+        if self.anchor is None:
+            return None
+        box = self.box
+        across, up = self.anchor[0] - box.x, self.anchor[1] - box.y
+        reach = max(2 * abs(across) / box.width, 2 * abs(up) / box.height, 1.0)
+        return self.anchor, (box.x + across / reach, box.y + up / reach)
+
 
 @dataclass
 class Surface:
@@ -88,8 +98,8 @@ class Surface:
                     break
         if best is not None:
             self.labels.append(best.box)
-            if best.anchor:
-                self.leaders.append((best.anchor, (best.box.x, best.box.y)))
+            if best.leader:
+                self.leaders.append(best.leader)
         return best
 
     def _free(self, place: Place) -> bool:
@@ -105,12 +115,22 @@ class Surface:
         corners = place.box.corners
         marks = sum(overlap(corners, mark) for mark in self.marks)
         lines = sum(overlap(corners, line) for line in (*self.lines, *self.leaders))
-        crossed = 0
-        if place.anchor:
-            leader = (place.anchor, (place.box.x, place.box.y))
-            crossed = sum(overlap(leader, other.corners) for other in self.labels)
-            crossed += sum(overlap(leader, other) for other in self.leaders)
-        return 40.0 * marks + 12.0 * lines + 40.0 * crossed
+        leader = self._crossed(place.leader) if place.leader else 0.0
+        return 40.0 * marks + 20.0 * lines + leader
+
+    def _crossed(self, leader: tuple[Vertex, Vertex]) -> float:
+        """The cost of what a leader crosses, apart from the point or line that it starts on."""
+        (ax, ay), end = leader
+        own = ((ax + 0.12 * (end[0] - ax), ay + 0.12 * (end[1] - ay)), end)
+        dear = [*(label.corners for label in self.labels), *self.leaders]
+        dear += [mark for mark in self.marks if not _holds(mark, leader[0])]
+        return 40.0 * sum(overlap(own, shape) for shape in dear) + 15.0 * sum(
+            overlap(own, line) for line in self.lines
+        )
+
+
+def _holds(shape: Sequence[Vertex], point: Vertex) -> bool:
+    return overlap(shape, Box(*point, 1, 1).corners)
 
 
 # Above left first: in a roofline the free side of a sweep that climbs to the right.
@@ -122,11 +142,47 @@ def around(anchor: Vertex, width: float, height: float, near: float) -> Iterator
     further off with a leader."""
     for ring, reach in enumerate((near, near * 2.6, near * 4.5, near * 7)):
         for turn, degrees in enumerate(_DIRECTIONS):
-            cos, sin = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
-            # The label's centre, so that the side or corner towards the point is *reach* away.
-            x = anchor[0] + reach * cos + width / 2 * _sign(cos)
-            y = anchor[1] + reach * sin + height / 2 * _sign(sin)
+            turned = math.radians(degrees)
+            right, up = _sign(math.cos(turned)), _sign(math.sin(turned))
+            away = reach * 0.8 if right and up else reach
+            x = anchor[0] + right * (away + width / 2)
+            y = anchor[1] + up * (away + height / 2)
             yield Place(Box(x, y, width, height), ring * 8 + turn * 0.5, anchor if ring else None)
+
+
+def along(a: Vertex, b: Vertex, width: float, height: float, under: bool) -> Iterator[Place]:
+    """Places on the line from *a* to *b*, above it first unless *under*: on a level line from its
+    right end leftwards, on a slope from its middle outwards."""
+    length, angle = math.dist(a, b), math.atan2(b[1] - a[1], b[0] - a[0])
+    lift, room = height / 2 + 7, max(0.0, length - width - 12)
+    for i, side in enumerate((-1, 1) if under else (1, -1)):
+        for step in range(13):
+            share = 0.5 + (-1) ** step * step / 26 if angle else 1 - step / 12
+            way = length - width / 2 - 6 - (1 - share) * room
+            x = a[0] + way * math.cos(angle) - side * lift * math.sin(angle)
+            y = a[1] + way * math.sin(angle) + side * lift * math.cos(angle)
+            yield Place(Box(x, y, width, height, angle), i * 6 + step * 0.3)
+
+
+def off(a: Vertex, b: Vertex, width: float, height: float, frame: Box) -> Iterator[Place]:
+    """Level places anywhere in *frame*, with a leader to the nearest point of the line from *a* to
+    *b*: the nearer the better."""
+    for row in range(-9, 10):
+        for step in range(25):
+            x = frame.x + (step / 24 - 0.5) * (frame.width - width)
+            share = min(max((x - a[0]) / (b[0] - a[0]), 0.02), 0.98) if b[0] > a[0] else 0.0
+            foot = (a[0] + share * (b[0] - a[0]), a[1] + share * (b[1] - a[1]))
+            y = foot[1] + row * height * 1.25
+            aside = abs(x - foot[0]) / width
+            yield Place(Box(x, y, width, height), 3 * abs(row) + 30 * aside, foot)
+
+
+def beside(foot: Vertex, width: float, height: float) -> Iterator[Place]:
+    """Places at the foot of an upright line, right of it first, then higher."""
+    for step in range(10):
+        y = foot[1] + 10 + height * (0.5 + 1.3 * step)
+        for i, side in enumerate((1, -1)):
+            yield Place(Box(foot[0] + side * (width / 2 + 9), y, width, height), step + i * 0.5)
 
 
 def _sign(value: float) -> float:

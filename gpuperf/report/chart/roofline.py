@@ -1,8 +1,8 @@
 """How is a run drawn as a roofline, for a talk or a paper?
 
-Log-log: arithmetic intensity with compulsory bytes against FLOP/s; data-sheet roofs dashed, measured
-ones solid, each labelled on its line. Nothing is said by colour alone: series differ by marker too,
-doubtful points are hollow. The same run gives the same bytes.
+Log-log: arithmetic intensity with compulsory bytes against FLOP/s; data-sheet roofs dashed,
+measured ones solid, each labelled on its line. Nothing is said by colour alone: series differ by
+marker too, doubtful points are hollow. The same run gives the same bytes.
 """
 
 from __future__ import annotations

@@ -21,13 +21,13 @@ SHEET_LINE, MEASURED_LINE = "#777777", "#222222"
 _FOREIGN = ("backend", "interactive", "toolbar", "timezone", "webagg.", "tk.", "keymap.")
 
 
-def rc_parameters() -> dict[str, Any]:
+def rc_parameters() -> Any:
     """matplotlib's defaults with our changes: for `matplotlib.rc_context`."""
     import matplotlib
 
-    defaults = {
+    defaults: dict[str, Any] = {
         name: value
-        for name, value in matplotlib.rcParamsDefault.items()
+        for name, value in dict[Any, Any](matplotlib.rcParamsDefault).items()
         if not name.startswith(_FOREIGN)
     }
     return {

@@ -1,0 +1,121 @@
+"""The command line: its verbs, and the one place where errors become sentences and exit codes.
+
+0 done · 1 the gate found a regression · 2 usage or internal error · 3 cannot measure or compare ·
+4 inconclusive, contaminated or incomplete · 130 Ctrl-C. A closed pipe is quiet.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import typer
+
+import gpuperf
+from gpuperf.cli.calibrate import calibrate
+from gpuperf.cli.devices import devices
+from gpuperf.cli.doctor import doctor
+from gpuperf.cli.listing import list_workloads
+from gpuperf.cli.roofline import roofline
+from gpuperf.cli.show import show
+from gpuperf.errors import GpuperfError
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="gpuperf",
+    help="How fast is a GPU operation, how fast could it be, and where did the difference go?",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # plain help starts in half the time
+)
+
+# Axes of a workload are options too (`--m 128`); the verb checks each against the catalogue.
+MEASURING = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+app.command(context_settings=MEASURING)(roofline)
+app.command()(calibrate)
+app.command()(show)
+app.command("list")(list_workloads)
+app.command()(devices)
+app.command()(doctor)
+
+
+def _version(value: bool) -> None:
+    if value:
+        typer.echo(f"gpuperf {gpuperf.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: bool = typer.Option(
+        False, "--version", callback=_version, is_eager=True, help="Print the version."
+    ),
+) -> None:
+    """Options of every verb. `--debug` may stand anywhere: tracebacks, and the worker's output."""
+
+
+# The root of typer's own errors; its module differs between versions of typer.
+_ClickError: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
+
+
+def main() -> None:
+    """Run the command line and exit with its code."""
+    sys.exit(_guarded(lambda: app(prog_name="gpuperf", standalone_mode=False)))
+
+
+def _guarded(run: Callable[[], Any]) -> int:
+    """The exit code of *run*, its errors told on stderr."""
+    debug = _take_debug()
+    try:
+        code = run()
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except GpuperfError as error:
+        if debug:
+            traceback.print_exc()
+        _tell(str(error), error.hint)
+        return error.exit_code
+    except _ClickError as error:
+        _tell(error.format_message(), "`gpuperf --help`, or --help after the verb")
+        return 2
+    except (KeyboardInterrupt, typer.Abort):
+        _tell("interrupted", "")
+        return 130
+    except BrokenPipeError:
+        # Python flushes stdout once more at exit; what it would say of that is nobody's concern.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        if debug:
+            traceback.print_exc()
+        _tell(
+            f"internal error: {type(error).__name__}: {error}",
+            "this is a fault of gpuperf; --debug shows where",
+        )
+        return 2
+
+
+def _take_debug() -> bool:
+    """Whether `--debug` was given, anywhere before a `--`; it is taken out of the arguments."""
+    end = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
+    if "--debug" in sys.argv[:end]:
+        sys.argv.remove("--debug")
+        os.environ["GPUPERF_DEBUG"] = "1"
+    return bool(os.environ.get("GPUPERF_DEBUG"))
+
+
+def _tell(message: str, hint: str) -> None:
+    sys.stderr.write(f"gpuperf: {_plain(message)}\n")
+    if hint:
+        sys.stderr.write(f"  hint: {_plain(hint)}\n")
+
+
+def _plain(text: str) -> str:
+    """Without control characters: a file's or a device's name must not steer the terminal."""
+    return "".join(c if c.isprintable() else " " for c in text)

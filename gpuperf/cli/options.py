@@ -1,0 +1,150 @@
+"""Options that mean the same for every measuring verb."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gpuperf.errors import UnknownName, UsageError
+from gpuperf.model.workload import Description
+from gpuperf.runner.launcher import LocalLauncher
+from gpuperf.runner.supervisor import DEADLINE_S, Supervisor
+
+__all__ = [
+    "Budget",
+    "Deadline",
+    "DeviceName",
+    "Dtype",
+    "Format",
+    "FormatOption",
+    "Impl",
+    "Op",
+    "Out",
+    "PeaksFile",
+    "Precision",
+    "Resume",
+    "Seed",
+    "Sizes",
+    "TimerChoice",
+    "TimerOption",
+    "axis_options",
+    "make_supervisor",
+    "split",
+]
+
+
+class Format(StrEnum):
+    """How data is printed."""
+
+    TABLE = "table"
+    JSON = "json"
+    CSV = "csv"
+    MD = "md"
+
+
+class TimerChoice(StrEnum):
+    """The timers, by name."""
+
+    BLOCKED = "blocked"
+    EVENTS = "events"
+    WALL = "wall"
+
+
+Op = Annotated[
+    str | None,
+    typer.Option(
+        help="Workload: a name of `gpuperf list`, ./mine.py, or pkg.mod:NAME.", show_default=False
+    ),
+]
+Sizes = Annotated[
+    str | None,
+    typer.Option(
+        metavar="RANGE",
+        help="Main axes together: 128:8192 doubles, 1k:2k:+64 steps, commas join.",
+        show_default=False,
+    ),
+]
+Dtype = Annotated[
+    str | None,
+    typer.Option(help="bf16, fp16, fp32, tf32, fp64, fp8, int8; commas join.", show_default=False),
+]
+Impl = Annotated[
+    str | None, typer.Option(help="Implementations; commas join.", show_default=False)
+]
+DeviceName = Annotated[str, typer.Option("--device", help="auto, cuda:0 or cpu.")]
+Out = Annotated[Path, typer.Option(help="Folder for the run file and the charts.")]
+FormatOption = Annotated[Format, typer.Option("--format", help="How to print.")]
+TimerOption = Annotated[
+    TimerChoice | None,
+    typer.Option("--timer", help="How to time; never swapped for another.", show_default=False),
+]
+Precision = Annotated[
+    float, typer.Option(min=1e-4, max=1.0, help="Stop at this half-width of the 95 % interval.")
+]
+Budget = Annotated[
+    float, typer.Option(min=0.0, max=3600.0, help="Seconds of sampling a case, at most.")
+]
+Deadline = Annotated[
+    float, typer.Option(min=1.0, max=86400.0, help="Longest silence of a case, in seconds.")
+]
+PeaksFile = Annotated[
+    Path | None,
+    typer.Option("--peaks", metavar="FILE", help="Your own peaks file.", show_default=False),
+]
+Resume = Annotated[
+    Path | None,
+    typer.Option(metavar="RUN", help="Measure what a run file still lacks.", show_default=False),
+]
+Seed = Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Of the inputs.")]
+
+DEFAULT_DEADLINE_S = DEADLINE_S
+
+
+def split(text: str | None) -> tuple[str, ...]:
+    """`a,b` as a tuple; empty for None. Raises: UsageError for an empty name."""
+    names = tuple(name.strip() for name in text.split(",")) if text is not None else ()
+    if not all(names):
+        raise UsageError(f"{text!r} has an empty name in it", "commas join names: torch,triton")
+    return names
+
+
+def axis_options(extra: Sequence[str], description: Description) -> dict[str, str]:
+    """`--m 128 --n=256` as {"m": "128", "n": "256"}; each must be an axis of the workload.
+
+    Raises: UnknownName, UsageError.
+    """
+    names = [axis.name for axis in description.axes if axis.name != "dtype"]
+    given: dict[str, str] = {}
+    rest = list(extra)
+    while rest:
+        word = rest.pop(0)
+        if not word.startswith("--"):
+            raise UsageError(f"unexpected argument {word!r}", "`gpuperf roofline --help`")
+        option, equals, value = word.partition("=")
+        name = option[2:].replace("-", "_") if option[2:] not in names else option[2:]
+        if name not in names:
+            raise UnknownName("option", option, [f"--{n}" for n in (*names, *COMMON)])
+        if not equals:
+            if not rest:
+                raise UsageError(f"{option} needs a value", f"for example {option} 4096")
+            value = rest.pop(0)
+        if name in given:
+            raise UsageError(f"{option} is given twice", f"commas join: {option} 512,4096")
+        given[name] = value
+    return given
+
+
+COMMON = (
+    "op", "sizes", "dtype", "impl", "device", "out", "format", "timer", "precision", "budget",
+    "deadline", "peaks", "resume", "seed",
+)  # fmt: skip
+
+
+def make_supervisor(device: str, deadline_s: float = DEFAULT_DEADLINE_S) -> Supervisor:
+    """A supervisor of local workers; `--debug` shows what they print."""
+    return Supervisor(LocalLauncher(bool(os.environ.get("GPUPERF_DEBUG"))), device, deadline_s)

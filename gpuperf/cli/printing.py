@@ -1,0 +1,47 @@
+"""How does a run reach the user: data to stdout, charts to files, talk to stderr?"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+from gpuperf.cli.options import Format
+from gpuperf.cli.progress import say
+from gpuperf.errors import UsageError
+from gpuperf.model.record import Run
+from gpuperf.report.formats import render
+
+__all__ = ["print_run", "write_charts"]
+
+# Without a terminal there is no width to keep to; this shows every column.
+WIDTH_WITHOUT_TERMINAL = 160
+
+
+def print_run(run: Run, format: Format) -> None:
+    """The run on stdout; as a table, with its roofline below."""
+    terminal = sys.stdout.isatty()
+    width = shutil.get_terminal_size().columns if terminal else WIDTH_WITHOUT_TERMINAL
+    plain = not (sys.stdout.encoding or "").lower().startswith("utf")
+    text = render(run, format.value, width=width, color=terminal, ascii=plain)
+    if format is Format.TABLE and any(record.status == "ok" for record in run.records):
+        from gpuperf.report.terminal import terminal_roofline
+
+        text += "\n" + terminal_roofline(run, min(width, 100), 22, terminal, ascii=plain)
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def write_charts(run: Run, path: Path) -> None:
+    """The roofline beside the run file, as PNG and SVG; a chart that fails costs no data."""
+    if not any(record.status == "ok" for record in run.records):
+        return
+    from gpuperf.report.chart.roofline import draw_roofline
+
+    files = [path.with_suffix(suffix) for suffix in (".png", ".svg")]
+    try:
+        draw_roofline(run, files)
+    except (OSError, UsageError) as error:
+        say(f"no chart was written: {error}")
+        return
+    say(f"charts: {files[0]} and {files[1].name}")

@@ -1,0 +1,77 @@
+"""What is the program doing just now? Told on stderr.
+
+A bar on a terminal; without one, a line a case.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+from gpuperf.model.record import Record
+from gpuperf.units import format_percent, format_time
+
+__all__ = ["Reporter", "say"]
+
+
+def say(message: str) -> None:
+    """One line on stderr."""
+    Console(stderr=True, highlight=False).print(Text(message), soft_wrap=True)
+
+
+class Reporter:
+    """Follows a sweep of *total* cases."""
+
+    def __init__(self, total: int) -> None:
+        self._console = Console(stderr=True, highlight=False)
+        self._live = self._console.is_terminal
+        self._progress = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=self._console,
+            disable=not self._live,
+            transient=True,
+        )
+        self._task = self._progress.add_task("starting", total=total)
+        self._case = ""
+
+    def __enter__(self) -> Reporter:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._progress.stop()
+
+    def begin(self, case: str) -> None:
+        """The next case."""
+        self._case = case
+        self._progress.update(self._task, description=case)
+
+    def hear(self, phase: str, samples: int) -> None:
+        """A sign of life of the case."""
+        if self._live:
+            detail = f"{phase} {samples}" if samples else phase
+            self._progress.update(self._task, description=f"{self._case} · {detail}")
+
+    def done(self, record: Record) -> None:
+        """A case is finished; without a terminal it is a line."""
+        self._progress.advance(self._task)
+        if not self._live:
+            self._console.print(Text(f"{record.case.id}  {_outcome(record)}"), soft_wrap=True)
+
+
+def _outcome(record: Record) -> str:
+    samples = record.samples
+    if samples is None:
+        return f"{record.status}: {record.reason}"
+    return f"{format_time(samples.median_s)} ± {format_percent(samples.precision)}"

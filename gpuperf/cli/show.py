@@ -1,0 +1,44 @@
+"""`gpuperf show`: redraw a run file, on any machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gpuperf.cli.options import Format, FormatOption
+from gpuperf.cli.printing import print_run
+from gpuperf.cli.progress import say
+from gpuperf.errors import UsageError
+from gpuperf.runner.store import read_runs
+
+__all__ = ["show"]
+
+
+def show(
+    run: Annotated[Path, typer.Argument(help="A run file.")],
+    chart: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Draw the roofline: .png or .svg.", show_default=False),
+    ] = None,
+    format: FormatOption = Format.TABLE,
+) -> int:
+    """Print a run again, or draw its chart; nothing is measured."""
+    runs = read_runs(run)
+    for problem in runs[0].problems:
+        say(f"{run}: {problem}; the rest was read")
+    if chart is None:
+        for found in runs:
+            print_run(found, format)
+        return 0
+    if len(runs) > 1:
+        raise UsageError(f"{run} holds {len(runs)} runs; a chart shows one", "split the file")
+    from gpuperf.report.chart.roofline import draw_roofline
+
+    try:
+        draw_roofline(runs[0], [chart])
+    except OSError as error:
+        raise UsageError(f"{chart} cannot be written: {error.strerror}") from None
+    say(f"chart: {chart}")
+    return 0

@@ -1,0 +1,166 @@
+"""What is here, and what stands in the way of good numbers?"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from gpuperf.measure.device import Device
+from gpuperf.measure.telemetry import Meter, NvmlMeter
+from gpuperf.model.finding import Finding
+
+__all__ = ["examine"]
+
+CAP_SYS_ADMIN = 21  # linux/capability.h
+
+
+def examine(device: Device, meter: Meter) -> tuple[Finding, ...]:
+    """The findings of one opened device."""
+    findings = [*_software(device)]
+    if device.facts.kind == "cpu":
+        findings += _cpu()
+    elif isinstance(meter, NvmlMeter):
+        findings += _card(meter)
+        findings.append(_counters())
+    else:
+        findings.append(
+            Finding("NVML", "note", "not here", "clocks, power and throttling stay unknown")
+        )
+    return tuple(findings)
+
+
+def _software(device: Device) -> Iterator[Finding]:
+    build = torch.version.cuda or torch.version.hip
+    kind = f"CUDA {build}" if torch.version.cuda else f"ROCm {build}" if build else "CPU build"
+    yield Finding("torch", "ok", f"{torch.__version__}, {kind}")
+    if device.facts.kind == "cpu":
+        hint = (
+            "this torch is built without CUDA"
+            if build is None
+            else "is the driver loaded, and CUDA_VISIBLE_DEVICES not empty?"
+        )
+        yield Finding("GPU", "note", "none that torch can use", hint)
+    found = importlib.util.find_spec("triton") is not None
+    yield Finding(
+        "triton", "ok" if found else "note", "here" if found else "not here",
+        "" if found else "kernels written in Triton are skipped",
+    )  # fmt: skip
+    if device.facts.kind == "cuda":
+        yield _nvrtc()
+
+
+def _nvrtc() -> Finding:
+    try:
+        from cuda.bindings import nvrtc
+
+        _, major, minor = nvrtc.nvrtcVersion()
+    except (ImportError, RuntimeError) as error:
+        return Finding(
+            "NVRTC", "bad", f"cannot be used: {error}",
+            "pip install 'gpuperf[cuda]'; the timer 'blocked' needs it",
+        )  # fmt: skip
+    return Finding("NVRTC", "ok", f"{major}.{minor}")
+
+
+def _cpu() -> Iterator[Finding]:
+    cores, threads = os.cpu_count() or 1, torch.get_num_threads()
+    load = os.getloadavg()[0]
+    yield Finding("threads", "ok", f"{threads} of {cores} processors")
+    busy = load > 0.5 * cores
+    yield Finding(
+        "load", "note" if busy else "ok", f"{load:.1f}",
+        "other work is running: times will be noisy" if busy else "",
+    )  # fmt: skip
+    governor = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
+    if governor.exists():
+        name = governor.read_text().strip()
+        steady = name == "performance"
+        yield Finding(
+            "governor", "ok" if steady else "note", name,
+            "" if steady else "the clock moves with the load; 'performance' holds it",
+        )  # fmt: skip
+
+
+def _card(meter: NvmlMeter) -> Iterator[Finding]:
+    hard, soft, live = meter.facts()
+    yield Finding("driver", "ok", str(soft["driver"]))
+    yield _flag(
+        "persistence", soft["persistence"], True, "the driver may unload between runs: slow starts"
+    )
+    yield _power(meter, hard)
+    yield _clocks(meter, hard)
+    yield _flag("ECC", hard["ecc"], True, "off: memory is a little larger and faster than usual")
+    yield _flag("MIG", hard["mig"], False, "a slice of the card: whole-card peaks do not apply")
+    others = live["other_processes"]
+    yield Finding(
+        "other processes",
+        "ok" if others == 0 else "bad" if others else "note",
+        "unknown" if others is None else str(others),
+        "they share the clock, the power and the memory: end them" if others else "",
+    )
+    temperature = live["temperature_c"]
+    yield Finding("temperature", "ok", "unknown" if temperature is None else f"{temperature} °C")
+
+
+def _power(meter: NvmlMeter, hard: dict[str, Any]) -> Finding:
+    limit, usual = hard["power_limit_w"], meter.default_power_limit_w()
+    if limit is None:
+        return Finding("power limit", "note", "unknown")
+    lowered = usual is not None and limit < usual - 1
+    return Finding(
+        "power limit",
+        "note" if lowered else "ok",
+        f"{limit:.0f} W" + (f" of {usual:.0f} W" if usual else ""),
+        "lowered: big matmuls will clock down earlier" if lowered else "",
+    )
+
+
+def _clocks(meter: NvmlMeter, hard: dict[str, Any]) -> Finding:
+    meter.read()
+    now = meter.summary()
+    most = hard["max_sm_clock_hz"]
+    clock = now.sm_clock_hz if now else None
+    text = f"{clock / 1e6:.0f} MHz now" if clock else "unknown"
+    if most:
+        text += f", {most / 1e6:.0f} MHz at most"
+    slowed = now.throttle if now else ()
+    return Finding(
+        "SM clock",
+        "bad" if slowed else "ok",
+        text + (f", held down by {', '.join(slowed)}" if slowed else ""),
+        "let the card cool or idle, then look again" if slowed else "",
+    )
+
+
+def _flag(name: str, value: object, wanted: bool, hint: str) -> Finding:
+    if value is None:
+        return Finding(name, "ok", "not told by this card")
+    good = bool(value) is wanted
+    return Finding(name, "ok" if good else "note", "on" if value else "off", "" if good else hint)
+
+
+def _counters() -> Finding:
+    """Whether hardware counters may be read, by the driver's own word; nothing is tried."""
+    params = Path("/proc/driver/nvidia/params")
+    admin_only = params.exists() and "RmProfilingAdminOnly: 1" in params.read_text()
+    if not admin_only:
+        return Finding("hardware counters", "ok", "open to every user")
+    if _is_admin():
+        return Finding("hardware counters", "ok", "open to administrators, as this process is")
+    return Finding(
+        "hardware counters", "note", "closed to this user",
+        "bare metal: modprobe option NVreg_RestrictProfilingToAdminUsers=0; "
+        "container: --cap-add SYS_ADMIN",
+    )  # fmt: skip
+
+
+def _is_admin() -> bool:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("CapEff:"):
+            return bool(int(line.split()[1], 16) >> CAP_SYS_ADMIN & 1)
+    return False

@@ -1,0 +1,133 @@
+"""How is a roofline drawn on a terminal?
+
+Through plotext, which keeps its figure in a global: it is cleared before and after. Points differ
+by letter, roofs are named in a legend under the plot, so it reads without colour and in ASCII.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import textwrap
+from collections.abc import Iterator
+from typing import Any
+
+from gpuperf.analysis.roofline import Roof
+from gpuperf.model.record import Run
+from gpuperf.report.caption import roof_text
+from gpuperf.report.scene import Scene, scene
+from gpuperf.report.text import to_ascii
+from gpuperf.units import format_bytes, format_number
+
+__all__ = ["terminal_roofline"]
+
+NARROWEST, LOWEST = 40, 10  # below this nothing can be read
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+COLOURS = ("blue+", "orange+", "green+", "magenta+", "cyan+", "red+")
+ROOF_DOTS = {"data sheet": "-", "measured": "="}
+
+
+def terminal_roofline(
+    run: Run, width: int = 100, height: int = 20, color: bool = False, ascii: bool = False
+) -> str:
+    """The roofline of *run*, a plot of *height* lines with a legend under it.
+
+    Raises: UsageError when there is nothing to draw.
+    """
+    shown = scene(run)
+    plot = _plot(shown, max(width, NARROWEST), max(height, LOWEST), color)
+    wrapped = (
+        textwrap.wrap(line, max(width, NARROWEST), subsequent_indent="    ")
+        for line in (*_legend(shown), shown.subtitle)
+    )
+    lines = [*textwrap.wrap(shown.title, width), *plot, *itertools.chain(*wrapped)]
+    text = "\n".join(line.rstrip() for line in lines) + "\n"
+    return _plain(text) if ascii else text
+
+
+def _plain(text: str) -> str:
+    """ASCII, the escapes of colours kept."""
+    return "\x1b".join(to_ascii(part) for part in text.split("\x1b"))
+
+
+def _plot(shown: Scene, width: int, height: int, color: bool) -> list[str]:
+    import plotext as plt
+
+    plt.clf()
+    try:
+        plt.theme("clear")
+        # plotext would shrink the figure to the terminal that it believes it is on.
+        plt.limit_size(False, False)
+        plt.plot_size(width, height)
+        x_limits, y_limits = shown.limits()
+        plt.xlim(*map(math.log10, x_limits))
+        plt.ylim(*map(math.log10, y_limits))
+        _ticks(plt, shown)
+        for roof in shown.roofs:
+            xs, ys = _line(shown, roof, width * 2)
+            plt.scatter(xs, ys, marker=ROOF_DOTS[roof.origin])
+        for i, series in enumerate(shown.series):
+            xs = [math.log10(d.x) for d in series.dots]
+            ys = [math.log10(d.y / shown.unit[0]) for d in series.dots]
+            for dot, x, y in zip(series.dots, xs, ys, strict=True):
+                letter = LETTERS[i % len(LETTERS)]
+                marker = letter.lower() if dot.doubts else letter
+                plt.scatter([x], [y], marker=marker, color=COLOURS[i % len(COLOURS)])
+        built = str(plt.build())
+        return (built if color else str(plt.uncolorize(built))).rstrip("\n").split("\n")
+    finally:
+        plt.clf()
+
+
+def _ticks(plt: Any, shown: Scene) -> None:
+    (x_limits, y_limits), roofline = shown.limits(), shown.kind == "roofline"
+    for ends, put, text in (
+        (x_limits, plt.xticks, _number if roofline else _bytes),
+        (y_limits, plt.yticks, _number),
+    ):
+        powers = range(math.ceil(math.log10(ends[0])), math.floor(math.log10(ends[1])) + 1)
+        values = [10.0**p for p in powers]
+        if len(values) < 3:
+            values = [v * f for v in (10.0 ** (powers.start - 1), *values) for f in (1, 2, 5)]
+            values = [v for v in values if ends[0] <= v <= ends[1]]
+        put([math.log10(v) for v in values], [text(v) for v in values])
+    unit = shown.unit[1]
+    plt.xlabel("FLOP/byte" if roofline else "bytes per call")
+    plt.ylabel(unit)
+
+
+def _number(value: float) -> str:
+    return format_number(value, 1)
+
+
+def _bytes(value: float) -> str:
+    number, unit = format_bytes(value).split(" ")
+    return f"{float(number):g} {unit}"
+
+
+def _line(shown: Scene, roof: Roof, count: int) -> tuple[list[float], list[float]]:
+    """*count* points along a roof, in logarithms."""
+    (x0, y0), (x1, y1) = shown.ends(roof)
+    shares = [i / (count - 1) for i in range(count)]
+    lx, ly = (math.log10(x0), math.log10(x1)), (math.log10(y0), math.log10(y1))
+    return (
+        [lx[0] + s * (lx[1] - lx[0]) for s in shares],
+        [ly[0] + s * (ly[1] - ly[0]) for s in shares],
+    )
+
+
+def _legend(shown: Scene) -> Iterator[str]:
+    for roof in shown.roofs:
+        yield f"{ROOF_DOTS[roof.origin] * 2}  {roof_text(roof)} ({roof.origin})"
+    if not shown.roofs:
+        yield "no roofs: no ceilings are known for this device"
+    for x, _ in shown.ridges():
+        yield f"    ridge {format_number(x)} FLOP/byte"
+    for i, series in enumerate(shown.series):
+        sizes = list(dict.fromkeys(d.label for d in series.dots))
+        extent = sizes[0] if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
+        yield f"{LETTERS[i % len(LETTERS)]}   {series.label}, {extent}"
+    if shown.doubts:
+        yield f"abc small letters: {', '.join(shown.doubts)}"
+    if shown.missing:
+        yield f"    not drawn: {shown.missing}"

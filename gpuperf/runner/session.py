@@ -1,0 +1,94 @@
+"""A run, from its plan to its file: the one path that every measuring verb takes."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import gpuperf
+from gpuperf.errors import CannotMeasure, UsageError
+from gpuperf.model.contract import Contract
+from gpuperf.model.peaks import Peaks
+from gpuperf.model.protocol import Opened
+from gpuperf.model.record import Header, Record, Run
+from gpuperf.model.workload import Case
+from gpuperf.runner.store import RunWriter, read_run
+from gpuperf.runner.supervisor import Supervisor
+
+__all__ = ["FAILED", "continue_run", "make_header", "measure_cases", "new_run_id"]
+
+# In a sweep these say that something is broken; `oom` and `skipped` are findings.
+FAILED = ("wrong", "error", "crashed", "timeout", "cannot-block", "no-work")
+# On --resume these are measured again: the worker's end may have had nothing to do with the case.
+UNFINISHED = ("crashed", "timeout")
+
+OnRecord = Callable[[Record], None]
+
+
+def new_run_id(verb: str, op: str) -> str:
+    """Time, verb and workload, and four letters that make it unique."""
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+    return f"{stamp}-{verb}-{op}-{secrets.token_hex(2)}"
+
+
+def make_header(
+    run: str,
+    command: Sequence[str],
+    cases: Sequence[Case],
+    contract: Contract,
+    opened: Opened,
+    peaks: Peaks | None,
+    peaks_reason: str,
+    ceilings: Peaks | None,
+) -> Header:
+    """The first line of a new run."""
+    return Header(
+        run=run,
+        created=time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime()),
+        command=tuple(command),
+        plan=tuple(cases),
+        contract=contract,
+        device=opened.device,
+        fingerprint=opened.fingerprint,
+        peaks=peaks,
+        peaks_reason=peaks_reason,
+        ceilings=ceilings,
+        gpuperf=gpuperf.__version__,
+        devices=(opened.device.index,),
+    )
+
+
+def measure_cases(
+    supervisor: Supervisor,
+    writer: RunWriter,
+    header: Header,
+    cases: Sequence[Case],
+    seed: int,
+    on_record: OnRecord,
+    on_begin: Callable[[str], None] = lambda case: None,
+) -> None:
+    """Measure *cases* and write each record as it comes. What is interrupted stays written."""
+    for case in cases:
+        on_begin(case.id)
+        record = supervisor.measure(header.run, case, header.contract, seed)
+        on_record(record)  # first, so that a full disk does not hide what was measured
+        writer.record(record)
+
+
+def continue_run(path: Path, opened: Opened) -> tuple[Run, tuple[Case, ...]]:
+    """The run in *path*, and the cases of its plan that are still to be measured.
+
+    Raises: RunFileError; CannotMeasure when this is not the device that the run began on.
+    """
+    run = read_run(path)
+    if run.header.plan == ():
+        raise UsageError(f"{path} has no plan to resume")
+    theirs, ours = run.header.fingerprint.hard, opened.fingerprint.hard
+    differing = sorted(k for k in theirs.keys() | ours.keys() if theirs.get(k) != ours.get(k))
+    if differing:
+        told = ", ".join(f"{k} was {theirs.get(k)!r} and is {ours.get(k)!r}" for k in differing)
+        raise CannotMeasure(f"{path} cannot be resumed here: {told}", "begin a new run")
+    done = {r.case.id for r in run.records if r.status not in UNFINISHED}
+    return run, tuple(case for case in run.header.plan if case.id not in done)
