@@ -21,7 +21,7 @@ from gpuperf.runner.ceilings import (
 from gpuperf.runner.ceilings import (
     calibrate as measure_ceilings,
 )
-from gpuperf.runner.devices import resolve_peaks
+from gpuperf.runner.devices import find_peaks
 from gpuperf.runner.plan import default_contract
 
 __all__ = ["calibrate"]
@@ -44,7 +44,7 @@ def calibrate(
     with opt.make_supervisor(device, deadline) as supervisor:
         opened = supervisor.open()
         facts = opened.device
-        peaks, _ = resolve_peaks(facts.name, facts.sm_count)
+        peaks, _ = find_peaks(facts)
         ceilings = kept_ceilings(opened)
         if not show:
             default = CPU_DTYPES if facts.kind == "cpu" else CALIBRATION_DTYPES

@@ -16,7 +16,7 @@ from gpuperf.model.codec import to_builtins
 from gpuperf.model.finding import Finding
 from gpuperf.model.protocol import Opened
 from gpuperf.runner.ceilings import kept_ceilings
-from gpuperf.runner.devices import resolve_peaks
+from gpuperf.runner.devices import find_peaks
 
 __all__ = ["doctor"]
 
@@ -53,7 +53,7 @@ def _device(opened: Opened) -> Finding:
 
 def _known(opened: Opened) -> tuple[Finding, ...]:
     facts = opened.device
-    peaks, reason = resolve_peaks(facts.name, facts.sm_count)
+    peaks, reason = find_peaks(facts)
     ceilings = kept_ceilings(opened)
     return (
         Finding("data-sheet peaks", "ok", peaks.id)

@@ -18,7 +18,7 @@ from gpuperf.model.record import Header, Record, Run
 from gpuperf.model.workload import Case
 from gpuperf.runner.catalogue import find_workload
 from gpuperf.runner.ceilings import calibrate, calibration_contract, kept_ceilings
-from gpuperf.runner.devices import load_peaks, resolve_peaks
+from gpuperf.runner.devices import find_peaks, load_peaks
 from gpuperf.runner.plan import default_contract, plan_cases, settle_dtype
 from gpuperf.runner.session import (
     FAILED,
@@ -73,8 +73,8 @@ def roofline(
         contract = default_contract(
             opened.device, timer.value if timer else None, precision, budget
         )
-        known, reason = resolve_peaks(opened.device.name, opened.device.sm_count, user_peaks)
-        if reason:
+        known, reason = find_peaks(opened.device, user_peaks)
+        if reason and opened.device.kind != "cpu":
             say(reason)
         ceilings = kept_ceilings(opened)
         header = make_header(

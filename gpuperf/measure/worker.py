@@ -149,7 +149,7 @@ def _software() -> dict[str, str | None]:
         triton = None
     return {
         "gpuperf": gpuperf.__version__,
-        "torch": torch.__version__,
+        "torch": str(torch.__version__),
         "triton": triton,
         "cuda": torch.version.cuda,
         "hip": torch.version.hip,
@@ -180,7 +180,7 @@ def main(arguments: list[str] | None = None) -> int:
         os.set_inheritable(descriptor, False)
     requests = os.fdopen(options.requests, "rb")
     worker = Worker(os.fdopen(options.replies, "wb"))
-    worker.say(Hello(PROTOCOL, os.getpid(), torch.__version__))
+    worker.say(Hello(PROTOCOL, os.getpid(), str(torch.__version__)))
     for line in requests:
         request = msgspec.json.decode(line, type=ToWorker)
         try:

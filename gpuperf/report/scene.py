@@ -89,6 +89,11 @@ class Scene:
         """Why points are hollow, each reason once."""
         return tuple(dict.fromkeys(d for dot in self.dots for d in dot.doubts))
 
+    def clock(self, roof: Roof) -> float | None:
+        """The clock in hertz that a data-sheet compute roof is stated at, if known."""
+        stated = roof.origin == "data sheet" and roof.kind == "compute"
+        return self.clocks.get(roof.label) if stated else None
+
     def ridges(self) -> list[tuple[float, float]]:
         """(FLOP/byte, FLOP/s) where each compute roof meets the memory roof of the same origin;
         of the measured roofs only where there is no data sheet."""

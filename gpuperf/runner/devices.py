@@ -7,10 +7,11 @@ import importlib.resources
 from pathlib import Path
 
 from gpuperf.errors import UsageError
+from gpuperf.model.contract import DeviceFacts
 from gpuperf.model.peaks import Peaks, matches
 from gpuperf.model.peaks_file import LARGEST_FILE, parse_peaks
 
-__all__ = ["builtin_peaks", "load_peaks", "resolve_peaks"]
+__all__ = ["builtin_peaks", "find_peaks", "load_peaks", "resolve_peaks"]
 
 
 @functools.cache
@@ -86,3 +87,10 @@ def _unknown(name: str, sm_count: int) -> str:
     if namesakes:
         return f"{reason}: the device of this name that is known has {namesakes[0]}"
     return reason
+
+
+def find_peaks(device: DeviceFacts, user: Peaks | None = None) -> tuple[Peaks | None, str]:
+    """`resolve_peaks` for an opened device. A CPU has a data sheet only in the user's file."""
+    if device.kind == "cpu" and user is None:
+        return None, "no data sheets of CPUs are kept; measured roofs serve"
+    return resolve_peaks(device.name, device.sm_count, user)

@@ -155,7 +155,10 @@ class Canvas:
             own = [r for r in self.scene.roofs if r.origin == origin]
             sources = dict.fromkeys(clean(r.figure.source) for r in own if r.figure.source)
             if own:
-                yield f"Roofs, {origin}: {'; '.join(sources) or 'source not recorded'}"
+                clocks = ((clean(r.label), self.scene.clock(r)) for r in own)
+                at = ", ".join(f"{name} at {hz / 1e6:.0f} MHz" for name, hz in clocks if hz)
+                said = "; ".join(sources) or "source not recorded"
+                yield f"Roofs, {origin}{f' ({at})' if at else ''}: {said}"
         if not self.scene.roofs:
             reason = clean(header.peaks_reason) or "no ceilings are known for this device"
             yield f"No roofs: {reason}"
@@ -273,9 +276,9 @@ class Canvas:
         # A roof's words that find no free place on its line give way to the points', and then
         # stand off with a leader: a roof is never nameless.
         late = []
-        for text, roof in self._roof_labels():
-            if not self._put(text, self._along(text, roof), MOST_OFF):
-                late.append((text, roof))
+        for texts, roof in self._roof_labels():
+            if not any(self._put(text, self._along(text, roof), MOST_OFF) for text in texts):
+                late.append((texts[-1], roof))
         for x, text in self._drops():
             foot = self._pixel(x, self.y_limits[0])
             self._put(text, beside(foot, *self._size(text, WORDS)))
@@ -320,16 +323,18 @@ class Canvas:
                            linewidth=0.8, zorder=3.2)  # fmt: skip
         return True
 
-    def _roof_labels(self) -> Iterator[tuple[str, Roof]]:
-        """One label for roofs that coincide: `bf16 tensor, fp16 tensor 989 TFLOP/s (…)`."""
+    def _roof_labels(self) -> Iterator[tuple[list[str], Roof]]:
+        """One label for roofs that coincide: `bf16 tensor, fp16 tensor 989 TFLOP/s (…)`, with the
+        clock and, where that finds no room, without."""
         groups: dict[tuple[str, float, str], list[Roof]] = {}
         for roof in self.scene.roofs:
             groups.setdefault((roof.kind, roof.value, roof.origin), []).append(roof)
         for (_, _, origin), group in groups.items():
             names = [clean(r.label) for r in group[:-1]]
-            clock = self.scene.clocks.get(group[-1].label) if origin == "data sheet" else None
-            at = f", at {clock / 1e6:.0f} MHz" if clock and group[-1].kind == "compute" else ""
-            yield f"{', '.join([*names, roof_text(group[-1])])} ({origin}{at})", group[-1]
+            name = ", ".join([*names, roof_text(group[-1])])
+            clock = self.scene.clock(group[-1])
+            full = [f"{name} ({origin}, at {clock / 1e6:.0f} MHz)"] if clock else []
+            yield [*full, f"{name} ({origin})"], group[-1]
 
     def _drops(self) -> Iterator[tuple[float, str]]:
         for x, _ in self.scene.ridges():
