@@ -29,7 +29,7 @@ from gpuperf.model.workload import Case, Implementation, Point, Workload
 
 __all__ = ["Bench"]
 
-READ_EVERY_S = 0.05  # telemetry, between samples
+READ_EVERY_S = 0.05  # telemetry, and signs of life
 FLOOR_SHARE = 0.02  # of a time: beyond it the uncertainty of the timer's floor is worth a word
 
 
@@ -52,6 +52,7 @@ class Bench:
     fingerprint: Fingerprint
     tell: Callable[[str, int], None] = lambda phase, samples: None
     _told: float = field(default=0.0, init=False)
+    _read: float = field(default=0.0, init=False)
 
     def measure(
         self, workload: Workload, case: Case, contract: Contract, run: str, seed: int
@@ -116,8 +117,8 @@ class Bench:
         self.tell("warm-up", 0)
         self._warm_up(call, contract)
         self.meter.summary()  # forgets what was read before the samples
+        self.timer.watch = self._watch
         taken = take_samples(self.timer, call, contract, self._between_samples)
-        self.meter.read()
         telemetry = self.meter.summary()
         record = replace(
             record,
@@ -222,8 +223,14 @@ class Bench:
         now = time.perf_counter()
         if now - self._told > READ_EVERY_S:
             self._told = now
-            self.meter.read()
             self.tell("time", count)
+
+    def _watch(self) -> None:
+        """Reads the telemetry while a sample runs: between samples the card has calmed down."""
+        now = time.perf_counter()
+        if now - self._read > READ_EVERY_S:
+            self._read = now
+            self.meter.read()
 
     def _peak(self, memory: Memory) -> Memory:
         if self.device.torch.type != "cuda":
@@ -249,7 +256,7 @@ def _doubts(record: Record, taken: Taken, workload: Workload, point: Point) -> l
         caveats.append(
             Caveat(
                 "few-samples" if few else "imprecise",
-                f"± {samples.precision * 100:.1f} % after {samples.size} samples and "
+                f"± {samples.sampling_precision * 100:.1f} % after {samples.size} samples and "
                 f"{contract.budget_s:g} s, short of the {contract.precision * 100:g} % asked",
                 "give --budget more seconds",
             )

@@ -55,7 +55,7 @@ def take_samples(
         samples = Samples(
             tuple(values), tuple(clocks), timer.facts.tick_s, timer.facts.floor_uncertainty_s
         )
-        if count >= contract.min_samples and samples.precision <= contract.precision:
+        if count >= contract.min_samples and samples.sampling_precision <= contract.precision:
             return Taken(samples, "precision")
         if spent or count >= contract.max_samples:
             return Taken(samples, "budget" if spent else "samples")

@@ -20,8 +20,9 @@ class Contract:
     """How a time was taken: timer, cache and clock state, data, warm-up, stopping rule.
 
     `gap_s` is the idle time before each sample; `precision` the half-width of the 95 % interval
-    (a fraction of the median) at which sampling stops; `budget_s` the time after which it stops
-    anyway, but not before `min_samples`.
+    (a fraction of the median) at which sampling stops, from `min_samples` on; `budget_s` the time
+    after which it stops anyway. What the timer's floor leaves uncertain is in the interval but not
+    in this rule: more samples would not narrow it.
     """
 
     timer: TimerName

@@ -63,6 +63,13 @@ class Samples:
         blur = self.offset_uncertainty_s + self._tick_uncertainty(ordered)
         return low - blur, high + blur
 
+    @property
+    def sampling_precision(self) -> float:
+        """`precision` without what was subtracted: the part that more samples would narrow."""
+        low, high = self.interval_s
+        half = (high - low) / 2 - self.offset_uncertainty_s
+        return half / self.median_s if self.median_s > 0 else math.inf
+
     def _tick_uncertainty(self, ordered: list[float]) -> float:
         """Half a tick where every sample fell on the same one; less where noise dithers it."""
         middle = _quantile(ordered, 0.75) - _quantile(ordered, 0.25)

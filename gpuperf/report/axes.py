@@ -54,9 +54,7 @@ class _Sweep:
         for name in varying:
             classes.setdefault(columns[name], []).append(name)
         self.classes = tuple(tuple(names) for names in classes.values())
-        self.named = tuple(
-            n for n, c in columns.items() if n not in numeric and len(set(c)) > 1
-        )
+        self.named = tuple(n for n, c in columns.items() if n not in numeric and len(set(c)) > 1)
         self.constant = {
             n: c[0] for n, c in columns.items() if n not in varying and n not in self.named
         }

@@ -54,7 +54,7 @@ def _table(run: Run, width: int, color: bool) -> str:
         no_color=not color,
         legacy_windows=False,
     )
-    console.print(table(run, width))
+    console.print(table(run, width), crop=False)
     return out.getvalue()
 
 

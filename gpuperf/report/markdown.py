@@ -37,7 +37,7 @@ def _table(of: Sheet) -> Iterable[str]:
     columns = of.columns
     last = columns[-1]
     with_doubts = last.head == "caveats" or not any(of.failures)
-    heads = [escape(f"{c.head} {c.unit}".strip()) for c in columns]
+    heads = [_own(f"{c.head} {c.unit}".strip()) for c in columns]
     sides = [":--" if c.left else "--:" for c in columns]
     yield _line(heads if with_doubts else [*heads, "caveats"])
     yield _line(sides if with_doubts else [*sides, ":--"])
@@ -57,6 +57,11 @@ def _line(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
+def _own(text: str) -> str:
+    """Our own words escaped; `@clock` would mention a stranger of that name."""
+    return escape(text.replace("@clock", "at clock"))
+
+
 def _notes(notes: Iterable[Note]) -> Iterable[str]:
     for heading, text in notes:
-        yield f"- **{escape(heading)}**: {escape(text)}"
+        yield f"- **{escape(heading)}**: {_own(text)}"

@@ -18,6 +18,8 @@ from gpuperf.report.text import clean_value
 
 __all__ = ["Entry", "entries", "rows"]
 
+DIGITS = 12  # significant ones: beyond any measurement, within what every platform agrees on
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -65,7 +67,7 @@ def row(entry: Entry) -> dict[str, Any]:
     }
     for key, value in values.items():
         if isinstance(value, float):
-            values[key] = value if math.isfinite(value) else None
+            values[key] = float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
         elif value is not None and not isinstance(value, int):
             values[key] = clean_value(value)
     return values
@@ -76,6 +78,7 @@ def _identity(entry: Entry) -> dict[str, Any]:
     return {
         "run": record.run,
         "kind": record.kind,
+        "case": case.id,
         "op": case.op,
         "implementation": case.implementation,
         "point": dict(case.point),
@@ -85,9 +88,7 @@ def _identity(entry: Entry) -> dict[str, Any]:
         "valid": entry.valid,
         "reason": record.reason,
         "hint": record.hint,
-        "caveats": [
-            {"kind": c.kind, "message": c.message, "hint": c.hint} for c in entry.caveats
-        ],
+        "caveats": [{"kind": c.kind, "message": c.message, "hint": c.hint} for c in entry.caveats],
     }
 
 

@@ -105,7 +105,6 @@ class Scene:
                 return [(value / memory, value) for value in compute]
         return []
 
-
     def limits(self) -> tuple[tuple[float, float], tuple[float, float]]:
         """The ends of both axes, y in the scene's unit: points and roofs fill the frame."""
         dots, scale = self.dots, self.unit[0]

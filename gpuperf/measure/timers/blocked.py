@@ -12,12 +12,13 @@ from __future__ import annotations
 import ctypes
 import statistics
 import time
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from gpuperf.measure.timers.activity import kernel_durations
-from gpuperf.measure.timers.timer import Call, CannotBlock, Sample
+from gpuperf.measure.timers.timer import Call, CannotBlock, Sample, watch_nothing
 from gpuperf.model.contract import TimerName
 from gpuperf.model.record import TimerFacts
 from gpuperf.nvrtc import POINTER, U64, load_kernels, read_source
@@ -34,7 +35,7 @@ FLUSH_L2_SIZES = 4
 # A clock is told only when %globaltimer's tick is under this share of the stamped time.
 CLOCK_PRECISION = 0.02
 
-NULL_KERNELS = ("empty", "empty_arguments", "empty_shared")
+NULL_KERNELS = ("empty_arguments", "empty_shared")
 EMPTY_WINDOWS = 40  # of each null kernel
 
 
@@ -44,6 +45,7 @@ class BlockedTimer:
     name: TimerName = "blocked"
 
     def __init__(self, device: torch.device) -> None:
+        self.watch: Callable[[], None] = watch_nothing
         properties = torch.cuda.get_device_properties(device)
         self._kernels = load_kernels(
             read_source("timing.cu"),
@@ -98,6 +100,7 @@ class BlockedTimer:
             self._launch("stamp", (self._stamps.data_ptr() + 32,), (POINTER,))
         finally:
             self._flag.value = 1
+        self.watch()
         torch.cuda.synchronize()
         if self._timed_out.value:
             raise CannotBlock(
@@ -134,7 +137,6 @@ class BlockedTimer:
         launch = {name: self._kernels[name].launch for name in NULL_KERNELS}
         sms = self._sms
         return {
-            "empty": lambda: launch["empty"](stream, 1, 1, (), ()),
             "empty_arguments": lambda: launch["empty_arguments"](stream, sms, 256, args, types),
             "empty_shared": lambda: launch["empty_shared"](
                 stream, sms, 256, args, types, self._shared_limit
@@ -144,8 +146,9 @@ class BlockedTimer:
     def _measure_floor(self) -> TimerFacts:
         """Window of a kernel that does nothing, minus the kernel's own duration.
 
-        That difference varies a little with what a kernel takes (arguments, shared memory), so it
-        is taken for three; the floor is the middle, and half their range is its uncertainty.
+        That difference varies a little with what a kernel takes, so it is taken for a light one
+        and for one with a matmul's shared memory: the floor is the middle, and half their distance
+        its uncertainty.
         """
         calls = self._null_calls()
         windows = {name: self._null_windows(call) for name, call in calls.items()}
@@ -153,7 +156,9 @@ class BlockedTimer:
             lambda: [self._null_windows(call) for call in calls.values()], NULL_KERNELS
         )
         if durations is None:
-            return self._floor_without_cupti(calls["empty"], windows["empty"])
+            return self._floor_without_cupti(
+                calls["empty_arguments"], windows["empty_arguments"]
+            )
         floors = [windows[name] - durations[name] for name in calls]
         return TimerFacts(
             floor_s=(min(floors) + max(floors)) / 2,

@@ -7,10 +7,11 @@ reads too long: choose `blocked` where it can be had.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import torch
 
-from gpuperf.measure.timers.timer import Call, Sample
+from gpuperf.measure.timers.timer import Call, Sample, watch_nothing
 from gpuperf.model.contract import TimerName
 from gpuperf.model.record import TimerFacts
 
@@ -26,6 +27,7 @@ class EventsTimer:
     name: TimerName = "events"
 
     def __init__(self, device: torch.device) -> None:
+        self.watch: Callable[[], None] = watch_nothing
         properties = torch.cuda.get_device_properties(device)
         size = max(4 * properties.L2_cache_size, LEAST_FLUSH_BYTES)
         self._flush = torch.zeros(size // 4, dtype=torch.int32, device=device)
@@ -48,5 +50,6 @@ class EventsTimer:
         self._start.record()
         call()
         self._end.record()
+        self.watch()
         torch.cuda.synchronize()
         return Sample(self._start.elapsed_time(self._end) * 1e-3, None)

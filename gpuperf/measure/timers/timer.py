@@ -8,9 +8,14 @@ from typing import Any, NamedTuple, Protocol
 from gpuperf.model.contract import TimerName
 from gpuperf.model.record import TimerFacts
 
-__all__ = ["Call", "CannotBlock", "Sample", "Timer"]
+__all__ = ["Call", "CannotBlock", "Sample", "Timer", "watch_nothing"]
 
 Call = Callable[[], Any]
+
+
+def watch_nothing() -> None:
+    """No watch."""
+
 
 
 class CannotBlock(Exception):
@@ -25,10 +30,14 @@ class Sample(NamedTuple):
 
 
 class Timer(Protocol):
-    """Times one call at a time; whatever it adds itself is in `facts`, already subtracted."""
+    """Times one call at a time; whatever it adds itself is in `facts`, already subtracted.
+
+    `watch` is called on the host while a sample runs on the device; a CPU runs nothing beside.
+    """
 
     name: TimerName
     facts: TimerFacts
+    watch: Callable[[], None]
 
     def admit(self, call: Call) -> None:
         """Try *call* once, untimed. Raises: CannotBlock when this timer cannot time it."""

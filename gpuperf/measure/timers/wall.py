@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 import statistics
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
 
-from gpuperf.measure.timers.timer import Call, Sample
+from gpuperf.measure.timers.timer import Call, Sample, watch_nothing
 from gpuperf.model.contract import TimerName
 from gpuperf.model.record import TimerFacts
 
@@ -22,6 +23,7 @@ class WallTimer:
     name: TimerName = "wall"
 
     def __init__(self, device: torch.device) -> None:
+        self.watch: Callable[[], None] = watch_nothing
         self._gpu = device.type == "cuda"
         cache = (
             torch.cuda.get_device_properties(device).L2_cache_size

@@ -157,8 +157,8 @@ class Canvas:
             if own:
                 clocks = ((clean(r.label), self.scene.clock(r)) for r in own)
                 at = ", ".join(f"{name} at {hz / 1e6:.0f} MHz" for name, hz in clocks if hz)
-                said = "; ".join(sources) or "source not recorded"
-                yield f"Roofs, {origin}{f' ({at})' if at else ''}: {said}"
+                source = "; ".join(sources) or "source not recorded"
+                yield f"Roofs, {origin}{f' ({at})' if at else ''}: {source}"
         if not self.scene.roofs:
             reason = clean(header.peaks_reason) or "no ceilings are known for this device"
             yield f"No roofs: {reason}"
@@ -168,10 +168,8 @@ class Canvas:
         if said:
             yield f"Marks: {', '.join(said)}"
         missing = f" · not drawn: {self.scene.missing}" if self.scene.missing else ""
-        version = f" · gpuperf {header.gpuperf}" if header.gpuperf else ""
-        yield f"Bytes are compulsory · run {clean(header.run)}{clean(version)}{missing}".replace(
-            "·gpuperf", "· gpuperf"
-        )
+        version = f" · gpuperf {clean(header.gpuperf)}" if header.gpuperf else ""
+        yield f"Bytes are compulsory · run {clean(header.run)}{version}{missing}"
 
     def _scale(self) -> None:
         from matplotlib.ticker import FixedFormatter, FixedLocator, NullFormatter

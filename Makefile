@@ -1,0 +1,34 @@
+# Two commands serve a fresh machine: `make roofline` and `make test`.
+# PYTHON picks the interpreter of the virtual environment; CONSTRAINTS= installs without the pins
+# (on a GPU machine whose torch should stay, use pip there instead: see the README).
+
+PYTHON ?= python3
+CONSTRAINTS ?= constraints.txt
+VENV := .venv
+BIN := $(VENV)/bin
+PIN := $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS))
+
+.PHONY: roofline test check clean
+
+roofline: $(VENV)/installed
+	$(BIN)/gpuperf roofline --op matmul --sizes 128:8192
+
+test: $(VENV)/installed-dev
+	$(BIN)/python -m pytest
+
+check: $(VENV)/installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest tests/test_layers.py
+
+$(VENV)/installed: pyproject.toml $(CONSTRAINTS)
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet $(PIN) --editable .
+	touch $@
+
+$(VENV)/installed-dev: $(VENV)/installed
+	$(BIN)/python -m pip install --quiet $(PIN) --editable '.[dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info
