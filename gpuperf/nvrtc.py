@@ -74,27 +74,15 @@ class Kernel:
     def __init__(self, function: Any) -> None:
         self._function = function
 
-    def allow_shared(self, count: int) -> None:
-        """Let it take *count* bytes of dynamic shared memory. Raises: CannotMeasure."""
-        driver, _ = _bindings()
-        attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-        _checked(driver.cuFuncSetAttribute(self._function, attribute, count), "shared memory")
-
     def launch(
-        self,
-        stream: int,
-        grid: int,
-        block: int,
-        args: Sequence[int],
-        types: Sequence[Any],
-        shared: int = 0,
+        self, stream: int, grid: int, block: int, args: Sequence[int], types: Sequence[Any]
     ) -> None:
         """Queue it on *stream*; *types* are the ctypes of *args*. Raises: CannotMeasure."""
         driver, _ = _bindings()
         packed = (tuple(args), tuple(types)) if args else 0
         _checked(
             driver.cuLaunchKernel(
-                self._function, grid, 1, 1, block, 1, 1, shared, driver.CUstream(stream), packed, 0
+                self._function, grid, 1, 1, block, 1, 1, 0, driver.CUstream(stream), packed, 0
             ),
             "the launch of a kernel",
         )

@@ -99,6 +99,8 @@ def _expand(part: str, minimum: int) -> list[int]:
     first, last = ends
     if first > last:
         raise ValueError(f"{part!r} runs backwards; write {last}:{first}")
+    if fields[2:] == [""]:
+        raise ValueError(f"{part!r} ends before its step")
     return _steps(part, first, last, fields[2] if len(fields) == 3 else "")
 
 
@@ -161,6 +163,8 @@ def format_number(value: float, digits: int = 3) -> str:
 
 def format_si(value: float, unit: str, digits: int = 3) -> str:
     """`format_si(9.894e14, 'FLOP/s')` → `989 TFLOP/s`."""
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g} {unit}"
     table = _SMALL if abs(value) < 1 else _PREFIX
     scale, prefix = next(((s, p) for s, p in table if abs(value) >= s * 0.9995), table[-1])
     return f"{format_number(value / scale, digits)} {prefix}{unit}"

@@ -176,6 +176,9 @@ def _reasons(
         for known, name in ((peaks, "data-sheet"), (ceilings, "measured")):
             if known is not None and known.ceiling(flops) is None:
                 yield f"no {name} peak is known for {flops.kind} in {flops.dtype}"
+    basis, name = (peaks, "data-sheet") if peaks is not None else (ceilings, "measured")
+    if basis is not None and basis.bandwidth is None:
+        yield f"no {name} memory bandwidth is known"
     if peaks is not None and not clock_hz:
         yield "the SM clock was not observed"
 

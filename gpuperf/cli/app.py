@@ -82,12 +82,16 @@ def _guarded(run: Callable[[], Any]) -> int:
         _tell(str(error), error.hint)
         return error.exit_code
     except _ClickError as error:
+        if not sys.argv[1:]:
+            sys.stderr.write(error.format_message() + "\n")  # the help, as it stands
+            return 2
         _tell(error.format_message(), "`gpuperf --help`, or --help after the verb")
         return 2
     except (KeyboardInterrupt, typer.Abort):
         _tell("interrupted", "")
         return 130
-    except BrokenPipeError:
+    except (BrokenPipeError, SystemExit):
+        # click and rich leave by SystemExit(1) when the reader is gone, and 1 is the gate's alone.
         # Python flushes stdout once more at exit; what it would say of that is nobody's concern.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

@@ -32,6 +32,12 @@ from gpuperf.runner.supervisor import Supervisor
 
 __all__ = ["roofline"]
 
+# What a run that is resumed brings with it; the rest (device, deadline, format) may be given anew.
+SETTLED = (
+    "op", "sizes", "dtype", "impl", "timer", "precision", "budget", "peaks", "out", "seed",
+)  # fmt: skip
+TYPED = "COMMANDLINE"
+
 
 def roofline(
     ctx: typer.Context,
@@ -52,19 +58,23 @@ def roofline(
 ) -> int:
     """Measure OP over its sizes, and show where each lies under the roofline.
 
-    Any axis of the workload is an option too: --m 4096 --k 512,1024.
+    OP may stand first, without --op. Any axis of the workload is an option too: --m 4096
+    --k 512,1024.
     """
     user_peaks = load_peaks(peaks) if peaks else None
     with opt.make_supervisor(device, deadline) as supervisor:
         if resume is not None:
-            if op or sizes or dtype or impl or timer or ctx.args:
-                raise UsageError("--resume takes its plan from the run", "give it alone")
+            _refuse_beside_resume(ctx)
             run, cases = continue_run(resume, _open(supervisor))
+            seed = run.records[0].seed if run.records else seed
             return _measure(supervisor, resume, run.header, cases, run, seed, format)
+        words = list(ctx.args)
+        if op is None and words and not words[0].startswith("-"):
+            op = words.pop(0)
         if op is None:
             raise UsageError("no workload was named", "--op matmul; `gpuperf list` shows them all")
         description = find_workload(op, supervisor.describe)
-        axes = opt.axis_options(ctx.args, description) | ({"dtype": dtype} if dtype else {})
+        axes = opt.axis_options(words, description) | ({} if dtype is None else {"dtype": dtype})
         planned = plan_cases(description, axes, sizes, opt.split(impl))
         run_id = new_run_id("roofline", description.name)
         _check_writable(out)
@@ -87,6 +97,18 @@ def roofline(
             )
         path = out / f"{run_id}.jsonl"
         return _measure(supervisor, path, header, cases, None, seed, format)
+
+
+def _refuse_beside_resume(ctx: typer.Context) -> None:
+    """The plan and the contract are the run's own. Raises: UsageError."""
+    sources = {name: ctx.get_parameter_source(name) for name in SETTLED}
+    given = [f"--{name}" for name, source in sources.items() if source and source.name == TYPED]
+    given += ctx.args
+    if given:
+        raise UsageError(
+            f"--resume takes its plan from the run, so {given[0]} has no place beside it",
+            "leave it out, or begin a new run",
+        )
 
 
 def _open(supervisor: Supervisor) -> Opened:
@@ -116,7 +138,7 @@ def _ensure_ceilings(
     supervisor: Supervisor, header: Header, opened: Opened, kept: Peaks | None
 ) -> Peaks | None:
     """Measured roofs for the dtypes of the plan, where no data sheet gives them."""
-    needed = {str(case.point.get("dtype")) for case in header.plan}
+    needed = {str(case.point.get("dtype")) for case in header.plan} & set(opened.device.dtypes)
     have = {ceiling.dtype for ceiling in kept.compute} if kept else set()
     missing = tuple(sorted(needed - have))
     if not missing:

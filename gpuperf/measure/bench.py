@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -22,12 +22,15 @@ from gpuperf.measure.inputs import Counter, TooLarge, bind_make, refill
 from gpuperf.measure.sampling import FEWEST_SAMPLES, Taken, take_samples
 from gpuperf.measure.telemetry import Meter, throttle_caveats
 from gpuperf.measure.timers.timer import Call, CannotBlock, Timer
+from gpuperf.model.codec import decode, encode
 from gpuperf.model.contract import Contract, Fingerprint
-from gpuperf.model.cost import Cost
+from gpuperf.model.cost import Cost, Work
 from gpuperf.model.record import Caveat, Check, Memory, Record, Status
 from gpuperf.model.workload import Case, Implementation, Point, Workload
 
 __all__ = ["Bench"]
+
+T = TypeVar("T")
 
 READ_EVERY_S = 0.05  # telemetry, and signs of life
 FLOOR_SHARE = 0.02  # of a time: beyond it the uncertainty of the timer's floor is worth a word
@@ -102,8 +105,8 @@ class Bench:
         point = Point(case.point)
         implementation = self._implementation(workload, case)
         self._refuse_unsupported(implementation, point)
-        cost = workload.cost(point)
-        work = implementation.work(point) if implementation.work else None
+        cost = _read_back(workload.cost(point), Cost)
+        work = _read_back(implementation.work(point), Work) if implementation.work else None
         memory = self._refuse_too_large(workload, point, cost)
         record = replace(record, cost=cost, work=work, memory=memory)
 
@@ -276,6 +279,18 @@ def _doubts(record: Record, taken: Taken, workload: Workload, point: Point) -> l
             Caveat("shared", f"{others} other processes used the GPU", "end them and run again")
         )
     return caveats
+
+
+def _read_back(value: T, kind: type[T]) -> T:
+    """*value* as the record will hold it: a workload's function may have given anything."""
+    try:
+        return decode(encode(value), kind)
+    except (TypeError, ValueError) as error:
+        raise _Stop(
+            "error",
+            f"the workload gives no sound {kind.__name__}: {error}",
+            "its counts are whole numbers; divide with //",
+        ) from None
 
 
 def _first_line(error: BaseException) -> str:

@@ -11,7 +11,7 @@ from typing import Literal
 
 import torch
 
-from gpuperf.errors import CannotMeasure, UsageError
+from gpuperf.errors import CannotMeasure, UnknownName
 from gpuperf.model.contract import DeviceFacts
 
 __all__ = ["Device", "open_device"]
@@ -41,7 +41,7 @@ class Device:
 def open_device(name: str) -> Device:
     """The device called *name*: `auto` (the first GPU, else the CPU), `cuda:0`, `cpu`.
 
-    Raises: UsageError for another name, CannotMeasure where it is not there.
+    Raises: UnknownName for another name, CannotMeasure where it is not there.
     """
     if name == "auto":
         name = "cuda:0" if torch.cuda.is_available() else "cpu"
@@ -49,7 +49,7 @@ def open_device(name: str) -> Device:
         return Device(torch.device("cpu"), _cpu_facts())
     match = re.fullmatch(r"cuda(?::(\d{1,3}))?", name)
     if match is None:
-        raise UsageError(f"no device {name!r}", "known: auto, cpu, cuda:0, cuda:1, …")
+        raise UnknownName("device", name, ["auto", "cpu", *(f"cuda:{i}" for i in range(8))])
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     index = int(match[1] or 0)
     if index >= count:

@@ -17,8 +17,9 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 
-from gpuperf.errors import UnknownName, WorkloadError
-from gpuperf.model.workload import Workload
+from gpuperf.errors import UnknownName, UsageError, WorkloadError
+from gpuperf.model.codec import decode, encode
+from gpuperf.model.workload import Description, Workload
 
 __all__ = ["ENTRY_GROUP", "load_source"]
 
@@ -29,7 +30,8 @@ BUILTIN = "gpuperf.kernels"
 def load_source(source: str) -> tuple[dict[str, Workload], dict[str, str]]:
     """The workloads of *source* by name, and the modules of a walked package that do not load.
 
-    Raises: WorkloadError when a file does not load, holds no workload or a malformed one.
+    Raises: WorkloadError when a file does not load, holds no workload or a malformed one;
+    UsageError when there is no such file.
     """
     if source == BUILTIN:
         return _walk(importlib.import_module(BUILTIN))
@@ -50,9 +52,11 @@ def _found(source: str) -> dict[str, Workload]:
     module = _import_user_module(module_name)
     if not name:
         return _collect(module, source)
-    if name not in vars(module):
-        raise UnknownName("workload", name, _names(module), f"{module_name} defines other names")
-    return _collect(vars(module)[name], source)
+    by_name = {workload.name: workload for workload in _collect(module, source).values()}
+    by_name |= {key: value for key, value in vars(module).items() if isinstance(value, Workload)}
+    if name not in by_name:
+        raise UnknownName("workload", name, by_name)
+    return _collect(by_name[name], source)
 
 
 def _walk(package: ModuleType) -> tuple[dict[str, Workload], dict[str, str]]:
@@ -69,23 +73,24 @@ def _walk(package: ModuleType) -> tuple[dict[str, Workload], dict[str, str]]:
 
 
 def _collect(holder: object, source: str) -> dict[str, Workload]:
+    if not isinstance(holder, Workload | ModuleType):
+        raise WorkloadError(f"{source} is not a Workload: its type is {type(holder).__name__}")
     values = [holder] if isinstance(holder, Workload) else list(vars(holder).values())
     found: dict[str, Workload] = {}
     for workload in values:
         if isinstance(workload, Workload):
             _validate(workload, source)
-            found[workload.name] = workload
+            if found.setdefault(workload.name, workload) is not workload:
+                raise WorkloadError(
+                    f"{source} has two workloads named {workload.name!r}", "rename one"
+                )
     return found
-
-
-def _names(module: ModuleType) -> list[str]:
-    return [name for name, value in vars(module).items() if isinstance(value, Workload)]
 
 
 def _load_file(path: Path) -> ModuleType:
     """Run the file as a module of its own; its folder is searched last, for its neighbours."""
     if not path.is_file():
-        raise WorkloadError(f"no file {str(path)!r}")
+        raise UsageError(f"no file {str(path)!r}", "a workload of ours goes without .py")
     name = f"gpuperf_user_{re.sub(r'[^A-Za-z0-9_]', '_', path.stem)}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
@@ -127,13 +132,15 @@ def _load_error(source: str, error: BaseException) -> WorkloadError:
     if isinstance(error, KeyboardInterrupt):
         raise error
     if isinstance(error, SyntaxError):
-        return WorkloadError(f"{source} line {error.lineno}: {error.msg}", "mend the file")
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if "importlib" not in frame.filename]
-    line = f" line {own[-1].lineno}" if own and own[-1].filename.endswith(".py") else ""
-    return WorkloadError(
-        f"{source} does not load: {type(error).__name__}{line}: {error}", "mend the file"
-    )
+        what, place = error.msg, (error.filename, error.lineno)
+    else:
+        what = f"{type(error).__name__}: {error}"
+        frames = traceback.extract_tb(error.__traceback__)
+        theirs = [f for f in frames if "importlib" not in f.filename and f.filename != __file__]
+        place = (theirs[-1].filename, theirs[-1].lineno) if theirs else (None, None)
+    file, line = place
+    where = f" ({Path(file).name} line {line})" if file and line else ""
+    return WorkloadError(f"{source} does not load: {what}{where}", "mend the file")
 
 
 def _validate(workload: Workload, source: str) -> None:
@@ -153,3 +160,10 @@ def _validate(workload: Workload, source: str) -> None:
         complain("has no implementation")
     if "dtype" not in axes:
         complain("has no axis 'dtype'")
+    for axis in workload.axes:
+        if isinstance(axis.default, str) and not axis.choices:
+            complain(f"has an axis {axis.name!r} of words, and no choices for it")
+    try:
+        decode(encode(workload.describe(source)), Description)
+    except (TypeError, ValueError) as error:
+        complain(f"cannot be described: {error}")

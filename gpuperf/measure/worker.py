@@ -25,6 +25,7 @@ from gpuperf.measure.registry import load_source
 from gpuperf.measure.telemetry import Meter, open_meter
 from gpuperf.measure.timers import make_timer
 from gpuperf.measure.timers.timer import Timer
+from gpuperf.model.codec import encode
 from gpuperf.model.contract import Fingerprint, TimerName
 from gpuperf.model.protocol import (
     PROTOCOL,
@@ -67,7 +68,7 @@ class Worker:
 
     def say(self, message: FromWorker) -> None:
         """One line to the supervisor, at once."""
-        self._out.write(msgspec.json.encode(message) + b"\n")
+        self._out.write(encode(message) + b"\n")
         self._out.flush()
 
     def answer(self, request: ToWorker) -> None:

@@ -16,8 +16,14 @@ T = TypeVar("T")
 
 
 def encode(value: Any) -> bytes:
-    """One line of JSON, without the newline."""
-    return msgspec.json.encode(value)
+    """One line of JSON, without the newline.
+
+    Text that is no Unicode (a file name of stray bytes) is written with `?` in its place.
+    """
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(_encodable(to_builtins(value)))
 
 
 def decode(line: bytes | str, kind: type[T]) -> T:
@@ -31,3 +37,13 @@ def decode(line: bytes | str, kind: type[T]) -> T:
 def to_builtins(value: Any) -> Any:
     """Plain dicts, lists and numbers, for a JSON report."""
     return msgspec.to_builtins(value)
+
+
+def _encodable(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, dict):
+        return {_encodable(k): _encodable(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_encodable(v) for v in value]
+    return value

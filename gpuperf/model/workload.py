@@ -81,10 +81,11 @@ class Workload:
     `inputs(point, make)` returns a dict of tensors, each from `make(shape, dtype)`, which binds
     device, seed and data. `reference(inputs, point)` computes the result in float64.
     `narrow(inputs, rows)`, where given, returns inputs that yield only these rows of the result's
-    leading axis, so that a big result can be checked on a few rows. `terms(point)` is how many
-    products or addends make one element of the result; rounding errors grow with its square root.
-    `rounds_inputs_to(point)` names a dtype that inputs are rounded to inside (tf32). `mutates`
-    names the inputs that a call changes. `version` is raised when the computation changes.
+    leading axis, so that a big result can be checked on a few rows; `reference` is then also asked
+    for the whole shape, on meta tensors. `terms(point)` is how many products or addends make one
+    element of the result; rounding errors grow with its square root. `rounds_inputs_to(point)`
+    names a dtype that inputs are rounded to inside (tf32). `mutates` names the inputs that a call
+    changes. `version` is raised when the computation changes.
     """
 
     name: str

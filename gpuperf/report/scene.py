@@ -188,7 +188,8 @@ def _counts(found: Iterable[Entry]) -> str:
 
 def _missing(found: Sequence[Entry], shown: Sequence[Entry]) -> str:
     """What of the run is not in the scene."""
-    left = [e for e in found if e not in shown]
+    drawn = {e.record.key for e in shown}
+    left = [e for e in found if e.record.key not in drawn]
     counts = Counter(e.record.status if e.record.status != "ok" else _lack(e) for e in left)
     return ", ".join(f"{count} {why}" for why, count in counts.items())
 

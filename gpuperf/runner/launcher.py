@@ -7,6 +7,7 @@ keep the pipe open.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -33,7 +34,10 @@ class Connection(Protocol):
         """Raises: BrokenPipeError when the worker is gone."""
 
     def receive(self, timeout_s: float) -> FromWorker | None:
-        """The next message, or None when none came in time or the worker is dead."""
+        """The next message, or None when none came in time or the worker is dead.
+
+        Raises: ValueError for what is no message.
+        """
 
     def death(self) -> str | None:
         """How the worker ended, in words; None while it lives."""
@@ -136,12 +140,12 @@ class LocalConnection:
         return self._log.read().decode("utf-8", "replace").strip()
 
     def kill(self) -> None:
-        """SIGKILL to the group, then the pipes and the log are closed."""
-        if self._process.poll() is None:
-            try:
-                os.killpg(self._process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                self._process.kill()
+        """SIGKILL to the group, then the pipes and the log are closed.
+
+        The group is killed even when its leader is dead: what that one started may live on.
+        """
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         for descriptor in (self._requests, self._replies):
             os.close(descriptor)

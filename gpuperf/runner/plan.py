@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -32,15 +33,16 @@ def plan_cases(
         if name not in by_name:
             raise UnknownName(f"axis of {description.name}", name, by_name)
     values = {name: _values(by_name[name], text) for name, text in axes.items()}
-    together = _sizes(sizes)
-    cases = [
+    together = _sizes(description, values, sizes)
+    chosen = _implementations(description, implementations)
+    count = len(chosen) * len(together or (None,)) * math.prod(len(v) for v in values.values())
+    if count > MOST_CASES:
+        raise UsageError(f"{count} cases are more than {MOST_CASES}", "narrow a range")
+    return tuple(
         Case(description.name, implementation, point, options, description.source)
-        for implementation, options in _implementations(description, implementations)
+        for implementation, options in chosen
         for point in _points(description, values, together)
-    ]
-    if len(cases) > MOST_CASES:
-        raise UsageError(f"{len(cases)} cases are more than {MOST_CASES}", "narrow a range")
-    return tuple(cases)
+    )
 
 
 def settle_dtype(cases: Sequence[Case], device: DeviceFacts) -> tuple[Case, ...]:
@@ -55,11 +57,19 @@ def settle_dtype(cases: Sequence[Case], device: DeviceFacts) -> tuple[Case, ...]
     return tuple({case.id: case for case in settled}.values())
 
 
-def _sizes(text: str | None) -> tuple[int, ...] | None:
+def _sizes(
+    description: Description, values: Mapping[str, tuple[Value, ...]], text: str | None
+) -> tuple[int, ...] | None:
     if text is None:
         return None
+    main = [axis for axis in description.axes if axis.main]
+    free = [axis for axis in main if axis.name not in values]
+    if not free:
+        names = ", ".join(f"--{axis.name}" for axis in main)
+        why = f"{names} are given themselves" if main else f"{description.name} has no main axis"
+        raise UsageError(f"--sizes {text} sets nothing: {why}", "leave --sizes out")
     try:
-        return parse_range(text)
+        return parse_range(text, max(axis.minimum for axis in free))
     except ValueError as error:
         raise UsageError(f"--sizes: {error}", "for example --sizes 128:8192") from None
 
@@ -124,7 +134,11 @@ def default_contract(
     """How times are taken on *device* unless the user says otherwise.
 
     On a GPU an idle gap before each sample lets its clock recover. A CPU needs none.
+    Raises: UsageError for a precision or a budget that is not a number.
     """
+    for name, value in (("precision", precision), ("budget", budget_s)):
+        if not math.isfinite(value):
+            raise UsageError(f"--{name} {value} is not a number", f"for example --{name} 0.02")
     if device.kind == "cpu":
         return Contract(
             timer=timer or "wall",

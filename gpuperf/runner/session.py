@@ -73,8 +73,10 @@ def measure_cases(
     for case in cases:
         on_begin(case.id)
         record = supervisor.measure(header.run, case, header.contract, seed)
-        on_record(record)  # first, so that a full disk does not hide what was measured
-        writer.record(record)
+        try:
+            on_record(record)  # first, so that a full disk does not hide what was measured
+        finally:
+            writer.record(record)  # even when Ctrl-C comes just now
 
 
 def continue_run(path: Path, opened: Opened) -> tuple[Run, tuple[Case, ...]]:

@@ -125,7 +125,10 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
         with path.open("rb") as file:
             yield from _bounded_lines(file, path)
     except OSError as error:
-        raise RunFileError(f"{path} cannot be read: {error.strerror}") from None
+        raise RunFileError(
+            f"{path} cannot be read: {error.strerror}",
+            "a run file is what `gpuperf roofline` writes",
+        ) from None
 
 
 def _bounded_lines(file: BinaryIO, path: Path) -> Iterator[tuple[int, bytes]]:

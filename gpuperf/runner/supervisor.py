@@ -39,6 +39,10 @@ __all__ = ["DEADLINE_S", "Supervisor"]
 # this bounds one call of the operation, or one compile.
 DEADLINE_S = 120.0
 
+# How long a worker may take to be up and to open its device, however short the deadline of a case:
+# importing torch from a slow disk takes a minute.
+START_S = 120.0
+
 Listener = Callable[[str, int], None]
 
 
@@ -64,6 +68,7 @@ class Supervisor:
         self._launcher, self._device, self._deadline_s = launcher, device, deadline_s
         self.listen = listen
         self._worker: Connection | None = None
+        self._has_device = False
         self._opened: Opened | None = None
 
     def __enter__(self) -> Supervisor:
@@ -129,11 +134,10 @@ class Supervisor:
     def _ask(self, request: ToWorker) -> FromWorker:
         """Send *request* to a living worker and wait for its last reply. Raises: _Died."""
         worker = self._living(needs_device=isinstance(request, Measure | Examine))
-        try:
-            worker.send(request)
-        except BrokenPipeError:
-            raise self._mourn(worker) from None
-        reply = self._wait(worker)
+        opening = isinstance(request, Open)
+        self._send(worker, request)
+        reply = self._wait(worker, START_S if opening else self._deadline_s)
+        self._has_device = self._has_device or isinstance(reply, Opened)
         if isinstance(reply, Failed):
             if reply.kind == "device-lost":
                 self._drop()
@@ -147,21 +151,35 @@ class Supervisor:
             self._drop()
         if self._worker is None:
             self._worker = self._launcher.start()
-            hello = self._wait(self._worker)
+            hello = self._wait(self._worker, START_S)
             if not isinstance(hello, Hello) or hello.protocol != PROTOCOL:
                 self._drop()
                 raise CannotMeasure("the worker speaks another protocol", "reinstall gpuperf")
-            if needs_device:
-                self._worker.send(Open(self._device))
-                reply = self._wait(self._worker)
-                if isinstance(reply, Failed):
-                    raise _error(reply)
+        if needs_device and not self._has_device:
+            self._send(self._worker, Open(self._device))
+            reply = self._wait(self._worker, START_S)
+            if isinstance(reply, Failed):
+                raise _error(reply)
+            self._has_device = True
         return self._worker
 
-    def _wait(self, worker: Connection) -> FromWorker:
+    def _send(self, worker: Connection, request: ToWorker) -> None:
+        """Raises: _Died when nobody is there to hear it."""
+        try:
+            worker.send(request)
+        except BrokenPipeError:
+            raise self._mourn(worker) from None
+
+    def _wait(self, worker: Connection, deadline_s: float) -> FromWorker:
         """The next message that is no progress. Raises: _Died at death, or past the deadline."""
         while True:
-            message = worker.receive(self._deadline_s)
+            try:
+                message = worker.receive(deadline_s)
+            except ValueError as error:
+                self._drop()
+                raise _Died(
+                    "crashed", f"the worker's answer cannot be read: {error}", GARBLED_HINT
+                ) from None
             if isinstance(message, Progress):
                 self.listen(message.phase, message.samples)
             elif message is not None:
@@ -172,7 +190,7 @@ class Supervisor:
                 self._drop()
                 raise _Died(
                     "timeout",
-                    f"nothing was heard for {self._deadline_s:g} s",
+                    f"nothing was heard for {deadline_s:g} s",
                     "give --deadline more seconds if one call, or its compilation, takes so long",
                 )
 
@@ -188,11 +206,12 @@ class Supervisor:
         return _Died("crashed", f"the worker died by {death}" + (f": {last}" if last else ""), hint)
 
     def _drop(self) -> None:
-        worker, self._worker = self._worker, None
+        worker, self._worker, self._has_device = self._worker, None, False
         if worker is not None:
             worker.kill()
 
 
+GARBLED_HINT = "does the workload write to file descriptors that are not its own?"
 LOST_HINT = "an illegal access in a kernel? `compute-sanitizer` finds it"
 
 

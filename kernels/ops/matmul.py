@@ -61,9 +61,12 @@ def narrow(inputs: Inputs, rows: torch.Tensor) -> Inputs:
 
 
 def make_inputs(point: Point, make: Make) -> Inputs:
-    """A (m, k) and B (k, n), row-major; in fp8 B is column-major, as `_scaled_mm` asks."""
+    """A (m, k) and B (k, n), row-major; in fp8 and int8 B is column-major.
+
+    `_scaled_mm` asks for that, and `_int_mm` reaches the tensor cores at full rate only so.
+    """
     a = make((point.m, point.k), point.dtype)
-    if point.dtype == "fp8":
+    if point.dtype in ("fp8", "int8"):
         return {"a": a, "b": make((point.n, point.k), point.dtype).t()}
     return {"a": a, "b": make((point.k, point.n), point.dtype)}
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from torch.autograd import DeviceType
@@ -12,20 +11,18 @@ from torch.profiler import ProfilerActivity, profile
 __all__ = ["kernel_durations"]
 
 
-def kernel_durations(run: Callable[[], Any], names: Iterable[str]) -> dict[str, float] | None:
-    """The median duration in seconds of each kernel in *names* while *run* ran.
+def kernel_durations(run: Callable[[], Any], ignore: Collection[str]) -> tuple[float, ...]:
+    """The durations in seconds of the kernels that ran in *run*, but for those named *ignore*.
 
-    `None` where CUPTI gave no record of one of them (no permission, another subscriber).
+    Empty where CUPTI gives no records (no permission, another subscriber).
     """
     try:
         with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as profiler:
             run()
     except RuntimeError:
-        return None
-    seen: dict[str, list[float]] = {name: [] for name in names}
-    for event in profiler.events():
-        if event.device_type == DeviceType.CUDA and event.name in seen:
-            seen[event.name].append(event.device_time * 1e-6)
-    if not all(seen.values()):
-        return None
-    return {name: statistics.median(values) for name, values in seen.items()}
+        return ()
+    return tuple(
+        event.device_time * 1e-6
+        for event in profiler.events()
+        if event.device_type == DeviceType.CUDA and event.name not in ignore
+    )

@@ -35,8 +35,8 @@ FLUSH_L2_SIZES = 4
 # A clock is told only when %globaltimer's tick is under this share of the stamped time.
 CLOCK_PRECISION = 0.02
 
-NULL_KERNELS = ("empty_arguments", "empty_shared")
-EMPTY_WINDOWS = 40  # of each null kernel
+OWN_KERNELS = ("block", "stamp", "read_lines")  # of each window, beside the call's
+FLOOR_WINDOWS = 40  # of each kernel that the floor is taken of
 
 
 class BlockedTimer:
@@ -50,9 +50,8 @@ class BlockedTimer:
         self._kernels = load_kernels(
             read_source("timing.cu"),
             f"sm_{properties.major}{properties.minor}",
-            ("block", "stamp", "globaltimer_tick", "read_lines", *NULL_KERNELS),
+            ("empty", "globaltimer_tick", *OWN_KERNELS),
         )
-        self._shared_limit = properties.shared_memory_per_block_optin
         self._stream = torch.cuda.current_stream(device)
         self._sms = properties.multi_processor_count
         # Pinned memory is visible to both sides, so that releasing the stream is one store.
@@ -130,59 +129,70 @@ class BlockedTimer:
         torch.cuda.synchronize()
         return float(self._stamps[0].item()) * 1e-9
 
-    def _null_calls(self) -> dict[str, Call]:
-        """Calls that launch one kernel and do nothing, by the kernel's name."""
-        stream, args, types = self._stream.cuda_stream, (1, 2, 3, 4), (U64,) * 4
-        self._kernels["empty_shared"].allow_shared(self._shared_limit)
-        launch = {name: self._kernels[name].launch for name in NULL_KERNELS}
-        sms = self._sms
-        return {
-            "empty_arguments": lambda: launch["empty_arguments"](stream, sms, 256, args, types),
-            "empty_shared": lambda: launch["empty_shared"](
-                stream, sms, 256, args, types, self._shared_limit
-            ),
-        }
+    def _reference_calls(self) -> list[Call]:
+        """Single kernels of the common sorts: a small and a larger elementwise one, a matmul."""
+        device = self._flush.device
+        small = torch.ones(1 << 10, device=device)
+        large = torch.ones(1 << 18, device=device)
+        square = torch.ones(128, 128, dtype=torch.float16, device=device)
+        return [
+            lambda: torch.add(small, small),
+            lambda: torch.add(large, large),
+            lambda: torch.mm(square, square),
+        ]
 
     def _measure_floor(self) -> TimerFacts:
-        """Window of a kernel that does nothing, minus the kernel's own duration.
+        """What a window adds to a kernel's own duration, which CUPTI tells.
 
-        That difference varies a little with what a kernel takes, so it is taken for a light one
-        and for one with a matmul's shared memory: the floor is the middle, and half their distance
-        its uncertainty.
+        It differs a little between kernels (arguments, shared memory, writes to drain), and a
+        kernel that does nothing has the least of it. So it is taken of three real ones: the floor
+        is the middle, and half their range its uncertainty.
         """
-        calls = self._null_calls()
-        windows = {name: self._null_windows(call) for name, call in calls.items()}
-        durations = kernel_durations(
-            lambda: [self._null_windows(call) for call in calls.values()], NULL_KERNELS
-        )
-        if durations is None:
-            return self._floor_without_cupti(
-                calls["empty_arguments"], windows["empty_arguments"]
-            )
-        floors = [windows[name] - durations[name] for name in calls]
+        empty_s = self._kernel_seconds(self._empty)
+        floors = []
+        for call in self._reference_calls():
+            window_s = self._median_window(call)
+            kernel_s = self._kernel_seconds(call)
+            if empty_s is None or kernel_s is None:
+                return self._floor_without_cupti()
+            floors.append(window_s - kernel_s)
         return TimerFacts(
             floor_s=(min(floors) + max(floors)) / 2,
             floor_uncertainty_s=(max(floors) - min(floors)) / 2,
-            empty_call_s=durations["empty_arguments"],
+            empty_call_s=empty_s or 0.0,
             tick_s=self._tick_s,
         )
 
-    def _null_windows(self, call: Call) -> float:
+    def _empty(self) -> None:
+        self._kernels["empty"].launch(
+            self._stream.cuda_stream, self._sms, 256, (1, 2, 3, 4), (U64,) * 4
+        )
+
+    def _median_window(self, call: Call) -> float:
         call()
         torch.cuda.synchronize()
         return statistics.median(
-            self._window(call, gap_s=0.0, cold=True)[0] for _ in range(EMPTY_WINDOWS)
+            self._window(call, gap_s=0.0, cold=True)[0] for _ in range(FLOOR_WINDOWS)
         )
 
-    def _floor_without_cupti(self, empty: Call, window_s: float) -> TimerFacts:
+    def _kernel_seconds(self, call: Call) -> float | None:
+        """The median duration of the one kernel of *call*, in windows like the timed ones."""
+        durations = kernel_durations(lambda: self._median_window(call), OWN_KERNELS)
+        # One more call than windows: the first, which loads the kernel.
+        if len(durations) != FLOOR_WINDOWS + 1:
+            return None
+        return statistics.median(durations)
+
+    def _floor_without_cupti(self) -> TimerFacts:
         """Bounds only: an empty kernel takes more than nothing, and less than each further one in
         the same window adds, which is its duration and the step to the next."""
 
         def many() -> None:
             for _ in range(8):
-                empty()
+                self._empty()
 
-        step_s = (self._null_windows(many) - window_s) / 7
+        window_s = self._median_window(self._empty)
+        step_s = (self._median_window(many) - window_s) / 7
         return TimerFacts(
             floor_s=window_s - step_s / 2,
             floor_uncertainty_s=step_s / 2,

@@ -40,7 +40,7 @@ class Timer(Protocol):
     watch: Callable[[], None]
 
     def admit(self, call: Call) -> None:
-        """Try *call* once, untimed. Raises: CannotBlock when this timer cannot time it."""
+        """Try *call*, which has run before, once. Raises: CannotBlock when it cannot be timed."""
 
     def sample(self, call: Call, gap_s: float, cold: bool) -> Sample:
         """Idle for *gap_s*, flush the caches if *cold*, and time one call."""

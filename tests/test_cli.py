@@ -1,0 +1,410 @@
+"""Does the command line measure, print and keep what it promises, and start as fast as it should?
+
+The commands run as a user runs them: another process, its stdout and stderr apart.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gpuperf
+from gpuperf.runner.store import read_run
+
+COMMAND = [sys.executable, "-P", "-c", "from gpuperf.cli.app import main; main()"]
+
+# Peaks of some CPU, so that no command stops to measure this one's.
+PEAKS = """
+schema = 1
+id = "a-cpu"
+name = "A CPU"
+vendor = "nobody"
+arch = "none"
+capability = "none"
+names = ["A CPU"]
+sm_count = { value = 2, unit = "count", status = "verified", source = "a test" }
+pcie = { value = "4.0", status = "uncertain", source = "a test" }
+
+[figures.memory_bandwidth]
+value = 20
+unit = "GB/s"
+status = "verified"
+source = "a test"
+
+[[compute]]
+pipe = "vector"
+dtype = "fp32"
+accumulate = "fp32"
+value = 0.1
+unit = "TFLOP/s"
+status = "verified"
+source = "a test"
+waiver = "a test"
+"""
+
+# What a user writes to add a workload: this file, and nothing else.
+SAXPY = '''
+"""saxpy: y ← a·x + y with x, y (n,).
+
+2·n FLOP; x and y are read, y is written.
+
+- `eager`: two operations, with the product in memory between them.
+- `fused`: `torch.add` with its own factor.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from gpuperf import Axis, Bytes, Cost, Flops, Implementation, Point, Work, Workload
+from gpuperf.units import itemsize
+
+FACTOR = 2.5
+
+
+def saxpy_eager(inputs, point, options):
+    """The product first, then the sum."""
+    x, y = inputs["x"], inputs["y"]
+    return lambda: x * FACTOR + y
+
+
+def saxpy_fused(inputs, point, options):
+    """One pass over memory."""
+    x, y = inputs["x"], inputs["y"]
+    return lambda: torch.add(y, x, alpha=FACTOR)
+
+
+def reference(inputs, point):
+    """The same in float64."""
+    return inputs["x"].double() * FACTOR + inputs["y"].double()
+
+
+def make_inputs(point: Point, make):
+    """x and y (n,)."""
+    return {"x": make((point.n,), point.dtype), "y": make((point.n,), point.dtype)}
+
+
+def cost(point: Point) -> Cost:
+    """2·n FLOP, 2·n elements read and n written."""
+    size = itemsize(point.dtype)
+    return Cost(
+        (Flops(2 * point.n, "elementwise", point.dtype),),
+        (Bytes(read=2 * point.n * size, written=point.n * size),),
+    )
+
+
+def eager_work(point: Point) -> Work:
+    """The product is written and read once more."""
+    size = itemsize(point.dtype)
+    return Work(cost(point).flops, (Bytes(read=3 * point.n * size, written=2 * point.n * size),))
+
+
+SAXPY = Workload(
+    name="saxpy",
+    summary="y = a·x + y",
+    formula="2·n FLOP; 3·n·s bytes",
+    axes=(
+        Axis("n", 2**20, "elements", main=True),
+        Axis("dtype", "auto", "of x and y", choices=("fp32", "fp64")),
+    ),
+    inputs=make_inputs,
+    reference=reference,
+    cost=cost,
+    implementations=(
+        Implementation("eager", saxpy_eager, "two operations", work=eager_work),
+        Implementation("fused", saxpy_fused, "torch.add"),
+    ),
+)
+'''
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+
+@dataclass(frozen=True)
+class CommandLine:
+    """Runs gpuperf in *folder*, with a cache of its own and no GPU in sight."""
+
+    folder: Path
+
+    @property
+    def environment(self) -> dict[str, str]:
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if name not in ("FORCE_COLOR", "CLICOLOR_FORCE", "COLUMNS", "GPUPERF_DEBUG")
+        }
+        return kept | {
+            "GPUPERF_CACHE": str(self.folder / "cache"),
+            "CUDA_VISIBLE_DEVICES": "",
+            "HIP_VISIBLE_DEVICES": "",
+            "PYTHONUTF8": "1",
+        }
+
+    def start(self, *words: str, **more: Any) -> subprocess.Popen[str]:
+        """The command, running."""
+        return subprocess.Popen(
+            [*COMMAND, *words],
+            cwd=self.folder,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            **more,
+        )
+
+    def __call__(self, *words: str, **more: Any) -> Ended:
+        """The command, once it has ended."""
+        with self.start(*words, **more) as process:
+            out, err = process.communicate(timeout=100)
+        return Ended(process.returncode, out, err)
+
+    def run_file(self, out: str) -> Path:
+        """The one run file in the folder *out*."""
+        (path,) = (self.folder / out).glob("*.jsonl")
+        return path
+
+    @classmethod
+    def at(cls, folder: Path, **files: str) -> CommandLine:
+        """In *folder*, beside the peaks file and these modules."""
+        (folder / "peaks.toml").write_text(PEAKS)
+        for name, text in files.items():
+            (folder / f"{name}.py").write_text(text)
+        return cls(folder)
+
+
+QUICK = ("--device", "cpu", "--peaks", "peaks.toml", "--budget", "0.02")
+
+
+@pytest.fixture(scope="module")
+def gpuperf_at(tmp_path_factory: pytest.TempPathFactory) -> CommandLine:
+    return CommandLine.at(tmp_path_factory.mktemp("cli"), mine=SAXPY)
+
+
+@pytest.fixture(scope="module")
+def swept(gpuperf_at: CommandLine) -> Ended:
+    """One sweep over a user's own file; many tests look at it."""
+    assert gpuperf_at("list").code == 0  # the catalogue is known from here on
+    return gpuperf_at("roofline", "--op", "./mine.py", "--sizes", "1k:4k", *QUICK, "--out", "swept")
+
+
+@pytest.fixture(scope="module")
+def run(gpuperf_at: CommandLine, swept: Ended) -> Path:
+    return gpuperf_at.run_file("swept")
+
+
+def test_adding_a_workload_is_one_file_and_nothing_else(swept: Ended, run: Path) -> None:
+    assert len(SAXPY.strip().splitlines()) < 80
+    assert swept.code == 0, swept.err
+    kept = read_run(run)
+    assert [r.case.id for r in kept.records] == [
+        f"saxpy/{name}[n={n},dtype=fp32]" for name in ("eager", "fused") for n in (1024, 2048, 4096)
+    ]
+    assert {r.status for r in kept.records} == {"ok"}
+    assert kept.records[0].work is not None
+    assert kept.records[3].work is None
+
+
+def test_the_table_shows_every_size_of_every_implementation(swept: Ended) -> None:
+    assert "saxpy on" in swept.out
+    for word in ("eager", "fused", "1024", "2048", "4096", "GB/s"):
+        assert word in swept.out
+
+
+def test_stderr_tells_the_device_the_progress_and_the_files(swept: Ended, run: Path) -> None:
+    assert "no GPU is used: measuring the CPU" in swept.err
+    assert "saxpy/eager[n=1024,dtype=fp32]" in swept.err
+    assert f"run file: swept/{run.name}" in swept.err
+
+
+def test_charts_are_written_beside_the_run_file(run: Path) -> None:
+    assert run.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
+    assert "<svg" in run.with_suffix(".svg").read_text()
+
+
+def test_without_a_terminal_there_are_no_escape_codes(swept: Ended) -> None:
+    assert "\x1b" not in swept.out + swept.err
+    assert "\r" not in swept.out + swept.err
+
+
+def test_show_prints_the_table_of_the_sweep_again(
+    gpuperf_at: CommandLine, swept: Ended, run: Path
+) -> None:
+    shown = gpuperf_at("show", str(run))
+    assert (shown.code, shown.err) == (0, "")
+    assert shown.out == swept.out
+
+
+def test_show_draws_the_chart_again(gpuperf_at: CommandLine, run: Path, tmp_path: Path) -> None:
+    chart = tmp_path / "again.svg"
+    shown = gpuperf_at("show", str(run), "--chart", str(chart))
+    assert (shown.code, shown.out) == (0, "")
+    assert "<svg" in chart.read_text()
+
+
+def test_a_run_is_shown_as_json_csv_and_markdown(gpuperf_at: CommandLine, run: Path) -> None:
+    rows = json.loads(gpuperf_at("show", str(run), "--format", "json").out)["rows"]
+    table = list(csv.DictReader(io.StringIO(gpuperf_at("show", str(run), "--format", "csv").out)))
+    assert len(rows) == len(table) == 6
+    assert [row["point.n"] for row in table] == [str(row["point"]["n"]) for row in rows]
+    assert [float(row["time_s"]) for row in table] == [row["time_s"] for row in rows]
+    marked = gpuperf_at("show", str(run), "--format", "md").out
+    assert marked.count("\n| ") >= 6
+
+
+def test_without_peaks_the_roofs_are_measured_and_kept(gpuperf_at: CommandLine) -> None:
+    ended = gpuperf_at(
+        "roofline", "copy", "--n", "4096", "--device", "cpu", "--budget", "0.02", "--out", "roofs"
+    )
+    assert ended.code == 0, ended.err
+    assert "measuring this device's own roofs first" in ended.err
+    ceilings = read_run(gpuperf_at.run_file("roofs")).header.ceilings
+    assert ceilings is not None
+    assert ceilings.bandwidth is not None
+    assert [ceiling.dtype for ceiling in ceilings.compute] == ["fp32"]
+    kept = gpuperf_at("calibrate", "--show", "--device", "cpu", "--format", "json")
+    assert kept.code == 0, kept.err
+    assert str(ceilings.bandwidth.value) in kept.out
+
+
+def test_list_shows_our_workloads_and_a_users_file(gpuperf_at: CommandLine) -> None:
+    ours = gpuperf_at("list")
+    assert (ours.code, ours.err) == (0, "")
+    assert "matmul" in ours.out
+    assert "copy" in ours.out
+    (theirs,) = json.loads(gpuperf_at("list", "./mine.py", "--json").out)
+    assert theirs["name"] == "saxpy"
+    assert [i["name"] for i in theirs["implementations"]] == ["eager", "fused"]
+
+
+def test_the_version_is_the_packages(gpuperf_at: CommandLine) -> None:
+    assert gpuperf_at("--version") == Ended(0, f"gpuperf {gpuperf.__version__}\n", "")
+
+
+def test_a_bare_command_prints_the_help_line_by_line(gpuperf_at: CommandLine) -> None:
+    ended = gpuperf_at()
+    assert ended.code == 2
+    assert ended.out == ""
+    assert any(line.strip().startswith("roofline ") for line in ended.err.splitlines())
+
+
+@pytest.mark.parametrize("verb", ["roofline", "calibrate", "show", "list", "devices", "doctor"])
+def test_every_verb_has_help(gpuperf_at: CommandLine, verb: str) -> None:
+    ended = gpuperf_at(verb, "--help")
+    assert (ended.code, ended.err) == (0, "")
+    assert f"gpuperf {verb}" in ended.out
+
+
+HEAVY = ("torch", "triton", "matplotlib", "pandas", "scipy", "numpy")
+PROBE = f"""
+import sys
+from gpuperf.cli.app import main
+try:
+    main()
+finally:
+    loaded = [name for name in {HEAVY} if name in sys.modules]
+    print("loaded:", *loaded, file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize("words", [("--help",), ("list",), ("show", "RUN"), ("devices",)])
+def test_what_measures_nothing_imports_nothing_heavy(
+    gpuperf_at: CommandLine, run: Path, words: tuple[str, ...]
+) -> None:
+    given = [str(run) if word == "RUN" else word for word in words]
+    ended = subprocess.run(
+        [sys.executable, "-P", "-c", PROBE, *given],
+        env=gpuperf_at.environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (ended.returncode, ended.stderr) == (0, "loaded:\n")
+    assert ended.stdout
+
+
+def test_a_sweep_prints_json_alone_on_stdout_and_imports_torch_in_the_worker_alone(
+    gpuperf_at: CommandLine,
+) -> None:
+    words = ("roofline", "./mine.py", "--n", "512", "--impl", "fused", "--format", "json")
+    ended = subprocess.run(
+        [sys.executable, "-P", "-c", PROBE, *words, *QUICK, "--out", "json"],
+        cwd=gpuperf_at.folder,
+        env=gpuperf_at.environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert ended.returncode == 0, ended.stderr
+    (row,) = json.loads(ended.stdout)["rows"]
+    assert row["implementation"] == "fused"
+    assert row["point"] == {"n": 512, "dtype": "fp32"}
+    assert row["time_s"] > 0
+    loaded = ended.stderr.rpartition("loaded:")[2].split()
+    assert "matplotlib" in loaded, "the probe sees what is loaded"
+    assert "torch" not in loaded
+
+
+def closed_pipe(command: CommandLine, *words: str) -> tuple[int, str]:
+    """Exit code and stderr of a command whose reader went away at once."""
+    process = command.start(*words)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    with process.stderr:
+        err = process.stderr.read()
+    return process.wait(), err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--help",),
+        ("list",),
+        ("devices",),
+        ("devices", "--format", "json"),
+        ("show", "RUN"),
+        ("show", "RUN", "--format", "csv"),
+    ],
+    ids=" ".join,
+)
+def test_a_closed_pipe_is_quiet_and_no_regression(
+    gpuperf_at: CommandLine, run: Path, words: tuple[str, ...]
+) -> None:
+    given = [str(run) if word == "RUN" else word for word in words]
+    assert closed_pipe(gpuperf_at, *given) == (0, "")
+
+
+def test_a_sweep_whose_reader_went_away_is_measured_and_kept(gpuperf_at: CommandLine) -> None:
+    code, err = closed_pipe(
+        gpuperf_at, "roofline", "./mine.py", "--n", "64", "--impl", "fused", *QUICK, "--out", "pipe"
+    )
+    assert code == 0
+    assert "Traceback" not in err
+    assert [r.status for r in read_run(gpuperf_at.run_file("pipe")).records] == ["ok"]
+
+
+def test_doctor_says_what_is_here(gpuperf_at: CommandLine) -> None:
+    findings: list[Mapping[str, str]] = json.loads(
+        gpuperf_at("doctor", "--device", "cpu", "--json").out
+    )
+    assert findings[0]["name"] == "device"
+    assert all(finding["verdict"] in ("ok", "note", "bad") for finding in findings)
+    assert all(f["hint"] for f in findings if f["verdict"] == "bad")

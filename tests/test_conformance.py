@@ -1,0 +1,238 @@
+"""Does every workload keep its promises? Written once: a new file in kernels/ops is held to it too.
+
+Only what the CPU computes is compared with the reference here; the rest is skipped with its reason.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+import torch
+
+from gpuperf.measure.checks import compare, poison
+from gpuperf.measure.device import open_device
+from gpuperf.measure.inputs import Counter, TooLarge, bind_make, refill
+from gpuperf.measure.registry import load_source
+from gpuperf.model.codec import decode, encode
+from gpuperf.model.workload import Case, Description, Implementation, Point, Workload
+
+FOUND, BROKEN = load_source("gpuperf.kernels")
+CPU = open_device("cpu")
+
+# Tried in this order, one number an axis, until an implementation takes them: odd and all unequal
+# first; then what is as crooked as a rule of 8 or 16 allows.
+SIZES = (
+    (33, 47, 65, 5, 7, 3),
+    (3, 5, 33, 65, 7, 9),
+    (33, 40, 72, 24, 56, 8),
+    (33, 48, 80, 16, 112, 32),
+    (48, 80, 112, 16, 32, 64),
+)
+MOST_BYTES = 2**26  # of inputs
+
+Named = tuple[Workload, Implementation, Point, dict[str, Any]]
+
+
+def words(workload: Workload) -> Iterator[dict[str, str]]:
+    """Every combination of the axes that have choices: each dtype, each mode."""
+    axes = [axis for axis in workload.axes if axis.choices]
+    for values in itertools.product(*(axis.choices for axis in axes)):
+        yield {axis.name: value for axis, value in zip(axes, values, strict=True)}
+
+
+def options(implementation: Implementation) -> Iterator[dict[str, Any]]:
+    """The default options, then each other value of each option alone."""
+    default = {name: values[0] for name, values in implementation.options.items()}
+    yield default
+    for name, values in implementation.options.items():
+        for value in values[1:]:
+            yield {**default, name: value}
+
+
+def odd_points(workload: Workload, chosen: Mapping[str, str]) -> Iterator[Point]:
+    """Points with *chosen* words and crooked numbers, small enough to compute here."""
+    tried = []
+    for sizes in SIZES:
+        numbers = itertools.cycle(sizes)
+        point = Point(
+            {
+                axis.name: chosen[axis.name] if axis.choices else max(next(numbers), axis.minimum)
+                for axis in workload.axes
+            }
+        )
+        if point in tried:
+            continue
+        tried.append(point)
+        counter = Counter()
+        try:
+            workload.inputs(point, counter)
+        except TooLarge:
+            continue
+        if counter.bytes <= MOST_BYTES:
+            yield point
+
+
+def every_case() -> Iterator[Any]:
+    """(workload, implementation, words, options) as parameters with a name."""
+    for workload in FOUND.values():
+        for implementation in workload.implementations:
+            for chosen in words(workload):
+                for given in options(implementation):
+                    values = ",".join(map(str, (*chosen.values(), *given.values())))
+                    name = f"{workload.name}-{implementation.name}-{values}"
+                    yield pytest.param(workload, implementation, chosen, given, id=name)
+
+
+def supported_point(
+    workload: Workload, implementation: Implementation, chosen: Mapping[str, str]
+) -> Point:
+    """The most crooked point that *implementation* takes on the CPU; skips where there is none."""
+    if chosen["dtype"] not in CPU.facts.dtypes:
+        pytest.skip(f"needs a device that computes in {chosen['dtype']}")
+    reason: str | None = "every size tried has too large inputs"
+    for point in odd_points(workload, chosen):
+        reason = implementation.supports(point, CPU.facts)
+        if reason is None:
+            return point
+    pytest.skip(f"{implementation.name} needs another device: {reason}")
+
+
+def tensors(value: Any) -> list[torch.Tensor]:
+    values = value.values() if isinstance(value, Mapping) else value
+    return [value] if isinstance(value, torch.Tensor) else list(values)
+
+
+def size(values: list[torch.Tensor]) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in values)
+
+
+def pick(count: int, below: int) -> torch.Tensor:
+    return torch.randint(below, (count,), generator=torch.Generator().manual_seed(2)).sort()[0]
+
+
+of_every_workload = pytest.mark.parametrize(
+    "workload", [pytest.param(workload, id=name) for name, workload in FOUND.items()]
+)
+of_every_case = pytest.mark.parametrize(
+    ("workload", "implementation", "chosen", "given"), list(every_case())
+)
+
+
+def test_every_file_of_workloads_loads() -> None:
+    assert BROKEN == {}
+    assert {"copy", "matmul"} <= FOUND.keys()
+
+
+def test_a_matmul_is_tried_at_an_odd_shape_that_is_not_square() -> None:
+    point = next(odd_points(FOUND["matmul"], {"dtype": "fp32"}))
+    assert (point.m, point.n, point.k) == (33, 47, 65)
+
+
+@of_every_case
+def test_an_implementation_matches_the_reference_at_an_odd_size(
+    workload: Workload,
+    implementation: Implementation,
+    chosen: Mapping[str, str],
+    given: Mapping[str, Any],
+) -> None:
+    point = supported_point(workload, implementation, chosen)
+    inputs = workload.inputs(point, bind_make(CPU.torch, 0))
+    call = implementation.build(inputs, point, given)
+    poison(call())
+    refill(inputs, torch.Generator().manual_seed(1))
+    before = {name: value.clone() for name, value in inputs.items()}
+    cost = workload.cost(point)
+    accumulate = cost.flops[0].accumulate if cost.flops else ""
+    check = compare(workload, point, before, call(), accumulate, pick)
+    assert check.rows > 0
+    for name in inputs.keys() - set(workload.mutates):
+        assert torch.equal(inputs[name], before[name]), f"{name} was changed and is not declared"
+
+
+@of_every_case
+def test_the_bytes_written_are_those_of_the_real_output(
+    workload: Workload,
+    implementation: Implementation,
+    chosen: Mapping[str, str],
+    given: Mapping[str, Any],
+) -> None:
+    point = supported_point(workload, implementation, chosen)
+    inputs = workload.inputs(point, bind_make(CPU.torch, 0))
+    output = implementation.build(inputs, point, given)()
+    assert sum(b.written for b in workload.cost(point).bytes) == size(tensors(output))
+
+
+@of_every_workload
+def test_the_bytes_read_are_those_of_the_real_inputs(workload: Workload) -> None:
+    for chosen in words(workload):
+        for point in odd_points(workload, chosen):
+            inputs = workload.inputs(point, bind_make(CPU.torch, 0))
+            read = sum(b.read for b in workload.cost(point).bytes if b.channel == "dram")
+            assert read == size(tensors(inputs)), point
+
+
+@of_every_workload
+def test_what_is_counted_before_allocation_is_what_is_allocated(workload: Workload) -> None:
+    for chosen in words(workload):
+        point = next(odd_points(workload, chosen))
+        counter = Counter()
+        workload.inputs(point, counter)
+        inputs = workload.inputs(point, bind_make(CPU.torch, 0))
+        assert counter.bytes == size(tensors(inputs)), point
+
+
+@of_every_workload
+def test_a_narrowed_reference_is_those_rows_of_the_whole(workload: Workload) -> None:
+    if workload.narrow is None:
+        pytest.skip(f"{workload.name} is always checked whole")
+    for chosen in words(workload):
+        point = next(odd_points(workload, chosen))
+        inputs = workload.inputs(point, bind_make(CPU.torch, 0))
+        whole = tensors(workload.reference(inputs, point))
+        rows = pick(4, whole[0].shape[0])
+        few = tensors(workload.reference(workload.narrow(inputs, rows), point))
+        for wide, narrow in zip(whole, few, strict=True):
+            torch.testing.assert_close(narrow, wide[rows], rtol=1e-12, atol=1e-12)
+
+
+@of_every_workload
+def test_a_reference_is_computed_in_float64(workload: Workload) -> None:
+    chosen = next(iter(words(workload)))
+    point = next(odd_points(workload, chosen))
+    inputs = workload.inputs(point, bind_make(CPU.torch, 0))
+    for tensor in tensors(workload.reference(inputs, point)):
+        assert tensor.dtype in (torch.float64, torch.int64, torch.int32)
+
+
+@of_every_workload
+def test_case_ids_are_unique(workload: Workload) -> None:
+    ids = [
+        Case(workload.name, implementation.name, point, given).id
+        for implementation in workload.implementations
+        for chosen in words(workload)
+        for point in odd_points(workload, chosen)
+        for given in options(implementation)
+    ]
+    assert len(ids) > 1
+    assert len(set(ids)) == len(ids)
+
+
+@of_every_workload
+def test_a_description_comes_back_from_json_as_it_was(workload: Workload) -> None:
+    description = workload.describe("gpuperf.kernels")
+    line = encode(description)
+    assert json.loads(line)["name"] == workload.name
+    assert decode(line, Description) == description
+
+
+@of_every_workload
+def test_a_workload_tells_a_reader_what_it_is(workload: Workload) -> None:
+    assert workload.summary
+    assert workload.formula
+    assert any(axis.main for axis in workload.axes), "--sizes has nothing to set"
+    assert all(axis.help for axis in workload.axes)
+    assert all(implementation.summary for implementation in workload.implementations)

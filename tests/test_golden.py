@@ -1,0 +1,99 @@
+"""Is every run file that was ever written still read, and understood?
+
+`golden/` holds a real run of each schema. A file that no longer comes back to the same bytes says
+that the schema has changed: then a new one is added beside it, and the old one must still be read.
+"""
+
+import csv
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpuperf.model.codec import decode, encode
+from gpuperf.model.record import SCHEMA, Header, Record
+from gpuperf.report.formats import FORMATS, render
+from gpuperf.runner.store import RunWriter, read_run
+
+GOLDEN = sorted((Path(__file__).parent / "golden").glob("run_schema_*.jsonl"))
+CURRENT = [path for path in GOLDEN if path.stem == f"run_schema_{SCHEMA}"]
+by_name = pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
+of_this_schema = pytest.mark.parametrize("path", CURRENT, ids=lambda path: path.stem)
+
+
+def lines(path: Path) -> Iterator[bytes]:
+    return (line for line in path.read_bytes().split(b"\n") if line)
+
+
+def test_there_is_a_run_of_every_schema() -> None:
+    assert [path.stem for path in GOLDEN] == [f"run_schema_{n}" for n in range(1, SCHEMA + 1)]
+
+
+@by_name
+def test_a_golden_run_is_read_without_a_problem(path: Path) -> None:
+    run = read_run(path)
+    assert run.problems == ()
+    assert run.header.schema == int(path.stem.removeprefix("run_schema_"))
+    assert len(run.records) == len(list(lines(path))) - 1
+    assert [record.case for record in run.records] == list(run.header.plan)
+
+
+@of_this_schema
+def test_every_line_comes_back_to_its_bytes(path: Path) -> None:
+    for line in lines(path):
+        kind = {"header": Header, "record": Record}[json.loads(line)["type"]]
+        assert encode(decode(line, kind)) == line
+
+
+@of_this_schema
+def test_a_golden_run_written_again_is_the_same_file(path: Path, tmp_path: Path) -> None:
+    run = read_run(path)
+    again = tmp_path / path.name
+    with RunWriter(again) as writer:
+        writer.header(run.header)
+        for record in run.records:
+            writer.record(record)
+    assert again.read_bytes() == path.read_bytes()
+
+
+def test_the_run_of_schema_1_says_what_it_said() -> None:
+    run = read_run(Path(__file__).parent / "golden" / "run_schema_1.jsonl")
+    small, skipped, large = run.records
+    assert run.header.device.kind == "cpu"
+    assert run.header.peaks is None
+    assert run.header.ceilings is not None
+    assert (small.status, skipped.status, large.status) == ("ok", "skipped", "ok")
+    assert small.samples is not None
+    assert small.samples.size == 28
+    assert small.samples.median_s == pytest.approx(37.676e-6, rel=1e-6)
+    assert small.stop == "budget"
+    assert [caveat.kind for caveat in small.caveats] == ["imprecise"]
+    assert large.cost is not None
+    assert large.cost.flop_count == 2 * 128**3
+    assert large.check is not None
+    assert large.check.error <= large.check.tolerance
+
+
+@by_name
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_golden_run_is_shown_in_every_format(path: Path, format: str) -> None:
+    text = render(read_run(path), format)
+    assert text.endswith("\n")
+    assert "matmul" in text
+
+
+@by_name
+def test_the_csv_of_a_golden_run_has_a_row_for_each_record(path: Path) -> None:
+    run = read_run(path)
+    table = list(csv.DictReader(io.StringIO(render(run, "csv"))))
+    assert [row["status"] for row in table] == [record.status for record in run.records]
+    for row, record in zip(table, run.records, strict=True):
+        assert row["op"] == record.case.op
+        assert int(row["point.m"]) == record.case.point["m"]
+        if record.samples is not None:
+            assert float(row["time_s"]) == pytest.approx(record.samples.median_s, rel=1e-9)
+            assert int(row["samples"]) == record.samples.size
+        else:
+            assert row["time_s"] == ""

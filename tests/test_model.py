@@ -1,0 +1,402 @@
+"""Do the nouns become JSON and come back exactly, and is anything else refused?"""
+
+import dataclasses
+import itertools
+from collections.abc import Callable
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gpuperf.model.codec import decode, encode, to_builtins
+from gpuperf.model.contract import Contract, DeviceFacts, Fingerprint
+from gpuperf.model.cost import Bytes, Cost, Flops, Work
+from gpuperf.model.finding import Finding
+from gpuperf.model.peaks import Ceiling, Figure, Peaks
+from gpuperf.model.protocol import (
+    Describe,
+    Described,
+    Examine,
+    Examined,
+    Failed,
+    FromWorker,
+    Hello,
+    Measure,
+    Measured,
+    Open,
+    Opened,
+    Progress,
+    ToWorker,
+)
+from gpuperf.model.record import (
+    Caveat,
+    Check,
+    Header,
+    Kernel,
+    Memory,
+    Record,
+    Run,
+    Telemetry,
+    TimerFacts,
+)
+from gpuperf.model.samples import Samples
+from gpuperf.model.workload import (
+    Axis,
+    Case,
+    Description,
+    Implementation,
+    ImplementationDescription,
+    Point,
+    Workload,
+    case_id,
+)
+
+text = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+number = st.floats(allow_nan=False, allow_infinity=False)
+count = st.integers(0, 2**62)
+value = st.integers(-(2**40), 2**40) | text
+fact = text | st.integers(-(2**62), 2**62) | number | st.booleans() | st.none()
+sureness = st.sampled_from(["verified", "derived", "uncertain", "measured"])
+
+
+def optional(strategy: st.SearchStrategy) -> st.SearchStrategy:
+    return st.none() | strategy
+
+
+def several(strategy: st.SearchStrategy) -> st.SearchStrategy:
+    return st.lists(strategy, max_size=2).map(tuple)
+
+
+def mapping(strategy: st.SearchStrategy) -> st.SearchStrategy:
+    return st.dictionaries(text, strategy, max_size=2)
+
+
+flops = st.builds(
+    Flops, count, st.sampled_from(["matmul", "elementwise", "special"]), text, text
+)
+traffic = st.builds(Bytes, count, count, st.sampled_from(["dram", "link", "host"]))
+cost = st.builds(Cost, several(flops), several(traffic))
+work = st.builds(Work, several(flops), several(traffic))
+figure = st.builds(Figure, number, text, sureness, text, text)
+ceiling = st.builds(
+    Ceiling, st.sampled_from(["tensor", "vector"]), text, text, figure, optional(number),
+    optional(number), text,
+)  # fmt: skip
+peaks = st.builds(
+    Peaks, text, text, text, text, text, several(text), count, several(ceiling), mapping(figure),
+    sureness, text, text, sureness, text, text,
+)  # fmt: skip
+contract = st.builds(
+    Contract, st.sampled_from(["blocked", "events", "wall"]),
+    cache=st.sampled_from(["cold", "hot"]), gap_s=number, warmup_calls=count, precision=number,
+    budget_s=number, min_samples=count, max_samples=count,
+)  # fmt: skip
+device = st.builds(
+    DeviceFacts, st.sampled_from(["cuda", "rocm", "cpu"]), count, text, count, count, count, text,
+    optional(count), optional(number), several(text), optional(st.booleans()),
+)  # fmt: skip
+fingerprint = st.builds(Fingerprint, mapping(fact), mapping(fact), mapping(fact))
+samples = st.builds(
+    Samples, several(number), several(optional(number)), number, number, st.integers(1, 64)
+)
+axis = st.builds(Axis, text, value, text, st.booleans(), several(text), count)
+case = st.builds(Case, text, text, mapping(value), mapping(value), text)
+implementation = st.builds(ImplementationDescription, text, text, mapping(several(value)))
+description = st.builds(
+    Description, text, text, text, several(axis), several(implementation), count, text
+)
+caveat = st.builds(Caveat, text, text, text)
+check = st.builds(Check, number, number, count)
+timer = st.builds(TimerFacts, number, number, number, number)
+kernel = st.builds(Kernel, text, count)
+memory = st.builds(Memory, count, count, optional(count))
+telemetry = st.builds(
+    Telemetry, *[optional(number)] * 5, several(text), optional(count)
+)
+finding = st.builds(Finding, text, st.sampled_from(["ok", "note", "bad"]), text, text)
+record = st.builds(
+    Record,
+    run=text,
+    case=case,
+    contract=contract,
+    status=st.sampled_from(
+        ["ok", "skipped", "oom", "wrong", "error", "crashed", "timeout", "cannot-block", "no-work"]
+    ),
+    fingerprint=fingerprint,
+    reason=text,
+    hint=text,
+    started=text,
+    cost=optional(cost),
+    work=optional(work),
+    times=mapping(samples),
+    primary=text,
+    stop=st.sampled_from(["precision", "budget", "samples", ""]),
+    timer=timer,
+    build_s=optional(number),
+    first_call_s=optional(number),
+    check=optional(check),
+    kernels=several(kernel),
+    counters=mapping(number),
+    telemetry=optional(telemetry),
+    memory=optional(memory),
+    caveats=several(caveat),
+    seed=count,
+    pass_index=count,
+    rank=count,
+    world=count,
+    devices=several(count),
+    kind=st.sampled_from(["case", "region", "operator", "kernel"]),
+)
+header = st.builds(
+    Header,
+    run=text,
+    created=text,
+    command=several(text),
+    plan=several(case),
+    contract=contract,
+    device=device,
+    fingerprint=fingerprint,
+    peaks=optional(peaks),
+    peaks_reason=text,
+    ceilings=optional(peaks),
+    gpuperf=text,
+    world=count,
+    devices=several(count),
+)
+NOUNS = {
+    Axis: axis, Bytes: traffic, Case: case, Caveat: caveat, Ceiling: ceiling, Check: check,
+    Contract: contract, Cost: cost, Description: description, DeviceFacts: device, Figure: figure,
+    Finding: finding, Fingerprint: fingerprint, Flops: flops, Header: header,
+    ImplementationDescription: implementation, Kernel: kernel, Memory: memory, Peaks: peaks,
+    Record: record, Samples: samples, Telemetry: telemetry, TimerFacts: timer, Work: work,
+}  # fmt: skip
+TO_WORKER = {
+    Open: st.builds(Open, text),
+    Describe: st.builds(Describe, text),
+    Examine: st.builds(Examine),
+    Measure: st.builds(Measure, text, case, contract, count),
+}
+FROM_WORKER = {
+    Hello: st.builds(Hello, count, count, text),
+    Opened: st.builds(Opened, device, fingerprint),
+    Described: st.builds(Described, several(description), mapping(text)),
+    Examined: st.builds(Examined, several(finding)),
+    Progress: st.builds(Progress, text, count),
+    Measured: st.builds(Measured, record),
+    Failed: st.builds(Failed, text, text, text),
+}
+quick = settings(
+    max_examples=30, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
+CASE = Case("matmul", "torch", {"m": 64, "dtype": "bf16"})
+CONTRACT = Contract("wall")
+
+
+def named(kinds: dict[type, st.SearchStrategy]) -> list[object]:
+    return [pytest.param(kind, values, id=kind.__name__) for kind, values in kinds.items()]
+
+
+@pytest.mark.parametrize(("kind", "values"), named(NOUNS))
+@quick
+@given(data=st.data())
+def test_a_noun_comes_back_from_json_exactly(
+    kind: type, values: st.SearchStrategy, data: st.DataObject
+) -> None:
+    noun = data.draw(values)
+    line = encode(noun)
+    assert b"\n" not in line
+    again = decode(line, kind)
+    assert again == noun
+    assert type(again) is kind
+    assert encode(again) == line
+
+
+@pytest.mark.parametrize(("kind", "values"), named(TO_WORKER | FROM_WORKER))
+@quick
+@given(data=st.data())
+def test_a_message_comes_back_as_its_own_kind(
+    kind: type, values: st.SearchStrategy, data: st.DataObject
+) -> None:
+    message = data.draw(values)
+    direction = ToWorker if kind in TO_WORKER else FromWorker
+    again = decode(encode(message), direction)
+    assert type(again) is kind
+    assert again == message
+
+
+def test_every_message_has_a_generator_here() -> None:
+    assert set(TO_WORKER) == set(ToWorker.__args__)
+    assert set(FROM_WORKER) == set(FromWorker.__args__)
+
+
+def test_a_message_of_the_other_direction_is_refused() -> None:
+    with pytest.raises(ValueError):
+        decode(encode(Hello(1, 2, "")), ToWorker)
+    with pytest.raises(ValueError):
+        decode(encode(Open("cpu")), FromWorker)
+
+
+@pytest.mark.parametrize("kind", list(NOUNS), ids=lambda kind: kind.__name__)
+def test_a_noun_is_frozen(kind: type) -> None:
+    assert kind.__dataclass_params__.frozen
+    noun = kind.__new__(kind)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        setattr(noun, dataclasses.fields(kind)[0].name, None)
+
+
+def test_a_message_is_frozen() -> None:
+    for kind in TO_WORKER | FROM_WORKER:
+        assert kind.__struct_config__.frozen
+    with pytest.raises(AttributeError):
+        Progress("time", 1).samples = 2  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("kind", list(NOUNS), ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("line", [b"", b"1", b'"x"', b"[]", b"null", b"{", b"\xff", b"[" * 100_000])
+def test_what_is_not_an_object_of_this_kind_is_a_value_error(kind: type, line: bytes) -> None:
+    with pytest.raises(ValueError):
+        decode(line, kind)
+
+
+@pytest.mark.parametrize(
+    ("noun", "field", "wrong"),
+    [
+        (CASE, "op", 1),
+        (CASE, "point", {"m": 1.5}),
+        (CASE, "point", []),
+        (CONTRACT, "timer", "sundial"),
+        (CONTRACT, "precision", "1 %"),
+        (CONTRACT, "min_samples", 1.5),
+        (Record("r", CASE, CONTRACT, "ok"), "status", "fine"),
+        (Record("r", CASE, CONTRACT, "ok"), "type", "header"),
+        (Record("r", CASE, CONTRACT, "ok"), "cost", 12),
+        (Record("r", CASE, CONTRACT, "ok"), "times", {"window": [1.0]}),
+        (Samples((1.0,)), "values_s", [None]),
+        (Samples((1.0,)), "values_s", ["1"]),
+        (Flops(1, "matmul", "bf16"), "kind", "convolution"),
+        (Flops(1, "matmul", "bf16"), "count", -0.5),
+        (Figure(1.0, "byte/s", "verified", ""), "status", "sure"),
+        (Fingerprint(), "hard", {"mig": []}),
+    ],
+)
+def test_a_field_of_the_wrong_type_is_a_value_error(
+    noun: object, field: str, wrong: object
+) -> None:
+    fields = to_builtins(noun)
+    assert decode(encode(fields), type(noun)) == noun
+    with pytest.raises(ValueError):
+        decode(encode({**fields, field: wrong}), type(noun))
+
+
+def test_a_missing_field_is_a_value_error_and_an_unknown_one_is_ignored() -> None:
+    fields = to_builtins(CASE)
+    with pytest.raises(ValueError, match="point"):
+        decode(encode({k: v for k, v in fields.items() if k != "point"}), Case)
+    assert decode(encode({**fields, "colour": "red"}), Case) == CASE
+
+
+def test_a_sample_that_is_no_number_does_not_come_in_from_a_file() -> None:
+    with pytest.raises(ValueError):
+        decode(b'{"values_s":[1.0,1e999]}', Samples)
+
+
+def test_text_that_is_no_unicode_is_written_with_a_sign_in_its_place() -> None:
+    """A file name of stray bytes reaches `sys.argv` as lone surrogates."""
+    odd = dataclasses.replace(CASE, op="mine-\udcff.py", point={"m\udcff": "\udcfe"})
+    assert decode(encode(odd), Case) == dataclasses.replace(
+        CASE, op="mine-?.py", point={"m?": "?"}
+    )
+    message = decode(encode(Failed("usage", "\udcff")), FromWorker)
+    assert message == Failed("usage", "?")
+
+
+def test_counts_beyond_64_bits_come_back_exactly() -> None:
+    most = Cost((Flops(2 * 2**120, "matmul", "bf16"),))
+    assert decode(encode(most), Cost).flop_count == 2**121
+
+
+@given(st.dictionaries(st.sampled_from("mnkbhd"), st.integers(1, 2**20), min_size=1))
+def test_a_point_gives_its_axes_as_attributes(axes: dict[str, int]) -> None:
+    point = Point(axes)
+    for name, size in axes.items():
+        assert getattr(point, name) == point[name] == size
+    with pytest.raises(AttributeError, match="this point has no axis 'seq'"):
+        _ = point.seq
+
+
+def test_a_case_id_names_workload_implementation_and_point_in_order() -> None:
+    assert case_id("matmul", "torch", {"m": 64, "n": 32, "dtype": "bf16"}) == (
+        "matmul/torch[m=64,n=32,dtype=bf16]"
+    )
+    assert case_id("copy", "torch", {}) == "copy/torch[]"
+    tuned = Case("matmul", "triton", {"m": 64}, {"tile": 128, "mode": "max"})
+    assert tuned.id == "matmul/triton[m=64,tile=128,mode=max]"
+
+
+def test_every_part_of_a_case_is_in_its_id() -> None:
+    parts = itertools.product(("matmul", "copy"), ("torch", "triton"), (64, 128), (1, 2))
+    ids = [Case(op, name, {"m": m}, {"tile": tile}).id for op, name, m, tile in parts]
+    assert len(set(ids)) == 16
+
+
+def test_a_records_key_tells_passes_ranks_and_contracts_apart() -> None:
+    one = Record("r", CASE, CONTRACT, "ok")
+    others = [
+        dataclasses.replace(one, run="s"),
+        dataclasses.replace(one, case=dataclasses.replace(CASE, implementation="triton")),
+        dataclasses.replace(one, contract=Contract("wall", cache="hot")),
+        dataclasses.replace(one, pass_index=1),
+        dataclasses.replace(one, rank=1),
+    ]
+    assert len({one.key, *(other.key for other in others)}) == 6
+    assert dataclasses.replace(one, status="oom", seed=7).key == one.key
+
+
+def test_a_records_samples_are_its_primary_time() -> None:
+    window, wall = Samples((1.0,)), Samples((2.0,))
+    record = Record(
+        "r", CASE, CONTRACT, "ok", times={"window": window, "wall": wall}, primary="wall"
+    )
+    assert record.samples == wall
+    assert Record("r", CASE, CONTRACT, "oom").samples is None
+
+
+def test_a_run_is_a_frozen_value() -> None:
+    assert Run.__dataclass_params__.frozen
+
+
+def test_a_cost_adds_up_and_its_intensity_is_flop_over_dram_bytes() -> None:
+    n = 8192
+    matmul = Cost((Flops(2 * n**3, "matmul", "bf16", "fp32"),), (Bytes(4 * n * n, 2 * n * n),))
+    assert matmul.flop_count == 1_099_511_627_776
+    assert matmul.dram_bytes == 402_653_184
+    assert matmul.intensity == pytest.approx(2730.67, abs=0.01)
+    over_link = Cost((Flops(6, "elementwise", "fp32"),), (Bytes(1, 2), Bytes(50, 50, "link")))
+    assert over_link.dram_bytes == 3
+    assert over_link.intensity == 2.0
+    assert Cost().intensity == 0.0
+
+
+def test_a_description_is_the_workload_without_its_functions() -> None:
+    build: Callable[..., Callable[[], int]] = lambda inputs, point, options: lambda: 0  # noqa: E731
+    workload = Workload(
+        name="nothing",
+        summary="does nothing",
+        formula="0",
+        axes=(Axis("n", 4, main=True),),
+        inputs=lambda point, make: {},
+        reference=lambda inputs, point: None,
+        cost=lambda point: Cost(),
+        implementations=(Implementation("plain", build, "as it is", options={"tile": (64, 128)}),),
+        version=3,
+    )
+    described = workload.describe("./nothing.py")
+    assert described == Description(
+        "nothing", "does nothing", "0", (Axis("n", 4, main=True),),
+        (ImplementationDescription("plain", "as it is", {"tile": (64, 128)}),), 3, "./nothing.py",
+    )  # fmt: skip
+    assert decode(encode(described), Description) == described
+    assert workload.implementations[0].supports(Point(), None) is None
+    assert isinstance(to_builtins(described), dict)
+    assert msgspec.json.decode(encode(described))["version"] == 3
