@@ -17,7 +17,11 @@ from gpuperf.model.record import SCHEMA, Header, Record
 from gpuperf.report.formats import FORMATS, render
 from gpuperf.runner.store import RunWriter, read_run
 
-GOLDEN = sorted((Path(__file__).parent / "golden").glob("run_schema_*.jsonl"))
+TESTS = Path(__file__).parent
+GOLDEN = [
+    *sorted((TESTS / "golden").glob("run_schema_*.jsonl")),
+    *sorted((TESTS.parent / "docs" / "measured").glob("*.jsonl")),
+]
 CURRENT = [path for path in GOLDEN if path.stem == f"run_schema_{SCHEMA}"]
 by_name = pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
 of_this_schema = pytest.mark.parametrize("path", CURRENT, ids=lambda path: path.stem)

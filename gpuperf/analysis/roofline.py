@@ -82,15 +82,16 @@ def place(record: Record, peaks: Peaks | None, ceilings: Peaks | None) -> Placem
     if record.status != "ok" or samples is None or cost is None or samples.median_s <= 0:
         return None
     time_s, clock_hz = samples.median_s, samples.clock_hz
-    basis, roof = (peaks, "data sheet") if peaks is not None else (ceilings, "measured")
     sheet, best = _compute_bound(cost, peaks), _compute_bound(cost, ceilings)
-    bound = sheet if peaks is not None else best
+    # The data sheet where it knows what is needed, else what was measured.
+    by_sheet = peaks is not None and (sheet is not None or best is None)
+    basis, bound = (peaks, sheet) if by_sheet else (ceilings, best)
     at_clock = _seconds_at_clock(cost, peaks, clock_hz)
     placed = Placement(
         intensity=cost.intensity,
         attained_flop_per_s=cost.flop_count / time_s,
         attained_byte_per_s=cost.dram_bytes / time_s,
-        roof="none" if basis is None else "data sheet" if roof == "data sheet" else "measured",
+        roof="none" if basis is None else "data sheet" if by_sheet else "measured",
         pipe=bound.ceiling.pipe if bound else "",
         mfu_data_sheet=sheet.seconds / time_s if sheet else None,
         mfu_clock=at_clock / time_s if at_clock else None,
@@ -181,6 +182,8 @@ def _reasons(
         yield f"no {name} memory bandwidth is known"
     if peaks is not None and not clock_hz:
         yield "the SM clock was not observed"
+    elif peaks is not None and cost.flops and _seconds_at_clock(cost, peaks, clock_hz) is None:
+        yield "no rate per clock is known"
 
 
 def _doubts(placed: Placement, peaks: Peaks | None) -> Placement:

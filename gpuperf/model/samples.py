@@ -60,7 +60,7 @@ class Samples:
         # ranks 0.5 ± z/(2√n) of the sample. No shape of the distribution is assumed.
         reach = Z95 / (2 * math.sqrt(self.effective_size))
         low, high = _quantile(ordered, 0.5 - reach), _quantile(ordered, 0.5 + reach)
-        blur = self.offset_uncertainty_s + self._tick_uncertainty(ordered)
+        blur = self.offset_uncertainty_s + self._tick_uncertainty(high - low)
         return low - blur, high + blur
 
     @property
@@ -70,10 +70,9 @@ class Samples:
         half = (high - low) / 2 - self.offset_uncertainty_s
         return half / self.median_s if self.median_s > 0 else math.inf
 
-    def _tick_uncertainty(self, ordered: list[float]) -> float:
-        """Half a tick where every sample fell on the same one; less where noise dithers it."""
-        middle = _quantile(ordered, 0.75) - _quantile(ordered, 0.25)
-        if middle < self.tick_s:
+    def _tick_uncertainty(self, width_s: float) -> float:
+        """Half a tick where the interval lies within one; less where noise dithers it."""
+        if width_s < self.tick_s:
             return self.tick_s / 2
         return Z95 * self.tick_s / math.sqrt(12 * self.effective_size)
 

@@ -121,6 +121,8 @@ def read_runs(path: str | Path) -> tuple[Run, ...]:
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """The non-empty lines with their numbers, none longer than `LONGEST_LINE`."""
+    if path.exists() and not path.is_file():
+        raise RunFileError(f"{path} is not a file", "a run file is what `gpuperf roofline` writes")
     try:
         with path.open("rb") as file:
             yield from _bounded_lines(file, path)
