@@ -43,8 +43,10 @@ HELLO = Hello(PROTOCOL, 1, "2.0")
 OPENED = Opened(DeviceFacts("cpu", 0, "a CPU", 2, 8, 4), Fingerprint(hard={"product": "a CPU"}))
 
 
-def case(implementation: str = "good", n: int = 64, source: str = "trouble.py") -> Case:
-    return Case("trouble", implementation, {"n": n, "dtype": "fp32"}, source=source)
+def case(
+    implementation: str = "good", n: int = 64, source: str = "trouble.py", op: str = "trouble"
+) -> Case:
+    return Case(op, implementation, {"n": n, "dtype": "fp32"}, source=source)
 
 
 def measured(implementation: str = "good") -> Measured:
@@ -301,6 +303,7 @@ def test_the_end_of_the_supervisor_is_the_end_of_its_worker() -> None:
 
 TROUBLE = """
 import os, signal, sys, time
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -392,6 +395,10 @@ def cost(point):
     return Cost((Flops(point.n, "elementwise", "fp32"),), (Bytes(4 * point.n, 4 * point.n),))
 
 
+def half_bytes(point):
+    return Cost(bytes=(Bytes(8 * point.n / 2, 4 * point.n),))
+
+
 TROUBLE = Workload(
     "trouble", "twice x", "n FLOP",
     (Axis("n", 64, main=True), Axis("dtype", "auto", choices=("fp32",))),
@@ -400,6 +407,7 @@ TROUBLE = Workload(
         good, chatters, exits, loops, raises, mumbles, forks, naps, quits, garbles, wrong, greedy,
     ))),
 )
+HALVES = replace(TROUBLE, name="halves", cost=half_bytes)
 """
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux: /proc, and its signals")
@@ -500,6 +508,15 @@ def test_an_exception_is_an_error_with_its_sentence(attempt: Try) -> None:
 def test_an_exception_of_stray_bytes_is_an_error_like_any_other(attempt: Try) -> None:
     record = attempt("mumbles")
     assert (record.status, record.reason) == ("error", "ValueError: stray bytes: ?")
+
+
+def test_a_cost_of_half_a_byte_is_an_error_of_its_case_only(
+    attempt: Try, living: Supervisor, file: Path
+) -> None:
+    halves = case("good", 64, str(file), "halves")
+    record = living.measure("r", halves, CONTRACT, 0)
+    assert record.status == "error"
+    assert "gives no sound Cost: Expected `int`, got `float`" in record.reason
 
 
 def test_a_wrong_result_has_no_time(attempt: Try) -> None:

@@ -182,7 +182,7 @@ def _reasons(
         yield f"no {name} memory bandwidth is known"
     if peaks is not None and not clock_hz:
         yield "the SM clock was not observed"
-    elif peaks is not None and cost.flops and _seconds_at_clock(cost, peaks, clock_hz) is None:
+    elif _compute_bound(cost, peaks) and not _seconds_at_clock(cost, peaks, clock_hz):
         yield "no rate per clock is known"
 
 
