@@ -188,7 +188,7 @@ def test_the_dtype_auto_is_bf16_on_a_gpu_that_has_it_and_else_fp32(
     device: DeviceFacts, dtype: str
 ) -> None:
     cases = plan_cases(MATMUL, {}, "64,128", ("torch",))
-    settled = settle_dtype(cases, device)
+    settled = settle_dtype(cases, MATMUL, device)
     assert [c.point["dtype"] for c in settled] == [dtype, dtype]
     assert [c.point["m"] for c in settled] == [64, 128]
     assert all(list(c.point) == ["m", "n", "k", "batch", "dtype"] for c in settled)
@@ -196,14 +196,14 @@ def test_the_dtype_auto_is_bf16_on_a_gpu_that_has_it_and_else_fp32(
 
 def test_a_dtype_that_was_named_stays_and_is_not_measured_twice() -> None:
     cases = plan_cases(MATMUL, {"dtype": "auto,fp32,bf16"}, None, ("torch",))
-    assert [c.point["dtype"] for c in settle_dtype(cases, GPU)] == ["bf16", "fp32"]
-    assert [c.point["dtype"] for c in settle_dtype(cases, CPU)] == ["fp32", "bf16"]
+    assert [c.point["dtype"] for c in settle_dtype(cases, MATMUL, GPU)] == ["bf16", "fp32"]
+    assert [c.point["dtype"] for c in settle_dtype(cases, MATMUL, CPU)] == ["fp32", "bf16"]
 
 
 def test_a_workload_without_a_dtype_stays_as_it_is() -> None:
     plain = replace(MATMUL, axes=(Axis("n", 8, main=True),))
     cases = plan_cases(plain, {}, "8:32")
-    assert settle_dtype(cases, GPU) == cases
+    assert settle_dtype(cases, plain, GPU) == cases
 
 
 def test_each_kind_of_device_has_its_own_way_of_timing() -> None:
@@ -260,3 +260,10 @@ def test_the_cache_is_where_the_user_says(
     assert cache_folder() == tmp_path / "gpuperf"
     monkeypatch.setenv("GPUPERF_CACHE", str(tmp_path / "own"))
     assert cache_folder() == tmp_path / "own"
+
+
+def test_a_workload_without_the_usual_dtype_takes_the_first_it_has() -> None:
+    axes = (Axis("n", 8, main=True), Axis("dtype", "auto", choices=("int8", "fp64")))
+    odd = replace(MATMUL, axes=axes)
+    cases = settle_dtype(plan_cases(odd, {}, "8"), odd, GPU)
+    assert {c.point["dtype"] for c in cases} == {"int8"}

@@ -289,7 +289,7 @@ def test_ctrl_c_while_a_record_is_shown_does_not_keep_it_from_the_file(tmp_path:
     with RunWriter(tmp_path / "run.jsonl") as writer:
         writer.header(header)
         with pytest.raises(KeyboardInterrupt):
-            measure_cases(supervisor, writer, header, cases, 0, interrupted)
+            measure_cases(supervisor, writer, header, cases, interrupted)
     assert [record.case for record in read_run(tmp_path / "run.jsonl").records] == [case()]
 
 

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from gpuperf.errors import UnknownName, UsageError
-from gpuperf.model.workload import Description
+from gpuperf.model.workload import RESERVED, Description
 from gpuperf.runner.launcher import LocalLauncher
 from gpuperf.runner.supervisor import DEADLINE_S, Supervisor
 
@@ -128,7 +128,8 @@ def axis_options(extra: Sequence[str], description: Description) -> dict[str, st
         option, equals, value = word.partition("=")
         name = option[2:].replace("-", "_") if option[2:] not in names else option[2:]
         if name not in names:
-            raise UnknownName("option", option, [f"--{n}" for n in (*names, *COMMON)])
+            known = [f"--{n}" for n in (*names, "dtype", *RESERVED)]
+            raise UnknownName("option", option, known)
         if not equals:
             if not rest:
                 raise UsageError(f"{option} needs a value", f"for example {option} 4096")
@@ -137,12 +138,6 @@ def axis_options(extra: Sequence[str], description: Description) -> dict[str, st
             raise UsageError(f"{option} is given twice", f"commas join: {option} 512,4096")
         given[name] = value
     return given
-
-
-COMMON = (
-    "op", "sizes", "dtype", "impl", "device", "out", "format", "timer", "precision", "budget",
-    "deadline", "peaks", "resume", "seed",
-)  # fmt: skip
 
 
 def make_supervisor(device: str, deadline_s: float = DEFAULT_DEADLINE_S) -> Supervisor:

@@ -36,9 +36,6 @@ def show(
         raise UsageError(f"{run} holds {len(runs)} runs; a chart shows one", "split the file")
     from gpuperf.report.chart.roofline import draw_roofline
 
-    try:
-        draw_roofline(runs[0], [chart])
-    except OSError as error:
-        raise UsageError(f"{chart} cannot be written: {error.strerror}") from None
+    draw_roofline(runs[0], [chart])
     say(f"chart: {chart}")
     return 0

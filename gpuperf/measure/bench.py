@@ -20,7 +20,7 @@ from gpuperf.measure.checks import UNIT_ROUNDOFF, WrongResult, compare, poison
 from gpuperf.measure.device import Device
 from gpuperf.measure.inputs import Counter, TooLarge, bind_make, refill
 from gpuperf.measure.sampling import FEWEST_SAMPLES, Taken, take_samples
-from gpuperf.measure.telemetry import Meter, throttle_caveats
+from gpuperf.measure.telemetry import Meter, telemetry_caveats
 from gpuperf.measure.timers.timer import Call, CannotBlock, Timer
 from gpuperf.model.codec import decode, encode
 from gpuperf.model.contract import Contract, Fingerprint
@@ -144,7 +144,7 @@ class Bench:
                 reason="the device did no work that the timer could see",
                 hint="does the call launch a kernel on the current stream?",
             )
-        caveats = (*throttle_caveats(telemetry), *_doubts(record, taken, workload, point))
+        caveats = (*telemetry_caveats(telemetry), *_doubts(record, taken, workload, point))
         return replace(record, caveats=caveats)
 
     def _implementation(self, workload: Workload, case: Case) -> Implementation:
@@ -272,11 +272,6 @@ def _doubts(record: Record, taken: Taken, workload: Workload, point: Point) -> l
                 f"the timer's own floor is uncertain by ± {floor * 1e9:.0f} ns",
                 "compare such short kernels within one run only",
             )
-        )
-    others = record.telemetry.other_processes if record.telemetry else None
-    if others:
-        caveats.append(
-            Caveat("shared", f"{others} other processes used the GPU", "end them and run again")
         )
     return caveats
 

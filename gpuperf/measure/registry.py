@@ -19,7 +19,7 @@ from types import ModuleType
 
 from gpuperf.errors import UnknownName, UsageError, WorkloadError
 from gpuperf.model.codec import decode, encode
-from gpuperf.model.workload import Description, Workload
+from gpuperf.model.workload import RESERVED, Description, Workload
 
 __all__ = ["ENTRY_GROUP", "load_source"]
 
@@ -158,6 +158,9 @@ def _validate(workload: Workload, source: str) -> None:
         complain("names an axis or an implementation twice")
     if not implementations:
         complain("has no implementation")
+    taken = sorted(RESERVED & set(axes))
+    if taken:
+        complain(f"has an axis {taken[0]!r}, which is an option of the command line")
     if "dtype" not in axes:
         complain("has no axis 'dtype'")
     for axis in workload.axes:

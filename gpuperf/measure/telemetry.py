@@ -8,13 +8,24 @@ from __future__ import annotations
 
 import os
 import statistics
+import sys
+import time
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from gpuperf.model.record import Caveat, Telemetry
 
-__all__ = ["Meter", "NoMeter", "NvmlMeter", "open_meter", "throttle_caveats", "throttle_names"]
+__all__ = [
+    "HostMeter",
+    "Meter",
+    "NoMeter",
+    "NvmlMeter",
+    "open_meter",
+    "telemetry_caveats",
+    "throttle_names",
+]
 
 THROTTLE = {
     0x4: "power cap",
@@ -25,6 +36,9 @@ THROTTLE = {
     0x80: "power brake",
 }
 
+# Processors: beyond this, other work shows in the times of a CPU.
+CONTENDED = 0.2
+
 Fact = str | int | float | bool | None
 
 
@@ -33,22 +47,71 @@ def throttle_names(mask: int) -> tuple[str, ...]:
     return tuple(name for bit, name in THROTTLE.items() if mask & bit)
 
 
-def throttle_caveats(telemetry: Telemetry | None) -> tuple[Caveat, ...]:
-    """What a reader must know of a throttled measurement."""
-    if telemetry is None or not telemetry.throttle:
+def telemetry_caveats(telemetry: Telemetry | None) -> tuple[Caveat, ...]:
+    """What a reader must know of a measurement that was throttled, or not alone."""
+    if telemetry is None:
         return ()
-    reasons = ", ".join(telemetry.throttle)
-    return (
-        Caveat(
-            "throttled",
-            f"the clock was held down: {reasons}",
-            "read the MFU at the observed clock; samples were kept",
-        ),
-    )
+    caveats = []
+    if telemetry.throttle:
+        caveats.append(
+            Caveat(
+                "throttled",
+                f"the clock was held down: {', '.join(telemetry.throttle)}",
+                "read the MFU at the observed clock; samples were kept",
+            )
+        )
+    others = telemetry.other_processes
+    if others:
+        caveats.append(
+            Caveat("shared", f"{others} other processes used the GPU", "end them and run again")
+        )
+    load = telemetry.other_load
+    if load is not None and load > CONTENDED:
+        caveats.append(
+            Caveat(
+                "contended",
+                f"other processes kept {load:.1f} processors busy",
+                "end them and run again: threads that wait for a processor wait for each other",
+            )
+        )
+    return tuple(caveats)
+
+
+class HostMeter:
+    """How many processors other processes kept busy, by Linux's own accounts.
+
+    A CPU measurement beside other work is not its own: torch's threads wait for each other, and
+    for whatever holds their processor.
+    """
+
+    def __init__(self) -> None:
+        self._start = self._now()
+
+    def _now(self) -> tuple[float, float]:
+        """The clock, and the processor time of everyone else, in seconds."""
+        fields = Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()[1:]
+        user, nice, system, _idle, _wait, irq, soft = (int(f) for f in fields[:7])
+        busy = (user + nice + system + irq + soft) / os.sysconf("SC_CLK_TCK")
+        own = os.times()
+        return time.monotonic(), busy - own.user - own.system
+
+    def read(self) -> None:
+        """Linux counts by itself."""
+
+    def summary(self) -> Telemetry:
+        """The load of others since the last summary."""
+        before, self._start = self._start, self._now()
+        elapsed = self._start[0] - before[0]
+        load = (self._start[1] - before[1]) / elapsed if elapsed > 0 else 0.0
+        return Telemetry(other_load=max(0.0, round(load, 3)))
+
+    def facts(self) -> tuple[dict[str, Fact], dict[str, Fact], dict[str, Fact]]:
+        """Hard, soft and live facts: none."""
+        return {}, {}, {}
 
 
 class NoMeter:
-    """No telemetry: a CPU, or a GPU without NVML."""
+    """No telemetry: a GPU without NVML, a CPU without Linux."""
 
     def read(self) -> None:
         """Nothing to read."""
@@ -149,11 +212,13 @@ class NvmlMeter:
         return hard, soft, live
 
 
-Meter = NoMeter | NvmlMeter
+Meter = NoMeter | HostMeter | NvmlMeter
 
 
 def open_meter(device: torch.device) -> Meter:
     """The meter of *device*, found by its UUID: torch and NVML may number the GPUs differently."""
+    if device.type == "cpu" and sys.platform == "linux":
+        return HostMeter()
     if device.type != "cuda" or torch.version.hip:
         return NoMeter()
     try:

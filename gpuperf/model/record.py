@@ -84,7 +84,8 @@ class Kernel:
 class Telemetry:
     """What the device said beside the measurement; `None` where it does not say.
 
-    Powers in watt, clocks in hertz; `throttle` names the reasons seen at any moment.
+    Powers in watt, clocks in hertz; `throttle` names the reasons seen at any moment; `other_load`
+    is how many of the host's processors others kept busy, told where the CPU is measured.
     """
 
     sm_clock_hz: float | None = None
@@ -94,6 +95,7 @@ class Telemetry:
     temperature_c: float | None = None
     throttle: tuple[str, ...] = ()
     other_processes: int | None = None
+    other_load: float | None = None
 
 
 @dataclass(frozen=True)
@@ -169,6 +171,7 @@ class Header:
     peaks: Peaks | None = None
     peaks_reason: str = ""
     ceilings: Peaks | None = None
+    seed: int = 0
     gpuperf: str = ""
     world: int = 1
     devices: tuple[int, ...] = (0,)

@@ -13,6 +13,7 @@ from typing import Any
 from gpuperf.model.cost import Cost, Work
 
 __all__ = [
+    "RESERVED",
     "Axis",
     "Case",
     "Description",
@@ -24,6 +25,12 @@ __all__ = [
 ]
 
 Value = int | str
+
+# Options of the command line, which no axis may be named like.
+RESERVED = frozenset({
+    "op", "sizes", "impl", "device", "out", "format", "timer", "precision", "budget", "deadline",
+    "peaks", "resume", "seed", "debug", "help",
+})  # fmt: skip
 
 
 class Point(dict[str, Value]):

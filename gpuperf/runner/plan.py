@@ -45,9 +45,17 @@ def plan_cases(
     )
 
 
-def settle_dtype(cases: Sequence[Case], device: DeviceFacts) -> tuple[Case, ...]:
-    """*cases* with the dtype `auto` made real: bf16 on a GPU that has it, else fp32."""
-    real = "bf16" if device.kind != "cpu" and "bf16" in device.dtypes else "fp32"
+def settle_dtype(
+    cases: Sequence[Case], description: Description, device: DeviceFacts
+) -> tuple[Case, ...]:
+    """*cases* with the dtype `auto` made real: bf16 on a GPU that has it, else fp32.
+
+    Where the workload has neither, it is the first that it has.
+    """
+    choices = next((a.choices for a in description.axes if a.name == "dtype"), ())
+    wanted = ["bf16"] if device.kind != "cpu" and "bf16" in device.dtypes else []
+    wanted.append("fp32")
+    real = next((d for d in wanted if d in choices), choices[0] if choices else "fp32")
     settled = (
         replace(case, point={**case.point, "dtype": real})
         if case.point.get("dtype") == "auto"

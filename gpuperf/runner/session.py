@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import gpuperf
 from gpuperf.errors import CannotMeasure, UsageError
@@ -14,10 +13,10 @@ from gpuperf.model.peaks import Peaks
 from gpuperf.model.protocol import Opened
 from gpuperf.model.record import Header, Record, Run
 from gpuperf.model.workload import Case
-from gpuperf.runner.store import RunWriter, read_run
+from gpuperf.runner.store import RunWriter
 from gpuperf.runner.supervisor import Supervisor
 
-__all__ = ["FAILED", "continue_run", "make_header", "measure_cases", "new_run_id"]
+__all__ = ["FAILED", "make_header", "measure_cases", "new_run_id", "unfinished"]
 
 # In a sweep these say that something is broken; `oom` and `skipped` are findings.
 FAILED = ("wrong", "error", "crashed", "timeout", "cannot-block", "no-work")
@@ -42,6 +41,7 @@ def make_header(
     peaks: Peaks | None,
     peaks_reason: str,
     ceilings: Peaks | None,
+    seed: int,
 ) -> Header:
     """The first line of a new run."""
     return Header(
@@ -55,6 +55,7 @@ def make_header(
         peaks=peaks,
         peaks_reason=peaks_reason,
         ceilings=ceilings,
+        seed=seed,
         gpuperf=gpuperf.__version__,
         devices=(opened.device.index,),
     )
@@ -65,32 +66,30 @@ def measure_cases(
     writer: RunWriter,
     header: Header,
     cases: Sequence[Case],
-    seed: int,
     on_record: OnRecord,
     on_begin: Callable[[str], None] = lambda case: None,
 ) -> None:
     """Measure *cases* and write each record as it comes. What is interrupted stays written."""
     for case in cases:
         on_begin(case.id)
-        record = supervisor.measure(header.run, case, header.contract, seed)
+        record = supervisor.measure(header.run, case, header.contract, header.seed)
         try:
             on_record(record)  # first, so that a full disk does not hide what was measured
         finally:
             writer.record(record)  # even when Ctrl-C comes just now
 
 
-def continue_run(path: Path, opened: Opened) -> tuple[Run, tuple[Case, ...]]:
-    """The run in *path*, and the cases of its plan that are still to be measured.
+def unfinished(run: Run, opened: Opened) -> tuple[Case, ...]:
+    """The cases of the run's plan that are still to be measured, on the device it began on.
 
-    Raises: RunFileError; CannotMeasure when this is not the device that the run began on.
+    Raises: UsageError without a plan; CannotMeasure when this is another device.
     """
-    run = read_run(path)
     if run.header.plan == ():
-        raise UsageError(f"{path} has no plan to resume")
+        raise UsageError(f"run {run.header.run} has no plan to resume")
     theirs, ours = run.header.fingerprint.hard, opened.fingerprint.hard
     differing = sorted(k for k in theirs.keys() | ours.keys() if theirs.get(k) != ours.get(k))
     if differing:
         told = ", ".join(f"{k} was {theirs.get(k)!r} and is {ours.get(k)!r}" for k in differing)
-        raise CannotMeasure(f"{path} cannot be resumed here: {told}", "begin a new run")
+        raise CannotMeasure(f"this run cannot be resumed here: {told}", "begin a new run")
     done = {r.case.id for r in run.records if r.status not in UNFINISHED}
-    return run, tuple(case for case in run.header.plan if case.id not in done)
+    return tuple(case for case in run.header.plan if case.id not in done)

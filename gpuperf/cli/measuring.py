@@ -1,0 +1,184 @@
+"""What every measuring verb does between its options and its report: plan, roofs, run, file."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpuperf.cli.options import axis_options, split
+from gpuperf.cli.progress import Reporter, say
+from gpuperf.errors import CannotMeasure, GpuperfError, UsageError
+from gpuperf.model.contract import TimerName
+from gpuperf.model.peaks import Peaks
+from gpuperf.model.protocol import Opened
+from gpuperf.model.record import Header, Record, Run
+from gpuperf.model.workload import Case
+from gpuperf.runner.catalogue import find_workload
+from gpuperf.runner.ceilings import calibrate, calibration_contract, kept_ceilings
+from gpuperf.runner.devices import find_peaks, load_peaks
+from gpuperf.runner.plan import default_contract, plan_cases, settle_dtype
+from gpuperf.runner.session import FAILED, make_header, measure_cases, new_run_id, unfinished
+from gpuperf.runner.store import RunWriter, read_run
+from gpuperf.runner.supervisor import Supervisor
+
+__all__ = ["Outcome", "Request", "exit_code", "measure_new", "measure_rest"]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the user asked a measuring verb for; *words* are the options that may be axes."""
+
+    verb: str
+    op: str | None
+    words: Sequence[str]
+    sizes: str | None
+    dtype: str | None
+    implementations: str | None
+    timer: TimerName | None
+    precision: float
+    budget_s: float
+    peaks: Path | None
+    out: Path
+    seed: int
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What was measured, where it is kept, and what ended it early, if anything did."""
+
+    run: Run
+    path: Path
+    ended: BaseException | None = None
+
+
+def measure_new(supervisor: Supervisor, request: Request) -> Outcome:
+    """Measure what *request* asks for into a new run file. Raises: UsageError, CannotMeasure."""
+    user_peaks = load_peaks(request.peaks) if request.peaks else None
+    op, words = _workload_name(request)
+    description = find_workload(op, supervisor.describe)
+    axes = axis_options(words, description)
+    if request.dtype is not None:
+        axes["dtype"] = request.dtype
+    planned = plan_cases(description, axes, request.sizes, split(request.implementations))
+    run_id = new_run_id(request.verb, description.name)
+    _check_writable(request.out)
+    opened = _open(supervisor)
+    cases = settle_dtype(planned, description, opened.device)
+    contract = default_contract(opened.device, request.timer, request.precision, request.budget_s)
+    peaks, reason = find_peaks(opened.device, user_peaks)
+    if reason and opened.device.kind != "cpu":
+        say(reason)
+    ceilings = kept_ceilings(opened)
+    if peaks is None:
+        dtypes = {str(case.point.get("dtype")) for case in cases} & set(opened.device.dtypes)
+        ceilings = _ensure_ceilings(supervisor, opened, dtypes, ceilings)
+    header = make_header(
+        run_id, sys.argv, cases, contract, opened, peaks, reason, ceilings, request.seed
+    )
+    return _measure(supervisor, request.out / f"{run_id}.jsonl", Run(header, ()), cases)
+
+
+def measure_rest(supervisor: Supervisor, path: Path) -> Outcome:
+    """Measure what the run in *path* still lacks, into the same file."""
+    run = read_run(path)
+    return _measure(supervisor, path, run, unfinished(run, _open(supervisor)), resumed=True)
+
+
+def exit_code(outcome: Outcome) -> int:
+    """0, or an error that says what is broken, after everything was printed."""
+    if outcome.ended is not None:
+        raise outcome.ended
+    records = outcome.run.records
+    if not any(record.status == "ok" for record in records):
+        raise CannotMeasure("nothing was measured", "the table says why")
+    failed = [record for record in records if record.status in FAILED]
+    if failed:
+        names = ", ".join(f"{r.case.id} ({r.status})" for r in failed[:3])
+        raise CannotMeasure(f"{len(failed)} of {len(records)} cases failed: {names}")
+    return 0
+
+
+def _workload_name(request: Request) -> tuple[str, list[str]]:
+    """The workload, given by --op or as the first word, and the other words."""
+    words = list(request.words)
+    if request.op is not None:
+        return request.op, words
+    if words and not words[0].startswith("-"):
+        return words[0], words[1:]
+    raise UsageError("no workload was named", "--op matmul; `gpuperf list` shows them all")
+
+
+def _open(supervisor: Supervisor) -> Opened:
+    opened = supervisor.open()
+    facts = opened.device
+    if facts.kind == "cpu":
+        say(f"no GPU is used: measuring the CPU, {facts.name}, on {facts.sm_count} threads")
+    else:
+        say(f"measuring {facts.name} ({facts.sm_count} SMs, {facts.memory_bytes / 1e9:.0f} GB)")
+    return opened
+
+
+def _check_writable(out: Path) -> None:
+    """Before minutes are spent. Raises: UsageError."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        probe = out / ".gpuperf-probe"
+        probe.write_bytes(b"")
+        probe.unlink()
+    except OSError as error:
+        raise UsageError(
+            f"nothing can be written to {out}: {error.strerror}", "choose another --out"
+        ) from None
+
+
+def _ensure_ceilings(
+    supervisor: Supervisor, opened: Opened, dtypes: set[str], kept: Peaks | None
+) -> Peaks | None:
+    """Measured roofs for *dtypes*, where no data sheet gives them."""
+    missing = tuple(sorted(dtypes - ({c.dtype for c in kept.compute} if kept else set())))
+    if not missing:
+        return kept
+    say("no data-sheet peaks: measuring this device's own roofs first")
+    contract = calibration_contract(default_contract(opened.device))
+    with Reporter(0) as reporter:
+        supervisor.listen = reporter.hear
+
+        def measure(case: Case) -> Record:
+            reporter.begin(f"calibrating {case.id}")
+            return supervisor.measure("calibration", case, contract, 0)
+
+        ceilings, _ = calibrate(measure, opened, None, missing, lambda c, r: reporter.done(r))
+    return ceilings
+
+
+def _measure(
+    supervisor: Supervisor, path: Path, run: Run, cases: Sequence[Case], resumed: bool = False
+) -> Outcome:
+    """Measure *cases* into *path*; whatever ends it, what was measured is in the outcome."""
+    records = list(run.records)
+    ended: BaseException | None = None
+    with RunWriter(path) as writer, Reporter(len(cases)) as reporter:
+        supervisor.listen = reporter.hear
+
+        def keep(record: Record) -> None:
+            records.append(record)
+            reporter.done(record)
+
+        try:
+            writer.resume() if resumed else writer.header(run.header)
+            measure_cases(supervisor, writer, run.header, cases, keep, reporter.begin)
+        except (GpuperfError, KeyboardInterrupt) as error:
+            ended = error
+    say(f"run file: {path}")
+    if isinstance(ended, KeyboardInterrupt):
+        say(f"interrupted; the rest: gpuperf roofline --resume {path}")
+    latest = {record.case.id: record for record in records}
+    return Outcome(_of_header(run.header, latest), path, ended)
+
+
+def _of_header(header: Header, latest: dict[str, Record]) -> Run:
+    """The run with its records in the order of the plan."""
+    planned = [latest[case.id] for case in header.plan if case.id in latest]
+    return Run(header, tuple(planned))
