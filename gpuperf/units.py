@@ -176,8 +176,8 @@ def format_time(seconds: float, digits: int = 4) -> str:
 
 
 def format_flop_rate(flop_per_s: float) -> str:
-    """FLOP/s for people; TFLOP/s from 0.1 TFLOP/s up, so that one column reads evenly."""
-    if flop_per_s >= 1e11:
+    """FLOP/s for people; TFLOP/s however many, as vendors print them."""
+    if flop_per_s >= 1e12:
         return f"{format_number(flop_per_s / 1e12, 3)} TFLOP/s"
     return format_si(flop_per_s, "FLOP/s")
 

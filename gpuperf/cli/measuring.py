@@ -74,8 +74,9 @@ def measure_new(supervisor: Supervisor, request: Request) -> Outcome:
     if peaks is None:
         dtypes = {str(case.point.get("dtype")) for case in cases} & set(opened.device.dtypes)
         ceilings = _ensure_ceilings(supervisor, opened, dtypes, ceilings)
+    command = ["gpuperf", *sys.argv[1:]]
     header = make_header(
-        run_id, sys.argv, cases, contract, opened, peaks, reason, ceilings, request.seed
+        run_id, command, cases, contract, opened, peaks, reason, ceilings, request.seed
     )
     return _measure(supervisor, request.out / f"{run_id}.jsonl", Run(header, ()), cases)
 

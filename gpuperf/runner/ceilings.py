@@ -30,7 +30,7 @@ CALIBRATION_DTYPES = ("bf16", "fp16", "tf32", "fp32", "fp64", "fp8", "int8")
 # Sizes grow until one call takes longer than the limit: the rate is flat by then, and an hour of
 # emulated bf16 on an old CPU would teach nothing.
 GPU_SIZES, GPU_LIMIT_S = (4096, 6144, 8192, 16384), 0.03
-CPU_SIZES, CPU_LIMIT_S = (512, 1024, 2048, 3072), 0.5
+CPU_SIZES, CPU_LIMIT_S = (1024, 2048), 0.5
 GPU_COPY, CPU_COPY = (2**28, 2**29), (2**25, 2**26)  # elements of fp32
 
 Measure = Callable[[Case], Record]
