@@ -221,7 +221,7 @@ def test_a_number_is_shown_with_its_digits(value: float, digits: int, text: str)
         (format_time(2.0), "2.000 s"),
         (format_time(0.0), "0 s"),
         (format_flop_rate(9.894e14), "989 TFLOP/s"),
-        (format_flop_rate(2.5e11), "0.250 TFLOP/s"),
+        (format_flop_rate(2.5e11), "250 GFLOP/s"),
         (format_flop_rate(5e10), "50.0 GFLOP/s"),
         (format_rate(4.8e12), "4.80 TB/s"),
         (format_rate(933e9), "933 GB/s"),

@@ -1,0 +1,50 @@
+"""The README shows what is: a real run, a file that is there, commands that exist."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import typer
+
+from gpuperf.cli.app import app
+from gpuperf.report.formats import render
+from gpuperf.runner.store import read_run
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PROSE = re.sub(r"^```.*?^```$", "", README, flags=re.DOTALL | re.MULTILINE)
+BLOCKS = re.findall(r"^```(?:\w*)\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
+
+
+def test_the_table_is_that_of_the_committed_run() -> None:
+    run = read_run(ROOT / "docs" / "measured" / "h200-matmul-bf16.jsonl")
+    shown = render(run, "table", width=160).split("\n\nRoof")[0]
+    plain = [line.rstrip() for line in shown.splitlines()]
+    assert any([line.rstrip() for line in b.splitlines()] == plain for b in BLOCKS)
+
+
+def test_the_example_is_the_file_that_it_names() -> None:
+    example = (ROOT / "docs" / "examples" / "vector_add.py").read_text(encoding="utf-8")
+    assert example in BLOCKS
+    assert len(example.splitlines()) <= 70
+
+
+def test_every_command_is_there_with_its_options() -> None:
+    verbs = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    commands = re.findall(r"^(gpuperf .+?)(?:\s+#.*)?$", "\n".join(BLOCKS), re.MULTILINE)
+    commands += re.findall(r"`(gpuperf [a-z]+[^`]*)`", README)
+    assert len(commands) > 8
+    for command in commands:
+        words = shlex.split(command)
+        assert words[1] in verbs, command
+        known = {name for p in verbs[words[1]].params for name in p.opts} | {"--m", "--n", "--k"}
+        for word in words[2:]:
+            assert not word.startswith("--") or word in known, command
+
+
+@pytest.mark.parametrize("target", re.findall(r"\]\(([^)]+)\)", PROSE))
+def test_every_link_leads_to_a_file(target: str) -> None:
+    assert (ROOT / target).exists()
