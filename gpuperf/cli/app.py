@@ -90,8 +90,10 @@ def _guarded(run: Callable[[], Any]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         _tell("interrupted", "")
         return 130
-    except (BrokenPipeError, SystemExit):
+    except (BrokenPipeError, SystemExit) as error:
         # click and rich leave by SystemExit(1) when the reader is gone, and 1 is the gate's alone.
+        if isinstance(error, SystemExit) and error.code not in (0, 1, None):
+            return 2
         # Python flushes stdout once more at exit; what it would say of that is nobody's concern.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

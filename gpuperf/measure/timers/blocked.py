@@ -130,26 +130,27 @@ class BlockedTimer:
         return float(self._stamps[0].item()) * 1e-9
 
     def _reference_calls(self) -> list[Call]:
-        """Single kernels of the common sorts: a small and a larger elementwise one, a matmul."""
+        """Single kernels of the common sorts: elementwise ones and matmuls."""
         device = self._flush.device
-        small = torch.ones(1 << 10, device=device)
-        large = torch.ones(1 << 18, device=device)
-        square = torch.ones(128, 128, dtype=torch.float16, device=device)
+        small, middle, large = (torch.ones(1 << p, device=device) for p in (10, 16, 18))
+        squares = [torch.ones(n, n, dtype=torch.float16, device=device) for n in (128, 256)]
         return [
             lambda: torch.add(small, small),
+            lambda: torch.exp(middle),
             lambda: torch.add(large, large),
-            lambda: torch.mm(square, square),
+            lambda: torch.mm(squares[0], squares[0]),
+            lambda: torch.mm(squares[1], squares[1]),
         ]
 
     def _measure_floor(self) -> TimerFacts:
         """What a window adds to a kernel's own duration, which CUPTI tells.
 
         It differs a little between kernels (arguments, shared memory, writes to drain), and a
-        kernel that does nothing has the least of it. So it is taken of three real ones: the floor
-        is the middle, and half their range, and half a tick, its uncertainty.
+        kernel that does nothing has the least of it. So it is taken of five real ones: the floor
+        is their median, and half the range of the middle three, and half a tick, its uncertainty.
 
-        All are taken at the lower quartile: with a cold L2 up to half of the launches of a kernel
-        with many arguments wait for memory once more (0.6 µs) before it starts.
+        Each is taken at the lower quartile, and one that lies apart does not count: with a cold L2
+        every fourth launch or so waits for memory once more (0.6 µs) before its kernel starts.
         """
         empty_s = self._kernel_seconds(self._empty)
         floors = []
@@ -159,9 +160,10 @@ class BlockedTimer:
             if empty_s is None or kernel_s is None:
                 return self._floor_without_cupti()
             floors.append(window_s - kernel_s)
+        low, *_, high = sorted(floors)[1:-1]
         return TimerFacts(
-            floor_s=(min(floors) + max(floors)) / 2,
-            floor_uncertainty_s=(max(floors) - min(floors) + self._tick_s) / 2,
+            floor_s=statistics.median(floors),
+            floor_uncertainty_s=(high - low + self._tick_s) / 2,
             empty_call_s=empty_s or 0.0,
             tick_s=self._tick_s,
         )
