@@ -47,8 +47,10 @@ class UnknownName(UsageError):
 
     def __init__(self, noun: str, name: str, known: Iterable[str], hint: str = "") -> None:
         names = sorted(known)
-        near = difflib.get_close_matches(name.lower(), [n.lower() for n in names], n=1, cutoff=0.5)
         by_lower = {n.lower(): n for n in names}
+        near = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.5)
+        starting = [n for n in by_lower if n.startswith(name.lower())] if name else []
+        near = starting[:1] or near
         guess = f"; did you mean {by_lower[near[0]]!r}?" if near else ""
         shown = ", ".join(names[:12]) + (" …" if len(names) > 12 else "")
         super().__init__(

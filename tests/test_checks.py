@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 import torch
@@ -444,8 +445,56 @@ def test_inputs_are_drawn_by_seed_and_drawn_afresh(dtype: str) -> None:
     assert first.std().item() == pytest.approx(sigma, rel=0.1)
     assert abs(first.mean().item()) < 0.1 * sigma
     tensor = first.to(torch_dtype(dtype), copy=True)
-    refill({"x": tensor, "scale": 2.0}, torch.Generator().manual_seed(3))
+    fresh = bind_make(CPU, 3)((64, 64), dtype)
+    refill({"x": tensor, "scale": 2.0}, {"x": fresh, "scale": 2.0})
+    assert torch.equal(fresh.double(), tensor.double())
     assert not torch.equal(first, tensor.double())
+
+
+def test_an_expanded_input_is_refilled_through_what_it_is_expanded_from() -> None:
+    row = torch.zeros(4)
+    refill({"x": row.expand(3, 4)}, {"x": torch.arange(4.0).expand(3, 4)})
+    assert torch.equal(row, torch.arange(4.0))
+
+
+def test_the_check_and_the_timing_see_inputs_as_the_workload_made_them() -> None:
+    seen = []
+
+    def positive(point: Point, make: Any) -> dict[str, Any]:
+        return {"x": make((point.n,), "fp32").abs_().add_(1.0)}
+
+    def logarithm(inputs: Any, point: Point, options: Any) -> Any:
+        def call() -> torch.Tensor:
+            seen.append(inputs["x"].min().item())
+            return inputs["x"].log()
+
+        return call
+
+    workload = replace(
+        COPY,
+        inputs=positive,
+        reference=lambda inputs, point: inputs["x"].double().log(),
+        narrow=None,
+    )
+    record = measure(workload, logarithm, n=4096, dtype="fp32")
+    assert record.status == "ok", record.reason
+    assert min(seen) >= 1.0
+
+
+def test_a_wrong_second_output_is_not_hidden_by_an_infinite_reference() -> None:
+    want = (torch.zeros(4).double(), torch.tensor([1.0, torch.inf]).double())
+    workload = replace(COPY, reference=lambda inputs, point: want, narrow=None)
+    got = (torch.zeros(4), torch.full((2,), 123.0))
+    with pytest.raises(WrongResult):
+        compare(workload, Point(n=4, dtype="fp32"), {}, got, "fp32", lambda c, n: got[0])
+
+
+def test_an_infinity_that_is_right_is_right() -> None:
+    want = torch.tensor([1.0, -torch.inf]).double()
+    workload = replace(COPY, reference=lambda inputs, point: want, narrow=None)
+    point = Point(n=2, dtype="fp32")
+    check = compare(workload, point, {}, want.float(), "fp32", lambda c, n: want)
+    assert check.error <= check.tolerance
 
 
 @given(

@@ -143,7 +143,7 @@ def test_an_implementation_matches_the_reference_at_an_odd_size(
     inputs = workload.inputs(point, bind_make(CPU.torch, 0))
     call = implementation.build(inputs, point, given)
     poison(call())
-    refill(inputs, torch.Generator().manual_seed(1))
+    refill(inputs, workload.inputs(point, bind_make(CPU.torch, 1)))
     before = {name: value.clone() for name, value in inputs.items()}
     cost = workload.cost(point)
     accumulate = cost.flops[0].accumulate if cost.flops else ""

@@ -84,7 +84,7 @@ def test_the_run_of_schema_1_says_what_it_said() -> None:
 def test_a_golden_run_is_shown_in_every_format(path: Path, format: str) -> None:
     text = render(read_run(path), format)
     assert text.endswith("\n")
-    assert "matmul" in text
+    assert read_run(path).records[0].case.op in text.replace("\\", "")
 
 
 @by_name
@@ -94,7 +94,8 @@ def test_the_csv_of_a_golden_run_has_a_row_for_each_record(path: Path) -> None:
     assert [row["status"] for row in table] == [record.status for record in run.records]
     for row, record in zip(table, run.records, strict=True):
         assert row["op"] == record.case.op
-        assert int(row["point.m"]) == record.case.point["m"]
+        for axis, value in record.case.point.items():
+            assert row[f"point.{axis}"] == str(value)
         if record.samples is not None:
             assert float(row["time_s"]) == pytest.approx(record.samples.median_s, rel=1e-9)
             assert int(row["samples"]) == record.samples.size

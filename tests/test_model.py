@@ -78,14 +78,15 @@ flops = st.builds(
 traffic = st.builds(Bytes, count, count, st.sampled_from(["dram", "link", "host"]))
 cost = st.builds(Cost, several(flops), several(traffic))
 work = st.builds(Work, several(flops), several(traffic))
-figure = st.builds(Figure, number, text, sureness, text, text)
+positive = st.floats(min_value=1e-9, max_value=1e29)
+figure = st.builds(Figure, positive, text, sureness, text, text)
 ceiling = st.builds(
     Ceiling, st.sampled_from(["tensor", "vector"]), text, text, figure, optional(number),
     optional(number), text,
 )  # fmt: skip
 peaks = st.builds(
-    Peaks, text, text, text, text, text, several(text), count, several(ceiling), mapping(figure),
-    sureness, text, text, sureness, text, text,
+    Peaks, text, text, text, text, text, several(text), st.integers(1, 10**6), several(ceiling),
+    mapping(figure), sureness, text, text, sureness, text, text,
 )  # fmt: skip
 contract = st.builds(
     Contract, st.sampled_from(["blocked", "events", "wall"]),
@@ -98,7 +99,8 @@ device = st.builds(
 )  # fmt: skip
 fingerprint = st.builds(Fingerprint, mapping(fact), mapping(fact), mapping(fact))
 samples = st.builds(
-    Samples, several(number), several(optional(number)), number, number, st.integers(1, 64)
+    Samples, st.lists(number, min_size=1, max_size=2).map(tuple), several(optional(number)),
+    positive, positive, st.integers(1, 64),
 )
 axis = st.builds(Axis, text, value, text, st.booleans(), several(text), count)
 case = st.builds(Case, text, text, mapping(value), mapping(value), text)

@@ -255,5 +255,6 @@ def test_a_matmul_takes_the_roof_of_its_accumulate_type():
     assert roof("matmul", "fp16", "fp32") == 165.2e12
     assert roof("matmul", "fp16", "fp16") == 330.3e12
     assert roof("matmul", "fp64") == roof("elementwise", "fp64") == 1.29e12
-    assert roof("elementwise", "bf16") is None
+    assert roof("elementwise", "bf16") == roof("elementwise", "fp32") == 82.6e12
+    assert roof("elementwise", "int8") is None
     assert roof("special", "fp32") is None

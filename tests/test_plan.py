@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuperf.errors import UnknownName, UsageError
-from gpuperf.model.contract import Contract, DeviceFacts
+from gpuperf.errors import CannotMeasure, UnknownName, UsageError
+from gpuperf.model.contract import Contract, DeviceFacts, TimerName
 from gpuperf.model.workload import Axis, Case, Description, ImplementationDescription
 from gpuperf.runner.cache import cache_folder, fetch, keep, key_of
 from gpuperf.runner.plan import default_contract, plan_cases, settle_dtype
@@ -215,7 +215,15 @@ def test_each_kind_of_device_has_its_own_way_of_timing() -> None:
 def test_what_the_user_asks_of_the_timing_is_in_the_contract() -> None:
     contract = default_contract(GPU, "events", precision=0.05, budget_s=0.5)
     assert (contract.timer, contract.precision, contract.budget_s) == ("events", 0.05, 0.5)
-    assert default_contract(CPU, "events").timer == "events"
+    assert default_contract(CPU, "wall").timer == "wall"
+
+
+@pytest.mark.parametrize(("device", "timer"), [(CPU, "blocked"), (CPU, "events"), (AMD, "blocked")])
+def test_a_timer_that_the_device_does_not_have_is_refused(
+    device: DeviceFacts, timer: TimerName
+) -> None:
+    with pytest.raises(CannotMeasure, match=timer):
+        default_contract(device, timer)
 
 
 @pytest.mark.parametrize("odd", [float("nan"), float("inf")])

@@ -320,12 +320,35 @@ def test_above_the_data_sheet_at_a_higher_clock_a_record_is_valid() -> None:
 
 
 def test_compulsory_bytes_faster_than_dram_stayed_in_cache() -> None:
-    copy = Cost(bytes=(Bytes(2**24, 2**24),))
-    fast, slow = placed(taken(copy, 2**25 / 6e12)), placed(taken(copy, 2**25 / 4.7e12))
+    read = Cost(bytes=(Bytes(2**25, 0),))
+    fast, slow = placed(taken(read, 2**25 / 6e12)), placed(taken(read, 2**25 / 4.7e12))
     assert kinds(fast) == ["cache-resident"]
     assert fast.valid
     assert fast.caveats[0].hint
     assert kinds(slow) == []
+
+
+def test_writes_that_fit_the_cache_are_told() -> None:
+    small, large = (Cost(bytes=(Bytes(n, n),)) for n in (2**26, 2**31))
+    assert kinds(placed(taken(small, 2**27 / 4.4e12))) == ["writes-in-cache"]
+    assert kinds(placed(taken(large, 2**32 / 4.3e12))) == []
+
+
+def test_a_time_far_above_a_measured_roof_is_doubted() -> None:
+    copy = Cost(bytes=(Bytes(2**30, 2**30),))
+    roofs = measured(824e12, 2.0e12)
+    high = place(taken(copy, 2**31 / 4e12), None, roofs)
+    level = place(taken(copy, 2**31 / 2.05e12), None, roofs)
+    assert high is not None and level is not None
+    assert kinds(high) == ["above-roof"]
+    assert kinds(level) == []
+
+
+def test_elementwise_bf16_is_placed_under_the_vector_roof_of_fp32() -> None:
+    cost = Cost((Flops(2**26, "elementwise", "bf16"),), (Bytes(2**28, 2**27),))
+    placement = placed(taken(cost, 1e-4, 1.9e9))
+    assert placement.limiter == "memory"
+    assert placement.fraction == pytest.approx(3 * 2**27 / 4.8e12 / 1e-4)
 
 
 def test_a_record_above_the_measured_ceiling_raises_it() -> None:

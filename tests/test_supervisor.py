@@ -565,7 +565,7 @@ def test_a_size_beyond_memory_is_refused_before_anything_is_allocated(
     note.unlink(missing_ok=True)
     record = attempt("good", n=2**40)
     assert record.status == "oom"
-    assert record.reason.startswith("needs 8,796.1 GB")
+    assert record.reason.startswith("needs 13,194.1 GB")
     assert note.read_text().split() == ["meta"]
 
 

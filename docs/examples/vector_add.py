@@ -37,7 +37,7 @@ def add_triton(inputs, point, options):
 
 def cost(point):
     size = point.n * itemsize(point.dtype)
-    flops = Flops(point.n, "elementwise", point.dtype, point.dtype)
+    flops = Flops(point.n, "elementwise", point.dtype)
     return Cost(flops=(flops,), bytes=(Bytes(read=2 * size, written=size),))
 
 

@@ -24,6 +24,9 @@ Limiter = Literal["compute", "memory", "special function", "latency", "unknown"]
 # the timer may be off together.
 PHYSICS_MARGIN = 0.02
 
+ABOVE_ROOF = 1.05  # of a measured roof: what two good measurements may differ
+LEFT = 0.1  # of all bytes: a share of writes left in cache that flatters the bandwidth
+
 
 @dataclass(frozen=True)
 class Placement:
@@ -101,7 +104,7 @@ def place(record: Record, peaks: Peaks | None, ceilings: Peaks | None) -> Placem
     )
     if basis is not None:
         placed = _under(placed, cost, basis, bound, time_s, record.timer.empty_call_s)
-    return _doubts(placed, peaks)
+    return _doubts(placed, cost, basis if not by_sheet else None, peaks)
 
 
 
@@ -186,10 +189,31 @@ def _reasons(
         yield "no rate per clock is known"
 
 
-def _doubts(placed: Placement, peaks: Peaks | None) -> Placement:
-    """*placed* with what physics says of it."""
+def _doubts(
+    placed: Placement, cost: Cost, measured: Peaks | None, peaks: Peaks | None
+) -> Placement:
+    """*placed* with what physics says; *measured* are its roofs, if they are not a sheet's."""
     caveats: list[Caveat] = []
     valid = True
+    if measured is not None and placed.fraction is not None and placed.fraction > ABOVE_ROOF:
+        caveats.append(
+            Caveat(
+                "above-roof",
+                f"{placed.fraction * 100:.0f} % of a measured roof: it was measured too low, the "
+                "bytes came from cache, or the cost is overstated",
+                "run `gpuperf calibrate` on the idle machine",
+            )
+        )
+    l2 = peaks.figures.get("l2") if peaks else None
+    written = sum(b.written for b in cost.bytes if b.channel == "dram")
+    if l2 and placed.limiter == "memory" and min(written, l2.value) > LEFT * cost.dram_bytes:
+        caveats.append(
+            Caveat(
+                "writes-in-cache",
+                f"up to {l2.value / 1e6:.0f} MB of what it wrote may still lie in L2, not in DRAM",
+                "sizes that write many times the L2 show the bandwidth of DRAM",
+            )
+        )
     if placed.mfu_clock is not None and placed.mfu_clock > 1 + PHYSICS_MARGIN:
         valid = False
         caveats.append(
@@ -232,7 +256,8 @@ def raise_ceilings(
             same = ceiling is not None and _name(old) == _name(ceiling)
             if same and rate > old.rate.value:
                 source = f"best of this run: {record.case.id}"
-                raised[i] = replace(old, rate=replace(old.rate, value=rate, source=source))
+                higher = replace(old.rate, value=rate, source=source, condition="")
+                raised[i] = replace(old, rate=higher)
     return replace(ceilings, compute=tuple(raised))
 
 

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Callable
@@ -66,7 +67,12 @@ _ClickError: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "
 
 def main() -> None:
     """Run the command line and exit with its code."""
+    signal.signal(signal.SIGTERM, _interrupt)  # a scheduler's farewell: keep what there is
     sys.exit(_guarded(lambda: app(prog_name="gpuperf", standalone_mode=False)))
+
+
+def _interrupt(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
 
 
 def _guarded(run: Callable[[], Any]) -> int:

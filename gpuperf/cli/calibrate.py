@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from gpuperf.cli import options as opt
+from gpuperf.cli.measuring import warn_of_calibration
 from gpuperf.cli.progress import Reporter, say
 from gpuperf.errors import CannotMeasure, UnknownName
 from gpuperf.model.record import Record
@@ -61,6 +62,7 @@ def calibrate(
                 ceilings, records = measure_ceilings(
                     measure, opened, peaks, dtypes, lambda c, r: reporter.done(r)
                 )
+            warn_of_calibration(records)
             if not any(record.status == "ok" for record in records):
                 raise CannotMeasure("no roof could be measured", records[0].reason)
     if ceilings is None:

@@ -4,29 +4,20 @@ from __future__ import annotations
 
 import os
 import sys
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console, RenderableType
 
+from gpuperf.cli.options import Format
 from gpuperf.errors import UnknownName, UsageError
 from gpuperf.model.peaks import Peaks
 from gpuperf.model.peaks import lint as lint_peaks
 from gpuperf.report import devices as report
 from gpuperf.runner.devices import builtin_peaks, load_peaks
 
-__all__ = ["Format", "devices"]
-
-
-class Format(StrEnum):
-    """How data is printed."""
-
-    TABLE = "table"
-    JSON = "json"
-    CSV = "csv"
-    MD = "md"
+__all__ = ["devices"]
 
 
 def devices(

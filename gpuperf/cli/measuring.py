@@ -11,19 +11,26 @@ from gpuperf.cli.options import axis_options, split
 from gpuperf.cli.progress import Reporter, say
 from gpuperf.errors import CannotMeasure, GpuperfError, UsageError
 from gpuperf.model.contract import TimerName
-from gpuperf.model.peaks import Peaks
+from gpuperf.model.peaks import Peaks, lint
 from gpuperf.model.protocol import Opened
 from gpuperf.model.record import Header, Record, Run
 from gpuperf.model.workload import Case
-from gpuperf.runner.catalogue import find_workload
-from gpuperf.runner.ceilings import calibrate, calibration_contract, kept_ceilings
+from gpuperf.runner.catalogue import BUILTIN, find_workload
+from gpuperf.runner.ceilings import SPOILING, calibrate, calibration_contract, kept_ceilings
 from gpuperf.runner.devices import find_peaks, load_peaks
 from gpuperf.runner.plan import default_contract, plan_cases, settle_dtype
 from gpuperf.runner.session import FAILED, make_header, measure_cases, new_run_id, unfinished
 from gpuperf.runner.store import RunWriter, read_run
 from gpuperf.runner.supervisor import Supervisor
 
-__all__ = ["Outcome", "Request", "exit_code", "measure_new", "measure_rest"]
+__all__ = [
+    "Outcome",
+    "Request",
+    "exit_code",
+    "measure_new",
+    "measure_rest",
+    "warn_of_calibration",
+]
 
 
 @dataclass(frozen=True)
@@ -68,8 +75,10 @@ def measure_new(supervisor: Supervisor, request: Request) -> Outcome:
     cases = settle_dtype(planned, description, opened.device)
     contract = default_contract(opened.device, request.timer, request.precision, request.budget_s)
     peaks, reason = find_peaks(opened.device, user_peaks)
-    if reason and opened.device.kind != "cpu":
+    if reason and (user_peaks or opened.device.kind != "cpu"):
         say(reason)
+    for complaint in lint(user_peaks) if user_peaks else ():
+        say(f"{request.peaks}: {complaint}")
     ceilings = kept_ceilings(opened)
     if peaks is None:
         dtypes = {str(case.point.get("dtype")) for case in cases} & set(opened.device.dtypes)
@@ -84,7 +93,14 @@ def measure_new(supervisor: Supervisor, request: Request) -> Outcome:
 def measure_rest(supervisor: Supervisor, path: Path) -> Outcome:
     """Measure what the run in *path* still lacks, into the same file."""
     run = read_run(path)
-    return _measure(supervisor, path, run, unfinished(run, _open(supervisor)), resumed=True)
+    for source in sorted({case.source for case in run.header.plan} - {BUILTIN}):
+        say(f"the run names workloads of {source}: they are loaded from here")
+    opened = _open(supervisor)
+    cases = unfinished(run, opened)
+    then, now = run.header.fingerprint.soft, opened.fingerprint.soft
+    for name in sorted(k for k in then.keys() | now.keys() if then.get(k) != now.get(k)):
+        say(f"{name} was {then.get(name)} when the run began, and is {now.get(name)}")
+    return _measure(supervisor, path, run, cases, resumed=True)
 
 
 def exit_code(outcome: Outcome) -> int:
@@ -150,8 +166,18 @@ def _ensure_ceilings(
             reporter.begin(f"calibrating {case.id}")
             return supervisor.measure("calibration", case, contract, 0)
 
-        ceilings, _ = calibrate(measure, opened, None, missing, lambda c, r: reporter.done(r))
+        ceilings, records = calibrate(
+            measure, opened, None, missing, lambda c, r: reporter.done(r)
+        )
+    warn_of_calibration(records)
     return ceilings
+
+
+def warn_of_calibration(records: Sequence[Record]) -> None:
+    """Say what is doubtful about measured roofs, each doubt once."""
+    doubts = {c.kind: c for record in records for c in record.caveats if c.kind in SPOILING}
+    for caveat in doubts.values():
+        say(f"the roofs are not kept: {caveat.message}; {caveat.hint}")
 
 
 def _measure(

@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from gpuperf.model.record import Record
+from gpuperf.report.text import clean
 from gpuperf.units import format_percent, format_time
 
 __all__ = ["Reporter", "say"]
@@ -19,7 +20,7 @@ __all__ = ["Reporter", "say"]
 
 def say(message: str) -> None:
     """One line on stderr."""
-    Console(stderr=True, highlight=False).print(Text(message), soft_wrap=True)
+    Console(stderr=True, highlight=False).print(Text(clean(message)), soft_wrap=True)
 
 
 class Reporter:
@@ -54,7 +55,7 @@ class Reporter:
 
     def begin(self, case: str) -> None:
         """The next case."""
-        self._case = case
+        case = self._case = clean(case)
         self._progress.update(self._task, description=case)
 
     def hear(self, phase: str, samples: int) -> None:
@@ -67,7 +68,8 @@ class Reporter:
         """A case is finished; without a terminal it is a line."""
         self._progress.advance(self._task)
         if not self._live:
-            self._console.print(Text(f"{record.case.id}  {_outcome(record)}"), soft_wrap=True)
+            line = clean(f"{record.case.id}  {_outcome(record)}")
+            self._console.print(Text(line), soft_wrap=True)
 
 
 def _outcome(record: Record) -> str:

@@ -28,6 +28,8 @@ def show(
     runs = read_runs(run)
     for problem in runs[0].problems:
         say(f"{run}: {problem}; the rest was read")
+    if len(runs) > 1 and format in (Format.JSON, Format.CSV):
+        raise UsageError(f"{run} holds {len(runs)} runs; {format} shows one", "split the file")
     if chart is None:
         for found in runs:
             print_run(found, format)

@@ -19,7 +19,7 @@ from gpuperf.errors import UnknownName
 from gpuperf.measure.checks import UNIT_ROUNDOFF, WrongResult, compare, poison
 from gpuperf.measure.device import Device
 from gpuperf.measure.inputs import Counter, TooLarge, bind_make, refill
-from gpuperf.measure.sampling import FEWEST_SAMPLES, Taken, take_samples
+from gpuperf.measure.sampling import Taken, take_samples
 from gpuperf.measure.telemetry import Meter, telemetry_caveats
 from gpuperf.measure.timers.timer import Call, CannotBlock, Timer
 from gpuperf.model.codec import decode, encode
@@ -33,6 +33,9 @@ __all__ = ["Bench"]
 T = TypeVar("T")
 
 READ_EVERY_S = 0.05  # telemetry, and signs of life
+SLOWED = 0.9  # of the highest SM clock: below it a word is due
+FEW_SAMPLES = 6  # under which no order statistics span 95 %
+LEAST_EVENTS_S = 20e-6  # a plain event pair adds launch cost and 2 µs: a tenth of this
 FLOOR_SHARE = 0.02  # of a time: beyond it the uncertainty of the timer's floor is worth a word
 
 
@@ -135,7 +138,7 @@ class Bench:
             telemetry=telemetry,
             memory=self._peak(memory),
         )
-        if taken.samples.median_s <= 0:
+        if taken.samples.median_s <= self.timer.facts.floor_uncertainty_s + self.timer.facts.tick_s:
             return replace(
                 record,
                 status="no-work",
@@ -144,8 +147,9 @@ class Bench:
                 reason="the device did no work that the timer could see",
                 hint="does the call launch a kernel on the current stream?",
             )
-        caveats = (*telemetry_caveats(telemetry), *_doubts(record, taken, workload, point))
-        return replace(record, caveats=caveats)
+        most_hz = self.device.facts.max_sm_clock_hz
+        doubts = _doubts(record, taken, workload, point, most_hz)
+        return replace(record, caveats=(*telemetry_caveats(telemetry), *doubts))
 
     def _implementation(self, workload: Workload, case: Case) -> Implementation:
         by_name = {i.name: i for i in workload.implementations}
@@ -168,7 +172,8 @@ class Bench:
         written = sum(b.written for b in cost.bytes if b.channel == "dram")
         with contextlib.suppress(TooLarge):  # what was counted by then is over any memory
             workload.inputs(point, counter)
-        needed, free = counter.bytes + written, self.device.free_bytes()
+        # The check draws the inputs once more, and puts them in the place of the first.
+        needed, free = 2 * counter.bytes + written, self.device.free_bytes()
         if needed > free:
             raise _Stop(
                 "oom",
@@ -205,7 +210,7 @@ class Bench:
 
         try:
             poison(output)
-            refill(inputs, generator)
+            refill(inputs, workload.inputs(point, bind_make(self.device.torch, seed + 1)))
             before = {
                 name: value.clone() if name in workload.mutates else value
                 for name, value in inputs.items()
@@ -241,9 +246,30 @@ class Bench:
         return replace(memory, peak_bytes=torch.cuda.max_memory_allocated(self.device.torch))
 
 
-def _doubts(record: Record, taken: Taken, workload: Workload, point: Point) -> list[Caveat]:
+def _clock_doubts(clock_hz: float | None, most_hz: float | None) -> list[Caveat]:
+    """The clock inside the samples tells of power and heat sooner than any sensor."""
+    if not clock_hz or not most_hz or clock_hz > SLOWED * most_hz:
+        return []
+    return [
+        Caveat(
+            "slowed",
+            f"the SM clock was {clock_hz / 1e6:.0f} of {most_hz / 1e6:.0f} MHz inside the samples",
+            "big matmuls meet the power limit within a millisecond; see the MFU at that clock",
+        )
+    ]
+
+
+def _doubts(
+    record: Record,
+    taken: Taken,
+    workload: Workload,
+    point: Point,
+    most_clock_hz: float | None,
+) -> list[Caveat]:
     """What a reader must know of these samples."""
     caveats: list[Caveat] = []
+    samples, contract = taken.samples, record.contract
+    caveats += _clock_doubts(samples.clock_hz, most_clock_hz)
     rounding, check = workload.rounds_inputs_to(point), record.check
     if rounding and check and check.error <= check.tolerance - 6 * UNIT_ROUNDOFF[rounding]:
         caveats.append(
@@ -253,15 +279,26 @@ def _doubts(record: Record, taken: Taken, workload: Workload, point: Point) -> l
                 "is NVIDIA_TF32_OVERRIDE=0 set?",
             )
         )
-    samples, contract = taken.samples, record.contract
     if taken.stop != "precision":
-        few = samples.size <= FEWEST_SAMPLES
+        few = samples.size < FEW_SAMPLES
+        short = (
+            f"the interval is the range of {samples.size} samples, some 75 to 90 % sure"
+            if few
+            else f"± {samples.sampling_precision * 100:.1f} % after {samples.size} samples"
+        )
         caveats.append(
             Caveat(
                 "few-samples" if few else "imprecise",
-                f"± {samples.sampling_precision * 100:.1f} % after {samples.size} samples and "
-                f"{contract.budget_s:g} s, short of the {contract.precision * 100:g} % asked",
+                f"{short}, when {contract.budget_s:g} s were spent",
                 "give --budget more seconds",
+            )
+        )
+    if contract.timer == "events" and samples.median_s < LEAST_EVENTS_S:
+        caveats.append(
+            Caveat(
+                "uncalibrated",
+                "an event pair's own 2 µs and the cost of launching are in the time",
+                "choose --timer blocked where it can be had",
             )
         )
     floor = record.timer.floor_uncertainty_s

@@ -69,11 +69,19 @@ class Counter:
             raise TooLarge from None
 
 
-def refill(inputs: Mapping[str, Any], generator: torch.Generator) -> None:
-    """Draw every tensor of *inputs* afresh, in place."""
-    for value in inputs.values():
+def refill(inputs: Mapping[str, Any], fresh: Mapping[str, Any]) -> None:
+    """Put the values of *fresh* in the place of those of *inputs*, which a call is bound to.
+
+    A tensor whose elements share memory (`expand`) is filled through what it is expanded from.
+    """
+    for name, value in inputs.items():
         if isinstance(value, torch.Tensor):
-            _fill(value, generator)
+            target, source = value, fresh[name]
+            for axis, stride in enumerate(value.stride()):
+                if stride == 0 and value.shape[axis] > 1:
+                    target = target.narrow(axis, 0, 1)
+                    source = source.narrow(axis, 0, 1)
+            target.copy_(source)
 
 
 def _fill(tensor: torch.Tensor, generator: torch.Generator) -> None:

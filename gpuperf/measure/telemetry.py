@@ -223,13 +223,15 @@ def open_meter(device: torch.device) -> Meter:
         return NoMeter()
     try:
         import pynvml
-
+    except ImportError:
+        return NoMeter()
+    try:
         pynvml.nvmlInit()
         uuid = str(torch.cuda.get_device_properties(device).uuid)
         handle = pynvml.nvmlDeviceGetHandleByUUID(
             (uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}").encode()
         )
-    except (ImportError, AttributeError, pynvml.NVMLError):
+    except (AttributeError, pynvml.NVMLError):
         return NoMeter()
     return NvmlMeter(pynvml, handle)
 

@@ -11,6 +11,7 @@ import ctypes
 import os
 import signal
 import sys
+from dataclasses import replace
 from typing import Any, BinaryIO
 
 import msgspec
@@ -94,6 +95,10 @@ class Worker:
         self._device = open_device(name)
         self._meter = open_meter(self._device.torch)
         hard, soft, live = self._meter.facts()
+        clock = hard.get("max_sm_clock_hz")
+        if isinstance(clock, float):
+            facts = replace(self._device.facts, max_sm_clock_hz=clock)
+            self._device = replace(self._device, facts=facts)
         facts = self._device.facts
         self._fingerprint = Fingerprint(
             hard={"product": facts.name, "sm_count": facts.sm_count, **hard},

@@ -12,7 +12,6 @@ from typing import Literal
 __all__ = ["Contract", "DeviceFacts", "Fingerprint", "TimerName"]
 
 TimerName = Literal["blocked", "events", "wall"]
-TIMERS: tuple[TimerName, ...] = ("blocked", "events", "wall")
 
 
 @dataclass(frozen=True)

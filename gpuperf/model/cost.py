@@ -15,14 +15,29 @@ __all__ = ["Bytes", "Cost", "FlopKind", "Flops", "Work"]
 FlopKind = Literal["matmul", "elementwise", "special"]
 
 
+MOST = 2**200  # beyond any machine, and still a float
+
+
+def _check_count(count: int) -> None:
+    if not 0 <= count < MOST:
+        raise ValueError(f"{str(count)[:20]} is no count of operations or bytes")
+
+
 @dataclass(frozen=True)
 class Flops:
-    """*count* floating-point operations of one kind; a fused multiply-add counts as 2."""
+    """*count* floating-point operations of one kind; a fused multiply-add counts as 2.
+
+    `accumulate` names the dtype of a matmul's sums (fp32 for bf16 and tf32, int32 for int8); left
+    empty, any will do. Elementwise work needs none.
+    """
 
     count: int
     kind: FlopKind
     dtype: str
     accumulate: str = ""
+
+    def __post_init__(self) -> None:
+        _check_count(self.count)
 
 
 @dataclass(frozen=True)
@@ -32,6 +47,10 @@ class Bytes:
     read: int
     written: int
     channel: Literal["dram", "link", "host"] = "dram"
+
+    def __post_init__(self) -> None:
+        _check_count(self.read)
+        _check_count(self.written)
 
 
 @dataclass(frozen=True)

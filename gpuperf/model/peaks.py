@@ -7,8 +7,9 @@ value.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 from gpuperf.model.cost import Flops
@@ -42,6 +43,10 @@ class Figure:
     source: str
     condition: str = ""
 
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.value) and 0 <= self.value < 1e30):
+            raise ValueError(f"{self.value} {self.unit} is no figure of any device")
+
 
 @dataclass(frozen=True)
 class Ceiling:
@@ -58,6 +63,10 @@ class Ceiling:
     clock_hz: float | None = None
     flop_per_clock_per_sm: float | None = None
     waiver: str = ""
+
+    def __post_init__(self) -> None:
+        if self.rate.value <= 0:
+            raise ValueError(f"a peak of {self.rate.value} {self.rate.unit}")
 
     @property
     def label(self) -> str:
@@ -92,6 +101,10 @@ class Peaks:
     pcie_source: str = ""
     notes: str = ""
 
+    def __post_init__(self) -> None:
+        if self.sm_count < 1 or (self.bandwidth and self.bandwidth.value <= 0):
+            raise ValueError(f"{self.id!r} has no SMs, or no bandwidth")
+
     @property
     def bandwidth(self) -> Figure | None:
         """DRAM bandwidth in byte/s, if known."""
@@ -106,6 +119,12 @@ class Peaks:
         if flops.kind == "special":
             return None
         pipes = ("tensor", "vector") if flops.kind == "matmul" else ("vector",)
+        if flops.kind != "matmul" and flops.dtype in ("bf16", "fp16"):
+            # Data sheets name no vector rate for them. Converting to fp32 is always possible, so
+            # fp32's rate is a roof that every chip has; packed arithmetic may be twice as fast,
+            # hence no rate per clock, which the physics guard would hold it to.
+            wide = self.ceiling(replace(flops, dtype="fp32", accumulate=""))
+            return replace(wide, flop_per_clock_per_sm=None) if wide else None
         fitting = [
             c
             for c in self.compute

@@ -84,7 +84,8 @@ class Kernel:
 class Telemetry:
     """What the device said beside the measurement; `None` where it does not say.
 
-    Powers in watt, clocks in hertz; `throttle` names the reasons seen at any moment; `other_load`
+    The power is the highest reading, in watt, and NVML averages it over up to a second; clocks are
+    medians, in hertz; `throttle` names the reasons seen at any moment; `other_load`
     is how many of the host's processors others kept busy, told where the CPU is measured.
     """
 

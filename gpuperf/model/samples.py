@@ -34,8 +34,10 @@ class Samples:
     calls_per_window: int = 1
 
     def __post_init__(self) -> None:
-        if not all(math.isfinite(v) for v in self.values_s):
-            raise ValueError("a sample is not a finite number")
+        if not self.values_s or not all(math.isfinite(v) for v in self.values_s):
+            raise ValueError("there is no sample, or one is not a finite number")
+        if not (self.tick_s >= 0 and self.offset_uncertainty_s >= 0):
+            raise ValueError("an uncertainty of a time is negative")
 
     @property
     def size(self) -> int:

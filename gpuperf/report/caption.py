@@ -101,6 +101,8 @@ def _roofs(run: Run) -> Iterable[Note]:
         condition = f" ({clean(figure.condition)})" if figure.condition else ""
         source = f"; {clean(figure.source)}" if figure.source else ""
         yield "Roof", f"{roof_text(roof)}, {roof.origin}{condition}{source}"
+    if header.peaks is not None and header.peaks_reason:
+        yield "Roof", f"beware: {clean(header.peaks_reason)}"
     if header.peaks is None:
         yield "Roof", f"data sheet unknown: {clean(header.peaks_reason) or 'no reason recorded'}"
     marks = [m for s, m in _SURENESS.items() if any(r.figure.status == s for r in lines)]
@@ -111,7 +113,12 @@ def _roofs(run: Run) -> Iterable[Note]:
 def _meanings(run: Run, found: Sequence[Entry]) -> Iterable[Note]:
     placed = [e.placement for e in found if e.placement]
     if any(p.fraction is not None for p in placed):
-        basis = "data-sheet" if run.header.peaks else "measured"
+        kinds = {p.roof for p in placed if p.fraction is not None}
+        basis = " or (where it is silent) ".join(
+            name
+            for roof, name in (("data sheet", "data-sheet"), ("measured", "measured"))
+            if roof in kinds
+        )
         yield "Of roof", f"least time under the {basis} roofs, with compulsory bytes, over the time"
     meanings = (
         ("sheet", "at the data-sheet rate", any(p.mfu_data_sheet for p in placed)),

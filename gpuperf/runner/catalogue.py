@@ -19,7 +19,7 @@ from gpuperf.model.protocol import PROTOCOL, Described
 from gpuperf.model.workload import Description
 from gpuperf.runner.cache import fetch, keep, key_of
 
-__all__ = ["Catalogue", "builtin_catalogue", "find_workload", "whole_catalogue"]
+__all__ = ["BUILTIN", "Catalogue", "builtin_catalogue", "find_workload", "whole_catalogue"]
 
 BUILTIN = "gpuperf.kernels"
 ENTRY_GROUP = "gpuperf.workloads"
@@ -56,10 +56,17 @@ def whole_catalogue(describe: Describe) -> Catalogue:
     builtin = builtin_catalogue(describe)
     descriptions, broken = list(builtin.descriptions), dict(builtin.broken)
     for entry in entry_points(group=ENTRY_GROUP):
-        try:
-            descriptions += describe(f"entry:{entry.name}").descriptions
-        except Exception as error:  # another package's fault must not hide ours
-            broken[f"entry:{entry.name}"] = str(error)
+        source = f"entry:{entry.name}"
+        key = key_of(source, entry.value, _file_hash(entry.module), _stack())
+        found = fetch("catalogue", key, Catalogue)
+        if found is None:
+            try:
+                found = Catalogue(describe(source).descriptions)
+            except Exception as error:  # another package's fault must not hide ours
+                broken[source] = str(error)
+                continue
+            keep("catalogue", key, found)
+        descriptions += found.descriptions
     return Catalogue(_sorted(tuple(descriptions)), broken)
 
 
@@ -105,8 +112,26 @@ def _builtin_key() -> str:
     folders = list(spec.submodule_search_locations or ()) if spec else []
     files = sorted(path for folder in folders for path in Path(folder).glob("*.py"))
     contents = [(path.name, sha256(path.read_bytes()).hexdigest()) for path in files]
+    return key_of(contents, _stack())
+
+
+def _stack() -> tuple[object, ...]:
+    """What else a description may depend on: interpreter, torch and gpuperf."""
     try:
         torch = version("torch")
     except PackageNotFoundError:
         torch = ""
-    return key_of(contents, sys.version, torch, gpuperf.__version__, PROTOCOL)
+    return sys.version, torch, gpuperf.__version__, PROTOCOL
+
+
+def _file_hash(module: str) -> str:
+    """The hash of a module's file, found without importing the packages that hold it."""
+    top, *inner = module.split(".")
+    spec = importlib.util.find_spec(top)
+    if spec is None:
+        return ""
+    folders = [Path(f) for f in spec.submodule_search_locations or ()]
+    paths = [f.joinpath(*inner) for f in folders] if inner else []
+    files = [p.with_suffix(".py") for p in paths] + [p / "__init__.py" for p in paths]
+    files += [Path(spec.origin)] if spec.origin and not inner else []
+    return "".join(sha256(f.read_bytes()).hexdigest() for f in files if f.is_file())

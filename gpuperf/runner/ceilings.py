@@ -19,6 +19,7 @@ from gpuperf.runner.cache import fetch, keep, key_of
 
 __all__ = [
     "CALIBRATION_DTYPES",
+    "SPOILING",
     "calibrate",
     "calibration_cases",
     "calibration_contract",
@@ -32,6 +33,9 @@ CALIBRATION_DTYPES = ("bf16", "fp16", "tf32", "fp32", "fp64", "fp8", "int8")
 GPU_SIZES, GPU_LIMIT_S = (4096, 6144, 8192, 16384), 0.03
 CPU_SIZES, CPU_LIMIT_S = (1024, 2048), 0.5
 GPU_COPY, CPU_COPY = (2**28, 2**29), (2**25, 2**26)  # elements of fp32
+
+# Caveats of a measurement that was not alone: such roofs serve this run, and are not kept.
+SPOILING = ("contended", "shared")
 
 Measure = Callable[[Case], Record]
 
@@ -74,7 +78,8 @@ def calibrate(
     ceilings = merge_ceilings(
         kept_ceilings(opened), measured_ceilings(records, device, peaks)
     )
-    if any(record.status == "ok" for record in records):
+    spoiled = any(c.kind in SPOILING for record in records for c in record.caveats)
+    if not spoiled and any(record.status == "ok" for record in records):
         keep("ceilings", _key(device, opened.fingerprint), ceilings)
     return ceilings, tuple(records)
 

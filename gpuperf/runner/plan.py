@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from gpuperf.errors import UnknownName, UsageError
+from gpuperf.errors import CannotMeasure, UnknownName, UsageError
 from gpuperf.model.contract import Contract, DeviceFacts, TimerName
 from gpuperf.model.workload import Axis, Case, Description, Value
 from gpuperf.units import parse_range
@@ -133,6 +133,14 @@ def _points(
     return points
 
 
+# The timers of each kind of device, the default first.
+TIMERS: Mapping[str, tuple[TimerName, ...]] = {
+    "cuda": ("blocked", "events", "wall"),
+    "rocm": ("events", "wall"),
+    "cpu": ("wall",),
+}
+
+
 def default_contract(
     device: DeviceFacts,
     timer: TimerName | None = None,
@@ -142,21 +150,27 @@ def default_contract(
     """How times are taken on *device* unless the user says otherwise.
 
     On a GPU an idle gap before each sample lets its clock recover. A CPU needs none.
-    Raises: UsageError for a precision or a budget that is not a number.
+    Raises: UsageError for a precision or a budget that is not a number; CannotMeasure for a timer
+    that the device does not have.
     """
     for name, value in (("precision", precision), ("budget", budget_s)):
         if not math.isfinite(value):
             raise UsageError(f"--{name} {value} is not a number", f"for example --{name} 0.02")
+    if timer not in (None, *TIMERS[device.kind]):
+        raise CannotMeasure(
+            f"the timer {timer!r} cannot be had on {device.name}",
+            f"choose --timer {' or '.join(TIMERS[device.kind])}",
+        )
     if device.kind == "cpu":
         return Contract(
-            timer=timer or "wall",
+            timer=timer or TIMERS[device.kind][0],
             gap_s=0.0,
             precision=precision,
             budget_s=budget_s,
             min_samples=10,
         )
     return Contract(
-        timer=timer or ("blocked" if device.kind == "cuda" else "events"),
+        timer=timer or TIMERS[device.kind][0],
         precision=precision,
         budget_s=budget_s,
     )

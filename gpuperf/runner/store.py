@@ -84,7 +84,7 @@ def read_run(path: str | Path) -> Run:
     runs = read_runs(path)
     if len(runs) > 1:
         names = ", ".join(run.header.run for run in runs[:5])
-        raise RunFileError(f"{path} holds {len(runs)} runs: {names}", "split it, or use read_runs")
+        raise RunFileError(f"{path} holds {len(runs)} runs: {names}", "split the file, a run each")
     return runs[0]
 
 
@@ -165,10 +165,10 @@ def _parse(line: bytes, path: Path) -> Header | Record | None:
 
 def _glued_header(line: bytes, path: Path) -> Header | Record | None:
     """The header at the end of a line that begins with a broken record."""
-    start = line.find(b'{"run":"', 1)
-    while start != -1 and HEADER_MARK in line[start:]:
-        try:
-            return _parse(line[start:], path)
-        except ValueError:
-            start = line.find(b'{"run":"', start + 1)
-    return None
+    start = line.rfind(b'{"run":"', 1, line.rfind(HEADER_MARK) + 1)
+    if start == -1:
+        return None
+    try:
+        return _parse(line[start:], path)
+    except ValueError:
+        return None

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from gpuperf.measure.timers.activity import kernel_durations
-from gpuperf.measure.timers.timer import Call, CannotBlock, Sample, watch_nothing
+from gpuperf.measure.timers.timer import Call, CannotBlock, Sample, do_nothing
 from gpuperf.model.contract import TimerName
 from gpuperf.model.record import TimerFacts
 from gpuperf.nvrtc import POINTER, U64, load_kernels, read_source
@@ -45,7 +45,7 @@ class BlockedTimer:
     name: TimerName = "blocked"
 
     def __init__(self, device: torch.device) -> None:
-        self.watch: Callable[[], None] = watch_nothing
+        self.watch: Callable[[], None] = do_nothing
         properties = torch.cuda.get_device_properties(device)
         self._kernels = load_kernels(
             read_source("timing.cu"),

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import torch
 
-from gpuperf.measure.timers.timer import Call, Sample, watch_nothing
+from gpuperf.measure.timers.timer import Call, Sample, do_nothing
 from gpuperf.model.contract import TimerName
 from gpuperf.model.record import TimerFacts
 
@@ -27,7 +27,7 @@ class EventsTimer:
     name: TimerName = "events"
 
     def __init__(self, device: torch.device) -> None:
-        self.watch: Callable[[], None] = watch_nothing
+        self.watch: Callable[[], None] = do_nothing
         properties = torch.cuda.get_device_properties(device)
         size = max(4 * properties.L2_cache_size, LEAST_FLUSH_BYTES)
         self._flush = torch.zeros(size // 4, dtype=torch.int32, device=device)
@@ -35,7 +35,7 @@ class EventsTimer:
         self._end = torch.cuda.Event(enable_timing=True)
         self.facts = TimerFacts()
         nothing = torch.zeros(1, device=device)
-        least = min(self.sample(nothing.zero_, 0.0, False).time_s for _ in range(50))
+        least = min(self.sample(nothing.zero_, 0.0, True).time_s for _ in range(50))
         self.facts = TimerFacts(empty_call_s=least)
 
     def admit(self, call: Call) -> None:

@@ -8,13 +8,13 @@ from typing import Any, NamedTuple, Protocol
 from gpuperf.model.contract import TimerName
 from gpuperf.model.record import TimerFacts
 
-__all__ = ["Call", "CannotBlock", "Sample", "Timer", "watch_nothing"]
+__all__ = ["Call", "CannotBlock", "Sample", "Timer", "do_nothing"]
 
 Call = Callable[[], Any]
 
 
-def watch_nothing() -> None:
-    """No watch."""
+def do_nothing() -> None:
+    """No watch; the empty call."""
 
 
 

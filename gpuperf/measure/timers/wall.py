@@ -6,15 +6,19 @@ import re
 import statistics
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
-from gpuperf.measure.timers.timer import Call, Sample, watch_nothing
+from gpuperf.measure.timers.timer import Call, Sample, do_nothing
 from gpuperf.model.contract import TimerName
 from gpuperf.model.record import TimerFacts
 
 __all__ = ["WallTimer", "last_level_cache_bytes"]
+
+
+COLD = 15  # samples: each flush takes tens of milliseconds
 
 
 class WallTimer:
@@ -23,7 +27,7 @@ class WallTimer:
     name: TimerName = "wall"
 
     def __init__(self, device: torch.device) -> None:
-        self.watch: Callable[[], None] = watch_nothing
+        self.watch: Callable[[], None] = do_nothing
         self._gpu = device.type == "cuda"
         cache = (
             torch.cuda.get_device_properties(device).L2_cache_size
@@ -31,14 +35,20 @@ class WallTimer:
             else last_level_cache_bytes()
         )
         self._flush = torch.zeros(4 * max(cache, 4 << 20) // 8, dtype=torch.int64, device=device)
-        tick_s = time.get_clock_info("perf_counter").resolution
         self.facts = TimerFacts()
-        empty = [self.sample(lambda: None, 0.0, False).time_s for _ in range(200)]
-        floor_s = statistics.median(empty)
-        self.facts = TimerFacts(floor_s=floor_s, tick_s=tick_s)
-        nothing = torch.zeros(1, device=device)
-        least = min(self.sample(nothing.zero_, 0.0, False).time_s for _ in range(200))
-        self.facts = TimerFacts(floor_s=floor_s, tick_s=tick_s, empty_call_s=max(least, 0.0))
+        # Reading the clock costs more with cold caches, as the samples have them; how much of that
+        # falls into a sample is not known, so the floor lies between, and says how wide.
+        hot = statistics.median(self.sample(do_nothing, 0.0, False).time_s for _ in range(200))
+        cold = statistics.median(self.sample(do_nothing, 0.0, True).time_s for _ in range(COLD))
+        floor = TimerFacts(
+            floor_s=(hot + cold) / 2,
+            floor_uncertainty_s=abs(cold - hot) / 2,
+            tick_s=time.get_clock_info("perf_counter").resolution,
+        )
+        self.facts = floor
+        one = torch.zeros(1, device=device)
+        least = statistics.median(self.sample(one.zero_, 0.0, True).time_s for _ in range(COLD))
+        self.facts = replace(floor, empty_call_s=max(least, 0.0))
 
     def admit(self, call: Call) -> None:
         """Any call can be timed."""
