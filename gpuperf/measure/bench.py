@@ -253,8 +253,9 @@ def _clock_doubts(clock_hz: float | None, most_hz: float | None) -> list[Caveat]
     return [
         Caveat(
             "slowed",
-            f"the SM clock was {clock_hz / 1e6:.0f} of {most_hz / 1e6:.0f} MHz inside the samples",
-            "big matmuls meet the power limit within a millisecond; see the MFU at that clock",
+            f"the SM clock inside the samples was under {SLOWED * 100:.0f} % of its most, "
+            f"{most_hz / 1e6:.0f} MHz",
+            "big matmuls meet the power limit within a millisecond: see the MFU at the clock",
         )
     ]
 
