@@ -78,7 +78,7 @@ flops = st.builds(
 traffic = st.builds(Bytes, count, count, st.sampled_from(["dram", "link", "host"]))
 cost = st.builds(Cost, several(flops), several(traffic))
 work = st.builds(Work, several(flops), several(traffic))
-positive = st.floats(min_value=1e-9, max_value=1e29)
+positive = st.floats(min_value=1e-5, max_value=1e29)
 figure = st.builds(Figure, positive, text, sureness, text, text)
 ceiling = st.builds(
     Ceiling, st.sampled_from(["tensor", "vector"]), text, text, figure, optional(number),

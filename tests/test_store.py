@@ -1,21 +1,25 @@
 """Is nothing lost that was measured, whatever happened to the file?"""
 
+import contextlib
+import copy
 import json
 import resource
 import time
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from synthetic import h200_run, h200_sweep, matmul
 
-from gpuperf.errors import Incomplete, RunFileError, UsageError
+from gpuperf.errors import GpuperfError, Incomplete, RunFileError, UsageError
 from gpuperf.model.codec import encode
 from gpuperf.model.record import SCHEMA, Run
+from gpuperf.report.formats import render
 from gpuperf.runner.store import LONGEST_LINE, RunWriter, read_run, read_runs
 
 RUN = h200_sweep((128, 256, 512))
@@ -324,3 +328,44 @@ def test_a_closed_writer_holds_no_file(tmp_path: Path) -> None:
     before = len(list(Path("/proc/self/fd").iterdir()))
     write(tmp_path / "run.jsonl")
     assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+HOSTILE = (0, -1, -1.5, 1e308, 5e-324, 10**30, 10**400, "\x1b[31m[bold]x", "", None, [], True)
+
+
+def spots(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The path to every leaf, and to the first item of every list."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value[:1])
+    for key, item in inner:
+        yield (*path, key)
+        if isinstance(item, dict | list):
+            yield from spots(item, (*path, key))
+
+
+def test_no_value_in_a_strangers_run_breaks_the_reader_or_reaches_the_terminal(
+    tmp_path: Path,
+) -> None:
+    measured = Path(__file__).parent.parent / "docs" / "measured" / "h200-vector-add.jsonl"
+    header, record, *_ = [json.loads(s) for s in measured.read_text().splitlines() if s.strip()]
+    cut = {**header, "peaks": {**header["peaks"], "compute": header["peaks"]["compute"][:3]}}
+    file = tmp_path / "run.jsonl"
+    for at, path in [(i, p) for i, v in enumerate((cut, record)) for p in spots(v)]:
+        for hostile in HOSTILE:
+            lines = copy.deepcopy([cut, record])
+            place = lines[at]
+            for key in path[:-1]:
+                place = place[key]
+            place[path[-1]] = hostile
+            file.write_text("\n".join(json.dumps(line) for line in lines))
+            with contextlib.suppress(GpuperfError):
+                for run in read_runs(file):
+                    assert "\x1b" not in render(run, "table") + render(run, "md")
+
+
+def test_a_line_of_many_beginnings_is_refused_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "run.jsonl"
+    file.write_text('{"run":"' * 250_000 + '"type":"header"')
+    start = time.monotonic()
+    with pytest.raises(RunFileError):
+        read_runs(file)
+    assert time.monotonic() - start < 2

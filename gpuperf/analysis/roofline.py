@@ -24,6 +24,7 @@ Limiter = Literal["compute", "memory", "special function", "latency", "unknown"]
 # the timer may be off together.
 PHYSICS_MARGIN = 0.02
 
+RAISED = 1.5  # times a measured roof: the most that a run may raise it
 ABOVE_ROOF = 1.05  # of a measured roof: what two good measurements may differ
 LEFT = 0.1  # of all bytes: a share of writes left in cache that flatters the bandwidth
 
@@ -241,7 +242,8 @@ def raise_ceilings(
     """Measured *ceilings*, raised where a record of the run did better than the calibration.
 
     A measured roof is the best seen; leaving it below a point that was measured would be false.
-    A record that breaks physics (by the data sheet in *peaks*) raises nothing.
+    A record that breaks physics (by the data sheet in *peaks*) raises nothing, nor does one far
+    above what was calibrated: that is a wrong cost or a bad calibration, and `place` says so.
     """
     if ceilings is None:
         return None
@@ -254,7 +256,7 @@ def raise_ceilings(
         ceiling = ceilings.ceiling(flops)
         for i, old in enumerate(raised):
             same = ceiling is not None and _name(old) == _name(ceiling)
-            if same and rate > old.rate.value:
+            if same and old.rate.value < rate < RAISED * old.rate.value:
                 source = f"best of this run: {record.case.id}"
                 higher = replace(old.rate, value=rate, source=source, condition="")
                 raised[i] = replace(old, rate=higher)

@@ -57,6 +57,10 @@ class DeviceFacts:
     dtypes: tuple[str, ...] = ()
     mig: bool | None = None
 
+    def __post_init__(self) -> None:
+        if not (0 <= self.memory_bytes < 2**80 and 0 <= self.free_bytes < 2**80):
+            raise ValueError(f"{str(self.memory_bytes)[:20]} bytes are no memory of any device")
+
 
 @dataclass(frozen=True)
 class Fingerprint:

@@ -7,7 +7,6 @@ value.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
@@ -44,7 +43,7 @@ class Figure:
     condition: str = ""
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.value) and 0 <= self.value < 1e30):
+        if not (self.value == 0 or 1e-6 <= self.value < 1e30):
             raise ValueError(f"{self.value} {self.unit} is no figure of any device")
 
 
@@ -102,7 +101,7 @@ class Peaks:
     notes: str = ""
 
     def __post_init__(self) -> None:
-        if self.sm_count < 1 or (self.bandwidth and self.bandwidth.value <= 0):
+        if not 1 <= self.sm_count < 10**7 or (self.bandwidth and self.bandwidth.value <= 0):
             raise ValueError(f"{self.id!r} has no SMs, or no bandwidth")
 
     @property

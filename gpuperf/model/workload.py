@@ -164,6 +164,11 @@ class Case:
     options: Mapping[str, Value] = field(default_factory=dict)
     source: str = "gpuperf.kernels"
 
+    def __post_init__(self) -> None:
+        values = (*self.point.values(), *self.options.values())
+        if any(isinstance(value, int) and abs(value) > 2**64 for value in values):
+            raise ValueError("a case has a number beyond 2^64")
+
     @property
     def id(self) -> str:
         """`op/implementation[k=v,…]`, unique within a run."""
