@@ -15,6 +15,7 @@ import pytest
 from gpuperf.model.codec import decode, encode
 from gpuperf.model.record import SCHEMA, Header, Record
 from gpuperf.report.formats import FORMATS, render
+from gpuperf.report.scene import scene
 from gpuperf.runner.store import RunWriter, read_run
 
 TESTS = Path(__file__).parent
@@ -101,3 +102,11 @@ def test_the_csv_of_a_golden_run_has_a_row_for_each_record(path: Path) -> None:
             assert int(row["samples"]) == record.samples.size
         else:
             assert row["time_s"] == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("h200-matmul-bf16", "roofline"), ("h200-vector-add", "bandwidth")]
+)
+def test_a_workload_of_one_intensity_is_drawn_as_bandwidth(name: str, kind: str) -> None:
+    run = read_run(TESTS.parent / "docs" / "measured" / f"{name}.jsonl")
+    assert scene(run).kind == kind

@@ -165,20 +165,30 @@ def scene(run: Run) -> Scene:
             f"its records: {_counts(found)}" if found else "it has no records",
         )
     flops = [e for e in placed if e.placement and e.placement.attained_flop_per_s > 0]
-    shown, kind = (flops, "roofline") if flops else (placed, "bandwidth")
+    roofline = bool(flops) and not _one_intensity(flops)
+    shown = flops if flops else placed
     axes = Axes([e.record for e in shown])
     lines = run_roofs(run)
     return Scene(
-        kind="roofline" if kind == "roofline" else "bandwidth",
+        kind="roofline" if roofline else "bandwidth",
         title=_title(run, axes, shown),
         subtitle=contract_text(run.header.contract),
-        unit=flop_unit(run, found) if flops else byte_rate_unit(found),
-        series=_series(shown, axes, kind == "roofline"),
-        roofs=lines if flops else tuple(r for r in lines if r.kind == "memory"),
+        unit=flop_unit(run, found) if roofline else byte_rate_unit(found),
+        series=_series(shown, axes, roofline),
+        roofs=lines if roofline else tuple(r for r in lines if r.kind == "memory"),
         missing=_missing(found, shown),
-        l2_bytes=None if flops else run.header.device.l2_bytes,
+        l2_bytes=None if roofline else run.header.device.l2_bytes,
         clocks=_clocks(run),
     )
+
+
+def _one_intensity(found: Sequence[Entry]) -> bool:
+    """Whether every size lies on one vertical under the memory roof: a roofline tells little then,
+    and bandwidth against bytes tells it all."""
+    placements = [e.placement for e in found if e.placement]
+    intensities = [p.intensity for p in placements]
+    level = max(intensities) < 1.01 * min(intensities)
+    return len(found) > 1 and level and all(p.limiter in ("memory", "latency") for p in placements)
 
 
 def _counts(found: Iterable[Entry]) -> str:
