@@ -1,7 +1,7 @@
 """How are quantities and ranges written, on the command line and on the screen?
 
 Inside gpuperf everything is SI: seconds, bytes, FLOP, byte/s, FLOP/s, hertz, watt, fractions.
-Microseconds, GB/s and percent exist here, and nowhere else.
+Microseconds, GB/s and percent are made here, for the screen.
 """
 
 from __future__ import annotations

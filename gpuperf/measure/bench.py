@@ -255,7 +255,7 @@ def _clock_doubts(clock_hz: float | None, most_hz: float | None) -> list[Caveat]
             "slowed",
             f"the SM clock inside the samples was under {SLOWED * 100:.0f} % of its most, "
             f"{most_hz / 1e6:.0f} MHz",
-            "big matmuls meet the power limit within a millisecond: see the MFU at the clock",
+            "power, heat or a lock may be the cause; see the MFU at the clock",
         )
     ]
 

@@ -2,8 +2,8 @@
 
 A one-thread kernel holds the stream until everything is queued: events, stamps and the call. Then
 the host lets it go, and the event pair sees the GPU work through a full queue. What an event pair
-adds to a kernel's own time is a constant of the machine, the floor; it is measured in this process
-and subtracted. Two stamps outside the pair read `%globaltimer` and `clock64()` on one SM, which is
+adds to a kernel's own time hardly depends on the kernel: this floor is measured in this process,
+against CUPTI's kernel times, and subtracted. Two stamps outside the pair read `%globaltimer` and `clock64()` on one SM, which is
 the SM clock inside the sample.
 """
 
@@ -149,8 +149,9 @@ class BlockedTimer:
         kernel that does nothing has the least of it. So it is taken of five real ones: the floor
         is their median, and half the range of the middle three, and half a tick, its uncertainty.
 
-        Each is taken at the lower quartile, and one that lies apart does not count: with a cold L2
-        every fourth launch or so waits for memory once more (0.6 µs) before its kernel starts.
+        Each is taken at the lower quartile, and one that lies apart does not count: on an H200 with
+        a cold L2 every fourth matmul or so starts 0.6 µs late, outside CUPTI's kernel time. Why is
+        not established.
         """
         empty_s = self._kernel_seconds(self._empty)
         floors = []
