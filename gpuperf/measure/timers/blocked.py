@@ -3,8 +3,8 @@
 A one-thread kernel holds the stream until everything is queued: events, stamps and the call. Then
 the host lets it go, and the event pair sees the GPU work through a full queue. What an event pair
 adds to a kernel's own time hardly depends on the kernel: this floor is measured in this process,
-against CUPTI's kernel times, and subtracted. Two stamps outside the pair read `%globaltimer` and `clock64()` on one SM, which is
-the SM clock inside the sample.
+against CUPTI's kernel times, and subtracted. Two stamps outside the pair read `%globaltimer` and
+`clock64()` on one SM, which is the SM clock inside the sample.
 """
 
 from __future__ import annotations
