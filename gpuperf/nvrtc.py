@@ -14,11 +14,23 @@ from typing import Any
 
 from gpuperf.errors import CannotMeasure
 
-__all__ = ["POINTER", "U64", "Kernel", "compile_source", "load_kernels", "read_source"]
+__all__ = [
+    "F32",
+    "POINTER",
+    "U32",
+    "U64",
+    "Kernel",
+    "compile_source",
+    "kernels_of",
+    "load_kernels",
+    "read_source",
+]
 
 # ctypes of kernel arguments.
 POINTER = ctypes.c_void_p
+U32 = ctypes.c_uint32
 U64 = ctypes.c_uint64
+F32 = ctypes.c_float
 
 
 @cache
@@ -75,7 +87,7 @@ class Kernel:
         self._function = function
 
     def launch(
-        self, stream: int, grid: int, block: int, args: Sequence[int], types: Sequence[Any]
+        self, stream: int, grid: int, block: int, args: Sequence[float], types: Sequence[Any]
     ) -> None:
         """Queue it on *stream*; *types* are the ctypes of *args*. Raises: CannotMeasure."""
         driver, _ = _bindings()
@@ -96,3 +108,12 @@ def load_kernels(source: str, arch: str, names: Sequence[str]) -> dict[str, Kern
         name: Kernel(_checked(driver.cuModuleGetFunction(module, name.encode()), f"kernel {name}"))
         for name in names
     }
+
+
+@cache
+def kernels_of(name: str, device: Any, names: Sequence[str]) -> dict[str, Kernel]:
+    """The kernels *names* of `kernels/cuda/<name>` on torch's *device*, compiled once."""
+    import torch
+
+    major, minor = torch.cuda.get_device_capability(device)
+    return load_kernels(read_source(name), f"sm_{major}{minor}", names)

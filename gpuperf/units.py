@@ -21,6 +21,7 @@ __all__ = [
     "format_si",
     "format_time",
     "itemsize",
+    "parse_duration",
     "parse_number",
     "parse_range",
 ]
@@ -41,6 +42,8 @@ SI_FACTOR = {
 _ITEMSIZE = {
     "fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1, "int32": 4,
 }  # fmt: skip
+
+_SECONDS = {"min": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6}
 
 _SUFFIX = {"k": 2**10, "M": 2**20, "G": 2**30}
 
@@ -66,6 +69,14 @@ def parse_number(text: str) -> int:
     if abs(value) > LARGEST:
         raise ValueError(f"{text.strip()} is beyond 2^40, the largest number taken")
     return value
+
+
+def parse_duration(text: str) -> float:
+    """Seconds: `60s`, `2 ms`, `500us`, `0.5`. Raises: ValueError when it is none, or negative."""
+    match = re.fullmatch(r"\s*(\d{1,9}(?:\.\d{1,9})?)\s*(s|ms|us|µs|min)?\s*", text)
+    if match is None:
+        raise ValueError(f"{text!r} is not a duration, as 60s or 2ms are")
+    return float(match[1]) * _SECONDS[match[2] or "s"]
 
 
 def parse_range(text: str, minimum: int = 1) -> tuple[int, ...]:

@@ -1,49 +1,65 @@
-"""Which roofs do measurements of matmul and copy show?"""
+"""Which roofs do measurements show?"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import Literal
 
 from gpuperf.model.contract import Contract, DeviceFacts
 from gpuperf.model.cost import Flops
 from gpuperf.model.peaks import Ceiling, Figure, Peaks, Pipe
 from gpuperf.model.record import Record
+from gpuperf.model.samples import Samples
 
 __all__ = ["describe_contract", "measured_ceilings", "merge_ceilings"]
+
+# The figure that an operation's bytes through a channel show.
+BANDWIDTHS: Mapping[str, tuple[str, Literal["dram", "l2", "link", "host"]]] = {
+    "copy": ("copy_bandwidth", "dram"),
+    "read": ("read_bandwidth", "dram"),
+    "write": ("write_bandwidth", "dram"),
+    "triad": ("triad_bandwidth", "dram"),
+    "l2": ("l2_bandwidth", "l2"),
+    "h2d": ("h2d_bandwidth", "host"),
+    "d2h": ("d2h_bandwidth", "host"),
+}
+# Writing alone is none of them: what it leaves in L2 flatters it.
+DRAM = ("copy_bandwidth", "read_bandwidth", "triad_bandwidth")
 
 
 def measured_ceilings(
     records: Iterable[Record], device: DeviceFacts, known: Peaks | None
 ) -> Peaks:
-    """The best rate per dtype and the best bandwidth among *records*.
+    """The best rate per pipe, dtype and regime, and the best bandwidths, among *records*.
 
     *known* (the data sheet, if there is one) names the pipe that serves a dtype; without it
     fp32 and fp64 are taken for the vector pipe, and so is everything on a CPU.
     """
-    compute: dict[tuple[str, str], Ceiling] = {}
+    compute: dict[tuple[str, ...], Ceiling] = {}
     figures: dict[str, Figure] = {}
     for record in records:
         samples, cost = record.samples, record.cost
         if record.status != "ok" or samples is None or cost is None:
             continue
         condition = f"{describe_contract(record.contract)}, {record.case.id}"
-        if cost.flops:
-            flops = cost.flops[0]
-            rate = Figure(
-                cost.flop_count / samples.median_s, "FLOP/s", "measured", "calibrate", condition
-            )
-            key = (flops.dtype, flops.accumulate)
+        if record.case.op in BANDWIDTHS:
+            name, channel = BANDWIDTHS[record.case.op]
+            moved = sum(b.read + b.written for b in cost.bytes if b.channel == channel)
+            figure = _rate(moved, samples, "byte/s", condition)
+            if name not in figures or figure.value > figures[name].value:
+                figures[name] = figure
+            _note_launch(record, figures, condition)
+        elif len(cost.flops) == 1:
+            flops, regime = cost.flops[0], record.contract.regime
+            rate = _rate(flops.count, samples, "FLOP/s", condition)
+            pipe = _pipe(flops, device, known)
+            key = (pipe, flops.dtype, flops.accumulate, regime)
             if key not in compute or rate.value > compute[key].rate.value:
-                pipe = _pipe(flops, device, known)
-                compute[key] = Ceiling(pipe, *key, rate, clock_hz=samples.clock_hz)
-        else:
-            bandwidth = cost.dram_bytes / samples.median_s
-            old = figures.get("memory_bandwidth")
-            if old is None or bandwidth > old.value:
-                figures["memory_bandwidth"] = Figure(
-                    bandwidth, "byte/s", "measured", "calibrate", condition
+                compute[key] = Ceiling(
+                    pipe, flops.dtype, flops.accumulate, rate, samples.clock_hz, regime=regime
                 )
+    best = max((figures[n] for n in DRAM if n in figures), key=lambda f: f.value, default=None)
     return Peaks(
         id="measured",
         name=device.name,
@@ -53,23 +69,51 @@ def measured_ceilings(
         names=(device.name,),
         sm_count=device.sm_count,
         compute=tuple(compute.values()),
-        figures=figures,
+        figures={"memory_bandwidth": best, **figures} if best else figures,
         sm_count_status="measured",
     )
+
+
+def _rate(amount: int, samples: Samples, unit: str, condition: str) -> Figure:
+    """*amount* over the median, and over the slow and the fast tenth of the samples."""
+    slow, fast = samples.quantile_s(0.9), samples.quantile_s(0.1)
+    return Figure(
+        amount / samples.median_s, unit, "measured", "calibrate", condition,
+        p10=amount / slow, p90=amount / fast,
+    )  # fmt: skip
+
+
+def _note_launch(record: Record, figures: dict[str, Figure], condition: str) -> None:
+    """The least that a call among its like takes: the host launches no faster."""
+    wall = record.times.get("wall")
+    if wall is None:
+        return
+    figure = Figure(
+        wall.median_s, "s", "measured", "calibrate", f"back to back, {condition}",
+        p10=wall.quantile_s(0.1), p90=wall.quantile_s(0.9),
+    )  # fmt: skip
+    old = figures.get("launch_latency")
+    if old is None or figure.value < old.value:
+        figures["launch_latency"] = figure
 
 
 def merge_ceilings(old: Peaks | None, new: Peaks) -> Peaks:
     """*new* beside what *old* knows and *new* does not."""
     if old is None:
         return new
-    fresh = {(c.dtype, c.accumulate) for c in new.compute}
-    kept = tuple(c for c in old.compute if (c.dtype, c.accumulate) not in fresh)
+    fresh = {_key(c) for c in new.compute}
+    kept = tuple(c for c in old.compute if _key(c) not in fresh)
     return replace(new, compute=kept + new.compute, figures={**old.figures, **new.figures})
+
+
+def _key(ceiling: Ceiling) -> tuple[str, str, str, str]:
+    return (ceiling.pipe, ceiling.dtype, ceiling.accumulate, ceiling.regime)
 
 
 def describe_contract(contract: Contract) -> str:
     """How a time was taken, in a few words."""
-    gap = f" with {contract.gap_s * 1e3:g} ms gaps" if contract.gap_s else ""
+    burst = contract.regime == "burst"
+    gap = f" with {contract.gap_s * 1e3:g} ms gaps" if contract.gap_s and burst else ""
     return (
         f"timer {contract.timer}, {contract.cache} cache, {contract.regime}{gap}, "
         f"{contract.data} data"
@@ -77,6 +121,8 @@ def describe_contract(contract: Contract) -> str:
 
 
 def _pipe(flops: Flops, device: DeviceFacts, known: Peaks | None) -> Pipe:
+    if flops.kind != "matmul":
+        return "special" if flops.kind == "special" else "vector"
     ceiling = known.ceiling(flops) if known else None
     if ceiling is not None:
         return ceiling.pipe

@@ -157,7 +157,9 @@ def _under(
     memory_s = cost.dram_bytes / bandwidth.value
     compute_s = bound.seconds if bound else 0.0
     ideal_s = max(memory_s, compute_s)
-    limiter: Limiter = "compute" if compute_s > memory_s else "memory"
+    limiter: Limiter = "memory"
+    if bound is not None and compute_s > memory_s:
+        limiter = "special function" if bound.ceiling.pipe == "special" else "compute"
     if ideal_s < empty_call_s:
         limiter = "latency"
     ridge = cost.flop_count / compute_s / bandwidth.value if compute_s else None
@@ -255,7 +257,7 @@ def raise_ceilings(
         flops, rate = cost.flops[0], placed.attained_flop_per_s
         ceiling = ceilings.ceiling(flops)
         for i, old in enumerate(raised):
-            same = ceiling is not None and _name(old) == _name(ceiling)
+            same = ceiling is not None and _name(old) == _name(ceiling) and old.regime == "burst"
             if same and old.rate.value < rate < RAISED * old.rate.value:
                 source = f"best of this run: {record.case.id}"
                 higher = replace(old.rate, value=rate, source=source, condition="")

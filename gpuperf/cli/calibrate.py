@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from gpuperf.cli import options as opt
-from gpuperf.cli.measuring import warn_of_calibration
+from gpuperf.cli.measuring import check_writable, warn_of_calibration
 from gpuperf.cli.progress import Reporter, say
-from gpuperf.errors import CannotMeasure, UnknownName
+from gpuperf.errors import CannotMeasure, UnknownName, UsageError
+from gpuperf.model.contract import Contract, DeviceFacts
+from gpuperf.model.peaks import Peaks
+from gpuperf.model.protocol import Opened
 from gpuperf.model.record import Record
 from gpuperf.model.workload import Case
 from gpuperf.report.ceilings import render_ceilings
 from gpuperf.runner.ceilings import (
     CALIBRATION_DTYPES,
     calibration_contract,
+    calibration_plan,
     kept_ceilings,
 )
 from gpuperf.runner.ceilings import (
@@ -24,6 +30,9 @@ from gpuperf.runner.ceilings import (
 )
 from gpuperf.runner.devices import find_peaks
 from gpuperf.runner.plan import default_contract
+from gpuperf.runner.session import make_header, new_run_id
+from gpuperf.runner.store import RunWriter
+from gpuperf.runner.supervisor import Supervisor
 
 __all__ = ["calibrate"]
 
@@ -35,11 +44,16 @@ def calibrate(
     device: opt.DeviceName = "auto",
     dtype: opt.Dtype = None,
     show: Annotated[bool, typer.Option(help="Only show what was measured earlier.")] = False,
+    force: Annotated[bool, typer.Option(help="Measure anew what is kept.")] = False,
+    out: opt.Out = Path("gpuperf-runs"),
     deadline: opt.Deadline = opt.DEFAULT_DEADLINE_S,
     format: opt.FormatOption = opt.Format.TABLE,
 ) -> None:
-    """Measure the best matmul per dtype and the copy bandwidth; kept as this device's roofs."""
-    for name in opt.split(dtype):
+    """Measure what this device really reaches: matmul, memory, arithmetic, launches; kept."""
+    if show and force:
+        raise UsageError("--show and --force exclude each other", "leave one out")
+    wanted = opt.split(dtype)
+    for name in wanted:
         if name not in CALIBRATION_DTYPES:
             raise UnknownName("dtype", name, CALIBRATION_DTYPES)
     with opt.make_supervisor(device, deadline) as supervisor:
@@ -47,24 +61,55 @@ def calibrate(
         facts = opened.device
         peaks, _ = find_peaks(facts)
         ceilings = kept_ceilings(opened)
-        if not show:
-            default = CPU_DTYPES if facts.kind == "cpu" else CALIBRATION_DTYPES
-            contract = calibration_contract(default_contract(facts))
+        dtypes = wanted or (CPU_DTYPES if facts.kind == "cpu" else CALIBRATION_DTYPES)
+        if show and ceilings is None:
+            raise CannotMeasure(f"no roofs are kept for {facts.name}", "run it without --show")
+        if not show and (force or _missing(ceilings, facts, dtypes)):
             say(f"measuring the roofs of {facts.name}")
-            with Reporter(0) as reporter:
-                supervisor.listen = reporter.hear
-
-                def measure(case: Case) -> Record:
-                    reporter.begin(case.id)
-                    return supervisor.measure("calibration", case, contract, 0)
-
-                dtypes = opt.split(dtype) or default
-                ceilings, records = measure_ceilings(
-                    measure, opened, peaks, dtypes, lambda c, r: reporter.done(r)
-                )
-            warn_of_calibration(records)
-            if not any(record.status == "ok" for record in records):
-                raise CannotMeasure("no roof could be measured", records[0].reason)
-    if ceilings is None:
-        raise CannotMeasure(f"no roofs are kept for {facts.name}", "run it without --show")
+            ceilings = _measure(supervisor, opened, peaks, dtypes, out)
+        elif not show:
+            say(f"the roofs of {facts.name} are kept from earlier; --force measures them anew")
+    assert ceilings is not None
     sys.stdout.write(render_ceilings(ceilings, peaks, format.value))
+
+
+def _missing(kept: Peaks | None, device: DeviceFacts, dtypes: Sequence[str]) -> bool:
+    """Whether a roof is not kept that this command measures."""
+    if kept is None:
+        return True
+    known = {c.dtype for c in kept.compute if c.accumulate}
+    whole = device.kind != "cuda" or {"l2_bandwidth", "launch_latency"} <= kept.figures.keys()
+    return not whole or bool(set(dtypes) & set(device.dtypes) - known)
+
+
+def _measure(
+    supervisor: Supervisor, opened: Opened, peaks: Peaks | None, dtypes: Sequence[str], out: Path
+) -> Peaks:
+    """Measure the roofs; each record is kept in a run file. Raises: CannotMeasure."""
+    facts = opened.device
+    contract = calibration_contract(default_contract(facts))
+    plan = [case for series in calibration_plan(facts, dtypes, contract) for case, _ in series]
+    run = new_run_id("calibrate", facts.kind)
+    header = make_header(
+        run, ["gpuperf", *sys.argv[1:]], plan, [contract], opened, peaks, "", None, 0
+    )
+    check_writable(out)
+    path = out / f"{run}.jsonl"
+    with RunWriter(path) as writer, Reporter(0) as reporter:
+        supervisor.listen = reporter.hear
+        writer.header(header)
+
+        def measure(case: Case, contract: Contract) -> Record:
+            reporter.begin(case.id)
+            record = supervisor.measure(run, case, contract, 0)
+            writer.record(record)
+            return record
+
+        ceilings, records = measure_ceilings(
+            measure, opened, peaks, dtypes, contract, True, lambda c, r: reporter.done(r)
+        )
+    warn_of_calibration(records)
+    say(f"run file: {path}")
+    if not any(record.status == "ok" for record in records):
+        raise CannotMeasure("no roof could be measured", records[0].reason)
+    return ceilings

@@ -10,7 +10,7 @@ from pathlib import Path
 from gpuperf.cli.options import axis_options, split
 from gpuperf.cli.progress import Reporter, say
 from gpuperf.errors import CannotMeasure, GpuperfError, UsageError
-from gpuperf.model.contract import TimerName
+from gpuperf.model.contract import Contract
 from gpuperf.model.peaks import Peaks, lint
 from gpuperf.model.protocol import Opened
 from gpuperf.model.record import Header, Record, Run
@@ -18,14 +18,28 @@ from gpuperf.model.workload import Case
 from gpuperf.runner.catalogue import BUILTIN, find_workload
 from gpuperf.runner.ceilings import SPOILING, calibrate, calibration_contract, kept_ceilings
 from gpuperf.runner.devices import find_peaks, load_peaks
-from gpuperf.runner.plan import default_contract, plan_cases, settle_dtype
-from gpuperf.runner.session import FAILED, make_header, measure_cases, new_run_id, unfinished
+from gpuperf.runner.plan import (
+    Conditions,
+    default_contract,
+    plan_cases,
+    plan_contracts,
+    settle_dtype,
+)
+from gpuperf.runner.session import (
+    FAILED,
+    make_header,
+    measure_cases,
+    new_run_id,
+    planned,
+    unfinished,
+)
 from gpuperf.runner.store import RunWriter, read_run
 from gpuperf.runner.supervisor import Supervisor
 
 __all__ = [
     "Outcome",
     "Request",
+    "check_writable",
     "exit_code",
     "measure_new",
     "measure_rest",
@@ -43,9 +57,7 @@ class Request:
     sizes: str | None
     dtype: str | None
     implementations: str | None
-    timer: TimerName | None
-    precision: float
-    budget_s: float
+    conditions: Conditions
     peaks: Path | None
     out: Path
     seed: int
@@ -68,12 +80,12 @@ def measure_new(supervisor: Supervisor, request: Request) -> Outcome:
     axes = axis_options(words, description)
     if request.dtype is not None:
         axes["dtype"] = request.dtype
-    planned = plan_cases(description, axes, request.sizes, split(request.implementations))
+    drawn = plan_cases(description, axes, request.sizes, split(request.implementations))
     run_id = new_run_id(request.verb, description.name)
-    _check_writable(request.out)
+    check_writable(request.out)
     opened = _open(supervisor)
-    cases = settle_dtype(planned, description, opened.device)
-    contract = default_contract(opened.device, request.timer, request.precision, request.budget_s)
+    cases = settle_dtype(drawn, description, opened.device)
+    contracts = plan_contracts(opened.device, request.conditions)
     peaks, reason = find_peaks(opened.device, user_peaks)
     if reason and (user_peaks or opened.device.kind != "cpu"):
         say(reason)
@@ -85,9 +97,9 @@ def measure_new(supervisor: Supervisor, request: Request) -> Outcome:
         ceilings = _ensure_ceilings(supervisor, opened, dtypes, ceilings)
     command = ["gpuperf", *sys.argv[1:]]
     header = make_header(
-        run_id, command, cases, contract, opened, peaks, reason, ceilings, request.seed
+        run_id, command, cases, contracts, opened, peaks, reason, ceilings, request.seed
     )
-    return _measure(supervisor, request.out / f"{run_id}.jsonl", Run(header, ()), cases)
+    return _measure(supervisor, request.out / f"{run_id}.jsonl", Run(header, ()), planned(header))
 
 
 def measure_rest(supervisor: Supervisor, path: Path) -> Outcome:
@@ -96,11 +108,11 @@ def measure_rest(supervisor: Supervisor, path: Path) -> Outcome:
     for source in sorted({case.source for case in run.header.plan} - {BUILTIN}):
         say(f"the run names workloads of {source}: they are loaded from here")
     opened = _open(supervisor)
-    cases = unfinished(run, opened)
+    plan = unfinished(run, opened)
     then, now = run.header.fingerprint.soft, opened.fingerprint.soft
     for name in sorted(k for k in then.keys() | now.keys() if then.get(k) != now.get(k)):
         say(f"{name} was {then.get(name)} when the run began, and is {now.get(name)}")
-    return _measure(supervisor, path, run, cases, resumed=True)
+    return _measure(supervisor, path, run, plan, resumed=True)
 
 
 def exit_code(outcome: Outcome) -> int:
@@ -137,7 +149,7 @@ def _open(supervisor: Supervisor) -> Opened:
     return opened
 
 
-def _check_writable(out: Path) -> None:
+def check_writable(out: Path) -> None:
     """Before minutes are spent. Raises: UsageError."""
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -162,12 +174,12 @@ def _ensure_ceilings(
     with Reporter(0) as reporter:
         supervisor.listen = reporter.hear
 
-        def measure(case: Case) -> Record:
+        def measure(case: Case, contract: Contract) -> Record:
             reporter.begin(f"calibrating {case.id}")
             return supervisor.measure("calibration", case, contract, 0)
 
         ceilings, records = calibrate(
-            measure, opened, None, missing, lambda c, r: reporter.done(r)
+            measure, opened, None, missing, contract, on_case=lambda c, r: reporter.done(r)
         )
     warn_of_calibration(records)
     return ceilings
@@ -181,12 +193,16 @@ def warn_of_calibration(records: Sequence[Record]) -> None:
 
 
 def _measure(
-    supervisor: Supervisor, path: Path, run: Run, cases: Sequence[Case], resumed: bool = False
+    supervisor: Supervisor,
+    path: Path,
+    run: Run,
+    plan: Sequence[tuple[Case, Contract]],
+    resumed: bool = False,
 ) -> Outcome:
-    """Measure *cases* into *path*; whatever ends it, what was measured is in the outcome."""
+    """Measure *plan* into *path*; whatever ends it, what was measured is in the outcome."""
     records = list(run.records)
     ended: BaseException | None = None
-    with RunWriter(path) as writer, Reporter(len(cases)) as reporter:
+    with RunWriter(path) as writer, Reporter(len(plan)) as reporter:
         supervisor.listen = reporter.hear
 
         def keep(record: Record) -> None:
@@ -195,17 +211,17 @@ def _measure(
 
         try:
             writer.resume() if resumed else writer.header(run.header)
-            measure_cases(supervisor, writer, run.header, cases, keep, reporter.begin)
+            measure_cases(supervisor, writer, run.header, plan, keep, reporter.begin)
         except (GpuperfError, KeyboardInterrupt) as error:
             ended = error
     say(f"run file: {path}")
     if isinstance(ended, KeyboardInterrupt):
         say(f"interrupted; the rest: gpuperf roofline --resume {path}")
-    latest = {record.case.id: record for record in records}
+    latest = {(record.case.id, record.contract): record for record in records}
     return Outcome(_of_header(run.header, latest), path, ended)
 
 
-def _of_header(header: Header, latest: dict[str, Record]) -> Run:
+def _of_header(header: Header, latest: dict[tuple[str, Contract], Record]) -> Run:
     """The run with its records in the order of the plan."""
-    planned = [latest[case.id] for case in header.plan if case.id in latest]
-    return Run(header, tuple(planned))
+    keys = [(case.id, contract) for case, contract in planned(header)]
+    return Run(header, tuple(latest[key] for key in keys if key in latest))

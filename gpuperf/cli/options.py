@@ -6,33 +6,42 @@ import os
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar, get_args
 
 import typer
 
 from gpuperf.errors import UnknownName, UsageError
+from gpuperf.model.contract import Cache, Data, Regime
 from gpuperf.model.workload import RESERVED, Description
 from gpuperf.runner.launcher import LocalLauncher
+from gpuperf.runner.plan import Conditions
 from gpuperf.runner.supervisor import DEADLINE_S, Supervisor
+from gpuperf.units import parse_duration
 
 __all__ = [
     "Budget",
+    "CacheOption",
+    "DataOption",
     "Deadline",
     "DeviceName",
     "Dtype",
     "Format",
     "FormatOption",
+    "Gap",
     "Impl",
     "Op",
     "Out",
     "PeaksFile",
     "Precision",
+    "RegimeOption",
     "Resume",
     "Seed",
+    "Settle",
     "Sizes",
     "TimerChoice",
     "TimerOption",
     "axis_options",
+    "conditions",
     "make_supervisor",
     "split",
 ]
@@ -51,8 +60,11 @@ class TimerChoice(StrEnum):
     """The timers, by name."""
 
     BLOCKED = "blocked"
+    ACTIVITY = "activity"
+    GRAPH = "graph"
     EVENTS = "events"
     WALL = "wall"
+    AUTO = "auto"
 
 
 Op = Annotated[
@@ -86,6 +98,26 @@ TimerOption = Annotated[
 Precision = Annotated[
     float, typer.Option(min=1e-4, max=1.0, help="Stop at this half-width of the 95 % interval.")
 ]
+CacheOption = Annotated[
+    str | None,
+    typer.Option("--cache", help="cold, cold-dirty, rotate, hot; commas join.", show_default=False),
+]
+RegimeOption = Annotated[
+    str | None,
+    typer.Option("--regime", help="burst, sustained; commas join.", show_default=False),
+]
+DataOption = Annotated[
+    str | None,
+    typer.Option("--data", help="randn, uniform, zeros, ints; commas join.", show_default=False),
+]
+Gap = Annotated[
+    str | None,
+    typer.Option(help="Rest before each sample, for example 5ms.", show_default=False),
+]
+Settle = Annotated[
+    str | None,
+    typer.Option(help="Longest sustained load, for example 60s.", show_default=False),
+]
 Budget = Annotated[
     float, typer.Option(min=0.0, max=3600.0, help="Seconds of sampling a case, at most.")
 ]
@@ -103,6 +135,9 @@ Resume = Annotated[
 Seed = Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Of the inputs.")]
 
 DEFAULT_DEADLINE_S = DEADLINE_S
+LONGEST_GAP_S, LONGEST_SETTLE_S = 60.0, 3600.0
+
+T = TypeVar("T")
 
 
 def split(text: str | None) -> tuple[str, ...]:
@@ -111,6 +146,49 @@ def split(text: str | None) -> tuple[str, ...]:
     if not all(names):
         raise UsageError(f"{text!r} has an empty name in it", "commas join names: torch,triton")
     return names
+
+
+def conditions(
+    timer: TimerChoice | None,
+    precision: float,
+    budget_s: float,
+    cache: str | None,
+    regime: str | None,
+    data: str | None,
+    gap: str | None,
+    settle: str | None,
+) -> Conditions:
+    """What the options say of how times are to be taken. Raises: UnknownName, UsageError."""
+    return Conditions(
+        timer=timer.value if timer else None,
+        precision=precision,
+        budget_s=budget_s,
+        caches=_chosen("cache", cache, get_args(Cache)),
+        regimes=_chosen("regime", regime, get_args(Regime)),
+        data=_chosen("data", data, get_args(Data)),
+        gap_s=_duration("gap", gap, LONGEST_GAP_S),
+        settle_s=_duration("settle", settle, LONGEST_SETTLE_S),
+    )
+
+
+def _chosen(option: str, text: str | None, known: Sequence[T]) -> tuple[T, ...]:
+    names = split(text)
+    for name in names:
+        if name not in known:
+            raise UnknownName(option, name, [str(k) for k in known])
+    return tuple(choice for name in dict.fromkeys(names) for choice in known if choice == name)
+
+
+def _duration(option: str, text: str | None, most: float) -> float | None:
+    if text is None:
+        return None
+    try:
+        seconds = parse_duration(text)
+    except ValueError as error:
+        raise UsageError(f"--{option}: {error}", f"for example --{option} 2s") from None
+    if seconds > most:
+        raise UsageError(f"--{option} {text} is over {most:g} s", f"for example --{option} 2s")
+    return seconds
 
 
 def axis_options(extra: Sequence[str], description: Description) -> dict[str, str]:

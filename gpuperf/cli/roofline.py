@@ -15,7 +15,8 @@ __all__ = ["roofline"]
 
 # What a run that is resumed brings with it; the rest (device, deadline, format) may be given anew.
 SETTLED = (
-    "op", "sizes", "dtype", "impl", "timer", "precision", "budget", "peaks", "out", "seed",
+    "op", "sizes", "dtype", "impl", "timer", "precision", "budget", "peaks", "out", "seed", "cache",
+    "regime", "data", "gap", "settle",
 )  # fmt: skip
 TYPED = "COMMANDLINE"
 
@@ -30,6 +31,11 @@ def roofline(
     timer: opt.TimerOption = None,
     precision: opt.Precision = 0.01,
     budget: opt.Budget = 2.0,
+    cache: opt.CacheOption = None,
+    regime: opt.RegimeOption = None,
+    data: opt.DataOption = None,
+    gap: opt.Gap = None,
+    settle: opt.Settle = None,
     deadline: opt.Deadline = opt.DEFAULT_DEADLINE_S,
     peaks: opt.PeaksFile = None,
     out: opt.Out = Path("gpuperf-runs"),
@@ -43,8 +49,9 @@ def roofline(
     --k 512,1024.
     """
     request = Request(
-        "roofline", op, ctx.args, sizes, dtype, impl, timer.value if timer else None,
-        precision, budget, peaks, out, seed,
+        "roofline", op, ctx.args, sizes, dtype, impl,
+        opt.conditions(timer, precision, budget, cache, regime, data, gap, settle),
+        peaks, out, seed,
     )  # fmt: skip
     with opt.make_supervisor(device, deadline) as supervisor:
         if resume is None:

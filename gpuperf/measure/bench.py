@@ -7,6 +7,8 @@ time.
 from __future__ import annotations
 
 import contextlib
+import itertools
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -19,9 +21,10 @@ from gpuperf.errors import UnknownName
 from gpuperf.measure.checks import UNIT_ROUNDOFF, WrongResult, compare, poison
 from gpuperf.measure.device import Device
 from gpuperf.measure.inputs import Counter, TooLarge, bind_make, refill
-from gpuperf.measure.sampling import Taken, take_samples
+from gpuperf.measure.stopwatch import NoTime, Stopwatch, Timing
 from gpuperf.measure.telemetry import Meter, telemetry_caveats
-from gpuperf.measure.timers.timer import Call, CannotBlock, Timer
+from gpuperf.measure.timers.timer import Call, CannotBlock
+from gpuperf.measure.warmup import warm_up
 from gpuperf.model.codec import decode, encode
 from gpuperf.model.contract import Contract, Fingerprint
 from gpuperf.model.cost import Cost, Work
@@ -34,26 +37,25 @@ T = TypeVar("T")
 
 READ_EVERY_S = 0.05  # telemetry, and signs of life
 SLOWED = 0.9  # of the highest SM clock: below it a word is due
+MOST_COPIES, ROTATED_L2_SIZES = 64, 3  # of the inputs, in `rotate`
 FEW_SAMPLES = 6  # under which no order statistics span 95 %
 LEAST_EVENTS_S = 20e-6  # a plain event pair adds launch cost and 2 µs: a tenth of this
 FLOOR_SHARE = 0.02  # of a time: beyond it the uncertainty of the timer's floor is worth a word
 
 
-class _Stop(Exception):
+class _Stop(NoTime):
     """The case ends here, with a status and a sentence."""
 
     def __init__(self, status: Status, reason: str, hint: str = "") -> None:
-        super().__init__(reason)
-        self.status: Status = status
-        self.reason, self.hint = reason, hint
+        super().__init__(status, reason, hint)
 
 
 @dataclass
 class Bench:
-    """Measures cases on one device with one timer; `tell(phase, samples)` hears of the progress."""
+    """Measures cases on one device; `tell(phase, samples)` hears of the progress."""
 
     device: Device
-    timer: Timer
+    stopwatch: Stopwatch
     meter: Meter
     fingerprint: Fingerprint
     tell: Callable[[str, int], None] = lambda phase, samples: None
@@ -77,12 +79,12 @@ class Bench:
                 hard={**self.fingerprint.hard, "workload_version": workload.version},
             ),
             started=datetime.now(UTC).isoformat(timespec="seconds"),
-            timer=self.timer.facts,
+            timer=self.stopwatch.timer.facts,
             seed=seed,
         )
         try:
             return self._measure(record, workload)
-        except _Stop as stop:
+        except NoTime as stop:
             return replace(record, status=stop.status, reason=stop.reason, hint=stop.hint)
         except (torch.OutOfMemoryError, MemoryError) as error:
             return replace(record, status="oom", reason=_first_line(error))
@@ -114,42 +116,66 @@ class Bench:
         record = replace(record, cost=cost, work=work, memory=memory)
 
         self.tell("inputs", 0)
-        inputs = workload.inputs(point, bind_make(self.device.torch, record.seed))
+        make = bind_make(self.device.torch, record.seed, contract.data)
+        inputs = workload.inputs(point, make)
         build_s, call = self._timed(lambda: implementation.build(inputs, point, case.options))
         first_call_s, output = self._timed(call)
         self.tell("check", 0)
-        check = self._check(workload, point, inputs, call, output, cost, record.seed)
+        check = self._check(workload, point, inputs, call, output, cost, record)
         del output
         self.tell("warm-up", 0)
-        self._warm_up(call, contract)
+        if contract.cache == "rotate":
+            call = self._rotating(workload, implementation, record, call, memory)
+        least = contract.warmup_calls - 2
+        warm = warm_up(call, self.device.synchronize, first_call_s, least)
         self.meter.summary()  # forgets what was read before the samples
-        self.timer.watch = self._watch
-        taken = take_samples(self.timer, call, contract, self._between_samples)
+        self.stopwatch.watch, self.stopwatch.heard = self._watch, self._heard
+        timing = self.stopwatch.take(call, contract, warm.call_s, self._fits_cache(memory))
         telemetry = self.meter.summary()
         record = replace(
             record,
             status="ok",
-            times={"window": taken.samples},
-            primary="window",
-            stop=taken.stop,
+            times=timing.times,
+            primary=timing.primary,
+            stop=timing.stop,
+            timer=timing.facts,
+            kernels=timing.kernels,
             build_s=build_s,
             first_call_s=first_call_s,
+            capture_s=timing.capture_s,
+            calls_until_steady=warm.calls,
             check=check,
             telemetry=telemetry,
             memory=self._peak(memory),
         )
-        if taken.samples.median_s <= self.timer.facts.floor_uncertainty_s + self.timer.facts.tick_s:
-            return replace(
-                record,
-                status="no-work",
-                times={},
-                primary="",
-                reason="the device did no work that the timer could see",
-                hint="does the call launch a kernel on the current stream?",
-            )
-        most_hz = self.device.facts.max_sm_clock_hz
-        doubts = _doubts(record, taken, workload, point, most_hz)
-        return replace(record, caveats=(*telemetry_caveats(telemetry), *doubts))
+        doubts = _doubts(record, timing, workload, point, self.device.facts.max_sm_clock_hz)
+        return replace(record, caveats=(*telemetry_caveats(telemetry), *timing.caveats, *doubts))
+
+    def _rotating(
+        self,
+        workload: Workload,
+        implementation: Implementation,
+        record: Record,
+        call: Call,
+        memory: Memory,
+    ) -> Call:
+        """*call* and others like it in turn, whose inputs together are several times the L2."""
+        case, one = record.case, memory.inputs_bytes + memory.output_bytes
+        l2 = self.device.facts.l2_bytes or 0
+        wanted = min(MOST_COPIES, 1 + math.ceil(ROTATED_L2_SIZES * l2 / max(1, one)))
+        room = int(self.device.free_bytes() / 2 / max(1, memory.inputs_bytes))
+        calls = [call]
+        for copy in range(1, max(2, min(wanted, room))):
+            make = bind_make(self.device.torch, record.seed + copy, record.contract.data)
+            inputs = workload.inputs(Point(case.point), make)
+            calls.append(implementation.build(inputs, Point(case.point), case.options))
+            calls[-1]()
+        turn = itertools.cycle(calls)
+        return lambda: next(turn)()
+
+    def _fits_cache(self, memory: Memory) -> bool:
+        l2 = self.device.facts.l2_bytes
+        return l2 is not None and memory.inputs_bytes + memory.output_bytes <= l2
 
     def _implementation(self, workload: Workload, case: Case) -> Implementation:
         by_name = {i.name: i for i in workload.implementations}
@@ -199,9 +225,10 @@ class Bench:
         call: Call,
         output: Any,
         cost: Cost,
-        seed: int,
+        record: Record,
     ) -> Check:
-        generator = torch.Generator(device=self.device.torch).manual_seed(seed + 1)
+        seed = record.seed + 1
+        generator = torch.Generator(device=self.device.torch).manual_seed(seed)
 
         def pick(count: int, below: int) -> torch.Tensor:
             return torch.randint(
@@ -210,24 +237,20 @@ class Bench:
 
         try:
             poison(output)
-            refill(inputs, workload.inputs(point, bind_make(self.device.torch, seed + 1)))
+            make = bind_make(self.device.torch, seed, record.contract.data)
+            refill(inputs, workload.inputs(point, make))
             before = {
                 name: value.clone() if name in workload.mutates else value
                 for name, value in inputs.items()
             }
             accumulate = cost.flops[0].accumulate if cost.flops else ""
-            return compare(workload, point, before, call(), accumulate, pick)
+            output = call()
+            self.device.synchronize()  # an output on the host may still be on its way
+            return compare(workload, point, before, output, accumulate, pick)
         except WrongResult as wrong:
             raise _Stop("wrong", f"the result {wrong}", "nothing was timed") from None
 
-    def _warm_up(self, call: Call, contract: Contract) -> None:
-        """The first and the checked call count as two; then the timer is asked to take the call."""
-        for _ in range(contract.warmup_calls - 2):
-            call()
-        self.device.synchronize()
-        self.timer.admit(call)
-
-    def _between_samples(self, count: int) -> None:
+    def _heard(self, count: int) -> None:
         now = time.perf_counter()
         if now - self._told > READ_EVERY_S:
             self._told = now
@@ -262,14 +285,14 @@ def _clock_doubts(clock_hz: float | None, most_hz: float | None) -> list[Caveat]
 
 def _doubts(
     record: Record,
-    taken: Taken,
+    timing: Timing,
     workload: Workload,
     point: Point,
     most_clock_hz: float | None,
 ) -> list[Caveat]:
     """What a reader must know of these samples."""
     caveats: list[Caveat] = []
-    samples, contract = taken.samples, record.contract
+    samples, contract = timing.times[timing.primary], record.contract
     caveats += _clock_doubts(samples.clock_hz, most_clock_hz)
     rounding, check = workload.rounds_inputs_to(point), record.check
     if rounding and check and check.error <= check.tolerance - 6 * UNIT_ROUNDOFF[rounding]:
@@ -280,7 +303,7 @@ def _doubts(
                 "is NVIDIA_TF32_OVERRIDE=0 set?",
             )
         )
-    if taken.stop != "precision":
+    if timing.stop != "precision" and contract.regime == "burst":
         few = samples.size < FEW_SAMPLES
         short = (
             f"the interval is the range of {samples.size} samples, some 75 to 90 % sure"

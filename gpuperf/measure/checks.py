@@ -153,6 +153,7 @@ def _compare_one(
     workload: Workload, point: Point, got: torch.Tensor, want: torch.Tensor, accumulate: str
 ) -> Check:
     _check_shape(got, want)
+    got = got.to(want.device)
     rows = got.shape[0] if got.dim() else 1
     if not got.dtype.is_floating_point:
         error = (got.double() - want.double()).abs().max().item() if got.numel() else 0.0

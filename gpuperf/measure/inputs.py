@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from gpuperf.model.contract import Data
 from gpuperf.units import itemsize
 
 __all__ = ["Counter", "TooLarge", "bind_make", "refill", "torch_dtype"]
@@ -27,8 +28,11 @@ _TORCH = {
     "int32": torch.int32,
 }
 
-# Integers are drawn from a rounded normal distribution that fills int8 without clipping much.
+DRAWN = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+
+# `randn` in integers is a rounded normal distribution that fills int8 without clipping much.
 INTEGER_SIGMA = 32.0
+UNIFORM_INTEGER, SMALL_INTEGER = 127.0, 8  # the largest of `uniform` in integers, and of `ints`
 
 
 class TooLarge(Exception):
@@ -42,14 +46,18 @@ def torch_dtype(dtype: str) -> torch.dtype:
 
 
 def bind_make(
-    device: torch.device, seed: int
+    device: torch.device, seed: int, data: Data = "randn"
 ) -> Callable[[tuple[int, ...], str], torch.Tensor]:
-    """A `make` that draws standard-normal values on *device*, from *seed*."""
+    """A `make` that draws *data* on *device*, from *seed*.
+
+    `randn` is standard normal (integers: sigma 32), `uniform` in [−1, 1] (integers: −127 … 127),
+    `ints` whole numbers from −8 to 8.
+    """
     generator = torch.Generator(device=device).manual_seed(seed)
 
     def make(shape: tuple[int, ...], dtype: str) -> torch.Tensor:
         tensor = torch.empty(shape, dtype=torch_dtype(dtype), device=device)
-        _fill(tensor, generator)
+        _fill(tensor, generator, data)
         return tensor
 
     return make
@@ -84,9 +92,12 @@ def refill(inputs: Mapping[str, Any], fresh: Mapping[str, Any]) -> None:
             target.copy_(source)
 
 
-def _fill(tensor: torch.Tensor, generator: torch.Generator) -> None:
-    """Standard-normal values; dtypes that cannot draw them are rounded from fp32 by rows."""
-    if tensor.dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+def _fill(tensor: torch.Tensor, generator: torch.Generator, data: Data) -> None:
+    """Values of *data*; dtypes that cannot draw them are rounded from fp32 by rows."""
+    if data == "zeros":
+        tensor.zero_()
+        return
+    if data == "randn" and tensor.dtype in DRAWN:
         tensor.normal_(generator=generator)
         return
     flat = tensor if tensor.dim() else tensor.view(1)
@@ -94,8 +105,18 @@ def _fill(tensor: torch.Tensor, generator: torch.Generator) -> None:
     for start in range(0, flat.shape[0], rows):
         part = flat[start : start + rows]
         drawn = torch.empty(part.shape, dtype=torch.float32, device=tensor.device)
-        drawn.normal_(generator=generator)
+        _draw(drawn, generator, data)
         if not tensor.dtype.is_floating_point:
             limits = torch.iinfo(tensor.dtype)
-            drawn = (drawn * INTEGER_SIGMA).round_().clamp_(limits.min, limits.max)
+            scale = {"randn": INTEGER_SIGMA, "uniform": UNIFORM_INTEGER}.get(data, 1.0)
+            drawn = (drawn * scale).round_().clamp_(limits.min, limits.max)
         part.copy_(drawn)
+
+
+def _draw(drawn: torch.Tensor, generator: torch.Generator, data: Data) -> None:
+    if data == "randn":
+        drawn.normal_(generator=generator)
+    elif data == "uniform":
+        drawn.uniform_(-1, 1, generator=generator)
+    else:
+        drawn.random_(-SMALL_INTEGER, SMALL_INTEGER + 1, generator=generator)

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
-from gpuperf.measure.timers.timer import Call, Timer
+from gpuperf.measure.timers.timer import Sample
 from gpuperf.model.contract import Contract
+from gpuperf.model.record import TimerFacts
 from gpuperf.model.samples import Samples
 
-__all__ = ["FEWEST_SAMPLES", "Taken", "take_samples"]
+__all__ = ["FEWEST_SAMPLES", "Rest", "Taken", "take_samples"]
 
 # However slow the call, a median of fewer says nothing of its own spread.
 FEWEST_SAMPLES = 3
+
+LONGEST_REST_S = 0.25
+RECOVERED = 0.98  # of the rested clock
+
+# Samples with their rest, taken and heard of together where that is cheaper.
+Draw = Callable[[int, float], Sequence[Sample]]
 
 
 @dataclass(frozen=True)
@@ -25,37 +32,72 @@ class Taken:
     stop: Literal["precision", "budget", "samples"]
 
 
+@dataclass
+class Rest:
+    """How long the device rests before each sample, so that no sample inherits a lowered clock.
+
+    `idle_s` is the contract's gap, or longer for a call that would be busy more than its duty. It
+    doubles, up to a cap, whenever the clock just before a sample was not that of a rested device.
+    """
+
+    contract: Contract
+    call_s: float
+    rested_hz: float | None = None
+    idle_s: float = field(init=False)
+    unrecovered: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        duty_s = self.call_s * (1 / self.contract.duty - 1)
+        self.idle_s = max(self.contract.gap_s, min(duty_s, LONGEST_REST_S))
+
+    def see(self, sample: Sample) -> None:
+        """Learn from the clock before *sample*."""
+        if not (sample.before_hz and self.rested_hz and self.contract.gap_s):
+            return
+        if sample.before_hz < RECOVERED * self.rested_hz:
+            self.unrecovered += 1
+            self.idle_s = min(2 * self.idle_s, max(LONGEST_REST_S, self.contract.gap_s))
+
+
 def take_samples(
-    timer: Timer,
-    call: Call,
+    draw: Draw,
     contract: Contract,
+    facts: TimerFacts,
+    rest: Rest,
+    at_once: int = 1,
+    first: Sequence[Sample] = (),
     on_sample: Callable[[int], None] = lambda count: None,
     now: Callable[[], float] = time.perf_counter,
 ) -> Taken:
-    """Sample *call* until the median's interval is as narrow as the contract asks.
+    """Samples until the median's interval is as narrow as the contract asks, *first* included.
 
     At `precision` from `min_samples` on, at `budget_s` seconds from `FEWEST_SAMPLES` on, or at
     `max_samples`. The interval is looked at after ever longer stretches (a tenth more samples each
-    time), so that looking costs little and does not itself make a stop by luck likely.
+    time), so that looking costs little and does not itself make a stop by luck likely. *draw* is
+    asked for up to *at_once* samples, as many as the budget has room for.
     """
     start = now()
-    values: list[float] = []
-    clocks: list[float | None] = []
+    taken = list(first)
     look_at = contract.min_samples
     while True:
-        taken = timer.sample(call, contract.gap_s, contract.cache == "cold")
-        values.append(taken.time_s)
-        clocks.append(taken.clock_hz)
-        count = len(values)
-        on_sample(count)
-        spent = now() - start >= contract.budget_s and count >= FEWEST_SAMPLES
-        if count < look_at and not spent and count < contract.max_samples:
-            continue
-        look_at = count + max(1, count // 10)
-        samples = Samples(
-            tuple(values), tuple(clocks), timer.facts.tick_s, timer.facts.floor_uncertainty_s
-        )
-        if count >= contract.min_samples and samples.sampling_precision <= contract.precision:
-            return Taken(samples, "precision")
-        if spent or count >= contract.max_samples:
-            return Taken(samples, "budget" if spent else "samples")
+        count, left_s = len(taken), contract.budget_s - (now() - start)
+        spent = left_s <= 0 and count >= FEWEST_SAMPLES
+        if count and (count >= look_at or spent or count >= contract.max_samples):
+            samples = Samples(
+                tuple(sample.time_s for sample in taken),
+                tuple(sample.clock_hz for sample in taken),
+                facts.tick_s,
+                facts.floor_uncertainty_s,
+            )
+            if count >= contract.min_samples and samples.sampling_precision <= contract.precision:
+                return Taken(samples, "precision")
+            if spent or count >= contract.max_samples:
+                return Taken(samples, "budget" if spent else "samples")
+            look_at = count + max(1, count // 10, min(at_once, count) // 2)
+        room = int(max(0.0, left_s) / max(rest.idle_s + rest.call_s, 1e-6))
+        wanted = min(look_at, contract.max_samples) - count
+        drawn = draw(max(1, min(wanted, at_once, max(room, FEWEST_SAMPLES))), rest.idle_s)
+        for sample in drawn:
+            rest.see(sample)
+        taken += drawn
+        on_sample(len(taken))

@@ -23,9 +23,8 @@ from gpuperf.measure.bench import Bench
 from gpuperf.measure.device import Device, open_device
 from gpuperf.measure.examine import examine
 from gpuperf.measure.registry import load_source
+from gpuperf.measure.stopwatch import open_stopwatch
 from gpuperf.measure.telemetry import Meter, open_meter
-from gpuperf.measure.timers import make_timer
-from gpuperf.measure.timers.timer import Timer
 from gpuperf.model.codec import encode
 from gpuperf.model.contract import Fingerprint, TimerName
 from gpuperf.model.protocol import (
@@ -64,7 +63,7 @@ class Worker:
         self._device: Device | None = None
         self._meter: Meter | None = None
         self._fingerprint = Fingerprint()
-        self._timers: dict[TimerName, Timer] = {}
+        self._timers: set[TimerName] = set()
         self._sources: dict[str, tuple[dict[str, Workload], dict[str, str]]] = {}
 
     def say(self, message: FromWorker) -> None:
@@ -129,10 +128,10 @@ class Worker:
         name = request.contract.timer
         if name not in self._timers:
             self.say(Progress("timer"))
-            self._timers[name] = make_timer(name, device.torch)
+            self._timers.add(name)
         bench = Bench(
             device,
-            self._timers[name],
+            open_stopwatch(name, device.torch),
             meter,
             self._fingerprint,
             lambda phase, samples: self.say(Progress(phase, samples)),

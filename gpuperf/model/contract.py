@@ -9,32 +9,51 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-__all__ = ["Contract", "DeviceFacts", "Fingerprint", "TimerName"]
+__all__ = ["Cache", "Contract", "Data", "DeviceFacts", "Fingerprint", "Regime", "TimerName"]
 
-TimerName = Literal["blocked", "events", "wall"]
+TimerName = Literal["auto", "blocked", "activity", "graph", "events", "wall"]
+Cache = Literal["cold", "cold-dirty", "rotate", "hot"]
+Regime = Literal["burst", "sustained"]
+Data = Literal["randn", "uniform", "zeros", "ints"]
 
 
 @dataclass(frozen=True)
 class Contract:
     """How a time was taken: timer, cache and clock state, data, warm-up, stopping rule.
 
-    `gap_s` is the idle time before each sample; `precision` the half-width of the 95 % interval
-    (a fraction of the median) at which sampling stops, from `min_samples` on; `budget_s` the time
-    after which it stops anyway. What the timer's floor leaves uncertain is in the interval but not
-    in this rule: more samples would not narrow it.
+    `timer`: `blocked` is the GPU's own time in a window that no launch falls into; `activity` the
+    kernels' busy time by the hardware's record; `graph` a CUDA graph of many calls over their
+    number; `events` a plain event pair; `wall` the host's clock; `auto` is `blocked`, or `events`
+    for a call that cannot be blocked.
+
+    `cache`: L2 is full of other, clean lines (`cold`) or dirty ones (`cold-dirty`), the call goes
+    over to other copies of its inputs each time (`rotate`), or it finds what it left (`hot`).
+
+    `regime`: in `burst` the device rests before each sample, for `gap_s` and for as long as keeps
+    its busy share under `duty`. In `sustained` calls run back to back until clock and time are
+    flat, `settle_s` at most.
+
+    `data`: standard normal, uniform in [−1, 1], zeros, or the whole numbers −8 … 8.
+
+    `precision` is the half-width of the 95 % interval (a fraction of the median) at which sampling
+    stops, from `min_samples` on; `budget_s` the time after which it stops anyway. What the timer's
+    floor leaves uncertain is in the interval but not in this rule: more samples would not narrow
+    it.
     """
 
     timer: TimerName
-    cache: Literal["cold", "hot"] = "cold"
-    regime: Literal["burst"] = "burst"
+    cache: Cache = "cold"
+    regime: Regime = "burst"
     gap_s: float = 0.01
-    data: Literal["randn"] = "randn"
+    data: Data = "randn"
     warmup_calls: int = 3
     precision: float = 0.01
     budget_s: float = 2.0
     min_samples: int = 20
     max_samples: int = 1000
     statistic: Literal["median"] = "median"
+    duty: float = 1.0
+    settle_s: float = 10.0
 
 
 @dataclass(frozen=True)

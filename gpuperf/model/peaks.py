@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
-from gpuperf.model.cost import Flops
+from gpuperf.model.contract import Regime
+from gpuperf.model.cost import FlopKind, Flops
 
 __all__ = [
     "Ceiling",
@@ -29,18 +30,30 @@ __all__ = [
 TOLERANCE = 0.015
 
 Sureness = Literal["verified", "derived", "uncertain", "measured"]
-Pipe = Literal["tensor", "vector"]
+Pipe = Literal["tensor", "vector", "special"]
+
+
+PIPES: Mapping[FlopKind, tuple[Pipe, ...]] = {
+    "matmul": ("tensor", "vector"),
+    "elementwise": ("vector",),
+    "special": ("special",),
+}
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One number of a device in SI units, with where it is from and how sure it is."""
+    """One number of a device in SI units, with where it is from and how sure it is.
+
+    A measured rate is the median's; a tenth of the samples were under `p10`, and over `p90`.
+    """
 
     value: float
     unit: str
     status: Sureness
     source: str
     condition: str = ""
+    p10: float | None = None
+    p90: float | None = None
 
     def __post_init__(self) -> None:
         if not (self.value == 0 or 1e-6 <= self.value < 1e30):
@@ -53,6 +66,7 @@ class Ceiling:
 
     `clock_hz` is the clock that the figure is stated at, `flop_per_clock_per_sm` the rate behind
     it, so that SMs × clock × rate can be held against it; `waiver` says in words why it differs.
+    `regime` is how a measured one was loaded.
     """
 
     pipe: Pipe
@@ -62,6 +76,7 @@ class Ceiling:
     clock_hz: float | None = None
     flop_per_clock_per_sm: float | None = None
     waiver: str = ""
+    regime: Regime = "burst"
 
     def __post_init__(self) -> None:
         if self.rate.value <= 0:
@@ -72,7 +87,7 @@ class Ceiling:
         """`tensor bf16`; with the accumulate type where it is not the usual one."""
         usual = {"fp64": "fp64", "int8": "int32", "int4": "int32"}.get(self.dtype, "fp32")
         return f"{self.pipe} {self.dtype}" + (
-            f" ({self.accumulate} accumulate)" if self.accumulate != usual else ""
+            f" ({self.accumulate} accumulate)" if self.accumulate not in ("", usual) else ""
         )
 
 
@@ -112,12 +127,10 @@ class Peaks:
     def ceiling(self, flops: Flops) -> Ceiling | None:
         """The roof over *flops*: the fastest pipe that does this dtype with this accumulate type.
 
-        A matmul may run on the tensor or the vector pipe, anything else on the vector pipe; special
-        functions have no data-sheet roof.
+        A matmul may run on the tensor or the vector pipe, elementwise work on the vector pipe;
+        special functions have a pipe that no data sheet gives a rate of.
         """
-        if flops.kind == "special":
-            return None
-        pipes = ("tensor", "vector") if flops.kind == "matmul" else ("vector",)
+        pipes = PIPES[flops.kind]
         if flops.kind != "matmul" and flops.dtype in ("bf16", "fp16"):
             # Data sheets name no vector rate for them. Converting to fp32 is always possible, so
             # fp32's rate is a roof that every chip has; packed arithmetic may be twice as fast,
@@ -127,7 +140,10 @@ class Peaks:
         fitting = [
             c
             for c in self.compute
-            if c.pipe in pipes and c.dtype == flops.dtype and flops.accumulate in ("", c.accumulate)
+            if c.pipe in pipes
+            and c.dtype == flops.dtype
+            and flops.accumulate in ("", c.accumulate)
+            and c.regime == "burst"
         ]
         return max(fitting, key=lambda c: c.rate.value, default=None)
 

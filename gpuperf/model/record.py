@@ -5,6 +5,9 @@ written, and runs merge with `cat`: each record carries the id of its run.
 
 Schema history
     1   2026-11: the first. Lines are told apart by `type`.
+    2   2026-11: more timers, cache states, regimes and data; `times` holds more than one figure;
+        `calls_until_steady`, `capture_s`, the rested clock; statuses `side-stream` and `host-only`;
+        a header may have further contracts (`variants`).
 """
 
 from __future__ import annotations
@@ -33,11 +36,12 @@ __all__ = [
     "TimerFacts",
 ]
 
-SCHEMA = 1
+SCHEMA = 2
 
 Status = Literal[
-    "ok", "skipped", "oom", "wrong", "error", "crashed", "timeout", "cannot-block", "no-work"
-]
+    "ok", "skipped", "oom", "wrong", "error", "crashed", "timeout", "cannot-block", "no-work",
+    "host-only", "side-stream",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -62,19 +66,21 @@ class Check:
 class TimerFacts:
     """What the timer found out about itself in this process.
 
-    `floor_s` is what an empty window adds to a kernel (already subtracted), `empty_call_s` how long
-    the least possible call takes: no operation can be faster, whatever the roofs say.
+    `floor_s` is what a window adds to a kernel (already subtracted), `empty_call_s` how long the
+    least possible call takes: no operation can be faster, whatever the roofs say. `clock_hz` is
+    the SM clock of the rested device.
     """
 
     floor_s: float = 0.0
     floor_uncertainty_s: float = 0.0
     empty_call_s: float = 0.0
     tick_s: float = 0.0
+    clock_hz: float | None = None
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """One GPU kernel of a call."""
+    """One GPU kernel, copy or memset of a call, and how often the call runs it."""
 
     name: str
     count: int = 1
@@ -110,7 +116,17 @@ class Memory:
 
 @dataclass(frozen=True)
 class Record:
-    """One thing measured. Its key is (run, case, contract, pass, rank)."""
+    """One thing measured. Its key is (run, case, contract, pass, rank).
+
+    `times` holds, where they could be had, `busy` (the kernels of a call by CUPTI, gaps left out),
+    `span` (their first start to the last end; the profiler widens gaps), `window` (first to last
+    without a profiler, the timer's floor subtracted), `wall` (a call among calls back to back, what
+    the host spends launching included), `hot` (the primary figure with the cache as the call left
+    it) and `first_second` (of a sustained load). `primary` names the one that counts.
+
+    `build_s` holds compile and autotune, `first_call_s` lazy compilation and loading, `capture_s`
+    the capture of a CUDA graph; after `calls_until_steady` calls the time no longer fell.
+    """
 
     run: str
     case: Case
@@ -128,6 +144,8 @@ class Record:
     timer: TimerFacts = field(default_factory=TimerFacts)
     build_s: float | None = None
     first_call_s: float | None = None
+    capture_s: float | None = None
+    calls_until_steady: int | None = None
     check: Check | None = None
     kernels: tuple[Kernel, ...] = ()
     counters: Mapping[str, float] = field(default_factory=dict)
@@ -158,7 +176,8 @@ class Record:
 class Header:
     """The first line of a run: everything that is needed to draw or judge it elsewhere.
 
-    `peaks` is the snapshot of the data-sheet ceilings used, or `None` with the reason in
+    Each case of the plan is measured under `contract`, and under each of `variants`. `peaks` is the
+    snapshot of the data-sheet ceilings used, or `None` with the reason in
     `peaks_reason`; `ceilings` the measured ones, where there are any.
     """
 
@@ -176,6 +195,7 @@ class Header:
     gpuperf: str = ""
     world: int = 1
     devices: tuple[int, ...] = (0,)
+    variants: tuple[Contract, ...] = ()
     schema: int = SCHEMA
     type: Literal["header"] = "header"
 

@@ -29,7 +29,7 @@ Value = int | str
 # Options of the command line, which no axis may be named like.
 RESERVED = frozenset({
     "op", "sizes", "impl", "device", "out", "format", "timer", "precision", "budget", "deadline",
-    "peaks", "resume", "seed", "debug", "help",
+    "peaks", "resume", "seed", "debug", "help", "cache", "data", "regime", "gap", "settle",
 })  # fmt: skip
 
 

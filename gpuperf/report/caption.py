@@ -60,6 +60,8 @@ def contract_text(contract: Contract, floor: str = "") -> str:
     """`blocked timer, cold cache, burst (10 ms idle before each sample), randn data`."""
     idle = _brief(format_time(contract.gap_s, 3))
     gap = f" ({idle} idle before each sample)" if contract.gap_s else ""
+    if contract.regime == "sustained":
+        gap = f" (back to back, {_brief(format_time(contract.settle_s, 3))} at most)"
     return (
         f"{contract.timer} timer{floor}, {contract.cache} cache, "
         f"{contract.regime}{gap}, {contract.data} data"

@@ -5,17 +5,20 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections.abc import Callable
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from gpuperf.model.cost import Flops
-from gpuperf.model.peaks import Figure, Peaks
-from gpuperf.units import format_flop_rate, format_percent, format_rate
+from gpuperf.model.cost import FlopKind, Flops
+from gpuperf.model.peaks import Ceiling, Figure, Peaks
+from gpuperf.units import format_flop_rate, format_percent, format_rate, format_time
 
 __all__ = ["render_ceilings"]
+
+PHYSICS = 1.02  # of the rate at the clock that was observed
 
 
 def render_ceilings(ceilings: Peaks, peaks: Peaks | None, format: str) -> str:
@@ -35,8 +38,11 @@ def render_ceilings(ceilings: Peaks, peaks: Peaks | None, format: str) -> str:
         lines += ["| " + " | ".join(c.replace("|", "\\|") for c in row) + " |" for row in cells]
         return "\n".join(lines) + "\n"
     table = Table(box=None, pad_edge=False)
-    for head, side in zip(HEADS, ("left", "right", "right", "right", "left"), strict=True):
-        table.add_column(head, justify=side)  # type: ignore[arg-type]
+    blank = [all(row[i] == "–" for row in cells) for i in range(len(HEADS))]
+    shown = [i for i in range(len(HEADS)) if not blank[i]]
+    for i in shown:
+        table.add_column(HEADS[i], justify="right" if 0 < i < 6 else "left")
+    cells = [tuple(row[i] for i in shown) for row in cells]
     for row in cells:
         table.add_row(*(Text(cell) for cell in row))
     console = Console(file=io.StringIO(), width=160, highlight=False, color_system=None)
@@ -45,39 +51,82 @@ def render_ceilings(ceilings: Peaks, peaks: Peaks | None, format: str) -> str:
     return capture.get()
 
 
-HEADS = ("roof", "measured", "data sheet", "share", "condition")
+HEADS = ("roof", "p10", "median", "p90", "data sheet", "share", "remark", "condition")
+
+NAMES = {
+    "copy_bandwidth": "DRAM copy",
+    "read_bandwidth": "DRAM read",
+    "write_bandwidth": "DRAM write",
+    "triad_bandwidth": "DRAM triad",
+    "l2_bandwidth": "L2 read",
+    "h2d_bandwidth": "host to device",
+    "d2h_bandwidth": "device to host",
+    "launch_latency": "launch, a call",
+}
+DRAM = ("copy_bandwidth", "read_bandwidth", "write_bandwidth", "triad_bandwidth")
 
 
 def _rows(ceilings: Peaks, peaks: Peaks | None) -> list[dict[str, Any]]:
     rows = []
-    if ceilings.bandwidth:
-        rows.append(_row("DRAM", ceilings.bandwidth, peaks.bandwidth if peaks else None))
+    for key, name in NAMES.items():
+        if key in ceilings.figures:
+            sheet = peaks.bandwidth if peaks and key in DRAM else None
+            rows.append(_row(name, ceilings.figures[key], sheet))
     for ceiling in ceilings.compute:
-        flops = Flops(1, "matmul", ceiling.dtype, ceiling.accumulate)
-        sheet = peaks.ceiling(flops) if peaks else None
-        rows.append(
-            _row(f"{ceiling.dtype} {ceiling.pipe}", ceiling.rate, sheet.rate if sheet else None)
-        )
+        rows.append(_compute_row(ceiling, peaks))
     return rows
 
 
+def _compute_row(ceiling: Ceiling, peaks: Peaks | None) -> dict[str, Any]:
+    kind: FlopKind = "matmul" if ceiling.accumulate else "elementwise"
+    if ceiling.pipe == "special":
+        kind = "special"
+    flops = Flops(1, kind, ceiling.dtype, ceiling.accumulate)
+    sheet = peaks.ceiling(flops) if peaks else None
+    name = {"special": "special function", "elementwise": f"{ceiling.pipe} FMA"}.get(kind)
+    row = _row(
+        f"{ceiling.dtype} {name or f'{ceiling.pipe} matmul'}"
+        + (", sustained" if ceiling.regime == "sustained" else ""),
+        ceiling.rate,
+        sheet.rate if sheet else None,
+    )
+    if sheet and row["share"] > 1 and sheet.clock_hz and ceiling.clock_hz:
+        at_clock = sheet.rate.value * ceiling.clock_hz / sheet.clock_hz
+        clocks = f"{ceiling.clock_hz / 1e6:.0f} MHz, and the sheet's is {sheet.clock_hz / 1e6:.0f}"
+        if ceiling.rate.value <= PHYSICS * at_clock:
+            row["remark"] = f"above the sheet: its clock was {clocks}"
+    return row
+
+
 def _row(roof: str, measured: Figure, sheet: Figure | None) -> dict[str, Any]:
+    share = measured.value / sheet.value if sheet else None
     return {
         "roof": roof,
         "unit": measured.unit,
         "measured": measured.value,
+        "p10": measured.p10,
+        "p90": measured.p90,
         "data_sheet": sheet.value if sheet else None,
-        "share": measured.value / sheet.value if sheet else None,
+        "share": share,
+        "remark": "above the sheet: L2 or a clock flatters it" if share and share > 1 else "",
         "condition": measured.condition,
     }
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
-    show = format_rate if row["unit"] == "byte/s" else format_flop_rate
+    shows: dict[str, Callable[[float], str]] = {"byte/s": format_rate, "s": format_time}
+    show = shows.get(row["unit"], format_flop_rate)
+
+    def cell(key: str) -> str:
+        return show(row[key]) if row[key] else "–"
+
     return (
         row["roof"],
-        show(row["measured"]),
-        show(row["data_sheet"]) if row["data_sheet"] else "unknown",
+        cell("p10"),
+        cell("measured"),
+        cell("p90"),
+        cell("data_sheet") if row["data_sheet"] else "–",
         format_percent(row["share"]) if row["share"] else "–",
+        row["remark"] or "–",
         row["condition"],
     )

@@ -15,6 +15,7 @@ from typing import Literal
 
 from gpuperf.analysis.roofline import Roof
 from gpuperf.errors import UsageError
+from gpuperf.model.contract import Contract
 from gpuperf.model.record import Run
 from gpuperf.report.axes import Axes, dtype_of, implementation_of
 from gpuperf.report.caption import contract_text, run_roofs
@@ -46,7 +47,7 @@ class Dot:
 
 @dataclass(frozen=True)
 class Series:
-    """The records of one implementation in one dtype, in order of size."""
+    """The records of one implementation in one dtype under one contract, in order of size."""
 
     label: str
     dots: tuple[Dot, ...]
@@ -230,17 +231,31 @@ def _title(run: Run, axes: Axes, shown: Sequence[Entry]) -> str:
 
 
 def _series(shown: Sequence[Entry], axes: Axes, roofline: bool) -> tuple[Series, ...]:
-    groups: dict[tuple[str, str], list[Entry]] = {}
+    groups: dict[tuple[str, str, str], list[Entry]] = {}
+    conditions = _conditions(shown)
     for entry in shown:
         name = implementation_of(entry.record, len(axes.ops) > 1)
-        groups.setdefault((name, dtype_of(entry.record)), []).append(entry)
+        told = conditions[entry.record.contract]
+        groups.setdefault((name, dtype_of(entry.record), told), []).append(entry)
     series = []
-    for (name, dtype), group in groups.items():
+    for (name, dtype, told), group in groups.items():
         group.sort(key=lambda e: axes.order(e.record))
         dots = tuple(dot for e in group if (dot := _dot(e, axes, roofline)))
         if dots:
-            series.append(Series(f"{shorten(name, LONGEST)} {dtype}".strip(), dots))
+            label = " ".join(filter(None, (shorten(name, LONGEST), dtype, told)))
+            series.append(Series(label, dots))
     return tuple(series)
+
+
+def _conditions(shown: Sequence[Entry]) -> dict[Contract, str]:
+    """Of each contract what tells it from the others: `cold`, `hot, zeros`."""
+    contracts = list(dict.fromkeys(e.record.contract for e in shown))
+    told: dict[Contract, list[str]] = {contract: [] for contract in contracts}
+    for field in ("timer", "regime", "cache", "data"):
+        if len({getattr(contract, field) for contract in contracts}) > 1:
+            for contract in contracts:
+                told[contract].append(clean(str(getattr(contract, field))))
+    return {contract: ", ".join(words) for contract, words in told.items()}
 
 
 def _dot(entry: Entry, axes: Axes, roofline: bool) -> Dot | None:

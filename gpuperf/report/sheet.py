@@ -105,6 +105,7 @@ def _identity(found: Sequence[Entry], axes: Axes) -> Iterable[Column]:
         "pass": [str(r.pass_index) for r in records],
         "rank": [str(r.rank) for r in records],
         "timer": [str(r.contract.timer) for r in records],
+        "regime": [str(r.contract.regime) for r in records],
         "cache": [str(r.contract.cache) for r in records],
         "data": [str(r.contract.data) for r in records],
     }

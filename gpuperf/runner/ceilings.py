@@ -1,12 +1,12 @@
 """What can this machine really reach? Measured once, then kept.
 
-The best matmul per dtype over a few sizes, and the best copy. Kept per device, driver, torch and
-power limit: a change in any of them moves the roofs.
+Matmul per dtype over a few shapes, DRAM, L2, vector and special-function units, the link to the
+host. Kept per device, driver, torch and power limit: a change in any of them moves the roofs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from gpuperf.analysis.ceilings import measured_ceilings, merge_ceilings
@@ -14,45 +14,100 @@ from gpuperf.model.contract import Contract, DeviceFacts, Fingerprint
 from gpuperf.model.peaks import Peaks
 from gpuperf.model.protocol import Opened
 from gpuperf.model.record import Record
-from gpuperf.model.workload import Case
+from gpuperf.model.workload import Case, Value
 from gpuperf.runner.cache import fetch, keep, key_of
 
 __all__ = [
     "CALIBRATION_DTYPES",
     "SPOILING",
     "calibrate",
-    "calibration_cases",
     "calibration_contract",
+    "calibration_plan",
     "kept_ceilings",
+    "matmul_shapes",
 ]
 
 CALIBRATION_DTYPES = ("bf16", "fp16", "tf32", "fp32", "fp64", "fp8", "int8")
+SUSTAINED = ("bf16", "fp8")
 
-# Sizes grow until one call takes longer than the limit: the rate is flat by then, and an hour of
-# emulated bf16 on an old CPU would teach nothing.
-GPU_SIZES, GPU_LIMIT_S = (4096, 6144, 8192, 16384), 0.03
-CPU_SIZES, CPU_LIMIT_S = (1024, 2048), 0.5
+# A call that would take longer is left out: the rate is flat by then, and an hour of emulated bf16
+# on an old CPU would teach nothing.
+GPU_LIMIT_S, CPU_LIMIT_S = 0.03, 0.5
+CPU_SIZES = (1024, 2048)
 GPU_COPY, CPU_COPY = (2**28, 2**29), (2**25, 2**26)  # elements of fp32
+
+# Tiles of 256 × 128 are what the best matmuls of NVIDIA's library use from Ampere on.
+TILE_M, TILE_N, DEPTH = 256, 128, 8192
+WAVES = (2, 4, 8, 16)
+SQUARES = (4096, 6144, 8192, 16384)
 
 # Caveats of a measurement that was not alone: such roofs serve this run, and are not kept.
 SPOILING = ("contended", "shared")
 
-Measure = Callable[[Case], Record]
+Planned = tuple[Case, Contract]
+Measure = Callable[[Case, Contract], Record]
 
 
-def calibration_cases(
-    device: DeviceFacts, dtypes: Sequence[str]
-) -> Iterator[tuple[Case, ...]]:
-    """Series of cases, each from small to large: the copies, then each dtype's matmuls."""
-    gpu = device.kind != "cpu"
-    lengths = GPU_COPY if gpu else CPU_COPY
-    yield tuple(Case("copy", "torch", {"n": n, "dtype": "fp32"}) for n in lengths)
+def matmul_shapes(sm_count: int) -> tuple[tuple[int, int, int], ...]:
+    """(m, n, k) of matmuls that fill every SM in every wave, and squares, from small to large.
+
+    m × n is a whole number of waves of tiles, as nearly square as that allows.
+    """
+    shapes = {(n, n, n) for n in SQUARES}
+    for waves in WAVES:
+        tiles = waves * sm_count
+        rows = [i for i in range(1, tiles + 1) if tiles % i == 0]
+        best = min(rows, key=lambda i: abs(TILE_M * i - TILE_N * (tiles // i)))
+        shapes.add((TILE_M * best, TILE_N * (tiles // best), DEPTH))
+    return tuple(sorted(shapes, key=lambda s: s[0] * s[1] * s[2]))
+
+
+def calibration_plan(
+    device: DeviceFacts, dtypes: Sequence[str], contract: Contract
+) -> Iterator[tuple[Planned, ...]]:
+    """Series of cases, each from small to large: memory, arithmetic, then each dtype's matmuls."""
+    if device.kind == "cpu":
+        yield tuple((_case("copy", "torch", n=n), contract) for n in CPU_COPY)
+    else:
+        yield from _gpu_plan(device, contract)
     for dtype in dtypes:
-        if dtype in device.dtypes:
-            yield tuple(
-                Case("matmul", "torch", {"m": n, "n": n, "k": n, "dtype": dtype})
-                for n in (GPU_SIZES if gpu else CPU_SIZES)
-            )
+        if dtype not in device.dtypes:
+            continue
+        shapes = (
+            tuple((n, n, n) for n in CPU_SIZES)
+            if device.kind == "cpu"
+            else matmul_shapes(device.sm_count)
+        )
+        yield tuple(
+            (_case("matmul", "torch", m=m, n=n, k=k, dtype=dtype), contract) for m, n, k in shapes
+        )
+
+
+def _gpu_plan(device: DeviceFacts, contract: Contract) -> Iterator[tuple[Planned, ...]]:
+    """Memory and arithmetic: torch's kernels, and on NVIDIA ours."""
+    ours = device.kind == "cuda"
+    yield ((_case("copy", "torch", n=1024), contract),)  # for the latency of a launch
+    for implementation in ("torch", "cuda") if ours else ("torch",):
+        for op in ("copy", "write", "triad"):
+            yield tuple((_case(op, implementation, n=n), contract) for n in GPU_COPY)
+        yield ((_case("read", implementation, m=4096, n=2**16), contract),)
+    for op in ("h2d", "d2h"):
+        yield ((_case(op, "torch", n=2**26), contract),)
+    if not ours:
+        return
+    hot = replace(contract, cache="hot")
+    for n in (2**18, 2**19, 2**20):
+        yield ((_case("l2", "cuda", n=n, passes=64), hot),)
+    yield ((_case("fma", "cuda", n=2**19, repeats=2048), contract),)
+    for function in ("sin", "exp"):
+        for implementation in ("cuda", "cuda_fast"):
+            case = _case("special", implementation, n=2**19, repeats=128, function=function)
+            yield ((case, contract),)
+
+
+def _case(op: str, implementation: str, **point: Value) -> Case:
+    """In the workload's order of axes, the dtype last."""
+    return Case(op, implementation, {**point, "dtype": point.get("dtype", "fp32")})
 
 
 def calibrate(
@@ -60,21 +115,36 @@ def calibrate(
     opened: Opened,
     peaks: Peaks | None,
     dtypes: Sequence[str],
+    contract: Contract,
+    sustained: bool = False,
     on_case: Callable[[Case, Record], None] = lambda case, record: None,
 ) -> tuple[Peaks, tuple[Record, ...]]:
-    """Measure the roofs of *dtypes* and keep them beside those known; all, and the records."""
+    """Measure the roofs of *dtypes* and keep them beside those known; all, and the records.
+
+    With *sustained*, what bf16 and fp8 keep up under load is measured too.
+    """
     device = opened.device
-    limit_s = CPU_LIMIT_S if device.kind == "cpu" else GPU_LIMIT_S
     records: list[Record] = []
-    for series in calibration_cases(device, dtypes):
+
+    def take(planned: Planned) -> Record:
+        record = measure(*planned)
+        on_case(planned[0], record)
+        records.append(record)
+        return record
+
+    limit_s = CPU_LIMIT_S if device.kind == "cpu" else GPU_LIMIT_S
+    for series in calibration_plan(device, dtypes, contract):
         previous: Record | None = None
-        for case in series:
-            if previous is not None and _predicted_s(previous, case) > limit_s:
+        for planned in series:
+            if previous is not None and _predicted_s(previous, planned[0]) > limit_s:
                 break
-            record = measure(case)
-            on_case(case, record)
-            records.append(record)
-            previous = record
+            previous = take(planned)
+    if sustained and device.kind == "cuda":
+        load = replace(contract, regime="sustained", cache="hot")
+        for dtype in SUSTAINED:
+            best = _fastest(r for r in records if r.case.op == "matmul" and _dtype(r) == dtype)
+            if best is not None:
+                take((best.case, load))
     ceilings = merge_ceilings(
         kept_ceilings(opened), measured_ceilings(records, device, peaks)
     )
@@ -82,6 +152,20 @@ def calibrate(
     if not spoiled and any(record.status == "ok" for record in records):
         keep("ceilings", _key(device, opened.fingerprint), ceilings)
     return ceilings, tuple(records)
+
+
+def _dtype(record: Record) -> object:
+    return record.case.point.get("dtype")
+
+
+def _fastest(records: Iterable[Record]) -> Record | None:
+    """The record with the highest rate."""
+    rates = [
+        (record.cost.flop_count / record.samples.median_s, record)
+        for record in records
+        if record.cost and record.samples
+    ]
+    return max(rates, key=lambda pair: pair[0])[1] if rates else None
 
 
 def calibration_contract(contract: Contract) -> Contract:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from gpuperf.errors import CannotMeasure, UnknownName, UsageError
-from gpuperf.model.contract import Contract, DeviceFacts, TimerName
+from gpuperf.model.contract import Cache, Contract, Data, DeviceFacts, Regime, TimerName
 from gpuperf.model.workload import Axis, Case, Description, Value
 from gpuperf.units import parse_range
 
-__all__ = ["default_contract", "plan_cases", "settle_dtype"]
+__all__ = ["Conditions", "default_contract", "plan_cases", "plan_contracts", "settle_dtype"]
 
 MOST_CASES = 10_000
 
@@ -133,12 +133,81 @@ def _points(
     return points
 
 
+# The rest before each sample beyond which an H200's times no longer change (docs/measured).
+GPU_GAP_S, GPU_DUTY = 0.002, 0.2
+
 # The timers of each kind of device, the default first.
 TIMERS: Mapping[str, tuple[TimerName, ...]] = {
-    "cuda": ("blocked", "events", "wall"),
+    "cuda": ("blocked", "activity", "graph", "events", "wall", "auto"),
     "rocm": ("events", "wall"),
     "cpu": ("wall",),
 }
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """How the user wants times to be taken; what is None or empty is the device's own default.
+
+    Several `caches`, `regimes` or `data` are several measurements of each case.
+    """
+
+    timer: TimerName | None = None
+    precision: float = 0.01
+    budget_s: float = 2.0
+    caches: tuple[Cache, ...] = ()
+    regimes: tuple[Regime, ...] = ()
+    data: tuple[Data, ...] = ()
+    gap_s: float | None = None
+    settle_s: float | None = None
+
+
+def plan_contracts(device: DeviceFacts, conditions: Conditions) -> tuple[Contract, ...]:
+    """The contracts that each case is measured under, at least one.
+
+    Raises: UsageError for a precision or a budget that is not a number, or conditions that
+    exclude each other; CannotMeasure for a timer or a regime that the device does not have.
+    """
+    plain = default_contract(device, conditions.timer, conditions.precision, conditions.budget_s)
+    if conditions.gap_s is not None:
+        plain = replace(plain, gap_s=conditions.gap_s, duty=1.0)
+    if conditions.settle_s is not None:
+        if "sustained" not in conditions.regimes:
+            raise UsageError("--settle belongs to --regime sustained", "add it, or leave --settle")
+        plain = replace(plain, settle_s=conditions.settle_s)
+    found = dict.fromkeys(
+        _contract(plain, device, cache, regime, data)
+        for regime in conditions.regimes or (plain.regime,)
+        for data in conditions.data or (plain.data,)
+        for cache in conditions.caches or (None,)
+    )
+    return tuple(found)
+
+
+def _contract(
+    plain: Contract, device: DeviceFacts, cache: Cache | None, regime: Regime, data: Data
+) -> Contract:
+    """*plain* under these conditions; calls that follow each other leave no cold cache."""
+    if regime == "sustained":
+        if device.kind != "cuda":
+            raise CannotMeasure(
+                f"a sustained load cannot be timed on {device.name}", "leave --regime out"
+            )
+        if cache not in (None, "hot"):
+            raise UsageError(
+                f"--cache {cache} and --regime sustained exclude each other: calls back to back "
+                "find what the last one left",
+                "leave --cache out",
+            )
+        cache = "hot"
+    if plain.timer == "graph":
+        if cache in ("cold", "cold-dirty"):
+            raise UsageError(
+                f"--cache {cache} and --timer graph exclude each other: the calls of a graph "
+                "follow each other",
+                "--cache rotate takes other data each time",
+            )
+        cache = cache or "rotate"
+    return replace(plain, cache=cache or plain.cache, regime=regime, data=data)
 
 
 def default_contract(
@@ -171,6 +240,8 @@ def default_contract(
         )
     return Contract(
         timer=timer or TIMERS[device.kind][0],
+        gap_s=GPU_GAP_S,
+        duty=GPU_DUTY,
         precision=precision,
         budget_s=budget_s,
     )

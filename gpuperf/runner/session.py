@@ -16,10 +16,12 @@ from gpuperf.model.workload import Case
 from gpuperf.runner.store import RunWriter
 from gpuperf.runner.supervisor import Supervisor
 
-__all__ = ["FAILED", "make_header", "measure_cases", "new_run_id", "unfinished"]
+__all__ = ["FAILED", "make_header", "measure_cases", "new_run_id", "planned", "unfinished"]
 
 # In a sweep these say that something is broken; `oom` and `skipped` are findings.
-FAILED = ("wrong", "error", "crashed", "timeout", "cannot-block", "no-work")
+FAILED = (
+    "wrong", "error", "crashed", "timeout", "cannot-block", "no-work", "host-only", "side-stream",
+)  # fmt: skip
 # On --resume these are measured again: the worker's end may have had nothing to do with the case.
 UNFINISHED = ("crashed", "timeout")
 
@@ -36,7 +38,7 @@ def make_header(
     run: str,
     command: Sequence[str],
     cases: Sequence[Case],
-    contract: Contract,
+    contracts: Sequence[Contract],
     opened: Opened,
     peaks: Peaks | None,
     peaks_reason: str,
@@ -49,7 +51,8 @@ def make_header(
         created=time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime()),
         command=tuple(command),
         plan=tuple(cases),
-        contract=contract,
+        contract=contracts[0],
+        variants=tuple(contracts[1:]),
         device=opened.device,
         fingerprint=opened.fingerprint,
         peaks=peaks,
@@ -65,22 +68,28 @@ def measure_cases(
     supervisor: Supervisor,
     writer: RunWriter,
     header: Header,
-    cases: Sequence[Case],
+    plan: Sequence[tuple[Case, Contract]],
     on_record: OnRecord,
     on_begin: Callable[[str], None] = lambda case: None,
 ) -> None:
-    """Measure *cases* and write each record as it comes. What is interrupted stays written."""
-    for case in cases:
+    """Measure *plan* and write each record as it comes. What is interrupted stays written."""
+    for case, contract in plan:
         on_begin(case.id)
-        record = supervisor.measure(header.run, case, header.contract, header.seed)
+        record = supervisor.measure(header.run, case, contract, header.seed)
         try:
             on_record(record)  # first, so that a full disk does not hide what was measured
         finally:
             writer.record(record)  # even when Ctrl-C comes just now
 
 
-def unfinished(run: Run, opened: Opened) -> tuple[Case, ...]:
-    """The cases of the run's plan that are still to be measured, on the device it began on.
+def planned(header: Header) -> tuple[tuple[Case, Contract], ...]:
+    """Each case of the plan under each contract, the contracts of one case together."""
+    contracts = (header.contract, *header.variants)
+    return tuple((case, contract) for case in header.plan for contract in contracts)
+
+
+def unfinished(run: Run, opened: Opened) -> tuple[tuple[Case, Contract], ...]:
+    """What of the run's plan is still to be measured, on the device it began on.
 
     Raises: UsageError without a plan; CannotMeasure when this is another device.
     """
@@ -91,5 +100,9 @@ def unfinished(run: Run, opened: Opened) -> tuple[Case, ...]:
     if differing:
         told = ", ".join(f"{k} was {theirs.get(k)!r} and is {ours.get(k)!r}" for k in differing)
         raise CannotMeasure(f"this run cannot be resumed here: {told}", "begin a new run")
-    done = {r.case.id for r in run.records if r.status not in UNFINISHED}
-    return tuple(case for case in run.header.plan if case.id not in done)
+    done = {(r.case.id, r.contract) for r in run.records if r.status not in UNFINISHED}
+    return tuple(
+        (case, contract)
+        for case, contract in planned(run.header)
+        if (case.id, contract) not in done
+    )

@@ -1,4 +1,5 @@
-// What the `blocked` timer launches around an operation. One thread each, but for read_lines.
+// What the timers launch around an operation. One thread each, but for those that touch lines.
+// The names tell them from the operation's own kernels in a trace.
 
 typedef unsigned long long u64;
 
@@ -8,34 +9,52 @@ __device__ static u64 globaltimer_ns() {
     return t;
 }
 
+// Time and cycle counter of this SM: two stamps on one SM give its clock between them.
+__device__ static void write_stamp(u64* out) {
+    const u64 ns = globaltimer_ns();
+    const u64 cycle = clock64();
+    unsigned int sm;
+    asm volatile("mov.u32 %0, %smid;" : "=r"(sm));
+    out[0] = ns;
+    out[1] = cycle;
+    out[2] = sm;
+}
+
 // Holds the stream until the host sets *flag, so that launch cost stays out of the window. The
 // deadline is the net under a host that waits for the device itself: then *timed_out becomes 1.
-extern "C" __global__ void block(const volatile int* flag, u64 limit_ns, volatile int* timed_out) {
+// Its two stamps tell the clock before the operation.
+extern "C" __global__ void gpuperf_block(const volatile int* flag, u64 limit_ns,
+                                         volatile int* timed_out, u64* out) {
+    write_stamp(out);
     const u64 start = globaltimer_ns();
     while (*flag == 0) {
         if (globaltimer_ns() - start > limit_ns) {
             *timed_out = 1;
-            return;
+            break;
         }
     }
+    write_stamp(out + 4);
 }
 
-// Time and cycle counter of this SM: two stamps on one SM give its clock between them.
-extern "C" __global__ void stamp(u64* out) {
-    unsigned int sm;
-    asm volatile("mov.u32 %0, %smid;" : "=r"(sm));
-    out[0] = globaltimer_ns();
-    out[1] = clock64();
-    out[2] = sm;
+// The start of a window. It runs for a while, in which the front end fetches the launch that
+// follows, and its stamp is the last thing that it does.
+extern "C" __global__ void gpuperf_open(u64* out, u64 cycles) {
+    const u64 start = clock64();
+    while (clock64() - start < cycles) {
+    }
+    write_stamp(out);
 }
+
+// The end of a window: its stamp is the first thing that it does.
+extern "C" __global__ void gpuperf_close(u64* out) { write_stamp(out); }
 
 // The least that a kernel can be: arguments, a full grid, nothing done.
-extern "C" __global__ void empty(u64 a, u64 b, u64 c, u64* out) {
+extern "C" __global__ void gpuperf_empty(u64 a, u64 b, u64 c, u64* out) {
     if (a == 0xdeadbeef) *out = b + c;
 }
 
 // The smallest step of %globaltimer: 32 ns on some chips, 1 µs on others.
-extern "C" __global__ void globaltimer_tick(u64* out) {
+extern "C" __global__ void gpuperf_tick(u64* out) {
     u64 least = ~0ull, last = globaltimer_ns();
     for (int steps = 0; steps < 64;) {
         const u64 now = globaltimer_ns();
@@ -50,7 +69,7 @@ extern "C" __global__ void globaltimer_tick(u64* out) {
 
 // Reads the buffer, so that L2 holds its lines and they are clean: a flush that wrote would leave
 // dirty lines, whose eviction the measured operation would pay for.
-extern "C" __global__ void read_lines(const uint4* buffer, u64 count, unsigned int* sink) {
+extern "C" __global__ void gpuperf_read_lines(const uint4* buffer, u64 count, unsigned int* sink) {
     unsigned int seen = 0;
     for (u64 i = blockIdx.x * (u64)blockDim.x + threadIdx.x; i < count;
          i += (u64)gridDim.x * blockDim.x) {
@@ -58,4 +77,12 @@ extern "C" __global__ void read_lines(const uint4* buffer, u64 count, unsigned i
         seen |= v.x | v.y | v.z | v.w;
     }
     if (seen == 0xdeadbeef) *sink = seen;  // keeps the loads; the buffer is zeros
+}
+
+// The flush that does write: what an operation costs after one that left the cache dirty.
+extern "C" __global__ void gpuperf_write_lines(uint4* buffer, u64 count) {
+    for (u64 i = blockIdx.x * (u64)blockDim.x + threadIdx.x; i < count;
+         i += (u64)gridDim.x * blockDim.x) {
+        buffer[i] = make_uint4(0, 0, 0, 0);
+    }
 }

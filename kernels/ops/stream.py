@@ -1,58 +1,273 @@
-"""Copying a vector: y ← x with x, y (n,).
+"""Moving vectors, and next to no arithmetic: copy, read, write, triad; from DRAM, or from L2.
 
-No FLOP; one tensor read and one written. What it reaches is the DRAM bandwidth that a program can
-have, which is a tenth below the data sheet's.
+- `copy`   y ← x              one tensor read, one written
+- `read`   y_i ← Σ_j x_ij     one read
+- `write`  y ← 1              one written
+- `triad`  c ← a + 2·b        two read, one written; 2 FLOP an element
+- `l2`     y ← Σ of x, `passes` times over: x once from DRAM, and then from L2
 
-- `torch`: `Tensor.copy_`, a device-to-device copy.
+What they reach is the bandwidth that a program can have, which is a tenth below the data sheet's.
+
+- `torch`: the library's kernel.
+- `cuda`: ours, 16 bytes a thread and step.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 
-from gpuperf import Axis, Bytes, Cost, Implementation, Point, Workload
+from gpuperf import Axis, Bytes, Cost, Flops, Implementation, Point, Workload
+from gpuperf.nvrtc import F32, POINTER, U64, kernels_of
 from gpuperf.units import itemsize
 
 Make = Callable[[tuple[int, ...], str], torch.Tensor]
 Inputs = Mapping[str, torch.Tensor]
+Call = Callable[[], torch.Tensor]
+
+THREADS = 512
+BLOCKS_PER_SM = 8
+SCALE = 2.0
+L2_STEP = 98_317  # a prime: each pass takes a thread to lines that others had, of another slice
+
+NAMES = ("write_vector", "copy_vector", "triad_vector", "sum_rows", "sum_passes")
 
 
-def copy_torch(inputs: Inputs, point: Point, options: object) -> Callable[[], torch.Tensor]:
+def cuda_supports(point: Point, device: Any) -> str | None:
+    """CUDA C, written for fp32."""
+    if device.kind != "cuda":
+        return "CUDA C needs an NVIDIA GPU"
+    return None if point.dtype == "fp32" else "written for fp32"
+
+
+def launch(name: str, tensor: torch.Tensor, grid: int, args: list[Any], types: list[Any]) -> None:
+    """One of ours on torch's current stream, in blocks of THREADS."""
+    stream = torch.cuda.current_stream(tensor.device).cuda_stream
+    kernels_of("stream.cu", tensor.device, NAMES)[name].launch(stream, grid, THREADS, args, types)
+
+
+def whole_grid(tensor: torch.Tensor) -> int:
+    """As many blocks as run at a time."""
+    return torch.cuda.get_device_properties(tensor.device).multi_processor_count * BLOCKS_PER_SM
+
+
+def copy_torch(inputs: Inputs, point: Point, options: object) -> Call:
     """The copy by torch, into an output made once."""
     x = inputs["x"]
     y = torch.empty_like(x)
     return lambda: y.copy_(x)
 
 
-def reference(inputs: Inputs, point: Point) -> torch.Tensor:
-    """The input itself."""
-    return inputs["x"].double()
+def copy_cuda(inputs: Inputs, point: Point, options: object) -> Call:
+    """The copy by a kernel of ours."""
+    x = inputs["x"]
+    y, grid = torch.empty_like(x), whole_grid(x)
+
+    def call() -> torch.Tensor:
+        args = [x.data_ptr(), y.data_ptr(), point.n]
+        launch("copy_vector", x, grid, args, [POINTER, POINTER, U64])
+        return y
+
+    return call
 
 
-def make_inputs(point: Point, make: Make) -> Inputs:
-    """x (n,)."""
-    return {"x": make((point.n,), point.dtype)}
+def read_torch(inputs: Inputs, point: Point, options: object) -> Call:
+    """Row sums by torch."""
+    return lambda: torch.sum(inputs["x"], 1)
 
 
-def cost(point: Point) -> Cost:
-    """n elements read and n written."""
-    count = point.n * itemsize(point.dtype)
-    return Cost(bytes=(Bytes(read=count, written=count),))
+def read_cuda(inputs: Inputs, point: Point, options: object) -> Call:
+    """Row sums, a block a row."""
+    x = inputs["x"]
+    y = torch.empty(point.m, device=x.device)
 
+    def call() -> torch.Tensor:
+        args = [x.data_ptr(), y.data_ptr(), point.n]
+        launch("sum_rows", x, point.m, args, [POINTER, POINTER, U64])
+        return y
+
+    return call
+
+
+def write_torch(inputs: Inputs, point: Point, options: object) -> Call:
+    """`fill_` by torch."""
+    return lambda: inputs["y"].fill_(1.0)
+
+
+def write_cuda(inputs: Inputs, point: Point, options: object) -> Call:
+    """A fill by a kernel of ours."""
+    y = inputs["y"]
+    grid = whole_grid(y)
+
+    def call() -> torch.Tensor:
+        launch("write_vector", y, grid, [y.data_ptr(), point.n, 1.0], [POINTER, U64, F32])
+        return y
+
+    return call
+
+
+def triad_torch(inputs: Inputs, point: Point, options: object) -> Call:
+    """`torch.add` with a factor, into an output made once."""
+    a, b = inputs["a"], inputs["b"]
+    c = torch.empty_like(a)
+    return lambda: torch.add(a, b, alpha=SCALE, out=c)
+
+
+def triad_cuda(inputs: Inputs, point: Point, options: object) -> Call:
+    """The triad by a kernel of ours."""
+    a, b = inputs["a"], inputs["b"]
+    c, grid = torch.empty_like(a), whole_grid(a)
+
+    def call() -> torch.Tensor:
+        args = [a.data_ptr(), b.data_ptr(), c.data_ptr(), point.n, SCALE]
+        launch("triad_vector", a, grid, args, [POINTER, POINTER, POINTER, U64, F32])
+        return c
+
+    return call
+
+
+def l2_cuda(inputs: Inputs, point: Point, options: object) -> Call:
+    """Each thread sums four elements a pass, another four each time."""
+    x = inputs["x"]
+    y = torch.empty(point.n, device=x.device)
+    grid = -(-point.n // THREADS)
+
+    def call() -> torch.Tensor:
+        args = [x.data_ptr(), y.data_ptr(), point.n, point.passes, L2_STEP % point.n]
+        launch("sum_passes", x, grid, args, [POINTER, POINTER, U64, U64, U64])
+        return y
+
+    return call
+
+
+def l2_reference(inputs: Inputs, point: Point) -> torch.Tensor:
+    """The sums of the rows that a thread comes by."""
+    sums = inputs["x"].double().sum(1)
+    return sum(sums.roll(-(L2_STEP % point.n) * i) for i in range(point.passes))
+
+
+def vector(name: str) -> Callable[[Point, Make], Inputs]:
+    """Inputs of one vector (n,)."""
+    return lambda point, make: {name: make((point.n,), point.dtype)}
+
+
+def moved(read: int, written: int) -> Callable[[Point], Cost]:
+    """The cost of so many tensors (n,) read and written."""
+
+    def cost(point: Point) -> Cost:
+        size = point.n * itemsize(point.dtype)
+        return Cost(bytes=(Bytes(read * size, written * size),))
+
+    return cost
+
+
+def triad_cost(point: Point) -> Cost:
+    """A product and a sum an element."""
+    size = point.n * itemsize(point.dtype)
+    return Cost((Flops(2 * point.n, "elementwise", point.dtype),), (Bytes(2 * size, size),))
+
+
+def read_cost(point: Point) -> Cost:
+    """An addition an element; the sums are all that is written."""
+    size = itemsize(point.dtype)
+    flops = Flops(point.m * (point.n - 1), "elementwise", point.dtype)
+    return Cost((flops,), (Bytes(point.m * point.n * size, point.m * size),))
+
+
+def l2_cost(point: Point) -> Cost:
+    """x (n, 4) once through DRAM, and in each pass through L2."""
+    size = 4 * point.n * itemsize(point.dtype)
+    return Cost(
+        bytes=(Bytes(size, size // 4), Bytes(point.passes * size, size // 4, channel="l2"))
+    )
+
+
+DTYPES = ("fp32", "bf16", "fp16", "fp64", "int8")
+LENGTH = Axis("n", 2**26, "elements", main=True)
+DTYPE = Axis("dtype", "auto", "of the vectors", choices=DTYPES)
+FLOATS = Axis("dtype", "auto", "of the vectors", choices=("fp32", "bf16", "fp16", "fp64"))
 
 COPY = Workload(
     name="copy",
     summary="vector copy y ← x",
     formula="0 FLOP; 2·n·s bytes",
-    axes=(
-        Axis("n", 2**26, "elements", main=True),
-        Axis("dtype", "auto", "of x and y", choices=("fp32", "bf16", "fp16", "fp64", "int8")),
+    axes=(LENGTH, DTYPE),
+    inputs=vector("x"),
+    reference=lambda inputs, point: inputs["x"].double(),
+    cost=moved(1, 1),
+    implementations=(
+        Implementation("torch", copy_torch, "device-to-device copy by torch"),
+        Implementation("cuda", copy_cuda, "16 bytes a thread and step", cuda_supports),
     ),
-    inputs=make_inputs,
-    reference=reference,
-    cost=cost,
-    implementations=(Implementation("torch", copy_torch, "device-to-device copy by torch"),),
     narrow=lambda inputs, rows: {"x": inputs["x"][rows]},
+)
+
+READ = Workload(
+    name="read",
+    summary="row sums y_i ← Σ_j x_ij: reading, and next to no writing",
+    formula="m·(n−1) FLOP; (m·n + m)·s bytes",
+    axes=(
+        Axis("m", 4096, "rows", main=True),
+        Axis("n", 2**16, "columns"),
+        Axis("dtype", "auto", "of x and y", choices=("fp32", "fp64")),
+    ),
+    inputs=lambda point, make: {"x": make((point.m, point.n), point.dtype)},
+    reference=lambda inputs, point: inputs["x"].double().sum(1),
+    cost=read_cost,
+    implementations=(
+        Implementation("torch", read_torch, "torch.sum"),
+        Implementation("cuda", read_cuda, "a block a row", cuda_supports),
+    ),
+    narrow=lambda inputs, rows: {"x": inputs["x"][rows]},
+    terms=lambda point: point.n,
+)
+
+WRITE = Workload(
+    name="write",
+    summary="fill y ← 1: writing alone",
+    formula="0 FLOP; n·s bytes",
+    axes=(LENGTH, DTYPE),
+    inputs=vector("y"),
+    reference=lambda inputs, point: torch.ones_like(inputs["y"], dtype=torch.float64),
+    cost=moved(0, 1),
+    implementations=(
+        Implementation("torch", write_torch, "fill_ by torch"),
+        Implementation("cuda", write_cuda, "16 bytes a thread and step", cuda_supports),
+    ),
+    narrow=lambda inputs, rows: {"y": inputs["y"][rows]},
+    mutates=("y",),
+)
+
+TRIAD = Workload(
+    name="triad",
+    summary="c ← a + 2·b, as in STREAM",
+    formula="2·n FLOP; 3·n·s bytes",
+    axes=(LENGTH, FLOATS),
+    inputs=lambda point, make: {name: make((point.n,), point.dtype) for name in "ab"},
+    reference=lambda inputs, point: inputs["a"].double() + SCALE * inputs["b"].double(),
+    cost=triad_cost,
+    implementations=(
+        Implementation("torch", triad_torch, "torch.add with alpha"),
+        Implementation("cuda", triad_cuda, "16 bytes a thread and step", cuda_supports),
+    ),
+    narrow=lambda inputs, rows: {name: inputs[name][rows] for name in "ab"},
+    terms=lambda point: 2,
+)
+
+L2 = Workload(
+    name="l2",
+    summary="x (n, 4) summed `passes` times over, from L2",
+    formula="n·5·s bytes of DRAM; passes·n·4·s bytes of L2",
+    axes=(
+        Axis("n", 2**19, "rows of four elements", main=True),
+        Axis("passes", 64, "times over"),
+        Axis("dtype", "fp32", "of x", choices=("fp32",)),
+    ),
+    inputs=lambda point, make: {"x": make((point.n, 4), point.dtype)},
+    reference=l2_reference,
+    cost=l2_cost,
+    implementations=(Implementation("cuda", l2_cuda, "loads that pass by L1", cuda_supports),),
+    terms=lambda point: 4 * point.passes,
 )

@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import torch
 
 from gpuperf.errors import CannotMeasure
 from gpuperf.model.contract import TimerName
 
 from .timer import Timer
+from .window import Window
 
-__all__ = ["make_timer"]
+__all__ = ["make_timer", "open_window"]
 
 
+@cache
+def open_window(device: torch.device) -> Window:
+    """The one window of *device* in this process. Raises: CannotMeasure."""
+    if device.type != "cuda" or torch.version.hip:
+        raise CannotMeasure("the timer 'blocked' needs an NVIDIA GPU", "choose another --timer")
+    return Window(device)
+
+
+@cache
 def make_timer(name: TimerName, device: torch.device) -> Timer:
-    """The timer called *name* on *device*. Raises: CannotMeasure when it cannot be had there."""
+    """The timer called *name* on *device*, made once. Raises: CannotMeasure where there is none.
+
+    `auto`, `blocked` and `activity` take their samples in the same windows.
+    """
     if name == "wall":
         from .wall import WallTimer
 
@@ -25,7 +40,13 @@ def make_timer(name: TimerName, device: torch.device) -> Timer:
 
         return EventsTimer(device)
     if torch.version.hip:
-        raise CannotMeasure("the timer 'blocked' needs CUDA", "choose --timer events")
+        raise CannotMeasure(f"the timer {name!r} needs CUDA", "choose --timer events")
+    if name == "graph":
+        from .graph import GraphTimer
+
+        return GraphTimer(open_window(device))
+    if name != "blocked":
+        return make_timer("blocked", device)
     from .blocked import BlockedTimer
 
-    return BlockedTimer(device)
+    return BlockedTimer(open_window(device))

@@ -1,28 +1,167 @@
-"""How long did each kernel run, by CUPTI's own record of it?"""
+"""How long did each kernel of a call run, by the hardware's own record of it (CUPTI)?
+
+The calls are taken in windows, so that launch cost is no matter, and the window's own kernels mark
+each call in the trace. A kernel's start and end are stamped by the hardware; the profiler does not
+lengthen it, but it widens the gaps between kernels, so it is the busy time that counts here, and
+the span of several kernels is an upper bound.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from typing import Any
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
-from torch.autograd import DeviceType
-from torch.profiler import ProfilerActivity, profile
+from gpuperf.measure.timers.timer import Call
+from gpuperf.measure.timers.window import BLOCK, CLOSE, OPEN, OWN_KERNELS, Reading, Window
+from gpuperf.model.contract import Cache
+from gpuperf.model.record import Kernel
 
-__all__ = ["kernel_durations"]
+__all__ = ["Activity", "Trace", "read_trace", "trace_calls", "traced"]
 
 
-def kernel_durations(run: Callable[[], Any], ignore: Collection[str]) -> tuple[float, ...]:
-    """The durations in seconds of the kernels that ran in *run*, but for those named *ignore*.
+class Activity(NamedTuple):
+    """One kernel, copy or memset: seconds since some moment."""
 
-    Empty where CUPTI gives no records (no permission, another subscriber).
+    name: str
+    start_s: float
+    end_s: float
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What CUPTI recorded of several calls in windows, one entry a call.
+
+    `busy_s` is the union of the kernels' intervals, `span_s` first start to last end. `kernels` are
+    those of most calls; a call with others is in `odd`, and not in the times. `outside_s` is how
+    long work of a call ran before its window opened or after it closed, at the most.
     """
+
+    busy_s: tuple[float, ...]
+    span_s: tuple[float, ...]
+    readings: tuple[Reading, ...]
+    kernels: tuple[Kernel, ...]
+    odd: int
+    outside_s: float
+
+    def __add__(self, other: Trace) -> Trace:
+        return Trace(
+            self.busy_s + other.busy_s,
+            self.span_s + other.span_s,
+            self.readings + other.readings,
+            self.kernels,
+            self.odd + other.odd + (other.kernels != self.kernels) * len(other.busy_s),
+            max(self.outside_s, other.outside_s),
+        )
+
+    @property
+    def kernel_count(self) -> int:
+        """Kernels, copies and memsets of one call."""
+        return sum(kernel.count for kernel in self.kernels)
+
+
+def trace_calls(
+    window: Window, call: Call, idle_s: float, cache: Cache, count: int
+) -> Trace | None:
+    """*count* calls, traced; None where CUPTI gives nothing (no permission, another subscriber).
+
+    Raises: CannotBlock.
+    """
+    readings: list[Reading] = []
+
+    def run() -> None:
+        readings.extend(window.take(call, idle_s, cache) for _ in range(count))
+
+    activities = traced(run)
+    if not any(a.name == OPEN for a in activities):
+        return None
+    return read_trace(activities, readings)
+
+
+def traced(run: Callable[[], Any]) -> tuple[Activity, ...]:
+    """Everything that the device did in *run*, by its start; empty where CUPTI cannot be had."""
+    from torch.autograd import DeviceType
+    from torch.profiler import ProfilerActivity, profile
+
     try:
-        with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as profiler:
-            run()
+        profiler = profile(activities=[ProfilerActivity.CUDA], acc_events=True)
+        profiler.start()
     except RuntimeError:
+        run()
         return ()
-    return tuple(
-        event.device_time * 1e-6
-        for event in profiler.events()
-        if event.device_type == DeviceType.CUDA and event.name not in ignore
+    try:
+        run()
+    finally:
+        profiler.stop()
+    found = (
+        Activity(e.name, e.time_range.start * 1e-6, e.time_range.end * 1e-6)
+        for e in profiler.events()
+        if e.device_type == DeviceType.CUDA
     )
+    return tuple(sorted(found, key=lambda activity: activity.start_s))
+
+
+def read_trace(activities: Sequence[Activity], readings: Sequence[Reading]) -> Trace:
+    """The calls in *activities*, which are in the order of their start.
+
+    In each window the marks OPEN and CLOSE enclose the call's own. What runs outside of them, and
+    is none of ours, escaped the window: it was put on another stream.
+    """
+    windows = list(_windows(activities))
+    outside_s = max((w.outside_s for w in windows), default=0.0)
+    kinds = Counter(w.names for w in windows if w.complete)
+    usual = kinds.most_common(1)[0][0] if kinds else ()
+    # A window without its marks cannot be matched with its reading.
+    paired: Iterable[Reading | None] = (
+        readings if len(windows) == len(readings) else [None] * len(windows)
+    )
+    kept = [
+        (w, r) for w, r in zip(windows, paired, strict=True) if w.complete and w.names == usual
+    ]
+    return Trace(
+        busy_s=tuple(w.busy_s for w, _ in kept),
+        span_s=tuple(w.span_s for w, _ in kept),
+        readings=tuple(r for _, r in kept if r is not None),
+        kernels=tuple(Kernel(name, count) for name, count in Counter(usual).items()),
+        odd=len(readings) - len(kept),
+        outside_s=outside_s,
+    )
+
+
+@dataclass(frozen=True)
+class _Window:
+    names: tuple[str, ...] = ()
+    busy_s: float = 0.0
+    span_s: float = 0.0
+    outside_s: float = 0.0
+    complete: bool = False
+
+
+def _windows(activities: Sequence[Activity]) -> Iterable[_Window]:
+    """What each BLOCK and the next one enclose."""
+    starts = [i for i, activity in enumerate(activities) if activity.name == BLOCK]
+    for start, end in zip(starts, [*starts[1:], len(activities)], strict=True):
+        yield _read_window(activities[start:end])
+
+
+def _read_window(activities: Sequence[Activity]) -> _Window:
+    marks = {a.name: a for a in activities if a.name in (OPEN, CLOSE)}
+    if len(marks) < 2:
+        return _Window()
+    opened, closed = marks[OPEN], marks[CLOSE]
+    found = [a for a in activities if a.name not in OWN_KERNELS]
+    busy_s, reached = 0.0, 0.0
+    for activity in found:
+        busy_s += max(0.0, activity.end_s - max(activity.start_s, reached))
+        reached = max(reached, activity.end_s)
+    early = max((opened.end_s - a.start_s for a in found), default=0.0)
+    late = max((a.end_s - closed.start_s for a in found), default=0.0)
+    return _Window(
+        names=tuple(a.name for a in found),
+        busy_s=busy_s,
+        span_s=reached - found[0].start_s if found else 0.0,
+        outside_s=max(early, late, 0.0),
+        complete=True,
+    )
+

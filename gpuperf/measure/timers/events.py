@@ -12,7 +12,7 @@ from collections.abc import Callable
 import torch
 
 from gpuperf.measure.timers.timer import Call, Sample, do_nothing
-from gpuperf.model.contract import TimerName
+from gpuperf.model.contract import Cache, TimerName
 from gpuperf.model.record import TimerFacts
 
 __all__ = ["EventsTimer"]
@@ -35,21 +35,23 @@ class EventsTimer:
         self._end = torch.cuda.Event(enable_timing=True)
         self.facts = TimerFacts()
         nothing = torch.zeros(1, device=device)
-        least = min(self.sample(nothing.zero_, 0.0, True).time_s for _ in range(50))
+        least = min(self.sample(nothing.zero_, 0.0, "cold").time_s for _ in range(50))
         self.facts = TimerFacts(empty_call_s=least)
 
     def admit(self, call: Call) -> None:
         """Any call can be timed."""
 
-    def sample(self, call: Call, gap_s: float, cold: bool) -> Sample:
+    def sample(self, call: Call, idle_s: float, cache: Cache) -> Sample:
         """One call."""
-        if gap_s:
-            time.sleep(gap_s)
-        if cold:
+        if idle_s:
+            time.sleep(idle_s)
+        if cache == "cold":
             self._flush.max()  # reads, and leaves no dirty lines
+        elif cache == "cold-dirty":
+            self._flush.zero_()
         self._start.record()
         call()
         self._end.record()
         self.watch()
         torch.cuda.synchronize()
-        return Sample(self._start.elapsed_time(self._end) * 1e-3, None)
+        return Sample(self._start.elapsed_time(self._end) * 1e-3)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
-from gpuperf.model.contract import TimerName
+from gpuperf.model.contract import Cache, TimerName
 from gpuperf.model.record import TimerFacts
 
 __all__ = ["Call", "CannotBlock", "Sample", "Timer", "do_nothing"]
@@ -17,16 +17,16 @@ def do_nothing() -> None:
     """No watch; the empty call."""
 
 
-
 class CannotBlock(Exception):
     """The call cannot be queued behind a blocker: it waits for the device, or queues too much."""
 
 
 class Sample(NamedTuple):
-    """One call: its time in seconds, and the SM clock inside it where it was read."""
+    """One call: its time in seconds, the SM clock inside it and just before it, where read."""
 
     time_s: float
-    clock_hz: float | None
+    clock_hz: float | None = None
+    before_hz: float | None = None
 
 
 class Timer(Protocol):
@@ -42,5 +42,5 @@ class Timer(Protocol):
     def admit(self, call: Call) -> None:
         """Try *call*, which has run before, once. Raises: CannotBlock when it cannot be timed."""
 
-    def sample(self, call: Call, gap_s: float, cold: bool) -> Sample:
-        """Idle for *gap_s*, flush the caches if *cold*, and time one call."""
+    def sample(self, call: Call, idle_s: float, cache: Cache) -> Sample:
+        """Idle for *idle_s*, bring the caches into the state *cache*, and time one call."""

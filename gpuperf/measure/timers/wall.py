@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from gpuperf.measure.timers.timer import Call, Sample, do_nothing
-from gpuperf.model.contract import TimerName
+from gpuperf.model.contract import Cache, TimerName
 from gpuperf.model.record import TimerFacts
 
 __all__ = ["WallTimer", "last_level_cache_bytes"]
@@ -38,8 +38,8 @@ class WallTimer:
         self.facts = TimerFacts()
         # Reading the clock costs more with cold caches, as the samples have them; how much of that
         # falls into a sample is not known, so the floor lies between, and says how wide.
-        hot = statistics.median(self.sample(do_nothing, 0.0, False).time_s for _ in range(200))
-        cold = statistics.median(self.sample(do_nothing, 0.0, True).time_s for _ in range(COLD))
+        hot = statistics.median(self.sample(do_nothing, 0.0, "hot").time_s for _ in range(200))
+        cold = statistics.median(self.sample(do_nothing, 0.0, "cold").time_s for _ in range(COLD))
         floor = TimerFacts(
             floor_s=(hot + cold) / 2,
             floor_uncertainty_s=abs(cold - hot) / 2,
@@ -47,25 +47,27 @@ class WallTimer:
         )
         self.facts = floor
         one = torch.zeros(1, device=device)
-        least = statistics.median(self.sample(one.zero_, 0.0, True).time_s for _ in range(COLD))
+        least = statistics.median(self.sample(one.zero_, 0.0, "cold").time_s for _ in range(COLD))
         self.facts = replace(floor, empty_call_s=max(least, 0.0))
 
     def admit(self, call: Call) -> None:
         """Any call can be timed."""
 
-    def sample(self, call: Call, gap_s: float, cold: bool) -> Sample:
+    def sample(self, call: Call, idle_s: float, cache: Cache) -> Sample:
         """One call."""
-        if gap_s:
-            time.sleep(gap_s)
-        if cold:
+        if idle_s:
+            time.sleep(idle_s)
+        if cache == "cold":
             self._flush.max()
+        elif cache == "cold-dirty":
+            self._flush.zero_()
         if self._gpu:
             torch.cuda.synchronize()
         start = time.perf_counter()
         call()
         if self._gpu:
             torch.cuda.synchronize()
-        return Sample(time.perf_counter() - start - self.facts.floor_s, None)
+        return Sample(time.perf_counter() - start - self.facts.floor_s)
 
 
 def last_level_cache_bytes() -> int:

@@ -1,0 +1,119 @@
+"""What do calls take that follow each other, and what does the device do when they are over?"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Sequence
+
+import torch
+
+from gpuperf.measure.timers.timer import Call
+from gpuperf.measure.timers.window import Window
+from gpuperf.model.samples import Samples
+
+__all__ = ["is_flat", "recover", "sustain", "unfinished_s", "wall_times"]
+
+BATCH_S, MOST_CALLS, BATCHES = 2e-3, 200, 7  # of the wall time
+LONG_S = 0.05  # a call that takes longer is timed thrice
+
+# Long enough that a sample tells of the load and not of the power controller, which swings by 5 %
+# within half a second (H200).
+SUSTAINED_BATCH_S = 0.2
+AHEAD = 3  # batches queued while one runs: the device never waits for the host
+FLAT = 0.005  # change of time and clock over a fifth of the settling time
+NOISE_SIGMAS = 2
+LEAST_S = 1.0  # of load before it may count as steady
+
+RECOVERED = 0.98  # of the rested clock
+REST_S, MOST_RESTS = 0.05, 40
+
+
+def unfinished_s(call: Call) -> float:
+    """How long the device goes on working when the current stream is done with *call*."""
+    left = []
+    for _ in range(3):
+        torch.cuda.synchronize()
+        call()
+        torch.cuda.current_stream().synchronize()
+        done = time.perf_counter()
+        torch.cuda.synchronize()
+        left.append(time.perf_counter() - done)
+    return min(left)
+
+
+def wall_times(call: Call, call_s: float) -> Samples:
+    """The time of one call among others, launched back to back and waited for at the end.
+
+    Whatever is slower counts: the host's launching, or the device. The cache is hot.
+    """
+    calls = max(1, min(MOST_CALLS, math.ceil(BATCH_S / max(call_s, 1e-9))))
+    values = []
+    for _ in range(3 if call_s > LONG_S else BATCHES):
+        torch.cuda.synchronize()
+        began = time.perf_counter()
+        for _ in range(calls):
+            call()
+        torch.cuda.synchronize()
+        values.append((time.perf_counter() - began) / calls)
+    return Samples(tuple(values), calls_per_window=calls)
+
+
+def sustain(
+    window: Window,
+    call: Call,
+    call_s: float,
+    settle_s: float,
+    heard: Callable[[int], None] = lambda count: None,
+) -> tuple[Samples, Samples, bool]:
+    """Calls back to back until time and clock are flat, or for *settle_s* seconds.
+
+    The samples of the first second, those of the last fifth, and whether it was flat. Each sample
+    is a batch of 0.2 s, between stamps on the device, over its calls.
+    """
+    calls = max(1, math.ceil(SUSTAINED_BATCH_S / max(call_s, 1e-7)))
+    stretch = max(2, math.ceil(settle_s / 5 / max(calls * call_s, 1e-6)))
+    times: list[float] = []
+    clocks: list[float | None] = []
+    steady = False
+    began = time.perf_counter()
+    for time_s, clock_hz in window.stream(call, calls, AHEAD):
+        times.append(time_s / calls)
+        clocks.append(clock_hz)
+        heard(len(times))
+        elapsed = time.perf_counter() - began
+        flat = len(times) >= 2 * stretch and is_flat(times, stretch) and is_flat(clocks, stretch)
+        steady = flat and elapsed >= LEAST_S
+        if steady or elapsed >= settle_s:
+            break
+    head = 1
+    while head < len(times) and sum(times[:head]) * calls < 1.0:
+        head += 1
+    tick_s = window.tick_s / calls
+
+    def samples(part: slice) -> Samples:
+        return Samples(tuple(times[part]), tuple(clocks[part]), tick_s, calls_per_window=calls)
+
+    return samples(slice(head)), samples(slice(-stretch, None)), steady
+
+
+def recover(window: Window, rested_hz: float) -> bool:
+    """Rest until the SM clock is that of a rested card again, for 2 s at most; whether it is."""
+    for _ in range(MOST_RESTS):
+        clock_hz = window.take(window.empty, REST_S).before_hz
+        if clock_hz is None or clock_hz >= RECOVERED * rested_hz:
+            return True
+    return False
+
+
+def is_flat(values: Sequence[float | None], stretch: int) -> bool:
+    """Whether the last *stretch* of values has the mean of the stretch before it, but for noise."""
+    last = [v for v in values[-stretch:] if v is not None]
+    before = [v for v in values[-2 * stretch : -stretch] if v is not None]
+    if len(last) < 2 or len(before) < 2:
+        return True
+    change = statistics.fmean(last) - statistics.fmean(before)
+    errors = [statistics.variance(part) / len(part) for part in (last, before)]
+    noise = NOISE_SIGMAS * math.sqrt(sum(errors))
+    return abs(change) <= max(FLAT * statistics.fmean(before), noise)

@@ -1,0 +1,357 @@
+"""What are the times of one call, and what do they leave open?
+
+The time that counts is from the start of a call's first kernel to the end of its last, as it is
+without a profiler. For one kernel that is its own duration, which the hardware records; for
+several it is a window around them, less the window's floor, since a profiler widens the gaps.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Literal, NoReturn
+
+import torch
+
+from gpuperf.errors import CannotMeasure
+from gpuperf.measure.backtoback import recover, sustain, unfinished_s, wall_times
+from gpuperf.measure.sampling import Rest, Taken, take_samples
+from gpuperf.measure.timers import make_timer, open_window
+from gpuperf.measure.timers.activity import Trace, trace_calls
+from gpuperf.measure.timers.graph import GraphTimer
+from gpuperf.measure.timers.timer import Call, CannotBlock, Sample, Timer, do_nothing
+from gpuperf.model.contract import Cache, Contract, TimerName
+from gpuperf.model.record import Caveat, Kernel, Status, TimerFacts
+from gpuperf.model.samples import Samples
+from gpuperf.units import format_time
+
+__all__ = ["NoTime", "Stopwatch", "Timing", "open_stopwatch"]
+
+TRACED = 20  # calls of a trace, at least three
+HOST_BUSY_S = 20e-6  # a call that gives the device nothing and takes longer works on the host
+OUTSIDE_S = 0.1e-6  # of work beyond its window that no rounding explains
+UNFINISHED_S, UNFINISHED_SHARE = 50e-6, 0.05  # of the device after its stream was done
+LAUNCH_BOUND = 1.5  # times the busy time
+ODD_SHARE = 0.02  # of the samples
+
+Tracer = Callable[[Call, float, Cache, int], Trace | None]
+
+
+class NoTime(Exception):
+    """There is no time to tell, with the status that says why."""
+
+    def __init__(self, status: Status, reason: str, hint: str) -> None:
+        super().__init__(reason)
+        self.status: Status = status
+        self.reason, self.hint = reason, hint
+
+
+@dataclass(frozen=True)
+class Timing:
+    """The times of a call by name, the one that counts, and what is doubtful about them."""
+
+    times: Mapping[str, Samples]
+    primary: str
+    stop: Literal["precision", "budget", "samples"]
+    facts: TimerFacts
+    kernels: tuple[Kernel, ...] = ()
+    capture_s: float | None = None
+    caveats: tuple[Caveat, ...] = ()
+
+
+@dataclass
+class Stopwatch:
+    """Times calls with *timer*, and with what else the device offers.
+
+    `trace` records kernels; `fallback` is the timer of `auto` for a call that cannot be blocked;
+    `unfinished_s` tells how long the device works on when its stream is done; `wall` times calls
+    back to back; `sustain` a load until it is steady; `recover` waits until the clock is that of a
+    rested card. None where there is no such thing.
+    """
+
+    timer: Timer
+    trace: Tracer | None = None
+    fallback: Callable[[], Timer] | None = None
+    unfinished_s: Callable[[Call], float] | None = None
+    wall: Callable[[Call, float], Samples] | None = None
+    sustain: Callable[..., tuple[Samples, Samples, bool]] | None = None
+    recover: Callable[[float], bool] | None = None
+    watch: Callable[[], None] = do_nothing
+    heard: Callable[[int], None] = lambda count: None
+
+    def take(self, call: Call, contract: Contract, call_s: float, fits_cache: bool) -> Timing:
+        """The times of *call*, which takes about *call_s* seconds.
+
+        Raises: NoTime; CannotBlock when it cannot be timed so; CannotMeasure without the timer.
+        """
+        timer, caveats = self._admitted(call, contract)
+        timer.watch = self.watch
+        rest = Rest(contract, call_s, timer.facts.clock_hz)
+        self._refuse_side_streams(call, call_s)
+        if self.recover is not None and timer.facts.clock_hz:
+            self.recover(timer.facts.clock_hz)
+        trace = self._traced(call, contract, rest) if timer is self.timer else None
+        caveats += _trace_doubts(trace, contract, timer)
+        if contract.regime == "sustained":
+            timing = self._sustained(call, contract, call_s, timer)
+        elif trace is not None and _by_kernel(trace, contract, timer):
+            timing = self._by_kernel(call, contract, rest, trace, timer)
+        else:
+            timing = self._by_timer(call, contract, rest, timer)
+        times = dict(timing.times)
+        if trace is not None:
+            times = {**_trace_times(trace, timer), **times}
+        if contract.timer == "wall":
+            return timing
+        if fits_cache and contract.cache in ("cold", "cold-dirty"):
+            times |= self._hot(call, contract, rest, timing.primary, timer)
+        if self.wall is not None:
+            times["wall"] = self.wall(call, call_s)
+        busy = times.get("busy") or times[timing.primary]
+        return replace(
+            timing,
+            times=times,
+            kernels=trace.kernels if trace else (),
+            capture_s=timer.capture_s if isinstance(timer, GraphTimer) else None,
+            caveats=(
+                *caveats,
+                *timing.caveats,
+                *_rest_doubts(rest, timing, contract),
+                *_launch_doubts(times.get("wall"), busy),
+            ),
+        )
+
+    def _admitted(self, call: Call, contract: Contract) -> tuple[Timer, list[Caveat]]:
+        try:
+            self.timer.admit(call)
+        except CannotBlock as error:
+            if contract.timer != "auto" or self.fallback is None:
+                raise
+            doubt = Caveat(
+                "cannot-block",
+                f"{error}: timed by events, with the cost of launching in it",
+                "give the device its work without waiting for it inside the call",
+            )
+            return self.fallback(), [doubt]
+        return self.timer, []
+
+    def _refuse_side_streams(self, call: Call, call_s: float) -> None:
+        if self.unfinished_s is None:
+            return
+        left_s = self.unfinished_s(call)
+        if left_s > max(UNFINISHED_S, UNFINISHED_SHARE * call_s):
+            raise NoTime(
+                "side-stream",
+                f"the device worked on for {format_time(left_s)} after the call's stream was done",
+                "let the current stream wait for the other one inside the call",
+            )
+
+    def _traced(self, call: Call, contract: Contract, rest: Rest) -> Trace | None:
+        """The first calls, traced. Raises: NoTime, CannotMeasure."""
+        if self.trace is None or contract.timer == "wall":
+            return None
+        count = max(3, min(TRACED, int(contract.budget_s / (rest.idle_s + rest.call_s + 1e-3))))
+        cache: Cache = "hot" if contract.regime == "sustained" else contract.cache
+        trace = self.trace(call, rest.idle_s, cache, count)
+        if trace is None:
+            if contract.timer == "activity":
+                raise CannotMeasure(
+                    "the timer 'activity' cannot be had: CUPTI gives no records",
+                    "end other profilers, or choose --timer blocked",
+                )
+            return None
+        if trace.outside_s > OUTSIDE_S:
+            raise NoTime(
+                "side-stream",
+                f"{format_time(trace.outside_s)} of its work ran outside the stream that was timed",
+                "let the current stream wait for the other one inside the call",
+            )
+        if not trace.kernels and trace.odd < len(trace.readings):
+            _refuse_nothing(statistics.median(r.queued_s for r in trace.readings))
+        return trace if trace.busy_s else None
+
+    def _by_kernel(
+        self, call: Call, contract: Contract, rest: Rest, trace: Trace, timer: Timer
+    ) -> Timing:
+        """The busy time, from as many traced calls as the contract asks."""
+        traces = [trace]
+
+        def draw(count: int, idle_s: float) -> Sequence[Sample]:
+            assert self.trace is not None
+            more = self.trace(call, idle_s, contract.cache, count)
+            if more is None or not more.busy_s:
+                raise CannotMeasure(
+                    "CUPTI gave records, and then none", "is another profiler running?"
+                )
+            traces.append(more)
+            return _samples(more)
+
+        facts = replace(timer.facts, floor_s=0.0, floor_uncertainty_s=0.0)
+        taken = take_samples(
+            draw, contract, facts, rest, contract.min_samples, _samples(trace), self.heard
+        )
+        return Timing({"busy": taken.samples}, "busy", taken.stop, facts, caveats=_odd(traces))
+
+    def _by_timer(self, call: Call, contract: Contract, rest: Rest, timer: Timer) -> Timing:
+        taken = self._sampled(call, contract, rest, timer)
+        facts = timer.facts
+        if taken.samples.median_s <= facts.floor_uncertainty_s + facts.tick_s:
+            _refuse_nothing(0.0)
+        return Timing({"window": taken.samples}, "window", taken.stop, facts)
+
+    def _sampled(self, call: Call, contract: Contract, rest: Rest, timer: Timer) -> Taken:
+        def draw(count: int, idle_s: float) -> Sequence[Sample]:
+            return [timer.sample(call, idle_s, contract.cache) for _ in range(count)]
+
+        return take_samples(draw, contract, timer.facts, rest, on_sample=self.heard)
+
+    def _hot(
+        self, call: Call, contract: Contract, rest: Rest, primary: str, timer: Timer
+    ) -> dict[str, Samples]:
+        """The primary figure with the cache as the call left it, of a working set that fits."""
+        call()
+        if primary == "busy" and self.trace is not None:
+            trace = self.trace(call, contract.gap_s, "hot", TRACED)
+            if trace is None or not trace.busy_s:
+                return {}
+            return {"hot": Samples(trace.busy_s, tick_s=timer.facts.tick_s)}
+        brief = replace(contract, cache="hot", budget_s=contract.budget_s / 4)
+        return {"hot": self._sampled(call, brief, rest, timer).samples}
+
+    def _sustained(
+        self, call: Call, contract: Contract, call_s: float, timer: Timer
+    ) -> Timing:
+        if self.sustain is None:
+            raise CannotMeasure(
+                "a sustained load is measured on a GPU only", "leave --regime out"
+            )
+        first, settled, steady = self.sustain(call, call_s, contract.settle_s, self.heard)
+        caveats = () if steady else (
+            Caveat(
+                "unsettled",
+                f"clock and time still moved after {contract.settle_s:g} s",
+                "give --settle more seconds",
+            ),
+        )  # fmt: skip
+        return Timing(
+            {"settled": settled, "first_second": first},
+            "settled",
+            "precision" if steady else "budget",
+            replace(timer.facts, floor_s=0.0, floor_uncertainty_s=0.0),
+            caveats=caveats,
+        )
+
+
+def open_stopwatch(name: TimerName, device: torch.device) -> Stopwatch:
+    """The stopwatch whose timer is *name*. Raises: CannotMeasure where it cannot be had."""
+    timer = make_timer(name, device)
+    if device.type != "cuda":
+        return Stopwatch(timer)
+    watch = Stopwatch(
+        timer,
+        unfinished_s=unfinished_s,
+        wall=wall_times,
+        fallback=partial(make_timer, "events", device),
+    )
+    if name != "wall" and not torch.version.hip:
+        watch.trace = partial(trace_calls, open_window(device))
+        watch.sustain = partial(sustain, open_window(device))
+        watch.recover = partial(recover, open_window(device))
+    return watch
+
+
+def _by_kernel(trace: Trace, contract: Contract, timer: Timer) -> bool:
+    """Whether the hardware's record of the kernels is the time: always if asked for, else for a
+    call of one kernel."""
+    if contract.timer == "activity":
+        return True
+    return timer.name == "blocked" and trace.kernel_count == 1
+
+
+def _samples(trace: Trace) -> list[Sample]:
+    if len(trace.readings) != len(trace.busy_s):
+        return [Sample(busy_s) for busy_s in trace.busy_s]
+    return [
+        Sample(busy_s, reading.clock_hz, reading.before_hz)
+        for busy_s, reading in zip(trace.busy_s, trace.readings, strict=True)
+    ]
+
+
+def _trace_times(trace: Trace, timer: Timer) -> dict[str, Samples]:
+    tick_s = timer.facts.tick_s
+    return {
+        "busy": Samples(trace.busy_s, tick_s=tick_s),
+        "span": Samples(trace.span_s, tick_s=tick_s),
+    }
+
+
+def _refuse_nothing(queued_s: float) -> NoReturn:
+    """The device did nothing. Raises: NoTime."""
+    if queued_s > HOST_BUSY_S:
+        raise NoTime(
+            "host-only",
+            f"the call kept the host busy for {format_time(queued_s)} and gave the device nothing",
+            "--timer wall measures the host",
+        )
+    raise NoTime(
+        "no-work",
+        "the device did no work that the timer could see",
+        "does the call launch a kernel on the current stream?",
+    )
+
+
+def _odd(traces: Sequence[Trace]) -> tuple[Caveat, ...]:
+    odd = sum(trace.odd for trace in traces)
+    total = odd + sum(len(trace.busy_s) for trace in traces)
+    if odd <= ODD_SHARE * total:
+        return ()
+    return (
+        Caveat(
+            "lost-records",
+            f"{odd} of {total} traced calls showed other kernels than the rest, and do not count",
+            "CUPTI lost records, or the call does not always do the same",
+        ),
+    )
+
+
+def _trace_doubts(trace: Trace | None, contract: Contract, timer: Timer) -> list[Caveat]:
+    if trace is not None:
+        return [] if _by_kernel(trace, contract, timer) else list(_odd([trace]))
+    if timer.name != "blocked":
+        return []
+    return [
+        Caveat(
+            "uncalibrated",
+            "CUPTI gives no kernel times, so the floor of the window is known by bounds only",
+            "end other profilers; see `gpuperf doctor`",
+        )
+    ]
+
+
+def _rest_doubts(rest: Rest, timing: Timing, contract: Contract) -> list[Caveat]:
+    size = timing.times[timing.primary].size
+    if contract.regime == "sustained" or rest.unrecovered <= size / 10:
+        return []
+    return [
+        Caveat(
+            "unrecovered",
+            f"before {rest.unrecovered} of {size} samples the clock was not that of a rested card",
+            "give a longer --gap, or ask for --regime sustained",
+        )
+    ]
+
+
+def _launch_doubts(wall: Samples | None, busy: Samples) -> list[Caveat]:
+    if wall is None or wall.median_s <= LAUNCH_BOUND * busy.median_s:
+        return []
+    share = busy.median_s / wall.median_s * 100
+    return [
+        Caveat(
+            "launch-bound",
+            f"back to back a call takes {format_time(wall.median_s)}, of which the device is busy "
+            f"{share:.0f} %",
+            "CUDA graphs, fewer and larger kernels, or torch.compile save launches",
+        )
+    ]

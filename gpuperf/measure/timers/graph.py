@@ -1,0 +1,125 @@
+"""What does a call take among its like in a CUDA graph, where nothing is launched by the host?
+
+One graph of many calls is replayed in a window; its time over their number. The gaps between the
+kernels are in it, and the first calls have warmed the cache for the later ones: it is the figure
+of a kernel in a captured loop, not of a kernel alone.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+
+from gpuperf.errors import CannotMeasure
+from gpuperf.measure.timers.activity import trace_calls
+from gpuperf.measure.timers.timer import Call, CannotBlock, Sample
+from gpuperf.measure.timers.window import Window
+from gpuperf.model.contract import Cache, TimerName
+from gpuperf.model.record import TimerFacts
+
+__all__ = ["GraphTimer"]
+
+GRAPH_S = 200e-6  # of calls in one graph: the window's floor is 1 % of it
+MOST_CALLS = 64
+FLOOR_WINDOWS = 20
+
+
+class GraphTimer:
+    """Replays of a captured graph, in windows."""
+
+    name: TimerName = "graph"
+
+    def __init__(self, window: Window) -> None:
+        self.window = window
+        self.capture_s = 0.0
+        self.calls = 1
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._floor_s = 0.0
+        self._vector = torch.ones(1 << 16, device=window.device)
+        self.facts = TimerFacts(tick_s=window.tick_s)
+        self._measure_floor()
+
+    @property
+    def watch(self) -> Callable[[], None]:
+        """Called on the host while a sample runs."""
+        return self.window.watch
+
+    @watch.setter
+    def watch(self, watch: Callable[[], None]) -> None:
+        self.window.watch = watch
+
+    def admit(self, call: Call) -> None:
+        """Capture *call* as often as fills a window. Raises: CannotBlock when it cannot be."""
+        torch.cuda.synchronize()
+        began = time.perf_counter()
+        call()
+        torch.cuda.synchronize()
+        once_s = max(time.perf_counter() - began, 1e-6)
+        self._capture(call, max(1, min(MOST_CALLS, math.ceil(GRAPH_S / once_s))))
+        self.window.take(self._replay)
+        taken = self.window.take(self._replay).window_s / self.calls
+        if taken < once_s / 2:  # the host's share was large: now it is known how many there fit
+            self._capture(call, max(1, min(MOST_CALLS, math.ceil(GRAPH_S / taken))))
+            self.window.take(self._replay)
+        self.facts = replace(
+            self.facts,
+            floor_s=self._floor_s / self.calls,
+            floor_uncertainty_s=self._floor_s / 10 / self.calls,
+            tick_s=self.window.tick_s / self.calls,
+        )
+
+    def sample(self, call: Call, idle_s: float, cache: Cache) -> Sample:
+        """One replay, over its number of calls. Raises: CannotBlock."""
+        reading = self.window.take(self._replay, idle_s, cache)
+        return Sample(
+            (reading.window_s - self._floor_s) / self.calls, reading.clock_hz, reading.before_hz
+        )
+
+    def _least(self) -> None:
+        torch.exp(self._vector)
+
+    def _replay(self) -> None:
+        assert self._graph is not None
+        self._graph.replay()
+
+    def _capture(self, call: Call, calls: int) -> None:
+        began, stream = time.perf_counter(), torch.cuda.current_stream()
+        try:
+            graph = self._captured(call, calls)
+        except RuntimeError as error:
+            # A capture that fails leaves its own stream current, and torch's random generator in
+            # capture; one that succeeds sets it right.
+            torch.cuda.set_stream(stream)
+            torch.cuda.synchronize()
+            self._captured(self._least, 1)
+            reason = str(error).strip().splitlines()[0]
+            raise CannotBlock(f"the call cannot be captured in a CUDA graph: {reason}") from None
+        torch.cuda.synchronize()
+        self.capture_s = time.perf_counter() - began
+        self.calls, self._graph = calls, graph
+
+    def _captured(self, call: Call, calls: int) -> torch.cuda.CUDAGraph:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=torch.cuda.Stream(self.window.device)):
+            for _ in range(calls):
+                call()
+        return graph
+
+    def _measure_floor(self) -> None:
+        """What the window of a graph adds to its one kernel."""
+        self._least()
+        self._capture(self._least, 1)
+        self.window.take(self._replay)
+        windows = [self.window.take(self._replay).window_s for _ in range(FLOOR_WINDOWS)]
+        trace = trace_calls(self.window, self._replay, 0.0, "hot", FLOOR_WINDOWS)
+        if trace is None or not trace.busy_s:
+            raise CannotMeasure(
+                "the timer 'graph' needs CUPTI for its floor, and it gives no records",
+                "is another profiler running?",
+            )
+        self._floor_s = statistics.median(windows) - statistics.median(trace.busy_s)

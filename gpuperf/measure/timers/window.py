@@ -1,0 +1,194 @@
+"""What does the GPU see of one call, from just before it to just after, with no launch in between?
+
+A one-thread kernel holds the stream until everything is queued; then the host lets it go, and two
+stamps enclose the call: `%globaltimer` and `clock64()` on one SM, which also tells the SM clock
+inside. The first stamp's kernel runs for 2 µs: meanwhile the front end fetches the launches behind
+it. Without that, on an H200, every fourth matmul started 0.6 µs late.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import torch
+
+from gpuperf.measure.timers.timer import Call, CannotBlock, do_nothing
+from gpuperf.model.contract import Cache
+from gpuperf.nvrtc import POINTER, U64, load_kernels, read_source
+
+__all__ = ["BLOCK", "CLOSE", "OPEN", "OWN_KERNELS", "Reading", "Window"]
+
+# Longest that the blocker waits for the host. The first use of a kernel, or a call that itself
+# waits for the device, runs into it: that is found in `admit`, long before a sample is taken.
+DEADLINE_S = 1.0
+
+# The flush touches this many times the L2, since its replacement is not strictly oldest-first.
+FLUSH_L2_SIZES = 4
+
+OPEN_CYCLES = 4000  # 2 µs: longer than any fetch of a launch
+COARSE_TICK_S = 100e-9  # of %globaltimer (1 µs on some cards): then events enclose the call
+
+# A clock is told only when %globaltimer's tick is under this share of the stamped time.
+CLOCK_PRECISION = 0.02
+
+BLOCK, OPEN, CLOSE = "gpuperf_block", "gpuperf_open", "gpuperf_close"
+OWN_KERNELS = (BLOCK, OPEN, CLOSE, "gpuperf_read_lines", "gpuperf_write_lines")
+
+STAMP = 4  # words of a stamp: nanoseconds, cycles, SM, one unused
+
+
+class Reading(NamedTuple):
+    """One call in a window: seconds between the stamps (what the window adds included), the SM
+    clock inside and just before, and how long the host took to queue the call."""
+
+    window_s: float
+    clock_hz: float | None
+    before_hz: float | None
+    queued_s: float
+
+
+class Window:
+    """Takes calls on the current stream of one CUDA device into a window, one at a time.
+
+    `watch` is called while the device works. Raises: CannotMeasure without NVRTC.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.watch: Callable[[], None] = do_nothing
+        self.device = device
+        properties = torch.cuda.get_device_properties(device)
+        self._kernels = load_kernels(
+            read_source("timing.cu"),
+            f"sm_{properties.major}{properties.minor}",
+            ("gpuperf_empty", "gpuperf_tick", *OWN_KERNELS),
+        )
+        self._stream = torch.cuda.current_stream(device)
+        self._sms = properties.multi_processor_count
+        # Pinned memory is visible to both sides, so that releasing the stream is one store.
+        self._shared = torch.zeros(2, dtype=torch.int32).pin_memory()
+        self._flag = ctypes.c_int.from_address(self._shared.data_ptr())
+        self._timed_out = ctypes.c_int.from_address(self._shared.data_ptr() + 4)
+        self._stamps = torch.zeros(4 * STAMP, dtype=torch.int64).pin_memory()
+        self._start = torch.cuda.Event(enable_timing=True)
+        self._end = torch.cuda.Event(enable_timing=True)
+        self._flush_bytes = FLUSH_L2_SIZES * max(properties.L2_cache_size, 4 << 20)
+        self._flush = torch.zeros(self._flush_bytes, dtype=torch.int8, device=device)
+        self._sink = torch.zeros(1, dtype=torch.int32, device=device)
+        self.tick_s = self._measure_tick()
+        self._by_events = self.tick_s > COARSE_TICK_S
+
+    def take(self, call: Call, idle_s: float = 0.0, cache: Cache = "hot") -> Reading:
+        """*call* after *idle_s* of rest, with the cache as asked.
+
+        `hot` is what the same call left there, `rotate` the caller's affair: its call goes over to
+        other data each time.
+
+        Raises: CannotBlock when it waits for the device, or queues more than the queue holds.
+        """
+        if idle_s:
+            time.sleep(idle_s)
+        self._flag.value = 0
+        self._timed_out.value = 0
+        self._flush_cache(cache)
+        shared, stamps = self._shared.data_ptr(), self._stamps.data_ptr()
+        self._launch(
+            BLOCK,
+            (shared, int(DEADLINE_S * 1e9), shared + 4, stamps),
+            (POINTER, U64, POINTER, POINTER),
+        )
+        queued_s = 0.0
+        try:
+            self._launch(OPEN, (stamps + 2 * STAMP * 8, OPEN_CYCLES), (POINTER, U64))
+            if self._by_events:
+                self._start.record(self._stream)
+            began = time.perf_counter()
+            call()
+            queued_s = time.perf_counter() - began
+            if self._by_events:
+                self._end.record(self._stream)
+            self._launch(CLOSE, (stamps + 3 * STAMP * 8,), (POINTER,))
+        finally:
+            self._flag.value = 1
+        self.watch()
+        torch.cuda.synchronize()
+        if self._timed_out.value:
+            raise CannotBlock(
+                f"the call kept the host for over {DEADLINE_S:g} s or waited for the device"
+            )
+        words = self._stamps.tolist()
+        window_s = (words[3 * STAMP] - words[2 * STAMP]) * 1e-9
+        if self._by_events:
+            window_s = self._start.elapsed_time(self._end) * 1e-3
+        return Reading(window_s, self._clock_hz(words, 2), self._clock_hz(words, 0), queued_s)
+
+    def stream(
+        self, call: Call, calls: int, ahead: int
+    ) -> Iterator[tuple[float, float | None]]:
+        """Batches of *calls* back to back without end: seconds and SM clock of each.
+
+        *ahead* batches are queued before the first is waited for, so that the device always has
+        work. Close the iterator to stop it.
+        """
+        slots = ahead + 2
+        stamps = torch.zeros(slots * STAMP, dtype=torch.int64).pin_memory()
+        marks = [torch.cuda.Event(enable_timing=True) for _ in range(slots)]
+        torch.cuda.synchronize()
+
+        def mark(index: int) -> None:
+            place = index % slots
+            self._launch(CLOSE, (stamps.data_ptr() + place * STAMP * 8,), (POINTER,))
+            marks[place].record(self._stream)
+
+        mark(0)
+        queued = 0
+        for batch in itertools.count():
+            while queued < batch + ahead:
+                for _ in range(calls):
+                    call()
+                queued += 1
+                mark(queued)
+            start, end = marks[batch % slots], marks[(batch + 1) % slots]
+            self.watch()
+            end.synchronize()
+            words = stamps.view(slots, STAMP)[[batch % slots, (batch + 1) % slots]].flatten()
+            yield start.elapsed_time(end) * 1e-3, self._clock_hz(words.tolist(), 0)
+
+    def empty(self) -> None:
+        """Launch a kernel that does nothing, with a block for every SM."""
+        self._kernels["gpuperf_empty"].launch(
+            self._stream.cuda_stream, self._sms, 256, (1, 2, 3, 4), (U64,) * 4
+        )
+
+    def _launch(self, name: str, args: tuple[int, ...], types: tuple[Any, ...]) -> None:
+        self._kernels[name].launch(self._stream.cuda_stream, 1, 1, args, types)
+
+    def _flush_cache(self, cache: Cache) -> None:
+        if cache in ("hot", "rotate"):
+            return
+        lines = self._flush_bytes // 16
+        name, args, types = (
+            ("gpuperf_read_lines", (self._flush.data_ptr(), lines, self._sink.data_ptr()),
+             (POINTER, U64, POINTER))
+            if cache == "cold"
+            else ("gpuperf_write_lines", (self._flush.data_ptr(), lines), (POINTER, U64))
+        )  # fmt: skip
+        self._kernels[name].launch(self._stream.cuda_stream, self._sms * 4, 512, args, types)
+
+    def _clock_hz(self, words: list[int], first: int) -> float | None:
+        """Cycles over nanoseconds from the stamp *first* to the next; None on two SMs, or where
+        the time between is within the tick."""
+        start_ns, start_cycle, start_sm, _ = words[first * STAMP : (first + 1) * STAMP]
+        end_ns, end_cycle, end_sm, _ = words[(first + 1) * STAMP : (first + 2) * STAMP]
+        elapsed_s = (end_ns - start_ns) * 1e-9
+        if start_sm != end_sm or elapsed_s <= 0 or self.tick_s > CLOCK_PRECISION * elapsed_s:
+            return None
+        return (end_cycle - start_cycle) / elapsed_s
+
+    def _measure_tick(self) -> float:
+        self._launch("gpuperf_tick", (self._stamps.data_ptr(),), (POINTER,))
+        torch.cuda.synchronize()
+        return float(self._stamps[0].item()) * 1e-9

@@ -1,0 +1,54 @@
+"""When has a call become what it will be from now on?
+
+Lazy compilation, autotuning, the capture of CUDA graphs and the growth of allocators are over when
+its time no longer falls. (torch.compile with CUDA graphs needs three calls: pytorch #120309.)
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from gpuperf.measure.timers.timer import Call
+
+__all__ = ["Warm", "warm_up"]
+
+STEADY, STEADY_S = 0.1, 20e-6  # the last two calls differ by less than one of them
+MOST_CALLS, MOST_S = 30, 2.0
+
+
+class Warm(NamedTuple):
+    """After how many calls the time no longer fell, and the least time of one in seconds."""
+
+    calls: int
+    call_s: float
+
+
+def warm_up(
+    call: Call,
+    synchronize: Callable[[], None],
+    first_s: float,
+    least: int,
+    now: Callable[[], float] = time.perf_counter,
+) -> Warm:
+    """Call until two times in a row agree, *least* times at least, 2 s or 30 calls at most.
+
+    *first_s* is what the first call took; a second one, untimed, has been checked since.
+    """
+    times = [first_s]
+    began = now()
+    while len(times) <= least or not _agree(times[-2:]):
+        synchronize()
+        start = now()
+        call()
+        synchronize()
+        times.append(now() - start)
+        if len(times) > least and (len(times) > MOST_CALLS or now() - began > MOST_S):
+            break
+    steady = next((i for i in range(len(times) - 1) if _agree(times[i:])), len(times) - 1)
+    return Warm(steady + 1 if steady else 0, min(times))
+
+
+def _agree(times: list[float]) -> bool:
+    return max(times) - min(times) <= max(STEADY * min(times), STEADY_S)

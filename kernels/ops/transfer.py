@@ -1,0 +1,92 @@
+"""Between the host and the device, through pinned memory: y (n,) ← x (n,).
+
+- `h2d`, `d2h`: n·s bytes over the link, read on one side and written on the other.
+
+- `torch`: `Tensor.copy_` without waiting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from gpuperf import Axis, Bytes, Cost, Implementation, Point, Workload
+from gpuperf.units import itemsize
+
+Make = Callable[[tuple[int, ...], str], torch.Tensor]
+Inputs = Mapping[str, torch.Tensor]
+Call = Callable[[], torch.Tensor]
+
+
+def supports(point: Point, device: Any) -> str | None:
+    """A CPU has no link to itself."""
+    return "a CPU has no link to itself" if device.kind == "cpu" else None
+
+
+def pinned(x: torch.Tensor) -> torch.Tensor:
+    """Host memory that the device can reach, of the shape of *x*."""
+    return torch.empty(x.shape, dtype=x.dtype, pin_memory=True)
+
+
+def h2d_torch(inputs: Inputs, point: Point, options: object) -> Call:
+    """From a copy that the host keeps of x, renewed when x is."""
+    x = inputs["x"]
+    host, y, seen = pinned(x), torch.empty_like(x), -1
+
+    def call() -> torch.Tensor:
+        nonlocal seen
+        if x._version != seen:
+            host.copy_(x)
+            seen = x._version
+        return y.copy_(host, non_blocking=True)
+
+    return call
+
+
+def d2h_torch(inputs: Inputs, point: Point, options: object) -> Call:
+    """Into host memory made once."""
+    x = inputs["x"]
+    host = pinned(x)
+    return lambda: host.copy_(x, non_blocking=True)
+
+
+def h2d_cost(point: Point) -> Cost:
+    """Written to DRAM, read over the link."""
+    size = point.n * itemsize(point.dtype)
+    return Cost(bytes=(Bytes(0, size), Bytes(size, 0, channel="host")))
+
+
+def d2h_cost(point: Point) -> Cost:
+    """Read from DRAM, written over the link."""
+    size = point.n * itemsize(point.dtype)
+    return Cost(bytes=(Bytes(size, 0), Bytes(0, size, channel="host")))
+
+
+AXES = (
+    Axis("n", 2**26, "elements", main=True),
+    Axis("dtype", "fp32", "of x and y", choices=("fp32", "bf16")),
+)
+
+H2D = Workload(
+    name="h2d",
+    summary="host to device, from pinned memory",
+    formula="n·s bytes over the link",
+    axes=AXES,
+    inputs=lambda point, make: {"x": make((point.n,), point.dtype)},
+    reference=lambda inputs, point: inputs["x"].double(),
+    cost=h2d_cost,
+    implementations=(Implementation("torch", h2d_torch, "Tensor.copy_", supports),),
+)
+
+D2H = Workload(
+    name="d2h",
+    summary="device to host, into pinned memory",
+    formula="n·s bytes over the link",
+    axes=AXES,
+    inputs=lambda point, make: {"x": make((point.n,), point.dtype)},
+    reference=lambda inputs, point: inputs["x"].double(),
+    cost=d2h_cost,
+    implementations=(Implementation("torch", d2h_torch, "Tensor.copy_", supports),),
+)
