@@ -16,9 +16,10 @@ from gpuperf.measure.bench import Bench
 from gpuperf.measure.checks import UNIT_ROUNDOFF, WrongResult, compare, poison, tolerance
 from gpuperf.measure.device import Device
 from gpuperf.measure.inputs import Counter, TooLarge, bind_make, refill, torch_dtype
+from gpuperf.measure.stopwatch import Stopwatch
 from gpuperf.measure.telemetry import NoMeter
-from gpuperf.measure.timers.timer import Call, Sample
-from gpuperf.model.contract import Contract, DeviceFacts, Fingerprint, TimerName
+from gpuperf.measure.timers.timer import Call, Sample, do_nothing
+from gpuperf.model.contract import Cache, Contract, DeviceFacts, Fingerprint, TimerName
 from gpuperf.model.cost import Bytes, Cost
 from gpuperf.model.record import Record, TimerFacts
 from gpuperf.model.workload import Axis, Case, Implementation, Point, Workload
@@ -39,28 +40,37 @@ class FakeTimer:
     facts: TimerFacts = field(default_factory=TimerFacts)
     time_s: float = 1e-3
     calls: int = 0
+    watch: Callable[[], None] = do_nothing
 
     def admit(self, call: Call) -> None:
         call()
 
-    def sample(self, call: Call, gap_s: float, cold: bool) -> Sample:
+    def sample(self, call: Call, idle_s: float, cache: Cache) -> Sample:
         call()
         self.calls += 1
         return Sample(self.time_s, None)
+
+
+CONTRACT = Contract("wall", gap_s=0.0, min_samples=3)
+
+
+def make_bench(timer: FakeTimer | None = None, facts: DeviceFacts = FACTS) -> Bench:
+    return Bench(Device(CPU, facts), Stopwatch(timer or FakeTimer()), NoMeter(), Fingerprint())
 
 
 def measure(
     workload: Workload,
     build: Build | None = None,
     timer: FakeTimer | None = None,
+    contract: Contract = CONTRACT,
+    facts: DeviceFacts = FACTS,
     **axes: int | str,
 ) -> Record:
     """The record of one point of *workload*, computed by *build* or by its own implementation."""
     if build is not None:
         workload = replace(workload, implementations=(Implementation("mine", build),))
     case = Case(workload.name, workload.implementations[0].name, axes)
-    bench = Bench(Device(CPU, FACTS), timer or FakeTimer(), NoMeter(), Fingerprint())
-    return bench.measure(workload, case, Contract("wall", gap_s=0.0, min_samples=3), "r", seed=5)
+    return make_bench(timer, facts).measure(workload, case, contract, "r", seed=5)
 
 
 def product(m: int, n: int, k: int, dtype: str) -> dict[str, int | str]:
@@ -557,8 +567,7 @@ def test_a_call_that_takes_no_time_did_no_work() -> None:
 
 
 def test_an_implementation_that_there_is_not_is_an_error_with_its_name() -> None:
-    bench = Bench(Device(CPU, FACTS), FakeTimer(), NoMeter(), Fingerprint())
     case = Case("matmul", "tourch", product(8, 8, 8, "fp32"))
-    record = bench.measure(MATMUL, case, Contract("wall"), "r", 0)
+    record = make_bench().measure(MATMUL, case, Contract("wall"), "r", 0)
     assert record.status == "error"
     assert "no implementation 'tourch'; did you mean 'torch'?" in record.reason

@@ -2,11 +2,12 @@
 
 import dataclasses
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import get_args, get_type_hints
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, find, given, settings
 from hypothesis import strategies as st
 
 from gpuperf.model.codec import decode, encode, to_builtins
@@ -35,6 +36,7 @@ from gpuperf.model.record import (
     Header,
     Kernel,
     Memory,
+    Noise,
     Record,
     Run,
     Telemetry,
@@ -57,7 +59,11 @@ number = st.floats(allow_nan=False, allow_infinity=False)
 count = st.integers(0, 2**62)
 value = st.integers(-(2**40), 2**40) | text
 fact = text | st.integers(-(2**62), 2**62) | number | st.booleans() | st.none()
-sureness = st.sampled_from(["verified", "derived", "uncertain", "measured"])
+
+
+def words(kind: type, field: str) -> st.SearchStrategy:
+    """Every word that *field* of *kind* may hold."""
+    return st.sampled_from(get_args(get_type_hints(kind)[field]))
 
 
 def optional(strategy: st.SearchStrategy) -> st.SearchStrategy:
@@ -72,29 +78,30 @@ def mapping(strategy: st.SearchStrategy) -> st.SearchStrategy:
     return st.dictionaries(text, strategy, max_size=2)
 
 
-flops = st.builds(
-    Flops, count, st.sampled_from(["matmul", "elementwise", "special"]), text, text
-)
-traffic = st.builds(Bytes, count, count, st.sampled_from(["dram", "link", "host"]))
+flops = st.builds(Flops, count, words(Flops, "kind"), text, text)
+traffic = st.builds(Bytes, count, count, words(Bytes, "channel"))
 cost = st.builds(Cost, several(flops), several(traffic))
 work = st.builds(Work, several(flops), several(traffic))
 positive = st.floats(min_value=1e-5, max_value=1e29)
-figure = st.builds(Figure, positive, text, sureness, text, text)
+sureness = words(Figure, "status")
+figure = st.builds(
+    Figure, positive, text, sureness, text, text, optional(number), optional(number)
+)
 ceiling = st.builds(
-    Ceiling, st.sampled_from(["tensor", "vector"]), text, text, figure, optional(number),
-    optional(number), text,
+    Ceiling, words(Ceiling, "pipe"), text, text, figure, optional(number), optional(number), text,
+    words(Ceiling, "regime"),
 )  # fmt: skip
 peaks = st.builds(
     Peaks, text, text, text, text, text, several(text), st.integers(1, 10**6), several(ceiling),
     mapping(figure), sureness, text, text, sureness, text, text,
 )  # fmt: skip
 contract = st.builds(
-    Contract, st.sampled_from(["blocked", "events", "wall"]),
-    cache=st.sampled_from(["cold", "hot"]), gap_s=number, warmup_calls=count, precision=number,
-    budget_s=number, min_samples=count, max_samples=count,
+    Contract, words(Contract, "timer"), words(Contract, "cache"), words(Contract, "regime"),
+    gap_s=number, data=words(Contract, "data"), warmup_calls=count, precision=number,
+    budget_s=number, min_samples=count, max_samples=count, duty=number, settle_s=number,
 )  # fmt: skip
 device = st.builds(
-    DeviceFacts, st.sampled_from(["cuda", "rocm", "cpu"]), count, text, count, count, count, text,
+    DeviceFacts, words(DeviceFacts, "kind"), count, text, count, count, count, text,
     optional(count), optional(number), several(text), optional(st.booleans()),
 )  # fmt: skip
 fingerprint = st.builds(Fingerprint, mapping(fact), mapping(fact), mapping(fact))
@@ -110,21 +117,20 @@ description = st.builds(
 )
 caveat = st.builds(Caveat, text, text, text)
 check = st.builds(Check, number, number, count)
-timer = st.builds(TimerFacts, number, number, number, number)
+timer = st.builds(TimerFacts, number, number, number, number, optional(number))
 kernel = st.builds(Kernel, text, count)
 memory = st.builds(Memory, count, count, optional(count))
+noise = st.builds(Noise, number, number, count)
 telemetry = st.builds(
-    Telemetry, *[optional(number)] * 5, several(text), optional(count)
+    Telemetry, *[optional(number)] * 5, several(text), optional(count), optional(number)
 )
-finding = st.builds(Finding, text, st.sampled_from(["ok", "note", "bad"]), text, text)
+finding = st.builds(Finding, text, words(Finding, "verdict"), text, text)
 record = st.builds(
     Record,
     run=text,
     case=case,
     contract=contract,
-    status=st.sampled_from(
-        ["ok", "skipped", "oom", "wrong", "error", "crashed", "timeout", "cannot-block", "no-work"]
-    ),
+    status=words(Record, "status"),
     fingerprint=fingerprint,
     reason=text,
     hint=text,
@@ -133,22 +139,25 @@ record = st.builds(
     work=optional(work),
     times=mapping(samples),
     primary=text,
-    stop=st.sampled_from(["precision", "budget", "samples", ""]),
+    stop=words(Record, "stop"),
     timer=timer,
     build_s=optional(number),
     first_call_s=optional(number),
+    capture_s=optional(number),
+    calls_until_steady=optional(count),
     check=optional(check),
     kernels=several(kernel),
     counters=mapping(number),
     telemetry=optional(telemetry),
     memory=optional(memory),
     caveats=several(caveat),
+    noise=optional(noise),
     seed=count,
     pass_index=count,
     rank=count,
     world=count,
     devices=several(count),
-    kind=st.sampled_from(["case", "region", "operator", "kernel"]),
+    kind=words(Record, "kind"),
 )
 header = st.builds(
     Header,
@@ -162,22 +171,25 @@ header = st.builds(
     peaks=optional(peaks),
     peaks_reason=text,
     ceilings=optional(peaks),
+    seed=count,
     gpuperf=text,
     world=count,
     devices=several(count),
+    variants=several(contract),
 )
 NOUNS = {
     Axis: axis, Bytes: traffic, Case: case, Caveat: caveat, Ceiling: ceiling, Check: check,
     Contract: contract, Cost: cost, Description: description, DeviceFacts: device, Figure: figure,
     Finding: finding, Fingerprint: fingerprint, Flops: flops, Header: header,
-    ImplementationDescription: implementation, Kernel: kernel, Memory: memory, Peaks: peaks,
-    Record: record, Samples: samples, Telemetry: telemetry, TimerFacts: timer, Work: work,
+    ImplementationDescription: implementation, Kernel: kernel, Memory: memory, Noise: noise,
+    Peaks: peaks, Record: record, Samples: samples, Telemetry: telemetry, TimerFacts: timer,
+    Work: work,
 }  # fmt: skip
 TO_WORKER = {
     Open: st.builds(Open, text),
     Describe: st.builds(Describe, text),
     Examine: st.builds(Examine),
-    Measure: st.builds(Measure, text, case, contract, count),
+    Measure: st.builds(Measure, text, case, contract, count, st.booleans()),
 }
 FROM_WORKER = {
     Hello: st.builds(Hello, count, count, text),
@@ -188,6 +200,7 @@ FROM_WORKER = {
     Measured: st.builds(Measured, record),
     Failed: st.builds(Failed, text, text, text),
 }
+MESSAGES = {**TO_WORKER, **FROM_WORKER}
 quick = settings(
     max_examples=30, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
@@ -214,7 +227,19 @@ def test_a_noun_comes_back_from_json_exactly(
     assert encode(again) == line
 
 
-@pytest.mark.parametrize(("kind", "values"), named(TO_WORKER | FROM_WORKER))
+ONE_VALUE = {"type", "schema", "statistic"}  # of each kind or version there is one
+
+
+@pytest.mark.parametrize(("kind", "values"), named(NOUNS | MESSAGES))
+def test_every_field_is_drawn_here(kind: type, values: st.SearchStrategy) -> None:
+    """Otherwise a new one would go through no round trip."""
+    few = settings(max_examples=300, phases=[Phase.generate], derandomize=True)
+    first = find(values, lambda noun: True, settings=few)
+    for field in get_type_hints(kind).keys() - ONE_VALUE:
+        find(values, lambda n, f=field: getattr(n, f) != getattr(first, f), settings=few)
+
+
+@pytest.mark.parametrize(("kind", "values"), named(MESSAGES))
 @quick
 @given(data=st.data())
 def test_a_message_comes_back_as_its_own_kind(
@@ -225,6 +250,21 @@ def test_a_message_comes_back_as_its_own_kind(
     again = decode(encode(message), direction)
     assert type(again) is kind
     assert again == message
+
+
+def parts(hint: object) -> Iterator[type]:
+    """Every class in a type hint, those of its fields' hints included."""
+    for inner in get_args(hint):
+        yield from parts(inner)
+    if isinstance(hint, type) and (dataclasses.is_dataclass(hint) or hint in MESSAGES):
+        yield hint
+        for field in get_type_hints(hint).values():
+            yield from parts(field)
+
+
+def test_every_noun_that_is_written_has_a_generator_here() -> None:
+    written = {noun for kind in (Header, *MESSAGES) for noun in parts(kind)} - set(MESSAGES)
+    assert written == set(NOUNS)
 
 
 def test_every_message_has_a_generator_here() -> None:
@@ -248,7 +288,7 @@ def test_a_noun_is_frozen(kind: type) -> None:
 
 
 def test_a_message_is_frozen() -> None:
-    for kind in TO_WORKER | FROM_WORKER:
+    for kind in MESSAGES:
         assert kind.__struct_config__.frozen
     with pytest.raises(AttributeError):
         Progress("time", 1).samples = 2  # type: ignore[misc]
@@ -268,10 +308,15 @@ def test_what_is_not_an_object_of_this_kind_is_a_value_error(kind: type, line: b
         (CASE, "point", {"m": 1.5}),
         (CASE, "point", []),
         (CONTRACT, "timer", "sundial"),
+        (CONTRACT, "cache", "lukewarm"),
+        (CONTRACT, "regime", "ancien"),
+        (CONTRACT, "data", "ones"),
+        (CONTRACT, "duty", "a fifth"),
         (CONTRACT, "precision", "1 %"),
         (CONTRACT, "min_samples", 1.5),
         (Record("r", CASE, CONTRACT, "ok"), "status", "fine"),
         (Record("r", CASE, CONTRACT, "ok"), "type", "header"),
+        (Record("r", CASE, CONTRACT, "ok"), "calls_until_steady", 1.5),
         (Record("r", CASE, CONTRACT, "ok"), "cost", 12),
         (Record("r", CASE, CONTRACT, "ok"), "times", {"window": [1.0]}),
         (Samples((1.0,)), "values_s", [None]),
@@ -289,6 +334,18 @@ def test_a_field_of_the_wrong_type_is_a_value_error(
     assert decode(encode(fields), type(noun)) == noun
     with pytest.raises(ValueError):
         decode(encode({**fields, field: wrong}), type(noun))
+
+
+def test_a_contract_of_schema_1_is_the_contract_it_was() -> None:
+    """It knew no duty and no settling, and rested for its gap alone."""
+    old = {
+        "timer": "blocked", "cache": "cold", "regime": "burst", "gap_s": 0.01, "data": "randn",
+        "warmup_calls": 3, "precision": 0.01, "budget_s": 2.0, "min_samples": 20,
+        "max_samples": 1000, "statistic": "median",
+    }  # fmt: skip
+    assert decode(encode(old), Contract) == Contract("blocked", duty=1.0)
+    facts = {"floor_s": 2e-6, "floor_uncertainty_s": 0.0, "empty_call_s": 1e-6, "tick_s": 32e-9}
+    assert decode(encode(facts), TimerFacts).clock_hz is None
 
 
 def test_a_missing_field_is_a_value_error_and_an_unknown_one_is_ignored() -> None:
@@ -347,11 +404,17 @@ def test_a_records_key_tells_passes_ranks_and_contracts_apart() -> None:
     others = [
         dataclasses.replace(one, run="s"),
         dataclasses.replace(one, case=dataclasses.replace(CASE, implementation="triton")),
-        dataclasses.replace(one, contract=Contract("wall", cache="hot")),
+        *(
+            dataclasses.replace(one, contract=dataclasses.replace(CONTRACT, **{name: other}))
+            for name, other in (
+                ("timer", "events"), ("cache", "hot"), ("regime", "sustained"), ("data", "zeros"),
+                ("gap_s", 0.5), ("duty", 0.5), ("settle_s", 5.0),
+            )
+        ),
         dataclasses.replace(one, pass_index=1),
         dataclasses.replace(one, rank=1),
-    ]
-    assert len({one.key, *(other.key for other in others)}) == 6
+    ]  # fmt: skip
+    assert len({one.key, *(other.key for other in others)}) == 1 + len(others)
     assert dataclasses.replace(one, status="oom", seed=7).key == one.key
 
 

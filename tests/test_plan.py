@@ -3,6 +3,7 @@
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from hypothesis import given
@@ -207,8 +208,10 @@ def test_a_workload_without_a_dtype_stays_as_it_is() -> None:
 
 
 def test_each_kind_of_device_has_its_own_way_of_timing() -> None:
-    assert default_contract(GPU) == Contract("blocked", gap_s=0.01, budget_s=2.0, min_samples=20)
-    assert default_contract(AMD).timer == "events"
+    """A GPU rests for 2 ms, or until it has been busy a fifth of the time."""
+    rested = Contract("blocked", gap_s=0.002, duty=0.2, budget_s=2.0, min_samples=20)
+    assert default_contract(GPU) == rested
+    assert default_contract(AMD) == replace(rested, timer="events")
     assert default_contract(CPU) == Contract("wall", gap_s=0.0, min_samples=10)
 
 
@@ -218,12 +221,19 @@ def test_what_the_user_asks_of_the_timing_is_in_the_contract() -> None:
     assert default_contract(CPU, "wall").timer == "wall"
 
 
-@pytest.mark.parametrize(("device", "timer"), [(CPU, "blocked"), (CPU, "events"), (AMD, "blocked")])
+@pytest.mark.parametrize("timer", get_args(TimerName))
+@pytest.mark.parametrize(
+    ("device", "known"), [(GPU, get_args(TimerName)), (AMD, ("events", "wall")), (CPU, ("wall",))]
+)
 def test_a_timer_that_the_device_does_not_have_is_refused(
-    device: DeviceFacts, timer: TimerName
+    device: DeviceFacts, known: tuple[TimerName, ...], timer: TimerName
 ) -> None:
-    with pytest.raises(CannotMeasure, match=timer):
+    if timer in known:
+        assert default_contract(device, timer).timer == timer
+        return
+    with pytest.raises(CannotMeasure, match=f"'{timer}' cannot be had on {device.name}") as caught:
         default_contract(device, timer)
+    assert caught.value.hint == f"choose --timer {' or '.join(known)}"
 
 
 @pytest.mark.parametrize("odd", [float("nan"), float("inf")])

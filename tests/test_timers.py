@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import time
+from typing import get_args
 
 import pytest
 import torch
 
 from gpuperf.errors import CannotMeasure
-from gpuperf.measure.timers import make_timer
+from gpuperf.measure.stopwatch import open_stopwatch
+from gpuperf.measure.timers import make_timer, open_window
 from gpuperf.measure.timers.wall import WallTimer, last_level_cache_bytes
+from gpuperf.model.contract import Cache, TimerName
 
 CPU = torch.device("cpu")
+NEED_A_GPU = [name for name in get_args(TimerName) if name != "wall"]
 
 
 def test_the_wall_timer_reads_a_wait_of_known_length() -> None:
@@ -21,7 +25,7 @@ def test_the_wall_timer_reads_a_wait_of_known_length() -> None:
             pass
 
     timer = WallTimer(CPU)
-    least = min(timer.sample(wait, 0.0, False).time_s for _ in range(20))
+    least = min(timer.sample(wait, 0.0, "hot").time_s for _ in range(20))
     assert least == pytest.approx(0.005, rel=0.02)
 
 
@@ -29,8 +33,8 @@ def test_the_wall_timer_subtracts_its_own_cost() -> None:
     timer = WallTimer(CPU)
     facts = timer.facts
     assert 0 < facts.floor_s < 2e-5
-    hot = sorted(timer.sample(lambda: None, 0.0, False).time_s for _ in range(200))
-    cold = sorted(timer.sample(lambda: None, 0.0, True).time_s for _ in range(15))
+    hot = sorted(timer.sample(lambda: None, 0.0, "hot").time_s for _ in range(200))
+    cold = sorted(timer.sample(lambda: None, 0.0, "cold").time_s for _ in range(15))
     assert abs(hot[100]) <= facts.floor_uncertainty_s + 1e-6
     assert abs(cold[7]) <= 3 * facts.floor_uncertainty_s + 2e-6
     assert timer.facts.empty_call_s > 0
@@ -39,7 +43,7 @@ def test_the_wall_timer_subtracts_its_own_cost() -> None:
 def test_a_gap_is_kept_before_the_sample_and_out_of_it() -> None:
     timer = WallTimer(CPU)
     start = time.perf_counter()
-    sample = timer.sample(lambda: None, 0.05, False)
+    sample = timer.sample(lambda: None, 0.05, "hot")
     assert time.perf_counter() - start >= 0.05
     assert sample.time_s < 0.01
 
@@ -51,7 +55,42 @@ def test_the_flush_is_several_times_the_last_level_cache() -> None:
     assert timer._flush.nbytes >= 4 * min(size, 2**30)
 
 
-@pytest.mark.parametrize("name", ["blocked", "events"])
-def test_a_timer_that_cannot_be_had_is_an_error_and_never_another_timer(name: str) -> None:
-    with pytest.raises(CannotMeasure, match=name):
-        make_timer(name, CPU)  # type: ignore[arg-type]
+@pytest.mark.parametrize("cache", get_args(Cache))
+def test_the_cache_is_as_asked_before_the_sample_and_no_part_of_it(cache: Cache) -> None:
+    timer = WallTimer(CPU)
+    timer._flush = torch.arange(1, 1 << 22)  # 32 MiB take over a millisecond
+    times = sorted(timer.sample(lambda: None, 0.0, cache).time_s for _ in range(9))
+    assert times[4] < 1e-4
+    written = bool((timer._flush == 0).all())
+    assert written == (cache == "cold-dirty")
+
+
+def test_a_host_timer_reads_no_clock_of_a_device() -> None:
+    sample = WallTimer(CPU).sample(lambda: None, 0.0, "hot")
+    assert (sample.clock_hz, sample.before_hz) == (None, None)
+    assert WallTimer(CPU).facts.clock_hz is None
+
+
+def test_a_timer_is_made_once_for_each_device() -> None:
+    assert make_timer("wall", CPU) is make_timer("wall", CPU)
+
+
+@pytest.mark.parametrize("name", NEED_A_GPU)
+def test_a_timer_that_cannot_be_had_is_an_error_and_never_another_timer(name: TimerName) -> None:
+    for make in (make_timer, open_stopwatch):
+        with pytest.raises(CannotMeasure, match=f"the timer '{name}' needs a GPU") as caught:
+            make(name, CPU)
+        assert caught.value.hint == "choose --timer wall"
+
+
+def test_a_window_is_opened_on_a_gpu_alone() -> None:
+    with pytest.raises(CannotMeasure, match="needs an NVIDIA GPU"):
+        open_window(CPU)
+
+
+def test_the_stopwatch_of_a_cpu_has_a_timer_and_nothing_else() -> None:
+    watch = open_stopwatch("wall", CPU)
+    assert watch.timer is make_timer("wall", CPU)
+    extras = (watch.trace, watch.fallback, watch.unfinished_s, watch.wall, watch.sustain)
+    assert extras == (None,) * 5
+    assert watch.recover is None

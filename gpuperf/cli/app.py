@@ -22,6 +22,7 @@ from gpuperf.cli.doctor import doctor
 from gpuperf.cli.listing import list_workloads
 from gpuperf.cli.roofline import roofline
 from gpuperf.cli.show import show
+from gpuperf.cli.timing_check import timing_check
 from gpuperf.errors import GpuperfError
 
 __all__ = ["app", "main"]
@@ -40,6 +41,7 @@ MEASURING = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 app.command(context_settings=MEASURING)(roofline)
 app.command()(calibrate)
+app.command("timing-check", context_settings=MEASURING)(timing_check)
 app.command()(show)
 app.command("list")(list_workloads)
 app.command()(devices)

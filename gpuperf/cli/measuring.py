@@ -13,8 +13,8 @@ from gpuperf.errors import CannotMeasure, GpuperfError, UsageError
 from gpuperf.model.contract import Contract
 from gpuperf.model.peaks import Peaks, lint
 from gpuperf.model.protocol import Opened
-from gpuperf.model.record import Header, Record, Run
-from gpuperf.model.workload import Case
+from gpuperf.model.record import Header, Noise, Record, Run
+from gpuperf.model.workload import Case, Description
 from gpuperf.runner.catalogue import BUILTIN, find_workload
 from gpuperf.runner.ceilings import SPOILING, calibrate, calibration_contract, kept_ceilings
 from gpuperf.runner.devices import find_peaks, load_peaks
@@ -35,6 +35,7 @@ from gpuperf.runner.session import (
 )
 from gpuperf.runner.store import RunWriter, read_run
 from gpuperf.runner.supervisor import Supervisor
+from gpuperf.runner.timing import kept_noise
 
 __all__ = [
     "Outcome",
@@ -43,6 +44,7 @@ __all__ = [
     "exit_code",
     "measure_new",
     "measure_rest",
+    "planned_cases",
     "warn_of_calibration",
 ]
 
@@ -75,12 +77,9 @@ class Outcome:
 def measure_new(supervisor: Supervisor, request: Request) -> Outcome:
     """Measure what *request* asks for into a new run file. Raises: UsageError, CannotMeasure."""
     user_peaks = load_peaks(request.peaks) if request.peaks else None
-    op, words = _workload_name(request)
+    op, words = _workload_name(request.op, request.words)
     description = find_workload(op, supervisor.describe)
-    axes = axis_options(words, description)
-    if request.dtype is not None:
-        axes["dtype"] = request.dtype
-    drawn = plan_cases(description, axes, request.sizes, split(request.implementations))
+    drawn = _drawn(description, words, request.sizes, request.dtype, request.implementations)
     run_id = new_run_id(request.verb, description.name)
     check_writable(request.out)
     opened = _open(supervisor)
@@ -129,11 +128,40 @@ def exit_code(outcome: Outcome) -> int:
     return 0
 
 
-def _workload_name(request: Request) -> tuple[str, list[str]]:
+def planned_cases(
+    supervisor: Supervisor,
+    opened: Opened,
+    op: str | None,
+    words: Sequence[str],
+    sizes: str | None,
+    dtype: str | None,
+    implementations: str | None,
+) -> tuple[Case, ...]:
+    """The cases that a command line asks for on the opened device. Raises: UsageError."""
+    name, rest = _workload_name(op, words)
+    description = find_workload(name, supervisor.describe)
+    drawn = _drawn(description, rest, sizes, dtype, implementations)
+    return settle_dtype(drawn, description, opened.device)
+
+
+def _drawn(
+    description: Description,
+    words: Sequence[str],
+    sizes: str | None,
+    dtype: str | None,
+    implementations: str | None,
+) -> tuple[Case, ...]:
+    axes = axis_options(words, description)
+    if dtype is not None:
+        axes["dtype"] = dtype
+    return plan_cases(description, axes, sizes, split(implementations))
+
+
+def _workload_name(op: str | None, given: Sequence[str]) -> tuple[str, list[str]]:
     """The workload, given by --op or as the first word, and the other words."""
-    words = list(request.words)
-    if request.op is not None:
-        return request.op, words
+    words = list(given)
+    if op is not None:
+        return op, words
     if words and not words[0].startswith("-"):
         return words[0], words[1:]
     raise UsageError("no workload was named", "--op matmul; `gpuperf list` shows them all")
@@ -209,9 +237,14 @@ def _measure(
             records.append(record)
             reporter.done(record)
 
+        opened = supervisor.open()
+
+        def noise(case: Case, contract: Contract) -> Noise | None:
+            return kept_noise(opened, contract).get(case.id)
+
         try:
             writer.resume() if resumed else writer.header(run.header)
-            measure_cases(supervisor, writer, run.header, plan, keep, reporter.begin)
+            measure_cases(supervisor, writer, run.header, plan, keep, reporter.begin, noise)
         except (GpuperfError, KeyboardInterrupt) as error:
             ended = error
     say(f"run file: {path}")

@@ -13,7 +13,7 @@ from gpuperf.measure.timers.timer import Call
 from gpuperf.measure.timers.window import Window
 from gpuperf.model.samples import Samples
 
-__all__ = ["is_flat", "recover", "sustain", "unfinished_s", "wall_times"]
+__all__ = ["is_flat", "sustain", "unfinished_s", "wall_times"]
 
 BATCH_S, MOST_CALLS, BATCHES = 2e-3, 200, 7  # of the wall time
 LONG_S = 0.05  # a call that takes longer is timed thrice
@@ -25,9 +25,6 @@ AHEAD = 3  # batches queued while one runs: the device never waits for the host
 FLAT = 0.005  # change of time and clock over a fifth of the settling time
 NOISE_SIGMAS = 2
 LEAST_S = 1.0  # of load before it may count as steady
-
-RECOVERED = 0.98  # of the rested clock
-REST_S, MOST_RESTS = 0.05, 40
 
 
 def unfinished_s(call: Call) -> float:
@@ -96,15 +93,6 @@ def sustain(
         return Samples(tuple(times[part]), tuple(clocks[part]), tick_s, calls_per_window=calls)
 
     return samples(slice(head)), samples(slice(-stretch, None)), steady
-
-
-def recover(window: Window, rested_hz: float) -> bool:
-    """Rest until the SM clock is that of a rested card again, for 2 s at most; whether it is."""
-    for _ in range(MOST_RESTS):
-        clock_hz = window.take(window.empty, REST_S).before_hz
-        if clock_hz is None or clock_hz >= RECOVERED * rested_hz:
-            return True
-    return False
 
 
 def is_flat(values: Sequence[float | None], stretch: int) -> bool:

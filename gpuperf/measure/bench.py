@@ -20,6 +20,7 @@ import torch
 from gpuperf.errors import UnknownName
 from gpuperf.measure.checks import UNIT_ROUNDOFF, WrongResult, compare, poison
 from gpuperf.measure.device import Device
+from gpuperf.measure.everytimer import EveryTimer
 from gpuperf.measure.inputs import Counter, TooLarge, bind_make, refill
 from gpuperf.measure.stopwatch import NoTime, Stopwatch, Timing
 from gpuperf.measure.telemetry import Meter, telemetry_caveats
@@ -55,7 +56,7 @@ class Bench:
     """Measures cases on one device; `tell(phase, samples)` hears of the progress."""
 
     device: Device
-    stopwatch: Stopwatch
+    stopwatch: Stopwatch | EveryTimer
     meter: Meter
     fingerprint: Fingerprint
     tell: Callable[[str, int], None] = lambda phase, samples: None

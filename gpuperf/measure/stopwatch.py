@@ -16,10 +16,11 @@ from typing import Literal, NoReturn
 import torch
 
 from gpuperf.errors import CannotMeasure
-from gpuperf.measure.backtoback import recover, sustain, unfinished_s, wall_times
+from gpuperf.measure.backtoback import sustain, unfinished_s, wall_times
 from gpuperf.measure.sampling import Rest, Taken, take_samples
 from gpuperf.measure.timers import make_timer, open_window
 from gpuperf.measure.timers.activity import Trace, trace_calls
+from gpuperf.measure.timers.blocked import BlockedTimer
 from gpuperf.measure.timers.graph import GraphTimer
 from gpuperf.measure.timers.timer import Call, CannotBlock, Sample, Timer, do_nothing
 from gpuperf.model.contract import Cache, Contract, TimerName
@@ -67,8 +68,8 @@ class Stopwatch:
 
     `trace` records kernels; `fallback` is the timer of `auto` for a call that cannot be blocked;
     `unfinished_s` tells how long the device works on when its stream is done; `wall` times calls
-    back to back; `sustain` a load until it is steady; `recover` waits until the clock is that of a
-    rested card. None where there is no such thing.
+    back to back; `sustain` a load until it is steady; `recover` waits until the card is
+    rested. None where there is no such thing.
     """
 
     timer: Timer
@@ -77,7 +78,7 @@ class Stopwatch:
     unfinished_s: Callable[[Call], float] | None = None
     wall: Callable[[Call, float], Samples] | None = None
     sustain: Callable[..., tuple[Samples, Samples, bool]] | None = None
-    recover: Callable[[float], bool] | None = None
+    recover: Callable[[], bool] | None = None
     watch: Callable[[], None] = do_nothing
     heard: Callable[[int], None] = lambda count: None
 
@@ -90,8 +91,7 @@ class Stopwatch:
         timer.watch = self.watch
         rest = Rest(contract, call_s, timer.facts.clock_hz)
         self._refuse_side_streams(call, call_s)
-        if self.recover is not None and timer.facts.clock_hz:
-            self.recover(timer.facts.clock_hz)
+        rested = self.recover() if self.recover is not None else True
         trace = self._traced(call, contract, rest) if timer is self.timer else None
         caveats += _trace_doubts(trace, contract, timer)
         if contract.regime == "sustained":
@@ -118,7 +118,7 @@ class Stopwatch:
             caveats=(
                 *caveats,
                 *timing.caveats,
-                *_rest_doubts(rest, timing, contract),
+                *_rest_doubts(rested, rest, timing, contract),
                 *_launch_doubts(times.get("wall"), busy),
             ),
         )
@@ -255,10 +255,11 @@ def open_stopwatch(name: TimerName, device: torch.device) -> Stopwatch:
         wall=wall_times,
         fallback=partial(make_timer, "events", device),
     )
+    if isinstance(timer, BlockedTimer):
+        watch.recover = timer.recover
     if name != "wall" and not torch.version.hip:
         watch.trace = partial(trace_calls, open_window(device))
         watch.sustain = partial(sustain, open_window(device))
-        watch.recover = partial(recover, open_window(device))
     return watch
 
 
@@ -330,17 +331,16 @@ def _trace_doubts(trace: Trace | None, contract: Contract, timer: Timer) -> list
     ]
 
 
-def _rest_doubts(rest: Rest, timing: Timing, contract: Contract) -> list[Caveat]:
+def _rest_doubts(rested: bool, rest: Rest, timing: Timing, contract: Contract) -> list[Caveat]:
     size = timing.times[timing.primary].size
-    if contract.regime == "sustained" or rest.unrecovered <= size / 10:
+    if contract.regime == "sustained" or (rested and rest.unrecovered <= size / 10):
         return []
-    return [
-        Caveat(
-            "unrecovered",
-            f"before {rest.unrecovered} of {size} samples the clock was not that of a rested card",
-            "give a longer --gap, or ask for --regime sustained",
-        )
-    ]
+    told = (
+        f"before {rest.unrecovered} of {size} samples the clock was not that of a rested card"
+        if rested
+        else "the card was not at rest after 3 s of waiting: its clock or its launches were slow"
+    )
+    return [Caveat("unrecovered", told, "give a longer --gap, or ask for --regime sustained")]
 
 
 def _launch_doubts(wall: Samples | None, busy: Samples) -> list[Caveat]:

@@ -21,7 +21,10 @@ import gpuperf
 from gpuperf.errors import CannotMeasure, GpuperfError, WorkloadError
 from gpuperf.measure.bench import Bench
 from gpuperf.measure.device import Device, open_device
+from gpuperf.measure.everytimer import open_every_timer
 from gpuperf.measure.examine import examine
+from gpuperf.measure.inputs import bind_make
+from gpuperf.measure.nvbench import nvbench_means
 from gpuperf.measure.registry import load_source
 from gpuperf.measure.stopwatch import open_stopwatch
 from gpuperf.measure.telemetry import Meter, open_meter
@@ -38,13 +41,15 @@ from gpuperf.model.protocol import (
     Hello,
     Measure,
     Measured,
+    Nvbench,
+    NvbenchTimes,
     Open,
     Opened,
     Progress,
     ToWorker,
 )
 from gpuperf.model.record import Record
-from gpuperf.model.workload import Workload
+from gpuperf.model.workload import Point, Workload
 
 __all__ = ["Worker", "main"]
 
@@ -81,6 +86,8 @@ class Worker:
             elif isinstance(request, Examine):
                 device, meter = self._opened()
                 self.say(Examined(examine(device, meter)))
+            elif isinstance(request, Nvbench):
+                self.say(NvbenchTimes(tuple(self._nvbench(request))))
             else:
                 self.say(Measured(self._measure(request)))
         except WorkloadError as error:
@@ -131,7 +138,7 @@ class Worker:
             self._timers.add(name)
         bench = Bench(
             device,
-            open_stopwatch(name, device.torch),
+            open_every_timer(device.torch) if request.every else open_stopwatch(name, device.torch),
             meter,
             self._fingerprint,
             lambda phase, samples: self.say(Progress(phase, samples)),
@@ -143,6 +150,24 @@ class Worker:
             )
         except RuntimeError as error:
             raise DeviceLost(str(error).strip().splitlines()[0]) from error
+
+
+    def _nvbench(self, request: Nvbench) -> list[float | None]:
+        """Every call is built before the first is timed. Raises: CannotMeasure."""
+        device, _ = self._opened()
+        calls = []
+        for case in request.cases:
+            found, _ = self._workloads(case.source)
+            point = Point(case.point)
+            make = bind_make(device.torch, request.seed, request.contract.data)
+            implementations = {i.name: i for i in found[case.op].implementations}
+            inputs = found[case.op].inputs(point, make)
+            calls.append(implementations[case.implementation].build(inputs, point, case.options))
+            for _ in range(3):
+                calls[-1]()
+        device.synchronize()
+        self.say(Progress("nvbench"))
+        return nvbench_means(calls)
 
 
 def _software() -> dict[str, str | None]:

@@ -25,13 +25,15 @@ __all__ = [
     "Hello",
     "Measure",
     "Measured",
+    "Nvbench",
+    "NvbenchTimes",
     "Open",
     "Opened",
     "Progress",
     "ToWorker",
 ]
 
-PROTOCOL = 1
+PROTOCOL = 2
 
 
 class Open(msgspec.Struct, tag="open", frozen=True):
@@ -47,10 +49,19 @@ class Describe(msgspec.Struct, tag="describe", frozen=True):
 
 
 class Measure(msgspec.Struct, tag="measure", frozen=True):
-    """Measure one case of run *run*."""
+    """Measure one case of run *run*; with *every*, by every timer there is."""
 
     run: str
     case: Case
+    contract: Contract
+    seed: int
+    every: bool = False
+
+
+class Nvbench(msgspec.Struct, tag="nvbench", frozen=True):
+    """Time all *cases* by nvbench, once in the life of a worker."""
+
+    cases: tuple[Case, ...]
     contract: Contract
     seed: int
 
@@ -100,6 +111,12 @@ class Measured(msgspec.Struct, tag="measured", frozen=True):
     record: Record
 
 
+class NvbenchTimes(msgspec.Struct, tag="nvbench-times", frozen=True):
+    """The mean time of each case in seconds; None where there is none."""
+
+    means_s: tuple[float | None, ...]
+
+
 class Failed(msgspec.Struct, tag="failed", frozen=True):
     """The request could not be served: `kind` is `usage`, `cannot-measure` or `workload`."""
 
@@ -108,5 +125,5 @@ class Failed(msgspec.Struct, tag="failed", frozen=True):
     hint: str = ""
 
 
-ToWorker = Open | Describe | Examine | Measure
-FromWorker = Hello | Opened | Described | Examined | Progress | Measured | Failed
+ToWorker = Open | Describe | Examine | Measure | Nvbench
+FromWorker = Hello | Opened | Described | Examined | Progress | Measured | NvbenchTimes | Failed

@@ -29,6 +29,7 @@ __all__ = [
     "Header",
     "Kernel",
     "Memory",
+    "Noise",
     "Record",
     "Run",
     "Status",
@@ -106,6 +107,19 @@ class Telemetry:
 
 
 @dataclass(frozen=True)
+class Noise:
+    """How far one case scatters, as fractions of its time, seen over *processes* fresh ones.
+
+    `within` is the relative standard deviation of samples inside a process (by their quartiles),
+    `between` that of the processes' medians.
+    """
+
+    within: float
+    between: float
+    processes: int
+
+
+@dataclass(frozen=True)
 class Memory:
     """Device memory of one case, in bytes: its inputs, its output, and the allocator's peak."""
 
@@ -125,7 +139,8 @@ class Record:
     it) and `first_second` (of a sustained load). `primary` names the one that counts.
 
     `build_s` holds compile and autotune, `first_call_s` lazy compilation and loading, `capture_s`
-    the capture of a CUDA graph; after `calls_until_steady` calls the time no longer fell.
+    the capture of a CUDA graph; `noise` is what earlier processes on this device saw of the case;
+    after `calls_until_steady` calls the time no longer fell.
     """
 
     run: str
@@ -152,6 +167,7 @@ class Record:
     telemetry: Telemetry | None = None
     memory: Memory | None = None
     caveats: tuple[Caveat, ...] = ()
+    noise: Noise | None = None
     seed: int = 0
     pass_index: int = 0
     rank: int = 0

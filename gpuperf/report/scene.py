@@ -251,10 +251,10 @@ def _conditions(shown: Sequence[Entry]) -> dict[Contract, str]:
     """Of each contract what tells it from the others: `cold`, `hot, zeros`."""
     contracts = list(dict.fromkeys(e.record.contract for e in shown))
     told: dict[Contract, list[str]] = {contract: [] for contract in contracts}
-    for field in ("timer", "regime", "cache", "data"):
-        if len({getattr(contract, field) for contract in contracts}) > 1:
+    for fact in ("timer", "regime", "cache", "data"):
+        if len({getattr(contract, fact) for contract in contracts}) > 1:
             for contract in contracts:
-                told[contract].append(clean(str(getattr(contract, field))))
+                told[contract].append(clean(str(getattr(contract, fact))))
     return {contract: ", ".join(words) for contract, words in told.items()}
 
 

@@ -136,6 +136,7 @@ def _figures(run: Run, found: Sequence[Entry]) -> Iterable[Column]:
     byte_scale, byte_unit = byte_rate_unit(found)
     yield Column("time", "median", tuple(_time(e) for e in found))
     yield Column("interval", "95 %", tuple(_interval(e) for e in found))
+    yield Column("noise", "in, between", tuple(_noise(e) for e in found), 2)
     if flops:
         yield column("attained", unit, lambda p: p.attained_flop_per_s or None, ALWAYS, scale)
     if moved:
@@ -165,6 +166,14 @@ def _interval(entry: Entry) -> str:
         return NOTHING
     low, high = entry.time.interval_s
     return interval_text(entry.time.median_s, low, high)
+
+
+def _noise(entry: Entry) -> str:
+    """`0.3, 0.5 %`: what earlier processes saw inside them, and between."""
+    noise = entry.record.noise
+    if noise is None or entry.time is None:
+        return NOTHING
+    return f"{_percent(noise.within * 100)}, {_percent(noise.between * 100)} %"
 
 
 def interval_text(median: float, low: float, high: float) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from gpuperf.analysis.ceilings import measured_ceilings, merge_ceilings
-from gpuperf.model.contract import Contract, DeviceFacts, Fingerprint
+from gpuperf.model.contract import Contract, DeviceFacts
 from gpuperf.model.peaks import Peaks
 from gpuperf.model.protocol import Opened
 from gpuperf.model.record import Record
@@ -23,6 +23,7 @@ __all__ = [
     "calibrate",
     "calibration_contract",
     "calibration_plan",
+    "device_key",
     "kept_ceilings",
     "matmul_shapes",
 ]
@@ -150,7 +151,7 @@ def calibrate(
     )
     spoiled = any(c.kind in SPOILING for record in records for c in record.caveats)
     if not spoiled and any(record.status == "ok" for record in records):
-        keep("ceilings", _key(device, opened.fingerprint), ceilings)
+        keep("ceilings", device_key(opened), ceilings)
     return ceilings, tuple(records)
 
 
@@ -175,7 +176,7 @@ def calibration_contract(contract: Contract) -> Contract:
 
 def kept_ceilings(opened: Opened) -> Peaks | None:
     """The roofs measured earlier on this device, driver, torch and power limit."""
-    return fetch("ceilings", _key(opened.device, opened.fingerprint), Peaks)
+    return fetch("ceilings", device_key(opened), Peaks)
 
 
 def _predicted_s(previous: Record, case: Case) -> float:
@@ -192,11 +193,14 @@ def _volume(case: Case) -> float:
     return volume
 
 
-def _key(device: DeviceFacts, fingerprint: Fingerprint) -> str:
+def device_key(opened: Opened, *more: object) -> str:
+    """What measurements of the opened device are kept under: a change in any of it undoes them."""
+    device, fingerprint = opened.device, opened.fingerprint
     return key_of(
         device.name,
         device.sm_count,
         fingerprint.hard.get("power_limit_w"),
         fingerprint.soft.get("driver"),
         fingerprint.soft.get("torch"),
+        *more,
     )

@@ -5,13 +5,14 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import gpuperf
 from gpuperf.errors import CannotMeasure, UsageError
 from gpuperf.model.contract import Contract
 from gpuperf.model.peaks import Peaks
 from gpuperf.model.protocol import Opened
-from gpuperf.model.record import Header, Record, Run
+from gpuperf.model.record import Header, Noise, Record, Run
 from gpuperf.model.workload import Case
 from gpuperf.runner.store import RunWriter
 from gpuperf.runner.supervisor import Supervisor
@@ -71,11 +72,13 @@ def measure_cases(
     plan: Sequence[tuple[Case, Contract]],
     on_record: OnRecord,
     on_begin: Callable[[str], None] = lambda case: None,
+    noise: Callable[[Case, Contract], Noise | None] = lambda case, contract: None,
 ) -> None:
     """Measure *plan* and write each record as it comes. What is interrupted stays written."""
     for case, contract in plan:
         on_begin(case.id)
         record = supervisor.measure(header.run, case, contract, header.seed)
+        record = replace(record, noise=noise(case, contract))
         try:
             on_record(record)  # first, so that a full disk does not hide what was measured
         finally:

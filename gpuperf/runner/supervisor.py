@@ -24,6 +24,8 @@ from gpuperf.model.protocol import (
     Hello,
     Measure,
     Measured,
+    Nvbench,
+    NvbenchTimes,
     Open,
     Opened,
     Progress,
@@ -44,6 +46,9 @@ DEADLINE_S = 120.0
 START_S = 120.0
 
 Listener = Callable[[str, int], None]
+
+
+NVBENCH_S = 30.0  # nvbench gives up on a case after 15 s, and says nothing meanwhile
 
 
 class _Died(Exception):
@@ -103,13 +108,19 @@ class Supervisor:
         assert isinstance(described, Described)
         return described
 
-    def measure(self, run: str, case: Case, contract: Contract, seed: int) -> Record:
+    def renew(self) -> None:
+        """End the worker; what comes next is done by a fresh one."""
+        self._drop()
+
+    def measure(
+        self, run: str, case: Case, contract: Contract, seed: int, every: bool = False
+    ) -> Record:
         """The record of *case*, whatever becomes of the worker. Raises: CannotMeasure, UsageError
         when the case could not even be begun."""
         self.open()
         started = time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime())
         try:
-            reply = self._ask(Measure(run, case, contract, seed))
+            reply = self._ask(Measure(run, case, contract, seed, every))
         except _Died as died:
             return Record(
                 run=run,
@@ -125,6 +136,15 @@ class Supervisor:
         assert isinstance(reply, Measured)
         return reply.record
 
+    def nvbench(
+        self, cases: tuple[Case, ...], contract: Contract, seed: int
+    ) -> tuple[float | None, ...]:
+        """nvbench's mean time of each case. Raises: CannotMeasure."""
+        self.open()
+        reply = self._ask_or_fail(Nvbench(cases, contract, seed), "running nvbench")
+        assert isinstance(reply, NvbenchTimes)
+        return reply.means_s
+
     def _ask_or_fail(self, request: ToWorker, doing: str) -> FromWorker:
         try:
             return self._ask(request)
@@ -133,10 +153,11 @@ class Supervisor:
 
     def _ask(self, request: ToWorker) -> FromWorker:
         """Send *request* to a living worker and wait for its last reply. Raises: _Died."""
-        worker = self._living(needs_device=isinstance(request, Measure | Examine))
+        worker = self._living(needs_device=isinstance(request, Measure | Examine | Nvbench))
         opening = isinstance(request, Open)
         self._send(worker, request)
-        reply = self._wait(worker, START_S if opening else self._deadline_s)
+        silent_s = NVBENCH_S * len(request.cases) if isinstance(request, Nvbench) else 0.0
+        reply = self._wait(worker, START_S if opening else max(self._deadline_s, silent_s))
         self._has_device = self._has_device or isinstance(reply, Opened)
         if isinstance(reply, Failed):
             if reply.kind == "device-lost":

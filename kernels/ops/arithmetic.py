@@ -1,7 +1,7 @@
 """Arithmetic on registers, and next to no memory: what the vector and special-function units do.
 
 - `fma`      y ← y·½ + 1, `repeats` times: 2 FLOP an element and step
-- `special`  y ← sin(y + π/2 − 1) or exp(−y), `repeats` times: one special function an element and step
+- `special`  y ← sin(y + π/2 − 1) or exp(−y), `repeats` times: one special function a step
 
 - `cuda`: ours, four independent chains a thread.
 - `cuda_fast`: the same with the intrinsics `__sinf` and `__expf`, which are the hardware's own

@@ -1,0 +1,100 @@
+"""How far do timers differ from the kernels' own time, and how far does each case scatter?
+
+From records of the same cases in several fresh processes, which `pass_index` tells apart.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from gpuperf.model.record import Noise, Record
+from gpuperf.model.samples import Samples
+
+__all__ = ["TIMERS", "CaseTiming", "noise_of", "timings"]
+
+# What is held against CUPTI's busy time, and under which cache state that was taken.
+TIMERS: Mapping[str, str] = {
+    "blocked": "busy",
+    "window": "busy",
+    "graph": "busy_hot",
+    "events": "busy",
+    "wall": "busy",
+    "do_bench": "busy",
+    "nvbench": "busy",
+}
+
+NORMAL_IQR = 1.349  # of a normal distribution's standard deviation
+
+
+@dataclass(frozen=True)
+class CaseTiming:
+    """One case over all processes: seconds, and fractions of the busy time.
+
+    `bias` is by timer, the median over the processes of (its median / busy − 1).
+    """
+
+    case: str
+    kernels: int
+    busy_s: float
+    span_s: float | None
+    bias: Mapping[str, float]
+    noise: Noise | None
+
+
+def timings(records: Iterable[Record]) -> tuple[CaseTiming, ...]:
+    """Each case that was measured, from the shortest to the longest."""
+    groups: dict[str, list[Record]] = {}
+    alone: dict[str, Record] = {}
+    for record in records:
+        if record.status == "ok" and "busy" in record.times:
+            groups.setdefault(record.case.id, []).append(record)
+        elif record.status == "ok":
+            alone[record.case.id] = record
+    found = [_timing(case, group, alone.get(case)) for case, group in groups.items()]
+    return tuple(sorted(found, key=lambda timing: timing.busy_s))
+
+
+def _timing(case: str, group: Sequence[Record], alone: Record | None) -> CaseTiming:
+    """*alone* holds what a timer said in a process of its own."""
+    spans = [r.times["span"].median_s for r in group if "span" in r.times]
+    busy_s = statistics.median(r.times["busy"].median_s for r in group)
+    times = alone.times if alone is not None else {}
+    bias = {name: samples.median_s / busy_s - 1 for name, samples in times.items()}
+    for timer, against in TIMERS.items():
+        ratios = [
+            record.times[timer].median_s / record.times[against].median_s - 1
+            for record in group
+            if timer in record.times and against in record.times
+        ]
+        if ratios:
+            bias[timer] = statistics.median(ratios)
+    return CaseTiming(
+        case=case,
+        kernels=sum(kernel.count for kernel in group[-1].kernels),
+        busy_s=busy_s,
+        span_s=statistics.median(spans) if spans else None,
+        bias=bias,
+        noise=noise_of(group),
+    )
+
+
+def noise_of(group: Sequence[Record]) -> Noise | None:
+    """The scatter of one case; None from fewer than three processes."""
+    samples = [r.samples for r in group if r.status == "ok" and r.samples is not None]
+    processes = {record.pass_index for record in group}
+    if len(samples) < 3 or len(processes) < 3:
+        return None
+    medians = [s.median_s for s in samples]
+    return Noise(
+        within=statistics.median(_deviation(s) for s in samples),
+        between=statistics.stdev(medians) / statistics.fmean(medians),
+        processes=len(processes),
+    )
+
+
+def _deviation(samples: Samples) -> float:
+    """The relative standard deviation, by the quartiles: outliers do not count."""
+    return samples.spread / NORMAL_IQR if math.isfinite(samples.spread) else 0.0

@@ -1,0 +1,94 @@
+"""What does every timer say of one call? Ours, and those that people use elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+
+from gpuperf.measure.sampling import Rest, take_samples
+from gpuperf.measure.stopwatch import NoTime, Stopwatch, Timing, open_stopwatch
+from gpuperf.measure.timers import make_timer
+from gpuperf.measure.timers.timer import Call, CannotBlock, Timer, do_nothing
+from gpuperf.model.contract import Cache, Contract, TimerName
+from gpuperf.model.record import Caveat
+from gpuperf.model.samples import Samples
+
+__all__ = ["EveryTimer", "open_every_timer"]
+
+SAMPLES = 60
+
+
+@dataclass
+class EveryTimer:
+    """A stopwatch that takes a call with all timers of a CUDA device, one after the other.
+
+    `times` holds the default's figure as `blocked` and the kernels' as `busy`; `window`, `events`
+    and `wall` under the same cold cache; `graph` and its own `busy_hot` with a hot one; and
+    `do_bench` where Triton is installed.
+    """
+
+    stopwatch: Stopwatch
+    device: torch.device
+    watch: Callable[[], None] = do_nothing
+    heard: Callable[[int], None] = lambda count: None
+
+    @property
+    def timer(self) -> Timer:
+        """The default one."""
+        return self.stopwatch.timer
+
+    def take(self, call: Call, contract: Contract, call_s: float, fits_cache: bool) -> Timing:
+        """The times of *call* by the name of the timer. Raises: NoTime, CannotBlock."""
+        self.stopwatch.watch, self.stopwatch.heard = self.watch, self.heard
+        timing = self.stopwatch.take(call, contract, call_s, fits_cache)
+        times = {"blocked": timing.times[timing.primary]}
+        times |= {name: timing.times[name] for name in ("busy", "span") if name in timing.times}
+        caveats = list(timing.caveats)
+        plain: dict[str, tuple[TimerName, Cache]] = {
+            "window": ("blocked", "cold"),
+            "events": ("events", "cold"),
+            "wall": ("wall", "cold"),
+            "graph": ("graph", "hot"),
+        }
+        for name, (timer, cache) in plain.items():
+            try:
+                times[name] = self._samples(timer, cache, call, contract, call_s)
+            except (CannotBlock, NoTime) as error:
+                caveats.append(Caveat("no-timer", f"{name}: {error}"))
+        if self.stopwatch.trace is not None:
+            hot = self.stopwatch.trace(call, contract.gap_s, "hot", SAMPLES)
+            if hot is not None and hot.busy_s:
+                times["busy_hot"] = Samples(hot.busy_s, tick_s=timing.facts.tick_s)
+        foreign = do_bench(call)
+        if foreign is not None:
+            times["do_bench"] = foreign
+        return replace(timing, times=times, primary="blocked", caveats=tuple(caveats))
+
+    def _samples(
+        self, name: TimerName, cache: Cache, call: Call, contract: Contract, call_s: float
+    ) -> Samples:
+        timer = make_timer(name, self.device)
+        timer.admit(call)
+        brief = replace(contract, cache=cache, max_samples=SAMPLES)
+        rest = Rest(brief, call_s, timer.facts.clock_hz)
+        taken = take_samples(
+            lambda count, idle_s: [timer.sample(call, idle_s, cache) for _ in range(count)],
+            brief, timer.facts, rest,
+        )  # fmt: skip
+        return taken.samples
+
+
+def open_every_timer(device: torch.device) -> EveryTimer:
+    """Raises: CannotMeasure where there is no CUDA."""
+    return EveryTimer(open_stopwatch("blocked", device), device)
+
+
+def do_bench(call: Call) -> Samples | None:
+    """`triton.testing.do_bench` as it comes: a list of event pairs; None without Triton."""
+    try:
+        from triton.testing import do_bench as measure
+    except ImportError:
+        return None
+    return Samples(tuple(ms * 1e-3 for ms in measure(call, return_mode="all")))

@@ -1,0 +1,92 @@
+"""Timers against the kernels' own time: bias over time, one line a timer, and the scatter below."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from gpuperf.analysis.timing import TIMERS, CaseTiming, timings
+from gpuperf.errors import UsageError
+from gpuperf.model.record import Run
+from gpuperf.report.chart.style import COLOURS, GRID, INK, MARKERS
+from gpuperf.report.text import clean
+
+__all__ = ["draw_timing"]
+
+LINEAR = 0.01  # under ± 1 % the bias axis is linear
+
+
+def draw_timing(run: Run, files: Sequence[Path]) -> None:
+    """Write the chart of *run* to each of *files*. Raises: UsageError with nothing to draw."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
+
+    found = [t for t in timings(run.records) if t.kernels == 1]
+    if not found:
+        raise UsageError("no call of one kernel was measured: there is nothing to draw")
+    scattered = [t for t in found if t.noise]
+    figure = Figure(figsize=(9.6, 7.2 if scattered else 5.0), dpi=200, facecolor="white")
+    FigureCanvasAgg(figure)
+    parts = figure.subplots(
+        2 if scattered else 1, 1, sharex=True, squeeze=False,
+        gridspec_kw={"height_ratios": (3, 1.3)} if scattered else {},
+    )  # fmt: skip
+    upper = parts[0][0]
+    xs = [t.busy_s * 1e6 for t in found]
+    for index, timer in enumerate(TIMERS):
+        points = [(t.busy_s * 1e6, t.bias[timer]) for t in found if timer in t.bias]
+        if points:
+            default = timer == "blocked"
+            upper.plot(
+                *zip(*points, strict=True), color=COLOURS[index % len(COLOURS)], label=timer,
+                marker=MARKERS[index % len(MARKERS)], markersize=7 if default else 5,
+                linewidth=2.4 if default else 1.2, zorder=3 if default else 2,
+            )  # fmt: skip
+    upper.set_yscale("symlog", linthresh=LINEAR, linscale=1.0)
+    upper.set_xscale("log")
+    ticks = [-0.5, -0.1, -0.03, -0.01, 0, 0.01, 0.03, 0.1, 0.3, 1, 3, 10]
+    most = max(b for t in found for b in t.bias.values())
+    least = min(b for t in found for b in t.bias.values())
+    upper.set_ylim(min(least * 1.3, -LINEAR), max(most * 1.5, LINEAR * 3))
+    low, high = upper.get_ylim()
+    upper.yaxis.set_major_locator(FixedLocator([t for t in ticks if low <= t <= high]))
+    upper.yaxis.set_minor_locator(NullLocator())
+    upper.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v * 100:+g} %" if v else "0"))
+    upper.axhline(0, color=INK, linewidth=0.8)
+    upper.set_ylabel("timer over CUPTI busy, less 1")
+    upper.legend(ncols=4, frameon=False, fontsize=9, loc="upper right")
+    device = clean(run.header.device.name)
+    figure.suptitle(
+        f"What timers add to a kernel on {device}", x=0.02, ha="left", fontsize=14,
+        fontweight="bold", color=INK,
+    )  # fmt: skip
+    if scattered:
+        _draw_scatter(parts[1][0], scattered)
+    lower = parts[-1][0]
+    lower.set_xlabel("busy time of the kernel, µs")
+    lower.set_xlim(min(xs) / 1.4, max(xs) * 1.4)
+    lower.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
+    lower.xaxis.set_minor_formatter(NullFormatter())
+    for part in parts.flat:
+        part.grid(True, color=GRID, linewidth=0.6)
+        part.spines[["top", "right"]].set_visible(False)
+    figure.subplots_adjust(left=0.1, right=0.97, top=0.93, bottom=0.08, hspace=0.1)
+    for file in files:
+        figure.savefig(file, metadata={"Date": None} if file.suffix == ".svg" else None)
+
+
+def _draw_scatter(part: object, found: Sequence[CaseTiming]) -> None:
+    axes = part
+    xs = [t.busy_s * 1e6 for t in found]
+    processes = max(t.noise.processes for t in found if t.noise)
+    within = [t.noise.within * 100 for t in found if t.noise]
+    between = [t.noise.between * 100 for t in found if t.noise]
+    axes.plot(xs, within, color=COLOURS[1], marker="o", markersize=4, label="inside a process")  # type: ignore[attr-defined]
+    axes.plot(  # type: ignore[attr-defined]
+        xs, between, color=COLOURS[0], marker="s", markersize=5, linewidth=2,
+        label=f"between {processes} processes",
+    )  # fmt: skip
+    axes.set_ylabel("scatter (σ), %")  # type: ignore[attr-defined]
+    axes.set_ylim(0, max(*within, *between) * 1.2)  # type: ignore[attr-defined]
+    axes.legend(ncols=2, frameon=False, fontsize=9, loc="upper right")  # type: ignore[attr-defined]

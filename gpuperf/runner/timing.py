@@ -1,0 +1,96 @@
+"""The same cases in several fresh processes, in another order each time: how far do they move?"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from gpuperf.analysis.timing import noise_of
+from gpuperf.model.contract import Contract
+from gpuperf.model.protocol import Opened
+from gpuperf.model.record import Noise, Record
+from gpuperf.model.samples import Samples
+from gpuperf.model.workload import Case, Value
+from gpuperf.runner.cache import fetch, keep
+from gpuperf.runner.ceilings import device_key
+from gpuperf.runner.supervisor import Supervisor
+
+__all__ = ["keep_noise", "kept_noise", "measure_nvbench", "measure_passes", "timing_cases"]
+
+NoiseModel = Mapping[str, Noise]
+
+
+def _case(op: str, implementation: str, dtype: str, **point: Value) -> Case:
+    return Case(op, implementation, {**point, "dtype": dtype})
+
+
+def timing_cases() -> tuple[Case, ...]:
+    """Calls of one kernel from 1 µs to 1.4 ms, and calls of several."""
+    copies = [_case("copy", "torch", "fp32", n=n) for n in (2**10, 2**18, 2**22, 2**26)]
+    triads = [_case("triad", "cuda", "fp32", n=n) for n in (2**20, 2**24)]
+    matmuls = [
+        _case("matmul", "torch", "bf16", m=n, n=n, k=n) for n in (128, 512, 1024, 2048, 4096, 8192)
+    ]
+    several = [_case("sincos", "eager", "fp32", n=n) for n in (2**16, 2**20, 2**22)]
+    return (*copies, *triads, *matmuls, *several)
+
+
+def measure_passes(
+    supervisor: Supervisor,
+    run: str,
+    cases: Sequence[Case],
+    contract: Contract,
+    passes: int,
+    seed: int,
+    every: bool,
+    on_record: Callable[[Record], None],
+    on_begin: Callable[[str], None] = lambda case: None,
+) -> None:
+    """Each case once in each of *passes* fresh processes, in an order drawn from *seed*."""
+    draw = random.Random(seed)
+    for index in range(passes):
+        supervisor.renew()
+        order = list(cases)
+        draw.shuffle(order)
+        for case in order:
+            on_begin(f"process {index + 1}: {case.id}")
+            record = supervisor.measure(run, case, contract, seed, every)
+            on_record(replace(record, pass_index=index))
+
+
+def measure_nvbench(
+    supervisor: Supervisor,
+    run: str,
+    cases: Sequence[Case],
+    contract: Contract,
+    seed: int,
+    on_record: Callable[[Record], None],
+) -> None:
+    """Each case by nvbench, in a process of its own. Raises: CannotMeasure without it."""
+    supervisor.renew()
+    for case, mean_s in zip(cases, supervisor.nvbench(tuple(cases), contract, seed), strict=True):
+        if mean_s:
+            times = {"nvbench": Samples((mean_s,))}
+            on_record(Record(run, case, contract, "ok", times=times, primary="nvbench", seed=seed))
+
+
+def keep_noise(opened: Opened, contract: Contract, records: Sequence[Record]) -> None:
+    """Keep what *records* show of each case's noise beside what is known of others."""
+    groups: dict[str, list[Record]] = {}
+    for record in records:
+        groups.setdefault(record.case.id, []).append(record)
+    found = {case: noise for case, group in groups.items() if (noise := noise_of(group))}
+    if found:
+        known = dict(kept_noise(opened, contract))
+        keep("noise", device_key(opened, *_condition(contract)), {**known, **found})
+
+
+def kept_noise(opened: Opened, contract: Contract) -> NoiseModel:
+    """What earlier processes saw on this device under such a contract, by the case's id."""
+    found = fetch("noise", device_key(opened, *_condition(contract)), dict[str, Noise])
+    return found or {}
+
+
+def _condition(contract: Contract) -> tuple[object, ...]:
+    return (contract.timer, contract.cache, contract.regime, contract.data, contract.gap_s)
