@@ -13,9 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuperf.measure.backtoback import AHEAD, is_flat, recover, sustain
+from gpuperf.measure.backtoback import AHEAD, is_flat, sustain
 from gpuperf.measure.timers.timer import Call, do_nothing
-from gpuperf.measure.timers.window import Reading
 from gpuperf.model.samples import Samples
 
 TICK = 32e-9
@@ -37,21 +36,6 @@ class FakeWindow:
         for time_s, clock_hz in self.batches:
             self.clock_s += time_s
             yield time_s, clock_hz
-
-
-@dataclass
-class FakeCard:
-    """A card whose clock before each rest is the next of *clocks*."""
-
-    clocks: Iterator[float | None]
-    asked: list[tuple[Call, float]] = field(default_factory=list)
-
-    def empty(self) -> None:
-        """The least call."""
-
-    def take(self, call: Call, idle_s: float) -> Reading:
-        self.asked.append((call, idle_s))
-        return Reading(2e-6, 1.9e9, next(self.clocks), 1e-6)
 
 
 @pytest.fixture
@@ -272,27 +256,3 @@ def test_whether_values_are_flat_is_no_matter_of_their_unit(
     values: list[float], stretch: int, factor: float
 ) -> None:
     assert is_flat(values, stretch) == is_flat([v * factor for v in values], stretch)
-
-
-def test_a_card_whose_clock_is_rested_is_not_waited_for() -> None:
-    card = FakeCard(iter([0.985 * RESTED_HZ]))
-    assert recover(card, RESTED_HZ)  # type: ignore[arg-type]
-    assert card.asked == [(card.empty, 0.05)]
-
-
-def test_a_card_is_waited_for_until_its_clock_is_rested() -> None:
-    card = FakeCard(iter([1.2e9, 1.5e9, 1.8e9, 0.99 * RESTED_HZ]))
-    assert recover(card, RESTED_HZ)  # type: ignore[arg-type]
-    assert len(card.asked) == 4
-
-
-def test_a_card_that_does_not_recover_is_given_up_after_two_seconds() -> None:
-    card = FakeCard(repeat(0.97 * RESTED_HZ))
-    assert not recover(card, RESTED_HZ)  # type: ignore[arg-type]
-    assert sum(idle_s for _, idle_s in card.asked) == pytest.approx(2.0)
-
-
-def test_a_card_whose_clock_cannot_be_read_is_not_waited_for() -> None:
-    card = FakeCard(repeat(None))
-    assert recover(card, RESTED_HZ)  # type: ignore[arg-type]
-    assert len(card.asked) == 1

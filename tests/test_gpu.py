@@ -129,8 +129,9 @@ def test_a_window_less_its_floor_is_within_5_percent_of_the_kernel(
     make, n, _ = OPERATIONS[name]
     call = make(n)
     busy_s = take(stopwatch, call).times["busy"].median_s
+    stopwatch.timer.admit(call)
     windows = [stopwatch.timer.sample(call, 0.002, "cold").time_s for _ in range(100)]
-    window_s = statistics.median(windows)
+    window_s = statistics.median(windows) - stopwatch.timer.facts.floor_s
     print(f"{name}: window {window_s * 1e6:.3f} µs, {(window_s / busy_s - 1) * 100:+.2f} %")
     assert window_s == pytest.approx(busy_s, rel=0.05)
 

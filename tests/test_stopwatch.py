@@ -213,19 +213,29 @@ def test_the_host_watches_and_hears_while_samples_are_taken() -> None:
     assert heard == [1, 2, 3, 4, 5]
 
 
-def test_the_clock_is_let_recover_first_where_it_is_known() -> None:
-    waited: list[float] = []
+def test_the_card_is_let_rest_before_the_first_call() -> None:
+    timer, tracer = FakeTimer(), FakeTracer(SPLIT)
+    asked_before: list[int] = []
 
-    def recover(rested_hz: float) -> bool:
-        waited.append(rested_hz)
+    def recover() -> bool:
+        asked_before.append(len(timer.asked) + len(tracer.asked))
         return True
 
-    tracer = FakeTracer()
-    take(Stopwatch(FakeTimer(), tracer, recover=recover))
-    assert waited == [RESTED_HZ]
-    blind = FakeTimer(facts=replace(FACTS, clock_hz=None))
-    take(Stopwatch(blind, FakeTracer(), recover=recover))
-    assert waited == [RESTED_HZ]
+    timing = take(Stopwatch(timer, tracer, recover=recover))
+    assert asked_before == [0]
+    assert caveats(timing) == {}
+
+
+def test_a_card_that_does_not_come_to_rest_is_told_of_unless_a_load_is_asked_for() -> None:
+    def recover() -> bool:
+        return False
+
+    for kernels in (GEMM, SPLIT):
+        found = caveats(take(Stopwatch(FakeTimer(), FakeTracer(kernels), recover=recover)))
+        assert found.keys() == {"unrecovered"}
+        assert "not at rest" in found["unrecovered"].message
+    load = Stopwatch(FakeTimer(), FakeTracer(), recover=recover, sustain=FakeLoad())
+    assert caveats(take(load, SUSTAINED)) == {}
 
 
 def test_without_a_trace_the_window_counts_and_is_called_uncalibrated() -> None:

@@ -75,7 +75,7 @@ class EveryTimer:
         rest = Rest(brief, call_s, timer.facts.clock_hz)
         taken = take_samples(
             lambda count, idle_s: [timer.sample(call, idle_s, cache) for _ in range(count)],
-            brief, timer.facts, rest,
+            brief, lambda: timer.facts, rest,
         )  # fmt: skip
         return taken.samples
 

@@ -190,7 +190,7 @@ class Stopwatch:
 
         facts = replace(timer.facts, floor_s=0.0, floor_uncertainty_s=0.0)
         taken = take_samples(
-            draw, contract, facts, rest, contract.min_samples, _samples(trace), self.heard
+            draw, contract, lambda: facts, rest, contract.min_samples, _samples(trace), self.heard
         )
         return Timing({"busy": taken.samples}, "busy", taken.stop, facts, caveats=_odd(traces))
 
@@ -205,7 +205,7 @@ class Stopwatch:
         def draw(count: int, idle_s: float) -> Sequence[Sample]:
             return [timer.sample(call, idle_s, contract.cache) for _ in range(count)]
 
-        return take_samples(draw, contract, timer.facts, rest, on_sample=self.heard)
+        return take_samples(draw, contract, lambda: timer.facts, rest, on_sample=self.heard)
 
     def _hot(
         self, call: Call, contract: Contract, rest: Rest, primary: str, timer: Timer

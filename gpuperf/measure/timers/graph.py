@@ -76,9 +76,7 @@ class GraphTimer:
     def sample(self, call: Call, idle_s: float, cache: Cache) -> Sample:
         """One replay, over its number of calls. Raises: CannotBlock."""
         reading = self.window.take(self._replay, idle_s, cache)
-        return Sample(
-            (reading.window_s - self._floor_s) / self.calls, reading.clock_hz, reading.before_hz
-        )
+        return Sample(reading.window_s / self.calls, reading.clock_hz, reading.before_hz)
 
     def _least(self) -> None:
         torch.exp(self._vector)

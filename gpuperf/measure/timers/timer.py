@@ -22,7 +22,8 @@ class CannotBlock(Exception):
 
 
 class Sample(NamedTuple):
-    """One call: its time in seconds, the SM clock inside it and just before it, where read."""
+    """One call: its time in seconds with the timer's floor in it, the SM clock inside it and just
+    before it, where they were read."""
 
     time_s: float
     clock_hz: float | None = None
@@ -30,7 +31,7 @@ class Sample(NamedTuple):
 
 
 class Timer(Protocol):
-    """Times one call at a time; whatever it adds itself is in `facts`, already subtracted.
+    """Times one call at a time; what it adds to each itself is the floor in `facts`.
 
     `watch` is called on the host while a sample runs on the device; a CPU runs nothing beside.
     """

@@ -48,7 +48,7 @@ class WallTimer:
         self.facts = floor
         one = torch.zeros(1, device=device)
         least = statistics.median(self.sample(one.zero_, 0.0, "cold").time_s for _ in range(COLD))
-        self.facts = replace(floor, empty_call_s=max(least, 0.0))
+        self.facts = replace(floor, empty_call_s=max(least - floor.floor_s, 0.0))
 
     def admit(self, call: Call) -> None:
         """Any call can be timed."""
@@ -67,7 +67,7 @@ class WallTimer:
         call()
         if self._gpu:
             torch.cuda.synchronize()
-        return Sample(time.perf_counter() - start - self.facts.floor_s)
+        return Sample(time.perf_counter() - start)
 
 
 def last_level_cache_bytes() -> int:
