@@ -90,7 +90,15 @@ def witness(call: Any, samples: int = 100) -> float:
         sum(e.device_time for e in kernels[spin + 1 : end] if "Memset" not in e.name)
         for spin, end in zip(spins, ends, strict=True)
     ]
-    return statistics.median(busy) * 1e-6
+    return centre(busy) * 1e-6
+
+
+def centre(values: Any) -> float:
+    """The mean without the outermost tenths: a 128³ matmul takes 2.27 or 2.47 µs, half of the
+    calls each, and its median jumps between the two."""
+    ordered = sorted(values)
+    tenth = len(ordered) // 10
+    return statistics.fmean(ordered[tenth : len(ordered) - tenth])
 
 
 # Bars on the bias of the default timer: 5 % at 1 µs, 3 % from 2 µs, 2 % from 5 µs, 1 % from 20 µs.
@@ -114,26 +122,28 @@ def test_the_time_agrees_with_a_profiler_of_its_own(stopwatch: Any, name: str) -
     make, n, allowed = OPERATIONS[name]
     call = make(n)
     samples = take(stopwatch, call).times["busy"]
-    seen = witness(call)
+    ours, seen = centre(samples.values_s), witness(call)
     print(
-        f"{name:12s} {samples.median_s * 1e6:8.3f} µs ± {samples.precision * 100:.2f} %, "
-        f"torch.profiler {seen * 1e6:8.3f} µs, {(samples.median_s / seen - 1) * 100:+.2f} %"
+        f"{name:12s} {ours * 1e6:8.3f} µs (median {samples.median_s * 1e6:.3f} "
+        f"± {samples.precision * 100:.2f} %), torch.profiler {seen * 1e6:8.3f} µs, "
+        f"{(ours / seen - 1) * 100:+.2f} %"
     )
-    assert samples.median_s == pytest.approx(seen, rel=allowed)
+    assert ours == pytest.approx(seen, rel=allowed)
 
 
-@pytest.mark.parametrize("name", ["matmul 128", "matmul 512", "add 4 MB"])
-def test_a_window_less_its_floor_is_within_5_percent_of_the_kernel(
+@pytest.mark.parametrize("name", ["add 64 k", "matmul 128", "matmul 512", "add 4 MB"])
+def test_a_window_less_its_floor_is_the_kernel_and_at_most_a_late_start(
     stopwatch: Any, name: str
 ) -> None:
+    """Some kernels start up to 0.6 µs late in all windows of a process; none can start early."""
     make, n, _ = OPERATIONS[name]
     call = make(n)
     busy_s = take(stopwatch, call).times["busy"].median_s
     stopwatch.timer.admit(call)
     windows = [stopwatch.timer.sample(call, 0.002, "cold").time_s for _ in range(100)]
     window_s = statistics.median(windows) - stopwatch.timer.facts.floor_s
-    print(f"{name}: window {window_s * 1e6:.3f} µs, {(window_s / busy_s - 1) * 100:+.2f} %")
-    assert window_s == pytest.approx(busy_s, rel=0.05)
+    print(f"{name}: window {window_s * 1e6:.3f} µs, {(window_s - busy_s) * 1e9:+.0f} ns")
+    assert -0.15e-6 < window_s - busy_s < 0.7e-6
 
 
 @pytest.mark.parametrize("n", [512, 1024, 2048])

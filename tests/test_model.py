@@ -25,6 +25,8 @@ from gpuperf.model.protocol import (
     Hello,
     Measure,
     Measured,
+    Nvbench,
+    NvbenchTimes,
     Open,
     Opened,
     Progress,
@@ -190,6 +192,7 @@ TO_WORKER = {
     Describe: st.builds(Describe, text),
     Examine: st.builds(Examine),
     Measure: st.builds(Measure, text, case, contract, count, st.booleans()),
+    Nvbench: st.builds(Nvbench, several(case), contract, count),
 }
 FROM_WORKER = {
     Hello: st.builds(Hello, count, count, text),
@@ -198,6 +201,7 @@ FROM_WORKER = {
     Examined: st.builds(Examined, several(finding)),
     Progress: st.builds(Progress, text, count),
     Measured: st.builds(Measured, record),
+    NvbenchTimes: st.builds(NvbenchTimes, several(optional(number))),
     Failed: st.builds(Failed, text, text, text),
 }
 MESSAGES = {**TO_WORKER, **FROM_WORKER}

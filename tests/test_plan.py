@@ -8,12 +8,22 @@ from typing import get_args
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from synthetic import h200_sweep
 
 from gpuperf.errors import CannotMeasure, UnknownName, UsageError
 from gpuperf.model.contract import Contract, DeviceFacts, TimerName
+from gpuperf.model.protocol import Opened
+from gpuperf.model.record import Run
 from gpuperf.model.workload import Axis, Case, Description, ImplementationDescription
 from gpuperf.runner.cache import cache_folder, fetch, keep, key_of
-from gpuperf.runner.plan import default_contract, plan_cases, settle_dtype
+from gpuperf.runner.plan import (
+    Conditions,
+    default_contract,
+    plan_cases,
+    plan_contracts,
+    settle_dtype,
+)
+from gpuperf.runner.session import planned, unfinished
 
 MATMUL = Description(
     name="matmul",
@@ -234,6 +244,89 @@ def test_a_timer_that_the_device_does_not_have_is_refused(
     with pytest.raises(CannotMeasure, match=f"'{timer}' cannot be had on {device.name}") as caught:
         default_contract(device, timer)
     assert caught.value.hint == f"choose --timer {' or '.join(known)}"
+
+
+def test_without_a_word_there_is_one_contract_the_devices_own() -> None:
+    for device in (GPU, AMD, CPU):
+        assert plan_contracts(device, Conditions()) == (default_contract(device),)
+
+
+def test_several_conditions_are_a_contract_for_each_combination_each_once() -> None:
+    """The cache changes fastest: it is what contracts of one case most often differ in."""
+    asked = Conditions(caches=("cold", "hot", "cold"), data=("zeros", "randn"))
+    found = plan_contracts(GPU, asked)
+    assert [(c.data, c.cache) for c in found] == [
+        ("zeros", "cold"), ("zeros", "hot"), ("randn", "cold"), ("randn", "hot"),
+    ]  # fmt: skip
+    assert {replace(c, data="randn", cache="cold") for c in found} == {default_contract(GPU)}
+
+
+def test_a_gap_that_is_given_is_the_whole_rest() -> None:
+    (contract,) = plan_contracts(GPU, Conditions(gap_s=0.5))
+    assert (contract.gap_s, contract.duty) == (0.5, 1.0)
+    (none,) = plan_contracts(GPU, Conditions(gap_s=0.0))
+    assert (none.gap_s, none.duty) == (0.0, 1.0)
+
+
+def test_a_sustained_load_finds_its_cache_hot() -> None:
+    burst, sustained = plan_contracts(
+        GPU, Conditions(regimes=("burst", "sustained"), settle_s=30.0)
+    )
+    assert (burst.regime, burst.cache) == ("burst", "cold")
+    assert (sustained.regime, sustained.cache, sustained.settle_s) == ("sustained", "hot", 30.0)
+    assert plan_contracts(GPU, Conditions(regimes=("sustained",), caches=("hot",))) == (
+        replace(default_contract(GPU), regime="sustained", cache="hot"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("asked", "sentence"),
+    [
+        (Conditions(regimes=("sustained",), caches=("cold",)), "--cache cold and --regime sust"),
+        (Conditions(regimes=("sustained",), caches=("rotate",)), "--cache rotate and --regime"),
+        (Conditions(timer="graph", caches=("cold",)), "--cache cold and --timer graph exclude"),
+        (Conditions(timer="graph", caches=("hot", "cold-dirty")), "--cache cold-dirty and --tim"),
+        (Conditions(settle_s=5.0), "--settle belongs to --regime sustained"),
+        (Conditions(regimes=("burst",), settle_s=5.0), "--settle belongs to --regime sustained"),
+    ],
+)
+def test_conditions_that_exclude_each_other_are_refused(asked: Conditions, sentence: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        plan_contracts(GPU, asked)
+    assert str(caught.value).startswith(sentence)
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize("device", [CPU, AMD])
+def test_a_load_is_sustained_where_there_is_cuda(device: DeviceFacts) -> None:
+    with pytest.raises(CannotMeasure, match="a sustained load cannot be timed"):
+        plan_contracts(device, Conditions(regimes=("sustained",)))
+
+
+def test_the_calls_of_a_graph_take_other_data_each_time_unless_asked() -> None:
+    (rotating,) = plan_contracts(GPU, Conditions(timer="graph"))
+    assert (rotating.timer, rotating.cache) == ("graph", "rotate")
+    (hot,) = plan_contracts(GPU, Conditions(timer="graph", caches=("hot",)))
+    assert hot.cache == "hot"
+
+
+def test_each_case_is_planned_under_each_contract_and_what_is_done_is_left_out() -> None:
+    run = h200_sweep((128, 256))
+    cases = tuple(record.case for record in run.records)
+    hot = replace(run.header.contract, cache="hot")
+    header = replace(run.header, plan=cases, variants=(hot,))
+    contracts = (header.contract, *header.variants)
+    plan = planned(header)
+    assert plan == tuple((case, contract) for case in header.plan for contract in contracts)
+    opened = Opened(header.device, header.fingerprint)
+    assert unfinished(Run(header, ()), opened) == plan
+    done = Run(header, run.records)
+    assert {record.contract for record in run.records} == {header.contract}
+    assert unfinished(done, opened) == tuple((case, contracts[1]) for case in header.plan)
+    all_done = (*run.records, *(replace(r, contract=contracts[1]) for r in run.records))
+    assert unfinished(Run(header, all_done), opened) == ()
+    crashed = replace(all_done[-1], status="crashed")
+    assert unfinished(Run(header, (*all_done[:-1], crashed)), opened) == (plan[-1],)
 
 
 @pytest.mark.parametrize("odd", [float("nan"), float("inf")])

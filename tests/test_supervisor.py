@@ -34,7 +34,7 @@ from gpuperf.model.protocol import (
 from gpuperf.model.record import Header, Record
 from gpuperf.model.workload import Case
 from gpuperf.runner.launcher import Connection, LocalLauncher
-from gpuperf.runner.session import measure_cases
+from gpuperf.runner.session import measure_cases, planned
 from gpuperf.runner.store import RunWriter, read_run
 from gpuperf.runner.supervisor import Supervisor
 
@@ -289,7 +289,7 @@ def test_ctrl_c_while_a_record_is_shown_does_not_keep_it_from_the_file(tmp_path:
     with RunWriter(tmp_path / "run.jsonl") as writer:
         writer.header(header)
         with pytest.raises(KeyboardInterrupt):
-            measure_cases(supervisor, writer, header, cases, interrupted)
+            measure_cases(supervisor, writer, header, planned(header), interrupted)
     assert [record.case for record in read_run(tmp_path / "run.jsonl").records] == [case()]
 
 

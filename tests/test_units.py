@@ -18,6 +18,7 @@ from gpuperf.units import (
     format_si,
     format_time,
     itemsize,
+    parse_duration,
     parse_number,
     parse_range,
 )
@@ -246,6 +247,25 @@ def test_a_shown_quantity_is_within_its_last_digit(value: float) -> None:
     shown = float(number) * (scale | {"n": 1e-9})[prefix]
     assert shown == pytest.approx(value, rel=0.0051)
     assert "e" not in number
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("60s", 60.0), ("2 ms", 0.002), ("500us", 5e-4), ("500µs", 5e-4), ("0.5", 0.5),
+        ("1.5min", 90.0), (" 3 s ", 3.0), ("0", 0.0),
+    ],
+)  # fmt: skip
+def test_a_duration_is_in_seconds_unless_it_says_otherwise(text: str, seconds: float) -> None:
+    assert parse_duration(text) == pytest.approx(seconds, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "s", "-1s", "1h", "1e3", "nan", "inf", "1,5s", "1 s s", ".5s", "1s2", "9" * 10]
+)
+def test_what_is_no_duration_is_refused_with_one_that_is(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a duration, as 60s or 2ms are"):
+        parse_duration(text)
 
 
 def test_units_have_the_factors_that_vendors_mean() -> None:

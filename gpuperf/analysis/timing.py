@@ -67,7 +67,7 @@ def _timing(case: str, group: Sequence[Record], alone: Record | None) -> CaseTim
         ratios = [
             record.times[timer].median_s / record.times[against].median_s - 1
             for record in group
-            if timer in record.times and against in record.times
+            if {"blocked", timer, against} <= record.times.keys()  # taken by every timer
         ]
         if ratios:
             bias[timer] = statistics.median(ratios)

@@ -58,7 +58,7 @@ def timing_check(
         cases = timing_cases()
         if op is not None or ctx.args:
             cases = planned_cases(supervisor, opened, op, ctx.args, sizes, dtype, impl)
-        contract = default_contract(opened.device, precision=precision)
+        contract = default_contract(opened.device, precision=precision, budget_s=1.0)
         peaks, reason = find_peaks(opened.device)
         run = new_run_id("timing-check", opened.device.kind)
         command = ["gpuperf", "timing-check", *sys.argv[2:]]

@@ -10,6 +10,7 @@ import torch
 from gpuperf.measure.sampling import Rest, take_samples
 from gpuperf.measure.stopwatch import NoTime, Stopwatch, Timing, open_stopwatch
 from gpuperf.measure.timers import make_timer
+from gpuperf.measure.timers.activity import Trace
 from gpuperf.measure.timers.timer import Call, CannotBlock, Timer, do_nothing
 from gpuperf.model.contract import Cache, Contract, TimerName
 from gpuperf.model.record import Caveat
@@ -24,7 +25,8 @@ SAMPLES = 60
 class EveryTimer:
     """A stopwatch that takes a call with all timers of a CUDA device, one after the other.
 
-    `times` holds the default's figure as `blocked` and the kernels' as `busy`; `window`, `events`
+    `times` holds the default's figure as `blocked`; the kernels' own, of other calls, as `busy`, to
+    hold the rest against; `window`, `events`
     and `wall` under the same cold cache; `graph` and its own `busy_hot` with a hot one; and
     `do_bench` where Triton is installed.
     """
@@ -44,7 +46,7 @@ class EveryTimer:
         self.stopwatch.watch, self.stopwatch.heard = self.watch, self.heard
         timing = self.stopwatch.take(call, contract, call_s, fits_cache)
         times = {"blocked": timing.times[timing.primary]}
-        times |= {name: timing.times[name] for name in ("busy", "span") if name in timing.times}
+        times |= {name: timing.times[name] for name in ("span",) if name in timing.times}
         caveats = list(timing.caveats)
         plain: dict[str, tuple[TimerName, Cache]] = {
             "window": ("blocked", "cold"),
@@ -57,14 +59,21 @@ class EveryTimer:
                 times[name] = self._samples(timer, cache, call, contract, call_s)
             except (CannotBlock, NoTime) as error:
                 caveats.append(Caveat("no-timer", f"{name}: {error}"))
-        if self.stopwatch.trace is not None:
-            hot = self.stopwatch.trace(call, contract.gap_s, "hot", SAMPLES)
-            if hot is not None and hot.busy_s:
-                times["busy_hot"] = Samples(hot.busy_s, tick_s=timing.facts.tick_s)
+        references: tuple[tuple[str, Cache], ...] = (("busy", "cold"), ("busy_hot", "hot"))
+        for name, cache in references:
+            trace = self._traced(call, contract, cache)
+            if trace is not None and trace.busy_s:
+                times[name] = Samples(trace.busy_s, tick_s=timing.facts.tick_s)
         foreign = do_bench(call)
         if foreign is not None:
             times["do_bench"] = foreign
         return replace(timing, times=times, primary="blocked", caveats=tuple(caveats))
+
+    def _traced(self, call: Call, contract: Contract, cache: Cache) -> Trace | None:
+        if self.stopwatch.trace is None:
+            return None
+        call()
+        return self.stopwatch.trace(call, contract.gap_s, cache, SAMPLES)
 
     def _samples(
         self, name: TimerName, cache: Cache, call: Call, contract: Contract, call_s: float

@@ -12,6 +12,7 @@ import torch
 
 from gpuperf.measure.device import Device
 from gpuperf.measure.telemetry import Meter, NvmlMeter
+from gpuperf.measure.timers.activity import traced
 from gpuperf.model.finding import Finding
 
 __all__ = ["examine"]
@@ -25,6 +26,7 @@ def examine(device: Device, meter: Meter) -> tuple[Finding, ...]:
     if device.facts.kind == "cpu":
         findings += _cpu()
     elif isinstance(meter, NvmlMeter):
+        findings.append(_kernel_records(device.torch))
         findings += _card(meter)
         findings.append(_counters())
     else:
@@ -65,6 +67,23 @@ def _nvrtc() -> Finding:
             "pip install 'gpuperf[cuda]'; the timer 'blocked' needs it",
         )  # fmt: skip
     return Finding("NVRTC", "ok", f"{major}.{minor}")
+
+
+def _kernel_records(device: torch.device) -> Finding:
+    """Whether CUPTI gives the time of a kernel, tried."""
+    x = torch.ones(1024, device=device)
+
+    def run() -> None:
+        torch.add(x, x)
+        torch.cuda.synchronize(device)
+
+    run()
+    if any(activity.end_s > activity.start_s for activity in traced(run)):
+        return Finding("kernel records", "ok", "CUPTI gives them")
+    return Finding(
+        "kernel records", "bad", "CUPTI gives none",
+        "is another profiler running? Times of single kernels are less sure without them",
+    )  # fmt: skip
 
 
 def _cpu() -> Iterator[Finding]:

@@ -174,6 +174,7 @@ def _conditions(record: Record) -> dict[str, Any]:
         "check_tolerance": record.check.tolerance if record.check else None,
         "memory_inputs_bytes": record.memory.inputs_bytes if record.memory else None,
         "memory_peak_bytes": record.memory.peak_bytes if record.memory else None,
+        "kernels_per_call": sum(k.count for k in record.kernels) or None,
         "kernels": [{"name": k.name, "count": k.count} for k in record.kernels],
         "counters": dict(record.counters),
         "seed": record.seed,

@@ -137,6 +137,10 @@ def _figures(run: Run, found: Sequence[Entry]) -> Iterable[Column]:
     yield Column("time", "median", tuple(_time(e) for e in found))
     yield Column("interval", "95 %", tuple(_interval(e) for e in found))
     yield Column("noise", "in, between", tuple(_noise(e) for e in found), 2)
+    yield Column("hot", "median", tuple(_hot(e) for e in found), 2)
+    if any(_sets(run, e) for e in found):
+        sets = (_sets(run, e) for e in found)
+        yield Column("set", "of L2", tuple(f"{s:.2g}×" if s else NOTHING for s in sets), 1)
     if flops:
         yield column("attained", unit, lambda p: p.attained_flop_per_s or None, ALWAYS, scale)
     if moved:
@@ -166,6 +170,21 @@ def _interval(entry: Entry) -> str:
         return NOTHING
     low, high = entry.time.interval_s
     return interval_text(entry.time.median_s, low, high)
+
+
+def _hot(entry: Entry) -> str:
+    """The time with a hot cache, where it was taken beside a cold one."""
+    hot = entry.record.times.get("hot")
+    return format_time(hot.median_s) if hot and entry.time else NOTHING
+
+
+def _sets(run: Run, entry: Entry) -> float | None:
+    """The working set over the L2 of the device, where it is under ten times that."""
+    memory, l2 = entry.record.memory, run.header.device.l2_bytes
+    if memory is None or not l2:
+        return None
+    share = (memory.inputs_bytes + memory.output_bytes) / l2
+    return share if share < 10 else None
 
 
 def _noise(entry: Entry) -> str:

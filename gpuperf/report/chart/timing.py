@@ -39,7 +39,8 @@ def draw_timing(run: Run, files: Sequence[Path]) -> None:
         if points:
             default = timer == "blocked"
             upper.plot(
-                *zip(*points, strict=True), color=COLOURS[index % len(COLOURS)], label=timer,
+                *zip(*points, strict=True), color=COLOURS[index % len(COLOURS)],
+                label=f"{timer} (default)" if default else timer,
                 marker=MARKERS[index % len(MARKERS)], markersize=7 if default else 5,
                 linewidth=2.4 if default else 1.2, zorder=3 if default else 2,
             )  # fmt: skip
@@ -71,7 +72,7 @@ def draw_timing(run: Run, files: Sequence[Path]) -> None:
     for part in parts.flat:
         part.grid(True, color=GRID, linewidth=0.6)
         part.spines[["top", "right"]].set_visible(False)
-    figure.subplots_adjust(left=0.1, right=0.97, top=0.93, bottom=0.08, hspace=0.1)
+    figure.subplots_adjust(left=0.12, right=0.97, top=0.93, bottom=0.08, hspace=0.1)
     for file in files:
         figure.savefig(file, metadata={"Date": None} if file.suffix == ".svg" else None)
 
