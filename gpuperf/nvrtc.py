@@ -111,9 +111,6 @@ def load_kernels(source: str, arch: str, names: Sequence[str]) -> dict[str, Kern
 
 
 @cache
-def kernels_of(name: str, device: Any, names: Sequence[str]) -> dict[str, Kernel]:
-    """The kernels *names* of `kernels/cuda/<name>` on torch's *device*, compiled once."""
-    import torch
-
-    major, minor = torch.cuda.get_device_capability(device)
-    return load_kernels(read_source(name), f"sm_{major}{minor}", names)
+def kernels_of(name: str, arch: str, names: Sequence[str]) -> dict[str, Kernel]:
+    """The kernels *names* of `kernels/cuda/<name>` for *arch*, compiled once in a process."""
+    return load_kernels(read_source(name), arch, names)

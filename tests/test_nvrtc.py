@@ -5,16 +5,25 @@ from __future__ import annotations
 import pytest
 
 from gpuperf.errors import CannotMeasure
+from gpuperf.measure.timers.window import OWN_KERNELS
 from gpuperf.nvrtc import compile_source, read_source
 
 pytest.importorskip("cuda.bindings.nvrtc", reason="needs cuda-bindings (Linux)")
 
 
+SOURCES = {
+    "timing.cu": (*OWN_KERNELS, "gpuperf_empty", "gpuperf_tick"),
+    "stream.cu": ("copy_vector", "write_vector", "triad_vector", "sum_rows", "sum_passes"),
+    "arithmetic.cu": ("fma_chain", "sin_chain", "exp_chain", "sin_fast_chain", "exp_fast_chain"),
+}
+
+
 @pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"])
-def test_the_kernels_of_the_timer_compile(arch: str) -> None:
-    cubin = compile_source(read_source("timing.cu"), arch)
+@pytest.mark.parametrize(("source", "kernels"), SOURCES.items(), ids=SOURCES)
+def test_our_kernels_compile(source: str, kernels: tuple[str, ...], arch: str) -> None:
+    cubin = compile_source(read_source(source), arch)
     assert cubin.startswith(b"\x7fELF")
-    for kernel in ("block", "stamp", "empty", "globaltimer_tick", "read_lines"):
+    for kernel in kernels:
         assert kernel.encode() in cubin
 
 

@@ -52,7 +52,7 @@ def take(
     return take_samples(
         timer.draw,
         contract,
-        timer.facts,
+        lambda: timer.facts,
         rest or Rest(contract, timer.cost_s),
         at_once,
         first,
@@ -162,6 +162,29 @@ def test_an_uncertain_floor_that_no_sample_narrows_does_not_keep_sampling() -> N
     assert taken.samples.precision == pytest.approx(0.02)
 
 
+def test_the_floor_is_subtracted_from_every_sample() -> None:
+    timer = FakeTimer(noisy(0.01), facts=TimerFacts(floor_s=2e-4))
+    first = [Sample(1.1e-3)]
+    taken = take(timer, Contract("wall", min_samples=20), first=first)
+    plain = take(FakeTimer(noisy(0.01)), Contract("wall", min_samples=20), first=first)
+    assert taken.samples.values_s == pytest.approx([t - 2e-4 for t in plain.samples.values_s])
+    assert taken.samples.values_s[0] == pytest.approx(9e-4)
+
+
+def test_the_floor_that_is_known_at_the_end_is_subtracted_from_all_samples() -> None:
+    """A timer may learn of it while the samples are taken."""
+    timer = FakeTimer(repeat(1e-3))
+
+    def learned() -> TimerFacts:
+        learnt = sum(timer.counts) * 1e-6
+        return TimerFacts(floor_s=learnt, floor_uncertainty_s=learnt / 10)
+
+    contract = Contract("wall", min_samples=20)
+    taken = take_samples(timer.draw, contract, learned, Rest(contract, 1e-3), now=timer.now)
+    assert taken.samples.values_s == pytest.approx([1e-3 - 20e-6] * 20)
+    assert taken.samples.offset_uncertainty_s == pytest.approx(2e-6)
+
+
 def test_the_rest_before_each_sample_reaches_the_timer() -> None:
     timer = FakeTimer(repeat(1e-3))
     take(timer, Contract("wall", gap_s=0.02, min_samples=5))
@@ -173,7 +196,7 @@ def test_every_sample_is_heard_of() -> None:
     for at_once, heard in ((1, [1, 2, 3, 4, 5, 6, 7]), (3, [3, 6, 7]), (20, [7])):
         seen: list[int] = []
         take_samples(
-            timer.draw, contract, timer.facts, Rest(contract, 1e-3), at_once, (), seen.append,
+            timer.draw, contract, TimerFacts, Rest(contract, 1e-3), at_once, (), seen.append,
             timer.now,
         )  # fmt: skip
         assert seen == heard
@@ -307,7 +330,7 @@ def test_a_draw_that_gives_fewer_than_it_was_asked_for_is_drawn_again() -> None:
 
     contract = Contract("wall", min_samples=20)
     taken = take_samples(
-        lossy, contract, timer.facts, Rest(contract, 1e-3), at_once=20, now=timer.now
+        lossy, contract, TimerFacts, Rest(contract, 1e-3), at_once=20, now=timer.now
     )
     assert taken.samples.size == 20
     assert timer.counts == [20, 10, 5, 3, 2, 1]

@@ -32,14 +32,14 @@ SPLIT = (Kernel("gemm"), Kernel("reduce", 2))
 
 @dataclass
 class FakeTimer:
-    """Hands out *times*; refuses to admit a call with *refusal*, where there is one."""
+    """Hands out *times*, with its floor; refuses to admit a call for *refusal*, if there is one."""
 
     times: Iterator[float] = field(default_factory=lambda: repeat(12 * US))
     name: TimerName = "blocked"
     facts: TimerFacts = FACTS
     before_hz: Iterator[float | None] = field(default_factory=lambda: repeat(RESTED_HZ))
     refusal: str = ""
-    watch: Callable[[], None] = do_nothing
+    watch: Callable[[], None] = field(default_factory=lambda: do_nothing)
     asked: list[tuple[float, Cache]] = field(default_factory=list)
 
     def admit(self, call: Call) -> None:
@@ -49,7 +49,7 @@ class FakeTimer:
     def sample(self, call: Call, idle_s: float, cache: Cache) -> Sample:
         call()
         self.asked.append((idle_s, cache))
-        return Sample(next(self.times), 1.9e9, next(self.before_hz))
+        return Sample(next(self.times) + self.facts.floor_s, 1.9e9, next(self.before_hz))
 
 
 def trace_of(
@@ -137,7 +137,7 @@ def test_of_several_kernels_the_window_counts_and_what_was_recorded_is_told_besi
     timer, tracer = FakeTimer(), FakeTracer(SPLIT)
     timing = take(Stopwatch(timer, tracer))
     assert timing.primary == "window"
-    assert timing.times["window"].values_s == (12 * US,) * 20
+    assert timing.times["window"].values_s == pytest.approx([12 * US] * 20)
     assert timing.times["window"].offset_uncertainty_s == FACTS.floor_uncertainty_s
     assert timing.times["busy"].median_s == pytest.approx(10 * US)
     assert timing.times["span"].median_s == pytest.approx(11 * US)
@@ -166,7 +166,7 @@ def test_the_timer_activity_always_takes_the_busy_time(kernels: tuple[Kernel, ..
 def test_another_timer_counts_itself_however_few_the_kernels(name: TimerName) -> None:
     timing = take(Stopwatch(FakeTimer(name=name), FakeTracer()), replace(BURST, timer=name))
     assert timing.primary == "window"
-    assert timing.times["window"].values_s == (12 * US,) * 20
+    assert timing.times["window"].values_s == pytest.approx([12 * US] * 20)
     assert timing.times["busy"].median_s == pytest.approx(10 * US)
     assert timing.kernels == GEMM
     assert caveats(timing) == {}
@@ -309,13 +309,17 @@ def test_how_long_the_host_was_busy_is_the_median_of_the_calls_and_is_said() -> 
     assert refusal(Stopwatch(FakeTimer(), giving(mostly_quick))).status == "no-work"
 
 
-@pytest.mark.parametrize("time_s", [0.0, FACTS.floor_uncertainty_s + TICK])
-def test_a_window_within_its_own_uncertainty_saw_no_work(time_s: float) -> None:
-    facts = replace(FACTS, tick_s=0.0, floor_uncertainty_s=FACTS.floor_uncertainty_s + TICK)
-    timer = FakeTimer(repeat(time_s), facts=facts)
-    stop = refusal(Stopwatch(timer))
-    assert stop.status == "no-work"
-    just_more = FakeTimer(repeat(1.1 * (FACTS.floor_uncertainty_s + TICK)), facts=facts)
+@pytest.mark.parametrize(
+    ("tick_s", "uncertainty_s"), [(0.0, 50e-9), (50e-9, 0.0), (25e-9, 25e-9)]
+)
+def test_a_window_within_its_own_uncertainty_saw_no_work(
+    tick_s: float, uncertainty_s: float
+) -> None:
+    facts = replace(FACTS, tick_s=tick_s, floor_uncertainty_s=uncertainty_s)
+    for time_s in (-1e-9, 0.0, 49e-9):
+        timer = FakeTimer(repeat(time_s), facts=facts)
+        assert refusal(Stopwatch(timer)).status == "no-work"
+    just_more = FakeTimer(repeat(51e-9), facts=facts)
     assert take(Stopwatch(just_more)).primary == "window"
 
 
@@ -371,7 +375,7 @@ def test_under_auto_what_cannot_be_blocked_is_timed_by_events_and_says_so() -> N
     tracer = FakeTracer()
     timing = take(Stopwatch(timer, tracer, lambda: events), replace(BURST, timer="auto"))
     assert timing.primary == "window"
-    assert timing.times["window"].values_s == (12 * US,) * 20
+    assert timing.times["window"].values_s == pytest.approx([12 * US] * 20)
     assert timing.facts == events.facts
     assert (timer.asked, tracer.asked) == ([], [])
     assert caveats(timing).keys() == {"cannot-block"}
@@ -527,8 +531,8 @@ def test_the_hot_figure_is_of_the_same_kind_as_the_primary_one() -> None:
     timer = FakeTimer(chain(repeat(12 * US, 20), repeat(8 * US)))
     timing = take(Stopwatch(timer, FakeTracer(SPLIT)), fits_cache=True)
     assert timing.primary == "window"
-    assert timing.times["window"].values_s == (12 * US,) * 20
-    assert timing.times["hot"].values_s == (8 * US,) * 20
+    assert timing.times["window"].values_s == pytest.approx([12 * US] * 20)
+    assert timing.times["hot"].values_s == pytest.approx([8 * US] * 20)
     assert [cache for _, cache in timer.asked] == ["cold"] * 20 + ["hot"] * 20
 
 
@@ -611,7 +615,7 @@ def test_the_wall_timer_gives_its_own_figure_and_nothing_else() -> None:
     timing = take(watch, replace(BURST, timer="wall"), fits_cache=True)
     assert timing.primary == "window"
     assert timing.times.keys() == {"window"}
-    assert timing.times["window"].values_s == (12 * US,) * 20
+    assert timing.times["window"].values_s == pytest.approx([12 * US] * 20)
     assert (timing.kernels, timing.caveats, timing.capture_s) == ((), (), None)
     assert tracer.asked == []
 

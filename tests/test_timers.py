@@ -26,17 +26,18 @@ def test_the_wall_timer_reads_a_wait_of_known_length() -> None:
 
     timer = WallTimer(CPU)
     least = min(timer.sample(wait, 0.0, "hot").time_s for _ in range(20))
-    assert least == pytest.approx(0.005, rel=0.02)
+    assert least - timer.facts.floor_s == pytest.approx(0.005, rel=0.02)
 
 
-def test_the_wall_timer_subtracts_its_own_cost() -> None:
+def test_the_wall_timer_knows_its_own_cost() -> None:
     timer = WallTimer(CPU)
     facts = timer.facts
     assert 0 < facts.floor_s < 2e-5
     hot = sorted(timer.sample(lambda: None, 0.0, "hot").time_s for _ in range(200))
     cold = sorted(timer.sample(lambda: None, 0.0, "cold").time_s for _ in range(15))
-    assert abs(hot[100]) <= facts.floor_uncertainty_s + 1e-6
-    assert abs(cold[7]) <= 3 * facts.floor_uncertainty_s + 2e-6
+    assert min(hot) > 0  # a sample is as it was read
+    assert abs(hot[100] - facts.floor_s) <= facts.floor_uncertainty_s + 1e-6
+    assert abs(cold[7] - facts.floor_s) <= 3 * facts.floor_uncertainty_s + 2e-6
     assert timer.facts.empty_call_s > 0
 
 

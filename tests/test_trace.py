@@ -30,6 +30,7 @@ def window(calls: Sequence[Ran], index: int = 0, closes: float | None = None) ->
         (OPEN, OPENED - 2.0, OPENED + 0.0),
         *((name, OPENED + start, OPENED + end) for name, start, end in calls),
         (CLOSE, OPENED + closes, OPENED + closes + 1),
+        ("gpuperf_hand_over", OPENED + closes + 2, OPENED + closes + 4),
     ]
     return sorted(
         (Activity(name, (begin + 20 + s) * US, (begin + 20 + e) * US) for name, s, e in ran),

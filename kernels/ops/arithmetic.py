@@ -16,7 +16,6 @@ from typing import Any
 import torch
 
 from gpuperf import Axis, Bytes, Cost, Flops, Implementation, Point, Workload
-from gpuperf.model.cost import FlopKind
 from gpuperf.nvrtc import F32, POINTER, U32, U64, kernels_of
 from gpuperf.units import itemsize
 
@@ -38,7 +37,8 @@ def chain(name: str, inputs: Inputs, point: Point, *factors: float) -> Call:
     """The kernel *name* on rows of four elements, a thread each."""
     x = inputs["x"]
     y = torch.empty_like(x)
-    kernel = kernels_of("arithmetic.cu", x.device, NAMES)[name]
+    major, minor = torch.cuda.get_device_capability(x.device)
+    kernel = kernels_of("arithmetic.cu", f"sm_{major}{minor}", NAMES)[name]
     grid = -(-point.n // THREADS)
 
     def call() -> torch.Tensor:
@@ -79,7 +79,7 @@ def special_reference(inputs: Inputs, point: Point) -> torch.Tensor:
     return y
 
 
-def cost(kind: FlopKind, each: int) -> Callable[[Point], Cost]:
+def cost(kind: Any, each: int) -> Callable[[Point], Cost]:
     """*each* operations of *kind* an element and step; one tensor read and one written."""
 
     def of(point: Point) -> Cost:

@@ -42,10 +42,16 @@ def cuda_supports(point: Point, device: Any) -> str | None:
     return None if point.dtype == "fp32" else "written for fp32"
 
 
-def launch(name: str, tensor: torch.Tensor, grid: int, args: list[Any], types: list[Any]) -> None:
-    """One of ours on torch's current stream, in blocks of THREADS."""
-    stream = torch.cuda.current_stream(tensor.device).cuda_stream
-    kernels_of("stream.cu", tensor.device, NAMES)[name].launch(stream, grid, THREADS, args, types)
+def kernel_on(tensor: torch.Tensor, name: str, grid: int) -> Callable[[list[Any], list[Any]], None]:
+    """One of ours, to be launched with its arguments and their types on torch's current stream."""
+    major, minor = torch.cuda.get_device_capability(tensor.device)
+    kernel = kernels_of("stream.cu", f"sm_{major}{minor}", NAMES)[name]
+
+    def launch(args: list[Any], types: list[Any]) -> None:
+        stream = torch.cuda.current_stream(tensor.device).cuda_stream
+        kernel.launch(stream, grid, THREADS, args, types)
+
+    return launch
 
 
 def whole_grid(tensor: torch.Tensor) -> int:
@@ -63,11 +69,11 @@ def copy_torch(inputs: Inputs, point: Point, options: object) -> Call:
 def copy_cuda(inputs: Inputs, point: Point, options: object) -> Call:
     """The copy by a kernel of ours."""
     x = inputs["x"]
-    y, grid = torch.empty_like(x), whole_grid(x)
+    y = torch.empty_like(x)
+    launch = kernel_on(x, "copy_vector", whole_grid(x))
 
     def call() -> torch.Tensor:
-        args = [x.data_ptr(), y.data_ptr(), point.n]
-        launch("copy_vector", x, grid, args, [POINTER, POINTER, U64])
+        launch([x.data_ptr(), y.data_ptr(), point.n], [POINTER, POINTER, U64])
         return y
 
     return call
@@ -82,10 +88,10 @@ def read_cuda(inputs: Inputs, point: Point, options: object) -> Call:
     """Row sums, a block a row."""
     x = inputs["x"]
     y = torch.empty(point.m, device=x.device)
+    launch = kernel_on(x, "sum_rows", point.m)
 
     def call() -> torch.Tensor:
-        args = [x.data_ptr(), y.data_ptr(), point.n]
-        launch("sum_rows", x, point.m, args, [POINTER, POINTER, U64])
+        launch([x.data_ptr(), y.data_ptr(), point.n], [POINTER, POINTER, U64])
         return y
 
     return call
@@ -99,10 +105,10 @@ def write_torch(inputs: Inputs, point: Point, options: object) -> Call:
 def write_cuda(inputs: Inputs, point: Point, options: object) -> Call:
     """A fill by a kernel of ours."""
     y = inputs["y"]
-    grid = whole_grid(y)
+    launch = kernel_on(y, "write_vector", whole_grid(y))
 
     def call() -> torch.Tensor:
-        launch("write_vector", y, grid, [y.data_ptr(), point.n, 1.0], [POINTER, U64, F32])
+        launch([y.data_ptr(), point.n, 1.0], [POINTER, U64, F32])
         return y
 
     return call
@@ -118,11 +124,12 @@ def triad_torch(inputs: Inputs, point: Point, options: object) -> Call:
 def triad_cuda(inputs: Inputs, point: Point, options: object) -> Call:
     """The triad by a kernel of ours."""
     a, b = inputs["a"], inputs["b"]
-    c, grid = torch.empty_like(a), whole_grid(a)
+    c = torch.empty_like(a)
+    launch = kernel_on(a, "triad_vector", whole_grid(a))
 
     def call() -> torch.Tensor:
         args = [a.data_ptr(), b.data_ptr(), c.data_ptr(), point.n, SCALE]
-        launch("triad_vector", a, grid, args, [POINTER, POINTER, POINTER, U64, F32])
+        launch(args, [POINTER, POINTER, POINTER, U64, F32])
         return c
 
     return call
@@ -132,11 +139,12 @@ def l2_cuda(inputs: Inputs, point: Point, options: object) -> Call:
     """Each thread sums four elements a pass, another four each time."""
     x = inputs["x"]
     y = torch.empty(point.n, device=x.device)
-    grid = -(-point.n // THREADS)
+    step = L2_STEP % point.n
+    launch = kernel_on(x, "sum_passes", -(-point.n // THREADS))
 
     def call() -> torch.Tensor:
-        args = [x.data_ptr(), y.data_ptr(), point.n, point.passes, L2_STEP % point.n]
-        launch("sum_passes", x, grid, args, [POINTER, POINTER, U64, U64, U64])
+        args = [x.data_ptr(), y.data_ptr(), point.n, point.passes, step]
+        launch(args, [POINTER, POINTER, U64, U64, U64])
         return y
 
     return call
