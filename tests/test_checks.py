@@ -40,7 +40,7 @@ class FakeTimer:
     facts: TimerFacts = field(default_factory=TimerFacts)
     time_s: float = 1e-3
     calls: int = 0
-    watch: Callable[[], None] = field(default_factory=lambda: do_nothing)
+    watch: Callable[[], None] = do_nothing
 
     def admit(self, call: Call) -> None:
         call()

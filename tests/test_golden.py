@@ -16,6 +16,7 @@ from gpuperf.model.codec import decode, encode
 from gpuperf.model.record import SCHEMA, Header, Record
 from gpuperf.report.formats import FORMATS, render
 from gpuperf.report.scene import scene
+from gpuperf.runner.session import planned
 from gpuperf.runner.store import RunWriter, read_run
 
 TESTS = Path(__file__).parent
@@ -41,7 +42,9 @@ def test_a_golden_run_is_read_without_a_problem(path: Path) -> None:
     if path in SCHEMAS:
         assert run.header.schema == int(path.stem.removeprefix("run_schema_"))
     assert len(run.records) == len(list(lines(path))) - 1
-    assert [record.case for record in run.records] == list(run.header.plan)
+    kept = [(record.case, record.contract) for record in run.records]
+    if run.header.command[1:2] == ("roofline",):  # others measure what turns out to be needed
+        assert kept == list(planned(run.header))
 
 
 @of_this_schema

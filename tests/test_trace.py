@@ -157,14 +157,12 @@ def test_where_a_window_cannot_be_told_from_the_next_no_reading_is_anyones() -> 
     assert trace.readings == ()
 
 
-@pytest.mark.xfail(reason="the first of two calls behind one blocker looks early", strict=True)
 def test_a_blocker_that_was_lost_is_no_side_stream() -> None:
     windows = [window([("gemm", 0, 4)], i) for i in range(3)]
     windows[1] = without(BLOCK, windows[1])
     assert read(windows).outside_s == 0
 
 
-@pytest.mark.xfail(reason="names are compared in the order of their start", strict=True)
 def test_kernels_of_two_streams_are_the_same_whichever_starts_first() -> None:
     left: list[Ran] = [("left", 0.0, 6.0), ("right", 0.1, 6.0)]
     right: list[Ran] = [("left", 0.1, 6.0), ("right", 0.0, 6.0)]
@@ -178,7 +176,6 @@ def test_calls_that_were_lost_altogether_are_odd() -> None:
     assert trace.readings == ()
 
 
-@pytest.mark.xfail(reason="without a blocker in it the trace cannot be read", strict=True)
 def test_no_record_at_all_is_no_call() -> None:
     assert read([[], []]) == Trace((), (), (), (), odd=2, outside_s=0.0)
     assert read([]) == Trace((), (), (), (), odd=0, outside_s=0.0)
@@ -204,7 +201,7 @@ def test_work_after_the_window_closed_is_outside(end: float, outside: float) -> 
 
 
 def test_work_wholly_before_or_after_its_window_is_outside_by_all_its_length() -> None:
-    early = read([window([("side", -10, -4)])])
+    early = read([window([("side", -10, -4)], closes=1)])
     late = read([window([("gemm", 0, 8), ("side", 15, 18)], closes=10)])
     assert early.outside_s >= 6 * US
     assert late.outside_s >= 3 * US
@@ -263,36 +260,3 @@ def test_every_call_is_in_the_times_or_odd(calls: list[list[Ran]], which: list[i
     assert len(trace.busy_s) + trace.odd == len(which)
     assert len(trace.busy_s) >= trace.odd or len(calls) > 1
     assert 2 * len(trace.busy_s) >= len(which)
-
-
-@given(kernels, st.integers(1, 6), st.integers(1, 6))
-def test_traces_of_the_same_call_add_up_to_the_trace_of_all(
-    calls: list[Ran], first: int, second: int
-) -> None:
-    windows = [window(calls, i) for i in range(first + second)]
-    readings = [reading(i) for i in range(first + second)]
-    head = read_trace([a for one in windows[:first] for a in one], readings[:first])
-    tail = read_trace([a for one in windows[first:] for a in one], readings[first:])
-    assert head + tail == read_trace([a for one in windows for a in one], readings)
-
-
-def test_what_was_odd_or_outside_in_either_trace_is_so_in_both_together() -> None:
-    plain = read(window([("gemm", 0, 4)], i) for i in range(3))
-    lossy = read([window([("gemm", 0, 4)]), without(OPEN, window([("gemm", 0, 4)], 1))])
-    escaped = read([window([("gemm", -2, 4)])])
-    assert (plain + lossy).odd == (lossy + plain).odd == 1
-    assert (plain + escaped).outside_s == (escaped + plain).outside_s == escaped.outside_s > 0
-    assert len((plain + lossy + escaped).busy_s) == 5
-
-
-def test_a_trace_of_other_kernels_is_odd_to_the_first() -> None:
-    plain = read(window([("gemm", 0, 4)], i) for i in range(3))
-    other = read(window([("scale", 0, 4)], i) for i in range(2))
-    both = plain + other
-    assert (both.kernels, both.odd) == (plain.kernels, 2)
-
-
-@pytest.mark.xfail(reason="they are odd, and in the times all the same", strict=True)
-def test_times_of_other_kernels_are_not_among_those_of_the_first() -> None:
-    plain, other = read([window([("gemm", 0, 4)])]), read([window([("scale", 0, 9)])])
-    assert (plain + other).busy_s == plain.busy_s

@@ -33,7 +33,7 @@ NORMAL_IQR = 1.349  # of a normal distribution's standard deviation
 class CaseTiming:
     """One case over all processes: seconds, and fractions of the busy time.
 
-    `bias` is by timer, the median over the processes of (its median / busy − 1).
+    `bias` is by timer, the median over the processes of (its trimmed mean / that of busy − 1).
     """
 
     case: str
@@ -61,11 +61,12 @@ def _timing(case: str, group: Sequence[Record], alone: Record | None) -> CaseTim
     """*alone* holds what a timer said in a process of its own."""
     spans = [r.times["span"].median_s for r in group if "span" in r.times]
     busy_s = statistics.median(r.times["busy"].median_s for r in group)
+    mean_s = statistics.median(r.times["busy"].trimmed_mean_s for r in group)
     times = alone.times if alone is not None else {}
-    bias = {name: samples.median_s / busy_s - 1 for name, samples in times.items()}
+    bias = {name: samples.median_s / mean_s - 1 for name, samples in times.items()}
     for timer, against in TIMERS.items():
         ratios = [
-            record.times[timer].median_s / record.times[against].median_s - 1
+            record.times[timer].trimmed_mean_s / record.times[against].trimmed_mean_s - 1
             for record in group
             if {"blocked", timer, against} <= record.times.keys()  # taken by every timer
         ]

@@ -82,7 +82,7 @@ def timing_check(
             if not default_only:
                 reporter.begin("nvbench")
                 try:
-                    measure_nvbench(supervisor, run, cases, contract, seed, hear)
+                    measure_nvbench(supervisor, run, cases, contract, processes, seed, hear)
                 except CannotMeasure as error:
                     say(f"{error}; {error.hint}")
     say(f"run file: {path}")

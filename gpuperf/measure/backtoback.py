@@ -70,7 +70,7 @@ def sustain(
     is a batch of 0.2 s, between stamps on the device, over its calls.
     """
     calls = max(1, math.ceil(SUSTAINED_BATCH_S / max(call_s, 1e-7)))
-    stretch = max(2, math.ceil(settle_s / 5 / max(calls * call_s, 1e-6)))
+    stretch = 2
     times: list[float] = []
     clocks: list[float | None] = []
     steady = False
@@ -78,6 +78,7 @@ def sustain(
     for time_s, clock_hz in window.stream(call, calls, AHEAD):
         times.append(time_s / calls)
         clocks.append(clock_hz)
+        stretch = max(2, math.ceil(settle_s / 5 / max(time_s, 1e-6)))
         heard(len(times))
         elapsed = time.perf_counter() - began
         flat = len(times) >= 2 * stretch and is_flat(times, stretch) and is_flat(clocks, stretch)

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from gpuperf.errors import UnknownName
+from gpuperf.errors import CannotMeasure, UnknownName
 from gpuperf.measure.checks import UNIT_ROUNDOFF, WrongResult, compare, poison
 from gpuperf.measure.device import Device
 from gpuperf.measure.everytimer import EveryTimer
@@ -27,7 +27,7 @@ from gpuperf.measure.telemetry import Meter, telemetry_caveats
 from gpuperf.measure.timers.timer import Call, CannotBlock
 from gpuperf.measure.warmup import warm_up
 from gpuperf.model.codec import decode, encode
-from gpuperf.model.contract import Contract, Fingerprint
+from gpuperf.model.contract import Contract, Data, Fingerprint
 from gpuperf.model.cost import Cost, Work
 from gpuperf.model.record import Caveat, Check, Memory, Record, Status
 from gpuperf.model.workload import Case, Implementation, Point, Workload
@@ -96,6 +96,8 @@ class Bench:
                 reason=str(error),
                 hint="choose --timer events, which measures launch cost too",
             )
+        except CannotMeasure as error:
+            return replace(record, status="error", reason=str(error), hint=error.hint)
         except Exception as error:
             self.device.synchronize()  # raises when the context is lost: then the worker must end
             reason = f"{type(error).__name__}: {_first_line(error)}"
@@ -127,6 +129,8 @@ class Bench:
         self.tell("warm-up", 0)
         if contract.cache == "rotate":
             call = self._rotating(workload, implementation, record, call, memory)
+        if contract.data == "zeros":
+            refill(inputs, workload.inputs(point, make))  # the check was of other values
         least = contract.warmup_calls - 2
         warm = warm_up(call, self.device.synchronize, first_call_s, least)
         self.meter.summary()  # forgets what was read before the samples
@@ -167,7 +171,7 @@ class Bench:
         room = int(self.device.free_bytes() / 2 / max(1, memory.inputs_bytes))
         calls = [call]
         for copy in range(1, max(2, min(wanted, room))):
-            make = bind_make(self.device.torch, record.seed + copy, record.contract.data)
+            make = bind_make(self.device.torch, record.seed + 1 + copy, record.contract.data)
             inputs = workload.inputs(Point(case.point), make)
             calls.append(implementation.build(inputs, Point(case.point), case.options))
             calls[-1]()
@@ -238,7 +242,9 @@ class Bench:
 
         try:
             poison(output)
-            make = bind_make(self.device.torch, seed, record.contract.data)
+            # Zeros would hide whatever is wrong.
+            data: Data = "randn" if record.contract.data == "zeros" else record.contract.data
+            make = bind_make(self.device.torch, seed, data)
             refill(inputs, workload.inputs(point, make))
             before = {
                 name: value.clone() if name in workload.mutates else value
@@ -307,7 +313,7 @@ def _doubts(
     if timing.stop != "precision" and contract.regime == "burst":
         few = samples.size < FEW_SAMPLES
         short = (
-            f"the interval is the range of {samples.size} samples, some 75 to 90 % sure"
+            f"{samples.size} samples tell little of their own spread"
             if few
             else f"± {samples.sampling_precision * 100:.1f} % after {samples.size} samples"
         )

@@ -94,7 +94,7 @@ def refill(inputs: Mapping[str, Any], fresh: Mapping[str, Any]) -> None:
 
 def _fill(tensor: torch.Tensor, generator: torch.Generator, data: Data) -> None:
     """Values of *data*; dtypes that cannot draw them are rounded from fp32 by rows."""
-    if data == "zeros":
+    if data == "zeros" or not tensor.numel():
         tensor.zero_()
         return
     if data == "randn" and tensor.dtype in DRAWN:

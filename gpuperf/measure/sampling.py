@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from gpuperf.measure.timers.timer import Sample
@@ -79,6 +79,8 @@ def take_samples(
     """
     start = now()
     taken = list(first)
+    for sample in first:
+        rest.see(sample)
     look_at = contract.min_samples
     while True:
         count, left_s = len(taken), contract.budget_s - (now() - start)
@@ -101,5 +103,7 @@ def take_samples(
         drawn = draw(max(1, min(wanted, at_once, max(room, FEWEST_SAMPLES))), rest.idle_s)
         for sample in drawn:
             rest.see(sample)
+        if not drawn:  # there is no more of the same
+            contract = replace(contract, max_samples=count)
         taken += drawn
         on_sample(len(taken))

@@ -102,7 +102,7 @@ class Stopwatch:
             timing = self._by_timer(call, contract, rest, timer)
         times = dict(timing.times)
         if trace is not None:
-            times = {**_trace_times(trace, timer), **times}
+            times = {**_trace_times(trace), **times}
         if contract.timer == "wall":
             return timing
         if fits_cache and contract.cache in ("cold", "cold-dirty"):
@@ -138,7 +138,7 @@ class Stopwatch:
         return self.timer, []
 
     def _refuse_side_streams(self, call: Call, call_s: float) -> None:
-        if self.unfinished_s is None:
+        if self.unfinished_s is None or self.timer.name == "wall":  # which waits for all
             return
         left_s = self.unfinished_s(call)
         if left_s > max(UNFINISHED_S, UNFINISHED_SHARE * call_s):
@@ -154,13 +154,14 @@ class Stopwatch:
             return None
         count = max(3, min(TRACED, int(contract.budget_s / (rest.idle_s + rest.call_s + 1e-3))))
         cache: Cache = "hot" if contract.regime == "sustained" else contract.cache
-        trace = self.trace(call, rest.idle_s, cache, count)
+        try:
+            trace = self.trace(call, rest.idle_s, cache, count)
+        except CannotBlock:
+            if contract.timer in ("events", "graph"):
+                return None  # which need no window
+            raise
         if trace is None:
-            if contract.timer == "activity":
-                raise CannotMeasure(
-                    "the timer 'activity' cannot be had: CUPTI gives no records",
-                    "end other profilers, or choose --timer blocked",
-                )
+            _refuse_activity(contract)
             return None
         if trace.outside_s > OUTSIDE_S:
             raise NoTime(
@@ -170,7 +171,10 @@ class Stopwatch:
             )
         if not trace.kernels and trace.odd < len(trace.readings):
             _refuse_nothing(statistics.median(r.queued_s for r in trace.readings))
-        return trace if trace.busy_s else None
+        if not trace.busy_s:
+            _refuse_activity(contract)
+            return None
+        return trace
 
     def _by_kernel(
         self, call: Call, contract: Contract, rest: Rest, trace: Trace, timer: Timer
@@ -185,10 +189,15 @@ class Stopwatch:
                 raise CannotMeasure(
                     "CUPTI gave records, and then none", "is another profiler running?"
                 )
+            if more.kernels != trace.kernels:
+                odd = more.odd + len(more.busy_s)
+                more = replace(more, busy_s=(), span_s=(), readings=(), odd=odd)
             traces.append(more)
             return _samples(more)
 
-        facts = replace(timer.facts, floor_s=0.0, floor_uncertainty_s=0.0)
+        facts = replace(
+            timer.facts, floor_s=0.0, floor_uncertainty_s=0.0, tick_s=trace.tick_s
+        )
         taken = take_samples(
             draw, contract, lambda: facts, rest, contract.min_samples, _samples(trace), self.heard
         )
@@ -216,9 +225,10 @@ class Stopwatch:
             trace = self.trace(call, contract.gap_s, "hot", TRACED)
             if trace is None or not trace.busy_s:
                 return {}
-            return {"hot": Samples(trace.busy_s, tick_s=timer.facts.tick_s)}
+            return {"hot": Samples(trace.busy_s, tick_s=trace.tick_s)}
         brief = replace(contract, cache="hot", budget_s=contract.budget_s / 4)
-        return {"hot": self._sampled(call, brief, rest, timer).samples}
+        own = Rest(brief, rest.call_s, rest.rested_hz)
+        return {"hot": self._sampled(call, brief, own, timer).samples}
 
     def _sustained(
         self, call: Call, contract: Contract, call_s: float, timer: Timer
@@ -280,12 +290,20 @@ def _samples(trace: Trace) -> list[Sample]:
     ]
 
 
-def _trace_times(trace: Trace, timer: Timer) -> dict[str, Samples]:
-    tick_s = timer.facts.tick_s
+def _trace_times(trace: Trace) -> dict[str, Samples]:
     return {
-        "busy": Samples(trace.busy_s, tick_s=tick_s),
-        "span": Samples(trace.span_s, tick_s=tick_s),
+        "busy": Samples(trace.busy_s, tick_s=trace.tick_s),
+        "span": Samples(trace.span_s, tick_s=trace.tick_s),
     }
+
+
+def _refuse_activity(contract: Contract) -> None:
+    """There are no records, which the timer `activity` lives by. Raises: CannotMeasure."""
+    if contract.timer == "activity":
+        raise CannotMeasure(
+            "the timer 'activity' cannot be had: CUPTI gives no records",
+            "end other profilers, or choose --timer blocked",
+        )
 
 
 def _refuse_nothing(queued_s: float) -> NoReturn:
@@ -325,7 +343,7 @@ def _trace_doubts(trace: Trace | None, contract: Contract, timer: Timer) -> list
     return [
         Caveat(
             "uncalibrated",
-            "CUPTI gives no kernel times, so the floor of the window is known by bounds only",
+            "CUPTI gave no kernel times of this call: it is a window, less the floor of others",
             "end other profilers; see `gpuperf doctor`",
         )
     ]
@@ -338,7 +356,7 @@ def _rest_doubts(rested: bool, rest: Rest, timing: Timing, contract: Contract) -
     told = (
         f"before {rest.unrecovered} of {size} samples the clock was not that of a rested card"
         if rested
-        else "the card was not at rest after 3 s of waiting: its clock or its launches were slow"
+        else "the clock was not that of a rested card after 2 s of waiting"
     )
     return [Caveat("unrecovered", told, "give a longer --gap, or ask for --regime sustained")]
 

@@ -36,7 +36,7 @@ def warm_up(
 
     *first_s* is what the first call took; a second one, untimed, has been checked since.
     """
-    times = [first_s]
+    times, least = [first_s], max(1, least)
     began = now()
     while len(times) <= least or not _agree(times[-2:]):
         synchronize()

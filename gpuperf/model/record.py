@@ -38,6 +38,7 @@ __all__ = [
 ]
 
 SCHEMA = 2
+MOST_BYTES = 2**200
 
 Status = Literal[
     "ok", "skipped", "oom", "wrong", "error", "crashed", "timeout", "cannot-block", "no-work",
@@ -126,6 +127,10 @@ class Memory:
     inputs_bytes: int
     output_bytes: int = 0
     peak_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        if not all(0 <= b < MOST_BYTES for b in (self.inputs_bytes, self.output_bytes)):
+            raise ValueError("a count of bytes is beyond any memory")
 
 
 @dataclass(frozen=True)

@@ -61,6 +61,13 @@ class Samples:
         """The median, to a fraction of the tick."""
         return float(statistics.median(self._ordered))
 
+    @cached_property
+    def trimmed_mean_s(self) -> float:
+        """The mean without the outermost tenths. Where a kernel has two usual times, the median
+        may jump from one to the other, and this does not."""
+        tenth = self.size // 10
+        return statistics.fmean(self._ordered[tenth : self.size - tenth])
+
     def quantile_s(self, share: float) -> float:
         """The time that *share* of the samples stay under."""
         return _quantile(self._ordered, share)

@@ -24,7 +24,16 @@ from gpuperf.units import (
     format_time,
 )
 
-__all__ = ["Note", "caption", "contract_text", "footnotes", "roof_text", "run_roofs", "sure"]
+__all__ = [
+    "Note",
+    "caption",
+    "contract_text",
+    "contracts_text",
+    "footnotes",
+    "roof_text",
+    "run_roofs",
+    "sure",
+]
 
 Note = tuple[str, str]
 
@@ -66,6 +75,17 @@ def contract_text(contract: Contract, floor: str = "") -> str:
         f"{contract.timer} timer{floor}, {contract.cache} cache, "
         f"{contract.regime}{gap}, {contract.data} data"
     )
+
+
+def contracts_text(contracts: Sequence[Contract]) -> str:
+    """The same of several: `blocked timer, cold and hot cache, burst (…), randn and zeros data`."""
+    first = contracts[0]
+    text = contract_text(first)
+    for fact, word in (("timer", "timer"), ("cache", "cache"), ("data", "data")):
+        names = list(dict.fromkeys(str(getattr(contract, fact)) for contract in contracts))
+        text = text.replace(f"{names[0]} {word}", f"{' and '.join(names)} {word}", 1)
+    regimes = list(dict.fromkeys(str(contract.regime) for contract in contracts))
+    return clean(text if len(regimes) == 1 else f"{text}; {' and '.join(regimes)}")
 
 
 def _brief(quantity: str) -> str:

@@ -18,7 +18,7 @@ from gpuperf.errors import UsageError
 from gpuperf.model.contract import Contract
 from gpuperf.model.record import Run
 from gpuperf.report.axes import Axes, dtype_of, implementation_of
-from gpuperf.report.caption import contract_text, run_roofs
+from gpuperf.report.caption import contracts_text, run_roofs
 from gpuperf.report.rows import Entry, entries
 from gpuperf.report.sheet import byte_rate_unit, flop_unit
 from gpuperf.report.text import clean, shorten
@@ -30,7 +30,7 @@ LONGEST = 44  # characters of a series' name
 INVALID = "invalid (beyond physics)"
 
 # Caveats that make a point say something else than "so fast is this on this device".
-_DOUBTS = ("cache-resident", "launch-bound")
+_DOUBTS = ("cache-resident",)
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ def scene(run: Run) -> Scene:
     return Scene(
         kind="roofline" if roofline else "bandwidth",
         title=_title(run, axes, shown),
-        subtitle=contract_text(run.header.contract),
+        subtitle=contracts_text([run.header.contract, *run.header.variants]),
         unit=flop_unit(run, found) if roofline else byte_rate_unit(found),
         series=_series(shown, axes, roofline),
         roofs=lines if roofline else tuple(r for r in lines if r.kind == "memory"),

@@ -181,7 +181,7 @@ def _hot(entry: Entry) -> str:
 def _sets(run: Run, entry: Entry) -> float | None:
     """The working set over the L2 of the device, where it is under ten times that."""
     memory, l2 = entry.record.memory, run.header.device.l2_bytes
-    if memory is None or not l2:
+    if memory is None or not l2 or l2 < 0:
         return None
     share = (memory.inputs_bytes + memory.output_bytes) / l2
     return share if share < 10 else None

@@ -19,9 +19,9 @@ from gpuperf.units import format_time
 __all__ = ["is_timing_check", "render_timing"]
 
 NOTES = (
-    "bias: the timer's median over CUPTI's busy time of the same kernels, less 1 (median of the "
-    "processes); graph against a hot cache, the rest cold; several kernels have gaps in between, "
-    "which all but busy count",
+    "bias: the timer's mean (without the outermost tenths) over that of CUPTI's busy time of other "
+    "calls of the same kernels, less 1; graph against a hot cache, the rest cold; several kernels "
+    "have gaps in between, which all but busy count",
     "in, between: relative standard deviation of samples inside a process, and of the processes' "
     "medians, of the default timer",
 )

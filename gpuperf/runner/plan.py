@@ -192,6 +192,12 @@ def _contract(
             raise CannotMeasure(
                 f"a sustained load cannot be timed on {device.name}", "leave --regime out"
             )
+        if plain.timer not in ("blocked", "auto"):
+            raise UsageError(
+                f"--timer {plain.timer} and --regime sustained exclude each other: a load is timed "
+                "by batches between stamps on the device",
+                "leave --timer out",
+            )
         if cache not in (None, "hot"):
             raise UsageError(
                 f"--cache {cache} and --regime sustained exclude each other: calls back to back "

@@ -64,15 +64,17 @@ def measure_nvbench(
     run: str,
     cases: Sequence[Case],
     contract: Contract,
+    index: int,
     seed: int,
     on_record: Callable[[Record], None],
 ) -> None:
-    """Each case by nvbench, in a process of its own. Raises: CannotMeasure without it."""
+    """Each case by nvbench, in process number *index*. Raises: CannotMeasure without it."""
     supervisor.renew()
     for case, mean_s in zip(cases, supervisor.nvbench(tuple(cases), contract, seed), strict=True):
         if mean_s:
             times = {"nvbench": Samples((mean_s,))}
-            on_record(Record(run, case, contract, "ok", times=times, primary="nvbench", seed=seed))
+            record = Record(run, case, contract, "ok", times=times, primary="nvbench", seed=seed)
+            on_record(replace(record, pass_index=index))
 
 
 def keep_noise(opened: Opened, contract: Contract, records: Sequence[Record]) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from gpuperf.measure.timers.timer import Call
@@ -35,7 +35,8 @@ class Trace:
 
     `busy_s` is the union of the kernels' intervals, `span_s` first start to last end. `kernels` are
     those of most calls; a call with others is in `odd`, and not in the times. `outside_s` is how
-    long work of a call ran before its window opened or after it closed, at the most.
+    long work of a call ran before its window opened or after it closed, at the most; `tick_s` the
+    step of the clock that stamped it all.
     """
 
     busy_s: tuple[float, ...]
@@ -44,16 +45,7 @@ class Trace:
     kernels: tuple[Kernel, ...]
     odd: int
     outside_s: float
-
-    def __add__(self, other: Trace) -> Trace:
-        return Trace(
-            self.busy_s + other.busy_s,
-            self.span_s + other.span_s,
-            self.readings + other.readings,
-            self.kernels,
-            self.odd + other.odd + (other.kernels != self.kernels) * len(other.busy_s),
-            max(self.outside_s, other.outside_s),
-        )
+    tick_s: float = 0.0
 
     @property
     def kernel_count(self) -> int:
@@ -76,7 +68,7 @@ def trace_calls(
     activities = traced(run)
     if not any(a.name == OPEN for a in activities):
         return None
-    return read_trace(activities, readings)
+    return replace(read_trace(activities, readings), tick_s=window.tick_s)
 
 
 def traced(run: Callable[[], Any]) -> tuple[Activity, ...]:
@@ -110,20 +102,21 @@ def read_trace(activities: Sequence[Activity], readings: Sequence[Reading]) -> T
     """
     windows = list(_windows(activities))
     outside_s = max((w.outside_s for w in windows), default=0.0)
-    kinds = Counter(w.names for w in windows if w.complete)
+    kinds = Counter(w.kind for w in windows if w.complete)
     usual = kinds.most_common(1)[0][0] if kinds else ()
+    names = next((w.names for w in windows if w.complete and w.kind == usual), ())
     # A window without its marks cannot be matched with its reading.
     paired: Iterable[Reading | None] = (
         readings if len(windows) == len(readings) else [None] * len(windows)
     )
     kept = [
-        (w, r) for w, r in zip(windows, paired, strict=True) if w.complete and w.names == usual
+        (w, r) for w, r in zip(windows, paired, strict=True) if w.complete and w.kind == usual
     ]
     return Trace(
         busy_s=tuple(w.busy_s for w, _ in kept),
         span_s=tuple(w.span_s for w, _ in kept),
         readings=tuple(r for _, r in kept if r is not None),
-        kernels=tuple(Kernel(name, count) for name, count in Counter(usual).items()),
+        kernels=tuple(Kernel(name, count) for name, count in Counter(names).items()),
         odd=len(readings) - len(kept),
         outside_s=outside_s,
     )
@@ -137,19 +130,24 @@ class _Window:
     outside_s: float = 0.0
     complete: bool = False
 
+    @property
+    def kind(self) -> tuple[str, ...]:
+        """The same for the same kernels: those of two streams start in any order."""
+        return tuple(sorted(self.names))
+
 
 def _windows(activities: Sequence[Activity]) -> Iterable[_Window]:
     """What each BLOCK and the next one enclose."""
     starts = [i for i, activity in enumerate(activities) if activity.name == BLOCK]
-    for start, end in zip(starts, [*starts[1:], len(activities)], strict=True):
+    for start, end in zip(starts, [*starts, len(activities)][1:], strict=False):
         yield _read_window(activities[start:end])
 
 
 def _read_window(activities: Sequence[Activity]) -> _Window:
-    marks = {a.name: a for a in activities if a.name in (OPEN, CLOSE)}
-    if len(marks) < 2:
-        return _Window()
-    opened, closed = marks[OPEN], marks[CLOSE]
+    marks = [a for a in activities if a.name in (OPEN, CLOSE)]
+    if [mark.name for mark in marks] != [OPEN, CLOSE]:
+        return _Window()  # a mark was lost, or the blocker between two windows
+    opened, closed = marks
     found = [a for a in activities if a.name not in OWN_KERNELS]
     busy_s, reached = 0.0, 0.0
     for activity in found:

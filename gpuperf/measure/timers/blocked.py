@@ -68,7 +68,7 @@ class BlockedTimer:
     def sample(self, call: Call, idle_s: float, cache: Cache) -> Sample:
         """One call. Raises: CannotBlock."""
         self._taken += 1
-        if self._taken % REFERENCE_EVERY == 0 and cache != "hot":
+        if self._taken % REFERENCE_EVERY == 0 and cache in ("cold", "cold-dirty"):
             self._take_reference(self._taken // REFERENCE_EVERY, idle_s)
             self._update_floor()
             idle_s = 0.0

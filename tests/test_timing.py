@@ -1,0 +1,141 @@
+"""Is what a check of the timers says true of its records?"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from synthetic import h200_device, header
+
+from gpuperf.analysis.timing import noise_of, timings
+from gpuperf.errors import UsageError
+from gpuperf.model.contract import Contract
+from gpuperf.model.record import Kernel, Record, Run
+from gpuperf.model.samples import Samples
+from gpuperf.model.workload import Case
+from gpuperf.report.chart.timing import draw_timing
+from gpuperf.report.timing import is_timing_check, render_timing
+
+US = 1e-6
+CONTRACT = Contract("blocked")
+
+
+def record(
+    times: Mapping[str, tuple[float, ...]], index: int = 0, n: int = 1, kernels: int = 1
+) -> Record:
+    """One process's times in microseconds."""
+    return Record(
+        "r", Case("copy", "torch", {"n": n, "dtype": "fp32"}), CONTRACT, "ok",
+        times={name: Samples(tuple(v * US for v in values)) for name, values in times.items()},
+        primary="blocked" if "blocked" in times else "nvbench",
+        kernels=(Kernel("k", kernels),), pass_index=index,
+    )  # fmt: skip
+
+
+def check(*records: Record) -> Run:
+    top = header(h200_device(), CONTRACT, None, "none")
+    return Run(replace(top, command=("gpuperf", "timing-check")), records)
+
+
+TEN = (10.0,) * 5
+
+
+def test_the_bias_of_a_timer_is_what_it_adds_to_the_busy_time() -> None:
+    one = record({"blocked": (10.1,) * 5, "busy": TEN, "events": (25.0,) * 5})
+    (timing,) = timings([one])
+    assert timing.bias == pytest.approx({"blocked": 0.01, "events": 1.5})
+    assert (timing.kernels, timing.busy_s) == (1, pytest.approx(10 * US))
+
+
+def test_a_graph_is_held_against_a_hot_cache() -> None:
+    one = record({"blocked": TEN, "busy": TEN, "graph": (9.0,) * 5, "busy_hot": (8.0,) * 5})
+    assert timings([one])[0].bias["graph"] == pytest.approx(0.125)
+
+
+def test_of_several_processes_the_middle_one_counts() -> None:
+    records = [
+        record({"blocked": (10 * factor,) * 5, "busy": TEN}, i)
+        for i, factor in enumerate((1.0, 1.02, 1.5))
+    ]
+    assert timings(records)[0].bias["blocked"] == pytest.approx(0.02)
+
+
+def test_two_usual_times_of_a_kernel_make_no_bias() -> None:
+    """Half the samples at 2.27 and half at 2.47: one more of either moves the median by 9 %."""
+    left, right = (2.27,) * 51 + (2.47,) * 49, (2.27,) * 49 + (2.47,) * 51
+    assert Samples(right).median_s / Samples(left).median_s > 1.08
+    bias = timings([record({"blocked": right, "busy": left})])[0].bias["blocked"]
+    assert abs(bias) < 0.003
+
+
+def test_nvbench_of_its_own_process_is_held_against_the_others() -> None:
+    found = timings([
+        record({"blocked": TEN, "busy": TEN}, 0), record({"nvbench": (15.0,)}, 1),
+    ])  # fmt: skip
+    assert found[0].bias == pytest.approx({"blocked": 0.0, "nvbench": 0.5})
+
+
+def test_cases_come_from_the_shortest_to_the_longest() -> None:
+    records = [record({"blocked": (t,) * 3, "busy": (t,) * 3}, n=i) for i, t in enumerate((9, 2))]
+    assert [round(t.busy_s / US) for t in timings(records)] == [2, 9]
+
+
+def test_the_noise_is_told_from_three_processes_on() -> None:
+    def processes(count: int) -> list[Record]:
+        medians = (9.9, 10.0, 10.1)
+        return [record({"blocked": (m - 0.1, m, m + 0.1)}, i) for i, m in enumerate(medians)][
+            :count
+        ]
+
+    assert noise_of(processes(2)) is None
+    noise = noise_of(processes(3))
+    assert noise is not None
+    assert noise.between == pytest.approx(0.01)
+    assert noise.within == pytest.approx(0.01 / 1.349, rel=0.01)
+    assert noise.processes == 3
+
+
+def test_records_of_one_process_are_not_three() -> None:
+    assert noise_of([record({"blocked": TEN}, 0, n) for n in range(5)]) is None
+
+
+def test_every_format_tells_the_same() -> None:
+    run = check(record({"blocked": (10.1,) * 5, "busy": TEN, "events": (25.0,) * 5}))
+    assert is_timing_check(run)
+    row = json.loads(render_timing(run, "json"))[0]
+    assert row["bias_events"] == pytest.approx(1.5)
+    assert row["between"] is None
+    line = next(csv.DictReader(io.StringIO(render_timing(run, "csv"))))
+    assert float(line["bias_blocked"]) == pytest.approx(0.01)
+    for text in (render_timing(run, "table"), render_timing(run, "md")):
+        assert "+150 %" in text
+        assert "+1.0 %" in text
+        assert "nvbench" not in text
+
+
+def test_what_failed_is_told_below() -> None:
+    failed = replace(record({"blocked": TEN}), status="oom", reason="no memory", times={})
+    assert "oom: no memory" in render_timing(check(failed), "table")
+
+
+def test_the_chart_is_drawn_with_and_without_the_scatter(tmp_path: Path) -> None:
+    for processes in (1, 3):
+        records = [
+            record({"blocked": (t + 0.01 * i,) * 5, "busy": (t,) * 5, "wall": (50.0,) * 5}, i, n)
+            for i in range(processes)
+            for n, t in enumerate((1.0, 10.0, 100.0))
+        ]
+        for suffix in (".png", ".svg"):
+            file = tmp_path / f"timing{processes}{suffix}"
+            draw_timing(check(*records), [file])
+            assert file.stat().st_size > 5000
+
+
+def test_a_run_without_a_bias_has_nothing_to_draw(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="nothing to draw"):
+        draw_timing(check(record({"busy": TEN})), [tmp_path / "x.png"])
