@@ -137,7 +137,8 @@ def _figures(run: Run, found: Sequence[Entry]) -> Iterable[Column]:
     yield Column("time", "median", tuple(_time(e) for e in found))
     yield Column("interval", "95 %", tuple(_interval(e) for e in found))
     yield Column("noise", "in, between", tuple(_noise(e) for e in found), 2)
-    yield Column("hot", "median", tuple(_hot(e) for e in found), 2)
+    yield Column("hot", "median", tuple(_beside(e, "hot") for e in found), 2)
+    yield Column("first s", "median", tuple(_beside(e, "first_second") for e in found), 9)
     if any(_sets(run, e) for e in found):
         sets = (_sets(run, e) for e in found)
         yield Column("set", "of L2", tuple(f"{s:.2g}×" if s else NOTHING for s in sets), 1)
@@ -172,10 +173,10 @@ def _interval(entry: Entry) -> str:
     return interval_text(entry.time.median_s, low, high)
 
 
-def _hot(entry: Entry) -> str:
-    """The time with a hot cache, where it was taken beside a cold one."""
-    hot = entry.record.times.get("hot")
-    return format_time(hot.median_s) if hot and entry.time else NOTHING
+def _beside(entry: Entry, name: str) -> str:
+    """Another time that was taken beside the primary one: with a hot cache, before a load lasts."""
+    samples = entry.record.times.get(name)
+    return format_time(samples.median_s) if samples and entry.time else NOTHING
 
 
 def _sets(run: Run, entry: Entry) -> float | None:

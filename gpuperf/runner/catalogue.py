@@ -10,7 +10,6 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import sha256
-from importlib.metadata import PackageNotFoundError, entry_points, version
 from pathlib import Path
 
 import gpuperf
@@ -53,6 +52,8 @@ def builtin_catalogue(describe: Describe) -> Catalogue:
 
 def whole_catalogue(describe: Describe) -> Catalogue:
     """The builtin workloads and those of installed packages' entry points."""
+    from importlib.metadata import entry_points  # 15 ms that `--help` has no use for
+
     builtin = builtin_catalogue(describe)
     descriptions, broken = list(builtin.descriptions), dict(builtin.broken)
     for entry in entry_points(group=ENTRY_GROUP):
@@ -117,6 +118,8 @@ def _builtin_key() -> str:
 
 def _stack() -> tuple[object, ...]:
     """What else a description may depend on: interpreter, torch and gpuperf."""
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         torch = version("torch")
     except PackageNotFoundError:
