@@ -56,7 +56,8 @@ def kernel_on(tensor: torch.Tensor, name: str, grid: int) -> Callable[[list[Any]
 
 def whole_grid(tensor: torch.Tensor) -> int:
     """As many blocks as run at a time."""
-    return torch.cuda.get_device_properties(tensor.device).multi_processor_count * BLOCKS_PER_SM
+    properties = torch.cuda.get_device_properties(tensor.device)
+    return int(properties.multi_processor_count) * BLOCKS_PER_SM
 
 
 def copy_torch(inputs: Inputs, point: Point, options: object) -> Call:
