@@ -26,7 +26,8 @@ from synthetic import (
 
 from gpuperf.errors import UsageError
 from gpuperf.model.record import Run
-from gpuperf.report.chart.canvas import DPI, Canvas
+from gpuperf.report.chart.canvas import Canvas
+from gpuperf.report.chart.file import DPI
 from gpuperf.report.chart.labels import Box, Place, Surface, around, overlap
 from gpuperf.report.chart.roofline import draw_roofline, figure
 from gpuperf.report.chart.style import plain_number, rc_parameters, tick_values

@@ -1,6 +1,6 @@
 """Second witnesses of gpuperf's times, which share no code with it.
 
-All in gpuperf's default regime, 10 ms idle before each call and a cold L2: CUPTI's kernel time
+All after 10 ms of rest and with a cold L2: CUPTI's kernel time
 (torch.profiler), and for `torch.mm` at 8192 also a plain event pair. Prints one line each:
 
     python docs/measured/witness.py

@@ -213,7 +213,8 @@ def _doubts(
         caveats.append(
             Caveat(
                 "writes-in-cache",
-                f"up to {l2.value / 1e6:.0f} MB of what it wrote may still lie in L2, not in DRAM",
+                f"up to {min(written, l2.value) / 1e6:.3g} MB that it wrote may still lie in L2, "
+                "not in DRAM",
                 "sizes that write many times the L2 show the bandwidth of DRAM",
             )
         )

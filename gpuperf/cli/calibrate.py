@@ -61,6 +61,11 @@ def calibrate(
         facts = opened.device
         peaks, _ = find_peaks(facts)
         ceilings = kept_ceilings(opened)
+        for name in sorted(set(wanted) - set(facts.dtypes)):
+            say(f"{facts.name} does not compute in {name}: it has no such roof")
+        if wanted and not set(wanted) & set(facts.dtypes):
+            told = f"{facts.name} computes in none of {', '.join(wanted)}"
+            raise CannotMeasure(told, "leave --dtype out")
         dtypes = wanted or (CPU_DTYPES if facts.kind == "cpu" else CALIBRATION_DTYPES)
         if show and ceilings is None:
             raise CannotMeasure(f"no roofs are kept for {facts.name}", "run it without --show")

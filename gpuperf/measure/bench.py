@@ -39,6 +39,7 @@ T = TypeVar("T")
 READ_EVERY_S = 0.05  # telemetry, and signs of life
 SLOWED = 0.9  # of the highest SM clock: below it a word is due
 MOST_COPIES, ROTATED_L2_SIZES = 64, 3  # of the inputs, in `rotate`
+EVICTED_L2_SIZES = 2  # under which some of them are still there
 FEW_SAMPLES = 6  # under which no order statistics span 95 %
 LEAST_EVENTS_S = 20e-6  # a plain event pair adds launch cost and 2 µs: a tenth of this
 FLOOR_SHARE = 0.02  # of a time: beyond it the uncertainty of the timer's floor is worth a word
@@ -127,8 +128,9 @@ class Bench:
         check = self._check(workload, point, inputs, call, output, cost, record)
         del output
         self.tell("warm-up", 0)
+        rotated: list[Caveat] = []
         if contract.cache == "rotate":
-            call = self._rotating(workload, implementation, record, call, memory)
+            call, rotated = self._rotating(workload, implementation, record, call, memory)
         if contract.data == "zeros":
             refill(inputs, workload.inputs(point, make))  # the check was of other values
         least = contract.warmup_calls - 2
@@ -154,7 +156,8 @@ class Bench:
             memory=self._peak(memory),
         )
         doubts = _doubts(record, timing, workload, point, self.device.facts.max_sm_clock_hz)
-        return replace(record, caveats=(*telemetry_caveats(telemetry), *timing.caveats, *doubts))
+        caveats = (*telemetry_caveats(telemetry), *rotated, *timing.caveats, *doubts)
+        return replace(record, caveats=caveats)
 
     def _rotating(
         self,
@@ -163,7 +166,7 @@ class Bench:
         record: Record,
         call: Call,
         memory: Memory,
-    ) -> Call:
+    ) -> tuple[Call, list[Caveat]]:
         """*call* and others like it in turn, whose inputs together are several times the L2."""
         case, one = record.case, memory.inputs_bytes + memory.output_bytes
         l2 = self.device.facts.l2_bytes or 0
@@ -175,8 +178,18 @@ class Bench:
             inputs = workload.inputs(Point(case.point), make)
             calls.append(implementation.build(inputs, Point(case.point), case.options))
             calls[-1]()
-        turn = itertools.cycle(calls)
-        return lambda: next(turn)()
+        turn, together = itertools.cycle(calls), len(calls) * one
+        doubts = []
+        if not l2 or together < EVICTED_L2_SIZES * l2:
+            told = f"{together / l2:.2g} of the L2" if l2 else "maybe less than the cache"
+            doubts.append(
+                Caveat(
+                    "cache-resident",
+                    f"the {len(calls)} copies in rotation are together {told}: part of them stays",
+                    "--cache cold flushes it before each sample",
+                )
+            )
+        return lambda: next(turn)(), doubts
 
     def _fits_cache(self, memory: Memory) -> bool:
         l2 = self.device.facts.l2_bytes
@@ -317,11 +330,18 @@ def _doubts(
             if few
             else f"± {samples.sampling_precision * 100:.1f} % after {samples.size} samples"
         )
+        spent = timing.stop == "budget"
+        ended = f"{contract.budget_s:g} s were spent" if spent else "no more are taken"
+        hint = "give --budget more seconds" if spent else "such noise does not average out"
+        caveats.append(
+            Caveat("few-samples" if few else "imprecise", f"{short}, when {ended}", hint)
+        )
+    if contract.regime == "sustained" and samples.sampling_precision > contract.precision:
         caveats.append(
             Caveat(
-                "few-samples" if few else "imprecise",
-                f"{short}, when {contract.budget_s:g} s were spent",
-                "give --budget more seconds",
+                "imprecise",
+                f"± {samples.sampling_precision * 100:.1f} %: clock and time swing under the load",
+                "give --settle more seconds",
             )
         )
     if contract.timer == "events" and samples.median_s < LEAST_EVENTS_S:

@@ -50,12 +50,14 @@ class Rest:
         duty_s = self.call_s * (1 / self.contract.duty - 1)
         self.idle_s = max(self.contract.gap_s, min(duty_s, LONGEST_REST_S))
 
-    def see(self, sample: Sample) -> None:
-        """Learn from the clock before *sample*."""
-        if not (sample.before_hz and self.rested_hz and self.contract.gap_s):
+    def see(self, drawn: Sequence[Sample]) -> None:
+        """Learn from the clocks before samples that had one rest in common."""
+        if not (self.rested_hz and self.contract.gap_s):
             return
-        if sample.before_hz < RECOVERED * self.rested_hz:
-            self.unrecovered += 1
+        least = RECOVERED * self.rested_hz
+        slow = sum(sample.before_hz is not None and sample.before_hz < least for sample in drawn)
+        self.unrecovered += slow
+        if slow:
             self.idle_s = min(2 * self.idle_s, max(LONGEST_REST_S, self.contract.gap_s))
 
 
@@ -79,8 +81,7 @@ def take_samples(
     """
     start = now()
     taken = list(first)
-    for sample in first:
-        rest.see(sample)
+    rest.see(first)
     look_at = contract.min_samples
     while True:
         count, left_s = len(taken), contract.budget_s - (now() - start)
@@ -101,8 +102,7 @@ def take_samples(
         room = int(max(0.0, left_s) / max(rest.idle_s + rest.call_s, 1e-6))
         wanted = min(look_at, contract.max_samples) - count
         drawn = draw(max(1, min(wanted, at_once, max(room, FEWEST_SAMPLES))), rest.idle_s)
-        for sample in drawn:
-            rest.see(sample)
+        rest.see(drawn)
         if not drawn:  # there is no more of the same
             contract = replace(contract, max_samples=count)
         taken += drawn

@@ -109,7 +109,8 @@ class Stopwatch:
             times |= self._hot(call, contract, rest, timing.primary, timer)
         if self.wall is not None:
             times["wall"] = self.wall(call, call_s)
-        busy = times.get("busy") or times[timing.primary]
+        # Calls back to back find a hot cache.
+        busy = times.get("hot") or times.get("busy") or times[timing.primary]
         return replace(
             timing,
             times=times,

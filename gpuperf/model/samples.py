@@ -23,6 +23,8 @@ CONFIDENCE = 0.975  # one-sided, of a two-sided 95 %
 Z95 = statistics.NormalDist().inv_cdf(CONFIDENCE)
 LEAST_FREEDOM = 2.0  # below, t grows beyond any use; found to suffice in simulation
 LEAST_SEEN = 0.25
+ENOUGH = 15  # steps between samples, for their quartiles to tell the spread
+SAME_TICK = 8  # of a tick: what rounding to nanoseconds may part
 TICK_ERROR = 0.1  # of a tick, by which a median between two ticks may be off
 
 
@@ -132,22 +134,26 @@ def _spread_ties(ordered: list[float], tick: float) -> list[float]:
     start = 0
     while start < len(ordered):
         end = start
-        while end < len(ordered) and ordered[end] - ordered[start] < tick / 2:
+        while end < len(ordered) and ordered[end] - ordered[start] < tick / SAME_TICK:
             end += 1
         end = max(end, start + 1)
-        centre, count = ordered[start], end - start
+        centre, count = statistics.fmean(ordered[start:end]), end - start
         spread += [centre + tick * ((i + 0.5) / count - 0.5) for i in range(count)]
         start = end
     return sorted(spread)
 
 
 def _quantile(ordered: list[float], q: float) -> float:
-    """Linear interpolation between order statistics; outside of 0…1 on with their mean step."""
+    """Linear interpolation between order statistics; outside of 0…1 on with their mean step, or
+    with that of the middle half where there are enough of them: outliers do not stretch it."""
     last = len(ordered) - 1
     place = q * last
     beyond = min(place, 0.0) + max(place - last, 0.0)
     if beyond:
-        step = (ordered[-1] - ordered[0]) / last if last else 0.0
+        width = ordered[-1] - ordered[0]
+        if last >= ENOUGH:
+            width = min(width, 2 * (_quantile(ordered, 0.75) - _quantile(ordered, 0.25)))
+        step = width / last if last else 0.0
         return (ordered[0] if beyond < 0 else ordered[-1]) + beyond * step
     below = min(math.floor(place), last)
     above = min(below + 1, last)

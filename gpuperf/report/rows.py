@@ -98,7 +98,7 @@ def _time(samples: Samples | None) -> dict[str, Any]:
     low, high = samples.interval_s
     values = (
         samples.median_s,
-        low,
+        max(low, 0.0),
         high,
         samples.precision,
         samples.spread,

@@ -170,7 +170,7 @@ def _interval(entry: Entry) -> str:
     if entry.time is None or entry.time.median_s <= 0:
         return NOTHING
     low, high = entry.time.interval_s
-    return interval_text(entry.time.median_s, low, high)
+    return interval_text(entry.time.median_s, max(low, 0.0), high)
 
 
 def _beside(entry: Entry, name: str) -> str:

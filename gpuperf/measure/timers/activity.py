@@ -3,7 +3,7 @@
 The calls are taken in windows, so that launch cost is no matter, and the window's own kernels mark
 each call in the trace. A kernel's start and end are stamped by the hardware; the profiler does not
 lengthen it, but it widens the gaps between kernels, so it is the busy time that counts here, and
-the span of several kernels is an upper bound.
+the span of several kernels is longer than without a profiler.
 """
 
 from __future__ import annotations

@@ -139,8 +139,8 @@ class BlockedTimer:
         For most kernels of a process it is the same within 0.05 µs, but some start late in all of
         their windows, by 0.2 to 0.6 µs and outside of CUPTI's time: on an H200 a 128³ matmul in one
         process of two, a 1024³ one in one of four. So it is taken of seven, and from the lower end:
-        the floor is the mean of the second and third, and its uncertainty half of what lies from
-        the first to the fourth, and half a tick.
+        the floor is the mean of the second and third. The first kernel of a call may be a late one:
+        the uncertainty is half of what lies from the first to the last, and half a tick.
         """
         if None in self._kernels_s:
             return
@@ -151,7 +151,7 @@ class BlockedTimer:
         self.facts = replace(
             self.facts,
             floor_s=statistics.fmean(floors[1:3]),
-            floor_uncertainty_s=(floors[3] - floors[0] + self.window.tick_s) / 2,
+            floor_uncertainty_s=(floors[-1] - floors[0] + self.window.tick_s) / 2,
         )
 
     def _kernel_seconds(self, call: Call) -> float | None:

@@ -153,17 +153,20 @@ class Window:
 
         mark(0)
         queued = 0
-        for batch in itertools.count():
-            while queued < batch + ahead:
-                for _ in range(calls):
-                    call()
-                queued += 1
-                mark(queued)
-            start, end = marks[batch % slots], marks[(batch + 1) % slots]
-            self.watch()
-            end.synchronize()
-            words = stamps.view(slots, STAMP)[[batch % slots, (batch + 1) % slots]].flatten()
-            yield start.elapsed_time(end) * 1e-3, self._clock_hz(words.tolist(), 0)
+        try:
+            for batch in itertools.count():
+                while queued < batch + ahead:
+                    for _ in range(calls):
+                        call()
+                    queued += 1
+                    mark(queued)
+                start, end = marks[batch % slots], marks[(batch + 1) % slots]
+                self.watch()
+                end.synchronize()
+                words = stamps.view(slots, STAMP)[[batch % slots, (batch + 1) % slots]].flatten()
+                yield start.elapsed_time(end) * 1e-3, self._clock_hz(words.tolist(), 0)
+        finally:
+            torch.cuda.synchronize()  # what is still queued writes to the stamps
 
     def empty(self) -> None:
         """Launch a kernel that does nothing, with a block for every SM."""

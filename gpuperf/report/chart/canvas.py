@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from gpuperf.analysis.roofline import Roof
 from gpuperf.model.record import Run
 from gpuperf.report.caption import roof_text
+from gpuperf.report.chart.file import DPI
 from gpuperf.report.chart.labels import Box, Place, Surface, Vertex, along, around, beside, off
 from gpuperf.report.chart.style import (
     COLOURS,
@@ -36,9 +37,8 @@ from gpuperf.units import format_bytes, format_number
 if TYPE_CHECKING:
     from matplotlib.text import Text
 
-__all__ = ["DPI", "Canvas"]
+__all__ = ["Canvas"]
 
-DPI = 200
 WIDTH, HEIGHT = 9.6, 6.0  # inches
 SIDE = 0.18  # margin of the words, inches
 RIGHT = 0.30  # margin of the axes, inches

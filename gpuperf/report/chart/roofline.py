@@ -10,35 +10,25 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from gpuperf.errors import UsageError
 from gpuperf.model.record import Run
-from gpuperf.report.chart.canvas import DPI, Canvas
+from gpuperf.report.chart.canvas import Canvas
+from gpuperf.report.chart.file import save_figure, targets_of
 from gpuperf.report.chart.style import rc_parameters
 from gpuperf.report.scene import Scene, scene
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["SUFFIXES", "draw_roofline", "figure"]
-
-SUFFIXES = (".png", ".svg")
-
+__all__ = ["draw_roofline", "figure"]
 
 def draw_roofline(run: Run, paths: str | Path | Iterable[str | Path]) -> tuple[Path, ...]:
     """Draw *run* to each of *paths*, PNG or SVG by suffix.
 
     Raises: UsageError for another suffix, an unwritable path, and a run with nothing to draw.
     """
-    wanted = [paths] if isinstance(paths, str | Path) else list(paths)
-    targets = tuple(Path(path) for path in wanted)
-    for target in targets:
-        if target.suffix.lower() not in SUFFIXES:
-            raise UsageError(
-                f"cannot draw to {target.name!r}: no chart has the suffix {target.suffix!r}",
-                f"end the name with {' or '.join(SUFFIXES)}",
-            )
+    targets = targets_of(paths)
     shown = scene(run)
 
     import matplotlib
@@ -48,7 +38,7 @@ def draw_roofline(run: Run, paths: str | Path | Iterable[str | Path]) -> tuple[P
         warnings.filterwarnings("ignore", message=r"Glyph .* missing from font")
         drawn = figure(shown, run)
         for target in targets:
-            _save(drawn, target, shown)
+            save_figure(drawn, target, shown.title)
     return targets
 
 
@@ -61,14 +51,3 @@ def figure(shown: Scene, run: Run) -> Figure:
     canvas.draw_labels()
     return canvas.figure
 
-
-def _save(drawn: Figure, target: Path, shown: Scene) -> None:
-    metadata: dict[str, Any] = {"Title": shown.title}
-    if target.suffix.lower() == ".svg":
-        metadata["Date"] = None
-    try:
-        drawn.savefig(target, dpi=DPI, format=target.suffix[1:].lower(), metadata=metadata)
-    except OSError as error:
-        raise UsageError(
-            f"cannot write {str(target)!r}: {error.strerror or error}", "name another place"
-        ) from None

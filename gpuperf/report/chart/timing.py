@@ -4,29 +4,51 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gpuperf.analysis.timing import TIMERS, CaseTiming, timings
 from gpuperf.errors import UsageError
 from gpuperf.model.record import Run
-from gpuperf.report.chart.style import COLOURS, GRID, INK, MARKERS
+from gpuperf.report.chart.file import DPI, save_figure, targets_of
+from gpuperf.report.chart.style import COLOURS, GRID, INK, MARKERS, rc_parameters
 from gpuperf.report.text import clean
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 __all__ = ["draw_timing"]
 
 LINEAR = 0.01  # under ± 1 % the bias axis is linear
 
 
-def draw_timing(run: Run, files: Sequence[Path]) -> None:
-    """Write the chart of *run* to each of *files*. Raises: UsageError with nothing to draw."""
+def draw_timing(run: Run, paths: Sequence[Path]) -> None:
+    """Draw the check in *run* to each of *paths*.
+
+    Raises: UsageError for another suffix, an unwritable path, and a run with nothing to draw.
+    """
+    targets = targets_of(paths)
+    found = [t for t in timings(run.records) if t.kernels == 1]
+    if not any(t.bias for t in found):
+        raise UsageError(
+            "no call of one kernel was timed by every timer: nothing to draw",
+            "run timing-check without --default-only",
+        )
+    import matplotlib
+
+    title = f"What timers add to a kernel on {clean(run.header.device.name)}"
+    with matplotlib.rc_context(rc_parameters()):
+        drawn = _figure(found, title)
+        for target in targets:
+            save_figure(drawn, target, title)
+
+
+def _figure(found: Sequence[CaseTiming], title: str) -> Figure:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
 
-    found = [t for t in timings(run.records) if t.kernels == 1]
     scattered = [t for t in found if t.noise]
-    if not any(t.bias for t in found):
-        raise UsageError("no call of one kernel was timed by every timer: nothing to draw")
-    figure = Figure(figsize=(9.6, 7.2 if scattered else 5.0), dpi=200, facecolor="white")
+    figure = Figure(figsize=(9.6, 7.2 if scattered else 5.0), dpi=DPI, facecolor="white")
     FigureCanvasAgg(figure)
     parts = figure.subplots(
         2 if scattered else 1, 1, sharex=True, squeeze=False,
@@ -40,7 +62,7 @@ def draw_timing(run: Run, files: Sequence[Path]) -> None:
             default = timer == "blocked"
             upper.plot(
                 *zip(*points, strict=True), color=COLOURS[index % len(COLOURS)],
-                label=f"{timer} (default)" if default else timer,
+                label="blocked (default: CUPTI, of other calls)" if default else timer,
                 marker=MARKERS[index % len(MARKERS)], markersize=7 if default else 5,
                 linewidth=2.4 if default else 1.2, zorder=3 if default else 2,
             )  # fmt: skip
@@ -49,7 +71,7 @@ def draw_timing(run: Run, files: Sequence[Path]) -> None:
     ticks = [-0.5, -0.1, -0.03, -0.01, 0, 0.01, 0.03, 0.1, 0.3, 1, 3, 10]
     most = max(b for t in found for b in t.bias.values())
     least = min(b for t in found for b in t.bias.values())
-    upper.set_ylim(min(least * 1.3, -LINEAR), max(most * 1.5, LINEAR * 3))
+    upper.set_ylim(min(least * 1.3, -LINEAR), max(most * 8, LINEAR * 3))
     low, high = upper.get_ylim()
     upper.yaxis.set_major_locator(FixedLocator([t for t in ticks if low <= t <= high]))
     upper.yaxis.set_minor_locator(NullLocator())
@@ -57,9 +79,8 @@ def draw_timing(run: Run, files: Sequence[Path]) -> None:
     upper.axhline(0, color=INK, linewidth=0.8)
     upper.set_ylabel("timer over CUPTI busy, less 1")
     upper.legend(ncols=4, frameon=False, fontsize=9, loc="upper right")
-    device = clean(run.header.device.name)
     figure.suptitle(
-        f"What timers add to a kernel on {device}", x=0.02, ha="left", fontsize=14,
+        title, x=0.02, ha="left", fontsize=14,
         fontweight="bold", color=INK,
     )  # fmt: skip
     if scattered:
@@ -72,9 +93,8 @@ def draw_timing(run: Run, files: Sequence[Path]) -> None:
     for part in parts.flat:
         part.grid(True, color=GRID, linewidth=0.6)
         part.spines[["top", "right"]].set_visible(False)
-    figure.subplots_adjust(left=0.12, right=0.97, top=0.93, bottom=0.08, hspace=0.1)
-    for file in files:
-        figure.savefig(file, metadata={"Date": None} if file.suffix == ".svg" else None)
+    figure.subplots_adjust(left=0.12, right=0.97, top=0.93, bottom=0.11, hspace=0.1)
+    return figure
 
 
 def _draw_scatter(part: object, found: Sequence[CaseTiming]) -> None:
