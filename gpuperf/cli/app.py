@@ -93,7 +93,8 @@ def _guarded(run: Callable[[], Any]) -> int:
         if not sys.argv[1:]:
             sys.stderr.write(error.format_message() + "\n")  # the help, as it stands
             return 2
-        _tell(error.format_message(), "`gpuperf --help`, or --help after the verb")
+        told = error.format_message().replace("Value error, ", "")  # how typer's parser says it
+        _tell(told, "`gpuperf --help`, or --help after the verb")
         return 2
     except (KeyboardInterrupt, typer.Abort):
         _tell("interrupted", "")
