@@ -14,12 +14,14 @@ from synthetic import h200_device, header
 
 from gpuperf.analysis.timing import noise_of, timings
 from gpuperf.errors import UsageError
-from gpuperf.model.contract import Contract
+from gpuperf.model.contract import Contract, Fingerprint
+from gpuperf.model.protocol import Opened
 from gpuperf.model.record import Kernel, Record, Run
 from gpuperf.model.samples import Samples
 from gpuperf.model.workload import Case
 from gpuperf.report.chart.timing import draw_timing
 from gpuperf.report.timing import is_timing_check, render_timing
+from gpuperf.runner.timing import keep_noise, kept_noise
 
 US = 1e-6
 CONTRACT = Contract("blocked")
@@ -102,6 +104,18 @@ def test_the_noise_is_told_from_three_processes_on() -> None:
 
 def test_records_of_one_process_are_not_three() -> None:
     assert noise_of([record({"blocked": TEN}, 0, n) for n in range(5)]) is None
+
+
+def test_the_noise_that_is_kept_is_the_default_timers_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """nvbench runs in one process more, and reads another figure."""
+    monkeypatch.setenv("GPUPERF_CACHE", str(tmp_path))
+    opened = Opened(h200_device(), Fingerprint())
+    records = [record({"blocked": TEN, "busy": TEN}, i) for i in range(3)]
+    keep_noise(opened, CONTRACT, [*records, record({"nvbench": (15.0,)}, 3)])
+    (noise,) = kept_noise(opened, CONTRACT).values()
+    assert (noise.between, noise.processes) == (0.0, 3)
 
 
 def test_every_format_tells_the_same() -> None:

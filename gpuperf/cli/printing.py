@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from gpuperf.cli.options import Format
@@ -11,8 +12,9 @@ from gpuperf.cli.progress import say
 from gpuperf.errors import UsageError
 from gpuperf.model.record import Run
 from gpuperf.report.formats import render
+from gpuperf.report.timing import is_timing_check, render_timing
 
-__all__ = ["print_run", "write_charts"]
+__all__ = ["draw", "print_run", "write_charts"]
 
 # Without a terminal there is no width to keep to; this shows every column.
 WIDTH_WITHOUT_TERMINAL = 160
@@ -22,6 +24,9 @@ def print_run(run: Run, format: Format) -> None:
     """The run on stdout; as a table, with its roofline below."""
     terminal = sys.stdout.isatty()
     width = shutil.get_terminal_size().columns if terminal else WIDTH_WITHOUT_TERMINAL
+    if is_timing_check(run):
+        sys.stdout.write(render_timing(run, format.value))
+        return
     plain = not (sys.stdout.encoding or "").lower().startswith("utf")
     text = render(run, format.value, width=width, color=terminal, ascii=plain)
     if format is Format.TABLE and any(record.status == "ok" for record in run.records):
@@ -32,15 +37,25 @@ def print_run(run: Run, format: Format) -> None:
     sys.stdout.flush()
 
 
+def draw(run: Run, files: Sequence[Path]) -> None:
+    """The chart of *run*: the roofline, or what timers add. Raises: UsageError."""
+    if is_timing_check(run):
+        from gpuperf.report.chart.timing import draw_timing
+
+        draw_timing(run, files)
+    else:
+        from gpuperf.report.chart.roofline import draw_roofline
+
+        draw_roofline(run, files)
+
+
 def write_charts(run: Run, path: Path) -> None:
-    """The roofline beside the run file, as PNG and SVG; a chart that fails costs no data."""
+    """The chart beside the run file, as PNG and SVG; a chart that fails costs no data."""
     if not any(record.status == "ok" for record in run.records):
         return
-    from gpuperf.report.chart.roofline import draw_roofline
-
     files = [path.with_suffix(suffix) for suffix in (".png", ".svg")]
     try:
-        draw_roofline(run, files)
+        draw(run, files)
     except (OSError, UsageError) as error:
         say(f"no chart was written: {error}")
         return

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from gpuperf.cli.options import Format, FormatOption
-from gpuperf.cli.printing import print_run
+from gpuperf.cli.printing import draw, print_run
 from gpuperf.cli.progress import say
 from gpuperf.errors import UsageError
-from gpuperf.report.timing import is_timing_check, render_timing
 from gpuperf.runner.store import read_runs
 
 __all__ = ["show"]
@@ -34,20 +32,10 @@ def show(
         raise UsageError(f"{run} holds {len(runs)} runs; {format} shows one", "split the file")
     if chart is None:
         for found in runs:
-            if is_timing_check(found):
-                sys.stdout.write(render_timing(found, format.value))
-            else:
-                print_run(found, format)
+            print_run(found, format)
         return 0
     if len(runs) > 1:
         raise UsageError(f"{run} holds {len(runs)} runs; a chart shows one", "split the file")
-    if is_timing_check(runs[0]):
-        from gpuperf.report.chart.timing import draw_timing
-
-        draw_timing(runs[0], [chart])
-    else:
-        from gpuperf.report.chart.roofline import draw_roofline
-
-        draw_roofline(runs[0], [chart])
+    draw(runs[0], [chart])
     say(f"chart: {chart}")
     return 0

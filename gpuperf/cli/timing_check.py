@@ -10,14 +10,15 @@ import typer
 
 from gpuperf.cli import options as opt
 from gpuperf.cli.measuring import check_writable, planned_cases
+from gpuperf.cli.printing import print_run, write_charts
 from gpuperf.cli.progress import Reporter, say
 from gpuperf.errors import CannotMeasure, UsageError
-from gpuperf.model.record import Record, Run
-from gpuperf.report.timing import render_timing
+from gpuperf.model.record import Header, Record, Run
 from gpuperf.runner.devices import find_peaks
 from gpuperf.runner.plan import default_contract
 from gpuperf.runner.session import make_header, new_run_id
 from gpuperf.runner.store import RunWriter
+from gpuperf.runner.supervisor import Supervisor
 from gpuperf.runner.timing import keep_noise, measure_nvbench, measure_passes, timing_cases
 
 __all__ = ["timing_check"]
@@ -65,41 +66,37 @@ def timing_check(
         header = make_header(run, command, cases, [contract], opened, peaks, reason, None, seed)
         check_writable(out)
         path = out / f"{run}.jsonl"
-        records: list[Record] = []
-        with RunWriter(path) as writer, Reporter(processes * len(cases)) as reporter:
-            supervisor.listen = reporter.hear
-            writer.header(header)
-
-            def hear(record: Record) -> None:
-                records.append(record)
-                writer.record(record)
-                reporter.done(record)
-
-            measure_passes(
-                supervisor, run, cases, contract, processes, seed, not default_only, hear,
-                reporter.begin,
-            )  # fmt: skip
-            if not default_only:
-                reporter.begin("nvbench")
-                try:
-                    measure_nvbench(supervisor, run, cases, contract, processes, seed, hear)
-                except CannotMeasure as error:
-                    say(f"{error}; {error.hint}")
+        records = _measure(supervisor, header, path, processes, default_only)
     say(f"run file: {path}")
     keep_noise(opened, contract, records)
     found = Run(header, tuple(records))
-    sys.stdout.write(render_timing(found, format.value))
-    write_timing_charts(found, path)
+    print_run(found, format)
+    write_charts(found, path)
 
 
-def write_timing_charts(run: Run, path: Path) -> None:
-    """PNG and SVG beside the run file; a chart that fails costs no data."""
-    from gpuperf.report.chart.timing import draw_timing
+def _measure(
+    supervisor: Supervisor, header: Header, path: Path, processes: int, default_only: bool
+) -> list[Record]:
+    """Every case of the plan in each process, and by nvbench in one more; kept as they come."""
+    run, cases, contract, seed = header.run, header.plan, header.contract, header.seed
+    records: list[Record] = []
+    with RunWriter(path) as writer, Reporter(processes * len(cases)) as reporter:
+        supervisor.listen = reporter.hear
+        writer.header(header)
 
-    files = [path.with_suffix(suffix) for suffix in (".png", ".svg")]
-    try:
-        draw_timing(run, files)
-    except (OSError, UsageError) as error:
-        say(f"no chart was written: {error}")
-        return
-    say(f"charts: {files[0]} and {files[1].name}")
+        def hear(record: Record) -> None:
+            records.append(record)
+            writer.record(record)
+            reporter.done(record)
+
+        measure_passes(
+            supervisor, run, cases, contract, processes, seed, not default_only, hear,
+            reporter.begin,
+        )  # fmt: skip
+        if not default_only:
+            reporter.begin("nvbench")
+            try:
+                measure_nvbench(supervisor, run, cases, contract, processes, seed, hear)
+            except CannotMeasure as error:
+                say(f"{error}; {error.hint}")
+    return records

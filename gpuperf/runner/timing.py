@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from gpuperf.analysis.timing import noise_of
+from gpuperf.analysis.timing import timings
 from gpuperf.model.contract import Contract
 from gpuperf.model.protocol import Opened
 from gpuperf.model.record import Noise, Record
@@ -79,10 +79,7 @@ def measure_nvbench(
 
 def keep_noise(opened: Opened, contract: Contract, records: Sequence[Record]) -> None:
     """Keep what *records* show of each case's noise beside what is known of others."""
-    groups: dict[str, list[Record]] = {}
-    for record in records:
-        groups.setdefault(record.case.id, []).append(record)
-    found = {case: noise for case, group in groups.items() if (noise := noise_of(group))}
+    found = {timing.case: timing.noise for timing in timings(records) if timing.noise}
     if found:
         known = dict(kept_noise(opened, contract))
         keep("noise", device_key(opened, *_condition(contract)), {**known, **found})
