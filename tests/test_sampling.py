@@ -52,7 +52,7 @@ def take(
     return take_samples(
         timer.draw,
         contract,
-        lambda: timer.facts,
+        timer.facts,
         rest or Rest(contract, timer.cost_s),
         at_once,
         first,
@@ -169,20 +169,6 @@ def test_the_floor_is_subtracted_from_every_sample() -> None:
     plain = take(FakeTimer(noisy(0.01)), Contract("wall", min_samples=20), first=first)
     assert taken.samples.values_s == pytest.approx([t - 2e-4 for t in plain.samples.values_s])
     assert taken.samples.values_s[0] == pytest.approx(9e-4)
-
-
-def test_the_floor_that_is_known_at_the_end_is_subtracted_from_all_samples() -> None:
-    """A timer may learn of it while the samples are taken."""
-    timer = FakeTimer(repeat(1e-3))
-
-    def learned() -> TimerFacts:
-        learnt = sum(timer.counts) * 1e-6
-        return TimerFacts(floor_s=learnt, floor_uncertainty_s=learnt / 10)
-
-    contract = Contract("wall", min_samples=20)
-    taken = take_samples(timer.draw, contract, learned, Rest(contract, 1e-3), now=timer.now)
-    assert taken.samples.values_s == pytest.approx([1e-3 - 20e-6] * 20)
-    assert taken.samples.offset_uncertainty_s == pytest.approx(2e-6)
 
 
 def test_the_rest_before_each_sample_reaches_the_timer() -> None:

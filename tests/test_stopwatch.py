@@ -148,6 +148,28 @@ def test_of_several_kernels_the_window_counts_and_what_was_recorded_is_told_besi
     assert caveats(timing) == {}
 
 
+def test_a_call_of_several_kernels_has_a_floor_of_its_own() -> None:
+    own = replace(FACTS, floor_s=3 * US, floor_uncertainty_s=0.1 * US)
+    traces: list[Trace] = []
+
+    def facts_of(trace: Trace) -> TimerFacts:
+        traces.append(trace)
+        return own
+
+    timing = take(Stopwatch(FakeTimer(), FakeTracer(SPLIT), facts_of=facts_of), fits_cache=True)
+    assert timing.facts == own
+    assert timing.times["window"].values_s == pytest.approx([11.3 * US] * 20)
+    assert timing.times["window"].offset_uncertainty_s == 0.1 * US
+    assert traces[0].busy_s[0] == 10 * US
+    assert traces[-1].busy_s[0] == 6 * US  # the hot time has the floor of hot calls
+
+
+def test_another_timer_keeps_its_own_floor() -> None:
+    timer = FakeTimer(name="events")
+    watch = Stopwatch(timer, FakeTracer(SPLIT), facts_of=lambda trace: replace(FACTS, floor_s=1.0))
+    assert take(watch, replace(BURST, timer="events")).facts == FACTS
+
+
 def test_one_kernel_that_a_call_runs_twice_is_two() -> None:
     timing = take(Stopwatch(FakeTimer(), FakeTracer((Kernel("gemm", 2),))))
     assert timing.primary == "window"

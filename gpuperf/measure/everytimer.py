@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from gpuperf.measure.sampling import Rest, take_samples
+from gpuperf.measure.sampling import Rest
 from gpuperf.measure.stopwatch import NoTime, Stopwatch, Timing, open_stopwatch
 from gpuperf.measure.timers import make_timer
 from gpuperf.measure.timers.activity import Trace
@@ -26,9 +26,8 @@ class EveryTimer:
     """A stopwatch that takes a call with all timers of a CUDA device, one after the other.
 
     `times` holds the default's figure as `blocked`; the kernels' own, of other calls, as `busy`, to
-    hold the rest against; `window`, `events`
-    and `wall` under the same cold cache; `graph` and its own `busy_hot` with a hot one; and
-    `do_bench` where Triton is installed.
+    hold the rest against; `window`, `events` and `wall` under the same cold cache; `graph` and its
+    own `busy_hot` with a hot one; and `do_bench` where Triton is installed.
     """
 
     stopwatch: Stopwatch
@@ -82,11 +81,8 @@ class EveryTimer:
         timer.admit(call)
         brief = replace(contract, cache=cache, max_samples=SAMPLES)
         rest = Rest(brief, call_s, timer.facts.clock_hz)
-        taken = take_samples(
-            lambda count, idle_s: [timer.sample(call, idle_s, cache) for _ in range(count)],
-            brief, lambda: timer.facts, rest,
-        )  # fmt: skip
-        return taken.samples
+        trace = self._traced(call, contract, cache) if name == "blocked" else None
+        return self.stopwatch.sample(call, brief, rest, timer, trace).samples
 
 
 def open_every_timer(device: torch.device) -> EveryTimer:

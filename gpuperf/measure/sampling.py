@@ -64,7 +64,7 @@ class Rest:
 def take_samples(
     draw: Draw,
     contract: Contract,
-    facts: Callable[[], TimerFacts],
+    facts: TimerFacts,
     rest: Rest,
     at_once: int = 1,
     first: Sequence[Sample] = (),
@@ -76,8 +76,8 @@ def take_samples(
     At `precision` from `min_samples` on, at `budget_s` seconds from `FEWEST_SAMPLES` on, or at
     `max_samples`. The interval is looked at after ever longer stretches (a tenth more samples each
     time), so that looking costs little and does not itself make a stop by luck likely. *draw* is
-    asked for up to *at_once* samples, as many as the budget has room for. *facts* tells the floor
-    that is subtracted from them all, as it is known by then.
+    asked for up to *at_once* samples, as many as the budget has room for. The floor in *facts* is
+    subtracted from them all.
     """
     start = now()
     taken = list(first)
@@ -87,12 +87,11 @@ def take_samples(
         count, left_s = len(taken), contract.budget_s - (now() - start)
         spent = left_s <= 0 and count >= FEWEST_SAMPLES
         if count and (count >= look_at or spent or count >= contract.max_samples):
-            known = facts()
             samples = Samples(
-                tuple(sample.time_s - known.floor_s for sample in taken),
+                tuple(sample.time_s - facts.floor_s for sample in taken),
                 tuple(sample.clock_hz for sample in taken),
-                known.tick_s,
-                known.floor_uncertainty_s,
+                facts.tick_s,
+                facts.floor_uncertainty_s,
             )
             if count >= contract.min_samples and samples.sampling_precision <= contract.precision:
                 return Taken(samples, "precision")

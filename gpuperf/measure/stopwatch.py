@@ -2,7 +2,7 @@
 
 The time that counts is from the start of a call's first kernel to the end of its last, as it is
 without a profiler. For one kernel that is its own duration, which the hardware records; for
-several it is a window around them, less the window's floor, since a profiler widens the gaps.
+several it is a window around them, less the window's own part, since a profiler widens the gaps.
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ class Stopwatch:
     `trace` records kernels; `fallback` is the timer of `auto` for a call that cannot be blocked;
     `unfinished_s` tells how long the device works on when its stream is done; `wall` times calls
     back to back; `sustain` a load until it is steady; `recover` waits until the card is
-    rested. None where there is no such thing.
+    rested; `facts_of` tells the floor of a call whose trace is known. None where there is no such
+    thing.
     """
 
     timer: Timer
@@ -79,6 +80,7 @@ class Stopwatch:
     wall: Callable[[Call, float], Samples] | None = None
     sustain: Callable[..., tuple[Samples, Samples, bool]] | None = None
     recover: Callable[[], bool] | None = None
+    facts_of: Callable[[Trace], TimerFacts] | None = None
     watch: Callable[[], None] = do_nothing
     heard: Callable[[int], None] = lambda count: None
 
@@ -99,7 +101,7 @@ class Stopwatch:
         elif trace is not None and _by_kernel(trace, contract, timer):
             timing = self._by_kernel(call, contract, rest, trace, timer)
         else:
-            timing = self._by_timer(call, contract, rest, timer)
+            timing = self._by_timer(call, contract, rest, timer, trace)
         times = dict(timing.times)
         if trace is not None:
             times = {**_trace_times(trace), **times}
@@ -200,36 +202,49 @@ class Stopwatch:
             timer.facts, floor_s=0.0, floor_uncertainty_s=0.0, tick_s=trace.tick_s
         )
         taken = take_samples(
-            draw, contract, lambda: facts, rest, contract.min_samples, _samples(trace), self.heard
+            draw, contract, facts, rest, contract.min_samples, _samples(trace), self.heard
         )
         return Timing({"busy": taken.samples}, "busy", taken.stop, facts, caveats=_odd(traces))
 
-    def _by_timer(self, call: Call, contract: Contract, rest: Rest, timer: Timer) -> Timing:
-        taken = self._sampled(call, contract, rest, timer)
-        facts = timer.facts
+    def _by_timer(
+        self, call: Call, contract: Contract, rest: Rest, timer: Timer, trace: Trace | None
+    ) -> Timing:
+        taken = self.sample(call, contract, rest, timer, trace)
+        facts = self._facts(timer, trace)
         if taken.samples.median_s <= facts.floor_uncertainty_s + facts.tick_s:
             _refuse_nothing(0.0)
         return Timing({"window": taken.samples}, "window", taken.stop, facts)
 
-    def _sampled(self, call: Call, contract: Contract, rest: Rest, timer: Timer) -> Taken:
+    def sample(
+        self, call: Call, contract: Contract, rest: Rest, timer: Timer, trace: Trace | None
+    ) -> Taken:
+        """Samples of *timer*, less the call's own floor if its trace is known."""
+
         def draw(count: int, idle_s: float) -> Sequence[Sample]:
             return [timer.sample(call, idle_s, contract.cache) for _ in range(count)]
 
-        return take_samples(draw, contract, lambda: timer.facts, rest, on_sample=self.heard)
+        return take_samples(draw, contract, self._facts(timer, trace), rest, on_sample=self.heard)
+
+    def _facts(self, timer: Timer, trace: Trace | None) -> TimerFacts:
+        if trace is None or self.facts_of is None or timer.name != "blocked":
+            return timer.facts
+        return self.facts_of(trace)
 
     def _hot(
         self, call: Call, contract: Contract, rest: Rest, primary: str, timer: Timer
     ) -> dict[str, Samples]:
         """The primary figure with the cache as the call left it, of a working set that fits."""
         call()
-        if primary == "busy" and self.trace is not None:
+        trace = None
+        if self.trace is not None and timer.name == "blocked":
             trace = self.trace(call, contract.gap_s, "hot", TRACED)
+        if primary == "busy":
             if trace is None or not trace.busy_s:
                 return {}
             return {"hot": Samples(trace.busy_s, tick_s=trace.tick_s)}
         brief = replace(contract, cache="hot", budget_s=contract.budget_s / 4)
         own = Rest(brief, rest.call_s, rest.rested_hz)
-        return {"hot": self._sampled(call, brief, own, timer).samples}
+        return {"hot": self.sample(call, brief, own, timer, trace).samples}
 
     def _sustained(
         self, call: Call, contract: Contract, call_s: float, timer: Timer
@@ -267,7 +282,7 @@ def open_stopwatch(name: TimerName, device: torch.device) -> Stopwatch:
         fallback=partial(make_timer, "events", device),
     )
     if isinstance(timer, BlockedTimer):
-        watch.recover = timer.recover
+        watch.recover, watch.facts_of = timer.recover, timer.facts_of
     if name != "wall" and not torch.version.hip:
         watch.trace = partial(trace_calls, open_window(device))
         watch.sustain = partial(sustain, open_window(device))

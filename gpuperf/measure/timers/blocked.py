@@ -1,8 +1,9 @@
 """What does the GPU itself spend on a call of any number of kernels, their gaps included?
 
-The window around it, less what a window adds to a kernel's own time. That floor is measured on
-several kernels, against CUPTI's record of each, and among the samples: on an H200 it moves by
-0.3 µs within a process, with a load or without a reason that could be found.
+The window around it, less what the window adds. That floor differs by call: on an H200 the stamp
+behind a kernel comes 1.0 µs after its end, and behind some kernels, in some processes, 0.2 to
+0.9 µs later still. So each call has its own, from windows that were traced: what they hold beyond
+the span that CUPTI recorded inside them, less what tracing adds to a window.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import replace
 
 import torch
 
-from gpuperf.measure.timers.activity import trace_calls
+from gpuperf.measure.timers.activity import Trace, trace_calls
 from gpuperf.measure.timers.timer import Call, Sample
 from gpuperf.measure.timers.window import Window
 from gpuperf.model.contract import Cache, TimerName
@@ -22,9 +23,7 @@ from gpuperf.model.record import TimerFacts
 
 __all__ = ["BlockedTimer"]
 
-KERNEL_WINDOWS = 40  # of each reference, for its duration
-WINDOWS_AT_FIRST = 4  # of each reference, for the floor; then one with every third sample
-REFERENCE_EVERY = 3
+KERNEL_WINDOWS = 40  # of each reference, traced, and as many without
 
 REST_S, MOST_RESTS = 0.05, 40
 RESTED_GAP_S, RESTED_WINDOWS = 0.001, 9
@@ -40,15 +39,8 @@ class BlockedTimer:
         self.window = window
         time.sleep(REST_S)
         self._rested_window_s, clock_hz = self._rested()
-        empty_s = self._kernel_seconds(window.empty)
-        self._references = self._reference_calls()
-        self._kernels_s = [self._kernel_seconds(call) for call in self._references]
-        self._seen: list[list[float]] = []
-        self._taken = 0
-        self.facts = TimerFacts(
-            empty_call_s=empty_s or 0.0, tick_s=window.tick_s, clock_hz=clock_hz
-        )
-        self._renew_floor()
+        self.facts = TimerFacts(tick_s=window.tick_s, clock_hz=clock_hz)
+        self._tracing_s, self._tracing_uncertainty_s = self._calibrate()
 
     @property
     def watch(self) -> Callable[[], None]:
@@ -62,18 +54,24 @@ class BlockedTimer:
     def admit(self, call: Call) -> None:
         """Raises: CannotBlock when *call* waits for the device, or queues more than it holds."""
         self.window.take(call)
-        self._renew_floor()
-        self.window.take(call)  # leaves a cache that is hot for it
 
     def sample(self, call: Call, idle_s: float, cache: Cache) -> Sample:
         """One call. Raises: CannotBlock."""
-        self._taken += 1
-        if self._taken % REFERENCE_EVERY == 0 and cache in ("cold", "cold-dirty"):
-            self._take_reference(self._taken // REFERENCE_EVERY, idle_s)
-            self._update_floor()
-            idle_s = 0.0
         reading = self.window.take(call, idle_s, cache)
         return Sample(reading.window_s, reading.clock_hz, reading.before_hz)
+
+    def facts_of(self, trace: Trace) -> TimerFacts:
+        """The facts with the floor of the call that *trace* shows."""
+        if not trace.span_s or len(trace.readings) != len(trace.span_s):
+            return self.facts
+        beyond_s = _middle(
+            [r.window_s - span_s for r, span_s in zip(trace.readings, trace.span_s, strict=True)]
+        )
+        return replace(
+            self.facts,
+            floor_s=beyond_s - self._tracing_s,
+            floor_uncertainty_s=self._tracing_uncertainty_s,
+        )
 
     def recover(self) -> bool:
         """Rest until the card is as it was at first, for 2 s at most; whether its clock is.
@@ -116,52 +114,41 @@ class BlockedTimer:
             *(lambda x=x: torch.mm(x, x) for x in squares),
         ]
 
-    def _renew_floor(self) -> None:
-        """Forget the windows of the references, and take some of each."""
-        if None in self._kernels_s:
-            self._bound_floor()
-            return
-        self._taken, self._seen = 0, [[] for _ in self._references]
-        for index in range(WINDOWS_AT_FIRST * len(self._references)):
-            self._take_reference(index, 0.0)
-        self._update_floor()
-
-    def _take_reference(self, index: int, idle_s: float) -> None:
-        if None in self._kernels_s:
-            return
-        place = index % len(self._references)
-        reading = self.window.take(self._references[place], idle_s, "cold")
-        self._seen[place].append(reading.window_s)
-
-    def _update_floor(self) -> None:
-        """What a window adds to a kernel's own duration.
-
-        For most kernels of a process it is the same within 0.05 µs, but some start late in all of
-        their windows, by 0.2 to 0.6 µs and outside of CUPTI's time: on an H200 a 128³ matmul in one
-        process of two, a 1024³ one in one of four. So it is taken of seven, and from the lower end:
-        the floor is the mean of the second and third. The first kernel of a call may be a late one:
-        the uncertainty is half of what lies from the first to the last, and half a tick.
-        """
-        if None in self._kernels_s:
-            return
-        floors = sorted(
-            _middle(windows) - (kernel_s or 0.0)
-            for windows, kernel_s in zip(self._seen, self._kernels_s, strict=True)
-        )
+    def _calibrate(self) -> tuple[float, float]:
+        """What tracing adds to a window, and give or take how much; and into `facts` the floor of a
+        call that has no trace: between those of the references."""
+        floors, added = [], []
+        for call in self._reference_calls():
+            trace = self._traced(call)
+            if trace is None:
+                self._bound_floor()
+                return 0.0, 0.0
+            window_s = self._windows(call)
+            floors.append(window_s - _middle(trace.busy_s))
+            added.append(_middle([reading.window_s for reading in trace.readings]) - window_s)
+        empty = self._traced(self.window.empty)
         self.facts = replace(
             self.facts,
-            floor_s=statistics.fmean(floors[1:3]),
-            floor_uncertainty_s=(floors[-1] - floors[0] + self.window.tick_s) / 2,
+            floor_s=statistics.median(floors),
+            floor_uncertainty_s=(max(floors) - min(floors) + self.window.tick_s) / 2,
+            empty_call_s=_middle(empty.busy_s) if empty else 0.0,
+        )
+        return statistics.median(added), (max(added) - min(added)) / 2
+
+    def _windows(self, call: Call) -> float:
+        """The length of a window around *call*."""
+        return _middle(
+            [self.window.take(call, cache="cold").window_s for _ in range(KERNEL_WINDOWS)]
         )
 
-    def _kernel_seconds(self, call: Call) -> float | None:
-        """The duration of the one kernel of *call*, in windows like the timed ones."""
+    def _traced(self, call: Call) -> Trace | None:
+        """The one kernel of *call*; None where CUPTI tells of none."""
         call()
         torch.cuda.synchronize()
         trace = trace_calls(self.window, call, 0.0, "cold", KERNEL_WINDOWS)
         if trace is None or trace.kernel_count != 1 or not trace.busy_s:
             return None
-        return _middle(trace.busy_s)
+        return trace
 
     def _bound_floor(self) -> None:
         """Without CUPTI, bounds only: an empty kernel takes more than nothing, and less than each
@@ -171,11 +158,8 @@ class BlockedTimer:
             for _ in range(8):
                 self.window.empty()
 
-        def windows(call: Call) -> float:
-            return _middle([self.window.take(call).window_s for _ in range(KERNEL_WINDOWS)])
-
-        window_s = windows(self.window.empty)
-        step_s = (windows(many) - window_s) / 7
+        window_s = self._windows(self.window.empty)
+        step_s = (self._windows(many) - window_s) / 7
         self.facts = replace(
             self.facts,
             floor_s=window_s - step_s / 2,
