@@ -1,6 +1,7 @@
 """Is a peaks file read right, and is every mistake in one found?"""
 
 import math
+from dataclasses import replace
 from importlib.resources import files
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from gpuperf.errors import UsageError
 from gpuperf.model.codec import decode, encode
 from gpuperf.model.cost import Flops
-from gpuperf.model.peaks import Peaks, cross_check, lint, matches
+from gpuperf.model.peaks import Ceiling, Figure, Peaks, cross_check, lint, matches
 from gpuperf.model.peaks_file import LARGEST_FILE, parse_peaks
 
 SMALL = """\
@@ -258,3 +259,18 @@ def test_a_matmul_takes_the_roof_of_its_accumulate_type():
     assert roof("elementwise", "bf16") == roof("elementwise", "fp32") == 82.6e12
     assert roof("elementwise", "int8") is None
     assert roof("special", "fp32") is None
+
+
+def test_fused_multiply_adds_are_a_roof_of_the_vector_pipes_matmul():
+    text = (files("gpuperf.configs") / "devices" / "h200-sxm.toml").read_text(encoding="utf-8")
+    h200 = parse_peaks(text, "h200-sxm.toml")
+
+    def vector(accumulate: str, rate: float) -> Ceiling:
+        return Ceiling("vector", "fp32", accumulate, Figure(rate, "FLOP/s", "measured", "here"))
+
+    peaks = replace(h200, compute=(vector("fp32", 53e12), vector("", 62e12)))
+    for flops in (Flops(1, "matmul", "fp32", "fp32"), Flops(1, "elementwise", "fp32")):
+        ceiling = peaks.ceiling(flops)
+        assert ceiling is not None
+        assert ceiling.rate.value == 62e12
+    assert peaks.ceiling(Flops(1, "matmul", "fp32", "fp64")) is None

@@ -1,6 +1,7 @@
 """Is a record placed under the roofs as pencil and paper place it?"""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -332,6 +333,27 @@ def test_writes_that_fit_the_cache_are_told() -> None:
     small, large = (Cost(bytes=(Bytes(n, n),)) for n in (2**26, 2**31))
     assert kinds(placed(taken(small, 2**27 / 4.4e12))) == ["writes-in-cache"]
     assert kinds(placed(taken(large, 2**32 / 4.3e12))) == []
+
+
+@pytest.mark.parametrize(("channel", "said"), [("l2", "L2"), ("host", "the link to the host")])
+def test_what_moves_through_another_channel_has_no_place_under_the_roof_of_dram(
+    channel: Any, said: str
+) -> None:
+    cost = Cost(bytes=(Bytes(0, 2**28), Bytes(2**28, 0, channel)))
+    placement = placed(taken(cost, 5e-3))
+    assert (placement.fraction, placement.limiter) == (None, "unknown")
+    assert f"no roof is known of its bytes through {said}" in placement.reasons
+
+
+def test_data_that_draws_less_power_may_pass_a_roof_of_random_data() -> None:
+    fast = at_rate(890e12)
+    zeros = replace(fast, contract=replace(fast.contract, data="zeros"))
+    roofs = measured(824e12, 4.3e12)
+    assert "other-data" in kinds(placed(zeros, H200, roofs))
+    assert "other-data" not in kinds(placed(fast, H200, roofs))
+    slow = at_rate(700e12)
+    slow = replace(slow, contract=replace(slow.contract, data="zeros"))
+    assert "other-data" not in kinds(placed(slow, H200, roofs))
 
 
 def test_a_time_far_above_a_measured_roof_is_doubted() -> None:

@@ -8,11 +8,13 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from synthetic import h200_device, header
 
 from gpuperf.analysis.timing import noise_of, timings
+from gpuperf.cli import timing_check
 from gpuperf.errors import UsageError
 from gpuperf.model.contract import Contract, Fingerprint
 from gpuperf.model.protocol import Opened
@@ -21,7 +23,8 @@ from gpuperf.model.samples import Samples
 from gpuperf.model.workload import Case
 from gpuperf.report.chart.timing import draw_timing
 from gpuperf.report.timing import is_timing_check, render_timing
-from gpuperf.runner.timing import keep_noise, kept_noise
+from gpuperf.runner.store import read_run
+from gpuperf.runner.timing import keep_noise, kept_noise, timing_cases
 
 US = 1e-6
 CONTRACT = Contract("blocked")
@@ -80,6 +83,15 @@ def test_nvbench_of_its_own_process_is_held_against_the_others() -> None:
         record({"blocked": TEN, "busy": TEN}, 0), record({"nvbench": (15.0,)}, 1),
     ])  # fmt: skip
     assert found[0].bias == pytest.approx({"blocked": 0.0, "nvbench": 0.5})
+
+
+def test_a_call_of_several_kernels_is_held_against_its_span_too() -> None:
+    times = {"blocked": (11.9,) * 5, "busy": TEN, "span": (12.0,) * 5}
+    (several,) = timings([record(times, kernels=5)])
+    assert several.over_span == pytest.approx(-0.1 / 12)
+    assert several.bias["blocked"] == pytest.approx(0.19)
+    assert "-0.8 %" in render_timing(check(record(times, kernels=5)), "table")
+    assert timings([record(times)])[0].over_span is None
 
 
 def test_cases_come_from_the_shortest_to_the_longest() -> None:
@@ -153,3 +165,30 @@ def test_the_chart_is_drawn_with_and_without_the_scatter(tmp_path: Path) -> None
 def test_a_run_without_a_bias_has_nothing_to_draw(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="nothing to draw"):
         draw_timing(check(record({"busy": TEN})), [tmp_path / "x.png"])
+
+
+class Interrupted:
+    """A supervisor whose second record is never finished: the user presses Ctrl-C."""
+
+    def __init__(self) -> None:
+        self.measured = 0
+        self.listen: object = None
+
+    def renew(self) -> None: ...
+
+    def measure(
+        self, run: str, case: Case, contract: Contract, seed: int, every: bool
+    ) -> Record:
+        self.measured += 1
+        if self.measured == 2:
+            raise KeyboardInterrupt
+        return record({"blocked": TEN, "busy": TEN})
+
+
+def test_ctrl_c_keeps_what_was_timed_and_hands_it_on(tmp_path: Path) -> None:
+    top = replace(header(h200_device(), CONTRACT, None, "none"), run="r", plan=timing_cases())
+    path = tmp_path / "run.jsonl"
+    supervisor: Any = Interrupted()
+    records, ended = timing_check._measure(supervisor, top, path, 3, default_only=False)
+    assert isinstance(ended, KeyboardInterrupt)
+    assert len(records) == len(read_run(path).records) == 1

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from gpuperf.model.contract import Data
 from gpuperf.model.cost import Cost, Flops
 from gpuperf.model.peaks import Ceiling, Figure, Peaks
 from gpuperf.model.record import Caveat, Header, Record
@@ -26,6 +27,7 @@ PHYSICS_MARGIN = 0.02
 
 RAISED = 1.5  # times a measured roof: the most that a run may raise it
 ABOVE_ROOF = 1.05  # of a measured roof: what two good measurements may differ
+CHANNELS = {"l2": "L2", "link": "the link between GPUs", "host": "the link to the host"}
 LEFT = 0.1  # of all bytes: a share of writes left in cache that flatters the bandwidth
 
 
@@ -105,9 +107,8 @@ def place(record: Record, peaks: Peaks | None, ceilings: Peaks | None) -> Placem
     )
     if basis is not None:
         placed = _under(placed, cost, basis, bound, time_s, record.timer.empty_call_s)
-    return _doubts(placed, cost, basis if not by_sheet else None, peaks)
-
-
+    measured = basis if not by_sheet else None
+    return _doubts(placed, cost, measured, peaks, record.contract.data)
 
 
 def _compute_bound(cost: Cost, peaks: Peaks | None) -> _Bound | None:
@@ -152,7 +153,7 @@ def _under(
 ) -> Placement:
     """*placed* with its roof: ideal time, attainable, fraction, ridge point and limiter."""
     bandwidth = basis.bandwidth
-    if bandwidth is None or (bound is None and cost.flops):
+    if bandwidth is None or (bound is None and cost.flops) or _elsewhere(cost):
         return placed
     memory_s = cost.dram_bytes / bandwidth.value
     compute_s = bound.seconds if bound else 0.0
@@ -173,6 +174,11 @@ def _under(
     )
 
 
+def _elsewhere(cost: Cost) -> tuple[str, ...]:
+    """The channels other than DRAM that *cost* needs, of which there is no roof."""
+    return tuple(sorted({b.channel for b in cost.bytes if b.channel != "dram"}))
+
+
 def _reasons(
     cost: Cost, peaks: Peaks | None, ceilings: Peaks | None, clock_hz: float | None
 ) -> Iterable[str]:
@@ -186,6 +192,8 @@ def _reasons(
     basis, name = (peaks, "data-sheet") if peaks is not None else (ceilings, "measured")
     if basis is not None and basis.bandwidth is None:
         yield f"no {name} memory bandwidth is known"
+    for channel in _elsewhere(cost):
+        yield f"no roof is known of its bytes through {CHANNELS.get(channel, channel)}"
     if peaks is not None and not clock_hz:
         yield "the SM clock was not observed"
     elif _compute_bound(cost, peaks) and not _seconds_at_clock(cost, peaks, clock_hz):
@@ -193,7 +201,7 @@ def _reasons(
 
 
 def _doubts(
-    placed: Placement, cost: Cost, measured: Peaks | None, peaks: Peaks | None
+    placed: Placement, cost: Cost, measured: Peaks | None, peaks: Peaks | None, data: Data
 ) -> Placement:
     """*placed* with what physics says; *measured* are its roofs, if they are not a sheet's."""
     caveats: list[Caveat] = []
@@ -225,6 +233,15 @@ def _doubts(
                 "impossible",
                 f"{placed.mfu_clock:.2f} of what every SM does at the observed clock",
                 "the result is wrong, the cost is overstated, or the timer missed work",
+            )
+        )
+    if data != "randn" and placed.mfu_measured is not None and placed.mfu_measured > 1:
+        caveats.append(
+            Caveat(
+                "other-data",
+                f"{placed.mfu_measured * 100:.0f} % of a roof that was measured with random data: "
+                f"{data} draws less power, and so runs at a higher clock",
+                "--data randn is what the roofs stand for",
             )
         )
     bandwidth = peaks.bandwidth if peaks else None

@@ -33,7 +33,9 @@ NORMAL_IQR = 1.349  # of a normal distribution's standard deviation
 class CaseTiming:
     """One case over all processes: seconds, and fractions of the busy time.
 
-    `bias` is by timer, the median over the processes of (its trimmed mean / that of busy − 1).
+    `bias` is by timer, the median over the processes of (its trimmed mean / that of busy − 1);
+    `over_span` the default's over CUPTI's span, of a call of several kernels: the profiler widens
+    their gaps, so it should be 0 or less.
     """
 
     case: str
@@ -42,6 +44,7 @@ class CaseTiming:
     span_s: float | None
     bias: Mapping[str, float]
     noise: Noise | None
+    over_span: float | None = None
 
 
 def timings(records: Iterable[Record]) -> tuple[CaseTiming, ...]:
@@ -72,13 +75,20 @@ def _timing(case: str, group: Sequence[Record], alone: Record | None) -> CaseTim
         ]
         if ratios:
             bias[timer] = statistics.median(ratios)
+    kernels = sum(kernel.count for kernel in group[-1].kernels)
+    over_span = [
+        record.times["blocked"].trimmed_mean_s / record.times["span"].trimmed_mean_s - 1
+        for record in group
+        if {"blocked", "span"} <= record.times.keys()
+    ]
     return CaseTiming(
         case=case,
-        kernels=sum(kernel.count for kernel in group[-1].kernels),
+        kernels=kernels,
         busy_s=busy_s,
         span_s=statistics.median(spans) if spans else None,
         bias=bias,
         noise=noise_of(group),
+        over_span=statistics.median(over_span) if over_span and kernels > 1 else None,
     )
 
 

@@ -110,9 +110,13 @@ def _measure(
             writer.record(record)
             return record
 
-        ceilings, records = measure_ceilings(
-            measure, opened, peaks, dtypes, contract, True, lambda c, r: reporter.done(r)
-        )
+        try:
+            ceilings, records = measure_ceilings(
+                measure, opened, peaks, dtypes, contract, True, lambda c, r: reporter.done(r)
+            )
+        except KeyboardInterrupt:
+            say(f"run file: {path}; interrupted: what it shows so far is not kept")
+            raise
     warn_of_calibration(records)
     say(f"run file: {path}")
     if not any(record.status == "ok" for record in records):

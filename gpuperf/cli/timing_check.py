@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +13,7 @@ from gpuperf.cli import options as opt
 from gpuperf.cli.measuring import check_writable, planned_cases
 from gpuperf.cli.printing import print_run, write_charts
 from gpuperf.cli.progress import Reporter, say
-from gpuperf.errors import CannotMeasure, UsageError
+from gpuperf.errors import CannotMeasure, GpuperfError, UsageError
 from gpuperf.model.record import Header, Record, Run
 from gpuperf.runner.devices import find_peaks
 from gpuperf.runner.plan import default_contract
@@ -66,18 +67,21 @@ def timing_check(
         header = make_header(run, command, cases, [contract], opened, peaks, reason, None, seed)
         check_writable(out)
         path = out / f"{run}.jsonl"
-        records = _measure(supervisor, header, path, processes, default_only)
+        records, ended = _measure(supervisor, header, path, processes, default_only)
     say(f"run file: {path}")
     keep_noise(opened, contract, records)
     found = Run(header, tuple(records))
     print_run(found, format)
     write_charts(found, path)
+    if ended is not None:
+        raise ended
 
 
 def _measure(
     supervisor: Supervisor, header: Header, path: Path, processes: int, default_only: bool
-) -> list[Record]:
-    """Every case of the plan in each process, and by nvbench in one more; kept as they come."""
+) -> tuple[list[Record], BaseException | None]:
+    """Every case of the plan in each process, and by nvbench in one more; kept as they come. The
+    records, and what ended it early."""
     run, cases, contract, seed = header.run, header.plan, header.contract, header.seed
     records: list[Record] = []
     with RunWriter(path) as writer, Reporter(processes * len(cases)) as reporter:
@@ -89,14 +93,26 @@ def _measure(
             writer.record(record)
             reporter.done(record)
 
-        measure_passes(
-            supervisor, run, cases, contract, processes, seed, not default_only, hear,
-            reporter.begin,
-        )  # fmt: skip
-        if not default_only:
-            reporter.begin("nvbench")
-            try:
-                measure_nvbench(supervisor, run, cases, contract, processes, seed, hear)
-            except CannotMeasure as error:
-                say(f"{error}; {error.hint}")
-    return records
+        try:
+            measure_passes(
+                supervisor, run, cases, contract, processes, seed, not default_only, hear,
+                reporter.begin,
+            )  # fmt: skip
+            if not default_only:
+                reporter.begin("nvbench")
+                _measure_nvbench(supervisor, header, processes, hear)
+        except (GpuperfError, KeyboardInterrupt) as error:
+            return records, error
+    return records, None
+
+
+def _measure_nvbench(
+    supervisor: Supervisor, header: Header, index: int, hear: Callable[[Record], None]
+) -> None:
+    """By nvbench, where it is installed."""
+    try:
+        measure_nvbench(
+            supervisor, header.run, header.plan, header.contract, index, header.seed, hear
+        )
+    except CannotMeasure as error:
+        say(f"{error}; {error.hint}")

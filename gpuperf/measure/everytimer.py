@@ -62,7 +62,7 @@ class EveryTimer:
         for name, cache in references:
             trace = self._traced(call, contract, cache)
             if trace is not None and trace.busy_s:
-                times[name] = Samples(trace.busy_s, tick_s=timing.facts.tick_s)
+                times[name] = Samples(trace.busy_s, tick_s=trace.tick_s)
         foreign = do_bench(call)
         if foreign is not None:
             times["do_bench"] = foreign

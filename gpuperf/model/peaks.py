@@ -142,10 +142,15 @@ class Peaks:
             for c in self.compute
             if c.pipe in pipes
             and c.dtype == flops.dtype
-            and flops.accumulate in ("", c.accumulate)
+            and (flops.accumulate in ("", c.accumulate) or _sums_in_itself(c, flops))
             and c.regime == "burst"
         ]
         return max(fitting, key=lambda c: c.rate.value, default=None)
+
+
+def _sums_in_itself(ceiling: Ceiling, flops: Flops) -> bool:
+    """A vector pipe's fused multiply-adds are what its matmuls are made of."""
+    return ceiling.pipe == "vector" and not ceiling.accumulate and flops.accumulate == flops.dtype
 
 
 def matches(peaks: Peaks, name: str, sm_count: int) -> bool:

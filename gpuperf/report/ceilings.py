@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 from collections.abc import Callable
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
 from gpuperf.model.cost import FlopKind, Flops
 from gpuperf.model.peaks import Ceiling, Figure, Peaks
+from gpuperf.report.plain import plain_table
 from gpuperf.units import format_flop_rate, format_percent, format_rate, format_time
 
 __all__ = ["render_ceilings"]
@@ -24,31 +18,16 @@ PHYSICS = 1.02  # of the rate at the clock that was observed
 def render_ceilings(ceilings: Peaks, peaks: Peaks | None, format: str) -> str:
     """*ceilings* as table, json, csv or md; with the share of *peaks* where it is known."""
     rows = list(_rows(ceilings, peaks))
-    if format == "json":
-        return json.dumps(rows, indent=2, ensure_ascii=False) + "\n"
-    if format == "csv":
-        out = io.StringIO()
-        writer = csv.DictWriter(out, list(rows[0]) if rows else ["roof"])
-        writer.writeheader()
-        writer.writerows(rows)
-        return out.getvalue()
     cells = [_cells(row) for row in rows]
-    if format == "md":
-        lines = ["| " + " | ".join(HEADS) + " |", "|" + "---|" * len(HEADS)]
-        lines += ["| " + " | ".join(c.replace("|", "\\|") for c in row) + " |" for row in cells]
-        return "\n".join(lines) + "\n"
-    table = Table(box=None, pad_edge=False)
     blank = [all(row[i] == "–" for row in cells) for i in range(len(HEADS))]
-    shown = [i for i in range(len(HEADS)) if not blank[i]]
-    for i in shown:
-        table.add_column(HEADS[i], justify="right" if 0 < i < 6 else "left")
-    cells = [tuple(row[i] for i in shown) for row in cells]
-    for row in cells:
-        table.add_row(*(Text(cell) for cell in row))
-    console = Console(file=io.StringIO(), width=160, highlight=False, color_system=None)
-    with console.capture() as capture:
-        console.print(table)
-    return capture.get()
+    shown = [i for i in range(len(HEADS)) if format == "md" or not blank[i]]
+    return plain_table(
+        rows,
+        [HEADS[i] for i in shown],
+        [[row[i] for i in shown] for row in cells],
+        format,
+        left=("remark", "condition"),
+    )
 
 
 HEADS = ("roof", "p10", "median", "p90", "data sheet", "share", "remark", "condition")

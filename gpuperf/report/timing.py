@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 from typing import Any
-
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from gpuperf.analysis.timing import TIMERS, CaseTiming, timings
 from gpuperf.model.record import Run
+from gpuperf.report.plain import plain_table
 from gpuperf.report.text import clean
 from gpuperf.units import format_time
 
@@ -22,6 +16,7 @@ NOTES = (
     "bias: the timer's mean (without the outermost tenths) over that of CUPTI's busy time of other "
     "calls of the same kernels, less 1; graph against a hot cache, the rest cold; several kernels "
     "have gaps in between, which all but busy count",
+    "/span: the default timer over CUPTI's span of several kernels, less 1: it widens the gaps",
     "in, between: relative standard deviation of samples inside a process, and of the processes' "
     "medians, of the default timer",
 )
@@ -36,37 +31,15 @@ def render_timing(run: Run, format: str) -> str:
     """The check as table, json, csv or md."""
     found = timings(run.records)
     rows = [_row(timing) for timing in found]
-    if format == "json":
-        return json.dumps(rows, indent=2, ensure_ascii=False) + "\n"
-    if format == "csv":
-        out = io.StringIO()
-        writer = csv.DictWriter(out, list(rows[0]) if rows else ["case"])
-        writer.writeheader()
-        writer.writerows(rows)
-        return out.getvalue()
     timers = [t for t in TIMERS if any(t in timing.bias for timing in found)]
-    heads = ["case", "kernels", "CUPTI busy", "span", *timers, "in", "between"]
+    heads = ["case", "kernels", "CUPTI busy", "span", *timers, "/span", "in", "between"]
     cells = [_cells(timing, timers) for timing in found]
     failed = [
         f"{clean(r.case.id)}: {r.status}: {clean(r.reason)}"
         for r in run.records
         if r.status != "ok"
     ]
-    if format == "md":
-        lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
-        lines += ["| " + " | ".join(c.replace("|", "\\|") for c in row) + " |" for row in cells]
-        return "\n".join([*lines, "", *(f"- {note}" for note in (*NOTES, *failed))]) + "\n"
-    table = Table(box=None, pad_edge=False)
-    for i, head in enumerate(heads):
-        table.add_column(head, justify="right" if i else "left", no_wrap=True)
-    for row in cells:
-        table.add_row(*(Text(cell) for cell in row))
-    console = Console(file=io.StringIO(), width=160, highlight=False, color_system=None)
-    with console.capture() as capture:
-        console.print(table)
-        for note in (*NOTES, *failed):
-            console.print(Text(note))
-    return capture.get()
+    return plain_table(rows, heads, cells, format, (*NOTES, *failed))
 
 
 def _row(timing: CaseTiming) -> dict[str, Any]:
@@ -77,6 +50,7 @@ def _row(timing: CaseTiming) -> dict[str, Any]:
         "busy_s": timing.busy_s,
         "span_s": timing.span_s,
         **{f"bias_{timer}": timing.bias.get(timer) for timer in TIMERS},
+        "over_span": timing.over_span,
         "within": noise.within if noise else None,
         "between": noise.between if noise else None,
         "processes": noise.processes if noise else None,
@@ -91,6 +65,7 @@ def _cells(timing: CaseTiming, timers: list[str]) -> list[str]:
         format_time(timing.busy_s),
         format_time(timing.span_s) if timing.span_s and timing.kernels > 1 else "–",
         *(_percent(timing.bias.get(timer)) for timer in timers),
+        _percent(timing.over_span),
         f"{noise.within * 100:.2f} %" if noise else "–",
         f"{noise.between * 100:.2f} %" if noise else "–",
     ]

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
 
 from gpuperf.measure.timers.activity import Trace, trace_calls
 from gpuperf.measure.timers.timer import Call, Sample
-from gpuperf.measure.timers.window import Window
+from gpuperf.measure.timers.window import Window, WindowTimer
 from gpuperf.model.contract import Cache, TimerName
 from gpuperf.model.record import TimerFacts
 
@@ -30,26 +30,17 @@ RESTED_GAP_S, RESTED_WINDOWS = 0.001, 9
 RESTED_S, RESTED_CLOCK = 0.1e-6, 0.98  # from the first window, and of the first clock
 
 
-class BlockedTimer:
+class BlockedTimer(WindowTimer):
     """Windows, and their floor in `facts`."""
 
     name: TimerName = "blocked"
 
     def __init__(self, window: Window) -> None:
-        self.window = window
+        super().__init__(window)
         time.sleep(REST_S)
         self._rested_window_s, clock_hz = self._rested()
         self.facts = TimerFacts(tick_s=window.tick_s, clock_hz=clock_hz)
         self._tracing_s, self._tracing_uncertainty_s = self._calibrate()
-
-    @property
-    def watch(self) -> Callable[[], None]:
-        """Called on the host while a sample runs."""
-        return self.window.watch
-
-    @watch.setter
-    def watch(self, watch: Callable[[], None]) -> None:
-        self.window.watch = watch
 
     def admit(self, call: Call) -> None:
         """Raises: CannotBlock when *call* waits for the device, or queues more than it holds."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable
 from dataclasses import replace
 
 import torch
@@ -18,7 +17,7 @@ import torch
 from gpuperf.errors import CannotMeasure
 from gpuperf.measure.timers.activity import trace_calls
 from gpuperf.measure.timers.timer import Call, CannotBlock, Sample
-from gpuperf.measure.timers.window import Window
+from gpuperf.measure.timers.window import Window, WindowTimer
 from gpuperf.model.contract import Cache, TimerName
 from gpuperf.model.record import TimerFacts
 
@@ -29,13 +28,13 @@ MOST_CALLS = 64
 FLOOR_WINDOWS = 20
 
 
-class GraphTimer:
+class GraphTimer(WindowTimer):
     """Replays of a captured graph, in windows."""
 
     name: TimerName = "graph"
 
     def __init__(self, window: Window) -> None:
-        self.window = window
+        super().__init__(window)
         self.capture_s = 0.0
         self.calls = 1
         self._graph: torch.cuda.CUDAGraph | None = None
@@ -43,15 +42,6 @@ class GraphTimer:
         self._vector = torch.ones(1 << 16, device=window.device)
         self.facts = TimerFacts(tick_s=window.tick_s)
         self._measure_floor()
-
-    @property
-    def watch(self) -> Callable[[], None]:
-        """Called on the host while a sample runs."""
-        return self.window.watch
-
-    @watch.setter
-    def watch(self, watch: Callable[[], None]) -> None:
-        self.window.watch = watch
 
     def admit(self, call: Call) -> None:
         """Capture *call* as often as fills a window. Raises: CannotBlock when it cannot be."""

@@ -20,7 +20,7 @@ from gpuperf.measure.timers.timer import Call, CannotBlock, do_nothing
 from gpuperf.model.contract import Cache
 from gpuperf.nvrtc import POINTER, U64, load_kernels, read_source
 
-__all__ = ["BLOCK", "CLOSE", "OPEN", "OWN_KERNELS", "Reading", "Window"]
+__all__ = ["BLOCK", "CLOSE", "OPEN", "OWN_KERNELS", "Reading", "Window", "WindowTimer"]
 
 # Longest that the blocker waits for the host. The first use of a kernel, or a call that itself
 # waits for the device, runs into it: that is found in `admit`, long before a sample is taken.
@@ -51,6 +51,22 @@ class Reading(NamedTuple):
     clock_hz: float | None
     before_hz: float | None
     queued_s: float
+
+
+class WindowTimer:
+    """What timers that take their samples in a window share."""
+
+    def __init__(self, window: Window) -> None:
+        self.window = window
+
+    @property
+    def watch(self) -> Callable[[], None]:
+        """Called on the host while a sample runs."""
+        return self.window.watch
+
+    @watch.setter
+    def watch(self, watch: Callable[[], None]) -> None:
+        self.window.watch = watch
 
 
 class Window:

@@ -27,8 +27,8 @@ def draw_timing(run: Run, paths: Sequence[Path]) -> None:
     Raises: UsageError for another suffix, an unwritable path, and a run with nothing to draw.
     """
     targets = targets_of(paths)
-    found = [t for t in timings(run.records) if t.kernels == 1]
-    if not any(t.bias for t in found):
+    found = timings(run.records)
+    if not any(t.bias and t.kernels == 1 for t in found):
         raise UsageError(
             "no call of one kernel was timed by every timer: nothing to draw",
             "run timing-check without --default-only",
@@ -57,20 +57,30 @@ def _figure(found: Sequence[CaseTiming], title: str) -> Figure:
     upper = parts[0][0]
     xs = [t.busy_s * 1e6 for t in found]
     for index, timer in enumerate(TIMERS):
-        points = [(t.busy_s * 1e6, t.bias[timer]) for t in found if timer in t.bias]
+        points = [
+            (t.busy_s * 1e6, t.bias[timer]) for t in found if t.kernels == 1 and timer in t.bias
+        ]
         if points:
             default = timer == "blocked"
             upper.plot(
                 *zip(*points, strict=True), color=COLOURS[index % len(COLOURS)],
-                label="blocked (default: CUPTI, of other calls)" if default else timer,
+                label="blocked (default), one kernel" if default else timer,
                 marker=MARKERS[index % len(MARKERS)], markersize=7 if default else 5,
                 linewidth=2.4 if default else 1.2, zorder=3 if default else 2,
             )  # fmt: skip
+    several = [(t.span_s * 1e6, t.over_span) for t in found if t.span_s and t.over_span is not None]
+    if several:
+        upper.plot(
+            *zip(*several, strict=True), color=COLOURS[0], marker="o", markersize=7, zorder=3,
+            linestyle="none", markerfacecolor="white", markeredgewidth=1.6,
+            label="several kernels, over CUPTI's span",
+        )  # fmt: skip
     upper.set_yscale("symlog", linthresh=LINEAR, linscale=1.0)
     upper.set_xscale("log")
     ticks = [-0.5, -0.1, -0.03, -0.01, 0, 0.01, 0.03, 0.1, 0.3, 1, 3, 10]
-    most = max(b for t in found for b in t.bias.values())
-    least = min(b for t in found for b in t.bias.values())
+    shown = [b for t in found if t.kernels == 1 for b in t.bias.values()]
+    shown += [over for _, over in several]
+    most, least = max(shown), min(shown)
     upper.set_ylim(min(least * 1.3, -LINEAR), max(most * 8, LINEAR * 3))
     low, high = upper.get_ylim()
     upper.yaxis.set_major_locator(FixedLocator([t for t in ticks if low <= t <= high]))
@@ -86,7 +96,7 @@ def _figure(found: Sequence[CaseTiming], title: str) -> Figure:
     if scattered:
         _draw_scatter(parts[1][0], scattered)
     lower = parts[-1][0]
-    lower.set_xlabel("busy time of the kernel, µs")
+    lower.set_xlabel("busy time of the kernel (span of several), µs")
     lower.set_xlim(min(xs) / 1.4, max(xs) * 1.4)
     lower.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
     lower.xaxis.set_minor_formatter(NullFormatter())

@@ -1,0 +1,56 @@
+"""How is a table shown that is not a run's: measured roofs, a check of the timers?"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+__all__ = ["plain_table"]
+
+WIDTH = 160
+
+
+def plain_table(
+    rows: Sequence[Mapping[str, Any]],
+    heads: Sequence[str],
+    cells: Sequence[Sequence[str]],
+    format: str,
+    notes: Sequence[str] = (),
+    left: Sequence[str] = (),
+) -> str:
+    """*rows* as json or csv; or as table or md, *cells* under *heads* with *notes* below.
+
+    The columns named in *left* stand to the left, as the first one does. Ends with a newline.
+    """
+    if format == "json":
+        return json.dumps(list(rows), indent=2, ensure_ascii=False) + "\n"
+    if format == "csv":
+        out = io.StringIO()
+        writer = csv.DictWriter(out, list(rows[0]) if rows else list(heads))
+        writer.writeheader()
+        writer.writerows(rows)
+        return out.getvalue()
+    if format == "md":
+        lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
+        lines += ["| " + " | ".join(c.replace("|", "\\|") for c in row) + " |" for row in cells]
+        below = ["", *(f"- {note}" for note in notes)] if notes else []
+        return "\n".join([*lines, *below]) + "\n"
+    table = Table(box=None, pad_edge=False)
+    for i, head in enumerate(heads):
+        right = i and head not in left
+        table.add_column(head, justify="right" if right else "left", no_wrap=bool(right))
+    for row in cells:
+        table.add_row(*(Text(cell) for cell in row))
+    console = Console(file=io.StringIO(), width=WIDTH, highlight=False, color_system=None)
+    with console.capture() as capture:
+        console.print(table)
+        for note in notes:
+            console.print(Text(note))
+    return capture.get()
