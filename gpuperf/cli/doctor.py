@@ -61,7 +61,7 @@ def _known(opened: Opened) -> tuple[Finding, ...]:
         else Finding(
             "data-sheet peaks", "note", reason, "MFU stays empty; measured roofs serve instead"
         ),
-        Finding("measured roofs", "ok", ", ".join(c.dtype for c in ceilings.compute))
+        Finding("measured roofs", "ok", ", ".join(dict.fromkeys(c.dtype for c in ceilings.compute)))
         if ceilings
         else Finding("measured roofs", "note", "none yet", "`gpuperf calibrate` measures them"),
     )

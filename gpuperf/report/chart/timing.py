@@ -55,10 +55,10 @@ def _figure(found: Sequence[CaseTiming], title: str) -> Figure:
         gridspec_kw={"height_ratios": (3, 1.3)} if scattered else {},
     )  # fmt: skip
     upper = parts[0][0]
-    xs = [t.busy_s * 1e6 for t in found]
+    xs = [_place(t) for t in found]
     for index, timer in enumerate(TIMERS):
         points = [
-            (t.busy_s * 1e6, t.bias[timer]) for t in found if t.kernels == 1 and timer in t.bias
+            (_place(t), t.bias[timer]) for t in found if t.kernels == 1 and timer in t.bias
         ]
         if points:
             default = timer == "blocked"
@@ -68,7 +68,7 @@ def _figure(found: Sequence[CaseTiming], title: str) -> Figure:
                 marker=MARKERS[index % len(MARKERS)], markersize=7 if default else 5,
                 linewidth=2.4 if default else 1.2, zorder=3 if default else 2,
             )  # fmt: skip
-    several = [(t.span_s * 1e6, t.over_span) for t in found if t.span_s and t.over_span is not None]
+    several = [(_place(t), t.over_span) for t in found if t.over_span is not None]
     if several:
         upper.plot(
             *zip(*several, strict=True), color=COLOURS[0], marker="o", markersize=7, zorder=3,
@@ -107,9 +107,16 @@ def _figure(found: Sequence[CaseTiming], title: str) -> Figure:
     return figure
 
 
+def _place(timing: CaseTiming) -> float:
+    """Microseconds: of one kernel its own, of several their span."""
+    several = timing.kernels > 1 and timing.span_s
+    return (timing.span_s if several and timing.span_s else timing.busy_s) * 1e6
+
+
 def _draw_scatter(part: object, found: Sequence[CaseTiming]) -> None:
     axes = part
-    xs = [t.busy_s * 1e6 for t in found]
+    found = sorted(found, key=_place)
+    xs = [_place(t) for t in found]
     processes = max(t.noise.processes for t in found if t.noise)
     within = [t.noise.within * 100 for t in found if t.noise]
     between = [t.noise.between * 100 for t in found if t.noise]
