@@ -23,6 +23,7 @@ from gpuperf.runner.plan import (
     default_contract,
     plan_cases,
     plan_contracts,
+    plan_counting,
     settle_dtype,
 )
 from gpuperf.runner.session import (
@@ -85,6 +86,7 @@ def measure_new(supervisor: Supervisor, request: Request) -> Outcome:
     opened = _open(supervisor)
     cases = settle_dtype(drawn, description, opened.device)
     contracts = plan_contracts(opened.device, request.conditions)
+    counting = plan_counting(opened.device, request.conditions.counting)
     peaks, reason = find_peaks(opened.device, user_peaks)
     if reason and (user_peaks or opened.device.kind != "cpu"):
         say(reason)
@@ -96,8 +98,9 @@ def measure_new(supervisor: Supervisor, request: Request) -> Outcome:
         ceilings = _ensure_ceilings(supervisor, opened, dtypes, ceilings)
     command = ["gpuperf", *sys.argv[1:]]
     header = make_header(
-        run_id, command, cases, contracts, opened, peaks, reason, ceilings, request.seed
-    )
+        run_id, command, cases, contracts, opened, peaks, reason, ceilings, request.seed,
+        counting,
+    )  # fmt: skip
     return _measure(supervisor, request.out / f"{run_id}.jsonl", Run(header, ()), planned(header))
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, TypeVar, get_args
 import typer
 
 from gpuperf.errors import UnknownName, UsageError
-from gpuperf.model.contract import Cache, Data, Regime
+from gpuperf.model.contract import Cache, Counting, Data, Regime
 from gpuperf.model.workload import RESERVED, Description
 from gpuperf.runner.launcher import LocalLauncher
 from gpuperf.runner.plan import Conditions
@@ -21,6 +21,7 @@ from gpuperf.units import parse_duration
 __all__ = [
     "Budget",
     "CacheOption",
+    "CountersOption",
     "DataOption",
     "Deadline",
     "DeviceName",
@@ -110,6 +111,15 @@ DataOption = Annotated[
     str | None,
     typer.Option("--data", help="randn, uniform, zeros, ints; commas join.", show_default=False),
 ]
+CountersOption = Annotated[
+    str | None,
+    typer.Option(
+        "--counters",
+        help="Hardware counters: auto (DRAM bytes where they can be had), off, require, kernels "
+        "(each kernel's too).",
+        show_default=False,
+    ),
+]
 Gap = Annotated[
     str | None,
     typer.Option(help="Rest before each sample, for example 5ms.", show_default=False),
@@ -157,6 +167,7 @@ def conditions(
     data: str | None,
     gap: str | None,
     settle: str | None,
+    counters: str | None,
 ) -> Conditions:
     """What the options say of how times are to be taken. Raises: UnknownName, UsageError."""
     return Conditions(
@@ -168,6 +179,7 @@ def conditions(
         data=_chosen("data", data, get_args(Data)),
         gap_s=_duration("gap", gap, LONGEST_GAP_S),
         settle_s=_duration("settle", settle, LONGEST_SETTLE_S),
+        counting=_one("counters", counters, get_args(Counting)),
     )
 
 
@@ -177,6 +189,15 @@ def _chosen(option: str, text: str | None, known: Sequence[T]) -> tuple[T, ...]:
         if name not in known:
             raise UnknownName(option, name, [str(k) for k in known])
     return tuple(choice for name in dict.fromkeys(names) for choice in known if choice == name)
+
+
+def _one(option: str, text: str | None, known: Sequence[T]) -> T | None:
+    if text is None:
+        return None
+    for choice in known:
+        if choice == text:
+            return choice
+    raise UnknownName(option, text, [str(k) for k in known])
 
 
 def _duration(option: str, text: str | None, most: float) -> float | None:

@@ -16,7 +16,7 @@ __all__ = ["roofline"]
 # What a run that is resumed brings with it; the rest (device, deadline, format) may be given anew.
 SETTLED = (
     "op", "sizes", "dtype", "impl", "timer", "precision", "budget", "peaks", "out", "seed", "cache",
-    "regime", "data", "gap", "settle",
+    "regime", "data", "gap", "settle", "counters",
 )  # fmt: skip
 TYPED = "COMMANDLINE"
 
@@ -36,6 +36,7 @@ def roofline(
     data: opt.DataOption = None,
     gap: opt.Gap = None,
     settle: opt.Settle = None,
+    counters: opt.CountersOption = None,
     deadline: opt.Deadline = opt.DEFAULT_DEADLINE_S,
     peaks: opt.PeaksFile = None,
     out: opt.Out = Path("gpuperf-runs"),
@@ -50,7 +51,7 @@ def roofline(
     """
     request = Request(
         "roofline", op, ctx.args, sizes, dtype, impl,
-        opt.conditions(timer, precision, budget, cache, regime, data, gap, settle),
+        opt.conditions(timer, precision, budget, cache, regime, data, gap, settle, counters),
         peaks, out, seed,
     )  # fmt: skip
     with opt.make_supervisor(device, deadline) as supervisor:

@@ -1,7 +1,7 @@
 """One case, from its inputs to its record.
 
-The order is fixed: inputs → build → check → warm-up → time. A wrong result is a status, never a
-time.
+The order is fixed: inputs → build → check → warm-up → time → counters. A wrong result is a status,
+never a time.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import torch
 
 from gpuperf.errors import CannotMeasure, UnknownName
 from gpuperf.measure.checks import UNIT_ROUNDOFF, WrongResult, compare, poison
+from gpuperf.measure.counters import Counters, NoCounters, open_counters, summed, with_counts
 from gpuperf.measure.device import Device
 from gpuperf.measure.everytimer import EveryTimer
 from gpuperf.measure.inputs import Counter, TooLarge, bind_make, refill
@@ -27,7 +28,7 @@ from gpuperf.measure.telemetry import Meter, telemetry_caveats
 from gpuperf.measure.timers.timer import Call, CannotBlock
 from gpuperf.measure.warmup import warm_up
 from gpuperf.model.codec import decode, encode
-from gpuperf.model.contract import Contract, Data, Fingerprint
+from gpuperf.model.contract import Cache, Contract, Counting, Data, Fingerprint
 from gpuperf.model.cost import Cost, Work
 from gpuperf.model.record import Caveat, Check, Memory, Record, Status
 from gpuperf.model.workload import Case, Implementation, Point, Workload
@@ -61,6 +62,7 @@ class Bench:
     meter: Meter
     fingerprint: Fingerprint
     tell: Callable[[str, int], None] = lambda phase, samples: None
+    counting: Counting = "off"
     _told: float = field(default=0.0, init=False)
     _read: float = field(default=0.0, init=False)
 
@@ -119,6 +121,7 @@ class Bench:
         memory = self._refuse_too_large(workload, point, cost)
         record = replace(record, cost=cost, work=work, memory=memory)
 
+        refused = self._open_counters()
         self.tell("inputs", 0)
         make = bind_make(self.device.torch, record.seed, contract.data)
         inputs = workload.inputs(point, make)
@@ -157,7 +160,46 @@ class Bench:
         )
         doubts = _doubts(record, timing, workload, point, self.device.facts.max_sm_clock_hz)
         caveats = (*telemetry_caveats(telemetry), *rotated, *timing.caveats, *doubts)
-        return replace(record, caveats=caveats)
+        record = replace(record, caveats=caveats)
+        return record if self.counting == "off" else self._counted(record, call, timing, refused)
+
+    def _open_counters(self) -> NoCounters | None:
+        """Before anything is allocated: the counters are held against large copies."""
+        if self.counting == "off":
+            return None
+        self.tell("counters", 0)
+        try:
+            self._counters().calibration()
+        except NoCounters as error:
+            return error
+        return None
+
+    def _counters(self) -> Counters:
+        return open_counters(self.device.torch, self.device.facts.l2_bytes)
+
+    def _counted(
+        self, record: Record, call: Call, timing: Timing, refused: NoCounters | None
+    ) -> Record:
+        """*record* with what the counters say, or why they say nothing."""
+        self.tell("counters", 0)
+        contract, call_s = record.contract, timing.times[timing.primary].median_s
+        cache: Cache = "hot" if contract.regime == "sustained" else contract.cache
+        try:
+            if refused is not None:
+                raise refused
+            counts = dict(self._counters().traffic(call, cache, call_s))
+            if self.counting == "kernels":
+                found, passes = self._counters().kernels(call, cache)
+                kernels = with_counts(timing.launches, record.kernels, found)
+                counts |= {**summed(found), "kernel_passes": passes}
+                record = replace(record, kernels=kernels)
+        except NoCounters as error:
+            if self.counting != "auto":
+                return replace(record, status="error", reason=str(error), hint=error.hint)
+            told = f"the bytes it moved are not measured: {error}"
+            doubt = Caveat("no-counters", told, error.hint)
+            return replace(record, caveats=(*record.caveats, doubt))
+        return replace(record, counters=counts)
 
     def _rotating(
         self,

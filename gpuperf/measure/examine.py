@@ -10,14 +10,13 @@ from typing import Any
 
 import torch
 
+from gpuperf.measure.counters import NoCounters, open_counters
 from gpuperf.measure.device import Device
 from gpuperf.measure.telemetry import Meter, NvmlMeter
 from gpuperf.measure.timers.activity import traced
 from gpuperf.model.finding import Finding
 
 __all__ = ["examine"]
-
-CAP_SYS_ADMIN = 21  # linux/capability.h
 
 
 def examine(device: Device, meter: Meter) -> tuple[Finding, ...]:
@@ -28,7 +27,7 @@ def examine(device: Device, meter: Meter) -> tuple[Finding, ...]:
     elif isinstance(meter, NvmlMeter):
         findings.append(_kernel_records(device.torch))
         findings += _card(meter)
-        findings.append(_counters())
+        findings.append(_counters(device))
     else:
         findings.append(
             Finding("NVML", "note", "not here", "clocks, power and throttling stay unknown")
@@ -163,23 +162,14 @@ def _flag(name: str, value: object, wanted: bool, hint: str) -> Finding:
     return Finding(name, "ok" if good else "note", "on" if value else "off", "" if good else hint)
 
 
-def _counters() -> Finding:
-    """Whether hardware counters may be read, by the driver's own word; nothing is tried."""
-    params = Path("/proc/driver/nvidia/params")
-    admin_only = params.exists() and "RmProfilingAdminOnly: 1" in params.read_text()
-    if not admin_only:
-        return Finding("hardware counters", "ok", "open to every user")
-    if _is_admin():
-        return Finding("hardware counters", "ok", "open to administrators, as this process is")
+def _counters(device: Device) -> Finding:
+    """The hardware's counters, tried and held against a known traffic."""
+    try:
+        known = open_counters(device.torch, device.facts.l2_bytes).calibration()
+    except NoCounters as error:
+        return Finding("hardware counters", "note", f"{error.kind}: {error}", error.hint)
+    scaled = f", {known.factor} times the truth, which is divided out" if known.factor > 1 else ""
     return Finding(
-        "hardware counters", "note", "closed to this user",
-        "bare metal: modprobe option NVreg_RestrictProfilingToAdminUsers=0; "
-        "container: --cap-add SYS_ADMIN",
+        "hardware counters", "ok",
+        f"a known copy reads {known.ratio / known.factor * 100:.2f} % of its DRAM bytes{scaled}",
     )  # fmt: skip
-
-
-def _is_admin() -> bool:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("CapEff:"):
-            return bool(int(line.split()[1], 16) >> CAP_SYS_ADMIN & 1)
-    return False

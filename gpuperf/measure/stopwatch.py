@@ -51,13 +51,15 @@ class NoTime(Exception):
 
 @dataclass(frozen=True)
 class Timing:
-    """The times of a call by name, the one that counts, and what is doubtful about them."""
+    """The times of a call by name, the one that counts, and what is doubtful about them; of its
+    kernels how many there are, and their names in the order of their start."""
 
     times: Mapping[str, Samples]
     primary: str
     stop: Literal["precision", "budget", "samples"]
     facts: TimerFacts
     kernels: tuple[Kernel, ...] = ()
+    launches: tuple[str, ...] = ()
     capture_s: float | None = None
     caveats: tuple[Caveat, ...] = ()
 
@@ -117,6 +119,7 @@ class Stopwatch:
             timing,
             times=times,
             kernels=trace.kernels if trace else (),
+            launches=trace.launches if trace else (),
             capture_s=timer.capture_s if isinstance(timer, GraphTimer) else None,
             caveats=(
                 *caveats,

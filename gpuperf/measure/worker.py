@@ -142,6 +142,7 @@ class Worker:
             meter,
             self._fingerprint,
             lambda phase, samples: self.say(Progress(phase, samples)),
+            request.counting,
         )
         workload = found[request.case.op]
         try:

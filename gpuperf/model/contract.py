@@ -16,6 +16,10 @@ Cache = Literal["cold", "cold-dirty", "rotate", "hot"]
 Regime = Literal["burst", "sustained"]
 Data = Literal["randn", "uniform", "zeros", "ints"]
 
+# Of the hardware's counters: none; the DRAM bytes of each call, where they can be had; the same, or
+# an error; and each kernel's too.
+Counting = Literal["off", "auto", "require", "kernels"]
+
 
 @dataclass(frozen=True)
 class Contract:

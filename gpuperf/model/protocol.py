@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from gpuperf.model.contract import Contract, DeviceFacts, Fingerprint
+from gpuperf.model.contract import Contract, Counting, DeviceFacts, Fingerprint
 from gpuperf.model.finding import Finding
 from gpuperf.model.record import Record
 from gpuperf.model.workload import Case, Description
@@ -33,7 +33,7 @@ __all__ = [
     "ToWorker",
 ]
 
-PROTOCOL = 2
+PROTOCOL = 3
 
 
 class Open(msgspec.Struct, tag="open", frozen=True):
@@ -49,13 +49,14 @@ class Describe(msgspec.Struct, tag="describe", frozen=True):
 
 
 class Measure(msgspec.Struct, tag="measure", frozen=True):
-    """Measure one case of run *run*; with *every*, by every timer there is."""
+    """Measure one case of run *run*; with *every*, by every timer there is; then its counters."""
 
     run: str
     case: Case
     contract: Contract
     seed: int
     every: bool = False
+    counting: Counting = "off"
 
 
 class Nvbench(msgspec.Struct, tag="nvbench", frozen=True):

@@ -8,6 +8,8 @@ Schema history
     2   2026-11: more timers, cache states, regimes and data; `times` holds more than one figure;
         `calls_until_steady`, `capture_s`, the rested clock; statuses `side-stream` and `host-only`;
         a header may have further contracts (`variants`).
+    3   2026-11: hardware counters: names in `counters` of a record, and of each kernel; `counting`
+        of a header.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from gpuperf.model.contract import Contract, DeviceFacts, Fingerprint
+from gpuperf.model.contract import Contract, Counting, DeviceFacts, Fingerprint
 from gpuperf.model.cost import Cost, Work
 from gpuperf.model.peaks import Peaks
 from gpuperf.model.samples import Samples
@@ -37,7 +39,7 @@ __all__ = [
     "TimerFacts",
 ]
 
-SCHEMA = 2
+SCHEMA = 3
 MOST_BYTES = 2**200
 
 Status = Literal[
@@ -82,10 +84,15 @@ class TimerFacts:
 
 @dataclass(frozen=True)
 class Kernel:
-    """One GPU kernel, copy or memset of a call, and how often the call runs it."""
+    """One GPU kernel, copy or memset of a call, and how often the call runs it.
+
+    `counters` are those of its runs in a call together, by the names of `Record.counters`, with
+    `cycles` (of the SM that took most) and `time_ns` under the profiler.
+    """
 
     name: str
     count: int = 1
+    counters: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -146,6 +153,13 @@ class Record:
     `build_s` holds compile and autotune, `first_call_s` lazy compilation and loading, `capture_s`
     the capture of a CUDA graph; `noise` is what earlier processes on this device saw of the case;
     after `calls_until_steady` calls the time no longer fell.
+
+    `counters` are the hardware's, of one call, taken in passes of their own: `dram_read_bytes` and
+    `dram_written_bytes` at full speed, with half a 95 % interval of their sum in
+    `dram_uncertainty_bytes`, from `dram_calls` calls, divided by `dram_factor` (what the counters
+    show of a known traffic); and summed over the kernels, as far as the chip tells, `l2_bytes`,
+    `l1_bytes`, `tensor_bf16` and its like (operations of the tensor pipe by input dtype),
+    `fp32_flops`, `fp64_flops` (of the vector pipes), from `kernel_passes` replays.
     """
 
     run: str
@@ -198,8 +212,9 @@ class Header:
     """The first line of a run: everything that is needed to draw or judge it elsewhere.
 
     Each case of the plan is measured under `contract`, and under each of `variants`. `peaks` is the
-    snapshot of the data-sheet ceilings used, or `None` with the reason in
-    `peaks_reason`; `ceilings` the measured ones, where there are any.
+    snapshot of the data-sheet ceilings used, or `None` with the reason in `peaks_reason`;
+    `ceilings` the measured ones, where there are any. `counting` is what was asked of the hardware's
+    counters.
     """
 
     run: str
@@ -217,6 +232,7 @@ class Header:
     world: int = 1
     devices: tuple[int, ...] = (0,)
     variants: tuple[Contract, ...] = ()
+    counting: Counting = "off"
     schema: int = SCHEMA
     type: Literal["header"] = "header"
 

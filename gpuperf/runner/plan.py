@@ -8,11 +8,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gpuperf.errors import CannotMeasure, UnknownName, UsageError
-from gpuperf.model.contract import Cache, Contract, Data, DeviceFacts, Regime, TimerName
+from gpuperf.model.contract import Cache, Contract, Counting, Data, DeviceFacts, Regime, TimerName
 from gpuperf.model.workload import Axis, Case, Description, Value
 from gpuperf.units import parse_range
 
-__all__ = ["Conditions", "default_contract", "plan_cases", "plan_contracts", "settle_dtype"]
+__all__ = [
+    "Conditions",
+    "default_contract",
+    "plan_cases",
+    "plan_contracts",
+    "plan_counting",
+    "settle_dtype",
+]
 
 MOST_CASES = 10_000
 
@@ -159,6 +166,7 @@ class Conditions:
     data: tuple[Data, ...] = ()
     gap_s: float | None = None
     settle_s: float | None = None
+    counting: Counting | None = None
 
 
 def plan_contracts(device: DeviceFacts, conditions: Conditions) -> tuple[Contract, ...]:
@@ -181,6 +189,20 @@ def plan_contracts(device: DeviceFacts, conditions: Conditions) -> tuple[Contrac
         for cache in conditions.caches or (None,)
     )
     return tuple(found)
+
+
+def plan_counting(device: DeviceFacts, asked: Counting | None) -> Counting:
+    """What to read of the hardware's counters: where there are any, and nothing forbids it.
+
+    Raises: CannotMeasure where they are required and the device has none.
+    """
+    if device.kind == "cuda":
+        return asked or "auto"
+    if asked in ("require", "kernels"):
+        raise CannotMeasure(
+            f"{device.name} has no counters that gpuperf reads", "leave --counters out"
+        )
+    return "off"
 
 
 def _contract(

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import gpuperf
 from gpuperf.errors import CannotMeasure, UsageError
-from gpuperf.model.contract import Contract
+from gpuperf.model.contract import Contract, Counting
 from gpuperf.model.peaks import Peaks
 from gpuperf.model.protocol import Opened
 from gpuperf.model.record import Header, Noise, Record, Run
@@ -45,6 +45,7 @@ def make_header(
     peaks_reason: str,
     ceilings: Peaks | None,
     seed: int,
+    counting: Counting = "off",
 ) -> Header:
     """The first line of a new run."""
     return Header(
@@ -62,6 +63,7 @@ def make_header(
         seed=seed,
         gpuperf=gpuperf.__version__,
         devices=(opened.device.index,),
+        counting=counting,
     )
 
 
@@ -77,7 +79,9 @@ def measure_cases(
     """Measure *plan* and write each record as it comes. What is interrupted stays written."""
     for case, contract in plan:
         on_begin(case.id)
-        record = supervisor.measure(header.run, case, contract, header.seed)
+        record = supervisor.measure(
+            header.run, case, contract, header.seed, counting=header.counting
+        )
         record = replace(record, noise=noise(case, contract))
         try:
             on_record(record)  # first, so that a full disk does not hide what was measured

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from types import TracebackType
 
 from gpuperf.errors import CannotMeasure, GpuperfError, UsageError, WorkloadError
-from gpuperf.model.contract import Contract
+from gpuperf.model.contract import Contract, Counting
 from gpuperf.model.finding import Finding
 from gpuperf.model.protocol import (
     PROTOCOL,
@@ -113,14 +113,20 @@ class Supervisor:
         self._drop()
 
     def measure(
-        self, run: str, case: Case, contract: Contract, seed: int, every: bool = False
+        self,
+        run: str,
+        case: Case,
+        contract: Contract,
+        seed: int,
+        every: bool = False,
+        counting: Counting = "off",
     ) -> Record:
         """The record of *case*, whatever becomes of the worker. Raises: CannotMeasure, UsageError
         when the case could not even be begun."""
         self.open()
         started = time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime())
         try:
-            reply = self._ask(Measure(run, case, contract, seed, every))
+            reply = self._ask(Measure(run, case, contract, seed, every, counting))
         except _Died as died:
             return Record(
                 run=run,

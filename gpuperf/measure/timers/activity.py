@@ -34,9 +34,9 @@ class Trace:
     """What CUPTI recorded of several calls in windows, one entry a call.
 
     `busy_s` is the union of the kernels' intervals, `span_s` first start to last end. `kernels` are
-    those of most calls; a call with others is in `odd`, and not in the times. `outside_s` is how
-    long work of a call ran before its window opened or after it closed, at the most; `tick_s` the
-    step of the clock that stamped it all.
+    those of most calls, `launches` their names in order; a call with others is in `odd`, and not in
+    the times. `outside_s` is how long work of a call ran before its window opened or after it
+    closed, at the most; `tick_s` the step of the clock that stamped it all.
     """
 
     busy_s: tuple[float, ...]
@@ -46,6 +46,7 @@ class Trace:
     odd: int
     outside_s: float
     tick_s: float = 0.0
+    launches: tuple[str, ...] = ()
 
     @property
     def kernel_count(self) -> int:
@@ -119,6 +120,7 @@ def read_trace(activities: Sequence[Activity], readings: Sequence[Reading]) -> T
         kernels=tuple(Kernel(name, count) for name, count in Counter(names).items()),
         odd=len(readings) - len(kept),
         outside_s=outside_s,
+        launches=names,
     )
 
 

@@ -112,7 +112,7 @@ class Window:
             time.sleep(idle_s)
         self._flag.value = 0
         self._timed_out.value = 0
-        self._flush_cache(cache)
+        self.flush(cache)
         shared, stamps = self._shared.data_ptr(), self._stamps.data_ptr()
         self._launch(
             BLOCK,
@@ -193,7 +193,8 @@ class Window:
     def _launch(self, name: str, args: tuple[int, ...], types: tuple[Any, ...]) -> None:
         self._kernels[name].launch(self._stream.cuda_stream, 1, 1, args, types)
 
-    def _flush_cache(self, cache: Cache) -> None:
+    def flush(self, cache: Cache) -> None:
+        """Queue what brings the L2 into the state *cache*: full of other lines, clean or dirty."""
         if cache in ("hot", "rotate"):
             return
         lines = self._flush_bytes // 16

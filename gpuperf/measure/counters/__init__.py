@@ -1,0 +1,126 @@
+"""What do the hardware's counters say of a call? Passes of their own: no time is taken in them."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+
+import torch
+
+from gpuperf.errors import CannotMeasure
+from gpuperf.measure.counters.cupti import Cupti, NoCounters, find_library
+from gpuperf.measure.counters.dram import DramSampler
+from gpuperf.measure.counters.kernels import KernelCounts, count_kernels, summed, with_counts
+from gpuperf.measure.counters.traffic import (
+    FACTOR_TOLERANCE,
+    MOST_CALLS,
+    STRETCH_S,
+    Calibration,
+    calibrate,
+    measure_traffic,
+)
+from gpuperf.measure.timers import open_window
+from gpuperf.measure.timers.timer import Call
+from gpuperf.measure.timers.window import Window
+from gpuperf.model.contract import Cache
+
+__all__ = ["Counters", "NoCounters", "open_counters", "summed", "with_counts"]
+
+FLUSH_S = 2e-4  # at most, for the length of a stretch
+
+
+@dataclass
+class Counters:
+    """The counters of one CUDA device, held against known traffic before they are believed."""
+
+    device: torch.device
+    l2_bytes: int
+    window: Window
+    cupti: Cupti
+    _calibration: Calibration | None = field(default=None, init=False)
+
+    def calibration(self) -> Calibration:
+        """Made once. It needs memory for a while. Raises: NoCounters."""
+        if self._calibration is None:
+            try:
+                with self._sampler(STRETCH_S) as sampler:
+                    self._calibration = calibrate(
+                        sampler, self.window.flush, self.l2_bytes, self.device
+                    )
+            except torch.OutOfMemoryError:
+                raise NoCounters(
+                    "failed", "no memory is free for the copies that the counters are held against"
+                ) from None
+            finally:
+                torch.cuda.empty_cache()
+        return self._calibration
+
+    def traffic(
+        self, call: Call, policy: Cache, call_s: float, precision: float = 0.01
+    ) -> Mapping[str, float]:
+        """The DRAM bytes of *call*, which takes about *call_s* seconds. Raises: NoCounters."""
+        known = self.calibration()
+        longest_s = max(STRETCH_S, call_s) + MOST_CALLS * FLUSH_S + 2 * call_s
+        with self._sampler(longest_s) as sampler:
+            moved = measure_traffic(sampler, call, self.window.flush, policy, call_s, precision)
+        if abs(moved.flush_bytes / known.flush_bytes - 1) > FACTOR_TOLERANCE:
+            raise NoCounters(
+                "uncalibrated",
+                f"a flush reads as {moved.flush_bytes / 1e6:.1f} MB, and read as "
+                f"{known.flush_bytes / 1e6:.1f} MB before",
+            )
+        return {
+            "dram_read_bytes": moved.read / known.factor,
+            "dram_written_bytes": moved.written / known.factor,
+            "dram_uncertainty_bytes": moved.uncertainty / known.factor,
+            "dram_factor": known.factor,
+            "dram_calls": moved.calls,
+        }
+
+    def kernels(self, call: Call, policy: Cache) -> tuple[list[KernelCounts], int]:
+        """The counters of each kernel of *call* in order, and the passes. Raises: NoCounters."""
+        known = self.calibration()
+        flushed = policy in ("cold", "cold-dirty")
+
+        def run() -> None:
+            if flushed:
+                self.window.flush(policy)
+            call()
+            self.window.flush("cold")  # whose traffic is known
+            torch.cuda.synchronize(self.device)
+
+        found, passes = count_kernels(self.cupti, self.device.index or 0, run)
+        truth, last = known.flush_bytes / known.factor, found[-1].get("dram_read_bytes", 0.0)
+        factor = max(1, round(last / truth))
+        if abs(last / truth / factor - 1) > FACTOR_TOLERANCE:
+            raise NoCounters(
+                "uncalibrated",
+                f"a flush of {truth / 1e6:.1f} MB reads as {last / 1e6:.1f} MB kernel by kernel",
+            )
+        for counts in found:
+            for name in counts.keys() & {"dram_read_bytes", "dram_written_bytes"}:
+                counts[name] /= factor
+        return found[1 if flushed else 0 : -1], passes
+
+    def _sampler(self, longest_s: float) -> DramSampler:
+        return DramSampler(self.cupti, self.device.index or 0, longest_s)
+
+
+@cache
+def open_counters(device: torch.device, l2_bytes: int | None) -> Counters:
+    """Raises: NoCounters."""
+    if device.type != "cuda" or torch.version.hip:
+        raise NoCounters("unsupported", "only NVIDIA GPUs have counters that gpuperf reads")
+    if not l2_bytes:
+        raise NoCounters("failed", "the size of the L2 is unknown, and so how to flush it")
+    try:
+        window = open_window(device)
+    except CannotMeasure as error:
+        raise NoCounters("failed", f"the L2 cannot be flushed: {error}") from None
+    try:
+        library = ctypes.CDLL(str(find_library()))
+    except OSError as error:
+        raise NoCounters("no-library", f"libcupti does not load: {error}") from None
+    return Counters(device, l2_bytes, window, Cupti(library))

@@ -1,0 +1,135 @@
+"""How many bytes go through DRAM while a program runs at full speed?
+
+The memory controllers count, and a timer of the card reads them every so often (PM sampling): the
+program itself is not touched. What is counted is the whole card's traffic between start and stop.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from gpuperf.measure.counters import cupti as api
+from gpuperf.measure.counters.cupti import Cupti, Host, Image, NoCounters
+from gpuperf.measure.counters.metrics import BYTES, choose, combine
+
+__all__ = ["DramSampler", "Traffic"]
+
+BUFFER_BYTES = 64 << 20
+MOST_SAMPLES = 4096
+LEAST_INTERVAL_S = 50e-6
+BY_CLOCK, BY_TIME = 0, 1  # CUpti_PmSampling_TriggerMode
+CYCLES_PER_S = 1.5e9  # about the system clock, where the trigger counts its cycles
+END_OF_RECORDS = 2
+
+
+class Traffic(NamedTuple):
+    """Bytes through DRAM, and the seconds on the host in which they were counted."""
+
+    read: float
+    written: float
+    seconds: float
+
+
+class DramSampler:
+    """Counts for one device; `longest_s` is the longest stretch that will be asked for.
+
+    Use it in a `with`. Raises: NoCounters.
+    """
+
+    def __init__(self, cupti: Cupti, device_index: int, longest_s: float) -> None:
+        self._cupti = cupti
+        self._interval_s = max(LEAST_INTERVAL_S, 2 * longest_s / MOST_SAMPLES)
+        self._host = Host(cupti, api.PM_SAMPLING, cupti.chip(device_index))
+        self._sampler = None
+        try:
+            self._chosen = choose(BYTES, self._host.base_metrics())
+            if set(self._chosen) != set(BYTES):
+                raise NoCounters("unknown-metric", "this chip has no counters of DRAM bytes")
+            self._names = [name for group in self._chosen.values() for name in group]
+            self._config, passes = self._host.configure(self._names)
+            if passes != 1:
+                raise NoCounters("unsupported", f"reads and writes take {passes} passes here")
+            told = cupti.call("cuptiPmSamplingEnable", api.SamplingEnable(device=device_index))
+            self._sampler = told.sampler
+            self._configure()
+        except NoCounters:
+            self.close()
+            raise
+
+    def _configure(self) -> None:
+        """By time, or by clock cycles where the chip has no such timer (Turing, GA100)."""
+        for trigger, unit in ((BY_TIME, 1e9), (BY_CLOCK, CYCLES_PER_S)):
+            try:
+                self._cupti.call(
+                    "cuptiPmSamplingSetConfig",
+                    api.SamplingConfig(
+                        sampler=self._sampler, bytes=self._config.size, config=self._config.data,
+                        buffer_bytes=BUFFER_BYTES, interval=int(self._interval_s * unit),
+                        trigger=trigger,
+                    ),
+                )  # fmt: skip
+            except NoCounters as error:
+                if trigger == BY_CLOCK or error.kind in ("permission", "busy", "virtual-gpu"):
+                    raise
+            else:
+                break
+        told = self._cupti.call(
+            "cuptiPmSamplingGetCounterDataSize",
+            api.SamplingImageSize(
+                sampler=self._sampler, names=api.names_array(self._names), count=len(self._names),
+                most_samples=MOST_SAMPLES,
+            ),
+        )  # fmt: skip
+        self._image_bytes = int(told.bytes)
+
+    def count(self, run: Callable[[], None]) -> Traffic:
+        """The traffic of *run*, which waits for the device at its end. Raises: NoCounters."""
+        image = Image.of(self._image_bytes)
+        call = self._cupti.call
+        call(
+            "cuptiPmSamplingCounterDataImageInitialize",
+            api.SamplingImage(sampler=self._sampler, bytes=image.size, image=image.data),
+        )
+        call("cuptiPmSamplingStart", api.Sampling(sampler=self._sampler))
+        began = time.perf_counter()
+        try:
+            run()
+            time.sleep(2 * self._interval_s)  # a sample that is not complete is lost
+        finally:
+            seconds = time.perf_counter() - began
+            call("cuptiPmSamplingStop", api.Sampling(sampler=self._sampler))
+        told = call(
+            "cuptiPmSamplingDecodeData",
+            api.SamplingDecode(sampler=self._sampler, image=image.data, bytes=image.size),
+        )
+        info = call(
+            "cuptiPmSamplingGetCounterDataInfo",
+            api.SamplingInfo(image=image.data, bytes=image.size),
+        )
+        if told.overflow or told.stop != END_OF_RECORDS:
+            raise NoCounters("overflow", f"{seconds:.3g} s gave more samples than there was room")
+        if not info.completed:
+            raise NoCounters("no-samples", f"the counters gave no sample in {seconds:.3g} s")
+        totals = [0.0] * len(self._names)
+        for index in range(info.completed):
+            for place, value in enumerate(self._host.evaluate(image, index, self._names)):
+                totals[place] += value
+        found = combine(self._chosen, self._names, totals)
+        if set(found) != set(BYTES):
+            raise NoCounters("no-samples", "the counters gave samples without values")
+        return Traffic(found["dram_read_bytes"], found["dram_written_bytes"], seconds)
+
+    def close(self) -> None:
+        """Disarm the hardware. Raises: NoCounters."""
+        if self._sampler is not None:
+            self._cupti.call("cuptiPmSamplingDisable", api.Sampling(sampler=self._sampler))
+            self._sampler = None
+        self._host.close()
+
+    def __enter__(self) -> DramSampler:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()

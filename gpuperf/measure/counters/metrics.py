@@ -1,0 +1,100 @@
+"""Which counters are asked for, by the names that chips and versions give them?
+
+From the lists of CUPTI 13.0 for Turing to Blackwell: a quantity is the sum of the metrics of the
+first group that the chip has in full.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+__all__ = ["BYTES", "KERNEL", "choose", "combine", "count_flops"]
+
+Groups = tuple[tuple[str, ...], ...]
+
+TENSOR_OPS = "sm__ops_path_tensor_src_"
+
+# Through DRAM. Blackwell's GB20x name the direction otherwise; chips that share their memory with a
+# CPU (GA10B, GB10B) have no such counter.
+BYTES: Mapping[str, Groups] = {
+    "dram_read_bytes": (("dram__bytes_read",), ("dram__bytes_op_read",)),
+    "dram_written_bytes": (("dram__bytes_write",), ("dram__bytes_op_write",)),
+}
+
+SASS = "sm__sass_thread_inst_executed_op_"
+
+
+def _vector(letter: str, bits: int) -> Mapping[str, Groups]:
+    return {
+        f"fp{bits}_{name}": ((f"{SASS}{letter}{name}_pred_on",),) for name in ("fma", "mul", "add")
+    }
+
+
+# Instructions of the vector pipes, a thread each.
+VECTOR: Mapping[str, Groups] = {**_vector("f", 32), **_vector("d", 64)}
+
+# Operations of the tensor pipe by the dtype of what is multiplied; an addition and a multiplication
+# are two.
+TENSOR: Mapping[str, Groups] = {
+    "tensor_bf16": ((f"{TENSOR_OPS}bf16_dst_fp32",),),
+    "tensor_fp16": (
+        (f"{TENSOR_OPS}fp16",),
+        (f"{TENSOR_OPS}fp16_dst_fp16", f"{TENSOR_OPS}fp16_dst_fp32"),
+        (f"{TENSOR_OPS}fp16_dst_fp16", f"{TENSOR_OPS}fp16_bf16_tf32_dst_fp32"),
+    ),
+    "tensor_tf32": ((f"{TENSOR_OPS}tf32_dst_fp32",),),
+    "tensor_fp64": ((f"{TENSOR_OPS}fp64",),),
+    "tensor_fp8": (
+        (f"{TENSOR_OPS}fp8",),
+        (f"{TENSOR_OPS}fp8_dst_fp16", f"{TENSOR_OPS}fp8_dst_fp32"),
+        (f"{TENSOR_OPS}fp4_fp6_fp8_dst_fp16", f"{TENSOR_OPS}fp4_fp6_fp8_dst_fp32"),
+    ),
+    "tensor_int8": ((f"{TENSOR_OPS}int8",),),
+}
+
+# Of one kernel. `lts__t_bytes` of GH100 also counts what its two L2 partitions hand each other.
+KERNEL: Mapping[str, Groups] = {
+    **BYTES,
+    "l2_bytes": (("lts__t_bytes",),),
+    "l1_bytes": (("l1tex__t_bytes",),),
+    "cycles": (("sm__cycles_elapsed",),),
+    "time_ns": (("gpu__time_duration",),),
+    **TENSOR,
+    **VECTOR,
+}
+
+LARGEST = {"sm__cycles_elapsed"}  # of all SMs, not their sum
+
+
+def choose(wanted: Mapping[str, Groups], known: Collection[str]) -> dict[str, tuple[str, ...]]:
+    """The metrics of each quantity of *wanted* that a chip with the counters *known* has."""
+    chosen = {}
+    for quantity, groups in wanted.items():
+        for group in groups:
+            if all(name in known for name in group):
+                chosen[quantity] = tuple(_rolled_up(name) for name in group)
+                break
+    return chosen
+
+
+def combine(
+    chosen: Mapping[str, tuple[str, ...]], names: Sequence[str], values: Sequence[float]
+) -> dict[str, float]:
+    """The quantities from the *values* of the metrics *names*; one that is NaN is left out."""
+    by_name = dict(zip(names, values, strict=True))
+    found = {q: sum(by_name[name] for name in group) for q, group in chosen.items()}
+    return {quantity: value for quantity, value in found.items() if value == value}
+
+
+def count_flops(counts: dict[str, float]) -> dict[str, float]:
+    """*counts* with `fp32_flops` and `fp64_flops` in place of the instructions: two a fused one."""
+    found = {name: value for name, value in counts.items() if name not in VECTOR}
+    for bits in (32, 64):
+        fma, mul, add = (counts.get(f"fp{bits}_{name}") for name in ("fma", "mul", "add"))
+        if fma is not None and mul is not None and add is not None:
+            found[f"fp{bits}_flops"] = 2 * fma + mul + add
+    return found
+
+
+def _rolled_up(name: str) -> str:
+    return f"{name}.{'max' if name in LARGEST else 'sum'}"

@@ -1,0 +1,166 @@
+"""How many bytes does one call move through DRAM?
+
+Stretches of calls take turns with stretches of the same without the calls: the difference is the
+calls' own, whatever the flush in between and the idle machine move. Each stretch ends with a flush,
+so that what a call wrote is written back inside its own stretch.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+
+from gpuperf.measure.counters.cupti import NoCounters
+from gpuperf.measure.counters.dram import DramSampler, Traffic
+from gpuperf.measure.timers.timer import Call
+from gpuperf.model.contract import Cache
+
+__all__ = ["Calibration", "Moved", "calibrate", "measure_traffic", "read_calibration"]
+
+STRETCH_S, MOST_CALLS = 4e-3, 200
+LEAST_PAIRS, MOST_PAIRS = 3, 8
+IDLE_S = 0.02
+LEAST_BYTES = 64 << 10  # a call that moves less is not looked at more closely
+# Student's t for 95 %, by the number of pairs
+T_95 = {3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.36}
+
+COPIED_L2_SIZES = (4, 8)
+LARGEST_FACTOR, FACTOR_TOLERANCE = 4, 0.02
+
+Flush = Callable[[Cache], None]
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What the counters show of a known traffic: *factor* times the truth; `flush_bytes` of one
+    flush, read as the counters read it; `intercept` of the known copies, as a share."""
+
+    factor: int = 1
+    flush_bytes: float = 0.0
+    ratio: float = 1.0
+    intercept: float = 0.0
+
+
+@dataclass(frozen=True)
+class Moved:
+    """Bytes of one call, and what half of a 95 % interval of their sum is."""
+
+    read: float
+    written: float
+    uncertainty: float
+    calls: int
+    flush_bytes: float = 0.0
+
+    @property
+    def total(self) -> float:
+        """Read and written."""
+        return self.read + self.written
+
+
+def measure_traffic(
+    sampler: DramSampler,
+    call: Call,
+    flush: Flush,
+    cache: Cache,
+    call_s: float,
+    precision: float = 0.01,
+    budget_s: float = 0.3,
+) -> Moved:
+    """The bytes of *call* as the counters tell them, until *precision* of them or *budget_s*.
+
+    Under `cold` and `cold-dirty` a flush goes before each call; under `hot` and `rotate` the calls
+    follow each other. Raises: NoCounters.
+    """
+    began = time.perf_counter()
+    flushed = cache in ("cold", "cold-dirty")
+    count = max(1, min(MOST_CALLS, int(STRETCH_S / call_s))) if call_s > 0 else MOST_CALLS
+    idle = sampler.count(lambda: time.sleep(IDLE_S))
+    reads, writes, flushes = list[float](), list[float](), list[float]()
+
+    def stretch(calls: bool) -> Traffic:
+        call()  # the same before each: caches, and what is still to be written back
+        torch.cuda.synchronize()
+        run = _stretch(call if calls else None, flush, cache, flushed, count)
+        return _less_idle(sampler.count(run), idle)
+
+    while True:
+        full, empty = stretch(calls=True), stretch(calls=False)
+        reads.append((full.read - empty.read) / count)
+        writes.append((full.written - empty.written) / count)
+        flushes.append(empty.read / (1 + count * flushed))
+        pairs = len(reads)
+        if pairs < LEAST_PAIRS:
+            continue
+        read, written = statistics.fmean(reads), statistics.fmean(writes)
+        sums = [r + w for r, w in zip(reads, writes, strict=True)]
+        unsure = T_95[pairs] * statistics.stdev(sums) / math.sqrt(pairs)
+        enough = precision / 2 * max(read + written, LEAST_BYTES)
+        spent = time.perf_counter() - began > budget_s
+        if unsure <= enough or spent or pairs >= MOST_PAIRS:
+            return Moved(read, written, unsure, pairs * count, statistics.median(flushes))
+
+
+def _stretch(
+    call: Call | None, flush: Flush, cache: Cache, flushed: bool, count: int
+) -> Callable[[], None]:
+    def run() -> None:
+        for _ in range(count):
+            if flushed:
+                flush(cache)
+            if call is not None:
+                call()
+        flush("cold")
+        torch.cuda.synchronize()
+
+    return run
+
+
+def _less_idle(traffic: Traffic, idle: Traffic) -> Traffic:
+    share = traffic.seconds / idle.seconds
+    return Traffic(
+        traffic.read - share * idle.read, traffic.written - share * idle.written, traffic.seconds
+    )
+
+
+def calibrate(
+    sampler: DramSampler, flush: Flush, l2_bytes: int, device: torch.device
+) -> Calibration:
+    """Hold the counters against copies of two sizes: by the slope, so that nothing constant counts.
+
+    Raises: NoCounters where the ratio of what they show to what was moved is no whole number.
+    """
+    free, _ = torch.cuda.mem_get_info(device)
+    shown = []
+    for sizes in COPIED_L2_SIZES:
+        size = min(sizes * l2_bytes, free * sizes // 64)
+        source = torch.ones(size // 4, device=device)
+        target = torch.empty_like(source)
+        copy = partial(target.copy_, source)
+        shown.append((4 * source.numel(), measure_traffic(sampler, copy, flush, "cold", 0.0003)))
+    return read_calibration(shown)
+
+
+def read_calibration(shown: Sequence[tuple[int, Moved]]) -> Calibration:
+    """The factor from what the counters show of two copies: bytes of one tensor, and the traffic.
+
+    Raises: NoCounters.
+    """
+    (small, at_small), (large, at_large) = shown
+    step = large - small
+    slopes = ((at_large.read - at_small.read) / step, (at_large.written - at_small.written) / step)
+    factor = max(1, min(LARGEST_FACTOR, round(slopes[0])))
+    if any(abs(slope / factor - 1) > FACTOR_TOLERANCE for slope in slopes):
+        raise NoCounters(
+            "uncalibrated",
+            f"of a copy the counters show {slopes[0]:.3f} times what it read and {slopes[1]:.3f} "
+            "times what it wrote, and not a whole number of times",
+        )
+    ratio = statistics.fmean(slopes)
+    intercept = (at_large.total - 2 * ratio * large) / at_large.total
+    return Calibration(factor, at_large.flush_bytes, ratio, intercept)
