@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from gpuperf.analysis.counted import breaks_bus, cross_check
 from gpuperf.model.contract import Data
 from gpuperf.model.cost import Cost, Flops
 from gpuperf.model.peaks import Ceiling, Figure, Peaks
@@ -108,7 +109,12 @@ def place(record: Record, peaks: Peaks | None, ceilings: Peaks | None) -> Placem
     if basis is not None:
         placed = _under(placed, cost, basis, bound, time_s, record.timer.empty_call_s)
     measured = basis if not by_sheet else None
-    return _doubts(placed, cost, measured, peaks, record.contract.data)
+    placed = _doubts(placed, cost, measured, peaks, record.contract.data)
+    impossible = breaks_bus(record, peaks)
+    more = (*cross_check(record), *([impossible] if impossible else []))
+    return replace(
+        placed, caveats=(*placed.caveats, *more), valid=placed.valid and impossible is None
+    )
 
 
 def _compute_bound(cost: Cost, peaks: Peaks | None) -> _Bound | None:

@@ -13,6 +13,7 @@ import typer
 from gpuperf.errors import UnknownName, UsageError
 from gpuperf.model.contract import Cache, Counting, Data, Regime
 from gpuperf.model.workload import RESERVED, Description
+from gpuperf.report.scene import View
 from gpuperf.runner.launcher import LocalLauncher
 from gpuperf.runner.plan import Conditions
 from gpuperf.runner.supervisor import DEADLINE_S, Supervisor
@@ -30,6 +31,7 @@ __all__ = [
     "FormatOption",
     "Gap",
     "Impl",
+    "IntensityOption",
     "Op",
     "Out",
     "PeaksFile",
@@ -120,6 +122,14 @@ CountersOption = Annotated[
         show_default=False,
     ),
 ]
+IntensityOption = Annotated[
+    str,
+    typer.Option(
+        "--intensity",
+        help="Bytes of the x axis: compulsory, modelled, measured, both (arrows), hierarchy (DRAM "
+        "and L2).",
+    ),
+]
 Gap = Annotated[
     str | None,
     typer.Option(help="Rest before each sample, for example 5ms.", show_default=False),
@@ -189,6 +199,12 @@ def _chosen(option: str, text: str | None, known: Sequence[T]) -> tuple[T, ...]:
         if name not in known:
             raise UnknownName(option, name, [str(k) for k in known])
     return tuple(choice for name in dict.fromkeys(names) for choice in known if choice == name)
+
+
+def view(text: str) -> View:
+    """The bytes that a chart's x axis is of. Raises: UnknownName."""
+    chosen: View | None = _one("intensity", text, get_args(View))
+    return chosen or "compulsory"
 
 
 def _one(option: str, text: str | None, known: Sequence[T]) -> T | None:

@@ -12,6 +12,7 @@ from gpuperf.cli.progress import say
 from gpuperf.errors import UsageError
 from gpuperf.model.record import Run
 from gpuperf.report.formats import render
+from gpuperf.report.scene import View
 from gpuperf.report.timing import is_timing_check, render_timing
 
 __all__ = ["draw", "print_run", "write_charts"]
@@ -20,7 +21,7 @@ __all__ = ["draw", "print_run", "write_charts"]
 WIDTH_WITHOUT_TERMINAL = 160
 
 
-def print_run(run: Run, format: Format) -> None:
+def print_run(run: Run, format: Format, view: View = "compulsory") -> None:
     """The run on stdout; as a table, with its roofline below."""
     terminal = sys.stdout.isatty()
     width = shutil.get_terminal_size().columns if terminal else WIDTH_WITHOUT_TERMINAL
@@ -29,15 +30,20 @@ def print_run(run: Run, format: Format) -> None:
         return
     plain = not (sys.stdout.encoding or "").lower().startswith("utf")
     text = render(run, format.value, width=width, color=terminal, ascii=plain)
+    sys.stdout.write(text)
     if format is Format.TABLE and any(record.status == "ok" for record in run.records):
         from gpuperf.report.terminal import terminal_roofline
 
-        text += "\n" + terminal_roofline(run, min(width, 100), 22, terminal, ascii=plain)
-    sys.stdout.write(text)
+        try:
+            drawn = terminal_roofline(run, min(width, 100), 22, terminal, plain, view)
+        except UsageError as error:
+            say(f"no roofline is drawn: {error}; {error.hint}")
+        else:
+            sys.stdout.write("\n" + drawn)
     sys.stdout.flush()
 
 
-def draw(run: Run, files: Sequence[Path]) -> None:
+def draw(run: Run, files: Sequence[Path], view: View = "compulsory") -> None:
     """The chart of *run*: the roofline, or what timers add. Raises: UsageError."""
     if is_timing_check(run):
         from gpuperf.report.chart.timing import draw_timing
@@ -46,16 +52,16 @@ def draw(run: Run, files: Sequence[Path]) -> None:
     else:
         from gpuperf.report.chart.roofline import draw_roofline
 
-        draw_roofline(run, files)
+        draw_roofline(run, files, view)
 
 
-def write_charts(run: Run, path: Path) -> None:
+def write_charts(run: Run, path: Path, view: View = "compulsory") -> None:
     """The chart beside the run file, as PNG and SVG; a chart that fails costs no data."""
     if not any(record.status == "ok" for record in run.records):
         return
     files = [path.with_suffix(suffix) for suffix in (".png", ".svg")]
     try:
-        draw(run, files)
+        draw(run, files, view)
     except (OSError, UsageError) as error:
         say(f"no chart was written: {error}")
         return

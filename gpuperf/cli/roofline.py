@@ -37,6 +37,7 @@ def roofline(
     gap: opt.Gap = None,
     settle: opt.Settle = None,
     counters: opt.CountersOption = None,
+    intensity: opt.IntensityOption = "compulsory",
     deadline: opt.Deadline = opt.DEFAULT_DEADLINE_S,
     peaks: opt.PeaksFile = None,
     out: opt.Out = Path("gpuperf-runs"),
@@ -49,6 +50,7 @@ def roofline(
     OP may stand first, without --op. Any axis of the workload is an option too: --m 4096
     --k 512,1024.
     """
+    view = opt.view(intensity)
     request = Request(
         "roofline", op, ctx.args, sizes, dtype, impl,
         opt.conditions(timer, precision, budget, cache, regime, data, gap, settle, counters),
@@ -61,8 +63,8 @@ def roofline(
             _refuse_beside_resume(ctx)
             outcome = measure_rest(supervisor, resume)
     if outcome.run.records:
-        print_run(outcome.run, format)
-        write_charts(outcome.run, outcome.path)
+        print_run(outcome.run, format, view)
+        write_charts(outcome.run, outcome.path, view)
     return exit_code(outcome)
 
 

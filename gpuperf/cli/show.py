@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from gpuperf.cli.options import Format, FormatOption
+from gpuperf.cli.options import Format, FormatOption, IntensityOption, view
 from gpuperf.cli.printing import draw, print_run
 from gpuperf.cli.progress import say
 from gpuperf.errors import UsageError
@@ -23,8 +23,10 @@ def show(
         typer.Option(metavar="FILE", help="Draw the roofline: .png or .svg.", show_default=False),
     ] = None,
     format: FormatOption = Format.TABLE,
+    intensity: IntensityOption = "compulsory",
 ) -> int:
     """Print a run again, or draw its chart; nothing is measured."""
+    bytes_of = view(intensity)
     runs = read_runs(run)
     for problem in runs[0].problems:
         say(f"{run}: {problem}; the rest was read")
@@ -32,10 +34,10 @@ def show(
         raise UsageError(f"{run} holds {len(runs)} runs; {format} shows one", "split the file")
     if chart is None:
         for found in runs:
-            print_run(found, format)
+            print_run(found, format, bytes_of)
         return 0
     if len(runs) > 1:
         raise UsageError(f"{run} holds {len(runs)} runs; a chart shows one", "split the file")
-    draw(runs[0], [chart])
+    draw(runs[0], [chart], bytes_of)
     say(f"chart: {chart}")
     return 0

@@ -213,8 +213,8 @@ class Header:
 
     Each case of the plan is measured under `contract`, and under each of `variants`. `peaks` is the
     snapshot of the data-sheet ceilings used, or `None` with the reason in `peaks_reason`;
-    `ceilings` the measured ones, where there are any. `counting` is what was asked of the hardware's
-    counters.
+    `ceilings` the measured ones, where there are any. `counting` is what was asked of the
+    hardware's counters.
     """
 
     run: str

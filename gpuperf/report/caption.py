@@ -94,6 +94,9 @@ def _brief(quantity: str) -> str:
     return f"{float(number):g} {unit}"
 
 
+LITTLE = 1e5  # bytes: under it a share of them tells nothing
+
+
 def caption(run: Run, found: Sequence[Entry], axes: Axes) -> list[Note]:
     """The notes under a table: (heading, text), some headings several times."""
     return [
@@ -150,10 +153,30 @@ def _meanings(run: Run, found: Sequence[Entry]) -> Iterable[Note]:
     parts = [f"{name} {meaning}" for name, meaning, there in meanings if there]
     if parts:
         yield "MFU", f"least time of the FLOPs over the time: {', '.join(parts)}"
+    yield from _counted(found)
     empty = [e.record.timer.empty_call_s for e in found if _limiter(e) == "latency"]
     if empty:
         least = format_time(max(empty), 3)
         yield "Bound by", f"latency: under the roofs, less time than an empty call takes ({least})"
+
+
+def _counted(found: Sequence[Entry]) -> Iterable[Note]:
+    figures = [e.counted for e in found]
+    unsure = [
+        c.uncertainty / c.measured
+        for c in figures
+        if c.uncertainty is not None and c.measured and c.measured > LITTLE
+    ]
+    if any(c.measured is not None for c in figures):
+        factors = {e.record.counters.get("dram_factor", 1.0) for e in found if e.record.counters}
+        scaled = sorted(f"{factor:g}" for factor in factors if factor != 1)
+        told = f"; the counters showed {' and '.join(scaled)} times the truth" if scaled else ""
+        yield "Bytes", (
+            "least: of the algorithm; measured: through DRAM, by hardware counters at full speed, "
+            f"in a pass of their own, ±{format_percent(max(unsure, default=0.0))} at most{told}"
+        )
+    if any(c.flop_hardware is not None for c in figures):
+        yield "Ops hw", "operations of tensor and vector pipes that ran, over those of the cost"
 
 
 def _limiter(entry: Entry) -> str:

@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from gpuperf.analysis.counted import Counted, counted
 from gpuperf.analysis.roofline import Placement, place, raise_ceilings
 from gpuperf.model.record import Caveat, Record, Run
 from gpuperf.model.samples import Samples
@@ -33,6 +34,11 @@ class Entry:
     def valid(self) -> bool:
         """Whether physics allows what was measured."""
         return self.placement is None or self.placement.valid
+
+    @property
+    def counted(self) -> Counted:
+        """Bytes and operations: the least, the model's, the hardware's."""
+        return counted(self.record)
 
     @property
     def time(self) -> Samples | None:
@@ -123,14 +129,23 @@ _TIME_KEYS = (
 
 def _rates(entry: Entry) -> dict[str, Any]:
     placed, cost, work = entry.placement, entry.record.cost, entry.record.work
+    figures, samples = entry.counted, entry.time
+    moved = figures.measured
     return {
         "flop": cost.flop_count if cost else None,
         "bytes_compulsory": cost.dram_bytes if cost else None,
         "bytes_modelled": work.dram_bytes if work else None,
+        "bytes_measured": figures.measured,
+        "bytes_measured_uncertainty": figures.uncertainty,
+        "bytes_measured_over_compulsory": figures.excess,
         "flop_modelled": work.flop_count if work else None,
+        "flop_hardware": figures.flop_hardware,
         "flop_per_s": placed.attained_flop_per_s if placed else None,
         "byte_per_s": placed.attained_byte_per_s if placed else None,
+        "byte_per_s_measured": moved / samples.median_s if samples and moved is not None else None,
         "intensity_flop_per_byte": cost.intensity if cost else None,
+        "intensity_modelled": figures.intensity("modelled"),
+        "intensity_measured": figures.intensity("measured"),
         "roof": placed.roof if placed else None,
         "ideal_s": placed.ideal_s if placed else None,
         "attainable_flop_per_s": placed.attainable_flop_per_s if placed else None,
@@ -175,7 +190,9 @@ def _conditions(record: Record) -> dict[str, Any]:
         "memory_inputs_bytes": record.memory.inputs_bytes if record.memory else None,
         "memory_peak_bytes": record.memory.peak_bytes if record.memory else None,
         "kernels_per_call": sum(k.count for k in record.kernels) or None,
-        "kernels": [{"name": k.name, "count": k.count} for k in record.kernels],
+        "kernels": [
+            {"name": k.name, "count": k.count, "counters": dict(k.counters)} for k in record.kernels
+        ],
         "counters": dict(record.counters),
         "seed": record.seed,
         "pass": record.pass_index,

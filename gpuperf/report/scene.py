@@ -18,14 +18,22 @@ from gpuperf.errors import UsageError
 from gpuperf.model.contract import Contract
 from gpuperf.model.record import Run
 from gpuperf.report.axes import Axes, dtype_of, implementation_of
-from gpuperf.report.caption import contracts_text, run_roofs
+from gpuperf.report.caption import LITTLE, contracts_text, run_roofs
 from gpuperf.report.rows import Entry, entries
 from gpuperf.report.sheet import byte_rate_unit, flop_unit
 from gpuperf.report.text import clean, shorten
 
-__all__ = ["INVALID", "Dot", "Scene", "Series", "scene"]
+__all__ = ["INVALID", "Dot", "Scene", "Series", "View", "scene"]
 
 LONGEST = 44  # characters of a series' name
+
+# What a view draws that a run may lack, in words.
+LACKING = {
+    "modelled": "modelled bytes: its implementations state none",
+    "measured": "measured bytes",
+    "both": "measured bytes",
+    "hierarchy": "bytes through L2",
+}
 
 INVALID = "invalid (beyond physics)"
 
@@ -33,9 +41,15 @@ INVALID = "invalid (beyond physics)"
 _DOUBTS = ("cache-resident",)
 
 
+View = Literal["compulsory", "modelled", "measured", "both", "hierarchy"]
+
+
 @dataclass(frozen=True)
 class Dot:
-    """One record: where it lies, its 95 % interval upwards and down, and why it is doubtful."""
+    """One record: where it lies, its 95 % interval upwards and down, and why it is doubtful.
+
+    `start` is where an arrow to it begins, on the x axis, if one is drawn.
+    """
 
     x: float
     y: float
@@ -43,6 +57,7 @@ class Dot:
     high: float | None
     label: str
     doubts: tuple[str, ...] = ()
+    start: float | None = None
 
 
 @dataclass(frozen=True)
@@ -79,6 +94,7 @@ class Scene:
     missing: str = ""
     l2_bytes: float | None = None
     clocks: dict[str, float] = field(default_factory=dict)
+    view: View = "compulsory"
 
     @property
     def dots(self) -> list[Dot]:
@@ -109,7 +125,7 @@ class Scene:
     def limits(self) -> tuple[tuple[float, float], tuple[float, float]]:
         """The ends of both axes, y in the scene's unit: points and roofs fill the frame."""
         dots, scale = self.dots, self.unit[0]
-        xs = [d.x for d in dots]
+        xs = [x for d in dots for x in (d.x, d.start) if x is not None]
         x0, x1 = min(xs) / 2.5, max(xs) * 2.5
         if self.kind == "bandwidth":
             edges = [self.l2_bytes] if self.l2_bytes else []
@@ -137,14 +153,17 @@ class Scene:
             end = min(x1, top / roof.value, y1 / value)
             start = min(max(x0, y0 / value), end)
             return (start, start * value), (end, end * value)
-        memory = next((r.value for r in own if r.kind == "memory"), None)
+        memory = max((r.value for r in own if r.kind == "memory"), default=None)
         start = min(max(x0, roof.value / memory), x1) if memory else x0
         return (start, value), (x1, value)
 
     def labelled(self, most: int) -> list[Dot]:
-        """The points to label: of those with one size and intensity the fastest, at most *most*."""
+        """The points to label: of those with one size and intensity the fastest, at most *most*.
+
+        In a hierarchy a size has two points at one height: the right one has the label."""
         best: dict[tuple[float, str], Dot] = {}
-        for dot in self.dots:
+        dots = self.series[-1].dots if self.view == "hierarchy" else self.dots
+        for dot in dots:
             key = (dot.x, dot.label)
             if key not in best or dot.y > best[key].y:
                 best[key] = dot
@@ -156,8 +175,12 @@ class Scene:
         return [kept[i] for i in picks]
 
 
-def scene(run: Run) -> Scene:
-    """The scene of *run*. Raises: UsageError when nothing in it can be drawn."""
+def scene(run: Run, view: View = "compulsory") -> Scene:
+    """The scene of *run*, its x axis by the bytes of *view*: `both` has arrows from the compulsory
+    to the measured, `hierarchy` a point for DRAM and one for L2.
+
+    Raises: UsageError when nothing in it can be drawn.
+    """
     found = entries(run)
     placed = [e for e in found if e.placement]
     if not placed:
@@ -168,19 +191,55 @@ def scene(run: Run) -> Scene:
     flops = [e for e in placed if e.placement and e.placement.attained_flop_per_s > 0]
     roofline = bool(flops) and not _one_intensity(flops)
     shown = flops if flops else placed
+    if view == "hierarchy":
+        roofline = True
+    shown = [e for e in shown if _has(e, view)]
+    if not shown:
+        raise UsageError(
+            f"run {clean(run.header.run)!r} has no {LACKING.get(view, view)}",
+            "measure it with --counters kernels" if view == "hierarchy" else
+            "measure it with --counters require, or draw --intensity compulsory",
+        )  # fmt: skip
     axes = Axes([e.record for e in shown])
-    lines = run_roofs(run)
     return Scene(
         kind="roofline" if roofline else "bandwidth",
         title=_title(run, axes, shown),
         subtitle=contracts_text([run.header.contract, *run.header.variants]),
         unit=flop_unit(run, found) if roofline else byte_rate_unit(found),
-        series=_series(shown, axes, roofline),
-        roofs=lines if roofline else tuple(r for r in lines if r.kind == "memory"),
+        series=_series(shown, axes, roofline, view),
+        view=view,
+        roofs=_shown_roofs(run, view, roofline),
         missing=_missing(found, shown),
         l2_bytes=None if roofline else run.header.device.l2_bytes,
         clocks=_clocks(run),
     )
+
+
+def _has(entry: Entry, view: View) -> bool:
+    """Whether the bytes of *view* are known of *entry*."""
+    figures = entry.counted
+    if view == "compulsory":
+        return True
+    if view == "modelled":
+        return figures.modelled is not None
+    if view == "hierarchy" and not figures.l2:
+        return False
+    return bool(figures.measured and figures.measured > LITTLE)
+
+
+def _shown_roofs(run: Run, view: View, roofline: bool) -> tuple[Roof, ...]:
+    lines = run_roofs(run)
+    if view == "hierarchy":
+        return (*lines, *_l2_roof(run))
+    return lines if roofline else tuple(r for r in lines if r.kind == "memory")
+
+
+def _l2_roof(run: Run) -> Iterator[Roof]:
+    """The bandwidth of L2 as it was measured: data sheets give none."""
+    ceilings = run.header.ceilings
+    figure = ceilings.figures.get("l2_bandwidth") if ceilings else None
+    if figure is not None:
+        yield Roof("memory", "L2", figure.value, "measured", figure)
 
 
 def _one_intensity(found: Sequence[Entry]) -> bool:
@@ -230,7 +289,9 @@ def _title(run: Run, axes: Axes, shown: Sequence[Entry]) -> str:
     return f"{op} on {device}: {about}" if about else f"{op} on {device}"
 
 
-def _series(shown: Sequence[Entry], axes: Axes, roofline: bool) -> tuple[Series, ...]:
+def _series(
+    shown: Sequence[Entry], axes: Axes, roofline: bool, view: View
+) -> tuple[Series, ...]:
     groups: dict[tuple[str, str, str], list[Entry]] = {}
     conditions = _conditions(shown)
     for entry in shown:
@@ -240,10 +301,12 @@ def _series(shown: Sequence[Entry], axes: Axes, roofline: bool) -> tuple[Series,
     series = []
     for (name, dtype, told), group in groups.items():
         group.sort(key=lambda e: axes.order(e.record))
-        dots = tuple(dot for e in group if (dot := _dot(e, axes, roofline)))
-        if dots:
-            label = " ".join(filter(None, (shorten(name, LONGEST), dtype, told)))
-            series.append(Series(label, dots))
+        label = " ".join(filter(None, (shorten(name, LONGEST), dtype, told)))
+        levels = ("DRAM", "L2") if view == "hierarchy" else ("",)
+        for level in levels:
+            dots = tuple(dot for e in group if (dot := _dot(e, axes, roofline, view, level)))
+            if dots:
+                series.append(Series(f"{label}, {level} bytes" if level else label, dots))
     return tuple(series)
 
 
@@ -258,14 +321,30 @@ def _conditions(shown: Sequence[Entry]) -> dict[Contract, str]:
     return {contract: ", ".join(words) for contract, words in told.items()}
 
 
-def _dot(entry: Entry, axes: Axes, roofline: bool) -> Dot | None:
+def _bytes(entry: Entry, view: View, level: str) -> float | None:
+    """The bytes that *view* draws."""
+    figures = entry.counted
+    if level == "L2":
+        return figures.l2
+    if view in ("compulsory", "modelled"):
+        return figures.compulsory if view == "compulsory" else figures.modelled
+    return figures.measured
+
+
+def _dot(entry: Entry, axes: Axes, roofline: bool, view: View, level: str) -> Dot | None:
     placed, samples, cost = entry.placement, entry.record.samples, entry.record.cost
     if placed is None or samples is None or cost is None:
         return None
-    amount = cost.flop_count if roofline else cost.dram_bytes
-    x = placed.intensity if roofline else float(cost.dram_bytes)
+    moved = _bytes(entry, view, level)
+    if not moved or moved <= 0:
+        return None
+    amount = cost.flop_count if roofline else moved
+    x = amount / moved if roofline else moved
     if amount <= 0 or x <= 0:
         return None
+    start = None
+    if view == "both" and cost.dram_bytes:
+        start = amount / cost.dram_bytes if roofline else float(cost.dram_bytes)
     low_s, high_s = samples.interval_s
     kinds = {c.kind for c in entry.caveats}
     doubts = [] if entry.valid else [INVALID]
@@ -273,4 +352,4 @@ def _dot(entry: Entry, axes: Axes, roofline: bool) -> Dot | None:
     doubts += ["latency-bound"] if placed.limiter == "latency" else []
     high = amount / low_s if low_s > 0 else None
     label = shorten(axes.brief(entry.record), 24) + ("" if entry.valid else " (invalid)")
-    return Dot(x, amount / samples.median_s, amount / high_s, high, label, tuple(doubts))
+    return Dot(x, amount / samples.median_s, amount / high_s, high, label, tuple(doubts), start)

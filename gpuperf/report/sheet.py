@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from gpuperf.analysis.counted import Counted
 from gpuperf.analysis.roofline import Placement
 from gpuperf.model.record import Run
 from gpuperf.report.axes import Axes, dtype_of, implementation_of
 from gpuperf.report.caption import Note, caption, footnotes
 from gpuperf.report.rows import Entry, entries
 from gpuperf.report.text import clean, shorten
-from gpuperf.units import format_number, format_time
+from gpuperf.units import format_bytes, format_number, format_time
 
 __all__ = ["ALWAYS", "Column", "Sheet", "flop_unit", "interval_text", "sheet"]
 
@@ -147,6 +148,7 @@ def _figures(run: Run, found: Sequence[Entry]) -> Iterable[Column]:
     if moved:
         keep = 7 if flops else ALWAYS
         yield column("compulsory", byte_unit, lambda p: p.attained_byte_per_s, keep, byte_scale)
+    yield from _counted(found)
     yield column("AI", "FLOP/B", lambda p: p.intensity or None, 5, 1)
     yield column("attainable", unit, lambda p: p.attainable_flop_per_s, 4, scale)
     yield percent("of roof", "%", lambda p: p.fraction, ALWAYS)
@@ -160,6 +162,34 @@ def _figures(run: Run, found: Sequence[Entry]) -> Iterable[Column]:
     doubts = tuple(_doubts(e) for e in found)
     if any(doubts):
         yield Column("caveats", "", doubts, left=True)
+
+
+def _counted(found: Sequence[Entry]) -> Iterable[Column]:
+    """The bytes that were measured, beside the model's, and the hardware's operations."""
+
+    def column(
+        head: str, unit: str, keep: int, cell: Callable[[Counted], float | None],
+        show: Callable[[float], str],
+    ) -> Column:  # fmt: skip
+        values = (cell(e.counted) if e.time else None for e in found)
+        cells = tuple(NOTHING if value is None else show(value) for value in values)
+        return Column(head, unit, cells, keep)
+
+    if any(e.counted.measured is not None for e in found):
+        yield column("bytes", "least", 1, lambda c: c.compulsory, format_bytes)
+        yield column("bytes", "modelled", 1, lambda c: c.modelled, format_bytes)
+        yield column("bytes", "measured", 4, lambda c: c.measured, format_bytes)
+        yield column("moved", "× least", 8, lambda c: c.excess, _times)
+    if any(e.counted.flop_hardware is not None for e in found):
+        yield column("ops hw", "× model", 5, lambda c: c.flop_excess, _thousandths)
+
+
+def _times(value: float) -> str:
+    return format_number(value) if value >= 0.005 else "0"
+
+
+def _thousandths(value: float) -> str:
+    return f"{value:.3f}"
 
 
 def _time(entry: Entry) -> str:

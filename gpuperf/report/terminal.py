@@ -15,7 +15,7 @@ from typing import Any
 from gpuperf.analysis.roofline import Roof
 from gpuperf.model.record import Run
 from gpuperf.report.caption import roof_text
-from gpuperf.report.scene import Scene, scene
+from gpuperf.report.scene import Scene, View, scene
 from gpuperf.report.text import to_ascii
 from gpuperf.units import format_bytes, format_number
 
@@ -28,13 +28,18 @@ ROOF_DOTS = {"data sheet": "-", "measured": "="}
 
 
 def terminal_roofline(
-    run: Run, width: int = 100, height: int = 20, color: bool = False, ascii: bool = False
+    run: Run,
+    width: int = 100,
+    height: int = 20,
+    color: bool = False,
+    ascii: bool = False,
+    view: View = "compulsory",
 ) -> str:
     """The roofline of *run*, a plot of *height* lines with a legend under it.
 
     Raises: UsageError when there is nothing to draw.
     """
-    shown = scene(run)
+    shown = scene(run, view)
     plot = _plot(shown, max(width, NARROWEST), max(height, LOWEST), color)
     wrapped = (
         textwrap.wrap(line, max(width, NARROWEST), subsequent_indent="    ")

@@ -30,7 +30,7 @@ from gpuperf.report.chart.style import (
     plain_number,
     tick_values,
 )
-from gpuperf.report.scene import Scene, Series
+from gpuperf.report.scene import Dot, Scene, Series
 from gpuperf.report.text import clean
 from gpuperf.units import format_bytes, format_number
 
@@ -47,7 +47,17 @@ TITLE, TICKS, WORDS, SMALL = 15.0, 11.0, 10.5, 8.0  # points
 MOST_LABELS = 24
 MOST_HIDDEN = 34.0  # what a label may hide (see `Surface.put`) before it is left out
 MOST_OFF = 14.0  # the same for the words on a roof, in the first round
+NO_ARROW = 0.02  # of the natural logarithm: shorter than the marker
 TURNS = ("-", "--", "-.", ":")
+
+
+BYTES = {
+    "compulsory": "Bytes are compulsory",
+    "modelled": "Bytes are those that each implementation is modelled to move",
+    "measured": "Bytes are measured, by hardware counters",
+    "both": "Arrows lead from compulsory bytes to those that hardware counters measured",
+    "hierarchy": "Bytes are measured, through DRAM and through L2, by hardware counters",
+}
 
 
 class Canvas:
@@ -169,7 +179,7 @@ class Canvas:
             yield f"Marks: {', '.join(said)}"
         missing = f" · not drawn: {self.scene.missing}" if self.scene.missing else ""
         version = f" · gpuperf {clean(header.gpuperf)}" if header.gpuperf else ""
-        yield f"Bytes are compulsory · run {clean(header.run)}{version}{missing}"
+        yield f"{BYTES[self.scene.view]} · run {clean(header.run)}{version}{missing}"
 
     def _scale(self) -> None:
         from matplotlib.ticker import FixedFormatter, FixedLocator, NullFormatter
@@ -239,6 +249,7 @@ class Canvas:
                 self.surface.lines += list(pairwise(places))
             marker = {k: v for k, v in look.items() if k.startswith("marker")}
             for dot in series.dots:
+                self._arrow(dot, look["color"])
                 face = "white" if dot.doubts else look["color"]
                 self.axes.plot(
                     [dot.x], [dot.y / scale], linestyle="none", markerfacecolor=face, **marker,
@@ -246,6 +257,19 @@ class Canvas:
                 )  # fmt: skip
             self._bars(series, look["color"])
             self._note_marks(series)
+
+    def _arrow(self, dot: Dot, colour: str) -> None:
+        """From where the dot would lie with compulsory bytes."""
+        if dot.start is None or abs(math.log(dot.start / dot.x)) < NO_ARROW:
+            return
+        y = dot.y / self.scene.unit[0]
+        self.axes.annotate(
+            "", (dot.x, y), (dot.start, y), zorder=3.2,
+            arrowprops={"arrowstyle": "-|>", "color": colour, "linewidth": 1.4,
+                        "shrinkA": 0, "shrinkB": MARKER / 2},
+        )  # fmt: skip
+        self.axes.plot([dot.start], [y], marker="|", markersize=MARKER, color=colour, zorder=3.2)
+        self.surface.lines.append((self._pixel(dot.start, y), self._pixel(dot.x, y)))
 
     def _bars(self, series: Series, colour: str) -> None:
         """The 95 % intervals, where they reach beyond the marker."""

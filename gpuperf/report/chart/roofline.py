@@ -16,20 +16,23 @@ from gpuperf.model.record import Run
 from gpuperf.report.chart.canvas import Canvas
 from gpuperf.report.chart.file import save_figure, targets_of
 from gpuperf.report.chart.style import rc_parameters
-from gpuperf.report.scene import Scene, scene
+from gpuperf.report.scene import Scene, View, scene
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = ["draw_roofline", "figure"]
 
-def draw_roofline(run: Run, paths: str | Path | Iterable[str | Path]) -> tuple[Path, ...]:
-    """Draw *run* to each of *paths*, PNG or SVG by suffix.
+
+def draw_roofline(
+    run: Run, paths: str | Path | Iterable[str | Path], view: View = "compulsory"
+) -> tuple[Path, ...]:
+    """Draw *run* to each of *paths*, PNG or SVG by suffix; *view* names the bytes of the x axis.
 
     Raises: UsageError for another suffix, an unwritable path, and a run with nothing to draw.
     """
     targets = targets_of(paths)
-    shown = scene(run)
+    shown = scene(run, view)
 
     import matplotlib
 

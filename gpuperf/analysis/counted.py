@@ -1,0 +1,175 @@
+"""How do the bytes and operations that the hardware counted compare with those of the model?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from gpuperf.model.cost import Flops
+from gpuperf.model.peaks import Peaks
+from gpuperf.model.record import Caveat, Record
+
+__all__ = ["Counted", "Intensity", "breaks_bus", "counted", "cross_check"]
+
+Intensity = Literal["compulsory", "modelled", "measured"]
+
+OPERATIONS_OFF, BYTES_OFF = 0.02, 0.1  # of the model's: beyond that a word is due
+BUS_MARGIN = 0.02
+VECTOR = ("fp32", "fp64")  # dtypes that the vector pipes have counters of
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Of one call, the three figures of its bytes through DRAM and the two of its operations.
+
+    *uncertainty* is half a 95 % interval of `measured`; None is unknown. `l2` are bytes through L2.
+    """
+
+    compulsory: float | None = None
+    modelled: float | None = None
+    measured: float | None = None
+    uncertainty: float | None = None
+    l2: float | None = None
+    flop_model: float | None = None
+    flop_hardware: float | None = None
+
+    @property
+    def excess(self) -> float | None:
+        """Measured over compulsory bytes."""
+        if self.measured is None or not self.compulsory:
+            return None
+        return self.measured / self.compulsory
+
+    @property
+    def flop_excess(self) -> float | None:
+        """The hardware's operations over the model's."""
+        if self.flop_hardware is None or not self.flop_model:
+            return None
+        return self.flop_hardware / self.flop_model
+
+    def intensity(self, kind: Intensity) -> float | None:
+        """FLOP of the model over the bytes of this *kind*."""
+        moved = {
+            "compulsory": self.compulsory, "modelled": self.modelled, "measured": self.measured,
+        }[kind]  # fmt: skip
+        return self.flop_model / moved if self.flop_model and moved and moved > 0 else None
+
+
+def counted(record: Record) -> Counted:
+    """The figures of *record*."""
+    cost, work, counters = record.cost, record.work, record.counters
+    read, written = counters.get("dram_read_bytes"), counters.get("dram_written_bytes")
+    return Counted(
+        compulsory=cost.dram_bytes if cost else None,
+        modelled=work.dram_bytes if work else None,
+        measured=max(read + written, 0.0) if read is not None and written is not None else None,
+        uncertainty=counters.get("dram_uncertainty_bytes"),
+        l2=counters.get("l2_bytes"),
+        flop_model=cost.flop_count if cost else None,
+        flop_hardware=_operations(record),
+    )
+
+
+def _operations(record: Record) -> float | None:
+    """All that the chip's counters know of, tensor and vector pipes."""
+    found = [v for name, v in record.counters.items() if _is_operations(name)]
+    return sum(found) if found else None
+
+
+def _is_operations(name: str) -> bool:
+    return name.startswith("tensor_") or name in {f"{dtype}_flops" for dtype in VECTOR}
+
+
+def cross_check(record: Record) -> tuple[Caveat, ...]:
+    """Where the hardware disagrees with the model."""
+    return (*_operation_doubts(record), *_byte_doubts(record))
+
+
+def _operation_doubts(record: Record) -> Iterator[Caveat]:
+    """Of a call whose cost is one kind of matmul."""
+    flops = record.cost.flops if record.cost else ()
+    if len(flops) != 1 or flops[0].kind != "matmul" or not flops[0].count:
+        return
+    done = _operations_in(record, flops[0])
+    if done is None:
+        return
+    share, dtype = done / flops[0].count, flops[0].dtype
+    others = {
+        name.removeprefix("tensor_"): value
+        for name, value in record.counters.items()
+        if name.startswith("tensor_") and name != f"tensor_{dtype}"
+    }
+    most = max(others, key=others.__getitem__, default="")
+    if share < 0.5 and others.get(most, 0.0) > done:
+        yield Caveat(
+            "dtype-path",
+            f"{others[most] / flops[0].count:.3g} of its operations ran in {most}, and {share:.3g} "
+            f"in {dtype}",
+            "another kernel than meant: look at the kernels' names",
+        )
+    elif share > 1 + OPERATIONS_OFF:
+        yield Caveat(
+            "more-operations",
+            f"the hardware did {share:.3f} times the operations of the cost: tiles that reach over "
+            "the edge, or work done twice",
+            "sizes that are multiples of the tile waste none",
+        )
+    elif share < 1 - OPERATIONS_OFF:
+        yield Caveat(
+            "fewer-operations",
+            f"the hardware did {share:.3f} times the operations of the cost: sparsity, another "
+            "pipe, or a cost that is overstated",
+            "look at the kernels' names and counters",
+        )
+
+
+def _operations_in(record: Record, flops: Flops) -> float | None:
+    """What the pipes that serve the dtype of *flops* did, where there are counters of it."""
+    names = [f"tensor_{flops.dtype}"]
+    names += [f"{flops.dtype}_flops"] if flops.dtype in VECTOR else []
+    found = [record.counters[name] for name in names if name in record.counters]
+    return sum(found) if found else None
+
+
+def _byte_doubts(record: Record) -> Iterator[Caveat]:
+    figures = counted(record)
+    model = figures.modelled if figures.modelled is not None else figures.compulsory
+    cold = record.contract.cache in ("cold", "cold-dirty")
+    if figures.measured is None or not model or not cold:
+        return
+    share = figures.measured / model
+    if share > 1 + BYTES_OFF:
+        yield Caveat(
+            "more-bytes",
+            f"it moved {share:.3g} times the bytes of its model: read again after they left the "
+            "cache, or written in between",
+            "tiles, a launch order or a fusion that keeps data in L2 would save them",
+        )
+    elif share < 1 - BYTES_OFF:
+        yield Caveat(
+            "fewer-bytes",
+            f"it moved {share:.3g} times the bytes of its model: part of them stayed in L2 from "
+            "one kernel to the next",
+            "a working set several times the L2 shows what DRAM has to bear",
+        )
+
+
+def breaks_bus(record: Record, peaks: Peaks | None) -> Caveat | None:
+    """Whether more bytes were counted than the memory can move in the time.
+
+    What was written may be written back after the call, up to the size of the L2.
+    """
+    samples, bandwidth = record.samples, peaks.bandwidth if peaks else None
+    read, written = (record.counters.get(f"dram_{way}_bytes") for way in ("read", "written"))
+    if samples is None or peaks is None or bandwidth is None or read is None or written is None:
+        return None
+    l2 = peaks.figures["l2"].value if "l2" in peaks.figures else 0.0
+    rate = (read + max(0.0, written - 2 * l2)) / samples.median_s
+    if rate <= (1 + BUS_MARGIN) * bandwidth.value:
+        return None
+    return Caveat(
+        "impossible",
+        f"{rate / bandwidth.value:.2f} of what the memory can move in the time was counted",
+        "the timer missed work, or the counters are scaled: see `gpuperf doctor`",
+    )
