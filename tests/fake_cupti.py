@@ -1,0 +1,233 @@
+"""A CUPTI without a GPU: it knows the chips that the real one was asked about, and counts what it
+is told to.
+
+It is as strict as the real one: a struct of another size, an object that is not enabled, a config
+or a counter data image that nobody filled, and a metric that the chip does not have are refused.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from gpuperf.measure.counters.cupti import PM_SAMPLING, RANGE_PROFILER, Cupti
+from gpuperf.measure.counters.metrics import BYTES, choose
+
+# What the host library of CUPTI 13.0.85 said of each chip.
+CHIPS: Mapping[str, Mapping[str, Mapping[str, Any]]] = json.loads(
+    (Path(__file__).parent / "data" / "cupti_metrics.json").read_text()
+)
+KINDS = {RANGE_PROFILER: "ranges", PM_SAMPLING: "sampling"}
+
+INVALID_PARAMETER, INVALID_OPERATION, INVALID_METRIC_NAME, NOT_SUPPORTED = 1, 7, 17, 27
+BY_TIME = 1
+
+# Of each struct to the end of its last field, by a C++ compiler and the headers of CUPTI 13.0.85;
+# that of SetConfig as 12.6 has it.
+SIZES = {
+    "cuptiProfilerInitialize": 16,
+    "cuptiDeviceGetChipName": 32,
+    "cuptiProfilerHostInitialize": 48,
+    "cuptiProfilerHostDeinitialize": 24,
+    "cuptiProfilerHostGetBaseMetrics": 48,
+    "cuptiProfilerHostConfigAddMetrics": 40,
+    "cuptiProfilerHostGetConfigImageSize": 32,
+    "cuptiProfilerHostGetConfigImage": 40,
+    "cuptiProfilerHostGetNumOfPasses": 40,
+    "cuptiProfilerHostEvaluateToGpuValues": 72,
+    "cuptiPmSamplingEnable": 32,
+    "cuptiPmSamplingDisable": 24,
+    "cuptiPmSamplingStart": 24,
+    "cuptiPmSamplingStop": 24,
+    "cuptiPmSamplingSetConfig": 60,
+    "cuptiPmSamplingGetCounterDataSize": 56,
+    "cuptiPmSamplingCounterDataImageInitialize": 40,
+    "cuptiPmSamplingDecodeData": 45,
+    "cuptiPmSamplingGetCounterDataInfo": 56,
+    "cuptiRangeProfilerEnable": 32,
+    "cuptiRangeProfilerDisable": 24,
+    "cuptiRangeProfilerStart": 24,
+    "cuptiRangeProfilerStop": 41,
+    "cuptiRangeProfilerSetConfig": 90,
+    "cuptiRangeProfilerGetCounterDataSize": 64,
+    "cuptiRangeProfilerCounterDataImageInitialize": 40,
+    "cuptiRangeProfilerDecodeData": 32,
+    "cuptiRangeProfilerGetCounterDataInfo": 40,
+}
+
+HOST, SAMPLER, PROFILER = 0x1001, 0x2001, 0x3001  # the objects it hands out
+IMAGE_BYTES, EMPTY, DECODED = 64, 0xE1, 0xDE  # of counter data: its size, its first byte
+CONFIG = b"a config of some bytes"
+
+
+@dataclass
+class FakeCupti:
+    """Stands in for the library; *samples* and *ranges* hold the metrics' values by name.
+
+    *refused* gives functions the result that they fail with, *missing* those that there are not.
+    """
+
+    chip: str = "GH100"
+    samples: Sequence[Mapping[str, float]] = ()
+    ranges: Sequence[Mapping[str, float]] = ()
+    passes: int | None = None
+    overflow: bool = False
+    stop: int = 2
+    completed: int | None = None
+    dropped: int = 0
+    time_trigger: int = 0
+    refused: dict[str, int] = field(default_factory=dict)
+    missing: frozenset[str] = frozenset()
+    log: list[str] = field(default_factory=list)
+    alive: set[str] = field(default_factory=set)
+    triggers: list[tuple[int, int]] = field(default_factory=list)
+    kind: int = RANGE_PROFILER
+
+    def __getattr__(self, name: str) -> Callable[[Any], int]:
+        if name not in SIZES or name in self.missing:
+            raise AttributeError(name)
+        return partial(self._answer, name)
+
+    def cuptiGetResultString(self, result: int, text: Any) -> int:
+        text._obj.value = f"CUPTI_ERROR_{result}".encode()
+        return 0
+
+    @property
+    def steps(self) -> list[str]:
+        """What was called, without `cupti` and the metrics' evaluation."""
+        names = [name.removeprefix("cupti") for name in self.log]
+        return [name for name in names if name != "ProfilerHostEvaluateToGpuValues"]
+
+    def _answer(self, name: str, arg: Any) -> int:
+        told = arg._obj
+        self.log.append(name)
+        assert told.size == SIZES[name], f"{name}: {told.size} bytes are not {SIZES[name]}"
+        assert told.private is None
+        if name in self.refused:
+            return self.refused[name]
+        short = name.removeprefix("cupti")
+        for family, kind in (("PmSampling", "sampler"), ("RangeProfiler", "profiler")):
+            if short.startswith(family):
+                return self._take(short.removeprefix(family), kind, told)
+        return self._host(short, told)
+
+    def _host(self, name: str, told: Any) -> int:
+        if name == "DeviceGetChipName":
+            told.chip = self.chip.encode()
+        elif name == "ProfilerHostInitialize":
+            known = CHIPS[told.chip.decode()][KINDS[told.kind]]
+            if "refused" in known:
+                return NOT_SUPPORTED
+            self.kind = told.kind
+            told.host = HOST
+            self.alive.add("host")
+        elif name != "ProfilerInitialize" and "host" not in self.alive:
+            return INVALID_PARAMETER
+        elif name == "ProfilerHostGetNumOfPasses":
+            known = CHIPS[self.chip][KINDS[self.kind]]
+            told.passes = known["passes"] if self.passes is None else self.passes
+        elif name != "ProfilerInitialize":
+            return self._of_host(name, told)
+        return 0
+
+    def _of_host(self, name: str, told: Any) -> int:
+        known = CHIPS[self.chip][KINDS[self.kind]].get("metrics", ())
+        if told.host != HOST:
+            return INVALID_PARAMETER
+        if name == "ProfilerHostDeinitialize":
+            self.alive.remove("host")
+        elif name == "ProfilerHostGetBaseMetrics":
+            told.names = (ctypes.c_char_p * len(known))(*(metric.encode() for metric in known))
+            told.count = len(known)
+        elif name == "ProfilerHostConfigAddMetrics":
+            asked = [metric.rpartition(".") for metric in _strings(told)]
+            if not all(base in known and how in ("sum", "max") for base, _, how in asked):
+                return INVALID_METRIC_NAME
+        elif name == "ProfilerHostGetConfigImageSize":
+            told.bytes = len(CONFIG)
+        elif name == "ProfilerHostGetConfigImage":
+            assert told.bytes == len(CONFIG)
+            ctypes.memmove(told.image, CONFIG, len(CONFIG))
+        elif name == "ProfilerHostEvaluateToGpuValues":
+            assert (told.bytes, told.image[0]) == (IMAGE_BYTES, DECODED)
+            values = (self.ranges if self.kind == RANGE_PROFILER else self.samples)[told.index]
+            for place, metric in enumerate(_strings(told)):
+                told.values[place] = values.get(metric, 0.0)
+        return 0
+
+    def _take(self, name: str, kind: str, told: Any) -> int:
+        """What samples and what profiles ranges: enabled, configured, started, stopped, decoded."""
+        handle = SAMPLER if kind == "sampler" else PROFILER
+        if name == "Enable":
+            setattr(told, kind, handle)
+            self.alive.add(kind)
+        elif kind not in self.alive or getattr(told, kind, handle) != handle:
+            return INVALID_PARAMETER
+        elif name == "Disable":
+            self.alive -= {kind, "started"}
+        elif name == "SetConfig":
+            assert ctypes.string_at(told.config, told.bytes) == CONFIG
+            if kind == "sampler":
+                self.triggers.append((told.trigger, told.interval))
+                return self.time_trigger if told.trigger == BY_TIME else 0
+        elif name == "GetCounterDataSize":
+            assert _strings(told)
+            told.bytes = IMAGE_BYTES
+        elif name == "CounterDataImageInitialize":
+            assert told.bytes == IMAGE_BYTES
+            told.image[0] = EMPTY
+        elif name == "Start":
+            self.alive.add("started")
+        elif name == "Stop":
+            self.alive.remove("started")
+        elif name == "DecodeData":
+            if "started" in self.alive:
+                return INVALID_OPERATION
+            self._decode(kind, told)
+        elif name == "GetCounterDataInfo":
+            self._count(kind, told)
+        return 0
+
+    def _decode(self, kind: str, told: Any) -> None:
+        if kind == "profiler":
+            told.dropped = self.dropped
+            return
+        assert (told.bytes, told.image[0]) == (IMAGE_BYTES, EMPTY)
+        told.image[0] = DECODED
+        told.stop, told.overflow = self.stop, self.overflow
+
+    def _count(self, kind: str, told: Any) -> None:
+        if kind == "profiler":
+            # The profiler was given its image beforehand, and fills that.
+            assert (told.bytes, told.image[0]) == (IMAGE_BYTES, EMPTY)
+            told.image[0] = DECODED
+            told.ranges = len(self.ranges)
+            return
+        assert told.image[0] == DECODED
+        told.completed = len(self.samples) if self.completed is None else self.completed
+
+
+def _strings(told: Any) -> list[str]:
+    return [told.names[i].decode() for i in range(told.count)]
+
+
+def known(chip: str, kind: int) -> list[str] | None:
+    """The recorded counters of *chip*; None where it was refused."""
+    return CHIPS[chip][KINDS[kind]].get("metrics")
+
+
+def sampled(chip: str, *values: tuple[float, float]) -> list[dict[str, float]]:
+    """Samples of *chip* with these bytes read and written, by its own names."""
+    (read,), (written,) = choose(BYTES, known(chip, PM_SAMPLING) or ()).values()
+    return [{read: r, written: w} for r, w in values]
+
+
+def fake(**scripted: Any) -> tuple[Cupti, FakeCupti]:
+    """The library by ctypes, and what it talks to."""
+    library = FakeCupti(**scripted)
+    return Cupti(library), library
