@@ -1,7 +1,7 @@
-"""A CUPTI without a GPU: it knows the chips that the real one was asked about, and counts what it
-is told to.
+"""A CUPTI without a GPU, which knows the chips that the real one was asked about and counts what it
+is told to; and a card without a CUPTI, whose traffic is known to the byte.
 
-It is as strict as the real one: a struct of another size, an object that is not enabled, a config
+The library is as strict as the real one: a struct of another size, an object that is not enabled, a config
 or a counter data image that nobody filled, and a metric that the chip does not have are refused.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,7 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from gpuperf.measure.counters.cupti import PM_SAMPLING, RANGE_PROFILER, Cupti
+from gpuperf.measure.counters.dram import Traffic
 from gpuperf.measure.counters.metrics import BYTES, choose
+from gpuperf.model.contract import Cache
 
 # What the host library of CUPTI 13.0.85 said of each chip.
 CHIPS: Mapping[str, Mapping[str, Mapping[str, Any]]] = json.loads(
@@ -25,7 +28,7 @@ CHIPS: Mapping[str, Mapping[str, Mapping[str, Any]]] = json.loads(
 KINDS = {RANGE_PROFILER: "ranges", PM_SAMPLING: "sampling"}
 
 INVALID_PARAMETER, INVALID_OPERATION, INVALID_METRIC_NAME, NOT_SUPPORTED = 1, 7, 17, 27
-BY_TIME = 1
+BY_TIME, BY_KERNEL = 1, (1, 2)  # the trigger; a range of each kernel, and its replay
 
 # Of each struct to the end of its last field, by a C++ compiler and the headers of CUPTI 13.0.85;
 # that of SetConfig as 12.6 has it.
@@ -63,6 +66,8 @@ SIZES = {
 HOST, SAMPLER, PROFILER = 0x1001, 0x2001, 0x3001  # the objects it hands out
 IMAGE_BYTES, EMPTY, DECODED = 64, 0xE1, 0xDE  # of counter data: its size, its first byte
 CONFIG = b"a config of some bytes"
+
+MB = 1e6
 
 
 @dataclass
@@ -175,6 +180,8 @@ class FakeCupti:
             if kind == "sampler":
                 self.triggers.append((told.trigger, told.interval))
                 return self.time_trigger if told.trigger == BY_TIME else 0
+            assert (told.image_bytes, told.image[0]) == (IMAGE_BYTES, EMPTY)
+            assert (told.range, told.replay) == BY_KERNEL
         elif name == "GetCounterDataSize":
             assert _strings(told)
             told.bytes = IMAGE_BYTES
@@ -231,3 +238,68 @@ def fake(**scripted: Any) -> tuple[Cupti, FakeCupti]:
     """The library by ctypes, and what it talks to."""
     library = FakeCupti(**scripted)
     return Cupti(library), library
+
+
+@dataclass
+class Card:
+    """What the counters of a card show of its traffic, and the clock by which it goes.
+
+    Each call and each flush moves so many bytes, something else so many a second; the counters
+    show *factor* times that, and err by *noise* bytes.
+    """
+
+    read: float = 3 * MB
+    written: float = 1 * MB
+    call_s: float = 1e-4
+    idle: float = 900 * MB  # a second, in each direction
+    flush_bytes: float = 240 * MB
+    noise: float = 0.0
+    factor: float = 1.0
+    seed: int = 0
+    now: float = 0.0
+    stretches: list[list[str]] = field(default_factory=lambda: [[]])
+    longest_s: float = 0.0
+    moved: list[float] = field(default_factory=lambda: [0.0, 0.0])
+
+    def __post_init__(self) -> None:
+        self.random = random.Random(self.seed)
+
+    def perf_counter(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def call(self) -> None:
+        self._move("call", self.call_s, self.read, self.written)
+
+    def flush(self, cache: Cache) -> None:
+        if cache == "cold":
+            self._move(cache, 6e-5, self.flush_bytes, 0.0)
+        elif cache == "cold-dirty":
+            self._move(cache, 6e-5, 0.0, self.flush_bytes)
+
+    def _move(self, what: str, seconds: float, read: float, written: float) -> None:
+        self.stretches[-1].append(what)
+        self.now += seconds
+        self.moved[0] += read
+        self.moved[1] += written
+
+    def count(self, run: Callable[[], None]) -> Traffic:
+        self.stretches.append([])
+        self.moved, began = [0.0, 0.0], self.now
+        run()
+        seconds = self.now - began + 1e-4
+        self.now = began + seconds
+        read, written = (
+            self.factor * (m + self.idle * seconds) + self.random.gauss(0.0, self.noise)
+            for m in self.moved
+        )
+        self.stretches.append([])
+        self.longest_s = max(self.longest_s, seconds)
+        return Traffic(read, written, seconds)
+
+    def __enter__(self) -> Card:
+        return self
+
+    def __exit__(self, *raised: object) -> None: ...

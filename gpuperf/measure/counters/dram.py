@@ -17,8 +17,8 @@ from gpuperf.measure.counters.metrics import BYTES, choose, combine
 __all__ = ["DramSampler", "Traffic"]
 
 BUFFER_BYTES = 64 << 20
-MOST_SAMPLES = 4096
-LEAST_INTERVAL_S = 50e-6
+MOST_SAMPLES = 1024
+LEAST_INTERVAL_S = 100e-6
 BY_CLOCK, BY_TIME = 0, 1  # CUpti_PmSampling_TriggerMode
 CYCLES_PER_S = 1.5e9  # about the system clock, where the trigger counts its cycles
 END_OF_RECORDS = 2
@@ -82,12 +82,11 @@ class DramSampler:
                 most_samples=MOST_SAMPLES,
             ),
         )  # fmt: skip
-        self._image_bytes = int(told.bytes)
+        self._image = Image.of(int(told.bytes))
 
     def count(self, run: Callable[[], None]) -> Traffic:
         """The traffic of *run*, which waits for the device at its end. Raises: NoCounters."""
-        image = Image.of(self._image_bytes)
-        call = self._cupti.call
+        image, call = self._image, self._cupti.call
         call(
             "cuptiPmSamplingCounterDataImageInitialize",
             api.SamplingImage(sampler=self._sampler, bytes=image.size, image=image.data),

@@ -25,7 +25,8 @@ __all__ = ["Calibration", "Moved", "calibrate", "measure_traffic", "read_calibra
 
 STRETCH_S, MOST_CALLS = 4e-3, 200
 LEAST_PAIRS, MOST_PAIRS = 3, 8
-IDLE_S = 0.02
+IDLE_S = 0.01
+FLUSHES = (4, 12)
 LEAST_BYTES = 64 << 10  # a call that moves less is not looked at more closely
 # Student's t for 95 %, by the number of pairs
 T_95 = {3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.36}
@@ -49,7 +50,8 @@ class Calibration:
 
 @dataclass(frozen=True)
 class Moved:
-    """Bytes of one call, and what half of a 95 % interval of their sum is."""
+    """Bytes of one call, and what half of a 95 % interval of their sum is; and those that one flush
+    reads, which are the same whatever the call."""
 
     read: float
     written: float
@@ -80,8 +82,8 @@ def measure_traffic(
     began = time.perf_counter()
     flushed = cache in ("cold", "cold-dirty")
     count = max(1, min(MOST_CALLS, int(STRETCH_S / call_s))) if call_s > 0 else MOST_CALLS
-    idle = sampler.count(lambda: time.sleep(IDLE_S))
-    reads, writes, flushes = list[float](), list[float](), list[float]()
+    idle = _idle(sampler)
+    reads, writes = list[float](), list[float]()
 
     def stretch(calls: bool) -> Traffic:
         call()  # the same before each: caches, and what is still to be written back
@@ -93,7 +95,6 @@ def measure_traffic(
         full, empty = stretch(calls=True), stretch(calls=False)
         reads.append((full.read - empty.read) / count)
         writes.append((full.written - empty.written) / count)
-        flushes.append(empty.read / (1 + count * flushed))
         pairs = len(reads)
         if pairs < LEAST_PAIRS:
             continue
@@ -103,7 +104,25 @@ def measure_traffic(
         enough = precision / 2 * max(read + written, LEAST_BYTES)
         spent = time.perf_counter() - began > budget_s
         if unsure <= enough or spent or pairs >= MOST_PAIRS:
-            return Moved(read, written, unsure, pairs * count, statistics.median(flushes))
+            flush_bytes = _flush_bytes(sampler, flush, idle)
+            return Moved(read, written, unsure, pairs * count, flush_bytes)
+
+
+def _flush_bytes(sampler: DramSampler, flush: Flush, idle: Traffic) -> float:
+    """What one flush reads: what a stretch of many has beyond one of few."""
+    few, many = (
+        _less_idle(sampler.count(_stretch(None, flush, "cold", True, count)), idle).read
+        for count in FLUSHES
+    )
+    return (many - few) / (FLUSHES[1] - FLUSHES[0])
+
+
+def _idle(sampler: DramSampler) -> Traffic:
+    """What moves without anybody's doing. The first sample of a stretch also holds what moved
+    before it, so one is thrown away."""
+    torch.cuda.synchronize()
+    sampler.count(lambda: time.sleep(1e-3))
+    return sampler.count(lambda: time.sleep(IDLE_S))
 
 
 def _stretch(

@@ -1,0 +1,675 @@
+"""Do the counters say what a card moved, and where they cannot, why? Against a CUPTI that is told
+what to say, and a card whose traffic is known to the byte."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+import torch
+from fake_cupti import CHIPS, MB, SIZES, Card, FakeCupti, fake, known, sampled
+
+from gpuperf.errors import CannotMeasure
+from gpuperf.measure import counters
+from gpuperf.measure.counters import Counters, cupti, kernels, open_counters, traffic
+from gpuperf.measure.counters.cupti import (
+    HINTS,
+    KINDS,
+    PM_SAMPLING,
+    RANGE_PROFILER,
+    Cupti,
+    Host,
+    NoCounters,
+    NoCountersKind,
+)
+from gpuperf.measure.counters.dram import MOST_SAMPLES, DramSampler
+from gpuperf.measure.counters.kernels import count_kernels, summed, with_counts
+from gpuperf.measure.counters.metrics import BYTES, KERNEL, choose, combine, count_flops
+from gpuperf.measure.counters.traffic import Calibration, Moved, measure_traffic, read_calibration
+from gpuperf.model.contract import Cache, Counting
+from gpuperf.model.record import Kernel
+
+READ, WRITTEN = "dram__bytes_read.sum", "dram__bytes_write.sum"
+
+
+def nothing(*args: object) -> None:
+    """Instead of waiting for a device."""
+
+
+@pytest.fixture(autouse=True)
+def no_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "synchronize", nothing)
+    monkeypatch.setattr(kernels, "_context", lambda: ctypes.c_void_p(1))
+
+
+def kind_of(what: Callable[[], object]) -> NoCountersKind:
+    with pytest.raises(NoCounters) as caught:
+        what()
+    assert caught.value.hint == HINTS[caught.value.kind] != ""
+    return caught.value.kind
+
+
+# The library
+
+
+def test_the_chip_is_called_by_its_name() -> None:
+    library, told = fake(chip="GB202")
+    assert library.chip(3) == "GB202"
+    assert told.log == ["cuptiProfilerInitialize", "cuptiDeviceGetChipName"]
+
+
+@pytest.mark.parametrize(
+    ("result", "kind"), [*KINDS.items(), (17, "unknown-metric"), (999, "failed")]
+)
+def test_a_result_has_its_kind_a_hint_and_the_librarys_own_words(
+    result: int, kind: NoCountersKind
+) -> None:
+    library, _ = fake(refused={"cuptiDeviceGetChipName": result})
+    with pytest.raises(NoCounters) as caught:
+        library.chip(0)
+    assert caught.value.kind == kind
+    assert caught.value.hint == HINTS[kind] != ""
+    assert str(caught.value) == f"cuptiDeviceGetChipName: CUPTI_ERROR_{result}"
+
+
+def test_a_library_that_lacks_a_function_is_old() -> None:
+    library = FakeCupti(missing=frozenset({"cuptiProfilerInitialize"}))
+    assert kind_of(lambda: Cupti(library)) == "old-cuda"
+    library, _ = fake(missing=frozenset({"cuptiPmSamplingEnable"}))
+    assert kind_of(lambda: DramSampler(library, 0, 1e-3)) == "old-cuda"
+
+
+def test_every_kind_has_a_hint_that_names_options_that_there_are() -> None:
+    assert HINTS.keys() == set(get_args(NoCountersKind))
+    for hint in HINTS.values():
+        words = hint.replace(";", " ").split()
+        asked = {b for a, b in pairwise(words) if a == "--counters"}
+        assert asked <= set(get_args(Counting)), hint
+
+
+@pytest.mark.parametrize("result", [1, 17, 46])
+def test_metrics_that_are_refused_are_unknown_whatever_the_result(result: int) -> None:
+    library, told = fake(refused={"cuptiProfilerHostConfigAddMetrics": result})
+    assert kind_of(lambda: DramSampler(library, 0, 1e-3)) == "unknown-metric"
+    assert told.alive == set()
+
+
+def test_a_metric_that_the_chip_does_not_have_is_unknown() -> None:
+    host = Host(fake()[0], PM_SAMPLING, "GH100")
+    assert kind_of(lambda: host.configure(["dram__bytes_op_read.sum"])) == "unknown-metric"
+
+
+def test_the_library_is_found_beside_torch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(cupti, "_loaded", lambda: ())
+    file = tmp_path / "nvidia" / "cuda_cupti" / "lib" / "libcupti.so.12"
+    file.parent.mkdir(parents=True)
+    file.touch()
+    monkeypatch.setattr("sys.path", [str(tmp_path)])
+    assert cupti.find_library() == file
+    monkeypatch.setattr(cupti, "_installed", lambda: ())
+    assert kind_of(cupti.find_library) == "no-library"
+
+
+# Metrics, by the recorded replies of each chip
+
+SAMPLING = [chip for chip in CHIPS if known(chip, PM_SAMPLING) is not None]
+SHARED = {"GA10B", "GB10B", "GB20B"}  # their memory is the CPU's
+
+
+@pytest.mark.parametrize("chip", SAMPLING)
+def test_a_chip_that_samples_tells_the_bytes_of_dram_by_its_own_names(chip: str) -> None:
+    chosen = choose(BYTES, known(chip, PM_SAMPLING) or ())
+    if chip in SHARED:
+        assert chosen == {}
+        return
+    op = "op_" if chip in {"GB202", "GB203", "GB205", "GB206", "GB207"} else ""
+    assert chosen == {
+        "dram_read_bytes": (f"dram__bytes_{op}read.sum",),
+        "dram_written_bytes": (f"dram__bytes_{op}write.sum",),
+    }
+
+
+@pytest.mark.parametrize("chip", [c for c in CHIPS if known(c, RANGE_PROFILER) is not None])
+def test_a_chip_tells_of_a_kernel_what_its_hardware_has(chip: str) -> None:
+    chosen = choose(KERNEL, known(chip, RANGE_PROFILER) or ())
+    always = {"l2_bytes", "l1_bytes", "cycles", "time_ns", "fp32_fma", "fp64_add"}
+    assert always <= chosen.keys()
+    assert chosen["cycles"] == ("sm__cycles_elapsed.max",)
+    assert (BYTES.keys() <= chosen.keys()) == (chip not in SHARED)
+    tensor = {name.removeprefix("tensor_") for name in chosen if name.startswith("tensor_")}
+    since = {"TU": {"fp16", "int8"}, "GV": {"fp16"}, "GA": {"fp16", "bf16", "tf32", "int8"}}
+    if chip in {"TU116", "TU117"}:
+        assert tensor == set()
+    else:
+        assert since.get(chip[:2], {"fp16", "bf16", "tf32", "int8", "fp8"}) <= tensor
+        assert ("fp8" in tensor) == (chip[:2] in {"AD", "GH", "GB"})
+    if chip.startswith("GB2"):
+        assert len(chosen["tensor_fp16"]) == 2  # by what is accumulated
+
+
+def test_nothing_is_chosen_of_a_group_that_the_chip_has_in_part() -> None:
+    assert choose({"q": (("a", "b"), ("c",))}, {"a", "c"}) == {"q": ("c.sum",)}
+    assert choose({"q": (("a", "b"),)}, {"a"}) == {}
+
+
+def test_a_quantity_is_the_sum_of_its_metrics_and_no_number_where_one_is_none() -> None:
+    chosen = {"both": ("a.sum", "b.sum"), "one": ("c.sum",), "none": ("d.sum",)}
+    names = ["a.sum", "b.sum", "c.sum", "d.sum"]
+    assert combine(chosen, names, [1.0, 2.0, 4.0, math.nan]) == {"both": 3.0, "one": 4.0}
+    assert combine(chosen, names, [1.0, math.nan, 4.0, 0.0]) == {"one": 4.0, "none": 0.0}
+
+
+def test_a_fused_multiply_add_is_two_operations() -> None:
+    counts = {"fp32_fma": 100.0, "fp32_mul": 20.0, "fp32_add": 3.0, "l2_bytes": 7.0}
+    assert count_flops(counts) == {"fp32_flops": 223.0, "l2_bytes": 7.0}
+    assert count_flops({"fp64_fma": 1.0, "fp64_mul": 1.0}) == {}
+
+
+# DRAM at full speed
+
+
+def sampler_of(**scripted: Any) -> tuple[DramSampler, FakeCupti]:
+    library, told = fake(**scripted)
+    return DramSampler(library, 0, 1e-3), told
+
+
+@pytest.fixture
+def naps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    slept: list[float] = []
+    monkeypatch.setattr("gpuperf.measure.counters.dram.time.sleep", slept.append)
+    return slept
+
+
+@pytest.mark.parametrize("chip", sorted(set(SAMPLING) - SHARED))
+def test_the_samples_are_summed(chip: str, naps: list[float]) -> None:
+    sampler, told = sampler_of(chip=chip, samples=sampled(chip, (5.0, 1.0), (0.0, 2.0), (7.5, 0.0)))
+    with sampler:
+        moved = sampler.count(nothing)
+    assert (moved.read, moved.written) == (12.5, 3.0)
+    assert told.alive == set()
+
+
+def test_what_is_counted_lies_between_start_and_stop_and_a_sample_more(naps: list[float]) -> None:
+    sampler, told = sampler_of(samples=sampled("GH100", (1.0, 1.0)))
+    seen: list[tuple[str, int]] = []
+    sampler.count(lambda: seen.append((told.steps[-1], len(naps))))
+    assert seen == [("PmSamplingStart", 0)]
+    (_, interval_ns), (nap,) = told.triggers[-1], naps
+    assert nap >= interval_ns * 1e-9
+    assert told.steps[-3:] == [
+        "PmSamplingStop", "PmSamplingDecodeData", "PmSamplingGetCounterDataInfo",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("longest_s", [1e-6, 1e-3, 1.0, 60.0])
+def test_the_interval_leaves_room_for_twice_the_longest_stretch(longest_s: float) -> None:
+    library, told = fake()
+    DramSampler(library, 0, longest_s)
+    ((_, interval_ns),) = told.triggers
+    assert interval_ns >= 50_000
+    assert MOST_SAMPLES * interval_ns * 1e-9 >= 2 * longest_s * (1 - 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("scripted", "kind"),
+    [
+        ({"overflow": True}, "overflow"),
+        ({"stop": 1}, "overflow"),
+        ({"stop": 0}, "overflow"),
+        ({"completed": 0}, "no-samples"),
+        ({"samples": sampled("GH100", (1.0, math.nan), (1.0, 1.0))}, "no-samples"),
+        ({"samples": sampled("GH100", (math.nan, math.nan))}, "no-samples"),
+    ],
+    ids=str,
+)
+def test_samples_that_are_not_whole_count_nothing(
+    scripted: dict[str, Any], kind: str, naps: list[float]
+) -> None:
+    sampler, told = sampler_of(**{"samples": sampled("GH100", (1.0, 1.0)), **scripted})
+    with sampler:
+        assert kind_of(lambda: sampler.count(nothing)) == kind
+    assert told.alive == set()
+
+
+def fail() -> None:
+    raise ArithmeticError("the call's own")
+
+
+def test_a_run_that_raises_is_stopped_and_disabled() -> None:
+    sampler, told = sampler_of()
+    with pytest.raises(ArithmeticError, match="the call's own"), sampler:
+        sampler.count(fail)
+    assert told.steps[-3:] == [
+        "PmSamplingStop", "PmSamplingDisable", "ProfilerHostDeinitialize",
+    ]  # fmt: skip
+    assert told.alive == set()
+
+
+OPENING = [n for n in SIZES if n.startswith(("cuptiProfilerHost", "cuptiPmSampling"))]
+
+
+@pytest.mark.parametrize("name", OPENING)
+def test_wherever_sampling_fails_nothing_stays_enabled(name: str, naps: list[float]) -> None:
+    """But for what itself cannot be disabled or closed."""
+    library, told = fake(refused={name: 35}, samples=sampled("GH100", (1.0, 1.0)))
+
+    def sample() -> None:
+        with DramSampler(library, 0, 1e-3) as sampler:
+            sampler.count(nothing)
+
+    assert kind_of(sample) == ("unknown-metric" if "Add" in name else "permission")
+    left = {"cuptiPmSamplingDisable": {"sampler"}, "cuptiProfilerHostDeinitialize": {"host"}}
+    assert told.alive - left.get(name, set()) == set()
+
+
+@pytest.mark.parametrize("chip", sorted(SHARED))
+def test_a_chip_that_shares_its_memory_has_no_bytes_of_dram(chip: str) -> None:
+    library, told = fake(chip=chip)
+    assert kind_of(lambda: DramSampler(library, 0, 1e-3)) == "unknown-metric"
+    assert told.alive == set()
+
+
+@pytest.mark.parametrize("chip", ["GV100", "GV11B"])
+def test_a_chip_older_than_turing_does_not_sample(chip: str) -> None:
+    library, _ = fake(chip=chip)
+    assert kind_of(lambda: DramSampler(library, 0, 1e-3)) == "unsupported"
+
+
+@pytest.mark.parametrize("passes", [0, 2])
+def test_what_does_not_fit_into_one_pass_cannot_be_sampled(passes: int) -> None:
+    library, told = fake(passes=passes)
+    assert kind_of(lambda: DramSampler(library, 0, 1e-3)) == "unsupported"
+    assert told.alive == set()
+
+
+@pytest.mark.parametrize("result", [7, 27])
+def test_without_a_timer_on_the_chip_its_clock_triggers(result: int) -> None:
+    library, told = fake(chip="TU102", time_trigger=result)
+    DramSampler(library, 0, 1e-3)
+    assert told.triggers == [(1, 50_000), (0, 75_000)]  # ns, and cycles at 1.5 GHz
+
+
+@pytest.mark.parametrize("result", [26, 33, 35, 40])
+def test_what_forbids_one_trigger_forbids_the_other(result: int) -> None:
+    library, told = fake(time_trigger=result)
+    assert kind_of(lambda: DramSampler(library, 0, 1e-3)) == KINDS[result]
+    assert [trigger for trigger, _ in told.triggers] == [1]
+    assert told.alive == set()
+
+
+# The bytes of one call
+
+
+@pytest.fixture
+def measure(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Moved]:
+    def measured(card: Any, cache: Cache = "cold", **more: float) -> Moved:
+        monkeypatch.setattr(traffic, "time", card)
+        return measure_traffic(card, card.call, card.flush, cache, card.call_s, **more)
+
+    return measured
+
+
+@pytest.mark.parametrize("cache", get_args(Cache))
+@pytest.mark.parametrize("call_s", [0.0, 1e-6, 1e-4, 0.5])
+def test_a_calls_bytes_are_found_beside_the_flushes_and_the_idle_traffic(
+    measure: Callable[..., Moved], cache: Cache, call_s: float
+) -> None:
+    moved = measure(Card(call_s=call_s), cache)
+    assert (moved.read, moved.written) == pytest.approx((3 * MB, 1 * MB))
+    assert moved.total == moved.read + moved.written
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_noise_leaves_them_right_to_a_percent(measure: Callable[..., Moved], seed: int) -> None:
+    moved = measure(Card(noise=0.4 * MB, seed=seed))
+    assert moved.total == pytest.approx(4 * MB, rel=0.01)
+    assert moved.uncertainty > 0
+
+
+def test_nineteen_of_twenty_times_the_truth_is_within_the_uncertainty(
+    measure: Callable[..., Moved],
+) -> None:
+    """Some fewer, since sampling stops when the values agree, be it by chance."""
+    cards = [Card(noise=1 * MB, call_s=1e-3, seed=seed) for seed in range(200)]
+    errors = [(abs(m.total - 4 * MB), m.uncertainty) for m in map(measure, cards)]
+    covered = sum(error <= uncertainty for error, uncertainty in errors) / len(errors)
+    assert 0.88 <= covered <= 0.99
+
+
+@pytest.mark.parametrize(
+    ("card", "more", "pairs"),
+    [
+        (Card(), {}, 3),
+        (Card(noise=10 * MB), {}, 8),
+        (Card(noise=10 * MB), {"budget_s": 0.0}, 3),
+        (Card(noise=10 * MB), {"budget_s": 0.06}, 5),
+        (Card(noise=0.5 * MB), {"precision": 0.001}, 8),
+        (Card(noise=0.5 * MB), {"precision": 0.5}, 3),
+        (Card(read=100.0, written=0.0, noise=500.0), {}, 3),
+        (Card(read=0.0, written=0.0), {}, 3),
+    ],
+    ids=["precise", "noisy", "no budget", "budget", "fine", "coarse", "tiny", "nothing"],
+)
+def test_pairs_are_taken_until_the_bytes_are_known_or_the_budget_is_spent(
+    measure: Callable[..., Moved], card: Card, more: dict[str, float], pairs: int
+) -> None:
+    """40 calls of 0.1 ms to a stretch; a pair takes 9 ms, and looking at the idle card 20 ms."""
+    assert measure(card, **more).calls == 40 * pairs
+
+
+@pytest.mark.parametrize(("call_s", "calls"), [(0.0, 200), (1e-6, 200), (1e-3, 4), (9.0, 1)])
+def test_a_stretch_has_as_many_calls_as_its_time_has_room_for(
+    measure: Callable[..., Moved], call_s: float, calls: int
+) -> None:
+    assert measure(Card(call_s=call_s), budget_s=1e9).calls == 3 * calls
+
+
+@pytest.mark.parametrize("cache", get_args(Cache))
+def test_stretches_differ_by_the_calls_alone_and_end_with_a_flush(
+    measure: Callable[..., Moved], cache: Cache
+) -> None:
+    card = Card(call_s=1e-3)
+    measure(card, cache)
+    before = [cache] if cache in ("cold", "cold-dirty") else []
+    assert card.stretches[:6] == [
+        [], [], ["call"], [*before, "call"] * 4 + ["cold"], ["call"], before * 4 + ["cold"],
+    ]  # fmt: skip
+
+
+# Held against known traffic
+
+
+def shown(factor: float, written: float | None = None, offset: float = 0.0) -> list[Any]:
+    return [
+        (size, Moved(factor * size + offset, (written or factor) * size + offset, 0.0, 9, 7.0))
+        for size in (200_000_000, 400_000_000)
+    ]
+
+
+@pytest.mark.parametrize("factor", [1, 2, 3, 4])
+@pytest.mark.parametrize("offset", [0.0, 5 * MB, -5 * MB])
+@pytest.mark.parametrize("off", [0.99, 1.0, 1.01])
+def test_counters_that_show_a_whole_multiple_are_divided_by_it(
+    factor: int, offset: float, off: float
+) -> None:
+    found = read_calibration(shown(factor * off, offset=offset))
+    assert (found.factor, found.flush_bytes) == (factor, 7.0)
+    assert found.ratio == pytest.approx(factor * off)
+    total = 2 * (4e8 * factor * off + offset)
+    assert found.intercept == pytest.approx(2 * offset / total, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("read", "written"),
+    [
+        (0.0, 0.0),
+        (0.5, 0.5),
+        (0.97, 0.97),
+        (1.03, 1.03),
+        (1.5, 1.5),
+        (1.0, 2.0),
+        (2.0, 1.0),
+        (5.0, 5.0),
+    ],
+)
+def test_counters_that_show_anything_else_are_not_believed(read: float, written: float) -> None:
+    with pytest.raises(NoCounters, match=f"{read:.3f} times what it read and {written:.3f}") as no:
+        read_calibration(shown(read, written or 1e-9))
+    assert no.value.kind == "uncalibrated"
+
+
+@pytest.mark.parametrize("free", [10**12, 8 * MB])
+def test_they_are_held_against_copies_of_two_sizes_that_there_is_memory_for(
+    monkeypatch: pytest.MonkeyPatch, free: float
+) -> None:
+    copied: list[int] = []
+
+    def moved(sampler: object, copy: Any, flush: object, cache: Cache, call_s: float) -> Moved:
+        source, target = copy.args[0], copy.func.__self__
+        copy()
+        assert torch.equal(source, target)
+        assert cache == "cold"
+        copied.append(4 * source.numel())
+        return Moved(2.0 * copied[-1], 2.0 * copied[-1], 0.0, 9)
+
+    monkeypatch.setattr(traffic, "measure_traffic", moved)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (int(free), 10**12))
+    card: Any = Card()
+    assert traffic.calibrate(card, card.flush, 1 << 18, torch.device("cpu")).factor == 2
+    assert copied[1] == 2 * copied[0]
+    assert 2 * copied[1] <= free / 2
+    assert copied[1] == 8 << 18 or free < 10**12
+
+
+# Kernel by kernel
+
+GEMM = {READ: 8.0, "lts__t_bytes.sum": 64.0, "sm__cycles_elapsed.max": 900.0}
+REDUCE = {READ: 2.0, WRITTEN: 1.0, "lts__t_bytes.sum": 6.0, "gpu__time_duration.sum": math.nan}
+
+
+def test_kernels_are_counted_in_their_order() -> None:
+    library, told = fake(ranges=[GEMM, REDUCE])
+    seen: list[str] = []
+    found, passes = count_kernels(library, 0, lambda: seen.append(told.steps[-1]))
+    assert seen == ["RangeProfilerStart"]
+    assert [c["dram_read_bytes"] for c in found] == [8.0, 2.0]
+    assert [c["l2_bytes"] for c in found] == [64.0, 6.0]
+    assert found[0]["cycles"] == 900.0
+    assert found[0]["fp32_flops"] == 0.0
+    assert "time_ns" in found[0]
+    assert "time_ns" not in found[1]
+    assert passes == CHIPS["GH100"]["ranges"]["passes"] == 7
+    assert told.alive == set()
+
+
+@pytest.mark.parametrize("chip", [c for c in CHIPS if known(c, RANGE_PROFILER) is not None])
+def test_every_chip_that_has_ranges_counts_them(chip: str) -> None:
+    library, told = fake(chip=chip, ranges=[{"lts__t_bytes.sum": 5.0}])
+    found, passes = count_kernels(library, 0, nothing)
+    assert found[0]["l2_bytes"] == 5.0
+    assert passes == CHIPS[chip]["ranges"]["passes"]
+    assert told.alive == set()
+
+
+def test_kernels_that_found_no_room_are_too_many() -> None:
+    library, told = fake(ranges=[GEMM], dropped=1)
+    assert kind_of(lambda: count_kernels(library, 0, nothing)) == "overflow"
+    assert told.alive == set()
+
+
+@pytest.mark.parametrize(
+    "name", [n for n in SIZES if n.startswith(("cuptiProfilerHost", "cuptiRangeProfiler"))]
+)
+def test_wherever_profiling_fails_nothing_stays_enabled(name: str) -> None:
+    library, told = fake(refused={name: 35}, ranges=[GEMM])
+    kind = kind_of(lambda: count_kernels(library, 0, nothing))
+    assert kind == ("unknown-metric" if "Add" in name else "permission")
+    left = {"cuptiProfilerHostDeinitialize": {"host"}, "cuptiRangeProfilerDisable": {"profiler"}}
+    assert told.alive - left.get(name, set()) == set()
+
+
+def test_a_call_that_raises_under_the_profiler_leaves_nothing_enabled() -> None:
+    library, told = fake(ranges=[GEMM])
+    with pytest.raises(ArithmeticError, match="the call's own"):
+        count_kernels(library, 0, fail)
+    assert told.steps[-3:] == [
+        "RangeProfilerStop", "RangeProfilerDisable", "ProfilerHostDeinitialize",
+    ]  # fmt: skip
+
+
+def test_the_sum_over_kernels_leaves_out_what_is_known_better() -> None:
+    found = [
+        {"l2_bytes": 64.0, "cycles": 9.0, "time_ns": 5.0, "dram_read_bytes": 8.0},
+        {"l2_bytes": 6.0, "tensor_bf16": 2.0, "dram_written_bytes": 1.0},
+    ]
+    assert summed(found) == {"l2_bytes": 70.0, "tensor_bf16": 2.0}
+    assert summed([]) == {}
+
+
+def test_counters_go_to_the_kernels_of_their_name_in_the_order_of_their_start() -> None:
+    launches = ("Memset (Device)", "split", "gemm", "Memcpy DtoD (Device -> Device)", "split")
+    listed = (Kernel("gemm"), Kernel("split", 2), Kernel("Memset (Device)"), Kernel("other"))
+    found = [{"l2_bytes": 1.0}, {"l2_bytes": 10.0}, {"l2_bytes": 100.0, "cycles": 3.0}]
+    assert with_counts(launches, listed, found) == (
+        Kernel("gemm", 1, {"l2_bytes": 10.0}),
+        Kernel("split", 2, {"l2_bytes": 101.0, "cycles": 3.0}),
+        Kernel("Memset (Device)"),
+        Kernel("other"),
+    )
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_where_the_kernels_are_others_than_were_recorded_none_has_counters(count: int) -> None:
+    listed = (Kernel("gemm"), Kernel("split"))
+    assert with_counts(("gemm", "split"), listed, [{"l2_bytes": 1.0}] * count) == listed
+
+
+# All together
+
+
+@pytest.fixture
+def counters_of(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Counters]:
+    def make(card: Any, known: Calibration | Exception, **scripted: Any) -> Counters:
+        def calibrate(*args: object) -> Calibration:
+            card.calibrated = getattr(card, "calibrated", 0) + 1
+            if isinstance(known, Exception):
+                raise known
+            return known
+
+        def open_sampler(library: Cupti, index: int, longest_s: float) -> Any:
+            card.room_s = longest_s
+            return card
+
+        monkeypatch.setattr(traffic, "time", card)
+        monkeypatch.setattr(counters, "calibrate", calibrate)
+        monkeypatch.setattr(counters, "DramSampler", open_sampler)
+        return Counters(torch.device("cpu"), 60 << 20, card, fake(**scripted)[0])
+
+    return make
+
+
+@pytest.mark.parametrize("factor", [1, 2])
+@pytest.mark.parametrize("cache", get_args(Cache))
+def test_the_bytes_are_divided_by_the_factor(
+    counters_of: Callable[..., Counters], factor: int, cache: Cache
+) -> None:
+    card = Card(factor=factor, noise=0.1 * MB)
+    found = counters_of(card, Calibration(factor, factor * 240 * MB))
+    counts = found.traffic(card.call, cache, card.call_s)
+    assert counts["dram_read_bytes"] == pytest.approx(3 * MB, rel=0.01)
+    assert counts["dram_written_bytes"] == pytest.approx(1 * MB, rel=0.03)
+    assert 0 < counts["dram_uncertainty_bytes"] < 0.02 * MB
+    assert (counts["dram_factor"], counts["dram_calls"]) == (factor, 120)
+
+
+@pytest.mark.parametrize("call_s", [1e-6, 1e-3, 2.0])
+def test_the_longest_stretch_has_room_in_the_image(
+    counters_of: Callable[..., Counters], call_s: float
+) -> None:
+    card: Any = Card(call_s=call_s)
+    counters_of(card, Calibration(1, 240 * MB)).traffic(card.call, "cold", call_s)
+    assert card.longest_s <= card.room_s
+
+
+def test_the_counters_are_held_against_known_traffic_once(
+    counters_of: Callable[..., Counters],
+) -> None:
+    card: Any = Card()
+    found = counters_of(card, Calibration(1, 240 * MB))
+    for _ in range(2):
+        found.traffic(card.call, "hot", card.call_s)
+    assert (found.calibration().factor, card.calibrated) == (1, 1)
+
+
+@pytest.mark.parametrize("share", [0.5, 0.97, 1.03, 2.0])
+def test_a_flush_that_reads_otherwise_later_is_not_believed(
+    counters_of: Callable[..., Counters], share: float
+) -> None:
+    card = Card()
+    found = counters_of(card, Calibration(1, share * 240 * MB))
+    with pytest.raises(NoCounters, match=r"reads as 240\.0 MB, and read as") as caught:
+        found.traffic(card.call, "cold", card.call_s)
+    assert caught.value.kind == "uncalibrated"
+
+
+def test_without_memory_for_the_copies_there_are_no_counters(
+    counters_of: Callable[..., Counters],
+) -> None:
+    found = counters_of(Card(), torch.OutOfMemoryError("CUDA out of memory"))
+    assert kind_of(found.calibration) == "failed"
+    assert kind_of(lambda: found.traffic(nothing, "hot", 1e-3)) == "failed"
+
+
+FLUSH = {READ: 240 * MB, "lts__t_bytes.sum": 240 * MB}
+
+
+@pytest.mark.parametrize(
+    ("cache", "events"),
+    [("cold", ["cold"]), ("cold-dirty", ["cold-dirty"]), ("rotate", []), ("hot", [])],
+)
+@pytest.mark.parametrize("factor", [1, 2, 3])
+def test_the_flushes_are_none_of_a_calls_kernels_and_the_last_tells_the_factor(
+    counters_of: Callable[..., Counters], cache: Cache, events: list[str], factor: int
+) -> None:
+    card = Card()
+    ranges = [{**r, READ: factor * r[READ]} for r in (*[FLUSH] * len(events), GEMM, REDUCE, FLUSH)]
+    # At full speed the factor may be another one.
+    found, passes = counters_of(card, Calibration(2, 480 * MB), ranges=ranges).kernels(
+        card.call, cache
+    )
+    assert [c["dram_read_bytes"] for c in found] == [8.0, 2.0]
+    assert found[1]["dram_written_bytes"] == 1.0 / factor
+    assert [c["l2_bytes"] for c in found] == [64.0, 6.0]
+    assert passes == 7
+    assert card.stretches[0] == [*events, "call", "cold"]
+
+
+@pytest.mark.parametrize("read", [0.0, 100 * MB, 360 * MB, math.nan])
+def test_a_flush_that_reads_otherwise_kernel_by_kernel_is_not_believed(
+    counters_of: Callable[..., Counters], read: float
+) -> None:
+    found = counters_of(Card(), Calibration(1, 240 * MB), ranges=[GEMM, {READ: read}])
+    assert kind_of(lambda: found.kernels(nothing, "hot")) == "uncalibrated"
+
+
+def test_a_profiler_that_saw_no_kernel_gave_no_samples(
+    counters_of: Callable[..., Counters],
+) -> None:
+    found = counters_of(Card(), Calibration(1, 240 * MB), ranges=[])
+    assert kind_of(lambda: found.kernels(nothing, "hot")) == "no-samples"
+
+
+def raising(error: Exception) -> Callable[..., Any]:
+    def refuse(*args: object) -> None:
+        raise error
+
+    return refuse
+
+
+@pytest.mark.parametrize(
+    ("device", "l2_bytes", "kind"),
+    [("cpu", 1 << 20, "unsupported"), ("cuda", None, "failed"), ("cuda", 0, "failed")],
+)
+def test_without_an_nvidia_gpu_there_are_no_counters(
+    device: str, l2_bytes: int | None, kind: str
+) -> None:
+    assert kind_of(lambda: open_counters(torch.device(device), l2_bytes)) == kind
+
+
+def test_without_a_window_or_a_library_there_are_no_counters(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def opened() -> object:
+        return open_counters(torch.device("cuda", 0), 1 << 20)
+
+    monkeypatch.setattr(counters, "open_window", raising(CannotMeasure("no NVRTC")))
+    with pytest.raises(NoCounters, match="cannot be flushed: no NVRTC"):
+        opened()
+    monkeypatch.setattr(counters, "open_window", lambda device: Card())
+    monkeypatch.setattr(counters, "find_library", lambda: Path("/nowhere/libcupti.so"))
+    assert kind_of(opened) == "no-library"
