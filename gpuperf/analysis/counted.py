@@ -133,8 +133,9 @@ def _operations_in(record: Record, flops: Flops) -> float | None:
 
 
 def _byte_doubts(record: Record) -> Iterator[Caveat]:
+    """Of an implementation that says what it moves; compulsory bytes are a bound, not a model."""
     figures = counted(record)
-    model = figures.modelled if figures.modelled is not None else figures.compulsory
+    model = figures.modelled
     cold = record.contract.cache in ("cold", "cold-dirty")
     if figures.measured is None or not model or not cold:
         return

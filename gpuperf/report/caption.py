@@ -94,7 +94,7 @@ def _brief(quantity: str) -> str:
     return f"{float(number):g} {unit}"
 
 
-LITTLE = 1e5  # bytes: under it a share of them tells nothing
+LITTLE = 1e4  # bytes: under it a share of them tells nothing
 
 
 def caption(run: Run, found: Sequence[Entry], axes: Axes) -> list[Note]:

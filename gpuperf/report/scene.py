@@ -209,7 +209,7 @@ def scene(run: Run, view: View = "compulsory") -> Scene:
         series=_series(shown, axes, roofline, view),
         view=view,
         roofs=_shown_roofs(run, view, roofline),
-        missing=_missing(found, shown),
+        missing=_missing(found, shown, view),
         l2_bytes=None if roofline else run.header.device.l2_bytes,
         clocks=_clocks(run),
     )
@@ -256,16 +256,20 @@ def _counts(found: Iterable[Entry]) -> str:
     return ", ".join(f"{count} {status}" for status, count in counts.items())
 
 
-def _missing(found: Sequence[Entry], shown: Sequence[Entry]) -> str:
+def _missing(found: Sequence[Entry], shown: Sequence[Entry], view: View) -> str:
     """What of the run is not in the scene."""
     drawn = {e.record.key for e in shown}
     left = [e for e in found if e.record.key not in drawn]
-    counts = Counter(e.record.status if e.record.status != "ok" else _lack(e) for e in left)
+    counts = Counter(e.record.status if e.record.status != "ok" else _lack(e, view) for e in left)
     return ", ".join(f"{count} {why}" for why, count in counts.items())
 
 
-def _lack(entry: Entry) -> str:
-    return "without a time" if entry.placement is None else "without FLOPs"
+def _lack(entry: Entry, view: View) -> str:
+    if entry.placement is None:
+        return "without a time"
+    if not entry.placement.attained_flop_per_s:
+        return "without FLOPs"
+    return f"without {LACKING.get(view, view).split(':')[0]}"
 
 
 def _clocks(run: Run) -> dict[str, float]:

@@ -260,7 +260,7 @@ class Canvas:
 
     def _arrow(self, dot: Dot, colour: str) -> None:
         """From where the dot would lie with compulsory bytes."""
-        if dot.start is None or abs(math.log(dot.start / dot.x)) < NO_ARROW:
+        if dot.start is None or not _has_arrow(dot):
             return
         y = dot.y / self.scene.unit[0]
         self.axes.annotate(
@@ -269,7 +269,11 @@ class Canvas:
                         "shrinkA": 0, "shrinkB": MARKER / 2},
         )  # fmt: skip
         self.axes.plot([dot.start], [y], marker="|", markersize=MARKER, color=colour, zorder=3.2)
-        self.surface.lines.append((self._pixel(dot.start, y), self._pixel(dot.x, y)))
+        (foot, level), (head, _) = self._pixel(dot.start, y), self._pixel(dot.x, y)
+        side = MARKER * DPI / 72 + 3
+        self.surface.marks.append(
+            Box((foot + head) / 2, level, abs(head - foot) + side, side).corners
+        )
 
     def _bars(self, series: Series, colour: str) -> None:
         """The 95 % intervals, where they reach beyond the marker."""
@@ -322,7 +326,9 @@ class Canvas:
 
     def _label_points(self) -> None:
         for dot in self.scene.labelled(MOST_LABELS):
-            anchor = self._pixel(dot.x, dot.y / self.scene.unit[0])
+            # The heads of arrows crowd under a roof; their feet lie apart.
+            foot = dot.start if dot.start is not None and _has_arrow(dot) else dot.x
+            anchor = self._pixel(foot, dot.y / self.scene.unit[0])
             width, height = self._size(dot.label, WORDS)
             self._put(dot.label, around(anchor, width + 4, height + 2, MARKER * DPI / 144 + 6))
 
@@ -365,3 +371,7 @@ class Canvas:
         l2 = self.scene.l2_bytes
         if l2 and self.x_limits[0] < l2 < self.x_limits[1]:
             yield l2, f"L2 {format_bytes(l2)}"
+
+
+def _has_arrow(dot: Dot) -> bool:
+    return dot.start is not None and abs(math.log(dot.start / dot.x)) >= NO_ARROW

@@ -1,0 +1,240 @@
+"""What the hardware counted, held against the model, and drawn."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from synthetic import h200_run
+
+from gpuperf.analysis.counted import breaks_bus, counted, cross_check
+from gpuperf.analysis.roofline import place
+from gpuperf.errors import UsageError
+from gpuperf.model.contract import Contract
+from gpuperf.model.cost import Bytes, Cost, Flops, Work
+from gpuperf.model.peaks import Figure
+from gpuperf.model.record import Kernel, Record, Run
+from gpuperf.model.samples import Samples
+from gpuperf.model.workload import Case
+from gpuperf.report.chart.roofline import draw_roofline
+from gpuperf.report.formats import render
+from gpuperf.report.scene import View, scene
+from gpuperf.report.terminal import terminal_roofline
+
+N = 4096
+FLOPS = 2 * N**3
+LEAST = 3 * 2 * N**2
+TILES = {"tensor_bf16": FLOPS * 1.0, "tensor_fp16": 0.0}
+
+
+def record(
+    counters: Mapping[str, float], flops: Flops | None = None, work: Work | None = None,
+    contract: Contract | None = None, time_s: float = 175e-6,
+) -> Record:  # fmt: skip
+    cost = Cost((flops or Flops(FLOPS, "matmul", "bf16", "fp32"),), (Bytes(LEAST, 0),))
+    return Record(
+        "r", Case("matmul", "torch", {}), contract or Contract("blocked"), "ok", cost=cost,
+        work=work, counters=counters, times={"busy": Samples((time_s,) * 5)}, primary="busy",
+    )  # fmt: skip
+
+
+def moved(total: float, **more: float) -> dict[str, float]:
+    half = {"dram_read_bytes": 0.75 * total, "dram_written_bytes": 0.25 * total}
+    return {**half, "dram_uncertainty_bytes": 1e4, "dram_factor": 1, **more}
+
+
+def kinds(one: Record) -> list[str]:
+    return [caveat.kind for caveat in cross_check(one)]
+
+
+def test_three_figures_of_bytes_and_two_of_operations() -> None:
+    work = Work(bytes=(Bytes(LEAST, LEAST),))
+    figures = counted(record(moved(1.5 * LEAST, **TILES, fp32_flops=10.0), work=work))
+    assert (figures.compulsory, figures.modelled) == (LEAST, 2 * LEAST)
+    assert figures.measured == pytest.approx(1.5 * LEAST)
+    assert figures.excess == pytest.approx(1.5)
+    assert (figures.flop_model, figures.flop_hardware) == (FLOPS, FLOPS + 10)
+    assert figures.intensity("compulsory") == pytest.approx(FLOPS / LEAST)
+    assert figures.intensity("modelled") == pytest.approx(FLOPS / LEAST / 2)
+    assert figures.intensity("measured") == pytest.approx(FLOPS / LEAST / 1.5)
+
+
+def test_what_was_not_counted_is_unknown() -> None:
+    figures = counted(record({}))
+    assert figures.measured is figures.excess is None
+    assert figures.flop_hardware is figures.flop_excess is None
+    assert figures.intensity("measured") is figures.intensity("modelled") is None
+    assert kinds(record({})) == []
+
+
+def test_a_little_less_than_nothing_is_nothing() -> None:
+    """The difference of two stretches scatters about nought where the cache holds everything."""
+    figures = counted(record(moved(-1000.0)))
+    assert figures.measured == 0
+    assert figures.intensity("measured") is None
+
+
+@pytest.mark.parametrize(
+    ("counters", "expected"),
+    [
+        ({"tensor_bf16": FLOPS * 1.0}, []),
+        ({"tensor_bf16": FLOPS * 1.016}, []),
+        ({"tensor_bf16": FLOPS * 1.074}, ["more-operations"]),
+        ({"tensor_bf16": FLOPS * 0.5}, ["fewer-operations"]),
+        ({"tensor_bf16": 0.0, "tensor_fp16": FLOPS * 1.0}, ["dtype-path"]),
+        ({"fp32_flops": FLOPS * 1.0}, []),  # the chip has no counter of bf16
+    ],
+)
+def test_operations_are_held_against_the_cost(
+    counters: dict[str, float], expected: list[str]
+) -> None:
+    assert kinds(record(counters)) == expected
+
+
+def test_padding_is_told_with_its_figure() -> None:
+    (caveat,) = cross_check(record({"tensor_bf16": FLOPS * 1.0737}))
+    assert "1.074 times the operations" in caveat.message
+    assert "multiples of the tile" in caveat.hint
+
+
+def test_the_path_that_ran_instead_is_named() -> None:
+    (caveat,) = cross_check(record({"tensor_bf16": 0.0, "tensor_tf32": FLOPS * 1.0}))
+    assert "ran in tf32" in caveat.message
+
+
+def test_fp32_is_counted_on_the_vector_pipe_and_fp64_on_both() -> None:
+    fp32 = Flops(FLOPS, "matmul", "fp32", "fp32")
+    assert kinds(record({"fp32_flops": FLOPS * 1.0, "tensor_tf32": 0.0}, fp32)) == []
+    assert kinds(record({"fp32_flops": 1e6, "tensor_tf32": FLOPS * 1.0}, fp32)) == ["dtype-path"]
+    fp64 = Flops(FLOPS, "matmul", "fp64", "fp64")
+    halves = {"fp64_flops": FLOPS * 0.5, "tensor_fp64": FLOPS * 0.5}
+    assert kinds(record(halves, fp64)) == []
+
+
+def test_elementwise_operations_are_told_but_not_judged() -> None:
+    """A sine is one operation of the model, and twenty of the pipe."""
+    sine = record({"fp32_flops": 20.0 * FLOPS}, Flops(FLOPS, "special", "fp32"))
+    assert kinds(sine) == []
+    assert counted(sine).flop_excess == pytest.approx(20)
+
+
+@pytest.mark.parametrize(
+    ("share", "expected"), [(1.0, []), (1.09, []), (1.2, ["more-bytes"]), (0.8, ["fewer-bytes"])]
+)
+def test_bytes_are_held_against_the_model_of_the_implementation(
+    share: float, expected: list[str]
+) -> None:
+    work = Work(bytes=(Bytes(2 * LEAST, 0),))
+    assert kinds(record(moved(share * 2 * LEAST), work=work)) == expected
+    # Compulsory bytes are a bound: a matmul that reads them twice has no doubt about it.
+    assert kinds(record(moved(share * LEAST))) == []
+    hot = Contract("blocked", cache="hot")
+    assert kinds(record(moved(share * 2 * LEAST), work=work, contract=hot)) == []
+
+
+def test_more_bytes_than_the_bus_can_move_make_the_row_invalid() -> None:
+    peaks = h200_run().header.peaks
+    assert peaks is not None
+    assert peaks.bandwidth is not None
+    most = peaks.bandwidth.value * 1e-3
+    within = record({"dram_read_bytes": most, "dram_written_bytes": 9e7}, time_s=1e-3)
+    assert breaks_bus(within, peaks) is None
+    assert breaks_bus(within, None) is None
+    beyond = replace(within, counters={**within.counters, "dram_read_bytes": 1.1 * most})
+    placed = place(beyond, peaks, None)
+    assert placed is not None
+    assert not placed.valid
+    assert "impossible" in [caveat.kind for caveat in placed.caveats]
+
+
+def counted_run(excess: float = 2.0, l2: float = 8.0) -> Run:
+    """The H200's sweep, with *excess* times the compulsory bytes through DRAM, *l2* through L2."""
+    run = h200_run()
+    found = []
+    for one in run.records:
+        if one.cost is None or not one.times:
+            found.append(one)
+            continue
+        least = one.cost.dram_bytes
+        done = float(one.cost.flop_count)
+        counters = moved(excess * least, l2_bytes=l2 * least, tensor_bf16=done)
+        found.append(replace(one, counters=counters, kernels=(Kernel("k", 1, counters),)))
+    ceilings = run.header.ceilings
+    assert ceilings is not None
+    figures = {**ceilings.figures, "l2_bandwidth": Figure(9e12, "byte/s", "measured", "calibrate")}
+    header = replace(run.header, ceilings=replace(ceilings, figures=figures))
+    return Run(header, tuple(found))
+
+
+def test_the_x_axis_is_of_the_bytes_that_were_asked_for() -> None:
+    run = counted_run()
+    compulsory, measured = scene(run), scene(run, "measured")
+    assert [d.x for d in measured.dots] == pytest.approx([d.x / 2 for d in compulsory.dots])
+    assert [d.y for d in measured.dots] == pytest.approx([d.y for d in compulsory.dots])
+    arrows = scene(run, "both")
+    assert [d.start for d in arrows.dots] == pytest.approx([d.x for d in compulsory.dots])
+    assert all(d.start is None for d in (*compulsory.dots, *measured.dots))
+    (low, high), _ = arrows.limits()
+    assert low < min(d.x for d in arrows.dots)
+    assert max(d.start or 0.0 for d in arrows.dots) < high
+
+
+def test_a_hierarchy_has_a_point_and_a_roof_for_each_level() -> None:
+    shown = scene(counted_run(), "hierarchy")
+    assert [s.label.split(", ")[-1] for s in shown.series] == ["DRAM bytes", "L2 bytes"]
+    dram, l2 = (series.dots for series in shown.series)
+    assert [d.x for d in l2] == pytest.approx([d.x / 4 for d in dram])
+    roof = next(r for r in shown.roofs if r.label == "L2")
+    assert (roof.kind, roof.value, roof.origin) == ("memory", 9e12, "measured")
+    compute = next(r for r in shown.roofs if r.kind == "compute" and r.origin == "measured")
+    # The roof over both begins where L2's ends.
+    assert shown.ends(compute)[0][0] == pytest.approx(compute.value / 9e12)
+
+
+@pytest.mark.parametrize("view", ["measured", "both", "hierarchy", "modelled"])
+def test_a_run_without_such_bytes_says_so(view: View) -> None:
+    with pytest.raises(UsageError, match="has no ") as refused:
+        scene(h200_run(), view)
+    assert "--counters" in refused.value.hint
+
+
+@pytest.mark.parametrize("view", ["measured", "both", "hierarchy"])
+def test_every_view_is_drawn(view: View, tmp_path: Path) -> None:
+    for suffix in (".png", ".svg"):
+        file = tmp_path / f"{view}{suffix}"
+        draw_roofline(counted_run(), [file], view)
+        assert file.stat().st_size > 5000
+    assert "hardware counters" in (tmp_path / f"{view}.svg").read_text(encoding="utf-8")
+    assert terminal_roofline(counted_run(), view=view)
+
+
+def test_the_table_has_the_measured_bytes_and_their_ratio() -> None:
+    text = render(counted_run(), "table", width=220)
+    assert "moved" in text
+    assert "× least" in text
+    assert " 2.00 " in text
+    assert "ops hw" in text
+    assert "hardware counters at full speed" in text
+    plain = render(h200_run(), "table", width=220)
+    assert "moved" not in plain
+    assert "ops hw" not in plain
+
+
+def test_counters_that_were_scaled_are_told_of() -> None:
+    run = counted_run()
+    twice = [replace(r, counters={**r.counters, "dram_factor": 2.0}) for r in run.records]
+    assert "showed 2 times the truth" in render(Run(run.header, tuple(twice)), "table", width=220)
+
+
+def test_json_has_all_figures() -> None:
+    rows = json.loads(render(counted_run(), "json"))["rows"]
+    row = next(r for r in rows if r["bytes_measured"])
+    assert row["bytes_measured_over_compulsory"] == pytest.approx(2)
+    assert row["bytes_measured"] == pytest.approx(2 * row["bytes_compulsory"])
+    assert row["intensity_measured"] == pytest.approx(row["intensity_flop_per_byte"] / 2)
+    assert row["byte_per_s_measured"] == pytest.approx(row["bytes_measured"] / row["time_s"])
+    assert row["flop_hardware"] == row["flop"]
+    assert row["kernels"][0]["counters"]["l2_bytes"] > 0
