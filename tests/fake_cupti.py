@@ -1,8 +1,9 @@
 """A CUPTI without a GPU, which knows the chips that the real one was asked about and counts what it
 is told to; and a card without a CUPTI, whose traffic is known to the byte.
 
-The library is as strict as the real one: a struct of another size, an object that is not enabled, a config
-or a counter data image that nobody filled, and a metric that the chip does not have are refused.
+The library is as strict as the real one: a struct of another size, an object that is not enabled,
+an image of a config or of counters that nobody filled, and a metric that the chip does not have are
+refused.
 """
 
 from __future__ import annotations
@@ -245,7 +246,8 @@ class Card:
     """What the counters of a card show of its traffic, and the clock by which it goes.
 
     Each call and each flush moves so many bytes, something else so many a second; the counters
-    show *factor* times that, and err by *noise* bytes.
+    show *factor* times that, and err by *noise* bytes. What moved before a stretch, since the last
+    one, is still in its first sample.
     """
 
     read: float = 3 * MB
@@ -259,7 +261,7 @@ class Card:
     now: float = 0.0
     stretches: list[list[str]] = field(default_factory=lambda: [[]])
     longest_s: float = 0.0
-    moved: list[float] = field(default_factory=lambda: [0.0, 0.0])
+    moved: list[float] = field(default_factory=lambda: [5e9, 5e9])
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
@@ -287,7 +289,7 @@ class Card:
 
     def count(self, run: Callable[[], None]) -> Traffic:
         self.stretches.append([])
-        self.moved, began = [0.0, 0.0], self.now
+        began = self.now
         run()
         seconds = self.now - began + 1e-4
         self.now = began + seconds
@@ -296,6 +298,7 @@ class Card:
             for m in self.moved
         )
         self.stretches.append([])
+        self.moved = [0.0, 0.0]
         self.longest_s = max(self.longest_s, seconds)
         return Traffic(read, written, seconds)
 

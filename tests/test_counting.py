@@ -1,4 +1,4 @@
-"""What becomes of the counters, or of the lack of them, in a case's record and on the command line?"""
+"""What becomes of the counters, or of their lack, in a case's record and on the command line?"""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from typing import Any, get_args
 
 import pytest
 import torch
-from gpuperf.kernels.matmul import MATMUL
 from test_bad_input import assert_refused
-from test_checks import CONTRACT, FACTS, make_bench, product
+from test_checks import CONTRACT, FACTS, INCREMENT, make_bench
 from test_cli import CommandLine
 
 from gpuperf.cli import options
@@ -22,7 +21,7 @@ from gpuperf.measure.timers.timer import Call
 from gpuperf.model.contract import Cache, Contract, Counting
 from gpuperf.model.record import Caveat, Kernel, Record, TimerFacts
 from gpuperf.model.samples import Samples
-from gpuperf.model.workload import Case
+from gpuperf.model.workload import Case, Workload
 from gpuperf.runner.plan import plan_counting
 
 DRAM = {"dram_read_bytes": 3e6, "dram_written_bytes": 1e6, "dram_calls": 120.0}
@@ -77,8 +76,9 @@ def count(
     counters: FakeCounters,
     monkeypatch: pytest.MonkeyPatch,
     contract: Contract = CONTRACT,
+    workload: Workload = INCREMENT,
 ) -> tuple[Record, list[str]]:
-    """The record of a product whose card has *counters*, and the phases that were told of."""
+    """The record of a case whose card has *counters*, and the phases that were told of."""
 
     def opened(device: torch.device, l2_bytes: int | None) -> FakeCounters:
         counters.log.append("open")
@@ -96,8 +96,8 @@ def count(
         tell=lambda phase, samples: phases.append(phase),
         counting=counting,
     )
-    case = Case("matmul", "torch", product(16, 16, 16, "fp32"))
-    return made.measure(MATMUL, case, contract, "r", seed=5), phases
+    case = Case(workload.name, "torch", {"n": 100, "dtype": "fp32"})
+    return made.measure(workload, case, contract, "r", seed=5), phases
 
 
 def doubts(record: Record) -> dict[str, Caveat]:
@@ -164,7 +164,7 @@ def test_under_auto_the_lack_of_counters_is_a_doubt_with_a_hint(
     assert doubt.message == f"the bytes it moved are not measured: {FORBIDDEN}"
     assert doubt.hint == FORBIDDEN.hint
     assert "NVreg_RestrictProfilingToAdminUsers" in doubt.hint
-    assert len(counters.asked) == 0
+    assert counters.asked == []
 
 
 @pytest.mark.parametrize("counting", ["require", "kernels"])
@@ -204,9 +204,8 @@ def test_a_sustained_load_finds_what_it_left(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_result_that_is_wrong_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     counters = FakeCounters()
-    wrong = replace(MATMUL, reference=lambda inputs, point: torch.ones(16, 16).double())
-    monkeypatch.setitem(globals(), "MATMUL", wrong)
-    record, _ = count("require", counters, monkeypatch)
+    wrong = replace(INCREMENT, reference=lambda inputs, point: inputs["x"].double() + 2)
+    record, _ = count("require", counters, monkeypatch, workload=wrong)
     assert record.status == "wrong"
     assert counters.asked == []
 
