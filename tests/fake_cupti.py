@@ -19,8 +19,8 @@ from typing import Any
 
 from gpuperf.measure.counters.cupti import PM_SAMPLING, RANGE_PROFILER, Cupti
 from gpuperf.measure.counters.dram import Traffic
-from gpuperf.measure.counters.metrics import BYTES, choose
 from gpuperf.model.contract import Cache
+from gpuperf.model.metrics import BYTES, choose
 
 # What the host library of CUPTI 13.0.85 said of each chip.
 CHIPS: Mapping[str, Mapping[str, Mapping[str, Any]]] = json.loads(

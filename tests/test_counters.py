@@ -29,9 +29,9 @@ from gpuperf.measure.counters.cupti import (
 )
 from gpuperf.measure.counters.dram import LEAST_INTERVAL_S, MOST_SAMPLES, DramSampler
 from gpuperf.measure.counters.kernels import count_kernels, summed, with_counts
-from gpuperf.measure.counters.metrics import BYTES, KERNEL, choose, combine, count_flops
 from gpuperf.measure.counters.traffic import Calibration, Moved, measure_traffic, read_calibration
 from gpuperf.model.contract import Cache, Counting
+from gpuperf.model.metrics import BYTES, KERNEL, choose, combine, count_flops
 from gpuperf.model.record import Kernel
 
 READ, WRITTEN = "dram__bytes_read.sum", "dram__bytes_write.sum"

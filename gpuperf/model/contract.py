@@ -9,7 +9,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-__all__ = ["Cache", "Contract", "Data", "DeviceFacts", "Fingerprint", "Regime", "TimerName"]
+__all__ = [
+    "Cache",
+    "Contract",
+    "Counting",
+    "Data",
+    "DeviceFacts",
+    "Fingerprint",
+    "Regime",
+    "TimerName",
+]
 
 TimerName = Literal["auto", "blocked", "activity", "graph", "events", "wall"]
 Cache = Literal["cold", "cold-dirty", "rotate", "hot"]

@@ -92,6 +92,8 @@ class Counters:
             torch.cuda.synchronize(self.device)
 
         found, passes = count_kernels(self.cupti, self.device.index or 0, run)
+        if not found:
+            raise NoCounters("no-samples", "the profiler saw no kernel")
         truth, last = known.flush_bytes / known.factor, found[-1].get("dram_read_bytes", 0.0)
         factor = max(1, round(last / truth))
         if abs(last / truth / factor - 1) > FACTOR_TOLERANCE:

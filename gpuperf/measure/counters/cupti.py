@@ -160,7 +160,6 @@ RangesStop = _params(
     "RangesStop", ("profiler", c_void_p), ("pass_index", c_size_t), ("target_level", c_size_t),
     ("all_passes", c_uint8),
 )  # fmt: skip
-RangesPush = _params("RangesPush", ("profiler", c_void_p), ("name", c_char_p))
 RangesDecode = _params("RangesDecode", ("profiler", c_void_p), ("dropped", c_size_t))
 RangesImageSize = _params(
     "RangesImageSize", ("profiler", c_void_p), ("names", NAMES), ("count", c_size_t),

@@ -6,13 +6,14 @@ program itself is not touched. What is counted is the whole card's traffic betwe
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from typing import NamedTuple
 
 from gpuperf.measure.counters import cupti as api
 from gpuperf.measure.counters.cupti import Cupti, Host, Image, NoCounters
-from gpuperf.measure.counters.metrics import BYTES, choose, combine
+from gpuperf.model.metrics import BYTES, choose, combine
 
 __all__ = ["DramSampler", "Traffic"]
 
@@ -93,12 +94,16 @@ class DramSampler:
         )
         call("cuptiPmSamplingStart", api.Sampling(sampler=self._sampler))
         began = time.perf_counter()
+        stop = api.Sampling(sampler=self._sampler)
         try:
             run()
             time.sleep(2 * self._interval_s)  # a sample that is not complete is lost
-        finally:
-            seconds = time.perf_counter() - began
-            call("cuptiPmSamplingStop", api.Sampling(sampler=self._sampler))
+        except BaseException:
+            with contextlib.suppress(NoCounters):  # what went wrong first is what counts
+                call("cuptiPmSamplingStop", stop)
+            raise
+        seconds = time.perf_counter() - began
+        call("cuptiPmSamplingStop", stop)
         told = call(
             "cuptiPmSamplingDecodeData",
             api.SamplingDecode(sampler=self._sampler, image=image.data, bytes=image.size),
@@ -122,10 +127,12 @@ class DramSampler:
 
     def close(self) -> None:
         """Disarm the hardware. Raises: NoCounters."""
-        if self._sampler is not None:
-            self._cupti.call("cuptiPmSamplingDisable", api.Sampling(sampler=self._sampler))
+        try:
+            if self._sampler is not None:
+                self._cupti.call("cuptiPmSamplingDisable", api.Sampling(sampler=self._sampler))
+        finally:
             self._sampler = None
-        self._host.close()
+            self._host.close()
 
     def __enter__(self) -> DramSampler:
         return self

@@ -7,13 +7,14 @@ count; caches are as the replay leaves them.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from gpuperf.measure.counters import cupti as api
 from gpuperf.measure.counters.cupti import Cupti, Host, Image, NoCounters
-from gpuperf.measure.counters.metrics import KERNEL, choose, combine, count_flops
+from gpuperf.model.metrics import KERNEL, choose, combine, count_flops
 from gpuperf.model.record import Kernel
 
 __all__ = ["KernelCounts", "count_kernels", "summed", "with_counts"]
@@ -53,8 +54,11 @@ def count_kernels(
         cupti.call("cuptiRangeProfilerStart", api.Ranges(profiler=profiler))
         try:
             run()
-        finally:
-            cupti.call("cuptiRangeProfilerStop", api.RangesStop(profiler=profiler))
+        except BaseException:
+            with contextlib.suppress(NoCounters):  # what went wrong first is what counts
+                cupti.call("cuptiRangeProfilerStop", api.RangesStop(profiler=profiler))
+            raise
+        cupti.call("cuptiRangeProfilerStop", api.RangesStop(profiler=profiler))
         told = cupti.call("cuptiRangeProfilerDecodeData", api.RangesDecode(profiler=profiler))
         if told.dropped:
             raise NoCounters("overflow", f"a call of more than {MOST_KERNELS} kernels")
@@ -68,9 +72,11 @@ def count_kernels(
         ]
         return found, passes
     finally:
-        if profiler is not None:
-            cupti.call("cuptiRangeProfilerDisable", api.Ranges(profiler=profiler))
-        host.close()
+        try:
+            if profiler is not None:
+                cupti.call("cuptiRangeProfilerDisable", api.Ranges(profiler=profiler))
+        finally:
+            host.close()
 
 
 def summed(found: Sequence[KernelCounts]) -> KernelCounts:
