@@ -1,7 +1,9 @@
+
 """Do the nouns become JSON and come back exactly, and is anything else refused?"""
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Callable, Iterator
 from typing import get_args, get_type_hints
 
@@ -120,7 +122,8 @@ description = st.builds(
 caveat = st.builds(Caveat, text, text, text)
 check = st.builds(Check, number, number, count)
 timer = st.builds(TimerFacts, number, number, number, number, optional(number))
-kernel = st.builds(Kernel, text, count)
+counts = mapping(st.floats(-(2.0**60), 2.0**100))
+kernel = st.builds(Kernel, text, count, counts)
 memory = st.builds(Memory, count, count, optional(count))
 noise = st.builds(Noise, number, number, count)
 telemetry = st.builds(
@@ -149,7 +152,7 @@ record = st.builds(
     calls_until_steady=optional(count),
     check=optional(check),
     kernels=several(kernel),
-    counters=mapping(number),
+    counters=counts,
     telemetry=optional(telemetry),
     memory=optional(memory),
     caveats=several(caveat),
@@ -178,6 +181,7 @@ header = st.builds(
     world=count,
     devices=several(count),
     variants=several(contract),
+    counting=words(Header, "counting"),
 )
 NOUNS = {
     Axis: axis, Bytes: traffic, Case: case, Caveat: caveat, Ceiling: ceiling, Check: check,
@@ -191,7 +195,9 @@ TO_WORKER = {
     Open: st.builds(Open, text),
     Describe: st.builds(Describe, text),
     Examine: st.builds(Examine),
-    Measure: st.builds(Measure, text, case, contract, count, st.booleans()),
+    Measure: st.builds(
+        Measure, text, case, contract, count, st.booleans(), words(Header, "counting")
+    ),
     Nvbench: st.builds(Nvbench, several(case), contract, count),
 }
 FROM_WORKER = {
@@ -469,3 +475,11 @@ def test_a_description_is_the_workload_without_its_functions() -> None:
     assert workload.implementations[0].supports(Point(), None) is None
     assert isinstance(to_builtins(described), dict)
     assert msgspec.json.decode(encode(described))["version"] == 3
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan, 2.0**201])
+def test_a_counter_is_a_count(value: float) -> None:
+    with pytest.raises(ValueError, match="beyond any count"):
+        Kernel("k", 1, {"cycles": value})
+    with pytest.raises(ValueError, match="beyond any count"):
+        Record("r", CASE, Contract("wall"), "ok", counters={"l2_bytes": value})

@@ -19,6 +19,7 @@ import gpuperf
 from gpuperf.cli.calibrate import calibrate
 from gpuperf.cli.devices import devices
 from gpuperf.cli.doctor import doctor
+from gpuperf.cli.importing import import_file
 from gpuperf.cli.listing import list_workloads
 from gpuperf.cli.roofline import roofline
 from gpuperf.cli.show import show
@@ -44,6 +45,7 @@ app.command()(calibrate)
 app.command("timing-check", context_settings=MEASURING)(timing_check)
 app.command()(show)
 app.command("list")(list_workloads)
+app.command("import")(import_file)
 app.command()(devices)
 app.command()(doctor)
 

@@ -172,6 +172,9 @@ class Bench:
             self._counters().calibration()
         except NoCounters as error:
             return error
+        except Exception as error:  # whatever it is, the time can be had
+            self.device.synchronize()  # unless the device is lost
+            return NoCounters("failed", f"{type(error).__name__}: {_first_line(error)}")
         return None
 
     def _counters(self) -> Counters:
@@ -196,8 +199,9 @@ class Bench:
                 kernels = with_counts(timing.launches, record.kernels, found)
                 counts |= {**summed(found), "kernel_passes": passes}
                 record = replace(record, kernels=kernels)
-        except (NoCounters, torch.OutOfMemoryError) as error:
-            hint = error.hint if isinstance(error, NoCounters) else "choose smaller sizes"
+        except Exception as error:  # no fault of the counters costs the time that was taken
+            self.device.synchronize()  # raises when the device is lost
+            hint = error.hint if isinstance(error, NoCounters) else "--counters off does without"
             if self.counting != "auto":
                 return replace(record, status="error", reason=_first_line(error), hint=hint)
             told = f"the bytes it moved are not measured: {_first_line(error)}"

@@ -94,6 +94,14 @@ class Kernel:
     count: int = 1
     counters: Mapping[str, float] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        _check_counters(self.counters)
+
+
+def _check_counters(counters: Mapping[str, float]) -> None:
+    if not all(abs(value) < MOST_BYTES for value in counters.values()):
+        raise ValueError("a counter is beyond any count")
+
 
 @dataclass(frozen=True)
 class Telemetry:
@@ -195,6 +203,9 @@ class Record:
     kind: Literal["case", "region", "operator", "kernel"] = "case"
     schema: int = SCHEMA
     type: Literal["record"] = "record"
+
+    def __post_init__(self) -> None:
+        _check_counters(self.counters)
 
     @property
     def samples(self) -> Samples | None:

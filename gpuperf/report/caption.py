@@ -94,6 +94,7 @@ def _brief(quantity: str) -> str:
     return f"{float(number):g} {unit}"
 
 
+PROFILED = "each kernel as it ran once under a profiler: no interval is known"
 LITTLE = 1e4  # bytes: under it a share of them tells nothing
 
 
@@ -168,15 +169,21 @@ def _counted(found: Sequence[Entry]) -> Iterable[Note]:
         if c.uncertainty is not None and c.measured and c.measured > LITTLE
     ]
     if any(c.measured is not None for c in figures):
-        factors = {e.record.counters.get("dram_factor", 1.0) for e in found if e.record.counters}
-        scaled = sorted(f"{factor:g}" for factor in factors if factor != 1)
-        told = f"; the counters showed {' and '.join(scaled)} times the truth" if scaled else ""
-        yield "Bytes", (
-            "least: of the algorithm; measured: through DRAM, by hardware counters at full speed, "
-            f"in a pass of their own, ±{format_percent(max(unsure, default=0.0))} at most{told}"
-        )
+        yield "Bytes", _measured_text(found, max(unsure, default=0.0))
     if any(c.flop_hardware is not None for c in figures):
         yield "Ops hw", "operations of tensor and vector pipes that ran, over those of the cost"
+
+
+def _measured_text(found: Sequence[Entry], unsure: float) -> str:
+    if all(e.record.kind == "kernel" for e in found):
+        return "of kernels that nobody modelled: what the counters showed is the least, too"
+    factors = {e.record.counters.get("dram_factor", 1.0) for e in found if e.record.counters}
+    scaled = sorted(f"{factor:g}" for factor in factors if factor != 1)
+    return (
+        "least: of the algorithm; measured: through DRAM, by hardware counters at full speed, in a "
+        f"pass of their own, ±{format_percent(unsure)} at most"
+        + (f"; the counters showed {' and '.join(scaled)} times the truth" if scaled else "")
+    )
 
 
 def _limiter(entry: Entry) -> str:
@@ -186,6 +193,9 @@ def _limiter(entry: Entry) -> str:
 def _contracts(found: Sequence[Entry], default: Contract) -> Iterable[Note]:
     kept = dict.fromkeys(e.record.contract for e in found) or {default: None}
     for contract in kept:
+        if found and all(e.record.kind == "kernel" for e in found):
+            yield "Contract", PROFILED
+            return
         own = [e for e in found if e.record.contract == contract]
         count = f" ({len(own)} rows)" if len(kept) > 1 else ""
         yield "Contract", f"{contract_text(contract, _floor(own))}{count}"

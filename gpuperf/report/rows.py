@@ -102,11 +102,12 @@ def _time(samples: Samples | None) -> dict[str, Any]:
     if samples is None:
         return dict.fromkeys(_TIME_KEYS)
     low, high = samples.interval_s
+    alone = samples.size < 2  # which tells nothing of its own spread
     values = (
         samples.median_s,
-        max(low, 0.0),
-        high,
-        samples.precision,
+        None if alone else max(low, 0.0),
+        None if alone else high,
+        None if alone else samples.precision,
         samples.spread,
         samples.size,
         samples.effective_size,

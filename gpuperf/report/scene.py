@@ -18,7 +18,7 @@ from gpuperf.errors import UsageError
 from gpuperf.model.contract import Contract
 from gpuperf.model.record import Run
 from gpuperf.report.axes import Axes, dtype_of, implementation_of
-from gpuperf.report.caption import LITTLE, contracts_text, run_roofs
+from gpuperf.report.caption import LITTLE, PROFILED, contracts_text, run_roofs
 from gpuperf.report.rows import Entry, entries
 from gpuperf.report.sheet import byte_rate_unit, flop_unit
 from gpuperf.report.text import clean, shorten
@@ -204,7 +204,9 @@ def scene(run: Run, view: View = "compulsory") -> Scene:
     return Scene(
         kind="roofline" if roofline else "bandwidth",
         title=_title(run, axes, shown),
-        subtitle=contracts_text([run.header.contract, *run.header.variants]),
+        subtitle=PROFILED
+        if all(e.record.kind == "kernel" for e in shown)
+        else contracts_text([run.header.contract, *run.header.variants]),
         unit=flop_unit(run, found) if roofline else byte_rate_unit(found),
         series=_series(shown, axes, roofline, view),
         view=view,

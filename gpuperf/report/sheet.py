@@ -197,7 +197,7 @@ def _time(entry: Entry) -> str:
 
 
 def _interval(entry: Entry) -> str:
-    if entry.time is None or entry.time.median_s <= 0:
+    if entry.time is None or entry.time.median_s <= 0 or entry.time.size < 2:
         return NOTHING
     low, high = entry.time.interval_s
     return interval_text(entry.time.median_s, max(low, 0.0), high)

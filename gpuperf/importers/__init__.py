@@ -1,0 +1,1 @@
+"""Other tools' files as records."""

@@ -1,0 +1,231 @@
+"""What does a report of Nsight Compute say of its kernels?
+
+Through NVIDIA's own reader (the package `ncu-report`), which parses the file and collects nothing.
+A report holds what its user asked for: a figure may stand there as a sum, per second, or per cycle.
+https://docs.nvidia.com/nsight-compute/PythonReportInterface/index.html
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gpuperf.errors import CannotMeasure, UsageError
+from gpuperf.model.contract import Contract, DeviceFacts
+from gpuperf.model.cost import Bytes, Cost, Flops
+from gpuperf.model.metrics import KERNEL, count_flops
+from gpuperf.model.record import Caveat, Kernel, Record
+from gpuperf.model.samples import Samples
+from gpuperf.model.workload import Case, Value
+
+__all__ = ["Imported", "read_report"]
+
+LARGEST_FILE = 4 << 30
+MOST_KERNELS = 100_000
+LONGEST_NAME = 200
+
+SECONDS = {
+    "s": 1.0, "second": 1.0, "ms": 1e-3, "msecond": 1e-3, "us": 1e-6, "usecond": 1e-6,
+    "ns": 1e-9, "nsecond": 1e-9,
+}  # fmt: skip
+# What Nsight Compute calls a unit of operations, and what sums what it multiplies.
+ACCUMULATES = {"bf16": "fp32", "tf32": "fp32", "fp8": "fp32", "fp64": "fp64", "int8": "int32"}
+
+CONTRACT = Contract(
+    "activity", cache="cold", gap_s=0.0, warmup_calls=0, min_samples=1, max_samples=1
+)
+
+BESIDE = Caveat(
+    "imported",
+    "one run under Nsight Compute, which flushes the caches, holds the clock at its base and runs "
+    "kernels one at a time, unless it was told otherwise; bytes and FLOPs are what it counted",
+    "ncu --clock-control none lets the clock move as it does without a profiler",
+)
+
+
+@dataclass(frozen=True)
+class Imported:
+    """The kernels of a report in their order, and the device that they ran on."""
+
+    device: DeviceFacts
+    records: tuple[Record, ...]
+    skipped: int  # kernels without a time
+
+
+def read_report(path: Path, run: str, load: Callable[[str], Any] | None = None) -> Imported:
+    """The kernels in the report at *path*, as records of *run*; *load* opens it.
+
+    Raises: UsageError for what is no report or holds no kernel; CannotMeasure without the reader.
+    """
+    if not path.is_file():
+        raise UsageError(f"there is no report {str(path)!r}", "ncu -o NAME writes NAME.ncu-rep")
+    if path.stat().st_size > LARGEST_FILE:
+        raise UsageError(f"{path} is larger than {LARGEST_FILE >> 30} GiB", "profile fewer kernels")
+    context = _open(path, load or _reader())
+    actions = list(_actions(context))
+    if not actions:
+        raise UsageError(f"{path} holds no kernels", "is it a report that ncu wrote with -o?")
+    records, skipped = [], 0
+    for index, action in enumerate(actions):
+        record = _record(_Metrics(action), str(action.name()), run, index)
+        if record is None:
+            skipped += 1
+        else:
+            records.append(record)
+    return Imported(_device(_Metrics(actions[0])), tuple(records), skipped)
+
+
+def _reader() -> Callable[[str], Any]:
+    try:
+        from ncu_report import load_report
+    except ImportError:
+        raise CannotMeasure(
+            "reports of Nsight Compute are read by the package ncu-report, which is not here",
+            "pip install 'gpuperf[ncu]'",
+        ) from None
+    reader: Callable[[str], Any] = load_report
+    return reader
+
+
+def _open(path: Path, load: Callable[[str], Any]) -> Any:
+    try:
+        return load(str(path))
+    except Exception as error:  # the reader's own, of whatever sort
+        raise UsageError(f"{path} cannot be read as a report: {error}") from None
+
+
+def _actions(context: Any) -> Iterator[Any]:
+    """The profiled kernels of all ranges."""
+    count = 0
+    for i in range(context.num_ranges()):
+        found = context.range_by_idx(i)
+        for j in range(found.num_actions()):
+            count += 1
+            if count > MOST_KERNELS:
+                raise UsageError(
+                    f"the report holds over {MOST_KERNELS:,} kernels", "profile fewer kernels"
+                )
+            yield found.action_by_idx(j)
+
+
+class _Metrics:
+    """The figures of one kernel by name; None where the report has none."""
+
+    def __init__(self, action: Any) -> None:
+        self._action = action
+
+    def value(self, name: str) -> float | None:
+        metric = self._action.metric_by_name(name)
+        if metric is None:
+            return None
+        value = float(metric.as_double())
+        return value if math.isfinite(value) else None
+
+    def text(self, name: str) -> str:
+        metric = self._action.metric_by_name(name)
+        return str(metric.as_string() or "") if metric is not None else ""
+
+    def seconds(self) -> float | None:
+        """The kernel's duration."""
+        metric = self._action.metric_by_name("gpu__time_duration.sum")
+        scale = SECONDS.get(str(metric.unit())) if metric is not None else None
+        if metric is None or scale is None:
+            return None
+        value = float(metric.as_double()) * scale
+        return value if math.isfinite(value) and value > 0 else None
+
+    def total(self, base: str, seconds: float) -> float | None:
+        """The sum of the counter *base* over the kernel, from whichever form of it there is."""
+        for name in (base, base.replace("sm__", "smsp__", 1)):
+            unit = name.split("__")[0]
+            cycles = self.value(f"{unit}__cycles_elapsed.max")
+            for suffix, scale in ((".sum", 1.0), (".sum.per_second", seconds),
+                                  (".sum.per_cycle_elapsed", cycles)):  # fmt: skip
+                value = self.value(name + suffix)
+                if value is not None and scale is not None and value >= 0:
+                    return value * scale
+        return None
+
+
+def _record(metrics: _Metrics, name: str, run: str, index: int) -> Record | None:
+    seconds = metrics.seconds()
+    if seconds is None:
+        return None
+    counters = _counters(metrics, seconds)
+    cycles = counters.get("cycles")
+    point: dict[str, Value] = {"launch": index}
+    for axis in ("grid_size", "block_size"):
+        value = metrics.value(f"launch__{axis}")
+        if value is not None:
+            point[axis] = int(value)
+    short = name[:LONGEST_NAME]
+    return Record(
+        run=run,
+        case=Case(short, "ncu", point, source="ncu"),
+        contract=CONTRACT,
+        status="ok",
+        cost=_cost(counters),
+        times={"busy": Samples((seconds,), (cycles / seconds if cycles else None,))},
+        primary="busy",
+        kernels=(Kernel(short, 1, counters),),
+        counters={k: v for k, v in counters.items() if k not in ("cycles", "time_ns")},
+        caveats=(BESIDE,),
+        kind="kernel",
+    )
+
+
+def _counters(metrics: _Metrics, seconds: float) -> dict[str, float]:
+    """The quantities of the house, as far as the report has them."""
+    found: dict[str, float] = {}
+    for quantity, groups in KERNEL.items():
+        if quantity == "cycles":
+            cycles = metrics.value("sm__cycles_elapsed.max")
+            found |= {"cycles": cycles} if cycles is not None else {}
+            continue
+        for group in groups:
+            values = [metrics.total(base, seconds) for base in group]
+            if all(value is not None for value in values):
+                found[quantity] = math.fsum(value for value in values if value is not None)
+                break
+    return count_flops(found)
+
+
+def _cost(counters: dict[str, float]) -> Cost:
+    """What the hardware did: nobody says what it had to do."""
+    flops = [
+        Flops(int(count), "matmul", dtype, ACCUMULATES.get(dtype, ""))
+        for name, count in counters.items()
+        if count > 0 and name.startswith("tensor_")
+        for dtype in (name.removeprefix("tensor_"),)
+    ]
+    flops += [
+        Flops(int(count), "elementwise", name.removesuffix("_flops"))
+        for name, count in counters.items()
+        if count > 0 and name.endswith("_flops")
+    ]
+    read, written = (int(counters.get(f"dram_{way}_bytes", 0)) for way in ("read", "written"))
+    return Cost(tuple(flops), (Bytes(read, written),))
+
+
+def _device(metrics: _Metrics) -> DeviceFacts:
+    """The device that the report names."""
+
+    def attribute(name: str) -> int:
+        return int(metrics.value(f"device__attribute_{name}") or 0)
+
+    major, minor = (attribute(f"compute_capability_{part}") for part in ("major", "minor"))
+    khz = attribute("clock_rate")
+    return DeviceFacts(
+        kind="cuda",
+        index=0,
+        name=metrics.text("device__attribute_display_name") or "unknown GPU",
+        sm_count=attribute("multiprocessor_count"),
+        memory_bytes=0,
+        free_bytes=0,
+        capability=f"{major}.{minor}" if major else "",
+        l2_bytes=attribute("l2_cache_size") or None,
+        max_sm_clock_hz=khz * 1e3 if khz else None,
+    )
