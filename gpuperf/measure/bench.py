@@ -193,12 +193,15 @@ class Bench:
         try:
             if refused is not None:
                 raise refused
-            counts = dict(self._counters().traffic(call, cache, call_s))
+            counts = self._counters().traffic(call, cache, call_s)
+            record = replace(record, counters=counts)
             if self.counting == "kernels":
                 found, passes = self._counters().kernels(call, cache)
-                kernels = with_counts(timing.launches, record.kernels, found)
-                counts |= {**summed(found), "kernel_passes": passes}
-                record = replace(record, kernels=kernels)
+                record = replace(
+                    record,
+                    kernels=with_counts(timing.launches, record.kernels, found),
+                    counters={**counts, **summed(found), "kernel_passes": passes},
+                )
         except Exception as error:  # no fault of the counters costs the time that was taken
             self.device.synchronize()  # raises when the device is lost
             hint = error.hint if isinstance(error, NoCounters) else "--counters off does without"
@@ -206,7 +209,7 @@ class Bench:
                 return replace(record, status="error", reason=_first_line(error), hint=hint)
             told = f"the bytes it moved are not measured: {_first_line(error)}"
             return replace(record, caveats=(*record.caveats, Caveat("no-counters", told, hint)))
-        return replace(record, counters=counts)
+        return record
 
     def _rotating(
         self,
