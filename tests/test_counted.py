@@ -21,8 +21,9 @@ from gpuperf.model.samples import Samples
 from gpuperf.model.workload import Case
 from gpuperf.report.chart.roofline import draw_roofline
 from gpuperf.report.formats import render
-from gpuperf.report.scene import View, scene
+from gpuperf.report.scene import scene
 from gpuperf.report.terminal import terminal_roofline
+from gpuperf.report.view import View
 
 N = 4096
 FLOPS = 2 * N**3

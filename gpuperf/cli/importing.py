@@ -13,7 +13,6 @@ from gpuperf.cli.options import Format, FormatOption, IntensityOption, Out, view
 from gpuperf.cli.printing import print_run, write_charts
 from gpuperf.cli.progress import say
 from gpuperf.errors import UsageError
-from gpuperf.importers.ncu import CONTRACT, read_report
 from gpuperf.model.contract import Fingerprint
 from gpuperf.model.protocol import Opened
 from gpuperf.model.record import Run
@@ -35,6 +34,8 @@ def import_file(
     Of kernels nobody says what they had to do, so bytes and FLOPs are those that the hardware
     counted. Collect them with `ncu --set full --clock-control none -o NAME …`.
     """
+    from gpuperf.importers.ncu import CONTRACT, read_report
+
     bytes_of = view(intensity)
     check_writable(out)
     run = new_run_id("import", "ncu")

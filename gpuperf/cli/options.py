@@ -13,7 +13,7 @@ import typer
 from gpuperf.errors import UnknownName, UsageError
 from gpuperf.model.contract import Cache, Counting, Data, Regime
 from gpuperf.model.workload import RESERVED, Description
-from gpuperf.report.scene import View
+from gpuperf.report.view import View
 from gpuperf.runner.launcher import LocalLauncher
 from gpuperf.runner.plan import Conditions
 from gpuperf.runner.supervisor import DEADLINE_S, Supervisor

@@ -12,8 +12,8 @@ from gpuperf.cli.progress import say
 from gpuperf.errors import UsageError
 from gpuperf.model.record import Run
 from gpuperf.report.formats import render
-from gpuperf.report.scene import View
 from gpuperf.report.timing import is_timing_check, render_timing
+from gpuperf.report.view import View
 
 __all__ = ["draw", "print_run", "write_charts"]
 

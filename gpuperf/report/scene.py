@@ -22,26 +22,16 @@ from gpuperf.report.caption import LITTLE, PROFILED, contracts_text, run_roofs
 from gpuperf.report.rows import Entry, entries
 from gpuperf.report.sheet import byte_rate_unit, flop_unit
 from gpuperf.report.text import clean, shorten
+from gpuperf.report.view import LACKING, View
 
-__all__ = ["INVALID", "Dot", "Scene", "Series", "View", "scene"]
+__all__ = ["INVALID", "Dot", "Scene", "Series", "scene"]
 
 LONGEST = 44  # characters of a series' name
-
-# What a view draws that a run may lack, in words.
-LACKING = {
-    "modelled": "modelled bytes: its implementations state none",
-    "measured": "measured bytes",
-    "both": "measured bytes",
-    "hierarchy": "bytes through L2",
-}
 
 INVALID = "invalid (beyond physics)"
 
 # Caveats that make a point say something else than "so fast is this on this device".
 _DOUBTS = ("cache-resident",)
-
-
-View = Literal["compulsory", "modelled", "measured", "both", "hierarchy"]
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,9 @@ from typing import Any
 from gpuperf.analysis.roofline import Roof
 from gpuperf.model.record import Run
 from gpuperf.report.caption import roof_text
-from gpuperf.report.scene import Scene, View, scene
+from gpuperf.report.scene import Scene, scene
 from gpuperf.report.text import to_ascii
+from gpuperf.report.view import View
 from gpuperf.units import format_bytes, format_number
 
 __all__ = ["terminal_roofline"]

@@ -56,8 +56,8 @@ HINTS: dict[NoCountersKind, str] = {
     "busy": "end other profilers (ncu, nsys, DCGM profiling, torch.profiler) and try again",
     "unknown-metric": "a newer torch may bring a CUPTI that knows this chip",
     "overflow": "the call is long: measure a smaller size",
-    "no-samples": "a virtual machine may hide them; where ncu works, `gpuperf import` reads what it "
-    "reports",
+    "no-samples": "a virtual machine may hide them; `gpuperf import` reads what ncu writes, where "
+    "that works",
     "uncalibrated": "start again: the counters of one process may be scaled, the next one's right",
     "unsupported": "such a device has no counters to read",
     "failed": "`gpuperf doctor` tries the counters; --counters off does without",

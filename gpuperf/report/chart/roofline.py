@@ -16,7 +16,8 @@ from gpuperf.model.record import Run
 from gpuperf.report.chart.canvas import Canvas
 from gpuperf.report.chart.file import save_figure, targets_of
 from gpuperf.report.chart.style import rc_parameters
-from gpuperf.report.scene import Scene, View, scene
+from gpuperf.report.scene import Scene, scene
+from gpuperf.report.view import View
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -1,0 +1,18 @@
+"""Of which bytes is the x axis of a roofline?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+__all__ = ["LACKING", "View"]
+
+View = Literal["compulsory", "modelled", "measured", "both", "hierarchy"]
+
+# What a view draws that a run may lack, in words.
+LACKING: Mapping[str, str] = {
+    "modelled": "modelled bytes: its implementations state none",
+    "measured": "measured bytes",
+    "both": "measured bytes",
+    "hierarchy": "bytes through L2",
+}
