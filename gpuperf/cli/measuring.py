@@ -18,6 +18,7 @@ from gpuperf.model.workload import Case, Description
 from gpuperf.runner.catalogue import BUILTIN, find_workload
 from gpuperf.runner.ceilings import SPOILING, calibrate, calibration_contract, kept_ceilings
 from gpuperf.runner.devices import find_peaks, load_peaks
+from gpuperf.runner.ncu import find_ncu
 from gpuperf.runner.plan import (
     Conditions,
     default_contract,
@@ -87,6 +88,8 @@ def measure_new(supervisor: Supervisor, request: Request) -> Outcome:
     cases = settle_dtype(drawn, description, opened.device)
     contracts = plan_contracts(opened.device, request.conditions)
     counting = plan_counting(opened.device, request.conditions.counting)
+    if counting == "ncu":
+        find_ncu()  # before minutes are spent
     peaks, reason = find_peaks(opened.device, user_peaks)
     if reason and (user_peaks or opened.device.kind != "cpu"):
         say(reason)

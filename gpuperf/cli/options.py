@@ -118,7 +118,7 @@ CountersOption = Annotated[
     typer.Option(
         "--counters",
         help="Hardware counters: auto (DRAM bytes where they can be had), off, require, kernels "
-        "(each kernel's too).",
+        "(each kernel's too), ncu (by Nsight Compute).",
         show_default=False,
     ),
 ]

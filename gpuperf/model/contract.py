@@ -26,8 +26,8 @@ Regime = Literal["burst", "sustained"]
 Data = Literal["randn", "uniform", "zeros", "ints"]
 
 # Of the hardware's counters: none; the DRAM bytes of each call, where they can be had; the same, or
-# an error; and each kernel's too.
-Counting = Literal["off", "auto", "require", "kernels"]
+# an error; each kernel's too; each kernel's, by Nsight Compute.
+Counting = Literal["off", "auto", "require", "kernels", "ncu"]
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,21 @@ first group that the chip has in full.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
-__all__ = ["BYTES", "KERNEL", "choose", "combine", "count_flops"]
+from gpuperf.model.record import Kernel
+
+__all__ = [
+    "BYTES",
+    "KERNEL",
+    "NOT_KERNELS",
+    "PERMISSION_HINT",
+    "choose",
+    "combine",
+    "count_flops",
+    "sum_by_name",
+    "sum_up",
+]
 
 Groups = tuple[tuple[str, ...], ...]
 
@@ -63,6 +75,13 @@ KERNEL: Mapping[str, Groups] = {
     **VECTOR,
 }
 
+PERMISSION_HINT = (
+    "bare metal: modprobe option NVreg_RestrictProfilingToAdminUsers=0, or run as root; container: "
+    "--cap-add SYS_ADMIN; cloud: ask the provider for profiling permission (ERR_NVGPUCTRPERM)"
+)
+
+NOT_KERNELS = ("Memset", "Memcpy")  # as torch.profiler calls what else a call may run
+
 LARGEST = {"sm__cycles_elapsed"}  # of all SMs, not their sum
 
 
@@ -94,6 +113,23 @@ def count_flops(counts: dict[str, float]) -> dict[str, float]:
         if fma is not None and mul is not None and add is not None:
             found[f"fp{bits}_flops"] = 2 * fma + mul + add
     return found
+
+
+def sum_up(found: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """Each quantity over all of *found*."""
+    totals: dict[str, float] = {}
+    for counts in found:
+        for quantity, value in counts.items():
+            totals[quantity] = totals.get(quantity, 0.0) + value
+    return totals
+
+
+def sum_by_name(found: Iterable[tuple[str, Mapping[str, float]]]) -> tuple[Kernel, ...]:
+    """Launches by name as kernels, those of one name together, in order of the first."""
+    launches: dict[str, list[Mapping[str, float]]] = {}
+    for name, counts in found:
+        launches.setdefault(name, []).append(counts)
+    return tuple(Kernel(name, len(own), sum_up(own)) for name, own in launches.items())
 
 
 def _rolled_up(name: str) -> str:

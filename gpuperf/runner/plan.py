@@ -198,7 +198,7 @@ def plan_counting(device: DeviceFacts, asked: Counting | None) -> Counting:
     """
     if device.kind == "cuda":
         return asked or "auto"
-    if asked in ("require", "kernels"):
+    if asked in ("require", "kernels", "ncu"):
         raise CannotMeasure(
             f"{device.name} has no counters that gpuperf reads", "leave --counters out"
         )

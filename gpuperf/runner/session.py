@@ -11,9 +11,10 @@ import gpuperf
 from gpuperf.errors import CannotMeasure, UsageError
 from gpuperf.model.contract import Contract, Counting
 from gpuperf.model.peaks import Peaks
-from gpuperf.model.protocol import Opened
+from gpuperf.model.protocol import Measure, Opened
 from gpuperf.model.record import Header, Noise, Record, Run
 from gpuperf.model.workload import Case
+from gpuperf.runner.ncu import Ncu, find_ncu, with_ncu
 from gpuperf.runner.store import RunWriter
 from gpuperf.runner.supervisor import Supervisor
 
@@ -77,16 +78,28 @@ def measure_cases(
     noise: Callable[[Case, Contract], Noise | None] = lambda case, contract: None,
 ) -> None:
     """Measure *plan* and write each record as it comes. What is interrupted stays written."""
+    by_ncu = Ncu(find_ncu(), supervisor.deadline_s) if header.counting == "ncu" else None
     for case, contract in plan:
         on_begin(case.id)
-        record = supervisor.measure(
-            header.run, case, contract, header.seed, counting=header.counting
-        )
+        counting: Counting = "off" if by_ncu else header.counting
+        record = supervisor.measure(header.run, case, contract, header.seed, counting=counting)
+        if by_ncu is not None and record.status == "ok":
+            record = _counted(record, by_ncu, header)
         record = replace(record, noise=noise(case, contract))
         try:
             on_record(record)  # first, so that a full disk does not hide what was measured
         finally:
             writer.record(record)  # even when Ctrl-C comes just now
+
+
+def _counted(record: Record, ncu: Ncu, header: Header) -> Record:
+    """*record* with the counters of Nsight Compute; without them it is an error, its times kept."""
+    request = Measure(record.run, record.case, record.contract, record.seed)
+    try:
+        found = ncu.count(request, f"cuda:{header.device.index}")
+    except CannotMeasure as error:
+        return replace(record, status="error", reason=str(error), hint=error.hint)
+    return with_ncu(record, found)
 
 
 def planned(header: Header) -> tuple[tuple[Case, Contract], ...]:

@@ -70,7 +70,7 @@ class Supervisor:
         deadline_s: float = DEADLINE_S,
         listen: Listener = lambda phase, samples: None,
     ) -> None:
-        self._launcher, self._device, self._deadline_s = launcher, device, deadline_s
+        self._launcher, self._device, self.deadline_s = launcher, device, deadline_s
         self.listen = listen
         self._worker: Connection | None = None
         self._has_device = False
@@ -163,7 +163,7 @@ class Supervisor:
         opening = isinstance(request, Open)
         self._send(worker, request)
         silent_s = NVBENCH_S * len(request.cases) if isinstance(request, Nvbench) else 0.0
-        reply = self._wait(worker, START_S if opening else max(self._deadline_s, silent_s))
+        reply = self._wait(worker, START_S if opening else max(self.deadline_s, silent_s))
         self._has_device = self._has_device or isinstance(reply, Opened)
         if isinstance(reply, Failed):
             if reply.kind == "device-lost":

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from gpuperf.errors import CannotMeasure
+from gpuperf.model.metrics import PERMISSION_HINT
 
 __all__ = [
     "PM_SAMPLING",
@@ -46,9 +47,7 @@ NoCountersKind = Literal[
 RANGE_PROFILER, PM_SAMPLING = 0, 1  # CUpti_ProfilerType
 
 HINTS: dict[NoCountersKind, str] = {
-    "permission": "bare metal: modprobe option NVreg_RestrictProfilingToAdminUsers=0, or run as "
-    "root; container: --cap-add SYS_ADMIN; cloud: ask the provider for profiling permission "
-    "(ERR_NVGPUCTRPERM)",
+    "permission": PERMISSION_HINT,
     "virtual-gpu": "counters belong to a whole card: use one that is not sliced by MIG or vGPU, or "
     "have profiling enabled for it",
     "old-cuda": "counters need CUDA 12.6 or newer: update torch and its CUDA packages",

@@ -14,15 +14,21 @@ from dataclasses import replace
 
 from gpuperf.measure.counters import cupti as api
 from gpuperf.measure.counters.cupti import Cupti, Host, Image, NoCounters
-from gpuperf.model.metrics import KERNEL, choose, combine, count_flops
+from gpuperf.model.metrics import (
+    KERNEL,
+    NOT_KERNELS,
+    choose,
+    combine,
+    count_flops,
+    sum_by_name,
+    sum_up,
+)
 from gpuperf.model.record import Kernel
 
 __all__ = ["KernelCounts", "count_kernels", "summed", "with_counts"]
 
 AUTO_RANGE, KERNEL_REPLAY = 1, 2  # CUpti_ProfilerRange, CUpti_ProfilerReplayMode
 MOST_KERNELS = 512
-
-NOT_KERNELS = ("Memset", "Memcpy")  # as torch.profiler calls them
 
 KernelCounts = dict[str, float]
 
@@ -82,11 +88,9 @@ def count_kernels(
 def summed(found: Sequence[KernelCounts]) -> KernelCounts:
     """The counters of all kernels together, without their times, nor the DRAM bytes that are
     counted at full speed."""
-    totals: KernelCounts = {}
-    for counts in found:
-        for name in counts.keys() - {"cycles", "time_ns", "dram_read_bytes", "dram_written_bytes"}:
-            totals[name] = totals.get(name, 0.0) + counts[name]
-    return totals
+    totals = sum_up(found)
+    apart = {"cycles", "time_ns", "dram_read_bytes", "dram_written_bytes"}
+    return {name: totals[name] for name in totals.keys() - apart}
 
 
 def with_counts(
@@ -100,12 +104,8 @@ def with_counts(
     names = [name for name in launches if not name.startswith(NOT_KERNELS)]
     if len(names) != len(found):
         return tuple(kernels)
-    sums: dict[str, KernelCounts] = {}
-    for name, counts in zip(names, found, strict=True):
-        own = sums.setdefault(name, {})
-        for quantity, value in counts.items():
-            own[quantity] = own.get(quantity, 0.0) + value
-    return tuple(replace(kernel, counters=sums.get(kernel.name, {})) for kernel in kernels)
+    own = {kernel.name: kernel.counters for kernel in sum_by_name(zip(names, found, strict=True))}
+    return tuple(replace(kernel, counters=own.get(kernel.name, {})) for kernel in kernels)
 
 
 def _image(cupti: Cupti, profiler: object, names: list[str]) -> Image:

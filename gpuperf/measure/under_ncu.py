@@ -1,0 +1,53 @@
+"""One call of a case, and nothing else for a profiler to see:
+`ncu … python -P -m gpuperf.measure.under_ncu REQUEST DEVICE`.
+
+REQUEST is a file that holds a `Measure` message. The call stands between cudaProfilerStart and
+cudaProfilerStop, after it has run a few times: `ncu --profile-from-start off` sees that one alone.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import msgspec
+import torch
+
+from gpuperf.errors import WorkloadError
+from gpuperf.measure.device import open_device
+from gpuperf.measure.inputs import bind_make
+from gpuperf.measure.registry import load_source
+from gpuperf.model.protocol import Measure
+from gpuperf.model.workload import Point
+
+__all__ = ["main"]
+
+WARM_UP = 3
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the call of the request. Raises whatever the case raises."""
+    path, name = sys.argv[1:] if arguments is None else arguments
+    request = msgspec.json.decode(Path(path).read_bytes(), type=Measure)
+    case, point = request.case, Point(request.case.point)
+    device = open_device(name)
+    found, broken = load_source(case.source)
+    if case.op not in found:
+        raise WorkloadError(f"{case.source} holds no workload {case.op!r}: {broken}")
+    workload = found[case.op]
+    implementation = {i.name: i for i in workload.implementations}[case.implementation]
+    make = bind_make(device.torch, request.seed, request.contract.data)
+    call = implementation.build(workload.inputs(point, make), point, case.options)
+    for _ in range(WARM_UP):
+        call()
+    device.synchronize()
+    runtime = torch.cuda.cudart()
+    runtime.cudaProfilerStart()
+    call()
+    device.synchronize()
+    runtime.cudaProfilerStop()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
