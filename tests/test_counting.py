@@ -254,7 +254,7 @@ def test_another_name_is_told_the_nearest(text: str, guess: str) -> None:
         asked_for(text)
     told = f"; did you mean {guess!r}?" if guess else ""
     assert str(caught.value) == f"no counters {text!r}{told}"
-    assert caught.value.hint == "known: auto, kernels, off, require"
+    assert caught.value.hint == "known: auto, kernels, ncu, off, require"
 
 
 @pytest.fixture(scope="module")
@@ -265,7 +265,7 @@ def gpuperf_at(tmp_path_factory: pytest.TempPathFactory) -> CommandLine:
 def test_an_unknown_way_of_counting_is_told_the_nearest(gpuperf_at: CommandLine) -> None:
     ended = gpuperf_at("roofline", "matmul", "--counters", "requires", "--device", "cpu")
     assert_refused(
-        ended, 2, "no counters 'requires'; did you mean 'require'", "auto, kernels, off, require"
+        ended, 2, "no counters 'requires'; did you mean 'require'", "auto, kernels, ncu, off, require"
     )
 
 
