@@ -97,7 +97,18 @@ def test_what_tracing_adds_is_known_as_well_as_the_references_agree(
     timer = timer_of(FakeWindow(), monkeypatch, added)
     facts = timer.facts_of(trace(FakeWindow(), 20))
     assert facts.floor_s == pytest.approx(FLOOR_S)
-    assert facts.floor_uncertainty_s == pytest.approx(0.15 * US)
+    assert facts.floor_uncertainty_s == pytest.approx(0.15 * US + TICK_S / 2)
+
+
+def test_the_scatter_of_a_calls_own_windows_is_in_its_floors_uncertainty(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    timer = timer_of(FakeWindow(), monkeypatch)
+    steady = timer.facts_of(trace(FakeWindow(), 20)).floor_uncertainty_s
+    shaky = FakeWindow(late_s=cycle([0.0, 0.2 * US]))
+    assert timer.facts_of(trace(shaky, 20)).floor_uncertainty_s == pytest.approx(
+        steady + 0.1026 * US / 20**0.5, rel=1e-3
+    )
 
 
 def test_a_few_late_windows_do_not_move_the_floor(monkeypatch: pytest.MonkeyPatch) -> None:

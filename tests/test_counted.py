@@ -12,11 +12,12 @@ from synthetic import h200_run
 
 from gpuperf.analysis.counted import breaks_bus, counted, cross_check
 from gpuperf.analysis.roofline import place
-from gpuperf.errors import UsageError
-from gpuperf.model.contract import Contract
+from gpuperf.cli.measuring import Outcome, _refuse_view, exit_code
+from gpuperf.errors import CannotMeasure, UsageError
+from gpuperf.model.contract import Contract, Counting
 from gpuperf.model.cost import Bytes, Cost, Flops, Work
 from gpuperf.model.peaks import Figure
-from gpuperf.model.record import Kernel, Record, Run
+from gpuperf.model.record import Kernel, Record, Run, without_counters
 from gpuperf.model.samples import Samples
 from gpuperf.model.workload import Case
 from gpuperf.report.chart.roofline import draw_roofline
@@ -199,7 +200,7 @@ def test_a_hierarchy_has_a_point_and_a_roof_for_each_level() -> None:
 def test_a_run_without_such_bytes_says_so(view: View) -> None:
     with pytest.raises(UsageError, match="has no ") as refused:
         scene(h200_run(), view)
-    assert "--counters" in refused.value.hint
+    assert ("--intensity compulsory" if view == "modelled" else "--counters") in refused.value.hint
 
 
 @pytest.mark.parametrize("view", ["measured", "both", "hierarchy"])
@@ -239,3 +240,94 @@ def test_json_has_all_figures() -> None:
     assert row["byte_per_s_measured"] == pytest.approx(row["bytes_measured"] / row["time_s"])
     assert row["flop_hardware"] == row["flop"]
     assert row["kernels"][0]["counters"]["l2_bytes"] > 0
+
+
+def test_a_count_that_scatters_widely_is_no_doubt() -> None:
+    work = Work(bytes=(Bytes(2 * LEAST, 0),))
+    unsure = {**moved(1.5 * 2 * LEAST), "dram_uncertainty_bytes": 1.0 * LEAST}
+    assert kinds(record(unsure, work=work)) == []
+    little = Work(bytes=(Bytes(1000, 0),))
+    assert kinds(record(moved(5000.0), work=little)) == []
+    load = Contract("blocked", regime="sustained")
+    assert kinds(record(moved(1.5 * 2 * LEAST), work=work, contract=load)) == []
+
+
+@pytest.mark.parametrize(
+    "counters",
+    [
+        {"tensor_bf16": -5.0},
+        {"tensor_bf16": -5.0, "tensor_fp16": -7.0},
+        {"tensor_bf16": 1e20, "l2_bytes": 1e20},
+        {"dram_read_bytes": -1e11, "dram_written_bytes": 1e20},
+        {"dram_uncertainty_bytes": 1e20, **moved(1.0)},
+    ],
+)
+def test_a_strangers_counters_break_nothing(counters: dict[str, float], tmp_path: Path) -> None:
+    run = counted_run()
+    for time_s in (175e-6, 0.0):
+        odd = replace(record(counters, time_s=time_s), run=run.header.run)
+        strange = Run(run.header, (odd, *run.records))
+        for form in ("table", "json", "csv", "md"):
+            assert render(strange, form)
+            assert all(len(word) < 60 for word in render(strange, "table", width=300).split())
+        for view in ("compulsory", "measured", "both", "hierarchy"):
+            assert scene(strange, view).dots
+            terminal_roofline(strange, view=view)
+
+
+def test_what_has_no_bytes_at_all_is_refused_in_a_sentence() -> None:
+    run = h200_run()
+    bare = [replace(r, cost=Cost(r.cost.flops)) for r in run.records if r.cost and r.times]
+    with pytest.raises(UsageError, match="nothing to draw"):
+        scene(Run(run.header, tuple(bare)))
+    assert render(Run(run.header, tuple(bare)), "table")
+
+
+def test_each_implementation_of_a_hierarchy_is_labelled_at_dram() -> None:
+    run = counted_run()
+    other = [replace(r, case=replace(r.case, implementation="mine")) for r in run.records]
+    shown = scene(Run(run.header, (*run.records, *other)), "hierarchy")
+    assert len(shown.series) == 4
+    places = {(d.x, d.label) for s in shown.series[::2] for d in s.dots}
+    assert {(d.x, d.label) for d in shown.labelled(99)} == places
+
+
+def test_counts_of_nsight_compute_are_not_said_to_be_at_full_speed() -> None:
+    run = counted_run()
+    by_ncu = Run(replace(run.header, counting="ncu"), run.records)
+    text = render(by_ncu, "table", width=220)
+    assert "Nsight Compute, each kernel alone" in text
+    assert "full speed" not in text
+
+
+def test_counters_that_were_required_and_lack_end_the_command_with_3() -> None:
+    run = counted_run()
+    one = next(r for r in run.records if r.times)
+    lacking = without_counters(replace(one, counters={}), "no permission", "ask for it")
+    for counting, refused in (("auto", False), ("require", True), ("kernels", True)):
+        header = replace(run.header, counting=counting)
+        outcome = Outcome(Run(header, (one, lacking)), Path("x"))
+        if not refused:
+            assert exit_code(outcome) == 0
+            continue
+        with pytest.raises(CannotMeasure, match="1 of 2 cases have no counters") as told:
+            exit_code(outcome)
+        assert told.value.hint == "ask for it"
+
+
+@pytest.mark.parametrize(
+    ("view", "counting", "refused"),
+    [
+        ("compulsory", "off", False), ("modelled", "off", False), ("measured", "off", True),
+        ("both", "off", True), ("measured", "auto", False), ("hierarchy", "auto", True),
+        ("hierarchy", "kernels", False), ("hierarchy", "ncu", False),
+    ],
+)  # fmt: skip
+def test_a_chart_by_bytes_that_are_not_counted_is_refused_beforehand(
+    view: View, counting: Counting, refused: bool
+) -> None:
+    if not refused:
+        _refuse_view(view, counting)
+        return
+    with pytest.raises(UsageError, match=f"--intensity {view} needs"):
+        _refuse_view(view, counting)

@@ -531,9 +531,9 @@ def test_a_call_that_raises_under_the_profiler_leaves_nothing_enabled() -> None:
 def test_the_sum_over_kernels_leaves_out_what_is_known_better() -> None:
     found = [
         {"l2_bytes": 64.0, "cycles": 9.0, "time_ns": 5.0, "dram_read_bytes": 8.0},
-        {"l2_bytes": 6.0, "tensor_bf16": 2.0, "dram_written_bytes": 1.0},
+        {"l2_bytes": 6.0, "tensor_bf16": 2.0, "dram_read_bytes": 1.0},
     ]
-    assert summed(found) == {"l2_bytes": 70.0, "tensor_bf16": 2.0}
+    assert summed(found) == {"l2_bytes": 70.0}  # of the tensor pipe one kernel's is unknown
     assert summed([]) == {}
 
 
@@ -543,7 +543,7 @@ def test_counters_go_to_the_kernels_of_their_name_in_the_order_of_their_start() 
     found = [{"l2_bytes": 1.0}, {"l2_bytes": 10.0}, {"l2_bytes": 100.0, "cycles": 3.0}]
     assert with_counts(launches, listed, found) == (
         Kernel("gemm", 1, {"l2_bytes": 10.0}),
-        Kernel("split", 2, {"l2_bytes": 101.0, "cycles": 3.0}),
+        Kernel("split", 2, {"l2_bytes": 101.0}),
         Kernel("Memset (Device)"),
         Kernel("other"),
     )

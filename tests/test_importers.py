@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
+from synthetic import h200_device, header
 
 from gpuperf.analysis.roofline import place
 from gpuperf.cli import importing
@@ -15,6 +16,9 @@ from gpuperf.errors import CannotMeasure, UsageError
 from gpuperf.importers import ncu
 from gpuperf.importers.ncu import Imported, read_report
 from gpuperf.model.cost import Flops
+from gpuperf.model.record import Run
+from gpuperf.report.formats import render
+from gpuperf.report.scene import scene
 from gpuperf.runner.devices import find_peaks
 from gpuperf.runner.store import read_run
 
@@ -169,10 +173,42 @@ def test_what_the_report_lacks_is_unknown(tmp_path: Path) -> None:
     found = imported(tmp_path, bare)
     (record,) = found.records
     assert record.counters == {}
+    assert record.kernels[0].counters == pytest.approx({"time_ns": 1000})
     assert record.cost is not None
     assert (record.cost.flops, record.cost.dram_bytes) == ((), 0)
     assert (found.device.name, found.device.sm_count) == ("unknown GPU", 0)
     assert find_peaks(found.device)[0] is None
+
+
+def test_a_report_without_bytes_is_shown_and_not_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bare = Action("k", {**H200, "gpu__time_duration.sum": Metric(1000, "nsecond")})
+    monkeypatch.setattr(ncu, "_reader", lambda: lambda path: Report([Range([bare])]))
+    file = tmp_path / "a.ncu-rep"
+    file.write_bytes(b"NVR")
+    importing.import_file(file, tmp_path / "out", Format.TABLE, "compulsory")
+    told = capsys.readouterr()
+    assert "1.000 µs" in told.out
+    assert "0 GB/s" not in told.out
+    assert "no chart was written" in told.err
+
+
+def test_a_thousand_kernels_are_one_series(tmp_path: Path) -> None:
+    found = imported(tmp_path, *(action(f"kernel_{i}") for i in range(50)), ranges=20)
+    top = header(h200_device(), ncu.CONTRACT, None, "none")
+    shown = scene(Run(replace(top, run="run"), found.records))
+    (series,) = shown.series
+    assert series.label == "kernels bf16"
+    assert len(series.dots) == 1000
+    assert list(series.stretches()) == []
+    assert "50 operations" in render(Run(replace(top, run="run"), found.records), "md")
+
+
+@pytest.mark.parametrize("name", ["dram__bytes_read.sum", "launch__grid_size"])
+def test_a_figure_beyond_all_measure_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UsageError, match="kernel 0 cannot be true"):
+        imported(tmp_path, action(**{name: Metric(1e300)}))
 
 
 def test_kernels_of_all_ranges_come_in_order_and_one_without_a_time_is_left_out(

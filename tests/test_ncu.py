@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 import torch
+from synthetic import h200_device, header
 
 from gpuperf.errors import CannotMeasure
 from gpuperf.measure import under_ncu
@@ -23,6 +24,7 @@ from gpuperf.model.record import Kernel, Record
 from gpuperf.model.workload import Case
 from gpuperf.runner import ncu, session
 from gpuperf.runner.ncu import Ncu, find_ncu, read_csv, with_ncu
+from gpuperf.runner.store import RunWriter, read_run
 
 COLD = Contract("blocked")
 CASE = Case("copy", "torch", {"n": 1024, "dtype": "fp32"})
@@ -200,15 +202,44 @@ def test_the_record_has_the_kernels_and_their_sums() -> None:
     assert "cold cache" in doubt.message
 
 
-def test_without_its_counters_the_row_is_an_error_and_keeps_its_times(program: Program) -> None:
+def test_without_its_counters_the_row_says_why_and_keeps_its_times(program: Program) -> None:
     class Top:
         class device:
             index = 0
 
-    header: Any = Top
-    record = session._counted(RECORD, program.says(), header)
-    assert (record.status, record.times) == ("error", RECORD.times)
-    assert "saw no kernel" in record.reason
+    top: Any = Top
+    record = session._counted(RECORD, program.says(), top)
+    assert (record.status, record.times) == ("ok", RECORD.times)
+    (doubt,) = record.caveats
+    assert doubt.kind == "no-counters"
+    assert "saw no kernel" in doubt.message
+
+
+def test_a_program_that_does_not_start_is_told_of(tmp_path: Path) -> None:
+    with pytest.raises(CannotMeasure, match="does not start"):
+        Ncu(tmp_path / "absent", 5.0).count(REQUEST, "cuda:0")
+
+
+def test_ctrl_c_under_ncu_keeps_what_was_timed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*args: object) -> None:
+        raise KeyboardInterrupt
+
+    class Measuring:
+        deadline_s = 5.0
+
+        def measure(self, *args: object, **kwargs: object) -> Record:
+            return RECORD
+
+    top = replace(header(h200_device(), COLD, None, "none"), run="r", counting="ncu")
+    monkeypatch.setattr(session, "find_ncu", lambda: tmp_path / "ncu")
+    monkeypatch.setattr(session, "_counted", interrupted)
+    supervisor: Any = Measuring()
+    with RunWriter(tmp_path / "run.jsonl") as writer, pytest.raises(KeyboardInterrupt):
+        writer.header(top)
+        session.measure_cases(supervisor, writer, top, [(CASE, COLD)], lambda record: None)
+    assert len(read_run(tmp_path / "run.jsonl").records) == 1
 
 
 def test_the_program_under_ncu_shows_it_one_warm_call(

@@ -29,6 +29,7 @@ from gpuperf.model.protocol import (
     Open,
     Opened,
     Progress,
+    Timed,
     ToWorker,
 )
 from gpuperf.model.record import Header, Record
@@ -142,6 +143,22 @@ def test_progress_is_passed_on_and_ends_nothing() -> None:
     supervisor.listen = lambda phase, samples: heard.append((phase, samples))
     assert supervisor.measure("r", case(), CONTRACT, 0).status == "ok"
     assert heard == [("inputs", 0), ("time", 8)]
+
+
+@pytest.mark.parametrize("end", [Death("signal 11 (SIGSEGV)"), Silence()])
+def test_what_was_timed_stands_when_reading_the_counters_kills_the_worker(end: Step) -> None:
+    timed = Timed(measured().record)
+    supervisor, (first, _) = supervise(
+        [HELLO, OPENED, timed, Progress("counters"), end],
+        [HELLO, OPENED, Death("signal 9 (SIGKILL)")],
+    )
+    record = supervisor.measure("r", case(), CONTRACT, 0, counting="auto")
+    assert (record.status, record.times) == ("ok", timed.record.times)
+    (doubt,) = record.caveats
+    assert doubt.kind == "no-counters"
+    assert first.killed
+    # And it is not taken for the next case's.
+    assert supervisor.measure("r", case("next"), CONTRACT, 0).status == "crashed"
 
 
 def test_a_worker_of_another_protocol_is_refused_and_ended() -> None:

@@ -10,10 +10,11 @@ from gpuperf.model.cost import Flops
 from gpuperf.model.peaks import Peaks
 from gpuperf.model.record import Caveat, Record
 
-__all__ = ["Counted", "Intensity", "breaks_bus", "counted", "cross_check"]
+__all__ = ["LITTLE", "Counted", "Intensity", "breaks_bus", "counted", "cross_check"]
 
-Intensity = Literal["compulsory", "modelled", "measured"]
+Intensity = Literal["compulsory", "modelled", "measured", "l2"]
 
+LITTLE = 1e4  # bytes: of fewer a share tells nothing
 OPERATIONS_OFF, BYTES_OFF = 0.02, 0.1  # of the model's: beyond that a word is due
 BUS_MARGIN = 0.02
 VECTOR = ("fp32", "fp64")  # dtypes that the vector pipes have counters of
@@ -48,11 +49,16 @@ class Counted:
             return None
         return self.flop_hardware / self.flop_model
 
+    def bytes_of(self, kind: Intensity) -> float | None:
+        """The bytes of this *kind*."""
+        return {
+            "compulsory": self.compulsory, "modelled": self.modelled, "measured": self.measured,
+            "l2": self.l2,
+        }[kind]  # fmt: skip
+
     def intensity(self, kind: Intensity) -> float | None:
         """FLOP of the model over the bytes of this *kind*."""
-        moved = {
-            "compulsory": self.compulsory, "modelled": self.modelled, "measured": self.measured,
-        }[kind]  # fmt: skip
+        moved = self.bytes_of(kind)
         return self.flop_model / moved if self.flop_model and moved and moved > 0 else None
 
 
@@ -74,7 +80,7 @@ def counted(record: Record) -> Counted:
 def _operations(record: Record) -> float | None:
     """All that the chip's counters know of, tensor and vector pipes."""
     found = [v for name, v in record.counters.items() if _is_operations(name)]
-    return sum(found) if found else None
+    return max(sum(found), 0.0) if found else None
 
 
 def _is_operations(name: str) -> bool:
@@ -101,7 +107,7 @@ def _operation_doubts(record: Record) -> Iterator[Caveat]:
         if name.startswith("tensor_") and name != f"tensor_{dtype}"
     }
     most = max(others, key=others.__getitem__, default="")
-    if share < 0.5 and others.get(most, 0.0) > done:
+    if share < 0.5 and most and others[most] > max(done, 0.0):
         yield Caveat(
             "dtype-path",
             f"{others[most] / flops[0].count:.3g} of its operations ran in {most}, and {share:.3g} "
@@ -111,14 +117,14 @@ def _operation_doubts(record: Record) -> Iterator[Caveat]:
     elif share > 1 + OPERATIONS_OFF:
         yield Caveat(
             "more-operations",
-            f"the hardware did {share:.3f} times the operations of the cost: tiles that reach over "
+            f"the hardware did {share:.4g} times the operations of the cost: tiles that reach over "
             "the edge, or work done twice",
             "sizes that are multiples of the tile waste none",
         )
     elif share < 1 - OPERATIONS_OFF:
         yield Caveat(
             "fewer-operations",
-            f"the hardware did {share:.3f} times the operations of the cost: sparsity, another "
+            f"the hardware did {share:.4g} times the operations of the cost: sparsity, another "
             "pipe, or a cost that is overstated",
             "look at the kernels' names and counters",
         )
@@ -134,20 +140,20 @@ def _operations_in(record: Record, flops: Flops) -> float | None:
 
 def _byte_doubts(record: Record) -> Iterator[Caveat]:
     """Of an implementation that says what it moves; compulsory bytes are a bound, not a model."""
-    figures = counted(record)
-    model = figures.modelled
-    cold = record.contract.cache in ("cold", "cold-dirty")
-    if figures.measured is None or not model or not cold:
+    figures, contract = counted(record), record.contract
+    model, unsure = figures.modelled, figures.uncertainty or 0.0
+    cold = contract.cache in ("cold", "cold-dirty") and contract.regime == "burst"
+    if figures.measured is None or not model or not cold or model < LITTLE:
         return
     share = figures.measured / model
-    if share > 1 + BYTES_OFF:
+    if figures.measured - unsure > (1 + BYTES_OFF) * model:
         yield Caveat(
             "more-bytes",
             f"it moved {share:.3g} times the bytes of its model: read again after they left the "
             "cache, or written in between",
             "tiles, a launch order or a fusion that keeps data in L2 would save them",
         )
-    elif share < 1 - BYTES_OFF:
+    elif figures.measured + unsure < (1 - BYTES_OFF) * model:
         yield Caveat(
             "fewer-bytes",
             f"it moved {share:.3g} times the bytes of its model: part of them stayed in L2 from "
@@ -164,6 +170,8 @@ def breaks_bus(record: Record, peaks: Peaks | None) -> Caveat | None:
     samples, bandwidth = record.samples, peaks.bandwidth if peaks else None
     read, written = (record.counters.get(f"dram_{way}_bytes") for way in ("read", "written"))
     if samples is None or peaks is None or bandwidth is None or read is None or written is None:
+        return None
+    if samples.median_s <= 0:
         return None
     l2 = peaks.figures["l2"].value if "l2" in peaks.figures else 0.0
     rate = (read + max(0.0, written - 2 * l2)) / samples.median_s

@@ -10,11 +10,12 @@ from pathlib import Path
 from gpuperf.cli.options import axis_options, split
 from gpuperf.cli.progress import Reporter, say
 from gpuperf.errors import CannotMeasure, GpuperfError, UsageError
-from gpuperf.model.contract import Contract
+from gpuperf.model.contract import Contract, Counting
 from gpuperf.model.peaks import Peaks, lint
 from gpuperf.model.protocol import Opened
-from gpuperf.model.record import Header, Noise, Record, Run
+from gpuperf.model.record import NO_COUNTERS, Header, Noise, Record, Run
 from gpuperf.model.workload import Case, Description
+from gpuperf.report.view import View
 from gpuperf.runner.catalogue import BUILTIN, find_workload
 from gpuperf.runner.ceilings import SPOILING, calibrate, calibration_contract, kept_ceilings
 from gpuperf.runner.devices import find_peaks, load_peaks
@@ -65,6 +66,7 @@ class Request:
     peaks: Path | None
     out: Path
     seed: int
+    view: View = "compulsory"
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,7 @@ def measure_new(supervisor: Supervisor, request: Request) -> Outcome:
     cases = settle_dtype(drawn, description, opened.device)
     contracts = plan_contracts(opened.device, request.conditions)
     counting = plan_counting(opened.device, request.conditions.counting)
+    _refuse_view(request.view, counting)
     if counting == "ncu":
         find_ncu()  # before minutes are spent
     peaks, reason = find_peaks(opened.device, user_peaks)
@@ -105,6 +108,17 @@ def measure_new(supervisor: Supervisor, request: Request) -> Outcome:
         counting,
     )  # fmt: skip
     return _measure(supervisor, request.out / f"{run_id}.jsonl", Run(header, ()), planned(header))
+
+
+def _refuse_view(view: View, counting: Counting) -> None:
+    """A chart by bytes that will not be measured is refused before minutes are spent."""
+    if view in ("measured", "both") and counting == "off":
+        raise UsageError(
+            f"--intensity {view} needs hardware counters, and none are read here",
+            "leave --intensity out",
+        )
+    if view == "hierarchy" and counting not in ("kernels", "ncu"):
+        raise UsageError("--intensity hierarchy needs each kernel's counters", "--counters kernels")
 
 
 def measure_rest(supervisor: Supervisor, path: Path) -> Outcome:
@@ -127,6 +141,11 @@ def exit_code(outcome: Outcome) -> int:
     records = outcome.run.records
     if not any(record.status == "ok" for record in records):
         raise CannotMeasure("nothing was measured", "the table says why")
+    if outcome.run.header.counting not in ("off", "auto"):
+        lacking = [c for r in records for c in r.caveats if c.kind == NO_COUNTERS]
+        if lacking:
+            told = f"{len(lacking)} of {len(records)} cases have no counters, which were required"
+            raise CannotMeasure(told, lacking[0].hint)
     failed = [record for record in records if record.status in FAILED]
     if failed:
         names = ", ".join(f"{r.case.id} ({r.status})" for r in failed[:3])

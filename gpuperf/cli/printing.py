@@ -17,8 +17,8 @@ from gpuperf.report.view import View
 
 __all__ = ["draw", "print_run", "write_charts"]
 
-# Without a terminal there is no width to keep to; this shows every column.
-WIDTH_WITHOUT_TERMINAL = 160
+# Without a terminal there is no width to keep to; this shows all columns of most runs.
+WIDTH_WITHOUT_TERMINAL = 200
 
 
 def print_run(run: Run, format: Format, view: View = "compulsory") -> None:

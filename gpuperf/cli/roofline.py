@@ -54,7 +54,7 @@ def roofline(
     request = Request(
         "roofline", op, ctx.args, sizes, dtype, impl,
         opt.conditions(timer, precision, budget, cache, regime, data, gap, settle, counters),
-        peaks, out, seed,
+        peaks, out, seed, view,
     )  # fmt: skip
     with opt.make_supervisor(device, deadline) as supervisor:
         if resume is None:

@@ -70,7 +70,10 @@ def read_report(path: Path, run: str, load: Callable[[str], Any] | None = None) 
         raise UsageError(f"{path} holds no kernels", "is it a report that ncu wrote with -o?")
     records, skipped = [], 0
     for index, action in enumerate(actions):
-        record = _record(_Metrics(action), str(action.name()), run, index)
+        try:
+            record = _record(_Metrics(action), str(action.name()), run, index)
+        except (ValueError, OverflowError) as error:
+            raise UsageError(f"{path}: kernel {index} cannot be true: {error}") from None
         if record is None:
             skipped += 1
         else:
@@ -181,6 +184,9 @@ def _counters(metrics: _Metrics, seconds: float) -> dict[str, float]:
     """The quantities of the house, as far as the report has them."""
     found: dict[str, float] = {}
     for quantity, groups in KERNEL.items():
+        if quantity == "time_ns":
+            found[quantity] = seconds * 1e9
+            continue
         if quantity == "cycles":
             cycles = metrics.value("sm__cycles_elapsed.max")
             found |= {"cycles": cycles} if cycles is not None else {}
@@ -206,8 +212,10 @@ def _cost(counters: dict[str, float]) -> Cost:
         for name, count in counters.items()
         if count > 0 and name.endswith("_flops")
     ]
-    read, written = (int(counters.get(f"dram_{way}_bytes", 0)) for way in ("read", "written"))
-    return Cost(tuple(flops), (Bytes(read, written),))
+    read, written = (counters.get(f"dram_{way}_bytes") for way in ("read", "written"))
+    if read is None or written is None:
+        return Cost(tuple(flops))
+    return Cost(tuple(flops), (Bytes(int(read), int(written)),))
 
 
 def _device(metrics: _Metrics) -> DeviceFacts:

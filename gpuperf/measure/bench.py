@@ -30,7 +30,7 @@ from gpuperf.measure.warmup import warm_up
 from gpuperf.model.codec import decode, encode
 from gpuperf.model.contract import Cache, Contract, Counting, Data, Fingerprint
 from gpuperf.model.cost import Cost, Work
-from gpuperf.model.record import Caveat, Check, Memory, Record, Status
+from gpuperf.model.record import Caveat, Check, Memory, Record, Status, without_counters
 from gpuperf.model.workload import Case, Implementation, Point, Workload
 
 __all__ = ["Bench"]
@@ -46,6 +46,13 @@ LEAST_EVENTS_S = 20e-6  # a plain event pair adds launch cost and 2 µs: a tenth
 FLOOR_SHARE = 0.02  # of a time: beyond it the uncertainty of the timer's floor is worth a word
 
 
+UNMATCHED = Caveat(
+    "unmatched-kernels",
+    "the profiler saw other kernels than the trace: their counters are told together only",
+    "does the call always launch the same kernels?",
+)
+
+
 class _Stop(NoTime):
     """The case ends here, with a status and a sentence."""
 
@@ -55,7 +62,8 @@ class _Stop(NoTime):
 
 @dataclass
 class Bench:
-    """Measures cases on one device; `tell(phase, samples)` hears of the progress."""
+    """Measures cases on one device; `tell(phase, samples)` hears of the progress, and `timed` of a
+    record that has all but its counters."""
 
     device: Device
     stopwatch: Stopwatch | EveryTimer
@@ -63,6 +71,7 @@ class Bench:
     fingerprint: Fingerprint
     tell: Callable[[str, int], None] = lambda phase, samples: None
     counting: Counting = "off"
+    timed: Callable[[Record], None] = lambda record: None
     _told: float = field(default=0.0, init=False)
     _read: float = field(default=0.0, init=False)
 
@@ -118,10 +127,10 @@ class Bench:
         self._refuse_unsupported(implementation, point)
         cost = _read_back(workload.cost(point), Cost)
         work = _read_back(implementation.work(point), Work) if implementation.work else None
+        refused = self._open_counters()
         memory = self._refuse_too_large(workload, point, cost)
         record = replace(record, cost=cost, work=work, memory=memory)
 
-        refused = self._open_counters()
         self.tell("inputs", 0)
         make = bind_make(self.device.torch, record.seed, contract.data)
         inputs = workload.inputs(point, make)
@@ -184,6 +193,7 @@ class Bench:
         self, record: Record, call: Call, timing: Timing, refused: NoCounters | None
     ) -> Record:
         """*record* with what the counters say, or why they say nothing."""
+        self.timed(record)  # whatever becomes of the worker now
         self.tell("counters", 0)
         contract = record.contract
         # Back to back a call takes as long as its launches, if those take longer.
@@ -193,22 +203,19 @@ class Bench:
         try:
             if refused is not None:
                 raise refused
-            counts = self._counters().traffic(call, cache, call_s)
+            counts = self._counters().traffic(call, cache, call_s, self._hum)
             record = replace(record, counters=counts)
             if self.counting == "kernels":
                 found, passes = self._counters().kernels(call, cache)
-                record = replace(
-                    record,
-                    kernels=with_counts(timing.launches, record.kernels, found),
-                    counters={**counts, **summed(found), "kernel_passes": passes},
-                )
+                kernels = with_counts(timing.launches, record.kernels, found)
+                counts = {**counts, **summed(found), "kernel_passes": passes}
+                record = replace(record, kernels=kernels, counters=counts)
+                if found and not any(kernel.counters for kernel in kernels):
+                    record = replace(record, caveats=(*record.caveats, UNMATCHED))
         except Exception as error:  # no fault of the counters costs the time that was taken
             self.device.synchronize()  # raises when the device is lost
             hint = error.hint if isinstance(error, NoCounters) else "--counters off does without"
-            if self.counting != "auto":
-                return replace(record, status="error", reason=_first_line(error), hint=hint)
-            told = f"the bytes it moved are not measured: {_first_line(error)}"
-            return replace(record, caveats=(*record.caveats, Caveat("no-counters", told, hint)))
+            return without_counters(record, _first_line(error), hint)
         return record
 
     def _rotating(
@@ -321,6 +328,9 @@ class Bench:
             return compare(workload, point, before, output, accumulate, pick)
         except WrongResult as wrong:
             raise _Stop("wrong", f"the result {wrong}", "nothing was timed") from None
+
+    def _hum(self) -> None:
+        self.tell("counters", 0)
 
     def _heard(self, count: int) -> None:
         now = time.perf_counter()

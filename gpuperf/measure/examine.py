@@ -168,6 +168,8 @@ def _counters(device: Device) -> Finding:
         known = open_counters(device.torch, device.facts.l2_bytes).calibration()
     except NoCounters as error:
         return Finding("hardware counters", "note", f"{error.kind}: {error}", error.hint)
+    except RuntimeError as error:  # no memory, for one
+        return Finding("hardware counters", "note", str(error).splitlines()[0])
     scaled = f", {known.factor} times the truth, which is divided out" if known.factor > 1 else ""
     return Finding(
         "hardware counters", "ok",

@@ -46,6 +46,7 @@ from gpuperf.model.protocol import (
     Open,
     Opened,
     Progress,
+    Timed,
     ToWorker,
 )
 from gpuperf.model.record import Record
@@ -143,6 +144,7 @@ class Worker:
             self._fingerprint,
             lambda phase, samples: self.say(Progress(phase, samples)),
             request.counting,
+            lambda record: self.say(Timed(record)),
         )
         workload = found[request.case.op]
         try:

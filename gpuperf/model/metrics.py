@@ -6,6 +6,7 @@ first group that the chip has in full.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from gpuperf.model.record import Kernel
@@ -56,6 +57,7 @@ TENSOR: Mapping[str, Groups] = {
     ),
     "tensor_tf32": ((f"{TENSOR_OPS}tf32_dst_fp32",),),
     "tensor_fp64": ((f"{TENSOR_OPS}fp64",),),
+    # On Blackwell's data-centre chips with fp4 and fp6, which run on the same pipe.
     "tensor_fp8": (
         (f"{TENSOR_OPS}fp8",),
         (f"{TENSOR_OPS}fp8_dst_fp16", f"{TENSOR_OPS}fp8_dst_fp32"),
@@ -116,12 +118,10 @@ def count_flops(counts: dict[str, float]) -> dict[str, float]:
 
 
 def sum_up(found: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    """Each quantity over all of *found*."""
-    totals: dict[str, float] = {}
-    for counts in found:
-        for quantity, value in counts.items():
-            totals[quantity] = totals.get(quantity, 0.0) + value
-    return totals
+    """Each quantity over all of *found*; one that is unknown of any has no sum."""
+    every = list(found)
+    known = set.intersection(*(set(counts) for counts in every)) if every else set()
+    return {q: math.fsum(counts[q] for counts in every) for q in sorted(known)}
 
 
 def sum_by_name(found: Iterable[tuple[str, Mapping[str, float]]]) -> tuple[Kernel, ...]:

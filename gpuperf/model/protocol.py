@@ -30,6 +30,7 @@ __all__ = [
     "Open",
     "Opened",
     "Progress",
+    "Timed",
     "ToWorker",
 ]
 
@@ -106,6 +107,12 @@ class Progress(msgspec.Struct, tag="progress", frozen=True):
     samples: int = 0
 
 
+class Timed(msgspec.Struct, tag="timed", frozen=True):
+    """A case's record before its counters are read: it stands if they cost the worker its life."""
+
+    record: Record
+
+
 class Measured(msgspec.Struct, tag="measured", frozen=True):
     """A case's record."""
 
@@ -127,4 +134,6 @@ class Failed(msgspec.Struct, tag="failed", frozen=True):
 
 
 ToWorker = Open | Describe | Examine | Measure | Nvbench
-FromWorker = Hello | Opened | Described | Examined | Progress | Measured | NvbenchTimes | Failed
+FromWorker = (
+    Hello | Opened | Described | Examined | Progress | Timed | Measured | NvbenchTimes | Failed
+)

@@ -15,7 +15,7 @@ Schema history
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from gpuperf.model.contract import Contract, Counting, DeviceFacts, Fingerprint
@@ -25,6 +25,7 @@ from gpuperf.model.samples import Samples
 from gpuperf.model.workload import Case
 
 __all__ = [
+    "NO_COUNTERS",
     "SCHEMA",
     "Caveat",
     "Check",
@@ -37,10 +38,14 @@ __all__ = [
     "Status",
     "Telemetry",
     "TimerFacts",
+    "without_counters",
 ]
 
 SCHEMA = 3
 MOST_BYTES = 2**200
+LEAST_COUNTED = -1e12  # a difference of two counts scatters about nought
+MOST_COUNTED = 1e21  # of anything in one call: a week of the fastest machine
+NO_COUNTERS = "no-counters"  # the kind of a caveat
 
 Status = Literal[
     "ok", "skipped", "oom", "wrong", "error", "crashed", "timeout", "cannot-block", "no-work",
@@ -99,7 +104,7 @@ class Kernel:
 
 
 def _check_counters(counters: Mapping[str, float]) -> None:
-    if not all(abs(value) < MOST_BYTES for value in counters.values()):
+    if not all(LEAST_COUNTED < value < MOST_COUNTED for value in counters.values()):
         raise ValueError("a counter is beyond any count")
 
 
@@ -216,6 +221,12 @@ class Record:
     def key(self) -> tuple[str, str, Contract, int, int]:
         """What makes two records the same measurement."""
         return (self.run, self.case.id, self.contract, self.pass_index, self.rank)
+
+
+def without_counters(record: Record, reason: str, hint: str) -> Record:
+    """*record* with a word on why its bytes are not measured; its time stands."""
+    doubt = Caveat(NO_COUNTERS, f"the bytes it moved are not measured: {reason}", hint)
+    return replace(record, caveats=(*record.caveats, doubt))
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from gpuperf.analysis.counted import LITTLE
 from gpuperf.analysis.roofline import Roof, roofs
 from gpuperf.model.contract import Contract
 from gpuperf.model.peaks import Figure
@@ -95,7 +96,6 @@ def _brief(quantity: str) -> str:
 
 
 PROFILED = "each kernel as it ran once under a profiler: no interval is known"
-LITTLE = 1e4  # bytes: under it a share of them tells nothing
 
 
 def caption(run: Run, found: Sequence[Entry], axes: Axes) -> list[Note]:
@@ -154,36 +154,43 @@ def _meanings(run: Run, found: Sequence[Entry]) -> Iterable[Note]:
     parts = [f"{name} {meaning}" for name, meaning, there in meanings if there]
     if parts:
         yield "MFU", f"least time of the FLOPs over the time: {', '.join(parts)}"
-    yield from _counted(found)
+    yield from _counted(run, found)
     empty = [e.record.timer.empty_call_s for e in found if _limiter(e) == "latency"]
     if empty:
         least = format_time(max(empty), 3)
         yield "Bound by", f"latency: under the roofs, less time than an empty call takes ({least})"
 
 
-def _counted(found: Sequence[Entry]) -> Iterable[Note]:
-    figures = [e.counted for e in found]
-    unsure = [
-        c.uncertainty / c.measured
-        for c in figures
-        if c.uncertainty is not None and c.measured and c.measured > LITTLE
-    ]
-    if any(c.measured is not None for c in figures):
-        yield "Bytes", _measured_text(found, max(unsure, default=0.0))
-    if any(c.flop_hardware is not None for c in figures):
+def _counted(run: Run, found: Sequence[Entry]) -> Iterable[Note]:
+    if any(e.counted.measured is not None for e in found):
+        yield "Bytes", _measured_text(run, found)
+    if any(e.counted.flop_hardware is not None for e in found):
         yield "Ops hw", "operations of tensor and vector pipes that ran, over those of the cost"
 
 
-def _measured_text(found: Sequence[Entry], unsure: float) -> str:
-    if all(e.record.kind == "kernel" for e in found):
+def _measured_text(run: Run, found: Sequence[Entry]) -> str:
+    if profiled(found):
         return "of kernels that nobody modelled: what the counters showed is the least, too"
+    told = "least: of the algorithm; measured: through DRAM, by "
+    if run.header.counting == "ncu":
+        return told + "Nsight Compute, each kernel alone and with a cold cache"
     factors = {e.record.counters.get("dram_factor", 1.0) for e in found if e.record.counters}
     scaled = sorted(f"{factor:g}" for factor in factors if factor != 1)
+    unsure = [
+        c.uncertainty / c.measured
+        for c in (e.counted for e in found)
+        if c.uncertainty is not None and c.measured and c.measured > LITTLE
+    ]
     return (
-        "least: of the algorithm; measured: through DRAM, by hardware counters at full speed, in a "
-        f"pass of their own, ±{format_percent(unsure)} at most"
+        f"{told}hardware counters at full speed, in a pass of its own"
+        + (f", ±{format_percent(max(unsure))} at most" if unsure else "")
         + (f"; the counters showed {' and '.join(scaled)} times the truth" if scaled else "")
     )
+
+
+def profiled(found: Sequence[Entry]) -> bool:
+    """Whether all of it are kernels that another tool measured."""
+    return bool(found) and all(e.record.kind == "kernel" for e in found)
 
 
 def _limiter(entry: Entry) -> str:
@@ -193,7 +200,7 @@ def _limiter(entry: Entry) -> str:
 def _contracts(found: Sequence[Entry], default: Contract) -> Iterable[Note]:
     kept = dict.fromkeys(e.record.contract for e in found) or {default: None}
     for contract in kept:
-        if found and all(e.record.kind == "kernel" for e in found):
+        if profiled(found):
             yield "Contract", PROFILED
             return
         own = [e for e in found if e.record.contract == contract]

@@ -131,7 +131,7 @@ _TIME_KEYS = (
 def _rates(entry: Entry) -> dict[str, Any]:
     placed, cost, work = entry.placement, entry.record.cost, entry.record.work
     figures, samples = entry.counted, entry.time
-    moved = figures.measured
+    moved, time_s = figures.measured, samples.median_s if samples else 0.0
     return {
         "flop": cost.flop_count if cost else None,
         "bytes_compulsory": cost.dram_bytes if cost else None,
@@ -143,7 +143,7 @@ def _rates(entry: Entry) -> dict[str, Any]:
         "flop_hardware": figures.flop_hardware,
         "flop_per_s": placed.attained_flop_per_s if placed else None,
         "byte_per_s": placed.attained_byte_per_s if placed else None,
-        "byte_per_s_measured": moved / samples.median_s if samples and moved is not None else None,
+        "byte_per_s_measured": moved / time_s if time_s > 0 and moved is not None else None,
         "intensity_flop_per_byte": cost.intensity if cost else None,
         "intensity_modelled": figures.intensity("modelled"),
         "intensity_measured": figures.intensity("measured"),

@@ -13,20 +13,27 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from gpuperf.analysis.counted import LITTLE, Intensity
 from gpuperf.analysis.roofline import Roof
 from gpuperf.errors import UsageError
 from gpuperf.model.contract import Contract
 from gpuperf.model.record import Run
 from gpuperf.report.axes import Axes, dtype_of, implementation_of
-from gpuperf.report.caption import LITTLE, PROFILED, contracts_text, run_roofs
+from gpuperf.report.caption import PROFILED, contracts_text, profiled, run_roofs
 from gpuperf.report.rows import Entry, entries
 from gpuperf.report.sheet import byte_rate_unit, flop_unit
 from gpuperf.report.text import clean, shorten
-from gpuperf.report.view import LACKING, View
+from gpuperf.report.view import HINTS, LACKING, View
 
 __all__ = ["INVALID", "Dot", "Scene", "Series", "scene"]
 
 LONGEST = 44  # characters of a series' name
+
+# The bytes that a view draws, of DRAM.
+KINDS: dict[View, Intensity] = {
+    "compulsory": "compulsory", "modelled": "modelled", "measured": "measured",
+    "both": "measured", "hierarchy": "measured",
+}  # fmt: skip
 
 INVALID = "invalid (beyond physics)"
 
@@ -56,9 +63,12 @@ class Series:
 
     label: str
     dots: tuple[Dot, ...]
+    joined: bool = True
 
     def stretches(self) -> Iterator[list[Dot]]:
         """The points to join: a point that breaks physics joins nothing."""
+        if not self.joined:
+            return
         part: list[Dot] = []
         for dot in self.dots:
             if INVALID not in dot.doubts:
@@ -150,9 +160,10 @@ class Scene:
     def labelled(self, most: int) -> list[Dot]:
         """The points to label: of those with one size and intensity the fastest, at most *most*.
 
-        In a hierarchy a size has two points at one height: the right one has the label."""
+        In a hierarchy a size has two points at one height: that of DRAM, right, has the label."""
         best: dict[tuple[float, str], Dot] = {}
-        dots = self.series[-1].dots if self.view == "hierarchy" else self.dots
+        step = 2 if self.view == "hierarchy" else 1
+        dots = [dot for series in self.series[::step] for dot in series.dots]
         for dot in dots:
             key = (dot.x, dot.label)
             if key not in best or dot.y > best[key].y:
@@ -187,18 +198,24 @@ def scene(run: Run, view: View = "compulsory") -> Scene:
     if not shown:
         raise UsageError(
             f"run {clean(run.header.run)!r} has no {LACKING.get(view, view)}",
-            "measure it with --counters kernels" if view == "hierarchy" else
-            "measure it with --counters require, or draw --intensity compulsory",
+            HINTS[view],
         )  # fmt: skip
     axes = Axes([e.record for e in shown])
+    series = _series(shown, axes, roofline, view)
+    if not series:
+        raise UsageError(
+            f"run {clean(run.header.run)!r} has nothing to draw: of no record both bytes and FLOPs "
+            "are known",
+            "--format json has what is known",
+        )
     return Scene(
         kind="roofline" if roofline else "bandwidth",
         title=_title(run, axes, shown),
         subtitle=PROFILED
-        if all(e.record.kind == "kernel" for e in shown)
+        if profiled(shown)
         else contracts_text([run.header.contract, *run.header.variants]),
         unit=flop_unit(run, found) if roofline else byte_rate_unit(found),
-        series=_series(shown, axes, roofline, view),
+        series=series,
         view=view,
         roofs=_shown_roofs(run, view, roofline),
         missing=_missing(found, shown, view),
@@ -291,7 +308,8 @@ def _series(
     groups: dict[tuple[str, str, str], list[Entry]] = {}
     conditions = _conditions(shown)
     for entry in shown:
-        name = implementation_of(entry.record, len(axes.ops) > 1)
+        kernel = entry.record.kind == "kernel"
+        name = "kernels" if kernel else implementation_of(entry.record, len(axes.ops) > 1)
         told = conditions[entry.record.contract]
         groups.setdefault((name, dtype_of(entry.record), told), []).append(entry)
     series = []
@@ -302,7 +320,8 @@ def _series(
         for level in levels:
             dots = tuple(dot for e in group if (dot := _dot(e, axes, roofline, view, level)))
             if dots:
-                series.append(Series(f"{label}, {level} bytes" if level else label, dots))
+                told = f"{label}, {level} bytes" if level else label
+                series.append(Series(told, dots, joined=group[0].record.kind != "kernel"))
     return tuple(series)
 
 
@@ -317,21 +336,11 @@ def _conditions(shown: Sequence[Entry]) -> dict[Contract, str]:
     return {contract: ", ".join(words) for contract, words in told.items()}
 
 
-def _bytes(entry: Entry, view: View, level: str) -> float | None:
-    """The bytes that *view* draws."""
-    figures = entry.counted
-    if level == "L2":
-        return figures.l2
-    if view in ("compulsory", "modelled"):
-        return figures.compulsory if view == "compulsory" else figures.modelled
-    return figures.measured
-
-
 def _dot(entry: Entry, axes: Axes, roofline: bool, view: View, level: str) -> Dot | None:
     placed, samples, cost = entry.placement, entry.record.samples, entry.record.cost
     if placed is None or samples is None or cost is None:
         return None
-    moved = _bytes(entry, view, level)
+    moved = entry.counted.bytes_of("l2" if level == "L2" else KINDS[view])
     if not moved or moved <= 0:
         return None
     amount = cost.flop_count if roofline else moved
@@ -347,5 +356,7 @@ def _dot(entry: Entry, axes: Axes, roofline: bool, view: View, level: str) -> Do
     doubts += [kind for kind in _DOUBTS if kind in kinds]
     doubts += ["latency-bound"] if placed.limiter == "latency" else []
     high = amount / low_s if low_s > 0 else None
-    label = shorten(axes.brief(entry.record), 24) + ("" if entry.valid else " (invalid)")
+    record = entry.record
+    brief = clean(record.case.op) if record.kind == "kernel" else axes.brief(record)
+    label = shorten(brief, 24) + ("" if entry.valid else " (invalid)")
     return Dot(x, amount / samples.median_s, amount / high_s, high, label, tuple(doubts), start)

@@ -19,6 +19,7 @@ from gpuperf.units import format_bytes, format_number, format_time
 
 __all__ = ["ALWAYS", "Column", "Sheet", "flop_unit", "interval_text", "sheet"]
 
+MOST_NAMED = 12  # operations in a title
 ALWAYS = 99  # a column that is never dropped
 NOTHING = "–"
 LONGEST = 40  # characters of a name in a cell
@@ -72,6 +73,8 @@ def _title(run: Run, axes: Axes) -> str:
     names = dict.fromkeys(shorten(implementation_of(r, False), LONGEST) for r in run.records)
     dtypes = dict.fromkeys(d for r in run.records if (d := dtype_of(r)))
     ops = ", ".join(shorten(clean(op), LONGEST) for op in axes.ops) or "nothing"
+    if len(axes.ops) > MOST_NAMED:
+        ops = f"{len(axes.ops)} operations"
     parts = [f"{ops} on {clean(run.header.device.name)}"]
     parts += [", ".join(group) for group in (names, dtypes) if 0 < len(group) <= 3]
     return " · ".join(parts)

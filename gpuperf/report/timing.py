@@ -16,7 +16,7 @@ NOTES = (
     "bias: the timer's mean (without the outermost tenths) over that of CUPTI's busy time of other "
     "calls of the same kernels, less 1; graph against a hot cache, the rest cold; several kernels "
     "have gaps in between, which all but busy count",
-    "/span: the default timer over CUPTI's span of several kernels, less 1: it widens the gaps",
+    "/span: the default timer over CUPTI's span of several kernels, less 1; CUPTI widens gaps",
     "in, between: relative standard deviation of samples inside a process, and of the processes' "
     "medians, of the default timer",
 )

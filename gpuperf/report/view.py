@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-__all__ = ["LACKING", "View"]
+__all__ = ["HINTS", "LACKING", "View"]
 
 View = Literal["compulsory", "modelled", "measured", "both", "hierarchy"]
 
@@ -15,4 +15,11 @@ LACKING: Mapping[str, str] = {
     "measured": "measured bytes",
     "both": "measured bytes",
     "hierarchy": "bytes through L2",
+}
+MEASURE = "measure it with --counters require, or draw --intensity compulsory"
+HINTS: Mapping[str, str] = {
+    "modelled": "draw --intensity compulsory",
+    "measured": MEASURE,
+    "both": MEASURE,
+    "hierarchy": "measure it with --counters kernels",
 }

@@ -47,7 +47,7 @@ DOUBT = Caveat(
     "ncu-counters",
     "counted by Nsight Compute, each kernel alone and with a cold cache: what a kernel finds in L2 "
     "of the one before it, and what is written back later, is not seen",
-    "--counters kernels counts in the process, at full speed",
+    "--counters auto counts a call's DRAM bytes at full speed",
 )
 
 
@@ -112,11 +112,15 @@ class Ncu:
 
     def _run(self, *arguments: str) -> str:
         """What `ncu` prints; it and all that it started end at the deadline."""
-        with subprocess.Popen(
-            [str(self._program), *arguments],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            start_new_session=True,
-        ) as process:  # fmt: skip
+        try:
+            started = subprocess.Popen(
+                [str(self._program), *arguments],
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )  # fmt: skip
+        except OSError as error:
+            raise CannotMeasure(f"{self._program} does not start: {error.strerror}") from None
+        with started as process:
             try:
                 out, _ = process.communicate(timeout=self._deadline_s)
             except subprocess.TimeoutExpired:

@@ -12,7 +12,7 @@ from gpuperf.errors import CannotMeasure, UsageError
 from gpuperf.model.contract import Contract, Counting
 from gpuperf.model.peaks import Peaks
 from gpuperf.model.protocol import Measure, Opened
-from gpuperf.model.record import Header, Noise, Record, Run
+from gpuperf.model.record import Header, Noise, Record, Run, without_counters
 from gpuperf.model.workload import Case
 from gpuperf.runner.ncu import Ncu, find_ncu, with_ncu
 from gpuperf.runner.store import RunWriter
@@ -83,22 +83,24 @@ def measure_cases(
         on_begin(case.id)
         counting: Counting = "off" if by_ncu else header.counting
         record = supervisor.measure(header.run, case, contract, header.seed, counting=counting)
-        if by_ncu is not None and record.status == "ok":
-            record = _counted(record, by_ncu, header)
-        record = replace(record, noise=noise(case, contract))
         try:
-            on_record(record)  # first, so that a full disk does not hide what was measured
+            if by_ncu is not None and record.status == "ok":
+                record = _counted(record, by_ncu, header)
         finally:
-            writer.record(record)  # even when Ctrl-C comes just now
+            record = replace(record, noise=noise(case, contract))
+            try:
+                on_record(record)  # first, so that a full disk does not hide what was measured
+            finally:
+                writer.record(record)  # even when Ctrl-C comes just now
 
 
 def _counted(record: Record, ncu: Ncu, header: Header) -> Record:
-    """*record* with the counters of Nsight Compute; without them it is an error, its times kept."""
+    """*record* with the counters of Nsight Compute, or why there are none."""
     request = Measure(record.run, record.case, record.contract, record.seed)
     try:
         found = ncu.count(request, f"cuda:{header.device.index}")
     except CannotMeasure as error:
-        return replace(record, status="error", reason=str(error), hint=error.hint)
+        return without_counters(record, str(error), error.hint)
     return with_ncu(record, found)
 
 

@@ -29,9 +29,10 @@ from gpuperf.model.protocol import (
     Open,
     Opened,
     Progress,
+    Timed,
     ToWorker,
 )
-from gpuperf.model.record import Record, Status
+from gpuperf.model.record import Record, Status, without_counters
 from gpuperf.model.workload import Case
 from gpuperf.runner.launcher import Connection, Launcher
 
@@ -75,6 +76,7 @@ class Supervisor:
         self._worker: Connection | None = None
         self._has_device = False
         self._opened: Opened | None = None
+        self._timed: Record | None = None  # of the case in hand, once it lacks its counters only
 
     def __enter__(self) -> Supervisor:
         return self
@@ -124,10 +126,13 @@ class Supervisor:
         """The record of *case*, whatever becomes of the worker. Raises: CannotMeasure, UsageError
         when the case could not even be begun."""
         self.open()
+        self._timed = None
         started = time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime())
         try:
             reply = self._ask(Measure(run, case, contract, seed, every, counting))
         except _Died as died:
+            if self._timed is not None:
+                return without_counters(self._timed, died.reason, died.hint)
             return Record(
                 run=run,
                 case=case,
@@ -209,6 +214,8 @@ class Supervisor:
                 ) from None
             if isinstance(message, Progress):
                 self.listen(message.phase, message.samples)
+            elif isinstance(message, Timed):
+                self._timed = message.record
             elif message is not None:
                 return message
             elif worker.death() is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -22,13 +22,13 @@ from gpuperf.measure.counters.traffic import (
     measure_traffic,
 )
 from gpuperf.measure.timers import open_window
-from gpuperf.measure.timers.timer import Call
+from gpuperf.measure.timers.timer import Call, do_nothing
 from gpuperf.measure.timers.window import Window
 from gpuperf.model.contract import Cache
 
 __all__ = ["Counters", "NoCounters", "open_counters", "summed", "with_counts"]
 
-FLUSH_S = 2e-4  # at most, for the length of a stretch
+FLUSH_S = 1e-3  # at most, of four times any L2, for the length of a stretch
 
 
 @dataclass
@@ -58,13 +58,20 @@ class Counters:
         return self._calibration
 
     def traffic(
-        self, call: Call, policy: Cache, call_s: float, precision: float = 0.01
+        self,
+        call: Call,
+        policy: Cache,
+        call_s: float,
+        heard: Callable[[], None] = do_nothing,
     ) -> Mapping[str, float]:
-        """The DRAM bytes of *call*, which takes about *call_s* seconds. Raises: NoCounters."""
+        """The DRAM bytes of *call*, which takes about *call_s* seconds; *heard* is a sign of life.
+
+        Raises: NoCounters.
+        """
         known = self.calibration()
         longest_s = max(STRETCH_S, call_s) + MOST_CALLS * FLUSH_S + 2 * call_s
         with self._sampler(longest_s) as sampler:
-            moved = measure_traffic(sampler, call, self.window.flush, policy, call_s, precision)
+            moved = measure_traffic(sampler, call, self.window.flush, policy, call_s, heard)
         if abs(moved.flush_bytes / known.flush_bytes - 1) > FACTOR_TOLERANCE:
             raise NoCounters(
                 "uncalibrated",

@@ -18,7 +18,7 @@ import torch
 
 from gpuperf.measure.counters.cupti import NoCounters
 from gpuperf.measure.counters.dram import DramSampler, Traffic
-from gpuperf.measure.timers.timer import Call
+from gpuperf.measure.timers.timer import Call, do_nothing
 from gpuperf.model.contract import Cache
 
 __all__ = ["Calibration", "Moved", "calibrate", "measure_traffic", "read_calibration"]
@@ -71,13 +71,14 @@ def measure_traffic(
     flush: Flush,
     cache: Cache,
     call_s: float,
+    heard: Callable[[], None] = do_nothing,
     precision: float = 0.01,
     budget_s: float = 0.3,
 ) -> Moved:
     """The bytes of *call* as the counters tell them, until *precision* of them or *budget_s*.
 
     Under `cold` and `cold-dirty` a flush goes before each call; under `hot` and `rotate` the calls
-    follow each other. Raises: NoCounters.
+    follow each other. *heard* is called at every stretch. Raises: NoCounters.
     """
     began = time.perf_counter()
     flushed = cache in ("cold", "cold-dirty")
@@ -86,6 +87,7 @@ def measure_traffic(
     reads, writes = list[float](), list[float]()
 
     def stretch(calls: bool) -> Traffic:
+        heard()
         call()  # the same before each: caches, and what is still to be written back
         torch.cuda.synchronize()
         run = _stretch(call if calls else None, flush, cache, flushed, count)

@@ -8,6 +8,7 @@ the span that CUPTI recorded inside them, less what tracing adds to a window.
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Sequence
@@ -55,13 +56,12 @@ class BlockedTimer(WindowTimer):
         """The facts with the floor of the call that *trace* shows."""
         if not trace.span_s or len(trace.readings) != len(trace.span_s):
             return self.facts
-        beyond_s = _middle(
-            [r.window_s - span_s for r, span_s in zip(trace.readings, trace.span_s, strict=True)]
-        )
+        beyond = [r.window_s - span for r, span in zip(trace.readings, trace.span_s, strict=True)]
+        scatter = statistics.stdev(beyond) / math.sqrt(len(beyond)) if len(beyond) > 1 else 0.0
         return replace(
             self.facts,
-            floor_s=beyond_s - self._tracing_s,
-            floor_uncertainty_s=self._tracing_uncertainty_s,
+            floor_s=_middle(beyond) - self._tracing_s,
+            floor_uncertainty_s=self._tracing_uncertainty_s + scatter + self.window.tick_s / 2,
         )
 
     def recover(self) -> bool:

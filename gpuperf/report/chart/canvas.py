@@ -51,6 +51,7 @@ NO_ARROW = 0.02  # of the natural logarithm: shorter than the marker
 TURNS = ("-", "--", "-.", ":")
 
 
+COUNTED = "Bytes and FLOPs are what hardware counters showed"
 BYTES = {
     "compulsory": "Bytes are compulsory",
     "modelled": "Bytes are those that each implementation is modelled to move",
@@ -179,7 +180,9 @@ class Canvas:
             yield f"Marks: {', '.join(said)}"
         missing = f" · not drawn: {self.scene.missing}" if self.scene.missing else ""
         version = f" · gpuperf {clean(header.gpuperf)}" if header.gpuperf else ""
-        yield f"{BYTES[self.scene.view]} · run {clean(header.run)}{version}{missing}"
+        profiled = any(record.kind == "kernel" for record in self.run.records)
+        bytes_are = COUNTED if profiled and self.scene.view == "compulsory" else None
+        yield f"{bytes_are or BYTES[self.scene.view]} · run {clean(header.run)}{version}{missing}"
 
     def _scale(self) -> None:
         from matplotlib.ticker import FixedFormatter, FixedLocator, NullFormatter
