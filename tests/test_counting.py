@@ -22,7 +22,7 @@ from gpuperf.model.contract import Cache, Contract, Counting
 from gpuperf.model.record import Caveat, Kernel, Record, TimerFacts
 from gpuperf.model.samples import Samples
 from gpuperf.model.workload import Case, Workload
-from gpuperf.runner.plan import plan_counting
+from gpuperf.runner.plan import Conditions, plan_counting
 
 DRAM = {"dram_read_bytes": 3e6, "dram_written_bytes": 1e6, "dram_calls": 120.0}
 FORBIDDEN = NoCounters("permission", "cuptiPmSamplingEnable: CUPTI_ERROR_INSUFFICIENT_PRIVILEGES")
@@ -256,10 +256,9 @@ def test_an_nvidia_gpu_counts_what_is_asked_for(asked: Counting) -> None:
     assert plan_counting(GPU, asked) == asked
 
 
-def test_unless_it_is_said_a_gpu_counts_what_can_be_had_and_others_nothing() -> None:
-    assert plan_counting(GPU, None) == "auto"
+def test_others_count_nothing() -> None:
     for device in (FACTS, replace(FACTS, kind="rocm")):
-        assert [plan_counting(device, asked) for asked in (None, "auto", "off")] == ["off"] * 3
+        assert [plan_counting(device, asked) for asked in ("auto", "off")] == ["off"] * 2
 
 
 @pytest.mark.parametrize("asked", ["require", "kernels"])
@@ -270,7 +269,7 @@ def test_what_no_other_device_has_cannot_be_required_of_it(asked: Counting) -> N
         assert caught.value.hint == "leave --counters out"
 
 
-def asked_for(text: str | None) -> Counting | None:
+def asked_for(text: str) -> Counting:
     """What the command line makes of `--counters` *text*."""
     return options.conditions(None, 0.01, 2.0, None, None, None, None, None, text).counting
 
@@ -278,7 +277,7 @@ def asked_for(text: str | None) -> Counting | None:
 @pytest.mark.parametrize("name", get_args(Counting))
 def test_every_way_of_counting_has_its_name(name: str) -> None:
     assert asked_for(name) == name
-    assert asked_for(None) is None
+    assert Conditions().counting == "off"
 
 
 @pytest.mark.parametrize(

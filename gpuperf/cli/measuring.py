@@ -115,7 +115,7 @@ def _refuse_view(view: View, counting: Counting) -> None:
     if view in ("measured", "both") and counting == "off":
         raise UsageError(
             f"--intensity {view} needs hardware counters, and none are read here",
-            "leave --intensity out",
+            "--counters auto, on an NVIDIA GPU",
         )
     if view == "hierarchy" and counting not in ("kernels", "ncu"):
         raise UsageError("--intensity hierarchy needs each kernel's counters", "--counters kernels")

@@ -114,12 +114,11 @@ DataOption = Annotated[
     typer.Option("--data", help="randn, uniform, zeros, ints; commas join.", show_default=False),
 ]
 CountersOption = Annotated[
-    str | None,
+    str,
     typer.Option(
         "--counters",
-        help="Hardware counters: auto (DRAM bytes where they can be had), off, require, kernels "
+        help="Hardware counters: off, auto (DRAM bytes where they can be had), require, kernels "
         "(each kernel's too), ncu (by Nsight Compute).",
-        show_default=False,
     ),
 ]
 IntensityOption = Annotated[
@@ -177,7 +176,7 @@ def conditions(
     data: str | None,
     gap: str | None,
     settle: str | None,
-    counters: str | None,
+    counters: str,
 ) -> Conditions:
     """What the options say of how times are to be taken. Raises: UnknownName, UsageError."""
     return Conditions(
@@ -203,13 +202,11 @@ def _chosen(option: str, text: str | None, known: Sequence[T]) -> tuple[T, ...]:
 
 def view(text: str) -> View:
     """The bytes that a chart's x axis is of. Raises: UnknownName."""
-    chosen: View | None = _one("intensity", text, get_args(View))
-    return chosen or "compulsory"
+    chosen: View = _one("intensity", text, get_args(View))
+    return chosen
 
 
-def _one(option: str, text: str | None, known: Sequence[T]) -> T | None:
-    if text is None:
-        return None
+def _one(option: str, text: str, known: Sequence[T]) -> T:
     for choice in known:
         if choice == text:
             return choice

@@ -166,7 +166,7 @@ class Conditions:
     data: tuple[Data, ...] = ()
     gap_s: float | None = None
     settle_s: float | None = None
-    counting: Counting | None = None
+    counting: Counting = "off"
 
 
 def plan_contracts(device: DeviceFacts, conditions: Conditions) -> tuple[Contract, ...]:
@@ -191,13 +191,13 @@ def plan_contracts(device: DeviceFacts, conditions: Conditions) -> tuple[Contrac
     return tuple(found)
 
 
-def plan_counting(device: DeviceFacts, asked: Counting | None) -> Counting:
-    """What to read of the hardware's counters: where there are any, and nothing forbids it.
+def plan_counting(device: DeviceFacts, asked: Counting) -> Counting:
+    """What to read of the hardware's counters: *asked*, where there are any.
 
     Raises: CannotMeasure where they are required and the device has none.
     """
     if device.kind == "cuda":
-        return asked or "auto"
+        return asked
     if asked in ("require", "kernels", "ncu"):
         raise CannotMeasure(
             f"{device.name} has no counters that gpuperf reads", "leave --counters out"
