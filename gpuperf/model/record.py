@@ -75,7 +75,7 @@ class Check:
 class TimerFacts:
     """What the timer found out about itself in this process.
 
-    `floor_s` is what a window adds to a kernel (already subtracted), `empty_call_s` how long the
+    `floor_s` is what the timer adds to a call (already subtracted), `empty_call_s` how long the
     least possible call takes: no operation can be faster, whatever the roofs say. `clock_hz` is
     the SM clock of the rested device.
     """
