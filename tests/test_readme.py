@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from gpuperf.cli.app import app
+from gpuperf.cli.app import make_app
 from gpuperf.report.formats import render
 from gpuperf.runner.store import read_run
 
@@ -33,7 +33,7 @@ def test_the_example_is_the_file_that_it_names() -> None:
 
 
 def test_every_command_is_there_with_its_options() -> None:
-    verbs = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    verbs = typer.main.get_command(make_app()).commands  # type: ignore[attr-defined]
     commands = re.findall(r"^(gpuperf .+?)(?:\s+#.*)?$", "\n".join(BLOCKS), re.MULTILINE)
     commands += re.findall(r"`(gpuperf [a-z]+[^`]*)`", README)
     assert len(commands) > 8

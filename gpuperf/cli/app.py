@@ -10,44 +10,51 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from importlib import import_module
 from typing import Any
 
 import typer
 
 import gpuperf
-from gpuperf.cli.calibrate import calibrate
-from gpuperf.cli.devices import devices
-from gpuperf.cli.doctor import doctor
-from gpuperf.cli.importing import import_file
-from gpuperf.cli.listing import list_workloads
-from gpuperf.cli.roofline import roofline
-from gpuperf.cli.show import show
-from gpuperf.cli.timing_check import timing_check
 from gpuperf.errors import GpuperfError
 
-__all__ = ["app", "main"]
+__all__ = ["VERBS", "main", "make_app"]
 
-app = typer.Typer(
-    name="gpuperf",
-    help="How fast is a GPU operation, how fast could it be, and where did the difference go?",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # plain help starts in half the time
-)
+# Where each verb's function is. Its module is imported when it is asked for, so that a command
+# starts as fast beside thirty others as alone.
+VERBS = {
+    "roofline": "gpuperf.cli.roofline:roofline",
+    "calibrate": "gpuperf.cli.calibrate:calibrate",
+    "timing-check": "gpuperf.cli.timing_check:timing_check",
+    "show": "gpuperf.cli.show:show",
+    "list": "gpuperf.cli.listing:list_workloads",
+    "import": "gpuperf.cli.importing:import_file",
+    "devices": "gpuperf.cli.devices:devices",
+    "doctor": "gpuperf.cli.doctor:doctor",
+}
+# In these axes of a workload are options too (`--m 128`); the verb checks each against the
+# catalogue.
+MEASURING = {"roofline", "timing-check"}
 
-# Axes of a workload are options too (`--m 128`); the verb checks each against the catalogue.
-MEASURING = {"allow_extra_args": True, "ignore_unknown_options": True}
 
-app.command(context_settings=MEASURING)(roofline)
-app.command()(calibrate)
-app.command("timing-check", context_settings=MEASURING)(timing_check)
-app.command()(show)
-app.command("list")(list_workloads)
-app.command("import")(import_file)
-app.command()(devices)
-app.command()(doctor)
+def make_app(verbs: Iterable[str] = tuple(VERBS)) -> typer.Typer:
+    """The command line with these *verbs*."""
+    app = typer.Typer(
+        name="gpuperf",
+        help="How fast is a GPU operation, how fast could it be, and where did the difference go?",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,  # plain help starts in half the time
+    )
+    app.callback()(_options)
+    for verb in verbs:
+        module, _, function = VERBS[verb].partition(":")
+        free = verb in MEASURING
+        settings = {"allow_extra_args": True, "ignore_unknown_options": True} if free else None
+        app.command(verb, context_settings=settings)(getattr(import_module(module), function))
+    return app
 
 
 def _version(value: bool) -> None:
@@ -56,7 +63,6 @@ def _version(value: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _options(
     version: bool = typer.Option(
         False, "--version", callback=_version, is_eager=True, help="Print the version."
@@ -72,7 +78,13 @@ _ClickError: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "
 def main() -> None:
     """Run the command line and exit with its code."""
     signal.signal(signal.SIGTERM, _interrupt)  # a scheduler's farewell: keep what there is
-    sys.exit(_guarded(lambda: app(prog_name="gpuperf", standalone_mode=False)))
+    sys.exit(_guarded(_run))
+
+
+def _run() -> Any:
+    """The verb that is asked for, alone; all of them for help, and for a verb that there is not."""
+    asked = [verb for verb in sys.argv[1:2] if verb in VERBS]
+    return make_app(asked or VERBS)(prog_name="gpuperf", standalone_mode=False)
 
 
 def _interrupt(number: int, frame: object) -> None:
