@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from gpuperf.analysis.ceilings import measured_ceilings
 from gpuperf.cli import options as opt
 from gpuperf.cli.measuring import check_writable, warn_of_calibration
 from gpuperf.cli.progress import Reporter, say
@@ -71,7 +72,7 @@ def calibrate(
             raise CannotMeasure(f"no roofs are kept for {facts.name}", "run it without --show")
         if not show and (force or _missing(ceilings, facts, dtypes)):
             say(f"measuring the roofs of {facts.name}")
-            ceilings = _measure(supervisor, opened, peaks, dtypes, out)
+            ceilings = _measure(supervisor, opened, peaks, dtypes, out, format)
         elif not show:
             say(f"the roofs of {facts.name} are kept from earlier; --force measures them anew")
     assert ceilings is not None
@@ -88,7 +89,12 @@ def _missing(kept: Peaks | None, device: DeviceFacts, dtypes: Sequence[str]) -> 
 
 
 def _measure(
-    supervisor: Supervisor, opened: Opened, peaks: Peaks | None, dtypes: Sequence[str], out: Path
+    supervisor: Supervisor,
+    opened: Opened,
+    peaks: Peaks | None,
+    dtypes: Sequence[str],
+    out: Path,
+    format: opt.Format,
 ) -> Peaks:
     """Measure the roofs; each record is kept in a run file. Raises: CannotMeasure."""
     facts = opened.device
@@ -104,10 +110,13 @@ def _measure(
         supervisor.listen = reporter.hear
         writer.header(header)
 
+        taken: list[Record] = []
+
         def measure(case: Case, contract: Contract) -> Record:
             reporter.begin(case.id)
             record = supervisor.measure(run, case, contract, 0)
             writer.record(record)
+            taken.append(record)
             return record
 
         try:
@@ -116,6 +125,8 @@ def _measure(
             )
         except KeyboardInterrupt:
             say(f"run file: {path}; interrupted: what it shows so far is not kept")
+            so_far = measured_ceilings(taken, facts, peaks)
+            sys.stdout.write(render_ceilings(so_far, peaks, format.value))
             raise
     warn_of_calibration(records)
     say(f"run file: {path}")
