@@ -14,7 +14,7 @@ from test_cli import CommandLine
 
 from gpuperf.cli import options
 from gpuperf.errors import CannotMeasure, UnknownName
-from gpuperf.measure import bench
+from gpuperf.measure import counting as counting_of
 from gpuperf.measure.counters import NoCounters
 from gpuperf.measure.stopwatch import Timing
 from gpuperf.measure.timers.timer import Call
@@ -90,7 +90,7 @@ def count(
             raise counters.fails["open"]
         return counters
 
-    monkeypatch.setattr(bench, "open_counters", opened)
+    monkeypatch.setattr(counting_of, "open_counters", opened)
     phases: list[str] = []
     watch: Any = FakeStopwatch()
     watch.timer = watch
@@ -146,7 +146,6 @@ def test_the_counters_are_tried_before_anything_is_allocated_and_read_after_the_
         "check",
         "warm-up",
         "counters",
-        "counters",
     ]
     assert counters.log == ["open", "calibration", "open", "traffic"]
 
@@ -167,7 +166,7 @@ def test_under_auto_the_lack_of_counters_is_a_doubt_with_a_hint(
     record, _ = count("auto", counters, monkeypatch)
     assert (record.status, record.reason, record.counters) == ("ok", "", {})
     doubt = doubts(record)["no-counters"]
-    assert doubt.message == f"the bytes it moved are not measured: {FORBIDDEN}"
+    assert doubt.message == f"not all of its counters could be read: {FORBIDDEN}"
     assert doubt.hint == FORBIDDEN.hint
     assert "NVreg_RestrictProfilingToAdminUsers" in doubt.hint
     assert counters.asked == []

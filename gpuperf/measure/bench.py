@@ -19,7 +19,7 @@ import torch
 
 from gpuperf.errors import CannotMeasure, UnknownName
 from gpuperf.measure.checks import UNIT_ROUNDOFF, WrongResult, compare, poison
-from gpuperf.measure.counters import Counters, NoCounters, open_counters, summed, with_counts
+from gpuperf.measure.counting import CaseCounter
 from gpuperf.measure.device import Device
 from gpuperf.measure.everytimer import EveryTimer
 from gpuperf.measure.inputs import Counter, TooLarge, bind_make, refill
@@ -28,9 +28,9 @@ from gpuperf.measure.telemetry import Meter, telemetry_caveats
 from gpuperf.measure.timers.timer import Call, CannotBlock
 from gpuperf.measure.warmup import warm_up
 from gpuperf.model.codec import decode, encode
-from gpuperf.model.contract import Cache, Contract, Counting, Data, Fingerprint
+from gpuperf.model.contract import Contract, Counting, Data, Fingerprint
 from gpuperf.model.cost import Cost, Work
-from gpuperf.model.record import Caveat, Check, Memory, Record, Status, without_counters
+from gpuperf.model.record import Caveat, Check, Memory, Record, Status
 from gpuperf.model.workload import Case, Implementation, Point, Workload
 
 __all__ = ["Bench"]
@@ -44,13 +44,6 @@ EVICTED_L2_SIZES = 2  # under which some of them are still there
 FEW_SAMPLES = 6  # under which no order statistics span 95 %
 LEAST_EVENTS_S = 20e-6  # a plain event pair adds launch cost and 2 µs: a tenth of this
 FLOOR_SHARE = 0.02  # of a time: beyond it the uncertainty of the timer's floor is worth a word
-
-
-UNMATCHED = Caveat(
-    "unmatched-kernels",
-    "the profiler saw other kernels than the trace: their counters are told together only",
-    "does the call always launch the same kernels?",
-)
 
 
 class _Stop(NoTime):
@@ -127,7 +120,8 @@ class Bench:
         self._refuse_unsupported(implementation, point)
         cost = _read_back(workload.cost(point), Cost)
         work = _read_back(implementation.work(point), Work) if implementation.work else None
-        refused = self._open_counters()
+        counter = CaseCounter(self.device, self.counting, lambda: self.tell("counters", 0))
+        counter.open()
         memory = self._refuse_too_large(workload, point, cost)
         record = replace(record, cost=cost, work=work, memory=memory)
 
@@ -170,53 +164,9 @@ class Bench:
         doubts = _doubts(record, timing, workload, point, self.device.facts.max_sm_clock_hz)
         caveats = (*telemetry_caveats(telemetry), *rotated, *timing.caveats, *doubts)
         record = replace(record, caveats=caveats)
-        return record if self.counting == "off" else self._counted(record, call, timing, refused)
-
-    def _open_counters(self) -> NoCounters | None:
-        """Before anything is allocated: the counters are held against large copies."""
-        if self.counting == "off":
-            return None
-        self.tell("counters", 0)
-        try:
-            self._counters().calibration()
-        except NoCounters as error:
-            return error
-        except Exception as error:  # whatever it is, the time can be had
-            self.device.synchronize()  # unless the device is lost
-            return NoCounters("failed", f"{type(error).__name__}: {_first_line(error)}")
-        return None
-
-    def _counters(self) -> Counters:
-        return open_counters(self.device.torch, self.device.facts.l2_bytes)
-
-    def _counted(
-        self, record: Record, call: Call, timing: Timing, refused: NoCounters | None
-    ) -> Record:
-        """*record* with what the counters say, or why they say nothing."""
-        self.timed(record)  # whatever becomes of the worker now
-        self.tell("counters", 0)
-        contract = record.contract
-        # Back to back a call takes as long as its launches, if those take longer.
-        known = {timing.primary, "wall"} & timing.times.keys()
-        call_s = max(timing.times[name].median_s for name in known)
-        cache: Cache = "hot" if contract.regime == "sustained" else contract.cache
-        try:
-            if refused is not None:
-                raise refused
-            counts = self._counters().traffic(call, cache, call_s, self._hum)
-            record = replace(record, counters=counts)
-            if self.counting == "kernels":
-                found, passes = self._counters().kernels(call, cache)
-                kernels = with_counts(timing.launches, record.kernels, found)
-                counts = {**counts, **summed(found), "kernel_passes": passes}
-                record = replace(record, kernels=kernels, counters=counts)
-                if found and not any(kernel.counters for kernel in kernels):
-                    record = replace(record, caveats=(*record.caveats, UNMATCHED))
-        except Exception as error:  # no fault of the counters costs the time that was taken
-            self.device.synchronize()  # raises when the device is lost
-            hint = error.hint if isinstance(error, NoCounters) else "--counters off does without"
-            return without_counters(record, _first_line(error), hint)
-        return record
+        if self.counting != "off":
+            self.timed(record)  # whatever becomes of the worker now
+        return counter.count(record, call, timing)
 
     def _rotating(
         self,
@@ -328,9 +278,6 @@ class Bench:
             return compare(workload, point, before, output, accumulate, pick)
         except WrongResult as wrong:
             raise _Stop("wrong", f"the result {wrong}", "nothing was timed") from None
-
-    def _hum(self) -> None:
-        self.tell("counters", 0)
 
     def _heard(self, count: int) -> None:
         now = time.perf_counter()

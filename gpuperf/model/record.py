@@ -224,8 +224,8 @@ class Record:
 
 
 def without_counters(record: Record, reason: str, hint: str) -> Record:
-    """*record* with a word on why its bytes are not measured; its time stands."""
-    doubt = Caveat(NO_COUNTERS, f"the bytes it moved are not measured: {reason}", hint)
+    """*record* with a word on why it lacks counters; its time stands."""
+    doubt = Caveat(NO_COUNTERS, f"not all of its counters could be read: {reason}", hint)
     return replace(record, caveats=(*record.caveats, doubt))
 
 
