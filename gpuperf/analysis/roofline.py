@@ -275,20 +275,26 @@ def raise_ceilings(
         return None
     raised = list(ceilings.compute)
     for record in records:
-        placed, cost = place(record, peaks, None), record.cost
-        if placed is None or not placed.valid or cost is None or len(cost.flops) != 1:
+        cost, samples = record.cost, record.samples
+        if record.status != "ok" or cost is None or len(cost.flops) != 1 or samples is None:
             continue
         if record.contract.data != "randn":  # zeros need less power, and so run faster
             continue
-        flops, rate = cost.flops[0], placed.attained_flop_per_s
-        ceiling = ceilings.ceiling(flops)
+        ceiling = ceilings.ceiling(cost.flops[0])
+        rate = cost.flop_count / samples.median_s if samples.median_s > 0 else 0.0
         for i, old in enumerate(raised):
             same = ceiling is not None and _name(old) == _name(ceiling) and old.regime == "burst"
-            if same and old.rate.value < rate < RAISED * old.rate.value:
+            better = old.rate.value < rate < RAISED * old.rate.value
+            if same and better and _is_valid(record, peaks):
                 source = f"best of this run: {record.case.id}"
                 higher = replace(old.rate, value=rate, source=source, condition="")
                 raised[i] = replace(old, rate=higher)
     return replace(ceilings, compute=tuple(raised))
+
+
+def _is_valid(record: Record, peaks: Peaks | None) -> bool:
+    placed = place(record, peaks, None)
+    return placed is not None and placed.valid
 
 
 def _name(ceiling: Ceiling) -> tuple[str, str, str]:
