@@ -57,17 +57,7 @@ def count_kernels(
                 most_ranges=MOST_KERNELS, levels=1, least_level=1,
             ),
         )  # fmt: skip
-        cupti.call("cuptiRangeProfilerStart", api.Ranges(profiler=profiler))
-        try:
-            run()
-        except BaseException:
-            with contextlib.suppress(NoCounters):  # what went wrong first is what counts
-                cupti.call("cuptiRangeProfilerStop", api.RangesStop(profiler=profiler))
-            raise
-        cupti.call("cuptiRangeProfilerStop", api.RangesStop(profiler=profiler))
-        told = cupti.call("cuptiRangeProfilerDecodeData", api.RangesDecode(profiler=profiler))
-        if told.dropped:
-            raise NoCounters("overflow", f"a call of more than {MOST_KERNELS} kernels")
+        _collect(cupti, profiler, run)
         info = cupti.call(
             "cuptiRangeProfilerGetCounterDataInfo",
             api.RangesInfo(image=image.data, bytes=image.size),
@@ -83,6 +73,21 @@ def count_kernels(
                 cupti.call("cuptiRangeProfilerDisable", api.Ranges(profiler=profiler))
         finally:
             host.close()
+
+
+def _collect(cupti: Cupti, profiler: object, run: Callable[[], None]) -> None:
+    """*run* with the profiler at work; what it saw goes into the image that was configured."""
+    cupti.call("cuptiRangeProfilerStart", api.Ranges(profiler=profiler))
+    try:
+        run()
+    except BaseException:
+        with contextlib.suppress(NoCounters):  # what went wrong first is what counts
+            cupti.call("cuptiRangeProfilerStop", api.RangesStop(profiler=profiler))
+        raise
+    cupti.call("cuptiRangeProfilerStop", api.RangesStop(profiler=profiler))
+    told = cupti.call("cuptiRangeProfilerDecodeData", api.RangesDecode(profiler=profiler))
+    if told.dropped:
+        raise NoCounters("overflow", f"a call of more than {MOST_KERNELS} kernels")
 
 
 def summed(found: Sequence[KernelCounts]) -> KernelCounts:
