@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +18,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gpuperf.measure.counters.cupti import PM_SAMPLING, RANGE_PROFILER, Cupti
+import pytest
+
+from gpuperf.measure.counters.cupti import (
+    HINTS,
+    PM_SAMPLING,
+    RANGE_PROFILER,
+    Cupti,
+    NoCounters,
+    NoCountersKind,
+)
 from gpuperf.measure.counters.dram import Traffic
 from gpuperf.model.contract import Cache
 from gpuperf.model.metrics import BYTES, choose
@@ -69,6 +79,11 @@ IMAGE_BYTES, EMPTY, DECODED = 64, 0xE1, 0xDE  # of counter data: its size, its f
 CONFIG = b"a config of some bytes"
 
 MB = 1e6
+
+READ, WRITTEN = "dram__bytes_read.sum", "dram__bytes_write.sum"
+# Two kernels, in the metrics of GH100.
+GEMM = {READ: 8.0, "lts__t_bytes.sum": 64.0, "sm__cycles_elapsed.max": 900.0}
+REDUCE = {READ: 2.0, WRITTEN: 1.0, "lts__t_bytes.sum": 6.0, "gpu__time_duration.sum": math.nan}
 
 
 @dataclass
@@ -306,3 +321,14 @@ class Card:
         return self
 
     def __exit__(self, *raised: object) -> None: ...
+
+
+def nothing(*args: object) -> None:
+    """Instead of waiting for a device."""
+
+
+def kind_of(what: Callable[[], object]) -> NoCountersKind:
+    with pytest.raises(NoCounters) as caught:
+        what()
+    assert caught.value.hint == HINTS[caught.value.kind] != ""
+    return caught.value.kind

@@ -31,7 +31,7 @@ SECONDS = {
     "s": 1.0, "second": 1.0, "ms": 1e-3, "msecond": 1e-3, "us": 1e-6, "usecond": 1e-6,
     "ns": 1e-9, "nsecond": 1e-9,
 }  # fmt: skip
-# What Nsight Compute calls a unit of operations, and what sums what it multiplies.
+# The dtype in which a tensor pipe sums what it multiplies; fp16 has two.
 ACCUMULATES = {"bf16": "fp32", "tf32": "fp32", "fp8": "fp32", "fp64": "fp64", "int8": "int32"}
 
 CONTRACT = Contract(
@@ -142,7 +142,7 @@ class _Metrics:
 
     def total(self, base: str, seconds: float) -> float | None:
         """The sum of the counter *base* over the kernel, from whichever form of it there is."""
-        for name in (base, base.replace("sm__", "smsp__", 1)):
+        for name in dict.fromkeys((base, base.replace("sm__", "smsp__", 1))):
             unit = name.split("__")[0]
             cycles = self.value(f"{unit}__cycles_elapsed.max")
             for suffix, scale in ((".sum", 1.0), (".sum.per_second", seconds),

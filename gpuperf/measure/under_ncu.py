@@ -15,31 +15,23 @@ import torch
 
 from gpuperf.errors import WorkloadError
 from gpuperf.measure.device import open_device
-from gpuperf.measure.inputs import bind_make
 from gpuperf.measure.registry import load_source
+from gpuperf.measure.warmup import warm_call
 from gpuperf.model.protocol import Measure
-from gpuperf.model.workload import Point
 
 __all__ = ["main"]
-
-WARM_UP = 3
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the call of the request. Raises whatever the case raises."""
     path, name = sys.argv[1:] if arguments is None else arguments
     request = msgspec.json.decode(Path(path).read_bytes(), type=Measure)
-    case, point = request.case, Point(request.case.point)
+    case = request.case
     device = open_device(name)
     found, broken = load_source(case.source)
     if case.op not in found:
         raise WorkloadError(f"{case.source} holds no workload {case.op!r}: {broken}")
-    workload = found[case.op]
-    implementation = {i.name: i for i in workload.implementations}[case.implementation]
-    make = bind_make(device.torch, request.seed, request.contract.data)
-    call = implementation.build(workload.inputs(point, make), point, case.options)
-    for _ in range(WARM_UP):
-        call()
+    call = warm_call(found[case.op], case, device, request.seed, request.contract.data)
     device.synchronize()
     runtime = torch.cuda.cudart()
     runtime.cudaProfilerStart()

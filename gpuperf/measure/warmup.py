@@ -10,12 +10,17 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
+from gpuperf.measure.device import Device
+from gpuperf.measure.inputs import bind_make
 from gpuperf.measure.timers.timer import Call
+from gpuperf.model.contract import Data
+from gpuperf.model.workload import Case, Point, Workload
 
-__all__ = ["Warm", "warm_up"]
+__all__ = ["Warm", "warm_call", "warm_up"]
 
 STEADY, STEADY_S = 0.1, 20e-6  # the last two calls differ by less than one of them
 MOST_CALLS, MOST_S = 30, 2.0
+FEWEST_CALLS = 3  # before another tool looks
 
 
 class Warm(NamedTuple):
@@ -52,3 +57,14 @@ def warm_up(
 
 def _agree(times: list[float]) -> bool:
     return max(times) - min(times) <= max(STEADY * min(times), STEADY_S)
+
+
+def warm_call(workload: Workload, case: Case, device: Device, seed: int, data: Data) -> Call:
+    """The call of *case* for another tool to look at: built, and run a few times."""
+    point = Point(case.point)
+    inputs = workload.inputs(point, bind_make(device.torch, seed, data))
+    implementation = {i.name: i for i in workload.implementations}[case.implementation]
+    call = implementation.build(inputs, point, case.options)
+    for _ in range(FEWEST_CALLS):
+        call()
+    return call

@@ -23,11 +23,11 @@ from gpuperf.measure.bench import Bench
 from gpuperf.measure.device import Device, open_device
 from gpuperf.measure.everytimer import open_every_timer
 from gpuperf.measure.examine import examine
-from gpuperf.measure.inputs import bind_make
 from gpuperf.measure.nvbench import nvbench_means
 from gpuperf.measure.registry import load_source
 from gpuperf.measure.stopwatch import open_stopwatch
 from gpuperf.measure.telemetry import Meter, open_meter
+from gpuperf.measure.warmup import warm_call
 from gpuperf.model.codec import encode
 from gpuperf.model.contract import Fingerprint, TimerName
 from gpuperf.model.protocol import (
@@ -50,7 +50,7 @@ from gpuperf.model.protocol import (
     ToWorker,
 )
 from gpuperf.model.record import Record
-from gpuperf.model.workload import Point, Workload
+from gpuperf.model.workload import Workload
 
 __all__ = ["Worker", "main"]
 
@@ -161,13 +161,9 @@ class Worker:
         calls = []
         for case in request.cases:
             found, _ = self._workloads(case.source)
-            point = Point(case.point)
-            make = bind_make(device.torch, request.seed, request.contract.data)
-            implementations = {i.name: i for i in found[case.op].implementations}
-            inputs = found[case.op].inputs(point, make)
-            calls.append(implementations[case.implementation].build(inputs, point, case.options))
-            for _ in range(3):
-                calls[-1]()
+            calls.append(
+                warm_call(found[case.op], case, device, request.seed, request.contract.data)
+            )
         device.synchronize()
         self.say(Progress("nvbench"))
         return nvbench_means(calls)

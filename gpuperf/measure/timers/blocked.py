@@ -41,7 +41,7 @@ class BlockedTimer(WindowTimer):
         time.sleep(REST_S)
         self._rested_window_s, clock_hz = self._rested()
         self.facts = TimerFacts(tick_s=window.tick_s, clock_hz=clock_hz)
-        self._tracing_s, self._tracing_uncertainty_s = self._calibrate()
+        self._tracing = self._calibrate()
 
     def admit(self, call: Call) -> None:
         """Raises: CannotBlock when *call* waits for the device, or queues more than it holds."""
@@ -54,14 +54,15 @@ class BlockedTimer(WindowTimer):
 
     def facts_of(self, trace: Trace) -> TimerFacts:
         """The facts with the floor of the call that *trace* shows."""
-        if not trace.span_s or len(trace.readings) != len(trace.span_s):
+        if self._tracing is None or not trace.span_s or len(trace.readings) != len(trace.span_s):
             return self.facts
+        tracing_s, uncertainty_s = self._tracing
         beyond = [r.window_s - span for r, span in zip(trace.readings, trace.span_s, strict=True)]
         scatter = statistics.stdev(beyond) / math.sqrt(len(beyond)) if len(beyond) > 1 else 0.0
         return replace(
             self.facts,
-            floor_s=_middle(beyond) - self._tracing_s,
-            floor_uncertainty_s=self._tracing_uncertainty_s + scatter + self.window.tick_s / 2,
+            floor_s=_middle(beyond) - tracing_s,
+            floor_uncertainty_s=uncertainty_s + scatter + self.window.tick_s / 2,
         )
 
     def recover(self) -> bool:
@@ -105,15 +106,15 @@ class BlockedTimer(WindowTimer):
             *(lambda x=x: torch.mm(x, x) for x in squares),
         ]
 
-    def _calibrate(self) -> tuple[float, float]:
-        """What tracing adds to a window, and give or take how much; and into `facts` the floor of a
-        call that has no trace: between those of the references."""
+    def _calibrate(self) -> tuple[float, float] | None:
+        """What tracing adds to a window, and give or take how much, None without CUPTI; and into
+        `facts` the floor of a call that has no trace: between those of the references."""
         floors, added = [], []
         for call in self._reference_calls():
             trace = self._traced(call)
             if trace is None:
                 self._bound_floor()
-                return 0.0, 0.0
+                return None
             window_s = self._windows(call)
             floors.append(window_s - _middle(trace.busy_s))
             added.append(_middle([reading.window_s for reading in trace.readings]) - window_s)

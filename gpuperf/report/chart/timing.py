@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gpuperf.analysis.timing import TIMERS, CaseTiming, timings
 from gpuperf.errors import UsageError
@@ -45,7 +45,7 @@ def draw_timing(run: Run, paths: Sequence[Path]) -> None:
 def _figure(found: Sequence[CaseTiming], title: str) -> Figure:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
-    from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
+    from matplotlib.ticker import FuncFormatter, NullFormatter
 
     scattered = [t for t in found if t.noise]
     figure = Figure(figsize=(9.6, 7.2 if scattered else 5.0), dpi=DPI, facecolor="white")
@@ -54,8 +54,30 @@ def _figure(found: Sequence[CaseTiming], title: str) -> Figure:
         2 if scattered else 1, 1, sharex=True, squeeze=False,
         gridspec_kw={"height_ratios": (3, 1.3)} if scattered else {},
     )  # fmt: skip
-    upper = parts[0][0]
+    _draw_bias(parts[0][0], found)
+    figure.suptitle(
+        title, x=0.02, ha="left", fontsize=14,
+        fontweight="bold", color=INK,
+    )  # fmt: skip
+    if scattered:
+        _draw_scatter(parts[1][0], scattered)
+    lower = parts[-1][0]
+    lower.set_xlabel("busy time of the kernel (span of several), µs")
     xs = [_place(t) for t in found]
+    lower.set_xlim(min(xs) / 1.4, max(xs) * 1.4)
+    lower.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
+    lower.xaxis.set_minor_formatter(NullFormatter())
+    for part in parts.flat:
+        part.grid(True, color=GRID, linewidth=0.6)
+        part.spines[["top", "right"]].set_visible(False)
+    figure.subplots_adjust(left=0.12, right=0.97, top=0.93, bottom=0.11, hspace=0.1)
+    return figure
+
+
+def _draw_bias(upper: Any, found: Sequence[CaseTiming]) -> None:
+    """What each timer adds to a kernel, and the default one to the span of several."""
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
     for index, timer in enumerate(TIMERS):
         points = [
             (_place(t), t.bias[timer]) for t in found if t.kernels == 1 and timer in t.bias
@@ -89,22 +111,6 @@ def _figure(found: Sequence[CaseTiming], title: str) -> Figure:
     upper.axhline(0, color=INK, linewidth=0.8)
     upper.set_ylabel("timer over CUPTI busy, less 1")
     upper.legend(ncols=4, frameon=False, fontsize=9, loc="upper right")
-    figure.suptitle(
-        title, x=0.02, ha="left", fontsize=14,
-        fontweight="bold", color=INK,
-    )  # fmt: skip
-    if scattered:
-        _draw_scatter(parts[1][0], scattered)
-    lower = parts[-1][0]
-    lower.set_xlabel("busy time of the kernel (span of several), µs")
-    lower.set_xlim(min(xs) / 1.4, max(xs) * 1.4)
-    lower.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
-    lower.xaxis.set_minor_formatter(NullFormatter())
-    for part in parts.flat:
-        part.grid(True, color=GRID, linewidth=0.6)
-        part.spines[["top", "right"]].set_visible(False)
-    figure.subplots_adjust(left=0.12, right=0.97, top=0.93, bottom=0.11, hspace=0.1)
-    return figure
 
 
 def _place(timing: CaseTiming) -> float:
