@@ -81,9 +81,10 @@ CONFIG = b"a config of some bytes"
 MB = 1e6
 
 READ, WRITTEN = "dram__bytes_read.sum", "dram__bytes_write.sum"
+SECTORS = "lts__t_sectors_srcunit_tex.sum"
 # Two kernels, in the metrics of GH100.
-GEMM = {READ: 8.0, "lts__t_bytes.sum": 64.0, "sm__cycles_elapsed.max": 900.0}
-REDUCE = {READ: 2.0, WRITTEN: 1.0, "lts__t_bytes.sum": 6.0, "gpu__time_duration.sum": math.nan}
+GEMM = {READ: 8.0, SECTORS: 2.0, "sm__cycles_elapsed.max": 900.0}
+REDUCE = {READ: 2.0, WRITTEN: 1.0, SECTORS: 1.0, "gpu__time_duration.sum": math.nan}
 
 
 @dataclass

@@ -196,6 +196,19 @@ def test_a_hierarchy_has_a_point_and_a_roof_for_each_level() -> None:
     assert shown.ends(compute)[0][0] == pytest.approx(compute.value / 9e12)
 
 
+def test_l1_is_a_level_of_what_loads_through_it() -> None:
+    run = counted_run()
+    first, *rest = (r for r in run.records if r.counters)
+    seen = replace(first, counters={**first.counters, "l1_bytes": 4.0 * first.counters["l2_bytes"]})
+    shown = scene(replace(run, records=(seen, *rest)), "hierarchy")
+    assert [(s.level, len(s.dots)) for s in shown.series] == [
+        ("DRAM", len(rest) + 1), ("L2", len(rest) + 1), ("L1", 1),
+    ]  # fmt: skip
+    assert {dot.x for dot in shown.labelled(99)} == {dot.x for dot in shown.series[0].dots}
+    assert shown.series[2].dots[0].x == pytest.approx(shown.series[1].dots[0].x / 4)
+    assert "the roof of L1 (gpuperf calibrate measures it)" in shown.missing
+
+
 @pytest.mark.parametrize("view", ["measured", "both", "hierarchy", "modelled"])
 def test_a_run_without_such_bytes_says_so(view: View) -> None:
     with pytest.raises(UsageError, match="has no ") as refused:

@@ -38,7 +38,7 @@ from gpuperf.measure.counters.cupti import (
 from gpuperf.measure.counters.dram import LEAST_INTERVAL_S, MOST_SAMPLES, DramSampler
 from gpuperf.measure.counters.kernels import count_kernels, summed, with_counts
 from gpuperf.model.contract import Counting
-from gpuperf.model.metrics import BYTES, KERNEL, choose, combine, count_flops
+from gpuperf.model.metrics import BYTES, KERNEL, choose, combine, derive
 from gpuperf.model.record import Kernel
 
 
@@ -163,8 +163,19 @@ def test_a_quantity_is_the_sum_of_its_metrics_and_no_number_where_one_is_none() 
 
 def test_a_fused_multiply_add_is_two_operations() -> None:
     counts = {"fp32_fma": 100.0, "fp32_mul": 20.0, "fp32_add": 3.0, "l2_bytes": 7.0}
-    assert count_flops(counts) == {"fp32_flops": 223.0, "l2_bytes": 7.0}
-    assert count_flops({"fp64_fma": 1.0, "fp64_mul": 1.0}) == {}
+    assert derive(counts) == {"fp32_flops": 223.0, "l2_bytes": 7.0}
+    assert derive({"fp64_fma": 1.0, "fp64_mul": 1.0}) == {}
+
+
+def test_sectors_count_as_bytes() -> None:
+    chosen = {"l2_bytes": ("lts__t_sectors_srcunit_tex.sum",)}
+    assert combine(chosen, chosen["l2_bytes"], [3.0]) == {"l2_bytes": 96.0}
+
+
+@pytest.mark.parametrize(("tma", "told"), [(0.0, True), (1.0, False), (None, True)])
+def test_loads_by_tma_pass_by_l1(tma: float | None, told: bool) -> None:
+    counts = {"l1_bytes": 5.0} | ({} if tma is None else {"tma_instructions": tma})
+    assert ("l1_bytes" in derive(counts)) == told
 
 
 # DRAM at full speed
@@ -218,6 +229,7 @@ def test_the_interval_leaves_room_for_twice_the_longest_stretch(longest_s: float
         ({"overflow": True}, "overflow"),
         ({"stop": 1}, "overflow"),
         ({"stop": 0}, "overflow"),
+        ({"refused": {"cuptiPmSamplingDecodeData": 8}}, "overflow"),
         ({"completed": 0}, "no-samples"),
         ({"samples": sampled("GH100", (1.0, math.nan), (1.0, 1.0))}, "no-samples"),
         ({"samples": sampled("GH100", (math.nan, math.nan))}, "no-samples"),
@@ -317,7 +329,7 @@ def test_kernels_are_counted_in_their_order() -> None:
     found, passes = count_kernels(library, 0, lambda: seen.append(told.steps[-1]))
     assert seen == ["RangeProfilerStart"]
     assert [c["dram_read_bytes"] for c in found] == [8.0, 2.0]
-    assert [c["l2_bytes"] for c in found] == [64.0, 6.0]
+    assert [c["l2_bytes"] for c in found] == [64.0, 32.0]
     assert found[0]["cycles"] == 900.0
     assert found[0]["fp32_flops"] == 0.0
     assert "time_ns" in found[0]
@@ -328,9 +340,9 @@ def test_kernels_are_counted_in_their_order() -> None:
 
 @pytest.mark.parametrize("chip", [c for c in CHIPS if known(c, RANGE_PROFILER) is not None])
 def test_every_chip_that_has_ranges_counts_them(chip: str) -> None:
-    library, told = fake(chip=chip, ranges=[{"lts__t_bytes.sum": 5.0}])
+    library, told = fake(chip=chip, ranges=[{"lts__t_sectors_srcunit_tex.sum": 5.0}])
     found, passes = count_kernels(library, 0, nothing)
-    assert found[0]["l2_bytes"] == 5.0
+    assert found[0]["l2_bytes"] == 160.0
     assert passes == CHIPS[chip]["ranges"]["passes"]
     assert told.alive == set()
 

@@ -276,7 +276,7 @@ def asked_for(text: str) -> Counting:
 @pytest.mark.parametrize("name", get_args(Counting))
 def test_every_way_of_counting_has_its_name(name: str) -> None:
     assert asked_for(name) == name
-    assert Conditions().counting == "off"
+    assert Conditions().counting == "auto"
 
 
 @pytest.mark.parametrize(

@@ -145,6 +145,26 @@ def test_both_collectors_agree_on_what_is_read(counters: Counters, name: str) ->
     assert written < 1.01 * whole["dram_written_bytes"]  # the rest is written back later
 
 
+@pytest.mark.parametrize("name", ["sin 256 MiB", "triad 256 MiB", "sin 4 MB"])
+def test_the_caches_see_what_the_threads_ask_for(counters: Counters, name: str) -> None:
+    make, size, read, written, _ = EXACT[name]
+    ((counts), *others), _ = counters.kernels(warm(make(size)), "cold")
+    assert not others
+    assert counts["l2_bytes"] == pytest.approx(read + written, rel=1e-3)
+    assert counts["l1_bytes"] == pytest.approx(read + written, rel=1e-3)
+
+
+@pytest.mark.skipif(
+    torch.cuda.is_available() and torch.cuda.get_device_capability()[0] < 9,
+    reason="needs a GPU that has a TMA",
+)
+def test_a_kernel_that_loads_by_tma_has_no_bytes_of_l1(counters: Counters) -> None:
+    found, _ = counters.kernels(warm(matmul(4096)), "cold")
+    assert found[-1]["tma_instructions"] > 0
+    assert "l1_bytes" not in found[-1]
+    assert found[-1]["l2_bytes"] > 3 * 4096**2 * 2
+
+
 @pytest.mark.parametrize("name", ["matmul 2048", "triad 64 MiB"])
 @pytest.mark.filterwarnings("ignore")
 def test_counters_do_not_disturb_times(counters: Counters, name: str) -> None:

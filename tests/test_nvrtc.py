@@ -13,7 +13,8 @@ pytest.importorskip("cuda.bindings.nvrtc", reason="needs cuda-bindings (Linux)")
 
 SOURCES = {
     "timing.cu": (*OWN_KERNELS, "gpuperf_empty", "gpuperf_tick"),
-    "stream.cu": ("copy_vector", "write_vector", "triad_vector", "sum_rows", "sum_passes"),
+    "stream.cu": ("copy_vector", "write_vector", "triad_vector", "sum_rows", "sum_passes",
+                  "sum_rows_in_l1"),
     "arithmetic.cu": ("fma_chain", "sin_chain", "exp_chain", "sin_fast_chain", "exp_fast_chain"),
 }
 

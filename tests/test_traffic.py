@@ -16,6 +16,7 @@ from fake_cupti import (
     MB,
     READ,
     REDUCE,
+    SECTORS,
     Card,
     fake,
     kind_of,
@@ -279,7 +280,7 @@ def test_without_memory_for_the_copies_there_are_no_counters(
     assert kind_of(lambda: found.traffic(nothing, "hot", 1e-3)) == "failed"
 
 
-FLUSH = {READ: 240 * MB, "lts__t_bytes.sum": 240 * MB}
+FLUSH = {READ: 240 * MB, SECTORS: 7.5 * MB}
 
 
 @pytest.mark.parametrize(
@@ -298,7 +299,7 @@ def test_the_flushes_are_none_of_a_calls_kernels_and_the_last_tells_the_factor(
     )
     assert [c["dram_read_bytes"] for c in found] == [8.0, 2.0]
     assert found[1]["dram_written_bytes"] == 1.0 / factor
-    assert [c["l2_bytes"] for c in found] == [64.0, 6.0]
+    assert [c["l2_bytes"] for c in found] == [64.0, 32.0]
     assert passes == 7
     assert card.stretches[0] == [*events, "call", "cold"]
 

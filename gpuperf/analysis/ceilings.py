@@ -15,12 +15,13 @@ from gpuperf.model.samples import Samples
 __all__ = ["describe_contract", "measured_ceilings", "merge_ceilings"]
 
 # The figure that an operation's bytes through a channel show.
-BANDWIDTHS: Mapping[str, tuple[str, Literal["dram", "l2", "link", "host"]]] = {
+BANDWIDTHS: Mapping[str, tuple[str, Literal["dram", "l2", "l1", "link", "host"]]] = {
     "copy": ("copy_bandwidth", "dram"),
     "read": ("read_bandwidth", "dram"),
     "write": ("write_bandwidth", "dram"),
     "triad": ("triad_bandwidth", "dram"),
     "l2": ("l2_bandwidth", "l2"),
+    "l1": ("l1_bandwidth", "l1"),
     "h2d": ("h2d_bandwidth", "host"),
     "d2h": ("d2h_bandwidth", "host"),
 }

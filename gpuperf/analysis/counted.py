@@ -12,7 +12,7 @@ from gpuperf.model.record import Caveat, Record
 
 __all__ = ["LITTLE", "Counted", "Intensity", "breaks_bus", "counted", "cross_check"]
 
-Intensity = Literal["compulsory", "modelled", "measured", "l2"]
+Intensity = Literal["compulsory", "modelled", "measured", "l2", "l1"]
 
 LITTLE = 1e4  # bytes: of fewer a share tells nothing
 OPERATIONS_OFF, BYTES_OFF = 0.02, 0.1  # of the model's: beyond that a word is due
@@ -24,7 +24,8 @@ VECTOR = ("fp32", "fp64")  # dtypes that the vector pipes have counters of
 class Counted:
     """Of one call, the three figures of its bytes through DRAM and the two of its operations.
 
-    *uncertainty* is half a 95 % interval of `measured`; None is unknown. `l2` are bytes through L2.
+    *uncertainty* is half a 95 % interval of `measured`; None is unknown. `l2` and `l1` are
+    bytes through the caches.
     """
 
     compulsory: float | None = None
@@ -32,6 +33,7 @@ class Counted:
     measured: float | None = None
     uncertainty: float | None = None
     l2: float | None = None
+    l1: float | None = None
     flop_model: float | None = None
     flop_hardware: float | None = None
 
@@ -53,7 +55,7 @@ class Counted:
         """The bytes of this *kind*."""
         return {
             "compulsory": self.compulsory, "modelled": self.modelled, "measured": self.measured,
-            "l2": self.l2,
+            "l2": self.l2, "l1": self.l1,
         }[kind]  # fmt: skip
 
     def intensity(self, kind: Intensity) -> float | None:
@@ -72,6 +74,7 @@ def counted(record: Record) -> Counted:
         measured=max(read + written, 0.0) if read is not None and written is not None else None,
         uncertainty=counters.get("dram_uncertainty_bytes"),
         l2=counters.get("l2_bytes"),
+        l1=counters.get("l1_bytes"),
         flop_model=cost.flop_count if cost else None,
         flop_hardware=_operations(record),
     )

@@ -84,7 +84,8 @@ def _missing(kept: Peaks | None, device: DeviceFacts, dtypes: Sequence[str]) -> 
     if kept is None:
         return True
     known = {c.dtype for c in kept.compute if c.accumulate}
-    whole = device.kind != "cuda" or {"l2_bandwidth", "launch_latency"} <= kept.figures.keys()
+    ours = {"l1_bandwidth", "l2_bandwidth", "launch_latency"}
+    whole = device.kind != "cuda" or ours <= kept.figures.keys()
     return not whole or bool(set(dtypes) & set(device.dtypes) - known)
 
 

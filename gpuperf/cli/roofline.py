@@ -36,7 +36,7 @@ def roofline(
     data: opt.DataOption = None,
     gap: opt.Gap = None,
     settle: opt.Settle = None,
-    counters: opt.CountersOption = "off",
+    counters: opt.CountersOption = "auto",
     intensity: opt.IntensityOption = "compulsory",
     deadline: opt.Deadline = opt.DEFAULT_DEADLINE_S,
     peaks: opt.PeaksFile = None,

@@ -16,7 +16,7 @@ from typing import Any
 from gpuperf.errors import CannotMeasure, UsageError
 from gpuperf.model.contract import Contract, DeviceFacts
 from gpuperf.model.cost import Bytes, Cost, Flops
-from gpuperf.model.metrics import KERNEL, count_flops
+from gpuperf.model.metrics import KERNEL, derive, scale
 from gpuperf.model.record import Caveat, Kernel, Record
 from gpuperf.model.samples import Samples
 from gpuperf.model.workload import Case, Value
@@ -141,15 +141,16 @@ class _Metrics:
         return value if math.isfinite(value) and value > 0 else None
 
     def total(self, base: str, seconds: float) -> float | None:
-        """The sum of the counter *base* over the kernel, from whichever form of it there is."""
+        """The sum of the counter *base* over the kernel, from whichever form of it there is, in the
+        unit of its quantity."""
         for name in dict.fromkeys((base, base.replace("sm__", "smsp__", 1))):
             unit = name.split("__")[0]
             cycles = self.value(f"{unit}__cycles_elapsed.max")
-            for suffix, scale in ((".sum", 1.0), (".sum.per_second", seconds),
+            for suffix, factor in ((".sum", 1.0), (".sum.per_second", seconds),
                                   (".sum.per_cycle_elapsed", cycles)):  # fmt: skip
                 value = self.value(name + suffix)
-                if value is not None and scale is not None and value >= 0:
-                    return value * scale
+                if value is not None and factor is not None and value >= 0:
+                    return scale(base) * value * factor
         return None
 
 
@@ -196,7 +197,7 @@ def _counters(metrics: _Metrics, seconds: float) -> dict[str, float]:
             if all(value is not None for value in values):
                 found[quantity] = math.fsum(value for value in values if value is not None)
                 break
-    return count_flops(found)
+    return derive(found)
 
 
 def _cost(counters: dict[str, float]) -> Cost:

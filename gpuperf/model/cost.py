@@ -46,7 +46,7 @@ class Bytes:
 
     read: int
     written: int
-    channel: Literal["dram", "l2", "link", "host"] = "dram"
+    channel: Literal["dram", "l2", "l1", "link", "host"] = "dram"
 
     def __post_init__(self) -> None:
         _check_count(self.read)

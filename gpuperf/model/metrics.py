@@ -18,7 +18,8 @@ __all__ = [
     "PERMISSION_HINT",
     "choose",
     "combine",
-    "count_flops",
+    "derive",
+    "scale",
     "sum_by_name",
     "sum_up",
 ]
@@ -66,11 +67,13 @@ TENSOR: Mapping[str, Groups] = {
     "tensor_int8": ((f"{TENSOR_OPS}int8",),),
 }
 
-# Of one kernel. `lts__t_bytes` of GH100 also counts what its two L2 partitions hand each other.
+# Of one kernel. Through L2 goes what the SMs ask of it: `lts__t_bytes`, of which old reports may be
+# made, also counts what the L2 fetches from DRAM and what two partitions of one hand each other.
 KERNEL: Mapping[str, Groups] = {
     **BYTES,
-    "l2_bytes": (("lts__t_bytes",),),
+    "l2_bytes": (("lts__t_sectors_srcunit_tex",), ("lts__t_bytes",)),
     "l1_bytes": (("l1tex__t_bytes",),),
+    "tma_instructions": (("sm__inst_executed_pipe_tma",),),
     "cycles": (("sm__cycles_elapsed",),),
     "time_ns": (("gpu__time_duration",),),
     **TENSOR,
@@ -85,6 +88,7 @@ PERMISSION_HINT = (
 NOT_KERNELS = ("Memset", "Memcpy")  # as torch.profiler calls what else a call may run
 
 LARGEST = {"sm__cycles_elapsed"}  # of all SMs, not their sum
+SECTOR = 32  # bytes of what L2 counts in `sectors`, on every chip since Kepler
 
 
 def choose(wanted: Mapping[str, Groups], known: Collection[str]) -> dict[str, tuple[str, ...]]:
@@ -103,13 +107,23 @@ def combine(
 ) -> dict[str, float]:
     """The quantities from the *values* of the metrics *names*; one that is NaN is left out."""
     by_name = dict(zip(names, values, strict=True))
-    found = {q: sum(by_name[name] for name in group) for q, group in chosen.items()}
+    found = {q: sum(scale(name) * by_name[name] for name in group) for q, group in chosen.items()}
     return {quantity: value for quantity, value in found.items() if value == value}
 
 
-def count_flops(counts: dict[str, float]) -> dict[str, float]:
-    """*counts* with `fp32_flops` and `fp64_flops` in place of the instructions: two a fused one."""
+def scale(metric: str) -> int:
+    """What one of *metric* is, in the unit of its quantity."""
+    return SECTOR if "__t_sectors" in metric else 1
+
+
+def derive(counts: Mapping[str, float]) -> dict[str, float]:
+    """*counts* with `fp32_flops` and `fp64_flops` in place of the instructions: two a fused one.
+
+    A kernel that loads by TMA has no `l1_bytes`: such loads go by L1, straight to shared memory.
+    """
     found = {name: value for name, value in counts.items() if name not in VECTOR}
+    if counts.get("tma_instructions", 0) > 0:
+        found.pop("l1_bytes", None)
     for bits in (32, 64):
         fma, mul, add = (counts.get(f"fp{bits}_{name}") for name in ("fma", "mul", "add"))
         if fma is not None and mul is not None and add is not None:

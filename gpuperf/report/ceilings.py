@@ -38,6 +38,7 @@ NAMES = {
     "write_bandwidth": "DRAM write",
     "triad_bandwidth": "DRAM triad",
     "l2_bandwidth": "L2 read",
+    "l1_bandwidth": "L1 read",
     "h2d_bandwidth": "host to device",
     "d2h_bandwidth": "device to host",
     "launch_latency": "launch, a call",

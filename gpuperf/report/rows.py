@@ -139,6 +139,8 @@ def _rates(entry: Entry) -> dict[str, Any]:
         "bytes_measured": figures.measured,
         "bytes_measured_uncertainty": figures.uncertainty,
         "bytes_measured_over_compulsory": figures.excess,
+        "bytes_l2": figures.l2,
+        "bytes_l1": figures.l1,
         "flop_modelled": work.flop_count if work else None,
         "flop_hardware": figures.flop_hardware,
         "flop_per_s": placed.attained_flop_per_s if placed else None,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -35,6 +35,10 @@ KINDS: dict[View, Intensity] = {
     "both": "measured", "hierarchy": "measured",
 }  # fmt: skip
 
+# Of a hierarchy: what a byte figure of a level is called.
+LEVELS: dict[str, Intensity] = {"DRAM": "measured", "L2": "l2", "L1": "l1"}
+CACHES = {"L2": "l2_bandwidth", "L1": "l1_bandwidth"}  # and what `calibrate` calls their roofs
+
 INVALID = "invalid (beyond physics)"
 
 # Caveats that make a point say something else than "so fast is this on this device".
@@ -59,11 +63,13 @@ class Dot:
 
 @dataclass(frozen=True)
 class Series:
-    """The records of one implementation in one dtype under one contract, in order of size."""
+    """The records of one implementation in one dtype under one contract, in order of size; of a
+    hierarchy by their bytes through `level`."""
 
     label: str
     dots: tuple[Dot, ...]
     joined: bool = True
+    level: str = ""
 
     def stretches(self) -> Iterator[list[Dot]]:
         """The points to join: a point that breaks physics joins nothing."""
@@ -160,10 +166,10 @@ class Scene:
     def labelled(self, most: int) -> list[Dot]:
         """The points to label: of those with one size and intensity the fastest, at most *most*.
 
-        In a hierarchy a size has two points at one height: that of DRAM, right, has the label."""
+        In a hierarchy a size has points at one height: that of DRAM, right, has the label."""
         best: dict[tuple[float, str], Dot] = {}
-        step = 2 if self.view == "hierarchy" else 1
-        dots = [dot for series in self.series[::step] for dot in series.dots]
+        named = [series for series in self.series if series.level in ("", "DRAM")]
+        dots = [dot for series in named for dot in series.dots]
         for dot in dots:
             key = (dot.x, dot.label)
             if key not in best or dot.y > best[key].y:
@@ -178,7 +184,8 @@ class Scene:
 
 def scene(run: Run, view: View = "compulsory") -> Scene:
     """The scene of *run*, its x axis by the bytes of *view*: `both` has arrows from the compulsory
-    to the measured, `hierarchy` a point for DRAM and one for L2.
+    to the measured, `hierarchy` a point for DRAM, one for L2, and one for L1 where the loads go
+    through it.
 
     Raises: UsageError when nothing in it can be drawn.
     """
@@ -208,6 +215,8 @@ def scene(run: Run, view: View = "compulsory") -> Scene:
             "are known",
             "--format json has what is known",
         )
+    levels = dict.fromkeys(s.level for s in series)
+    roofs = _shown_roofs(run, levels, roofline)
     return Scene(
         kind="roofline" if roofline else "bandwidth",
         title=_title(run, axes, shown),
@@ -217,8 +226,8 @@ def scene(run: Run, view: View = "compulsory") -> Scene:
         unit=flop_unit(run, found) if roofline else byte_rate_unit(found),
         series=series,
         view=view,
-        roofs=_shown_roofs(run, view, roofline),
-        missing=_missing(found, shown, view),
+        roofs=roofs,
+        missing=", ".join(filter(None, (_missing(found, shown, view), _unroofed(levels, roofs)))),
         l2_bytes=None if roofline else run.header.device.l2_bytes,
         clocks=_clocks(run),
     )
@@ -236,19 +245,18 @@ def _has(entry: Entry, view: View) -> bool:
     return bool(figures.measured and figures.measured > LITTLE)
 
 
-def _shown_roofs(run: Run, view: View, roofline: bool) -> tuple[Roof, ...]:
+def _shown_roofs(run: Run, levels: Collection[str], roofline: bool) -> tuple[Roof, ...]:
     lines = run_roofs(run)
-    if view == "hierarchy":
-        return (*lines, *_l2_roof(run))
-    return lines if roofline else tuple(r for r in lines if r.kind == "memory")
+    shown = lines if roofline else tuple(r for r in lines if r.kind == "memory")
+    return (*shown, *_cache_roofs(run, levels))
 
 
-def _l2_roof(run: Run) -> Iterator[Roof]:
-    """The bandwidth of L2 as it was measured: data sheets give none."""
-    ceilings = run.header.ceilings
-    figure = ceilings.figures.get("l2_bandwidth") if ceilings else None
-    if figure is not None:
-        yield Roof("memory", "L2", figure.value, "measured", figure)
+def _cache_roofs(run: Run, levels: Collection[str]) -> Iterator[Roof]:
+    """The bandwidths of the caches among *levels* as they were measured: data sheets give none."""
+    figures = run.header.ceilings.figures if run.header.ceilings else {}
+    for level, key in CACHES.items():
+        if level in levels and key in figures:
+            yield Roof("memory", level, figures[key].value, "measured", figures[key])
 
 
 def _one_intensity(found: Sequence[Entry]) -> bool:
@@ -271,6 +279,13 @@ def _missing(found: Sequence[Entry], shown: Sequence[Entry], view: View) -> str:
     left = [e for e in found if e.record.key not in drawn]
     counts = Counter(e.record.status if e.record.status != "ok" else _lack(e, view) for e in left)
     return ", ".join(f"{count} {why}" for why, count in counts.items())
+
+
+def _unroofed(levels: Iterable[str], roofs: Sequence[Roof]) -> str:
+    """The caches among *levels* that have no roof."""
+    known = {roof.label for roof in roofs}
+    bare = [level for level in levels if level in CACHES and level not in known]
+    return f"the roof of {' and '.join(bare)} (gpuperf calibrate measures it)" if bare else ""
 
 
 def _lack(entry: Entry, view: View) -> str:
@@ -316,12 +331,12 @@ def _series(
     for (name, dtype, told), group in groups.items():
         group.sort(key=lambda e: axes.order(e.record))
         label = " ".join(filter(None, (shorten(name, LONGEST), dtype, told)))
-        levels = ("DRAM", "L2") if view == "hierarchy" else ("",)
-        for level in levels:
+        joined = group[0].record.kind != "kernel"
+        for level in LEVELS if view == "hierarchy" else ("",):
             dots = tuple(dot for e in group if (dot := _dot(e, axes, roofline, view, level)))
             if dots:
                 told = f"{label}, {level} bytes" if level else label
-                series.append(Series(told, dots, joined=group[0].record.kind != "kernel"))
+                series.append(Series(told, dots, joined, level))
     return tuple(series)
 
 
@@ -340,7 +355,7 @@ def _dot(entry: Entry, axes: Axes, roofline: bool, view: View, level: str) -> Do
     placed, samples, cost = entry.placement, entry.record.samples, entry.record.cost
     if placed is None or samples is None or cost is None:
         return None
-    moved = entry.counted.bytes_of("l2" if level == "L2" else KINDS[view])
+    moved = entry.counted.bytes_of(LEVELS.get(level, KINDS[view]))
     if not moved or moved <= 0:
         return None
     amount = cost.flop_count if roofline else moved

@@ -99,6 +99,7 @@ def _gpu_plan(device: DeviceFacts, contract: Contract) -> Iterator[tuple[Planned
     hot = replace(contract, cache="hot")
     for n in (2**18, 2**19, 2**20):
         yield ((_case("l2", "cuda", n=n, passes=64), hot),)
+    yield ((_case("l1", "cuda", m=16 * device.sm_count, n=4096, passes=512), hot),)
     yield ((_case("fma", "cuda", n=2**19, repeats=2048), contract),)
     for function in ("sin", "exp"):
         for implementation in ("cuda", "cuda_fast"):

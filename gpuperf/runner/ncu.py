@@ -28,7 +28,7 @@ from gpuperf.model.metrics import (
     PERMISSION_HINT,
     choose,
     combine,
-    count_flops,
+    derive,
     sum_by_name,
     sum_up,
 )
@@ -98,7 +98,7 @@ class Ncu:
             last = " ".join((text + told).split())[-LOG_TAIL:]
             raise CannotMeasure(f"Nsight Compute saw no kernel: {last or 'it said nothing'}")
         return tuple(
-            (name, count_flops(combine(chosen, names, values))) for name, values in found
+            (name, derive(combine(chosen, names, values))) for name, values in found
         )
 
     def _choose(self) -> dict[str, tuple[str, ...]]:

@@ -166,7 +166,7 @@ class Conditions:
     data: tuple[Data, ...] = ()
     gap_s: float | None = None
     settle_s: float | None = None
-    counting: Counting = "off"
+    counting: Counting = "auto"
 
 
 def plan_contracts(device: DeviceFacts, conditions: Conditions) -> tuple[Contract, ...]:

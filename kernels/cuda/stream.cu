@@ -30,9 +30,20 @@ extern "C" __global__ void triad_vector(const float* a, const float* b, float* c
     for (u64 i = n / 4 * 4 + first; i < n; i += step) c[i] = a[i] + s * b[i];
 }
 
+// The sum over the threads of a block.
+__device__ void sum_threads(float sum, float* y) {
+    __shared__ float partial[32];
+    for (int lane = 16; lane; lane /= 2) sum += __shfl_down_sync(~0u, sum, lane);
+    if (threadIdx.x % 32 == 0) partial[threadIdx.x / 32] = sum;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        for (int warp = 1; warp < blockDim.x / 32; ++warp) sum += partial[warp];
+        *y = sum;
+    }
+}
+
 // One block a row; the sum of each thread's share, then of the threads.
 extern "C" __global__ void sum_rows(const float* x, float* y, u64 n) {
-    __shared__ float partial[32];
     const float* row = x + blockIdx.x * n;
     float sum = 0;
     if (n % 4 == 0) {
@@ -45,13 +56,22 @@ extern "C" __global__ void sum_rows(const float* x, float* y, u64 n) {
     } else {
         for (u64 i = threadIdx.x; i < n; i += blockDim.x) sum += row[i];
     }
-    for (int lane = 16; lane; lane /= 2) sum += __shfl_down_sync(~0u, sum, lane);
-    if (threadIdx.x % 32 == 0) partial[threadIdx.x / 32] = sum;
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        for (int warp = 1; warp < blockDim.x / 32; ++warp) sum += partial[warp];
-        y[blockIdx.x] = sum;
+    sum_threads(sum, y + blockIdx.x);
+}
+
+// One block a row, which stays in L1 and is summed again and again.
+extern "C" __global__ void sum_rows_in_l1(const float4* x, float* y, unsigned count, unsigned steps) {
+    const float4* row = x + blockIdx.x * (u64)count;
+    float sum = 0;
+    unsigned at = threadIdx.x;
+#pragma unroll 8
+    for (unsigned step = 0; step < steps; ++step) {
+        const float4 v = __ldca(row + at);
+        sum += (v.x + v.y) + (v.z + v.w);
+        at += blockDim.x;
+        if (at >= count) at -= count;
     }
+    sum_threads(sum, y + blockIdx.x);
 }
 
 // The same vector again and again, each time another part of it a thread, past L1: what L2 gives.

@@ -1,10 +1,11 @@
-"""Moving vectors, and next to no arithmetic: copy, read, write, triad; from DRAM, or from L2.
+"""Moving vectors, and next to no arithmetic: copy, read, write, triad; from DRAM, L2 or L1.
 
 - `copy`   y ← x              one tensor read, one written
 - `read`   y_i ← Σ_j x_ij     one read
 - `write`  y ← 1              one written
 - `triad`  c ← a + 2·b        two read, one written; 2 FLOP an element
 - `l2`     y ← Σ of x, `passes` times over: x once from DRAM, and then from L2
+- `l1`     y_i ← Σ_j x_ij, `passes` times over: x once from DRAM, and then from L1
 
 What they reach is the bandwidth that a program can have, which is a tenth below the data sheet's.
 
@@ -20,7 +21,7 @@ from typing import Any
 import torch
 
 from gpuperf import Axis, Bytes, Cost, Flops, Implementation, Point, Workload
-from gpuperf.nvrtc import F32, POINTER, U64, kernels_of
+from gpuperf.nvrtc import F32, POINTER, U32, U64, kernels_of
 from gpuperf.units import itemsize
 
 Make = Callable[[tuple[int, ...], str], torch.Tensor]
@@ -32,7 +33,7 @@ BLOCKS_PER_SM = 8
 SCALE = 2.0
 L2_STEP = 98_317  # a prime: each pass takes a thread to lines that others had, of another slice
 
-NAMES = ("write_vector", "copy_vector", "triad_vector", "sum_rows", "sum_passes")
+NAMES = ("write_vector", "copy_vector", "triad_vector", "sum_rows", "sum_passes", "sum_rows_in_l1")
 
 
 def cuda_supports(point: Point, device: Any) -> str | None:
@@ -157,6 +158,35 @@ def l2_reference(inputs: Inputs, point: Point) -> torch.Tensor:
     return sum(sums.roll(-(L2_STEP % point.n) * i) for i in range(point.passes))
 
 
+def l1_supports(point: Point, device: Any) -> str | None:
+    """CUDA C, and rows that every thread has its share of."""
+    if point.n % (4 * THREADS):
+        return f"n must be a multiple of {4 * THREADS}"
+    return cuda_supports(point, device)
+
+
+def l1_cuda(inputs: Inputs, point: Point, options: object) -> Call:
+    """A block a row, four elements a thread and step."""
+    x = inputs["x"]
+    y = torch.empty(point.m, device=x.device)
+    launch = kernel_on(x, "sum_rows_in_l1", point.m)
+    count = point.n // 4
+
+    def call() -> torch.Tensor:
+        args = [x.data_ptr(), y.data_ptr(), count, point.passes * (count // THREADS)]
+        launch(args, [POINTER, POINTER, U32, U32])
+        return y
+
+    return call
+
+
+def l1_cost(point: Point) -> Cost:
+    """x (m, n) once through DRAM, and in each pass through L1."""
+    size = point.m * point.n * itemsize(point.dtype)
+    sums = point.m * itemsize(point.dtype)
+    return Cost(bytes=(Bytes(size, sums), Bytes(point.passes * size, sums, channel="l1")))
+
+
 def vector(name: str) -> Callable[[Point, Make], Inputs]:
     """Inputs of one vector (n,)."""
     return lambda point, make: {name: make((point.n,), point.dtype)}
@@ -279,4 +309,22 @@ L2 = Workload(
     cost=l2_cost,
     implementations=(Implementation("cuda", l2_cuda, "loads that pass by L1", cuda_supports),),
     terms=lambda point: 4 * point.passes,
+)
+
+L1 = Workload(
+    name="l1",
+    summary="row sums y_i ← Σ_j x_ij, `passes` times over, from L1",
+    formula="m·(n+1)·s bytes of DRAM; passes·m·n·s bytes of L1",
+    axes=(
+        Axis("m", 2048, "rows", main=True),
+        Axis("n", 4096, "columns: 16 KiB, of which an L1 holds what its blocks read"),
+        Axis("passes", 512, "times over"),
+        Axis("dtype", "fp32", "of x", choices=("fp32",)),
+    ),
+    inputs=lambda point, make: {"x": make((point.m, point.n), point.dtype)},
+    reference=lambda inputs, point: point.passes * inputs["x"].double().sum(1),
+    cost=l1_cost,
+    implementations=(Implementation("cuda", l1_cuda, "a block a row", l1_supports),),
+    narrow=lambda inputs, rows: {"x": inputs["x"][rows]},
+    terms=lambda point: point.n * point.passes,
 )

@@ -79,6 +79,7 @@ KINDS: dict[int, NoCountersKind] = {
     45: "unsupported",  # WSL_DEVICE_NOT_SUPPORTED
     46: "unknown-metric",  # INVALID_CHIP_NAME
 }
+DECODE_FULL = 8  # OUT_OF_MEMORY: what a decoding call says when the hardware's buffer was too small
 UNKNOWN_METRIC = 17  # INVALID_METRIC_NAME
 
 
@@ -199,6 +200,8 @@ class Cupti:
     def _kind(self, name: str, result: int) -> NoCountersKind:
         if name == "cuptiProfilerHostConfigAddMetrics" or result == UNKNOWN_METRIC:
             return "unknown-metric"
+        if name == "cuptiPmSamplingDecodeData" and result == DECODE_FULL:
+            return "overflow"
         return KINDS.get(result, "failed")
 
     def _told(self, result: int) -> str:

@@ -19,7 +19,7 @@ from gpuperf.model.metrics import (
     NOT_KERNELS,
     choose,
     combine,
-    count_flops,
+    derive,
     sum_by_name,
     sum_up,
 )
@@ -63,7 +63,7 @@ def count_kernels(
             api.RangesInfo(image=image.data, bytes=image.size),
         )
         found = [
-            count_flops(combine(chosen, names, host.evaluate(image, index, names)))
+            derive(combine(chosen, names, host.evaluate(image, index, names)))
             for index in range(info.ranges)
         ]
         return found, passes

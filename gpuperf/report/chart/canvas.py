@@ -57,7 +57,7 @@ BYTES = {
     "modelled": "Bytes are those that each implementation is modelled to move",
     "measured": "Bytes are measured, by hardware counters",
     "both": "Arrows lead from compulsory bytes to those that hardware counters measured",
-    "hierarchy": "Bytes are measured, through DRAM and through L2, by hardware counters",
+    "hierarchy": "Bytes are measured, through DRAM and the caches, by hardware counters",
 }
 
 
