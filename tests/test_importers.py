@@ -128,6 +128,13 @@ def test_a_kernel_is_a_record_with_its_time_bytes_and_operations(tmp_path: Path)
     assert [caveat.kind for caveat in record.caveats] == ["imported"]
 
 
+def test_cycles_of_another_pass_than_the_time_tell_no_clock(tmp_path: Path) -> None:
+    fast = action(**{"sm__cycles_elapsed.max": Metric(1.03 * 1.98e9 * 175e-6)})
+    (record,) = imported(tmp_path, fast).records
+    assert record.samples is not None
+    assert record.samples.clock_hz is None
+
+
 def test_it_lies_under_the_roofline_of_its_device(tmp_path: Path) -> None:
     found = imported(tmp_path, action())
     peaks, _ = find_peaks(found.device)

@@ -26,6 +26,7 @@ __all__ = ["Imported", "read_report"]
 LARGEST_FILE = 4 << 30
 MOST_KERNELS = 100_000
 LONGEST_NAME = 200
+CLOCK_MARGIN = 1.02  # over a device's highest clock, for the rounding of short times
 
 SECONDS = {
     "s": 1.0, "second": 1.0, "ms": 1e-3, "msecond": 1e-3, "us": 1e-6, "usecond": 1e-6,
@@ -159,7 +160,6 @@ def _record(metrics: _Metrics, name: str, run: str, index: int) -> Record | None
     if seconds is None:
         return None
     counters = _counters(metrics, seconds)
-    cycles = counters.get("cycles")
     point: dict[str, Value] = {"launch": index}
     for axis in ("grid_size", "block_size"):
         value = metrics.value(f"launch__{axis}")
@@ -172,13 +172,21 @@ def _record(metrics: _Metrics, name: str, run: str, index: int) -> Record | None
         contract=CONTRACT,
         status="ok",
         cost=_cost(counters),
-        times={"busy": Samples((seconds,), (cycles / seconds if cycles else None,))},
+        times={"busy": Samples((seconds,), (_clock(metrics, counters, seconds),))},
         primary="busy",
         kernels=(Kernel(short, 1, counters),),
         counters={k: v for k, v in counters.items() if k not in ("cycles", "time_ns")},
         caveats=(BESIDE,),
         kind="kernel",
     )
+
+
+def _clock(metrics: _Metrics, counters: dict[str, float], seconds: float) -> float | None:
+    """Cycles over time, in hertz. They may be of different passes: beyond what the device can do,
+    the clock is unknown."""
+    khz = metrics.value("device__attribute_clock_rate")
+    hertz = counters.get("cycles", 0.0) / seconds
+    return hertz if hertz and not (khz and hertz > CLOCK_MARGIN * khz * 1e3) else None
 
 
 def _counters(metrics: _Metrics, seconds: float) -> dict[str, float]:

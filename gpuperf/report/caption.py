@@ -230,7 +230,8 @@ def _unknown(found: Sequence[Entry]) -> Iterable[Note]:
 def _device(run: Run) -> str:
     device, soft = run.header.device, run.header.fingerprint.soft
     units = "threads" if device.kind == "cpu" else "CUs" if device.kind == "rocm" else "SMs"
-    parts = [device.name, f"{device.sm_count} {units}", format_bytes(device.memory_bytes)]
+    parts = [device.name, f"{device.sm_count} {units}"]
+    parts += [format_bytes(device.memory_bytes)] if device.memory_bytes else []
     if device.max_sm_clock_hz:
         parts.append(f"up to {device.max_sm_clock_hz / 1e6:.0f} MHz")
     parts += [f"{name} {value}" for name, value in soft.items() if value is not None]
