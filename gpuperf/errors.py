@@ -5,6 +5,7 @@ GpuperfError
 │   ├── UnknownName       2   with the nearest name there is
 │   └── RunFileError      2   a run file that cannot be read
 ├── CannotMeasure         3   no device, no timer, no workload that loads
+│   ├── Unsupported       3   an implementation found while it was built that it cannot run here
 │   └── WorkloadError     3   a workload's own file is at fault
 └── Incomplete            4   stopped half-way; what was measured is kept
 
@@ -23,6 +24,7 @@ __all__ = [
     "Incomplete",
     "RunFileError",
     "UnknownName",
+    "Unsupported",
     "UsageError",
     "WorkloadError",
 ]
@@ -66,6 +68,10 @@ class CannotMeasure(GpuperfError):
     """There is nothing here to measure with, or nothing was measured."""
 
     exit_code = 3
+
+
+class Unsupported(CannotMeasure):
+    """An implementation does not do this here, and only its library could tell: a row `skipped`."""
 
 
 class WorkloadError(CannotMeasure):

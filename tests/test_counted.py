@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from synthetic import h200_run
+from synthetic import h200_device, h200_run
 
 from gpuperf.analysis.counted import breaks_bus, counted, cross_check
 from gpuperf.analysis.roofline import place
@@ -25,6 +25,7 @@ from gpuperf.report.formats import render
 from gpuperf.report.scene import scene
 from gpuperf.report.terminal import terminal_roofline
 from gpuperf.report.view import View
+from gpuperf.runner.ncu import with_ncu
 
 N = 4096
 FLOPS = 2 * N**3
@@ -102,6 +103,22 @@ def test_padding_is_told_with_its_figure() -> None:
     assert "multiples of the tile" in caveat.hint
 
 
+def test_what_the_implementation_says_that_it_does_is_no_surprise() -> None:
+    anew = {"tensor_bf16": 1.75 * FLOPS}
+    assert kinds(record(anew)) == ["more-operations"]
+    work = Work((Flops(int(1.75 * FLOPS), "matmul", "bf16", "fp32"),))
+    assert cross_check(replace(record(anew), work=work)) == ()
+
+
+def test_matmuls_beside_other_work_are_held_against_the_cost() -> None:
+    one = record({"tensor_bf16": 3.0 * FLOPS, "fp32_flops": 5.0})
+    assert one.cost is not None
+    mixed = (*one.cost.flops, Flops(7, "special", "fp32"), *one.cost.flops)
+    assert kinds(replace(one, cost=replace(one.cost, flops=mixed))) == ["more-operations"]
+    vector = (Flops(FLOPS, "matmul", "fp32", "fp32"), Flops(FLOPS, "elementwise", "fp32"))
+    assert kinds(replace(one, cost=replace(one.cost, flops=vector))) == []
+
+
 def test_the_path_that_ran_instead_is_named() -> None:
     (caveat,) = cross_check(record({"tensor_bf16": 0.0, "tensor_tf32": FLOPS * 1.0}))
     assert "ran in tf32" in caveat.message
@@ -137,6 +154,22 @@ def test_bytes_are_held_against_the_model_of_the_implementation(
     assert kinds(record(moved(share * 2 * LEAST), work=work, contract=hot)) == []
 
 
+def test_nsight_compute_cannot_tell_that_bytes_stayed_in_the_cache() -> None:
+    """It flushes the cache before each kernel, and misses what is written back later."""
+    work = Work(bytes=(Bytes(2 * LEAST, 0),))
+    for share, expected in ((0.8, []), (1.2, ["more-bytes"])):
+        one = with_ncu(record({}, work=work), [("k", moved(share * 2 * LEAST))])
+        assert kinds(one) == expected
+
+
+def test_a_strangers_word_is_no_operation() -> None:
+    strange = record({"tensor_cores": 1e20, "tensor_": 5.0, "bf16_flops": 7.0})
+    assert counted(strange).flop_hardware is None
+    beside = record({"tensor_bf16": 0.4 * FLOPS, "tensor_cores": 1e20})
+    assert counted(beside).flop_hardware == 0.4 * FLOPS
+    assert kinds(beside) == ["fewer-operations"]
+
+
 def test_more_bytes_than_the_bus_can_move_make_the_row_invalid() -> None:
     peaks = h200_run().header.peaks
     assert peaks is not None
@@ -152,9 +185,11 @@ def test_more_bytes_than_the_bus_can_move_make_the_row_invalid() -> None:
     assert "impossible" in [caveat.kind for caveat in placed.caveats]
 
 
-def counted_run(excess: float = 2.0, l2: float = 8.0) -> Run:
-    """The H200's sweep, with *excess* times the compulsory bytes through DRAM, *l2* through L2."""
-    run = h200_run()
+def counted_run(
+    excess: float = 2.0, l2: float = 8.0, of: Callable[[], Run] = h200_run
+) -> Run:
+    """A run of the H200, with *excess* times the compulsory bytes through DRAM, *l2* through L2."""
+    run = of()
     found = []
     for one in run.records:
         if one.cost is None or not one.times:
@@ -177,11 +212,11 @@ def test_the_x_axis_is_of_the_bytes_that_were_asked_for() -> None:
     assert [d.x for d in measured.dots] == pytest.approx([d.x / 2 for d in compulsory.dots])
     assert [d.y for d in measured.dots] == pytest.approx([d.y for d in compulsory.dots])
     arrows = scene(run, "both")
-    assert [d.start for d in arrows.dots] == pytest.approx([d.x for d in compulsory.dots])
+    assert [d.start for d in arrows.dots] == [(d.x, d.y) for d in compulsory.dots]
     assert all(d.start is None for d in (*compulsory.dots, *measured.dots))
     (low, high), _ = arrows.limits()
     assert low < min(d.x for d in arrows.dots)
-    assert max(d.start or 0.0 for d in arrows.dots) < high
+    assert max(d.start[0] for d in arrows.dots if d.start) < high
 
 
 def test_a_hierarchy_has_a_point_and_a_roof_for_each_level() -> None:
@@ -189,6 +224,9 @@ def test_a_hierarchy_has_a_point_and_a_roof_for_each_level() -> None:
     assert [s.label.split(", ")[-1] for s in shown.series] == ["DRAM bytes", "L2 bytes"]
     dram, l2 = (series.dots for series in shown.series)
     assert [d.x for d in l2] == pytest.approx([d.x / 4 for d in dram])
+    # The levels of a record are joined, at its point for DRAM; the sizes of a level are not.
+    assert [d.span for d in dram] == [(a.x, b.x) for a, b in zip(l2, dram, strict=True)]
+    assert not [part for series in shown.series for part in series.stretches()]
     roof = next(r for r in shown.roofs if r.label == "L2")
     assert (roof.kind, roof.value, roof.origin) == ("memory", 9e12, "measured")
     compute = next(r for r in shown.roofs if r.kind == "compute" and r.origin == "measured")
@@ -339,8 +377,18 @@ def test_counters_that_were_required_and_lack_end_the_command_with_3() -> None:
 def test_a_chart_by_bytes_that_are_not_counted_is_refused_beforehand(
     view: View, counting: Counting, refused: bool
 ) -> None:
+    device = h200_device()
     if not refused:
-        _refuse_view(view, counting)
+        _refuse_view(view, counting, device)
         return
     with pytest.raises(UsageError, match=f"--intensity {view} needs"):
-        _refuse_view(view, counting)
+        _refuse_view(view, counting, device)
+
+
+def test_a_device_without_counters_is_told_of_what_it_can_draw() -> None:
+    cpu = replace(h200_device(), kind="cpu")
+    _refuse_view("modelled", "auto", cpu)
+    for view in ("measured", "both", "hierarchy"):
+        with pytest.raises(CannotMeasure, match="NVIDIA GPUs only") as told:
+            _refuse_view(view, "kernels", cpu)  # type: ignore[arg-type]
+        assert told.value.hint == "--intensity compulsory"

@@ -279,7 +279,7 @@ def test_wherever_sampling_fails_nothing_stays_enabled(name: str, naps: list[flo
 @pytest.mark.parametrize("chip", sorted(SHARED))
 def test_a_chip_that_shares_its_memory_has_no_bytes_of_dram(chip: str) -> None:
     library, told = fake(chip=chip)
-    assert kind_of(lambda: DramSampler(library, 0, 1e-3)) == "unknown-metric"
+    assert kind_of(lambda: DramSampler(library, 0, 1e-3)) == "unsupported"
     assert told.alive == set()
 
 

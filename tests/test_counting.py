@@ -183,7 +183,41 @@ def test_what_is_required_and_lacking_leaves_the_times(
     assert doubts(record)["no-counters"].hint == UNSURE.hint
     assert record.samples is not None
     assert record.samples.median_s == 1e-3
-    assert record.counters == {}
+    # What the kernels say needs no bytes of DRAM.
+    told = counting == "kernels" and step != "open"
+    assert record.counters == ({"l2_bytes": 5e6, "kernel_passes": 7} if told else {})
+
+
+def test_what_both_collectors_lack_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    fails = {"traffic": UNSURE, "kernels": FORBIDDEN}
+    record, _ = count("kernels", FakeCounters(fails=fails), monkeypatch)
+    assert [c.kind for c in record.caveats].count("no-counters") == 1
+
+
+def test_kernels_that_move_other_bytes_alone_than_in_the_call_say_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def doubted(read: float) -> bool:
+        fake = FakeCounters()
+        found = [{"dram_read_bytes": read, "dram_written_bytes": DRAM["dram_written_bytes"]}]
+        monkeypatch.setattr(fake, "kernels", lambda call, policy: (found, 7))
+        return "replayed" in doubts(count("kernels", fake, monkeypatch)[0])
+
+    whole = DRAM["dram_read_bytes"]
+    assert not doubted(1.04 * whole)
+    assert doubted(1.06 * whole)
+    assert doubted(0.94 * whole)
+
+
+def test_bytes_that_are_known_to_less_than_a_hundredth_say_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for unsure, told in ((0.03e6, False), (0.05e6, True)):
+        fake = FakeCounters()
+        counts = {**DRAM, "dram_uncertainty_bytes": unsure}
+        monkeypatch.setattr(fake, "traffic", lambda *asked, counts=counts: counts)
+        record, _ = count("auto", fake, monkeypatch)
+        assert ("imprecise-bytes" in doubts(record)) == told
 
 
 def test_kernels_that_cannot_be_counted_leave_the_bytes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from synthetic import h200_device, header
 
+from gpuperf.analysis.counted import counted
 from gpuperf.analysis.roofline import place
 from gpuperf.cli import importing
 from gpuperf.cli.options import Format
@@ -48,9 +49,12 @@ class Action:
 
     named: str
     metrics: Mapping[str, Metric]
+    demangled: str = ""
+    NameBase_FUNCTION = 0
+    NameBase_DEMANGLED = 1
 
-    def name(self) -> str:
-        return self.named
+    def name(self, base: int = NameBase_FUNCTION) -> str:
+        return {self.NameBase_FUNCTION: self.named, self.NameBase_DEMANGLED: self.demangled}[base]
 
     def metric_by_name(self, name: str) -> Metric | None:
         return self.metrics.get(name)
@@ -128,6 +132,119 @@ def test_a_kernel_is_a_record_with_its_time_bytes_and_operations(tmp_path: Path)
     assert [caveat.kind for caveat in record.caveats] == ["imported"]
 
 
+SIN = (
+    "void at::native::vectorized_elementwise_kernel<(int)4, at::native::sin_kernel_cuda("
+    "at::TensorIteratorBase &)::[lambda() (instance 2)]::operator ()() const::[lambda() "
+    "(instance 2)]::operator ()() const::[lambda(float) (instance 1)], std::array<char *, "
+    "(unsigned long)2>>(int, T2, T3)"
+)
+SUM = (
+    "void at::native::reduce_kernel<(int)512, at::native::func_wrapper_t<float, at::native::"
+    "sum_functor<float, float>::operator ()(at::TensorIterator &)::[lambda(float, float) "
+    "(instance 1)]>>(T3)"
+)
+
+
+@pytest.mark.parametrize(
+    ("demangled", "template"),
+    [
+        (SIN, "4, sin_kernel_cuda, array<char *, 2>"),
+        (SUM, "512, func_wrapper_t<float, sum_functor<float, fl"),
+        ("void (anonymous namespace)::softmax<float, (bool)0>(T1 *)", "float, 0"),
+        ("gemm", None),
+        ("", None),
+        ("<([(" * 999, None),
+    ],
+)
+def test_kernels_of_one_template_are_told_apart_by_its_arguments(
+    tmp_path: Path, demangled: str, template: str | None
+) -> None:
+    (record,) = imported(tmp_path, replace(action("base"), demangled=demangled)).records
+    assert record.case.op == "base"
+    assert record.case.point.get("template") == template
+    assert record.kernels[0].name == (demangled or "base")[:1000]
+
+
+def test_the_table_has_the_template_arguments_of_each_kernel(tmp_path: Path) -> None:
+    kernels = [replace(action("k"), demangled=SIN.replace("sin_", f)) for f in ("sin_", "cos_")]
+    top = replace(header(h200_device(), ncu.CONTRACT, None, "none"), run="run")
+    text = render(Run(top, imported(tmp_path, *kernels).records), "table", width=220)
+    assert "4, sin_kernel_cuda, array<char *, 2>" in text
+    assert "4, cos_kernel_cuda, array<char *, 2>" in text
+
+
+def test_what_was_counted_is_not_held_against_itself(tmp_path: Path) -> None:
+    found = imported(tmp_path, action())
+    figures = counted(found.records[0])
+    assert (figures.measured, figures.compulsory) == (181.5e6, 181_500_000)
+    assert figures.flop_hardware == figures.flop_model == 2 * 4096**3
+    assert figures.excess is figures.flop_excess is None
+    assert figures.intensity("measured") == pytest.approx(2 * 4096**3 / 181.5e6)
+    top = replace(header(h200_device(), ncu.CONTRACT, None, "none"), run="run")
+    text = render(Run(top, found.records), "table", width=220)
+    assert "181.5 MB" in text or "182 MB" in text
+    assert "× least" not in text
+    assert "× model" not in text
+    assert "L2 writes back once the kernel has ended" in " ".join(text.split())
+
+
+def without(*starts: str, **more: Metric) -> Action:
+    kept = {k: v for k, v in {**H200, **SUMS}.items() if not k.startswith(starts)}
+    return Action("add", {**kept, **more})
+
+
+def test_bytes_that_the_report_has_as_one_sum_are_shown_as_read(tmp_path: Path) -> None:
+    """As NVIDIA's own section of the memory has them: 94 % of 4.8 TB/s."""
+    rate = {"dram__bytes.sum.per_second": Metric(0.94 * 4.8e12, "byte/s")}
+    found = imported(tmp_path, without("dram__", "sm__ops", **rate))
+    (record,) = found.records
+    assert [caveat.kind for caveat in record.caveats] == ["imported", "total-bytes", "derived"]
+    assert record.cost is not None
+    assert record.cost.dram_bytes == pytest.approx(0.94 * 4.8e12 * 175e-6)
+    assert record.counters["dram_written_bytes"] == 0
+    placed = place(record, find_peaks(found.device)[0], None)
+    assert placed is not None
+    assert placed.limiter == "memory"
+    assert placed.fraction == pytest.approx(0.94)
+    assert placed.valid
+
+
+def test_the_sum_of_the_bytes_is_not_asked_where_both_ways_are_known(tmp_path: Path) -> None:
+    (record,) = imported(tmp_path, action(**{"dram__bytes.sum": Metric(1.0)})).records
+    assert record.cost is not None
+    assert record.cost.dram_bytes == 181_500_000
+    half = without("dram__bytes_write", **{"dram__bytes.sum": Metric(200e6)})
+    (record,) = imported(tmp_path, half).records
+    assert record.cost is not None
+    assert record.cost.dram_bytes == 200_000_000
+    assert [caveat.kind for caveat in record.caveats] == ["imported", "total-bytes"]
+
+
+def test_without_bytes_there_is_no_verdict_and_a_reason(tmp_path: Path) -> None:
+    found = imported(tmp_path, without("dram__"))
+    placed = place(found.records[0], find_peaks(found.device)[0], None)
+    assert placed is not None
+    assert (placed.limiter, placed.fraction, placed.intensity) == ("unknown", None, 0.0)
+    assert "no bytes through DRAM are known of it" in placed.reasons
+    assert placed.mfu_data_sheet == pytest.approx(2 * 4096**3 / 175e-6 / 989.4e12, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("major", "tma", "known"),
+    [(9, None, False), (10, None, False), (9, 0, True), (9, 5, False), (8, None, True)],
+)
+def test_bytes_through_l1_are_unknown_where_loads_may_have_gone_by_it(
+    tmp_path: Path, major: int, tma: int | None, known: bool
+) -> None:
+    more = {
+        "device__attribute_compute_capability_major": Metric(major),
+        "l1tex__t_bytes.sum": Metric(1e9),
+    }
+    more |= {} if tma is None else {"sm__inst_executed_pipe_tma.sum": Metric(tma)}
+    (record,) = imported(tmp_path, action(**more)).records
+    assert ("l1_bytes" in record.counters) is known
+
+
 def test_cycles_of_another_pass_than_the_time_tell_no_clock(tmp_path: Path) -> None:
     fast = action(**{"sm__cycles_elapsed.max": Metric(1.03 * 1.98e9 * 175e-6)})
     (record,) = imported(tmp_path, fast).records
@@ -173,6 +290,16 @@ def test_a_figure_may_stand_there_as_a_rate(tmp_path: Path) -> None:
     assert record.cost is not None
     assert record.cost.dram_bytes == pytest.approx(181.5e6)
     assert record.cost.flops == (Flops(2010 * 284_000, "elementwise", "fp32"),)
+    assert [caveat.kind for caveat in record.caveats] == ["imported", "derived"]
+
+
+def test_a_rate_of_nought_is_exact(tmp_path: Path) -> None:
+    """As is the time, whatever else is a rate."""
+    none = {"sm__ops_path_tensor_src_fp64.sum.per_second": Metric(0),
+            "sm__inst_executed_pipe_tma.sum.per_second": Metric(1e9)}  # fmt: skip
+    (record,) = imported(tmp_path, action(**none)).records
+    assert record.counters["tensor_fp64"] == 0
+    assert [caveat.kind for caveat in record.caveats] == ["imported"]
 
 
 def test_what_the_report_lacks_is_unknown(tmp_path: Path) -> None:

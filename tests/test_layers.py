@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "gpuperf"
 
-GROUND = {"errors", "units", "nvrtc"}
+GROUND = {"errors", "units", "nvrtc", "jit"}
 # What each room may import of the others; every room may import itself and the ground.
 MAY = {
     "model": set(),
@@ -26,8 +26,8 @@ MAY = {
 }
 # Library → the places that may import it at all.
 HEAVY = {
-    "torch": ("measure", "kernels"),
-    "triton": ("measure", "kernels"),
+    "torch": ("measure", "kernels", "jit"),
+    "triton": ("measure", "kernels", "jit"),
     "pynvml": ("measure", "kernels"),
     "cuda": ("measure", "kernels", "nvrtc"),
     "typer": ("cli",),

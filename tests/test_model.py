@@ -118,14 +118,15 @@ axis = st.builds(Axis, text, value, text, st.booleans(), several(text), count)
 case = st.builds(Case, text, text, mapping(value), mapping(value), text)
 implementation = st.builds(ImplementationDescription, text, text, mapping(several(value)))
 description = st.builds(
-    Description, text, text, text, several(axis), several(implementation), count, text
+    Description, text, text, text, several(axis), several(implementation), count, text,
+    several(text),
 )
 caveat = st.builds(Caveat, text, text, text)
 check = st.builds(Check, number, number, count)
 timer = st.builds(TimerFacts, number, number, number, number, optional(number))
 counts = mapping(st.floats(-1e11, 1e20))
 kernel = st.builds(Kernel, text, count, counts)
-memory = st.builds(Memory, count, count, optional(count))
+memory = st.builds(Memory, count, count, optional(count), optional(count))
 noise = st.builds(Noise, number, number, count)
 telemetry = st.builds(
     Telemetry, *[optional(number)] * 5, several(text), optional(count), optional(number)
@@ -156,6 +157,7 @@ record = st.builds(
     counters=counts,
     telemetry=optional(telemetry),
     memory=optional(memory),
+    chosen=mapping(value),
     caveats=several(caveat),
     noise=optional(noise),
     seed=count,
@@ -183,6 +185,7 @@ header = st.builds(
     devices=several(count),
     variants=several(contract),
     counting=words(Header, "counting"),
+    baseline=text,
 )
 NOUNS = {
     Axis: axis, Bytes: traffic, Case: case, Caveat: caveat, Ceiling: ceiling, Check: check,

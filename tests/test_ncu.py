@@ -49,11 +49,12 @@ if "--query-metrics" in arguments:
     print("Device NVIDIA H200")
     for name in state["metrics"]:
         print(name, "  byte   # of bytes")
-    sys.exit()
+    sys.exit(state.get("query_code", 0))
 time.sleep(state.get("sleep", 0))
 print(state.get("said", ""))
 if state.get("page"):
     open(arguments[arguments.index("--log-file") + 1], "w").write(state["page"])
+sys.exit(state.get("code", 0))
 """
 
 
@@ -154,6 +155,13 @@ def replace_contract(request: Measure, contract: Contract) -> Measure:
         ({"said": "RuntimeError: boom"}, "saw no kernel: RuntimeError: boom", ""),
         ({}, "saw no kernel: it said nothing", ""),
         ({"metrics": []}, "no counters for this device", ""),
+        ({"page": PAGE, "code": 9}, "failed with exit code 9: it said nothing", ""),
+        ({"page": PAGE, "said": "==ERROR== Failed to profile gemm"},
+         "failed with exit code 0: ==ERROR== Failed to profile gemm", ""),
+        ({"page": PAGE + "==ERROR== The application returned an error code (1).\n", "code": 1,
+          "said": "Traceback:\nValueError: boom"},
+         r"code 1: ==ERROR== The application .* \(1\).; ValueError: boom", ""),
+        ({"query_code": 2}, "failed with exit code 2", ""),
     ],
 )  # fmt: skip
 def test_what_goes_wrong_is_one_sentence(

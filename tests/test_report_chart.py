@@ -23,6 +23,7 @@ from synthetic import (
     h200_sweep,
     hostile_run,
 )
+from test_counted import counted_run
 
 from gpuperf.errors import UsageError
 from gpuperf.model.record import Run
@@ -30,8 +31,10 @@ from gpuperf.report.chart.canvas import Canvas
 from gpuperf.report.chart.file import DPI
 from gpuperf.report.chart.labels import Box, Place, Surface, around, overlap
 from gpuperf.report.chart.roofline import draw_roofline, figure
-from gpuperf.report.chart.style import plain_number, rc_parameters, tick_values
+from gpuperf.report.chart.style import INK, plain_number, rc_parameters, tick_values
 from gpuperf.report.scene import scene
+from gpuperf.report.view import View
+from gpuperf.runner.ncu import DOUBT
 
 
 def roofless_run() -> Run:
@@ -57,9 +60,9 @@ RUNS: list[Callable[[], Run]] = [
 every_run = pytest.mark.parametrize("make", RUNS, ids=lambda make: make.__name__)
 
 
-def drawn(run: Run) -> Canvas:
+def drawn(run: Run, view: View = "compulsory") -> Canvas:
     with matplotlib.rc_context(rc_parameters()):
-        canvas = Canvas(scene(run), run)
+        canvas = Canvas(scene(run, view), run)
         canvas.lay_out()
         canvas.draw_roofs()
         canvas.draw_series()
@@ -194,6 +197,72 @@ def test_a_wide_interval_has_a_bar_and_a_narrow_one_none() -> None:
         for r in (run.records, (spread, run.records[1]))
     ]
     assert bars == [0, 1]
+
+
+@pytest.mark.parametrize("excess", [0.01, 5.5])
+def test_an_arrow_of_bandwidth_begins_at_the_compulsory_point(excess: float) -> None:
+    run = counted_run(excess, of=copy_run)
+    least = scene(run).dots
+    canvas = drawn(run, "both")
+    shown = canvas.scene
+    assert shown.kind == "bandwidth"
+    assert [d.start for d in shown.dots] == [(d.x, d.y) for d in least]
+    assert [d.y for d in shown.dots] == pytest.approx([excess * d.y for d in least])
+    (x0, x1), (y0, y1) = shown.limits()
+    for dot in least:
+        assert x0 < dot.x < x1
+        assert y0 < dot.y / shown.unit[0] < y1
+    feet = {(line.get_xdata()[0], line.get_ydata()[0]) for line in canvas.axes.lines}
+    assert feet >= {(d.x, d.y / shown.unit[0]) for d in least}
+
+
+def test_an_arrow_shorter_than_its_marker_is_not_drawn() -> None:
+    for excess, arrows in ((1.001, 0), (2.0, 8)):
+        canvas = drawn(counted_run(excess), "both")
+        assert sum(line.get_marker() == "|" for line in canvas.axes.lines) == arrows
+
+
+def test_a_hierarchy_joins_the_levels_of_each_record_and_hides_no_point() -> None:
+    canvas = drawn(counted_run(2.0, 2.0), "hierarchy")  # the points for L2 lie on those for DRAM
+    points = [line for line in canvas.axes.lines if line.get_marker() in ("o", "s")]
+    open_ones = [line for line in points if line.get_markerfacecolor() == "none"]
+    filled = [line for line in points if line.get_color() != INK and line not in open_ones]
+    assert len(open_ones) == len(filled) == len(canvas.scene.dots) / 2
+    assert min(p.get_zorder() for p in filled) > max(p.get_zorder() for p in open_ones)
+    assert min(p.get_markersize() for p in open_ones) > max(p.get_markersize() for p in filled)
+    spread = drawn(counted_run(), "hierarchy")
+    ties = [
+        tuple(line.get_xdata())
+        for line in spread.axes.lines
+        if line.get_linewidth() == 1.0 and line.get_marker() == "None"
+    ]
+    assert ties == [dot.span for dot in spread.scene.series[0].dots]
+
+
+def test_coinciding_points_of_a_hierarchy_share_a_label() -> None:
+    run = counted_run()
+    near = run.records[2]
+    case = replace(near.case, point={**near.case.point, "m": 600, "n": 600, "k": 600})
+    canvas = drawn(Run(run.header, (replace(near, case=case), *run.records)), "hierarchy")
+    texts = [text.get_text() for text in canvas.texts]
+    assert "512, 600" in texts
+    assert "512" not in texts
+
+
+def test_the_footer_says_who_counted_the_bytes() -> None:
+    run = counted_run()
+    by_ncu = [replace(r, caveats=(DOUBT,)) for r in run.records]
+    ways = "hardware counters", "Nsight Compute, each kernel alone and with a cold cache"
+    views: tuple[View, ...] = ("measured", "both", "hierarchy")
+    for view in views:
+        for records, told in (
+            (run.records, [True, False]),
+            (by_ncu, [False, True]),
+            ([*by_ncu[:2], *run.records[2:]], [True, True]),
+        ):
+            canvas = drawn(Run(run.header, tuple(records)), view)
+            foot = " ".join(text.get_text() for text in canvas.figure.texts)
+            assert [way in foot for way in ways] == told
 
 
 def test_png_has_its_resolution_and_svg_its_text_as_text(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from synthetic import copy_run, cpu_run, crowded_run, h200_run, h200_sweep, hostile_run
+from test_counted import counted_run
 from test_report_table import assert_golden
 
 from gpuperf.errors import UsageError
@@ -43,6 +44,23 @@ def test_without_colour_there_is_no_escape_and_with_it_the_same_letters() -> Non
 def test_doubtful_points_are_small_letters() -> None:
     assert "a" in terminal_roofline(h200_sweep((128,)), ascii=True).split("FLOP/byte")[0][40:]
     assert "small letters" not in terminal_roofline(h200_sweep((4096,)))
+
+
+def test_where_levels_of_a_hierarchy_coincide_the_letter_of_dram_stays() -> None:
+    text = terminal_roofline(counted_run(2.0, 2.0), view="hierarchy")
+    plot, legend = text.split("FLOP/byte", 1)
+    assert "B" not in plot
+    assert "A" in plot
+    assert "B   torch bf16, L2 bytes" in legend
+
+
+@pytest.mark.parametrize("figure", [1e-300, 1e-320])
+def test_figures_out_of_range_still_make_a_plot_of_the_rest(figure: float) -> None:
+    run = counted_run()
+    first = next(r for r in run.records if r.counters)
+    odd = replace(first, counters={**first.counters, "l2_bytes": figure})
+    text = terminal_roofline(replace(run, records=(odd, *run.records)), view="hierarchy")
+    assert "1 out of range" in text
 
 
 def test_every_series_has_a_letter_of_its_own() -> None:

@@ -345,6 +345,23 @@ def test_what_moves_through_another_channel_has_no_place_under_the_roof_of_dram(
     assert f"no roof is known of its bytes through {said}" in placement.reasons
 
 
+def test_a_kernel_whose_bytes_nobody_counted_has_no_verdict_and_a_reason() -> None:
+    """A case without bytes truthfully moves none; a kernel that was counted has them as 0."""
+    flops = (Flops(10**9, "elementwise", "fp32"),)
+    reason = "no bytes through DRAM are known of it"
+    case = taken(Cost(flops), 1e-3, 1.98e9)
+    kernel = replace(case, kind="kernel")
+    bare = placed(kernel)
+    assert (bare.limiter, bare.fraction, bare.ideal_s, bare.ridge) == ("unknown", None, None, None)
+    assert reason in bare.reasons
+    assert bare.mfu_data_sheet is not None
+    for known in (case, replace(kernel, cost=Cost(flops, (Bytes(0, 0),)))):
+        told = placed(known)
+        assert told.limiter == "compute"
+        assert told.fraction is not None
+        assert reason not in told.reasons
+
+
 def test_data_that_draws_less_power_may_pass_a_roof_of_random_data() -> None:
     fast = at_rate(890e12)
     zeros = replace(fast, contract=replace(fast.contract, data="zeros"))

@@ -158,6 +158,23 @@ def test_counters_that_show_a_whole_multiple_are_divided_by_it(
     assert found.intercept == pytest.approx(2 * offset / total, abs=1e-12)
 
 
+@pytest.mark.parametrize("offset", [30 * MB, -30 * MB])
+def test_counters_that_show_much_beside_the_copy_are_not_believed(offset: float) -> None:
+    with pytest.raises(NoCounters, match="that do not grow with its size"):
+        read_calibration(shown(1.0, offset=offset))
+
+
+def test_what_the_calibration_is_off_is_in_the_uncertainty(
+    counters_of: Callable[..., Counters],
+) -> None:
+    plain, off = (
+        counters_of(Card(), Calibration(1, 240 * MB, ratio)).traffic(Card().call, "cold", 1e-3)
+        for ratio in (1.0, 1.01)
+    )
+    moved = off["dram_read_bytes"] + off["dram_written_bytes"]
+    assert off["dram_uncertainty_bytes"] >= plain["dram_uncertainty_bytes"] + 0.009 * moved
+
+
 @pytest.mark.parametrize(
     ("read", "written"),
     [
@@ -232,9 +249,10 @@ def test_the_bytes_are_divided_by_the_factor(
     counts = []
     for factor in (1, 2):
         card = Card(factor=factor, noise=factor * 0.1 * MB)
-        found = counters_of(card, Calibration(factor, factor * 240 * MB))
+        found = counters_of(card, Calibration(factor, factor * 240 * MB, float(factor)))
         counts.append(dict(found.traffic(card.call, cache, card.call_s)))
     assert [c.pop("dram_factor") for c in counts] == [1, 2]
+    assert [c.pop("dram_ratio") for c in counts] == [1.0, 2.0]
     assert counts[1] == pytest.approx(counts[0])
     assert counts[0]["dram_read_bytes"] == pytest.approx(3 * MB, rel=0.01)
     assert counts[0]["dram_written_bytes"] == pytest.approx(1 * MB, rel=0.03)

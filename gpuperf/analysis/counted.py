@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from gpuperf.model.cost import Flops
+from gpuperf.model.cost import Cost
+from gpuperf.model.metrics import BY_NCU, TENSOR
 from gpuperf.model.peaks import Peaks
 from gpuperf.model.record import Caveat, Record
 
@@ -25,7 +26,8 @@ class Counted:
     """Of one call, the three figures of its bytes through DRAM and the two of its operations.
 
     *uncertainty* is half a 95 % interval of `measured`; None is unknown. `l2` and `l1` are
-    bytes through the caches.
+    bytes through the caches. What is *unmodelled* has the hardware's figures for its model's, so
+    that their ratios tell nothing.
     """
 
     compulsory: float | None = None
@@ -36,18 +38,19 @@ class Counted:
     l1: float | None = None
     flop_model: float | None = None
     flop_hardware: float | None = None
+    unmodelled: bool = False
 
     @property
     def excess(self) -> float | None:
         """Measured over compulsory bytes."""
-        if self.measured is None or not self.compulsory:
+        if self.unmodelled or self.measured is None or not self.compulsory:
             return None
         return self.measured / self.compulsory
 
     @property
     def flop_excess(self) -> float | None:
         """The hardware's operations over the model's."""
-        if self.flop_hardware is None or not self.flop_model:
+        if self.unmodelled or self.flop_hardware is None or not self.flop_model:
             return None
         return self.flop_hardware / self.flop_model
 
@@ -77,6 +80,7 @@ def counted(record: Record) -> Counted:
         l1=counters.get("l1_bytes"),
         flop_model=cost.flop_count if cost else None,
         flop_hardware=_operations(record),
+        unmodelled=record.kind == "kernel",
     )
 
 
@@ -87,7 +91,7 @@ def _operations(record: Record) -> float | None:
 
 
 def _is_operations(name: str) -> bool:
-    return name.startswith("tensor_") or name in {f"{dtype}_flops" for dtype in VECTOR}
+    return name in TENSOR or name in {f"{dtype}_flops" for dtype in VECTOR}
 
 
 def cross_check(record: Record) -> tuple[Caveat, ...]:
@@ -96,24 +100,23 @@ def cross_check(record: Record) -> tuple[Caveat, ...]:
 
 
 def _operation_doubts(record: Record) -> Iterator[Caveat]:
-    """Of a call whose cost is one kind of matmul."""
-    flops = record.cost.flops if record.cost else ()
-    if len(flops) != 1 or flops[0].kind != "matmul" or not flops[0].count:
+    """Of a call whose matmuls are of one dtype; what the implementation's own model says it does is
+    no surprise."""
+    dtype, wanted = _matmuls(record.cost)
+    done, modelled = _operations_in(record, dtype) if wanted else None, _matmuls(record.work)[1]
+    if done is None or (modelled and abs(done - modelled) <= OPERATIONS_OFF * modelled):
         return
-    done = _operations_in(record, flops[0])
-    if done is None:
-        return
-    share, dtype = done / flops[0].count, flops[0].dtype
+    share = done / wanted
     others = {
         name.removeprefix("tensor_"): value
         for name, value in record.counters.items()
-        if name.startswith("tensor_") and name != f"tensor_{dtype}"
+        if name in TENSOR and name != f"tensor_{dtype}"
     }
     most = max(others, key=others.__getitem__, default="")
     if share < 0.5 and most and others[most] > max(done, 0.0):
         yield Caveat(
             "dtype-path",
-            f"{others[most] / flops[0].count:.3g} of its operations ran in {most}, and {share:.3g} "
+            f"{others[most] / wanted:.3g} of its operations ran in {most}, and {share:.3g} "
             f"in {dtype}",
             "another kernel than meant: look at the kernels' names",
         )
@@ -133,10 +136,20 @@ def _operation_doubts(record: Record) -> Iterator[Caveat]:
         )
 
 
-def _operations_in(record: Record, flops: Flops) -> float | None:
-    """What the pipes that serve the dtype of *flops* did, where there are counters of it."""
-    names = [f"tensor_{flops.dtype}"]
-    names += [f"{flops.dtype}_flops"] if flops.dtype in VECTOR else []
+def _matmuls(cost: Cost | None) -> tuple[str, int]:
+    """The dtype of the matmuls of *cost* and their FLOPs; 0 where there are none, or of several
+    dtypes, or where what else it does has no pipe of its own to be counted in."""
+    flops = cost.flops if cost else ()
+    matmuls = [f for f in flops if f.kind == "matmul"]
+    dtypes = {f.dtype for f in matmuls}
+    dtype = next(iter(dtypes), "")
+    mixed = dtype in VECTOR and len(matmuls) < len(flops)
+    return (dtype, 0) if len(dtypes) != 1 or mixed else (dtype, sum(f.count for f in matmuls))
+
+
+def _operations_in(record: Record, dtype: str) -> float | None:
+    """What the pipes that serve *dtype* did, where there are counters of it."""
+    names = [f"tensor_{dtype}"] + ([f"{dtype}_flops"] if dtype in VECTOR else [])
     found = [record.counters[name] for name in names if name in record.counters]
     return sum(found) if found else None
 
@@ -149,6 +162,8 @@ def _byte_doubts(record: Record) -> Iterator[Caveat]:
     if figures.measured is None or not model or not cold or model < LITTLE:
         return
     share = figures.measured / model
+    # It flushes the cache before each kernel, and does not see what is written back later.
+    by_ncu = any(caveat.kind == BY_NCU for caveat in record.caveats)
     if figures.measured - unsure > (1 + BYTES_OFF) * model:
         yield Caveat(
             "more-bytes",
@@ -156,7 +171,7 @@ def _byte_doubts(record: Record) -> Iterator[Caveat]:
             "cache, or written in between",
             "tiles, a launch order or a fusion that keeps data in L2 would save them",
         )
-    elif figures.measured + unsure < (1 - BYTES_OFF) * model:
+    elif figures.measured + unsure < (1 - BYTES_OFF) * model and not by_ncu:
         yield Caveat(
             "fewer-bytes",
             f"it moved {share:.3g} times the bytes of its model: part of them stayed in L2 from "

@@ -31,6 +31,7 @@ ABOVE_ROOF = 1.05  # of a measured roof: what two good measurements may differ
 CHANNELS = {
     "l2": "L2", "l1": "L1", "link": "the link between GPUs", "host": "the link to the host"
 }  # fmt: skip
+NO_BYTES = "no bytes through DRAM are known of it"
 LEFT = 0.1  # of all bytes: a share of writes left in cache that flatters the bandwidth
 
 
@@ -40,7 +41,7 @@ class Placement:
 
     `roof` says which ceilings `attainable_flop_per_s`, `fraction` and `limiter` refer to. The three
     MFUs are of the data sheet, at the clock observed, and of the measured ceiling. `valid` is false
-    where the record breaks physics.
+    where the record breaks physics. Where no bytes are known, `intensity` is 0.
     """
 
     intensity: float
@@ -108,7 +109,9 @@ def place(record: Record, peaks: Peaks | None, ceilings: Peaks | None) -> Placem
         clock_hz=clock_hz,
         reasons=tuple(_reasons(cost, peaks, ceilings, clock_hz)),
     )
-    if basis is not None:
+    if _lacks_bytes(record):
+        placed = replace(placed, reasons=(*placed.reasons, NO_BYTES))
+    elif basis is not None:
         placed = _under(placed, cost, basis, bound, time_s, record.timer.empty_call_s)
     measured = basis if not by_sheet else None
     placed = _doubts(placed, cost, measured, peaks, record.contract.data)
@@ -180,6 +183,11 @@ def _under(
         ridge=ridge,
         limiter=limiter,
     )
+
+
+def _lacks_bytes(record: Record) -> bool:
+    """Whether nobody counted the bytes of a profiled kernel; the cost of a case is the truth."""
+    return record.kind == "kernel" and record.cost is not None and not record.cost.bytes
 
 
 def _elsewhere(cost: Cost) -> tuple[str, ...]:

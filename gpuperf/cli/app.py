@@ -25,6 +25,7 @@ __all__ = ["VERBS", "main", "make_app"]
 # starts as fast beside thirty others as alone.
 VERBS = {
     "roofline": "gpuperf.cli.roofline:roofline",
+    "compare": "gpuperf.cli.compare:compare",
     "calibrate": "gpuperf.cli.calibrate:calibrate",
     "timing-check": "gpuperf.cli.timing_check:timing_check",
     "show": "gpuperf.cli.show:show",
@@ -35,7 +36,7 @@ VERBS = {
 }
 # In these axes of a workload are options too (`--m 128`); the verb checks each against the
 # catalogue.
-MEASURING = {"roofline", "timing-check"}
+MEASURING = {"roofline", "compare", "timing-check"}
 
 
 def make_app(verbs: Iterable[str] = tuple(VERBS)) -> typer.Typer:

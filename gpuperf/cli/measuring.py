@@ -10,7 +10,7 @@ from pathlib import Path
 from gpuperf.cli.options import axis_options, split
 from gpuperf.cli.progress import Reporter, say
 from gpuperf.errors import CannotMeasure, GpuperfError, UsageError
-from gpuperf.model.contract import Contract, Counting
+from gpuperf.model.contract import Contract, Counting, DeviceFacts
 from gpuperf.model.peaks import Peaks, lint
 from gpuperf.model.protocol import Opened
 from gpuperf.model.record import NO_COUNTERS, Header, Noise, Record, Run
@@ -24,6 +24,7 @@ from gpuperf.runner.plan import (
     Conditions,
     default_contract,
     plan_cases,
+    plan_comparison,
     plan_contracts,
     plan_counting,
     settle_dtype,
@@ -67,6 +68,7 @@ class Request:
     out: Path
     seed: int
     view: View = "compulsory"
+    baseline: str | None = None
 
 
 @dataclass(frozen=True)
@@ -83,14 +85,20 @@ def measure_new(supervisor: Supervisor, request: Request) -> Outcome:
     user_peaks = load_peaks(request.peaks) if request.peaks else None
     op, words = _workload_name(request.op, request.words)
     description = find_workload(op, supervisor.describe)
-    drawn = _drawn(description, words, request.sizes, request.dtype, request.implementations)
+    compared = request.verb == "compare"
+    drawn = _drawn(
+        description, words, request.sizes, request.dtype, request.implementations, compared
+    )
+    baseline = ""
+    if compared:
+        drawn, baseline = plan_comparison(drawn, request.baseline)
     run_id = new_run_id(request.verb, description.name)
     check_writable(request.out)
     opened = _open(supervisor)
     cases = settle_dtype(drawn, description, opened.device)
     contracts = plan_contracts(opened.device, request.conditions)
+    _refuse_view(request.view, request.conditions.counting, opened.device)
     counting = plan_counting(opened.device, request.conditions.counting)
-    _refuse_view(request.view, counting)
     if counting == "ncu":
         find_ncu()  # before minutes are spent
     peaks, reason = find_peaks(opened.device, user_peaks)
@@ -105,18 +113,22 @@ def measure_new(supervisor: Supervisor, request: Request) -> Outcome:
     command = ["gpuperf", *sys.argv[1:]]
     header = make_header(
         run_id, command, cases, contracts, opened, peaks, reason, ceilings, request.seed,
-        counting,
+        counting, baseline,
     )  # fmt: skip
     return _measure(supervisor, request.out / f"{run_id}.jsonl", Run(header, ()), planned(header))
 
 
-def _refuse_view(view: View, counting: Counting) -> None:
+def _refuse_view(view: View, counting: Counting, device: DeviceFacts) -> None:
     """A chart by bytes that will not be measured is refused before minutes are spent."""
-    if view in ("measured", "both") and counting == "off":
-        raise UsageError(
-            f"--intensity {view} needs hardware counters, and none are read here",
-            "--counters auto, on an NVIDIA GPU",
+    if view in ("compulsory", "modelled"):
+        return
+    if device.kind != "cuda":
+        raise CannotMeasure(
+            f"--intensity {view} needs hardware counters, which gpuperf reads on NVIDIA GPUs only",
+            "--intensity compulsory",
         )
+    if view in ("measured", "both") and counting == "off":
+        raise UsageError(f"--intensity {view} needs hardware counters", "--counters auto")
     if view == "hierarchy" and counting not in ("kernels", "ncu"):
         raise UsageError("--intensity hierarchy needs each kernel's counters", "--counters kernels")
 
@@ -175,11 +187,16 @@ def _drawn(
     sizes: str | None,
     dtype: str | None,
     implementations: str | None,
+    every: bool = False,
 ) -> tuple[Case, ...]:
+    """The cases; *every* implementation unless some are named, or the workload's standard ones."""
     axes = axis_options(words, description)
     if dtype is not None:
         axes["dtype"] = dtype
-    return plan_cases(description, axes, sizes, split(implementations))
+    chosen = split(implementations)
+    if every and not chosen:
+        chosen = tuple(i.name for i in description.implementations)
+    return plan_cases(description, axes, sizes, chosen)
 
 
 def _workload_name(op: str | None, given: Sequence[str]) -> tuple[str, list[str]]:

@@ -49,6 +49,10 @@ def draw(run: Run, files: Sequence[Path], view: View = "compulsory") -> None:
         from gpuperf.report.chart.timing import draw_timing
 
         draw_timing(run, files)
+    elif run.header.baseline:
+        from gpuperf.report.chart.compare import draw_comparison
+
+        draw_comparison(run, files)
     else:
         from gpuperf.report.chart.roofline import draw_roofline
 

@@ -8,7 +8,8 @@ https://docs.nvidia.com/nsight-compute/PythonReportInterface/index.html
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,8 @@ __all__ = ["Imported", "read_report"]
 
 LARGEST_FILE = 4 << 30
 MOST_KERNELS = 100_000
-LONGEST_NAME = 200
+LONGEST_NAME = 1000
+LONGEST_TEMPLATE = 48  # of a kernel's template arguments, in a column of their own
 CLOCK_MARGIN = 1.02  # over a device's highest clock, for the rounding of short times
 
 SECONDS = {
@@ -42,9 +44,29 @@ CONTRACT = Contract(
 BESIDE = Caveat(
     "imported",
     "one run under Nsight Compute, which flushes the caches, holds the clock at its base and runs "
-    "kernels one at a time, unless it was told otherwise; bytes and FLOPs are what it counted",
+    "kernels one at a time, unless it was told otherwise; bytes and FLOPs are what it counted, "
+    "without the bytes that L2 writes back once the kernel has ended",
     "ncu --clock-control none lets the clock move as it does without a profiler",
 )
+
+TOTAL_BYTES = Caveat(
+    "total-bytes",
+    "the report has its bytes through DRAM as one sum: all are shown as read, and how many of them "
+    "were written is unknown",
+    "ncu --metrics dram__bytes_read.sum,dram__bytes_write.sum tells them apart",
+)
+DERIVED = Caveat(
+    "derived",
+    "bytes or FLOPs of it stand in the report as rates, and were multiplied by a time or cycles of "
+    "another pass: true to about 0.3 %",
+    "ncu --metrics NAME.sum collects a sum",
+)
+
+# What a demangled name says besides names: types of parameters, casts and lambdas; the operators
+# that the lambdas stand in; namespaces.
+GROUP = re.compile(r"\([^()]*\)|\[[^\[\]]*\]")
+INSIDE = re.compile(r"::[:\s]*(?:(?:operator|const)[:\s]*)*(?=[,>]|$)")
+NAMESPACE = re.compile(r"\w*::")
 
 
 @dataclass(frozen=True)
@@ -72,7 +94,7 @@ def read_report(path: Path, run: str, load: Callable[[str], Any] | None = None) 
     records, skipped = [], 0
     for index, action in enumerate(actions):
         try:
-            record = _record(_Metrics(action), str(action.name()), run, index)
+            record = _record(_Metrics(action), _names(action), run, index)
         except (ValueError, OverflowError) as error:
             raise UsageError(f"{path}: kernel {index} cannot be true: {error}") from None
         if record is None:
@@ -115,6 +137,21 @@ def _actions(context: Any) -> Iterator[Any]:
             yield found.action_by_idx(j)
 
 
+def _names(action: Any) -> tuple[str, str]:
+    """The name of the kernel's function, and the whole name; templates differ in the latter."""
+    base = str(action.name())[:LONGEST_NAME]
+    return base, str(action.name(action.NameBase_DEMANGLED) or base)[:LONGEST_NAME]
+
+
+def _template(name: str) -> str:
+    """The template arguments in a demangled *name*: `4, sin_kernel_cuda, array<char *, 2>`."""
+    longer = ""
+    while longer != name:
+        longer, name = name, GROUP.sub("", name)
+    inner = name.partition("<")[2].rpartition(">")[0]
+    return NAMESPACE.sub("", INSIDE.sub("", inner))[:LONGEST_TEMPLATE]
+
+
 class _Metrics:
     """The figures of one kernel by name; None where the report has none."""
 
@@ -141,9 +178,9 @@ class _Metrics:
         value = float(metric.as_double()) * scale
         return value if math.isfinite(value) and value > 0 else None
 
-    def total(self, base: str, seconds: float) -> float | None:
+    def total(self, base: str, seconds: float) -> tuple[float, bool] | None:
         """The sum of the counter *base* over the kernel, from whichever form of it there is, in the
-        unit of its quantity."""
+        unit of its quantity; and whether that form is a rate."""
         for name in dict.fromkeys((base, base.replace("sm__", "smsp__", 1))):
             unit = name.split("__")[0]
             cycles = self.value(f"{unit}__cycles_elapsed.max")
@@ -151,32 +188,35 @@ class _Metrics:
                                   (".sum.per_cycle_elapsed", cycles)):  # fmt: skip
                 value = self.value(name + suffix)
                 if value is not None and factor is not None and value >= 0:
-                    return scale(base) * value * factor
+                    return scale(base) * value * factor, suffix != ".sum" and value > 0
         return None
 
 
-def _record(metrics: _Metrics, name: str, run: str, index: int) -> Record | None:
+def _record(metrics: _Metrics, names: tuple[str, str], run: str, index: int) -> Record | None:
     seconds = metrics.seconds()
     if seconds is None:
         return None
-    counters = _counters(metrics, seconds)
+    counters, doubts = _counters(metrics, seconds)
+    base, name = names
+    template = _template(name)
     point: dict[str, Value] = {"launch": index}
+    if template:
+        point["template"] = template
     for axis in ("grid_size", "block_size"):
         value = metrics.value(f"launch__{axis}")
         if value is not None:
             point[axis] = int(value)
-    short = name[:LONGEST_NAME]
     return Record(
         run=run,
-        case=Case(short, "ncu", point, source="ncu"),
+        case=Case(base, "ncu", point, source="ncu"),
         contract=CONTRACT,
         status="ok",
         cost=_cost(counters),
         times={"busy": Samples((seconds,), (_clock(metrics, counters, seconds),))},
         primary="busy",
-        kernels=(Kernel(short, 1, counters),),
+        kernels=(Kernel(name, 1, counters),),
         counters={k: v for k, v in counters.items() if k not in ("cycles", "time_ns")},
-        caveats=(BESIDE,),
+        caveats=(BESIDE, *doubts),
         kind="kernel",
     )
 
@@ -189,23 +229,36 @@ def _clock(metrics: _Metrics, counters: dict[str, float], seconds: float) -> flo
     return hertz if hertz and not (khz and hertz > CLOCK_MARGIN * khz * 1e3) else None
 
 
-def _counters(metrics: _Metrics, seconds: float) -> dict[str, float]:
-    """The quantities of the house, as far as the report has them."""
-    found: dict[str, float] = {}
+def _counters(metrics: _Metrics, seconds: float) -> tuple[dict[str, float], list[Caveat]]:
+    """The quantities of the house, as far as the report has them, and what is doubtful of them."""
+    found = {"time_ns": seconds * 1e9}
+    cycles = metrics.value("sm__cycles_elapsed.max")
+    found |= {"cycles": cycles} if cycles is not None else {}
+    rates: set[str] = set()
     for quantity, groups in KERNEL.items():
-        if quantity == "time_ns":
-            found[quantity] = seconds * 1e9
-            continue
-        if quantity == "cycles":
-            cycles = metrics.value("sm__cycles_elapsed.max")
-            found |= {"cycles": cycles} if cycles is not None else {}
-            continue
-        for group in groups:
-            values = [metrics.total(base, seconds) for base in group]
-            if all(value is not None for value in values):
-                found[quantity] = math.fsum(value for value in values if value is not None)
+        for group in groups if quantity not in found and quantity != "cycles" else ():
+            totals = [total for base in group if (total := metrics.total(base, seconds))]
+            if len(totals) == len(group):
+                found[quantity] = math.fsum(value for value, _ in totals)
+                rates |= {quantity} if any(rate for _, rate in totals) else set()
                 break
-    return derive(found)
+    doubts = []
+    total = metrics.total("dram__bytes", seconds)
+    if total and not {"dram_read_bytes", "dram_written_bytes"} <= found.keys():
+        found |= {"dram_read_bytes": total[0], "dram_written_bytes": 0.0}
+        rates |= {"dram_read_bytes"} if total[1] else set()
+        doubts.append(TOTAL_BYTES)
+    if _may_go_by_l1(metrics, found):
+        found.pop("l1_bytes", None)
+    if rates & found.keys() - {"tma_instructions"}:
+        doubts.append(DERIVED)
+    return derive(found), doubts
+
+
+def _may_go_by_l1(metrics: _Metrics, counts: Mapping[str, float]) -> bool:
+    """Whether loads by TMA, which exist since Hopper, may have gone by L1 without being counted."""
+    major = metrics.value("device__attribute_compute_capability_major")
+    return "tma_instructions" not in counts and (major is None or major >= 9)
 
 
 def _cost(counters: dict[str, float]) -> Cost:

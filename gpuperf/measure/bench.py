@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
+import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -17,10 +18,11 @@ from typing import Any, TypeVar
 
 import torch
 
-from gpuperf.errors import CannotMeasure, UnknownName
-from gpuperf.measure.checks import UNIT_ROUNDOFF, WrongResult, compare, poison
+from gpuperf.errors import CannotMeasure, UnknownName, Unsupported
+from gpuperf.measure.checks import WrongResult, compare, poison
 from gpuperf.measure.counting import CaseCounter
 from gpuperf.measure.device import Device
+from gpuperf.measure.doubts import sample_doubts
 from gpuperf.measure.everytimer import EveryTimer
 from gpuperf.measure.inputs import Counter, TooLarge, bind_make, refill
 from gpuperf.measure.stopwatch import NoTime, Stopwatch, Timing
@@ -38,12 +40,8 @@ __all__ = ["Bench"]
 T = TypeVar("T")
 
 READ_EVERY_S = 0.05  # telemetry, and signs of life
-SLOWED = 0.9  # of the highest SM clock: below it a word is due
 MOST_COPIES, ROTATED_L2_SIZES = 64, 3  # of the inputs, in `rotate`
 EVICTED_L2_SIZES = 2  # under which some of them are still there
-FEW_SAMPLES = 6  # under which no order statistics span 95 %
-LEAST_EVENTS_S = 20e-6  # a plain event pair adds launch cost and 2 µs: a tenth of this
-FLOOR_SHARE = 0.02  # of a time: beyond it the uncertainty of the timer's floor is worth a word
 
 
 class _Stop(NoTime):
@@ -102,7 +100,8 @@ class Bench:
                 hint="choose --timer events, which measures launch cost too",
             )
         except CannotMeasure as error:
-            return replace(record, status="error", reason=str(error), hint=error.hint)
+            status: Status = "skipped" if isinstance(error, Unsupported) else "error"
+            return replace(record, status=status, reason=str(error), hint=error.hint)
         except Exception as error:
             self.device.synchronize()  # raises when the context is lost: then the worker must end
             reason = f"{type(error).__name__}: {_first_line(error)}"
@@ -128,6 +127,7 @@ class Bench:
         self.tell("inputs", 0)
         make = bind_make(self.device.torch, record.seed, contract.data)
         inputs = workload.inputs(point, make)
+        held = self._allocated()
         build_s, call = self._timed(lambda: implementation.build(inputs, point, case.options))
         first_call_s, output = self._timed(call)
         self.tell("check", 0)
@@ -135,16 +135,19 @@ class Bench:
         del output
         self.tell("warm-up", 0)
         rotated: list[Caveat] = []
+        built = call
         if contract.cache == "rotate":
             call, rotated = self._rotating(workload, implementation, record, call, memory)
         if contract.data == "zeros":
             refill(inputs, workload.inputs(point, make))  # the check was of other values
         least = contract.warmup_calls - 2
         warm = warm_up(call, self.device.synchronize, first_call_s, least)
+        memory = self._call_memory(memory, call, held)
         self.meter.summary()  # forgets what was read before the samples
         self.stopwatch.watch, self.stopwatch.heard = self._watch, self._heard
         timing = self.stopwatch.take(call, contract, warm.call_s, self._fits_cache(memory))
         telemetry = self.meter.summary()
+        _refuse_fallback(implementation, timing)
         record = replace(
             record,
             status="ok",
@@ -159,9 +162,10 @@ class Bench:
             calls_until_steady=warm.calls,
             check=check,
             telemetry=telemetry,
-            memory=self._peak(memory),
+            memory=memory,
+            chosen=dict(getattr(built, "chosen", {})),
         )
-        doubts = _doubts(record, timing, workload, point, self.device.facts.max_sm_clock_hz)
+        doubts = sample_doubts(record, timing, workload, point, self.device.facts.max_sm_clock_hz)
         caveats = (*telemetry_caveats(telemetry), *rotated, *timing.caveats, *doubts)
         record = replace(record, caveats=caveats)
         if self.counting != "off":
@@ -292,85 +296,33 @@ class Bench:
             self._read = now
             self.meter.read()
 
-    def _peak(self, memory: Memory) -> Memory:
+    def _allocated(self) -> int:
+        cuda = self.device.torch.type == "cuda"
+        return torch.cuda.memory_allocated(self.device.torch) if cuda else 0
+
+    def _call_memory(self, memory: Memory, call: Call, held: int) -> Memory:
+        """*memory* with the peak so far, and with what one call has at most beyond *held* bytes."""
         if self.device.torch.type != "cuda":
             return memory
-        return replace(memory, peak_bytes=torch.cuda.max_memory_allocated(self.device.torch))
+        device = self.device.torch
+        peak = torch.cuda.max_memory_allocated(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        call()
+        self.device.synchronize()
+        most = torch.cuda.max_memory_allocated(device)
+        return replace(memory, peak_bytes=max(peak, most), call_bytes=max(0, most - held))
 
 
-def _clock_doubts(clock_hz: float | None, most_hz: float | None) -> list[Caveat]:
-    """The clock inside the samples tells of power and heat sooner than any sensor."""
-    if not clock_hz or not most_hz or clock_hz > SLOWED * most_hz:
-        return []
-    return [
-        Caveat(
-            "slowed",
-            f"the SM clock inside the samples was under {SLOWED * 100:.0f} % of its most, "
-            f"{most_hz / 1e6:.0f} MHz",
-            "power, heat or a lock may be the cause; see the MFU at the clock",
+def _refuse_fallback(implementation: Implementation, timing: Timing) -> None:
+    """A library may run another kernel than it was told to, and say nothing."""
+    names = [kernel.name for kernel in timing.kernels]
+    if implementation.runs and names and not any(re.search(implementation.runs, n) for n in names):
+        shown = ", ".join(name[:60] for name in names[:3])
+        raise _Stop(
+            "error",
+            f"other kernels ran than those of {implementation.name}: {shown}",
+            "the library fell back; its time would be that of another implementation",
         )
-    ]
-
-
-def _doubts(
-    record: Record,
-    timing: Timing,
-    workload: Workload,
-    point: Point,
-    most_clock_hz: float | None,
-) -> list[Caveat]:
-    """What a reader must know of these samples."""
-    caveats: list[Caveat] = []
-    samples, contract = timing.times[timing.primary], record.contract
-    caveats += _clock_doubts(samples.clock_hz, most_clock_hz)
-    rounding, check = workload.rounds_inputs_to(point), record.check
-    if rounding and check and check.error <= check.tolerance - 6 * UNIT_ROUNDOFF[rounding]:
-        caveats.append(
-            Caveat(
-                "dtype-path",
-                f"too exact for {rounding}: the inputs were not rounded, so another path ran",
-                "is NVIDIA_TF32_OVERRIDE=0 set?",
-            )
-        )
-    if timing.stop != "precision" and contract.regime == "burst":
-        few = samples.size < FEW_SAMPLES
-        short = (
-            f"{samples.size} samples tell little of their own spread"
-            if few
-            else f"± {samples.sampling_precision * 100:.1f} % after {samples.size} samples"
-        )
-        spent = timing.stop == "budget"
-        ended = f"{contract.budget_s:g} s were spent" if spent else "no more are taken"
-        hint = "give --budget more seconds" if spent else "such noise does not average out"
-        caveats.append(
-            Caveat("few-samples" if few else "imprecise", f"{short}, when {ended}", hint)
-        )
-    if contract.regime == "sustained" and samples.sampling_precision > contract.precision:
-        caveats.append(
-            Caveat(
-                "imprecise",
-                f"± {samples.sampling_precision * 100:.1f} %: clock and time swing under the load",
-                "give --settle more seconds",
-            )
-        )
-    if contract.timer == "events" and samples.median_s < LEAST_EVENTS_S:
-        caveats.append(
-            Caveat(
-                "uncalibrated",
-                "an event pair's own 2 µs and the cost of launching are in the time",
-                "choose --timer blocked where it can be had",
-            )
-        )
-    floor = record.timer.floor_uncertainty_s
-    if floor > FLOOR_SHARE * samples.median_s:
-        caveats.append(
-            Caveat(
-                "near-floor",
-                f"the timer's own floor is uncertain by ± {floor * 1e9:.0f} ns",
-                "compare such short kernels within one run only",
-            )
-        )
-    return caveats
 
 
 def _read_back(value: T, kind: type[T]) -> T:

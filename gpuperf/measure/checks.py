@@ -5,7 +5,7 @@ rounded) inputs. Inputs are drawn afresh and the first call's output is poisoned
 call, so that neither a cached result nor an unwritten output can pass.
 
 Tolerance. The error of an element is taken relative to max(|reference|, rms of the reference),
-since a sum that happens to cancel is no more exact than its neighbours. Three roundings count, with
+since a sum that happens to cancel is no more exact than its neighbours. Four roundings count, with
 u the unit roundoff of a dtype (half the spacing at 1):
 
 - the output's own, u_out, and at most three more of the same size where partial sums are kept in
@@ -13,6 +13,8 @@ u the unit roundoff of a dtype (half the spacing at 1):
 - the sum's: n terms of random sign accumulate an error of about u_acc·√(n/2) of the rms (each of n
   partial sums of size √j adds one rounding); over many elements the worst is some six standard
   deviations out: 6·√n·u_acc. A dropped term changes an element by about 1/√n of the rms, far above;
+- that of results in between, where an implementation keeps them in the output's dtype (eager
+  attention its scores and shares): 4·u_out each;
 - the inputs', where the hardware rounds them to a shorter dtype (tf32): 6·u_in.
 
 Integers must be exact.
@@ -54,10 +56,12 @@ class WrongResult(Exception):
     """The result is not what the reference says; the message says how it differs."""
 
 
-def tolerance(output: str, accumulate: str, terms: int, rounds_inputs_to: str = "") -> float:
+def tolerance(
+    output: str, accumulate: str, terms: int, rounds_inputs_to: str = "", roundings: int = 0
+) -> float:
     """The largest relative error allowed; see the module's derivation."""
     return (
-        4 * UNIT_ROUNDOFF[output]
+        4 * (1 + roundings) * UNIT_ROUNDOFF[output]
         + 6 * math.sqrt(terms) * UNIT_ROUNDOFF[accumulate]
         + (6 * UNIT_ROUNDOFF[rounds_inputs_to] if rounds_inputs_to else 0.0)
     )
@@ -162,8 +166,9 @@ def _compare_one(
     if name is None:
         raise WrongResult(f"has the dtype {got.dtype}, which no tolerance is known for")
     allowed = tolerance(
-        name, accumulate or name, workload.terms(point), workload.rounds_inputs_to(point)
-    )
+        name, accumulate or name, workload.terms(point), workload.rounds_inputs_to(point),
+        workload.roundings(point),
+    )  # fmt: skip
     values, want = got.double(), want.double()
     unwritten = int(torch.isnan(values).sum().item() - torch.isnan(want).sum().item())
     if unwritten > 0:

@@ -5,15 +5,18 @@ Nothing that goes wrong here costs the time that was taken.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from gpuperf.measure.counters import Counters, NoCounters, open_counters, summed, with_counts
+from gpuperf.measure.counters.kernels import KernelCounts
+from gpuperf.measure.counters.traffic import LEAST_BYTES
 from gpuperf.measure.device import Device
 from gpuperf.measure.stopwatch import Timing
 from gpuperf.measure.timers.timer import Call
 from gpuperf.model.contract import Cache, Counting
-from gpuperf.model.record import Caveat, Record, without_counters
+from gpuperf.model.metrics import sum_up
+from gpuperf.model.record import NO_COUNTERS, Caveat, Kernel, Record, without_counters
 
 __all__ = ["CaseCounter"]
 
@@ -22,6 +25,15 @@ UNMATCHED = Caveat(
     "the profiler saw other kernels than the trace: their counters are told together only",
     "does the call always launch the same kernels?",
 )
+
+REPLAYED = Caveat(
+    "replayed",
+    "the DRAM bytes of its kernels, one by one, are not those of the call: a replay finds and "
+    "leaves other lines in L2 than a run at full speed",
+    "the call's bytes in the table are those at full speed",
+)
+REPLAY_OFF = 0.05  # of the call's bytes
+BYTE_PRECISION = 0.01
 
 
 @dataclass
@@ -51,15 +63,21 @@ class CaseCounter:
         """*record* with what the counters say of *call*. Raises: RuntimeError as `open` does."""
         if self.counting == "off":
             return record
+        record = self._attempt(self._with_traffic, record, call, timing)
+        if self.counting == "kernels":
+            record = self._attempt(self._with_kernels, record, call, timing)
+        return record
+
+    def _attempt(
+        self, count: Callable[[Record, Call, Timing], Record], record: Record, call: Call,
+        timing: Timing,
+    ) -> Record:  # fmt: skip
         try:
-            if self._refused is not None:
-                raise self._refused
-            record = self._with_traffic(record, call, timing)
-            if self.counting == "kernels":
-                record = self._with_kernels(record, call, timing)
-            return record
+            return count(record, call, timing)
         except Exception as error:
             self.device.synchronize()
+            if any(caveat.kind == NO_COUNTERS for caveat in record.caveats):
+                return record
             told = str(error).strip().splitlines() or [type(error).__name__]
             hint = error.hint if isinstance(error, NoCounters) else "--counters off does without"
             return without_counters(record, told[0][:500], hint)
@@ -68,19 +86,50 @@ class CaseCounter:
         return open_counters(self.device.torch, self.device.facts.l2_bytes)
 
     def _with_traffic(self, record: Record, call: Call, timing: Timing) -> Record:
+        if self._refused is not None:
+            raise self._refused
         # Back to back a call takes as long as its launches, if those take longer.
         known = {timing.primary, "wall"} & timing.times.keys()
         call_s = max(timing.times[name].median_s for name in known)
         counts = self._counters().traffic(call, _cache(record), call_s, self.heard)
-        return replace(record, counters=counts)
+        caveats = (*record.caveats, *_imprecise(counts))
+        return replace(record, counters=counts, caveats=caveats)
 
     def _with_kernels(self, record: Record, call: Call, timing: Timing) -> Record:
         found, passes = self._counters().kernels(call, _cache(record))
         kernels = with_counts(timing.launches, record.kernels, found)
         counts = {**record.counters, **summed(found), "kernel_passes": passes}
-        matched = not found or any(kernel.counters for kernel in kernels)
-        caveats = record.caveats if matched else (*record.caveats, UNMATCHED)
+        doubts = (*(() if _matched(kernels, found) else (UNMATCHED,)), *_replayed(record, found))
+        caveats = (*record.caveats, *doubts)
         return replace(record, kernels=kernels, counters=counts, caveats=caveats)
+
+
+def _imprecise(counts: Mapping[str, float]) -> tuple[Caveat, ...]:
+    """A word where the bytes are not known to what is aimed at."""
+    moved = counts["dram_read_bytes"] + counts["dram_written_bytes"]
+    unsure = counts.get("dram_uncertainty_bytes", 0.0) / max(moved, LEAST_BYTES)
+    if unsure <= BYTE_PRECISION:
+        return ()
+    return (
+        Caveat(
+            "imprecise-bytes",
+            f"its measured bytes are known to ± {unsure * 100:.1f} %",
+            "a larger size stands out more from what else the memory does",
+        ),
+    )
+
+
+def _matched(kernels: Sequence[Kernel], found: Sequence[KernelCounts]) -> bool:
+    return not found or any(kernel.counters for kernel in kernels)
+
+
+def _replayed(record: Record, found: Sequence[KernelCounts]) -> tuple[Caveat, ...]:
+    """What the kernels moved one by one, where it is not what the call moved."""
+    alone, whole = sum_up(found), record.counters
+    unsure = whole.get("dram_uncertainty_bytes", 0.0)
+    both = {"dram_read_bytes", "dram_written_bytes"} & alone.keys() & whole.keys()
+    off = any(abs(alone[name] - whole[name]) > REPLAY_OFF * whole[name] + unsure for name in both)
+    return (REPLAYED,) if off else ()
 
 
 def _cache(record: Record) -> Cache:

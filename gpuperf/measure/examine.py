@@ -165,7 +165,10 @@ def _flag(name: str, value: object, wanted: bool, hint: str) -> Finding:
 def _counters(device: Device) -> Finding:
     """The hardware's counters, tried and held against a known traffic."""
     try:
-        known = open_counters(device.torch, device.facts.l2_bytes).calibration()
+        counters = open_counters(device.torch, device.facts.l2_bytes)
+        known = counters.calibration()
+        x = torch.zeros(1 << 20, device=device.torch)
+        (counts, *_), passes = counters.kernels(lambda: x.add_(1.0), "hot")
     except NoCounters as error:
         return Finding("hardware counters", "note", f"{error.kind}: {error}", error.hint)
     except RuntimeError as error:  # no memory, for one
@@ -173,5 +176,6 @@ def _counters(device: Device) -> Finding:
     scaled = f", {known.factor} times the truth, which is divided out" if known.factor > 1 else ""
     return Finding(
         "hardware counters", "ok",
-        f"a known copy reads {known.ratio / known.factor * 100:.2f} % of its DRAM bytes{scaled}",
+        f"a known copy reads {known.ratio / known.factor * 100:.2f} % of its DRAM bytes{scaled}; "
+        f"{len(counts)} counters of a kernel in {passes} passes",
     )  # fmt: skip

@@ -156,6 +156,8 @@ def _validate(workload: Workload, source: str) -> None:
             complain(f"has the name {name!r}, which is not letters, digits, _ and -")
     if len(set(axes)) < len(axes) or len(set(implementations)) < len(implementations):
         complain("names an axis or an implementation twice")
+    for name in set(workload.standard) - set(implementations):
+        complain(f"has no implementation {name!r}, which its `standard` names")
     if not implementations:
         complain("has no implementation")
     taken = sorted(RESERVED & set(axes))

@@ -13,9 +13,11 @@ from gpuperf.model.record import Kernel
 
 __all__ = [
     "BYTES",
+    "BY_NCU",
     "KERNEL",
     "NOT_KERNELS",
     "PERMISSION_HINT",
+    "TENSOR",
     "choose",
     "combine",
     "derive",
@@ -84,6 +86,8 @@ PERMISSION_HINT = (
     "bare metal: modprobe option NVreg_RestrictProfilingToAdminUsers=0, or run as root; container: "
     "--cap-add SYS_ADMIN; cloud: ask the provider for profiling permission (ERR_NVGPUCTRPERM)"
 )
+
+BY_NCU = "ncu-counters"  # the kind of the caveat on counts that Nsight Compute made
 
 NOT_KERNELS = ("Memset", "Memcpy")  # as torch.profiler calls what else a call may run
 

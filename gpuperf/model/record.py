@@ -22,7 +22,7 @@ from gpuperf.model.contract import Contract, Counting, DeviceFacts, Fingerprint
 from gpuperf.model.cost import Cost, Work
 from gpuperf.model.peaks import Peaks
 from gpuperf.model.samples import Samples
-from gpuperf.model.workload import Case
+from gpuperf.model.workload import Case, Value
 
 __all__ = [
     "NO_COUNTERS",
@@ -41,7 +41,7 @@ __all__ = [
     "without_counters",
 ]
 
-SCHEMA = 3
+SCHEMA = 4
 MOST_BYTES = 2**200
 LEAST_COUNTED = -1e12  # a difference of two counts scatters about nought
 MOST_COUNTED = 1e21  # of anything in one call: a week of the fastest machine
@@ -142,11 +142,13 @@ class Noise:
 
 @dataclass(frozen=True)
 class Memory:
-    """Device memory of one case, in bytes: its inputs, its output, and the allocator's peak."""
+    """Device memory of one case, in bytes: its inputs, its output, the allocator's peak (the check
+    counts), and what one call had at most above the inputs."""
 
     inputs_bytes: int
     output_bytes: int = 0
     peak_bytes: int | None = None
+    call_bytes: int | None = None
 
     def __post_init__(self) -> None:
         if not all(0 <= b < MOST_BYTES for b in (self.inputs_bytes, self.output_bytes)):
@@ -164,8 +166,9 @@ class Record:
     it) and `first_second` (of a sustained load). `primary` names the one that counts.
 
     `build_s` holds compile and autotune, `first_call_s` lazy compilation and loading, `capture_s`
-    the capture of a CUDA graph; `noise` is what earlier processes on this device saw of the case;
-    after `calls_until_steady` calls the time no longer fell.
+    the capture of a CUDA graph; `chosen` is what an autotuner settled on; `noise` is what earlier
+    processes on this device saw of the case; after `calls_until_steady` calls the time no longer
+    fell.
 
     `counters` are the hardware's, of one call, taken in passes of their own: `dram_read_bytes` and
     `dram_written_bytes` at full speed, with half a 95 % interval of their sum in
@@ -198,6 +201,7 @@ class Record:
     counters: Mapping[str, float] = field(default_factory=dict)
     telemetry: Telemetry | None = None
     memory: Memory | None = None
+    chosen: Mapping[str, Value] = field(default_factory=dict)
     caveats: tuple[Caveat, ...] = ()
     noise: Noise | None = None
     seed: int = 0
@@ -236,7 +240,7 @@ class Header:
     Each case of the plan is measured under `contract`, and under each of `variants`. `peaks` is the
     snapshot of the data-sheet ceilings used, or `None` with the reason in `peaks_reason`;
     `ceilings` the measured ones, where there are any. `counting` is what was asked of the
-    hardware's counters.
+    hardware's counters; `baseline` the implementation that a comparison holds the others against.
     """
 
     run: str
@@ -255,6 +259,7 @@ class Header:
     devices: tuple[int, ...] = (0,)
     variants: tuple[Contract, ...] = ()
     counting: Counting = "off"
+    baseline: str = ""
     schema: int = SCHEMA
     type: Literal["header"] = "header"
 

@@ -20,6 +20,7 @@ __all__ = [
     "Implementation",
     "ImplementationDescription",
     "Point",
+    "Value",
     "Workload",
     "case_id",
 ]
@@ -71,7 +72,9 @@ class Implementation:
 
     `build(inputs, point, options)` returns a call without arguments, and holds compile, autotune
     and capture. `supports(point, device)` returns a reason why not, or `None`; `device` is a
-    `DeviceFacts`. `options` gives each option's values, the default first.
+    `DeviceFacts`. `options` gives each option's values, the default first. `runs` is a
+    regular expression that the name of one of the kernels that ran must contain: a library that
+    falls back on another kernel without a word is found out.
     """
 
     name: str
@@ -80,6 +83,7 @@ class Implementation:
     supports: Callable[[Point, Any], str | None] = _always
     work: Callable[[Point], Work] | None = None
     options: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
+    runs: str = ""
 
 
 @dataclass(frozen=True)
@@ -92,8 +96,10 @@ class Workload:
     leading axis, so that a big result can be checked on a few rows; `reference` is then also asked
     for the whole shape, on meta tensors. `terms(point)` is how many products or addends make one
     element of the result; rounding errors grow with its square root. `rounds_inputs_to(point)`
-    names a dtype that inputs are rounded to inside (tf32). `mutates` names the inputs that a call
-    changes. `version` is raised when the computation changes.
+    names a dtype that inputs are rounded to inside (tf32); `roundings(point)` is how many results
+    in between an implementation may round to the output's dtype. `mutates` names the inputs that a
+    call changes. `standard` names the implementations that a sweep measures unless told otherwise
+    (all, if empty); `compare` measures all. `version` is raised when the computation changes.
     """
 
     name: str
@@ -107,7 +113,9 @@ class Workload:
     narrow: Callable[[Mapping[str, Any], Any], Mapping[str, Any]] | None = None
     terms: Callable[[Point], int] = lambda point: 1
     rounds_inputs_to: Callable[[Point], str] = lambda point: ""
+    roundings: Callable[[Point], int] = lambda point: 0
     mutates: tuple[str, ...] = ()
+    standard: tuple[str, ...] = ()
     version: int = 1
 
     def describe(self, source: str) -> Description:
@@ -123,10 +131,8 @@ class Workload:
             ),
             version=self.version,
             source=source,
+            standard=self.standard,
         )
-
-
-
 
 @dataclass(frozen=True)
 class ImplementationDescription:
@@ -148,6 +154,7 @@ class Description:
     implementations: tuple[ImplementationDescription, ...]
     version: int
     source: str
+    standard: tuple[str, ...] = ()
 
 
 def case_id(op: str, implementation: str, point: Mapping[str, Value]) -> str:

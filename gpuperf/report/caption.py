@@ -15,7 +15,7 @@ from gpuperf.model.peaks import Figure
 from gpuperf.model.record import Run
 from gpuperf.report.axes import Axes
 from gpuperf.report.rows import Entry
-from gpuperf.report.text import clean
+from gpuperf.report.text import clean, shorten
 from gpuperf.units import (
     format_bytes,
     format_flop_rate,
@@ -38,6 +38,7 @@ __all__ = [
 
 Note = tuple[str, str]
 
+LONGEST = 60  # characters of a kernel's name
 MOST_ALIKE = 3  # sentences of one kind of caveat; the rest are counted
 
 _SURENESS = {"derived": "~ derived", "uncertain": "? uncertain"}
@@ -106,6 +107,7 @@ def caption(run: Run, found: Sequence[Entry], axes: Axes) -> list[Note]:
         *_meanings(run, found),
         *_contracts(found, run.header.contract),
         *_unknown(found),
+        *(_ran(found) if run.header.baseline else ()),
         ("Device", _device(run)),
         ("Run", _run(run)),
         *(("Problem", clean(problem)) for problem in run.problems),
@@ -164,7 +166,7 @@ def _meanings(run: Run, found: Sequence[Entry]) -> Iterable[Note]:
 def _counted(run: Run, found: Sequence[Entry]) -> Iterable[Note]:
     if any(e.counted.measured is not None for e in found):
         yield "Bytes", _measured_text(run, found)
-    if any(e.counted.flop_hardware is not None for e in found):
+    if any(e.counted.flop_excess is not None for e in found):
         yield "Ops hw", "operations of tensor and vector pipes that ran, over those of the cost"
 
 
@@ -225,6 +227,25 @@ def _unknown(found: Sequence[Entry]) -> Iterable[Note]:
     reasons = (r for e in found if e.placement for r in e.placement.reasons)
     for reason in dict.fromkeys(reasons):
         yield "Unknown", clean(reason)
+
+
+def _ran(found: Sequence[Entry]) -> Iterable[Note]:
+    """The kernels of each implementation by name, and what its autotuner chose: of its first case
+    that ran, and a word where others ran others."""
+    by_name: dict[str, list[Entry]] = {}
+    for entry in found:
+        if entry.time is not None and entry.record.kernels:
+            by_name.setdefault(clean(entry.record.case.implementation), []).append(entry)
+    for name, own in by_name.items():
+        first, lists = own[0].record, {tuple(k.name for k in e.record.kernels) for e in own}
+        shown = [
+            f"{k.count} × " * (k.count > 1) + shorten(clean(k.name), LONGEST) for k in first.kernels
+        ]
+        more = f" (other sizes: {len(lists) - 1} other lists)" if len(lists) > 1 else ""
+        yield "Ran", f"{name}: {', '.join(shown)}{more}"
+        if first.chosen:
+            chosen = ", ".join(f"{key}={value}" for key, value in first.chosen.items())
+            yield "Chosen", clean(f"{name}: {chosen}")
 
 
 def _device(run: Run) -> str:

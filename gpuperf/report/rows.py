@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from gpuperf.analysis.compare import Speedup, key_of, speedups
 from gpuperf.analysis.counted import Counted, counted
 from gpuperf.analysis.roofline import Placement, place, raise_ceilings
 from gpuperf.model.record import Caveat, Record, Run
@@ -29,6 +30,7 @@ class Entry:
     record: Record
     placement: Placement | None
     caveats: tuple[Caveat, ...]
+    speedup: Speedup | None = None
 
     @property
     def valid(self) -> bool:
@@ -50,11 +52,13 @@ class Entry:
 def entries(run: Run) -> tuple[Entry, ...]:
     """Each record of *run* with its placement, in the run's order."""
     ceilings = raise_ceilings(run.header.ceilings, run.records, run.header.peaks)
+    faster = speedups(run.records, run.header.baseline) if run.header.baseline else {}
     found = []
     for record in run.records:
         placement = place(record, run.header.peaks, ceilings)
         doubts = (*record.caveats, *(placement.caveats if placement else ()))
-        found.append(Entry(record, placement, tuple(dict.fromkeys(doubts))))
+        speedup = faster.get(key_of(record))
+        found.append(Entry(record, placement, tuple(dict.fromkeys(doubts)), speedup))
     return tuple(found)
 
 
@@ -68,6 +72,9 @@ def row(entry: Entry) -> dict[str, Any]:
     values = {
         **_identity(entry),
         **_time(entry.time),
+        "speedup": entry.speedup.value if entry.speedup else None,
+        "speedup_low": entry.speedup.low if entry.speedup else None,
+        "speedup_high": entry.speedup.high if entry.speedup else None,
         **_rates(entry),
         **_conditions(entry.record),
     }
@@ -191,7 +198,9 @@ def _conditions(record: Record) -> dict[str, Any]:
         "check_error": record.check.error if record.check else None,
         "check_tolerance": record.check.tolerance if record.check else None,
         "memory_inputs_bytes": record.memory.inputs_bytes if record.memory else None,
+        "memory_call_bytes": record.memory.call_bytes if record.memory else None,
         "memory_peak_bytes": record.memory.peak_bytes if record.memory else None,
+        "chosen": dict(record.chosen),
         "kernels_per_call": sum(k.count for k in record.kernels) or None,
         "kernels": [
             {"name": k.name, "count": k.count, "counters": dict(k.counters)} for k in record.kernels

@@ -13,78 +13,29 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from gpuperf.analysis.counted import LITTLE, Intensity
 from gpuperf.analysis.roofline import Roof
 from gpuperf.errors import UsageError
-from gpuperf.model.contract import Contract
 from gpuperf.model.record import Run
-from gpuperf.report.axes import Axes, dtype_of, implementation_of
+from gpuperf.report.axes import Axes, dtype_of
 from gpuperf.report.caption import PROFILED, contracts_text, profiled, run_roofs
 from gpuperf.report.rows import Entry, entries
+from gpuperf.report.series import (
+    CACHES,
+    DRAM,
+    KINDS,
+    LONGEST,
+    Dot,
+    Series,
+    bytes_known,
+    dots_of,
+    in_range,
+    series_of,
+)
 from gpuperf.report.sheet import byte_rate_unit, flop_unit
 from gpuperf.report.text import clean, shorten
 from gpuperf.report.view import HINTS, LACKING, View
 
-__all__ = ["INVALID", "Dot", "Scene", "Series", "scene"]
-
-LONGEST = 44  # characters of a series' name
-
-# The bytes that a view draws, of DRAM.
-KINDS: dict[View, Intensity] = {
-    "compulsory": "compulsory", "modelled": "modelled", "measured": "measured",
-    "both": "measured", "hierarchy": "measured",
-}  # fmt: skip
-
-# Of a hierarchy: what a byte figure of a level is called.
-LEVELS: dict[str, Intensity] = {"DRAM": "measured", "L2": "l2", "L1": "l1"}
-CACHES = {"L2": "l2_bandwidth", "L1": "l1_bandwidth"}  # and what `calibrate` calls their roofs
-
-INVALID = "invalid (beyond physics)"
-
-# Caveats that make a point say something else than "so fast is this on this device".
-_DOUBTS = ("cache-resident",)
-
-
-@dataclass(frozen=True)
-class Dot:
-    """One record: where it lies, its 95 % interval upwards and down, and why it is doubtful.
-
-    `start` is where an arrow to it begins, on the x axis, if one is drawn.
-    """
-
-    x: float
-    y: float
-    low: float
-    high: float | None
-    label: str
-    doubts: tuple[str, ...] = ()
-    start: float | None = None
-
-
-@dataclass(frozen=True)
-class Series:
-    """The records of one implementation in one dtype under one contract, in order of size; of a
-    hierarchy by their bytes through `level`."""
-
-    label: str
-    dots: tuple[Dot, ...]
-    joined: bool = True
-    level: str = ""
-
-    def stretches(self) -> Iterator[list[Dot]]:
-        """The points to join: a point that breaks physics joins nothing."""
-        if not self.joined:
-            return
-        part: list[Dot] = []
-        for dot in self.dots:
-            if INVALID not in dot.doubts:
-                part.append(dot)
-            elif part:
-                yield part
-                part = []
-        if part:
-            yield part
-
+__all__ = ["Scene", "scene"]
 
 @dataclass(frozen=True)
 class Scene:
@@ -131,7 +82,8 @@ class Scene:
     def limits(self) -> tuple[tuple[float, float], tuple[float, float]]:
         """The ends of both axes, y in the scene's unit: points and roofs fill the frame."""
         dots, scale = self.dots, self.unit[0]
-        xs = [x for d in dots for x in (d.x, d.start) if x is not None]
+        starts = [d.start for d in dots if d.start]
+        xs = [*(d.x for d in dots), *(x for x, _ in starts)]
         x0, x1 = min(xs) / 2.5, max(xs) * 2.5
         if self.kind == "bandwidth":
             edges = [self.l2_bytes] if self.l2_bytes else []
@@ -139,12 +91,13 @@ class Scene:
         for ridge, _ in self.ridges():
             x0, x1 = min(x0, ridge / 4), max(x1, ridge * 4)
         tops = [r.value for r in self.roofs if r.kind == "compute" or self.kind == "bandwidth"]
-        tops += [d.high if d.high is not None else d.y for d in dots]
+        tops += [d.high if d.high is not None else d.y for d in dots] + [y for _, y in starts]
         memory = [r.value for r in self.roofs if r.kind == "memory" and self.kind == "roofline"]
         if memory and not any(r.kind == "compute" for r in self.roofs):
             tops.append(max(memory) * max(xs))
         y1 = max(tops) * 1.9
-        y0 = min(min(d.low for d in dots) / 2, y1 / (40 if self.kind == "roofline" else 12))
+        lowest = min([*(d.low for d in dots), *(y for _, y in starts)])
+        y0 = min(lowest / 2, y1 / (40 if self.kind == "roofline" else 12))
         return (x0, x1), (y0 / scale, y1 / scale)
 
     def ends(self, roof: Roof) -> tuple[tuple[float, float], tuple[float, float]]:
@@ -168,7 +121,7 @@ class Scene:
 
         In a hierarchy a size has points at one height: that of DRAM, right, has the label."""
         best: dict[tuple[float, str], Dot] = {}
-        named = [series for series in self.series if series.level in ("", "DRAM")]
+        named = [series for series in self.series if series.level in ("", DRAM)]
         dots = [dot for series in named for dot in series.dots]
         for dot in dots:
             key = (dot.x, dot.label)
@@ -190,6 +143,31 @@ def scene(run: Run, view: View = "compulsory") -> Scene:
     Raises: UsageError when nothing in it can be drawn.
     """
     found = entries(run)
+    shown, roofline = _select(run, found, view)
+    axes = Axes([e.record for e in shown])
+    series = series_of(shown, axes, roofline, view)
+    levels = dict.fromkeys(s.level for s in series)
+    roofs = _shown_roofs(run, levels, roofline)
+    lacks = (_missing(found, shown, roofline, view), _unroofed(levels, roofs))
+    l2 = run.header.device.l2_bytes
+    return Scene(
+        kind="roofline" if roofline else "bandwidth",
+        title=_title(run, axes, shown),
+        subtitle=PROFILED
+        if profiled(shown)
+        else contracts_text([run.header.contract, *run.header.variants]),
+        unit=flop_unit(run, found) if roofline else byte_rate_unit(found),
+        series=series,
+        view=view,
+        roofs=roofs,
+        missing=", ".join(filter(None, lacks)),
+        l2_bytes=None if roofline or not l2 or not in_range(l2) else l2,
+        clocks=_clocks(run),
+    )
+
+
+def _select(run: Run, found: Sequence[Entry], view: View) -> tuple[list[Entry], bool]:
+    """The records that *view* can draw, and whether in a roofline. Raises: UsageError for none."""
     placed = [e for e in found if e.placement]
     if not placed:
         raise UsageError(
@@ -201,54 +179,26 @@ def scene(run: Run, view: View = "compulsory") -> Scene:
     shown = flops if flops else placed
     if view == "hierarchy":
         roofline = True
-    shown = [e for e in shown if _has(e, view)]
+    shown = [e for e in shown if bytes_known(e, view)]
     if not shown:
         raise UsageError(
             f"run {clean(run.header.run)!r} has no {LACKING.get(view, view)}",
             HINTS[view],
         )  # fmt: skip
-    axes = Axes([e.record for e in shown])
-    series = _series(shown, axes, roofline, view)
-    if not series:
+    shown = [e for e in shown if dots_of(e, roofline, view)]
+    if not shown:
         raise UsageError(
             f"run {clean(run.header.run)!r} has nothing to draw: of no record both bytes and FLOPs "
-            "are known",
+            "are known and in range",
             "--format json has what is known",
         )
-    levels = dict.fromkeys(s.level for s in series)
-    roofs = _shown_roofs(run, levels, roofline)
-    return Scene(
-        kind="roofline" if roofline else "bandwidth",
-        title=_title(run, axes, shown),
-        subtitle=PROFILED
-        if profiled(shown)
-        else contracts_text([run.header.contract, *run.header.variants]),
-        unit=flop_unit(run, found) if roofline else byte_rate_unit(found),
-        series=series,
-        view=view,
-        roofs=roofs,
-        missing=", ".join(filter(None, (_missing(found, shown, view), _unroofed(levels, roofs)))),
-        l2_bytes=None if roofline else run.header.device.l2_bytes,
-        clocks=_clocks(run),
-    )
-
-
-def _has(entry: Entry, view: View) -> bool:
-    """Whether the bytes of *view* are known of *entry*."""
-    figures = entry.counted
-    if view == "compulsory":
-        return True
-    if view == "modelled":
-        return figures.modelled is not None
-    if view == "hierarchy" and not figures.l2:
-        return False
-    return bool(figures.measured and figures.measured > LITTLE)
+    return shown, roofline
 
 
 def _shown_roofs(run: Run, levels: Collection[str], roofline: bool) -> tuple[Roof, ...]:
     lines = run_roofs(run)
     shown = lines if roofline else tuple(r for r in lines if r.kind == "memory")
-    return (*shown, *_cache_roofs(run, levels))
+    return tuple(r for r in (*shown, *_cache_roofs(run, levels)) if in_range(r.value))
 
 
 def _cache_roofs(run: Run, levels: Collection[str]) -> Iterator[Roof]:
@@ -273,11 +223,15 @@ def _counts(found: Iterable[Entry]) -> str:
     return ", ".join(f"{count} {status}" for status, count in counts.items())
 
 
-def _missing(found: Sequence[Entry], shown: Sequence[Entry], view: View) -> str:
+def _missing(
+    found: Sequence[Entry], shown: Sequence[Entry], roofline: bool, view: View
+) -> str:
     """What of the run is not in the scene."""
-    drawn = {e.record.key for e in shown}
-    left = [e for e in found if e.record.key not in drawn]
-    counts = Counter(e.record.status if e.record.status != "ok" else _lack(e, view) for e in left)
+    drawn = {id(e) for e in shown}
+    left = [e for e in found if id(e) not in drawn]
+    counts = Counter(
+        e.record.status if e.record.status != "ok" else _lack(e, roofline, view) for e in left
+    )
     return ", ".join(f"{count} {why}" for why, count in counts.items())
 
 
@@ -288,12 +242,16 @@ def _unroofed(levels: Iterable[str], roofs: Sequence[Roof]) -> str:
     return f"the roof of {' and '.join(bare)} (gpuperf calibrate measures it)" if bare else ""
 
 
-def _lack(entry: Entry, view: View) -> str:
+def _lack(entry: Entry, roofline: bool, view: View) -> str:
+    """Why a record that succeeded is not in the scene."""
     if entry.placement is None:
         return "without a time"
-    if not entry.placement.attained_flop_per_s:
+    if not bytes_known(entry, view):
+        return f"without {LACKING.get(view, view).split(':')[0]}"
+    # What could be drawn, and is not, gave way to the records that have FLOPs.
+    if not entry.placement.attained_flop_per_s and (roofline or dots_of(entry, roofline, view)):
         return "without FLOPs"
-    return f"without {LACKING.get(view, view).split(':')[0]}"
+    return "out of range" if entry.counted.bytes_of(KINDS[view]) else "without bytes"
 
 
 def _clocks(run: Run) -> dict[str, float]:
@@ -315,63 +273,3 @@ def _title(run: Run, axes: Axes, shown: Sequence[Entry]) -> str:
     about = ", ".join(filter(None, (" and ".join(dtypes) if len(dtypes) < 4 else "", extent)))
     device = shorten(clean(run.header.device.name), LONGEST)
     return f"{op} on {device}: {about}" if about else f"{op} on {device}"
-
-
-def _series(
-    shown: Sequence[Entry], axes: Axes, roofline: bool, view: View
-) -> tuple[Series, ...]:
-    groups: dict[tuple[str, str, str], list[Entry]] = {}
-    conditions = _conditions(shown)
-    for entry in shown:
-        kernel = entry.record.kind == "kernel"
-        name = "kernels" if kernel else implementation_of(entry.record, len(axes.ops) > 1)
-        told = conditions[entry.record.contract]
-        groups.setdefault((name, dtype_of(entry.record), told), []).append(entry)
-    series = []
-    for (name, dtype, told), group in groups.items():
-        group.sort(key=lambda e: axes.order(e.record))
-        label = " ".join(filter(None, (shorten(name, LONGEST), dtype, told)))
-        joined = group[0].record.kind != "kernel"
-        for level in LEVELS if view == "hierarchy" else ("",):
-            dots = tuple(dot for e in group if (dot := _dot(e, axes, roofline, view, level)))
-            if dots:
-                told = f"{label}, {level} bytes" if level else label
-                series.append(Series(told, dots, joined, level))
-    return tuple(series)
-
-
-def _conditions(shown: Sequence[Entry]) -> dict[Contract, str]:
-    """Of each contract what tells it from the others: `cold`, `hot, zeros`."""
-    contracts = list(dict.fromkeys(e.record.contract for e in shown))
-    told: dict[Contract, list[str]] = {contract: [] for contract in contracts}
-    for fact in ("timer", "regime", "cache", "data"):
-        if len({getattr(contract, fact) for contract in contracts}) > 1:
-            for contract in contracts:
-                told[contract].append(clean(str(getattr(contract, fact))))
-    return {contract: ", ".join(words) for contract, words in told.items()}
-
-
-def _dot(entry: Entry, axes: Axes, roofline: bool, view: View, level: str) -> Dot | None:
-    placed, samples, cost = entry.placement, entry.record.samples, entry.record.cost
-    if placed is None or samples is None or cost is None:
-        return None
-    moved = entry.counted.bytes_of(LEVELS.get(level, KINDS[view]))
-    if not moved or moved <= 0:
-        return None
-    amount = cost.flop_count if roofline else moved
-    x = amount / moved if roofline else moved
-    if amount <= 0 or x <= 0:
-        return None
-    start = None
-    if view == "both" and cost.dram_bytes:
-        start = amount / cost.dram_bytes if roofline else float(cost.dram_bytes)
-    low_s, high_s = samples.interval_s
-    kinds = {c.kind for c in entry.caveats}
-    doubts = [] if entry.valid else [INVALID]
-    doubts += [kind for kind in _DOUBTS if kind in kinds]
-    doubts += ["latency-bound"] if placed.limiter == "latency" else []
-    high = amount / low_s if low_s > 0 else None
-    record = entry.record
-    brief = clean(record.case.op) if record.kind == "kernel" else axes.brief(record)
-    label = shorten(brief, 24) + ("" if entry.valid else " (invalid)")
-    return Dot(x, amount / samples.median_s, amount / high_s, high, label, tuple(doubts), start)

@@ -140,6 +140,8 @@ def _figures(run: Run, found: Sequence[Entry]) -> Iterable[Column]:
     byte_scale, byte_unit = byte_rate_unit(found)
     yield Column("time", "median", tuple(_time(e) for e in found))
     yield Column("interval", "95 %", tuple(_interval(e) for e in found))
+    if run.header.baseline:
+        yield from _compared(run.header.baseline, found)
     yield Column("noise", "in, between", tuple(_noise(e) for e in found), 2)
     yield Column("hot", "median", tuple(_beside(e, "hot") for e in found), 2)
     yield Column("first s", "median", tuple(_beside(e, "first_second") for e in found), 9)
@@ -165,6 +167,33 @@ def _figures(run: Run, found: Sequence[Entry]) -> Iterable[Column]:
     doubts = tuple(_doubts(e) for e in found)
     if any(doubts):
         yield Column("caveats", "", doubts, left=True)
+
+
+def _compared(baseline: str, found: Sequence[Entry]) -> Iterable[Column]:
+    """What a comparison is for: how much faster, how exact, in how much memory, by what."""
+    checks = [e.record.check if e.time else None for e in found]
+    memory = [e.record.memory.call_bytes if e.time and e.record.memory else None for e in found]
+    kernels = [sum(k.count for k in e.record.kernels) if e.time else 0 for e in found]
+    over = f"over {shorten(clean(baseline), 16)}"
+    yield Column("speed-up", over, tuple(_speedup(e) for e in found))
+    yield Column("error", "most", tuple(f"{c.error:.1e}" if c else NOTHING for c in checks), 7)
+    yield Column(
+        "error", "allowed", tuple(f"{c.tolerance:.1e}" if c else NOTHING for c in checks), 2
+    )
+    yield Column(
+        "memory", "over inputs",
+        tuple(NOTHING if m is None else format_bytes(m) for m in memory), 7,
+    )  # fmt: skip
+    yield Column("kernels", "a call", tuple(str(k) if k else NOTHING for k in kernels), 7)
+
+
+def _speedup(entry: Entry) -> str:
+    if entry.speedup is None:
+        return NOTHING
+    value, low, high = entry.speedup.value, entry.speedup.low, entry.speedup.high
+    if low is None or high is None:
+        return f"{format_number(value)}×"
+    return f"{format_number(value)}× {interval_text(value, low, high)}"
 
 
 def _counted(found: Sequence[Entry]) -> Iterable[Column]:

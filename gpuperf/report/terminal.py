@@ -16,6 +16,7 @@ from gpuperf.analysis.roofline import Roof
 from gpuperf.model.record import Run
 from gpuperf.report.caption import roof_text
 from gpuperf.report.scene import Scene, scene
+from gpuperf.report.series import DRAM
 from gpuperf.report.text import to_ascii
 from gpuperf.report.view import View
 from gpuperf.units import format_bytes, format_number
@@ -72,7 +73,8 @@ def _plot(shown: Scene, width: int, height: int, color: bool) -> list[str]:
         for roof in shown.roofs:
             xs, ys = _line(shown, roof, width * 2)
             plt.scatter(xs, ys, marker=ROOF_DOTS[roof.origin])
-        for i, series in enumerate(shown.series):
+        # Where levels of a hierarchy coincide, DRAM's letter stays: it is drawn last.
+        for i, series in sorted(enumerate(shown.series), key=lambda each: each[1].level == DRAM):
             xs = [math.log10(d.x) for d in series.dots]
             ys = [math.log10(d.y / shown.unit[0]) for d in series.dots]
             for dot, x, y in zip(series.dots, xs, ys, strict=True):

@@ -23,6 +23,7 @@ import msgspec
 
 from gpuperf.errors import CannotMeasure
 from gpuperf.model.metrics import (
+    BY_NCU,
     KERNEL,
     NOT_KERNELS,
     PERMISSION_HINT,
@@ -39,12 +40,13 @@ __all__ = ["Ncu", "find_ncu", "read_csv", "with_ncu"]
 
 PLACES = ("/usr/local/cuda/bin", "/opt/nvidia/nsight-compute")
 NO_PERMISSION = "ERR_NVGPUCTRPERM"
+ERROR = "==ERROR=="
 LOG_TAIL = 300
 
 Counted = tuple[str, dict[str, float]]
 
 DOUBT = Caveat(
-    "ncu-counters",
+    BY_NCU,
     "counted by Nsight Compute, each kernel alone and with a cold cache: what a kernel finds in L2 "
     "of the one before it, and what is written back later, is not seen",
     "--counters auto counts a call's DRAM bytes at full speed",
@@ -81,7 +83,7 @@ class Ncu:
         with tempfile.TemporaryDirectory() as folder:
             asked, log = Path(folder) / "request.json", Path(folder) / "ncu.csv"
             asked.write_bytes(msgspec.json.encode(request))
-            told = self._run(
+            code, told = self._run(
                 "--clock-control", "none", "--cache-control", "all" if cold else "none",
                 "--profile-from-start", "off", "--target-processes", "all",
                 "--csv", "--page", "raw", "--print-units", "base", "--metrics", ",".join(names),
@@ -89,10 +91,7 @@ class Ncu:
                 sys.executable, "-P", "-m", "gpuperf.measure.under_ncu", str(asked), device,
             )  # fmt: skip
             text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
-        if NO_PERMISSION in text or NO_PERMISSION in told:
-            raise CannotMeasure(
-                "Nsight Compute may not read the counters (ERR_NVGPUCTRPERM)", PERMISSION_HINT
-            )
+        _check(code, f"{text}\n{told}")
         found = read_csv(text, names)
         if not found:
             last = " ".join((text + told).split())[-LOG_TAIL:]
@@ -104,14 +103,16 @@ class Ncu:
     def _choose(self) -> dict[str, tuple[str, ...]]:
         """The metrics of this chip, asked once."""
         if self._chosen is None:
-            lines = self._run("--query-metrics").splitlines()
-            self._chosen = choose(KERNEL, {line.split()[0] for line in lines if line.strip()})
+            code, told = self._run("--query-metrics")
+            _check(code, told)
+            lines = [line for line in told.splitlines() if line.strip()]
+            self._chosen = choose(KERNEL, {line.split()[0] for line in lines})
             if not self._chosen:
                 raise CannotMeasure("Nsight Compute has no counters for this device")
         return self._chosen
 
-    def _run(self, *arguments: str) -> str:
-        """What `ncu` prints; it and all that it started end at the deadline."""
+    def _run(self, *arguments: str) -> tuple[int, str]:
+        """How `ncu` ends, and what it prints; it and all that it started end at the deadline."""
         try:
             started = subprocess.Popen(
                 [str(self._program), *arguments],
@@ -131,7 +132,23 @@ class Ncu:
             finally:
                 if process.poll() is None:
                     os.killpg(process.pid, signal.SIGKILL)
-        return out.decode("utf-8", "replace")
+        return process.returncode, out.decode("utf-8", "replace")
+
+
+def _check(code: int, told: str) -> None:
+    """Raises: CannotMeasure where `ncu` or what it ran failed: the kernels so far are not all."""
+    if NO_PERMISSION in told:
+        raise CannotMeasure(
+            "Nsight Compute may not read the counters (ERR_NVGPUCTRPERM)", PERMISSION_HINT
+        )
+    lines = [line.strip() for line in told.splitlines() if line.strip()]
+    errors = [line for line in lines if line.startswith(ERROR)]
+    if not errors and code == 0:
+        return
+    # The last line that is not ncu's own is the reason, where the program under it failed.
+    others = [line for line in lines if not line.startswith(("==", '"'))]
+    said = "; ".join(part[-LOG_TAIL:] for part in (*errors[:1], *others[-1:]))
+    raise CannotMeasure(f"Nsight Compute failed with exit code {code}: {said or 'it said nothing'}")
 
 
 def read_csv(text: str, names: Sequence[str]) -> list[tuple[str, list[float]]]:

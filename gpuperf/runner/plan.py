@@ -16,6 +16,7 @@ __all__ = [
     "Conditions",
     "default_contract",
     "plan_cases",
+    "plan_comparison",
     "plan_contracts",
     "plan_counting",
     "settle_dtype",
@@ -72,6 +73,20 @@ def settle_dtype(
     return tuple({case.id: case for case in settled}.values())
 
 
+def plan_comparison(
+    cases: Sequence[Case], baseline: str | None
+) -> tuple[tuple[Case, ...], str]:
+    """*cases* with those of one point together, and the implementation that is the baseline: the
+    first unless it is named. Raises: UnknownName."""
+    names = list(dict.fromkeys(case.implementation for case in cases))
+    if baseline is not None and baseline not in names:
+        raise UnknownName("implementation to compare with", baseline, names)
+    points = list(dict.fromkeys(tuple(case.point.items()) for case in cases))
+    place = {point: i for i, point in enumerate(points)}
+    ordered = sorted(cases, key=lambda case: place[tuple(case.point.items())])
+    return tuple(ordered), baseline or names[0]
+
+
 def _sizes(
     description: Description, values: Mapping[str, tuple[Value, ...]], text: str | None
 ) -> tuple[int, ...] | None:
@@ -92,6 +107,8 @@ def _sizes(
 def _values(axis: Axis, text: str) -> tuple[Value, ...]:
     if axis.choices:
         names = [name.strip() for name in text.split(",")]
+        if names in (["all"], ["both"]) and not set(names) & set(axis.choices):
+            return axis.choices
         for name in names:
             if name not in axis.choices and name != axis.default:
                 raise UnknownName(axis.name, name, axis.choices)
@@ -111,7 +128,7 @@ def _implementations(
             raise UnknownName(f"implementation of {description.name}", name, by_name)
     return [
         (name, {option: values[0] for option, values in by_name[name].options.items()})
-        for name in (dict.fromkeys(wanted) or by_name)
+        for name in (dict.fromkeys(wanted) or description.standard or by_name)
     ]
 
 

@@ -12,7 +12,7 @@ from gpuperf.errors import CannotMeasure, UsageError
 from gpuperf.model.contract import Contract, Counting
 from gpuperf.model.peaks import Peaks
 from gpuperf.model.protocol import Measure, Opened
-from gpuperf.model.record import Header, Noise, Record, Run, without_counters
+from gpuperf.model.record import NO_COUNTERS, Header, Noise, Record, Run, without_counters
 from gpuperf.model.workload import Case
 from gpuperf.runner.ncu import Ncu, find_ncu, with_ncu
 from gpuperf.runner.store import RunWriter
@@ -47,6 +47,7 @@ def make_header(
     ceilings: Peaks | None,
     seed: int,
     counting: Counting = "off",
+    baseline: str = "",
 ) -> Header:
     """The first line of a new run."""
     return Header(
@@ -65,6 +66,7 @@ def make_header(
         gpuperf=gpuperf.__version__,
         devices=(opened.device.index,),
         counting=counting,
+        baseline=baseline,
     )
 
 
@@ -104,6 +106,12 @@ def _counted(record: Record, ncu: Ncu, header: Header) -> Record:
     return with_ncu(record, found)
 
 
+def _is_unfinished(record: Record, header: Header) -> bool:
+    """Whether a resumed run measures it again: counters that were required may be there now."""
+    lacks = any(caveat.kind == NO_COUNTERS for caveat in record.caveats)
+    return record.status in UNFINISHED or (header.counting not in ("off", "auto") and lacks)
+
+
 def planned(header: Header) -> tuple[tuple[Case, Contract], ...]:
     """Each case of the plan under each contract, the contracts of one case together."""
     contracts = (header.contract, *header.variants)
@@ -122,7 +130,7 @@ def unfinished(run: Run, opened: Opened) -> tuple[tuple[Case, Contract], ...]:
     if differing:
         told = ", ".join(f"{k} was {theirs.get(k)!r} and is {ours.get(k)!r}" for k in differing)
         raise CannotMeasure(f"this run cannot be resumed here: {told}", "begin a new run")
-    done = {(r.case.id, r.contract) for r in run.records if r.status not in UNFINISHED}
+    done = {(r.case.id, r.contract) for r in run.records if not _is_unfinished(r, run.header)}
     return tuple(
         (case, contract)
         for case, contract in planned(run.header)

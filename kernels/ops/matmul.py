@@ -2,6 +2,11 @@
 
 2·m·n·k FLOP; each of A, B and C crosses DRAM at least once.
 
+- `naive`: CUDA C, a thread an element of C: two loads a product.
+- `tiled`: CUDA C, tiles of 64 x 64 in shared memory, a column of eight elements a thread.
+- `triton`: ours on tensor cores, tuned over the tiles; from Hopper on, TMA moves them, and programs
+  stay for several tiles, so that one is stored while the next is loaded.
+- `compile`: torch.compile's choice among Triton's templates and the library.
 - `torch`: `torch.mm` (cuBLAS, oneDNN), `torch._scaled_mm` in fp8, `torch._int_mm` in int8.
 
 fp32 and tf32 are two dtypes here: the same fp32 tensors, and torch told each time whether tensor
@@ -17,6 +22,8 @@ from typing import Any
 import torch
 
 from gpuperf import Axis, Bytes, Cost, Flops, Implementation, Point, Workload
+from gpuperf.jit import INTERPRETED, compiled, jit, lacks_compiler, lacks_triton, tl, triton, tune
+from gpuperf.nvrtc import POINTER, U64, kernels_of
 from gpuperf.units import itemsize
 
 DTYPES = ("bf16", "fp16", "fp32", "tf32", "fp64", "fp8", "int8")
@@ -26,9 +33,216 @@ ACCUMULATE = {"fp64": "fp64", "int8": "int32"}
 
 Make = Callable[[tuple[int, ...], str], torch.Tensor]
 Inputs = Mapping[str, torch.Tensor]
+Call = Callable[[], torch.Tensor]
+Build = Callable[[Inputs, Point, object], Call]
+Tile = Mapping[str, int]
+
+TRITON_DTYPES = ("bf16", "fp16", "fp32", "tf32")
+CUDA_DTYPES = ("fp32", "bf16", "fp16")
+CUDA_NAMES = tuple(f"{name}_{dtype}" for name in ("naive", "tiled") for dtype in CUDA_DTYPES)
+NAIVE_THREADS, TILED_THREADS, TILE = 256, 512, 64  # as in matmul.cu
+
+# TMA is the number of programs on an SM where it moves the tiles, and 0 where threads do.
+KEYS = ("BM", "BN", "BK", "GROUP", "warps", "stages", "TMA")
+TMA_TILES = (
+    (128, 256, 64, 8, 8, 3, 1),
+    (128, 256, 64, 8, 8, 4, 1),
+    (256, 128, 64, 8, 8, 3, 1),
+    (256, 128, 64, 8, 8, 4, 1),
+    (128, 128, 64, 8, 8, 4, 1),
+    (128, 128, 64, 8, 4, 3, 2),
+    (64, 256, 64, 8, 4, 4, 1),
+    (64, 128, 64, 8, 4, 4, 2),
+    (64, 64, 128, 8, 4, 4, 1),
+)
+HALF_TILES = (
+    (128, 256, 64, 8, 8, 3, 0),
+    (128, 128, 64, 8, 8, 3, 0),
+    (128, 128, 32, 8, 4, 4, 0),
+    (64, 128, 64, 8, 4, 4, 0),
+    (64, 64, 64, 8, 4, 4, 0),
+    (16, 64, 128, 8, 4, 4, 0),
+)
+TF32_TILES = (
+    (128, 256, 32, 8, 8, 3, 0),
+    (128, 128, 32, 8, 8, 3, 0),
+    (128, 128, 32, 8, 4, 3, 0),
+    (64, 128, 32, 8, 4, 4, 0),
+    (64, 64, 32, 8, 4, 4, 0),
+    (16, 64, 64, 8, 4, 4, 0),
+)
+FP32_TILES = (
+    (128, 128, 16, 8, 8, 3, 0),
+    (64, 128, 16, 8, 8, 3, 0),
+    (64, 64, 16, 8, 4, 3, 0),
+    (32, 32, 32, 8, 4, 3, 0),
+)
+INTERPRETED_TILES = ((32, 32, 32, 2, 4, 1, 0),)  # small: all of a tile is computed, inside C or not
 
 
-def matmul_torch(inputs: Inputs, point: Point, options: object) -> Callable[[], torch.Tensor]:
+@jit
+def place(
+    tile: tl.tensor, rows: tl.tensor, columns: tl.tensor, GROUP: tl.constexpr
+) -> tl.tuple:  # fmt: skip
+    """Row and column of a tile, in tiles. GROUP rows of them are gone through together, column by
+    column, so that what the programs of one moment read is little and stays in L2."""
+    first = tile // (GROUP * columns) * GROUP
+    height = tl.minimum(rows - first, GROUP)
+    within = tile % (GROUP * columns)
+    return first + within % height, within // height
+
+
+@jit
+def matmul_kernel(
+    a: tl.tensor, b: tl.tensor, c: tl.tensor, m: tl.tensor, n: tl.tensor, k: tl.tensor,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr,
+    PRECISION: tl.constexpr,
+) -> None:  # fmt: skip
+    """A tile (BM, BN) of C a program, in steps of BK along k; pointers of 64 bits, all masked."""
+    row, column = place(tl.program_id(0), tl.cdiv(m, BM), tl.cdiv(n, BN), GROUP)
+    i = (row * BM + tl.arange(0, BM)).to(tl.int64)[:, None]
+    j = (column * BN + tl.arange(0, BN)).to(tl.int64)[None, :]
+    along = tl.arange(0, BK).to(tl.int64)
+    left, right = a + i * k + along[None, :], b + along[:, None] * n + j
+    step = tl.full((), BK, tl.int64) * n
+    sums = tl.zeros((BM, BN), tl.float32)
+    for start in range(0, k, BK):
+        x = tl.load(left, (i < m) & (along[None, :] < k - start), 0.0)
+        y = tl.load(right, (along[:, None] < k - start) & (j < n), 0.0)
+        sums = tl.dot(x, y, sums, input_precision=PRECISION)
+        left += BK
+        right += step
+    tl.store(c + i * n + j, sums.to(c.dtype.element_ty), (i < m) & (j < n))
+
+
+@jit
+def matmul_tma_kernel(
+    a: tl.tensor, b: tl.tensor, c: tl.tensor, m: tl.tensor, n: tl.tensor, k: tl.tensor,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr,
+) -> None:  # fmt: skip
+    """Tiles of C, one after another, of which a, b and c are descriptors: what sticks out of a
+    matrix is read as zeros and not written. Loads of a tile begin before the last one is stored."""
+    rows, columns = tl.cdiv(m, BM), tl.cdiv(n, BN)
+    for tile in tl.range(tl.program_id(0), rows * columns, tl.num_programs(0), flatten=True):
+        row, column = place(tile, rows, columns, GROUP)
+        sums = tl.zeros((BM, BN), tl.float32)
+        for start in range(0, k, BK):
+            sums = tl.dot(a.load([row * BM, start]), b.load([start, column * BN]), sums)
+        # In halves, to leave shared memory for a fourth stage.
+        low, high = tl.split(tl.reshape(sums, (BM, 2, BN // 2)).permute(0, 2, 1))
+        c.store([row * BM, column * BN], low.to(c.dtype))
+        c.store([row * BM, column * BN + BN // 2], high.to(c.dtype))
+
+
+def matmul_cuda(name: str, threads: int, blocks: Callable[[Point], int]) -> Build:
+    """What builds the call of our CUDA C kernel *name*."""
+
+    def build(inputs: Inputs, point: Point, options: object) -> Call:
+        a, b = inputs["a"], inputs["b"]
+        c = torch.empty((point.m, point.n), dtype=a.dtype, device=a.device)
+        major, minor = torch.cuda.get_device_capability(a.device)
+        kernels = kernels_of("matmul.cu", f"sm_{major}{minor}", CUDA_NAMES)
+        kernel, grid = kernels[f"{name}_{point.dtype}"], blocks(point)
+        args = (a.data_ptr(), b.data_ptr(), c.data_ptr(), point.m, point.n, point.k)
+        types = (POINTER, POINTER, POINTER, U64, U64, U64)
+
+        def call() -> torch.Tensor:
+            stream = torch.cuda.current_stream(a.device).cuda_stream
+            kernel.launch(stream, grid, threads, args, types)
+            return c
+
+        return call
+
+    return build
+
+
+def matmul_triton(inputs: Inputs, point: Point, options: object) -> Call:
+    """Our Triton kernels with the fastest tile."""
+    a, b = inputs["a"], inputs["b"]
+    c = torch.empty((point.m, point.n), dtype=a.dtype, device=a.device)
+
+    def make(tile: Tile) -> Call:
+        return (with_tma if tile["TMA"] else with_pointers)(a, b, c, point, tile)
+
+    return tune(make, tiles(a, point))
+
+
+def tiles(a: torch.Tensor, point: Point) -> list[Tile]:
+    """What to tune among: TMA takes rows of a multiple of 16 bytes, on Hopper and later."""
+    found = {"fp32": FP32_TILES, "tf32": TF32_TILES}.get(point.dtype, HALF_TILES)
+    if INTERPRETED:
+        found = INTERPRETED_TILES
+    elif a.element_size() == 2 and point.n % 8 == 0 and point.k % 8 == 0 and has_tma(a.device):
+        found = TMA_TILES + HALF_TILES
+    return [dict(zip(KEYS, tile, strict=True)) for tile in found]
+
+
+def has_tma(device: torch.device) -> bool:
+    """Whether *device* is a GPU of NVIDIA's with the tensor memory accelerator."""
+    if device.type != "cuda" or torch.version.hip:
+        return False
+    return bool(torch.cuda.get_device_capability(device) >= (9, 0))
+
+
+def with_pointers(
+    a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, point: Point, tile: Tile
+) -> Call:
+    """The product by `matmul_kernel`, of any shape."""
+    m, n, k = point.m, point.n, point.k
+    grid = (triton.cdiv(m, tile["BM"]) * triton.cdiv(n, tile["BN"]),)
+    given = {name: tile[name] for name in ("BM", "BN", "BK", "GROUP")}
+    given |= {"num_warps": tile["warps"], "num_stages": tile["stages"]}
+    precision = "tf32" if point.dtype == "tf32" else "ieee"
+
+    def call() -> torch.Tensor:
+        matmul_kernel[grid](a, b, c, m, n, k, PRECISION=precision, **given)
+        return c
+
+    return call
+
+
+def with_tma(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, point: Point, tile: Tile) -> Call:
+    """The product by `matmul_tma_kernel`; rows of a, b and c are multiples of 16 bytes."""
+    from triton.tools.tensor_descriptor import TensorDescriptor  # Triton does not load it itself
+
+    m, n, k, height, width, depth = point.m, point.n, point.k, tile["BM"], tile["BN"], tile["BK"]
+    blocks = ((a, height, depth), (b, depth, width), (c, height, width // 2))
+    described = [TensorDescriptor.from_tensor(of, [rows, columns]) for of, rows, columns in blocks]
+    given = {name: tile[name] for name in ("BM", "BN", "BK", "GROUP")}
+    given |= {"num_warps": tile["warps"], "num_stages": tile["stages"]}
+    there = triton.cdiv(m, height) * triton.cdiv(n, width)
+    if a.is_cuda:
+        count = torch.cuda.get_device_properties(a.device).multi_processor_count
+        there = min(there, tile["TMA"] * count)
+
+    def call() -> torch.Tensor:
+        matmul_tma_kernel[(there,)](*described, m, n, k, **given)
+        return c
+
+    return call
+
+
+def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """What torch.compile is given."""
+    return torch.mm(a, b)
+
+
+def matmul_compile(inputs: Inputs, point: Point, options: object) -> Call:
+    """The product by torch.compile, autotuned."""
+    a, b = inputs["a"], inputs["b"]
+    allow_tf32(a, point)
+    function = compiled(product, "max-autotune-no-cudagraphs")
+    function(a, b)  # compiles
+    return lambda: function(a, b)
+
+
+def allow_tf32(a: torch.Tensor, point: Point) -> None:
+    """Tell torch whether tensor cores may round fp32."""
+    if a.is_cuda:
+        torch.backends.cuda.matmul.allow_tf32 = point.dtype == "tf32"
+
+
+def matmul_torch(inputs: Inputs, point: Point, options: object) -> Call:
     """The product by torch's own library."""
     a, b = inputs["a"], inputs["b"]
     if point.dtype == "int8":
@@ -36,9 +250,31 @@ def matmul_torch(inputs: Inputs, point: Point, options: object) -> Callable[[], 
     if point.dtype == "fp8":
         one = torch.ones((), device=a.device)
         return lambda: torch._scaled_mm(a, b, one, one, out_dtype=torch.bfloat16)
-    if a.is_cuda:
-        torch.backends.cuda.matmul.allow_tf32 = point.dtype == "tf32"
+    allow_tf32(a, point)
     return lambda: torch.mm(a, b)
+
+
+def cuda_supports(point: Point, device: Any) -> str | None:
+    """CUDA C, on the vector units."""
+    if device.kind != "cuda":
+        return "CUDA C needs an NVIDIA GPU"
+    return None if point.dtype in CUDA_DTYPES else f"written for {', '.join(CUDA_DTYPES)}"
+
+
+def triton_supports(point: Point, device: Any) -> str | None:
+    """Triton, and the dtypes that both operands and the result have."""
+    if point.dtype not in TRITON_DTYPES:
+        return f"written for {', '.join(TRITON_DTYPES)}"
+    if INTERPRETED and device.kind == "cpu" and point.dtype == "bf16":
+        return "Triton's interpreter multiplies bf16 as integers"
+    return lacks_triton(point, device)
+
+
+def compile_supports(point: Point, device: Any) -> str | None:
+    """torch.compile, of what `torch.mm` takes."""
+    if point.dtype in ("fp8", "int8"):
+        return f"torch.mm does not take {point.dtype}"
+    return lacks_compiler(point, device)
 
 
 def torch_supports(point: Point, device: Any) -> str | None:
@@ -101,9 +337,24 @@ MATMUL = Workload(
     reference=reference,
     cost=cost,
     implementations=(
+        Implementation(
+            "naive",
+            matmul_cuda("naive", NAIVE_THREADS, lambda p: -(-p.m * p.n // NAIVE_THREADS)),
+            "CUDA C, a thread an element",
+            cuda_supports,
+        ),
+        Implementation(
+            "tiled",
+            matmul_cuda("tiled", TILED_THREADS, lambda p: -(-p.m // TILE) * -(-p.n // TILE)),
+            "CUDA C, tiles in shared memory",
+            cuda_supports,
+        ),
+        Implementation("triton", matmul_triton, "tensor cores, tuned tiles", triton_supports),
+        Implementation("compile", matmul_compile, "torch.compile, autotuned", compile_supports),
         Implementation("torch", matmul_torch, "cuBLAS or oneDNN by torch", supports=torch_supports),
     ),
     narrow=narrow,
     terms=lambda point: point.k,
     rounds_inputs_to=lambda point: "tf32" if point.dtype == "tf32" else "",
+    standard=("torch",),
 )

@@ -3,30 +3,138 @@
 2 special functions and 3 FLOP an element; x read once and y written once: 2 tensor passes.
 
 - `eager`: five kernels of torch (sin, cos, two squares, a sum); 11 tensor passes.
+- `graph`: the same five, launched together as a CUDA graph: no less is moved.
+- `compile-reduce-overhead`: one kernel by torch.compile, in a CUDA graph with an input of its own,
+  which x is copied into: 4 passes.
+- `compile`: one kernel by torch.compile; 2 passes.
+- `compile-max-autotune`: the same, chosen among several shapes of blocks.
+- `triton`: ours, tuned over the block.
+- `cuda`: ours in CUDA C, fp32: 16 bytes a thread and step.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 
 from gpuperf import Axis, Bytes, Cost, Flops, Implementation, Point, Work, Workload
+from gpuperf.jit import compiled, jit, lacks_compiler, lacks_triton, tl, triton, tune
+from gpuperf.nvrtc import POINTER, U64, kernels_of
 from gpuperf.units import itemsize
 
 Make = Callable[[tuple[int, ...], str], torch.Tensor]
 Inputs = Mapping[str, torch.Tensor]
+Call = Callable[[], torch.Tensor]
+
+THREADS, BLOCKS_PER_SM = 256, 8
+CANDIDATES = tuple(
+    {"BLOCK": block, "warps": warps}
+    for block, warps in ((1024, 4), (512, 4), (1024, 8), (2048, 8))
+)
 
 
-def sincos_eager(inputs: Inputs, point: Point, options: object) -> Callable[[], torch.Tensor]:
+@jit
+def sincos_kernel(x: tl.tensor, y: tl.tensor, n: tl.tensor, BLOCK: tl.constexpr) -> None:
+    """BLOCK elements a program; arithmetic in fp32, or fp64 as it comes."""
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    value = tl.load(x + i, i < n, 0.0)
+    if x.dtype.element_ty != tl.float64:
+        value = value.to(tl.float32)
+    sine, cosine = tl.sin(value), tl.cos(value)
+    tl.store(y + i, (sine * sine + cosine * cosine).to(y.dtype.element_ty), i < n)
+
+
+def sum_of_squares(x: torch.Tensor) -> torch.Tensor:
+    """sin²x + cos²x, operation by operation."""
+    sine, cosine = torch.sin(x), torch.cos(x)
+    return sine * sine + cosine * cosine
+
+
+def sincos_eager(inputs: Inputs, point: Point, options: object) -> Call:
     """Operation by operation."""
+    return lambda: sum_of_squares(inputs["x"])
+
+
+def sincos_graph(inputs: Inputs, point: Point, options: object) -> Call:
+    """The replay of what eager launches, into the output that it was captured with."""
     x = inputs["x"]
+    sum_of_squares(x)  # loads the kernels, which may not happen in a capture
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        y = sum_of_squares(x)
 
     def call() -> torch.Tensor:
-        sine, cosine = torch.sin(x), torch.cos(x)
-        return sine * sine + cosine * cosine
+        graph.replay()
+        return y
 
     return call
+
+
+def sincos_compiled(mode: str) -> Callable[[Inputs, Point, object], Call]:
+    """What builds the call by torch.compile in *mode*."""
+
+    def build(inputs: Inputs, point: Point, options: object) -> Call:
+        x = inputs["x"]
+        function = compiled(sum_of_squares, mode)
+        for _ in range(3):  # compiles, warms up, captures where the mode does
+            function(x)
+        return lambda: function(x)
+
+    return build
+
+
+def sincos_triton(inputs: Inputs, point: Point, options: object) -> Call:
+    """Our Triton kernel with the fastest block."""
+    x = inputs["x"]
+    y = torch.empty_like(x)
+
+    def make(tile: Mapping[str, int]) -> Call:
+        grid, block, warps = (triton.cdiv(point.n, tile["BLOCK"]),), tile["BLOCK"], tile["warps"]
+
+        def call() -> torch.Tensor:
+            sincos_kernel[grid](x, y, point.n, BLOCK=block, num_warps=warps)
+            return y
+
+        return call
+
+    return tune(make, CANDIDATES)
+
+
+def sincos_cuda(inputs: Inputs, point: Point, options: object) -> Call:
+    """Our CUDA C kernel, in as many blocks as run at a time."""
+    x = inputs["x"]
+    y = torch.empty_like(x)
+    properties = torch.cuda.get_device_properties(x.device)
+    arch = f"sm_{properties.major}{properties.minor}"
+    kernel = kernels_of("elementwise.cu", arch, ("sincos_vector",))["sincos_vector"]
+    grid = min(properties.multi_processor_count * BLOCKS_PER_SM, -(-point.n // THREADS))
+
+    def call() -> torch.Tensor:
+        stream = torch.cuda.current_stream(x.device).cuda_stream
+        args = (x.data_ptr(), y.data_ptr(), point.n)
+        kernel.launch(stream, grid, THREADS, args, (POINTER, POINTER, U64))
+        return y
+
+    return call
+
+
+def needs_cuda(point: Point, device: Any) -> str | None:
+    """CUDA graphs."""
+    return None if device.kind == "cuda" else "CUDA graphs need an NVIDIA GPU"
+
+
+def needs_cuda_and_compiler(point: Point, device: Any) -> str | None:
+    """CUDA graphs of what torch.compile makes."""
+    return needs_cuda(point, device) or lacks_compiler(point, device)
+
+
+def cuda_supports(point: Point, device: Any) -> str | None:
+    """CUDA C, written for fp32."""
+    if device.kind != "cuda":
+        return "CUDA C needs an NVIDIA GPU"
+    return None if point.dtype == "fp32" else "written for fp32"
 
 
 def reference(inputs: Inputs, point: Point) -> torch.Tensor:
@@ -49,11 +157,18 @@ def cost(point: Point) -> Cost:
     return Cost(flops(point), (Bytes(size, size),))
 
 
-def eager_work(point: Point) -> Work:
-    """sin and cos 2 passes each, the squares 2 each, the sum 3."""
-    size = point.n * itemsize(point.dtype)
-    return Work(flops(point), (Bytes(6 * size, 5 * size),))
+def passes(read: int, written: int) -> Callable[[Point], Work]:
+    """The work of so many tensors (n,) read and written."""
 
+    def work(point: Point) -> Work:
+        size = point.n * itemsize(point.dtype)
+        return Work(flops(point), (Bytes(read * size, written * size),))
+
+    return work
+
+
+EAGER = passes(6, 5)  # sin and cos 2 passes each, the squares 2 each, the sum 3
+FUSED = passes(1, 1)
 
 SINCOS = Workload(
     name="sincos",
@@ -67,7 +182,27 @@ SINCOS = Workload(
     reference=reference,
     cost=cost,
     implementations=(
-        Implementation("eager", sincos_eager, "five kernels of torch", work=eager_work),
+        Implementation("eager", sincos_eager, "five kernels of torch", work=EAGER),
+        Implementation("graph", sincos_graph, "the five in a CUDA graph", needs_cuda, EAGER),
+        Implementation(
+            "compile-reduce-overhead",
+            sincos_compiled("reduce-overhead"),
+            "torch.compile with CUDA graphs",
+            needs_cuda_and_compiler,
+            passes(2, 2),
+        ),
+        Implementation(
+            "compile", sincos_compiled("default"), "torch.compile", lacks_compiler, FUSED
+        ),
+        Implementation(
+            "compile-max-autotune",
+            sincos_compiled("max-autotune-no-cudagraphs"),
+            "torch.compile, autotuned",
+            lacks_compiler,
+            FUSED,
+        ),
+        Implementation("triton", sincos_triton, "a tuned block", lacks_triton, FUSED),
+        Implementation("cuda", sincos_cuda, "16 bytes a thread and step", cuda_supports, FUSED),
     ),
     narrow=lambda inputs, rows: {"x": inputs["x"][rows]},
     terms=lambda point: 4,

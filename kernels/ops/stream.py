@@ -11,6 +11,7 @@ What they reach is the bandwidth that a program can have, which is a tenth below
 
 - `torch`: the library's kernel.
 - `cuda`: ours, 16 bytes a thread and step.
+- `triton`: ours, tuned over the block; of any dtype.
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+from gpuperf.kernels.blocks import in_blocks
 
 from gpuperf import Axis, Bytes, Cost, Flops, Implementation, Point, Workload
+from gpuperf.jit import jit, lacks_triton, tl
 from gpuperf.nvrtc import F32, POINTER, U32, U64, kernels_of
 from gpuperf.units import itemsize
 
@@ -34,6 +37,43 @@ SCALE = 2.0
 L2_STEP = 98_317  # a prime: each pass takes a thread to lines that others had, of another slice
 
 NAMES = ("write_vector", "copy_vector", "triad_vector", "sum_rows", "sum_passes", "sum_rows_in_l1")
+
+
+@jit
+def copy_kernel(y: tl.tensor, x: tl.tensor, n: tl.tensor, BLOCK: tl.constexpr) -> None:
+    """BLOCK elements a program."""
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + i, tl.load(x + i, i < n), i < n)
+
+
+@jit
+def write_kernel(y: tl.tensor, n: tl.tensor, BLOCK: tl.constexpr) -> None:
+    """BLOCK elements a program."""
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + i, tl.full((BLOCK,), 1.0, tl.float32).to(y.dtype.element_ty), i < n)
+
+
+@jit
+def triad_kernel(
+    c: tl.tensor, a: tl.tensor, b: tl.tensor, scale: tl.tensor, n: tl.tensor, BLOCK: tl.constexpr
+) -> None:
+    """BLOCK elements a program; arithmetic in fp32, or fp64 as it comes."""
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    left, right = tl.load(a + i, i < n), tl.load(b + i, i < n)
+    if c.dtype.element_ty != tl.float64:
+        left, right = left.to(tl.float32), right.to(tl.float32)
+    tl.store(c + i, (left + scale * right).to(c.dtype.element_ty), i < n)
+
+
+@jit
+def read_kernel(y: tl.tensor, x: tl.tensor, n: tl.tensor, BLOCK: tl.constexpr) -> None:
+    """A row a program, in blocks."""
+    x += tl.program_id(0).to(tl.int64) * n
+    i = tl.arange(0, BLOCK)
+    sums = tl.zeros((BLOCK,), y.dtype.element_ty)
+    for start in range(0, n, BLOCK):
+        sums += tl.load(x + start + i, start + i < n, 0.0)
+    tl.store(y + tl.program_id(0), tl.sum(sums, 0))
 
 
 def cuda_supports(point: Point, device: Any) -> str | None:
@@ -81,6 +121,11 @@ def copy_cuda(inputs: Inputs, point: Point, options: object) -> Call:
     return call
 
 
+def copy_triton(inputs: Inputs, point: Point, options: object) -> Any:
+    """The copy by Triton."""
+    return in_blocks(copy_kernel, point.n, torch.empty_like(inputs["x"]), inputs["x"])
+
+
 def read_torch(inputs: Inputs, point: Point, options: object) -> Call:
     """Row sums by torch."""
     return lambda: torch.sum(inputs["x"], 1)
@@ -99,6 +144,12 @@ def read_cuda(inputs: Inputs, point: Point, options: object) -> Call:
     return call
 
 
+def read_triton(inputs: Inputs, point: Point, options: object) -> Any:
+    """Row sums by Triton."""
+    x = inputs["x"]
+    return in_blocks(read_kernel, point.n, x.new_empty(point.m), x, programs=point.m)
+
+
 def write_torch(inputs: Inputs, point: Point, options: object) -> Call:
     """`fill_` by torch."""
     return lambda: inputs["y"].fill_(1.0)
@@ -114,6 +165,11 @@ def write_cuda(inputs: Inputs, point: Point, options: object) -> Call:
         return y
 
     return call
+
+
+def write_triton(inputs: Inputs, point: Point, options: object) -> Any:
+    """A fill by Triton."""
+    return in_blocks(write_kernel, point.n, inputs["y"])
 
 
 def triad_torch(inputs: Inputs, point: Point, options: object) -> Call:
@@ -135,6 +191,12 @@ def triad_cuda(inputs: Inputs, point: Point, options: object) -> Call:
         return c
 
     return call
+
+
+def triad_triton(inputs: Inputs, point: Point, options: object) -> Any:
+    """The triad by Triton."""
+    a, b = inputs["a"], inputs["b"]
+    return in_blocks(triad_kernel, point.n, torch.empty_like(a), a, b, SCALE)
 
 
 def l2_cuda(inputs: Inputs, point: Point, options: object) -> Call:
@@ -239,6 +301,7 @@ COPY = Workload(
     implementations=(
         Implementation("torch", copy_torch, "device-to-device copy by torch"),
         Implementation("cuda", copy_cuda, "16 bytes a thread and step", cuda_supports),
+        Implementation("triton", copy_triton, "a tuned block", lacks_triton),
     ),
     narrow=lambda inputs, rows: {"x": inputs["x"][rows]},
 )
@@ -258,6 +321,7 @@ READ = Workload(
     implementations=(
         Implementation("torch", read_torch, "torch.sum"),
         Implementation("cuda", read_cuda, "a block a row", cuda_supports),
+        Implementation("triton", read_triton, "a row a program", lacks_triton),
     ),
     narrow=lambda inputs, rows: {"x": inputs["x"][rows]},
     terms=lambda point: point.n,
@@ -274,6 +338,7 @@ WRITE = Workload(
     implementations=(
         Implementation("torch", write_torch, "fill_ by torch"),
         Implementation("cuda", write_cuda, "16 bytes a thread and step", cuda_supports),
+        Implementation("triton", write_triton, "a tuned block", lacks_triton),
     ),
     narrow=lambda inputs, rows: {"y": inputs["y"][rows]},
     mutates=("y",),
@@ -290,6 +355,7 @@ TRIAD = Workload(
     implementations=(
         Implementation("torch", triad_torch, "torch.add with alpha"),
         Implementation("cuda", triad_cuda, "16 bytes a thread and step", cuda_supports),
+        Implementation("triton", triad_triton, "a tuned block", lacks_triton),
     ),
     narrow=lambda inputs, rows: {name: inputs[name][rows] for name in "ab"},
     terms=lambda point: 2,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -82,14 +82,18 @@ class Counters:
         return {
             "dram_read_bytes": moved.read / known.factor,
             "dram_written_bytes": moved.written / known.factor,
-            "dram_uncertainty_bytes": moved.uncertainty / known.factor,
+            "dram_uncertainty_bytes": (moved.uncertainty + known.error * abs(moved.total))
+            / known.factor,
             "dram_factor": known.factor,
+            "dram_ratio": known.ratio,
             "dram_calls": moved.calls,
         }
 
     def kernels(self, call: Call, policy: Cache) -> tuple[list[KernelCounts], int]:
-        """The counters of each kernel of *call* in order, and the passes. Raises: NoCounters."""
-        known = self.calibration()
+        """The counters of each kernel of *call* in order, and the passes.
+
+        Without those of DRAM where they cannot be held against known traffic. Raises: NoCounters.
+        """
         flushed = policy in ("cold", "cold-dirty")
 
         def run() -> None:
@@ -102,6 +106,19 @@ class Counters:
         found, passes = count_kernels(self.cupti, self.device.index or 0, run)
         if not found:
             raise NoCounters("no-samples", "the profiler saw no kernel")
+        self._scale(found)
+        return found[1 if flushed else 0 : -1], passes
+
+    def _scale(self, found: Sequence[KernelCounts]) -> None:
+        """Divide the DRAM bytes by what the last kernel, a flush, tells of their factor."""
+        dram = {"dram_read_bytes", "dram_written_bytes"}
+        try:
+            known = self.calibration()
+        except NoCounters:
+            for counts in found:
+                for name in counts.keys() & dram:
+                    del counts[name]
+            return
         truth, last = known.flush_bytes / known.factor, found[-1].get("dram_read_bytes", 0.0)
         factor = max(1, round(last / truth))
         if abs(last / truth / factor - 1) > FACTOR_TOLERANCE:
@@ -110,9 +127,8 @@ class Counters:
                 f"a flush of {truth / 1e6:.1f} MB reads as {last / 1e6:.1f} MB kernel by kernel",
             )
         for counts in found:
-            for name in counts.keys() & {"dram_read_bytes", "dram_written_bytes"}:
+            for name in counts.keys() & dram:
                 counts[name] /= factor
-        return found[1 if flushed else 0 : -1], passes
 
     def _sampler(self, longest_s: float) -> DramSampler:
         return DramSampler(self.cupti, self.device.index or 0, longest_s)

@@ -48,7 +48,7 @@ class DramSampler:
         try:
             self._chosen = choose(BYTES, self._host.base_metrics())
             if set(self._chosen) != set(BYTES):
-                raise NoCounters("unknown-metric", "this chip has no counters of DRAM bytes")
+                raise self._none()
             self._names = [name for group in self._chosen.values() for name in group]
             self._config, passes = self._host.configure(self._names)
             if passes != 1:
@@ -59,6 +59,13 @@ class DramSampler:
         except NoCounters:
             self.close()
             raise
+
+    def _none(self) -> NoCounters:
+        """A chip whose memory is the CPU's has no counter of it; another's may have a new name."""
+        said = "this chip has no counters of DRAM bytes"
+        if any(name.startswith("dram__bytes") for name in self._host.base_metrics()):
+            return NoCounters("unknown-metric", f"{said} by a name that is known")
+        return NoCounters("unsupported", said)
 
     def _configure(self) -> None:
         """By time, or by clock cycles where the chip has no such timer (Turing, GA100)."""

@@ -32,7 +32,7 @@ LEAST_BYTES = 64 << 10  # a call that moves less is not looked at more closely
 T_95 = {3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.36}
 
 COPIED_L2_SIZES = (4, 8)
-LARGEST_FACTOR, FACTOR_TOLERANCE = 4, 0.02
+LARGEST_FACTOR, FACTOR_TOLERANCE, MOST_INTERCEPT = 4, 0.02, 0.05
 
 Flush = Callable[[Cache], None]
 
@@ -46,6 +46,11 @@ class Calibration:
     flush_bytes: float = 0.0
     ratio: float = 1.0
     intercept: float = 0.0
+
+    @property
+    def error(self) -> float:
+        """How far the counters are from *factor* times the truth, as a share."""
+        return abs(self.ratio / self.factor - 1)
 
 
 @dataclass(frozen=True)
@@ -184,4 +189,9 @@ def read_calibration(shown: Sequence[tuple[int, Moved]]) -> Calibration:
         )
     ratio = statistics.fmean(slopes)
     intercept = (at_large.total - 2 * ratio * large) / at_large.total
+    if abs(intercept) > MOST_INTERCEPT:
+        raise NoCounters(
+            "uncalibrated",
+            f"of a copy the counters show {intercept * 100:.1f} % that do not grow with its size",
+        )
     return Calibration(factor, at_large.flush_bytes, ratio, intercept)

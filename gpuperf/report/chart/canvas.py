@@ -16,6 +16,7 @@ from gpuperf.analysis.roofline import Roof
 from gpuperf.model.record import Run
 from gpuperf.report.caption import roof_text
 from gpuperf.report.chart.file import DPI
+from gpuperf.report.chart.footer import footer
 from gpuperf.report.chart.labels import Box, Place, Surface, Vertex, along, around, beside, off
 from gpuperf.report.chart.style import (
     COLOURS,
@@ -30,7 +31,8 @@ from gpuperf.report.chart.style import (
     plain_number,
     tick_values,
 )
-from gpuperf.report.scene import Dot, Scene, Series
+from gpuperf.report.scene import Scene
+from gpuperf.report.series import DRAM, Dot, Series
 from gpuperf.report.text import clean
 from gpuperf.units import format_bytes, format_number
 
@@ -47,18 +49,10 @@ TITLE, TICKS, WORDS, SMALL = 15.0, 11.0, 10.5, 8.0  # points
 MOST_LABELS = 24
 MOST_HIDDEN = 34.0  # what a label may hide (see `Surface.put`) before it is left out
 MOST_OFF = 14.0  # the same for the words on a roof, in the first round
-NO_ARROW = 0.02  # of the natural logarithm: shorter than the marker
+COINCIDENT = 8.0  # pixels: two points so near look like one
+SHORTEST = 1.2 * MARKER * DPI / 72  # pixels: a shorter arrow would lie under its marker
 TURNS = ("-", "--", "-.", ":")
-
-
-COUNTED = "Bytes and FLOPs are what hardware counters showed"
-BYTES = {
-    "compulsory": "Bytes are compulsory",
-    "modelled": "Bytes are those that each implementation is modelled to move",
-    "measured": "Bytes are measured, by hardware counters",
-    "both": "Arrows lead from compulsory bytes to those that hardware counters measured",
-    "hierarchy": "Bytes are measured, through DRAM and the caches, by hardware counters",
-}
+LEVEL_MARKERS = {DRAM: ("o", 6.0), "L2": ("s", 8.5), "L1": ("^", 9.0)}  # and points
 
 
 class Canvas:
@@ -83,9 +77,10 @@ class Canvas:
         top = self._stack(HEIGHT - SIDE, self._wrapped(self.scene.title, TITLE), TITLE, "bold")
         top = self._stack(top - 0.04, self._wrapped(self.scene.subtitle, WORDS), WORDS)
         top = self._legend(top - 0.06)
-        footer = [line for text in self._footer() for line in self._wrapped(text, SMALL)]
-        base = 0.12 + len(footer) * SMALL * 1.35 / 72
-        self._stack(base, footer, SMALL)
+        texts = footer(self.scene, self.run)
+        small = [line for text in texts for line in self._wrapped(text, SMALL)]
+        base = 0.12 + len(small) * SMALL * 1.35 / 72
+        self._stack(base, small, SMALL)
         bottom = base + 0.62
         self._scale()
         widest = max((self._size(t, WORDS)[0] for t in self._tick_texts()), default=0.0)
@@ -133,13 +128,14 @@ class Canvas:
         from matplotlib.lines import Line2D
 
         handles = [
-            Line2D([], [], label=series.label, **self._look(i))
-            for i, series in enumerate(self.scene.series)
+            Line2D([], [], label=series.label, **self._look(series))
+            for series in self.scene.series
         ]
         if self.scene.doubts:
             hollow = Line2D([], [], linestyle="none", marker="o", markerfacecolor="white",
                             markeredgecolor=INK, markersize=MARKER)  # fmt: skip
-            hollow.set_label(f"hollow: {', '.join(self.scene.doubts)}")
+            where = f", {DRAM}" if self.scene.view == "hierarchy" else ""
+            hollow.set_label(f"hollow{where}: {', '.join(self.scene.doubts)}")
             handles.append(hollow)
         for columns in range(min(5, len(handles)), 0, -1):
             legend = self.figure.legend(
@@ -152,37 +148,23 @@ class Canvas:
             legend.remove()
         return top
 
-    def _look(self, i: int) -> dict[str, Any]:
+    def _look(self, series: Series) -> dict[str, Any]:
+        """Colour, marker and line by the series' group; of a hierarchy the marker by its level."""
+        i = series.group
         colour = COLOURS[i % len(COLOURS)]
-        return {
+        look = {
             "color": colour, "marker": MARKERS[i % len(MARKERS)], "markersize": MARKER,
             "linewidth": 1.6, "linestyle": TURNS[i // len(COLOURS) % len(TURNS)],
-            "markeredgecolor": colour, "markeredgewidth": 1.4,
+            "markerfacecolor": colour, "markeredgecolor": colour, "markeredgewidth": 1.4,
         }  # fmt: skip
-
-    def _footer(self) -> Iterator[str]:
-        header = self.run.header
-        for origin in ("data sheet", "measured"):
-            own = [r for r in self.scene.roofs if r.origin == origin]
-            sources = dict.fromkeys(clean(r.figure.source) for r in own if r.figure.source)
-            if own:
-                clocks = ((clean(r.label), self.scene.clock(r)) for r in own)
-                at = ", ".join(f"{name} at {hz / 1e6:.0f} MHz" for name, hz in clocks if hz)
-                source = "; ".join(sources) or "source not recorded"
-                yield f"Roofs, {origin}{f' ({at})' if at else ''}: {source}"
-        if not self.scene.roofs:
-            reason = clean(header.peaks_reason) or "no ceilings are known for this device"
-            yield f"No roofs: {reason}"
-        marks = {"derived": "~ derived from other figures", "uncertain": "? uncertain"}
-        seen = {r.figure.status for r in self.scene.roofs}
-        said = [text for status, text in marks.items() if status in seen]
-        if said:
-            yield f"Marks: {', '.join(said)}"
-        missing = f" · not drawn: {self.scene.missing}" if self.scene.missing else ""
-        version = f" · gpuperf {clean(header.gpuperf)}" if header.gpuperf else ""
-        profiled = any(record.kind == "kernel" for record in self.run.records)
-        bytes_are = COUNTED if profiled and self.scene.view == "compulsory" else None
-        yield f"{bytes_are or BYTES[self.scene.view]} · run {clean(header.run)}{version}{missing}"
+        if series.level:
+            # One record has a point for each level at one height: the line that joins them is
+            # thin, and where two coincide, the larger, open marker of a cache shows around DRAM's.
+            marker, size = LEVEL_MARKERS[series.level]
+            look |= {"marker": marker, "markersize": size, "markeredgewidth": 1.2,
+                     "linewidth": 1.0, "linestyle": TURNS[i % len(TURNS)]}  # fmt: skip
+            look |= {} if series.level == DRAM else {"markerfacecolor": "none"}
+        return look
 
     def _scale(self) -> None:
         from matplotlib.ticker import FixedFormatter, FixedLocator, NullFormatter
@@ -240,43 +222,57 @@ class Canvas:
         self.surface.lines.append((self._pixel(x, base), self._pixel(x, y)))
 
     def draw_series(self) -> None:
-        """The points, joined in order of size; hollow where doubtful; bars where they show."""
-        for i, series in enumerate(self.scene.series):
-            look = self._look(i)
-            scale = self.scene.unit[0]
+        """The points, joined in order of size, of a hierarchy by record; hollow where doubtful;
+        bars where they show."""
+        for series in self.scene.series:
+            look = self._look(series)
             line = {k: look[k] for k in ("color", "linewidth", "linestyle")}
+            scale = self.scene.unit[0]
             for part in series.stretches():
-                joined = [(d.x, d.y / scale) for d in part]
-                self.axes.plot(*zip(*joined, strict=True), **line, alpha=0.55, zorder=3)
-                places = [self._pixel(x, y) for x, y in joined]
-                self.surface.lines += list(pairwise(places))
+                points = [(d.x, d.y / scale) for d in part]
+                self.axes.plot(*zip(*points, strict=True), **line, alpha=0.55, zorder=3)
+                self.surface.lines += list(pairwise(self._pixel(x, y) for x, y in points))
             marker = {k: v for k, v in look.items() if k.startswith("marker")}
             for dot in series.dots:
+                if dot.span:
+                    self.axes.plot(dot.span, [dot.y / scale] * 2, **line, alpha=0.55, zorder=3)
                 self._arrow(dot, look["color"])
-                face = "white" if dot.doubts else look["color"]
+                hollow = dot.doubts and series.level in ("", DRAM)
+                face = {"markerfacecolor": "white"} if hollow else {}
                 self.axes.plot(
-                    [dot.x], [dot.y / scale], linestyle="none", markerfacecolor=face, **marker,
-                    zorder=4,
+                    [dot.x], [dot.y / scale], linestyle="none", **(marker | face),
+                    zorder=4.5 if series.level == DRAM else 4,
                 )  # fmt: skip
             self._bars(series, look["color"])
             self._note_marks(series)
 
     def _arrow(self, dot: Dot, colour: str) -> None:
         """From where the dot would lie with compulsory bytes."""
-        if dot.start is None or not _has_arrow(dot):
+        start, end = self._foot(dot), (dot.x, dot.y / self.scene.unit[0])
+        if start == end:
             return
-        y = dot.y / self.scene.unit[0]
         self.axes.annotate(
-            "", (dot.x, y), (dot.start, y), zorder=3.2,
+            "", end, start, zorder=3.2,
             arrowprops={"arrowstyle": "-|>", "color": colour, "linewidth": 1.4,
                         "shrinkA": 0, "shrinkB": MARKER / 2},
         )  # fmt: skip
-        self.axes.plot([dot.start], [y], marker="|", markersize=MARKER, color=colour, zorder=3.2)
-        (foot, level), (head, _) = self._pixel(dot.start, y), self._pixel(dot.x, y)
+        level = self.scene.kind == "roofline"
+        self.axes.plot(*start, marker="|" if level else "o", markersize=MARKER if level else 3,
+                       color=colour, zorder=3.2)  # fmt: skip
+        foot, head = self._pixel(*start), self._pixel(*end)
+        across, up = head[0] - foot[0], head[1] - foot[1]
         side = MARKER * DPI / 72 + 3
-        self.surface.marks.append(
-            Box((foot + head) / 2, level, abs(head - foot) + side, side).corners
-        )
+        middle = ((foot[0] + head[0]) / 2, (foot[1] + head[1]) / 2)
+        box = Box(*middle, math.hypot(across, up) + side, side, math.atan2(up, across))
+        self.surface.marks.append(box.corners)
+
+    def _foot(self, dot: Dot) -> tuple[float, float]:
+        """Where the arrow to *dot* begins, y in the scene's unit; the dot itself if it has none."""
+        scale = self.scene.unit[0]
+        start, end = dot.start or (dot.x, dot.y), (dot.x, dot.y / scale)
+        start = (start[0], start[1] / scale)
+        far = math.dist(self._pixel(*start), self._pixel(*end)) >= SHORTEST
+        return start if far else end
 
     def _bars(self, series: Series, colour: str) -> None:
         """The 95 % intervals, where they reach beyond the marker."""
@@ -328,12 +324,32 @@ class Canvas:
         return self._pixel(x0, y0), self._pixel(x1, y1)
 
     def _label_points(self) -> None:
+        # Only the words of points, which are at their ends, mind the thin lines of a hierarchy.
+        scale = self.scene.unit[0]
+        self.surface.lines += [
+            tuple(self._pixel(x, dot.y / scale) for x in dot.span)
+            for dot in self.scene.dots if dot.span
+        ]  # fmt: skip
+        for anchor, text in self._point_labels():
+            width, height = self._size(text, WORDS)
+            self._put(text, around(anchor, width + 4, height + 2, MARKER * DPI / 144 + 6))
+
+    def _point_labels(self) -> Iterator[tuple[Vertex, str]]:
+        """Where and how points are labelled; of a hierarchy, whose other levels leave little room,
+        those that coincide together, in order of size."""
+        groups: list[tuple[Vertex, set[str]]] = []
         for dot in self.scene.labelled(MOST_LABELS):
             # The heads of arrows crowd under a roof; their feet lie apart.
-            foot = dot.start if dot.start is not None and _has_arrow(dot) else dot.x
-            anchor = self._pixel(foot, dot.y / self.scene.unit[0])
-            width, height = self._size(dot.label, WORDS)
-            self._put(dot.label, around(anchor, width + 4, height + 2, MARKER * DPI / 144 + 6))
+            anchor = self._pixel(*self._foot(dot))
+            near = [names for at, names in groups if math.dist(at, anchor) < COINCIDENT]
+            if near and dot.span:
+                near[0].add(dot.label)
+            else:
+                groups.append((anchor, {dot.label}))
+        order = list(dict.fromkeys(dot.label for dot in self.scene.dots))
+        for anchor, names in groups:
+            told = sorted(names, key=order.index)
+            yield anchor, ", ".join(told) if len(told) < 3 else f"{told[0]} to {told[-1]}"
 
     def _put(self, text: str, places: Iterator[Place], most: float = MOST_HIDDEN) -> bool:
         """Write *text* at the best of *places*; whether there was one."""
@@ -374,7 +390,3 @@ class Canvas:
         l2 = self.scene.l2_bytes
         if l2 and self.x_limits[0] < l2 < self.x_limits[1]:
             yield l2, f"L2 {format_bytes(l2)}"
-
-
-def _has_arrow(dot: Dot) -> bool:
-    return dot.start is not None and abs(math.log(dot.start / dot.x)) >= NO_ARROW

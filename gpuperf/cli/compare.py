@@ -1,0 +1,62 @@
+"""`gpuperf compare`: every implementation of a workload beside a baseline."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gpuperf.cli import options as opt
+from gpuperf.cli.measuring import Request, exit_code, measure_new
+from gpuperf.cli.printing import print_run, write_charts
+
+__all__ = ["compare"]
+
+
+def compare(
+    ctx: typer.Context,
+    op: opt.Op = None,
+    baseline: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="The implementation that the others are held against; the first, unless given.",
+            show_default=False,
+        ),
+    ] = None,
+    sizes: opt.Sizes = None,
+    dtype: opt.Dtype = None,
+    impl: opt.Impl = None,
+    device: opt.DeviceName = "auto",
+    timer: opt.TimerOption = None,
+    precision: opt.Precision = 0.01,
+    budget: opt.Budget = 2.0,
+    cache: opt.CacheOption = None,
+    regime: opt.RegimeOption = None,
+    data: opt.DataOption = None,
+    gap: opt.Gap = None,
+    settle: opt.Settle = None,
+    counters: opt.CountersOption = "auto",
+    deadline: opt.Deadline = opt.DEFAULT_DEADLINE_S,
+    peaks: opt.PeaksFile = None,
+    out: opt.Out = Path("gpuperf-runs"),
+    format: opt.FormatOption = opt.Format.TABLE,
+    seed: opt.Seed = 0,
+) -> int:
+    """Measure every implementation of OP: speed-up over a baseline, bytes, memory, error, kernels.
+
+    OP may stand first, without --op. Any axis of the workload is an option too: --seq 512,4096
+    --causal both --mode fwd,bwd.
+    """
+    request = Request(
+        "compare", op, ctx.args, sizes, dtype, impl,
+        opt.conditions(timer, precision, budget, cache, regime, data, gap, settle, counters),
+        peaks, out, seed, baseline=baseline,
+    )  # fmt: skip
+    with opt.make_supervisor(device, deadline) as supervisor:
+        outcome = measure_new(supervisor, request)
+    if outcome.run.records:
+        print_run(outcome.run, format)
+        write_charts(outcome.run, outcome.path)
+    return exit_code(outcome)

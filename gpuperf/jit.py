@@ -1,0 +1,100 @@
+"""What compiles at run time, where it is installed; a workload's file loads without it too.
+
+`triton` and `tl` are Triton's modules (None without it) and `jit` its decorator. `lacks_triton` and
+`lacks_compiler` are what an `Implementation` gives as its `supports`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+__all__ = ["Tuned", "compiled", "jit", "lacks_compiler", "lacks_triton", "tl", "triton", "tune"]
+
+try:
+    import triton
+    import triton.language as tl
+
+    jit: Callable[[Any], Any] = triton.jit
+    INTERPRETED = bool(triton.knobs.runtime.interpret)  # what `jit` has made of kernels since
+except ImportError:
+    triton = tl = None
+    INTERPRETED = False
+
+    def jit(function: Any) -> Any:
+        """The function as it stands: nothing calls it."""
+        return function
+
+
+WARM_MS, TIMED_MS = 2, 10  # of each candidate
+MOST_COMPILED = 10_000  # shapes of one function in one process
+
+
+def lacks_triton(point: Any, device: Any) -> str | None:
+    """Why a kernel in Triton cannot run on *device* (a `DeviceFacts`), or None.
+
+    Its interpreter (`TRITON_INTERPRET=1`) runs on a CPU, to test.
+    """
+    if triton is None:
+        return "Triton is not installed"
+    return "Triton needs a GPU" if device.kind == "cpu" and not INTERPRETED else None
+
+
+def lacks_compiler(point: Any, device: Any) -> str | None:
+    """Why torch.compile cannot make code for *device*, or None."""
+    if device.kind != "cpu":
+        return "Triton is not installed" if triton is None else None
+    names = (os.environ.get("CXX", "g++"), "clang++", "cl")
+    return None if any(map(shutil.which, names)) else "torch.compile needs a C++ compiler on a CPU"
+
+
+def compiled(function: Callable[..., Any], mode: str | None = None) -> Callable[..., Any]:
+    """*function* by torch.compile, for the shapes that come.
+
+    A sweep compiles for each size anew; after eight, torch would go on in eager without a word.
+    """
+    import torch
+
+    torch._dynamo.config.recompile_limit = MOST_COMPILED
+    torch._functorch.config.donated_buffer = False  # a gradient alone is taken again and again
+    call: Callable[..., Any] = torch.compile(function, mode=mode, dynamic=False, fullgraph=True)
+    return call
+
+
+class Tuned:
+    """A call that was chosen among several: `chosen` is what makes it this one."""
+
+    def __init__(self, call: Callable[[], Any], chosen: Mapping[str, int | str]) -> None:
+        self._call = call
+        self.chosen = dict(chosen)
+
+    def __call__(self) -> Any:
+        return self._call()
+
+
+def tune(
+    make: Callable[[Mapping[str, int]], Callable[[], Any]], candidates: Iterable[Mapping[str, int]]
+) -> Tuned:
+    """The fastest call that *make* makes of a candidate; what does not compile is passed over.
+
+    Interpreted, it is the first. Raises: what the last candidate raised, when none runs.
+    """
+    found: list[tuple[float, Callable[[], Any], Mapping[str, int]]] = []
+    failure: Exception | None = None
+    for candidate in candidates:
+        try:
+            call = make(candidate)
+            if INTERPRETED:
+                return Tuned(call, candidate)
+            time_ms = triton.testing.do_bench(
+                call, warmup=WARM_MS, rep=TIMED_MS, return_mode="median"
+            )
+            found.append((time_ms, call, candidate))
+        except Exception as error:  # too much shared memory, too many registers
+            failure = error
+    if not found:
+        raise failure or ValueError("there are no candidates to tune among")
+    _, call, chosen = min(found, key=lambda entry: entry[0])
+    return Tuned(call, chosen)

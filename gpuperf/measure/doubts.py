@@ -1,0 +1,90 @@
+"""What must a reader know of the samples of a case?"""
+
+from __future__ import annotations
+
+from gpuperf.measure.checks import UNIT_ROUNDOFF
+from gpuperf.measure.stopwatch import Timing
+from gpuperf.model.record import Caveat, Record
+from gpuperf.model.workload import Point, Workload
+
+__all__ = ["sample_doubts"]
+
+SLOWED = 0.9  # of the highest SM clock: below it a word is due
+FEW_SAMPLES = 6  # under which no order statistics span 95 %
+LEAST_EVENTS_S = 20e-6  # a plain event pair adds launch cost and 2 µs: a tenth of this
+FLOOR_SHARE = 0.02  # of a time: beyond it the uncertainty of the timer's floor is worth a word
+
+
+def _clock_doubts(clock_hz: float | None, most_hz: float | None) -> list[Caveat]:
+    """The clock inside the samples tells of power and heat sooner than any sensor."""
+    if not clock_hz or not most_hz or clock_hz > SLOWED * most_hz:
+        return []
+    return [
+        Caveat(
+            "slowed",
+            f"the SM clock inside the samples was under {SLOWED * 100:.0f} % of its most, "
+            f"{most_hz / 1e6:.0f} MHz",
+            "power, heat or a lock may be the cause; see the MFU at the clock",
+        )
+    ]
+
+
+def sample_doubts(
+    record: Record,
+    timing: Timing,
+    workload: Workload,
+    point: Point,
+    most_clock_hz: float | None,
+) -> list[Caveat]:
+    """What a reader must know of these samples."""
+    caveats: list[Caveat] = []
+    samples, contract = timing.times[timing.primary], record.contract
+    caveats += _clock_doubts(samples.clock_hz, most_clock_hz)
+    rounding, check = workload.rounds_inputs_to(point), record.check
+    if rounding and check and check.error <= check.tolerance - 6 * UNIT_ROUNDOFF[rounding]:
+        caveats.append(
+            Caveat(
+                "dtype-path",
+                f"too exact for {rounding}: the inputs were not rounded, so another path ran",
+                "is NVIDIA_TF32_OVERRIDE=0 set?",
+            )
+        )
+    if timing.stop != "precision" and contract.regime == "burst":
+        few = samples.size < FEW_SAMPLES
+        short = (
+            f"{samples.size} samples tell little of their own spread"
+            if few
+            else f"± {samples.sampling_precision * 100:.1f} % after {samples.size} samples"
+        )
+        spent = timing.stop == "budget"
+        ended = f"{contract.budget_s:g} s were spent" if spent else "no more are taken"
+        hint = "give --budget more seconds" if spent else "such noise does not average out"
+        caveats.append(
+            Caveat("few-samples" if few else "imprecise", f"{short}, when {ended}", hint)
+        )
+    if contract.regime == "sustained" and samples.sampling_precision > contract.precision:
+        caveats.append(
+            Caveat(
+                "imprecise",
+                f"± {samples.sampling_precision * 100:.1f} %: clock and time swing under the load",
+                "give --settle more seconds",
+            )
+        )
+    if contract.timer == "events" and samples.median_s < LEAST_EVENTS_S:
+        caveats.append(
+            Caveat(
+                "uncalibrated",
+                "an event pair's own 2 µs and the cost of launching are in the time",
+                "choose --timer blocked where it can be had",
+            )
+        )
+    floor = record.timer.floor_uncertainty_s
+    if floor > FLOOR_SHARE * samples.median_s:
+        caveats.append(
+            Caveat(
+                "near-floor",
+                f"the timer's own floor is uncertain by ± {floor * 1e9:.0f} ns",
+                "compare such short kernels within one run only",
+            )
+        )
+    return caveats

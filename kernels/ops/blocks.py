@@ -1,0 +1,34 @@
+"""How is a vector cut for a kernel whose programs take a block of elements each?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from gpuperf.jit import Tuned, triton, tune
+
+CANDIDATES = tuple(
+    {"BLOCK": block, "warps": warps}
+    for block, warps in ((1024, 4), (2048, 4), (2048, 8), (4096, 8), (8192, 8))
+)
+
+
+def in_blocks(kernel: Any, n: int, y: torch.Tensor, *args: Any, programs: int = 0) -> Tuned:
+    """The call of *kernel*(y, *args, n, BLOCK) that returns y, with the fastest block.
+
+    A program each block of n elements, unless there are to be so many *programs*.
+    """
+
+    def make(tile: Mapping[str, int]) -> Callable[[], torch.Tensor]:
+        block, warps = tile["BLOCK"], tile["warps"]
+        grid = (programs or triton.cdiv(n, block),)
+
+        def call() -> torch.Tensor:
+            kernel[grid](y, *args, n, BLOCK=block, num_warps=warps)
+            return y
+
+        return call
+
+    return tune(make, CANDIDATES)

@@ -1,0 +1,368 @@
+"""FlashAttention in Triton, as FlashAttention-2 orders its loops (arXiv 2307.08691): the scores of
+a block live in registers, so that memory grows with n and not with n².
+
+q (b, h, n_q, d), k and v (b, h_k, n_k, d), where h/h_k query heads share a head of keys. Query i
+sees the keys j ≤ i + offset where the mask is causal. A row that sees nothing gives 0, and infinity
+as its log-sum-exp, which is kept in base 2. The backward computes the scores anew, once for dk and
+dv and once for dq, so that nothing is added from two places.
+
+Loads and stores are tensor descriptors: TMA from Hopper on, plain loads before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import torch
+
+from gpuperf.jit import jit, tl, triton
+
+__all__ = ["BACKWARD_KV", "BACKWARD_Q", "FORWARD", "Mask", "backward", "forward", "row_sums"]
+
+Tile = Mapping[str, int]
+LOG2_E = 1.4426950408889634
+
+# Tiles to tune among: queries and keys of a block, warps, stages. On an H200 the first is best for
+# d 64 and 128; the small ones are what d 256 has room for.
+FORWARD = (
+    {"BM": 64, "BN": 64, "num_warps": 4, "num_stages": 3},
+    {"BM": 128, "BN": 128, "num_warps": 8, "num_stages": 3},
+    {"BM": 64, "BN": 32, "num_warps": 4, "num_stages": 2},
+)
+BACKWARD_KV = (
+    {"BM": 64, "BN": 64, "num_warps": 4, "num_stages": 2},
+    {"BM": 64, "BN": 128, "num_warps": 8, "num_stages": 2},
+    {"BM": 32, "BN": 64, "num_warps": 8, "num_stages": 1},
+)
+BACKWARD_Q = (
+    {"BM": 128, "BN": 64, "num_warps": 8, "num_stages": 3},
+    {"BM": 128, "BN": 128, "num_warps": 8, "num_stages": 2},
+    {"BM": 64, "BN": 32, "num_warps": 8, "num_stages": 1},
+)
+
+
+class Mask(NamedTuple):
+    """Which keys a query sees, and what its scores are multiplied with."""
+
+    causal: bool
+    offset: int
+    scale: float
+
+
+@jit
+def head_at(pointer, batch, head, s_b, s_h):
+    """Where a head begins, in 64 bits: tensors may have over 2³¹ elements."""
+    return pointer + batch.to(tl.int64) * s_b + head.to(tl.int64) * s_h
+
+
+@jit
+def forward_step(
+    acc, total, most, queries, keys_at, values_at, start, i, offset, nk, factor,
+    MASKED: tl.constexpr, CAUSAL: tl.constexpr, BN: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """A block of keys: the running maximum, and what was summed under the old one scaled down."""
+    keys = keys_at.load([start, 0])
+    scores = tl.dot(queries, keys.T, input_precision=PRECISION)
+    if MASKED:
+        j = start + tl.arange(0, BN)
+        seen = j[None, :] < nk
+        if CAUSAL:
+            seen = seen & (j[None, :] <= i[:, None] + offset)
+        scores = tl.where(seen, scores, float("-inf"))
+    risen = tl.maximum(most, tl.max(scores, 1) * factor)
+    shift = risen
+    if MASKED:
+        shift = tl.where(risen == float("-inf"), 0.0, risen)
+    share = tl.exp2(scores * factor - shift[:, None])
+    shrink = tl.exp2(most - shift)
+    total = total * shrink + tl.sum(share, 1)
+    values = values_at.load([start, 0])
+    acc = tl.dot(share.to(values.dtype), values, acc * shrink[:, None], input_precision=PRECISION)
+    return acc, total, risen
+
+
+@jit
+def forward_kernel(
+    q, k, v, o, lse, factor, offset, nq, nk, heads, group, sq_b, sq_h, sq_n, sk_b, sk_h, sk_n,
+    D: tl.constexpr, CAUSAL: tl.constexpr, PRECISION: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr,
+):  # fmt: skip
+    """A block of queries: over the keys that all of them see, then over the rest with a mask."""
+    block, bh = tl.program_id(0), tl.program_id(1)
+    if CAUSAL:
+        block = tl.num_programs(0) - 1 - block  # those with most keys first
+    b, h = bh // heads, bh % heads
+    keys = head_at(k, b, h // group, sk_b, sk_h)
+    values = head_at(v, b, h // group, sk_b, sk_h)
+    keys_at = tl.make_tensor_descriptor(keys, [nk, D], [sk_n, 1], [BN, D])
+    values_at = tl.make_tensor_descriptor(values, [nk, D], [sk_n, 1], [BN, D])
+    queries_at = tl.make_tensor_descriptor(
+        head_at(q, b, h, sq_b, sq_h), [nq, D], [sq_n, 1], [BM, D]
+    )
+    out_at = tl.make_tensor_descriptor(head_at(o, b, h, sq_b, sq_h), [nq, D], [sq_n, 1], [BM, D])
+    i = block * BM + tl.arange(0, BM)
+    queries = queries_at.load([block * BM, 0])
+    most = tl.full((BM,), float("-inf"), tl.float32)
+    total = tl.zeros((BM,), tl.float32)
+    acc = tl.zeros((BM, D), tl.float32)
+    end, clear = nk, nk // BN * BN
+    if CAUSAL:
+        end = tl.minimum(nk, tl.maximum(0, (block + 1) * BM + offset))
+        clear = tl.minimum(clear, tl.maximum(0, (block * BM + offset + 1) // BN * BN))
+    for start in tl.range(0, clear, BN):
+        acc, total, most = forward_step(
+            acc, total, most, queries, keys_at, values_at, start, i, offset, nk, factor,
+            False, CAUSAL, BN, PRECISION,
+        )  # fmt: skip
+    for start in tl.range(clear, end, BN):
+        acc, total, most = forward_step(
+            acc, total, most, queries, keys_at, values_at, start, i, offset, nk, factor,
+            True, CAUSAL, BN, PRECISION,
+        )  # fmt: skip
+    nothing = total == 0.0
+    total = tl.where(nothing, 1.0, total)
+    out_at.store([block * BM, 0], (acc / total[:, None]).to(o.dtype.element_ty))
+    norm = tl.where(nothing, float("inf"), most + tl.log2(total))
+    tl.store(lse + bh.to(tl.int64) * nq + i, norm, i < nq)
+
+
+@jit
+def row_sums_kernel(o, do, sums, nq, heads, s_b, s_h, s_n, D: tl.constexpr, BM: tl.constexpr):
+    """Σ over d of o ∘ do, of a block of queries."""
+    block, bh = tl.program_id(0), tl.program_id(1)
+    i, d = block * BM + tl.arange(0, BM), tl.arange(0, D)
+    at, here = i[:, None] * s_n + d[None, :], i[:, None] < nq
+    b, h = bh // heads, bh % heads
+    out = tl.load(head_at(o, b, h, s_b, s_h) + at, here, 0.0).to(tl.float32)
+    grad = tl.load(head_at(do, b, h, s_b, s_h) + at, here, 0.0).to(tl.float32)
+    tl.store(sums + bh.to(tl.int64) * nq + i, tl.sum(out * grad, 1), i < nq)
+
+
+@jit
+def kv_step(
+    dkeys, dvalues, keys, values, queries_at, grads_at, lse, sums, start, j, offset, nq, nk, factor,
+    MASKED: tl.constexpr, CAUSAL: tl.constexpr, BM: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """What a block of queries adds to dk and dv; scores are transposed, (BN, BM)."""
+    queries = queries_at.load([start, 0])
+    i = start + tl.arange(0, BM)
+    scores = tl.dot(keys, queries.T, input_precision=PRECISION)
+    if MASKED:
+        norm, drop = tl.load(lse + i, i < nq, float("inf")), tl.load(sums + i, i < nq, 0.0)
+    else:
+        norm, drop = tl.load(lse + i), tl.load(sums + i)
+    share = tl.exp2(scores * factor - norm[None, :])
+    if MASKED:
+        seen = (i[None, :] < nq) & (j[:, None] < nk)
+        if CAUSAL:
+            seen = seen & (j[:, None] <= i[None, :] + offset)
+        share = tl.where(seen, share, 0.0)
+    grads = grads_at.load([start, 0])
+    dvalues = tl.dot(share.to(grads.dtype), grads, dvalues, input_precision=PRECISION)
+    dshare = tl.dot(values, grads.T, input_precision=PRECISION)
+    dscores = (share * (dshare - drop[None, :])).to(queries.dtype)
+    dkeys = tl.dot(dscores, queries, dkeys, input_precision=PRECISION)
+    return dkeys, dvalues
+
+
+@jit
+def backward_kv_kernel(
+    q, k, v, do, lse, sums, dk, dv, factor, scale, offset, nq, nk, heads, group,
+    sq_b, sq_h, sq_n, sk_b, sk_h, sk_n,
+    D: tl.constexpr, CAUSAL: tl.constexpr, PRECISION: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr,
+):  # fmt: skip
+    """dk and dv of a block of keys: over the queries that see it, of each head that shares it."""
+    block, bh = tl.program_id(0), tl.program_id(1)
+    b, h = bh // (heads // group), bh % (heads // group)
+    first = block * BN
+    j = first + tl.arange(0, BN)
+    keys_at = tl.make_tensor_descriptor(
+        head_at(k, b, h, sk_b, sk_h), [nk, D], [sk_n, 1], [BN, D]
+    )
+    values_at = tl.make_tensor_descriptor(
+        head_at(v, b, h, sk_b, sk_h), [nk, D], [sk_n, 1], [BN, D]
+    )
+    keys, values = keys_at.load([first, 0]), values_at.load([first, 0])
+    dkeys, dvalues = tl.zeros((BN, D), tl.float32), tl.zeros((BN, D), tl.float32)
+    # Queries from `begin` on see some of the block, from `clear` on all of it.
+    whole = tl.cdiv(nq, BM) * BM
+    begin, clear, last = 0, 0, nq // BM * BM
+    if CAUSAL:
+        begin = tl.maximum(0, first - offset) // BM * BM
+        clear = tl.cdiv(tl.maximum(first + BN - 1 - offset, 0), BM) * BM
+        clear = tl.minimum(tl.maximum(clear, begin), whole)
+    if first + BN > nk:
+        clear = whole
+    for member in range(group):
+        head = h * group + member
+        row = (b * heads + head).to(tl.int64) * nq
+        queries_at = tl.make_tensor_descriptor(
+            head_at(q, b, head, sq_b, sq_h), [nq, D], [sq_n, 1], [BM, D]
+        )
+        grads_at = tl.make_tensor_descriptor(
+            head_at(do, b, head, sq_b, sq_h), [nq, D], [sq_n, 1], [BM, D]
+        )
+        for start in tl.range(begin, clear, BM):
+            dkeys, dvalues = kv_step(
+                dkeys, dvalues, keys, values, queries_at, grads_at, lse + row, sums + row, start,
+                j, offset, nq, nk, factor, True, CAUSAL, BM, PRECISION,
+            )  # fmt: skip
+        for start in tl.range(clear, last, BM):
+            dkeys, dvalues = kv_step(
+                dkeys, dvalues, keys, values, queries_at, grads_at, lse + row, sums + row, start,
+                j, offset, nq, nk, factor, False, CAUSAL, BM, PRECISION,
+            )  # fmt: skip
+        for start in tl.range(tl.maximum(clear, last), nq, BM):
+            dkeys, dvalues = kv_step(
+                dkeys, dvalues, keys, values, queries_at, grads_at, lse + row, sums + row, start,
+                j, offset, nq, nk, factor, True, CAUSAL, BM, PRECISION,
+            )  # fmt: skip
+    dkeys_at = tl.make_tensor_descriptor(
+        head_at(dk, b, h, sk_b, sk_h), [nk, D], [sk_n, 1], [BN, D]
+    )
+    dvalues_at = tl.make_tensor_descriptor(
+        head_at(dv, b, h, sk_b, sk_h), [nk, D], [sk_n, 1], [BN, D]
+    )
+    dkeys_at.store([first, 0], (dkeys * scale).to(dk.dtype.element_ty))
+    dvalues_at.store([first, 0], dvalues.to(dv.dtype.element_ty))
+
+
+@jit
+def q_step(
+    dqueries, queries, grads, norm, drop, keys_at, values_at, start, i, offset, nq, nk, factor,
+    MASKED: tl.constexpr, CAUSAL: tl.constexpr, BN: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """What a block of keys adds to dq."""
+    keys, values = keys_at.load([start, 0]), values_at.load([start, 0])
+    scores = tl.dot(queries, keys.T, input_precision=PRECISION)
+    share = tl.exp2(scores * factor - norm[:, None])
+    if MASKED:
+        j = start + tl.arange(0, BN)
+        seen = (i[:, None] < nq) & (j[None, :] < nk)
+        if CAUSAL:
+            seen = seen & (j[None, :] <= i[:, None] + offset)
+        share = tl.where(seen, share, 0.0)
+    dshare = tl.dot(grads, values.T, input_precision=PRECISION)
+    dscores = (share * (dshare - drop[:, None])).to(keys.dtype)
+    return tl.dot(dscores, keys, dqueries, input_precision=PRECISION)
+
+
+@jit
+def backward_q_kernel(
+    q, k, v, do, lse, sums, dq, factor, scale, offset, nq, nk, heads, group,
+    sq_b, sq_h, sq_n, sk_b, sk_h, sk_n,
+    D: tl.constexpr, CAUSAL: tl.constexpr, PRECISION: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr,
+):  # fmt: skip
+    """dq of a block of queries: over the keys that it sees, as in the forward."""
+    block, bh = tl.program_id(0), tl.program_id(1)
+    if CAUSAL:
+        block = tl.num_programs(0) - 1 - block
+    b, h = bh // heads, bh % heads
+    keys = head_at(k, b, h // group, sk_b, sk_h)
+    values = head_at(v, b, h // group, sk_b, sk_h)
+    keys_at = tl.make_tensor_descriptor(keys, [nk, D], [sk_n, 1], [BN, D])
+    values_at = tl.make_tensor_descriptor(values, [nk, D], [sk_n, 1], [BN, D])
+    queries_at = tl.make_tensor_descriptor(
+        head_at(q, b, h, sq_b, sq_h), [nq, D], [sq_n, 1], [BM, D]
+    )
+    grads_at = tl.make_tensor_descriptor(
+        head_at(do, b, h, sq_b, sq_h), [nq, D], [sq_n, 1], [BM, D]
+    )
+    i = block * BM + tl.arange(0, BM)
+    queries, grads = queries_at.load([block * BM, 0]), grads_at.load([block * BM, 0])
+    norm = tl.load(lse + bh.to(tl.int64) * nq + i, i < nq, float("inf"))
+    drop = tl.load(sums + bh.to(tl.int64) * nq + i, i < nq, 0.0)
+    dqueries = tl.zeros((BM, D), tl.float32)
+    end, clear = nk, nk // BN * BN
+    if CAUSAL:
+        end = tl.minimum(nk, tl.maximum(0, (block + 1) * BM + offset))
+        clear = tl.minimum(clear, tl.maximum(0, (block * BM + offset + 1) // BN * BN))
+    for start in tl.range(0, clear, BN):
+        dqueries = q_step(
+            dqueries, queries, grads, norm, drop, keys_at, values_at, start, i, offset, nq, nk,
+            factor, False, CAUSAL, BN, PRECISION,
+        )  # fmt: skip
+    for start in tl.range(clear, end, BN):
+        dqueries = q_step(
+            dqueries, queries, grads, norm, drop, keys_at, values_at, start, i, offset, nq, nk,
+            factor, True, CAUSAL, BN, PRECISION,
+        )  # fmt: skip
+    dq_at = tl.make_tensor_descriptor(head_at(dq, b, h, sq_b, sq_h), [nq, D], [sq_n, 1], [BM, D])
+    dq_at.store([block * BM, 0], (dqueries * scale).to(dq.dtype.element_ty))
+
+
+def forward(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: Mask, tile: Tile
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """o (b, h, n_q, d), and the log-sum-exp in base 2 of each query's scaled scores (b, h, n_q)."""
+    q, k, v = (*_plain(q), *_plain(k, v))
+    o = torch.empty_like(q)
+    lse = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
+    grid = (triton.cdiv(q.shape[2], tile["BM"]), q.shape[0] * q.shape[1])
+    forward_kernel[grid](
+        q, k, v, o, lse, mask.scale * LOG2_E, mask.offset, *_shape(q, k), D=q.shape[3],
+        CAUSAL=mask.causal, PRECISION=_precision(q), **tile,
+    )  # fmt: skip
+    return o, lse
+
+
+def row_sums(o: torch.Tensor, do: torch.Tensor) -> torch.Tensor:
+    """Σ over d of o ∘ do (b, h, n_q): what the softmax's gradient subtracts."""
+    o, do = _plain(o, do)
+    b, h, n, d = o.shape
+    sums = torch.empty((b, h, n), dtype=torch.float32, device=o.device)
+    row_sums_kernel[(triton.cdiv(n, 64), b * h)](
+        o, do, sums, n, h, *o.stride()[:3], D=d, BM=64
+    )
+    return sums
+
+
+def backward(
+    what: str,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    do: torch.Tensor,
+    lse: torch.Tensor,
+    sums: torch.Tensor,
+    mask: Mask,
+    tile: Tile,
+) -> tuple[torch.Tensor, ...]:
+    """(dk, dv) where *what* is `kv`, and (dq,) where it is `q`."""
+    (q, do), (k, v) = _plain(q, do), _plain(k, v)
+    shape = _shape(q, k)
+    scalars = (mask.scale * LOG2_E, mask.scale, mask.offset, *shape)
+    fixed = {"D": q.shape[3], "CAUSAL": mask.causal, "PRECISION": _precision(q), **tile}
+    if what == "kv":
+        dk, dv = torch.empty_like(k), torch.empty_like(v)
+        grid = (triton.cdiv(k.shape[2], tile["BN"]), k.shape[0] * k.shape[1])
+        backward_kv_kernel[grid](q, k, v, do, lse, sums, dk, dv, *scalars, **fixed)
+        return dk, dv
+    dq = torch.empty_like(q)
+    grid = (triton.cdiv(q.shape[2], tile["BM"]), q.shape[0] * q.shape[1])
+    backward_q_kernel[grid](q, k, v, do, lse, sums, dq, *scalars, **fixed)
+    return (dq,)
+
+
+def _plain(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """*tensors* as a descriptor takes them: strides alike, rows in one piece, 16 bytes aligned."""
+    first = tensors[0].stride()
+    odd = any(stride * t.element_size() % 16 for t in tensors for stride in t.stride()[:3])
+    odd = odd or any(t.stride() != first or t.data_ptr() % 16 for t in tensors)
+    return tuple(t.contiguous() for t in tensors) if odd or first[3] != 1 else tensors
+
+
+def _shape(q: torch.Tensor, k: torch.Tensor) -> tuple[int, ...]:
+    """n_q, n_k, query heads, how many of them share keys, and the strides of both."""
+    heads = q.shape[1]
+    return (
+        q.shape[2], k.shape[2], heads, heads // k.shape[1], *q.stride()[:3], *k.stride()[:3],
+    )  # fmt: skip
+
+
+def _precision(q: torch.Tensor) -> str:
+    """fp32 is multiplied as it is: tf32 would be another dtype's path."""
+    return "ieee" if q.dtype == torch.float32 else "tf32"

@@ -1,0 +1,342 @@
+"""Layer norm and RMS norm over rows of x (m, n), and their gradients; u is a row made regular.
+
+- `layernorm`  u = (x − mean x) / √(var x + ε), y = u·weight + bias
+- `rmsnorm`    u = x / √(mean x² + ε), y = u·weight
+
+Forward: 7·m·n FLOP, of which mean 1, difference 1, squares and their sum 2, u 1, y 2; rmsnorm 4·m·n
+(squares and their sum 2, u 1, y 1). x is read once and y written once.
+
+Backward, with g = dy·weight: dx = (g − u·mean(g·u) − mean g) / √(var x + ε), dweight = Σ dy·u,
+dbias = Σ dy over the rows. 13·m·n FLOP: u 2, dweight 2, dbias 1, g 1, the means 3, dx 4; rmsnorm
+9·m·n: it lacks a difference for u, dbias, mean g and its difference. x and dy are read, dx written.
+
+- `torch`: `F.layer_norm`, `F.rms_norm`. A backward reads x and dy twice: for dx, and for dweight.
+- `compile`: the same by torch.compile, and so its gradient.
+- `triton`: ours. A row stays in registers. Backward, each program goes over many rows and sums
+  their share of dweight and dbias on the way; a second kernel adds up the programs' sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from gpuperf.kernels.modes import MODE, autograd, by_mode
+from gpuperf.kernels.rows import holds_rows, launch_of, programs, tilings
+
+from gpuperf import Axis, Bytes, Cost, Flops, Implementation, Point, Work, Workload
+from gpuperf.jit import Tuned, compiled, jit, lacks_compiler, tl, triton, tune
+from gpuperf.units import itemsize
+
+Make = Callable[[tuple[int, ...], str], torch.Tensor]
+Inputs = Mapping[str, torch.Tensor]
+Tiling = Mapping[str, int]
+Call = Callable[[], Any]
+
+EPS = 1e-5
+HELD, HELD_BACKWARD = 3, 5  # registers an element of a row in hand
+SUMMED, COLUMNS = 64, 32  # of the programs' sums at a time
+
+
+@jit
+def norm_kernel(
+    x: tl.tensor, weight: tl.tensor, bias: tl.tensor, y: tl.tensor, mean: tl.tensor,
+    rstd: tl.tensor, m: tl.tensor, n: tl.tensor, stride: tl.tensor, eps: tl.tensor,
+    CENTRED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
+) -> None:  # fmt: skip
+    """Tiles of ROWS whole rows, of which a program takes each so many-th; what sticks out of the
+    last tile is row m − 1 again. mean and rstd (m,) are kept for the backward."""
+    i = tl.arange(0, BLOCK)[None, :]
+    w = tl.load(weight + i, i < n, 0.0).to(tl.float32)
+    if CENTRED:
+        b = tl.load(bias + i, i < n, 0.0).to(tl.float32)
+    for tile in tl.range(
+        tl.program_id(0), tl.cdiv(m, ROWS), tl.num_programs(0), num_stages=STAGES
+    ):
+        row = tl.minimum(tile * ROWS + tl.arange(0, ROWS), m - 1).to(tl.int64)[:, None]
+        value = tl.load(x + row * stride + i, i < n, 0.0).to(tl.float32)
+        if CENTRED:
+            centre = tl.sum(value, 1, keep_dims=True) / n
+            value = tl.where(i < n, value - centre, 0.0)
+            tl.store(mean + row, centre)
+        scale = 1.0 / tl.sqrt(tl.sum(value * value, 1, keep_dims=True) / n + eps)
+        tl.store(rstd + row, scale)
+        value *= scale * w
+        if CENTRED:
+            value += b
+        tl.store(y + row * n + i, value.to(y.dtype.element_ty), i < n)
+
+
+@jit
+def norm_backward_kernel(
+    x: tl.tensor, weight: tl.tensor, dy: tl.tensor, mean: tl.tensor, rstd: tl.tensor,
+    dx: tl.tensor, sums: tl.tensor, m: tl.tensor, n: tl.tensor, stride: tl.tensor,
+    CENTRED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
+) -> None:  # fmt: skip
+    """Tiles as forward. dweight and dbias of a program go to its row of sums (k, programs, n).
+
+    Of a wide row the weight is read each time: sums, x and dy take all registers.
+    """
+    i = tl.arange(0, BLOCK)[None, :]
+    if BLOCK <= 8192:
+        w = tl.load(weight + i, i < n, 0.0).to(tl.float32)
+    dweight = tl.zeros((ROWS, BLOCK), tl.float32)
+    dbias = tl.zeros((ROWS, BLOCK), tl.float32)
+    for tile in tl.range(
+        tl.program_id(0), tl.cdiv(m, ROWS), tl.num_programs(0), num_stages=STAGES
+    ):
+        row = (tile * ROWS + tl.arange(0, ROWS)).to(tl.int64)[:, None]
+        inside = (row < m) & (i < n)
+        grad = tl.load(dy + row * n + i, inside, 0.0).to(tl.float32)
+        unit = tl.load(x + row * stride + i, inside, 0.0).to(tl.float32)
+        scale = tl.load(rstd + row, row < m, 0.0)
+        if CENTRED:
+            unit = tl.where(i < n, unit - tl.load(mean + row, row < m, 0.0), 0.0)
+        unit *= scale
+        dweight += grad * unit
+        if BLOCK > 8192:
+            w = tl.load(weight + i, i < n, 0.0).to(tl.float32)
+        steep = grad * w
+        slope = steep - unit * (tl.sum(steep * unit, 1, keep_dims=True) / n)
+        if CENTRED:
+            dbias += grad
+            slope -= tl.sum(steep, 1, keep_dims=True) / n
+        tl.store(dx + row * n + i, (slope * scale).to(dx.dtype.element_ty), inside)
+    own = sums + tl.program_id(0) * n + i
+    tl.store(own, tl.sum(dweight, 0, keep_dims=True), i < n)
+    if CENTRED:
+        tl.store(own + tl.num_programs(0) * n, tl.sum(dbias, 0, keep_dims=True), i < n)
+
+
+@jit
+def norm_sums_kernel(
+    sums: tl.tensor, totals: tl.tensor, count: tl.tensor, n: tl.tensor,
+    COUNT: tl.constexpr, BLOCK: tl.constexpr,
+) -> None:  # fmt: skip
+    """totals (k, n) of sums (k, count, n): BLOCK columns a program."""
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    sums += tl.program_id(1) * count * n
+    total = tl.zeros((COUNT, BLOCK), tl.float32)
+    for start in range(0, count, COUNT):
+        row = start + tl.arange(0, COUNT)[:, None]
+        total += tl.load(sums + row * n + i, (row < count) & (i < n), 0.0)
+    total = tl.sum(total, 0, keep_dims=True)
+    tl.store(totals + tl.program_id(1) * n + i, total.to(totals.dtype.element_ty), i < n)
+
+
+class Kept(NamedTuple):
+    """What the forward leaves: y (m, n), and the rows' mean and 1/√(variance + ε), both (m,)."""
+
+    y: torch.Tensor
+    mean: torch.Tensor
+    rstd: torch.Tensor
+
+
+def room_for(x: torch.Tensor) -> Kept:
+    """What the forward of x (m, n) is to leave, not yet written."""
+    mean, rstd = x.new_empty((2, x.shape[0]), dtype=torch.float32)
+    return Kept(x.new_empty(x.shape), mean, rstd)
+
+
+def forward_call(inputs: Inputs, kept: Kept, tiling: Tiling) -> Call:
+    """Our forward: layernorm where there is a bias."""
+    x, weight, centred = inputs["x"], inputs["weight"], "bias" in inputs
+    m, n = x.shape
+    bias = inputs["bias"] if centred else weight
+    grid, launch = (programs(tiling, x),), launch_of(tiling, n)
+
+    def call() -> torch.Tensor:
+        norm_kernel[grid](
+            x, weight, bias, *kept, m, n, x.stride(0), EPS, CENTRED=centred, **launch
+        )
+        return kept.y
+
+    return call
+
+
+def backward_call(inputs: Inputs, kept: Kept, tiling: Tiling) -> Call:
+    """Our backward: dx (m, n), dweight (n,) and, where there is a bias, dbias (n,)."""
+    x, weight, dy, centred = inputs["x"], inputs["weight"], inputs["dy"], "bias" in inputs
+    m, n = x.shape
+    dx, count, launch = x.new_empty(x.shape), programs(tiling, x), launch_of(tiling, n)
+    sums = x.new_empty((1 + centred, count, n), dtype=torch.float32)
+    totals = weight.new_empty((1 + centred, n))
+    grid = (triton.cdiv(n, COLUMNS), 1 + centred)
+
+    def call() -> tuple[torch.Tensor, ...]:
+        norm_backward_kernel[(count,)](
+            x, weight, dy, kept.mean, kept.rstd, dx, sums, m, n, x.stride(0),
+            CENTRED=centred, **launch,
+        )  # fmt: skip
+        norm_sums_kernel[grid](sums, totals, count, n, COUNT=SUMMED, BLOCK=COLUMNS)
+        return (dx, *totals)
+
+    return call
+
+
+def norm_triton(inputs: Inputs, point: Point, options: object) -> Tuned:
+    """Our kernels, each with the fastest of its tilings; only what is timed is tuned."""
+    kept = room_for(inputs["x"])
+    ways = [*tilings(point.n, HELD)]
+    timed = ways if "fwd" in point.mode else ways[:1]
+    forward = tune(partial(forward_call, inputs, kept), timed)
+    if point.mode == "fwd":
+        return forward
+    forward()
+    stays = (tiling for tiling in tilings(point.n, HELD_BACKWARD) if tiling["per_sm"])
+    backward = tune(partial(backward_call, inputs, kept), stays)
+
+    def both() -> tuple[torch.Tensor, Callable[[torch.Tensor], Any]]:
+        return forward(), lambda gradient: backward()  # it is bound to dy
+
+    chosen = {f"backward_{name}": value for name, value in backward.chosen.items()}
+    if point.mode == "fwd+bwd":
+        chosen |= forward.chosen
+    return Tuned(by_mode(point.mode, inputs, both, forward), chosen)
+
+
+def layer_norm(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    """torch's layer norm over the rows of x (m, n)."""
+    return F.layer_norm(x, x.shape[1:], weight, bias, EPS)
+
+
+def rms_norm(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """torch's RMS norm over the rows of x (m, n)."""
+    return F.rms_norm(x, x.shape[1:], weight, EPS)
+
+
+def of_torch(function: Callable[..., torch.Tensor], inputs: Inputs, mode: str) -> Call:
+    """The call of *function*(x, weight[, bias]) in *mode*, with torch's own gradient."""
+    arguments = {name: value for name, value in inputs.items() if name != "dy"}
+    forward = autograd(function, arguments, [*arguments])
+    call: Call = by_mode(mode, inputs, forward, lambda: function(*arguments.values()))
+    return call
+
+
+def norm_torch(function: Callable[..., torch.Tensor]) -> Callable[[Inputs, Point, object], Call]:
+    """What builds the call of *function*."""
+    return lambda inputs, point, options: of_torch(function, inputs, point.mode)
+
+
+def norm_compile(function: Callable[..., torch.Tensor]) -> Callable[[Inputs, Point, object], Call]:
+    """What builds the call of *function* by torch.compile."""
+
+    def build(inputs: Inputs, point: Point, options: object) -> Call:
+        call = of_torch(compiled(function), inputs, point.mode)
+        call()
+        return call
+
+    return build
+
+
+def plain(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+    """The formula: layer norm where there is a bias, or else RMS norm."""
+    if bias is not None:
+        x = x - x.mean(1, keepdim=True)
+    unit = x / (x.square().mean(1, keepdim=True) + EPS).sqrt()
+    return unit * weight if bias is None else unit * weight + bias
+
+
+def reference(inputs: Inputs, point: Point) -> Any:
+    """The formula in float64, and torch's gradient of it."""
+    return of_torch(plain, {k: v.double() for k, v in inputs.items()}, point.mode)()
+
+
+def inputs_of(names: tuple[str, ...]) -> Callable[[Point, Make], Inputs]:
+    """x (m, n), the vectors *names* (n,), and where there is a backward dy (m, n)."""
+
+    def inputs(point: Point, make: Make) -> Inputs:
+        shapes = {"x": (point.m, point.n), **dict.fromkeys(names, (point.n,))}
+        if point.mode != "fwd":
+            shapes["dy"] = (point.m, point.n)
+        return {name: make(shape, point.dtype) for name, shape in shapes.items()}
+
+    return inputs
+
+
+def cost_of(vectors: int, forward: int, backward: int) -> Callable[[Point], Cost]:
+    """The cost with so many *vectors* (n,), and FLOPs an element of forward and backward."""
+
+    def cost(point: Point) -> Cost:
+        size, vector = point.m * point.n, point.n
+        ahead, back = "fwd" in point.mode, "bwd" in point.mode
+        # A gradient alone needs no bias.
+        read = size + (vectors if ahead else 1) * vector + back * size
+        written = ahead * size + back * (size + vectors * vector)
+        flops = Flops(
+            (ahead * forward + back * backward) * size, "elementwise", point.dtype, "fp32"
+        )
+        each = itemsize(point.dtype)
+        return Cost((flops,), (Bytes(read * each, written * each),))
+
+    return cost
+
+
+def work_of(cost: Callable[[Point], Cost], reads: int) -> Callable[[Point], Work]:
+    """The work of a backward that reads x and dy so often; after a forward, x is read anew."""
+
+    def work(point: Point) -> Work:
+        needed, size = cost(point), point.m * point.n * itemsize(point.dtype)
+        extra = 2 * (reads - 1) * ("bwd" in point.mode) + (point.mode == "fwd+bwd")
+        (least,) = needed.bytes
+        return Work(needed.flops, (Bytes(least.read + extra * size, least.written),))
+
+    return work
+
+
+def norm(
+    name: str,
+    formula: str,
+    vectors: tuple[str, ...],
+    cost: Callable[[Point], Cost],
+    function: Callable[..., torch.Tensor],
+) -> Workload:
+    """The workload of one of the two."""
+    return Workload(
+        name=name,
+        summary=f"{function.__name__.replace('_', ' ')} over rows, and its gradients",
+        formula=formula,
+        axes=(
+            Axis("m", 8192, "rows"),
+            Axis("n", 4096, "columns", main=True),
+            MODE,
+            Axis("dtype", "auto", "of all tensors", choices=("fp32", "bf16", "fp16")),
+        ),
+        inputs=inputs_of(vectors),
+        reference=reference,
+        cost=cost,
+        implementations=(
+            Implementation(
+                "torch", norm_torch(function), f"F.{function.__name__}", work=work_of(cost, 2)
+            ),
+            Implementation("compile", norm_compile(function), "torch.compile", lacks_compiler),
+            Implementation(
+                "triton",
+                norm_triton,
+                "rows in registers, dweight summed on the way; tuned",
+                holds_rows,
+                work_of(cost, 1),
+            ),
+        ),
+        terms=lambda point: max(point.m, point.n),
+    )
+
+
+LAYERNORM = norm(
+    "layernorm",
+    "fwd 7·m·n FLOP, 2·m·n·s bytes; bwd 13·m·n FLOP, 3·m·n·s bytes",
+    ("weight", "bias"),
+    cost_of(2, 7, 13),
+    layer_norm,
+)
+
+RMSNORM = norm(
+    "rmsnorm",
+    "fwd 4·m·n FLOP, 2·m·n·s bytes; bwd 9·m·n FLOP, 3·m·n·s bytes",
+    ("weight",),
+    cost_of(1, 4, 9),
+    rms_norm,
+)

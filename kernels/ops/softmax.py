@@ -1,0 +1,237 @@
+"""Softmax over rows: y (m, n) = exp(x − max x) / Σ exp(x − max x), each row by itself.
+
+m·n special functions and 4·m·n FLOP (maximum, difference, sum, quotient); x read once, y written
+once. A row of nothing but −inf gives NaN, as in torch.
+
+- `eager`: five kernels of torch (maximum, difference, exp, sum, quotient); 5 reads, 3 writes.
+- `safe`: ours, over the row for its maximum, for its sum, for its quotients; 3 reads, 1 write.
+- `online`: ours, maximum and sum at once: what was summed is scaled down when the maximum rises
+  (Milakov and Gimelshein, arXiv 1805.02867); 2 reads, 1 write.
+- `fused`: ours, the row stays in registers; 1 read, 1 write.
+- `torch`: `torch.softmax`.
+- `compile`: the eager one by torch.compile.
+
+The work of `safe` and `online` is what their loops ask for. A row that is gone over again comes
+from the cache as long as the rows in flight fit there together, and then DRAM sees 1 read and 1
+write of them too: on an H200, up to rows of about 512 KiB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from gpuperf.kernels.rows import holds_rows, launch_of, programs, tilings
+
+from gpuperf import Axis, Bytes, Cost, Flops, Implementation, Point, Work, Workload
+from gpuperf.jit import compiled, jit, lacks_compiler, lacks_triton, tl, triton, tune
+from gpuperf.units import itemsize
+
+Inputs = Mapping[str, torch.Tensor]
+Call = Callable[[], torch.Tensor]
+
+STREAMED = 4096  # elements of a row that `safe` and `online` have in hand
+HELD = 2  # registers an element of a row in hand
+
+
+@jit
+def softmax_safe_kernel(
+    x: tl.tensor, y: tl.tensor, n: tl.tensor, stride: tl.tensor, BLOCK: tl.constexpr
+) -> None:
+    """A row a program: its maximum, then its sum, then its quotients."""
+    x += tl.program_id(0).to(tl.int64) * stride
+    y += tl.program_id(0).to(tl.int64) * n
+    i = tl.arange(0, BLOCK)
+    most = tl.full((BLOCK,), float("-inf"), tl.float32)
+    for start in range(0, n, BLOCK):
+        value = tl.load(x + start + i, start + i < n, float("-inf")).to(tl.float32)
+        most = tl.maximum(most, value)
+    peak = tl.max(most, 0)
+    total = tl.zeros((BLOCK,), tl.float32)
+    for start in range(0, n, BLOCK):
+        value = tl.load(x + start + i, start + i < n, float("-inf")).to(tl.float32)
+        total += tl.exp(value - peak)
+    scale = 1.0 / tl.sum(total, 0)
+    for start in range(0, n, BLOCK):
+        value = tl.load(x + start + i, start + i < n, float("-inf")).to(tl.float32)
+        share = tl.exp(value - peak) * scale
+        tl.store(y + start + i, share.to(y.dtype.element_ty), start + i < n)
+
+
+@jit
+def softmax_online_kernel(
+    x: tl.tensor, y: tl.tensor, n: tl.tensor, stride: tl.tensor, BLOCK: tl.constexpr
+) -> None:
+    """A row a program: maximum and sum together, then the quotients."""
+    x += tl.program_id(0).to(tl.int64) * stride
+    y += tl.program_id(0).to(tl.int64) * n
+    i = tl.arange(0, BLOCK)
+    # Not −inf: a difference of two of those is NaN, and a row may begin with blocks of them.
+    peak = tl.full((), -3.4028234e38, tl.float32)
+    total = tl.zeros((BLOCK,), tl.float32)
+    for start in range(0, n, BLOCK):
+        value = tl.load(x + start + i, start + i < n, float("-inf")).to(tl.float32)
+        risen = tl.maximum(peak, tl.max(value, 0))
+        total = total * tl.exp(peak - risen) + tl.exp(value - risen)
+        peak = risen
+    scale = 1.0 / tl.sum(total, 0)
+    for start in range(0, n, BLOCK):
+        value = tl.load(x + start + i, start + i < n, float("-inf")).to(tl.float32)
+        share = tl.exp(value - peak) * scale
+        tl.store(y + start + i, share.to(y.dtype.element_ty), start + i < n)
+
+
+@jit
+def softmax_fused_kernel(
+    x: tl.tensor, y: tl.tensor, m: tl.tensor, n: tl.tensor, stride: tl.tensor,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
+) -> None:  # fmt: skip
+    """Tiles of ROWS whole rows, of which a program takes each so many-th.
+
+    What sticks out of the last tile is row m − 1 again, written again as it was.
+    """
+    i = tl.arange(0, BLOCK)[None, :]
+    for tile in tl.range(
+        tl.program_id(0), tl.cdiv(m, ROWS), tl.num_programs(0), num_stages=STAGES
+    ):
+        row = tl.minimum(tile * ROWS + tl.arange(0, ROWS), m - 1).to(tl.int64)[:, None]
+        value = tl.load(x + row * stride + i, i < n, float("-inf")).to(tl.float32)
+        share = tl.exp(value - tl.max(value, 1, keep_dims=True))
+        share *= 1.0 / tl.sum(share, 1, keep_dims=True)
+        tl.store(y + row * n + i, share.to(y.dtype.element_ty), i < n)
+
+
+def eager(x: torch.Tensor) -> torch.Tensor:
+    """y (m, n) of x (m, n), operation by operation."""
+    shifted = x - x.amax(1, keepdim=True)
+    exponential = torch.exp(shifted)
+    return exponential / exponential.sum(1, keepdim=True)
+
+
+def softmax_eager(inputs: Inputs, point: Point, options: object) -> Call:
+    """Operation by operation."""
+    return lambda: eager(inputs["x"])
+
+
+def softmax_streamed(kernel: Any) -> Callable[[Inputs, Point, object], Call]:
+    """What builds the call of a *kernel* that goes over its row several times."""
+
+    def build(inputs: Inputs, point: Point, options: object) -> Call:
+        x = inputs["x"]
+        y = x.new_empty(x.shape)
+        block = min(STREAMED, triton.next_power_of_2(point.n))
+        warps = 8 if block > 2048 else 4
+
+        def call() -> torch.Tensor:
+            kernel[(point.m,)](x, y, point.n, x.stride(0), BLOCK=block, num_warps=warps)
+            return y
+
+        return call
+
+    return build
+
+
+def fused_call(x: torch.Tensor, y: torch.Tensor, tiling: Mapping[str, int]) -> Call:
+    """The fused kernel from x into y, both (m, n), cut as *tiling* says."""
+    m, n = x.shape
+    grid, launch = (programs(tiling, x),), launch_of(tiling, n)
+
+    def call() -> torch.Tensor:
+        softmax_fused_kernel[grid](x, y, m, n, x.stride(0), **launch)
+        return y
+
+    return call
+
+
+def softmax_fused(inputs: Inputs, point: Point, options: object) -> Call:
+    """The fused kernel with the fastest tiling."""
+    x = inputs["x"]
+    y = x.new_empty(x.shape)
+    return tune(lambda tiling: fused_call(x, y, tiling), tilings(point.n, HELD))
+
+
+def softmax_torch(inputs: Inputs, point: Point, options: object) -> Call:
+    """torch's own."""
+    return lambda: torch.softmax(inputs["x"], 1)
+
+
+def softmax_compile(inputs: Inputs, point: Point, options: object) -> Call:
+    """The eager one, compiled for this size."""
+    x, function = inputs["x"], compiled(eager)
+    function(x)
+    return lambda: function(x)
+
+
+def reference(inputs: Inputs, point: Point) -> torch.Tensor:
+    """The same in float64."""
+    x = inputs["x"].double()
+    exponential = (x - x.amax(1, keepdim=True)).exp()
+    return exponential / exponential.sum(1, keepdim=True)
+
+
+def flops(point: Point) -> tuple[Flops, ...]:
+    """Maximum, difference, sum and quotient of an element, and its exponential."""
+    count = point.m * point.n
+    return (
+        Flops(4 * count, "elementwise", point.dtype, "fp32"),
+        Flops(count, "special", point.dtype),
+    )
+
+
+def cost(point: Point) -> Cost:
+    """x in, y out."""
+    size = point.m * point.n * itemsize(point.dtype)
+    return Cost(flops(point), (Bytes(size, size),))
+
+
+def passes(read: int, written: int) -> Callable[[Point], Work]:
+    """The work of so many tensors (m, n) read and written."""
+
+    def work(point: Point) -> Work:
+        size = point.m * point.n * itemsize(point.dtype)
+        return Work(flops(point), (Bytes(read * size, written * size),))
+
+    return work
+
+
+SOFTMAX = Workload(
+    name="softmax",
+    summary="softmax over rows",
+    formula="m·n special functions + 4·m·n FLOP; 2·m·n·s bytes",
+    axes=(
+        Axis("m", 8192, "rows"),
+        Axis("n", 4096, "columns", main=True),
+        Axis("dtype", "auto", "of x and y", choices=("fp32", "bf16", "fp16")),
+    ),
+    inputs=lambda point, make: {"x": make((point.m, point.n), point.dtype)},
+    reference=reference,
+    cost=cost,
+    implementations=(
+        Implementation("eager", softmax_eager, "five kernels of torch", work=passes(5, 3)),
+        Implementation(
+            "safe",
+            softmax_streamed(softmax_safe_kernel),
+            "three times over the row",
+            lacks_triton,
+            passes(3, 1),
+        ),
+        Implementation(
+            "online",
+            softmax_streamed(softmax_online_kernel),
+            "twice over the row",
+            lacks_triton,
+            passes(2, 1),
+        ),
+        Implementation(
+            "fused", softmax_fused, "the row in registers, tuned", holds_rows, passes(1, 1)
+        ),
+        Implementation("torch", softmax_torch, "torch.softmax"),
+        Implementation("compile", softmax_compile, "torch.compile of eager", lacks_compiler),
+    ),
+    narrow=lambda inputs, rows: {"x": inputs["x"][rows]},
+    terms=lambda point: point.n,
+    # A difference of up to 8, rounded to x's dtype, makes 8 roundoffs of the exponential; and those
+    # of eager's exponential, sum and quotient.
+    roundings=lambda point: 2,
+)

@@ -1,0 +1,147 @@
+"""Are our matmuls right at the edges of their tiles, and do they say what they do not take?"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from gpuperf.kernels import matmul
+from gpuperf.kernels.matmul import KEYS, MATMUL
+
+from gpuperf.jit import INTERPRETED, triton
+from gpuperf.measure.checks import compare
+from gpuperf.measure.inputs import bind_make
+from gpuperf.model.contract import DeviceFacts
+from gpuperf.model.workload import Point
+
+CPU = DeviceFacts("cpu", 0, "CPU", 1, 0, 0)
+GPU = DeviceFacts("cuda", 0, "GPU", 132, 0, 0, capability="9.0")
+ROCM = DeviceFacts("rocm", 0, "GPU", 304, 0, 0, capability="gfx942")
+BY_NAME = {implementation.name: implementation for implementation in MATMUL.implementations}
+SHAPES = ((33, 47, 65), (1, 40, 9), (70, 1, 3), (64, 64, 1), (1, 1, 1), (100, 33, 32))
+ALIGNED = ((33, 48, 72), (1, 8, 8), (65, 64, 16), (100, 200, 40))
+
+interpreted = pytest.mark.skipif(not INTERPRETED, reason="needs Triton, and no GPU")
+
+
+def of(m: int, n: int, k: int, dtype: str) -> Point:
+    return Point({"m": m, "n": n, "k": k, "dtype": dtype})
+
+
+def check(point: Point, build: str, **tile: int) -> None:
+    """Hold `with_pointers` or `with_tma` with *tile* against the reference."""
+    inputs = MATMUL.inputs(point, bind_make(torch.device("cpu"), 0))
+    c = torch.full((point.m, point.n), torch.nan, dtype=inputs["a"].dtype)
+    output = getattr(matmul, build)(inputs["a"], inputs["b"], c, point, tile)()
+    compare(MATMUL, point, inputs, output, "fp32", lambda count, n: torch.arange(count) % n)
+
+
+@interpreted
+@pytest.mark.parametrize("dtype", ["fp32", "tf32", "fp16"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_pointers_reach_every_element_of_any_shape(shape: tuple[int, ...], dtype: str) -> None:
+    for block in ((16, 32, 16), (64, 16, 32)):
+        values = (*block, 2, 4, 1, 0)
+        check(of(*shape, dtype), "with_pointers", **dict(zip(KEYS, values, strict=True)))
+
+
+@interpreted
+@pytest.mark.parametrize("shape", ALIGNED)
+def test_descriptors_reach_every_element_of_rows_of_16_bytes(shape: tuple[int, ...]) -> None:
+    values = (16, 32, 32, 2, 4, 1, 1)
+    check(of(*shape, "fp16"), "with_tma", **dict(zip(KEYS, values, strict=True)))
+
+
+@interpreted
+def test_the_interpreter_gets_one_small_tile() -> None:
+    point = of(33, 47, 65, "fp32")
+    inputs = MATMUL.inputs(point, bind_make(torch.device("cpu"), 0))
+    call = BY_NAME["triton"].build(inputs, point, {})
+    assert call.chosen == dict(zip(KEYS, matmul.INTERPRETED_TILES[0], strict=True))
+
+
+def test_only_a_gpu_with_tma_and_rows_of_16_bytes_is_given_its_tiles(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert not matmul.has_tma(torch.device("cpu"))
+    monkeypatch.setattr(matmul, "INTERPRETED", False)
+    for there in (True, False):
+        monkeypatch.setattr(matmul, "has_tma", lambda device, there=there: there)
+        for dtype, n, k, takes in (
+            ("bf16", 64, 64, True), ("fp16", 8, 40, True), ("bf16", 65, 64, False),
+            ("bf16", 64, 63, False), ("fp32", 64, 64, False), ("tf32", 64, 64, False),
+        ):  # fmt: skip
+            point = of(64, n, k, dtype)
+            a = MATMUL.inputs(point, bind_make(torch.device("cpu"), 0))["a"]
+            assert any(tile["TMA"] for tile in matmul.tiles(a, point)) is (takes and there)
+
+
+def test_every_tile_is_named_once() -> None:
+    for tiles in (matmul.TMA_TILES + matmul.HALF_TILES, matmul.TF32_TILES, matmul.FP32_TILES):
+        assert len(set(tiles)) == len(tiles)
+        assert all(len(tile) == len(KEYS) and min(tile[:3]) >= 16 for tile in tiles)
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "device", "reason"),
+    [
+        ("naive", "bf16", GPU, None),
+        ("tiled", "fp16", GPU, None),
+        ("tiled", "tf32", GPU, "written for fp32, bf16, fp16"),
+        ("naive", "fp32", CPU, "CUDA C needs an NVIDIA GPU"),
+        ("naive", "fp32", ROCM, "CUDA C needs an NVIDIA GPU"),
+        ("triton", "fp64", GPU, "written for bf16, fp16, fp32, tf32"),
+        ("triton", "fp8", GPU, "written for bf16, fp16, fp32, tf32"),
+        ("compile", "int8", GPU, "torch.mm does not take int8"),
+        ("torch", "fp8", GPU, "torch._scaled_mm needs n and k that are multiples of 16"),
+    ],
+)
+def test_what_is_not_taken_is_said(
+    name: str, dtype: str, device: DeviceFacts, reason: str | None
+) -> None:
+    assert BY_NAME[name].supports(of(33, 47, 65, dtype), device) == reason
+
+
+@pytest.mark.skipif(triton is None, reason="needs Triton")
+@pytest.mark.parametrize("dtype", ["bf16", "fp16", "fp32", "tf32"])
+def test_triton_takes_what_tensor_cores_take(dtype: str) -> None:
+    for device in (GPU, ROCM):
+        assert BY_NAME["triton"].supports(of(1, 1, 1, dtype), device) is None
+
+
+@interpreted
+def test_the_interpreter_is_not_asked_for_products_of_bf16() -> None:
+    assert BY_NAME["triton"].supports(of(1, 1, 1, "fp16"), CPU) is None
+    reason = BY_NAME["triton"].supports(of(1, 1, 1, "bf16"), CPU)
+    assert reason == "Triton's interpreter multiplies bf16 as integers"
+
+
+def test_a_sweep_measures_torch_alone_unless_told_otherwise() -> None:
+    described = MATMUL.describe("gpuperf.kernels")
+    assert described.standard == ("torch",)
+    assert list(BY_NAME) == ["naive", "tiled", "triton", "compile", "torch"]
+
+
+COMPILE = """
+import sys, triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from gpuperf.kernels.matmul import matmul_kernel, matmul_tma_kernel
+tile = {"BM": 64, "BN": 64, "BK": 64, "GROUP": 8}
+for kernel, kinds, given in (
+    (matmul_kernel, ["*bf16"] * 3, {**tile, "PRECISION": "ieee"}),
+    (matmul_tma_kernel, [f"tensordesc<bf16[64,{n}]>" for n in (64, 64, 32)], tile),
+):
+    kinds = dict(zip("abcmnk", kinds + ["i32"] * 3)) | {name: "constexpr" for name in given}
+    source = ASTSource(kernel, kinds, {(kernel.arg_names.index(k),): v for k, v in given.items()})
+    made = triton.compile(source, GPUTarget("cuda", 90, 32), {"num_stages": 3})
+    assert "wgmma.mma_async" in made.asm["ptx"]
+"""
+
+
+@pytest.mark.skipif(triton is None, reason="needs Triton")
+def test_the_kernels_compile_for_hopper_without_one() -> None:
+    done = subprocess.run([sys.executable, "-c", COMPILE], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]

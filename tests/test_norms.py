@@ -1,0 +1,197 @@
+"""Layer norm and RMS norm in Triton: forward and backward against float64, and odd rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import torch
+from gpuperf.kernels import norms, rows
+
+from gpuperf.jit import triton
+from gpuperf.measure.inputs import torch_dtype
+from gpuperf.model.workload import Point, Workload
+
+pytestmark = [
+    pytest.mark.skipif(triton is None, reason="needs Triton"),
+    pytest.mark.skipif(torch.cuda.is_available(), reason="runs interpreted, where no GPU is"),
+]
+
+Inputs = Mapping[str, torch.Tensor]
+ROUNDOFF = {"fp32": 2.0**-24, "bf16": 2.0**-8, "fp16": 2.0**-11}
+
+BOTH = [norms.LAYERNORM, norms.RMSNORM]
+of_both = pytest.mark.parametrize("workload", BOTH, ids=lambda workload: workload.name)
+of_each_dtype = pytest.mark.parametrize("dtype", ["fp32", "bf16", "fp16"])
+
+
+def point_of(m: int, n: int, mode: str = "fwd+bwd", dtype: str = "fp32") -> Point:
+    return Point({"m": m, "n": n, "mode": mode, "dtype": dtype})
+
+
+def drawn(workload: Workload, point: Point) -> dict[str, torch.Tensor]:
+    """Inputs off centre, so that a forgotten mean shows."""
+    generator = torch.Generator().manual_seed(5)
+
+    def make(shape: tuple[int, ...], dtype: str) -> torch.Tensor:
+        return (2 * torch.randn(shape, generator=generator) + 1).to(torch_dtype(dtype))
+
+    return dict(workload.inputs(point, make))
+
+
+def call_of(name: str, workload: Workload, inputs: Inputs, point: Point) -> Any:
+    builds = {i.name: i.build for i in workload.implementations}
+    return builds[name](inputs, point, {})
+
+
+def assert_right(workload: Workload, point: Point, inputs: Inputs, output: Any) -> None:
+    """Within some roundings of float64, of the tensor's largest value."""
+    want = workload.reference(inputs, point)
+    for got, exact in zip(tensors(output), tensors(want), strict=True):
+        assert got.shape == exact.shape
+        error = (got.double() - exact).abs().max() / exact.abs().max().clamp_min(1e-30)
+        assert error <= 2 * ROUNDOFF[point.dtype] + 64 * ROUNDOFF["fp32"]
+
+
+def tensors(output: Any) -> list[torch.Tensor]:
+    return [output] if isinstance(output, torch.Tensor) else list(output)
+
+
+@of_both
+@of_each_dtype
+@pytest.mark.parametrize("mode", ["fwd", "bwd", "fwd+bwd"])
+@pytest.mark.parametrize(("m", "n"), [(5, 7), (1, 100), (70, 33), (3, 4097), (2, 8200)])
+def test_triton_is_float64_rounded(
+    workload: Workload, dtype: str, mode: str, m: int, n: int
+) -> None:
+    point = point_of(m, n, mode, dtype)
+    inputs = drawn(workload, point)
+    output = call_of("triton", workload, inputs, point)()
+    assert {tensor.dtype for tensor in tensors(output)} == {torch_dtype(dtype)}
+    assert_right(workload, point, inputs, output)
+
+
+@of_both
+def test_the_formula_is_that_of_torch_in_float64(workload: Workload) -> None:
+    point = point_of(6, 11)
+    inputs = {name: value.double() for name, value in drawn(workload, point).items()}
+    torchs = call_of("torch", workload, inputs, point)()
+    for got, want in zip(torchs, workload.reference(inputs, point), strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-9, atol=1e-9)
+
+
+@of_both
+def test_rows_of_one_column(workload: Workload) -> None:
+    """layernorm: u is 0, so y is the bias and dx 0; rmsnorm: u is ±1 nearly."""
+    point = point_of(9, 1)
+    inputs = drawn(workload, point)
+    output = call_of("triton", workload, inputs, point)()
+    want = workload.reference(inputs, point)
+    for got, exact in zip(output, want, strict=True):
+        torch.testing.assert_close(got.double(), exact, rtol=1e-5, atol=1e-5)
+
+
+def test_a_row_of_one_value_is_the_bias_and_its_gradient_finite() -> None:
+    point = point_of(3, 50)
+    inputs = drawn(norms.LAYERNORM, point)
+    inputs["x"][1] = 2.5
+    output = call_of("triton", norms.LAYERNORM, inputs, point)()
+    assert torch.equal(output[0][1], inputs["bias"])
+    assert_right(norms.LAYERNORM, point, inputs, output)
+
+
+def test_a_row_of_noughts_has_an_rms_norm_of_nought() -> None:
+    point = point_of(3, 50)
+    inputs = drawn(norms.RMSNORM, point)
+    inputs["x"][1] = 0.0
+    output = call_of("triton", norms.RMSNORM, inputs, point)()
+    assert not output[0][1].any()
+    assert_right(norms.RMSNORM, point, inputs, output)
+
+
+@of_both
+@pytest.mark.parametrize("name", ["torch", "triton"])
+def test_a_gradient_alone_is_of_the_inputs_as_they_are_now(workload: Workload, name: str) -> None:
+    point = point_of(8, 20, "bwd")
+    inputs = drawn(workload, point)
+    call = call_of(name, workload, inputs, point)
+    call()
+    inputs["x"].mul_(3.0).add_(1.0)
+    assert_right(workload, point, inputs, call())
+    inputs["weight"].neg_()
+    assert_right(workload, point, inputs, call())
+    inputs["dy"].mul_(0.5)
+    assert_right(workload, point, inputs, call())
+
+
+@of_both
+@pytest.mark.parametrize(("m", "n"), [(70, 1), (70, 20), (9, 2500)])
+def test_every_tiling_is_right(workload: Workload, m: int, n: int) -> None:
+    point = point_of(m, n)
+    inputs = drawn(workload, point)
+    kept = norms.room_for(inputs["x"])
+    for tiling in rows.tilings(n, norms.HELD_BACKWARD):
+        y = norms.forward_call(inputs, kept, tiling)()
+        gradients = norms.backward_call(inputs, kept, tiling)()
+        for got, exact in zip((y, *gradients), workload.reference(inputs, point), strict=True):
+            torch.testing.assert_close(got.double(), exact, rtol=2e-4, atol=2e-4)
+
+
+@of_both
+def test_rows_may_lie_apart(workload: Workload) -> None:
+    point = point_of(5, 40)
+    inputs = drawn(workload, point)
+    apart = torch.zeros(5, 49)
+    apart[:, :40] = inputs["x"]
+    inputs["x"] = apart[:, :40]
+    output = call_of("triton", workload, inputs, point)()
+    assert all(tensor.is_contiguous() for tensor in output)
+    assert_right(workload, point, inputs, output)
+
+
+@of_both
+@pytest.mark.parametrize(
+    ("mode", "keys"),
+    [
+        ("fwd", {""}),
+        ("bwd", {"backward_"}),
+        ("fwd+bwd", {"", "backward_"}),
+    ],
+)
+def test_what_was_chosen_is_told_of_what_is_timed(
+    workload: Workload, mode: str, keys: set[str]
+) -> None:
+    point = point_of(4, 10, mode)
+    call = call_of("triton", workload, drawn(workload, point), point)
+    names = ("rows", "warps", "stages", "per_sm")
+    assert set(call.chosen) == {prefix + name for prefix in keys for name in names}
+
+
+def test_flops_and_bytes_of_8192_rows_of_4096_in_bf16() -> None:
+    size, vector = 8192 * 4096, 4096
+    known = {
+        ("layernorm", "fwd"): (7 * size, 2 * (size + 2 * vector), 2 * size),
+        ("layernorm", "bwd"): (13 * size, 2 * (2 * size + vector), 2 * (size + 2 * vector)),
+        ("layernorm", "fwd+bwd"): (
+            20 * size, 2 * (2 * size + 2 * vector), 2 * (2 * size + 2 * vector),
+        ),
+        ("rmsnorm", "fwd"): (4 * size, 2 * (size + vector), 2 * size),
+        ("rmsnorm", "bwd"): (9 * size, 2 * (2 * size + vector), 2 * (size + vector)),
+        ("rmsnorm", "fwd+bwd"): (13 * size, 2 * (2 * size + vector), 2 * (2 * size + vector)),
+    }  # fmt: skip
+    for workload in BOTH:
+        for mode in ("fwd", "bwd", "fwd+bwd"):
+            cost = workload.cost(point_of(8192, 4096, mode, "bf16"))
+            (moved,) = cost.bytes
+            assert (cost.flop_count, moved.read, moved.written) == known[workload.name, mode]
+
+
+def test_a_backward_of_torch_reads_two_tensors_more_than_ours() -> None:
+    size = 64 * 128 * 4
+    for mode, of_torch, of_ours in (("fwd", 0, 0), ("bwd", 2, 0), ("fwd+bwd", 3, 1)):
+        point = point_of(64, 128, mode)
+        work = {i.name: i.work for i in norms.LAYERNORM.implementations}
+        least = norms.LAYERNORM.cost(point).dram_bytes
+        assert work["torch"](point).dram_bytes - least == of_torch * size
+        assert work["triton"](point).dram_bytes - least == of_ours * size

@@ -1,0 +1,138 @@
+"""Softmax in Triton, each of our three: where rows are odd, long, large, or nothing but −inf."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from gpuperf.kernels import rows, softmax
+
+from gpuperf.jit import triton
+from gpuperf.measure.device import open_device
+from gpuperf.model.workload import Point
+
+pytestmark = [
+    pytest.mark.skipif(triton is None, reason="needs Triton"),
+    pytest.mark.skipif(torch.cuda.is_available(), reason="runs interpreted, where no GPU is"),
+]
+
+BUILDS = {
+    implementation.name: implementation.build for implementation in softmax.SOFTMAX.implementations
+}
+of_ours = pytest.mark.parametrize("name", ["safe", "online", "fused"])
+
+
+def softmax_by(name: str, x: torch.Tensor) -> torch.Tensor:
+    point = Point({"m": x.shape[0], "n": x.shape[1], "dtype": "fp32"})
+    return BUILDS[name]({"x": x}, point, {})()
+
+
+def normal(m: int, n: int, scale: float = 1.0) -> torch.Tensor:
+    return torch.randn(m, n, generator=torch.Generator().manual_seed(3)) * scale
+
+
+def assert_right(y: torch.Tensor, x: torch.Tensor) -> None:
+    torch.testing.assert_close(
+        y.double(), torch.softmax(x.double(), 1), rtol=2e-6, atol=1e-9, equal_nan=True
+    )
+
+
+@of_ours
+def test_the_softmax_of_2_1_5_is_the_one_that_is_known(name: str) -> None:
+    y = softmax_by(name, torch.tensor([[2.0, 1.0, 5.0]]))
+    torch.testing.assert_close(y, torch.tensor([[0.0466, 0.0171, 0.9362]]), rtol=0, atol=5e-5)
+
+
+@of_ours
+@pytest.mark.parametrize(("m", "n"), [(5, 1), (1, 7), (3, 100), (2, 4097), (2, 8192), (70, 3)])
+def test_a_row_need_not_be_a_multiple_of_anything(name: str, m: int, n: int) -> None:
+    x = normal(m, n)
+    assert_right(softmax_by(name, x), x)
+
+
+@of_ours
+def test_large_logits_do_not_overflow(name: str) -> None:
+    x = normal(4, 4100, 1e4)
+    x[0, 7], x[1, 4099] = 1e4, -1e4
+    assert_right(softmax_by(name, x), x)
+
+
+@of_ours
+def test_what_is_masked_with_minus_infinity_gets_nothing(name: str) -> None:
+    x = normal(2, 5000)
+    x[0, :4500] = -torch.inf  # a first block of nothing else
+    x[1, 4500:] = -torch.inf
+    y = softmax_by(name, x)
+    assert_right(y, x)
+    assert not y[0, :4500].any()
+
+
+@of_ours
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")  # numpy's, of the interpreter
+@pytest.mark.filterwarnings("ignore:divide by zero:RuntimeWarning")
+def test_a_row_of_nothing_but_minus_infinity_is_nan_as_in_torch(name: str) -> None:
+    x = normal(4, 33)
+    x[1] = -torch.inf
+    y = softmax_by(name, x)
+    assert y[1].isnan().all()
+    assert_right(y, x)
+
+
+@of_ours
+@pytest.mark.parametrize("n", [40, 5000])
+def test_rows_may_lie_apart(name: str, n: int) -> None:
+    x = normal(3, n + 9)[:, :n]
+    assert x.stride(0) > n
+    y = softmax_by(name, x)
+    assert y.is_contiguous()
+    assert_right(y, x)
+
+
+@pytest.mark.parametrize(("m", "n"), [(70, 1), (70, 47), (9, 2500)])
+def test_every_tiling_of_the_fused_kernel_is_right(m: int, n: int) -> None:
+    x = normal(m, n)
+    for tiling in rows.tilings(n, softmax.HELD):
+        y = torch.full_like(x, torch.nan)
+        assert_right(softmax.fused_call(x, y, tiling)(), x)
+
+
+def test_tilings_are_told_apart_and_fit_an_sm() -> None:
+    for n in (1, 128, 1000, 4096, 16384, 65536):
+        tilings = [*rows.tilings(n, softmax.HELD)]
+        assert len({tuple(tiling.items()) for tiling in tilings}) == len(tilings) <= 24
+        assert all(tiling["warps"] * tiling["per_sm"] <= 64 for tiling in tilings)
+        assert all(tiling["warps"] <= rows.MOST_WARPS for tiling in tilings)
+
+
+def test_programs_are_as_many_as_tiles_or_fewer() -> None:
+    x = normal(70, 4)
+    one_tile_each = {"rows": 16, "warps": 1, "stages": 1, "per_sm": 0}
+    assert rows.programs(one_tile_each, x) == 5
+    assert rows.programs({**one_tile_each, "per_sm": 2}, x) == 2
+    assert rows.programs({**one_tile_each, "per_sm": 9}, x) == 5
+
+
+def test_a_row_that_no_program_can_hold_is_refused() -> None:
+    cpu = open_device("cpu").facts
+    supports: Callable[..., str | None] = rows.holds_rows
+    assert supports(Point({"n": 65536}), cpu) is None
+    assert "65536" in (supports(Point({"n": 65537}), cpu) or "")
+
+
+def test_eager_moves_8_tensors_safe_4_online_3_fused_2() -> None:
+    point = Point({"m": 3, "n": 1000, "dtype": "fp16"})
+    moved = {
+        implementation.name: implementation.work(point).dram_bytes // (3 * 1000 * 2)
+        for implementation in softmax.SOFTMAX.implementations
+        if implementation.work
+    }
+    assert moved == {"eager": 8, "safe": 4, "online": 3, "fused": 2}
+
+
+def test_a_softmax_is_four_operations_and_an_exponential_an_element() -> None:
+    flops = softmax.cost(Point({"m": 8192, "n": 4096, "dtype": "bf16"})).flops
+    assert [(f.count, f.kind) for f in flops] == [
+        (134_217_728, "elementwise"),
+        (33_554_432, "special"),
+    ]
