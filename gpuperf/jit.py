@@ -9,9 +9,13 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Tuned", "compiled", "jit", "lacks_compiler", "lacks_triton", "tl", "triton", "tune"]
+__all__ = [
+    "Tuned", "begin_build", "compiled", "jit", "lacks_compiler", "lacks_triton", "tl", "triton",
+    "tune",
+]  # fmt: skip
 
 try:
     import triton
@@ -74,6 +78,27 @@ class Tuned:
         return self._call()
 
 
+@dataclass
+class _Memory:
+    """What was chosen for a case in this process, by the order in which its build tunes."""
+
+    case: str = ""
+    count: int = 0
+    choices: dict[tuple[str, int], Mapping[str, int]] = field(default_factory=dict)
+
+    def place(self) -> tuple[str, int]:
+        self.count += 1
+        return (self.case, self.count)
+
+
+_remembered = _Memory()
+
+
+def begin_build(case: str) -> None:
+    """The build of *case* begins: what was tuned for it before is not tuned again."""
+    _remembered.case, _remembered.count = case, 0
+
+
 def tune(
     make: Callable[[Mapping[str, int]], Callable[[], Any]], candidates: Iterable[Mapping[str, int]]
 ) -> Tuned:
@@ -81,6 +106,9 @@ def tune(
 
     Interpreted, it is the first. Raises: what the last candidate raised, when none runs.
     """
+    place = _remembered.place()
+    if place in _remembered.choices:
+        return Tuned(make(_remembered.choices[place]), _remembered.choices[place])
     found: list[tuple[float, Callable[[], Any], Mapping[str, int]]] = []
     failure: Exception | None = None
     for candidate in candidates:
@@ -97,4 +125,5 @@ def tune(
     if not found:
         raise failure or ValueError("there are no candidates to tune among")
     _, call, chosen = min(found, key=lambda entry: entry[0])
+    _remembered.choices[place] = chosen
     return Tuned(call, chosen)

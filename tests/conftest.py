@@ -8,14 +8,16 @@ import warnings
 
 import torch
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # of torch's own making
-    importlib.import_module("torch._inductor.compile_fx")
+# Triton asks when a kernel is defined: ours, its own (gluon), and those of torch's compiler.
+KERNELS = ("triton.experimental.gluon", "torch._inductor.compile_fx")
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
     from gpuperf.measure.registry import load_source
 
-    load_source("gpuperf.kernels")  # Triton asks when a kernel is defined
-    importlib.import_module("triton.experimental.gluon")  # ... and when it loads its own
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of torch's own making
+        for module in KERNELS:
+            importlib.import_module(module)
+    load_source("gpuperf.kernels")
     del os.environ["TRITON_INTERPRET"]  # not for what the tests start

@@ -68,7 +68,9 @@ def measure(
 ) -> Record:
     """The record of one point of *workload*, computed by *build* or by its own implementation."""
     if build is not None:
-        workload = replace(workload, implementations=(Implementation("mine", build),))
+        workload = replace(
+            workload, implementations=(Implementation("mine", build),), standard=()
+        )
     case = Case(workload.name, (*workload.standard, workload.implementations[0].name)[0], axes)
     return make_bench(timer, facts).measure(workload, case, contract, "r", seed=5)
 

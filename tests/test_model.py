@@ -186,6 +186,7 @@ header = st.builds(
     variants=several(contract),
     counting=words(Header, "counting"),
     baseline=text,
+    main=several(text),
 )
 NOUNS = {
     Axis: axis, Bytes: traffic, Case: case, Caveat: caveat, Ceiling: ceiling, Check: check,

@@ -7,9 +7,9 @@ import sys
 
 import pytest
 import torch
-from gpuperf.kernels import sincos
 from gpuperf.kernels.sincos import SINCOS, needs_cuda_and_compiler
 
+from gpuperf import jit
 from gpuperf.jit import INTERPRETED, triton
 from gpuperf.measure.checks import tolerance
 from gpuperf.measure.inputs import bind_make
@@ -82,8 +82,8 @@ def test_the_passes_of_each_implementation(name: str, passes: int) -> None:
 def test_a_size_too_many_for_torch_fails_and_does_not_run_in_eager(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert sincos.MOST_COMPILED > 1000
-    monkeypatch.setattr(sincos, "MOST_COMPILED", 2)
+    assert jit.MOST_COMPILED > 1000
+    monkeypatch.setattr(jit, "MOST_COMPILED", 2)
     monkeypatch.setattr(torch._dynamo.config, "recompile_limit", 8)  # put back in the end
     build = BY_NAME["compile"].build
     with pytest.raises(torch._dynamo.exc.FailOnRecompileLimitHit):

@@ -113,7 +113,7 @@ def measure_new(supervisor: Supervisor, request: Request) -> Outcome:
     command = ["gpuperf", *sys.argv[1:]]
     header = make_header(
         run_id, command, cases, contracts, opened, peaks, reason, ceilings, request.seed,
-        counting, baseline,
+        counting, baseline, [axis.name for axis in description.axes if axis.main],
     )  # fmt: skip
     return _measure(supervisor, request.out / f"{run_id}.jsonl", Run(header, ()), planned(header))
 

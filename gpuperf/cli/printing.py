@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from gpuperf.analysis.counted import counted
 from gpuperf.cli.options import Format
 from gpuperf.cli.progress import say
 from gpuperf.errors import UsageError
 from gpuperf.model.record import Run
 from gpuperf.report.formats import render
 from gpuperf.report.timing import is_timing_check, render_timing
-from gpuperf.report.view import View
+from gpuperf.report.view import View, best_known
 
 __all__ = ["draw", "print_run", "write_charts"]
 
@@ -35,7 +36,8 @@ def print_run(run: Run, format: Format, view: View = "compulsory") -> None:
         from gpuperf.report.terminal import terminal_roofline
 
         try:
-            drawn = terminal_roofline(run, min(width, 100), 22, terminal, plain, view)
+            told = _roofline_view(run, view)
+            drawn = terminal_roofline(run, min(width, 100), 22, terminal, plain, told)
         except UsageError as error:
             say(f"no roofline is drawn: {error}; {error.hint}")
         else:
@@ -44,12 +46,13 @@ def print_run(run: Run, format: Format, view: View = "compulsory") -> None:
 
 
 def draw(run: Run, files: Sequence[Path], view: View = "compulsory") -> None:
-    """The chart of *run*: the roofline, or what timers add. Raises: UsageError."""
+    """The chart of *run*: the roofline, what timers add, or implementations beside each other
+    (unless the bytes of a roofline are asked for). Raises: UsageError."""
     if is_timing_check(run):
         from gpuperf.report.chart.timing import draw_timing
 
         draw_timing(run, files)
-    elif run.header.baseline:
+    elif run.header.baseline and view == "compulsory":
         from gpuperf.report.chart.compare import draw_comparison
 
         draw_comparison(run, files)
@@ -63,10 +66,26 @@ def write_charts(run: Run, path: Path, view: View = "compulsory") -> None:
     """The chart beside the run file, as PNG and SVG; a chart that fails costs no data."""
     if not any(record.status == "ok" for record in run.records):
         return
-    files = [path.with_suffix(suffix) for suffix in (".png", ".svg")]
-    try:
-        draw(run, files, view)
-    except (OSError, UsageError) as error:
-        say(f"no chart was written: {error}")
-        return
-    say(f"charts: {files[0]} and {files[1].name}")
+    from gpuperf.report.chart.roofline import draw_roofline
+
+    charts: list[tuple[str, Callable[[list[Path]], object]]] = [
+        (path.stem, lambda files: draw(run, files, view))
+    ]
+    if run.header.baseline:
+        best = _roofline_view(run, view)
+        charts.append((f"{path.stem}-roofline", lambda files: draw_roofline(run, files, best)))
+    for name, drawn in charts:
+        files = [path.with_name(f"{name}{suffix}") for suffix in (".png", ".svg")]
+        try:
+            drawn(files)
+        except (OSError, UsageError) as error:
+            say(f"no chart was written: {error}")
+        else:
+            say(f"charts: {files[0]} and {files[1].name}")
+
+
+def _roofline_view(run: Run, view: View) -> View:
+    """*view*; of a comparison the best bytes that all its implementations have."""
+    if not run.header.baseline:
+        return view
+    return best_known(counted(record) for record in run.records if record.status == "ok")

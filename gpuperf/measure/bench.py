@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 import torch
 
 from gpuperf.errors import CannotMeasure, UnknownName, Unsupported
+from gpuperf.jit import begin_build
 from gpuperf.measure.checks import WrongResult, compare, poison
 from gpuperf.measure.counting import CaseCounter
 from gpuperf.measure.device import Device
@@ -128,7 +129,7 @@ class Bench:
         make = bind_make(self.device.torch, record.seed, contract.data)
         inputs = workload.inputs(point, make)
         held = self._allocated()
-        build_s, call = self._timed(lambda: implementation.build(inputs, point, case.options))
+        build_s, call = self._timed(lambda: self._build(implementation, case, inputs))
         first_call_s, output = self._timed(call)
         self.tell("check", 0)
         check = self._check(workload, point, inputs, call, output, cost, record)
@@ -172,6 +173,12 @@ class Bench:
             self.timed(record)  # whatever becomes of the worker now
         return counter.count(record, call, timing)
 
+    def _build(
+        self, implementation: Implementation, case: Case, inputs: Mapping[str, Any]
+    ) -> Call:
+        begin_build(case.id)
+        return implementation.build(inputs, Point(case.point), case.options)
+
     def _rotating(
         self,
         workload: Workload,
@@ -189,7 +196,7 @@ class Bench:
         for copy in range(1, max(2, min(wanted, room))):
             make = bind_make(self.device.torch, record.seed + 1 + copy, record.contract.data)
             inputs = workload.inputs(Point(case.point), make)
-            calls.append(implementation.build(inputs, Point(case.point), case.options))
+            calls.append(self._build(implementation, case, inputs))
             calls[-1]()
         turn, together = itertools.cycle(calls), len(calls) * one
         doubts = []

@@ -179,7 +179,9 @@ def _compare_one(
     finite = torch.isfinite(want)
     met = (values == want) | (torch.isnan(values) & torch.isnan(want))
     rms = torch.where(finite, want, 0.0).square().sum() / finite.sum().clamp_min(1)
-    size = want.abs().clamp_min(rms.sqrt()).clamp_min(1e-300)
+    squares = torch.where(finite, want, 0.0).square()
+    row = squares.mean(-1, keepdim=True) if want.dim() > 1 else rms
+    size = want.abs().clamp_min(rms.sqrt()).maximum(row.sqrt()).clamp_min(1e-300)
     error = torch.where(met, 0.0, torch.where(finite, (values - want).abs() / size, math.inf))
     return Check(error=error.max().item(), tolerance=allowed, rows=rows)
 

@@ -240,7 +240,8 @@ class Header:
     Each case of the plan is measured under `contract`, and under each of `variants`. `peaks` is the
     snapshot of the data-sheet ceilings used, or `None` with the reason in `peaks_reason`;
     `ceilings` the measured ones, where there are any. `counting` is what was asked of the
-    hardware's counters; `baseline` the implementation that a comparison holds the others against.
+    hardware's counters; `baseline` the implementation that a comparison holds the others against;
+    `main` the axes that `--sizes` sets.
     """
 
     run: str
@@ -260,6 +261,7 @@ class Header:
     variants: tuple[Contract, ...] = ()
     counting: Counting = "off"
     baseline: str = ""
+    main: tuple[str, ...] = ()
     schema: int = SCHEMA
     type: Literal["header"] = "header"
 

@@ -43,13 +43,14 @@ def _binary(value: str) -> str:
 class _Sweep:
     """The axes of one operation."""
 
-    def __init__(self, points: Sequence[dict[str, Value]]) -> None:
+    def __init__(self, points: Sequence[dict[str, Value]], main: Sequence[str]) -> None:
         columns: dict[str, tuple[Value | None, ...]] = {}
         for name in dict.fromkeys(name for point in points for name in point):
             columns[name] = tuple(point.get(name) for point in points)
         columns.pop("dtype", None)
         numeric = [n for n, c in columns.items() if not any(isinstance(v, str) for v in c)]
-        varying = [n for n in numeric if len(set(columns[n])) > 1] or numeric
+        varying = [n for n in numeric if len(set(columns[n])) > 1]
+        varying = varying or [n for n in numeric if n in main] or numeric
         classes: dict[tuple[Value | None, ...], list[str]] = {}
         for name in varying:
             classes.setdefault(columns[name], []).append(name)
@@ -68,13 +69,13 @@ class _Sweep:
 
 
 class Axes:
-    """The axes of all records of a run."""
+    """The axes of all records of a run. Where none varies, the *main* ones tell the size."""
 
-    def __init__(self, records: Iterable[Record]) -> None:
+    def __init__(self, records: Iterable[Record], main: Sequence[str] = ()) -> None:
         points: dict[str, list[dict[str, Value]]] = {}
         for record in records:
             points.setdefault(record.case.op, []).append(dict(record.case.point))
-        self._sweeps = {op: _Sweep(rows) for op, rows in points.items()}
+        self._sweeps = {op: _Sweep(rows, main) for op, rows in points.items()}
         self.ops = tuple(self._sweeps)
         self.named = tuple(dict.fromkeys(n for s in self._sweeps.values() for n in s.named))
 

@@ -15,7 +15,7 @@ from typing import Literal
 
 from gpuperf.analysis.roofline import Roof
 from gpuperf.errors import UsageError
-from gpuperf.model.record import Run
+from gpuperf.model.record import Record, Run
 from gpuperf.report.axes import Axes, dtype_of
 from gpuperf.report.caption import PROFILED, contracts_text, profiled, run_roofs
 from gpuperf.report.rows import Entry, entries
@@ -35,7 +35,8 @@ from gpuperf.report.sheet import byte_rate_unit, flop_unit
 from gpuperf.report.text import clean, shorten
 from gpuperf.report.view import HINTS, LACKING, View
 
-__all__ = ["Scene", "scene"]
+__all__ = ["Scene", "chart_title", "scene"]
+
 
 @dataclass(frozen=True)
 class Scene:
@@ -122,7 +123,7 @@ class Scene:
         In a hierarchy a size has points at one height: that of DRAM, right, has the label."""
         best: dict[tuple[float, str], Dot] = {}
         named = [series for series in self.series if series.level in ("", DRAM)]
-        dots = [dot for series in named for dot in series.dots]
+        dots = [dot for series in named for dot in series.dots if dot.label]
         for dot in dots:
             key = (dot.x, dot.label)
             if key not in best or dot.y > best[key].y:
@@ -144,15 +145,15 @@ def scene(run: Run, view: View = "compulsory") -> Scene:
     """
     found = entries(run)
     shown, roofline = _select(run, found, view)
-    axes = Axes([e.record for e in shown])
-    series = series_of(shown, axes, roofline, view)
+    axes = Axes([e.record for e in shown], run.header.main)
+    series = series_of(shown, axes, roofline, view, run.header.baseline)
     levels = dict.fromkeys(s.level for s in series)
     roofs = _shown_roofs(run, levels, roofline)
     lacks = (_missing(found, shown, roofline, view), _unroofed(levels, roofs))
     l2 = run.header.device.l2_bytes
     return Scene(
         kind="roofline" if roofline else "bandwidth",
-        title=_title(run, axes, shown),
+        title=chart_title(run, axes, [e.record for e in shown]),
         subtitle=PROFILED
         if profiled(shown)
         else contracts_text([run.header.contract, *run.header.variants]),
@@ -175,7 +176,8 @@ def _select(run: Run, found: Sequence[Entry], view: View) -> tuple[list[Entry], 
             f"its records: {_counts(found)}" if found else "it has no records",
         )
     flops = [e for e in placed if e.placement and e.placement.attained_flop_per_s > 0]
-    roofline = bool(flops) and not _one_intensity(flops)
+    compared = bool(run.header.baseline)  # its implementations differ in their bytes
+    roofline = bool(flops) and (compared or not _one_intensity(flops))
     shown = flops if flops else placed
     if view == "hierarchy":
         roofline = True
@@ -260,12 +262,12 @@ def _clocks(run: Run) -> dict[str, float]:
     return {f"{c.dtype} {c.pipe}": c.clock_hz for c in ceilings if c.clock_hz}
 
 
-def _title(run: Run, axes: Axes, shown: Sequence[Entry]) -> str:
+def chart_title(run: Run, axes: Axes, shown: Sequence[Record]) -> str:
     """`matmul on NVIDIA H200: bf16, 128 to 8192`."""
     ops = [shorten(clean(op), LONGEST) for op in axes.ops]
     op = " and ".join(ops) if len(ops) <= 2 else f"{len(ops)} operations"
-    dtypes = list(dict.fromkeys(d for e in shown if (d := dtype_of(e.record))))
-    ordered = sorted((e.record for e in shown), key=axes.order) if len(ops) == 1 else []
+    dtypes = list(dict.fromkeys(d for r in shown if (d := dtype_of(r))))
+    ordered = sorted(shown, key=axes.order) if len(ops) == 1 else []
     sizes = list(dict.fromkeys(axes.brief(r) for r in ordered))
     extent = ""
     if sizes and len(sizes[0]) + len(sizes[-1]) < LONGEST:

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from gpuperf.analysis.compare import Key, key_of, same_case
 from gpuperf.analysis.counted import LITTLE, Intensity
 from gpuperf.model.contract import Contract
 from gpuperf.report.axes import Axes, dtype_of, implementation_of
@@ -151,10 +152,41 @@ def _place(flops: float | None, amount: float, time_s: float) -> tuple[float, fl
     return flops / amount, flops / time_s
 
 
+def _naive(
+    shown: Sequence[Entry], baseline: str, roofline: bool, view: View
+) -> dict[Key, tuple[float, float]]:
+    """Where the baseline of each case lies."""
+    found = {}
+    for entry in shown:
+        if entry.record.case.implementation == baseline:
+            for dot in dots_of(entry, roofline, view).values():
+                found[same_case(entry.record)] = (dot.x, dot.y)
+    return found
+
+
+def _ends(shown: Sequence[Entry], baseline: str, axes: Axes) -> dict[Key, str]:
+    """What a comparison labels, by `key_of`: of each case the baseline and the fastest; by their
+    names where there is one case, else by its size."""
+    cases: dict[Key, list[Entry]] = {}
+    for entry in shown:
+        cases.setdefault(same_case(entry.record), []).append(entry)
+    labels = {}
+    for found in cases.values():
+        fastest = min(found, key=lambda e: e.time.median_s if e.time else math.inf)
+        for entry in found:
+            if entry is fastest or entry.record.case.implementation == baseline:
+                name = shorten(implementation_of(entry.record, False), 24)
+                labels[key_of(entry.record)] = _label(entry, axes) if len(cases) > 1 else name
+    return labels
+
+
 def series_of(
-    shown: Sequence[Entry], axes: Axes, roofline: bool, view: View
+    shown: Sequence[Entry], axes: Axes, roofline: bool, view: View, baseline: str = ""
 ) -> tuple[Series, ...]:
-    """The series of *shown*, each of which has points; of a hierarchy one for each level."""
+    """The series of *shown*, each of which has points; of a hierarchy one for each level. Arrows
+    lead from a comparison's *baseline* to the others."""
+    naive = _naive(shown, baseline, roofline, view) if baseline and view != "hierarchy" else {}
+    labels = _ends(shown, baseline, axes) if baseline else {}
     groups: dict[tuple[str, str, str], list[Entry]] = {}
     conditions = _conditions(shown)
     for entry in shown:
@@ -169,7 +201,10 @@ def series_of(
         levels: dict[str, list[Dot]] = {}
         for entry in group:
             for level, dot in dots_of(entry, roofline, view).items():
-                levels.setdefault(level, []).append(replace(dot, label=_label(entry, axes)))
+                told = labels.get(key_of(entry.record), "") if baseline else _label(entry, axes)
+                if naive and entry.record.case.implementation != baseline:
+                    dot = replace(dot, start=naive.get(same_case(entry.record)))
+                levels.setdefault(level, []).append(replace(dot, label=told))
         # In a hierarchy the levels of one record belong together, not the sizes of one level.
         joined = group[0].record.kind != "kernel" and view != "hierarchy"
         for level, dots in levels.items():

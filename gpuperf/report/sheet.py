@@ -58,7 +58,7 @@ class Sheet:
 
 def sheet(run: Run) -> Sheet:
     """The sheet of *run*."""
-    found, axes = entries(run), Axes(run.records)
+    found, axes = entries(run), Axes(run.records, run.header.main)
     columns = [*_identity(found, axes), *_figures(run, found)]
     return Sheet(
         title=_title(run, axes),

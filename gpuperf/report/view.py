@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
-__all__ = ["HINTS", "LACKING", "View"]
+from gpuperf.analysis.counted import LITTLE, Counted
+
+__all__ = ["HINTS", "LACKING", "View", "best_known"]
 
 View = Literal["compulsory", "modelled", "measured", "both", "hierarchy"]
+
+def best_known(found: Iterable[Counted]) -> View:
+    """The bytes that are nearest to the truth among those that all of *found* have."""
+    every = list(found)
+    if every and all(c.measured and c.measured > LITTLE for c in every):
+        return "measured"
+    return "modelled" if every and all(c.modelled for c in every) else "compulsory"
+
 
 # What a view draws that a run may lack, in words.
 LACKING: Mapping[str, str] = {

@@ -48,6 +48,7 @@ def make_header(
     seed: int,
     counting: Counting = "off",
     baseline: str = "",
+    main: Sequence[str] = (),
 ) -> Header:
     """The first line of a new run."""
     return Header(
@@ -67,6 +68,7 @@ def make_header(
         devices=(opened.device.index,),
         counting=counting,
         baseline=baseline,
+        main=tuple(main),
     )
 
 

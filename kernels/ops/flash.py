@@ -347,8 +347,14 @@ def backward(
     return (dq,)
 
 
+def _scratch(size: int, alignment: int, stream: int | None) -> torch.Tensor:
+    """Where Triton keeps the descriptors that a kernel makes."""
+    return torch.empty(size, dtype=torch.int8, device="cuda")
+
+
 def _plain(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """*tensors* as a descriptor takes them: strides alike, rows in one piece, 16 bytes aligned."""
+    triton.set_allocator(_scratch)
     first = tensors[0].stride()
     odd = any(stride * t.element_size() % 16 for t in tensors for stride in t.stride()[:3])
     odd = odd or any(t.stride() != first or t.data_ptr() % 16 for t in tensors)

@@ -339,8 +339,10 @@ class Canvas:
         those that coincide together, in order of size."""
         groups: list[tuple[Vertex, set[str]]] = []
         for dot in self.scene.labelled(MOST_LABELS):
-            # The heads of arrows crowd under a roof; their feet lie apart.
-            anchor = self._pixel(*self._foot(dot))
+            # Heads of arrows to measured bytes crowd under a roof; their feet lie apart.
+            foot = self.scene.view == "both"
+            place = self._foot(dot) if foot else (dot.x, dot.y / self.scene.unit[0])
+            anchor = self._pixel(*place)
             near = [names for at, names in groups if math.dist(at, anchor) < COINCIDENT]
             if near and dot.span:
                 near[0].add(dot.label)

@@ -14,7 +14,10 @@ from gpuperf.report.caption import contracts_text
 from gpuperf.report.chart.file import DPI, save_figure, targets_of
 from gpuperf.report.chart.style import COLOURS, FAINT, GRID, INK, MARKERS, rc_parameters
 from gpuperf.report.rows import Entry, entries
+from gpuperf.report.scene import chart_title
+from gpuperf.report.series import KINDS
 from gpuperf.report.text import clean, shorten
+from gpuperf.report.view import View, best_known
 from gpuperf.units import format_bytes, format_number, format_time
 
 if TYPE_CHECKING:
@@ -24,8 +27,7 @@ __all__ = ["draw_comparison"]
 
 LONGEST = 30  # characters of a name
 LINES: tuple[Any, ...] = ("-", "--", ":", "-.")  # of the variants of one implementation
-KINDS = (("measured", "through DRAM, measured"), ("modelled", "through DRAM, modelled"),
-         ("compulsory", "through DRAM, at least"))  # fmt: skip
+WORDS = {"measured": "measured", "modelled": "as modelled", "compulsory": "at least"}
 
 
 @dataclass(frozen=True)
@@ -46,26 +48,25 @@ def draw_comparison(run: Run, paths: Sequence[Path]) -> None:
     Raises: UsageError for another suffix, an unwritable path, and a run with nothing to draw.
     """
     targets = targets_of(paths)
-    rows = list(_rows(run))
+    found = [e for e in entries(run) if e.time is not None]
+    axes = Axes([e.record for e in found], run.header.main)
+    rows = list(_rows(found, axes))
     if not rows:
         raise UsageError("no implementation has a time: nothing to draw", "the table says why")
     import matplotlib
 
-    op = clean(run.header.plan[0].op) if run.header.plan else "comparison"
-    title = f"{shorten(op, LONGEST)} on {clean(run.header.device.name)}"
+    title = chart_title(run, axes, [row.entry.record for row in rows])
     with matplotlib.rc_context(rc_parameters()):
-        drawn = _figure(run, rows, title)
+        drawn = _figure(run, rows, title, axes.head)
         for target in targets:
             save_figure(drawn, target, title)
 
 
-def _rows(run: Run) -> Iterable[_Row]:
-    found = [e for e in entries(run) if e.time is not None]
-    axes = Axes([e.record for e in found])
+def _rows(found: Sequence[Entry], axes: Axes) -> Iterable[_Row]:
     several = len({dtype_of(e.record) for e in found}) > 1
     for entry in found:
         record, time = entry.record, entry.time
-        variant = [str(record.case.point.get(axis, "")) for axis in axes.named]
+        variant = [f"{axis}={record.case.point.get(axis, '')}" for axis in axes.named]
         variant += [dtype_of(record)] if several else []
         order = axes.order(record)
         if time is not None:
@@ -79,7 +80,7 @@ def _size(axes: Axes, record: Record) -> str:
     return shorten(axes.brief(record), LONGEST)
 
 
-def _figure(run: Run, rows: Sequence[_Row], title: str) -> Figure:
+def _figure(run: Run, rows: Sequence[_Row], title: str, sizes: str) -> Figure:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -89,10 +90,11 @@ def _figure(run: Run, rows: Sequence[_Row], title: str) -> Figure:
     figure = Figure(figsize=(11.0, height), dpi=DPI, facecolor="white")
     FigureCanvasAgg(figure)
     left, right = figure.subplots(1, 2, sharey=not by_size)
-    kind, words = _kind(rows)
+    kind = best_known(row.entry.counted for row in rows)
     panels = (
         (left, "time of a call", [row.time_s for row in rows], format_time),
-        (right, f"bytes {words}", [row.entry.counted.bytes_of(kind) for row in rows], format_bytes),
+        (right, f"bytes through DRAM, {WORDS[kind]}", [_bytes(row, kind) for row in rows],
+         format_bytes),
     )
     for axes, heading, values, show in panels:
         draw = _lines if by_size else _bars
@@ -101,9 +103,8 @@ def _figure(run: Run, rows: Sequence[_Row], title: str) -> Figure:
         axes.spines[["top", "right"]].set_visible(False)
     if by_size:
         _legend(figure, rows, names)
-        shape = Axes([row.entry.record for row in rows]).head
         for axes in (left, right):
-            axes.set_xlabel(shorten(shape, LONGEST))
+            axes.set_xlabel(shorten(sizes, LONGEST))
     contracts = contracts_text([run.header.contract, *run.header.variants])
     figure.text(0.02, 0.985, title, fontsize=14, fontweight="bold", color=INK, va="top")
     figure.text(0.02, 0.985 - 0.3 / height, contracts, fontsize=9.5, color=INK, va="top")
@@ -116,12 +117,8 @@ def _figure(run: Run, rows: Sequence[_Row], title: str) -> Figure:
     return figure
 
 
-def _kind(rows: Sequence[_Row]) -> tuple[Any, str]:
-    """The best that is known of the bytes of all rows."""
-    for kind, words in KINDS:
-        if all(row.entry.counted.bytes_of(kind) for row in rows):  # type: ignore[arg-type]
-            return kind, words
-    return KINDS[-1]
+def _bytes(row: _Row, view: View) -> float | None:
+    return row.entry.counted.bytes_of(KINDS[view])
 
 
 def _lines(

@@ -53,4 +53,6 @@ def _bytes(scene: Scene, run: Run) -> str:
     ways = {any(c.kind == BY_NCU for c in r.caveats) for r in run.records if r.counters}
     by = [FULL_SPEED] if False in ways or not ways else []
     by += [ALONE] if True in ways else []
-    return BYTES[scene.view].format(by=" and ".join(by))
+    told = BYTES[scene.view].format(by=" and ".join(by))
+    baseline = clean(run.header.baseline)
+    return f"Arrows lead from {baseline} to the others · {told}" if baseline else told
