@@ -104,7 +104,8 @@ def tune(
 ) -> Tuned:
     """The fastest call that *make* makes of a candidate; what does not compile is passed over.
 
-    Interpreted, it is the first. Raises: what the last candidate raised, when none runs.
+    Interpreted, or without Triton to time them, it is the first. Raises: what the last candidate
+    raised, when none runs.
     """
     place = _remembered.place()
     if place in _remembered.choices:
@@ -114,7 +115,7 @@ def tune(
     for candidate in candidates:
         try:
             call = make(candidate)
-            if INTERPRETED:
+            if INTERPRETED or triton is None:
                 return Tuned(call, candidate)
             time_ms = triton.testing.do_bench(
                 call, warmup=WARM_MS, rep=TIMED_MS, return_mode="median"

@@ -10,6 +10,7 @@ import pytest
 import typer
 
 from gpuperf.cli.app import make_app
+from gpuperf.measure.registry import load_source
 from gpuperf.report.formats import render
 from gpuperf.runner.store import read_run
 
@@ -37,10 +38,12 @@ def test_every_command_is_there_with_its_options() -> None:
     commands = re.findall(r"^(gpuperf .+?)(?:\s+#.*)?$", "\n".join(BLOCKS), re.MULTILINE)
     commands += re.findall(r"`(gpuperf [a-z]+[^`]*)`", README)
     assert len(commands) > 8
+    workloads, _ = load_source("gpuperf.kernels")
+    axes = {f"--{a.name.replace('_', '-')}" for w in workloads.values() for a in w.axes}
     for command in commands:
         words = shlex.split(command)
         assert words[1] in verbs, command
-        known = {name for p in verbs[words[1]].params for name in p.opts} | {"--m", "--n", "--k"}
+        known = axes | {name for p in verbs[words[1]].params for name in p.opts}
         for word in words[2:]:
             assert not word.startswith("--") or word in known, command
 

@@ -11,6 +11,8 @@ from gpuperf.model.samples import Samples
 
 __all__ = ["Key", "Speedup", "key_of", "same_case", "speedups"]
 
+MOST = 1e15  # of a ratio: a stranger's file may hold times whose ratio no float can
+
 # What two records have in common that are of one case by several implementations.
 Key = tuple[object, ...]
 
@@ -44,6 +46,7 @@ def speedups(records: Iterable[Record], baseline: str) -> Mapping[Key, Speedup]:
         key_of(record): _over(base[same_case(record)], times)
         for record, times in found
         if same_case(record) in base
+        and 1 / MOST < base[same_case(record)].median_s / times.median_s < MOST
     }
 
 
@@ -60,11 +63,11 @@ def _over(base: Samples, own: Samples) -> Speedup:
     value = base.median_s / own.median_s
     if base is own:
         return Speedup(1.0)
-    if base.size < 2 or own.size < 2:
-        return Speedup(value)
     (base_low, base_high), (own_low, own_high) = base.interval_s, own.interval_s
-    if min(base_low, own_low) <= 0:
+    if base.size < 2 or own.size < 2 or min(base_low, own_low) <= 0:
         return Speedup(value)
     down = math.hypot(math.log(base.median_s / base_low), math.log(own_high / own.median_s))
     up = math.hypot(math.log(base_high / base.median_s), math.log(own.median_s / own_low))
+    if up > math.log(MOST):
+        return Speedup(value)
     return Speedup(value, value * math.exp(-down), value * math.exp(up))

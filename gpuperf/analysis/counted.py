@@ -11,7 +11,9 @@ from gpuperf.model.metrics import BY_NCU, TENSOR
 from gpuperf.model.peaks import Peaks
 from gpuperf.model.record import Caveat, Record
 
-__all__ = ["LITTLE", "Counted", "Intensity", "breaks_bus", "counted", "cross_check"]
+__all__ = [
+    "LITTLE", "OPERATIONS_OFF", "Counted", "Intensity", "breaks_bus", "counted", "cross_check",
+]  # fmt: skip
 
 Intensity = Literal["compulsory", "modelled", "measured", "l2", "l1"]
 

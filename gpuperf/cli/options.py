@@ -241,7 +241,8 @@ def axis_options(extra: Sequence[str], description: Description) -> dict[str, st
         name = option[2:].replace("-", "_") if option[2:] not in names else option[2:]
         if name not in names:
             known = [f"--{n}" for n in (*names, "dtype", *RESERVED)]
-            raise UnknownName("option", option, known)
+            own = ", ".join(f"--{n.replace('_', '-')}" for n in (*names, "dtype"))
+            raise UnknownName("option", option, known, f"axes of {description.name}: {own}")
         if not equals:
             if not rest:
                 raise UsageError(f"{option} needs a value", f"for example {option} 4096")

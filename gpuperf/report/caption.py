@@ -39,6 +39,8 @@ __all__ = [
 Note = tuple[str, str]
 
 LONGEST = 60  # characters of a kernel's name
+LONGEST_CHOICE = 200  # and of what an autotuner chose
+MOST_KERNELS = 12  # of one call by name; the rest are counted
 MOST_ALIKE = 3  # sentences of one kind of caveat; the rest are counted
 
 _SURENESS = {"derived": "~ derived", "uncertain": "? uncertain"}
@@ -235,17 +237,24 @@ def _ran(found: Sequence[Entry]) -> Iterable[Note]:
     by_name: dict[str, list[Entry]] = {}
     for entry in found:
         if entry.time is not None and entry.record.kernels:
-            by_name.setdefault(clean(entry.record.case.implementation), []).append(entry)
+            name = shorten(clean(entry.record.case.implementation), LONGEST)
+            by_name.setdefault(name, []).append(entry)
+    chosen: list[Note] = []
     for name, own in by_name.items():
         first, lists = own[0].record, {tuple(k.name for k in e.record.kernels) for e in own}
         shown = [
-            f"{k.count} × " * (k.count > 1) + shorten(clean(k.name), LONGEST) for k in first.kernels
+            f"{k.count} × " * (k.count > 1) + shorten(clean(k.name), LONGEST)
+            for k in first.kernels[:MOST_KERNELS]
         ]
-        more = f" (other sizes: {len(lists) - 1} other lists)" if len(lists) > 1 else ""
+        left = len(first.kernels) - len(shown)
+        shown += [f"and {left} more"] if left else []
+        others = f"{len(lists) - 1} other list{'s' * (len(lists) > 2)}"
+        more = f" ({others} in other cases)" if len(lists) > 1 else ""
         yield "Ran", f"{name}: {', '.join(shown)}{more}"
         if first.chosen:
-            chosen = ", ".join(f"{key}={value}" for key, value in first.chosen.items())
-            yield "Chosen", clean(f"{name}: {chosen}")
+            told = ", ".join(f"{key}={value}" for key, value in first.chosen.items())
+            chosen.append(("Chosen", f"{name}: {shorten(clean(told), LONGEST_CHOICE)}"))
+    yield from chosen
 
 
 def _device(run: Run) -> str:

@@ -72,6 +72,7 @@ def _header(run: Run) -> dict[str, Any]:
         "command": list(header.command),
         "device": to_builtins(header.device),
         "world": header.world,
+        "baseline": header.baseline or None,
         "contract": to_builtins(header.contract),
         "fingerprint": to_builtins(header.fingerprint),
         "peaks": header.peaks.id if header.peaks else None,

@@ -139,9 +139,11 @@ def _rates(entry: Entry) -> dict[str, Any]:
     placed, cost, work = entry.placement, entry.record.cost, entry.record.work
     figures, samples = entry.counted, entry.time
     moved, time_s = figures.measured, samples.median_s if samples else 0.0
+    # A profiled kernel's bytes are known where they were counted only.
+    known = cost is not None and (bool(cost.bytes) or entry.record.kind != "kernel")
     return {
         "flop": cost.flop_count if cost else None,
-        "bytes_compulsory": cost.dram_bytes if cost else None,
+        "bytes_compulsory": cost.dram_bytes if cost and known else None,
         "bytes_modelled": work.dram_bytes if work else None,
         "bytes_measured": figures.measured,
         "bytes_measured_uncertainty": figures.uncertainty,
@@ -151,9 +153,9 @@ def _rates(entry: Entry) -> dict[str, Any]:
         "flop_modelled": work.flop_count if work else None,
         "flop_hardware": figures.flop_hardware,
         "flop_per_s": placed.attained_flop_per_s if placed else None,
-        "byte_per_s": placed.attained_byte_per_s if placed else None,
+        "byte_per_s": placed.attained_byte_per_s if placed and known else None,
         "byte_per_s_measured": moved / time_s if time_s > 0 and moved is not None else None,
-        "intensity_flop_per_byte": cost.intensity if cost else None,
+        "intensity_flop_per_byte": cost.intensity if cost and known else None,
         "intensity_modelled": figures.intensity("modelled"),
         "intensity_measured": figures.intensity("measured"),
         "roof": placed.roof if placed else None,
@@ -185,7 +187,7 @@ def _conditions(record: Record) -> dict[str, Any]:
         "data": contract.data,
         "stop": record.stop or None,
         "primary": record.primary or None,
-        "times": {name: s.median_s for name, s in record.times.items()},
+        "times": {n: s.median_s for n, s in record.times.items() if math.isfinite(s.median_s)},
         "noise_within": record.noise.within if record.noise else None,
         "noise_between": record.noise.between if record.noise else None,
         "floor_s": record.timer.floor_s,

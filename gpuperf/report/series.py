@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from gpuperf.analysis.compare import Key, key_of, same_case
-from gpuperf.analysis.counted import LITTLE, Intensity
+from gpuperf.analysis.counted import LITTLE, OPERATIONS_OFF, Intensity
 from gpuperf.model.contract import Contract
 from gpuperf.report.axes import Axes, dtype_of, implementation_of
 from gpuperf.report.rows import Entry
@@ -19,8 +19,8 @@ from gpuperf.report.text import clean, shorten
 from gpuperf.report.view import View
 
 __all__ = [
-    "CACHES", "DRAM", "INVALID", "KINDS", "LONGEST", "Dot", "Series", "bytes_known", "dots_of",
-    "in_range", "series_of",
+    "CACHES", "DRAM", "INVALID", "KINDS", "LONGEST", "Dot", "Series", "bytes_known",
+    "conditions", "dots_of", "in_range", "series_of",
 ]  # fmt: skip
 
 LONGEST = 44  # characters of a series' name
@@ -185,14 +185,15 @@ def series_of(
 ) -> tuple[Series, ...]:
     """The series of *shown*, each of which has points; of a hierarchy one for each level. Arrows
     lead from a comparison's *baseline* to the others."""
-    naive = _naive(shown, baseline, roofline, view) if baseline and view != "hierarchy" else {}
+    from_baseline = baseline and view not in ("both", "hierarchy")  # which have marks of their own
+    naive = _naive(shown, baseline, roofline, view) if from_baseline else {}
     labels = _ends(shown, baseline, axes) if baseline else {}
     groups: dict[tuple[str, str, str], list[Entry]] = {}
-    conditions = _conditions(shown)
+    by_contract = conditions(shown)
     for entry in shown:
         kernel = entry.record.kind == "kernel"
         name = "kernels" if kernel else implementation_of(entry.record, len(axes.ops) > 1)
-        told = conditions[entry.record.contract]
+        told = by_contract[entry.record.contract]
         groups.setdefault((name, dtype_of(entry.record), told), []).append(entry)
     series = []
     for number, ((name, dtype, told), group) in enumerate(groups.items()):
@@ -216,10 +217,12 @@ def series_of(
 def _label(entry: Entry, axes: Axes) -> str:
     record = entry.record
     brief = clean(record.case.op) if record.kind == "kernel" else axes.brief(record)
-    return shorten(brief, 24) + ("" if entry.valid else " (invalid)")
+    more = entry.counted.flop_excess
+    padded = f" ({more:.2f}× ops)" if more and more > 1 + OPERATIONS_OFF else ""
+    return shorten(brief, 24) + padded + ("" if entry.valid else " (invalid)")
 
 
-def _conditions(shown: Sequence[Entry]) -> dict[Contract, str]:
+def conditions(shown: Sequence[Entry]) -> dict[Contract, str]:
     """Of each contract what tells it from the others: `cold`, `hot, zeros`."""
     contracts = list(dict.fromkeys(e.record.contract for e in shown))
     told: dict[Contract, list[str]] = {contract: [] for contract in contracts}

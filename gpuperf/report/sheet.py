@@ -15,7 +15,7 @@ from gpuperf.report.axes import Axes, dtype_of, implementation_of
 from gpuperf.report.caption import Note, caption, footnotes
 from gpuperf.report.rows import Entry, entries
 from gpuperf.report.text import clean, shorten
-from gpuperf.units import format_bytes, format_number, format_time
+from gpuperf.units import format_bytes, format_number, format_si, format_time
 
 __all__ = ["ALWAYS", "Column", "Sheet", "flop_unit", "interval_text", "sheet"]
 
@@ -58,15 +58,35 @@ class Sheet:
 
 def sheet(run: Run) -> Sheet:
     """The sheet of *run*."""
-    found, axes = entries(run), Axes(run.records, run.header.main)
+    every, axes = entries(run), Axes(run.records, run.header.main)
+    found, skipped = _tell_skipped(every) if run.header.baseline else (every, [])
     columns = [*_identity(found, axes), *_figures(run, found)]
     return Sheet(
         title=_title(run, axes),
         columns=tuple(c for c in columns if c.keep == ALWAYS or set(c.cells) - {NOTHING}),
         failures=tuple(_failure(entry) for entry in found),
         footnotes=tuple(footnotes(found)),
-        notes=tuple(caption(run, found, axes)),
+        notes=(*skipped, *caption(run, found, axes)),
     )
+
+
+def _tell_skipped(every: Sequence[Entry]) -> tuple[Sequence[Entry], list[Note]]:
+    """*every* without the implementations of a comparison that never run here, and a note on each
+    reason: they would be a row for every size."""
+    reasons: dict[str, set[str]] = {}
+    for entry in every:
+        ran = entry.record.status != "skipped"
+        name = implementation_of(entry.record, False)
+        reasons.setdefault(name, set()).add("" if ran else clean(entry.record.reason))
+    by_reason: dict[str, list[str]] = {}
+    for name, found in reasons.items():
+        if "" not in found:
+            by_reason.setdefault("; ".join(sorted(found)), []).append(shorten(name, LONGEST))
+    out = {name for name, found in reasons.items() if "" not in found}
+    if len(out) == len(reasons):
+        return every, []  # then that is what there is to tell
+    kept = [e for e in every if implementation_of(e.record, False) not in out]
+    return kept, [("Skipped", f"{', '.join(n)}: {why}") for why, n in by_reason.items()]
 
 
 def _title(run: Run, axes: Axes) -> str:
@@ -213,11 +233,17 @@ def _counted(found: Sequence[Entry]) -> Iterable[Column]:
         yield column("bytes", "measured", 4, lambda c: c.measured, format_bytes)
         yield column("moved", "× least", 8, lambda c: c.excess, _times)
     if any(e.counted.flop_hardware is not None for e in found):
+        yield column("ops", "model", 1, lambda c: c.flop_model, _flop)
+        yield column("ops", "hardware", 2, lambda c: c.flop_hardware, _flop)
         yield column("ops hw", "× model", 5, lambda c: c.flop_excess, _thousandths)
 
 
 def _times(value: float) -> str:
     return format_number(value) if value >= 0.005 else "0"
+
+
+def _flop(value: float) -> str:
+    return format_si(value, "FLOP")
 
 
 def _thousandths(value: float) -> str:

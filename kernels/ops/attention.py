@@ -29,7 +29,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from gpuperf.kernels import flash
-from gpuperf.kernels.modes import MODE, Backward, autograd, by_mode
+from gpuperf.kernels.modes import MODE, Backward, by_mode, by_torch, of_mode
 
 from gpuperf import Axis, Bytes, Cost, Flops, Implementation, Point, Work, Workload
 from gpuperf.errors import CannotMeasure, Unsupported
@@ -39,10 +39,13 @@ from gpuperf.units import itemsize
 Inputs = Mapping[str, torch.Tensor]
 Call = Callable[[], Any]
 Attend = Callable[..., torch.Tensor]
+Build = Callable[[Inputs, Point, object], Call]
 
 NAMES = ("q", "k", "v")
 LARGEST_CHUNK = 2**27  # scores of the reference held at a time: a GiB
 FLASH_DIMS = (16, 32, 64, 128, 256)
+MOST_HEADS = 2**16 - 1  # of all sequences: CUDA's limit to the second axis of a grid
+NO_BACKEND = ("No available kernel", "No viable backend")  # what torch says of a pinned one
 
 
 def key_count(point: Point) -> int:
@@ -63,16 +66,7 @@ def seen_pairs(point: Point) -> int:
     # Query i sees min(keys, i + 1 + offset) keys, where that is positive: a ramp, then a plateau.
     first = max(0, -offset)
     full = min(max(first, keys - 1 - offset), queries)
-    ramp = sum(range(first + 1 + offset, full + 1 + offset)) if full > first else 0
-    return ramp + (queries - full) * keys if full < queries else ramp
-
-
-def mask_of(point: Point, device: Any) -> torch.Tensor | None:
-    """True where a key is hidden (seq, keys), or None without a mask."""
-    if point.causal == "no":
-        return None
-    i = torch.arange(point.seq, device=device)[:, None]
-    return torch.arange(key_count(point), device=device)[None, :] > i + offset_of(point)
+    return (full - first) * (first + full + 1 + 2 * offset) // 2 + (queries - full) * keys
 
 
 def blind_queries(point: Point) -> bool:
@@ -81,85 +75,64 @@ def blind_queries(point: Point) -> bool:
 
 
 def eager(point: Point, device: Any) -> Attend:
-    """Operation by operation; keys are repeated for the query heads that share them."""
-    hidden, scale = mask_of(point, device), point.head_dim ** -0.5
-    blind = blind_queries(point)
+    """Operation by operation; keys are repeated for the query heads that share them.
+
+    `where` is one kernel over the scores, and so is its gradient; `masked_fill` copies them first.
+    """
+    hidden, scale, blind = None, point.head_dim**-0.5, blind_queries(point)
+    if point.causal == "yes":
+        i, j = (torch.arange(n, device=device) for n in (point.seq, key_count(point)))
+        hidden = j > i[:, None] + offset_of(point)
 
     def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         if point.gqa > 1:
             k, v = k.repeat_interleave(point.gqa, 1), v.repeat_interleave(point.gqa, 1)
         scores = q @ k.transpose(-1, -2) * scale
         if hidden is not None:
-            scores = scores.masked_fill(hidden, -math.inf)
+            scores = torch.where(hidden, -math.inf, scores)
         shares = torch.softmax(scores, -1)
-        return (shares.nan_to_num(0.0) if blind else shares) @ v
+        if hidden is not None and blind:
+            shares = torch.where(hidden, 0.0, shares)  # NaN where a query sees nothing
+        return shares @ v
 
     return attend
 
 
-def by_torch(attend: Attend, inputs: Inputs, point: Point) -> Call:
-    """The call of the point's mode, its gradient by torch."""
-
-    def forward_only() -> torch.Tensor:
-        with torch.no_grad():
-            return attend(*(inputs[name] for name in NAMES))
-
-    forward = autograd(attend, inputs, NAMES)
-    call: Call = by_mode(point.mode, inputs, forward, forward_only, "do")
-    return call
+def built(make: Callable[[Point, Any], Attend]) -> Build:
+    """The build of what `make(point, device)` attends with, its gradient by torch."""
+    return lambda inputs, point, options: by_torch(
+        point.mode, make(point, inputs["q"].device), inputs, NAMES, "do"
+    )
 
 
-def attention_eager(inputs: Inputs, point: Point, options: object) -> Call:
-    """The eager graph."""
-    return by_torch(eager(point, inputs["q"].device), inputs, point)
-
-
-def attention_compile(inputs: Inputs, point: Point, options: object) -> Call:
-    """The eager graph by torch.compile."""
-    return by_torch(compiled(eager(point, inputs["q"].device)), inputs, point)
-
-
-def sdpa(backend: str) -> Callable[[Inputs, Point, object], Call]:
+def sdpa(backend: str) -> Callable[[Point, Any], Attend]:
     """torch's scaled_dot_product_attention by *backend* alone."""
 
-    def build(inputs: Inputs, point: Point, options: object) -> Call:
-        from torch.nn.attention import SDPBackend, sdpa_kernel
+    def make(point: Point, device: Any) -> Attend:
+        from torch.nn.attention import SDPBackend, bias, sdpa_kernel
 
-        pinned = getattr(SDPBackend, backend)
-        bias = _bias(point)
+        pinned, causal, mask = getattr(SDPBackend, backend), point.causal == "yes", None
+        if causal and offset_of(point):
+            causal, mask = False, bias.causal_lower_right(point.seq, key_count(point))
+        attention = partial(F.scaled_dot_product_attention, enable_gqa=point.gqa > 1)
 
         def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-            with sdpa_kernel(pinned):
-                return F.scaled_dot_product_attention(
-                    q, k, v, attn_mask=bias, is_causal=point.causal == "yes" and bias is None,
-                    enable_gqa=point.gqa > 1,
-                )  # fmt: skip
+            try:
+                with sdpa_kernel(pinned):
+                    return attention(q, k, v, mask, is_causal=causal)
+            except RuntimeError as error:
+                # Every error of CUDA's says "kernel": only torch's own words will do.
+                if not any(words in str(error) for words in NO_BACKEND):
+                    raise
+                reason = f"torch {torch.__version__} has no {backend.lower()} kernel for this shape"
+                raise Unsupported(reason, "another head-dim, dtype, mask or backend") from None
 
-        call = by_torch(attend, inputs, point)
-        try:
-            call()
-        except RuntimeError as error:
-            if "kernel" not in str(error) or isinstance(error, torch.OutOfMemoryError):
-                raise
-            raise Unsupported(
-                f"torch {torch.__version__} has no {backend.lower()} kernel for this shape",
-                "another head-dim, dtype or mask, or another backend",
-            ) from None
-        return call
+        return attend
 
-    return build
+    return make
 
 
-def _bias(point: Point) -> Any:
-    """torch's own word for a causal mask that is aligned lower right, where that matters."""
-    if point.causal == "no" or offset_of(point) == 0:
-        return None
-    from torch.nn.attention.bias import causal_lower_right
-
-    return causal_lower_right(point.seq, key_count(point))
-
-
-def attention_flex(inputs: Inputs, point: Point, options: object) -> Call:
+def flex(point: Point, device: Any) -> Attend:
     """flex_attention, compiled, with a block mask where there is a mask."""
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
@@ -167,82 +140,82 @@ def attention_flex(inputs: Inputs, point: Point, options: object) -> Call:
     if point.causal == "yes":
         mask = create_block_mask(
             lambda b, h, i, j: j <= i + offset, None, None, point.seq, key_count(point),
-            device=str(inputs["q"].device),
+            device=str(device),
         )  # fmt: skip
-    attend = partial(flex_attention, block_mask=mask, enable_gqa=point.gqa > 1)
-    return by_torch(compiled(attend), inputs, point)
+    return compiled(partial(flex_attention, block_mask=mask, enable_gqa=point.gqa > 1))
 
 
 def attention_triton(inputs: Inputs, point: Point, options: object) -> Call:
     """Ours, each kernel with the best of its tiles."""
     q, k, v = (inputs[name] for name in NAMES)
-    mask = flash.Mask(point.causal == "yes", offset_of(point), point.head_dim ** -0.5)
-    attend = tune(partial(partial, flash.forward, q, k, v, mask), flash.FORWARD)
-    chosen = {f"forward_{name}": value for name, value in attend.chosen.items()}
-    if point.mode == "fwd":
-        return Tuned(lambda: attend()[0], chosen)
-    do = inputs["do"]
-    o, lse = attend()
-    sums = flash.row_sums(o, do)
-    tiles = {}
-    for what, tried in (("kv", flash.BACKWARD_KV), ("q", flash.BACKWARD_Q)):
-        given = (what, q, k, v, do, lse, sums, mask)
-        best = tune(partial(partial, flash.backward, *given), tried)
-        tiles[what] = best.chosen
-        chosen |= {f"backward_{what}_{name}": value for name, value in best.chosen.items()}
+    mask = flash.Mask(point.causal == "yes", offset_of(point), point.head_dim**-0.5)
+    attend = tune(partial(partial, flash.forward, q, k, v, mask), flash.tiles("forward", q))
+    tiles = {"forward": attend.chosen}
+    if point.mode != "fwd":
+        o, lse = attend()
+        given = (q, k, v, inputs["do"], lse, flash.row_sums(o, inputs["do"]), mask)
+        for part in ("kv", "q"):
+            best = tune(partial(partial, flash.backward, part, *given), flash.tiles(part, q))
+            tiles[f"backward_{part}"] = best.chosen
 
     def forward() -> tuple[torch.Tensor, Backward]:
         o, lse = attend()
 
         def backward(do: torch.Tensor) -> tuple[torch.Tensor, ...]:
             given = (q, k, v, do, lse, flash.row_sums(o, do), mask)
-            dk, dv = flash.backward("kv", *given, tiles["kv"])
-            return (*flash.backward("q", *given, tiles["q"]), dk, dv)
+            dk, dv = flash.backward("kv", *given, tiles["backward_kv"])
+            return (*flash.backward("q", *given, tiles["backward_q"]), dk, dv)
 
         return o, backward
 
+    chosen = {f"{part}_{name}": n for part, tile in tiles.items() for name, n in tile.items()}
     return Tuned(by_mode(point.mode, inputs, forward, lambda: attend()[0], "do"), chosen)
 
 
-def flash_attn(module: str) -> Callable[[Inputs, Point, object], Call]:
+def package(module: str) -> Callable[[Point, Any], Attend]:
     """Dao's package *module*, which has the heads behind the sequence."""
 
-    def build(inputs: Inputs, point: Point, options: object) -> Call:
+    def make(point: Point, device: Any) -> Attend:
         function = importlib.import_module(module).flash_attn_func
 
         def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
             found = function(*(t.transpose(1, 2) for t in (q, k, v)), causal=point.causal == "yes")
             return (found[0] if isinstance(found, tuple) else found).transpose(1, 2)
 
-        return by_torch(attend, inputs, point)
+        return attend
 
-    return build
+    return make
 
 
 def reference(inputs: Inputs, point: Point) -> Any:
-    """In float64, some heads at a time, and some queries where a head's scores are too many."""
-    q, k, v = (inputs[name].double() for name in NAMES)
-    do = inputs["do"].double() if point.mode != "fwd" else None
+    """In float64, a head of keys at a time, and some queries where their scores are too many."""
+    q, k, v = (inputs[name].double().contiguous() for name in NAMES)
+    do = inputs["do"].double().contiguous() if point.mode != "fwd" else q  # which is not read
     o, dq, dk, dv = (torch.zeros_like(t) for t in (q, q, k, v))
-    hidden, scale = mask_of(point, q.device), point.head_dim ** -0.5
-    rows = max(1, LARGEST_CHUNK // key_count(point))
-    for b in range(point.batch):
-        for h in range(point.heads):
-            keys, values = k[b, h // point.gqa], v[b, h // point.gqa]
-            for some in torch.arange(point.seq, device=q.device).split(rows):
-                scores = q[b, h, some] @ keys.T * scale
-                if hidden is not None:
-                    scores.masked_fill_(hidden[some], -math.inf)
-                shares = torch.softmax(scores, -1).nan_to_num_(0.0)
-                o[b, h, some] = shares @ values
-                if do is None:
-                    continue
-                dshares = do[b, h, some] @ values.T
-                drop = (do[b, h, some] * o[b, h, some]).sum(-1, keepdim=True)
-                dscores = shares * (dshares - drop) * scale
-                dq[b, h, some] = dscores @ keys
-                dk[b, h // point.gqa] += dscores.T @ q[b, h, some]
-                dv[b, h // point.gqa] += shares.T @ do[b, h, some]
+    # To a head of keys, the query heads that share it are so many more queries.
+    every = torch.arange(point.gqa * point.seq, device=q.device) % point.seq
+    j, scale = torch.arange(key_count(point), device=q.device), point.head_dim**-0.5
+    rows = max(1, LARGEST_CHUNK // len(j))
+    of_queries = (t.view(-1, len(every), point.head_dim) for t in (q, o, dq, do))
+    of_keys = (t.flatten(0, 1) for t in (k, v, dk, dv))
+    for query, out, dquery, grad, key, value, dkey, dvalue in zip(
+        *of_queries, *of_keys, strict=True
+    ):
+        for some in (slice(start, start + rows) for start in range(0, len(every), rows)):
+            scores = query[some] * scale @ key.T
+            if point.causal == "yes":
+                scores.masked_fill_(j > every[some, None] + offset_of(point), -math.inf)
+            shares = torch.softmax(scores, -1)
+            if blind_queries(point):
+                shares.nan_to_num_(0.0)
+            out[some] = shares @ value
+            if point.mode == "fwd":
+                continue
+            dvalue += shares.T @ grad[some]
+            drop = (grad[some] * out[some]).sum(-1, keepdim=True)
+            dscores = (grad[some] @ value.T).sub_(drop).mul_(shares)
+            dquery[some] = dscores @ key * scale
+            dkey += dscores.T @ query[some] * scale
     gradients = (dq, dk, dv)
     return {"fwd": o, "bwd": gradients, "fwd+bwd": (o, *gradients)}[point.mode]
 
@@ -253,6 +226,12 @@ def make_inputs(point: Point, make: Callable[[tuple[int, ...], str], torch.Tenso
         raise CannotMeasure(
             f"{point.heads} heads cannot be shared by {point.gqa} at a time",
             "--gqa has to divide --heads",
+        )
+    sees = point.seq + offset_of(point) if point.causal == "yes" else key_count(point)
+    if point.mode != "fwd" and min(key_count(point), sees) == 1:
+        raise CannotMeasure(
+            "where no query sees two keys, the gradients of q and k are 0: nothing can be checked",
+            "give more keys, or --mode fwd",
         )
     of_queries = (point.batch, point.heads, point.seq, point.head_dim)
     of_keys = (point.batch, point.heads // point.gqa, key_count(point), point.head_dim)
@@ -272,37 +251,35 @@ def sizes(point: Point) -> tuple[int, int, int, int]:
     return q, k, rows * key_count(point) * size, rows * 4
 
 
-def matmuls(point: Point, forward: float, backward: float, pairs: int) -> tuple[Flops, ...]:
+def matmuls(point: Point, forward: int, backward: int, pairs: int) -> tuple[Flops, ...]:
     """Matmuls over *pairs*, so many in the forward and in the backward."""
-    times = {"fwd": forward, "bwd": backward, "fwd+bwd": forward + backward}[point.mode]
     each = 2 * point.batch * point.heads * point.head_dim * pairs
-    return (Flops(int(times * each), "matmul", point.dtype, "fp32"),)
+    return (Flops(of_mode(point.mode, forward, backward) * each, "matmul", point.dtype, "fp32"),)
 
 
 def moved(point: Point, forward: tuple[int, int], backward: tuple[int, int]) -> tuple[Bytes, ...]:
     """(read, written) of the point's mode."""
-    parts = {"fwd": [forward], "bwd": [backward], "fwd+bwd": [forward, backward]}[point.mode]
-    return (Bytes(sum(p[0] for p in parts), sum(p[1] for p in parts)),)
+    read, written = (of_mode(point.mode, *both) for both in zip(forward, backward, strict=True))
+    return (Bytes(read, written),)
 
 
 def cost(point: Point) -> Cost:
     """q, k, v and do read once; o, or dq, dk and dv, written once. Two matmuls, and four."""
     q, k, _, _ = sizes(point)
-    once = q + 2 * k + (q if point.mode != "fwd" else 0)
-    written = {"fwd": q, "bwd": q + 2 * k, "fwd+bwd": 2 * q + 2 * k}[point.mode]
-    return Cost(matmuls(point, 2, 4, seen_pairs(point)), (Bytes(once, written),))
+    moves = Bytes(q + 2 * k + q * (point.mode != "fwd"), of_mode(point.mode, q, q + 2 * k))
+    return Cost(matmuls(point, 2, 4, seen_pairs(point)), (moves,))
 
 
 def eager_work(point: Point) -> Work:
-    """Each kernel by itself, the hidden pairs too; a scale and a mask pass over the scores."""
+    """Each kernel by itself, the hidden pairs too."""
     q, k, u, _ = sizes(point)
     all_keys = k * point.gqa  # repeated, which itself moves k and v once more
-    repeated = (2 * k, 2 * all_keys) if point.gqa > 1 else (0, 0)
-    passes = 1 + (point.causal == "yes")  # over the scores, beside softmax and matmuls
-    forward = (q + 2 * all_keys + (2 + passes) * u, q + (2 + passes) * u)
-    backward = (3 * q + 2 * all_keys + (5 + passes) * u, q + 2 * all_keys + (2 + passes) * u)
-    forward = (forward[0] + repeated[0], forward[1] + repeated[1])
-    backward = (backward[0] + repeated[1], backward[1] + repeated[0])
+    read, written = (2 * k, 2 * all_keys) if point.gqa > 1 else (0, 0)
+    # Over the scores, beside softmax and matmuls: scale, mask, and NaN made 0.
+    passes = 1 + (point.causal == "yes") + blind_queries(point)
+    tensors, scores = q + 2 * all_keys, (2 + passes) * u
+    forward = (tensors + scores + read, q + scores + written)
+    backward = (2 * q + tensors + scores + 3 * u + written, tensors + scores + read)
     pairs = point.seq * key_count(point)
     return Work(matmuls(point, 2, 4, pairs), moved(point, forward, backward))
 
@@ -310,10 +287,9 @@ def eager_work(point: Point) -> Work:
 def flash_work(point: Point) -> Work:
     """The scores once more for dk and dv, and once more for dq: seven matmuls instead of four."""
     q, k, _, lse = sizes(point)
-    forward = (q + 2 * k, q + lse)
-    sums, both = (2 * q, lse), 2 * q + 2 * k + 2 * lse
-    backward = (sums[0] + 2 * both, sums[1] + q + 2 * k)
-    return Work(matmuls(point, 2, 7, seen_pairs(point)), moved(point, forward, backward))
+    sums, each = 2 * q, 2 * q + 2 * k + 2 * lse  # reads of o and do; of q, k, v, do, lse and sums
+    bytes_ = moved(point, (q + 2 * k, q + lse), (sums + 2 * each, lse + q + 2 * k))
+    return Work(matmuls(point, 2, 7, seen_pairs(point)), bytes_)
 
 
 def sdpa_supports(point: Point, device: Any) -> str | None:
@@ -322,21 +298,22 @@ def sdpa_supports(point: Point, device: Any) -> str | None:
 
 
 def on_cuda(point: Point, device: Any) -> str | None:
-    """These backends are of CUDA, in 16 bits."""
-    if sdpa_supports(point, device):
-        return sdpa_supports(point, device)
+    """Kernels of CUDA, in 16 bits."""
     if device.kind != "cuda":
         return "needs an NVIDIA GPU"
     return None if point.dtype in ("bf16", "fp16") else "computes in bf16 and fp16"
 
 
+def flash_2_supports(point: Point, device: Any) -> str | None:
+    """FlashAttention-2 as torch has it."""
+    return sdpa_supports(point, device) or on_cuda(point, device)
+
+
 def efficient_supports(point: Point, device: Any) -> str | None:
     """Memory-efficient attention, which also takes fp32, but no shared keys."""
-    if sdpa_supports(point, device):
-        return sdpa_supports(point, device)
     if device.kind != "cuda":
         return "needs an NVIDIA GPU"
-    return "takes no keys that heads share" if point.gqa > 1 else None
+    return "takes no keys that heads share" if point.gqa > 1 else sdpa_supports(point, device)
 
 
 def cudnn_supports(point: Point, device: Any) -> str | None:
@@ -357,6 +334,8 @@ def flash_supports(point: Point, device: Any) -> str | None:
         return f"head-dim must be one of {', '.join(map(str, FLASH_DIMS))}"
     if point.head_dim == 256 and point.mode != "fwd":
         return "head-dim 256 has no backward"
+    if point.batch * point.heads > MOST_HEADS:
+        return f"takes at most {MOST_HEADS:,} heads, of all sequences"
     if device.kind == "cpu" and point.dtype == "bf16":
         return "Triton's interpreter multiplies no bf16"
     return lacks_triton(point, device)
@@ -370,8 +349,10 @@ def package_supports(module: str, least: int) -> Callable[[Point, Any], str | No
             return f"the package {module} is not installed"
         if point.causal == "yes" and point.align == "upper-left" and key_count(point) != point.seq:
             return "aligns a causal mask lower right"
-        too_old = device.capability and int(device.capability.split(".")[0]) < least
-        return f"needs compute capability {least}.0" if too_old else on_cuda(point, device)
+        if reason := on_cuda(point, device):
+            return reason
+        too_old = int(device.capability.split(".")[0]) < least
+        return f"needs compute capability {least}.0" if too_old else None
 
     return supports
 
@@ -390,39 +371,29 @@ ATTENTION = Workload(
         Axis("causal", "no", "mask", choices=("no", "yes")),
         Axis("align", "lower-right", "of a causal mask", choices=("lower-right", "upper-left")),
         MODE,
-        Axis("dtype", "auto", choices=("fp32", "bf16", "fp16")),
+        Axis("dtype", "auto", "of all tensors", choices=("fp32", "bf16", "fp16")),
     ),
     inputs=make_inputs,
     reference=reference,
     cost=cost,
     implementations=(
-        Implementation("eager", attention_eager, "operation by operation", work=eager_work),
-        Implementation("compile", attention_compile, "torch.compile of it", lacks_compiler),
-        Implementation("sdpa_math", sdpa("MATH"), "torch, composed", sdpa_supports),
-        Implementation(
-            "sdpa_efficient", sdpa("EFFICIENT_ATTENTION"), "xFormers' kernel, in torch",
-            efficient_supports, runs="fmha|efficient|mem_eff",
-        ),
-        Implementation(
-            "sdpa_flash", sdpa("FLASH_ATTENTION"), "FlashAttention-2, in torch", on_cuda,
-            runs="flash",
-        ),
-        Implementation(
-            "sdpa_cudnn", sdpa("CUDNN_ATTENTION"), "cuDNN, in torch", cudnn_supports, runs="cudnn"
-        ),
-        Implementation("flex", attention_flex, "flex_attention, compiled", flex_supports),
-        Implementation(
-            "triton_flash", attention_triton, "ours", flash_supports, work=flash_work,
-            runs="forward_kernel|backward_kv_kernel",
-        ),
-        Implementation(
-            "flash_attn_2", flash_attn("flash_attn"), "Dao's package",
-            package_supports("flash_attn", 8), runs="flash",
-        ),
-        Implementation(
-            "flash_attn_3", flash_attn("flash_attn_interface"), "Dao's package for Hopper",
-            package_supports("flash_attn_interface", 9), runs="flash",
-        ),
+        Implementation("eager", built(eager), "operation by operation", work=eager_work),
+        Implementation("compile", built(lambda point, device: compiled(eager(point, device))),
+                       "torch.compile of it", lacks_compiler),
+        Implementation("sdpa_math", built(sdpa("MATH")), "torch, composed", sdpa_supports),
+        # `runs`: names of kernels as an H200 ran them; cuDNN's say "flash" too.
+        Implementation("sdpa_efficient", built(sdpa("EFFICIENT_ATTENTION")),
+                       "xFormers' kernel, in torch", efficient_supports, runs="fmha_cutlass"),
+        Implementation("sdpa_flash", built(sdpa("FLASH_ATTENTION")), "FlashAttention-2, in torch",
+                       flash_2_supports, runs="pytorch_flash"),
+        Implementation("sdpa_cudnn", built(sdpa("CUDNN_ATTENTION")), "cuDNN, in torch",
+                       cudnn_supports, runs="cudnn"),
+        Implementation("flex", built(flex), "flex_attention, compiled", flex_supports),
+        Implementation("triton_flash", attention_triton, "ours", flash_supports, work=flash_work),
+        Implementation("flash_attn_2", built(package("flash_attn")), "Dao's package",
+                       package_supports("flash_attn", 8)),
+        Implementation("flash_attn_3", built(package("flash_attn_interface")),
+                       "Dao's package for Hopper", package_supports("flash_attn_interface", 9)),
     ),
     terms=key_count,
     # Scores before and after the scale, the mask's, the shares; and as many gradients.

@@ -18,7 +18,7 @@ import torch
 
 from gpuperf.jit import jit, tl, triton
 
-__all__ = ["BACKWARD_KV", "BACKWARD_Q", "FORWARD", "Mask", "backward", "forward", "row_sums"]
+__all__ = ["Mask", "backward", "forward", "row_sums", "tiles"]
 
 Tile = Mapping[str, int]
 LOG2_E = 1.4426950408889634
@@ -40,6 +40,15 @@ BACKWARD_Q = (
     {"BM": 128, "BN": 128, "num_warps": 8, "num_stages": 2},
     {"BM": 64, "BN": 32, "num_warps": 8, "num_stages": 1},
 )
+
+
+def tiles(part: str, q: torch.Tensor) -> tuple[Tile, ...]:
+    """What to tune among for `forward`, `kv` or `q`, which are the parts of the backward.
+
+    fp32 has no tensor cores to feed, and a big tile of it takes most of a minute to compile.
+    """
+    known: tuple[Tile, ...] = {"forward": FORWARD, "kv": BACKWARD_KV, "q": BACKWARD_Q}[part]
+    return known[-1:] if q.dtype == torch.float32 else known
 
 
 class Mask(NamedTuple):
@@ -132,7 +141,7 @@ def row_sums_kernel(o, do, sums, nq, heads, s_b, s_h, s_n, D: tl.constexpr, BM: 
     """Σ over d of o ∘ do, of a block of queries."""
     block, bh = tl.program_id(0), tl.program_id(1)
     i, d = block * BM + tl.arange(0, BM), tl.arange(0, D)
-    at, here = i[:, None] * s_n + d[None, :], i[:, None] < nq
+    at, here = i[:, None].to(tl.int64) * s_n + d[None, :], i[:, None] < nq
     b, h = bh // heads, bh % heads
     out = tl.load(head_at(o, b, h, s_b, s_h) + at, here, 0.0).to(tl.float32)
     grad = tl.load(head_at(do, b, h, s_b, s_h) + at, here, 0.0).to(tl.float32)
@@ -353,12 +362,17 @@ def _scratch(size: int, alignment: int, stream: int | None) -> torch.Tensor:
 
 
 def _plain(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """*tensors* as a descriptor takes them: strides alike, rows in one piece, 16 bytes aligned."""
+    """*tensors* as the kernels take them, of one shape: strides alike, (b, h, n, d) or (b, n, h, d)
+    in memory without gaps, as `empty_like` makes their results, and 16 bytes aligned."""
     triton.set_allocator(_scratch)
-    first = tensors[0].stride()
-    odd = any(stride * t.element_size() % 16 for t in tensors for stride in t.stride()[:3])
-    odd = odd or any(t.stride() != first or t.data_ptr() % 16 for t in tensors)
-    return tuple(t.contiguous() for t in tensors) if odd or first[3] != 1 else tensors
+    first = tensors[0]
+    gaps = not (first.is_contiguous() or first.transpose(1, 2).is_contiguous())
+    odd = any(stride * first.element_size() % 16 for stride in first.stride()[:3])
+    odd = odd or any(t.stride() != first.stride() or t.data_ptr() % 16 for t in tensors)
+    if not (gaps or odd):
+        return tensors
+    # `contiguous` would leave as they are what lies in one piece at an odd address.
+    return tuple(t.clone(memory_format=torch.contiguous_format) for t in tensors)
 
 
 def _shape(q: torch.Tensor, k: torch.Tensor) -> tuple[int, ...]:

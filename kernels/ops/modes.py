@@ -46,16 +46,23 @@ def by_mode(
     def alone() -> tuple[torch.Tensor, ...]:
         versions = [tensor._version for name, tensor in inputs.items() if name != upstream]
         if versions != seen:
-            seen[:], kept[:] = versions, [forward()[1]]
+            kept.clear()  # not beside the new one: eager attention keeps all scores
+            kept.append(forward()[1])
+            seen[:] = versions
         return kept[0](gradient)
 
     return alone
 
 
+def of_mode(mode: str, forward: int, backward: int) -> int:
+    """What *mode* has of a count of each."""
+    return {"fwd": forward, "bwd": backward, "fwd+bwd": forward + backward}[mode]
+
+
 def autograd(
     function: Callable[..., torch.Tensor], inputs: Tensors, names: Sequence[str]
 ) -> Forward:
-    """The forward of *function*(**inputs), with torch's own gradient of those in *names*."""
+    """The forward of *function*(*inputs), with torch's own gradient of those in *names*."""
 
     def forward() -> tuple[torch.Tensor, Backward]:
         leaves = {name: inputs[name].detach().requires_grad_() for name in names}
@@ -68,3 +75,19 @@ def autograd(
         return output.detach(), backward
 
     return forward
+
+
+def by_torch(
+    mode: str,
+    function: Callable[..., torch.Tensor],
+    inputs: Tensors,
+    names: Sequence[str],
+    upstream: str = "dy",
+) -> Call:
+    """The call of *mode* of *function*(*inputs), its gradient by torch."""
+
+    def forward_only() -> torch.Tensor:
+        with torch.no_grad():
+            return function(*(inputs[name] for name in names))
+
+    return by_mode(mode, inputs, autograd(function, inputs, names), forward_only, upstream)

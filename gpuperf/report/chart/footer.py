@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from gpuperf.model.record import Run
 from gpuperf.report.scene import Scene
-from gpuperf.report.text import clean
+from gpuperf.report.series import LONGEST
+from gpuperf.report.text import clean, shorten
 
 __all__ = ["footer"]
 
@@ -54,5 +55,7 @@ def _bytes(scene: Scene, run: Run) -> str:
     by = [FULL_SPEED] if False in ways or not ways else []
     by += [ALONE] if True in ways else []
     told = BYTES[scene.view].format(by=" and ".join(by))
-    baseline = clean(run.header.baseline)
-    return f"Arrows lead from {baseline} to the others · {told}" if baseline else told
+    baseline = shorten(clean(run.header.baseline), LONGEST)
+    if not baseline or scene.view == "both" or not any(dot.start for dot in scene.dots):
+        return told
+    return f"Arrows lead from {baseline} to the others · {told}"

@@ -1,0 +1,375 @@
+"""Attention as a workload: what is counted, what is refused, and do its ways agree?"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+import pytest
+import torch
+from gpuperf.kernels import attention
+from gpuperf.kernels.attention import ATTENTION
+from gpuperf.kernels.modes import by_mode, of_mode
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from gpuperf.errors import CannotMeasure, Unsupported
+from gpuperf.jit import INTERPRETED
+from gpuperf.measure.checks import compare
+from gpuperf.measure.inputs import Counter, bind_make
+from gpuperf.model.contract import DeviceFacts
+from gpuperf.model.cost import Work
+from gpuperf.model.workload import Point
+
+CPU = DeviceFacts("cpu", 0, "CPU", 1, 0, 0)
+GPU = DeviceFacts("cuda", 0, "GPU", 132, 0, 0, capability="9.0")
+OLD = DeviceFacts("cuda", 0, "GPU", 72, 0, 0, capability="7.5")
+ROCM = DeviceFacts("rocm", 0, "GPU", 304, 0, 0, capability="gfx942")
+BY_NAME = {implementation.name: implementation for implementation in ATTENTION.implementations}
+
+interpreted = pytest.mark.skipif(not INTERPRETED, reason="needs Triton, and no GPU")
+
+
+def of(**given: Any) -> Point:
+    default = {axis.name: axis.default for axis in ATTENTION.axes}
+    small = {"batch": 2, "heads": 4, "seq": 9, "head_dim": 16, "dtype": "fp32"}
+    return Point(default | small | given)
+
+
+def inputs_of(point: Point, seed: int = 0) -> dict[str, torch.Tensor]:
+    return dict(ATTENTION.inputs(point, bind_make(torch.device("cpu"), seed)))
+
+
+def tensors(value: Any) -> list[torch.Tensor]:
+    return [value] if isinstance(value, torch.Tensor) else list(value)
+
+
+def assert_right(point: Point, inputs: dict[str, torch.Tensor], output: Any) -> None:
+    compare(ATTENTION, point, inputs, output, "fp32", lambda count, n: torch.arange(count) % n)
+
+
+def work_of(name: str, point: Point) -> Work:
+    work = BY_NAME[name].work
+    assert work is not None
+    return work(point)
+
+
+MASKS = [("no", "lower-right"), ("yes", "lower-right"), ("yes", "upper-left")]
+of_every_mask = pytest.mark.parametrize(("causal", "align"), MASKS)
+
+
+def counted(seq: int, kv: int, causal: str, align: str) -> int:
+    """Pair by pair."""
+    shift = kv - seq if align == "lower-right" else 0
+    return sum(causal == "no" or j <= i + shift for i in range(seq) for j in range(kv))
+
+
+@given(st.integers(1, 40), st.integers(1, 40), st.sampled_from(MASKS))
+@example(1, 40, ("yes", "upper-left"))
+@example(40, 1, ("yes", "lower-right"))
+def test_the_pairs_that_a_mask_shows_are_counted_exactly(
+    seq: int, kv: int, mask: tuple[str, str]
+) -> None:
+    point = of(seq=seq, kv=kv, causal=mask[0], align=mask[1])
+    assert attention.seen_pairs(point) == counted(seq, kv, *mask)
+
+
+def test_a_causal_mask_shows_half_and_half_of_the_diagonal() -> None:
+    assert attention.seen_pairs(of(seq=4096, causal="yes")) == 4096 * 4097 // 2
+    most = 10**15  # counted before it is refused, and at once
+    assert attention.seen_pairs(of(seq=most, causal="yes")) == most * (most + 1) // 2
+
+
+def test_flops_are_4_b_h_n2_d_forward_and_twice_that_backward() -> None:
+    # FlashAttention-1's own table counts 66.6 GFLOP here, wrong by its author's word (#741).
+    shape = {"batch": 64, "heads": 16, "seq": 1024, "head_dim": 64, "dtype": "bf16"}
+    flops = {mode: ATTENTION.cost(of(**shape, mode=mode)).flop_count for mode in ("fwd", "bwd")}
+    assert flops["fwd"] == 4 * 64 * 16 * 1024**2 * 64 == 274_877_906_944
+    assert flops["bwd"] == 2 * flops["fwd"]
+    # The graph of 3 such passes; FlashAttention computes the scores once more.
+    assert round(ATTENTION.cost(of(**shape, mode="fwd+bwd")).flop_count / 1e9, 1) == 824.6
+
+
+def test_keys_that_heads_share_save_bytes_and_no_flops() -> None:
+    one, shared = of(heads=8, dtype="bf16"), of(heads=8, gqa=4, dtype="bf16")
+    q = 2 * 8 * 9 * 16 * 2
+    assert ATTENTION.cost(one).flops == ATTENTION.cost(shared).flops
+    assert ATTENTION.cost(one).dram_bytes == 4 * q
+    assert ATTENTION.cost(shared).dram_bytes == 2 * q + 2 * q // 4
+    # Decoding: one query; as many FLOPs a byte of keys and values as heads share them.
+    decode = of(heads=8, gqa=8, seq=1, kv=2**16, dtype="bf16")
+    assert ATTENTION.cost(decode).intensity == pytest.approx(8, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("mode", "scores", "heads"), [("fwd", 6, 4), ("bwd", 9, 8), ("fwd+bwd", 15, 12)]
+)
+def test_eager_moves_the_scores_again_and_again(mode: str, scores: int, heads: int) -> None:
+    """facts/attention.md: 4u + 4v and 7u + 8v, and 2u each for the scale and the mask."""
+    u, v = 2 * 4 * 9 * 9 * 4, 2 * 4 * 9 * 16 * 4
+    halves = 1 + (mode == "fwd+bwd")
+    assert work_of("eager", of(mode=mode)).dram_bytes == scores * u + heads * v
+    masked = work_of("eager", of(mode=mode, causal="yes"))
+    assert masked.dram_bytes == (scores + 2 * halves) * u + heads * v
+    assert masked.flop_count == {"fwd": 4, "bwd": 8, "fwd+bwd": 12}[mode] * 2 * 4 * 16 * 9**2
+    # Where a query sees no key, its NaN is made 0.
+    blind = work_of("eager", of(mode=mode, causal="yes", kv=8))
+    open_ = work_of("eager", of(mode=mode, kv=8))
+    assert blind.dram_bytes - open_.dram_bytes == 4 * halves * u * 8 // 9
+
+
+def test_eager_repeats_keys_that_heads_share() -> None:
+    k = 2 * 2 * 9 * 16 * 4
+    for mode in ("fwd", "bwd"):
+        once, shared = work_of("eager", of(mode=mode)), work_of("eager", of(mode=mode, gqa=2))
+        # k and v, or their gradients, of all heads and of those that are stored.
+        assert shared.dram_bytes - once.dram_bytes == 2 * (2 * k + k)
+
+
+def test_flash_moves_no_scores() -> None:
+    v, lse = 2 * 4 * 9 * 16 * 4, 2 * 4 * 9 * 4
+    forward = work_of("triton_flash", of())
+    assert forward.dram_bytes == 4 * v + lse
+    assert forward.flops == ATTENTION.cost(of()).flops
+    # o ∘ do summed; then q, k, v, do, log-sum-exp and sums twice; three gradients.
+    backward = work_of("triton_flash", of(mode="bwd"))
+    assert backward.dram_bytes == (2 * v + lse) + 2 * (4 * v + 2 * lse) + 3 * v
+    assert 2 * backward.flop_count == 7 * forward.flop_count
+    both = work_of("triton_flash", of(mode="fwd+bwd"))
+    assert both.dram_bytes == forward.dram_bytes + backward.dram_bytes
+
+
+def test_eager_makes_of_a_mask_one_pass_over_the_scores() -> None:
+    """`masked_fill` would make two: a copy, then the filling."""
+    point = of(causal="yes", kv=8, mode="fwd+bwd")
+    call = BY_NAME["eager"].build(inputs_of(point), point, {})
+    with torch.profiler.profile() as profile:
+        call()
+    names = [event.name for event in profile.events() or []]
+    assert "aten::where" in names
+    assert not {"aten::masked_fill", "aten::nan_to_num", "aten::clone"} & set(names)
+
+
+@of_every_mask
+@pytest.mark.parametrize(("seq", "kv"), [(9, 9), (5, 12), (12, 5), (1, 7), (7, 1)])
+def test_every_way_on_a_cpu_is_the_reference(seq: int, kv: int, causal: str, align: str) -> None:
+    for mode, gqa in (("fwd", 1), ("fwd+bwd", 2), ("bwd", 4)):
+        point = of(seq=seq, kv=kv, causal=causal, align=align, mode=mode, gqa=gqa)
+        try:
+            inputs = inputs_of(point)
+        except CannotMeasure:
+            assert mode != "fwd"
+            continue
+        for name in ("eager", "sdpa_math", "triton_flash"):
+            if BY_NAME[name].supports(point, CPU) is None:
+                assert_right(point, inputs, BY_NAME[name].build(inputs, point, {})())
+
+
+def test_the_reference_in_chunks_is_autograd_of_the_definition(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of which no implementation is a part."""
+    for kv, align in ((7, "lower-right"), (13, "lower-right"), (13, "upper-left")):
+        point = of(kv=kv, gqa=2, causal="yes", align=align, mode="fwd+bwd")
+        inputs = inputs_of(point)
+        whole = ATTENTION.reference(inputs, point)
+        q, k, v = (inputs[name].double().requires_grad_() for name in ("q", "k", "v"))
+        o = torch.zeros_like(q)
+        shift = kv - 9 if align == "lower-right" else 0
+        for b, h, i in ((b, h, i) for b in range(2) for h in range(4) for i in range(9)):
+            seen = slice(0, max(0, i + 1 + shift))
+            shares = torch.softmax(k[b, h // 2, seen] @ q[b, h, i] / 4, 0)
+            o = o.index_put(tuple(map(torch.tensor, (b, h, i))), shares @ v[b, h // 2, seen])
+        gradients = torch.autograd.grad(o, (q, k, v), inputs["do"].double())
+        with monkeypatch.context() as patch:
+            patch.setattr(attention, "LARGEST_CHUNK", 4 * kv)  # 18 queries by fours
+            parts = ATTENTION.reference(inputs, point)
+        for got, part, want in zip(whole, parts, (o, *gradients), strict=True):
+            torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-12)
+            torch.testing.assert_close(part, want, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["eager", "sdpa_math", "triton_flash"])
+def test_a_backward_alone_follows_its_inputs(name: str) -> None:
+    point = of(mode="bwd", causal="yes", gqa=2)
+    if reason := BY_NAME[name].supports(point, CPU):
+        pytest.skip(reason)
+    inputs = inputs_of(point)
+    call = BY_NAME[name].build(inputs, point, {})
+    first = [tensor.clone() for tensor in call()]
+    for changed in ("q", "k", "v", "do"):
+        inputs[changed].mul_(1.5)
+        got = call()
+        assert not torch.equal(got[0], first[0])
+        assert_right(point, inputs, got)
+    for again, before in zip(call(), got, strict=True):
+        assert torch.equal(again, before)
+
+
+def test_a_forward_is_made_anew_only_after_a_change_and_never_held_twice() -> None:
+    inputs = {"x": torch.ones(2), "dy": torch.ones(2)}
+    alive: list[int] = []
+
+    class Kept:
+        def __init__(self) -> None:
+            assert not alive, "the last forward is still held"
+            alive.append(1)
+
+        def __call__(self, gradient: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            return (gradient * 2,)
+
+        def __del__(self) -> None:
+            alive.pop()
+
+    made = []
+
+    def forward() -> tuple[torch.Tensor, Any]:
+        made.append(1)
+        return inputs["x"], Kept()
+
+    call = by_mode("bwd", inputs, forward, lambda: None)
+    for times, change in ((1, None), (1, None), (1, "dy"), (2, "x"), (2, None)):
+        if change:
+            inputs[change].add_(1)
+        (got,) = call()
+        assert torch.equal(got, 2 * inputs["dy"])
+        assert len(made) == times
+    assert [of_mode(mode, 2, 7) for mode in ("fwd", "bwd", "fwd+bwd")] == [2, 7, 9]
+
+
+BLIND = {"causal": "yes", "kv": 8}
+NAN = "gives NaN where a query sees no key"
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "device", "reason"),
+    [
+        ("eager", BLIND, CPU, None),
+        ("sdpa_math", BLIND, CPU, NAN),
+        ("sdpa_math", {**BLIND, "align": "upper-left"}, CPU, None),
+        ("sdpa_flash", {"dtype": "bf16"}, GPU, None),
+        ("sdpa_flash", {"dtype": "fp32"}, GPU, "computes in bf16 and fp16"),
+        ("sdpa_flash", {"dtype": "bf16"}, CPU, "needs an NVIDIA GPU"),
+        ("sdpa_flash", {"dtype": "bf16", **BLIND}, GPU, NAN),
+        ("sdpa_efficient", {}, GPU, None),
+        ("sdpa_efficient", {}, ROCM, "needs an NVIDIA GPU"),
+        ("sdpa_efficient", {"gqa": 2}, GPU, "takes no keys that heads share"),
+        ("sdpa_efficient", BLIND, GPU, NAN),
+        ("sdpa_cudnn", {"dtype": "fp16", "gqa": 2}, GPU, None),
+        ("sdpa_cudnn", {"dtype": "fp16", "causal": "yes", "kv": 12}, GPU,
+         "has no causal mask that is aligned lower right"),
+        ("flex", {}, CPU, "needs a GPU"),
+        ("triton_flash", {"head_dim": 24}, GPU, "head-dim must be one of 16, 32, 64, 128, 256"),
+        ("triton_flash", {"head_dim": 256, "mode": "bwd"}, GPU, "head-dim 256 has no backward"),
+        ("triton_flash", {"batch": 2**12, "heads": 16}, GPU,
+         "takes at most 65,535 heads, of all sequences"),
+        ("triton_flash", {"dtype": "bf16"}, CPU, "Triton's interpreter multiplies no bf16"),
+    ],
+)  # fmt: skip
+def test_what_is_not_taken_is_said(
+    name: str, given: dict[str, Any], device: DeviceFacts, reason: str | None
+) -> None:
+    assert BY_NAME[name].supports(of(**given), device) == reason
+
+
+def test_of_a_package_that_is_installed_the_rest_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    supports, newer = BY_NAME["flash_attn_2"].supports, BY_NAME["flash_attn_3"].supports
+    point = of(dtype="bf16")
+    monkeypatch.setattr(attention.importlib.util, "find_spec", lambda name: None)
+    assert supports(point, GPU) == "the package flash_attn is not installed"
+    monkeypatch.setattr(attention.importlib.util, "find_spec", lambda name: name)
+    assert supports(point, GPU) is None
+    assert supports(of(dtype="bf16", **BLIND), GPU) is None  # it gives 0
+    assert supports(point, OLD) == "needs compute capability 8.0"
+    assert newer(point, OLD) == "needs compute capability 9.0"
+    assert supports(point, ROCM) == "needs an NVIDIA GPU"
+    upper = of(dtype="bf16", causal="yes", kv=12, align="upper-left")
+    assert supports(upper, GPU) == "aligns a causal mask lower right"
+    assert supports(of(dtype="bf16", causal="yes", align="upper-left"), GPU) is None
+
+
+def test_heads_that_a_group_does_not_divide_are_refused_with_a_hint() -> None:
+    with pytest.raises(CannotMeasure, match="6 heads cannot be shared by 4 at a time") as refused:
+        ATTENTION.inputs(of(heads=6, gqa=4), Counter())
+    assert refused.value.hint == "--gqa has to divide --heads"
+
+
+@pytest.mark.parametrize(
+    ("given", "refused"),
+    [
+        ({"kv": 1}, True),
+        ({"kv": 2}, False),
+        ({"seq": 1}, False),  # of keys there are 9
+        ({"seq": 1, "kv": 9, "causal": "yes"}, False),
+        ({"seq": 1, "kv": 9, "causal": "yes", "align": "upper-left"}, True),
+    ],
+)
+def test_gradients_that_are_0_whatever_is_computed_are_not_measured(
+    given: dict[str, Any], refused: bool
+) -> None:
+    """Of one key the share is 1: what an implementation gives is its rounding errors."""
+    given = {"kv": 9, **given}
+    inputs_of(of(**given))
+    point = of(**given, mode="bwd")
+    if refused:
+        with pytest.raises(CannotMeasure, match="no query sees two keys"):
+            inputs_of(point)
+    else:
+        inputs = inputs_of(point)
+        assert_right(point, inputs, BY_NAME["eager"].build(inputs, point, {})())
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # in which torch says why
+def test_a_backend_that_takes_no_such_shape_is_unsupported_and_other_errors_are_not() -> None:
+    point = of()
+    with pytest.raises(Unsupported, match="has no cudnn_attention kernel for this shape"):
+        BY_NAME["sdpa_cudnn"].build(inputs_of(point), point, {})()
+    inputs = inputs_of(point) | {"v": torch.ones(2, 4, 9, 16, dtype=torch.float64)}
+    with pytest.raises(RuntimeError, match="dtype"):
+        BY_NAME["sdpa_math"].build(inputs, point, {})()
+
+
+def test_a_failure_of_cuda_is_not_taken_for_a_missing_kernel(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    words = "CUDA error: an illegal memory access\nCUDA kernel errors might be reported later"
+
+    def broken(*args: Any, **given: Any) -> None:
+        raise RuntimeError(words)
+
+    monkeypatch.setattr(attention.F, "scaled_dot_product_attention", broken)
+    point = of()
+    with pytest.raises(RuntimeError, match="illegal"):
+        BY_NAME["sdpa_math"].build(inputs_of(point), point, {})()
+
+
+# As an H200 named them under torch 2.11.
+RAN = {
+    "sdpa_flash": (
+        "void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128, 128, 64, 4>>",
+        "void pytorch_flash::flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel<Flash_bwd>",
+    ),
+    "sdpa_cudnn": ("cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128",),
+    "sdpa_efficient": (
+        "fmha_cutlassF_bf16_aligned_64x128_rf_sm80(PyTorchMemEffAttention::AttentionKernel)",
+        "fmha_cutlassB_bf16_aligned_128x128_k64_sm80(PyTorchMemEffAttention::Kernel)",
+    ),
+    "sdpa_math": ("sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n", "softmax_warp_forward"),
+}
+
+
+@pytest.mark.parametrize("name", ["sdpa_flash", "sdpa_cudnn", "sdpa_efficient"])
+def test_a_pinned_backend_is_known_by_its_kernels_from_every_other(name: str) -> None:
+    for backend, kernels in RAN.items():
+        for kernel in kernels:
+            assert bool(re.search(BY_NAME[name].runs, kernel)) is (backend == name), kernel
+
+
+@interpreted
+def test_the_tiles_of_each_kernel_are_recorded() -> None:
+    for mode, parts in (("fwd", {"forward"}), ("bwd", {"forward", "backward_kv", "backward_q"})):
+        point = of(mode=mode)
+        chosen = BY_NAME["triton_flash"].build(inputs_of(point), point, {}).chosen
+        assert {name.rpartition("_BM")[0] for name in chosen if name.endswith("BM")} == parts
+        assert all(isinstance(value, int) and math.log2(value) >= 0 for value in chosen.values())

@@ -1,0 +1,280 @@
+"""Is our flash attention right at the edges of its tiles, in every layout, and in every tile?"""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import torch
+from gpuperf.kernels import flash
+from gpuperf.kernels.flash import LOG2_E, Mask
+
+from gpuperf.jit import INTERPRETED, triton
+
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, of the interpreter
+interpreted = pytest.mark.skipif(not INTERPRETED, reason="needs Triton, and no GPU")
+
+SMALL = {"BM": 16, "BN": 16, "num_warps": 4, "num_stages": 1}
+# batch, query heads, heads that share keys, queries, keys, head dim
+SHAPES = (
+    (1, 1, 1, 1, 1, 16),
+    (2, 2, 1, 33, 33, 16),
+    (1, 2, 2, 17, 50, 16),
+    (1, 6, 3, 50, 17, 32),
+    (2, 4, 4, 32, 48, 16),
+    (1, 4, 2, 7, 5, 64),
+    (1, 1, 1, 40, 20, 128),
+)
+ALIGNED = ("no mask", "lower right", "upper left")
+
+Tensors = dict[str, torch.Tensor]
+
+
+def drawn(
+    b: int, h: int, gqa: int, n_q: int, n_k: int, d: int, dtype: torch.dtype = torch.float32
+) -> Tensors:
+    generator = torch.Generator().manual_seed(5)
+    shapes = {"q": (b, h, n_q, d), "k": (b, h // gqa, n_k, d), "v": (b, h // gqa, n_k, d)}
+    shapes["do"] = shapes["q"]
+    return {name: torch.randn(s, generator=generator).to(dtype) for name, s in shapes.items()}
+
+
+def mask_of(align: str, given: Tensors) -> Mask:
+    n_q, n_k = given["q"].shape[2], given["k"].shape[2]
+    offset = n_k - n_q if align == "lower right" else 0
+    return Mask(align != "no mask", offset, given["q"].shape[3] ** -0.5)
+
+
+def ours(given: Tensors, mask: Mask, **tiles: Any) -> Tensors:
+    q, k, v, do = (given[name] for name in ("q", "k", "v", "do"))
+    o, lse = flash.forward(q, k, v, mask, tiles.get("forward", SMALL))
+    rest = (q, k, v, do, lse, flash.row_sums(o, do), mask)
+    dk, dv = flash.backward("kv", *rest, tiles.get("kv", SMALL))
+    (dq,) = flash.backward("q", *rest, tiles.get("q", SMALL))
+    return {"o": o, "lse": lse, "dq": dq, "dk": dk, "dv": dv}
+
+
+def exact(given: Tensors, mask: Mask) -> Tensors:
+    """In float64, by torch's autograd."""
+    q, k, v = (given[name].double().requires_grad_() for name in ("q", "k", "v"))
+    keys, values = (t.repeat_interleave(q.shape[1] // k.shape[1], 1) for t in (k, v))
+    scores = q @ keys.transpose(-1, -2) * mask.scale
+    i, j = torch.arange(q.shape[2])[:, None], torch.arange(k.shape[2])[None, :]
+    seen = (j <= i + mask.offset) | (not mask.causal)
+    # A row without a key gets a finite row instead, so that autograd meets no NaN, and then 0.
+    blind = ~seen.any(1, keepdim=True)
+    scores = scores.masked_fill(~(seen | blind), -math.inf)
+    o = (torch.softmax(scores, -1) @ values).masked_fill(blind, 0.0)
+    o.backward(given["do"].double())
+    lse = torch.logsumexp(scores, -1).masked_fill(blind[:, 0], math.inf) * LOG2_E
+    grads = {f"d{name}": t.grad for name, t in (("q", q), ("k", k), ("v", v)) if t.grad is not None}
+    return {"o": o.detach(), "lse": lse.detach(), **grads}
+
+
+def assert_right(given: Tensors, mask: Mask, got: Tensors) -> None:
+    want = exact(given, mask)
+    assert got.keys() == want.keys()
+    unit = torch.finfo(given["q"].dtype).eps
+    for name, right in want.items():
+        if name != "lse":
+            assert got[name].dtype == given["q"].dtype, name
+        # Roundings are of the largest addends, which are as large as the largest elements here.
+        most = right[right.isfinite()].abs().max().item() if right.isfinite().any() else 1.0
+        torch.testing.assert_close(
+            got[name].double(), right, rtol=8 * unit, atol=8 * unit * most + 1e-6,
+            msg=lambda text, name=name: f"{name}: {text}",
+        )  # fmt: skip
+
+
+@interpreted
+@pytest.mark.parametrize("align", ALIGNED)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_output_and_gradients_are_those_of_float64(shape: tuple[int, ...], align: str) -> None:
+    given = drawn(*shape)
+    mask = mask_of(align, given)
+    assert_right(given, mask, ours(given, mask))
+
+
+@interpreted
+@pytest.mark.parametrize("align", ALIGNED)
+def test_in_fp16_the_error_is_a_few_roundings(align: str) -> None:
+    given = drawn(1, 4, 2, 33, 47, 32, torch.float16)
+    mask = mask_of(align, given)
+    assert_right(given, mask, ours(given, mask))
+
+
+@interpreted
+@pytest.mark.parametrize("offset", [-40, -33, -20, -1, 3, 60])
+def test_any_offset_of_the_mask_is_taken(offset: int) -> None:
+    given = drawn(1, 1, 1, 33, 40, 16)
+    mask = Mask(True, offset, 0.25)
+    assert_right(given, mask, ours(given, mask))
+
+
+@interpreted
+def test_a_query_that_sees_nothing_gives_0_and_moves_nothing() -> None:
+    given = drawn(1, 2, 1, 50, 17, 16)
+    mask = mask_of("lower right", given)
+    got = ours(given, mask)
+    blind = -mask.offset
+    assert not got["o"][:, :, :blind].any()
+    assert not got["dq"][:, :, :blind].any()
+    assert got["lse"][:, :, :blind].isposinf().all()
+    other = {**given, "do": given["do"].clone()}
+    other["do"][:, :, :blind] = 1e4
+    assert torch.equal(ours(other, mask)["dv"], got["dv"])
+
+
+@interpreted
+@pytest.mark.parametrize("align", ALIGNED)
+def test_logits_of_a_hundred_do_not_overflow(align: str) -> None:
+    given = drawn(1, 1, 1, 33, 40, 16)
+    for name in ("q", "k"):
+        given[name] *= math.sqrt(100)
+    mask = mask_of(align, given)
+    scores = given["q"] @ given["k"].transpose(-1, -2) * mask.scale
+    assert 100 < scores.abs().max() < 1000
+    want, got = exact(given, mask), ours(given, mask)
+    for name in ("o", "lse", "dv"):
+        torch.testing.assert_close(got[name].double(), want[name], rtol=1e-3, atol=1e-3)
+    # Of logits this large a rounding in fp32 moves a share by 100·2⁻²³, and q and k are 10.
+    for name in ("dq", "dk"):
+        torch.testing.assert_close(got[name].double(), want[name], rtol=1e-2, atol=1e-2)
+
+
+@interpreted
+@pytest.mark.parametrize("align", ALIGNED[:2])
+@pytest.mark.parametrize("tile", flash.FORWARD, ids=str)
+def test_every_tile_of_the_forward_is_right(tile: dict[str, int], align: str) -> None:
+    for shape in ((1, 1, 1, 140, 150, 16), (1, 2, 2, 9, 3, 16)):
+        given = drawn(*shape)
+        mask = mask_of(align, given)
+        assert_right(given, mask, ours(given, mask, forward=tile))
+
+
+@interpreted
+@pytest.mark.parametrize("align", ALIGNED[:2])
+@pytest.mark.parametrize(
+    ("part", "tile"),
+    [(part, tile) for part, known in (("kv", flash.BACKWARD_KV), ("q", flash.BACKWARD_Q))
+     for tile in known], ids=str,
+)  # fmt: skip
+def test_every_tile_of_the_backward_is_right(part: str, tile: dict[str, int], align: str) -> None:
+    for shape in ((1, 1, 1, 140, 150, 16), (1, 2, 2, 9, 3, 16)):
+        given = drawn(*shape)
+        mask = mask_of(align, given)
+        assert_right(given, mask, ours(given, mask, **{part: tile}))
+
+
+def laid_out(tensor: torch.Tensor, layout: str) -> torch.Tensor:
+    """The same values, otherwise in memory."""
+    b, h, n, d = tensor.shape
+    if layout == "b n h d":
+        return tensor.transpose(1, 2).contiguous().transpose(1, 2)
+    if layout == "b h d n":
+        return tensor.transpose(2, 3).contiguous().transpose(2, 3)
+    if layout == "with gaps":
+        room = torch.full((b, h, n, 2 * d), torch.nan, dtype=tensor.dtype)
+        room[..., :d] = tensor
+        return room[..., :d]
+    room = torch.full((tensor.numel() + 1,), torch.nan, dtype=tensor.dtype)  # "at odd addresses"
+    room[1:] = tensor.flatten()
+    return room[1:].view(tensor.shape)
+
+
+@interpreted
+@pytest.mark.parametrize("which", [("q",), ("v",), ("do",), ("q", "k", "v", "do")], ids=str)
+@pytest.mark.parametrize("layout", ["b n h d", "b h d n", "with gaps", "at odd addresses"])
+def test_tensors_may_lie_in_memory_as_they_like(layout: str, which: tuple[str, ...]) -> None:
+    given = drawn(2, 4, 2, 17, 20, 16)
+    other = {name: laid_out(t, layout) if name in which else t for name, t in given.items()}
+    mask = mask_of("lower right", given)
+    assert_right(given, mask, ours(other, mask))
+
+
+@interpreted
+def test_keys_may_be_one_head_that_is_expanded() -> None:
+    given = drawn(2, 4, 1, 17, 20, 16)
+    given |= {name: given[name][:, :1].expand(-1, 4, -1, -1) for name in ("k", "v")}
+    mask = mask_of("upper left", given)
+    assert_right(given, mask, ours(given, mask))
+
+
+@interpreted
+def test_what_lies_as_the_kernels_want_it_is_not_copied() -> None:
+    q = torch.zeros(2, 4, 17, 16)
+    for layout in ("b h n d", "b n h d"):
+        given = laid_out(q, layout) if layout == "b n h d" else q
+        assert flash._plain(given)[0] is given
+        assert torch.empty_like(given).stride() == given.stride()
+    odd = laid_out(q, "at odd addresses")
+    assert odd.data_ptr() % 16
+    assert not flash._plain(odd)[0].data_ptr() % 16
+
+
+def test_fp32_is_not_tuned_among_tiles_that_take_a_minute_to_compile() -> None:
+    known = {"forward": flash.FORWARD, "kv": flash.BACKWARD_KV, "q": flash.BACKWARD_Q}
+    for part, every in known.items():
+        assert flash.tiles(part, torch.zeros(1, dtype=torch.bfloat16)) == every
+        (only,) = flash.tiles(part, torch.zeros(1))
+        assert only in every
+        assert only["BM"] * only["BN"] <= 2048
+
+
+COMPILE = """
+import sys, triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from gpuperf.kernels import flash
+
+H100 = 227 * 1024  # bytes of shared memory that a block may have
+KINDS = {"lse": "*fp32", "sums": "*fp32", "factor": "fp32", "scale": "fp32"}
+
+def shared(kernel, d, tile, **given):
+    given |= {"D": d, "BM": tile["BM"]}
+    if "BN" in kernel.arg_names:
+        given |= {"BN": tile["BN"], "PRECISION": "tf32"}
+    kinds, aligned = {}, {}
+    for at, name in enumerate(kernel.arg_names):
+        tensor = name in ("q", "k", "v", "o", "do", "dq", "dk", "dv")
+        kinds[name] = "*bf16" if tensor else KINDS.get(name, "i32")
+        if kinds[name][0] == "*" or name[:2] in ("sq", "sk", "s_"):
+            aligned[at,] = [["tt.divisibility", 16]]
+    kinds |= {name: "constexpr" for name in given}
+    values = {(kernel.arg_names.index(name),): value for name, value in given.items()}
+    options = {"num_warps": tile["num_warps"], "num_stages": tile["num_stages"]}
+    made = triton.compile(
+        ASTSource(kernel, kinds, values, aligned), GPUTarget("cuda", 90, 32), options
+    )
+    if "BN" in given:
+        assert "wgmma.mma_async" in made.asm["ptx"], (kernel, d, tile)
+        assert "cp.async.bulk.tensor" in made.asm["ptx"], (kernel, d, tile)
+    return made.metadata.shared
+
+def check(kernel, dims, tiles):
+    # The first tile is the one that an H200 was seen to like, the last the one that an A100 has room for.
+    for d in dims:
+        for causal in (False, True):
+            assert shared(kernel, d, tiles[0], CAUSAL=causal) <= H100, (kernel, d, causal)
+    assert shared(kernel, d, tiles[-1], CAUSAL=True) <= H100 // 2, kernel
+
+"""
+COMPILED = {
+    "forward": "check(flash.forward_kernel, (64, 128, 256), flash.FORWARD)",
+    "backward": """
+check(flash.backward_kv_kernel, (64, 128), flash.BACKWARD_KV)
+check(flash.backward_q_kernel, (64, 128), flash.BACKWARD_Q)
+shared(flash.row_sums_kernel, 128, {"BM": 64, "num_warps": 4, "num_stages": 3})
+""",
+}
+
+
+@pytest.mark.skipif(triton is None, reason="needs Triton")
+@pytest.mark.parametrize("part", COMPILED)
+def test_the_kernels_compile_for_hopper_and_fit_it(part: str) -> None:
+    code = COMPILE + COMPILED[part]
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
