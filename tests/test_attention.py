@@ -155,7 +155,8 @@ def test_eager_makes_of_a_mask_one_pass_over_the_scores() -> None:
 @pytest.mark.parametrize(("seq", "kv"), [(9, 9), (5, 12), (12, 5), (1, 7), (7, 1)])
 def test_every_way_on_a_cpu_is_the_reference(seq: int, kv: int, causal: str, align: str) -> None:
     for mode, gqa in (("fwd", 1), ("fwd+bwd", 2), ("bwd", 4)):
-        point = of(seq=seq, kv=kv, causal=causal, align=align, mode=mode, gqa=gqa)
+        shape = {"batch": 1, "seq": seq, "kv": kv, "gqa": gqa}
+        point = of(**shape, causal=causal, align=align, mode=mode)
         try:
             inputs = inputs_of(point)
         except CannotMeasure:

@@ -189,7 +189,7 @@ def laid_out(tensor: torch.Tensor, layout: str) -> torch.Tensor:
 @pytest.mark.parametrize("which", [("q",), ("v",), ("do",), ("q", "k", "v", "do")], ids=str)
 @pytest.mark.parametrize("layout", ["b n h d", "b h d n", "with gaps", "at odd addresses"])
 def test_tensors_may_lie_in_memory_as_they_like(layout: str, which: tuple[str, ...]) -> None:
-    given = drawn(2, 4, 2, 17, 20, 16)
+    given = drawn(2, 2, 2, 17, 20, 16)
     other = {name: laid_out(t, layout) if name in which else t for name, t in given.items()}
     mask = mask_of("lower right", given)
     assert_right(given, mask, ours(other, mask))
@@ -197,8 +197,8 @@ def test_tensors_may_lie_in_memory_as_they_like(layout: str, which: tuple[str, .
 
 @interpreted
 def test_keys_may_be_one_head_that_is_expanded() -> None:
-    given = drawn(2, 4, 1, 17, 20, 16)
-    given |= {name: given[name][:, :1].expand(-1, 4, -1, -1) for name in ("k", "v")}
+    given = drawn(2, 2, 1, 17, 20, 16)
+    given |= {name: given[name][:, :1].expand(-1, 2, -1, -1) for name in ("k", "v")}
     mask = mask_of("upper left", given)
     assert_right(given, mask, ours(given, mask))
 
@@ -255,7 +255,7 @@ def shared(kernel, d, tile, **given):
     return made.metadata.shared
 
 def check(kernel, dims, tiles):
-    # The first tile is the one that an H200 was seen to like, the last the one that an A100 has room for.
+    # An H200 was seen to like the first tile; smaller GPUs have room for the last.
     for d in dims:
         for causal in (False, True):
             assert shared(kernel, d, tiles[0], CAUSAL=causal) <= H100, (kernel, d, causal)

@@ -64,6 +64,7 @@ class Bench:
     tell: Callable[[str, int], None] = lambda phase, samples: None
     counting: Counting = "off"
     timed: Callable[[Record], None] = lambda record: None
+    _known: Record = field(init=False)  # of the case, whatever becomes of it
     _told: float = field(default=0.0, init=False)
     _read: float = field(default=0.0, init=False)
 
@@ -87,28 +88,29 @@ class Bench:
             timer=self.stopwatch.timer.facts,
             seed=seed,
         )
+        self._known = record
         try:
             return self._measure(record, workload)
         except NoTime as stop:
-            return replace(record, status=stop.status, reason=stop.reason, hint=stop.hint)
+            return replace(self._known, status=stop.status, reason=stop.reason, hint=stop.hint)
         except (torch.OutOfMemoryError, MemoryError) as error:
-            return replace(record, status="oom", reason=_first_line(error))
+            return replace(self._known, status="oom", reason=_first_line(error))
         except CannotBlock as error:
             return replace(
-                record,
+                self._known,
                 status="cannot-block",
                 reason=str(error),
                 hint="choose --timer events, which measures launch cost too",
             )
         except CannotMeasure as error:
             status: Status = "skipped" if isinstance(error, Unsupported) else "error"
-            return replace(record, status=status, reason=str(error), hint=error.hint)
+            return replace(self._known, status=status, reason=str(error), hint=error.hint)
         except Exception as error:
             self.device.synchronize()  # raises when the context is lost: then the worker must end
             reason = f"{type(error).__name__}: {_first_line(error)}"
             if "can't allocate memory" in reason:
-                return replace(record, status="oom", reason=reason)
-            return replace(record, status="error", reason=reason)
+                return replace(self._known, status="oom", reason=reason)
+            return replace(self._known, status="error", reason=reason)
         finally:
             if self.device.torch.type == "cuda":
                 torch.cuda.empty_cache()
@@ -122,8 +124,9 @@ class Bench:
         work = _read_back(implementation.work(point), Work) if implementation.work else None
         counter = CaseCounter(self.device, self.counting, lambda: self.tell("counters", 0))
         counter.open()
+        self._known = replace(record, cost=cost, work=work)
         memory = self._refuse_too_large(workload, point, cost)
-        record = replace(record, cost=cost, work=work, memory=memory)
+        record = self._known = replace(record, cost=cost, work=work, memory=memory)
 
         self.tell("inputs", 0)
         make = bind_make(self.device.torch, record.seed, contract.data)
@@ -286,9 +289,19 @@ class Bench:
             accumulate = cost.flops[0].accumulate if cost.flops else ""
             output = call()
             self.device.synchronize()  # an output on the host may still be on its way
-            return compare(workload, point, before, output, accumulate, pick)
+            return self._compared(workload, point, before, output, accumulate, pick)
         except WrongResult as wrong:
             raise _Stop("wrong", f"the result {wrong}", "nothing was timed") from None
+
+    def _compared(self, *asked: Any) -> Check:
+        try:
+            return compare(*asked)
+        except (torch.OutOfMemoryError, MemoryError) as error:
+            raise _Stop(
+                "oom",
+                f"the float64 reference does not fit beside it: {_first_line(error)}",
+                "the implementation itself ran; choose smaller sizes to check it",
+            ) from None
 
     def _heard(self, count: int) -> None:
         now = time.perf_counter()

@@ -198,9 +198,8 @@ def reference(inputs: Inputs, point: Point) -> Any:
     rows = max(1, LARGEST_CHUNK // len(j))
     of_queries = (t.view(-1, len(every), point.head_dim) for t in (q, o, dq, do))
     of_keys = (t.flatten(0, 1) for t in (k, v, dk, dv))
-    for query, out, dquery, grad, key, value, dkey, dvalue in zip(
-        *of_queries, *of_keys, strict=True
-    ):
+    heads = zip(*of_queries, *of_keys, strict=True)
+    for query, out, dquery, grad, key, value, dkey, dvalue in heads:
         for some in (slice(start, start + rows) for start in range(0, len(every), rows)):
             scores = query[some] * scale @ key.T
             if point.causal == "yes":
@@ -229,10 +228,8 @@ def make_inputs(point: Point, make: Callable[[tuple[int, ...], str], torch.Tenso
         )
     sees = point.seq + offset_of(point) if point.causal == "yes" else key_count(point)
     if point.mode != "fwd" and min(key_count(point), sees) == 1:
-        raise CannotMeasure(
-            "where no query sees two keys, the gradients of q and k are 0: nothing can be checked",
-            "give more keys, or --mode fwd",
-        )
+        reason = "where no query sees two keys, q and k have no gradient to be checked by"
+        raise CannotMeasure(reason, "give more keys, or --mode fwd")
     of_queries = (point.batch, point.heads, point.seq, point.head_dim)
     of_keys = (point.batch, point.heads // point.gqa, key_count(point), point.head_dim)
     inputs = {"q": make(of_queries, point.dtype)}
