@@ -236,7 +236,8 @@ def axis_options(extra: Sequence[str], description: Description) -> dict[str, st
     while rest:
         word = rest.pop(0)
         if not word.startswith("--"):
-            raise UsageError(f"unexpected argument {word!r}", "one workload at a time; its axes are options")
+            hint = "one workload at a time; its axes are options"
+            raise UsageError(f"unexpected argument {word!r}", hint)
         option, equals, value = word.partition("=")
         name = option[2:].replace("-", "_") if option[2:] not in names else option[2:]
         if name not in names:
