@@ -16,11 +16,11 @@ import pytest
 from synthetic import HOSTILE, h200_device, h200_peaks, header, matmul
 
 from gpuperf.analysis.compare import Speedup, key_of, speedups
-from gpuperf.errors import UnknownName
+from gpuperf.errors import UnknownName, UsageError
 from gpuperf.model.contract import Contract
 from gpuperf.model.record import Kernel, Memory, Record, Run
 from gpuperf.model.samples import Samples
-from gpuperf.model.workload import Case
+from gpuperf.model.workload import Case, Description, ImplementationDescription
 from gpuperf.report.formats import render
 from gpuperf.report.rows import rows
 from gpuperf.report.sheet import NOTHING, Sheet, sheet
@@ -191,19 +191,36 @@ CASES = tuple(
 )  # fmt: skip
 
 
+PLAIN = Description(
+    "matmul", "", "", (), tuple(ImplementationDescription(name) for name in "abc"), 1, ""
+)
+
+
+def test_implementations_that_compute_something_else_are_not_compared() -> None:
+    fast = replace(PLAIN.implementations[0], computes="approximations")
+    mixed = replace(PLAIN, implementations=(fast, *PLAIN.implementations[1:]))
+    with pytest.raises(UsageError, match="b computes the formula, and a approximations") as caught:
+        plan_comparison(CASES, None, mixed)
+    assert caught.value.hint == "compare those that compute the same: --impl b,c"
+    with pytest.raises(UsageError, match="a computes approximations, and b the formula"):
+        plan_comparison(CASES, "a", mixed)
+    alike = tuple(case for case in CASES if case.implementation != "a")
+    assert plan_comparison(alike, None, mixed)[1] == "b"
+
+
 def test_the_implementations_of_one_point_are_measured_one_after_the_other() -> None:
-    cases, baseline = plan_comparison(CASES, None)
+    cases, baseline = plan_comparison(CASES, None, PLAIN)
     assert baseline == "b"
     assert [(c.point["n"], c.point["mode"], c.implementation) for c in cases] == [
         (n, mode, name) for n in (64, 32) for mode in ("fwd", "bwd") for name in ("b", "a", "c")
     ]
-    assert plan_comparison(CASES, "c") == (cases, "c")
+    assert plan_comparison(CASES, "c", PLAIN) == (cases, "c")
 
 
 @pytest.mark.parametrize("name", ["aa", "", "B", HOSTILE])
 def test_a_baseline_that_is_not_among_them_is_refused(name: str) -> None:
     with pytest.raises(UnknownName) as caught:
-        plan_comparison(CASES, name)
+        plan_comparison(CASES, name, PLAIN)
     assert str(caught.value).startswith(f"no implementation to compare with {name!r}")
     assert caught.value.hint == "known: a, b, c"
 

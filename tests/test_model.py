@@ -116,7 +116,9 @@ samples = st.builds(
 )
 axis = st.builds(Axis, text, value, text, st.booleans(), several(text), count)
 case = st.builds(Case, text, text, mapping(value), mapping(value), text)
-implementation = st.builds(ImplementationDescription, text, text, mapping(several(value)))
+implementation = st.builds(
+    ImplementationDescription, text, text, mapping(several(value)), text
+)
 description = st.builds(
     Description, text, text, text, several(axis), several(implementation), count, text,
     several(text),

@@ -91,7 +91,7 @@ def measure_new(supervisor: Supervisor, request: Request) -> Outcome:
     )
     baseline = ""
     if compared:
-        drawn, baseline = plan_comparison(drawn, request.baseline)
+        drawn, baseline = plan_comparison(drawn, request.baseline, description)
     run_id = new_run_id(request.verb, description.name)
     check_writable(request.out)
     opened = _open(supervisor)
@@ -195,7 +195,10 @@ def _drawn(
         axes["dtype"] = dtype
     chosen = split(implementations)
     if every and not chosen:
-        chosen = tuple(i.name for i in description.implementations)
+        same = description.implementations[0].computes
+        chosen = tuple(i.name for i in description.implementations if i.computes == same)
+        for left in (i for i in description.implementations if i.computes != same):
+            say(f"{left.name} is left out: it computes {left.computes or 'the formula'}")
     return plan_cases(description, axes, sizes, chosen)
 
 

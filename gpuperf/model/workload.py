@@ -74,7 +74,9 @@ class Implementation:
     and capture. `supports(point, device)` returns a reason why not, or `None`; `device` is a
     `DeviceFacts`. `options` gives each option's values, the default first. `runs` is a
     regular expression that the name of one of the kernels that ran must contain: a library that
-    falls back on another kernel without a word is found out.
+    falls back on another kernel without a word is found out. `computes` says what is computed in
+    place of the formula, where that is something else (an approximation): a comparison is of
+    implementations that compute the same.
     """
 
     name: str
@@ -84,6 +86,7 @@ class Implementation:
     work: Callable[[Point], Work] | None = None
     options: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
     runs: str = ""
+    computes: str = ""
 
 
 @dataclass(frozen=True)
@@ -126,7 +129,7 @@ class Workload:
             formula=self.formula,
             axes=self.axes,
             implementations=tuple(
-                ImplementationDescription(i.name, i.summary, dict(i.options))
+                ImplementationDescription(i.name, i.summary, dict(i.options), i.computes)
                 for i in self.implementations
             ),
             version=self.version,
@@ -141,6 +144,7 @@ class ImplementationDescription:
     name: str
     summary: str = ""
     options: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
+    computes: str = ""
 
 
 @dataclass(frozen=True)

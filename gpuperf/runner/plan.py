@@ -74,13 +74,23 @@ def settle_dtype(
 
 
 def plan_comparison(
-    cases: Sequence[Case], baseline: str | None
+    cases: Sequence[Case], baseline: str | None, description: Description
 ) -> tuple[tuple[Case, ...], str]:
     """*cases* with those of one point together, and the implementation that is the baseline: the
-    first unless it is named. Raises: UnknownName."""
+    first unless it is named. Raises: UnknownName; UsageError where they compute different things.
+    """
     names = list(dict.fromkeys(case.implementation for case in cases))
     if baseline is not None and baseline not in names:
         raise UnknownName("implementation to compare with", baseline, names)
+    computes = {i.name: i.computes or "the formula" for i in description.implementations}
+    base = computes.get(baseline or names[0])
+    others = [name for name in names if computes.get(name) != base]
+    if others:
+        alike = ",".join(name for name in names if name not in others)
+        raise UsageError(
+            f"{baseline or names[0]} computes {base}, and {others[0]} {computes[others[0]]}",
+            f"compare those that compute the same: --impl {alike}",
+        )
     points = list(dict.fromkeys(tuple(case.point.items()) for case in cases))
     place = {point: i for i, point in enumerate(points)}
     ordered = sorted(cases, key=lambda case: place[tuple(case.point.items())])

@@ -122,7 +122,9 @@ SPECIAL = Workload(
     cost=cost("special", 1),
     implementations=(
         Implementation("cuda", special_cuda, "sinf, expf", supports),
-        Implementation("cuda_fast", special_fast, "__sinf, __expf", supports),
+        Implementation(
+            "cuda_fast", special_fast, "__sinf, __expf", supports, computes="approximations"
+        ),
     ),
     narrow=lambda inputs, rows: {"x": inputs["x"][rows]},
     terms=lambda point: 16 * point.repeats,
