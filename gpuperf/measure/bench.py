@@ -116,18 +116,9 @@ class Bench:
                 torch.cuda.empty_cache()
 
     def _measure(self, record: Record, workload: Workload) -> Record:
-        case, contract = record.case, record.contract
-        point = Point(case.point)
-        implementation = self._implementation(workload, case)
-        self._refuse_unsupported(implementation, point)
-        cost = _read_back(workload.cost(point), Cost)
-        work = _read_back(implementation.work(point), Work) if implementation.work else None
         counter = CaseCounter(self.device, self.counting, lambda: self.tell("counters", 0))
-        counter.open()
-        self._known = replace(record, cost=cost, work=work)
-        memory = self._refuse_too_large(workload, point, cost)
-        record = self._known = replace(record, cost=cost, work=work, memory=memory)
-
+        implementation, record, memory = self._planned(record, workload, counter)
+        case, contract, point = record.case, record.contract, Point(record.case.point)
         self.tell("inputs", 0)
         make = bind_make(self.device.torch, record.seed, contract.data)
         inputs = workload.inputs(point, make)
@@ -135,7 +126,7 @@ class Bench:
         build_s, call = self._timed(lambda: self._build(implementation, case, inputs))
         first_call_s, output = self._timed(call)
         self.tell("check", 0)
-        check = self._check(workload, point, inputs, call, output, cost, record)
+        check = self._check(workload, point, inputs, call, output, record)
         del output
         self.tell("warm-up", 0)
         rotated: list[Caveat] = []
@@ -153,28 +144,31 @@ class Bench:
         telemetry = self.meter.summary()
         _refuse_fallback(implementation, timing)
         record = replace(
-            record,
-            status="ok",
-            times=timing.times,
-            primary=timing.primary,
-            stop=timing.stop,
-            timer=timing.facts,
-            kernels=timing.kernels,
-            build_s=build_s,
-            first_call_s=first_call_s,
-            capture_s=timing.capture_s,
-            calls_until_steady=warm.calls,
-            check=check,
-            telemetry=telemetry,
-            memory=memory,
+            _with_times(record, timing), build_s=build_s, first_call_s=first_call_s,
+            calls_until_steady=warm.calls, check=check, telemetry=telemetry, memory=memory,
             chosen=dict(getattr(built, "chosen", {})),
-        )
+        )  # fmt: skip
         doubts = sample_doubts(record, timing, workload, point, self.device.facts.max_sm_clock_hz)
         caveats = (*telemetry_caveats(telemetry), *rotated, *timing.caveats, *doubts)
         record = replace(record, caveats=caveats)
         if self.counting != "off":
             self.timed(record)  # whatever becomes of the worker now
         return counter.count(record, call, timing)
+
+    def _planned(
+        self, record: Record, workload: Workload, counter: CaseCounter
+    ) -> tuple[Implementation, Record, Memory]:
+        """What can be said of the case before anything of it is allocated."""
+        point = Point(record.case.point)
+        implementation = self._implementation(workload, record.case)
+        self._refuse_unsupported(implementation, point)
+        cost = _read_back(workload.cost(point), Cost)
+        work = _read_back(implementation.work(point), Work) if implementation.work else None
+        counter.open()
+        self._known = replace(record, cost=cost, work=work)
+        memory = self._refuse_too_large(workload, point, cost)
+        self._known = replace(self._known, memory=memory)
+        return implementation, self._known, memory
 
     def _build(
         self, implementation: Implementation, case: Case, inputs: Mapping[str, Any]
@@ -265,7 +259,6 @@ class Bench:
         inputs: Mapping[str, Any],
         call: Call,
         output: Any,
-        cost: Cost,
         record: Record,
     ) -> Check:
         seed = record.seed + 1
@@ -286,7 +279,8 @@ class Bench:
                 name: value.clone() if name in workload.mutates else value
                 for name, value in inputs.items()
             }
-            accumulate = cost.flops[0].accumulate if cost.flops else ""
+            flops = record.cost.flops if record.cost else ()
+            accumulate = flops[0].accumulate if flops else ""
             output = call()
             self.device.synchronize()  # an output on the host may still be on its way
             return self._compared(workload, point, before, output, accumulate, pick)
@@ -331,6 +325,13 @@ class Bench:
         self.device.synchronize()
         most = torch.cuda.max_memory_allocated(device)
         return replace(memory, peak_bytes=max(peak, most), call_bytes=max(0, most - held))
+
+
+def _with_times(record: Record, timing: Timing) -> Record:
+    return replace(
+        record, status="ok", times=timing.times, primary=timing.primary, stop=timing.stop,
+        timer=timing.facts, kernels=timing.kernels, capture_s=timing.capture_s,
+    )  # fmt: skip
 
 
 def _refuse_fallback(implementation: Implementation, timing: Timing) -> None:

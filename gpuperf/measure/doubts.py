@@ -5,6 +5,7 @@ from __future__ import annotations
 from gpuperf.measure.checks import UNIT_ROUNDOFF
 from gpuperf.measure.stopwatch import Timing
 from gpuperf.model.record import Caveat, Record
+from gpuperf.model.samples import Samples
 from gpuperf.model.workload import Point, Workload
 
 __all__ = ["sample_doubts"]
@@ -37,9 +38,8 @@ def sample_doubts(
     most_clock_hz: float | None,
 ) -> list[Caveat]:
     """What a reader must know of these samples."""
-    caveats: list[Caveat] = []
     samples, contract = timing.times[timing.primary], record.contract
-    caveats += _clock_doubts(samples.clock_hz, most_clock_hz)
+    caveats = _clock_doubts(samples.clock_hz, most_clock_hz)
     rounding, check = workload.rounds_inputs_to(point), record.check
     if rounding and check and check.error <= check.tolerance - 6 * UNIT_ROUNDOFF[rounding]:
         caveats.append(
@@ -50,18 +50,7 @@ def sample_doubts(
             )
         )
     if timing.stop != "precision" and contract.regime == "burst":
-        few = samples.size < FEW_SAMPLES
-        short = (
-            f"{samples.size} samples tell little of their own spread"
-            if few
-            else f"± {samples.sampling_precision * 100:.1f} % after {samples.size} samples"
-        )
-        spent = timing.stop == "budget"
-        ended = f"{contract.budget_s:g} s were spent" if spent else "no more are taken"
-        hint = "give --budget more seconds" if spent else "such noise does not average out"
-        caveats.append(
-            Caveat("few-samples" if few else "imprecise", f"{short}, when {ended}", hint)
-        )
+        caveats.append(_ended_early(samples, timing.stop == "budget", contract.budget_s))
     if contract.regime == "sustained" and samples.sampling_precision > contract.precision:
         caveats.append(
             Caveat(
@@ -70,7 +59,26 @@ def sample_doubts(
                 "give --settle more seconds",
             )
         )
-    if contract.timer == "events" and samples.median_s < LEAST_EVENTS_S:
+    return caveats + _timer_doubts(record, samples.median_s)
+
+
+def _ended_early(samples: Samples, spent: bool, budget_s: float) -> Caveat:
+    """How well the time is known when sampling ended short of its aim."""
+    few = samples.size < FEW_SAMPLES
+    short = (
+        f"{samples.size} samples tell little of their own spread"
+        if few
+        else f"± {samples.sampling_precision * 100:.1f} % after {samples.size} samples"
+    )
+    ended = f"{budget_s:g} s were spent" if spent else "no more are taken"
+    hint = "give --budget more seconds" if spent else "such noise does not average out"
+    return Caveat("few-samples" if few else "imprecise", f"{short}, when {ended}", hint)
+
+
+def _timer_doubts(record: Record, median_s: float) -> list[Caveat]:
+    """What the timer itself adds to so short a time."""
+    caveats = []
+    if record.contract.timer == "events" and median_s < LEAST_EVENTS_S:
         caveats.append(
             Caveat(
                 "uncalibrated",
@@ -79,7 +87,7 @@ def sample_doubts(
             )
         )
     floor = record.timer.floor_uncertainty_s
-    if floor > FLOOR_SHARE * samples.median_s:
+    if floor > FLOOR_SHARE * median_s:
         caveats.append(
             Caveat(
                 "near-floor",

@@ -162,12 +162,7 @@ def _figures(run: Run, found: Sequence[Entry]) -> Iterable[Column]:
     yield Column("interval", "95 %", tuple(_interval(e) for e in found))
     if run.header.baseline:
         yield from _compared(run.header.baseline, found)
-    yield Column("noise", "in, between", tuple(_noise(e) for e in found), 2)
-    yield Column("hot", "median", tuple(_beside(e, "hot") for e in found), 2)
-    yield Column("first s", "median", tuple(_beside(e, "first_second") for e in found), 9)
-    if any(_sets(run, e) for e in found):
-        sets = (_sets(run, e) for e in found)
-        yield Column("set", "of L2", tuple(f"{s:.2g}×" if s else NOTHING for s in sets), 1)
+    yield from _around(run, found)
     if flops:
         yield column("attained", unit, lambda p: p.attained_flop_per_s or None, ALWAYS, scale)
     if moved:
@@ -187,6 +182,16 @@ def _figures(run: Run, found: Sequence[Entry]) -> Iterable[Column]:
     doubts = tuple(_doubts(e) for e in found)
     if any(doubts):
         yield Column("caveats", "", doubts, left=True)
+
+
+def _around(run: Run, found: Sequence[Entry]) -> Iterable[Column]:
+    """How far the time can be relied on elsewhere: noise, another state of the cache, its set."""
+    yield Column("noise", "in, between", tuple(_noise(e) for e in found), 2)
+    yield Column("hot", "median", tuple(_beside(e, "hot") for e in found), 2)
+    yield Column("first s", "median", tuple(_beside(e, "first_second") for e in found), 9)
+    if any(_sets(run, e) for e in found):
+        sets = (_sets(run, e) for e in found)
+        yield Column("set", "of L2", tuple(f"{s:.2g}×" if s else NOTHING for s in sets), 1)
 
 
 def _compared(baseline: str, found: Sequence[Entry]) -> Iterable[Column]:
