@@ -262,6 +262,38 @@ def test_one_that_fails_is_a_row_and_costs_the_others_nothing(status: str) -> No
     }  # fmt: skip
 
 
+def test_a_baseline_without_any_time_is_told_of_with_another_to_choose() -> None:
+    notes = dict(sheet(failing(compared(), "naive", status="oom", reason="why")).notes)
+    assert notes["Baseline"].startswith("naive has no time here")
+    assert notes["Baseline"].endswith("--baseline tiled")
+    assert "Baseline" not in dict(sheet(compared()).notes)
+
+
+def test_a_baseline_that_impl_leaves_out_is_known_by_name() -> None:
+    alone = tuple(case for case in CASES if case.implementation == "a")
+    with pytest.raises(UnknownName) as caught:
+        plan_comparison(alone, "b", PLAIN)
+    assert caught.value.hint == "--impl leaves it out: add b there"
+
+
+def test_a_narrow_interval_has_digits_that_tell_it_from_one() -> None:
+    told = {}
+    for spread in (1e-5, 0.1):
+        base = one("naive", 1.00256e-3)
+        own = one("tiled", 1e-3)
+        samples = [
+            Samples(tuple(m * (1 + spread * (k % 5 - 2) / 5) for k in range(99)))
+            for m in (1.00256e-3, 1e-3)
+        ]
+        pair = tuple(
+            replace(r, times={r.primary: found})
+            for r, found in zip((base, own), samples, strict=True)
+        )
+        run = Run(replace(TOP, baseline="naive"), pair)
+        told[spread] = cells(sheet(run))["speed-up over naive"][1].split()[0]
+    assert told == {1e-5: "1.003×", 0.1: "1.00×"}
+
+
 def test_one_that_never_runs_here_is_a_note_and_no_row_for_every_size() -> None:
     of = sheet(failing(compared(), "tiled", status="skipped", reason="why"))
     assert cells(of)["implementation"] == ("naive", "triton")

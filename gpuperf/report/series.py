@@ -208,6 +208,7 @@ def series_of(
                 levels.setdefault(level, []).append(replace(dot, label=told))
         # In a hierarchy the levels of one record belong together, not the sizes of one level.
         joined = group[0].record.kind != "kernel" and view != "hierarchy"
+        joined = joined and not (baseline and axes.named)  # nor forwards and backwards
         for level, dots in levels.items():
             told = f"{label}, {level} bytes" if level else label
             series.append(Series(told, tuple(dots), joined, level, number))

@@ -23,6 +23,7 @@ MOST_NAMED = 12  # operations in a title
 ALWAYS = 99  # a column that is never dropped
 NOTHING = "–"
 LONGEST = 40  # characters of a name in a cell
+NARROW = 0.005  # of a speed-up: an interval that needs a digit more
 
 # ± stands for both sides while the wider is at most this many times the narrower; it shows the
 # wider, so the interval shown is never smaller than the one found.
@@ -66,8 +67,17 @@ def sheet(run: Run) -> Sheet:
         columns=tuple(c for c in columns if c.keep == ALWAYS or set(c.cells) - {NOTHING}),
         failures=tuple(_failure(entry) for entry in found),
         footnotes=tuple(footnotes(found)),
-        notes=(*skipped, *caption(run, found, axes)),
+        notes=(*skipped, *_tell_baseline(run, every), *caption(run, found, axes)),
     )
+
+
+def _tell_baseline(run: Run, every: Sequence[Entry]) -> Iterable[Note]:
+    """Why no speed-up is known, where the baseline never has a time."""
+    name = run.header.baseline
+    timed = list(dict.fromkeys(e.record.case.implementation for e in every if e.time is not None))
+    if name and timed and name not in timed:
+        told = f"{shorten(clean(name), LONGEST)} has no time here, so no speed-up is known"
+        yield "Baseline", f"{told} → --baseline {shorten(clean(timed[0]), LONGEST)}"
 
 
 def _tell_skipped(every: Sequence[Entry]) -> tuple[Sequence[Entry], list[Note]]:
@@ -218,7 +228,9 @@ def _speedup(entry: Entry) -> str:
     value, low, high = entry.speedup.value, entry.speedup.low, entry.speedup.high
     if low is None or high is None:
         return f"{format_number(value)}×"
-    return f"{format_number(value)}× {interval_text(value, low, high)}"
+    # A narrow interval is of a figure with digits enough to tell it from 1.
+    digits = 3 if high - low > NARROW * value else 4
+    return f"{format_number(value, digits)}× {interval_text(value, low, high)}"
 
 
 def _counted(found: Sequence[Entry]) -> Iterable[Column]:

@@ -132,9 +132,9 @@ def _legend(shown: Scene) -> Iterator[str]:
     for x, _ in shown.ridges():
         yield f"    ridge {format_number(x)} FLOP/byte"
     for i, series in enumerate(shown.series):
-        sizes = list(dict.fromkeys(d.label for d in series.dots))
-        extent = sizes[0] if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
-        yield f"{LETTERS[i % len(LETTERS)]}   {series.label}, {extent}"
+        sizes = list(dict.fromkeys(d.label for d in series.dots if d.label))
+        extent = [sizes[0] if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"] if sizes else []
+        yield f"{LETTERS[i % len(LETTERS)]}   {', '.join([series.label, *extent])}"
     if shown.doubts:
         yield f"abc small letters: {', '.join(shown.doubts)}"
     if shown.missing:

@@ -81,7 +81,9 @@ def plan_comparison(
     """
     names = list(dict.fromkeys(case.implementation for case in cases))
     if baseline is not None and baseline not in names:
-        raise UnknownName("implementation to compare with", baseline, names)
+        known = [i.name for i in description.implementations]
+        hint = f"--impl leaves it out: add {baseline} there" if baseline in known else ""
+        raise UnknownName("implementation to compare with", baseline, names, hint)
     computes = {i.name: i.computes or "the formula" for i in description.implementations}
     base = computes.get(baseline or names[0])
     others = [name for name in names if computes.get(name) != base]
@@ -126,7 +128,8 @@ def _values(axis: Axis, text: str) -> tuple[Value, ...]:
     try:
         return parse_range(text, axis.minimum)
     except ValueError as error:
-        raise UsageError(f"--{axis.name}: {error}", f"for example --{axis.name} 512,4096") from None
+        option = f"--{axis.name.replace('_', '-')}"
+        raise UsageError(f"{option}: {error}", f"for example {option} 512,4096") from None
 
 
 def _implementations(

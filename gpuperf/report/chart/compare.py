@@ -32,7 +32,10 @@ LONGEST = 30  # characters of a name
 TALLEST = 2.4  # inches of a legend, for the panels to keep some height
 WIDEST = 96  # characters of a title
 MOST_BARS = 100  # rows of bars: more would make a picture that nothing can show
-LINES: tuple[Any, ...] = ("-", "--", ":", "-.")  # of the variants of one implementation
+# Of the variants of one implementation; on, off, … in points.
+LINES: tuple[Any, ...] = (
+    "-", "--", ":", "-.", (0, (8, 2)), (0, (3, 1, 1, 1, 1, 1)), (0, (1, 4)), (0, (8, 2, 1, 2)),
+)  # fmt: skip
 WORDS = {"measured": "measured", "modelled": "as modelled", "compulsory": "at least"}
 
 
@@ -59,7 +62,7 @@ def draw_comparison(run: Run, paths: Sequence[Path]) -> None:
     if not timed:
         raise UsageError("no implementation has a time: nothing to draw", "the table says why")
     axes = Axes([e.record for e in timed], run.header.main)
-    head, rows = _rows(timed, axes)
+    head, rows = _rows(timed, axes, run.header.main)
     import matplotlib
 
     title = chart_title(run, axes, [e.record for e in timed])
@@ -75,13 +78,16 @@ def draw_comparison(run: Run, paths: Sequence[Path]) -> None:
             save_figure(drawn, target, title)
 
 
-def _rows(found: Sequence[Entry], axes: Axes) -> tuple[str, list[_Row]]:
-    """What the size is called, and the rows. Where several axes vary, each by itself, the one with
-    most values is the size, and the others tell the variants apart."""
+def _rows(found: Sequence[Entry], axes: Axes, mains: Sequence[str]) -> tuple[str, list[_Row]]:
+    """What the size is called, and the rows. Where several axes vary, each by itself, one of the
+    *mains* is the size, or the one with most values, and the others tell the variants apart."""
     orders = [axes.order(e.record) for e in found]
     counts = [len(set(column)) for column in zip(*orders, strict=False)]
-    main = counts.index(max(counts)) if counts else 0
     heads = axes.head.split("×")
+    main = max(
+        range(min(len(counts), len(heads))), default=0,
+        key=lambda i: (counts[i] > 1, bool(set(heads[i].split("=")) & set(mains)), counts[i]),
+    )  # fmt: skip
     several = len({dtype_of(e.record) for e in found}) > 1
     told = conditions(found)
     rows = []
