@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 __all__ = [
-    "Tuned", "begin_build", "compiled", "jit", "lacks_compiler", "lacks_triton", "tl", "triton",
-    "tune",
+    "Tuned", "begin_build", "compiled", "jit", "lacks_compiler", "lacks_descriptors",
+    "lacks_triton", "tl", "triton", "tune",
 ]  # fmt: skip
 
 try:
@@ -22,7 +22,8 @@ try:
     import triton.language as tl
 
     jit: Callable[[Any], Any] = triton.jit
-    INTERPRETED = bool(triton.knobs.runtime.interpret)  # what `jit` has made of kernels since
+    # What `jit` makes of kernels from here on.
+    INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 except ImportError:
     triton = tl = None
     INTERPRETED = False
@@ -44,6 +45,14 @@ def lacks_triton(point: Any, device: Any) -> str | None:
     if triton is None:
         return "Triton is not installed"
     return "Triton needs a GPU" if device.kind == "cpu" and not INTERPRETED else None
+
+
+def lacks_descriptors(point: Any, device: Any) -> str | None:
+    """The same of a kernel that loads by tensor descriptors, which Triton has since 3.4."""
+    lacking = lacks_triton(point, device)
+    if lacking or hasattr(tl, "make_tensor_descriptor"):
+        return lacking
+    return "needs Triton 3.4 or newer"
 
 
 def lacks_compiler(point: Any, device: Any) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import warnings
@@ -10,14 +11,17 @@ import torch
 
 # Triton asks when a kernel is defined: ours, its own (gluon), and those of torch's compiler.
 KERNELS = ("triton.experimental.gluon", "torch._inductor.compile_fx")
+INTERPRET = "TRITON_INTERPRET"
 
 if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"
-    from gpuperf.measure.registry import load_source
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of torch's own making
-        for module in KERNELS:
+    os.environ[INTERPRET] = "1"
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # of torch's own making
+    for module in KERNELS:
+        with contextlib.suppress(ImportError):  # no Triton, or an older one without gluon
             importlib.import_module(module)
-    load_source("gpuperf.kernels")
-    del os.environ["TRITON_INTERPRET"]  # not for what the tests start
+
+from gpuperf.measure.registry import load_source  # noqa: E402
+
+load_source("gpuperf.kernels")
+os.environ.pop(INTERPRET, None)  # not for what the tests start

@@ -63,4 +63,6 @@ def test_an_implementation_is_right(
     output = call()
     device.synchronize()
     flops = workload.cost(point).flops
-    compare(workload, Point(point), before, output, flops[0].accumulate if flops else "", pick)
+    accumulate = flops[0].accumulate if flops else ""
+    check = compare(workload, Point(point), before, output, accumulate, pick)
+    assert check.error <= check.tolerance

@@ -98,6 +98,7 @@ def _brief(quantity: str) -> str:
     return f"{float(number):g} {unit}"
 
 
+ALONE = "Nsight Compute, each kernel alone and with a cold cache"
 PROFILED = "each kernel as it ran once under a profiler: no interval is known"
 
 
@@ -177,7 +178,7 @@ def _measured_text(run: Run, found: Sequence[Entry]) -> str:
         return "of kernels that nobody modelled: what the counters showed is the least, too"
     told = "least: of the algorithm; measured: through DRAM, by "
     if run.header.counting == "ncu":
-        return told + "Nsight Compute, each kernel alone and with a cold cache"
+        return told + ALONE
     factors = {e.record.counters.get("dram_factor", 1.0) for e in found if e.record.counters}
     scaled = sorted(f"{factor:g}" for factor in factors if factor != 1)
     unsure = [

@@ -33,7 +33,7 @@ from gpuperf.kernels.modes import MODE, Backward, by_mode, by_torch, of_mode
 
 from gpuperf import Axis, Bytes, Cost, Flops, Implementation, Point, Work, Workload
 from gpuperf.errors import CannotMeasure, Unsupported
-from gpuperf.jit import Tuned, compiled, lacks_compiler, lacks_triton, tune
+from gpuperf.jit import Tuned, compiled, lacks_compiler, lacks_descriptors, tune
 from gpuperf.units import itemsize
 
 Inputs = Mapping[str, torch.Tensor]
@@ -335,7 +335,7 @@ def flash_supports(point: Point, device: Any) -> str | None:
         return f"takes at most {MOST_HEADS:,} heads, of all sequences"
     if device.kind == "cpu" and point.dtype == "bf16":
         return "Triton's interpreter multiplies no bf16"
-    return lacks_triton(point, device)
+    return lacks_descriptors(point, device)
 
 
 def package_supports(module: str, least: int) -> Callable[[Point, Any], str | None]:

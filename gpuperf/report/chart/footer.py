@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gpuperf.model.metrics import BY_NCU
 from gpuperf.model.record import Run
+from gpuperf.report.caption import ALONE
 from gpuperf.report.scene import Scene
 from gpuperf.report.series import LONGEST
 from gpuperf.report.text import clean, shorten
@@ -20,8 +22,6 @@ BYTES = {
     "hierarchy": "Bytes are measured, through DRAM and the caches, {by}; each line is one case",
 }
 FULL_SPEED = "by hardware counters"
-ALONE = "by Nsight Compute, each kernel alone and with a cold cache"
-BY_NCU = "ncu-counters"  # the kind of the caveat of a record that Nsight Compute counted
 MARKS = {"derived": "~ derived from other figures", "uncertain": "? uncertain"}
 
 
@@ -53,7 +53,7 @@ def _bytes(scene: Scene, run: Run) -> str:
         return COUNTED
     ways = {any(c.kind == BY_NCU for c in r.caveats) for r in run.records if r.counters}
     by = [FULL_SPEED] if False in ways or not ways else []
-    by += [ALONE] if True in ways else []
+    by += [f"by {ALONE}"] if True in ways else []
     told = BYTES[scene.view].format(by=" and ".join(by))
     baseline = shorten(clean(run.header.baseline), LONGEST)
     if not baseline or scene.view == "both" or not any(dot.start for dot in scene.dots):
