@@ -131,11 +131,17 @@ def test_every_tiling_is_right(workload: Workload, m: int, n: int) -> None:
     point = point_of(m, n)
     inputs = drawn(workload, point)
     kept = norms.room_for(inputs["x"])
-    for tiling in rows.tilings(n, norms.HELD_BACKWARD):
-        y = norms.forward_call(inputs, kept, tiling)()
-        gradients = norms.backward_call(inputs, kept, tiling)()
-        for got, exact in zip((y, *gradients), workload.reference(inputs, point), strict=True):
-            torch.testing.assert_close(got.double(), exact, rtol=2e-4, atol=2e-4)
+    exact = workload.reference(inputs, point)
+
+    def assert_close(got: tuple[torch.Tensor, ...], exact: tuple[torch.Tensor, ...]) -> None:
+        for ours, theirs in zip(got, exact, strict=True):
+            torch.testing.assert_close(ours.double(), theirs, rtol=2e-4, atol=2e-4)
+
+    for tiling in [*rows.tilings(n), *rows.tilings(rows.WIDE_ROW)]:
+        kept.y.fill_(torch.nan)
+        assert_close((norms.forward_call(inputs, kept, tiling)(),), exact[:1])
+    for tiling in norms.backward_tilings(n):
+        assert_close(norms.backward_call(inputs, kept, tiling)(), exact[1:])
 
 
 @of_both
@@ -164,8 +170,10 @@ def test_what_was_chosen_is_told_of_what_is_timed(
 ) -> None:
     point = point_of(4, 10, mode)
     call = call_of("triton", workload, drawn(workload, point), point)
-    names = ("rows", "warps", "stages", "per_sm")
-    assert set(call.chosen) == {prefix + name for prefix in keys for name in names}
+    names = {"": ("registers", "ahead"), "backward_": ("stages",)}
+    assert set(call.chosen) == {
+        prefix + name for prefix in keys for name in ("rows", "warps", "per_sm", *names[prefix])
+    }
 
 
 def test_flops_and_bytes_of_8192_rows_of_4096_in_bf16() -> None:

@@ -1,6 +1,5 @@
-// Arithmetic on each element of a vector, sixteen bytes a thread and load. A block takes a piece of so
-// many loads for each thread, all on their way before the first is waited for, and then the next
-// piece. What is read and written once needs no place in L2.
+// Arithmetic on each element of a vector, sixteen bytes a thread. What is read and written once needs
+// no place in L2.
 
 typedef unsigned long long u64;
 
@@ -27,8 +26,8 @@ __device__ static float sum_of_squares_near(float x) {
     return s * s + c * c;
 }
 
-// The library's way has a branch in each element's arithmetic, which memory waits for: here one
-// branch serves four elements. (fmaxf passes over NaN, which stays NaN either way.)
+// The library's way has a branch in each element's arithmetic; here one branch serves four
+// elements. (fmaxf passes over NaN, which stays NaN either way.)
 __device__ static float4 sums_of_squares(float4 v) {
     const float most = fmaxf(fmaxf(fabsf(v.x), fabsf(v.y)), fmaxf(fabsf(v.z), fabsf(v.w)));
     if (most <= 1e4f)
@@ -38,25 +37,10 @@ __device__ static float4 sums_of_squares(float4 v) {
                        sum_of_squares(v.w));
 }
 
-template <int LOADS>
-__device__ static void sincos_pieces(const float* x, float* y, u64 n) {
-    const float4* from = reinterpret_cast<const float4*>(x);
-    float4* to = reinterpret_cast<float4*>(y);
-    const u64 count = n / 4, piece = (u64)blockDim.x * LOADS;
-    for (u64 first = blockIdx.x * piece + threadIdx.x; first < count; first += gridDim.x * piece) {
-        float4 v[LOADS];
-#pragma unroll
-        for (int j = 0; j < LOADS; ++j)
-            if (first + j * blockDim.x < count) v[j] = __ldcs(from + first + j * blockDim.x);
-#pragma unroll
-        for (int j = 0; j < LOADS; ++j)
-            if (first + j * blockDim.x < count)
-                __stcs(to + first + j * blockDim.x, sums_of_squares(v[j]));
-    }
-    const u64 rest = count * 4 + blockIdx.x * (u64)blockDim.x + threadIdx.x;
-    if (rest < n) y[rest] = sum_of_squares(x[rest]);
+extern "C" __global__ void sincos_vector(const float* x, float* y, u64 n) {
+    const u64 i = blockIdx.x * (u64)blockDim.x + threadIdx.x, count = n / 4;
+    if (i < count)
+        __stcs(reinterpret_cast<float4*>(y) + i,
+               sums_of_squares(__ldcs(reinterpret_cast<const float4*>(x) + i)));
+    if (i < n % 4) y[count * 4 + i] = sum_of_squares(x[count * 4 + i]);
 }
-
-extern "C" __global__ void sincos_1(const float* x, float* y, u64 n) { sincos_pieces<1>(x, y, n); }
-extern "C" __global__ void sincos_2(const float* x, float* y, u64 n) { sincos_pieces<2>(x, y, n); }
-extern "C" __global__ void sincos_4(const float* x, float* y, u64 n) { sincos_pieces<4>(x, y, n); }

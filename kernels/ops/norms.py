@@ -18,14 +18,24 @@ dbias = Σ dy over the rows. 13·m·n FLOP: u 2, dweight 2, dbias 1, g 1, the me
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from gpuperf.kernels.modes import MODE, autograd, by_mode
-from gpuperf.kernels.rows import holds_rows, launch_of, programs, tilings
+from gpuperf.kernels.rows import (
+    MOST_ROWS,
+    MOST_WARPS,
+    block_of,
+    holds_rows,
+    launch_of,
+    load_tile,
+    programs,
+    row_of,
+    tilings,
+)
 
 from gpuperf import Axis, Bytes, Cost, Flops, Implementation, Point, Work, Workload
 from gpuperf.jit import Tuned, compiled, jit, lacks_compiler, tl, triton, tune
@@ -37,7 +47,11 @@ Tiling = Mapping[str, int]
 Call = Callable[[], Any]
 
 EPS = 1e-5
-HELD, HELD_BACKWARD = 3, 5  # registers an element of a row in hand
+WIDE_TILE = 4096  # elements, which short rows are put together to, backward
+# Of a backward: elements a thread; tiles in hand or on their way; registers of an SM for each lane
+# of a warp, and a thread's for each element and besides.
+PER_THREAD, STAGES = (8, 16, 32), (1, 2, 4)
+REGISTERS, HELD, OTHER = 2048, 5, 32
 SUMMED, COLUMNS = 64, 32  # of the programs' sums at a time
 
 
@@ -45,28 +59,34 @@ SUMMED, COLUMNS = 64, 32  # of the programs' sums at a time
 def norm_kernel(
     x: tl.tensor, weight: tl.tensor, bias: tl.tensor, y: tl.tensor, mean: tl.tensor,
     rstd: tl.tensor, m: tl.tensor, n: tl.tensor, stride: tl.tensor, eps: tl.tensor,
-    CENTRED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
+    CENTRED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, AHEAD: tl.constexpr,
 ) -> None:  # fmt: skip
-    """Tiles of ROWS whole rows, of which a program takes each so many-th; what sticks out of the
-    last tile is row m − 1 again. mean and rstd (m,) are kept for the backward."""
+    """Tiles of ROWS whole rows, of which a program takes each so many-th; what is AHEAD loads the
+    next tile while it works on one. What sticks out of the last tile is row m − 1 again. mean and
+    rstd (m,) are kept for the backward.
+
+    Weight and bias come from L1 when a row wants them: held, they would take its registers.
+    """
     i = tl.arange(0, BLOCK)[None, :]
-    w = tl.load(weight + i, i < n, 0.0).to(tl.float32)
-    if CENTRED:
-        b = tl.load(bias + i, i < n, 0.0).to(tl.float32)
-    for tile in tl.range(
-        tl.program_id(0), tl.cdiv(m, ROWS), tl.num_programs(0), num_stages=STAGES
-    ):
-        row = tl.minimum(tile * ROWS + tl.arange(0, ROWS), m - 1).to(tl.int64)[:, None]
-        value = tl.load(x + row * stride + i, i < n, 0.0).to(tl.float32)
+    first, step = tl.program_id(0), tl.num_programs(0)
+    if AHEAD:
+        coming = load_tile(x, first, m, n, stride, 0.0, ROWS, BLOCK)
+    for tile in range(first, tl.cdiv(m, ROWS), step):
+        if AHEAD:
+            here = coming
+            coming = load_tile(x, tile + step, m, n, stride, 0.0, ROWS, BLOCK)
+        else:
+            here = load_tile(x, tile, m, n, stride, 0.0, ROWS, BLOCK)
+        row, value = row_of(tile, m, ROWS), here.to(tl.float32)
         if CENTRED:
             centre = tl.sum(value, 1, keep_dims=True) / n
             value = tl.where(i < n, value - centre, 0.0)
             tl.store(mean + row, centre)
         scale = 1.0 / tl.sqrt(tl.sum(value * value, 1, keep_dims=True) / n + eps)
         tl.store(rstd + row, scale)
-        value *= scale * w
+        value *= scale * tl.load(weight + i, i < n, 0.0).to(tl.float32)
         if CENTRED:
-            value += b
+            value += tl.load(bias + i, i < n, 0.0).to(tl.float32)
         tl.store(y + row * n + i, value.to(y.dtype.element_ty), i < n)
 
 
@@ -157,11 +177,24 @@ def forward_call(inputs: Inputs, kept: Kept, tiling: Tiling) -> Call:
     return call
 
 
+def backward_tilings(n: int) -> Iterator[dict[str, int]]:
+    """Ways to cut rows of n elements for programs that stay and fill an SM, to be tuned over."""
+    block = block_of(n)
+    for rows in sorted({min(MOST_ROWS, max(1, WIDE_TILE // block)), 1}, reverse=True):
+        counts = {min(MOST_WARPS, max(1, rows * block // (32 * each))) for each in PER_THREAD}
+        for warps in sorted(counts):
+            registers = OTHER + HELD * rows * block // (32 * warps)
+            per_sm = max(1, REGISTERS // registers // warps)
+            for stages in STAGES:
+                yield {"rows": rows, "warps": warps, "stages": stages, "per_sm": per_sm}
+
+
 def backward_call(inputs: Inputs, kept: Kept, tiling: Tiling) -> Call:
     """Our backward: dx (m, n), dweight (n,) and, where there is a bias, dbias (n,)."""
     x, weight, dy, centred = inputs["x"], inputs["weight"], inputs["dy"], "bias" in inputs
     m, n = x.shape
-    dx, count, launch = x.new_empty(x.shape), programs(tiling, x), launch_of(tiling, n)
+    dx, count, block = x.new_empty(x.shape), programs(tiling, x), block_of(n)
+    rows, stages, warps = tiling["rows"], tiling["stages"], tiling["warps"]
     sums = x.new_empty((1 + centred, count, n), dtype=torch.float32)
     totals = weight.new_empty((1 + centred, n))
     grid = (triton.cdiv(n, COLUMNS), 1 + centred)
@@ -169,7 +202,7 @@ def backward_call(inputs: Inputs, kept: Kept, tiling: Tiling) -> Call:
     def call() -> tuple[torch.Tensor, ...]:
         norm_backward_kernel[(count,)](
             x, weight, dy, kept.mean, kept.rstd, dx, sums, m, n, x.stride(0),
-            CENTRED=centred, **launch,
+            CENTRED=centred, ROWS=rows, BLOCK=block, STAGES=stages, num_warps=warps,
         )  # fmt: skip
         norm_sums_kernel[grid](sums, totals, count, n, COUNT=SUMMED, BLOCK=COLUMNS)
         return (dx, *totals)
@@ -180,14 +213,13 @@ def backward_call(inputs: Inputs, kept: Kept, tiling: Tiling) -> Call:
 def norm_triton(inputs: Inputs, point: Point, options: object) -> Tuned:
     """Our kernels, each with the fastest of its tilings; only what is timed is tuned."""
     kept = room_for(inputs["x"])
-    ways = [*tilings(point.n, HELD)]
+    ways = [*tilings(point.n)]
     timed = ways if "fwd" in point.mode else ways[:1]
     forward = tune(partial(forward_call, inputs, kept), timed)
     if point.mode == "fwd":
         return forward
     forward()
-    stays = (tiling for tiling in tilings(point.n, HELD_BACKWARD) if tiling["per_sm"])
-    backward = tune(partial(backward_call, inputs, kept), stays)
+    backward = tune(partial(backward_call, inputs, kept), backward_tilings(point.n))
 
     def both() -> tuple[torch.Tensor, Callable[[torch.Tensor], Any]]:
         return forward(), lambda gradient: backward()  # it is bound to dy

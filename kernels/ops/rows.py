@@ -1,7 +1,7 @@
 """How is a matrix (m, n) cut for a kernel whose programs hold whole rows?
 
-A tile is some rows, whole. Each program takes one tile, or stays for many: while it works on one,
-the next are on their way, which keeps memory busy where rows are short or fill a whole SM.
+A tile is some rows, whole. Each program takes one tile, or stays for many and loads the next while
+it works on one, which keeps memory busy where a row fills a whole SM.
 """
 
 from __future__ import annotations
@@ -12,15 +12,34 @@ from typing import Any
 import torch
 
 from gpuperf import Point
-from gpuperf.jit import lacks_triton, triton
+from gpuperf.jit import jit, lacks_triton, tl, triton
 
 LARGEST_ROW = 2**16  # elements that a program can hold: 64 registers of each of 1024 threads
-WIDE_TILE = 4096  # elements, which short rows are put together to
+TILES = (2048, 8192)  # elements, which short rows are put together to
 MOST_ROWS = 64  # of a tile
 MOST_WARPS = 32
-REGISTERS, OTHER_REGISTERS = 2048, 32  # an SM's for each lane of a warp; a thread's besides a row
-PER_THREAD = (8, 16, 32)  # elements
-STAGES = (1, 2, 4)  # tiles that a program which stays has in hand or on their way
+REGISTERS = 65536  # of an SM
+PER_THREAD = (16, 32, 64)  # elements
+# Registers that a thread of many elements is held to, so that an SM has more programs than the
+# compiler's own taste would leave it.
+BOUNDS = (80, 128)
+WIDE_ROW = 16384  # elements, from which on few programs fit an SM, and one of them may stay
+
+
+@jit
+def row_of(tile: tl.tensor, m: tl.tensor, ROWS: tl.constexpr) -> Any:
+    """The rows (ROWS, 1) of a tile; what sticks out of the last is row m − 1 again."""
+    return tl.minimum(tile * ROWS + tl.arange(0, ROWS), m - 1).to(tl.int64)[:, None]
+
+
+@jit
+def load_tile(
+    x: tl.tensor, tile: tl.tensor, m: tl.tensor, n: tl.tensor, stride: tl.tensor,
+    other: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+) -> Any:  # fmt: skip
+    """A tile (ROWS, BLOCK) of x (m, n), with *other* beyond n; past L1, which others want."""
+    i = tl.arange(0, BLOCK)[None, :]
+    return tl.load(x + row_of(tile, m, ROWS) * stride + i, i < n, other, cache_modifier=".cg")
 
 
 def block_of(n: int) -> int:
@@ -35,30 +54,35 @@ def holds_rows(point: Point, device: Any) -> str | None:
     return lacks_triton(point, device)
 
 
-def tilings(n: int, held: int) -> Iterator[dict[str, int]]:
-    """Ways to cut rows of n elements, to be tuned over: rows of a tile, warps, stages, and the
-    programs an SM that stay; 0 where each has one tile.
-
-    Of a program that stays, *held* registers an element are reckoned, to fill an SM and no more.
+def tilings(n: int) -> Iterator[dict[str, int]]:
+    """Ways to cut rows of n elements, to be tuned over: rows of a tile, warps, registers a thread
+    (0: the compiler's choice), programs an SM that stay (0: each has one tile), and whether those
+    load the next tile ahead.
     """
     block = block_of(n)
-    for rows in sorted({min(MOST_ROWS, max(1, WIDE_TILE // block)), 1}, reverse=True):
-        warps = {min(MOST_WARPS, max(1, rows * block // (32 * each))) for each in PER_THREAD}
-        for count in sorted(warps):
-            registers = OTHER_REGISTERS + held * rows * block // (32 * count)
-            per_sm = max(1, REGISTERS // registers // count)
-            yield {"rows": rows, "warps": count, "stages": 1, "per_sm": 0}
-            for stages in STAGES:
-                yield {"rows": rows, "warps": count, "stages": stages, "per_sm": per_sm}
+    for rows in sorted({min(MOST_ROWS, max(1, tile // block)) for tile in TILES}):
+        counts = {min(MOST_WARPS, max(1, rows * block // (32 * each))) for each in PER_THREAD}
+        for warps in sorted(counts):
+            many = rows * block == 32 * warps * max(PER_THREAD)
+            for bound in (0, *(BOUNDS if many else ())):
+                if bound * 32 * warps <= REGISTERS:
+                    yield {
+                        "rows": rows, "warps": warps, "registers": bound, "per_sm": 0, "ahead": 0
+                    }  # fmt: skip
+    if block >= WIDE_ROW:
+        for bound in (0, REGISTERS // (32 * MOST_WARPS)):
+            yield {"rows": 1, "warps": MOST_WARPS, "registers": bound, "per_sm": 1, "ahead": 1}
 
 
 def launch_of(tiling: Mapping[str, int], n: int) -> dict[str, int]:
     """What a kernel is told of *tiling*, for rows of n elements."""
+    bound = {"maxnreg": tiling["registers"]} if tiling["registers"] else {}
     return {
         "ROWS": tiling["rows"],
         "BLOCK": block_of(n),
-        "STAGES": tiling["stages"],
+        "AHEAD": tiling["ahead"],
         "num_warps": tiling["warps"],
+        **bound,
     }
 
 

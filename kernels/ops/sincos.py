@@ -9,7 +9,7 @@
 - `compile`: one kernel by torch.compile; 2 passes.
 - `compile-max-autotune`: the same, chosen among several shapes of blocks.
 - `triton`: ours, tuned over the block.
-- `cuda`: ours in CUDA C, fp32: 16 bytes a thread and step.
+- `cuda`: ours in CUDA C, fp32: 16 bytes a thread.
 """
 
 from __future__ import annotations
@@ -28,12 +28,7 @@ Make = Callable[[tuple[int, ...], str], torch.Tensor]
 Inputs = Mapping[str, torch.Tensor]
 Call = Callable[[], torch.Tensor]
 
-THREADS = 256
-# 16-byte loads of a thread at a time; blocks an SM that stay, or 0 where each has one piece.
-CUTS = tuple(
-    {"loads": loads, "per_sm": per_sm}
-    for loads, per_sm in ((1, 8), (2, 8), (4, 4), (1, 0), (2, 0), (4, 0))
-)
+THREADS = tuple({"threads": threads} for threads in (128, 256, 512))
 CANDIDATES = tuple(
     {"BLOCK": block, "warps": warps}
     for block, warps in ((1024, 4), (512, 4), (1024, 8), (2048, 8))
@@ -126,29 +121,26 @@ def sincos_triton(inputs: Inputs, point: Point, options: object) -> Call:
 
 
 def sincos_cuda(inputs: Inputs, point: Point, options: object) -> Call:
-    """Our CUDA C kernel, with the best of its cuts."""
+    """Our CUDA C kernel, with the fastest size of blocks."""
     x = inputs["x"]
     y = torch.empty_like(x)
     properties = torch.cuda.get_device_properties(x.device)
     arch = f"sm_{properties.major}{properties.minor}"
-    names = tuple(f"sincos_{cut['loads']}" for cut in CUTS)
-    kernels = kernels_of("elementwise.cu", arch, tuple(dict.fromkeys(names)))
+    kernel = kernels_of("elementwise.cu", arch, ("sincos_vector",))["sincos_vector"]
 
-    def make(cut: Mapping[str, int]) -> Call:
-        kernel = kernels[f"sincos_{cut['loads']}"]
-        pieces = -(-point.n // (4 * THREADS * cut["loads"]))
-        stay = properties.multi_processor_count * cut["per_sm"]
-        grid = min(pieces, stay) if stay else pieces
+    def make(block: Mapping[str, int]) -> Call:
+        threads = block["threads"]
+        grid = -(-point.n // (4 * threads))
 
         def call() -> torch.Tensor:
             stream = torch.cuda.current_stream(x.device).cuda_stream
             args = (x.data_ptr(), y.data_ptr(), point.n)
-            kernel.launch(stream, max(1, grid), THREADS, args, (POINTER, POINTER, U64))
+            kernel.launch(stream, grid, threads, args, (POINTER, POINTER, U64))
             return y
 
         return call
 
-    return tune(make, CUTS)
+    return tune(make, THREADS)
 
 
 def needs_cuda(point: Point, device: Any) -> str | None:
@@ -233,7 +225,7 @@ SINCOS = Workload(
             FUSED,
         ),
         Implementation("triton", sincos_triton, "a tuned block", lacks_triton, FUSED),
-        Implementation("cuda", sincos_cuda, "16 bytes a thread and step", cuda_supports, FUSED),
+        Implementation("cuda", sincos_cuda, "16 bytes a thread", cuda_supports, FUSED),
     ),
     narrow=lambda inputs, rows: {"x": inputs["x"][rows]},
     terms=lambda point: 4,

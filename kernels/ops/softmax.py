@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from gpuperf.kernels.rows import holds_rows, launch_of, programs, tilings
+from gpuperf.kernels.rows import holds_rows, launch_of, load_tile, programs, row_of, tilings
 
 from gpuperf import Axis, Bytes, Cost, Flops, Implementation, Point, Work, Workload
 from gpuperf.jit import compiled, jit, lacks_compiler, lacks_triton, tl, triton, tune
@@ -32,7 +32,6 @@ Inputs = Mapping[str, torch.Tensor]
 Call = Callable[[], torch.Tensor]
 
 STREAMED = 4096  # elements of a row that `safe` and `online` have in hand
-HELD = 2  # registers an element of a row in hand
 
 
 @jit
@@ -85,21 +84,27 @@ def softmax_online_kernel(
 @jit
 def softmax_fused_kernel(
     x: tl.tensor, y: tl.tensor, m: tl.tensor, n: tl.tensor, stride: tl.tensor,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, AHEAD: tl.constexpr,
 ) -> None:  # fmt: skip
-    """Tiles of ROWS whole rows, of which a program takes each so many-th.
+    """Tiles of ROWS whole rows, of which a program takes each so many-th; what is AHEAD loads the
+    next tile while it works on one.
 
     What sticks out of the last tile is row m − 1 again, written again as it was.
     """
     i = tl.arange(0, BLOCK)[None, :]
-    for tile in tl.range(
-        tl.program_id(0), tl.cdiv(m, ROWS), tl.num_programs(0), num_stages=STAGES
-    ):
-        row = tl.minimum(tile * ROWS + tl.arange(0, ROWS), m - 1).to(tl.int64)[:, None]
-        value = tl.load(x + row * stride + i, i < n, float("-inf")).to(tl.float32)
+    first, step = tl.program_id(0), tl.num_programs(0)
+    if AHEAD:
+        coming = load_tile(x, first, m, n, stride, float("-inf"), ROWS, BLOCK)
+    for tile in range(first, tl.cdiv(m, ROWS), step):
+        if AHEAD:
+            here = coming
+            coming = load_tile(x, tile + step, m, n, stride, float("-inf"), ROWS, BLOCK)
+        else:
+            here = load_tile(x, tile, m, n, stride, float("-inf"), ROWS, BLOCK)
+        value = here.to(tl.float32)
         share = tl.exp(value - tl.max(value, 1, keep_dims=True))
         share *= 1.0 / tl.sum(share, 1, keep_dims=True)
-        tl.store(y + row * n + i, share.to(y.dtype.element_ty), i < n)
+        tl.store(y + row_of(tile, m, ROWS) * n + i, share.to(y.dtype.element_ty), i < n)
 
 
 def eager(x: torch.Tensor) -> torch.Tensor:
@@ -148,7 +153,7 @@ def softmax_fused(inputs: Inputs, point: Point, options: object) -> Call:
     """The fused kernel with the fastest tiling."""
     x = inputs["x"]
     y = x.new_empty(x.shape)
-    return tune(lambda tiling: fused_call(x, y, tiling), tilings(point.n, HELD))
+    return tune(lambda tiling: fused_call(x, y, tiling), tilings(point.n))
 
 
 def softmax_torch(inputs: Inputs, point: Point, options: object) -> Call:
