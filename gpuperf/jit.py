@@ -119,7 +119,7 @@ def tune(
     place = _remembered.place()
     if place in _remembered.choices:
         return Tuned(make(_remembered.choices[place]), _remembered.choices[place])
-    found: list[tuple[float, Callable[[], Any], Mapping[str, int]]] = []
+    best: tuple[float, Callable[[], Any], Mapping[str, int]] | None = None
     failure: Exception | None = None
     for candidate in candidates:
         try:
@@ -129,11 +129,13 @@ def tune(
             time_ms = triton.testing.do_bench(
                 call, warmup=WARM_MS, rep=TIMED_MS, return_mode="median"
             )
-            found.append((time_ms, call, candidate))
+            if best is None or time_ms < best[0]:
+                best = (time_ms, call, candidate)
         except Exception as error:  # too much shared memory, too many registers
-            failure = error
-    if not found:
+            # Its frames hold the candidate's tensors, and would until the next garbage collection.
+            failure = error.with_traceback(None)
+    if best is None:
         raise failure or ValueError("there are no candidates to tune among")
-    _, call, chosen = min(found, key=lambda entry: entry[0])
+    _, call, chosen = best
     _remembered.choices[place] = chosen
     return Tuned(call, chosen)

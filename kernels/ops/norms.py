@@ -28,6 +28,7 @@ from gpuperf.kernels.modes import MODE, autograd, by_mode
 from gpuperf.kernels.rows import (
     MOST_ROWS,
     MOST_WARPS,
+    PER_THREAD,
     block_of,
     holds_rows,
     launch_of,
@@ -48,9 +49,9 @@ Call = Callable[[], Any]
 
 EPS = 1e-5
 WIDE_TILE = 4096  # elements, which short rows are put together to, backward
-# Of a backward: elements a thread; tiles in hand or on their way; registers of an SM for each lane
-# of a warp, and a thread's for each element and besides.
-PER_THREAD, STAGES = (8, 16, 32), (1, 2, 4)
+# Of a backward: tiles in hand or on their way; registers of an SM for each lane of a warp, and a
+# thread's for each element and besides.
+STAGES = (1, 4)
 REGISTERS, HELD, OTHER = 2048, 5, 32
 SUMMED, COLUMNS = 64, 32  # of the programs' sums at a time
 
@@ -96,13 +97,8 @@ def norm_backward_kernel(
     dx: tl.tensor, sums: tl.tensor, m: tl.tensor, n: tl.tensor, stride: tl.tensor,
     CENTRED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
 ) -> None:  # fmt: skip
-    """Tiles as forward. dweight and dbias of a program go to its row of sums (k, programs, n).
-
-    Of a wide row the weight is read each time: sums, x and dy take all registers.
-    """
+    """Tiles as forward. dweight and dbias of a program go to its row of sums (k, programs, n)."""
     i = tl.arange(0, BLOCK)[None, :]
-    if BLOCK <= 8192:
-        w = tl.load(weight + i, i < n, 0.0).to(tl.float32)
     dweight = tl.zeros((ROWS, BLOCK), tl.float32)
     dbias = tl.zeros((ROWS, BLOCK), tl.float32)
     for tile in tl.range(
@@ -110,20 +106,23 @@ def norm_backward_kernel(
     ):
         row = (tile * ROWS + tl.arange(0, ROWS)).to(tl.int64)[:, None]
         inside = (row < m) & (i < n)
-        grad = tl.load(dy + row * n + i, inside, 0.0).to(tl.float32)
-        unit = tl.load(x + row * stride + i, inside, 0.0).to(tl.float32)
         scale = tl.load(rstd + row, row < m, 0.0)
+        grad = tl.load(dy + row * n + i, inside, 0.0, eviction_policy="evict_last").to(tl.float32)
+        unit = tl.load(x + row * stride + i, inside, 0.0, eviction_policy="evict_last")
+        unit = unit.to(tl.float32)
+        w = tl.load(weight + i, i < n, 0.0, eviction_policy="evict_last").to(tl.float32)
         if CENTRED:
             unit = tl.where(i < n, unit - tl.load(mean + row, row < m, 0.0), 0.0)
         unit *= scale
         dweight += grad * unit
-        if BLOCK > 8192:
-            w = tl.load(weight + i, i < n, 0.0).to(tl.float32)
         steep = grad * w
-        slope = steep - unit * (tl.sum(steep * unit, 1, keep_dims=True) / n)
+        share = tl.sum(steep * unit, 1, keep_dims=True) / n
         if CENTRED:
             dbias += grad
-            slope -= tl.sum(steep, 1, keep_dims=True) / n
+            centre = tl.sum(steep, 1, keep_dims=True) / n
+        slope = steep - unit * share
+        if CENTRED:
+            slope -= centre
         tl.store(dx + row * n + i, (slope * scale).to(dx.dtype.element_ty), inside)
     own = sums + tl.program_id(0) * n + i
     tl.store(own, tl.sum(dweight, 0, keep_dims=True), i < n)
