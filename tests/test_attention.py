@@ -81,6 +81,22 @@ def test_a_causal_mask_shows_half_and_half_of_the_diagonal() -> None:
     assert attention.seen_pairs(of(seq=most, causal="yes")) == most * (most + 1) // 2
 
 
+def test_papers_count_half_of_all_pairs_under_a_causal_mask() -> None:
+    def flops(**given: Any) -> int:
+        return ATTENTION.cost(of(seq=1024, **given)).flop_count
+
+    whole, exact = flops(), flops(causal="yes")
+    assert flops(causal="yes", causal_flops="half") == whole // 2 < exact
+    assert exact - whole // 2 == 4 * 2 * 4 * 16 * (1024 // 2)
+    assert flops(causal_flops="half") == whole
+    one = of(seq=1, causal="yes", causal_flops="half")
+    assert ATTENTION.cost(one).flop_count > 0
+    # What a kernel does is no convention.
+    half = of(seq=64, causal="yes", causal_flops="half")
+    exact_work = work_of("triton_flash", of(seq=64, causal="yes"))
+    assert work_of("triton_flash", half).flops == exact_work.flops
+
+
 def test_flops_are_4_b_h_n2_d_forward_and_twice_that_backward() -> None:
     # FlashAttention-1's own table counts 66.6 GFLOP here, wrong by its author's word (#741).
     shape = {"batch": 64, "heads": 16, "seq": 1024, "head_dim": 64, "dtype": "bf16"}

@@ -5,9 +5,9 @@ A causal mask shows query i the keys j ≤ i + kv − seq (`lower-right`, as Fla
 or j ≤ i (`upper-left`, as torch's `is_causal`); a query that sees nothing gives 0.
 
 FLOPs are those that the model needs: of the matmuls, over the S pairs of query and key that the
-mask shows, exactly: 4·batch·heads·head_dim·S forward, and twice that backward. That a kernel does
-hidden pairs too, or the scores anew, is its `work`. With u bytes of scores and v of a tensor,
-forward:
+mask shows: 4·batch·heads·head_dim·S forward, and twice that backward. They are counted exactly; with
+`causal_flops` half, as papers have it, a causal mask shows half of all pairs. That a kernel does
+hidden pairs too, or the scores anew, is its `work`. With u bytes of scores and v of a tensor, forward:
 
 - `eager`: torch's matmul, scale, mask, softmax, matmul; 6u + 4v, and 2u more with a mask.
 - `compile`: the same by torch.compile.
@@ -67,6 +67,13 @@ def seen_pairs(point: Point) -> int:
     first = max(0, -offset)
     full = min(max(first, keys - 1 - offset), queries)
     return (full - first) * (first + full + 1 + 2 * offset) // 2 + (queries - full) * keys
+
+
+def needed_pairs(point: Point) -> int:
+    """The pairs that the model's FLOPs count, by the convention asked for."""
+    if point.causal == "yes" and point.causal_flops == "half":
+        return (int(point.seq) * key_count(point) + 1) // 2
+    return seen_pairs(point)
 
 
 def blind_queries(point: Point) -> bool:
@@ -264,7 +271,7 @@ def cost(point: Point) -> Cost:
     """q, k, v and do read once; o, or dq, dk and dv, written once. Two matmuls, and four."""
     q, k, _, _ = sizes(point)
     moves = Bytes(q + 2 * k + q * (point.mode != "fwd"), of_mode(point.mode, q, q + 2 * k))
-    return Cost(matmuls(point, 2, 4, seen_pairs(point)), (moves,))
+    return Cost(matmuls(point, 2, 4, needed_pairs(point)), (moves,))
 
 
 def eager_work(point: Point) -> Work:
@@ -357,7 +364,7 @@ def package_supports(module: str, least: int) -> Callable[[Point, Any], str | No
 ATTENTION = Workload(
     name="attention",
     summary="softmax(q kᵀ / √d) v, forward and backward",
-    formula="4·b·h·d·S FLOP forward, 8 backward (S pairs seen, exact); q, k, v, o once",
+    formula="4·b·h·d·S FLOP forward, 8 backward (S pairs seen); q, k, v, o once",
     axes=(
         Axis("batch", 4, "sequences"),
         Axis("heads", 16, "of queries"),
@@ -367,6 +374,7 @@ ATTENTION = Workload(
         Axis("head_dim", 64, "of q, k and v"),
         Axis("causal", "no", "mask", choices=("no", "yes")),
         Axis("align", "lower-right", "of a causal mask", choices=("lower-right", "upper-left")),
+        Axis("causal_flops", "exact", "S of a causal mask", choices=("exact", "half")),
         MODE,
         Axis("dtype", "auto", "of all tensors", choices=("fp32", "bf16", "fp16")),
     ),
