@@ -36,12 +36,12 @@ made: list[weakref.ref[Array]] = []
 
 @pytest.fixture(autouse=True)
 def a_bench_that_takes_what_the_call_says(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    def do_bench(call: Callable[[], Any], **settings: object) -> int:
-        time_ms: int = call()[0]
-        return time_ms
+    def median_ms(call: Callable[[], Any]) -> float:
+        return float(call()[0])
 
     monkeypatch.setattr(jit, "INTERPRETED", False)
-    monkeypatch.setattr(jit, "triton", SimpleNamespace(testing=SimpleNamespace(do_bench=do_bench)))
+    monkeypatch.setattr(jit, "triton", SimpleNamespace())
+    monkeypatch.setattr(jit, "_median_ms", median_ms)
     monkeypatch.setattr(jit, "_remembered", jit._Memory())
     made.clear()
     gc.disable()

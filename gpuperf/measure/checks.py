@@ -4,11 +4,11 @@ The result is held against the workload's float64 reference, computed from the s
 rounded) inputs. Inputs are drawn afresh and the first call's output is poisoned before the checked
 call, so that neither a cached result nor an unwritten output can pass.
 
-Tolerance. The error of an element is taken relative to the largest of |reference|, the reference's
-rms, and the rms of its row in all heads and batches, since a sum that happens to cancel is no more
-exact than its neighbours. (Under a causal mask the first rows, of few keys, are far larger than the
-rest; and of two keys, a head's gradients may cancel to nothing.) Four roundings count, with
-u the unit roundoff of a dtype (half the spacing at 1):
+Tolerance. The error of an element is taken relative to the largest of |reference| and of the
+reference's rms: over all, over its row, and over its row in all heads and batches; a sum that
+happens to cancel is no more exact than its neighbours. (Under a causal mask the first rows, of few
+keys, are far larger than the rest; and of two keys, a head's gradients may cancel to nothing.)
+Four roundings count, with u the unit roundoff of a dtype (half the spacing at 1):
 
 - the output's own, u_out, and at most three more of the same size where partial sums are kept in
   the output's dtype (cuBLAS's split-K): 4·u_out;
@@ -181,10 +181,11 @@ def _compare_one(
     finite = torch.isfinite(want)
     met = (values == want) | (torch.isnan(values) & torch.isnan(want))
     rms = torch.where(finite, want, 0.0).square().sum() / finite.sum().clamp_min(1)
-    squares = torch.where(finite, want, 0.0).square()
-    others = [dim for dim in range(want.dim()) if dim != want.dim() - 2]
-    row = squares.mean(others, keepdim=True) if want.dim() > 1 else rms
-    size = want.abs().clamp_min(rms.sqrt()).maximum(row.sqrt()).clamp_min(1e-300)
+    size = want.abs().clamp_min(1e-300).clamp_min(rms.sqrt())
+    if want.dim() > 1:
+        row = torch.where(finite, want, 0.0).square().mean(-1, keepdim=True)
+        alike = row.mean([dim for dim in range(want.dim()) if dim != want.dim() - 2], keepdim=True)
+        size = size.maximum(row.sqrt()).maximum(alike.sqrt())
     error = torch.where(met, 0.0, torch.where(finite, (values - want).abs() / size, math.inf))
     return Check(error=error.max().item(), tolerance=allowed, rows=rows)
 

@@ -5,9 +5,10 @@ A causal mask shows query i the keys j ≤ i + kv − seq (`lower-right`, as Fla
 or j ≤ i (`upper-left`, as torch's `is_causal`); a query that sees nothing gives 0.
 
 FLOPs are those that the model needs: of the matmuls, over the S pairs of query and key that the
-mask shows: 4·batch·heads·head_dim·S forward, and twice that backward. They are counted exactly; with
-`causal_flops` half, as papers have it, a causal mask shows half of all pairs. That a kernel does
-hidden pairs too, or the scores anew, is its `work`. With u bytes of scores and v of a tensor, forward:
+mask shows: 4·batch·heads·head_dim·S forward, and twice that backward. They are counted exactly;
+with `causal_flops` half, as papers have it, a causal mask shows half of all pairs. That a kernel
+does hidden pairs too, or the scores anew, is its `work`. With u bytes of scores and v of a tensor,
+forward:
 
 - `eager`: torch's matmul, scale, mask, softmax, matmul; 6u + 4v, and 2u more with a mask.
 - `compile`: the same by torch.compile.
@@ -401,6 +402,7 @@ ATTENTION = Workload(
                        "Dao's package for Hopper", package_supports("flash_attn_interface", 9)),
     ),
     terms=key_count,
-    # Scores before and after the scale, the mask's, the shares; and as many gradients.
-    roundings=lambda point: 4 if point.mode == "fwd" else 8,
+    # Scores before and after the scale, twice each: they reach 6, and a share's error is theirs
+    # times that; the mask's, the shares; and four gradients.
+    roundings=lambda point: 6 if point.mode == "fwd" else 10,
 )  # fmt: skip
