@@ -128,7 +128,8 @@ def _median_ms(call: Callable[[], Any]) -> float:
             call()
             end.record()
         torch.cuda.synchronize()
-        return statistics.median(begin.elapsed_time(end) for begin, end in events)
+        times: list[float] = [begin.elapsed_time(end) for begin, end in events]
+        return statistics.median(times)
 
     call()
     return timed(min(MOST, max(FEWEST, int(TIMED_MS / max(timed(FEWEST), 1e-3)))))
