@@ -299,7 +299,7 @@ def test_compare_measures_every_implementation_point_by_point(
         assert "<svg" in path.with_name(f"{name}.svg").read_text()
 
 
-def test_show_of_a_comparison_draws_the_comparison_or_the_roofline_of_other_bytes(
+def test_show_draws_a_comparison_or_where_bytes_are_asked_for_its_roofline(
     at: CommandLine, tmp_path: Path
 ) -> None:
     run, file = counted(compared(), MOVED), tmp_path / "run.jsonl"
@@ -307,10 +307,11 @@ def test_show_of_a_comparison_draws_the_comparison_or_the_roofline_of_other_byte
         writer.header(run.header)
         for record in run.records:
             writer.record(record)
-    told = {"compulsory": "time of a call", "measured": "arithmetic intensity"}
+    told = {"": "time of a call", "compulsory": "intensity", "measured": "intensity"}
     for view, word in told.items():
         target = tmp_path / f"{view}.svg"
-        ended = at("show", str(file), "--chart", str(target), "--intensity", view)
+        asked = ["--intensity", view] if view else []
+        ended = at("show", str(file), "--chart", str(target), *asked)
         assert (ended.code, ended.out) == (0, ""), ended.err
         assert word in target.read_text()
     assert "Arrows lead from naive" in (tmp_path / "measured.svg").read_text()

@@ -20,6 +20,7 @@ from gpuperf.runner.supervisor import DEADLINE_S, Supervisor
 from gpuperf.units import parse_duration
 
 __all__ = [
+    "INTENSITY",
     "Budget",
     "CacheOption",
     "CountersOption",
@@ -121,14 +122,12 @@ CountersOption = Annotated[
         "(each kernel's too), ncu (by Nsight Compute).",
     ),
 ]
-IntensityOption = Annotated[
-    str,
-    typer.Option(
-        "--intensity",
-        help="Bytes of the x axis: compulsory, modelled, measured, both (arrows), hierarchy (DRAM "
-        "and L2).",
-    ),
-]
+INTENSITY = typer.Option(
+    "--intensity",
+    help="Bytes of the x axis: compulsory, modelled, measured, both (arrows), hierarchy (DRAM "
+    "and L2).",
+)
+IntensityOption = Annotated[str, INTENSITY]
 Gap = Annotated[
     str | None,
     typer.Option(help="Rest before each sample, for example 5ms.", show_default=False),

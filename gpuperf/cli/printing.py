@@ -22,7 +22,7 @@ __all__ = ["draw", "print_run", "write_charts"]
 WIDTH_WITHOUT_TERMINAL = 200
 
 
-def print_run(run: Run, format: Format, view: View = "compulsory") -> None:
+def print_run(run: Run, format: Format, view: View | None = None) -> None:
     """The run on stdout; as a table, with its roofline below."""
     terminal = sys.stdout.isatty()
     width = shutil.get_terminal_size().columns if terminal else WIDTH_WITHOUT_TERMINAL
@@ -45,24 +45,24 @@ def print_run(run: Run, format: Format, view: View = "compulsory") -> None:
     sys.stdout.flush()
 
 
-def draw(run: Run, files: Sequence[Path], view: View = "compulsory") -> None:
+def draw(run: Run, files: Sequence[Path], view: View | None = None) -> None:
     """The chart of *run*: the roofline, what timers add, or implementations beside each other
-    (unless the bytes of a roofline are asked for). Raises: UsageError."""
+    (unless a *view* asks for their roofline). Raises: UsageError."""
     if is_timing_check(run):
         from gpuperf.report.chart.timing import draw_timing
 
         draw_timing(run, files)
-    elif run.header.baseline and view == "compulsory":
+    elif run.header.baseline and view is None:
         from gpuperf.report.chart.compare import draw_comparison
 
         draw_comparison(run, files)
     else:
         from gpuperf.report.chart.roofline import draw_roofline
 
-        draw_roofline(run, files, view)
+        draw_roofline(run, files, view or "compulsory")
 
 
-def write_charts(run: Run, path: Path, view: View = "compulsory") -> None:
+def write_charts(run: Run, path: Path, view: View | None = None) -> None:
     """The chart beside the run file, as PNG and SVG; a chart that fails costs no data."""
     if not any(record.status == "ok" for record in run.records):
         return
@@ -84,9 +84,9 @@ def write_charts(run: Run, path: Path, view: View = "compulsory") -> None:
             say(f"charts: {files[0]} and {files[1].name}")
 
 
-def _roofline_view(run: Run, view: View) -> View:
-    """*view*; of a comparison the best bytes that all its implementations have, unless it asks for
-    more than the least."""
-    if not run.header.baseline or view != "compulsory":
-        return view
+def _roofline_view(run: Run, view: View | None) -> View:
+    """*view*; where none is asked for, the least bytes, or of a comparison the best bytes that all
+    its implementations have."""
+    if view is not None or not run.header.baseline:
+        return view or "compulsory"
     return best_known(counted(record) for record in run.records if record.status == "ok")

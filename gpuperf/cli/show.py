@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from gpuperf.cli.options import Format, FormatOption, IntensityOption, view
+from gpuperf.cli.options import INTENSITY, Format, FormatOption, view
 from gpuperf.cli.printing import draw, print_run
 from gpuperf.cli.progress import say
 from gpuperf.errors import UsageError
@@ -20,13 +20,16 @@ def show(
     run: Annotated[Path, typer.Argument(help="A run file.")],
     chart: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Draw the roofline: .png or .svg.", show_default=False),
+        typer.Option(metavar="FILE", help="Draw it: .png or .svg.", show_default=False),
     ] = None,
     format: FormatOption = Format.TABLE,
-    intensity: IntensityOption = "compulsory",
+    intensity: Annotated[str | None, INTENSITY] = None,
 ) -> int:
-    """Print a run again, or draw its chart; nothing is measured."""
-    bytes_of = view(intensity)
+    """Print a run again, or draw its chart; nothing is measured.
+
+    A comparison is drawn as one, or with --intensity as a roofline.
+    """
+    bytes_of = None if intensity is None else view(intensity)
     runs = read_runs(run)
     for problem in runs[0].problems:
         say(f"{run}: {problem}; the rest was read")
