@@ -309,7 +309,7 @@ def test_show_draws_a_comparison_or_where_bytes_are_asked_for_its_roofline(
             writer.record(record)
     told = {"": "time of a call", "compulsory": "intensity", "measured": "intensity"}
     for view, word in told.items():
-        target = tmp_path / f"{view}.svg"
+        target = tmp_path / f"{view or 'comparison'}.svg"
         asked = ["--intensity", view] if view else []
         ended = at("show", str(file), "--chart", str(target), *asked)
         assert (ended.code, ended.out) == (0, ""), ended.err
