@@ -15,7 +15,7 @@ __all__ = ["COLOURS", "MARKERS", "decades", "plain_number", "rc_parameters", "ti
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8A8A8A",
            "#7A4B1E", "#5B3A9E")  # fmt: skip
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p", "h", "<")  # filled ones: a hollow one can be told
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p", "h", "<")  # filled: a hollow one can be told
 INK, FAINT, GRID = "#222222", "#666666", "#dddddd"
 SHEET_LINE, MEASURED_LINE = "#777777", "#222222"
 
