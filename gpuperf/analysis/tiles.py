@@ -31,8 +31,8 @@ class NamedTile:
     `rows` × `columns` in the kernel's own orientation, which is column-major for BLAS: torch's
     row-major C = A·B is given to it as Cᵀ = Bᵀ·Aᵀ. `k` and `stages` are 0 where the name is silent.
     `align` is how many elements its loads need aligned (1: the slow path), 0 where not told.
-    `splits`: several programs share a tile's sum, so that tiles alone do not tell its time. `paired`:
-    two CTAs share a tile.
+    `splits`: several programs share a tile's sum, so that tiles alone do not tell its time.
+    `paired`: two CTAs share a tile.
     """
 
     family: Family
