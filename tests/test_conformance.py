@@ -35,6 +35,7 @@ SIZES = (
     (2, 6, 3, 33, 17, 16),  # heads that a group divides, and a head of whole tiles
 )
 MOST_BYTES = 2**26  # of inputs
+COUNTING = {"causal_flops"}  # axes that change what is counted, not what is computed
 
 Named = tuple[Workload, Implementation, Point, dict[str, Any]]
 
@@ -42,7 +43,9 @@ Named = tuple[Workload, Implementation, Point, dict[str, Any]]
 def words(workload: Workload) -> Iterator[dict[str, str]]:
     """Every combination of the axes that have choices: each dtype, each mode."""
     axes = [axis for axis in workload.axes if axis.choices]
-    for values in itertools.product(*(axis.choices for axis in axes)):
+    for values in itertools.product(
+        *((axis.default,) if axis.name in COUNTING else axis.choices for axis in axes)
+    ):
         yield {axis.name: value for axis, value in zip(axes, values, strict=True)}
 
 
