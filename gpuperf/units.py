@@ -62,6 +62,8 @@ def parse_number(text: str) -> int:
     Raises: ValueError when it is not one, or beyond ±2^40.
     """
     match = re.fullmatch(r"\s*([+-]?\d{1,15})(?:\^(\d{1,3})|([kMG]))?\s*", text)
+    if re.fullmatch(r"\s*[+-]?\d{16,}\s*", text):
+        raise ValueError(f"{text.strip()[:40]} is beyond 2^40, the largest number taken")
     if match is None:
         raise ValueError(f"{text!r} is not a whole number (like 4096, 2^12 or 8k)")
     base, power, suffix = int(match[1]), match[2], match[3]

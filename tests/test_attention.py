@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from gpuperf.kernels import attention
 from gpuperf.kernels.attention import ATTENTION
 from gpuperf.kernels.modes import by_mode, of_mode
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 
 from gpuperf.errors import CannotMeasure, Unsupported
 from gpuperf.jit import INTERPRETED
-from gpuperf.measure.checks import compare
+from gpuperf.measure.checks import WrongResult, compare
 from gpuperf.measure.inputs import Counter, bind_make
 from gpuperf.model.contract import DeviceFacts
 from gpuperf.model.cost import Work
@@ -81,6 +82,20 @@ def test_a_causal_mask_shows_half_and_half_of_the_diagonal() -> None:
     assert attention.seen_pairs(of(seq=most, causal="yes")) == most * (most + 1) // 2
 
 
+@pytest.mark.parametrize("mode", ["fwd", "bwd"])
+def test_a_key_that_is_left_out_is_caught(mode: str) -> None:
+    point = of(seq=64, dtype="bf16", mode=mode)
+    inputs = inputs_of(point)
+    fewer = {name: value[:, :, 1:] if name in "kv" else value for name, value in inputs.items()}
+    output = ATTENTION.reference(fewer, Point(dict(point) | {"kv": 63}))
+    if mode == "bwd":
+        dq, *of_keys = output
+        output = (dq, *(F.pad(gradient, (0, 0, 1, 0)) for gradient in of_keys))
+    found = [tensor.bfloat16() for tensor in tensors(output)]
+    with pytest.raises(WrongResult):
+        assert_right(point, inputs, found if mode == "bwd" else found[0])
+
+
 def test_papers_count_half_of_all_pairs_under_a_causal_mask() -> None:
     def flops(**given: Any) -> int:
         return ATTENTION.cost(of(seq=1024, **given)).flop_count
@@ -89,6 +104,9 @@ def test_papers_count_half_of_all_pairs_under_a_causal_mask() -> None:
     assert flops(causal="yes", causal_flops="half") == whole // 2 < exact
     assert exact - whole // 2 == 4 * 2 * 4 * 16 * (1024 // 2)
     assert flops(causal_flops="half") == whole
+    other = of(seq=64, kv=2, causal="yes")
+    half = of(seq=64, kv=2, causal="yes", causal_flops="half")
+    assert ATTENTION.cost(half).flops == ATTENTION.cost(other).flops
     one = of(seq=1, causal="yes", causal_flops="half")
     assert ATTENTION.cost(one).flop_count > 0
     # What a kernel does is no convention.

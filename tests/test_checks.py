@@ -509,6 +509,24 @@ def test_an_infinity_that_is_right_is_right() -> None:
     assert check.error <= check.tolerance
 
 
+def test_a_head_whose_row_cancels_is_as_exact_as_that_row_of_the_others() -> None:
+    """Gradients under a causal mask: the first rows are large, and one head's cancels."""
+    want = torch.full((1, 64, 1000, 8), 0.01).double()
+    want[:, :, :2] = 1.0
+    want[0, 5, 1] = 1e-4
+    workload = replace(COPY, reference=lambda inputs, point: want, narrow=None)
+    point = Point(n=8, dtype="bf16")
+
+    def error_at(row: int) -> float:
+        got = want.bfloat16()
+        got[0, 5, row] += 0.002
+        return compare(workload, point, {}, got, "fp32", lambda c, n: want[0]).error
+
+    assert error_at(1) < 0.01
+    with pytest.raises(WrongResult):
+        error_at(500)
+
+
 @given(
     st.lists(st.tuples(st.integers(0, 2**20), st.integers(1, 2**20)), max_size=4),
     st.sampled_from(["fp64", "bf16", "fp8", "int8"]),

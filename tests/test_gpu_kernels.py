@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from gpuperf.kernels import sincos
 from test_conformance import every_case, odd_points, pick
 
 from gpuperf import jit
@@ -28,6 +29,17 @@ def cases() -> Iterator[Any]:
         workload, _, chosen, _ = case.values
         if chosen["dtype"] == "bf16" or (chosen["dtype"] == "fp32" and len(workload.axes) < 6):
             yield case
+
+
+def test_sincos_in_cuda_c_is_right_for_any_number() -> None:
+    point = Point({"n": 4099, "dtype": "fp32"})
+    x = torch.randn(4099, device="cuda") * torch.logspace(0, 30, 4099, device="cuda")
+    odd = torch.tensor([torch.inf, -torch.inf, torch.nan, 1e4, 1.0001e4, -0.0], device="cuda")
+    x[:6], x[-6:] = odd, odd
+    y = sincos.sincos_cuda({"x": x}, point, None)()
+    real = torch.isfinite(x)
+    assert torch.equal(torch.isnan(y), ~real)
+    assert (y[real] - 1).abs().max() <= 1e-6
 
 
 @pytest.mark.parametrize(("workload", "implementation", "chosen", "given"), list(cases()))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,14 +23,19 @@ def make(candidate: Mapping[str, int]) -> Callable[[], Any]:
     made.append(weakref.ref(held))
 
     def call() -> tuple[int, Array]:
+        alive.append(sum(ref() is not None for ref in made))
         if candidate["ms"] < 0:
-            raise RuntimeError("out of resource: registers")
+            try:
+                raise ValueError("ptxas")
+            except ValueError as error:
+                raise RuntimeError("out of resource: registers") from error
         return candidate["ms"], held
 
     return call
 
 
 made: list[weakref.ref[Array]] = []
+alive: list[int] = []  # arrays, while each candidate ran
 
 
 @pytest.fixture(autouse=True)
@@ -40,10 +44,10 @@ def a_bench_that_takes_what_the_call_says(monkeypatch: pytest.MonkeyPatch) -> It
         return float(call()[0])
 
     monkeypatch.setattr(jit, "INTERPRETED", False)
-    monkeypatch.setattr(jit, "triton", SimpleNamespace())
     monkeypatch.setattr(jit, "_median_ms", median_ms)
     monkeypatch.setattr(jit, "_remembered", jit._Memory())
     made.clear()
+    alive.clear()
     gc.disable()
     yield
     gc.enable()
@@ -59,6 +63,7 @@ def test_tensors_of_the_others_are_freed_without_the_garbage_collector() -> None
     tuned = jit.tune(make, [BROKEN, SLOW, FAST, BROKEN, SLOW, BROKEN])
     assert [ref() is not None for ref in made] == [False, False, True, False, False, False]
     assert tuned.chosen == FAST
+    assert max(alive) == 2  # the best and the next
 
 
 def test_a_case_built_again_is_not_tuned_again() -> None:
@@ -83,6 +88,10 @@ def test_when_none_runs_the_last_failure_is_raised() -> None:
         jit.tune(make, [])
 
 
-def test_without_a_bench_it_is_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jit, "triton", None)
+def test_interpreted_it_is_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jit, "INTERPRETED", True)
     assert jit.tune(make, [SLOW, FAST]).chosen == SLOW
+
+
+def test_one_candidate_is_not_timed() -> None:
+    assert jit.tune(make, [BROKEN]).chosen == BROKEN

@@ -9,8 +9,9 @@ import pytest
 import torch
 from gpuperf.kernels import norms, rows
 
+from gpuperf.errors import CannotMeasure
 from gpuperf.jit import triton
-from gpuperf.measure.inputs import torch_dtype
+from gpuperf.measure.inputs import bind_make, torch_dtype
 from gpuperf.model.workload import Point, Workload
 
 pytestmark = [
@@ -31,13 +32,17 @@ def point_of(m: int, n: int, mode: str = "fwd+bwd", dtype: str = "fp32") -> Poin
 
 
 def drawn(workload: Workload, point: Point) -> dict[str, torch.Tensor]:
-    """Inputs off centre, so that a forgotten mean shows."""
+    """Inputs off centre, so that a forgotten mean shows; of shorter rows too than a run takes."""
     generator = torch.Generator().manual_seed(5)
 
     def make(shape: tuple[int, ...], dtype: str) -> torch.Tensor:
         return (2 * torch.randn(shape, generator=generator) + 1).to(torch_dtype(dtype))
 
-    return dict(workload.inputs(point, make))
+    long = Point(dict(point) | {"n": max(point.n, norms.LEAST_ROW)})
+    return {
+        name: value[..., : point.n].contiguous()
+        for name, value in workload.inputs(long, make).items()
+    }
 
 
 def call_of(name: str, workload: Workload, inputs: Inputs, point: Point) -> Any:
@@ -138,10 +143,28 @@ def test_every_tiling_is_right(workload: Workload, m: int, n: int) -> None:
             torch.testing.assert_close(ours.double(), theirs, rtol=2e-4, atol=2e-4)
 
     for tiling in [*rows.tilings(n), *rows.tilings(rows.WIDE_ROW)]:
-        kept.y.fill_(torch.nan)
+        for tensor in kept:
+            tensor.fill_(torch.nan)
         assert_close((norms.forward_call(inputs, kept, tiling)(),), exact[:1])
+        x = inputs["x"].double()
+        centre = x.mean(1) if "bias" in inputs else torch.zeros(m).double()
+        spread = (x - centre[:, None]).square().mean(1) + norms.EPS
+        assert_close((kept.rstd,), (spread.rsqrt(),))
+        if "bias" in inputs:
+            assert_close((kept.mean,), (centre,))
     for tiling in norms.backward_tilings(n):
         assert_close(norms.backward_call(inputs, kept, tiling)(), exact[1:])
+
+
+@of_both
+def test_a_gradient_of_short_rows_is_refused(workload: Workload) -> None:
+    """Of 8192 rows of 4, torch's own is off by five times the tolerance."""
+    make = bind_make(torch.device("cpu"), 0)
+    for mode in ("bwd", "fwd+bwd"):
+        with pytest.raises(CannotMeasure, match="rows of 15 the gradient cancels"):
+            workload.inputs(point_of(4, 15, mode), make)
+        assert workload.inputs(point_of(4, 16, mode), make)
+    assert workload.inputs(point_of(4, 1, "fwd"), make)
 
 
 @of_both

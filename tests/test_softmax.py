@@ -107,6 +107,11 @@ def test_tilings_are_told_apart_and_fit_an_sm() -> None:
         assert all(tiling["warps"] <= rows.MOST_WARPS for tiling in tilings)
 
 
+def test_a_bound_on_registers_reaches_the_compiler() -> None:
+    bounds = {t["registers"]: rows.launch_of(t, 16384).get("maxnreg") for t in rows.tilings(16384)}
+    assert bounds == {0: None, 64: 64, 80: 80, 128: 128}
+
+
 def test_programs_are_as_many_as_tiles_or_fewer() -> None:
     x = normal(70, 4)
     one_tile_each = {"rows": 16, "warps": 1, "per_sm": 0}

@@ -92,6 +92,8 @@ def measure_new(supervisor: Supervisor, request: Request) -> Outcome:
     baseline = ""
     if compared:
         drawn, baseline = plan_comparison(drawn, request.baseline, description)
+        if len({case.implementation for case in drawn}) == 1:
+            say(f"{baseline} is compared with nothing: no other implementation is asked for")
     run_id = new_run_id(request.verb, description.name)
     check_writable(request.out)
     opened = _open(supervisor)

@@ -14,7 +14,8 @@ Four roundings count, with u the unit roundoff of a dtype (half the spacing at 1
   the output's dtype (cuBLAS's split-K): 4·u_out;
 - the sum's: n terms of random sign accumulate an error of about u_acc·√(n/2) of the rms (each of n
   partial sums of size √j adds one rounding); over many elements the worst is some six standard
-  deviations out: 6·√n·u_acc. A dropped term changes an element by about 1/√n of the rms, far above;
+  deviations out: 6·√n·u_acc. A dropped term changes an element by about 1/√n of the rms, far above
+  it in fp32;
 - that of results in between, where an implementation keeps them in the output's dtype (eager
   attention its scores and shares): 4·u_out each;
 - the inputs', where the hardware rounds them to a shorter dtype (tf32): 6·u_in.

@@ -49,7 +49,8 @@ def sample_doubts(
                 "is NVIDIA_TF32_OVERRIDE=0 set?",
             )
         )
-    if timing.stop != "precision" and contract.regime == "burst":
+    known = samples.size >= FEW_SAMPLES and samples.sampling_precision <= contract.precision
+    if timing.stop != "precision" and contract.regime == "burst" and not known:
         caveats.append(_ended_early(samples, timing.stop == "budget", contract.budget_s))
     if contract.regime == "sustained" and samples.sampling_precision > contract.precision:
         caveats.append(

@@ -123,13 +123,16 @@ def _values(axis: Axis, text: str) -> tuple[Value, ...]:
             return axis.choices
         for name in names:
             if name not in axis.choices and name != axis.default:
-                raise UnknownName(axis.name, name, axis.choices)
+                every = "both" if len(axis.choices) == 2 else "all"
+                raise UnknownName(axis.name.replace("_", "-"), name, (*axis.choices, every))
         return tuple(dict.fromkeys(names))
     try:
         return parse_range(text, axis.minimum)
     except ValueError as error:
         option = f"--{axis.name.replace('_', '-')}"
-        raise UsageError(f"{option}: {error}", f"for example {option} 512,4096") from None
+        usual = max(1, int(axis.default))
+        hint = f"for example {option} {usual},{2 * usual}"
+        raise UsageError(f"{option}: {error}", hint) from None
 
 
 def _implementations(

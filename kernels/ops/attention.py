@@ -6,7 +6,7 @@ or j ≤ i (`upper-left`, as torch's `is_causal`); a query that sees nothing giv
 
 FLOPs are those that the model needs: of the matmuls, over the S pairs of query and key that the
 mask shows: 4·batch·heads·head_dim·S forward, and twice that backward. They are counted exactly;
-with `causal_flops` half, as papers have it, a causal mask shows half of all pairs. That a kernel
+with `causal_flops` half, as papers have it, a causal mask of equal n shows n²/2. That a kernel
 does hidden pairs too, or the scores anew, is its `work`. With u bytes of scores and v of a tensor,
 forward:
 
@@ -71,9 +71,12 @@ def seen_pairs(point: Point) -> int:
 
 
 def needed_pairs(point: Point) -> int:
-    """The pairs that the model's FLOPs count, by the convention asked for."""
-    if point.causal == "yes" and point.causal_flops == "half":
-        return (int(point.seq) * key_count(point) + 1) // 2
+    """The pairs that the model's FLOPs count, by the convention asked for.
+
+    Half is what papers take of as many keys as queries; of others a mask shows more or fewer.
+    """
+    if (point.causal, point.causal_flops) == ("yes", "half") and key_count(point) == point.seq:
+        return (int(point.seq) ** 2 + 1) // 2
     return seen_pairs(point)
 
 
