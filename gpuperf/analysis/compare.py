@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from gpuperf.model.record import Record
 from gpuperf.model.samples import Samples
 
-__all__ = ["Key", "Speedup", "key_of", "same_case", "speedups"]
+__all__ = ["Key", "Speedup", "key_of", "ratio", "same_case", "speedups"]
 
 MOST = 1e15  # of a ratio: a stranger's file may hold times whose ratio no float can
 
@@ -43,7 +43,7 @@ def speedups(records: Iterable[Record], baseline: str) -> Mapping[Key, Speedup]:
     found = [(record, times) for record in records if (times := _times(record)) is not None]
     base = {same_case(r): times for r, times in found if r.case.implementation == baseline}
     return {
-        key_of(record): _over(base[same_case(record)], times)
+        key_of(record): ratio(base[same_case(record)], times)
         for record, times in found
         if same_case(record) in base
         and 1 / MOST < base[same_case(record)].median_s / times.median_s < MOST
@@ -57,7 +57,7 @@ def _times(record: Record) -> Samples | None:
     return samples
 
 
-def _over(base: Samples, own: Samples) -> Speedup:
+def ratio(base: Samples, own: Samples) -> Speedup:
     """On the logarithm, where a ratio is a difference: the two intervals' own halves are added as
     squares (MOVER; Zou and Donner, Statistics in Medicine 27, 2008)."""
     value = base.median_s / own.median_s

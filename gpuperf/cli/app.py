@@ -26,6 +26,7 @@ __all__ = ["VERBS", "main", "make_app"]
 VERBS = {
     "roofline": "gpuperf.cli.roofline:roofline",
     "compare": "gpuperf.cli.compare:compare",
+    "alignment": "gpuperf.cli.alignment:alignment",
     "calibrate": "gpuperf.cli.calibrate:calibrate",
     "timing-check": "gpuperf.cli.timing_check:timing_check",
     "show": "gpuperf.cli.show:show",
@@ -36,7 +37,7 @@ VERBS = {
 }
 # In these axes of a workload are options too (`--m 128`); the verb checks each against the
 # catalogue.
-MEASURING = {"roofline", "compare", "timing-check"}
+MEASURING = {"roofline", "compare", "alignment", "timing-check"}
 
 
 def make_app(verbs: Iterable[str] = tuple(VERBS)) -> typer.Typer:

@@ -13,7 +13,7 @@ from gpuperf.errors import CannotMeasure, GpuperfError, UsageError
 from gpuperf.model.contract import Contract, Counting, DeviceFacts
 from gpuperf.model.peaks import Peaks, lint
 from gpuperf.model.protocol import Opened
-from gpuperf.model.record import NO_COUNTERS, Header, Noise, Record, Run
+from gpuperf.model.record import NO_COUNTERS, Header, Noise, Record, Run, Study
 from gpuperf.model.workload import Case, Description
 from gpuperf.report.view import View
 from gpuperf.runner.catalogue import BUILTIN, find_workload
@@ -69,6 +69,8 @@ class Request:
     seed: int
     view: View = "compulsory"
     baseline: str | None = None
+    study: Study = ""
+    asked: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -116,6 +118,7 @@ def measure_new(supervisor: Supervisor, request: Request) -> Outcome:
     header = make_header(
         run_id, command, cases, contracts, opened, peaks, reason, ceilings, request.seed,
         counting, baseline, [axis.name for axis in description.axes if axis.main],
+        request.study, request.asked,
     )  # fmt: skip
     return _measure(supervisor, request.out / f"{run_id}.jsonl", Run(header, ()), planned(header))
 

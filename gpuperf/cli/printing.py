@@ -12,6 +12,7 @@ from gpuperf.cli.options import Format
 from gpuperf.cli.progress import say
 from gpuperf.errors import UsageError
 from gpuperf.model.record import Run
+from gpuperf.report.alignment import is_alignment, render_alignment
 from gpuperf.report.formats import render
 from gpuperf.report.timing import is_timing_check, render_timing
 from gpuperf.report.view import View, best_known
@@ -28,6 +29,9 @@ def print_run(run: Run, format: Format, view: View | None = None) -> None:
     width = shutil.get_terminal_size().columns if terminal else WIDTH_WITHOUT_TERMINAL
     if is_timing_check(run):
         sys.stdout.write(render_timing(run, format.value))
+        return
+    if is_alignment(run) and view is None:
+        sys.stdout.write(render_alignment(run, format.value))
         return
     plain = not (sys.stdout.encoding or "").lower().startswith("utf")
     text = render(run, format.value, width=width, color=terminal, ascii=plain)
@@ -46,12 +50,16 @@ def print_run(run: Run, format: Format, view: View | None = None) -> None:
 
 
 def draw(run: Run, files: Sequence[Path], view: View | None = None) -> None:
-    """The chart of *run*: the roofline, what timers add, or implementations beside each other
-    (unless a *view* asks for their roofline). Raises: UsageError."""
+    """The chart of *run*: the roofline, what timers add, or, unless a *view* asks for their
+    roofline, implementations beside each other or throughput by alignment. Raises: UsageError."""
     if is_timing_check(run):
         from gpuperf.report.chart.timing import draw_timing
 
         draw_timing(run, files)
+    elif is_alignment(run) and view is None:
+        from gpuperf.report.chart.alignment import draw_alignment
+
+        draw_alignment(run, files)
     elif run.header.baseline and view is None:
         from gpuperf.report.chart.compare import draw_comparison
 

@@ -10,6 +10,9 @@ Schema history
         a header may have further contracts (`variants`).
     3   2026-11: hardware counters: names in `counters` of a record, and of each kernel; `counting`
         of a header.
+    4   2026-11: comparisons: `baseline` and `main` of a header, `chosen` of a record, the bytes of
+        a call in its memory.
+    5   2026-11: `study` and `asked` of a header.
 """
 
 from __future__ import annotations
@@ -36,12 +39,13 @@ __all__ = [
     "Record",
     "Run",
     "Status",
+    "Study",
     "Telemetry",
     "TimerFacts",
     "without_counters",
 ]
 
-SCHEMA = 4
+SCHEMA = 5
 MOST_BYTES = 2**200
 LEAST_COUNTED = -1e12  # a difference of two counts scatters about nought
 MOST_COUNTED = 1e21  # of anything in one call: a week of the fastest machine
@@ -51,6 +55,9 @@ Status = Literal[
     "ok", "skipped", "oom", "wrong", "error", "crashed", "timeout", "cannot-block", "no-work",
     "host-only", "side-stream",
 ]  # fmt: skip
+
+
+Study = Literal["", "alignment"]
 
 
 @dataclass(frozen=True)
@@ -241,7 +248,8 @@ class Header:
     snapshot of the data-sheet ceilings used, or `None` with the reason in `peaks_reason`;
     `ceilings` the measured ones, where there are any. `counting` is what was asked of the
     hardware's counters; `baseline` the implementation that a comparison holds the others against;
-    `main` the axes that `--sizes` sets.
+    `main` the axes that `--sizes` sets. `study` says what a run is more than its rows, and `asked`
+    the sizes that a better one nearby is sought for.
     """
 
     run: str
@@ -262,6 +270,8 @@ class Header:
     counting: Counting = "off"
     baseline: str = ""
     main: tuple[str, ...] = ()
+    study: Study = ""
+    asked: tuple[int, ...] = ()
     schema: int = SCHEMA
     type: Literal["header"] = "header"
 

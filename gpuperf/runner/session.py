@@ -12,7 +12,15 @@ from gpuperf.errors import CannotMeasure, UsageError
 from gpuperf.model.contract import Contract, Counting
 from gpuperf.model.peaks import Peaks
 from gpuperf.model.protocol import Measure, Opened
-from gpuperf.model.record import NO_COUNTERS, Header, Noise, Record, Run, without_counters
+from gpuperf.model.record import (
+    NO_COUNTERS,
+    Header,
+    Noise,
+    Record,
+    Run,
+    Study,
+    without_counters,
+)
 from gpuperf.model.workload import Case
 from gpuperf.runner.ncu import Ncu, find_ncu, with_ncu
 from gpuperf.runner.store import RunWriter
@@ -49,6 +57,8 @@ def make_header(
     counting: Counting = "off",
     baseline: str = "",
     main: Sequence[str] = (),
+    study: Study = "",
+    asked: Sequence[int] = (),
 ) -> Header:
     """The first line of a new run."""
     return Header(
@@ -69,6 +79,8 @@ def make_header(
         counting=counting,
         baseline=baseline,
         main=tuple(main),
+        study=study,
+        asked=tuple(asked),
     )
 
 

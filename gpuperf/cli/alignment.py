@@ -1,0 +1,149 @@
+"""`gpuperf alignment`: what odd sizes cost, and which size nearby costs less."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gpuperf.cli import options as opt
+from gpuperf.cli.measuring import Request, exit_code, measure_new
+from gpuperf.cli.printing import print_run, write_charts
+from gpuperf.errors import UsageError
+from gpuperf.units import LARGEST, parse_range
+
+__all__ = ["alignment"]
+
+DEFAULT_OFFSETS = "-64:64:+1"
+MOST_ASKED = 50
+
+
+def alignment(
+    ctx: typer.Context,
+    op: opt.Op = None,
+    sizes: opt.Sizes = None,
+    offsets: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RANGE", show_default=False,
+            help=f"What is added to each size: {DEFAULT_OFFSETS}, unless given.",
+        ),
+    ] = None,
+    axis: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", show_default=False,
+            help="The axis to move; the main axes together, unless given.",
+        ),
+    ] = None,
+    suggest: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RANGE", show_default=False,
+            help="Sizes, to find the cheapest better one nearby for each.",
+        ),
+    ] = None,
+    dtype: opt.Dtype = None,
+    impl: opt.Impl = None,
+    device: opt.DeviceName = "auto",
+    timer: opt.TimerOption = None,
+    precision: opt.Precision = 0.01,
+    budget: opt.Budget = 0.5,
+    counters: opt.CountersOption = "off",
+    deadline: opt.Deadline = opt.DEFAULT_DEADLINE_S,
+    peaks: opt.PeaksFile = None,
+    out: opt.Out = Path("gpuperf-runs"),
+    format: opt.FormatOption = opt.Format.TABLE,
+    seed: opt.Seed = 0,
+) -> int:
+    """Throughput by the alignment of a row: what sizes off the grid lose, and which kernels ran.
+
+    --sizes 4096 --offsets -64:64:+1 moves all main axes; --axis n --n 4096 --m 512 one of them.
+    --suggest 50257 tries larger sizes nearby, as a vocabulary is padded to 50304.
+    """
+    asked: tuple[int, ...] = ()
+    if suggest is not None:
+        if offsets is not None or (sizes is not None and axis is None):
+            raise UsageError(
+                "--suggest takes its sizes itself", "leave --offsets and --sizes out"
+            )
+        asked = _range("--suggest", suggest, 1)
+        if len(asked) > MOST_ASKED:
+            raise UsageError(f"{len(asked)} sizes are more than {MOST_ASKED}", "ask for fewer")
+        moved = _nearby(asked)
+    else:
+        steps = _range("--offsets", offsets or DEFAULT_OFFSETS, -LARGEST)
+        moved = _shifted(_bases(ctx.args, axis, sizes), steps)
+    words = list(ctx.args)
+    if axis is not None:
+        words = [*_without(words, axis), f"--{_option(axis)}", moved]
+    request = Request(
+        "alignment", op, words, sizes if axis is not None else moved, dtype, impl,
+        opt.conditions(timer, precision, budget, None, None, None, None, None, counters),
+        peaks, out, seed, study="alignment", asked=asked,
+    )  # fmt: skip
+    with opt.make_supervisor(device, deadline) as supervisor:
+        outcome = measure_new(supervisor, request)
+    if outcome.run.records:
+        print_run(outcome.run, format)
+        write_charts(outcome.run, outcome.path)
+    return exit_code(outcome)
+
+
+def _range(option: str, text: str, minimum: int) -> tuple[int, ...]:
+    try:
+        return parse_range(text, minimum)
+    except ValueError as error:
+        raise UsageError(f"{option}: {error}", f"for example {option} 1,8,64") from None
+
+
+def _option(axis: str) -> str:
+    return axis.strip().lstrip("-").replace("_", "-")
+
+
+def _without(words: list[str], axis: str) -> list[str]:
+    """*words* without the option of *axis* and its value."""
+    name = f"--{_option(axis)}"
+    kept, skip = [], False
+    for word in words:
+        if skip:
+            skip = False
+        elif word.replace("_", "-") == name:
+            skip = True
+        elif not word.replace("_", "-").startswith(f"{name}="):
+            kept.append(word)
+    return kept
+
+
+def _bases(words: list[str], axis: str | None, sizes: str | None) -> tuple[int, ...]:
+    """The sizes that offsets are added to."""
+    if axis is None:
+        if sizes is None:
+            raise UsageError("no size was given to move away from", "--sizes 4096")
+        return _range("--sizes", sizes, 1)
+    name = f"--{_option(axis)}"
+    for word, value in zip(words, [*words[1:], ""], strict=True):
+        if word.replace("_", "-") == name:
+            return _range(name, value, 1)
+        if word.replace("_", "-").startswith(f"{name}="):
+            return _range(name, word.partition("=")[2], 1)
+    if sizes is not None:
+        return _range("--sizes", sizes, 1)
+    raise UsageError(f"{name} has no size to move away from", f"{name} 4096")
+
+
+def _shifted(bases: tuple[int, ...], offsets: tuple[int, ...]) -> str:
+    found = [base + offset for base in bases for offset in offsets]
+    low = min(found)
+    if low < 1:
+        raise UsageError(
+            f"the offsets lead to a size of {low}, below 1", "start from a larger size"
+        )
+    return ",".join(str(size) for size in dict.fromkeys(sorted(found)))
+
+
+def _nearby(asked: tuple[int, ...]) -> str:
+    from gpuperf.analysis.alignment import nearby
+
+    return ",".join(str(size) for size in sorted({n for size in asked for n in nearby(size)}))

@@ -1,0 +1,114 @@
+"""How is a study of alignment shown: loss by alignment, the kernels of each, a better size?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpuperf.analysis.alignment import AlignedPoint, Group, groups, moved_axes
+from gpuperf.errors import UsageError
+from gpuperf.model.record import Run
+from gpuperf.report.plain import plain_table
+from gpuperf.report.text import clean, shorten
+from gpuperf.units import format_si, format_time
+
+__all__ = ["is_alignment", "render_alignment"]
+
+LONGEST = 60  # characters of a kernel's name
+MOST_KERNELS = 3  # named of a class
+NOTES = (
+    "row: the largest power of two that divides the bytes of a row, 128 and more together",
+    "loss: median over the sizes, each against the best-aligned sizes around it",
+)
+
+
+def is_alignment(run: Run) -> bool:
+    """Whether *run* is one of `gpuperf alignment`."""
+    return run.header.study == "alignment"
+
+
+def render_alignment(run: Run, format: str) -> str:
+    """The study as table or md; as json or csv, a row a size."""
+    lost = (record for record in run.records if record.status != "ok")
+    failed = [f"{clean(r.case.id)}: {r.status}: {clean(r.reason)}" for r in lost]
+    try:
+        found = groups(run)
+        axes = "=".join(moved_axes(run.records))
+    except UsageError as error:
+        return plain_table([], ["size"], [], format, [str(error), *failed])
+    rows = [_row(group, point, axes) for group in found for point in group.points]
+    if format in ("json", "csv"):
+        return plain_table(rows, list(rows[0]) if rows else ["size"], [], format)
+    several = len(found) > 1
+    parts = []
+    if run.header.asked:
+        parts.append(_suggestions(run, found, axes, format, failed))
+    if not run.header.asked or any(len(group.classes) > 1 for group in found):
+        parts.append(_classes(found, several, format, () if run.header.asked else failed))
+    return "\n".join(parts)
+
+
+def _row(group: Group, point: AlignedPoint, axes: str) -> dict[str, Any]:
+    low, high = point.samples.interval_s
+    return {
+        "case": clean(point.record.case.id),
+        "implementation": clean(group.implementation),
+        "dtype": clean(group.dtype),
+        "axis": clean(axes),
+        "elements": point.elements,
+        "row_alignment_bytes": point.alignment,
+        "time_s": point.samples.median_s,
+        "time_low_s": low,
+        "time_high_s": high,
+        "per_s": point.throughput,
+        "unit": group.unit,
+        "kernel": clean(point.kernel),
+    }
+
+
+def _classes(found: tuple[Group, ...], several: bool, format: str, failed: Any) -> str:
+    heads = [*(["implementation", "dtype"] if several else []), "row, bytes", "sizes", "median",
+             "loss", "kernels"]  # fmt: skip
+    cells = []
+    for group in found:
+        for each in group.classes:
+            named = [f"{shorten(clean(k), LONGEST)} ×{n}" for k, n in each.kernels[:MOST_KERNELS]]
+            more = len(each.kernels) - MOST_KERNELS
+            cells.append([
+                *([clean(group.implementation), clean(group.dtype)] if several else []),
+                f"{each.alignment}{' +' if each.alignment == 128 else ''}",
+                str(each.count),
+                format_si(each.throughput, group.unit),
+                "–" if each.loss is None else f"{each.loss * 100:.1f} %",
+                ", ".join(named + ([f"{more} more"] if more > 0 else [])) or "unknown",
+            ])  # fmt: skip
+    return plain_table([], heads, cells, format, (*NOTES, *failed), left=("kernels",))
+
+
+def _suggestions(
+    run: Run, found: tuple[Group, ...], axes: str, format: str, failed: list[str]
+) -> str:
+    heads = [
+        clean(axes), "implementation", "dtype", "time", "better", "wider by", "its time", "gain"
+    ]  # fmt: skip
+    cells = []
+    for group in found:
+        for elements in run.header.asked:
+            told = group.suggest(elements)
+            if told is None:
+                continue
+            line = [str(elements), clean(group.implementation), clean(group.dtype),
+                    format_time(told.asked.samples.median_s)]  # fmt: skip
+            if told.better is None or told.gain is None:
+                cells.append([*line, "none nearby", "–", "–", "–"])
+                continue
+            gain = (told.gain.value - 1) * 100
+            sure = ""
+            if told.gain.low is not None and told.gain.high is not None:
+                sure = f" ({(told.gain.low - 1) * 100:.1f} to {(told.gain.high - 1) * 100:.1f})"
+            wider = told.better.elements / elements - 1
+            cells.append([
+                *line, str(told.better.elements), f"{wider * 100:.2g} %",
+                format_time(told.better.samples.median_s), f"{gain:+.1f} %{sure}",
+            ])  # fmt: skip
+    note = "better: the smallest size from there on within 1 % of the best time of those tried"
+    return plain_table([], heads, cells, format, (note, *failed))
