@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from gpuperf.kernels import attention
+from gpuperf.kernels import attention, masks
 from gpuperf.kernels.attention import ATTENTION
 from gpuperf.kernels.modes import by_mode, of_mode
 from hypothesis import example, given
@@ -73,13 +73,13 @@ def test_the_pairs_that_a_mask_shows_are_counted_exactly(
     seq: int, kv: int, mask: tuple[str, str]
 ) -> None:
     point = of(seq=seq, kv=kv, causal=mask[0], align=mask[1])
-    assert attention.seen_pairs(point) == counted(seq, kv, *mask)
+    assert masks.seen_pairs(point) == counted(seq, kv, *mask)
 
 
 def test_a_causal_mask_shows_half_and_half_of_the_diagonal() -> None:
-    assert attention.seen_pairs(of(seq=4096, causal="yes")) == 4096 * 4097 // 2
+    assert masks.seen_pairs(of(seq=4096, causal="yes")) == 4096 * 4097 // 2
     most = 10**15  # counted before it is refused, and at once
-    assert attention.seen_pairs(of(seq=most, causal="yes")) == most * (most + 1) // 2
+    assert masks.seen_pairs(of(seq=most, causal="yes")) == most * (most + 1) // 2
 
 
 @pytest.mark.parametrize("mode", ["fwd", "bwd"])

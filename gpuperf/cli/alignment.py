@@ -62,19 +62,7 @@ def alignment(
     --sizes 4096 --offsets -64:64:+1 moves all main axes; --axis n --n 4096 --m 512 one of them.
     --suggest 50257 tries larger sizes nearby, as a vocabulary is padded to 50304.
     """
-    asked: tuple[int, ...] = ()
-    if suggest is not None:
-        if offsets is not None or (sizes is not None and axis is None):
-            raise UsageError(
-                "--suggest takes its sizes itself", "leave --offsets and --sizes out"
-            )
-        asked = _range("--suggest", suggest, 1)
-        if len(asked) > MOST_ASKED:
-            raise UsageError(f"{len(asked)} sizes are more than {MOST_ASKED}", "ask for fewer")
-        moved = _nearby(asked)
-    else:
-        steps = _range("--offsets", offsets or DEFAULT_OFFSETS, -LARGEST)
-        moved = _shifted(_bases(ctx.args, axis, sizes), steps)
+    moved, asked = _moved(ctx.args, axis, sizes, offsets, suggest)
     words = list(ctx.args)
     if axis is not None:
         words = [*_without(words, axis), f"--{_option(axis)}", moved]
@@ -89,6 +77,22 @@ def alignment(
         print_run(outcome.run, format)
         write_charts(outcome.run, outcome.path)
     return exit_code(outcome)
+
+
+def _moved(
+    words: list[str], axis: str | None, sizes: str | None, offsets: str | None, suggest: str | None
+) -> tuple[str, tuple[int, ...]]:
+    """The sizes to be measured, as an option takes them, and those that a better one is sought
+    for. Raises: UsageError."""
+    if suggest is None:
+        steps = _range("--offsets", offsets or DEFAULT_OFFSETS, -LARGEST)
+        return _shifted(_bases(words, axis, sizes), steps), ()
+    if offsets is not None or (sizes is not None and axis is None):
+        raise UsageError("--suggest takes its sizes itself", "leave --offsets and --sizes out")
+    asked = _range("--suggest", suggest, 1)
+    if len(asked) > MOST_ASKED:
+        raise UsageError(f"{len(asked)} sizes are more than {MOST_ASKED}", "ask for fewer")
+    return _nearby(asked), asked
 
 
 def _range(option: str, text: str, minimum: int) -> tuple[int, ...]:
