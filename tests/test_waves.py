@@ -106,11 +106,11 @@ def test_orientation_is_told_by_the_fit_or_unknown() -> None:
     tall = Fit(Tiling(320, 128, 64, 132), 4000.0, 1500.0, 512.0)
     points = made_up(tall, m=1600, noise=0.01)
     turned = Tiling(128, 320, 64, 132)
-    assert oriented(turned, points) == tall.tiling
-    assert oriented(tall.tiling, points) == tall.tiling
-    assert oriented(tall.tiling, points[:1]) is None
+    assert oriented(turned, points) == (tall.tiling, True)
+    assert oriented(tall.tiling, points) == (tall.tiling, True)
+    assert not oriented(tall.tiling, points[:1])[1]
     square = Tiling(128, 128, 64, 132)
-    assert oriented(square, points) == square
+    assert oriented(square, points) == (square, True)
 
 
 def test_sizes_are_judged_that_were_not_fitted() -> None:

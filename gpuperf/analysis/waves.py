@@ -127,24 +127,26 @@ def errors(model: Fit, points: Sequence[Measured]) -> tuple[float, ...]:
 def held_out(
     points: Sequence[Measured],
 ) -> tuple[tuple[Measured, ...], tuple[Measured, ...]]:
-    """Every other one to fit on, the first and the last among them; and those to be judged by."""
+    """Half of them to fit on, the first and the last among these; and half to be judged by.
+
+    Two and two, not every other one: those might all be whole tiles, and the rest halves.
+    """
     ordered = sorted(points, key=lambda p: (p.m * p.n * p.k, p.m, p.n))
-    judged = tuple(ordered[1:-1:2])
+    judged = tuple(p for i, p in enumerate(ordered[:-1]) if i % 4 in (1, 2))
     return tuple(p for p in ordered if p not in judged), judged
 
 
-def oriented(tiling: Tiling, points: Sequence[Measured]) -> Tiling | None:
-    """*tiling* or its transpose, whichever fits *points* by far better; None where neither does.
+def oriented(tiling: Tiling, points: Sequence[Measured]) -> tuple[Tiling, bool]:
+    """*tiling* or its transpose, whichever fits *points* better, and whether by far.
 
     A name tells a kernel's own orientation, which is column-major for BLAS.
     """
     turned = Tiling(tiling.columns, tiling.rows, tiling.depth, tiling.sms)
     if turned == tiling:
-        return tiling
+        return tiling, True
     misses = []
     for way in (tiling, turned):
         told = errors(fit(way, points), points)
         misses.append(math.sqrt(statistics.fmean(error**2 for error in told)))
-    if max(misses) < 1.5 * min(misses) + 1e-6:
-        return None
-    return tiling if misses[0] < misses[1] else turned
+    sure = max(misses) > 1.5 * min(misses) + 1e-6
+    return (tiling if misses[0] <= misses[1] else turned), sure

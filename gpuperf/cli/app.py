@@ -27,6 +27,7 @@ VERBS = {
     "roofline": "gpuperf.cli.roofline:roofline",
     "compare": "gpuperf.cli.compare:compare",
     "alignment": "gpuperf.cli.alignment:alignment",
+    "waves": "gpuperf.cli.waves:waves",
     "calibrate": "gpuperf.cli.calibrate:calibrate",
     "timing-check": "gpuperf.cli.timing_check:timing_check",
     "show": "gpuperf.cli.show:show",
@@ -37,7 +38,7 @@ VERBS = {
 }
 # In these axes of a workload are options too (`--m 128`); the verb checks each against the
 # catalogue.
-MEASURING = {"roofline", "compare", "alignment", "timing-check"}
+MEASURING = {"roofline", "compare", "alignment", "waves", "timing-check"}
 
 
 def make_app(verbs: Iterable[str] = tuple(VERBS)) -> typer.Typer:

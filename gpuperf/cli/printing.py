@@ -16,6 +16,7 @@ from gpuperf.report.alignment import is_alignment, render_alignment
 from gpuperf.report.formats import render
 from gpuperf.report.timing import is_timing_check, render_timing
 from gpuperf.report.view import View, best_known
+from gpuperf.report.waves import is_waves, render_waves
 
 __all__ = ["draw", "print_run", "write_charts"]
 
@@ -32,6 +33,9 @@ def print_run(run: Run, format: Format, view: View | None = None) -> None:
         return
     if is_alignment(run) and view is None:
         sys.stdout.write(render_alignment(run, format.value))
+        return
+    if is_waves(run) and view is None:
+        sys.stdout.write(render_waves(run, format.value))
         return
     plain = not (sys.stdout.encoding or "").lower().startswith("utf")
     text = render(run, format.value, width=width, color=terminal, ascii=plain)
@@ -60,6 +64,10 @@ def draw(run: Run, files: Sequence[Path], view: View | None = None) -> None:
         from gpuperf.report.chart.alignment import draw_alignment
 
         draw_alignment(run, files)
+    elif is_waves(run) and view is None:
+        from gpuperf.report.chart.waves import draw_waves
+
+        draw_waves(run, files)
     elif run.header.baseline and view is None:
         from gpuperf.report.chart.compare import draw_comparison
 

@@ -57,7 +57,7 @@ Status = Literal[
 ]  # fmt: skip
 
 
-Study = Literal["", "alignment"]
+Study = Literal["", "alignment", "waves"]
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,110 @@
+"""How is a study of waves shown: kernels with their tiles and models, and where waves end?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpuperf.analysis.wavestudy import DROP, KernelStudy, WaveStudy, study_waves
+from gpuperf.errors import UsageError
+from gpuperf.model.record import Run
+from gpuperf.report.plain import plain_table
+from gpuperf.report.text import clean, shorten
+
+__all__ = ["is_waves", "render_waves"]
+
+LONGEST = 64  # characters of a kernel's name
+MOST_CLIFFS = 20
+
+
+def is_waves(run: Run) -> bool:
+    """Whether *run* is one of `gpuperf waves`."""
+    return run.header.study == "waves"
+
+
+def render_waves(run: Run, format: str) -> str:
+    """The study as table or md; as json or csv, a row a size."""
+    try:
+        study = study_waves(run)
+    except UsageError as error:
+        return plain_table([], ["size"], [], format, [clean(f"{error}; {error.hint}")])
+    rows = [_row(study, kernel, i) for kernel in study.kernels for i in range(len(kernel.points))]
+    if format in ("json", "csv"):
+        return plain_table(rows, list(rows[0]) if rows else ["size"], [], format)
+    parts = [_kernels(study, format)]
+    if study.boundaries:
+        parts.append(_cliffs(study, format))
+    return "\n".join(parts)
+
+
+def _row(study: WaveStudy, kernel: KernelStudy, index: int) -> dict[str, Any]:
+    point, model = kernel.points[index], kernel.model
+    at = point.measured
+    predicted = model.cycles(at.m, at.n, at.k) if model else None
+    return {
+        "case": clean(point.record.case.id),
+        "implementation": clean(kernel.implementation),
+        "dtype": clean(kernel.dtype),
+        "axis": clean("=".join(study.axes)),
+        "size": point.size,
+        "kernel": clean(kernel.kernel),
+        "cycles": at.cycles,
+        "sm_clock_hz": point.clock_hz,
+        "flop_per_cycle": point.flop_per_cycle,
+        "tiles": model.tiling.tiles(at.m, at.n) if model else None,
+        "waves": model.tiling.waves(at.m, at.n) if model else None,
+        "tile_efficiency": model.tiling.tile_efficiency(at.m, at.n) if model else None,
+        "wave_efficiency": model.tiling.wave_efficiency(at.m, at.n) if model else None,
+        "depth_efficiency": model.tiling.depth_efficiency(at.k) if model else None,
+        "predicted_cycles": predicted,
+        "predicted_over_measured": predicted / at.cycles if predicted else None,
+        "reason": clean(kernel.reason),
+    }
+
+
+def _kernels(study: WaveStudy, format: str) -> str:
+    heads = ["kernel", "sizes", "tile", "SMs", "cycles of a call", "of a wave", "off, median",
+             "off, 90 %"]  # fmt: skip
+    cells, notes = [], []
+    for kernel in study.kernels:
+        first, last = kernel.points[0].size, kernel.points[-1].size
+        span = f"{len(kernel.points)}: {first} to {last}" if first != last else f"1: {first}"
+        line = [shorten(clean(kernel.kernel), LONGEST) or "unknown", span]
+        model, middle, high = kernel.model, kernel.median_error, kernel.high_error
+        if model is None or middle is None or high is None:
+            cells.append([*line, *"––––––"])
+            notes.append(f"{line[0]}: {clean(kernel.reason) or 'nothing to judge by'}")
+            continue
+        tiling, depth = model.tiling, model.tiling.steps(kernel.points[0].measured.k)
+        unsure = "" if kernel.sure else " ?"
+        cells.append([
+            *line, f"{tiling.rows}×{tiling.columns}×{tiling.depth}{unsure}", str(tiling.sms),
+            f"{model.launch:,.0f}", f"{model.start + depth * model.step:,.0f}",
+            f"{middle * 100:.1f} %", f"{high * 100:.1f} %",
+        ])  # fmt: skip
+    told = [b for b in study.boundaries if b.met is not None]
+    if told:
+        met = sum(bool(b.met) for b in told)
+        notes.append(
+            f"waves: of {len(told)} boundaries with a predicted drop over {DROP * 100:.0f} % "
+            f"between the sizes beside them, {met} were met by a drop within one step"
+        )
+    notes.append("off: in cycles, the prediction against sizes that it was not fitted on")
+    if any(kernel.model and not kernel.sure for kernel in study.kernels):
+        notes.append("?: which side of the tile lies along m is assumed, not told by the fit")
+    return plain_table([], heads, cells, format, [*notes, *map(clean, study.left_out)])
+
+
+def _cliffs(study: WaveStudy, format: str) -> str:
+    """Where one element more costs more than `DROP`."""
+    steep = [b for b in study.boundaries if b.predicted > DROP]
+    shown = sorted(steep, key=lambda b: -b.predicted)[:MOST_CLIFFS]
+    heads = ["=".join(study.axes), "waves", "one more costs", "seen", "kernel"]
+    cells = [
+        [str(b.last), f"{b.waves} → {b.waves + 1}", f"{b.predicted * 100:.1f} %",
+         "–" if b.met is None else "yes" if b.met else "no", shorten(clean(b.kernel), LONGEST)]
+        for b in sorted(shown, key=lambda b: b.last)
+    ]  # fmt: skip
+    if not cells:
+        return plain_table([], heads, [], format, ["no end of a wave costs more than 5 %"])
+    more = [f"{len(steep) - len(shown)} more"] if len(steep) > len(shown) else []
+    return plain_table([], heads, cells, format, more, left=("kernel",))
