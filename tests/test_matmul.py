@@ -10,6 +10,7 @@ import torch
 from gpuperf.kernels import matmul
 from gpuperf.kernels.matmul import KEYS, MATMUL
 
+from gpuperf.errors import Unsupported
 from gpuperf.jit import INTERPRETED, triton
 from gpuperf.measure.checks import compare
 from gpuperf.measure.inputs import bind_make
@@ -76,6 +77,24 @@ def test_only_a_gpu_with_tma_and_rows_of_16_bytes_is_given_its_tiles(
             point = of(64, n, k, dtype)
             a = MATMUL.inputs(point, bind_make(torch.device("cpu"), 0))["a"]
             assert any(tile["TMA"] for tile in matmul.tiles(a, point)) is (takes and there)
+
+
+@pytest.mark.skipif(not INTERPRETED, reason="runs interpreted, where no GPU is")
+def test_a_pinned_tile_is_the_one_that_runs() -> None:
+    point = Point({"m": 70, "n": 130, "k": 65, "dtype": "fp16"})
+    inputs = dict(MATMUL.inputs(point, bind_make(torch.device("cpu"), 0)))
+    call = matmul.matmul_triton(inputs, point, {"tile": "64x128x64"})
+    assert [call.chosen[name] for name in ("BM", "BN", "BK")] == [64, 128, 64]
+    compare(MATMUL, point, inputs, call(), "fp32", lambda count, n: torch.arange(count) % n)
+    with pytest.raises(Unsupported, match="no tile 1x1x1 for fp16"):
+        matmul.matmul_triton(inputs, point, {"tile": "1x1x1"})
+
+
+def test_a_pinned_tile_is_offered_once_and_known_by_its_name() -> None:
+    offered = next(i for i in MATMUL.implementations if i.name == "triton").options["tile"]
+    assert offered[0] == ""
+    assert len(set(offered)) == len(offered)
+    assert {"128x256x64", "128x128x64", "64x64x64"} <= set(offered)
 
 
 def test_every_tile_is_named_once() -> None:

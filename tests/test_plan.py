@@ -72,6 +72,30 @@ def test_without_a_word_it_is_one_case_of_defaults_for_each_implementation() -> 
     assert second == Case("matmul", "triton", point, {"tile": 64, "stages": 3}, "gpuperf.kernels")
 
 
+def test_an_option_is_pinned_where_an_implementation_has_it() -> None:
+    cases = plan_cases(MATMUL, {"tile": "128,64", "n": "8"}, None, ("torch", "triton"))
+    assert [(c.implementation, dict(c.options)) for c in cases] == [
+        ("torch", {}), ("triton", {"tile": 128, "stages": 3}), ("triton", {"tile": 64, "stages": 3})
+    ]  # fmt: skip
+    assert {c.point["n"] for c in cases} == {8}
+
+
+def test_an_empty_default_is_no_part_of_a_case() -> None:
+    free = ImplementationDescription("triton", options={"tile": ("", "64x64")})
+    workload = replace(MATMUL, implementations=(free,))
+    assert [dict(c.options) for c in plan_cases(workload, {})] == [{}]
+    assert [dict(c.options) for c in plan_cases(workload, {"tile": "64x64"})] == [{"tile": "64x64"}]
+
+
+def test_an_option_that_nothing_has_is_refused() -> None:
+    error = refusal({"tile": "96"}, None, ("triton",))
+    assert "no tile of triton '96'" in str(error)
+    assert "known: 128, 64" in error.hint
+    error = refusal({"tile": "64"}, None, ("torch",))
+    assert str(error) == "--tile is an option of triton, and not of torch"
+    assert error.hint == "--impl triton"
+
+
 def test_sizes_set_the_main_axes_together_and_no_other() -> None:
     cases = plan_cases(MATMUL, {}, "128:512", ("torch",))
     assert [c.point for c in cases] == [

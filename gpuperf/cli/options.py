@@ -225,11 +225,13 @@ def _duration(option: str, text: str | None, most: float) -> float | None:
 
 
 def axis_options(extra: Sequence[str], description: Description) -> dict[str, str]:
-    """`--m 128 --n=256` as {"m": "128", "n": "256"}; each must be an axis of the workload.
+    """`--m 128 --n=256` as {"m": "128", "n": "256"}; each must be an axis of the workload, or an
+    option of one of its implementations.
 
     Raises: UnknownName, UsageError.
     """
     names = [axis.name for axis in description.axes if axis.name != "dtype"]
+    names += dict.fromkeys(option for i in description.implementations for option in i.options)
     given: dict[str, str] = {}
     rest = list(extra)
     while rest:

@@ -32,7 +32,8 @@ def waves(
 ) -> int:
     """Matmul throughput over size, with what tiles and waves predict of it, kernel by kernel.
 
-    --sizes 1024:8192:+128, or one axis: --n 1024:8192:+128 --m 3072 --k 4096.
+    --sizes 1024:8192:+128, or one axis: --n 1024:8192:+128 --m 3072 --k 4096. --impl triton --tile
+    128x128x64 pins our own kernel's tile, so that no choice of a library's comes in between.
     """
     request = Request(
         "waves", op, ctx.args, sizes, dtype, impl,

@@ -72,7 +72,8 @@ class Implementation:
 
     `build(inputs, point, options)` returns a call without arguments, and holds compile, autotune
     and capture. `supports(point, device)` returns a reason why not, or `None`; `device` is a
-    `DeviceFacts`. `options` gives each option's values, the default first. `runs` is a
+    `DeviceFacts`. `options` gives each option's values, the default first; where that is empty it
+    is left out of the case, and of what `build` is given. `runs` is a
     regular expression that the name of one of the kernels that ran must contain: a library that
     falls back on another kernel without a word is found out. `computes` says what is computed in
     place of the formula, where that is something else (an approximation): a comparison is of

@@ -33,16 +33,18 @@ def plan_cases(
 ) -> tuple[Case, ...]:
     """The cases, implementation by implementation, the last axis fastest.
 
-    *axes* maps axis names to what was written for them; *sizes* sets the main axes together.
-    Raises: UnknownName, UsageError.
+    *axes* maps axis names, and those of implementations' options, to what was written for them;
+    *sizes* sets the main axes together. Raises: UnknownName, UsageError.
     """
     by_name = {axis.name: axis for axis in description.axes}
-    for name in axes:
+    options = {option for i in description.implementations for option in i.options}
+    pinned = {name: text for name, text in axes.items() if name in options - by_name.keys()}
+    for name in axes.keys() - pinned.keys():
         if name not in by_name:
             raise UnknownName(f"axis of {description.name}", name, by_name)
-    values = {name: _values(by_name[name], text) for name, text in axes.items()}
+    values = {name: _values(by_name[name], axes[name]) for name in axes if name not in pinned}
     together = _sizes(description, values, sizes)
-    chosen = _implementations(description, implementations)
+    chosen = _implementations(description, implementations, pinned)
     count = len(chosen) * len(together or (None,)) * math.prod(len(v) for v in values.values())
     if count > MOST_CASES:
         raise UsageError(f"{count} cases are more than {MOST_CASES}", "narrow a range")
@@ -136,16 +138,39 @@ def _values(axis: Axis, text: str) -> tuple[Value, ...]:
 
 
 def _implementations(
-    description: Description, wanted: Sequence[str]
+    description: Description, wanted: Sequence[str], pinned: Mapping[str, str]
 ) -> list[tuple[str, Mapping[str, Value]]]:
+    """Each with its options: what is pinned of them, or else the defaults that are not empty."""
     by_name = {i.name: i for i in description.implementations}
     for name in wanted:
         if name not in by_name:
             raise UnknownName(f"implementation of {description.name}", name, by_name)
-    return [
-        (name, {option: values[0] for option, values in by_name[name].options.items()})
-        for name in (dict.fromkeys(wanted) or description.standard or by_name)
-    ]
+    chosen = [*(dict.fromkeys(wanted) or description.standard or by_name)]
+    for option in pinned:
+        owners = [i.name for i in description.implementations if option in i.options]
+        if not set(owners) & set(chosen):
+            told = f"--{option.replace('_', '-')} is an option of {', '.join(owners)}"
+            raise UsageError(f"{told}, and not of {', '.join(chosen)}", f"--impl {owners[0]}")
+    found: list[tuple[str, Mapping[str, Value]]] = []
+    for name in chosen:
+        columns = [
+            [(option, value) for value in _pinned(name, option, values, pinned.get(option))]
+            for option, values in by_name[name].options.items()
+        ]
+        for given in itertools.product(*columns):
+            found.append((name, {option: value for option, value in given if value != ""}))
+    return found
+
+
+def _pinned(name: str, option: str, values: Sequence[Value], text: str | None) -> list[Value]:
+    """What is written for an option, or its default."""
+    if text is None:
+        return [values[0]]
+    known = {str(value): value for value in values if value != ""}
+    for word in text.split(","):
+        if word.strip() not in known:
+            raise UnknownName(f"{option} of {name}", word.strip(), known)
+    return [known[word.strip()] for word in dict.fromkeys(text.split(","))]
 
 
 def _points(

@@ -22,6 +22,7 @@ from typing import Any
 import torch
 
 from gpuperf import Axis, Bytes, Cost, Flops, Implementation, Point, Workload
+from gpuperf.errors import Unsupported
 from gpuperf.jit import INTERPRETED, compiled, jit, lacks_compiler, lacks_triton, tl, triton, tune
 from gpuperf.nvrtc import POINTER, U64, kernels_of
 from gpuperf.units import itemsize
@@ -77,6 +78,9 @@ FP32_TILES = (
     (64, 64, 16, 8, 4, 3, 0),
     (32, 32, 32, 8, 4, 3, 0),
 )
+PINNED = tuple(dict.fromkeys(
+    "x".join(map(str, tile[:3])) for tile in (*TMA_TILES, *HALF_TILES)
+))  # fmt: skip
 INTERPRETED_TILES = ((32, 32, 32, 2, 4, 1, 0),)  # small: all of a tile is computed, inside C or not
 
 
@@ -156,21 +160,35 @@ def matmul_cuda(name: str, threads: int, blocks: Callable[[Point], int]) -> Buil
     return build
 
 
-def matmul_triton(inputs: Inputs, point: Point, options: object) -> Call:
-    """Our Triton kernels with the fastest tile."""
+def matmul_triton(inputs: Inputs, point: Point, options: Mapping[str, Any]) -> Call:
+    """Our Triton kernels with the fastest tile, or the fastest of those that are as large as asked.
+
+    Raises: Unsupported for a tile that there is none of in this dtype.
+    """
     a, b = inputs["a"], inputs["b"]
     c = torch.empty((point.m, point.n), dtype=a.dtype, device=a.device)
 
     def make(tile: Tile) -> Call:
         return (with_tma if tile["TMA"] else with_pointers)(a, b, c, point, tile)
 
-    return tune(make, tiles(a, point))
+    pinned = str(options.get("tile", ""))
+    found = [tile for tile in tiles(a, point, pinned) if pinned in ("", named(tile))]
+    if not found:
+        raise Unsupported(f"has no tile {pinned} for {point.dtype}")
+    return tune(make, found)
 
 
-def tiles(a: torch.Tensor, point: Point) -> list[Tile]:
+def named(tile: Tile) -> str:
+    """`128x256x64`: rows and columns of C, and the step along k."""
+    return f"{tile['BM']}x{tile['BN']}x{tile['BK']}"
+
+
+def tiles(a: torch.Tensor, point: Point, pinned: str = "") -> list[Tile]:
     """What to tune among: TMA takes rows of a multiple of 16 bytes, on Hopper and later."""
     found = {"fp32": FP32_TILES, "tf32": TF32_TILES}.get(point.dtype, HALF_TILES)
-    if INTERPRETED:
+    if INTERPRETED and pinned:
+        found = tuple((*tile[:-1], 0) for tile in TMA_TILES) + HALF_TILES
+    elif INTERPRETED:
         found = INTERPRETED_TILES
     elif a.element_size() == 2 and point.n % 8 == 0 and point.k % 8 == 0 and has_tma(a.device):
         found = TMA_TILES + HALF_TILES
@@ -349,7 +367,13 @@ MATMUL = Workload(
             "CUDA C, tiles in shared memory",
             cuda_supports,
         ),
-        Implementation("triton", matmul_triton, "tensor cores, tuned tiles", triton_supports),
+        Implementation(
+            "triton",
+            matmul_triton,
+            "tensor cores, tuned tiles",
+            triton_supports,
+            options={"tile": ("", *PINNED)},
+        ),
         Implementation("compile", matmul_compile, "torch.compile, autotuned", compile_supports),
         Implementation("torch", matmul_torch, "cuBLAS or oneDNN by torch", supports=torch_supports),
     ),
