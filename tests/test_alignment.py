@@ -119,16 +119,28 @@ def test_no_size_is_suggested_where_none_is_faster() -> None:
     assert group.suggest(1000) is None
 
 
-def test_axes_that_move_apart_are_refused() -> None:
-    assert moved_axes(study().records) == ("m", "n", "k")
-    apart = [sized(64, 1e12), sized(128, 1e12)]
-    case = replace(apart[1].case, point={**apart[1].case.point, "n": 256})
-    for records, word in (
-        ([apart[0], replace(apart[1], case=case)], "vary apart"), (apart[:1], "no axis varies"),
-        ([], "no axis varies"),
-    ):  # fmt: skip
-        with pytest.raises(UsageError, match=word):
+def test_what_is_swept_is_found_or_refused() -> None:
+    assert moved_axes(study().records) == (("m", "n", "k"), ())
+    for records in ([sized(64, 1e12)], []):
+        with pytest.raises(UsageError, match="no axis varies"):
             moved_axes(records)
+
+
+def test_other_axes_that_vary_make_groups_of_their_own() -> None:
+    def at(n: int, k: int) -> Record:
+        case = Case("matmul", "torch", {"m": 8192, "n": n, "k": k, "dtype": "bf16"})
+        return replace(matmul(TOP, 1024, (2e-3 if n % 8 else 1e-3) * k / 768, 1.7e9), case=case)
+
+    sizes = (50257, 50264, 50304)
+    run = Run(replace(TOP, asked=sizes[:1]), tuple(at(n, k) for k in (768, 4096) for n in sizes))
+    assert moved_axes(run.records) == (("n",), ("k",))
+    assert [group.where for group in groups(run)] == ["k=768", "k=4096"]
+    lines = [line for line in render_alignment(run, "table").splitlines() if "50264" in line]
+    assert ["k=768" in lines[0], "k=4096" in lines[1]] == [True, True]
+    assert {row["where"] for row in json.loads(render_alignment(run, "json"))} == {
+        "k=768", "k=4096"
+    }  # fmt: skip
+    assert len(drawn(run).axes) == 2
 
 
 def test_the_table_says_what_is_lost_and_by_which_kernel() -> None:

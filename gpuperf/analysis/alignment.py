@@ -11,7 +11,7 @@ from __future__ import annotations
 import statistics
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpuperf.analysis.compare import Speedup, ratio
@@ -23,7 +23,7 @@ from gpuperf.units import itemsize
 
 __all__ = [
     "GOOD", "HARD", "STEPS", "AlignedPoint", "AlignmentClass", "Group", "Suggestion",
-    "alignment_of", "groups", "main_kernel", "moved_axes", "nearby",
+    "alignment_of", "groups", "main_kernel", "moved_axes", "nearby", "where",
 ]  # fmt: skip
 
 HARD, GOOD = 16, 128  # bytes
@@ -71,13 +71,20 @@ class Suggestion:
 
 @dataclass(frozen=True)
 class Group:
-    """What one implementation did in one dtype under one contract, by rising size."""
+    """What one implementation did in one dtype under one contract, by rising size; `where` are the
+    axes that vary besides."""
 
     implementation: str
     dtype: str
     contract: object
+    where: str
     unit: str
     points: tuple[AlignedPoint, ...]
+
+    @property
+    def name(self) -> str:
+        """`torch bf16, k=768`."""
+        return ", ".join(filter(None, (f"{self.implementation} {self.dtype}", self.where)))
 
     @property
     def classes(self) -> tuple[AlignmentClass, ...]:
@@ -123,42 +130,52 @@ def main_kernel(record: Record) -> str:
 def groups(run: Run) -> tuple[Group, ...]:
     """What of *run* has a time, apart by implementation, dtype and contract, in the run's order.
 
-    Raises: UsageError where no axis, or where several axes vary apart from each other.
+    Raises: UsageError where no axis varies.
     """
-    axis = moved_axes(run.records)[0]
-    found: dict[tuple[str, str, object], list[AlignedPoint]] = {}
+    axes, others = moved_axes(run.records)
+    found: dict[tuple[str, str, object, str], list[AlignedPoint]] = {}
     for record in run.records:
         samples, point = record.samples, record.case.point
         if record.status != "ok" or samples is None or not samples.size or samples.median_s <= 0:
             continue
-        dtype, elements = str(point.get("dtype", "fp32")), int(point[axis])
+        dtype, elements = str(point.get("dtype", "fp32")), int(point[axes[0]])
         cost = record.cost
         done = (cost.flop_count or cost.dram_bytes) if cost else 0
         options = ",".join(f"{k}={v}" for k, v in record.case.options.items())
         name = record.case.implementation + (f"[{options}]" if options else "")
         divides, per_s = alignment_of(elements, dtype), done / samples.median_s
         at = AlignedPoint(record, samples, elements, divides, per_s, main_kernel(record))
-        found.setdefault((name, dtype, record.contract), []).append(at)
+        found.setdefault((name, dtype, record.contract, where(point, others)), []).append(at)
     return tuple(
-        Group(name, dtype, contract, _unit(points), tuple(sorted(points, key=_elements)))
-        for (name, dtype, contract), points in found.items()
+        Group(name, dtype, contract, at, _unit(points), tuple(sorted(points, key=_elements)))
+        for (name, dtype, contract, at), points in found.items()
     )
 
 
-def moved_axes(records: Iterable[Record]) -> tuple[str, ...]:
-    """The axes of numbers that vary, all by the same values. Raises: UsageError."""
+def moved_axes(records: Iterable[Record]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The axes of numbers that are swept: those that have the same values everywhere, of which
+    there are most; and the axes that vary besides. Raises: UsageError where none varies."""
     points = [record.case.point for record in records]
-    names = [
-        name for name in (points[0] if points else ())
-        if len({point.get(name) for point in points}) > 1
-        and all(isinstance(point.get(name), int) for point in points)
+    names = points[0] if points else ()
+    columns = {name: [point.get(name) for point in points] for name in names}
+    together: dict[tuple[object, ...], list[str]] = {}
+    for name, column in columns.items():
+        if len(set(column)) > 1 and all(isinstance(value, int) for value in column):
+            together.setdefault(tuple(column), []).append(name)
+    if not together:
+        raise UsageError("no axis varies: there is nothing to compare", "--sizes 1024:8192:+128")
+    swept = max(together.values(), key=lambda names: len(set(columns[names[0]])))
+    others = [name for names in together.values() if names is not swept for name in names]
+    words = [
+        name for name, column in columns.items()
+        if name != "dtype" and len(set(column)) > 1 and name not in (*swept, *others)
     ]  # fmt: skip
-    if not names:
-        raise UsageError("no axis varies: there is nothing to compare", "--offsets -64:64:+1")
-    if any(len({point[name] for name in names}) > 1 for point in points):
-        told = f"{', '.join(names)} vary apart: whose rows are meant?"
-        raise UsageError(told, "move one axis, or all by --sizes")
-    return tuple(names)
+    return tuple(swept), (*others, *words)
+
+
+def where(point: Mapping[str, object], others: Sequence[str]) -> str:
+    """`k=768`: what else varies, of one point."""
+    return ", ".join(f"{name}={point.get(name)}" for name in others)
 
 
 def _elements(point: AlignedPoint) -> int:

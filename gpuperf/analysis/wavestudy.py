@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from gpuperf.analysis.alignment import main_kernel, moved_axes
+from gpuperf.analysis.alignment import main_kernel, moved_axes, where
 from gpuperf.analysis.tiles import parse_name, reduces_splits
 from gpuperf.analysis.waves import Fit, Measured, Tiling, errors, fit, held_out, oriented
 from gpuperf.errors import UsageError
@@ -43,11 +43,12 @@ class WavePoint:
 @dataclass(frozen=True)
 class KernelStudy:
     """The sizes that one kernel took; its model and how far that is from sizes it was not fitted
-    on, or the *reason* why there is none. `sure` says that the tile's orientation is told by the
-    fit, and not only assumed."""
+    on, or the *reason* why there is none. `where` are the axes that vary besides. `sure` says that
+    the tile's orientation is told by the fit, and not only assumed."""
 
     implementation: str
     dtype: str
+    where: str
     kernel: str
     points: tuple[WavePoint, ...]
     model: Fit | None = None
@@ -97,8 +98,8 @@ def study_waves(run: Run) -> WaveStudy:
         raise UsageError("waves are of a GPU's SMs, and this run is of a CPU", "run it on a GPU")
     if device.sm_count < 1:
         raise UsageError(f"the number of SMs of {device.name} is unknown", "waves need it")
-    axes = moved_axes(run.records)
-    found: dict[tuple[str, str, object, str], list[WavePoint]] = {}
+    axes, others = moved_axes(run.records)
+    found: dict[tuple[str, str, object, str, str], list[WavePoint]] = {}
     left_out = []
     for record in run.records:
         point = record.case.point
@@ -117,9 +118,12 @@ def study_waves(run: Run) -> WaveStudy:
                 _label(record),
             )  # fmt: skip
             key = (record.case.implementation, str(point.get("dtype", "")), record.contract)
-            found.setdefault((*key, at.kernel), []).append(at)
+            found.setdefault((*key, where(point, others), at.kernel), []).append(at)
     kernels = tuple(
-        _study_kernel(key[0], key[1], sorted(points, key=lambda p: p.size), device.sm_count)
+        _study_kernel(
+            KernelStudy(key[0], key[1], key[3], key[4], tuple(sorted(points, key=_size))),
+            device.sm_count,
+        )
         for key, points in found.items()
     )
     every = sorted({point.size for points in found.values() for point in points})
@@ -129,10 +133,12 @@ def study_waves(run: Run) -> WaveStudy:
     )
 
 
-def _study_kernel(
-    implementation: str, dtype: str, points: Sequence[WavePoint], sm_count: int
-) -> KernelStudy:
-    told = KernelStudy(implementation, dtype, points[0].kernel, tuple(points))
+def _size(point: WavePoint) -> int:
+    return point.size
+
+
+def _study_kernel(told: KernelStudy, sm_count: int) -> KernelStudy:
+    points = told.points
     tiling, reason = _tiling_of(points[0].record, points[0].kernel, sm_count)
     if tiling is None:
         return replace(told, reason=reason)

@@ -32,7 +32,7 @@ def render_alignment(run: Run, format: str) -> str:
     failed = [f"{clean(r.case.id)}: {r.status}: {clean(r.reason)}" for r in lost]
     try:
         found = groups(run)
-        axes = "=".join(moved_axes(run.records))
+        axes = "=".join(moved_axes(run.records)[0])
     except UsageError as error:
         return plain_table([], ["size"], [], format, [str(error), *failed])
     rows = [_row(group, point, axes) for group in found for point in group.points]
@@ -53,6 +53,7 @@ def _row(group: Group, point: AlignedPoint, axes: str) -> dict[str, Any]:
         "case": clean(point.record.case.id),
         "implementation": clean(group.implementation),
         "dtype": clean(group.dtype),
+        "where": clean(group.where),
         "axis": clean(axes),
         "elements": point.elements,
         "row_alignment_bytes": point.alignment,
@@ -66,15 +67,15 @@ def _row(group: Group, point: AlignedPoint, axes: str) -> dict[str, Any]:
 
 
 def _classes(found: tuple[Group, ...], several: bool, format: str, failed: Any) -> str:
-    heads = [*(["implementation", "dtype"] if several else []), "row, bytes", "sizes", "median",
-             "loss", "kernels"]  # fmt: skip
+    heads = [*(["implementation"] if several else []), "row, bytes", "sizes", "median", "loss",
+             "kernels"]  # fmt: skip
     cells = []
     for group in found:
         for each in group.classes:
             named = [f"{shorten(clean(k), LONGEST)} ×{n}" for k, n in each.kernels[:MOST_KERNELS]]
             more = len(each.kernels) - MOST_KERNELS
             cells.append([
-                *([clean(group.implementation), clean(group.dtype)] if several else []),
+                *([clean(group.name)] if several else []),
                 f"{each.alignment}{' +' if each.alignment == 128 else ''}",
                 str(each.count),
                 format_si(each.throughput, group.unit),
@@ -88,7 +89,7 @@ def _suggestions(
     run: Run, found: tuple[Group, ...], axes: str, format: str, failed: list[str]
 ) -> str:
     heads = [
-        clean(axes), "implementation", "dtype", "time", "better", "wider by", "its time", "gain"
+        clean(axes), "implementation", "time", "better", "wider by", "its time", "gain"
     ]  # fmt: skip
     cells = []
     for group in found:
@@ -96,8 +97,7 @@ def _suggestions(
             told = group.suggest(elements)
             if told is None:
                 continue
-            line = [str(elements), clean(group.implementation), clean(group.dtype),
-                    format_time(told.asked.samples.median_s)]  # fmt: skip
+            line = [str(elements), clean(group.name), format_time(told.asked.samples.median_s)]
             if told.better is None or told.gain is None:
                 cells.append([*line, "none nearby", "–", "–", "–"])
                 continue

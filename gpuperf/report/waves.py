@@ -44,6 +44,7 @@ def _row(study: WaveStudy, kernel: KernelStudy, index: int) -> dict[str, Any]:
         "case": clean(point.record.case.id),
         "implementation": clean(kernel.implementation),
         "dtype": clean(kernel.dtype),
+        "where": clean(kernel.where),
         "axis": clean("=".join(study.axes)),
         "size": point.size,
         "kernel": clean(kernel.kernel),
@@ -68,7 +69,8 @@ def _kernels(study: WaveStudy, format: str) -> str:
     for kernel in study.kernels:
         first, last = kernel.points[0].size, kernel.points[-1].size
         span = f"{len(kernel.points)}: {first} to {last}" if first != last else f"1: {first}"
-        line = [shorten(clean(kernel.kernel), LONGEST) or "unknown", span]
+        name = shorten(clean(kernel.kernel), LONGEST) or "unknown"
+        line = [clean(f"{name}, {kernel.where}" if kernel.where else name), span]
         model, middle, high = kernel.model, kernel.median_error, kernel.high_error
         if model is None or middle is None or high is None:
             cells.append([*line, *"––––––"])

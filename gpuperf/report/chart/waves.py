@@ -90,6 +90,8 @@ def _draw(
     """One kernel's dots, and where it has a model its curve and its waves."""
     color = COLOURS[index % len(COLOURS)]
     label = shorten(clean(kernel.kernel) or "unknown", LONGEST // 2)
+    if kernel.where:
+        label = shorten(clean(f"{label}, {kernel.where}"), LONGEST)
     upper.plot(
         [p.size for p in kernel.points], [p.flop_per_cycle / sms for p in kernel.points],
         linestyle="none", marker=MARKERS[index % len(MARKERS)], markersize=4.5, color=color,
