@@ -10,6 +10,7 @@ import math
 import re
 
 __all__ = [
+    "DTYPES",
     "LARGEST",
     "SI_FACTOR",
     "format_bytes",
@@ -46,6 +47,9 @@ _ITEMSIZE = {
 _SECONDS = {"min": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6}
 
 _SUFFIX = {"k": 2**10, "M": 2**20, "G": 2**30}
+
+
+DTYPES = tuple(_ITEMSIZE)
 
 
 def itemsize(dtype: str) -> int:

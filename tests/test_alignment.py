@@ -21,6 +21,7 @@ from gpuperf.analysis.alignment import alignment_of, groups, main_kernel, moved_
 from gpuperf.errors import UsageError
 from gpuperf.model.contract import Contract
 from gpuperf.model.record import Kernel, Record, Run
+from gpuperf.model.samples import Samples
 from gpuperf.model.workload import Case
 from gpuperf.report.alignment import render_alignment
 from gpuperf.report.chart import alignment as chart
@@ -67,7 +68,7 @@ def test_alignment_is_the_largest_power_of_two_that_divides_a_row(n: int, dtype:
 
 def test_sizes_nearby_are_those_on_the_grid() -> None:
     assert nearby(50257) == (50257, 50260, 50264, 50272, 50304, 50432)
-    assert nearby(4096) == (4096,)
+    assert nearby(4096) == (4096, 4352)
 
 
 def test_loss_is_of_the_alignment_and_not_of_the_size() -> None:
@@ -182,6 +183,38 @@ def test_a_case_without_a_time_is_told_below() -> None:
     assert json.loads(render_alignment(replace(run, records=(lost,)), "json")) == []
 
 
+def test_absurd_numbers_of_a_stranger_are_left_out() -> None:
+    run = study(range(4090, 4100))
+    first = run.records[0]
+
+    def point(**changes: Any) -> Record:
+        return replace(first, case=replace(first.case, point={**first.case.point, **changes}))
+
+    absurd = (
+        point(m=2**64, n=2**64, k=2**64), point(dtype="bf17"), point(m="x", n="x", k="x"),
+        replace(first, cost=None), replace(first, times={"window": Samples((1e-300,) * 3)}),
+    )  # fmt: skip
+    for record in absurd:
+        strange = replace(run, records=(record, *run.records))
+        for form in ("table", "md", "csv", "json"):
+            render_alignment(strange, form)
+        json.loads(render_alignment(strange, "json"), parse_constant=pytest.fail)
+        if record.case.point["m"] != "x":
+            drawn(strange)
+
+
+def test_a_gain_that_no_interval_bears_out_is_none() -> None:
+    run = vocabulary({50257: 1.001e-3, 50264: 1e-3})
+    one = tuple(
+        replace(r, times={"window": Samples((r.samples.median_s,))})  # type: ignore[union-attr]
+        for r in run.records
+    )
+    (group,) = groups(replace(run, records=one))
+    found = group.suggest(50257)
+    assert found is not None
+    assert found.better is None
+
+
 def drawn(run: Run) -> Any:
     kept: list[Any] = []
     with pytest.MonkeyPatch.context() as patch, matplotlib.rc_context(rc_parameters()):
@@ -267,6 +300,9 @@ def test_a_better_size_is_sought_for_each_asked(at: CommandLine) -> None:
     [
         (["--sizes", "16", "--offsets", "-64:64:+1"], "a size of -48, below 1", "larger size"),
         (["--offsets", "1,2"], "no size was given", "--sizes 4096"),
+        (["--sizes", "64", "--offsets", "0"], "one size is no sweep", "--offsets -64:64:+1"),
+        (["--axis", "n", "--n", "64", "--n=128", "--offsets", "0"], "--n is given twice", "join"),
+        (["--axis", "n", "--n", "64", "--suggest", "61"], "--suggest sets --n itself", "leave --n"),
         (["--axis", "n", "--offsets", "1,2"], "--n has no size", "--n 4096"),
         (["--axis", "j", "--j", "4096"], "no option '--j'", "axes of matmul"),
         (["--sizes", "64", "--offsets", "x"], "--offsets: 'x' is not", "--offsets 1,8,64"),

@@ -51,6 +51,8 @@ NAMES = {
     "ampere_fp16_s16816gemm_fp16_128x256_ldg8_f2f_stages_64x3_tn": NamedTile(
         "cublas", 128, 256, 64, 3, layout="tn"
     ),
+    "sm80_xmma_gemm_f32f32_f32f32_f32_nn_n_tilesize64x64x8_stage3_execute_split_k_kernel__5x_cublas":
+        NamedTile("xmma", 64, 64, 8, 3, layout="nn_n", splits=True),
     "ampere_sgemm_128x64_nn": NamedTile("cublas", 128, 64, layout="nn"),
     "cutlass_80_tensorop_f16_s16816gemm_relu_f16_128x256_32x3_nn_align8": NamedTile(
         "cutlass2", 128, 256, 32, 3, align=8, layout="nn"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import random
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,9 @@ def test_a_boundary_that_nothing_shows_is_not_met() -> None:
     [
         (SPLIT, "split-K"), ("my_kernel", "tells no tile"), ("", "tells no tile"),
         ("nvjet_sm90_tst_64x64_64x4_16x16_h_bz_TNT", "cluster of 256"),
+        ("nvjet_sm90_tst_0x64_64x4_1x2_h_bz_TNT", "tells no tile"),
+        ("nvjet_sm90_tst_64x64_64x4_0x0_h_bz_TNT", "tells no tile"),
+        ("nvjet_sm100_tst_128x256_64x6_2x1_2cta_v_bz_TNT", "two CTAs"),
     ],
 )  # fmt: skip
 def test_where_the_model_does_not_apply_it_says_so(kernel: str, word: str) -> None:
@@ -119,7 +123,8 @@ def test_a_tuned_tile_counts_more_than_a_name() -> None:
     records[:2] = [replace(r, chosen=other) for r in records[:2]]
     few, many = study_waves(replace(run, records=tuple(records))).kernels
     assert "too few" in few.reason
-    assert many.kernel == "matmul_tma_kernel 128x256x64"
+    assert many.kernel == "matmul_tma_kernel, 128x256x64, warps 8"
+    assert many.sure
     assert many.model is not None
     assert many.model.tiling == TRUTH.tiling
 
@@ -141,6 +146,57 @@ def test_what_has_no_clock_or_no_time_is_told() -> None:
         True, True
     ]  # fmt: skip
     assert "needs 9 GB" in render_waves(replace(run, records=(blind, lost, *run.records[2:])), "md")
+
+
+def test_absurd_numbers_of_a_stranger_are_left_out() -> None:
+    run = sweep(1024, 2048)
+    first = run.records[0]
+
+    def point(**changes: Any) -> Record:
+        return replace(first, case=replace(first.case, point={**first.case.point, **changes}))
+
+    def chosen(**tile: Any) -> Record:
+        return replace(first, chosen={"BM": 128, "BN": 256, "BK": 64, **tile})
+
+    clocked = Samples((1e-300, 1e-300), (1e-300, 1e-300))
+    absurd = (
+        point(m=10**18), point(m=0), point(k=-1), point(m="abc"), chosen(BM=0), chosen(BM=-1),
+        chosen(BM="x"), replace(first, times={"window": clocked}), replace(first, rank=1),
+    )  # fmt: skip
+    for record in absurd:
+        strange = replace(run, records=(record, *run.records))
+        for form in ("table", "md", "csv"):
+            render_waves(strange, form)
+        json.loads(render_waves(strange, "json"), parse_constant=pytest.fail)
+        drawn(strange)
+    same = replace(run, records=(first,) * 5 + tuple(replace(first, rank=i) for i in range(9)))
+    assert "no axis varies" in render_waves(same, "table")
+
+
+def test_noise_alone_does_not_bear_boundaries_out() -> None:
+    draw = random.Random(7)
+    records = tuple(
+        timed(n, 40.0 * n * (1 + 0.06 * (draw.random() - 0.5)), TALL)
+        for n in range(1024, 8193, 128)
+    )
+    told = [b for b in study_waves(Run(TOP, records)).boundaries if b.met is not None]
+    assert sum(bool(b.met) for b in told) <= len(told) / 3
+
+
+def test_every_boundary_between_far_sizes_is_told() -> None:
+    run, tiling = sweep(1024, 7936, 1152), TRUTH.tiling
+    chosen = {"BM": 128, "BN": 256, "BK": 64}  # which is told, not fitted
+    records = tuple(replace(r, chosen=chosen) for r in run.records)
+    study = study_waves(replace(run, records=records))
+    ends = [n for n in range(1024, 7936) if tiling.waves(3072, n + 1) > tiling.waves(3072, n)]
+    assert [boundary.last for boundary in study.boundaries] == ends
+
+
+def test_nine_of_ten_errors_are_within_the_high_one() -> None:
+    (kernel,) = study_waves(sweep()).kernels
+    told = replace(kernel, unseen=tuple(i / 100 for i in range(-10, 10)))
+    assert told.high_error == pytest.approx(0.09)
+    assert told.median_error == pytest.approx(0.05)
 
 
 def test_runs_without_waves_are_refused() -> None:

@@ -19,7 +19,7 @@ from gpuperf.analysis.tiles import parse_name
 from gpuperf.errors import UsageError
 from gpuperf.model.record import Record, Run
 from gpuperf.model.samples import Samples
-from gpuperf.units import itemsize
+from gpuperf.units import DTYPES, LARGEST, itemsize
 
 __all__ = [
     "GOOD", "HARD", "STEPS", "AlignedPoint", "AlignmentClass", "Group", "Suggestion",
@@ -30,6 +30,7 @@ HARD, GOOD = 16, 128  # bytes
 # Elements whose multiples are tried for a better size nearby: 16 bytes of the widest dtype and up,
 # to tiles of 256.
 STEPS = (4, 8, 16, 32, 64, 128, 256)
+LEAST_S, MOST_S, MOST_DONE = 1e-12, 1e9, 1e30  # a stranger's file may hold any number
 ALIKE = 0.01  # of the best time: sizes within it are as good, and the smallest of them is cheapest
 NO_KERNEL = ("Memset", "Memcpy")
 
@@ -98,14 +99,15 @@ class Group:
 
     def suggest(self, elements: int) -> Suggestion | None:
         """The cheapest better size from *elements* on; None where that one has no time."""
-        tried = [p for p in self.points if p.elements in nearby(elements)]
+        sizes = nearby(elements)
+        tried = [p for p in self.points if p.elements in sizes]
         asked = next((p for p in tried if p.elements == elements), None)
         if asked is None:
             return None
         least = min(p.samples.median_s for p in tried)
         better = next(p for p in tried if p.samples.median_s <= least * (1 + ALIKE))
         gain = ratio(asked.samples, better.samples)
-        if better is asked or (gain.low if gain.low is not None else gain.value) <= 1:
+        if better is asked or gain.low is None or gain.low <= 1:
             return Suggestion(asked, None, None)
         return Suggestion(asked, better, gain)
 
@@ -117,8 +119,10 @@ def alignment_of(elements: int, dtype: str) -> int:
 
 
 def nearby(elements: int) -> tuple[int, ...]:
-    """*elements*, and the next sizes that are multiples of each of `STEPS`, rising."""
-    return tuple(sorted({elements, *(-(-elements // step) * step for step in STEPS)}))
+    """*elements*, and the next sizes that are multiples of each of `STEPS`, rising; at least one
+    beyond it."""
+    beyond = (elements // STEPS[-1] + 1) * STEPS[-1]
+    return tuple(sorted({elements, beyond, *(-(-elements // step) * step for step in STEPS)}))
 
 
 def main_kernel(record: Record) -> str:
@@ -135,12 +139,15 @@ def groups(run: Run) -> tuple[Group, ...]:
     axes, others = moved_axes(run.records)
     found: dict[tuple[str, str, object, str], list[AlignedPoint]] = {}
     for record in run.records:
-        samples, point = record.samples, record.case.point
-        if record.status != "ok" or samples is None or not samples.size or samples.median_s <= 0:
-            continue
-        dtype, elements = str(point.get("dtype", "fp32")), int(point[axes[0]])
-        cost = record.cost
+        samples, point, cost = record.samples, record.case.point, record.cost
+        dtype, elements = str(point.get("dtype", "fp32")), point.get(axes[0])
         done = (cost.flop_count or cost.dram_bytes) if cost else 0
+        if record.status != "ok" or samples is None or not samples.size or dtype not in DTYPES:
+            continue
+        if not isinstance(elements, int) or not 0 < elements <= LARGEST:
+            continue
+        if not 0 < done <= MOST_DONE or not LEAST_S < samples.median_s < MOST_S:
+            continue
         options = ",".join(f"{k}={v}" for k, v in record.case.options.items())
         name = record.case.implementation + (f"[{options}]" if options else "")
         divides, per_s = alignment_of(elements, dtype), done / samples.median_s

@@ -81,12 +81,13 @@ _GRAMMARS: tuple[tuple[Family, re.Pattern[str]], ...] = (
     ("cublas", _CUBLAS),
     ("tensile", _TENSILE),
 )
+MOST = 2**16  # rows or columns of a tile, or CTAs of a cluster
 LONGEST = 1000  # characters of a name; some grammars take the square of its length
 _TEMPLATE = re.compile(r"void cutlass::(?:Kernel2?|device_kernel)<(?P<name>\w+)>\(.*\)")
 # What sums up the shares of a tile's programs, beside the kernel that made them.
-_REDUCTION = re.compile(r"splitKreduce|splitk_reduce", re.IGNORECASE)
+_REDUCTION = re.compile(r"split_?k_?reduce", re.IGNORECASE)
 # Stream-K and xmma's segments cut K where tiles do not end.
-_SPLITS = re.compile(r"splitk|streamk|segment_k_on|_GSU(?!1(?:_|$))\d|_SK[1-9]", re.IGNORECASE)
+_SPLITS = re.compile(r"split_?k|stream_?k|segment_k_on|_GSU(?!1(?:_|$))\d|_SK[1-9]", re.IGNORECASE)
 
 
 def parse_name(name: str) -> NamedTile | None:
@@ -97,7 +98,9 @@ def parse_name(name: str) -> NamedTile | None:
     plain = template["name"] if template else name
     for family, grammar in _GRAMMARS:
         if found := grammar.fullmatch(plain):
-            return _read(family, found)
+            tile = _read(family, found)
+            sizes = (tile.rows, tile.columns, *tile.cluster)
+            return tile if all(0 < size <= MOST for size in sizes) else None
     return None
 
 
@@ -121,7 +124,7 @@ def _read(family: Family, found: re.Match[str]) -> NamedTile:
         columns=int(told["columns"]),
         cluster=(int(told.get("cx") or 1), int(told.get("cy") or 1)),
         layout=layout,
-        splits=bool(_SPLITS.search(flags)),
+        splits=bool(_SPLITS.search(found.string)),
         paired="_2cta" in flags,
         **number,
     )

@@ -132,8 +132,10 @@ def held_out(
     Two and two, not every other one: those might all be whole tiles, and the rest halves.
     """
     ordered = sorted(points, key=lambda p: (p.m * p.n * p.k, p.m, p.n))
-    judged = tuple(p for i, p in enumerate(ordered[:-1]) if i % 4 in (1, 2))
-    return tuple(p for p in ordered if p not in judged), judged
+    last = len(ordered) - 1
+    judged = [i for i in range(last) if i % 4 in (1, 2)]
+    kept = set(range(len(ordered))) - set(judged)
+    return tuple(ordered[i] for i in sorted(kept)), tuple(ordered[i] for i in judged)
 
 
 def oriented(tiling: Tiling, points: Sequence[Measured]) -> tuple[Tiling, bool]:

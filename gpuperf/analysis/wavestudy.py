@@ -16,10 +16,12 @@ from gpuperf.analysis.tiles import parse_name, reduces_splits
 from gpuperf.analysis.waves import Fit, Measured, Tiling, errors, fit, held_out, oriented
 from gpuperf.errors import UsageError
 from gpuperf.model.record import Record, Run
+from gpuperf.units import LARGEST
 
 __all__ = ["DROP", "Boundary", "KernelStudy", "WavePoint", "WaveStudy", "study_waves"]
 
 DROP = 0.05  # of throughput: a boundary that costs more is worth a word
+MOST_BOUNDARIES, MOST_CYCLES = 1000, 1e18  # a stranger's file may hold any number
 FEWEST = 5  # sizes of a kernel: three costs are fitted, and some sizes are kept to judge by
 
 
@@ -70,13 +72,15 @@ class KernelStudy:
 
 @dataclass(frozen=True)
 class Boundary:
-    """Between two sizes one kernel needs another wave: after *last* (predicted), at a cost in
-    throughput of *predicted* there; *met* says whether the measured throughput dropped within one
-    step of it, None where the prediction between the two sizes themselves is under `DROP`."""
+    """Between two sizes one kernel needs more waves: after *last* (predicted) `after` instead of
+    `waves`, at a cost in throughput of *predicted* there; *met* says whether the measured
+    throughput fell within one step of it by half of what is predicted between the two sizes, and
+    by more than the model is off; None where that prediction is under `DROP`."""
 
     kernel: str
     last: int
     waves: int
+    after: int
     predicted: float
     met: bool | None
 
@@ -108,15 +112,13 @@ def study_waves(run: Run) -> WaveStudy:
         samples = record.samples
         if record.status != "ok" or samples is None or not samples.size:
             left_out.append(f"{record.case.id}: {record.status}: {record.reason}")
-        elif not samples.clock_hz or samples.median_s <= 0:
+        elif not samples.clock_hz:
             left_out.append(f"{record.case.id}: its SM clock is unknown, and so are its cycles")
+        elif (measured := _measured(point, samples.median_s * samples.clock_hz)) is None:
+            left_out.append(f"{record.case.id}: its sizes or its cycles are beyond any matmul's")
         else:
-            sizes = {name: int(point[name]) for name in "mnk"}
-            cycles = samples.median_s * samples.clock_hz
-            at = WavePoint(
-                record, int(point[axes[0]]), Measured(**sizes, cycles=cycles), samples.clock_hz,
-                _label(record),
-            )  # fmt: skip
+            size = int(point[axes[0]])
+            at = WavePoint(record, size, measured, samples.clock_hz, _label(record))
             key = (record.case.implementation, str(point.get("dtype", "")), record.contract)
             found.setdefault((*key, where(point, others), at.kernel), []).append(at)
     kernels = tuple(
@@ -146,28 +148,49 @@ def _study_kernel(told: KernelStudy, sm_count: int) -> KernelStudy:
     if len(measured) < FEWEST:
         return replace(told, reason=f"{len(measured)} sizes are too few to fit and to judge by")
     seen, unseen = held_out(measured)
-    way, sure = oriented(tiling, seen)
+    way, sure = (tiling, True) if _chosen_tile(points[0].record) else oriented(tiling, seen)
     model = fit(way, seen)
     return replace(told, model=model, sure=sure, unseen=errors(model, unseen))
 
 
+def _measured(point: Mapping[str, object], cycles: float) -> Measured | None:
+    """The point in cycles, where its numbers are those of a matmul."""
+    m, n, k = (point[name] for name in "mnk")
+    for size in (m, n, k):
+        if not isinstance(size, int) or not 0 < size <= LARGEST:
+            return None
+    assert isinstance(m, int) and isinstance(n, int) and isinstance(k, int)  # for mypy
+    return Measured(m, n, k, cycles) if 1 <= cycles <= MOST_CYCLES else None
+
+
+def _chosen_tile(record: Record) -> tuple[int, int, int] | None:
+    """BM, BN and BK of a kernel that was tuned."""
+    values = [record.chosen.get(name) for name in ("BM", "BN", "BK")]
+    numbers = [v for v in values if isinstance(v, int) and 0 < v <= LARGEST]
+    return (numbers[0], numbers[1], numbers[2]) if len(numbers) == 3 else None
+
+
 def _label(record: Record) -> str:
-    """The kernel; of one that was tuned, with the tile chosen."""
-    tile = [str(record.chosen[name]) for name in ("BM", "BN", "BK") if name in record.chosen]
-    return " ".join(filter(None, (main_kernel(record), "x".join(tile))))
+    """The kernel; of one that was tuned, with what was chosen: each is compiled anew."""
+    tile = _chosen_tile(record)
+    words = [main_kernel(record)]
+    if tile is not None:
+        words.append("x".join(map(str, tile)))
+        words += [f"{key} {value}" for key, value in record.chosen.items() if len(key) > 2]
+    return ", ".join(filter(None, words))
 
 
 def _tiling_of(record: Record, kernel: str, sm_count: int) -> tuple[Tiling | None, str]:
     """The tile that *kernel* works in, or why it is unknown or does not tell the time."""
-    chosen: Mapping[str, object] = record.chosen
-    if {"BM", "BN", "BK"} <= chosen.keys():
-        rows, columns, depth = (int(str(chosen[name])) for name in ("BM", "BN", "BK"))
-        return Tiling(rows, columns, depth, sm_count), ""
+    if tile := _chosen_tile(record):
+        return Tiling(*tile, sm_count), ""
     named = parse_name(kernel)
     if named is None:
         return None, "its name tells no tile"
     if named.splits or any(reduces_splits(k.name) for k in record.kernels):
         return None, "its programs share tiles' sums (split-K): waves do not tell its time"
+    if named.paired:
+        return None, "two CTAs share a tile, which the model does not know of"
     cluster = named.cluster[0] * named.cluster[1]
     usable = sm_count // cluster * cluster
     if usable < 1:
@@ -182,29 +205,43 @@ def _boundaries(
     model, place = study.model, {size: i for i, size in enumerate(every)}
     if model is None:
         return []
-    found = []
+    found: list[Boundary] = []
     for i, (low, high) in enumerate(pairwise(study.points)):
         at, after = (model.tiling.waves(p.measured.m, p.measured.n) for p in (low, high))
         if after <= at or place[high.size] != place[low.size] + 1:
             continue
-        last = _last_of_wave(model.tiling, low, high, axes)
-        here, there = (_moved(low, axes, size) for size in (last, last + 1))
-        predicted = 1 - _per_cycle(model, there) / _per_cycle(model, here)
         step = 1 - _per_cycle(model, high.measured) / _per_cycle(model, low.measured)
-        near = study.points[max(0, i - 1) : i + 3]
-        drops = [1 - b.flop_per_cycle / a.flop_per_cycle for a, b in pairwise(near)]
-        met = max(drops) > DROP / 2 if step > DROP else None
-        found.append(Boundary(study.kernel, last, at, predicted, met))
+        met = None
+        if step > DROP:
+            near = [p for p in study.points[max(0, i - 1) : i + 3]
+                    if -1 <= place[p.size] - place[low.size] <= 2]  # fmt: skip
+            drops = [1 - b.flop_per_cycle / a.flop_per_cycle for a, b in pairwise(near)]
+            met = max(drops) > max(step / 2, 2 * (study.median_error or 0.0))
+        begin = low.size
+        while begin < high.size and len(found) < MOST_BOUNDARIES:
+            last = _last_of_wave(model.tiling, low, begin, high.size, axes)
+            if last >= high.size:
+                break
+            here, there = (_moved(low, axes, size) for size in (last, last + 1))
+            found.append(Boundary(
+                study.kernel, last, model.tiling.waves(here.m, here.n),
+                model.tiling.waves(there.m, there.n),
+                1 - _per_cycle(model, there) / _per_cycle(model, here), met,
+            ))  # fmt: skip
+            begin = last + 1
     return found
 
 
-def _last_of_wave(tiling: Tiling, low: WavePoint, high: WavePoint, axes: Sequence[str]) -> int:
-    """The largest size that still has the waves of *low*: they never fall as a size grows."""
-    least, most = low.size, high.size
-    waves = tiling.waves(low.measured.m, low.measured.n)
+def _last_of_wave(
+    tiling: Tiling, point: WavePoint, begin: int, end: int, axes: Sequence[str]
+) -> int:
+    """The largest size up to *end* that has the waves of *begin*: they never fall as it grows."""
+    least, most = begin, end + 1
+    first = _moved(point, axes, begin)
+    waves = tiling.waves(first.m, first.n)
     while most - least > 1:
         middle = (least + most) // 2
-        at = _moved(low, axes, middle)
+        at = _moved(point, axes, middle)
         least, most = (middle, most) if tiling.waves(at.m, at.n) <= waves else (least, middle)
     return least
 

@@ -11,12 +11,12 @@ from gpuperf.cli import options as opt
 from gpuperf.cli.measuring import Request, exit_code, measure_new
 from gpuperf.cli.printing import print_run, write_charts
 from gpuperf.errors import UsageError
+from gpuperf.report.alignment import MOST_ASKED
 from gpuperf.units import LARGEST, parse_range
 
 __all__ = ["alignment"]
 
 DEFAULT_OFFSETS = "-64:64:+1"
-MOST_ASKED = 50
 
 
 def alignment(
@@ -87,7 +87,10 @@ def _moved(
     if suggest is None:
         steps = _range("--offsets", offsets or DEFAULT_OFFSETS, -LARGEST)
         return _shifted(_bases(words, axis, sizes), steps), ()
-    if offsets is not None or (sizes is not None and axis is None):
+    if axis is not None and _given(words, axis):
+        told = f"--suggest sets --{_option(axis)} itself"
+        raise UsageError(told, f"leave --{_option(axis)} out")
+    if offsets is not None or sizes is not None:
         raise UsageError("--suggest takes its sizes itself", "leave --offsets and --sizes out")
     asked = _range("--suggest", suggest, 1)
     if len(asked) > MOST_ASKED:
@@ -120,18 +123,27 @@ def _without(words: list[str], axis: str) -> list[str]:
     return kept
 
 
+def _given(words: list[str], axis: str) -> list[str]:
+    """What is written for *axis*."""
+    name, found = f"--{_option(axis)}", []
+    for word, value in zip(words, [*words[1:], ""], strict=True):
+        option, equals, own = word.partition("=")
+        if option.replace("_", "-") == name:
+            found.append(own if equals else value)
+    return found
+
+
 def _bases(words: list[str], axis: str | None, sizes: str | None) -> tuple[int, ...]:
     """The sizes that offsets are added to."""
     if axis is None:
         if sizes is None:
             raise UsageError("no size was given to move away from", "--sizes 4096")
         return _range("--sizes", sizes, 1)
-    name = f"--{_option(axis)}"
-    for word, value in zip(words, [*words[1:], ""], strict=True):
-        if word.replace("_", "-") == name:
-            return _range(name, value, 1)
-        if word.replace("_", "-").startswith(f"{name}="):
-            return _range(name, word.partition("=")[2], 1)
+    name, given = f"--{_option(axis)}", _given(words, axis)
+    if len(given) > 1:
+        raise UsageError(f"{name} is given twice", f"commas join: {name} 512,4096")
+    if given:
+        return _range(name, given[0], 1)
     if sizes is not None:
         return _range("--sizes", sizes, 1)
     raise UsageError(f"{name} has no size to move away from", f"{name} 4096")

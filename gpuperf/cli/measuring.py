@@ -99,8 +99,8 @@ def measure_new(supervisor: Supervisor, request: Request) -> Outcome:
     run_id = new_run_id(request.verb, description.name)
     check_writable(request.out)
     opened = _open(supervisor)
-    if request.study == "waves":
-        _refuse_waves(drawn, opened.device)
+    if request.study:
+        _refuse_study(request.study, drawn, opened.device)
     cases = settle_dtype(drawn, description, opened.device)
     contracts = plan_contracts(opened.device, request.conditions)
     _refuse_view(request.view, request.conditions.counting, opened.device)
@@ -125,8 +125,14 @@ def measure_new(supervisor: Supervisor, request: Request) -> Outcome:
     return _measure(supervisor, request.out / f"{run_id}.jsonl", Run(header, ()), planned(header))
 
 
-def _refuse_waves(cases: Sequence[Case], device: DeviceFacts) -> None:
-    """What has no waves is refused before minutes are spent."""
+def _refuse_study(study: Study, cases: Sequence[Case], device: DeviceFacts) -> None:
+    """What cannot be studied is refused before minutes are spent."""
+    points = [[v for k, v in case.point.items() if isinstance(v, int)] for case in cases]
+    if len({tuple(point) for point in points}) < 2:
+        hint = "--sizes 1024:8192:+128" if study == "waves" else "--offsets -64:64:+1"
+        raise UsageError("one size is no sweep: there is nothing to compare", hint)
+    if study != "waves":
+        return
     if device.kind != "cuda":
         raise CannotMeasure(
             f"waves are of an NVIDIA GPU's SMs, timed in their cycles, and this is {device.name}",
@@ -134,8 +140,6 @@ def _refuse_waves(cases: Sequence[Case], device: DeviceFacts) -> None:
         )
     if any(not {"m", "n", "k"} <= case.point.keys() for case in cases):
         raise UsageError(f"{cases[0].op} has no m, n and k", "waves are of matmuls")
-    if len({tuple(case.point[name] for name in "mnk") for case in cases}) < 2:
-        raise UsageError("one size has no waves to compare", "--sizes 1024:8192:+128")
 
 
 def _refuse_view(view: View, counting: Counting, device: DeviceFacts) -> None:

@@ -163,6 +163,9 @@ def _validate(workload: Workload, source: str) -> None:
     taken = sorted(RESERVED & set(axes))
     if taken:
         complain(f"has an axis {taken[0]!r}, which is an option of the command line")
+    options = {option for i in workload.implementations for option in i.options}
+    if taken := sorted(options & (RESERVED | set(axes))):
+        complain(f"has an option {taken[0]!r}, which is one of the command line's or an axis")
     if "dtype" not in axes:
         complain("has no axis 'dtype'")
     for axis in workload.axes:

@@ -31,7 +31,7 @@ Value = int | str
 RESERVED = frozenset({
     "op", "sizes", "impl", "device", "out", "format", "timer", "precision", "budget", "deadline",
     "peaks", "resume", "seed", "debug", "help", "cache", "data", "regime", "gap", "settle",
-    "counters", "intensity",
+    "counters", "intensity", "axis", "offsets", "suggest", "baseline",
 })  # fmt: skip
 
 

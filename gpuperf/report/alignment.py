@@ -15,8 +15,10 @@ __all__ = ["is_alignment", "render_alignment"]
 
 LONGEST = 60  # characters of a kernel's name
 MOST_KERNELS = 3  # named of a class
+MOST_ASKED = 50
 NOTES = (
-    "row: the largest power of two that divides the bytes of a row, 128 and more together",
+    "row: the largest power of two that divides the size in bytes (a row's, where the axis that "
+    "moves is the length of one), 128 and more together",
     "loss: median over the sizes, each against the best-aligned sizes around it",
 )
 
@@ -93,7 +95,7 @@ def _suggestions(
     ]  # fmt: skip
     cells = []
     for group in found:
-        for elements in run.header.asked:
+        for elements in run.header.asked[:MOST_ASKED]:
             told = group.suggest(elements)
             if told is None:
                 continue

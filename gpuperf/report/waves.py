@@ -55,7 +55,9 @@ def _row(study: WaveStudy, kernel: KernelStudy, index: int) -> dict[str, Any]:
         "waves": model.tiling.waves(at.m, at.n) if model else None,
         "tile_efficiency": model.tiling.tile_efficiency(at.m, at.n) if model else None,
         "wave_efficiency": model.tiling.wave_efficiency(at.m, at.n) if model else None,
-        "depth_efficiency": model.tiling.depth_efficiency(at.k) if model else None,
+        "depth_efficiency": (
+            model.tiling.depth_efficiency(at.k) if model and model.tiling.depth > 1 else None
+        ),
         "predicted_cycles": predicted,
         "predicted_over_measured": predicted / at.cycles if predicted else None,
         "reason": clean(kernel.reason),
@@ -63,25 +65,28 @@ def _row(study: WaveStudy, kernel: KernelStudy, index: int) -> dict[str, Any]:
 
 
 def _kernels(study: WaveStudy, format: str) -> str:
-    heads = ["kernel", "sizes", "tile", "SMs", "cycles of a call", "of a wave", "off, median",
-             "off, 90 %"]  # fmt: skip
+    heads = ["kernel", "sizes", "tile", "SMs", "cycles of a call", "of a wave", "judged on",
+             "off, median", "off, 90 %"]  # fmt: skip
+    several = len({(kernel.implementation, kernel.dtype) for kernel in study.kernels}) > 1
     cells, notes = [], []
     for kernel in study.kernels:
         first, last = kernel.points[0].size, kernel.points[-1].size
         span = f"{len(kernel.points)}: {first} to {last}" if first != last else f"1: {first}"
         name = shorten(clean(kernel.kernel), LONGEST) or "unknown"
-        line = [clean(f"{name}, {kernel.where}" if kernel.where else name), span]
+        whose = f"{kernel.implementation} {kernel.dtype}" if several else ""
+        line = [clean(", ".join(filter(None, (whose, name, kernel.where)))), span]
         model, middle, high = kernel.model, kernel.median_error, kernel.high_error
         if model is None or middle is None or high is None:
-            cells.append([*line, *"––––––"])
+            cells.append([*line, *"–––––––"])
             notes.append(f"{line[0]}: {clean(kernel.reason) or 'nothing to judge by'}")
             continue
         tiling, depth = model.tiling, model.tiling.steps(kernel.points[0].measured.k)
         unsure = "" if kernel.sure else " ?"
+        deep = f"×{tiling.depth}" if tiling.depth > 1 else ""  # 1 stands for unknown
         cells.append([
-            *line, f"{tiling.rows}×{tiling.columns}×{tiling.depth}{unsure}", str(tiling.sms),
+            *line, f"{tiling.rows}×{tiling.columns}{deep}{unsure}", str(tiling.sms),
             f"{model.launch:,.0f}", f"{model.start + depth * model.step:,.0f}",
-            f"{middle * 100:.1f} %", f"{high * 100:.1f} %",
+            str(len(kernel.unseen)), f"{middle * 100:.1f} %", f"{high * 100:.1f} %",
         ])  # fmt: skip
     told = [b for b in study.boundaries if b.met is not None]
     if told:
@@ -102,7 +107,7 @@ def _cliffs(study: WaveStudy, format: str) -> str:
     shown = sorted(steep, key=lambda b: -b.predicted)[:MOST_CLIFFS]
     heads = ["=".join(study.axes), "waves", "one more costs", "seen", "kernel"]
     cells = [
-        [str(b.last), f"{b.waves} → {b.waves + 1}", f"{b.predicted * 100:.1f} %",
+        [str(b.last), f"{b.waves} → {b.after}", f"{b.predicted * 100:.1f} %",
          "–" if b.met is None else "yes" if b.met else "no", shorten(clean(b.kernel), LONGEST)]
         for b in sorted(shown, key=lambda b: b.last)
     ]  # fmt: skip

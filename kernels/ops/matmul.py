@@ -79,7 +79,8 @@ FP32_TILES = (
     (32, 32, 32, 8, 4, 3, 0),
 )
 PINNED = tuple(dict.fromkeys(
-    "x".join(map(str, tile[:3])) for tile in (*TMA_TILES, *HALF_TILES)
+    "x".join(map(str, tile[:3]))
+    for tile in (*TMA_TILES, *HALF_TILES, *TF32_TILES, *FP32_TILES)
 ))  # fmt: skip
 INTERPRETED_TILES = ((32, 32, 32, 2, 4, 1, 0),)  # small: all of a tile is computed, inside C or not
 
@@ -161,7 +162,7 @@ def matmul_cuda(name: str, threads: int, blocks: Callable[[Point], int]) -> Buil
 
 
 def matmul_triton(inputs: Inputs, point: Point, options: Mapping[str, Any]) -> Call:
-    """Our Triton kernels with the fastest tile, or the fastest of those that are as large as asked.
+    """Our Triton kernels with the fastest tile, or with the first that is as large as asked.
 
     Raises: Unsupported for a tile that there is none of in this dtype.
     """
@@ -175,7 +176,7 @@ def matmul_triton(inputs: Inputs, point: Point, options: Mapping[str, Any]) -> C
     found = [tile for tile in tiles(a, point, pinned) if pinned in ("", named(tile))]
     if not found:
         raise Unsupported(f"has no tile {pinned} for {point.dtype}")
-    return tune(make, found)
+    return tune(make, found[:1] if pinned else found)
 
 
 def named(tile: Tile) -> str:
@@ -187,7 +188,7 @@ def tiles(a: torch.Tensor, point: Point, pinned: str = "") -> list[Tile]:
     """What to tune among: TMA takes rows of a multiple of 16 bytes, on Hopper and later."""
     found = {"fp32": FP32_TILES, "tf32": TF32_TILES}.get(point.dtype, HALF_TILES)
     if INTERPRETED and pinned:
-        found = tuple((*tile[:-1], 0) for tile in TMA_TILES) + HALF_TILES
+        found = (*((*tile[:-1], 0) for tile in TMA_TILES), *HALF_TILES, *TF32_TILES, *FP32_TILES)
     elif INTERPRETED:
         found = INTERPRETED_TILES
     elif a.element_size() == 2 and point.n % 8 == 0 and point.k % 8 == 0 and has_tma(a.device):
