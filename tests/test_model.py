@@ -189,6 +189,8 @@ header = st.builds(
     counting=words(Header, "counting"),
     baseline=text,
     main=several(text),
+    study=words(Header, "study"),
+    asked=several(count),
 )
 NOUNS = {
     Axis: axis, Bytes: traffic, Case: case, Caveat: caveat, Ceiling: ceiling, Check: check,
