@@ -167,7 +167,9 @@ def test_absurd_numbers_of_a_stranger_are_left_out() -> None:
         strange = replace(run, records=(record, *run.records))
         for form in ("table", "md", "csv"):
             render_waves(strange, form)
-        json.loads(render_waves(strange, "json"), parse_constant=pytest.fail)
+        told = json.loads(render_waves(strange, "json"), parse_constant=pytest.fail)
+        assert {row["size"] for row in told} == set(range(1024, 2049, 128))
+        assert all(0 < row["flop_per_cycle"] < 1e9 for row in told)
         drawn(strange)
     same = replace(run, records=(first,) * 5 + tuple(replace(first, rank=i) for i in range(9)))
     assert "no axis varies" in render_waves(same, "table")

@@ -18,7 +18,7 @@ LARGEST_ROW = 2**16  # elements that a program can hold: 64 registers of each of
 TILES = (2048, 8192)  # elements, which short rows are put together to
 MOST_ROWS = 64  # of a tile
 MOST_WARPS = 32
-MOST_PROGRAMS = 32  # that an SM holds: the limit of Hopper and Blackwell, of 16 or 24 elsewhere
+MOST_PROGRAMS = 32  # that an SM of an A100 or H100 holds; smaller chips hold 16 or 24
 REGISTERS = 65536  # of an SM
 PER_THREAD = (16, 32, 64)  # elements
 # Registers that a thread of many elements is held to, so that an SM has more programs than the
