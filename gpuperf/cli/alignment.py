@@ -11,7 +11,6 @@ from gpuperf.cli import options as opt
 from gpuperf.cli.measuring import Request, exit_code, measure_new
 from gpuperf.cli.printing import print_run, write_charts
 from gpuperf.errors import UsageError
-from gpuperf.report.alignment import MOST_ASKED
 from gpuperf.units import LARGEST, parse_range
 
 __all__ = ["alignment"]
@@ -92,6 +91,8 @@ def _moved(
         raise UsageError(told, f"leave --{_option(axis)} out")
     if offsets is not None or sizes is not None:
         raise UsageError("--suggest takes its sizes itself", "leave --offsets and --sizes out")
+    from gpuperf.report.alignment import MOST_ASKED
+
     asked = _range("--suggest", suggest, 1)
     if len(asked) > MOST_ASKED:
         raise UsageError(f"{len(asked)} sizes are more than {MOST_ASKED}", "ask for fewer")

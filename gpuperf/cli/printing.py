@@ -12,11 +12,9 @@ from gpuperf.cli.options import Format
 from gpuperf.cli.progress import say
 from gpuperf.errors import UsageError
 from gpuperf.model.record import Run
-from gpuperf.report.alignment import is_alignment, render_alignment
 from gpuperf.report.formats import render
 from gpuperf.report.timing import is_timing_check, render_timing
 from gpuperf.report.view import View, best_known
-from gpuperf.report.waves import is_waves, render_waves
 
 __all__ = ["draw", "print_run", "write_charts"]
 
@@ -31,11 +29,8 @@ def print_run(run: Run, format: Format, view: View | None = None) -> None:
     if is_timing_check(run):
         sys.stdout.write(render_timing(run, format.value))
         return
-    if is_alignment(run) and view is None:
-        sys.stdout.write(render_alignment(run, format.value))
-        return
-    if is_waves(run) and view is None:
-        sys.stdout.write(render_waves(run, format.value))
+    if run.header.study and view is None:
+        sys.stdout.write(_render_study(run, format.value))
         return
     plain = not (sys.stdout.encoding or "").lower().startswith("utf")
     text = render(run, format.value, width=width, color=terminal, ascii=plain)
@@ -53,6 +48,17 @@ def print_run(run: Run, format: Format, view: View | None = None) -> None:
     sys.stdout.flush()
 
 
+def _render_study(run: Run, format: str) -> str:
+    """What *run* is a study of. Loaded when wanted, for `--help` to be there at once."""
+    if run.header.study == "alignment":
+        from gpuperf.report.alignment import render_alignment
+
+        return render_alignment(run, format)
+    from gpuperf.report.waves import render_waves
+
+    return render_waves(run, format)
+
+
 def draw(run: Run, files: Sequence[Path], view: View | None = None) -> None:
     """The chart of *run*: the roofline, what timers add, or, unless a *view* asks for their
     roofline, implementations beside each other or throughput by alignment. Raises: UsageError."""
@@ -60,11 +66,11 @@ def draw(run: Run, files: Sequence[Path], view: View | None = None) -> None:
         from gpuperf.report.chart.timing import draw_timing
 
         draw_timing(run, files)
-    elif is_alignment(run) and view is None:
+    elif run.header.study == "alignment" and view is None:
         from gpuperf.report.chart.alignment import draw_alignment
 
         draw_alignment(run, files)
-    elif is_waves(run) and view is None:
+    elif run.header.study == "waves" and view is None:
         from gpuperf.report.chart.waves import draw_waves
 
         draw_waves(run, files)

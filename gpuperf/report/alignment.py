@@ -11,7 +11,7 @@ from gpuperf.report.plain import plain_table
 from gpuperf.report.text import clean, shorten
 from gpuperf.units import format_si, format_time
 
-__all__ = ["is_alignment", "render_alignment"]
+__all__ = ["MOST_ASKED", "render_alignment"]
 
 LONGEST = 60  # characters of a kernel's name
 MOST_KERNELS = 3  # named of a class
@@ -21,11 +21,6 @@ NOTES = (
     "moves is the length of one), 128 and more together",
     "loss: median over the sizes, each against the best-aligned sizes around it",
 )
-
-
-def is_alignment(run: Run) -> bool:
-    """Whether *run* is one of `gpuperf alignment`."""
-    return run.header.study == "alignment"
 
 
 def render_alignment(run: Run, format: str) -> str:

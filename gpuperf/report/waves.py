@@ -10,15 +10,10 @@ from gpuperf.model.record import Run
 from gpuperf.report.plain import plain_table
 from gpuperf.report.text import clean, shorten
 
-__all__ = ["is_waves", "render_waves"]
+__all__ = ["render_waves"]
 
 LONGEST = 64  # characters of a kernel's name
 MOST_CLIFFS = 20
-
-
-def is_waves(run: Run) -> bool:
-    """Whether *run* is one of `gpuperf waves`."""
-    return run.header.study == "waves"
 
 
 def render_waves(run: Run, format: str) -> str:
