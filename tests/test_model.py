@@ -40,6 +40,7 @@ from gpuperf.model.record import (
     Check,
     Header,
     Kernel,
+    Launch,
     Memory,
     Noise,
     Record,
@@ -127,7 +128,10 @@ caveat = st.builds(Caveat, text, text, text)
 check = st.builds(Check, number, number, count)
 timer = st.builds(TimerFacts, number, number, number, number, optional(number))
 counts = mapping(st.floats(-1e11, 1e20))
-kernel = st.builds(Kernel, text, count, counts)
+few = st.integers(0, 2**31)
+three = st.tuples(few, few, few)
+launch = st.builds(Launch, three, three, three, few, few, few)
+kernel = st.builds(Kernel, text, count, counts, optional(launch), optional(number))
 memory = st.builds(Memory, count, count, optional(count), optional(count))
 noise = st.builds(Noise, number, number, count)
 telemetry = st.builds(
@@ -196,9 +200,9 @@ NOUNS = {
     Axis: axis, Bytes: traffic, Case: case, Caveat: caveat, Ceiling: ceiling, Check: check,
     Contract: contract, Cost: cost, Description: description, DeviceFacts: device, Figure: figure,
     Finding: finding, Fingerprint: fingerprint, Flops: flops, Header: header,
-    ImplementationDescription: implementation, Kernel: kernel, Memory: memory, Noise: noise,
-    Peaks: peaks, Record: record, Samples: samples, Telemetry: telemetry, TimerFacts: timer,
-    Work: work,
+    ImplementationDescription: implementation, Kernel: kernel, Launch: launch, Memory: memory,
+    Noise: noise, Peaks: peaks, Record: record, Samples: samples, Telemetry: telemetry,
+    TimerFacts: timer, Work: work,
 }  # fmt: skip
 TO_WORKER = {
     Open: st.builds(Open, text),
@@ -494,3 +498,9 @@ def test_a_counter_is_a_count(value: float) -> None:
         Kernel("k", 1, {"cycles": value})
     with pytest.raises(ValueError, match="beyond any count"):
         Record("r", CASE, Contract("wall"), "ok", counters={"l2_bytes": value})
+
+
+@pytest.mark.parametrize("grid", [(-1, 1, 1), (2**31 + 1, 1, 1)])
+def test_a_launch_is_one_that_cuda_allows(grid: tuple[int, int, int]) -> None:
+    with pytest.raises(ValueError, match="beyond what CUDA allows"):
+        Launch(grid, (128, 1, 1))

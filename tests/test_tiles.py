@@ -17,37 +17,39 @@ MEASURED = Path(__file__).parents[1] / "docs" / "measured"
 
 NAMES = {
     "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT": NamedTile(
-        "nvjet", 256, 128, 64, 4, (1, 2), layout="NNT"
+        "nvjet", 256, 128, 64, 4, (1, 2), layout="NNT", persistent=True
     ),
     "nvjet_sm90_qqtst_128x160_128x5_2x1_v_bz_coopA_algo2_TNT": NamedTile(
-        "nvjet", 128, 160, 128, 5, (2, 1), layout="TNT"
+        "nvjet", 128, 160, 128, 5, (2, 1), layout="TNT", persistent=True
     ),
     "nvjet_hsh_96x128_64x7_2x1_v_bz_TNN": NamedTile(
-        "nvjet", 96, 128, 64, 7, (2, 1), layout="TNN"
+        "nvjet", 96, 128, 64, 7, (2, 1), layout="TNN", persistent=True
     ),
     "nvjet_hsh_32x64_64x16_4x1_v_bz_splitK_TNN": NamedTile(
-        "nvjet", 32, 64, 64, 16, (4, 1), layout="TNN", splits=True
+        "nvjet", 32, 64, 64, 16, (4, 1), layout="TNN", splits=True, persistent=True
     ),
     "nvjet_sm100_tst_32x64_64x16_4x1_v_bz_splitK_bias_TNN": NamedTile(
-        "nvjet", 32, 64, 64, 16, (4, 1), layout="TNN", splits=True
+        "nvjet", 32, 64, 64, 16, (4, 1), layout="TNN", splits=True, persistent=True
     ),
     "nvjet_sm100_tst_128x256_64x6_2x1_2cta_v_bz_TNT": NamedTile(
-        "nvjet", 128, 256, 64, 6, (2, 1), layout="TNT", paired=True
+        "nvjet", 128, 256, 64, 6, (2, 1), layout="TNT", paired=True, persistent=True
     ),
     "nvjet_qqtst_128x256_128x6_2x2_2cta_h_bz_Avec32UE8M0_Bvec32UE8M0_TNT": NamedTile(
-        "nvjet", 128, 256, 128, 6, (2, 2), layout="TNT", paired=True
+        "nvjet", 128, 256, 128, 6, (2, 2), layout="TNT", paired=True, persistent=True
     ),
     "nvjet_sm120_tst_mma_64x64x128_3_32x32x128_tmaAB_alignCD4_bz_TNNN": NamedTile(
-        "nvjet", 64, 64, 128, 3, layout="TNNN"
+        "nvjet", 64, 64, 128, 3, layout="TNNN", persistent=True
     ),
     "sm80_xmma_gemm_f16f16_f16f32_f32_tn_n_tilesize96x128x32_stage4_warpsize2x2x1_tensor16x8x16"
     "_kernel": NamedTile("xmma", 96, 128, 32, 4, layout="tn_n"),
     "sm80_xmma_gemm_f32f32_f32f32_f32_nn_n_tilesize256x128x8_stage3_warpsize4x2x1_ffma_aligna4"
     "_alignc4_execute_kernel__5x_cublas": NamedTile("xmma", 256, 128, 8, 3, layout="nn_n"),
     "sm90_xmma_gemm_f32f32_tf32f32_f32_nn_n_tilesize128x256x32_warpgroupsize2x1x1_execute_segment"
-    "_k_off_kernel__5x_cublas": NamedTile("xmma", 128, 256, 32, layout="nn_n"),
+    "_k_off_kernel__5x_cublas": NamedTile("xmma", 128, 256, 32, layout="nn_n", persistent=True),
     "sm90_xmma_gemm_f32f32_tf32f32_f32_nn_n_tilesize128x256x32_warpgroupsize2x1x1_execute_segment"
-    "_k_on_kernel__5x_cublas": NamedTile("xmma", 128, 256, 32, layout="nn_n", splits=True),
+    "_k_on_kernel__5x_cublas": NamedTile(
+        "xmma", 128, 256, 32, layout="nn_n", splits=True, persistent=True
+    ),
     "ampere_fp16_s16816gemm_fp16_128x256_ldg8_f2f_stages_64x3_tn": NamedTile(
         "cublas", 128, 256, 64, 3, layout="tn"
     ),
@@ -73,6 +75,9 @@ NAMES = {
     ),
     "Cijk_Ailk_Bljk_HHS_BH_MT128x128x32_MI32x32x8_SN_GSU4_K1": NamedTile(
         "tensile", 128, 128, 32, splits=True
+    ),
+    "Cijk_Ailk_Bljk_HHS_BH_MT128x128x32_MI32x32x8_SN_GSU1_SK3_K1": NamedTile(
+        "tensile", 128, 128, 32, streams=True
     ),
 }
 

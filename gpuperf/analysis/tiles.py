@@ -31,8 +31,9 @@ class NamedTile:
     `rows` × `columns` in the kernel's own orientation, which is column-major for BLAS: torch's
     row-major C = A·B is given to it as Cᵀ = Bᵀ·Aᵀ. `k` and `stages` are 0 where the name is silent.
     `align` is how many elements its loads need aligned (1: the slow path), 0 where not told.
-    `splits`: several programs share a tile's sum, so that tiles alone do not tell its time.
-    `paired`: two CTAs share a tile.
+    `splits`: several programs share a tile's sum, so that tiles alone do not tell its time;
+    `streams`: each of them takes an equal share of all tiles' K-tiles (stream-K). `paired`: two
+    CTAs share a tile. `persistent`: programs take tile after tile.
     """
 
     family: Family
@@ -44,7 +45,9 @@ class NamedTile:
     align: int = 0
     layout: str = ""
     splits: bool = False
+    streams: bool = False
     paired: bool = False
+    persistent: bool = False
 
 
 _NVJET = re.compile(
@@ -86,8 +89,9 @@ LONGEST = 1000  # characters of a name; some grammars take the square of its len
 _TEMPLATE = re.compile(r"void cutlass::(?:Kernel2?|device_kernel)<(?P<name>\w+)>\(.*\)")
 # What sums up the shares of a tile's programs, beside the kernel that made them.
 _REDUCTION = re.compile(r"split_?k_?reduce", re.IGNORECASE)
-# Stream-K and xmma's segments cut K where tiles do not end.
-_SPLITS = re.compile(r"split_?k|stream_?k|segment_k_on|_GSU(?!1(?:_|$))\d|_SK[1-9]", re.IGNORECASE)
+# xmma's segments cut K where tiles do not end.
+_SPLITS = re.compile(r"split_?k|segment_k_on|_GSU(?!1(?:_|$))\d", re.IGNORECASE)
+_STREAMS = re.compile(r"stream_?k|_SK[1-9]", re.IGNORECASE)
 
 
 def parse_name(name: str) -> NamedTile | None:
@@ -125,6 +129,8 @@ def _read(family: Family, found: re.Match[str]) -> NamedTile:
         cluster=(int(told.get("cx") or 1), int(told.get("cy") or 1)),
         layout=layout,
         splits=bool(_SPLITS.search(found.string)),
+        streams=bool(_STREAMS.search(found.string)),
         paired="_2cta" in flags,
+        persistent=family == "nvjet" or "_warpgroupsize" in flags,
         **number,
     )

@@ -5,14 +5,15 @@ a tile more than they hold is a wave more, and the last one may be nearly empty.
 seconds, since a clock under a power cap rises while SMs idle; and by SM, not by program, since
 programs on one SM share its tensor cores.
 
-    tiles     = ⌈m/TM⌉ · ⌈n/TN⌉
+    tiles     = ⌈m/TM⌉ · ⌈n/TN⌉ · splits
     waves     = ⌈tiles / SMs⌉        the most tiles that one SM gets
-    cycles    = launch + waves · (start + ⌈k/TK⌉ · step)
+    cycles    = launch + waves · (start + ⌈⌈k/TK⌉ / splits⌉ · step)
 
 `launch`, `start` (filling the pipeline, storing the tile) and `step` (a K-tile) are fitted for each
-kernel on some sizes and judged on others. Where programs share a tile's sum (split-K, stream-K) it
-does not hold. NVIDIA, Matrix Multiplication Background, DU-09799, has tiles and waves; its A100
-example is in the tests.
+kernel on some sizes and judged on others. Stream-K deals out K-tiles, not tiles: an SM gets
+⌈tiles · ⌈k/TK⌉ / SMs⌉ of them. Where memory is slower than the tiles, its time counts: the bytes
+that were measured over the bandwidth. NVIDIA, Matrix Multiplication Background, DU-09799, has tiles
+and waves; its A100 example is in the tests.
 """
 
 from __future__ import annotations
@@ -20,14 +21,17 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-__all__ = ["Fit", "Measured", "Tiling", "errors", "fit", "held_out", "oriented"]
+__all__ = ["Fit", "Measured", "Tiling", "errors", "fit", "held_out", "oriented", "turned"]
+
+MEMORY_BOUND = 0.9  # of the time: what is nearer to what the bytes need is memory's
 
 
 @dataclass(frozen=True)
 class Tiling:
-    """Tiles of *rows* × *columns* of C, steps of *depth* along k, on so many SMs at a time.
+    """Tiles of *rows* × *columns* of C, steps of *depth* along k, on so many SMs at a time; K in
+    *splits* parts, or, where a kernel *streams*, in as many as make the SMs' shares equal.
 
     Raises: ValueError for numbers below 1.
     """
@@ -36,18 +40,29 @@ class Tiling:
     columns: int
     depth: int
     sms: int
+    splits: int = 1
+    streams: bool = False
 
     def __post_init__(self) -> None:
-        if min(self.rows, self.columns, self.depth, self.sms) < 1:
-            raise ValueError("a tile, its depth and the SMs are at least 1")
+        if min(self.rows, self.columns, self.depth, self.sms, self.splits) < 1:
+            raise ValueError("a tile, its depth, the SMs and the parts are at least 1")
 
     def tiles(self, m: int, n: int) -> int:
-        """Programs that C (m, n) is cut into."""
-        return -(-m // self.rows) * -(-n // self.columns)
+        """Programs' worth of work that C (m, n) is cut into."""
+        return -(-m // self.rows) * -(-n // self.columns) * self.splits
 
     def waves(self, m: int, n: int) -> int:
         """The most tiles that one SM gets."""
         return -(-self.tiles(m, n) // self.sms)
+
+    def load(self, m: int, n: int, k: int) -> tuple[int, int]:
+        """Tiles that the SM with most work begins, and K-tiles that it does."""
+        each = -(-self.steps(k) // self.splits)
+        if not self.streams:
+            waves = self.waves(m, n)
+            return waves, waves * each
+        done = -(-self.tiles(m, n) * each // self.sms)
+        return -(-done // each), done
 
     def steps(self, k: int) -> int:
         """K-tiles of one tile."""
@@ -55,7 +70,7 @@ class Tiling:
 
     def tile_efficiency(self, m: int, n: int) -> float:
         """The part of the tiles that is C, and not beyond its edges."""
-        return m * n / (self.tiles(m, n) * self.rows * self.columns)
+        return m * n * self.splits / (self.tiles(m, n) * self.rows * self.columns)
 
     def wave_efficiency(self, m: int, n: int) -> float:
         """The part of the waves' places that has a tile."""
@@ -74,12 +89,19 @@ class Tiling:
 
 @dataclass(frozen=True)
 class Measured:
-    """One product that was timed: its sizes, and SM cycles of a call."""
+    """One product that was timed: its sizes, SM cycles of a call, and those that memory needs for
+    the bytes measured (0 where there are none)."""
 
     m: int
     n: int
     k: int
     cycles: float
+    memory: float = 0.0
+
+    @property
+    def memory_bound(self) -> bool:
+        """Whether its time is memory's, so that it tells nothing of tiles."""
+        return self.memory > MEMORY_BOUND * self.cycles
 
 
 @dataclass(frozen=True)
@@ -93,24 +115,29 @@ class Fit:
 
     def cycles(self, m: int, n: int, k: int) -> float:
         """Of one call."""
-        each = self.start + self.tiling.steps(k) * self.step
-        return self.launch + self.tiling.waves(m, n) * each
+        begun, steps = self.tiling.load(m, n, k)
+        return self.launch + begun * self.start + steps * self.step
+
+    def predict(self, at: Measured) -> float:
+        """Cycles of a call at the sizes of *at*: of its tiles, or of its bytes if they are more."""
+        return max(self.cycles(at.m, at.n, at.k), at.memory)
 
 
 def fit(tiling: Tiling, points: Sequence[Measured]) -> Fit:
     """The costs that lie nearest to *points*, by relative error, none below 0.
 
     Points of one wave or of one k cannot tell all three apart: what they cannot tell is in the
-    others. Raises: ValueError without a point.
+    others. Those that memory bounds are left out. Raises: ValueError without a point.
     """
+    points = [point for point in points if not point.memory_bound]
     if not points:
-        raise ValueError("a fit needs a point")
+        raise ValueError("a fit needs a point that tiles bound")
     from scipy.optimize import nnls
 
     columns = []
     for point in points:
-        waves, steps = tiling.waves(point.m, point.n), tiling.steps(point.k)
-        columns.append([1 / point.cycles, waves / point.cycles, waves * steps / point.cycles])
+        begun, steps = tiling.load(point.m, point.n, point.k)
+        columns.append([1 / point.cycles, begun / point.cycles, steps / point.cycles])
     # Columns of one size, or the solver's tolerance is that of the largest.
     sizes = [max(row[i] for row in columns) for i in range(3)]
     scaled = [[value / size for value, size in zip(row, sizes, strict=True)] for row in columns]
@@ -121,7 +148,7 @@ def fit(tiling: Tiling, points: Sequence[Measured]) -> Fit:
 
 def errors(model: Fit, points: Sequence[Measured]) -> tuple[float, ...]:
     """How far the prediction is from each, as a fraction: above 0 where it is too slow."""
-    return tuple(model.cycles(p.m, p.n, p.k) / p.cycles - 1 for p in points)
+    return tuple(model.predict(p) / p.cycles - 1 for p in points)
 
 
 def held_out(
@@ -138,17 +165,20 @@ def held_out(
     return tuple(ordered[i] for i in sorted(kept)), tuple(ordered[i] for i in judged)
 
 
-def oriented(tiling: Tiling, points: Sequence[Measured]) -> tuple[Tiling, bool]:
-    """*tiling* or its transpose, whichever fits *points* better, and whether by far.
+def turned(tiling: Tiling) -> Tiling:
+    """*tiling* with its rows along n."""
+    return replace(tiling, rows=tiling.columns, columns=tiling.rows)
 
-    A name tells a kernel's own orientation, which is column-major for BLAS.
-    """
-    turned = Tiling(tiling.columns, tiling.rows, tiling.depth, tiling.sms)
-    if turned == tiling:
+
+def oriented(tiling: Tiling, points: Sequence[Measured]) -> tuple[Tiling, bool]:
+    """*tiling* or its transpose, whichever fits *points* better by far; or *tiling*, and that
+    nothing is sure."""
+    other = turned(tiling)
+    if other == tiling:
         return tiling, True
     misses = []
-    for way in (tiling, turned):
+    for way in (tiling, other):
         told = errors(fit(way, points), points)
         misses.append(math.sqrt(statistics.fmean(error**2 for error in told)))
     sure = max(misses) > 1.5 * min(misses) + 1e-6
-    return (tiling if misses[0] <= misses[1] else turned), sure
+    return (other if sure and misses[1] < misses[0] else tiling), sure

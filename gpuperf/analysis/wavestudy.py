@@ -7,15 +7,19 @@ not apply, or nothing is known of a kernel's tile, that is said, and nothing is 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from gpuperf.analysis.alignment import main_kernel, moved_axes, where
-from gpuperf.analysis.tiles import parse_name, reduces_splits
-from gpuperf.analysis.waves import Fit, Measured, Tiling, errors, fit, held_out, oriented
+from gpuperf.analysis.counted import counted
+from gpuperf.analysis.grids import Way, capacity, splits, ways
+from gpuperf.analysis.tiles import NamedTile, parse_name, reduces_splits
+from gpuperf.analysis.waves import Fit, Measured, Tiling, errors, fit, held_out, oriented, turned
 from gpuperf.errors import UsageError
-from gpuperf.model.record import Record, Run
+from gpuperf.model.peaks import Figure
+from gpuperf.model.record import Launch, Record, Run
+from gpuperf.model.samples import Samples
 from gpuperf.units import LARGEST
 
 __all__ = ["DROP", "Boundary", "KernelStudy", "WavePoint", "WaveStudy", "study_waves"]
@@ -46,7 +50,7 @@ class WavePoint:
 class KernelStudy:
     """The sizes that one kernel took; its model and how far that is from sizes it was not fitted
     on, or the *reason* why there is none. `where` are the axes that vary besides. `sure` says that
-    the tile's orientation is told by the fit, and not only assumed."""
+    the tile's orientation is told by the grid or the fit, and not only assumed."""
 
     implementation: str
     dtype: str
@@ -103,6 +107,8 @@ def study_waves(run: Run) -> WaveStudy:
     if device.sm_count < 1:
         raise UsageError(f"the number of SMs of {device.name} is unknown", "waves need it")
     axes, others = moved_axes(run.records)
+    ceilings = run.header.ceilings or run.header.peaks
+    bandwidth = ceilings.bandwidth if ceilings else None
     found: dict[tuple[str, str, object, str, str], list[WavePoint]] = {}
     left_out = []
     for record in run.records:
@@ -114,7 +120,7 @@ def study_waves(run: Run) -> WaveStudy:
             left_out.append(f"{record.case.id}: {record.status}: {record.reason}")
         elif not samples.clock_hz:
             left_out.append(f"{record.case.id}: its SM clock is unknown, and so are its cycles")
-        elif (measured := _measured(point, samples.median_s * samples.clock_hz)) is None:
+        elif (measured := _measured(record, samples, bandwidth)) is None:
             left_out.append(f"{record.case.id}: its sizes or its cycles are beyond any matmul's")
         else:
             size = int(point[axes[0]])
@@ -141,26 +147,34 @@ def _size(point: WavePoint) -> int:
 
 def _study_kernel(told: KernelStudy, sm_count: int) -> KernelStudy:
     points = told.points
-    tiling, reason = _tiling_of(points[0].record, points[0].kernel, sm_count)
+    tiling, sure, reason = _tiling_of(points, sm_count)
     if tiling is None:
         return replace(told, reason=reason)
     measured = [point.measured for point in points]
     if len(measured) < FEWEST:
         return replace(told, reason=f"{len(measured)} sizes are too few to fit and to judge by")
     seen, unseen = held_out(measured)
-    way, sure = (tiling, True) if _chosen_tile(points[0].record) else oriented(tiling, seen)
+    if all(point.memory_bound for point in seen):
+        return replace(told, reason="its bytes tell its time, and tiles do not")
+    way, sure = (tiling, True) if sure else oriented(tiling, seen)
     model = fit(way, seen)
     return replace(told, model=model, sure=sure, unseen=errors(model, unseen))
 
 
-def _measured(point: Mapping[str, object], cycles: float) -> Measured | None:
+def _measured(
+    record: Record, samples: Samples, bandwidth: Figure | None
+) -> Measured | None:
     """The point in cycles, where its numbers are those of a matmul."""
-    m, n, k = (point[name] for name in "mnk")
+    m, n, k = (record.case.point[name] for name in "mnk")
     for size in (m, n, k):
         if not isinstance(size, int) or not 0 < size <= LARGEST:
             return None
     assert isinstance(m, int) and isinstance(n, int) and isinstance(k, int)  # for mypy
-    return Measured(m, n, k, cycles) if 1 <= cycles <= MOST_CYCLES else None
+    clock_hz = samples.clock_hz or 0.0
+    cycles, moved = samples.median_s * clock_hz, counted(record).measured or 0.0
+    memory = moved / bandwidth.value * clock_hz if bandwidth else 0.0
+    sound = 1 <= cycles <= MOST_CYCLES and 0 <= memory <= MOST_CYCLES
+    return Measured(m, n, k, cycles, memory) if sound else None
 
 
 def _chosen_tile(record: Record) -> tuple[int, int, int] | None:
@@ -171,31 +185,67 @@ def _chosen_tile(record: Record) -> tuple[int, int, int] | None:
 
 
 def _label(record: Record) -> str:
-    """The kernel; of one that was tuned, with what was chosen: each is compiled anew."""
-    tile = _chosen_tile(record)
-    words = [main_kernel(record)]
+    """The kernel, with what makes it another one: what was chosen of one that was tuned, and the
+    parts that K is split in."""
+    tile, name = _chosen_tile(record), main_kernel(record)
+    words = [name]
     if tile is not None:
         words.append("x".join(map(str, tile)))
         words += [f"{key} {value}" for key, value in record.chosen.items() if len(key) > 2]
+    elif (parts := _parts(record, name)) > 1:
+        words.append(f"K in {parts} parts")
     return ", ".join(filter(None, words))
 
 
-def _tiling_of(record: Record, kernel: str, sm_count: int) -> tuple[Tiling | None, str]:
-    """The tile that *kernel* works in, or why it is unknown or does not tell the time."""
+def _parts(record: Record, name: str) -> int:
+    """The parts of K, as the grid of the kernel *name* tells them."""
+    named, launch = parse_name(name), _launch(record, name)
+    return 1 if named is None or named.persistent or launch is None else splits(launch)
+
+
+def _launch(record: Record, name: str) -> Launch | None:
+    return next((kernel.launch for kernel in record.kernels if kernel.name == name), None)
+
+
+def _tiling_of(
+    points: Sequence[WavePoint], sm_count: int
+) -> tuple[Tiling | None, bool, str]:
+    """The tile that the kernel of *points* works in, whether its orientation is sure; or why it is
+    unknown or does not tell the time."""
+    record = points[0].record
     if tile := _chosen_tile(record):
-        return Tiling(*tile, sm_count), ""
-    named = parse_name(kernel)
+        return Tiling(*tile, sm_count), True, ""
+    name = main_kernel(record)
+    named, launch = parse_name(name), _launch(record, name)
     if named is None:
-        return None, "its name tells no tile"
+        return None, False, "its name tells no tile"
     if named.splits or any(reduces_splits(k.name) for k in record.kernels):
-        return None, "its programs share tiles' sums (split-K): waves do not tell its time"
+        return None, False, "its programs share tiles' sums (split-K): waves do not tell its time"
     if named.paired:
-        return None, "two CTAs share a tile, which the model does not know of"
+        return None, False, "two CTAs share a tile, which the model does not know of"
     cluster = named.cluster[0] * named.cluster[1]
-    usable = sm_count // cluster * cluster
+    usable = capacity(launch, sm_count, cluster)
     if usable < 1:
-        return None, f"a cluster of {cluster} does not fit {sm_count} SMs"
-    return Tiling(named.rows, named.columns, named.k or 1, usable), ""
+        return None, False, f"a cluster of {cluster} does not fit {sm_count} SMs"
+    found = _ways(named, points, sm_count)
+    if not found:
+        return None, False, "its grid contradicts the tile that its name tells"
+    tiling = Tiling(
+        named.rows, named.columns, named.k or 1, usable, _parts(record, name), named.streams
+    )
+    # BLAS is column-major, and a row-major product is given to it with its sides exchanged.
+    lies = "named" if found == {"named"} else "turned"
+    return (tiling if lies == "named" else turned(tiling)), len(found) == 1, ""
+
+
+def _ways(named: NamedTile, points: Sequence[WavePoint], sm_count: int) -> frozenset[Way]:
+    """How the tile may lie, by the grids of all *points* that have one."""
+    found: frozenset[Way] = frozenset({"named", "turned"})
+    for point in points:
+        launch, at = _launch(point.record, main_kernel(point.record)), point.measured
+        if launch is not None:
+            found &= ways(named, launch, at.m, at.n, sm_count)
+    return found
 
 
 def _boundaries(

@@ -25,6 +25,7 @@ from gpuperf.measure.counting import CaseCounter
 from gpuperf.measure.device import Device
 from gpuperf.measure.doubts import sample_doubts
 from gpuperf.measure.everytimer import EveryTimer
+from gpuperf.measure.geometry import launches_of, with_launches
 from gpuperf.measure.inputs import Counter, TooLarge, bind_make, refill
 from gpuperf.measure.stopwatch import NoTime, Stopwatch, Timing
 from gpuperf.measure.telemetry import Meter, telemetry_caveats
@@ -143,6 +144,7 @@ class Bench:
         timing = self.stopwatch.take(call, contract, warm.call_s, self._fits_cache(memory))
         telemetry = self.meter.summary()
         _refuse_fallback(implementation, timing)
+        timing = self._launched(call, timing)
         record = replace(
             _with_times(record, timing), build_s=build_s, first_call_s=first_call_s,
             calls_until_steady=warm.calls, check=check, telemetry=telemetry, memory=memory,
@@ -309,6 +311,18 @@ class Bench:
         if now - self._read > READ_EVERY_S:
             self._read = now
             self.meter.read()
+
+    def _launched(self, call: Call, timing: Timing) -> Timing:
+        """*timing* with how its kernels are launched."""
+        if not timing.launches:
+            return timing
+
+        def run() -> None:
+            call()
+            self.device.synchronize()
+
+        kernels = with_launches(timing.kernels, timing.launches, launches_of(run))
+        return replace(timing, kernels=kernels)
 
     def _allocated(self) -> int:
         cuda = self.device.torch.type == "cuda"

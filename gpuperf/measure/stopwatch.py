@@ -118,7 +118,7 @@ class Stopwatch:
         return replace(
             timing,
             times=times,
-            kernels=trace.kernels if trace else (),
+            kernels=_with_seconds(trace) if trace else (),
             launches=trace.launches if trace else (),
             capture_s=timer.capture_s if isinstance(timer, GraphTimer) else None,
             caveats=(
@@ -314,6 +314,10 @@ def _trace_times(trace: Trace) -> dict[str, Samples]:
         "busy": Samples(trace.busy_s, tick_s=trace.tick_s),
         "span": Samples(trace.span_s, tick_s=trace.tick_s),
     }
+
+
+def _with_seconds(trace: Trace) -> tuple[Kernel, ...]:
+    return tuple(replace(k, time_s=trace.seconds.get(k.name)) for k in trace.kernels)
 
 
 def _refuse_activity(contract: Contract) -> None:

@@ -13,10 +13,12 @@ Schema history
     4   2026-11: comparisons: `baseline` and `main` of a header, `chosen` of a record, the bytes of
         a call in its memory.
     5   2026-11: `study` and `asked` of a header.
+    6   2026-11: `launch` and `time_s` of a kernel; cycles among the counters.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -34,6 +36,7 @@ __all__ = [
     "Check",
     "Header",
     "Kernel",
+    "Launch",
     "Memory",
     "Noise",
     "Record",
@@ -45,8 +48,9 @@ __all__ = [
     "without_counters",
 ]
 
-SCHEMA = 5
+SCHEMA = 6
 MOST_BYTES = 2**200
+MOST_LAUNCHED = 2**31  # blocks along an axis of a grid, in CUDA C's guide
 LEAST_COUNTED = -1e12  # a difference of two counts scatters about nought
 MOST_COUNTED = 1e21  # of anything in one call: a week of the fastest machine
 NO_COUNTERS = "no-counters"  # the kind of a caveat
@@ -95,16 +99,48 @@ class TimerFacts:
 
 
 @dataclass(frozen=True)
+class Launch:
+    """How a kernel was launched: blocks of the grid, threads of a block, blocks of a cluster (0
+    where it has none), registers of a thread, bytes of shared memory of a block, and how many
+    clusters the device holds at once (0 where that is unknown)."""
+
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    cluster: tuple[int, int, int] = (0, 0, 0)
+    registers: int = 0
+    shared_bytes: int = 0
+    most_clusters: int = 0
+
+    def __post_init__(self) -> None:
+        numbers = (*self.grid, *self.block, *self.cluster, self.registers, self.shared_bytes)
+        if not all(0 <= n <= MOST_LAUNCHED for n in (*numbers, self.most_clusters)):
+            raise ValueError("a launch is beyond what CUDA allows")
+
+    @property
+    def blocks(self) -> int:
+        """Of the whole grid."""
+        return math.prod(self.grid)
+
+    @property
+    def cluster_blocks(self) -> int:
+        """Of one cluster; 1 where there is none."""
+        return max(1, math.prod(self.cluster))
+
+
+@dataclass(frozen=True)
 class Kernel:
     """One GPU kernel, copy or memset of a call, and how often the call runs it.
 
-    `counters` are those of its runs in a call together, by the names of `Record.counters`, with
-    `cycles` (of the SM that took most) and `time_ns` under the profiler.
+    `launch` is that of its first run in a call, `time_s` the seconds of all of them (median over
+    calls). `counters` are those of its runs in a call together, by the names of `Record.counters`,
+    with `cycles` (of the SM that took most) and `time_ns` under the profiler.
     """
 
     name: str
     count: int = 1
     counters: Mapping[str, float] = field(default_factory=dict)
+    launch: Launch | None = None
+    time_s: float | None = None
 
     def __post_init__(self) -> None:
         _check_counters(self.counters)

@@ -8,9 +8,10 @@ the span of several kernels is longer than without a profiler.
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from gpuperf.measure.timers.timer import Call
@@ -34,9 +35,10 @@ class Trace:
     """What CUPTI recorded of several calls in windows, one entry a call.
 
     `busy_s` is the union of the kernels' intervals, `span_s` first start to last end. `kernels` are
-    those of most calls, `launches` their names in order; a call with others is in `odd`, and not in
-    the times. `outside_s` is how long work of a call ran before its window opened or after it
-    closed, at the most; `tick_s` the step of the clock that stamped it all.
+    those of most calls, `launches` their names in order, `seconds` the median over the calls of how
+    long all runs of a name took; a call with others is in `odd`, and not in the times. `outside_s`
+    is how long work of a call ran before its window opened or after it closed, at the most;
+    `tick_s` the step of the clock that stamped it all.
     """
 
     busy_s: tuple[float, ...]
@@ -47,6 +49,7 @@ class Trace:
     outside_s: float
     tick_s: float = 0.0
     launches: tuple[str, ...] = ()
+    seconds: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def kernel_count(self) -> int:
@@ -121,12 +124,16 @@ def read_trace(activities: Sequence[Activity], readings: Sequence[Reading]) -> T
         odd=len(readings) - len(kept),
         outside_s=outside_s,
         launches=names,
+        seconds={
+            name: statistics.median(w.seconds_of(name) for w, _ in kept) for name in set(names)
+        },
     )
 
 
 @dataclass(frozen=True)
 class _Window:
     names: tuple[str, ...] = ()
+    durations_s: tuple[float, ...] = ()
     busy_s: float = 0.0
     span_s: float = 0.0
     outside_s: float = 0.0
@@ -136,6 +143,11 @@ class _Window:
     def kind(self) -> tuple[str, ...]:
         """The same for the same kernels: those of two streams start in any order."""
         return tuple(sorted(self.names))
+
+    def seconds_of(self, kernel: str) -> float:
+        """All runs of *kernel*."""
+        pairs = zip(self.names, self.durations_s, strict=True)
+        return sum(seconds for name, seconds in pairs if name == kernel)
 
 
 def _windows(activities: Sequence[Activity]) -> Iterable[_Window]:
@@ -159,6 +171,7 @@ def _read_window(activities: Sequence[Activity]) -> _Window:
     late = max((a.end_s - closed.start_s for a in found), default=0.0)
     return _Window(
         names=tuple(a.name for a in found),
+        durations_s=tuple(a.end_s - a.start_s for a in found),
         busy_s=busy_s,
         span_s=reached - found[0].start_s if found else 0.0,
         outside_s=max(early, late, 0.0),

@@ -1,0 +1,147 @@
+"""How kernels were launched, by a library that stands in for CUPTI."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from gpuperf.measure import geometry
+from gpuperf.measure.geometry import CONCURRENT_KERNEL, _Activities, _Kernel, with_launches
+from gpuperf.model.record import Kernel, Launch
+
+GEMM = Launch((2, 66, 1), (384, 1, 1), (2, 1, 1), 168, 213188, 66)
+FILL = Launch((8, 1, 1), (128, 1, 1))
+
+
+def kernel_record(start: int, launch: Launch) -> _Kernel:
+    record = _Kernel(
+        kind=CONCURRENT_KERNEL, start=start, registers=launch.registers,
+        dynamic_shared=launch.shared_bytes, most_clusters=launch.most_clusters,
+    )  # fmt: skip
+    for name in ("grid", "block", "cluster"):
+        setattr(record, name, type(getattr(record, name))(*getattr(launch, name)))
+    return record
+
+
+class FakeCupti:
+    """Hands the records that `run` leaves to the callbacks when it is flushed, as CUPTI does."""
+
+    def __init__(self, version: int = 130001, refuses: str = "") -> None:
+        self.version, self.refuses = version, refuses
+        self.pending: list[_Kernel] = []
+        self.enabled = False
+
+    def cuptiGetVersion(self, out: Any) -> int:
+        ctypes.cast(out, ctypes.POINTER(ctypes.c_uint32))[0] = self.version
+        return 0
+
+    def cuptiActivityRegisterCallbacks(self, requested: Any, completed: Any) -> int:
+        self.requested, self.completed = requested, completed
+        return 39 if self.refuses == "register" else 0
+
+    def cuptiActivityEnable(self, kind: int) -> int:
+        self.enabled = self.refuses != "enable"
+        return 0 if self.enabled else 39
+
+    def cuptiActivityDisable(self, kind: int) -> int:
+        self.enabled = False
+        return 0
+
+    def cuptiActivityFlushAll(self, flag: int) -> int:
+        buffer = ctypes.POINTER(ctypes.c_uint8)()
+        size, most = ctypes.c_size_t(), ctypes.c_size_t()
+        self.requested(ctypes.pointer(buffer), ctypes.pointer(size), ctypes.pointer(most))
+        self.given = list(self.pending)
+        self.completed(None, 0, buffer, size.value, len(self.given))
+        return 0
+
+    def cuptiActivityGetNextRecord(self, buffer: Any, valid: Any, out: Any) -> int:
+        if not self.given:
+            return 12  # CUPTI_ERROR_MAX_LIMIT_REACHED
+        self.last = self.given.pop(0)
+        ctypes.cast(out, ctypes.POINTER(ctypes.c_void_p))[0] = ctypes.addressof(self.last)
+        return 0
+
+
+def recorded(library: FakeCupti, *records: _Kernel) -> tuple[Launch, ...]:
+    activities = _Activities(library)
+    return activities.record(lambda: library.pending.extend(records))
+
+
+def test_the_record_is_laid_out_as_in_cuptis_headers() -> None:
+    """offsetof of CUpti_ActivityKernel9 and 10, cupti_activity.h of CUDA 13.0."""
+    offsets = {
+        "registers": 6, "start": 16, "grid": 52, "block": 64, "static_shared": 76, "name": 104,
+        "cluster": 176, "most_cluster": 200, "most_clusters": 204,
+    }  # fmt: skip
+    assert {name: getattr(_Kernel, name).offset for name in offsets} == offsets
+
+
+def test_launches_come_in_the_order_of_their_start() -> None:
+    found = recorded(FakeCupti(), kernel_record(20, FILL), kernel_record(10, GEMM))
+    assert found == (GEMM, FILL)
+    assert (GEMM.blocks, GEMM.cluster_blocks, FILL.cluster_blocks) == (132, 2, 1)
+
+
+def test_a_cupti_before_13_does_not_tell_how_many_clusters_fit() -> None:
+    (found,) = recorded(FakeCupti(version=26), kernel_record(1, GEMM))
+    assert (found.cluster, found.most_clusters) == ((2, 1, 1), 0)
+
+
+@pytest.mark.parametrize("refuses", ["register", "enable"])
+def test_another_subscriber_leaves_no_launches(refuses: str) -> None:
+    assert recorded(FakeCupti(refuses=refuses), kernel_record(1, GEMM)) == ()
+
+
+def test_records_stop_when_the_call_raises() -> None:
+    library = FakeCupti()
+
+    def run() -> None:
+        raise RuntimeError("lost")
+
+    with pytest.raises(RuntimeError, match="lost"):
+        _Activities(library).record(run)
+    assert not library.enabled
+
+
+@pytest.mark.parametrize(("version", "found"), [(17, False), (18, True), (130001, True)])
+def test_a_cupti_before_12_is_left_alone(
+    version: int, found: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(geometry, "find_library", lambda: "libcupti.so")
+    monkeypatch.setattr(geometry.ctypes, "CDLL", lambda name: FakeCupti(version))
+    geometry._activities.cache_clear()
+    try:
+        assert (geometry._activities() is not None) is found
+    finally:
+        geometry._activities.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("order", "launches", "expected"),
+    [
+        (["Memset (Device)", "gemm", "fill", "fill"], (GEMM, FILL, GEMM), [None, GEMM, FILL]),
+        (["gemm", "fill"], (GEMM,), [None, None, None]),
+        ([], (), [None, None, None]),
+    ],
+    ids=["the first of each name", "another count", "nothing"],
+)
+def test_a_kernel_is_given_the_first_launch_of_its_name(
+    order: list[str], launches: tuple[Launch, ...], expected: list[Launch | None]
+) -> None:
+    kernels = (Kernel("Memset (Device)"), Kernel("gemm"), Kernel("fill", 2))
+    assert [kernel.launch for kernel in with_launches(kernels, order, launches)] == expected
+
+
+def test_without_a_library_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[int] = []
+
+    def run() -> None:
+        ran.append(1)
+
+    monkeypatch.setattr(geometry, "_activities", lambda: None)
+    told: Callable[[Callable[[], None]], tuple[Launch, ...]] = geometry.launches_of
+    assert (told(run), ran) == ((), [])
