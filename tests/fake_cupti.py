@@ -39,7 +39,8 @@ CHIPS: Mapping[str, Mapping[str, Mapping[str, Any]]] = json.loads(
 KINDS = {RANGE_PROFILER: "ranges", PM_SAMPLING: "sampling"}
 
 INVALID_PARAMETER, INVALID_OPERATION, INVALID_METRIC_NAME, NOT_SUPPORTED = 1, 7, 17, 27
-BY_TIME, BY_KERNEL = 1, (1, 2)  # the trigger; a range of each kernel, and its replay
+BY_TIME = 1  # the trigger
+BY_KERNEL, BY_WINDOW = (1, 2), (2, 3)  # ranges and their replay: by the library, or by the caller
 
 # Of each struct to the end of its last field, by a C++ compiler and the headers of CUPTI 13.0.85;
 # that of SetConfig as 12.6 has it.
@@ -67,6 +68,8 @@ SIZES = {
     "cuptiRangeProfilerDisable": 24,
     "cuptiRangeProfilerStart": 24,
     "cuptiRangeProfilerStop": 41,
+    "cuptiRangeProfilerPushRange": 32,
+    "cuptiRangeProfilerPopRange": 24,
     "cuptiRangeProfilerSetConfig": 90,
     "cuptiRangeProfilerGetCounterDataSize": 64,
     "cuptiRangeProfilerCounterDataImageInitialize": 40,
@@ -74,6 +77,7 @@ SIZES = {
     "cuptiRangeProfilerGetCounterDataInfo": 40,
 }
 
+ROLL_UPS = ("sum", "max", "sum.peak_sustained")
 HOST, SAMPLER, PROFILER = 0x1001, 0x2001, 0x3001  # the objects it hands out
 IMAGE_BYTES, EMPTY, DECODED = 64, 0xE1, 0xDE  # of counter data: its size, its first byte
 CONFIG = b"a config of some bytes"
@@ -98,6 +102,8 @@ class FakeCupti:
     samples: Sequence[Mapping[str, float]] = ()
     ranges: Sequence[Mapping[str, float]] = ()
     passes: int | None = None
+    windows: bool = False
+    opened: int = 0
     overflow: bool = False
     stop: int = 2
     completed: int | None = None
@@ -109,6 +115,7 @@ class FakeCupti:
     alive: set[str] = field(default_factory=set)
     triggers: list[tuple[int, int]] = field(default_factory=list)
     kind: int = RANGE_PROFILER
+    left: int = 1
 
     def __getattr__(self, name: str) -> Callable[[Any], int]:
         if name not in SIZES or name in self.missing:
@@ -151,11 +158,14 @@ class FakeCupti:
         elif name != "ProfilerInitialize" and "host" not in self.alive:
             return INVALID_PARAMETER
         elif name == "ProfilerHostGetNumOfPasses":
-            known = CHIPS[self.chip][KINDS[self.kind]]
-            told.passes = known["passes"] if self.passes is None else self.passes
+            told.passes = self._passes()
         elif name != "ProfilerInitialize":
             return self._of_host(name, told)
         return 0
+
+    def _passes(self) -> int:
+        known = int(CHIPS[self.chip][KINDS[self.kind]]["passes"])
+        return known if self.passes is None else self.passes
 
     def _of_host(self, name: str, told: Any) -> int:
         known = CHIPS[self.chip][KINDS[self.kind]].get("metrics", ())
@@ -167,8 +177,8 @@ class FakeCupti:
             told.names = (ctypes.c_char_p * len(known))(*(metric.encode() for metric in known))
             told.count = len(known)
         elif name == "ProfilerHostConfigAddMetrics":
-            asked = [metric.rpartition(".") for metric in _strings(told)]
-            if not all(base in known and how in ("sum", "max") for base, _, how in asked):
+            asked = [metric.partition(".") for metric in _strings(told)]
+            if not all(base in known and how in ROLL_UPS for base, _, how in asked):
                 return INVALID_METRIC_NAME
         elif name == "ProfilerHostGetConfigImageSize":
             told.bytes = len(CONFIG)
@@ -191,14 +201,16 @@ class FakeCupti:
         elif kind not in self.alive or getattr(told, kind, handle) != handle:
             return INVALID_PARAMETER
         elif name == "Disable":
-            self.alive -= {kind, "started"}
+            self.alive -= {kind, "started", "window"}
         elif name == "SetConfig":
             assert ctypes.string_at(told.config, told.bytes) == CONFIG
             if kind == "sampler":
                 self.triggers.append((told.trigger, told.interval))
                 return self.time_trigger if told.trigger == BY_TIME else 0
             assert (told.image_bytes, told.image[0]) == (IMAGE_BYTES, EMPTY)
-            assert (told.range, told.replay) == BY_KERNEL
+            assert (told.range, told.replay) in (BY_KERNEL, BY_WINDOW)
+            self.windows = (told.range, told.replay) == BY_WINDOW
+            self.left = self._passes() if self.windows else 1
         elif name == "GetCounterDataSize":
             assert _strings(told)
             told.bytes = IMAGE_BYTES
@@ -207,8 +219,17 @@ class FakeCupti:
             told.image[0] = EMPTY
         elif name == "Start":
             self.alive.add("started")
+        elif name in ("PushRange", "PopRange"):
+            assert self.windows
+            if ("window" in self.alive) == (name == "PushRange"):
+                return INVALID_OPERATION
+            self.alive ^= {"window"}
+            self.opened += name == "PushRange"
         elif name == "Stop":
             self.alive.remove("started")
+            if kind == "profiler":
+                self.left -= 1
+                told.all_passes = self.left <= 0
         elif name == "DecodeData":
             if "started" in self.alive:
                 return INVALID_OPERATION

@@ -55,6 +55,11 @@ class FakeCounters:
         call()
         return [{"l2_bytes": 4e6, "cycles": 900.0}, {"l2_bytes": 1e6, "dram_read_bytes": 1.0}], 7
 
+    def cycles(self, call: Call, policy: Cache, gap_s: float) -> dict[str, float]:
+        self._step("cycles")
+        call()
+        return {"window_cycles": 12_000.0, "active_cycles": 7500.0}
+
     def _step(self, name: str) -> None:
         self.log.append(name)
         if name in self.fails:
@@ -69,9 +74,9 @@ class FakeStopwatch:
     facts: TimerFacts = field(default_factory=TimerFacts)
 
     def take(self, call: Call, contract: Contract, call_s: float, fits_cache: bool) -> Timing:
-        times = {"busy": Samples((1e-3,) * 20)}
+        times = {"busy": Samples((1e-3,) * 20, (2e9,) * 20)}
         kernels = (Kernel("gemm"), Kernel("reduce"))
-        return Timing(times, "busy", "precision", self.facts, kernels, ("gemm", "reduce"))
+        return Timing(times, "busy", "precision", self.facts, kernels, ("gemm", "reduce"), 1e-6)
 
 
 def count(
@@ -126,13 +131,27 @@ def test_the_bytes_that_a_call_moved_are_in_its_record(
 def test_the_counters_of_each_kernel_are_in_the_record_and_their_sum(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    record, _ = count("kernels", FakeCounters(), monkeypatch)
+    record, _ = count("kernels", FakeCounters(), monkeypatch, replace(CONTRACT, timer="blocked"))
     assert record.status == "ok"
-    assert record.counters == {**DRAM, "l2_bytes": 5e6, "kernel_passes": 7}
+    cycles = {"active_cycles": 7500.0, "elapsed_cycles": 10_000.0}  # a floor of 1 µs at 2 GHz
+    assert record.counters == {**DRAM, "l2_bytes": 5e6, "kernel_passes": 7, **cycles}
     assert record.kernels == (
         Kernel("gemm", 1, {"l2_bytes": 4e6, "cycles": 900.0}),
         Kernel("reduce", 1, {"l2_bytes": 1e6, "dram_read_bytes": 1.0}),
     )
+
+
+@pytest.mark.parametrize(
+    "contract", [CONTRACT, replace(CONTRACT, timer="blocked", regime="sustained")]
+)
+def test_a_time_that_is_of_no_window_has_no_cycles(
+    contract: Contract, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counters = FakeCounters()
+    record, _ = count("kernels", counters, monkeypatch, contract)
+    assert record.status == "ok"
+    assert "cycles" not in counters.log
+    assert "l2_bytes" in record.counters
 
 
 def test_the_counters_are_tried_before_anything_is_allocated_and_read_after_the_times(

@@ -25,7 +25,7 @@ from fake_cupti import (
 
 from gpuperf.errors import CannotMeasure
 from gpuperf.measure import counters
-from gpuperf.measure.counters import Counters, kernels, open_counters, traffic
+from gpuperf.measure.counters import Counters, open_counters, ranges, traffic
 from gpuperf.measure.counters.cupti import (
     Cupti,
     NoCounters,
@@ -37,7 +37,7 @@ from gpuperf.model.contract import Cache
 @pytest.fixture(autouse=True)
 def no_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "synchronize", nothing)
-    monkeypatch.setattr(kernels, "_context", lambda: ctypes.c_void_p(1))
+    monkeypatch.setattr(ranges, "_context", lambda: ctypes.c_void_p(1))
 
 
 # The bytes of one call

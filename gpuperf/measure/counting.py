@@ -33,6 +33,7 @@ REPLAYED = Caveat(
     "the call's bytes in the table are those at full speed",
 )
 REPLAY_OFF = 0.05  # of the call's bytes
+WINDOWED = ("auto", "blocked", "activity")  # timers that take a call as it is into a window
 BYTE_PRECISION = 0.01
 
 
@@ -66,6 +67,7 @@ class CaseCounter:
         record = self._attempt(self._with_traffic, record, call, timing)
         if self.counting == "kernels":
             record = self._attempt(self._with_kernels, record, call, timing)
+            record = self._attempt(self._with_cycles, record, call, timing)
         return record
 
     def _attempt(
@@ -102,6 +104,17 @@ class CaseCounter:
         doubts = (*(() if _matched(kernels, found) else (UNMATCHED,)), *_replayed(record, found))
         caveats = (*record.caveats, *doubts)
         return replace(record, kernels=kernels, counters=counts, caveats=caveats)
+
+
+    def _with_cycles(self, record: Record, call: Call, timing: Timing) -> Record:
+        contract = record.contract
+        if contract.timer not in WINDOWED or contract.regime != "burst":
+            return record  # its time is of no window
+        counts = dict(self._counters().cycles(call, contract.cache, contract.gap_s))
+        between, clock_hz = counts.pop("window_cycles", None), timing.clock_hz
+        if between is not None and clock_hz is not None and timing.floor_s is not None:
+            counts["elapsed_cycles"] = between - timing.floor_s * clock_hz
+        return replace(record, counters={**record.counters, **counts})
 
 
 def _imprecise(counts: Mapping[str, float]) -> tuple[Caveat, ...]:

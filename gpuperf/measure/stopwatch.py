@@ -52,7 +52,8 @@ class NoTime(Exception):
 @dataclass(frozen=True)
 class Timing:
     """The times of a call by name, the one that counts, and what is doubtful about them; of its
-    kernels how many there are, and their names in the order of their start."""
+    kernels how many there are, and their names in the order of their start; and what a window holds
+    beyond them."""
 
     times: Mapping[str, Samples]
     primary: str
@@ -60,8 +61,14 @@ class Timing:
     facts: TimerFacts
     kernels: tuple[Kernel, ...] = ()
     launches: tuple[str, ...] = ()
+    floor_s: float | None = None
     capture_s: float | None = None
     caveats: tuple[Caveat, ...] = ()
+
+    @property
+    def clock_hz(self) -> float | None:
+        """The SM clock of the samples that count."""
+        return self.times[self.primary].clock_hz
 
 
 @dataclass
@@ -97,6 +104,7 @@ class Stopwatch:
         self._refuse_side_streams(call, call_s)
         rested = self.recover() if self.recover is not None else True
         trace = self._traced(call, contract, rest) if timer is self.timer else None
+        floor_s = self._facts(timer, trace).floor_s if trace else None
         caveats += _trace_doubts(trace, contract, timer)
         if contract.regime == "sustained":
             timing = self._sustained(call, contract, call_s, timer)
@@ -104,9 +112,7 @@ class Stopwatch:
             timing = self._by_kernel(call, contract, rest, trace, timer)
         else:
             timing = self._by_timer(call, contract, rest, timer, trace)
-        times = dict(timing.times)
-        if trace is not None:
-            times = {**_trace_times(trace), **times}
+        times = {**(_trace_times(trace) if trace else {}), **timing.times}
         if contract.timer == "wall":
             return timing
         if fits_cache and contract.cache in ("cold", "cold-dirty"):
@@ -118,8 +124,9 @@ class Stopwatch:
         return replace(
             timing,
             times=times,
-            kernels=_with_seconds(trace) if trace else (),
+            kernels=trace.timed if trace else (),
             launches=trace.launches if trace else (),
+            floor_s=floor_s,
             capture_s=timer.capture_s if isinstance(timer, GraphTimer) else None,
             caveats=(
                 *caveats,
@@ -201,9 +208,7 @@ class Stopwatch:
             traces.append(more)
             return _samples(more)
 
-        facts = replace(
-            timer.facts, floor_s=0.0, floor_uncertainty_s=0.0, tick_s=trace.tick_s
-        )
+        facts = replace(timer.facts, floor_s=0.0, floor_uncertainty_s=0.0, tick_s=trace.tick_s)
         taken = take_samples(
             draw, contract, facts, rest, contract.min_samples, _samples(trace), self.heard
         )
@@ -314,10 +319,6 @@ def _trace_times(trace: Trace) -> dict[str, Samples]:
         "busy": Samples(trace.busy_s, tick_s=trace.tick_s),
         "span": Samples(trace.span_s, tick_s=trace.tick_s),
     }
-
-
-def _with_seconds(trace: Trace) -> tuple[Kernel, ...]:
-    return tuple(replace(k, time_s=trace.seconds.get(k.name)) for k in trace.kernels)
 
 
 def _refuse_activity(contract: Contract) -> None:

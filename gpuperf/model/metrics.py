@@ -14,6 +14,7 @@ from gpuperf.model.record import Kernel
 __all__ = [
     "BYTES",
     "BY_NCU",
+    "CYCLES",
     "KERNEL",
     "NOT_KERNELS",
     "PERMISSION_HINT",
@@ -80,6 +81,14 @@ KERNEL: Mapping[str, Groups] = {
     "time_ns": (("gpu__time_duration",),),
     **TENSOR,
     **VECTOR,
+}
+
+# Of a window: cycles in which an SM had work, and in which its pipes were busy.
+CYCLES: Mapping[str, Groups] = {
+    "active_cycles": (("sm__cycles_active",),),
+    "tensor_cycles": (("sm__pipe_tensor_cycles_active",),),
+    "fma_cycles": (("sm__pipe_fma_cycles_active",),),
+    "fp64_cycles": (("sm__pipe_fp64_cycles_active",),),
 }
 
 PERMISSION_HINT = (

@@ -11,6 +11,7 @@ import torch
 
 from gpuperf.errors import CannotMeasure
 from gpuperf.measure.counters.cupti import Cupti, NoCounters, find_library
+from gpuperf.measure.counters.cycles import count_cycles
 from gpuperf.measure.counters.dram import DramSampler
 from gpuperf.measure.counters.kernels import KernelCounts, count_kernels, summed, with_counts
 from gpuperf.measure.counters.traffic import (
@@ -108,6 +109,11 @@ class Counters:
             raise NoCounters("no-samples", "the profiler saw no kernel")
         self._scale(found)
         return found[1 if flushed else 0 : -1], passes
+
+    def cycles(self, call: Call, policy: Cache, gap_s: float) -> Mapping[str, float]:
+        """Of *call* in the timer's window: see `count_cycles`. Raises: NoCounters, CannotBlock."""
+        index = self.device.index or 0
+        return count_cycles(self.cupti, index, self.window, call, policy, gap_s)
 
     def _scale(self, found: Sequence[KernelCounts]) -> None:
         """Divide the DRAM bytes by what the last kernel, a flush, tells of their factor."""

@@ -151,6 +151,7 @@ SamplingInfo = _params(
 )  # fmt: skip
 RangesEnable = _params("RangesEnable", ("context", c_void_p), ("profiler", c_void_p))
 Ranges = _params("Ranges", ("profiler", c_void_p))
+RangesPush = _params("RangesPush", ("profiler", c_void_p), ("name", c_char_p))
 RangesConfig = _params(
     "RangesConfig", ("profiler", c_void_p), ("bytes", c_size_t), ("config", BYTES),
     ("image_bytes", c_size_t), ("image", BYTES), ("range", c_int), ("replay", c_int),

@@ -7,13 +7,11 @@ count; caches are as the replay leaves them.
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from gpuperf.measure.counters import cupti as api
-from gpuperf.measure.counters.cupti import Cupti, Host, Image, NoCounters
+from gpuperf.measure.counters.cupti import Cupti
+from gpuperf.measure.counters.ranges import RangeProfiler
 from gpuperf.model.metrics import (
     KERNEL,
     NOT_KERNELS,
@@ -27,9 +25,6 @@ from gpuperf.model.record import Kernel
 
 __all__ = ["KernelCounts", "count_kernels", "summed", "with_counts"]
 
-AUTO_RANGE, KERNEL_REPLAY = 1, 2  # CUpti_ProfilerRange, CUpti_ProfilerReplayMode
-MOST_KERNELS = 512
-
 KernelCounts = dict[str, float]
 
 
@@ -40,54 +35,12 @@ def count_kernels(
 
     *run* waits for the device at its end. Raises: NoCounters.
     """
-    host = Host(cupti, api.RANGE_PROFILER, cupti.chip(device_index))
-    profiler = None
-    try:
-        chosen = choose(KERNEL, host.base_metrics())
+    with RangeProfiler(cupti, device_index) as profiler:
+        chosen = choose(KERNEL, profiler.metrics)
         names = [name for group in chosen.values() for name in group]
-        config, passes = host.configure(names)
-        enable = api.RangesEnable(context=_context())
-        profiler = cupti.call("cuptiRangeProfilerEnable", enable).profiler
-        image = _image(cupti, profiler, names)
-        cupti.call(
-            "cuptiRangeProfilerSetConfig",
-            api.RangesConfig(
-                profiler=profiler, bytes=config.size, config=config.data, image_bytes=image.size,
-                image=image.data, range=AUTO_RANGE, replay=KERNEL_REPLAY,
-                most_ranges=MOST_KERNELS, levels=1, least_level=1,
-            ),
-        )  # fmt: skip
-        _collect(cupti, profiler, run)
-        info = cupti.call(
-            "cuptiRangeProfilerGetCounterDataInfo",
-            api.RangesInfo(image=image.data, bytes=image.size),
-        )
-        found = [
-            derive(combine(chosen, names, host.evaluate(image, index, names)))
-            for index in range(info.ranges)
-        ]
-        return found, passes
-    finally:
-        try:
-            if profiler is not None:
-                cupti.call("cuptiRangeProfilerDisable", api.Ranges(profiler=profiler))
-        finally:
-            host.close()
-
-
-def _collect(cupti: Cupti, profiler: object, run: Callable[[], None]) -> None:
-    """*run* with the profiler at work; what it saw goes into the image that was configured."""
-    cupti.call("cuptiRangeProfilerStart", api.Ranges(profiler=profiler))
-    try:
-        run()
-    except BaseException:
-        with contextlib.suppress(NoCounters):  # what went wrong first is what counts
-            cupti.call("cuptiRangeProfilerStop", api.RangesStop(profiler=profiler))
-        raise
-    cupti.call("cuptiRangeProfilerStop", api.RangesStop(profiler=profiler))
-    told = cupti.call("cuptiRangeProfilerDecodeData", api.RangesDecode(profiler=profiler))
-    if told.dropped:
-        raise NoCounters("overflow", f"a call of more than {MOST_KERNELS} kernels")
+        passes = profiler.configure(names)
+        found = profiler.profile(run)
+        return [derive(combine(chosen, names, values)) for values in found], passes
 
 
 def summed(found: Sequence[KernelCounts]) -> KernelCounts:
@@ -111,26 +64,3 @@ def with_counts(
         return tuple(kernels)
     own = {kernel.name: kernel.counters for kernel in sum_by_name(zip(names, found, strict=True))}
     return tuple(replace(kernel, counters=own.get(kernel.name, {})) for kernel in kernels)
-
-
-def _image(cupti: Cupti, profiler: object, names: list[str]) -> Image:
-    told = cupti.call(
-        "cuptiRangeProfilerGetCounterDataSize",
-        api.RangesImageSize(
-            profiler=profiler, names=api.names_array(names), count=len(names),
-            most_ranges=MOST_KERNELS, most_nodes=MOST_KERNELS,
-        ),
-    )  # fmt: skip
-    image = Image.of(int(told.bytes))
-    cupti.call(
-        "cuptiRangeProfilerCounterDataImageInitialize",
-        api.RangesImage(profiler=profiler, bytes=image.size, image=image.data),
-    )
-    return image
-
-
-def _context() -> ctypes.c_void_p:
-    """The CUDA context of this thread."""
-    context = ctypes.c_void_p()
-    ctypes.CDLL("libcuda.so.1").cuCtxGetCurrent(ctypes.byref(context))
-    return context

@@ -52,6 +52,11 @@ class Trace:
     seconds: Mapping[str, float] = field(default_factory=dict)
 
     @property
+    def timed(self) -> tuple[Kernel, ...]:
+        """The kernels with their seconds."""
+        return tuple(replace(k, time_s=self.seconds.get(k.name)) for k in self.kernels)
+
+    @property
     def kernel_count(self) -> int:
         """Kernels, copies and memsets of one call."""
         return sum(kernel.count for kernel in self.kernels)

@@ -12,7 +12,7 @@ import ctypes
 import itertools
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 
@@ -51,6 +51,16 @@ class Reading(NamedTuple):
     clock_hz: float | None
     before_hz: float | None
     queued_s: float
+
+
+class Ranges(Protocol):
+    """What counts in ranges that are pushed and popped."""
+
+    def push(self) -> None:
+        """Begin one."""
+
+    def pop(self) -> None:
+        """End it."""
 
 
 class WindowTimer:
@@ -148,6 +158,30 @@ class Window:
         if self._by_events:
             window_s = self._start.elapsed_time(self._end) * 1e-3
         return Reading(window_s, self._clock_hz(words, 2), self._clock_hz(words, 0), queued_s)
+
+    def count(
+        self, call: Call, spin_cycles: int, idle_s: float, cache: Cache, ranges: Ranges
+    ) -> int | None:
+        """*call* as in `take`, in a range of *ranges*, behind a kernel that spins until it is
+        queued; the SM cycles between the stamps, None where they are of two SMs.
+
+        Here the blocker would be as long as the host pleases, and counted.
+        """
+        if idle_s:
+            time.sleep(idle_s)
+        self.flush(cache)
+        stamps = self._stamps.data_ptr()
+        ranges.push()
+        try:
+            self._launch(OPEN, (stamps + 2 * STAMP * 8, spin_cycles), (POINTER, U64))
+            call()
+            self._launch(CLOSE, (stamps + 3 * STAMP * 8,), (POINTER,))
+        finally:
+            ranges.pop()
+        torch.cuda.synchronize()
+        words = self._stamps.tolist()
+        (_, start, start_sm, _), (_, end, end_sm, _) = words[2 * STAMP : -STAMP], words[-STAMP:]
+        return int(end - start) if start_sm == end_sm else None
 
     def stream(
         self, call: Call, calls: int, ahead: int

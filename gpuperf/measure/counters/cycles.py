@@ -1,0 +1,74 @@
+"""In how many cycles had the SMs work, and were their pipes busy, while a call ran at its speed?
+
+A profiler's range around a kernel starts and ends it with the machine drained: on an H200 a matmul
+of 5.6 µs is resident for 10 100 cycles so, and for 7 500 as it runs. So the range is pushed around
+the timer's own window, whose first kernel spins until the call is queued, and what that window
+counts without a call is taken off. How long the call takes is read from the stamps, as in timing,
+not from the range, whose ends are as late as they like.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+
+from gpuperf.measure.counters.cupti import Cupti, NoCounters
+from gpuperf.measure.counters.ranges import RangeProfiler
+from gpuperf.measure.timers.timer import Call, do_nothing
+from gpuperf.measure.timers.window import Window
+from gpuperf.model.contract import Cache
+from gpuperf.model.metrics import CYCLES, choose
+
+__all__ = ["count_cycles"]
+
+WINDOWS = 9  # a pass
+LEAST_SPIN, SPIN_HZ = 400_000, 4e9  # cycles; twice what the host needs, at 2 GHz
+
+
+def count_cycles(
+    cupti: Cupti, device_index: int, window: Window, call: Call, cache: Cache, gap_s: float
+) -> Mapping[str, float]:
+    """`window_cycles` between the stamps around *call*, in which the timer's floor is; and, a mean
+    over SMs, `active_cycles`, `tensor_cycles`, `fma_cycles` and `fp64_cycles` of the call alone.
+
+    Those of a pipe are cycles of all of it. Medians. Raises: NoCounters, CannotBlock.
+    """
+    queued_s = window.take(call, gap_s, cache).queued_s
+    spin = max(LEAST_SPIN, int(SPIN_HZ * queued_s))
+    with RangeProfiler(cupti, device_index) as profiler:
+        chosen = choose(CYCLES, profiler.metrics)
+        counters = [name for group in chosen.values() for name in group]
+        peaks = [f"{name}.peak_sustained" for name in counters]
+        profiler.configure([*counters, *peaks], windows=True)
+        stamped: list[int | None] = []
+
+        def run() -> None:
+            for _ in range(WINDOWS):
+                stamped.append(window.count(call, spin, gap_s, cache, profiler))
+                window.count(do_nothing, spin, gap_s, cache, profiler)
+
+        found = [_per_sm(counters, values) for values in profiler.profile(run)]
+    if len(found) != 2 * WINDOWS:
+        raise NoCounters("no-samples", f"the profiler saw {len(found)} of {2 * WINDOWS} windows")
+    told = {
+        quantity: _median(found[::2], group[0]) - _median(found[1::2], group[0])
+        for quantity, group in chosen.items()
+    }
+    counts = {quantity: max(0.0, value) for quantity, value in told.items() if value == value}
+    between = [cycles for cycles in stamped if cycles]
+    if between:
+        counts["window_cycles"] = statistics.median(between)
+    return counts
+
+
+def _per_sm(counters: Sequence[str], values: Sequence[float]) -> dict[str, float]:
+    """Each counter over the most that all SMs together can count in a cycle."""
+    counts, peaks = values[: len(counters)], values[len(counters) :]
+    return {
+        name: count / peak if peak > 0 else float("nan")
+        for name, count, peak in zip(counters, counts, peaks, strict=True)
+    }
+
+
+def _median(found: Sequence[Mapping[str, float]], name: str) -> float:
+    return statistics.median(values[name] for values in found)

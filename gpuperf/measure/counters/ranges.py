@@ -1,0 +1,139 @@
+"""Counters of ranges of work: of each kernel by itself, or of everything in a window."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+from collections.abc import Callable, Sequence
+
+from gpuperf.measure.counters import cupti as api
+from gpuperf.measure.counters.cupti import Cupti, Host, Image, NoCounters
+
+__all__ = ["RangeProfiler"]
+
+# CUpti_ProfilerRange with the CUpti_ProfilerReplayMode that goes with it: a kernel is run again by
+# the profiler, a window by us.
+BY_KERNEL, BY_WINDOW = (1, 2), (2, 3)
+MOST_RANGES = 512
+MOST_PASSES = 64
+
+
+class RangeProfiler:
+    """Profiles ranges on one device. Use it in a `with`. Raises: NoCounters.
+
+    `metrics` are the counters that the chip has.
+    """
+
+    def __init__(self, cupti: Cupti, device_index: int) -> None:
+        self._cupti = cupti
+        self._host = Host(cupti, api.RANGE_PROFILER, cupti.chip(device_index))
+        self._profiler: object = None
+        self._windows, self._pushed = False, 0
+        self._names: Sequence[str] = ()
+        try:
+            self.metrics = self._host.base_metrics()
+        except NoCounters:
+            self.close()
+            raise
+
+    def __enter__(self) -> RangeProfiler:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
+    def configure(self, names: Sequence[str], windows: bool = False) -> int:
+        """Count *names*, of each kernel or of *windows*; the passes that it takes."""
+        config, passes = self._host.configure(names)
+        enable = api.RangesEnable(context=_context())
+        self._profiler = self._cupti.call("cuptiRangeProfilerEnable", enable).profiler
+        self._names, self._windows = names, windows
+        self._image = self._new_image()
+        kind, replay = BY_WINDOW if windows else BY_KERNEL
+        self._cupti.call(
+            "cuptiRangeProfilerSetConfig",
+            api.RangesConfig(
+                profiler=self._profiler, bytes=config.size, config=config.data,
+                image_bytes=self._image.size, image=self._image.data, range=kind, replay=replay,
+                most_ranges=MOST_RANGES, levels=1, least_level=1, target_level=int(windows),
+            ),
+        )  # fmt: skip
+        return passes
+
+    def profile(self, run: Callable[[], None]) -> list[tuple[float, ...]]:
+        """The values of the names, range by range, of *run*, which waits for the device at its end.
+
+        Of windows it runs once a pass.
+        """
+        for _ in range(MOST_PASSES):
+            if self._pass(run) or not self._windows:
+                return self._decode()
+        raise NoCounters("failed", f"{MOST_PASSES} passes were not enough")
+
+    def push(self) -> None:
+        """Begin a window. Each pass has them in the same order, and calls them the same."""
+        name = f"{self._pushed:06}".encode()
+        self._cupti.call(
+            "cuptiRangeProfilerPushRange", api.RangesPush(profiler=self._profiler, name=name)
+        )
+        self._pushed += 1
+
+    def pop(self) -> None:
+        """End it."""
+        self._cupti.call("cuptiRangeProfilerPopRange", api.Ranges(profiler=self._profiler))
+
+    def close(self) -> None:
+        """Give everything back."""
+        profiler, self._profiler = self._profiler, None
+        try:
+            if profiler is not None:
+                self._cupti.call("cuptiRangeProfilerDisable", api.Ranges(profiler=profiler))
+        finally:
+            self._host.close()
+
+    def _pass(self, run: Callable[[], None]) -> bool:
+        """One pass; whether it was the last."""
+        call, profiler = self._cupti.call, self._profiler
+        self._pushed = 0
+        call("cuptiRangeProfilerStart", api.Ranges(profiler=profiler))
+        try:
+            run()
+        except BaseException:
+            with contextlib.suppress(NoCounters):  # what went wrong first is what counts
+                call("cuptiRangeProfilerStop", api.RangesStop(profiler=profiler))
+            raise
+        told = call("cuptiRangeProfilerStop", api.RangesStop(profiler=profiler))
+        return bool(told.all_passes)
+
+    def _decode(self) -> list[tuple[float, ...]]:
+        call, image = self._cupti.call, self._image
+        told = call("cuptiRangeProfilerDecodeData", api.RangesDecode(profiler=self._profiler))
+        if told.dropped:
+            raise NoCounters("overflow", f"a call of more than {MOST_RANGES} kernels")
+        info = call(
+            "cuptiRangeProfilerGetCounterDataInfo",
+            api.RangesInfo(image=image.data, bytes=image.size),
+        )
+        return [self._host.evaluate(image, index, self._names) for index in range(info.ranges)]
+
+    def _new_image(self) -> Image:
+        told = self._cupti.call(
+            "cuptiRangeProfilerGetCounterDataSize",
+            api.RangesImageSize(
+                profiler=self._profiler, names=api.names_array(self._names),
+                count=len(self._names), most_ranges=MOST_RANGES, most_nodes=MOST_RANGES,
+            ),
+        )  # fmt: skip
+        image = Image.of(int(told.bytes))
+        self._cupti.call(
+            "cuptiRangeProfilerCounterDataImageInitialize",
+            api.RangesImage(profiler=self._profiler, bytes=image.size, image=image.data),
+        )
+        return image
+
+
+def _context() -> ctypes.c_void_p:
+    """The CUDA context of this thread."""
+    context = ctypes.c_void_p()
+    ctypes.CDLL("libcuda.so.1").cuCtxGetCurrent(ctypes.byref(context))
+    return context
