@@ -18,10 +18,13 @@ from gpuperf.errors import UsageError
 from gpuperf.model.record import Record, Run
 from gpuperf.units import LARGEST
 
-__all__ = ["DROP", "Boundary", "KernelStudy", "WavePoint", "WaveStudy", "study_waves"]
+__all__ = [
+    "DROP", "Boundary", "KernelStudy", "WavePoint", "WaveStudy", "study_plane", "study_waves",
+]  # fmt: skip
 
 DROP = 0.05  # of throughput: a boundary that costs more is worth a word
-MOST_BOUNDARIES, MOST_CYCLES = 1000, 1e18  # a stranger's file may hold any number
+# A stranger's file may hold any number.
+MOST_BOUNDARIES, MOST_CYCLES, MOST_HZ = 1000, 1e18, 1e12
 FEWEST = 5  # sizes of a kernel: three costs are fitted, and some sizes are kept to judge by
 
 
@@ -97,12 +100,37 @@ class WaveStudy:
 
 def study_waves(run: Run) -> WaveStudy:
     """Raises: UsageError for a workload without m, n and k, a device without SMs, or one size."""
+    _refuse_device(run)
+    axes, others = moved_axes(run.records)
+    kernels, left_out = _kernels(run, axes[0], others)
+    every = sorted({point.size for kernel in kernels for point in kernel.points})
+    boundaries = [b for kernel in kernels for b in _boundaries(kernel, axes, every)]
+    return WaveStudy(axes, kernels, tuple(sorted(boundaries, key=lambda b: b.last)), left_out)
+
+
+def study_plane(run: Run) -> WaveStudy:
+    """The same with one model a kernel over every m and n that it took at one k, for a picture of
+    both: no axis is swept, so no boundary is told. Raises: UsageError, as `study_waves`."""
+    _refuse_device(run)
+    axes, others = moved_axes(run.records)
+    rest = [name for name in (*axes, *others) if name not in ("m", "n", "k")]
+    kernels, left_out = _kernels(run, "m", ("k", *rest))
+    return WaveStudy(("m", "n"), kernels, (), left_out)
+
+
+def _refuse_device(run: Run) -> None:
     device = run.header.device
     if device.kind == "cpu":
         raise UsageError("waves are of a GPU's SMs, and this run is of a CPU", "run it on a GPU")
     if device.sm_count < 1:
         raise UsageError(f"the number of SMs of {device.name} is unknown", "waves need it")
-    axes, others = moved_axes(run.records)
+
+
+def _kernels(
+    run: Run, axis: str, others: Sequence[str]
+) -> tuple[tuple[KernelStudy, ...], tuple[str, ...]]:
+    """What of *run* has cycles, by kernel and *others*, its sizes those of *axis*; and what has
+    none, with the reason."""
     found: dict[tuple[str, str, object, str, str], list[WavePoint]] = {}
     left_out = []
     for record in run.records:
@@ -114,25 +142,21 @@ def study_waves(run: Run) -> WaveStudy:
             left_out.append(f"{record.case.id}: {record.status}: {record.reason}")
         elif not samples.clock_hz:
             left_out.append(f"{record.case.id}: its SM clock is unknown, and so are its cycles")
-        elif (measured := _measured(point, samples.median_s * samples.clock_hz)) is None:
+        elif (measured := _measured(point, samples.median_s, samples.clock_hz)) is None:
             left_out.append(f"{record.case.id}: its sizes or its cycles are beyond any matmul's")
         else:
-            size = int(point[axes[0]])
+            size = int(point[axis])
             at = WavePoint(record, size, measured, samples.clock_hz, _label(record))
             key = (record.case.implementation, str(point.get("dtype", "")), record.contract)
             found.setdefault((*key, where(point, others), at.kernel), []).append(at)
     kernels = tuple(
         _study_kernel(
             KernelStudy(key[0], key[1], key[3], key[4], tuple(sorted(points, key=_size))),
-            device.sm_count,
+            run.header.device.sm_count,
         )
         for key, points in found.items()
     )
-    every = sorted({point.size for points in found.values() for point in points})
-    boundaries = [b for kernel in kernels for b in _boundaries(kernel, axes, every)]
-    return WaveStudy(
-        axes, kernels, tuple(sorted(boundaries, key=lambda b: b.last)), tuple(left_out)
-    )
+    return kernels, tuple(left_out)
 
 
 def _size(point: WavePoint) -> int:
@@ -153,14 +177,16 @@ def _study_kernel(told: KernelStudy, sm_count: int) -> KernelStudy:
     return replace(told, model=model, sure=sure, unseen=errors(model, unseen))
 
 
-def _measured(point: Mapping[str, object], cycles: float) -> Measured | None:
+def _measured(point: Mapping[str, object], seconds: float, clock_hz: float) -> Measured | None:
     """The point in cycles, where its numbers are those of a matmul."""
     m, n, k = (point[name] for name in "mnk")
     for size in (m, n, k):
         if not isinstance(size, int) or not 0 < size <= LARGEST:
             return None
     assert isinstance(m, int) and isinstance(n, int) and isinstance(k, int)  # for mypy
-    return Measured(m, n, k, cycles) if 1 <= cycles <= MOST_CYCLES else None
+    cycles = seconds * clock_hz
+    known = 1 <= clock_hz <= MOST_HZ and 1 <= cycles <= MOST_CYCLES
+    return Measured(m, n, k, cycles) if known else None
 
 
 def _chosen_tile(record: Record) -> tuple[int, int, int] | None:
