@@ -40,6 +40,8 @@ def test_every_command_is_there_with_its_options() -> None:
     assert len(commands) > 8
     workloads, _ = load_source("gpuperf.kernels")
     axes = {f"--{a.name.replace('_', '-')}" for w in workloads.values() for a in w.axes}
+    given = {o for w in workloads.values() for i in w.implementations for o in i.options}
+    axes |= {f"--{option.replace('_', '-')}" for option in given}
     for command in commands:
         words = shlex.split(command)
         assert words[1] in verbs, command

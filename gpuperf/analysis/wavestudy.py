@@ -22,10 +22,13 @@ from gpuperf.model.record import Launch, Record, Run
 from gpuperf.model.samples import Samples
 from gpuperf.units import LARGEST
 
-__all__ = ["DROP", "Boundary", "KernelStudy", "WavePoint", "WaveStudy", "study_waves"]
+__all__ = [
+    "DROP", "Boundary", "KernelStudy", "WavePoint", "WaveStudy", "study_plane", "study_waves",
+]  # fmt: skip
 
 DROP = 0.05  # of throughput: a boundary that costs more is worth a word
-MOST_BOUNDARIES, MOST_CYCLES = 1000, 1e18  # a stranger's file may hold any number
+# A stranger's file may hold any number.
+MOST_BOUNDARIES, MOST_CYCLES, MOST_HZ = 1000, 1e18, 1e12
 FEWEST = 5  # sizes of a kernel: three costs are fitted, and some sizes are kept to judge by
 
 
@@ -101,12 +104,37 @@ class WaveStudy:
 
 def study_waves(run: Run) -> WaveStudy:
     """Raises: UsageError for a workload without m, n and k, a device without SMs, or one size."""
+    _refuse_device(run)
+    axes, others = moved_axes(run.records)
+    kernels, left_out = _kernels(run, axes[0], others)
+    every = sorted({point.size for kernel in kernels for point in kernel.points})
+    boundaries = [b for kernel in kernels for b in _boundaries(kernel, axes, every)]
+    return WaveStudy(axes, kernels, tuple(sorted(boundaries, key=lambda b: b.last)), left_out)
+
+
+def study_plane(run: Run) -> WaveStudy:
+    """The same with one model a kernel over every m and n that it took at one k, for a picture of
+    both: no axis is swept, so no boundary is told. Raises: UsageError, as `study_waves`."""
+    _refuse_device(run)
+    axes, others = moved_axes(run.records)
+    rest = [name for name in (*axes, *others) if name not in ("m", "n", "k")]
+    kernels, left_out = _kernels(run, "m", ("k", *rest))
+    return WaveStudy(("m", "n"), kernels, (), left_out)
+
+
+def _refuse_device(run: Run) -> None:
     device = run.header.device
     if device.kind == "cpu":
         raise UsageError("waves are of a GPU's SMs, and this run is of a CPU", "run it on a GPU")
     if device.sm_count < 1:
         raise UsageError(f"the number of SMs of {device.name} is unknown", "waves need it")
-    axes, others = moved_axes(run.records)
+
+
+def _kernels(
+    run: Run, axis: str, others: Sequence[str]
+) -> tuple[tuple[KernelStudy, ...], tuple[str, ...]]:
+    """What of *run* has cycles, by kernel and *others*, its sizes those of *axis*; and what has
+    none, with the reason."""
     ceilings = run.header.ceilings or run.header.peaks
     bandwidth = ceilings.bandwidth if ceilings else None
     found: dict[tuple[str, str, object, str, str], list[WavePoint]] = {}
@@ -123,22 +151,18 @@ def study_waves(run: Run) -> WaveStudy:
         elif (measured := _measured(record, samples, bandwidth)) is None:
             left_out.append(f"{record.case.id}: its sizes or its cycles are beyond any matmul's")
         else:
-            size = int(point[axes[0]])
+            size = int(point[axis])
             at = WavePoint(record, size, measured, samples.clock_hz, _label(record))
             key = (record.case.implementation, str(point.get("dtype", "")), record.contract)
             found.setdefault((*key, where(point, others), at.kernel), []).append(at)
     kernels = tuple(
         _study_kernel(
             KernelStudy(key[0], key[1], key[3], key[4], tuple(sorted(points, key=_size))),
-            device.sm_count,
+            run.header.device.sm_count,
         )
         for key, points in found.items()
     )
-    every = sorted({point.size for points in found.values() for point in points})
-    boundaries = [b for kernel in kernels for b in _boundaries(kernel, axes, every)]
-    return WaveStudy(
-        axes, kernels, tuple(sorted(boundaries, key=lambda b: b.last)), tuple(left_out)
-    )
+    return kernels, tuple(left_out)
 
 
 def _size(point: WavePoint) -> int:
@@ -173,8 +197,8 @@ def _measured(
     clock_hz = samples.clock_hz or 0.0
     cycles, moved = samples.median_s * clock_hz, counted(record).measured or 0.0
     memory = moved / bandwidth.value * clock_hz if bandwidth else 0.0
-    sound = 1 <= cycles <= MOST_CYCLES and 0 <= memory <= MOST_CYCLES
-    return Measured(m, n, k, cycles, memory) if sound else None
+    known = 1 <= clock_hz <= MOST_HZ and 1 <= cycles <= MOST_CYCLES and memory <= MOST_CYCLES
+    return Measured(m, n, k, cycles, memory) if known else None
 
 
 def _chosen_tile(record: Record) -> tuple[int, int, int] | None:

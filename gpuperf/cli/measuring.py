@@ -71,6 +71,7 @@ class Request:
     baseline: str | None = None
     study: Study = ""
     asked: tuple[int, ...] = ()
+    heatmap: bool = False
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ def measure_new(supervisor: Supervisor, request: Request) -> Outcome:
     check_writable(request.out)
     opened = _open(supervisor)
     if request.study:
-        _refuse_study(request.study, drawn, opened.device)
+        _refuse_study(request.study, drawn, opened.device, request.heatmap)
     cases = settle_dtype(drawn, description, opened.device)
     contracts = plan_contracts(opened.device, request.conditions)
     _refuse_view(request.view, request.conditions.counting, opened.device)
@@ -125,7 +126,9 @@ def measure_new(supervisor: Supervisor, request: Request) -> Outcome:
     return _measure(supervisor, request.out / f"{run_id}.jsonl", Run(header, ()), planned(header))
 
 
-def _refuse_study(study: Study, cases: Sequence[Case], device: DeviceFacts) -> None:
+def _refuse_study(
+    study: Study, cases: Sequence[Case], device: DeviceFacts, heatmap: bool
+) -> None:
     """What cannot be studied is refused before minutes are spent."""
     points = [[v for k, v in case.point.items() if isinstance(v, int)] for case in cases]
     if len({tuple(point) for point in points}) < 2:
@@ -133,6 +136,8 @@ def _refuse_study(study: Study, cases: Sequence[Case], device: DeviceFacts) -> N
         raise UsageError("one size is no sweep: there is nothing to compare", hint)
     if study != "waves":
         return
+    if heatmap:
+        _refuse_line(cases)
     if device.kind != "cuda":
         raise CannotMeasure(
             f"waves are of an NVIDIA GPU's SMs, timed in their cycles, and this is {device.name}",
@@ -140,6 +145,16 @@ def _refuse_study(study: Study, cases: Sequence[Case], device: DeviceFacts) -> N
         )
     if any(not {"m", "n", "k"} <= case.point.keys() for case in cases):
         raise UsageError(f"{cases[0].op} has no m, n and k", "waves are of matmuls")
+
+
+def _refuse_line(cases: Sequence[Case]) -> None:
+    from gpuperf.analysis.waveplane import varies_both  # here, for `--help` to be there at once
+
+    if not varies_both(cases):
+        raise UsageError(
+            "a heatmap is of m and n, and these do not both vary by themselves",
+            "--m 512:8192:+512 --n 512:8192:+512 --k 4096",
+        )
 
 
 def _refuse_view(view: View, counting: Counting, device: DeviceFacts) -> None:

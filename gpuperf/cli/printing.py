@@ -16,7 +16,7 @@ from gpuperf.report.formats import render
 from gpuperf.report.timing import is_timing_check, render_timing
 from gpuperf.report.view import View, best_known
 
-__all__ = ["draw", "print_run", "write_charts"]
+__all__ = ["draw", "print_run", "write_charts", "write_heatmap"]
 
 # Without a terminal there is no width to keep to; this shows all columns of most runs.
 WIDTH_WITHOUT_TERMINAL = 200
@@ -98,12 +98,32 @@ def write_charts(run: Run, path: Path, view: View | None = None) -> None:
         charts.append((f"{path.stem}-roofline", lambda files: draw_roofline(run, files, best)))
     for name, drawn in charts:
         files = [path.with_name(f"{name}{suffix}") for suffix in (".png", ".svg")]
-        try:
-            drawn(files)
-        except (OSError, UsageError) as error:
-            say(f"no chart was written: {error}")
-        else:
-            say(f"charts: {files[0]} and {files[1].name}")
+        _write(drawn, files, "chart")
+    if view is None:
+        write_heatmap(run, [path.with_name(f"{path.stem}{suffix}") for suffix in (".png", ".svg")])
+
+
+def write_heatmap(run: Run, files: Sequence[Path]) -> None:
+    """Beside the charts *files* of a study of waves in which m and n vary, the one over both."""
+    if run.header.study != "waves":
+        return
+    from gpuperf.analysis.waveplane import varies_both
+    from gpuperf.report.chart.heatmap import draw_heatmap
+
+    if not varies_both(record.case for record in run.records):
+        return
+    beside = [file.with_name(f"{file.stem}-heatmap{file.suffix}") for file in files]
+    _write(lambda targets: draw_heatmap(run, targets), beside, "heatmap")
+
+
+def _write(drawn: Callable[[list[Path]], object], files: list[Path], what: str) -> None:
+    try:
+        drawn(files)
+    except (OSError, UsageError) as error:
+        say(f"no {what} was written: {error}")
+    else:
+        names = [str(files[0]), *(file.name for file in files[1:])]
+        say(f"{what}{'s' if len(names) > 1 else ''}: {' and '.join(names)}")
 
 
 def _roofline_view(run: Run, view: View | None) -> View:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from gpuperf.cli.options import INTENSITY, Format, FormatOption, view
-from gpuperf.cli.printing import draw, print_run
+from gpuperf.cli.printing import draw, print_run, write_heatmap
 from gpuperf.cli.progress import say
 from gpuperf.errors import UsageError
 from gpuperf.runner.store import read_runs
@@ -27,7 +27,8 @@ def show(
 ) -> int:
     """Print a run again, or draw its chart; nothing is measured.
 
-    A comparison is drawn as one, or with --intensity as a roofline.
+    A comparison is drawn as one, or with --intensity as a roofline; beside a study of waves over m
+    and n comes its heatmap.
     """
     bytes_of = None if intensity is None else view(intensity)
     runs = read_runs(run)
@@ -43,4 +44,6 @@ def show(
         raise UsageError(f"{run} holds {len(runs)} runs; a chart shows one", "split the file")
     draw(runs[0], [chart], bytes_of)
     say(f"chart: {chart}")
+    if bytes_of is None:
+        write_heatmap(runs[0], [chart])
     return 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
@@ -17,6 +18,13 @@ def waves(
     ctx: typer.Context,
     op: opt.Op = None,
     sizes: opt.Sizes = None,
+    heatmap: Annotated[
+        bool,
+        typer.Option(
+            "--heatmap",
+            help="Demand the chart of m × n, which is drawn wherever both vary by themselves.",
+        ),
+    ] = False,
     dtype: opt.Dtype = None,
     impl: opt.Impl = None,
     device: opt.DeviceName = "auto",
@@ -33,12 +41,13 @@ def waves(
     """Matmul throughput over size, with what tiles and waves predict of it, kernel by kernel.
 
     --sizes 1024:8192:+128, or one axis: --n 1024:8192:+128 --m 3072 --k 4096. --impl triton --tile
-    128x128x64 pins our own kernel's tile, so that no choice of a library's comes in between.
+    128x128x64 pins our own kernel's tile, so that no choice of a library's comes in between; with
+    --m 512:8192:+512 --n 512:8192:+512 --k 4096 its prediction is a picture, its sizes dots in it.
     """
     request = Request(
         "waves", op, ctx.args, sizes, dtype, impl,
         opt.conditions(timer, precision, budget, None, None, None, None, None, counters),
-        peaks, out, seed, study="waves",
+        peaks, out, seed, study="waves", heatmap=heatmap,
     )  # fmt: skip
     with opt.make_supervisor(device, deadline) as supervisor:
         outcome = measure_new(supervisor, request)

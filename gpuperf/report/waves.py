@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from gpuperf.analysis.waves import Fit
 from gpuperf.analysis.wavestudy import DROP, KernelStudy, WaveStudy, study_waves
 from gpuperf.errors import UsageError
 from gpuperf.model.record import Run
 from gpuperf.report.plain import plain_table
 from gpuperf.report.text import clean, shorten
 
-__all__ = ["render_waves"]
+__all__ = ["render_waves", "tile_text"]
 
 LONGEST = 64  # characters of a kernel's name
 MOST_CLIFFS = 20
@@ -29,6 +30,13 @@ def render_waves(run: Run, format: str) -> str:
     if study.boundaries:
         parts.append(_cliffs(study, format))
     return "\n".join(parts)
+
+
+def tile_text(model: Fit, sure: bool) -> str:
+    """`128×256×64`, with ` ?` where which side lies along m is assumed."""
+    tiling = model.tiling
+    deep = f"×{tiling.depth}" if tiling.depth > 1 else ""  # 1 stands for unknown
+    return f"{tiling.rows}×{tiling.columns}{deep}{'' if sure else ' ?'}"
 
 
 def _row(study: WaveStudy, kernel: KernelStudy, index: int) -> dict[str, Any]:
@@ -76,10 +84,8 @@ def _kernels(study: WaveStudy, format: str) -> str:
             notes.append(f"{line[0]}: {clean(kernel.reason) or 'nothing to judge by'}")
             continue
         tiling, depth = model.tiling, model.tiling.steps(kernel.points[0].measured.k)
-        unsure = "" if kernel.sure else " ?"
-        deep = f"×{tiling.depth}" if tiling.depth > 1 else ""  # 1 stands for unknown
         cells.append([
-            *line, f"{tiling.rows}×{tiling.columns}{deep}{unsure}", str(tiling.sms),
+            *line, tile_text(model, kernel.sure), str(tiling.sms),
             f"{model.launch:,.0f}", f"{model.start + depth * model.step:,.0f}",
             str(len(kernel.unseen)), f"{middle * 100:.1f} %", f"{high * 100:.1f} %",
         ])  # fmt: skip

@@ -1,0 +1,192 @@
+"""Matmul throughput over m and n: what the waves predict as an image, what was measured as dots."""
+
+from __future__ import annotations
+
+import statistics
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpuperf.analysis.waveplane import Plane, panels, predict
+from gpuperf.analysis.wavestudy import KernelStudy, study_plane
+from gpuperf.errors import UsageError
+from gpuperf.model.record import Run
+from gpuperf.report.caption import contracts_text
+from gpuperf.report.chart.file import DPI, save_figure, targets_of
+from gpuperf.report.chart.style import FAINT, INK, rc_parameters
+from gpuperf.report.text import clean, shorten
+from gpuperf.report.waves import tile_text
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["draw_heatmap"]
+
+MOST_PANELS = 4
+# Inches: the side of a panel, what lies between two, and left and right of them all;
+SIDE, GAP, LEFT, RIGHT = 5.6, 0.9, 0.95, 1.35
+ABOVE, HEAD, UNDER, BELOW = 0.65, 0.8, 0.6, 0.5  # a title, a panel's words, its axis, the notes
+DOT, CROWD = 42, 25_000  # square points: of a dot at most, and of all dots of a panel
+TERA = 1e12
+LONGEST = 72  # characters across a panel
+MAP = "viridis"  # even in lightness, and told apart by the colour-blind
+
+
+def draw_heatmap(run: Run, paths: Sequence[Path]) -> None:
+    """Draw the plane of m and n of *run* to each of *paths*, PNG or SVG by suffix.
+
+    Raises: UsageError for another suffix, an unwritable path, and a run with nothing to draw.
+    """
+    targets = targets_of(paths)
+    kernels, left_out = panels(study_plane(run), MOST_PANELS)
+    if not kernels:
+        told = ", ".join(left_out)
+        raise UsageError(
+            f"no kernel has a model and sizes that span m and n: {told}",
+            "--impl triton --tile 128x128x64 pins one",
+        )
+    import matplotlib
+
+    op = clean(run.records[0].case.op)
+    title = shorten(f"{op} on {clean(run.header.device.name)}: throughput over m and n", LONGEST)
+    with matplotlib.rc_context(rc_parameters()), warnings.catch_warnings():
+        # A name in a script that the font lacks is drawn as boxes; that is no reason to talk.
+        warnings.filterwarnings("ignore", message=r"Glyph .* missing from font")
+        drawn = _figure(run, kernels, left_out, title)
+        for target in targets:
+            save_figure(drawn, target, title)
+
+
+def _figure(
+    run: Run, kernels: Sequence[KernelStudy], left_out: Sequence[str], title: str
+) -> Figure:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    across = min(2, len(kernels))
+    down = -(-len(kernels) // across)
+    width = LEFT + across * (SIDE + GAP) - GAP + RIGHT
+    height = ABOVE + down * (HEAD + SIDE + UNDER) + BELOW
+    figure = Figure(figsize=(width, height), dpi=DPI, facecolor="white")
+    FigureCanvasAgg(figure)
+    clock_hz = statistics.median(p.clock_hz for kernel in kernels for p in kernel.points)
+    planes = [predict(kernel) for kernel in kernels]
+    limits = _limits(kernels, planes, clock_hz)
+    image = None
+    for i, (kernel, plane) in enumerate(zip(kernels, planes, strict=True)):
+        row, column = divmod(i, across)
+        left, top = LEFT + column * (SIDE + GAP), ABOVE + row * (HEAD + SIDE + UNDER) + HEAD
+        place = left / width, 1 - (top + SIDE) / height, SIDE / width, SIDE / height
+        axes = figure.add_axes(place)
+        image = _draw(axes, kernel, plane, limits, clock_hz)
+    tall = height - ABOVE - HEAD - UNDER - BELOW
+    place = (width - RIGHT + 0.2) / width, (BELOW + UNDER) / height, 0.22 / width, tall / height
+    _bar(figure, image, place, clock_hz)
+    _words(run, figure, title, left_out)
+    return figure
+
+
+def _limits(
+    kernels: Sequence[KernelStudy], planes: Sequence[Plane], clock_hz: float
+) -> tuple[float, float]:
+    """One scale for all panels, image and dots, in TFLOP/s. The least of an image, slivers of a
+    wave in its corner, would take the colours from the rest."""
+    cells = sorted(rate for plane in planes for row in plane.rows for rate in row)
+    rates = [point.flop_per_cycle for kernel in kernels for point in kernel.points]
+    low = cells[len(cells) // 50]
+    return low * clock_hz / TERA, max(cells[-1], *rates) * clock_hz / TERA
+
+
+def _draw(
+    axes: Any, kernel: KernelStudy, plane: Plane, limits: tuple[float, float], clock_hz: float
+) -> Any:
+    """One kernel's image with its dots and its words."""
+    from matplotlib.ticker import FixedLocator, FuncFormatter
+
+    ms, ns = plane.ms, plane.ns
+    image = axes.imshow(
+        [[rate * clock_hz / TERA for rate in row] for row in plane.rows], cmap=MAP, origin="lower",
+        extent=(ns[0] - ns.step, ns[-1], ms[0] - ms.step, ms[-1]), aspect="auto",
+        interpolation="nearest", vmin=limits[0], vmax=limits[1],
+    )  # fmt: skip
+    at = [point.measured for point in kernel.points]
+    axes.scatter(
+        [p.n for p in at], [p.m for p in at], s=min(DOT, CROWD / len(at)),
+        c=[point.flop_per_cycle * clock_hz / TERA for point in kernel.points],
+        cmap=MAP, vmin=limits[0], vmax=limits[1],
+        edgecolors="white", linewidths=0.9, zorder=3, clip_on=False,
+    )  # fmt: skip
+    for axis, sizes in ((axes.xaxis, ns), (axes.yaxis, ms)):
+        axis.set_major_locator(FixedLocator(_ticks(sizes)))
+        axis.set_major_formatter(FuncFormatter(_size))
+    axes.spines[:].set_visible(False)
+    axes.tick_params(labelsize=10)
+    axes.set_xlabel("n")
+    axes.set_ylabel("m")
+    axes.set_title(_told(kernel), loc="left", fontsize=9.5, color=INK, linespacing=1.4, pad=10)
+    return image
+
+
+def _ticks(sizes: range) -> list[int]:
+    """At most nine multiples of a power of two, as sizes mostly are."""
+    step = 1
+    while (sizes[-1] - sizes[0]) // step > 7:
+        step *= 2
+    return list(range(-(-sizes[0] // step) * step, sizes[-1] + 1, step))
+
+
+def _size(value: float, _: object = None) -> str:
+    """`8192`; from a million on as the command line takes it: `1M`."""
+    for least, letter in ((2**30, "G"), (2**20, "M")):
+        if value >= least:
+            return f"{value / least:.4g}{letter}"
+    return f"{value:.0f}"
+
+
+def _rate(value: float, _: object = None) -> str:
+    return f"{value:g}" if value < 1e6 else f"{value:.0e}"
+
+
+def _told(kernel: KernelStudy) -> str:
+    """Three lines: what was measured, by which kernel, and how far the prediction is off."""
+    model, middle, high = kernel.model, kernel.median_error, kernel.high_error
+    tile = f"tile {tile_text(model, kernel.sure)}" if model else ""
+    whose = f"{kernel.implementation} {kernel.dtype}"
+    off = "the prediction is judged by no size"
+    if middle is not None and high is not None:
+        off = (
+            f"prediction off by {middle * 100:.1f} % (median), {high * 100:.1f} % (90 %) "
+            f"on {len(kernel.unseen)} held-out sizes"
+        )
+    first = clean(", ".join(filter(None, (whose, kernel.where, tile))))
+    lines = (first, clean(kernel.kernel) or "unknown kernel", off)
+    return "\n".join(shorten(line, LONGEST) for line in lines)
+
+
+def _bar(figure: Figure, image: Any, place: tuple[float, float, float, float], hz: float) -> None:
+    bar = figure.colorbar(image, cax=figure.add_axes(place), extend="min")
+    bar.outline.set_visible(False)
+    bar.ax.yaxis.set_major_formatter(_rate)
+    bar.ax.tick_params(labelsize=10)
+    bar.set_label(f"TFLOP/s at {hz / 1e6:,.0f} MHz, the median SM clock measured")
+
+
+def _words(run: Run, figure: Figure, title: str, left_out: Sequence[str]) -> None:
+    width, height = figure.get_size_inches()
+    contracts = contracts_text([run.header.contract, *run.header.variants])
+    notes = (
+        "image: predicted by tiles and waves, in cycles, fitted on half of the sizes · "
+        "dots: measured, in cycles",
+        f"run {clean(run.header.run)} · gpuperf {clean(run.header.gpuperf)}"
+        + (f" · not drawn: {', '.join(left_out)}" if left_out else ""),
+    )
+    for y, text, size, color, weight in (
+        (height - 0.12, title, 14, INK, "bold"),
+        (height - 0.42, shorten(contracts, int(12 * width)), 9.5, INK, "normal"),
+        (0.4, notes[0], 8, FAINT, "normal"),
+        (0.22, shorten(notes[1], int(14 * width)), 8, FAINT, "normal"),
+    ):  # fmt: skip
+        figure.text(
+            0.2 / width, y / height, text, fontsize=size, fontweight=weight, color=color, va="top"
+        )
