@@ -11,16 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from gpuperf.analysis.alignment import main_kernel, moved_axes, where
+from gpuperf.analysis.alignment import moved_axes, where
 from gpuperf.analysis.counted import counted
-from gpuperf.analysis.grids import Way, capacity, splits, ways
-from gpuperf.analysis.tiles import NamedTile, parse_name, reduces_splits
-from gpuperf.analysis.waves import Fit, Measured, Tiling, errors, fit, held_out, oriented, turned
+from gpuperf.analysis.tiling import label_of, sizes_of, tiling_of
+from gpuperf.analysis.waves import Fit, Measured, Tiling, errors, fit, held_out, oriented
 from gpuperf.errors import UsageError
 from gpuperf.model.peaks import Figure
-from gpuperf.model.record import Launch, Record, Run
+from gpuperf.model.record import Record, Run
 from gpuperf.model.samples import Samples
-from gpuperf.units import LARGEST
 
 __all__ = [
     "DROP", "Boundary", "KernelStudy", "WavePoint", "WaveStudy", "study_plane", "study_waves",
@@ -152,7 +150,7 @@ def _kernels(
             left_out.append(f"{record.case.id}: its sizes or its cycles are beyond any matmul's")
         else:
             size = int(point[axis])
-            at = WavePoint(record, size, measured, samples.clock_hz, _label(record))
+            at = WavePoint(record, size, measured, samples.clock_hz, label_of(record))
             key = (record.case.implementation, str(point.get("dtype", "")), record.contract)
             found.setdefault((*key, where(point, others), at.kernel), []).append(at)
     kernels = tuple(
@@ -171,7 +169,7 @@ def _size(point: WavePoint) -> int:
 
 def _study_kernel(told: KernelStudy, sm_count: int) -> KernelStudy:
     points = told.points
-    tiling, sure, reason = _tiling_of(points, sm_count)
+    tiling, sure, reason = tiling_of([point.record for point in points], sm_count)
     if tiling is None:
         return replace(told, reason=reason)
     measured = [point.measured for point in points]
@@ -189,87 +187,14 @@ def _measured(
     record: Record, samples: Samples, bandwidth: Figure | None
 ) -> Measured | None:
     """The point in cycles, where its numbers are those of a matmul."""
-    m, n, k = (record.case.point[name] for name in "mnk")
-    for size in (m, n, k):
-        if not isinstance(size, int) or not 0 < size <= LARGEST:
-            return None
-    assert isinstance(m, int) and isinstance(n, int) and isinstance(k, int)  # for mypy
+    sizes = sizes_of(record)
+    if sizes is None:
+        return None
     clock_hz = samples.clock_hz or 0.0
     cycles, moved = samples.median_s * clock_hz, counted(record).measured or 0.0
     memory = moved / bandwidth.value * clock_hz if bandwidth else 0.0
     known = 1 <= clock_hz <= MOST_HZ and 1 <= cycles <= MOST_CYCLES and memory <= MOST_CYCLES
-    return Measured(m, n, k, cycles, memory) if known else None
-
-
-def _chosen_tile(record: Record) -> tuple[int, int, int] | None:
-    """BM, BN and BK of a kernel that was tuned."""
-    values = [record.chosen.get(name) for name in ("BM", "BN", "BK")]
-    numbers = [v for v in values if isinstance(v, int) and 0 < v <= LARGEST]
-    return (numbers[0], numbers[1], numbers[2]) if len(numbers) == 3 else None
-
-
-def _label(record: Record) -> str:
-    """The kernel, with what makes it another one: what was chosen of one that was tuned, and the
-    parts that K is split in."""
-    tile, name = _chosen_tile(record), main_kernel(record)
-    words = [name]
-    if tile is not None:
-        words.append("x".join(map(str, tile)))
-        words += [f"{key} {value}" for key, value in record.chosen.items() if len(key) > 2]
-    elif (parts := _parts(record, name)) > 1:
-        words.append(f"K in {parts} parts")
-    return ", ".join(filter(None, words))
-
-
-def _parts(record: Record, name: str) -> int:
-    """The parts of K, as the grid of the kernel *name* tells them."""
-    named, launch = parse_name(name), _launch(record, name)
-    return 1 if named is None or named.persistent or launch is None else splits(launch)
-
-
-def _launch(record: Record, name: str) -> Launch | None:
-    return next((kernel.launch for kernel in record.kernels if kernel.name == name), None)
-
-
-def _tiling_of(
-    points: Sequence[WavePoint], sm_count: int
-) -> tuple[Tiling | None, bool, str]:
-    """The tile that the kernel of *points* works in, whether its orientation is sure; or why it is
-    unknown or does not tell the time."""
-    record = points[0].record
-    if tile := _chosen_tile(record):
-        return Tiling(*tile, sm_count), True, ""
-    name = main_kernel(record)
-    named, launch = parse_name(name), _launch(record, name)
-    if named is None:
-        return None, False, "its name tells no tile"
-    if named.splits or any(reduces_splits(k.name) for k in record.kernels):
-        return None, False, "its programs share tiles' sums (split-K): waves do not tell its time"
-    if named.paired:
-        return None, False, "two CTAs share a tile, which the model does not know of"
-    cluster = named.cluster[0] * named.cluster[1]
-    usable = capacity(launch, sm_count, cluster)
-    if usable < 1:
-        return None, False, f"a cluster of {cluster} does not fit {sm_count} SMs"
-    found = _ways(named, points, sm_count)
-    if not found:
-        return None, False, "its grid contradicts the tile that its name tells"
-    tiling = Tiling(
-        named.rows, named.columns, named.k or 1, usable, _parts(record, name), named.streams
-    )
-    # BLAS is column-major, and a row-major product is given to it with its sides exchanged.
-    lies = "named" if found == {"named"} else "turned"
-    return (tiling if lies == "named" else turned(tiling)), len(found) == 1, ""
-
-
-def _ways(named: NamedTile, points: Sequence[WavePoint], sm_count: int) -> frozenset[Way]:
-    """How the tile may lie, by the grids of all *points* that have one."""
-    found: frozenset[Way] = frozenset({"named", "turned"})
-    for point in points:
-        launch, at = _launch(point.record, main_kernel(point.record)), point.measured
-        if launch is not None:
-            found &= ways(named, launch, at.m, at.n, sm_count)
-    return found
+    return Measured(*sizes, cycles, memory) if known else None
 
 
 def _boundaries(

@@ -28,6 +28,7 @@ VERBS = {
     "compare": "gpuperf.cli.compare:compare",
     "alignment": "gpuperf.cli.alignment:alignment",
     "waves": "gpuperf.cli.waves:waves",
+    "explain": "gpuperf.cli.explain:explain",
     "calibrate": "gpuperf.cli.calibrate:calibrate",
     "timing-check": "gpuperf.cli.timing_check:timing_check",
     "show": "gpuperf.cli.show:show",

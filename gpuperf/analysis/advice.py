@@ -1,0 +1,217 @@
+"""What is worth changing first? A sentence on the step of the loss budget that costs most."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from gpuperf.analysis.alignment import HARD, alignment_of, main_kernel
+from gpuperf.analysis.counted import counted
+from gpuperf.analysis.explain import Explained
+from gpuperf.analysis.tiles import parse_name
+from gpuperf.analysis.tiling import sizes_of
+from gpuperf.model.record import Record
+from gpuperf.units import DTYPES, format_bytes, itemsize
+
+__all__ = ["advise", "note"]
+
+SLIGHT = 0.02  # of the peak: less than that is no loss worth a word
+FEW_STEPS = 64  # K-tiles of an SM, in which filling and draining its pipeline shows
+SHORT_S = 30e-6  # a kernel so short is half start and end
+FULL_WAVES, BUSY_MEMORY = 0.9, 0.5
+
+
+def advise(told: Explained) -> str:
+    """What to do about the largest loss."""
+    largest = told.largest
+    if largest.value > 1 - SLIGHT:
+        return "nothing to gain: each step is within 2 % of what the one before allows"
+    return ADVICE[largest.steps[0]](told)
+
+
+def note(told: Explained, step: str) -> str:
+    """What explains *step*, from tiles, waves, alignment, telemetry; empty where nothing does."""
+    find = NOTES.get(step)
+    return find(told) if find else ""
+
+
+def _clock(told: Explained) -> str:
+    throttle = told.record.telemetry.throttle if told.record.telemetry else ()
+    why = f" ({', '.join(throttle)})" if throttle else ""
+    return (
+        f"the card holds its clock down{why}: only less work, or work that needs less power, is "
+        "faster; a longer tile or other data changes little"
+    )
+
+
+def _ramp(told: Explained) -> str:
+    at = told.predicted
+    if not at:
+        return (
+            "SMs stand idle at the start and the end: more and smaller programs, a persistent "
+            "kernel, or more work in one launch"
+        )
+    tiles, waves = int(at["tile_count"]), int(at["wave_count"])
+    if at["waves"] < FULL_WAVES:
+        return (
+            f"{tiles} tiles of {at['rows']:.0f}×{at['columns']:.0f} fill {at['waves'] * 100:.0f} % "
+            f"of {_waves(waves)}: a size at the end of a wave, a smaller tile or split-K uses the "
+            "SMs that are left (`gpuperf waves`)"
+        )
+    return (
+        f"{_waves(waves)} of {at['steps']:.0f} K-tiles are short beside the start and the end of "
+        "a kernel: batch products, or make them larger"
+    )
+
+
+def _feeding(told: Explained) -> str:
+    record = told.record
+    divides = _divides(record)
+    if divides is not None and divides < HARD:
+        dtype = str(record.case.point.get("dtype", ""))
+        return (
+            f"rows are aligned to {divides} bytes only, and loads are that narrow: pad n and k to "
+            f"multiples of {HARD // itemsize(dtype)} elements (`gpuperf alignment --suggest`)"
+        )
+    steps = told.predicted.get("steps", 0) * told.predicted.get("wave_count", 0)
+    if 0 < steps < FEW_STEPS:
+        return (
+            f"an SM has {steps:.0f} K-tiles to do, and fills and drains its pipeline for them: "
+            "batch products, or make them larger"
+        )
+    share = told.memory_share
+    if share is not None and share > BUSY_MEMORY:
+        return (
+            f"the pipe waits for memory, which is {share * 100:.0f} % busy: larger tiles and a "
+            "launch order that reuses L2 need fewer bytes"
+        )
+    return "the pipe waits for its operands: more stages, larger tiles, loads further ahead"
+
+
+def _path(told: Explained) -> str:
+    name = main_kernel(told.record)
+    named = parse_name(name)
+    if named is not None and 0 < named.align * _itemsize(told.record) < HARD:
+        return (
+            "its kernel's instructions are of an older, slower kind, which a library falls back to "
+            "for rows that are not aligned: pad them"
+        )
+    return "its instructions use only part of the pipe's rate: wgmma (Hopper) or a larger MMA shape"
+
+
+def _padding(told: Explained) -> str:
+    at = told.predicted
+    if at and at["tiles"] * at["depth"] < 1 - SLIGHT:
+        return (
+            f"tiles of {at['rows']:.0f}×{at['columns']:.0f} reach over the edges: sizes that are "
+            "their multiples waste nothing"
+        )
+    return "the hardware does more than the model asks: recomputation, or tiles over the edges"
+
+
+def _busy_memory(told: Explained) -> str:
+    samples = told.record.samples
+    if samples is not None and samples.median_s < SHORT_S:
+        least = told.record.cost.dram_bytes if told.record.cost else 0
+        ideal_us = least / told.peak * 1e6
+        return (
+            f"{format_bytes(least)} take {ideal_us:.1f} µs at full bandwidth, not much longer than "
+            "a kernel takes to start and end: batch or fuse small operations"
+        )
+    return "too few bytes are in flight: wider loads, more of them ahead, more programs"
+
+
+def _extra(told: Explained) -> str:
+    excess = counted(told.record).excess
+    times = f" {excess:.2g} times" if excess else ""
+    return (
+        f"it moves{times} the bytes that it must: fuse what writes and reads again, or keep it "
+        "in L2"
+    )
+
+
+ADVICE: Mapping[str, Callable[[Explained], str]] = {
+    "launches": lambda told: "the host launches too slowly: CUDA graphs, or fewer, larger kernels",
+    "gaps between kernels": lambda told: (
+        f"{sum(k.count for k in told.record.kernels)} kernels with gaps between them: fuse them, "
+        "or launch them as a CUDA graph"
+    ),
+    "clock": _clock,
+    "ramp and tail": _ramp,
+    "feeding": _feeding,
+    "instruction path": _path,
+    "padding": _padding,
+    "memory's own best": lambda told: (
+        "memory does not reach its data sheet's bandwidth with any access: nothing is left to gain"
+    ),
+    "keeping memory busy": _busy_memory,
+    "extra bytes": _extra,
+}
+
+
+def _waves_note(told: Explained) -> str:
+    at = told.predicted
+    if not at:
+        return ""
+    return (
+        f"{at['tile_count']:,.0f} tiles on {at['sms']:.0f} SMs: {_waves(int(at['wave_count']))}, "
+        f"{at['waves'] * 100:.1f} % full"
+    )
+
+
+def _feeding_note(told: Explained) -> str:
+    divides = _divides(told.record)
+    at = told.predicted
+    words = [f"rows aligned to {divides} bytes"] if divides else []
+    if at:
+        words.append(f"{at['steps'] * at['wave_count']:,.0f} K-tiles an SM")
+    return ", ".join(words)
+
+
+def _padding_note(told: Explained) -> str:
+    at = told.predicted
+    if not at:
+        return ""
+    return (
+        f"tiles {at['rows']:.0f}×{at['columns']:.0f} are {at['tiles'] * 100:.1f} % filled, K-tiles "
+        f"{at['depth'] * 100:.1f} %"
+    )
+
+
+def _clock_note(told: Explained) -> str:
+    samples, telemetry = told.record.samples, told.record.telemetry
+    throttle = ", ".join(telemetry.throttle) if telemetry else ""
+    clock = samples.clock_hz if samples else None
+    return f"{clock / 1e6:,.0f} MHz" + (f", {throttle}" if throttle else "") if clock else ""
+
+
+def _bytes_note(told: Explained) -> str:
+    figures = counted(told.record)
+    if figures.measured is None or not figures.compulsory:
+        return ""
+    return f"{format_bytes(figures.measured)} measured, {format_bytes(figures.compulsory)} needed"
+
+
+NOTES: Mapping[str, Callable[[Explained], str]] = {
+    "clock": _clock_note,
+    "ramp and tail": _waves_note,
+    "feeding": _feeding_note,
+    "padding": _padding_note,
+    "extra bytes": _bytes_note,
+}
+
+
+def _waves(count: int) -> str:
+    return f"{count} wave{'s' if count > 1 else ''}"
+
+
+def _itemsize(record: Record) -> int:
+    dtype = str(record.case.point.get("dtype", ""))
+    return itemsize(dtype) if dtype in DTYPES else 0
+
+
+def _divides(record: Record) -> int | None:
+    """The bytes that every row of a matmul is aligned to; None of what is no matmul."""
+    sizes, dtype = sizes_of(record), str(record.case.point.get("dtype", ""))
+    if sizes is None or dtype not in DTYPES:
+        return None
+    return min(alignment_of(length, dtype) for length in sizes[1:])

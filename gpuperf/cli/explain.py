@@ -1,0 +1,48 @@
+"""`gpuperf explain`: where the time of a case went."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gpuperf.cli.options import Format, FormatOption
+from gpuperf.cli.progress import say
+from gpuperf.errors import UsageError
+from gpuperf.runner.store import read_runs
+
+__all__ = ["explain"]
+
+
+def explain(
+    run: Annotated[Path, typer.Argument(help="A run file.")],
+    case: Annotated[str, typer.Argument(help="Part of a case's id, as `8191` or `triton`.")] = "",
+    chart: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Draw it: .png or .svg.", show_default=False),
+    ] = None,
+    format: FormatOption = Format.TABLE,
+) -> int:
+    """The loss budget of a case: each step from the data sheet's peak to what was attained.
+
+    Of runs measured with --counters kernels every step is measured; else tiles and waves stand in,
+    labelled as modelled. Nothing is measured here.
+    """
+    from gpuperf.report.explain import chosen, render_explained
+
+    runs = read_runs(run)
+    for problem in runs[0].problems:
+        say(f"{run}: {problem}; the rest was read")
+    if len(runs) > 1:
+        raise UsageError(f"{run} holds {len(runs)} runs; explain takes one", "split the file")
+    found = chosen(runs[0], case)
+    sys.stdout.write(render_explained(found, format.value))
+    sys.stdout.flush()
+    if chart is not None:
+        from gpuperf.report.chart.explain import draw_explained
+
+        draw_explained(runs[0], found, [chart])
+        say(f"chart: {chart}")
+    return 0

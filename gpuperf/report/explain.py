@@ -1,0 +1,140 @@
+"""How is a loss budget shown: each step from the peak to what was attained, and what to do?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from gpuperf.analysis.advice import advise, note
+from gpuperf.analysis.explain import TIE, Explained, explain
+from gpuperf.errors import UsageError
+from gpuperf.model.record import Run
+from gpuperf.report.plain import plain_table
+from gpuperf.report.text import clean, shorten
+from gpuperf.units import format_flop_rate, format_rate
+
+__all__ = ["chosen", "levels", "render_explained", "unit_of"]
+
+LONGEST = 64  # characters of a kernel's name
+MOST_KERNELS = 12
+MOST_CASES = 200
+
+
+def chosen(run: Run, pattern: str) -> tuple[Explained, ...]:
+    """The loss budgets of the cases of *run* whose id contains *pattern*.
+
+    Raises: UsageError where there is none.
+    """
+    records = [record for record in run.records if pattern in record.case.id]
+    if not records:
+        ids = ", ".join(record.case.id for record in run.records[:3]) or "it has no records"
+        raise UsageError(f"no case contains {pattern!r}", f"cases of the run: {ids}")
+    found, refused = [], []
+    for record in records[:MOST_CASES]:
+        try:
+            found.append(explain(record, run.header))
+        except UsageError as error:
+            refused.append(error)
+    if not found:
+        raise refused[0]
+    return tuple(found)
+
+
+def render_explained(found: Sequence[Explained], format: str) -> str:
+    """The budgets as table or md, one after the other; as json or csv, a row a step."""
+    if format in ("json", "csv"):
+        rows = [row for told in found for row in _rows(told)]
+        return plain_table(rows, list(rows[0]), [], format)
+    return "\n".join(_table(told, format) for told in found)
+
+
+def unit_of(told: Explained, value: float) -> str:
+    """`610 TFLOP/s`, or `4.29 TB/s`."""
+    return format_flop_rate(value) if told.chain == "compute" else format_rate(value)
+
+
+def levels(told: Explained) -> tuple[float, ...]:
+    """The peak, and what is left of it after each step."""
+    found = [told.peak]
+    for factor in told.factors:
+        found.append(found[-1] * factor.value)
+    return tuple(found)
+
+
+def _rows(told: Explained) -> list[dict[str, Any]]:
+    left = levels(told)
+    return [
+        {
+            "case": clean(told.record.case.id), "chain": told.chain, "step": factor.name,
+            "factor": factor.value, "how": factor.how, "left": left[i + 1],
+            "unit": "FLOP/s" if told.chain == "compute" else "byte/s", "peak": told.peak,
+            "peak_source": clean(told.peak_source), "attained": told.attained,
+            "share_of_loss": _share(told, factor.loss), "named": told.named,
+            "note": clean(_note(told, factor.steps)), "advice": clean(advise(told)),
+        }
+        for i, factor in enumerate(told.factors)
+    ]  # fmt: skip
+
+
+def _table(told: Explained, format: str) -> str:
+    left = levels(told)
+    cells = [[f"peak ({clean(told.peak_source)})", "", unit_of(told, told.peak), "", "", ""]]
+    for i, factor in enumerate(told.factors):
+        how = "not told apart" if factor.how == "remainder" else factor.how
+        share = _share(told, factor.loss)
+        cells.append([
+            factor.name, f"× {factor.value:.4f}", unit_of(told, left[i + 1]),
+            "–" if share is None else f"{_round(share * 100):.1f} %", how,
+            clean(_note(told, factor.steps)),
+        ])  # fmt: skip
+    cells.append(["attained", f"= {told.attained / told.peak:.4f}", unit_of(told, told.attained),
+                  "", "", ""])  # fmt: skip
+    heads = ["step", "factor", "left", "of the loss", "how", "what explains it"]
+    left_heads = ("how", "what explains it")
+    title = clean(told.record.case.id)
+    title = f"**{title}**\n\n" if format == "md" else f"{title}\n"
+    text = title + plain_table([], heads, cells, format, _notes(told), left_heads)
+    return text + "\n" + _kernels(told, format) if told.kernels else text
+
+
+def _notes(told: Explained) -> list[str]:
+    named = told.named
+    words = [] if named is None else [f"{named * 100:.1f} % of the loss is on named causes"]
+    return [*words, f"first: {clean(advise(told))}", *(f"missing: {m}" for m in told.missing)]
+
+
+def _kernels(told: Explained, format: str) -> str:
+    what = "FLOP/s" if told.chain == "compute" else "DRAM"
+    heads = ["kernel", "runs", "of the time", f"{what} of the peak", "pipe busy", "pipe's rate"]
+    shown = told.kernels[:MOST_KERNELS]
+    cells = [
+        [
+            shorten(clean(kernel.name), LONGEST), str(kernel.count), _percent(kernel.share),
+            _percent(kernel.of_peak), _percent(kernel.pipe), _percent(kernel.path),
+        ]
+        for kernel in shown
+    ]  # fmt: skip
+    more = len(told.kernels) - len(shown)
+    return plain_table([], heads, cells, format, [f"{more} more"] if more else [])
+
+
+def _note(told: Explained, steps: Sequence[str]) -> str:
+    """What explains the steps; of the tie, what it is."""
+    if tuple(steps) == (TIE,):
+        return "cycles of the pass that counted over those of the pass that was timed"
+    return "; ".join(filter(None, (note(told, step) for step in steps)))
+
+
+def _share(told: Explained, loss: float) -> float | None:
+    """Of all that is lost; below 0 where the step gained."""
+    total = sum(factor.loss for factor in told.factors)
+    return loss / total if abs(total) > 1e-6 else None
+
+
+def _round(value: float) -> float:
+    """To a tenth, without the sign of nought."""
+    return round(value, 1) + 0.0
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{value * 100:.1f} %"
