@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import gc
+import weakref
 from dataclasses import dataclass, field
 from itertools import cycle
 from typing import Any
@@ -11,8 +13,9 @@ import pytest
 from fake_cupti import CHIPS, RANGE_PROFILER, fake, known, nothing
 
 from gpuperf.measure.counters import ranges
-from gpuperf.measure.counters.cupti import NoCounters
+from gpuperf.measure.counters.cupti import Image, NoCounters
 from gpuperf.measure.counters.cycles import LEAST_SPIN, WINDOWS, count_cycles
+from gpuperf.measure.counters.ranges import RangeProfiler
 from gpuperf.measure.timers.timer import Call, do_nothing
 from gpuperf.measure.timers.window import Reading
 from gpuperf.model.contract import Cache
@@ -95,6 +98,23 @@ def test_windows_that_went_missing_leave_nothing_to_tell() -> None:
 def test_passes_without_end_are_given_up() -> None:
     with pytest.raises(NoCounters, match="64 passes were not enough"):
         counted(FakeWindow(), passes=65)
+
+
+def test_what_the_library_reads_lives_until_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A config that was freed made CUPTI crash the process."""
+    images: list[weakref.ref[Any]] = []
+
+    def remembered(size: int) -> Image:
+        image = Image((ctypes.c_uint8 * size)(), size)
+        images.append(weakref.ref(image.data))
+        return image
+
+    monkeypatch.setattr(Image, "of", remembered)
+    library, _ = fake(ranges=[CALL])
+    with RangeProfiler(library, 0) as profiler:
+        profiler.configure([ACTIVE], windows=True)
+        gc.collect()
+        assert [image() is not None for image in images] == [True, True]
 
 
 @pytest.mark.parametrize("chip", [c for c in CHIPS if known(c, RANGE_PROFILER) is not None])

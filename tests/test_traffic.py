@@ -318,7 +318,7 @@ def test_the_flushes_are_none_of_a_calls_kernels_and_the_last_tells_the_factor(
     assert [c["dram_read_bytes"] for c in found] == [8.0, 2.0]
     assert found[1]["dram_written_bytes"] == 1.0 / factor
     assert [c["l2_bytes"] for c in found] == [64.0, 32.0]
-    assert passes == 7
+    assert passes == 9
     assert card.stretches[0] == [*events, "call", "cold"]
 
 

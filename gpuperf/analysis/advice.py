@@ -38,8 +38,8 @@ def _clock(told: Explained) -> str:
     throttle = told.record.telemetry.throttle if told.record.telemetry else ()
     why = f" ({', '.join(throttle)})" if throttle else ""
     return (
-        f"the card holds its clock down{why}: only less work, or work that needs less power, is "
-        "faster; a longer tile or other data changes little"
+        f"the card holds its clock down{why}: only less work, or work that takes less power, is "
+        "faster"
     )
 
 

@@ -22,9 +22,11 @@ __all__ = [
     "choose",
     "combine",
     "derive",
+    "per_sm",
     "scale",
     "sum_by_name",
     "sum_up",
+    "with_peaks",
 ]
 
 Groups = tuple[tuple[str, ...], ...]
@@ -122,6 +124,25 @@ def combine(
     by_name = dict(zip(names, values, strict=True))
     found = {q: sum(scale(name) * by_name[name] for name in group) for q, group in chosen.items()}
     return {quantity: value for quantity, value in found.items() if value == value}
+
+
+def with_peaks(counters: Sequence[str]) -> list[str]:
+    """*counters*, and after them the most that all SMs together can count of each in a cycle."""
+    return [*counters, *(f"{name}.peak_sustained" for name in counters)]
+
+
+def per_sm(
+    chosen: Mapping[str, tuple[str, ...]], names: Sequence[str], values: Sequence[float]
+) -> dict[str, float]:
+    """The quantities of `CYCLES` as a mean over SMs, where the chip tells the peaks among *names*:
+    cycles in which all of an SM, or of its pipe, would have been busy."""
+    by_name = dict(zip(names, values, strict=True))
+    found = {}
+    for quantity, (name,) in chosen.items():
+        peak = by_name[f"{name}.peak_sustained"]
+        if peak > 0 and by_name[name] == by_name[name]:
+            found[quantity] = by_name[name] / peak
+    return found
 
 
 def scale(metric: str) -> int:

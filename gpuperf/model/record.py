@@ -133,7 +133,8 @@ class Kernel:
 
     `launch` is that of its first run in a call, `time_s` the seconds of all of them (median over
     calls). `counters` are those of its runs in a call together, by the names of `Record.counters`,
-    with `cycles` (of the SM that took most) and `time_ns` under the profiler.
+    with `cycles` (of the SM that took most), `active_cycles` and `time_ns` under the profiler,
+    which drains the machine before and after each kernel.
     """
 
     name: str

@@ -17,7 +17,7 @@ from gpuperf.measure.counters.ranges import RangeProfiler
 from gpuperf.measure.timers.timer import Call, do_nothing
 from gpuperf.measure.timers.window import Window
 from gpuperf.model.contract import Cache
-from gpuperf.model.metrics import CYCLES, choose
+from gpuperf.model.metrics import CYCLES, choose, per_sm, with_peaks
 
 __all__ = ["count_cycles"]
 
@@ -37,9 +37,8 @@ def count_cycles(
     spin = max(LEAST_SPIN, int(SPIN_HZ * queued_s))
     with RangeProfiler(cupti, device_index) as profiler:
         chosen = choose(CYCLES, profiler.metrics)
-        counters = [name for group in chosen.values() for name in group]
-        peaks = [f"{name}.peak_sustained" for name in counters]
-        profiler.configure([*counters, *peaks], windows=True)
+        names = with_peaks([name for group in chosen.values() for name in group])
+        profiler.configure(names, windows=True)
         stamped: list[int | None] = []
 
         def run() -> None:
@@ -47,27 +46,17 @@ def count_cycles(
                 stamped.append(window.count(call, spin, gap_s, cache, profiler))
                 window.count(do_nothing, spin, gap_s, cache, profiler)
 
-        found = [_per_sm(counters, values) for values in profiler.profile(run)]
+        found = [per_sm(chosen, names, values) for values in profiler.profile(run)]
     if len(found) != 2 * WINDOWS:
         raise NoCounters("no-samples", f"the profiler saw {len(found)} of {2 * WINDOWS} windows")
-    told = {
-        quantity: _median(found[::2], group[0]) - _median(found[1::2], group[0])
-        for quantity, group in chosen.items()
+    counts = {
+        quantity: max(0.0, _median(found[::2], quantity) - _median(found[1::2], quantity))
+        for quantity in found[0]
     }
-    counts = {quantity: max(0.0, value) for quantity, value in told.items() if value == value}
     between = [cycles for cycles in stamped if cycles]
     if between:
         counts["window_cycles"] = statistics.median(between)
     return counts
-
-
-def _per_sm(counters: Sequence[str], values: Sequence[float]) -> dict[str, float]:
-    """Each counter over the most that all SMs together can count in a cycle."""
-    counts, peaks = values[: len(counters)], values[len(counters) :]
-    return {
-        name: count / peak if peak > 0 else float("nan")
-        for name, count, peak in zip(counters, counts, peaks, strict=True)
-    }
 
 
 def _median(found: Sequence[Mapping[str, float]], name: str) -> float:

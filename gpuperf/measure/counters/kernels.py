@@ -13,13 +13,16 @@ from dataclasses import replace
 from gpuperf.measure.counters.cupti import Cupti
 from gpuperf.measure.counters.ranges import RangeProfiler
 from gpuperf.model.metrics import (
+    CYCLES,
     KERNEL,
     NOT_KERNELS,
     choose,
     combine,
     derive,
+    per_sm,
     sum_by_name,
     sum_up,
+    with_peaks,
 )
 from gpuperf.model.record import Kernel
 
@@ -36,18 +39,22 @@ def count_kernels(
     *run* waits for the device at its end. Raises: NoCounters.
     """
     with RangeProfiler(cupti, device_index) as profiler:
-        chosen = choose(KERNEL, profiler.metrics)
+        chosen, cycles = (choose(wanted, profiler.metrics) for wanted in (KERNEL, CYCLES))
         names = [name for group in chosen.values() for name in group]
-        passes = profiler.configure(names)
-        found = profiler.profile(run)
-        return [derive(combine(chosen, names, values)) for values in found], passes
+        of_cycles = with_peaks([name for group in cycles.values() for name in group])
+        passes = profiler.configure([*names, *of_cycles])
+        found = []
+        for values in profiler.profile(run):
+            counts = derive(combine(chosen, names, values[: len(names)]))
+            found.append(counts | per_sm(cycles, of_cycles, values[len(names) :]))
+        return found, passes
 
 
 def summed(found: Sequence[KernelCounts]) -> KernelCounts:
-    """The counters of all kernels together, without their times, nor the DRAM bytes that are
-    counted at full speed."""
+    """The counters of all kernels together, without their times and cycles, nor the DRAM bytes that
+    are counted at full speed."""
     totals = sum_up(found)
-    apart = {"cycles", "time_ns", "dram_read_bytes", "dram_written_bytes"}
+    apart = {"cycles", "time_ns", "dram_read_bytes", "dram_written_bytes", *CYCLES}
     return {name: totals[name] for name in totals.keys() - apart}
 
 

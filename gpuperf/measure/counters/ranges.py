@@ -44,7 +44,8 @@ class RangeProfiler:
 
     def configure(self, names: Sequence[str], windows: bool = False) -> int:
         """Count *names*, of each kernel or of *windows*; the passes that it takes."""
-        config, passes = self._host.configure(names)
+        # The library reads both images until the end.
+        self._config, passes = self._host.configure(names)
         enable = api.RangesEnable(context=_context())
         self._profiler = self._cupti.call("cuptiRangeProfilerEnable", enable).profiler
         self._names, self._windows = names, windows
@@ -53,7 +54,7 @@ class RangeProfiler:
         self._cupti.call(
             "cuptiRangeProfilerSetConfig",
             api.RangesConfig(
-                profiler=self._profiler, bytes=config.size, config=config.data,
+                profiler=self._profiler, bytes=self._config.size, config=self._config.data,
                 image_bytes=self._image.size, image=self._image.data, range=kind, replay=replay,
                 most_ranges=MOST_RANGES, levels=1, least_level=1, target_level=int(windows),
             ),

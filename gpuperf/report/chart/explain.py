@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpuperf.analysis.advice import advise
+from gpuperf.analysis.advice import advise, note
 from gpuperf.analysis.explain import Explained, Factor
 from gpuperf.errors import UsageError
 from gpuperf.model.record import Run
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["draw_explained"]
 
 MOST_PANELS = 6
-WIDTH, ROW, AROUND, TOP, BOTTOM = 9.6, 0.27, 0.85, 0.85, 0.4  # inches
+WIDTH, ROW, TOP, BOTTOM = 9.6, 0.27, 0.7, 0.35  # inches
+HEAD, FOOT = 0.3, 0.4  # of a panel
 LONGEST = 96
 PEAK, LOST, UNNAMED, GAIN, LEFT = COLOURS[0], COLOURS[1], "#b8b8b8", COLOURS[2], COLOURS[0]
 
@@ -52,15 +53,14 @@ def _figure(run: Run, found: Sequence[Explained], title: str) -> Figure:
     from matplotlib.figure import Figure
 
     heights = [ROW * (len(told.factors) + 2) for told in found]
-    height = TOP + sum(heights) + AROUND * len(found) + BOTTOM
+    height = TOP + sum(heights) + (HEAD + FOOT) * len(found) + BOTTOM
     figure = Figure(figsize=(WIDTH, height), dpi=DPI, facecolor="white")
     FigureCanvasAgg(figure)
     top = height - TOP
     for told, own in zip(found, heights, strict=True):
-        top -= 0.55
-        axes = figure.add_axes((0.21, (top - own) / height, 0.76, own / height))
-        _draw(axes, told)
-        top -= own + AROUND - 0.55
+        top -= HEAD + own
+        _draw(figure.add_axes((0.21, top / height, 0.76, own / height)), told)
+        top -= FOOT
     contracts = shorten(contracts_text([run.header.contract, *run.header.variants]), LONGEST)
     figure.text(0.02, 1 - 0.12 / height, title, fontsize=14, fontweight="bold", color=INK, va="top")
     figure.text(0.02, 1 - 0.42 / height, contracts, fontsize=9.5, color=INK, va="top")
@@ -79,7 +79,8 @@ def _draw(axes: Any, told: Explained) -> None:
     _bar(axes, 0, 0.0, left[0], PEAK, f"{unit_of(told, left[0])}, {clean(told.peak_source)}", left)
     for i, factor in enumerate(told.factors):
         low, high = sorted(left[i : i + 2])
-        words = f"× {factor.value:.3f}"
+        why = "; ".join(filter(None, (note(told, step) for step in factor.steps)))
+        words = f"× {factor.value:.3f}  {shorten(clean(why), 60)}".strip()
         _bar(axes, i + 1, low, high, _colour(factor), words, left, _how(factor))
         axes.plot([left[i + 1]] * 2, [i + 0.6, i + 2.4], color=FAINT, linewidth=0.7)
     last = len(told.factors) + 1
