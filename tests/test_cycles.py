@@ -36,21 +36,27 @@ def context(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @dataclass
 class FakeWindow:
-    """Counts as the profiler's ranges are pushed; every call takes so many *cycles*."""
+    """Counts as the profiler's ranges are pushed; a window of nothing takes 3,000 cycles and 200
+    more where it is counted, one of a call so many *cycles* more, and *longer* more."""
 
     cycles: Any = field(default_factory=lambda: cycle([10_000]))
+    longer: int = 0
     queued_s: float = 50e-6
     seen: list[tuple[bool, int, Cache]] = field(default_factory=list)
 
     def take(self, call: Call, idle_s: float, cache: Cache) -> Reading:
-        return Reading(1e-5, 1.9e9, 1.9e9, self.queued_s)
+        between = 3000 if call is do_nothing else 13_000
+        return Reading(1e-5, 1.9e9, 1.9e9, self.queued_s, between)
 
     def count(self, call: Call, spin: int, idle_s: float, cache: Cache, ranges: Any) -> int | None:
         ranges.push()
         call()
         ranges.pop()
         self.seen.append((call is do_nothing, spin, cache))
-        return None if call is do_nothing else next(self.cycles)
+        if call is do_nothing:
+            return 3200
+        cycles = next(self.cycles)
+        return None if cycles is None else 3200 + cycles + self.longer
 
 
 def counted(window: FakeWindow, **scripted: Any) -> dict[str, float]:
@@ -66,7 +72,7 @@ def test_cycles_are_those_of_the_call_alone_and_a_mean_over_the_sms() -> None:
     found = counted(window, passes=2)
     assert found["active_cycles"] == 7500
     assert found["tensor_cycles"] == 15888 / 4  # four parts of an SM's pipe
-    assert found["window_cycles"] == 10_000
+    assert found["extra_cycles"] == 0
     assert [empty for empty, _, _ in window.seen] == [False, True] * (2 * WINDOWS)
     assert {cache for _, _, cache in window.seen} == {"cold"}
 
@@ -85,9 +91,13 @@ def test_the_window_waits_until_the_host_has_queued_the_call(queued_s: float, sp
     assert {spun for _, spun, _ in window.seen} == {spin}
 
 
+def test_what_a_call_takes_longer_under_the_counters_is_told() -> None:
+    assert counted(FakeWindow(longer=150))["extra_cycles"] == 150
+
+
 def test_stamps_of_two_sms_tell_no_cycles() -> None:
-    assert "window_cycles" not in counted(FakeWindow(cycles=cycle([None])))
-    assert counted(FakeWindow(cycles=cycle([None, 900])))["window_cycles"] == 900
+    assert "extra_cycles" not in counted(FakeWindow(cycles=cycle([None])))
+    assert counted(FakeWindow(cycles=cycle([None, 10_900])))["extra_cycles"] == 900
 
 
 def test_windows_that_went_missing_leave_nothing_to_tell() -> None:

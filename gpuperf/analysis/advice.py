@@ -17,7 +17,8 @@ __all__ = ["advise", "note"]
 SLIGHT = 0.02  # of the peak: less than that is no loss worth a word
 FEW_STEPS = 64  # K-tiles of an SM, in which filling and draining its pipeline shows
 SHORT_S = 30e-6  # a kernel so short is half start and end
-FULL_WAVES, BUSY_MEMORY = 0.9, 0.5
+FULL_WAVES, BUSY_MEMORY, MUCH = 0.9, 0.5, 0.3  # shares
+LONGEST_NAME = 60
 
 
 def advise(told: Explained) -> str:
@@ -65,6 +66,13 @@ def _ramp(told: Explained) -> str:
 
 def _feeding(told: Explained) -> str:
     record = told.record
+    others = [kernel for kernel in told.kernels if not kernel.of_peak]
+    share = sum(kernel.share for kernel in others)
+    if share > MUCH:
+        return (
+            f"{share * 100:.0f} % of the time is in kernels that do none of these operations, most "
+            f"in {others[0].name[:LONGEST_NAME]}: fuse them into the ones that do"
+        )
     divides = _divides(record)
     if divides is not None and divides < HARD:
         dtype = str(record.case.point.get("dtype", ""))
@@ -78,10 +86,10 @@ def _feeding(told: Explained) -> str:
             f"an SM has {steps:.0f} K-tiles to do, and fills and drains its pipeline for them: "
             "batch products, or make them larger"
         )
-    share = told.memory_share
-    if share is not None and share > BUSY_MEMORY:
+    busy = told.memory_share
+    if busy is not None and busy > BUSY_MEMORY:
         return (
-            f"the pipe waits for memory, which is {share * 100:.0f} % busy: larger tiles and a "
+            f"the pipe waits for memory, which is {busy * 100:.0f} % busy: larger tiles and a "
             "launch order that reuses L2 need fewer bytes"
         )
     return "the pipe waits for its operands: more stages, larger tiles, loads further ahead"

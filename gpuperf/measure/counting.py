@@ -111,9 +111,9 @@ class CaseCounter:
         if contract.timer not in WINDOWED or contract.regime != "burst":
             return record  # its time is of no window
         counts = dict(self._counters().cycles(call, contract.cache, contract.gap_s))
-        between, clock_hz = counts.pop("window_cycles", None), timing.clock_hz
-        if between is not None and clock_hz is not None and timing.floor_s is not None:
-            counts["elapsed_cycles"] = between - timing.floor_s * clock_hz
+        extra, clock_hz = counts.pop("extra_cycles", None), timing.clock_hz
+        if extra is not None and clock_hz is not None:
+            counts["elapsed_cycles"] = timing.times[timing.primary].median_s * clock_hz + extra
         return replace(record, counters={**record.counters, **counts})
 
 

@@ -52,8 +52,7 @@ class NoTime(Exception):
 @dataclass(frozen=True)
 class Timing:
     """The times of a call by name, the one that counts, and what is doubtful about them; of its
-    kernels how many there are, and their names in the order of their start; and what a window holds
-    beyond them."""
+    kernels how many there are, and their names in the order of their start."""
 
     times: Mapping[str, Samples]
     primary: str
@@ -61,7 +60,6 @@ class Timing:
     facts: TimerFacts
     kernels: tuple[Kernel, ...] = ()
     launches: tuple[str, ...] = ()
-    floor_s: float | None = None
     capture_s: float | None = None
     caveats: tuple[Caveat, ...] = ()
 
@@ -104,7 +102,6 @@ class Stopwatch:
         self._refuse_side_streams(call, call_s)
         rested = self.recover() if self.recover is not None else True
         trace = self._traced(call, contract, rest) if timer is self.timer else None
-        floor_s = self._facts(timer, trace).floor_s if trace else None
         caveats += _trace_doubts(trace, contract, timer)
         if contract.regime == "sustained":
             timing = self._sustained(call, contract, call_s, timer)
@@ -126,7 +123,6 @@ class Stopwatch:
             times=times,
             kernels=trace.timed if trace else (),
             launches=trace.launches if trace else (),
-            floor_s=floor_s,
             capture_s=timer.capture_s if isinstance(timer, GraphTimer) else None,
             caveats=(
                 *caveats,

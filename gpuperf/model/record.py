@@ -221,8 +221,9 @@ class Record:
     `l1_bytes`, `tensor_bf16` and its like (operations of the tensor pipe by input dtype),
     `fp32_flops`, `fp64_flops` (of the vector pipes), from `kernel_passes` replays. Cycles of the
     SMs are of the call at full speed: `elapsed_cycles` from its first kernel's start to its last
-    one's end; and, a mean over the SMs, `active_cycles` in which one had work, `tensor_cycles`,
-    `fma_cycles` and `fp64_cycles` in which all of a pipe would have been busy.
+    one's end, those of its time and what it took longer under the counters; and, a mean over the
+    SMs, `active_cycles` in which one had work, `tensor_cycles`, `fma_cycles` and `fp64_cycles` in
+    which all of a pipe would have been busy.
     """
 
     run: str

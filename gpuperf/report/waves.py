@@ -98,7 +98,7 @@ def _kernels(study: WaveStudy, format: str) -> str:
         )
     notes.append("off: in cycles, the prediction against sizes that it was not fitted on")
     if any(kernel.model and not kernel.sure for kernel in study.kernels):
-        notes.append("?: which side of the tile lies along m is assumed, not told by the grid or the fit")
+        notes.append("?: which side of the tile lies along m is assumed: neither grid nor fit tell")
     return plain_table([], heads, cells, format, [*notes, *map(clean, study.left_out)])
 
 

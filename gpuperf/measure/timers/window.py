@@ -45,12 +45,14 @@ STAMP = 4  # words of a stamp: nanoseconds, cycles, SM, one unused
 
 class Reading(NamedTuple):
     """One call in a window: seconds between the stamps (what the window adds included), the SM
-    clock inside and just before, and how long the host took to queue the call."""
+    clock inside and just before, how long the host took to queue the call, and the SM cycles
+    between the stamps, None where they are of two SMs."""
 
     window_s: float
     clock_hz: float | None
     before_hz: float | None
     queued_s: float
+    cycles: int | None = None
 
 
 class Ranges(Protocol):
@@ -157,7 +159,8 @@ class Window:
         window_s = (words[3 * STAMP] - words[2 * STAMP]) * 1e-9
         if self._by_events:
             window_s = self._start.elapsed_time(self._end) * 1e-3
-        return Reading(window_s, self._clock_hz(words, 2), self._clock_hz(words, 0), queued_s)
+        clocks = self._clock_hz(words, 2), self._clock_hz(words, 0)
+        return Reading(window_s, *clocks, queued_s, _cycles(words))
 
     def count(
         self, call: Call, spin_cycles: int, idle_s: float, cache: Cache, ranges: Ranges
@@ -179,9 +182,7 @@ class Window:
         finally:
             ranges.pop()
         torch.cuda.synchronize()
-        words = self._stamps.tolist()
-        (_, start, start_sm, _), (_, end, end_sm, _) = words[2 * STAMP : -STAMP], words[-STAMP:]
-        return int(end - start) if start_sm == end_sm else None
+        return _cycles(self._stamps.tolist())
 
     def stream(
         self, call: Call, calls: int, ahead: int
@@ -254,3 +255,9 @@ class Window:
         self._launch("gpuperf_tick", (self._told.data_ptr(),), (POINTER,))
         torch.cuda.synchronize()
         return float(self._told[0].item()) * 1e-9
+
+
+def _cycles(words: list[int]) -> int | None:
+    """Between the stamps of OPEN and CLOSE, on one SM."""
+    (_, start, start_sm, _), (_, end, end_sm, _) = words[2 * STAMP : 3 * STAMP], words[3 * STAMP :]
+    return end - start if start_sm == end_sm else None
