@@ -60,7 +60,7 @@ class FakeWindow:
 
 
 def counted(window: FakeWindow, **scripted: Any) -> dict[str, float]:
-    library, told = fake(**{"ranges": [CALL, EMPTY] * WINDOWS, **scripted})
+    library, told = fake(**{"ranges": [CALL] * WINDOWS + [EMPTY] * WINDOWS, **scripted})
     try:
         return dict(count_cycles(library, 0, window, nothing, "cold", 0.004))  # type: ignore[arg-type]
     finally:
@@ -73,7 +73,8 @@ def test_cycles_are_those_of_the_call_alone_and_a_mean_over_the_sms() -> None:
     assert found["active_cycles"] == 7500
     assert found["tensor_cycles"] == 15888 / 4  # four parts of an SM's pipe
     assert found["extra_cycles"] == 0
-    assert [empty for empty, _, _ in window.seen] == [False, True] * (2 * WINDOWS)
+    passed = [False] * WINDOWS + [True] * WINDOWS
+    assert [empty for empty, _, _ in window.seen] == passed * 2
     assert {cache for _, _, cache in window.seen} == {"cold"}
 
 
@@ -81,7 +82,7 @@ def test_what_the_chip_gives_no_peak_of_is_left_out() -> None:
     assert "fma_cycles" not in counted(FakeWindow())
     call = {**CALL, FMA: 8.0 * SMS, f"{FMA}.peak_sustained": 8.0 * SMS}
     empty = {**EMPTY, f"{FMA}.peak_sustained": 8.0 * SMS}
-    assert counted(FakeWindow(), ranges=[call, empty] * WINDOWS)["fma_cycles"] == 1
+    assert counted(FakeWindow(), ranges=[call] * WINDOWS + [empty] * WINDOWS)["fma_cycles"] == 1
 
 
 @pytest.mark.parametrize(("queued_s", "spin"), [(50e-6, LEAST_SPIN), (1e-3, 4_000_000)])

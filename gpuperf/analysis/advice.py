@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from gpuperf.analysis.alignment import HARD, alignment_of, main_kernel
 from gpuperf.analysis.counted import counted
-from gpuperf.analysis.explain import Explained
+from gpuperf.analysis.explain import TIE, Explained
 from gpuperf.analysis.tiles import parse_name
 from gpuperf.analysis.tiling import sizes_of
 from gpuperf.model.record import Record
@@ -144,6 +144,10 @@ ADVICE: Mapping[str, Callable[[Explained], str]] = {
         "or launch them as a CUDA graph"
     ),
     "clock": _clock,
+    TIE: lambda told: (
+        "the pass that counted took another time than the one that was timed: measure again, on a "
+        "machine with nothing else to do"
+    ),
     "ramp and tail": _ramp,
     "feeding": _feeding,
     "instruction path": _path,

@@ -29,7 +29,7 @@ from gpuperf.model.metrics import NOT_KERNELS
 from gpuperf.model.peaks import Ceiling, Peaks
 from gpuperf.model.record import Header, Kernel, Record
 
-__all__ = ["STEPS", "Explained", "Factor", "How", "KernelShare", "explain"]
+__all__ = ["STEPS", "TIE", "Explained", "Factor", "How", "KernelShare", "explain"]
 
 How = Literal["measured", "modelled", "remainder"]
 Chain = Literal["compute", "memory"]

@@ -1,10 +1,10 @@
 """In how many cycles had the SMs work, and were their pipes busy, while a call ran at its speed?
 
-A profiler's range around a kernel starts and ends it with the machine drained: on an H200 a matmul
-of 5.6 µs is resident for 10 100 cycles so, and for 7 500 as it runs. So the range is pushed around
-the timer's own window, whose first kernel spins until the call is queued, and what that window
-counts without a call is taken off. Whether the call takes as long as without counters is read from
-the stamps, as in timing, not from the range, whose ends are as late as they like.
+A profiler's range around a kernel starts and ends it with the machine drained: after a rest of 4 ms
+a matmul of 5.6 µs was resident for 10 100 cycles so, and for 7 500 in a window (H200). So the range
+is pushed around the timer's own window, whose first kernel spins until the call is queued, and what
+that window counts without a call is taken off. Whether the call takes as long as without counters
+is read from the stamps, as in timing, not from the range, whose ends are as late as they like.
 """
 
 from __future__ import annotations
@@ -33,41 +33,41 @@ def count_cycles(
 
     Those of a pipe are cycles of all of it. Medians. Raises: NoCounters, CannotBlock.
     """
-    plain = [(window.take(call, gap_s, cache), window.take(do_nothing, gap_s, cache))
-             for _ in range(WINDOWS)]  # fmt: skip
-    spin = max(LEAST_SPIN, int(SPIN_HZ * max(reading.queued_s for reading, _ in plain)))
+    # All of one sort and then all of the other, as calls are timed: with windows of nothing between
+    # its own that matmul was resident for 7 800 cycles.
+    sorts = [call] * WINDOWS + [do_nothing] * WINDOWS
+    plain = [window.take(what, gap_s, cache) for what in sorts]
+    spin = max(LEAST_SPIN, int(SPIN_HZ * max(reading.queued_s for reading in plain)))
     with RangeProfiler(cupti, device_index) as profiler:
         chosen = choose(CYCLES, profiler.metrics)
         names = with_peaks([name for group in chosen.values() for name in group])
         profiler.configure(names, windows=True)
-        stamped: list[tuple[int | None, int | None]] = []
+        stamped: list[list[int | None]] = []
 
         def run() -> None:
-            for _ in range(WINDOWS):
-                one = window.count(call, spin, gap_s, cache, profiler)
-                stamped.append((one, window.count(do_nothing, spin, gap_s, cache, profiler)))
+            stamped.append([window.count(what, spin, gap_s, cache, profiler) for what in sorts])
 
         found = [per_sm(chosen, names, values) for values in profiler.profile(run)]
     if len(found) != 2 * WINDOWS:
         raise NoCounters("no-samples", f"the profiler saw {len(found)} of {2 * WINDOWS} windows")
     counts = {
-        quantity: max(0.0, _median(found[::2], quantity) - _median(found[1::2], quantity))
+        quantity: max(0.0, _longer([counted[quantity] for counted in found]) or 0.0)
         for quantity in found[0]
     }
     # A window that is counted is longer, with nothing in it too: by 0.1 µs on an H200.
-    extra, without = _longer(stamped), _longer([(a.cycles, b.cycles) for a, b in plain])
-    if extra is not None and without is not None:
-        counts["extra_cycles"] = extra - without
+    with_counters = [extra for passed in stamped if (extra := _longer(passed)) is not None]
+    without = _longer([reading.cycles for reading in plain])
+    if with_counters and without is not None:
+        counts["extra_cycles"] = statistics.median(with_counters) - without
     return counts
 
 
-def _longer(pairs: Sequence[tuple[int | None, int | None]]) -> float | None:
-    """By how many cycles the first ones of *pairs* are longer than the second ones."""
-    sides = [[cycles for cycles in side if cycles is not None] for side in zip(*pairs, strict=True)]
-    if not all(sides):
+def _longer(windows: Sequence[float | None]) -> float | None:
+    """By how much the windows of the call, the first half, are above those of nothing (medians)."""
+    halves = [
+        [value for value in half if value is not None]
+        for half in (windows[:WINDOWS], windows[WINDOWS:])
+    ]
+    if not all(halves):
         return None
-    return float(statistics.median(sides[0]) - statistics.median(sides[1]))
-
-
-def _median(found: Sequence[Mapping[str, float]], name: str) -> float:
-    return statistics.median(values[name] for values in found)
+    return statistics.median(halves[0]) - statistics.median(halves[1])
