@@ -223,7 +223,7 @@ def test_a_call_of_several_kernels_is_weighed_by_their_time() -> None:
     ("step", "word"),
     [
         ("launches", "CUDA graphs"), ("gaps between kernels", "fuse"), ("clock", "power"),
-        ("ramp and tail", "K-tiles"), ("padding", "hardware does more"),
+        ("ramp and tail", "1 wave of tiles is short"), ("padding", "hardware does more"),
         ("memory's own best", "nothing is left"), ("extra bytes", "fuse"),
     ],
 )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 
 from gpuperf.analysis.alignment import HARD, alignment_of, main_kernel
@@ -9,6 +10,7 @@ from gpuperf.analysis.counted import counted
 from gpuperf.analysis.explain import TIE, Explained
 from gpuperf.analysis.tiles import parse_name
 from gpuperf.analysis.tiling import sizes_of
+from gpuperf.model.metrics import NOT_KERNELS
 from gpuperf.model.record import Record
 from gpuperf.units import DTYPES, format_bytes, itemsize
 
@@ -59,8 +61,11 @@ def _ramp(told: Explained) -> str:
             "SMs that are left (`gpuperf waves`)"
         )
     return (
-        f"{_waves(waves)} of {at['steps']:.0f} K-tiles are short beside the start and the end of "
-        "a kernel: batch products, or make them larger"
+        f"{_waves(waves)} of tiles is short beside the start and the end of a kernel: batch "
+        "products, or make them larger"
+        if waves == 1
+        else f"{_waves(waves)} of tiles begin and end at different times on different SMs: fewer, "
+        "longer ones, or a persistent kernel, keep them together"
     )
 
 
@@ -92,6 +97,11 @@ def _feeding(told: Explained) -> str:
             f"the pipe waits for memory, which is {busy * 100:.0f} % busy: larger tiles and a "
             "launch order that reuses L2 need fewer bytes"
         )
+    if sizes_of(record) is None:
+        return (
+            "the pipe waits for its operands, or for what is done between its products: loads "
+            "further ahead, and the two overlapped, as warp-specialised kernels do"
+        )
     return "the pipe waits for its operands: more stages, larger tiles, loads further ahead"
 
 
@@ -108,7 +118,7 @@ def _path(told: Explained) -> str:
 
 def _padding(told: Explained) -> str:
     at = told.predicted
-    if at and at["tiles"] * at["depth"] < 1 - SLIGHT:
+    if at and at["tiles"] * at.get("depth", 1.0) < 1 - SLIGHT:
         return (
             f"tiles of {at['rows']:.0f}×{at['columns']:.0f} reach over the edges: sizes that are "
             "their multiples waste nothing"
@@ -173,8 +183,8 @@ def _waves_note(told: Explained) -> str:
 def _feeding_note(told: Explained) -> str:
     divides = _divides(told.record)
     at = told.predicted
-    words = [f"rows aligned to {divides} bytes"] if divides else []
-    if at:
+    words = [f"rows aligned to {divides} B"] if divides else []
+    if "steps" in at:
         words.append(f"{at['steps'] * at['wave_count']:,.0f} K-tiles an SM")
     return ", ".join(words)
 
@@ -183,10 +193,15 @@ def _padding_note(told: Explained) -> str:
     at = told.predicted
     if not at:
         return ""
-    return (
-        f"tiles {at['rows']:.0f}×{at['columns']:.0f} are {at['tiles'] * 100:.1f} % filled, K-tiles "
-        f"{at['depth'] * 100:.1f} %"
-    )
+    depth = f", K-tiles {at['depth'] * 100:.1f} %" if "depth" in at else ""
+    return f"tiles {at['rows']:.0f}×{at['columns']:.0f} are {at['tiles'] * 100:.1f} % filled{depth}"
+
+
+def _path_note(told: Explained) -> str:
+    """The kernel, where there is one: its name tells the instructions."""
+    names = [k.name for k in told.record.kernels if not k.name.startswith(NOT_KERNELS)]
+    template = re.search(r"<(\w+)>", names[0]) if len(names) == 1 else None
+    return (template[1] if template else names[0]) if len(names) == 1 else ""
 
 
 def _clock_note(told: Explained) -> str:
@@ -207,6 +222,7 @@ NOTES: Mapping[str, Callable[[Explained], str]] = {
     "clock": _clock_note,
     "ramp and tail": _waves_note,
     "feeding": _feeding_note,
+    "instruction path": _path_note,
     "padding": _padding_note,
     "extra bytes": _bytes_note,
 }

@@ -182,7 +182,8 @@ def _compute(
     if ladder[5].value is None and ladder[3].value and "waves" in predicted:
         ladder[5] = Rung(ladder[3].value * predicted["waves"], "modelled")
     if done is None and "tiles" in predicted:
-        ladder[7] = Rung(flops / predicted["tiles"] / predicted["depth"], "modelled")
+        filled = predicted["tiles"] * predicted.get("depth", 1.0)
+        ladder[7] = Rung(flops / filled, "modelled")
     return Explained(
         record, "compute", peak, _source(header, ceiling.rate.condition), flops / time_s,
         _factors("compute", ladder), _shares(record, peak, ceiling, per_clock, clock_hz),
@@ -270,8 +271,8 @@ def _names(ceiling: Ceiling) -> tuple[str, str]:
 
 
 def _predicted(record: Record, sm_count: int) -> dict[str, float]:
-    """What tiles predict of a matmul: the filled part of tiles, of K-tiles and of waves, and how
-    many tiles and waves there are."""
+    """What tiles predict of a matmul: the filled part of tiles, of waves and, where their depth is
+    known, of K-tiles; and how many tiles, waves and K-tiles of a tile there are."""
     sizes = sizes_of(record)
     if sizes is None or not record.kernels:
         return {}
@@ -279,13 +280,16 @@ def _predicted(record: Record, sm_count: int) -> dict[str, float]:
     if tiling is None or tiling.streams:
         return {}
     m, n, k = sizes
-    return {
-        "tiles": tiling.tile_efficiency(m, n), "depth": tiling.depth_efficiency(k),
+    found = {
+        "tiles": tiling.tile_efficiency(m, n),
         "waves": tiling.tiles(m, n) / (tiling.waves(m, n) * sm_count),
         "tile_count": tiling.tiles(m, n), "wave_count": tiling.waves(m, n),
         "rows": tiling.rows, "columns": tiling.columns, "sms": tiling.sms,
-        "steps": -(-tiling.steps(k) // tiling.splits),
     }  # fmt: skip
+    if tiling.depth > 1:  # 1 stands for unknown
+        steps = -(-tiling.steps(k) // tiling.splits)
+        found |= {"depth": tiling.depth_efficiency(k), "steps": steps}
+    return found
 
 
 def _shares(

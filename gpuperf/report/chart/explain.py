@@ -25,6 +25,7 @@ MOST_PANELS = 6
 WIDTH, ROW, TOP, BOTTOM = 9.6, 0.27, 0.7, 0.35  # inches
 HEAD, FOOT = 0.3, 0.4  # of a panel
 LONGEST = 96
+LETTER = 0.0078  # of the axes' width, at 8 points
 PEAK, LOST, UNNAMED, GAIN, LEFT = COLOURS[0], COLOURS[1], "#b8b8b8", COLOURS[2], COLOURS[0]
 
 
@@ -110,16 +111,16 @@ def _bar(
     axes: Any, row: int, low: float, high: float, colour: str, words: str, left: Sequence[float],
     how: str = "",
 ) -> None:  # fmt: skip
-    """A bar with its words beside it, on the side where there is room."""
+    """A bar with its words where there is room: in it, behind it, or before it."""
     axes.barh(row, high - low, left=low, height=0.62, color=colour)
     most, text = max(left), f"{words}  {how}".strip()
-    if high < 0.62 * most:
-        axes.text(high + 0.008 * most, row, text, fontsize=8, va="center", ha="left", color=INK)
-    elif low > 0.3 * most:
-        axes.text(low - 0.008 * most, row, text, fontsize=8, va="center", ha="right", color=INK)
+    room, beside = LETTER * most * len(text), 0.008 * most
+    if room < high - low:
+        axes.text((low + high) / 2, row, text, fontsize=8, va="center", ha="center", color="white")
+    elif high + room < most or most - high > low:
+        axes.text(high + beside, row, text, fontsize=8, va="center", ha="left", color=INK)
     else:
-        middle = 0.5 * (low + high)
-        axes.text(middle, row, text, fontsize=8, va="center", ha="center", color="white")
+        axes.text(low - beside, row, text, fontsize=8, va="center", ha="right", color=INK)
 
 
 def _colour(factor: Factor) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -49,13 +50,15 @@ def draw_waves(run: Run, paths: Sequence[Path]) -> None:
 def _figure(run: Run, study: WaveStudy, title: str) -> Figure:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
 
     figure = Figure(figsize=(WIDTH, HEIGHT), dpi=DPI, facecolor="white")
     FigureCanvasAgg(figure)
     upper, lower = figure.subplots(2, 1, sharex=True, gridspec_kw={"height_ratios": (3.2, 1)})
+    tiles = lower.twinx()
     device = run.header.device.sm_count
     for i, kernel in enumerate(study.kernels):
-        _draw(upper, lower, kernel, study.axes, i, device)
+        _draw(upper, lower, tiles, kernel, study.axes, i, device)
     if len(study.boundaries) <= MOST_LINES:
         for boundary in study.boundaries:
             for axes in (upper, lower):
@@ -63,12 +66,17 @@ def _figure(run: Run, study: WaveStudy, title: str) -> Figure:
     upper.set_ylim(bottom=0)
     upper.set_ylabel("FLOP per cycle and SM")
     upper.legend(frameon=False, fontsize=8, loc="lower right")
+    lower.yaxis.set_major_locator(MaxNLocator(4, integer=True))
     lower.set_ylim(bottom=0)
     lower.set_ylabel("waves")
+    tiles.set_ylim(bottom=0)
+    tiles.set_ylabel("tiles (dotted)")
+    tiles.spines["top"].set_visible(False)
     lower.set_xlabel(shorten(clean("=".join(study.axes)), LONGEST))
     for axes in (upper, lower):
         axes.spines[["top", "right"]].set_visible(False)
-    contracts = shorten(contracts_text([run.header.contract, *run.header.variants]), LONGEST)
+    contracts = contracts_text([run.header.contract, *run.header.variants])
+    contracts = shorten(" · ".join(filter(None, (_error(study), contracts))), 140)
     note = (
         "dots: measured, in SM cycles; lines: tiles and waves, fitted on half of the sizes · "
         f"vertical: a wave ends · run {clean(run.header.run)} · gpuperf {clean(run.header.gpuperf)}"
@@ -80,16 +88,17 @@ def _figure(run: Run, study: WaveStudy, title: str) -> Figure:
         figure.text(0.02, y, text, fontsize=size, fontweight=weight, color=color, va="top")
     note = shorten(note, 2 * LONGEST)
     figure.text(0.02, 0.05 / HEIGHT, note, fontsize=8, color=FAINT, va="bottom")
-    figure.subplots_adjust(left=0.1, right=0.98, top=1 - 0.75 / HEIGHT, bottom=0.11, hspace=0.08)
+    figure.subplots_adjust(left=0.1, right=0.93, top=1 - 0.75 / HEIGHT, bottom=0.11, hspace=0.08)
     return figure
 
 
 def _draw(
-    upper: Any, lower: Any, kernel: KernelStudy, axes: Sequence[str], index: int, sms: int
-) -> None:
+    upper: Any, lower: Any, tiles: Any, kernel: KernelStudy, axes: Sequence[str], index: int,
+    sms: int,
+) -> None:  # fmt: skip
     """One kernel's dots, and where it has a model its curve and its waves."""
     color = COLOURS[index % len(COLOURS)]
-    label = shorten(clean(kernel.kernel) or "unknown", LONGEST // 2)
+    label = shorten(clean(kernel.kernel) or "unknown", 2 * LONGEST // 3)
     if kernel.where:
         label = shorten(clean(f"{label}, {kernel.where}"), LONGEST)
     upper.plot(
@@ -115,3 +124,19 @@ def _draw(
         sizes, [model.tiling.waves(p.m, p.n) for p in at], color=color, linewidth=1.3,
         drawstyle="steps-post",
     )  # fmt: skip
+    tiles.plot(
+        sizes, [model.tiling.tiles(p.m, p.n) for p in at], color=color, linewidth=0.9,
+        linestyle=":", drawstyle="steps-post",
+    )  # fmt: skip
+
+
+def _error(study: WaveStudy) -> str:
+    """How far the predictions are from sizes that they were not fitted on."""
+    unseen = sorted(abs(error) for kernel in study.kernels for error in kernel.unseen)
+    if not unseen:
+        return ""
+    high = unseen[min(len(unseen) - 1, int(0.9 * len(unseen)))]
+    return (
+        f"predicted within {statistics.median(unseen) * 100:.1f} % (median), {high * 100:.1f} % "
+        f"(90 %) on {len(unseen)} held-out sizes"
+    )
