@@ -1,0 +1,255 @@
+"""Which cases are slower on one side than on the other, by pairs of fresh processes?
+
+Iterations of one process are not independent of each other: what scatters is the process. So a
+replicate is a fresh process that runs the whole suite once and reduces each case to its median, and
+a pair is one process of each side, taken one after the other.
+
+- Screen: few pairs of all cases, a one-sided t-test of the log ratios, at a generous level.
+- Confirm: fresh pairs of the suspicious cases, judged on those alone, against the margin: the same
+  test, and a permutation within pairs of the difference of lower-half means, which a slow mode that
+  fewer than half of the processes meet does not move. The smaller of the two, twice.
+- Multiplicity: a case's p is the screen's level times the confirming p (1 if it was screened out);
+  Benjamini and Hochberg's control over all judged cases; red at `alpha` or below.
+
+The two stages are of separate pairs, so that under no difference p_screen ≤ level and p_confirm ≤ x
+have probability level·x together.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from gpuperf.errors import UsageError
+
+__all__ = ["Evidence", "Judged", "Pairs", "Rule", "Verdict", "judge", "slower_p", "suspicious"]
+
+SAME = 1e-12  # of a log ratio: rounding
+Verdict = Literal["REGRESSED", "IMPROVED", "UNCHANGED", "INCONCLUSIVE", "NOT_COMPARABLE"]
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Of one case, the median seconds of each process of the base and, beside it, of the head.
+
+    Raises: ValueError for sides of different length.
+    """
+
+    base: tuple[float, ...]
+    head: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.base) != len(self.head):
+            raise ValueError(f"{len(self.base)} times of the base and {len(self.head)} of the head")
+
+    @property
+    def sound(self) -> bool:
+        """Whether there are at least two, and all are times."""
+        values = (*self.base, *self.head)
+        return len(self.base) > 1 and all(0 < v < math.inf for v in values)
+
+    @property
+    def ratios(self) -> Any:
+        """ln head − ln base, pair by pair: above 0 where the head is slower."""
+        import numpy
+
+        return numpy.log(numpy.asarray(self.head)) - numpy.log(numpy.asarray(self.base))
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How many pairs, at which levels, and what is too little to matter.
+
+    `margin` is the slowdown that is let pass, and `floor_s` the seconds, whichever is more.
+    """
+
+    screen_pairs: int = 6
+    confirm_pairs: int = 20
+    screen_level: float = 0.2
+    alpha: float = 0.01
+    power: float = 0.95
+    margin: float = 0.01
+    floor_s: float = 0.0
+    equivalence: float = 0.05
+    resamples: int = 9999
+    seed: int = 0
+
+    def refuse_unreachable(self, cases: int) -> None:
+        """Raises: UsageError where not even the clearest slowdown of one of *cases* can be red."""
+        least = 2 * max(2.0**-self.confirm_pairs, 1 / (self.resamples + 1))
+        if min(self.screen_pairs, self.confirm_pairs) < 2:
+            raise UsageError("a test needs at least 2 pairs", "the rule has 6 and 20")
+        if self.screen_level * least > self.alpha / max(1, cases):
+            raise UsageError(
+                f"{self.confirm_pairs} pairs cannot make one of {cases} cases red at "
+                f"{self.alpha:g}",
+                "more pairs or resamples, fewer cases, or a higher level",
+            )
+
+    def margin_of(self, pairs: Pairs) -> float:
+        """As a log ratio, at the median time of the base."""
+        middle = sorted(pairs.base)[len(pairs.base) // 2]
+        return math.log1p(max(self.margin, self.floor_s / middle))
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What was measured of one case; `confirm` where the screen found it suspicious."""
+
+    screen: Pairs
+    confirm: Pairs | None = None
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The verdict on one case: its slowdown (the median ratio, less 1) with a 95 % interval, `p` as
+    above and `q` after multiplicity, and the least slowdown that would have been found with
+    probability `power`, where it can be told."""
+
+    verdict: Verdict
+    change: float | None = None
+    low: float | None = None
+    high: float | None = None
+    p: float = 1.0
+    q: float = 1.0
+    detectable: float | None = None
+    reason: str = ""
+
+
+def suspicious(cases: Mapping[str, Pairs], rule: Rule) -> set[str]:
+    """Those of *cases*, all of as many sound pairs, that the screen sends on to be confirmed."""
+    import numpy
+    from scipy.stats import ttest_1samp
+
+    if not cases:
+        return set()
+    ratios = numpy.stack([pairs.ratios for pairs in cases.values()])
+    with numpy.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of cases whose ratios are all the same: see below
+        p = ttest_1samp(ratios, 0.0, axis=1, alternative="greater").pvalue
+    same = ratios.std(axis=1) <= SAME
+    slower = numpy.where(same, ratios.mean(axis=1) > SAME, p <= rule.screen_level)
+    return {name for name, slow in zip(cases, slower, strict=True) if slow}
+
+
+def slower_p(cases: Mapping[str, Evidence], rule: Rule) -> dict[str, float]:
+    """Of each of *cases*, which are sound, the p of both stages together.
+
+    Raises: ValueError for a suspicious case that was not confirmed.
+    """
+    sent_on = suspicious({name: evidence.screen for name, evidence in cases.items()}, rule)
+    found = dict.fromkeys(cases, 1.0)
+    for name in sent_on:
+        confirm = cases[name].confirm
+        if confirm is None:
+            raise ValueError(f"{name} is suspicious, and was not confirmed")
+        margin = rule.margin_of(confirm)
+        either = min(_greater(confirm.ratios, margin), _permuted(confirm, margin, rule))
+        found[name] = rule.screen_level * min(1.0, 2 * either)
+    return found
+
+
+def judge(cases: Mapping[str, Evidence], rule: Rule) -> dict[str, Judged]:
+    """The verdict on each of *cases*, with multiplicity over those that can be judged.
+
+    Raises: ValueError for a suspicious case that was not confirmed.
+    """
+    from scipy.stats import false_discovery_control
+
+    sound = {
+        name: evidence for name, evidence in cases.items()
+        if evidence.screen.sound and (evidence.confirm is None or evidence.confirm.sound)
+    }  # fmt: skip
+    found = dict.fromkeys(cases, Judged("NOT_COMPARABLE", reason="times are missing or are none"))
+    if not sound:
+        return found
+    p = slower_p(sound, rule)
+    better = [
+        _greater(-pairs.ratios, rule.margin_of(pairs))
+        for pairs in (evidence.confirm or evidence.screen for evidence in sound.values())
+    ]
+    slower_q = false_discovery_control(list(p.values()))
+    better_q = false_discovery_control(better)
+    for i, (name, evidence) in enumerate(sound.items()):
+        found[name] = _judged(evidence, rule, p[name], float(slower_q[i]), float(better_q[i]))
+    return found
+
+
+def _judged(
+    evidence: Evidence, rule: Rule, p: float, slower_q: float, better_q: float
+) -> Judged:
+    import numpy
+
+    pairs = evidence.confirm or evidence.screen
+    ratios, margin = pairs.ratios, rule.margin_of(pairs)
+    low, high = _interval(ratios)
+    verdict: Verdict = "INCONCLUSIVE"
+    if slower_q <= rule.alpha:
+        verdict = "REGRESSED"
+    elif better_q <= rule.alpha:
+        verdict = "IMPROVED"
+    elif max(_greater(ratios, -margin), _greater(-ratios, -margin)) <= rule.equivalence:
+        verdict = "UNCHANGED"
+    return Judged(
+        verdict, math.expm1(float(numpy.median(ratios))), math.expm1(low), math.expm1(high), p,
+        slower_q, math.expm1(_detectable(ratios, margin, rule)),
+    )  # fmt: skip
+
+
+def _greater(ratios: Any, above: float) -> float:
+    """p of the one-sided t-test that the mean is at most *above*."""
+    from scipy.stats import ttest_1samp
+
+    if float(ratios.std()) <= SAME:  # to the digit: no test, but no doubt
+        return 0.0 if float(ratios.mean()) > above + SAME else 1.0
+    return float(ttest_1samp(ratios, above, alternative="greater").pvalue)
+
+
+def _permuted(pairs: Pairs, margin: float, rule: Rule) -> float:
+    """p of the permutation within pairs of the difference of lower-half means."""
+    import numpy
+    from scipy.stats import permutation_test
+
+    base = numpy.log(numpy.asarray(pairs.base)) + margin
+    head = numpy.log(numpy.asarray(pairs.head))
+
+    def difference(one: Any, other: Any, axis: int) -> Any:
+        return _lower_half(one, axis) - _lower_half(other, axis)
+
+    if difference(head, base, 0) <= 0:
+        return 1.0
+    told = permutation_test(
+        (head, base), difference, permutation_type="samples", vectorized=True,
+        n_resamples=rule.resamples, alternative="greater", random_state=rule.seed,
+    )  # fmt: skip
+    return float(told.pvalue)
+
+
+def _lower_half(values: Any, axis: int) -> Any:
+    """The mean of the smaller half."""
+    import numpy
+
+    ordered = numpy.sort(values, axis=axis)
+    half = range((ordered.shape[axis] + 1) // 2)
+    return numpy.take(ordered, half, axis=axis).mean(axis=axis)
+
+
+def _interval(ratios: Any) -> tuple[float, float]:
+    """Of the mean log ratio, 95 %."""
+    from scipy.stats import t
+
+    reach = float(t.ppf(0.975, len(ratios) - 1)) * float(ratios.std(ddof=1))
+    middle = float(ratios.mean())
+    return middle - reach / math.sqrt(len(ratios)), middle + reach / math.sqrt(len(ratios))
+
+
+def _detectable(ratios: Any, margin: float, rule: Rule) -> float:
+    """As a log ratio: margin + (t(1 − alpha) + t(power)) · σ / √K of the confirming pairs."""
+    from scipy.stats import t
+
+    count, known = rule.confirm_pairs, len(ratios) - 1
+    reach = float(t.ppf(1 - rule.alpha, known)) + float(t.ppf(rule.power, known))
+    return margin + reach * float(ratios.std(ddof=1)) / math.sqrt(count)

@@ -1,0 +1,206 @@
+"""How often is the rule red when nothing changed, and how often when something did?"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import binomtest, false_discovery_control
+
+from gpuperf.errors import UsageError
+from gpuperf.gate.rule import Evidence, Judged, Pairs, Rule, judge, slower_p, suspicious
+
+RULE = Rule(resamples=1999)
+ORDER = "ABBA"
+GATES, CASES, ITERATIONS = 400, 50, 30
+
+# 45 fresh processes on an H200, one after the other, cases in random order without a rest, so that
+# clocks carry over from case to case.
+REAL = json.loads((Path(__file__).parent / "data" / "noise_h200_medians.json").read_text())
+
+
+class Noise:
+    """Log medians of processes: what scatters between them, drifts over the gate, and within."""
+
+    def __init__(
+        self, between: float, within: float, drift: float = 0.0, slow: float = 0.0
+    ) -> None:
+        self.between, self.within, self.drift, self.slow = between, within, drift, slow
+
+    def processes(self, random: numpy.random.Generator, count: int, cases: int) -> Any:
+        """(count, cases), in the order they ran."""
+        t = random.standard_t(4, (count, cases, ITERATIONS)) * self.within
+        t += random.exponential(3 * self.within, t.shape) * (random.random(t.shape) < 0.01)
+        found = numpy.median(t, axis=2) + random.normal(0, self.between, (count, cases))
+        found += numpy.linspace(0, self.drift, count)[:, None]
+        if self.slow:
+            found += 0.08 * (random.random((count, cases)) < self.slow)
+        return found
+
+
+MODELS = {
+    "quiet": Noise(0.001, 0.003),
+    "typical": Noise(0.005, 0.005, 0.01),
+    "bimodal": Noise(0.005, 0.005, 0.01, 0.25),
+    "thermal": Noise(0.005, 0.005, 0.04),
+}
+
+
+class RealNoise:
+    """Processes that were measured: drawn in runs of neighbours, so that what carries over from one
+    to the next stays."""
+
+    def processes(self, random: numpy.random.Generator, count: int, cases: int) -> Any:
+        pool = numpy.log(numpy.array(list(REAL["medians_us"].values()))).T
+        starts = random.integers(0, len(pool), count // 4 + 1)
+        rows = [(start + i) % len(pool) for start in starts for i in range(4)]
+        return pool[rows[:count]]
+
+
+def pairs_of(logs: Any, slowdown: Any) -> list[Pairs]:
+    """ABBA by fours; *slowdown* is of each case, as a log ratio of the head."""
+    sides = numpy.array([ORDER[i % 4] for i in range(len(logs))])
+    base, head = numpy.exp(logs[sides == "A"]), numpy.exp(logs[sides == "B"] + slowdown)
+    return [Pairs(tuple(b), tuple(h)) for b, h in zip(base.T, head.T, strict=True)]
+
+
+def red(noise: Any, random: numpy.random.Generator, cases: int, slowdown: float = 0.0) -> list[int]:
+    """The red cases of one gate, the first of which is so much slower."""
+    whole = 2 * (RULE.screen_pairs + RULE.confirm_pairs)
+    logs = noise.processes(random, whole, cases)
+    slower = numpy.zeros(logs.shape[1])
+    slower[0] = math.log1p(slowdown)
+    cut = 2 * RULE.screen_pairs
+    screens, confirms = pairs_of(logs[:cut], slower), pairs_of(logs[cut:], slower)
+    both = zip(screens, confirms, strict=True)
+    evidence = {str(i): Evidence(*stages) for i, stages in enumerate(both)}
+    p = slower_p(evidence, RULE)
+    q = false_discovery_control(list(p.values()))
+    return [i for i in range(len(q)) if q[i] <= RULE.alpha]
+
+
+@pytest.mark.parametrize("noise", [*MODELS.values(), RealNoise()], ids=[*MODELS, "real"])
+def test_a_gate_of_no_change_is_red_in_at_most_one_of_a_hundred(noise: Any) -> None:
+    random = numpy.random.default_rng(7)
+    reds = sum(bool(red(noise, random, CASES)) for _ in range(GATES))
+    bound = binomtest(reds, GATES, alternative="less").proportion_ci(0.95).high
+    assert bound <= 0.01, f"{reds} of {GATES} were red"
+
+
+@pytest.mark.parametrize(("noise", "slowdown"), [("quiet", 0.015), ("typical", 0.025)])
+def test_a_slowdown_is_caught_and_no_other_case_named(noise: str, slowdown: float) -> None:
+    random = numpy.random.default_rng(11)
+    found = [red(MODELS[noise], random, CASES, slowdown) for _ in range(200)]
+    caught = sum(0 in cases for cases in found)
+    assert binomtest(caught, 200, alternative="greater").proportion_ci(0.95).low >= 0.95
+    assert sum(cases != [0] for cases in found if 0 in cases) <= 2
+
+
+def test_a_slow_mode_hides_no_slowdown_of_six_percent() -> None:
+    random = numpy.random.default_rng(13)
+    caught = sum(0 in red(MODELS["bimodal"], random, CASES, 0.075) for _ in range(100))
+    assert caught >= 95
+
+
+def steady(base: float, head: float, count: int, jitter: float = 1e-3) -> Pairs:
+    wobble = [1 + jitter * (-1) ** i for i in range(count)]
+    return Pairs(tuple(base * w for w in wobble), tuple(head / w for w in wobble))
+
+
+def evidence_of(ratio: float, confirmed: bool = True) -> Evidence:
+    confirm = steady(1.0, ratio, RULE.confirm_pairs) if confirmed else None
+    return Evidence(steady(1.0, ratio, RULE.screen_pairs), confirm)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "verdict"),
+    [(1.05, "REGRESSED"), (1.005, "UNCHANGED"), (0.95, "IMPROVED"), (1.0, "UNCHANGED")],
+)
+def test_clear_evidence_has_a_clear_verdict(ratio: float, verdict: str) -> None:
+    (judged,) = judge({"a": evidence_of(ratio)}, RULE).values()
+    assert judged.verdict == verdict
+    assert judged.change == pytest.approx(ratio - 1, abs=1e-4)
+    assert judged.low is not None
+    assert judged.high is not None
+    assert judged.low <= ratio - 1 + 1e-9
+    assert ratio - 1 - 1e-9 <= judged.high
+
+
+def test_evidence_that_scatters_is_inconclusive_and_says_what_it_could_have_seen() -> None:
+    pairs = steady(1.0, 1.0, RULE.screen_pairs, jitter=0.05)
+    (judged,) = judge({"a": Evidence(pairs, steady(1.0, 1.0, 20, jitter=0.05))}, RULE).values()
+    assert judged.verdict == "INCONCLUSIVE"
+    assert judged.detectable is not None
+    assert judged.detectable > 0.05
+
+
+def test_the_floor_in_seconds_is_the_margin_of_a_short_case() -> None:
+    rule = Rule(floor_s=0.2e-6)
+    assert rule.margin_of(steady(2e-6, 2e-6, 3)) == pytest.approx(math.log1p(0.1), rel=1e-2)
+    assert rule.margin_of(steady(1e-3, 1e-3, 3)) == pytest.approx(math.log1p(0.01))
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, math.nan, math.inf])
+def test_what_is_no_time_is_not_comparable(value: float) -> None:
+    bad = Pairs((1.0, value, 1.0), (1.0, 1.0, 1.0))
+    assert judge({"a": Evidence(bad)}, RULE)["a"].verdict == "NOT_COMPARABLE"
+    assert judge({"a": Evidence(bad), "b": evidence_of(1.0)}, RULE)["b"].verdict == "UNCHANGED"
+
+
+def test_a_suspicious_case_without_its_second_stage_is_an_error() -> None:
+    with pytest.raises(ValueError, match="was not confirmed"):
+        judge({"a": evidence_of(1.05, confirmed=False)}, RULE)
+
+
+def test_sides_of_different_length_are_no_pairs() -> None:
+    with pytest.raises(ValueError, match="2 times of the base and 1 of the head"):
+        Pairs((1.0, 1.0), (1.0,))
+
+
+@pytest.mark.parametrize(
+    ("rule", "cases"), [(Rule(confirm_pairs=4), 20), (Rule(resamples=99), 20), (Rule(), 2000)]
+)
+def test_a_plan_that_can_never_be_red_is_refused(rule: Rule, cases: int) -> None:
+    with pytest.raises(UsageError, match="cannot make one of"):
+        rule.refuse_unreachable(cases)
+    Rule().refuse_unreachable(20)
+
+
+def test_one_pair_is_no_test() -> None:
+    with pytest.raises(UsageError, match="at least 2 pairs"):
+        Rule(screen_pairs=1).refuse_unreachable(1)
+
+
+times = st.lists(st.floats(1e-6, 1.0), min_size=6, max_size=6)
+
+
+@given(times, times)
+def test_exchanging_the_sides_exchanges_faster_and_slower(
+    base: list[float], head: list[float]
+) -> None:
+    one, other = Pairs(tuple(base), tuple(head)), Pairs(tuple(head), tuple(base))
+    assert list(one.ratios) == pytest.approx(list(-other.ratios))
+    both = suspicious({"a": one}, RULE) and suspicious({"a": other}, RULE)
+    assert not both
+
+
+@given(times, times, st.floats(0.1, 10))
+def test_the_unit_of_time_is_no_matter(base: list[float], head: list[float], unit: float) -> None:
+    def told(scale: float) -> Judged:
+        def scaled(values: list[float]) -> tuple[float, ...]:
+            return tuple(scale * v for v in values)
+
+        pairs = Pairs(scaled(base), scaled(head))
+        return judge({"a": Evidence(pairs, pairs)}, RULE)["a"]
+
+    one, other = told(1.0), told(unit)
+    assert one.verdict == other.verdict
+    assert one.change == pytest.approx(other.change, rel=1e-6, abs=1e-9)
+
+
