@@ -121,10 +121,18 @@ def test_no_size_is_suggested_where_none_is_faster() -> None:
 
 
 def test_what_is_swept_is_found_or_refused() -> None:
-    assert moved_axes(study().records) == (("m", "n", "k"), ())
-    for records in ([sized(64, 1e12)], []):
+    assert moved_axes(study()) == (("m", "n", "k"), ())
+    for records in ((sized(64, 1e12),), ()):
         with pytest.raises(UsageError, match="no axis varies"):
-            moved_axes(records)
+            moved_axes(Run(TOP, records))
+
+
+def test_a_run_that_was_cut_short_is_of_its_plan() -> None:
+    run = study()
+    begun = replace(run, header=replace(run.header, plan=tuple(r.case for r in run.records)),
+                    records=run.records[:1])  # fmt: skip
+    assert moved_axes(begun) == (("m", "n", "k"), ())
+    assert str(run.records[0].case.point["n"]) in render_alignment(begun, "csv")
 
 
 def test_other_axes_that_vary_make_groups_of_their_own() -> None:
@@ -134,7 +142,7 @@ def test_other_axes_that_vary_make_groups_of_their_own() -> None:
 
     sizes = (50257, 50264, 50304)
     run = Run(replace(TOP, asked=sizes[:1]), tuple(at(n, k) for k in (768, 4096) for n in sizes))
-    assert moved_axes(run.records) == (("n",), ("k",))
+    assert moved_axes(run) == (("n",), ("k",))
     assert [group.where for group in groups(run)] == ["k=768", "k=4096"]
     lines = [line for line in render_alignment(run, "table").splitlines() if "50264" in line]
     assert ["k=768" in lines[0], "k=4096" in lines[1]] == [True, True]
@@ -160,7 +168,7 @@ def test_a_suggestion_is_told_with_its_interval() -> None:
     assert "+100" in line or "+99" in line
     assert "0.094 %" in line
     none = render_alignment(vocabulary({50257: 1e-3, 50264: 1.1e-3}), "table")
-    assert "none nearby" in none
+    assert "none for sure" in none
 
 
 def test_json_and_csv_have_a_row_a_size() -> None:
@@ -321,3 +329,23 @@ def test_what_makes_no_sense_is_refused_at_once(
     assert ended.code == 2, ended.err
     assert told in ended.err
     assert hint in ended.err
+
+
+def test_a_suggestion_is_in_the_rows_too() -> None:
+    def at(n: int) -> Record:
+        case = Case("matmul", "torch", {"m": 8192, "n": n, "k": 768, "dtype": "bf16"})
+        return replace(matmul(TOP, 1024, 2e-3 if n % 8 else 1e-3, 1.7e9), case=case)
+
+    run = Run(replace(TOP, asked=(50257,)), tuple(map(at, (50257, 50264, 50304))))
+    rows = json.loads(render_alignment(run, "json"))
+    assert [row["better"] for row in rows] == [50264, None, None]
+    assert rows[0]["gain"] == pytest.approx(2)
+
+
+def test_times_that_are_hardly_known_are_told() -> None:
+    wild = Samples((1e-3, 9e-3, 1e-3, 7e-3))
+    run = study()
+    first = replace(run.records[0], times={"window": wild})
+    noisy = replace(run, records=(first, *run.records[1:]))
+    assert "known to no better than" in render_alignment(noisy, "table")
+    assert "known to no better than" not in render_alignment(run, "table")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,10 +16,14 @@ GEMM = Launch((2, 66, 1), (384, 1, 1), (2, 1, 1), 168, 213188, 66)
 FILL = Launch((8, 1, 1), (128, 1, 1))
 
 
+NAMES = {GEMM: b"_ZN4gemm", FILL: b"fill"}
+
+
 def kernel_record(start: int, launch: Launch) -> _Kernel:
     record = _Kernel(
-        kind=CONCURRENT_KERNEL, start=start, registers=launch.registers,
-        dynamic_shared=launch.shared_bytes, most_clusters=launch.most_clusters,
+        kind=CONCURRENT_KERNEL, start=start, name=NAMES.get(launch, b""),
+        registers=launch.registers, dynamic_shared=launch.shared_bytes,
+        most_clusters=launch.most_clusters,
     )  # fmt: skip
     for name in ("grid", "block", "cluster"):
         setattr(record, name, type(getattr(record, name))(*getattr(launch, name)))
@@ -66,7 +70,7 @@ class FakeCupti:
         return 0
 
 
-def recorded(library: FakeCupti, *records: _Kernel) -> tuple[Launch, ...]:
+def recorded(library: FakeCupti, *records: _Kernel) -> tuple[tuple[str, Launch], ...]:
     activities = _Activities(library)
     return activities.record(lambda: library.pending.extend(records))
 
@@ -82,12 +86,12 @@ def test_the_record_is_laid_out_as_in_cuptis_headers() -> None:
 
 def test_launches_come_in_the_order_of_their_start() -> None:
     found = recorded(FakeCupti(), kernel_record(20, FILL), kernel_record(10, GEMM))
-    assert found == (GEMM, FILL)
+    assert found == (("_ZN4gemm", GEMM), ("fill", FILL))
     assert (GEMM.blocks, GEMM.cluster_blocks, FILL.cluster_blocks) == (132, 2, 1)
 
 
 def test_a_cupti_before_13_does_not_tell_how_many_clusters_fit() -> None:
-    (found,) = recorded(FakeCupti(version=26), kernel_record(1, GEMM))
+    ((_, found),) = recorded(FakeCupti(version=26), kernel_record(1, GEMM))
     assert (found.cluster, found.most_clusters) == ((2, 1, 1), 0)
 
 
@@ -120,19 +124,39 @@ def test_a_cupti_before_12_is_left_alone(
         geometry._activities.cache_clear()
 
 
+def test_a_launch_that_cuda_does_not_allow_leaves_no_buffer_behind() -> None:
+    library = FakeCupti()
+    activities = _Activities(library)
+    wrong = replace(GEMM, registers=7)
+    record = kernel_record(1, wrong)
+    record.grid[0] = -1
+    with pytest.raises(ValueError, match="beyond what CUDA allows"):
+        activities.record(lambda: library.pending.append(record))
+    assert activities._buffers == {}
+
+
 @pytest.mark.parametrize(
     ("order", "launches", "expected"),
     [
-        (["Memset (Device)", "gemm", "fill", "fill"], (GEMM, FILL, GEMM), [None, GEMM, FILL]),
-        (["gemm", "fill"], (GEMM,), [None, None, None]),
+        (
+            ["Memset (Device)", "void gemm<4>(int)", "fill", "fill"],
+            (("_Z4gemmILi4EEvi", GEMM), ("fill", FILL), ("fill", GEMM)),
+            [None, GEMM, FILL],
+        ),
+        (["void gemm<4>(int)", "fill"], (("_Z4gemmILi4EEvi", GEMM),), [None, None, None]),
+        (
+            ["void gemm<4>(int)", "fill"],
+            (("fill", FILL), ("_Z4gemmILi4EEvi", GEMM)),
+            [None, None, None],
+        ),
         ([], (), [None, None, None]),
     ],
-    ids=["the first of each name", "another count", "nothing"],
+    ids=["the first of each name", "another count", "another order", "nothing"],
 )
 def test_a_kernel_is_given_the_first_launch_of_its_name(
-    order: list[str], launches: tuple[Launch, ...], expected: list[Launch | None]
+    order: list[str], launches: tuple[tuple[str, Launch], ...], expected: list[Launch | None]
 ) -> None:
-    kernels = (Kernel("Memset (Device)"), Kernel("gemm"), Kernel("fill", 2))
+    kernels = (Kernel("Memset (Device)"), Kernel("void gemm<4>(int)"), Kernel("fill", 2))
     assert [kernel.launch for kernel in with_launches(kernels, order, launches)] == expected
 
 
@@ -143,5 +167,4 @@ def test_without_a_library_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> N
         ran.append(1)
 
     monkeypatch.setattr(geometry, "_activities", lambda: None)
-    told: Callable[[Callable[[], None]], tuple[Launch, ...]] = geometry.launches_of
-    assert (told(run), ran) == ((), [])
+    assert (geometry.launches_of(run), ran) == ((), [])

@@ -220,7 +220,7 @@ def test_the_table_names_kernels_tiles_errors_and_cliffs() -> None:
     text = render_waves(sweep(), "table")
     assert "128×256×64" in text
     assert "57: 1024 to 8192" in text
-    assert "0.0 %" in text
+    assert "0.00 %" in text
     assert "1 → 2" in text
     assert "were met by a drop within one step" in text
     rows = json.loads(render_waves(sweep(), "json"))
@@ -242,7 +242,7 @@ def drawn(run: Run) -> Any:
 
 def test_the_chart_has_dots_a_curve_and_the_ends_of_waves() -> None:
     study = study_waves(sweep())
-    upper, lower = drawn(sweep()).axes
+    upper, lower, _tiles = drawn(sweep()).axes
     dots = [line for line in upper.lines if line.get_linestyle() == "None"]
     assert [len(line.get_xdata()) for line in dots] == [57]
     ends = {line.get_xdata()[0] for line in upper.lines if len(set(line.get_xdata())) == 1}

@@ -7,12 +7,13 @@ from collections.abc import Callable, Mapping
 
 from gpuperf.analysis.alignment import HARD, alignment_of, main_kernel
 from gpuperf.analysis.counted import counted
-from gpuperf.analysis.explain import TIE, Explained
+from gpuperf.analysis.explain import Explained
+from gpuperf.analysis.ladder import TIE
 from gpuperf.analysis.tiles import parse_name
 from gpuperf.analysis.tiling import sizes_of
 from gpuperf.model.metrics import NOT_KERNELS
 from gpuperf.model.record import Record
-from gpuperf.units import DTYPES, format_bytes, itemsize
+from gpuperf.units import DTYPES, format_bytes, format_time, itemsize
 
 __all__ = ["advise", "note"]
 
@@ -28,7 +29,20 @@ def advise(told: Explained) -> str:
     largest = told.largest
     if largest.value > 1 - SLIGHT:
         return "nothing to gain: each step is within 2 % of what the one before allows"
+    if largest.how == "remainder":
+        return _untold(told)
     return ADVICE[largest.steps[0]](told)
+
+
+def _untold(told: Explained) -> str:
+    """What can be said of steps that are not told apart: what other evidence there is."""
+    divides, steps = _divides(told.record), told.largest.steps
+    if "feeding" in steps and divides is not None and divides < HARD:
+        return _feeding(told)
+    if "ramp and tail" in steps and told.predicted.get("waves", 1.0) < FULL_WAVES:
+        return _ramp(told)
+    why = f": {told.missing[0]}" if told.missing else ""
+    return f"unknown: {told.largest.name} cannot be told apart{why}"
 
 
 def note(told: Explained, step: str) -> str:
@@ -38,8 +52,7 @@ def note(told: Explained, step: str) -> str:
 
 
 def _clock(told: Explained) -> str:
-    throttle = told.record.telemetry.throttle if told.record.telemetry else ()
-    why = f" ({', '.join(throttle)})" if throttle else ""
+    why = f" ({_throttle(told.record)})" if _throttle(told.record) else ""
     return (
         f"the card holds its clock down{why}: only less work, or work that takes less power, is "
         "faster"
@@ -71,7 +84,7 @@ def _ramp(told: Explained) -> str:
 
 def _feeding(told: Explained) -> str:
     record = told.record
-    others = [kernel for kernel in told.kernels if not kernel.of_peak]
+    others = [kernel for kernel in told.kernels if kernel.of_peak == 0]
     share = sum(kernel.share for kernel in others)
     if share > MUCH:
         return (
@@ -113,7 +126,10 @@ def _path(told: Explained) -> str:
             "its kernel's instructions are of an older, slower kind, which a library falls back to "
             "for rows that are not aligned: pad them"
         )
-    return "its instructions use only part of the pipe's rate: wgmma (Hopper) or a larger MMA shape"
+    return (
+        "its instructions use only part of the pipe's rate: larger ones of the newest kind (wgmma "
+        "on Hopper), or fewer beside them that do not count"
+    )
 
 
 def _padding(told: Explained) -> str:
@@ -130,20 +146,22 @@ def _busy_memory(told: Explained) -> str:
     samples = told.record.samples
     if samples is not None and samples.median_s < SHORT_S:
         least = told.record.cost.dram_bytes if told.record.cost else 0
-        ideal_us = least / told.peak * 1e6
         return (
-            f"{format_bytes(least)} take {ideal_us:.1f} µs at full bandwidth, not much longer than "
-            "a kernel takes to start and end: batch or fuse small operations"
+            f"{format_bytes(least)} take {format_time(least / told.peak)} at full bandwidth, and a "
+            "kernel takes some microseconds to start and end: batch or fuse small operations"
         )
     return "too few bytes are in flight: wider loads, more of them ahead, more programs"
 
 
 def _extra(told: Explained) -> str:
-    excess = counted(told.record).excess
-    times = f" {excess:.2g} times" if excess else ""
+    figures = counted(told.record)
+    who, moved = "it moves", figures.measured
+    if moved is None:
+        who, moved = "by its model it moves", figures.modelled
+    excess = moved / figures.compulsory if moved and figures.compulsory else 1.0
     return (
-        f"it moves{times} the bytes that it must: fuse what writes and reads again, or keep it "
-        "in L2"
+        f"{who} {excess:.2g} times the bytes that it must: fuse what writes and reads again, or "
+        "keep it in L2"
     )
 
 
@@ -163,7 +181,8 @@ ADVICE: Mapping[str, Callable[[Explained], str]] = {
     "instruction path": _path,
     "padding": _padding,
     "memory's own best": lambda told: (
-        "memory does not reach its data sheet's bandwidth with any access: nothing is left to gain"
+        "memory does not reach its data sheet's bandwidth, whatever is asked of it: little is left "
+        "to gain"
     ),
     "keeping memory busy": _busy_memory,
     "extra bytes": _extra,
@@ -175,8 +194,8 @@ def _waves_note(told: Explained) -> str:
     if not at:
         return ""
     return (
-        f"{at['tile_count']:,.0f} tiles on {at['sms']:.0f} SMs: {_waves(int(at['wave_count']))}, "
-        f"{at['waves'] * 100:.1f} % full"
+        f"{at['tile_count']:,.0f} tiles on {at['sms']:.0f} usable SMs: "
+        f"{_waves(int(at['wave_count']))}, {at['waves'] * 100:.1f} % full"
     )
 
 
@@ -205,9 +224,8 @@ def _path_note(told: Explained) -> str:
 
 
 def _clock_note(told: Explained) -> str:
-    samples, telemetry = told.record.samples, told.record.telemetry
-    throttle = ", ".join(telemetry.throttle) if telemetry else ""
-    clock = samples.clock_hz if samples else None
+    clock = told.record.samples.clock_hz if told.record.samples else None
+    throttle = _throttle(told.record)
     return f"{clock / 1e6:,.0f} MHz" + (f", {throttle}" if throttle else "") if clock else ""
 
 
@@ -226,6 +244,10 @@ NOTES: Mapping[str, Callable[[Explained], str]] = {
     "padding": _padding_note,
     "extra bytes": _bytes_note,
 }
+
+
+def _throttle(record: Record) -> str:
+    return ", ".join(record.telemetry.throttle)[:LONGEST_NAME] if record.telemetry else ""
 
 
 def _waves(count: int) -> str:

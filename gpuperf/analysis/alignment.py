@@ -11,12 +11,13 @@ from __future__ import annotations
 import statistics
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gpuperf.analysis.compare import Speedup, ratio
 from gpuperf.analysis.tiles import parse_name
 from gpuperf.errors import UsageError
+from gpuperf.model.metrics import NOT_KERNELS
 from gpuperf.model.record import Record, Run
 from gpuperf.model.samples import Samples
 from gpuperf.units import DTYPES, LARGEST, itemsize
@@ -32,7 +33,6 @@ HARD, GOOD = 16, 128  # bytes
 STEPS = (4, 8, 16, 32, 64, 128, 256)
 LEAST_S, MOST_S, MOST_DONE = 1e-12, 1e9, 1e30  # a stranger's file may hold any number
 ALIKE = 0.01  # of the best time: sizes within it are as good, and the smallest of them is cheapest
-NO_KERNEL = ("Memset", "Memcpy")
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ def nearby(elements: int) -> tuple[int, ...]:
 
 def main_kernel(record: Record) -> str:
     """The name of the kernel that did the work: the matmul among several, or else the first."""
-    names = [k.name for k in record.kernels if not k.name.startswith(NO_KERNEL)]
+    names = [k.name for k in record.kernels if not k.name.startswith(NOT_KERNELS)]
     return next((name for name in names if parse_name(name)), names[0] if names else "")
 
 
@@ -136,7 +136,7 @@ def groups(run: Run) -> tuple[Group, ...]:
 
     Raises: UsageError where no axis varies.
     """
-    axes, others = moved_axes(run.records)
+    axes, others = moved_axes(run)
     found: dict[tuple[str, str, object, str], list[AlignedPoint]] = {}
     for record in run.records:
         samples, point, cost = record.samples, record.case.point, record.cost
@@ -159,10 +159,11 @@ def groups(run: Run) -> tuple[Group, ...]:
     )
 
 
-def moved_axes(records: Iterable[Record]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The axes of numbers that are swept: those that have the same values everywhere, of which
-    there are most; and the axes that vary besides. Raises: UsageError where none varies."""
-    points = [record.case.point for record in records]
+def moved_axes(run: Run) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The axes of numbers that are swept, by the plan, of which not all may have been measured:
+    those that have the same values everywhere, of which there are most; and the axes that vary
+    besides. Raises: UsageError where none varies."""
+    points = [case.point for case in run.header.plan or [record.case for record in run.records]]
     names = points[0] if points else ()
     columns = {name: [point.get(name) for point in points] for name in names}
     together: dict[tuple[object, ...], list[str]] = {}

@@ -18,62 +18,33 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
-from typing import Literal, NamedTuple
 
 from gpuperf.analysis.counted import counted
+from gpuperf.analysis.ladder import (
+    GAPS,
+    LARGEST,
+    LAUNCHES,
+    SMALLEST,
+    STEPS,
+    TIE,
+    Chain,
+    Factor,
+    How,
+    Rung,
+    factors_of,
+)
 from gpuperf.analysis.roofline import place
 from gpuperf.analysis.tiling import sizes_of, tiling_of
+from gpuperf.analysis.waves import turned
 from gpuperf.errors import UsageError
-from gpuperf.model.metrics import NOT_KERNELS
+from gpuperf.model.metrics import NOT_KERNELS, TENSOR
 from gpuperf.model.peaks import Ceiling, Peaks
 from gpuperf.model.record import Header, Kernel, Record
 
-__all__ = ["STEPS", "TIE", "Explained", "Factor", "How", "KernelShare", "explain"]
+__all__ = ["Explained", "KernelShare", "explain"]
 
-How = Literal["measured", "modelled", "remainder"]
-Chain = Literal["compute", "memory"]
-
-LARGEST = 1e40  # a stranger's file may hold any number
-
-# What each step is, in the order of its chain.
-STEPS: Mapping[Chain, tuple[str, ...]] = {
-    "compute": (
-        "launches", "gaps between kernels", "clock", "counter pass", "ramp and tail", "feeding",
-        "instruction path", "padding",
-    ),
-    "memory": (
-        "launches", "gaps between kernels", "memory's own best", "keeping memory busy",
-        "extra bytes",
-    ),
-}  # fmt: skip
-TIE = "counter pass"  # how the pass that counted differs from the one that was timed: no cause
-
-
-class Rung(NamedTuple):
-    """A quantity of the ladder and how it is known; None where it is not."""
-
-    value: float | None
-    how: How = "measured"
-
-
-@dataclass(frozen=True)
-class Factor:
-    """One step: what is left of the rung before it, and which of `STEPS` it takes at once."""
-
-    steps: tuple[str, ...]
-    value: float
-    how: How
-
-    @property
-    def name(self) -> str:
-        """Its steps in words."""
-        return ", ".join(self.steps)
-
-    @property
-    def loss(self) -> float:
-        """−log of the factor: losses add up."""
-        return -math.log(self.value)
+LEAST_LOSS = 1e-3  # as a log ratio: of less there are no parts
+OPERATIONS_OFF = 0.02  # of the model's: fewer than that less were not all counted
 
 
 @dataclass(frozen=True)
@@ -106,12 +77,20 @@ class Explained:
     missing: tuple[str, ...] = ()
     memory_share: float | None = None
 
+    def share(self, how: How) -> float | None:
+        """The part of the loss on causes known so; None where nothing is lost. The tie is none."""
+        total = -math.log(self.attained / self.peak)
+        found = sum(f.loss for f in self.factors if f.how == how and f.steps != (TIE,))
+        return found / total if total > LEAST_LOSS else None
+
     @property
     def named(self) -> float | None:
-        """The share of the loss on named causes; None where nothing is lost."""
-        total = -math.log(self.attained / self.peak)
-        unnamed = sum(abs(f.loss) for f in self.factors if f.how == "remainder" or TIE in f.steps)
-        return max(0.0, 1 - unnamed / total) if total > 1e-3 else None
+        """The part of the loss on measured causes, less what the tie is off; None as in `share`."""
+        measured = self.share("measured")
+        if measured is None:
+            return None
+        tie = sum(abs(f.loss) for f in self.factors if f.steps == (TIE,))
+        return max(0.0, min(measured, 1 - tie / -math.log(self.attained / self.peak)))
 
     @property
     def largest(self) -> Factor:
@@ -124,28 +103,51 @@ def explain(record: Record, header: Header) -> Explained:
     identity = record.case.id
     if header.device.kind == "cpu":
         raise UsageError("this run is of a CPU: explain is of kernels of a GPU", "run it on a GPU")
-    peaks, samples = header.peaks or header.ceilings, record.samples
+    samples, cost = record.samples, record.cost
     placed = place(record, header.peaks, header.ceilings)
-    if placed is None or samples is None or record.cost is None:
+    if placed is None or samples is None or cost is None:
         reason = record.reason or "it has no time or no cost"
         raise UsageError(f"{identity} is {record.status}: {reason}", "choose another case")
-    if peaks is None:
-        raise UsageError(f"no peak of {header.device.name} is known", "`gpuperf calibrate`")
-    time_s = samples.median_s
+    if not placed.valid:
+        raise UsageError(f"{identity} breaks physics: {placed.caveats[-1].message}", "measure anew")
+    peaks, time_s = _basis(record, header), samples.median_s
+    if any(moved.channel != "dram" for moved in cost.bytes) or peaks is None:
+        why = "; ".join(placed.reasons) or f"no peak of {header.device.name} is known"
+        raise UsageError(f"{identity} has no roof: {why}", "`gpuperf calibrate` measures some")
     compute, memory = _bound(record, peaks), peaks.bandwidth
     least = {
         "compute": compute[1] / compute[0].rate.value if compute else 0.0,
-        "memory": record.cost.dram_bytes / memory.value if memory else 0.0,
+        "memory": cost.dram_bytes / memory.value if memory else 0.0,
     }
-    if not max(least.values()) > 0 or not math.isfinite(time_s):
-        raise UsageError(f"no peak is known for {identity}", "; ".join(placed.reasons))
+    if not all(value < LARGEST for value in (time_s, *least.values())) or not max(least.values()):
+        raise UsageError(f"{identity} has no peak, or no sound numbers", "choose another case")
     if compute and least["compute"] >= least["memory"]:
         told = _compute(record, header, peaks, compute[0], compute[1])
     else:
         told = _memory(record, header, peaks)
     moved = counted(record).measured
     share = moved / time_s / memory.value if memory and moved is not None else None
-    return replace(told, memory_share=share)
+    return replace(told, memory_share=share, missing=(*told.missing, *_unknown(record, peaks)))
+
+
+def _basis(record: Record, header: Header) -> Peaks | None:
+    """The data sheet where it knows the pipe of every matmul, else what was measured, if that does.
+
+    Elementwise work has no rate in most sheets, and is mostly bound by memory.
+    """
+    cost = record.cost
+    matmuls = [flops for flops in cost.flops if flops.kind == "matmul"] if cost else []
+    for peaks in (header.peaks, header.ceilings):
+        if peaks is not None and all(peaks.ceiling(flops) for flops in matmuls):
+            return peaks
+    return None
+
+
+def _unknown(record: Record, peaks: Peaks) -> Iterable[str]:
+    """The operations that no roof is known of, or that are not those that are explained."""
+    for flops in record.cost.flops if record.cost else ():
+        if peaks.ceiling(flops) is None:
+            yield f"no rate is known of {flops.kind} operations in {flops.dtype}"
 
 
 def _bound(record: Record, peaks: Peaks) -> tuple[Ceiling, float] | None:
@@ -154,96 +156,101 @@ def _bound(record: Record, peaks: Peaks) -> tuple[Ceiling, float] | None:
     for flops in record.cost.flops if record.cost else ():
         ceiling = peaks.ceiling(flops)
         if ceiling is not None and flops.count > 0:
-            key = next((c for c in found if c == ceiling), ceiling)
-            found[key] = found.get(key, 0.0) + flops.count
-    if not found:
-        return None
-    return max(found.items(), key=lambda item: item[1] / item[0].rate.value)
+            found[ceiling] = found.get(ceiling, 0.0) + flops.count
+    return max(found.items(), key=lambda i: i[1] / i[0].rate.value) if found else None
 
 
 def _compute(
     record: Record, header: Header, peaks: Peaks, ceiling: Ceiling, flops: float
 ) -> Explained:
     peak, counters = ceiling.rate.value, record.counters
-    time_s, span_s, busy_s = _times(record)
+    time_s, span_s, busy_s, absent = _times(record)
     rate = ceiling.flop_per_clock_per_sm
     per_clock = peaks.sm_count * rate if rate else None
     clock_hz = record.samples.clock_hz if record.samples else None
     elapsed = counters.get("elapsed_cycles")
-    in_kernels = elapsed * busy_s / span_s if elapsed and busy_s and span_s else None
+    active = counters.get("active_cycles")
+    # Of a call of several kernels the cycles between them are the gaps', which have their own step.
+    in_kernels = None
+    if active and elapsed and busy_s:
+        in_kernels = elapsed * busy_s / (span_s or busy_s)
+    absent |= {TIE} if not active else set()  # nothing was counted that it would tie
     done, pipe = _hardware(record, ceiling, flops)
     predicted = _predicted(record, peaks.sm_count)
     ladder = [
         Rung(peak * time_s), Rung(_times_of(peak, span_s)), Rung(_times_of(peak, busy_s)),
         Rung(_times_of(per_clock, clock_hz, busy_s)), Rung(_times_of(per_clock, in_kernels)),
-        Rung(_times_of(per_clock, counters.get("active_cycles"))),
+        Rung(_times_of(per_clock, active)),
         Rung(_times_of(per_clock, pipe)), Rung(done), Rung(flops),
     ]  # fmt: skip
     if ladder[5].value is None and ladder[3].value and "waves" in predicted:
-        ladder[5] = Rung(ladder[3].value * predicted["waves"], "modelled")
-    if done is None and "tiles" in predicted:
+        busy_share = predicted["waves"] * predicted["sms"] / peaks.sm_count
+        ladder[5] = Rung(ladder[3].value * busy_share, "modelled")
+    if done is None and "tiles" in predicted and not _names_counted(record, ceiling):
         filled = predicted["tiles"] * predicted.get("depth", 1.0)
         ladder[7] = Rung(flops / filled, "modelled")
     return Explained(
-        record, "compute", peak, _source(header, ceiling.rate.condition), flops / time_s,
-        _factors("compute", ladder), _shares(record, peak, ceiling, per_clock, clock_hz),
-        predicted, tuple(_missing(record, ladder, "compute")),
+        record, "compute", peak, _source(header, peaks, ceiling.rate.condition), flops / time_s,
+        factors_of("compute", ladder, absent), _shares(record, peak, ceiling, per_clock, clock_hz),
+        predicted, tuple(_missing_compute(record, ladder, ceiling)),
     )  # fmt: skip
 
 
 def _memory(record: Record, header: Header, peaks: Peaks) -> Explained:
     assert record.cost is not None and peaks.bandwidth is not None  # `explain` saw both
-    sheet, best = peaks.bandwidth.value, header.ceilings.bandwidth if header.ceilings else None
-    time_s, span_s, busy_s = _times(record)
-    figures, least = counted(record), record.cost.dram_bytes
-    moved = Rung(figures.measured or None)
-    if moved.value is None and figures.modelled:
-        moved = Rung(figures.modelled, "modelled")
-    own = best.value if best and header.peaks else None
+    time_s, span_s, busy_s, absent = _times(record)
+    best = header.ceilings.bandwidth if header.ceilings and peaks is header.peaks else None
+    peak, least = peaks.bandwidth.value, record.cost.dram_bytes
+    moved = _moved_bytes(record)
+    if peaks is not header.peaks:
+        absent |= {STEPS["memory"][2]}  # the peak is memory's own best
     ladder = [
-        Rung(sheet * time_s), Rung(_times_of(sheet, span_s)), Rung(_times_of(sheet, busy_s)),
-        Rung(_times_of(own, busy_s)), moved, Rung(least),
+        Rung(peak * time_s), Rung(_times_of(peak, span_s)), Rung(_times_of(peak, busy_s)),
+        Rung(_times_of(best.value if best else None, busy_s)), moved, Rung(least),
     ]  # fmt: skip
+    missing = list(_missing_kernels(record))
+    if best is None and peaks is header.peaks:
+        missing.append("the bandwidth that memory reaches was not measured: `gpuperf calibrate`")
+    if counted(record).unmodelled:
+        missing.append("what it had to move is unknown: its bytes are those that were counted")
+    elif counted(record).measured is None:
+        missing.append("its bytes were not counted: measure with --counters auto")
+    elif moved.value is None:
+        missing.append("fewer bytes came from DRAM than it must move: the rest came from cache")
     return Explained(
-        record, "memory", sheet, _source(header, peaks.bandwidth.condition), least / time_s,
-        _factors("memory", ladder), _shares(record, sheet),
-        missing=tuple(_missing(record, ladder, "memory")),
+        record, "memory", peak, _source(header, peaks, peaks.bandwidth.condition), least / time_s,
+        factors_of("memory", ladder, absent), _shares(record, peak), missing=tuple(missing),
     )  # fmt: skip
 
 
-def _factors(chain: Chain, ladder: Sequence[Rung]) -> tuple[Factor, ...]:
-    """The steps between rungs that are known. The first and the last one always are."""
-    known = [
-        (place, rung) for place, rung in enumerate(ladder)
-        if rung.value is not None and 0 < rung.value < LARGEST
-    ]  # fmt: skip
-    found = []
-    for (start, above), (end, below) in pairwise(known):
-        assert above.value is not None and below.value is not None  # for mypy
-        steps = STEPS[chain][start:end]
-        if len(steps) > 1:
-            steps = tuple(step for step in steps if step != TIE)
-        # From a model to the asked work, which is exact, the step is the model's; to any other rung
-        # it is also what the model missed.
-        last = end == len(ladder) - 1
-        how: How = "modelled" if "modelled" in (above.how, below.how) else "measured"
-        if len(steps) > 1 or (above.how == "modelled" and not last):
-            how = "remainder"
-        found.append(Factor(steps, below.value / above.value, how))
-    return tuple(found)
+def _moved_bytes(record: Record) -> Rung:
+    """Those through DRAM; unknown where the cache served part of what is compulsory."""
+    figures = counted(record)
+    least, unsure = figures.compulsory or 0.0, figures.uncertainty or 0.0
+    if figures.unmodelled:
+        return Rung(None)
+    if figures.measured is None:
+        return Rung(figures.modelled, "modelled")
+    short = figures.measured + unsure < (1 - OPERATIONS_OFF) * least
+    return Rung(None if short else figures.measured)
 
 
-def _times(record: Record) -> tuple[float, float | None, float | None]:
-    """The time that counts, and of it that of the span and of the kernels, gaps left out."""
+def _times(record: Record) -> tuple[float, float | None, float | None, set[str]]:
+    """The time that counts; of it that of the span and that of the kernels, gaps left out, where
+    they are known; and the steps that this time has not.
+
+    A window and a kernel's own record have no launches in them, and a sustained load is taken for
+    one without gaps: its kernels were not traced under load.
+    """
     assert record.samples is not None  # `explain` saw it
-    time_s = record.samples.median_s
-    busy, span = record.times.get("busy"), record.times.get("span")
-    if record.primary in ("busy", "window"):
-        span_s: float | None = time_s
-    else:
-        span_s = span.median_s if span else None
-    alone = record.primary == "busy" or len(record.kernels) == 1 == record.kernels[0].count
-    return time_s, span_s, span_s if alone else busy.median_s if busy else None
+    time_s, busy = record.samples.median_s, record.times.get("busy")
+    alone = len(record.kernels) == 1 == record.kernels[0].count
+    if record.primary in ("busy", "settled") or (record.primary == "window" and alone):
+        return time_s, None, time_s, {LAUNCHES, GAPS}
+    busy_s = busy.median_s if busy else None
+    if record.primary == "window":
+        return time_s, time_s, busy_s, {LAUNCHES}
+    return time_s, None, busy_s, {GAPS} if alone else set()
 
 
 def _times_of(*factors: float | None) -> float | None:
@@ -255,12 +262,21 @@ def _times_of(*factors: float | None) -> float | None:
 def _hardware(
     record: Record, ceiling: Ceiling, flops: float
 ) -> tuple[float | None, float | None]:
-    """Operations that were counted on the pipe of *ceiling*, and the pipe's cycles."""
-    counters = record.counters
-    done, cycles = (counters.get(name) for name in _names(ceiling))
-    if not done or done < flops / 2:
-        return None, None  # another pipe did the work
-    return done, cycles
+    """Operations that were counted on the pipe of *ceiling*, and the pipe's cycles; None where
+    another pipe did part of the work, or the pipe other work."""
+    operations, cycles = (record.counters.get(name) for name in _names(ceiling))
+    if not operations or operations < (1 - OPERATIONS_OFF) * flops:
+        return None, None
+    others = [
+        record.counters.get(name, 0.0) for name in TENSOR
+        if ceiling.pipe == "tensor" and name != f"tensor_{ceiling.dtype}"
+    ]  # fmt: skip
+    return operations, cycles if max(others, default=0.0) < OPERATIONS_OFF * operations else None
+
+
+def _names_counted(record: Record, ceiling: Ceiling) -> bool:
+    """Whether the operations of its pipe were counted, however few they were."""
+    return _names(ceiling)[0] in record.counters
 
 
 def _names(ceiling: Ceiling) -> tuple[str, str]:
@@ -271,18 +287,21 @@ def _names(ceiling: Ceiling) -> tuple[str, str]:
 
 
 def _predicted(record: Record, sm_count: int) -> dict[str, float]:
-    """What tiles predict of a matmul: the filled part of tiles, of waves and, where their depth is
-    known, of K-tiles; and how many tiles, waves and K-tiles of a tile there are."""
+    """What tiles predict of a matmul: the filled part of tiles, of waves on the `sms` that clusters
+    leave, and, where their depth is known, of K-tiles; and how many tiles, waves and K-tiles of a
+    tile there are. Nothing where it matters which way a tile lies and that is not sure."""
     sizes = sizes_of(record)
     if sizes is None or not record.kernels:
         return {}
-    tiling, _, _ = tiling_of([record], sm_count)
+    tiling, sure, _ = tiling_of([record], sm_count)
     if tiling is None or tiling.streams:
         return {}
     m, n, k = sizes
+    if not sure and tiling.tiles(m, n) != turned(tiling).tiles(m, n):
+        return {}
     found = {
         "tiles": tiling.tile_efficiency(m, n),
-        "waves": tiling.tiles(m, n) / (tiling.waves(m, n) * sm_count),
+        "waves": tiling.wave_efficiency(m, n),
         "tile_count": tiling.tiles(m, n), "wave_count": tiling.waves(m, n),
         "rows": tiling.rows, "columns": tiling.columns, "sms": tiling.sms,
     }  # fmt: skip
@@ -303,17 +322,18 @@ def _shares(
     names = [kernel for kernel in record.kernels if not kernel.name.startswith(NOT_KERNELS)]
     if len(names) < 2:
         return ()
-    time_s, found = _times(record)[0], []
+    assert record.samples is not None  # `explain` saw it
+    time_s, found = record.samples.median_s, []
     for kernel in record.kernels:
         seconds, counts = kernel.time_s, kernel.counters
-        if not seconds or not 0 < seconds < LARGEST:
+        if not seconds or not SMALLEST < seconds < LARGEST:
             continue
         cycles = counts.get(_names(ceiling)[1]) if ceiling else None
         done = counts.get(_names(ceiling)[0]) if ceiling else _moved(kernel)
         share = KernelShare(
             kernel.name, kernel.count, seconds / time_s,
             done / (seconds * peak) if done is not None else None,
-            cycles / (clock_hz * seconds) if cycles and clock_hz else None,
+            cycles / (clock_hz * seconds) if cycles and clock_hz and clock_hz > 1 else None,
             done / (cycles * per_clock) if cycles and per_clock and done else None,
         )  # fmt: skip
         found.append(share)
@@ -326,22 +346,25 @@ def _moved(kernel: Kernel) -> float | None:
     return None if read is None or written is None else read + written
 
 
-def _source(header: Header, condition: str) -> str:
-    origin = "data sheet" if header.peaks else "measured"
+def _source(header: Header, peaks: Peaks, condition: str) -> str:
+    origin = "data sheet" if peaks is header.peaks else "measured"
     return f"{origin}, {condition}" if condition else origin
 
 
-def _missing(record: Record, ladder: Sequence[Rung], chain: Chain) -> Iterable[str]:
-    """What would tell more steps apart."""
+def _missing_kernels(record: Record) -> Iterable[str]:
     if not record.kernels:
         yield "no kernels are recorded: what is between them, and which they are, is unknown"
-    if chain == "memory":
-        if ladder[3].value is None:
-            yield "the bandwidth that memory reaches was not measured: `gpuperf calibrate`"
-        if ladder[4].how == "modelled" or ladder[4].value is None:
-            yield "its bytes were not counted: measure with --counters auto"
-        return
+
+
+def _missing_compute(
+    record: Record, ladder: Sequence[Rung], ceiling: Ceiling
+) -> Iterable[str]:
+    """What would tell more steps apart."""
+    yield from _missing_kernels(record)
     if ladder[3].value is None:
-        yield "the SM clock, or the rate per clock, is unknown"
-    if None in (ladder[5].value, ladder[6].value) or ladder[5].how == "modelled":
-        yield "cycles and operations were not counted: measure with --counters kernels"
+        yield "the SM clock, the time of its kernels, or the rate per clock is unknown"
+    if ladder[7].value is None and _names_counted(record, ceiling):
+        yield f"its operations did not all run on the {ceiling.pipe} pipe in {ceiling.dtype}"
+    elif ladder[5].value is None or ladder[5].how == "modelled" or ladder[6].value is None:
+        counted_too = "" if ladder[7].how == "measured" and ladder[7].value else " and operations"
+        yield f"cycles{counted_too} were not counted: measure with --counters kernels"

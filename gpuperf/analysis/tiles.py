@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 __all__ = ["LONGEST", "Family", "NamedTile", "parse_name", "reduces_splits"]
@@ -85,7 +86,7 @@ _GRAMMARS: tuple[tuple[Family, re.Pattern[str]], ...] = (
     ("tensile", _TENSILE),
 )
 MOST = 2**16  # rows or columns of a tile, or CTAs of a cluster
-LONGEST = 1000  # characters of a name; some grammars take the square of its length
+LONGEST = 400  # characters of a name; some grammars take the square of its length
 _TEMPLATE = re.compile(r"void cutlass::(?:Kernel2?|device_kernel)<(?P<name>\w+)>\(.*\)")
 # What sums up the shares of a tile's programs, beside the kernel that made them.
 _REDUCTION = re.compile(r"split_?k_?reduce", re.IGNORECASE)
@@ -94,6 +95,7 @@ _SPLITS = re.compile(r"split_?k|segment_k_on|_GSU(?!1(?:_|$))\d", re.IGNORECASE)
 _STREAMS = re.compile(r"stream_?k|_SK[1-9]", re.IGNORECASE)
 
 
+@lru_cache(4096)
 def parse_name(name: str) -> NamedTile | None:
     """What *name* says, or None where no family's grammar fits all of it."""
     if len(name) > LONGEST:

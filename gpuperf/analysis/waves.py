@@ -156,13 +156,16 @@ def held_out(
 ) -> tuple[tuple[Measured, ...], tuple[Measured, ...]]:
     """Half of them to fit on, the first and the last among these; and half to be judged by.
 
-    Two and two, not every other one: those might all be whole tiles, and the rest halves.
+    Two and two, not every other one: those might all be whole tiles, and the rest halves. A size
+    that was measured twice is on one side.
     """
-    ordered = sorted(points, key=lambda p: (p.m * p.n * p.k, p.m, p.n))
-    last = len(ordered) - 1
-    judged = [i for i in range(last) if i % 4 in (1, 2)]
-    kept = set(range(len(ordered))) - set(judged)
-    return tuple(ordered[i] for i in sorted(kept)), tuple(ordered[i] for i in judged)
+    ordered = sorted({(p.m * p.n * p.k, p.m, p.n, p.k) for p in points})
+    judged = {sizes[1:] for i, sizes in enumerate(ordered[:-1]) if i % 4 in (1, 2)}
+    whole = sorted(points, key=lambda p: (p.m * p.n * p.k, p.m, p.n))
+    return (
+        tuple(p for p in whole if (p.m, p.n, p.k) not in judged),
+        tuple(p for p in whole if (p.m, p.n, p.k) in judged),
+    )
 
 
 def turned(tiling: Tiling) -> Tiling:

@@ -64,6 +64,12 @@ class KernelStudy:
     reason: str = ""
 
     @property
+    def held_out(self) -> frozenset[tuple[int, int, int]]:
+        """The sizes that the model was not fitted on."""
+        judged = held_out([point.measured for point in self.points])[1] if self.model else ()
+        return frozenset((at.m, at.n, at.k) for at in judged)
+
+    @property
     def median_error(self) -> float | None:
         """Of the sizes it was not fitted on, regardless of sign."""
         return statistics.median(map(abs, self.unseen)) if self.unseen else None
@@ -83,6 +89,7 @@ class Boundary:
     by more than the model is off; None where that prediction is under `DROP`."""
 
     kernel: str
+    where: str
     last: int
     waves: int
     after: int
@@ -103,7 +110,7 @@ class WaveStudy:
 def study_waves(run: Run) -> WaveStudy:
     """Raises: UsageError for a workload without m, n and k, a device without SMs, or one size."""
     _refuse_device(run)
-    axes, others = moved_axes(run.records)
+    axes, others = moved_axes(run)
     kernels, left_out = _kernels(run, axes[0], others)
     every = sorted({point.size for kernel in kernels for point in kernel.points})
     boundaries = [b for kernel in kernels for b in _boundaries(kernel, axes, every)]
@@ -114,7 +121,7 @@ def study_plane(run: Run) -> WaveStudy:
     """The same with one model a kernel over every m and n that it took at one k, for a picture of
     both: no axis is swept, so no boundary is told. Raises: UsageError, as `study_waves`."""
     _refuse_device(run)
-    axes, others = moved_axes(run.records)
+    axes, others = moved_axes(run)
     rest = [name for name in (*axes, *others) if name not in ("m", "n", "k")]
     kernels, left_out = _kernels(run, "m", ("k", *rest))
     return WaveStudy(("m", "n"), kernels, (), left_out)
@@ -173,8 +180,10 @@ def _study_kernel(told: KernelStudy, sm_count: int) -> KernelStudy:
     if tiling is None:
         return replace(told, reason=reason)
     measured = [point.measured for point in points]
-    if len(measured) < FEWEST:
-        return replace(told, reason=f"{len(measured)} sizes are too few to fit and to judge by")
+    sizes = len({(point.m, point.n, point.k) for point in measured})
+    if sizes < FEWEST:
+        words = f"{sizes} sizes are" if sizes > 1 else "1 size is"
+        return replace(told, reason=f"{words} too few to fit and to judge by")
     seen, unseen = held_out(measured)
     if all(point.memory_bound for point in seen):
         return replace(told, reason="its bytes tell its time, and tiles do not")
@@ -223,7 +232,7 @@ def _boundaries(
                 break
             here, there = (_moved(low, axes, size) for size in (last, last + 1))
             found.append(Boundary(
-                study.kernel, last, model.tiling.waves(here.m, here.n),
+                study.kernel, study.where, last, model.tiling.waves(here.m, here.n),
                 model.tiling.waves(there.m, there.n),
                 1 - _per_cycle(model, there) / _per_cycle(model, here), met,
             ))  # fmt: skip

@@ -15,6 +15,8 @@ from gpuperf.runner.store import read_runs
 
 __all__ = ["explain"]
 
+MOST_WORDS = 8  # on stderr, of cases that are left out
+
 
 def explain(
     run: Annotated[Path, typer.Argument(help="A run file.")],
@@ -30,6 +32,7 @@ def explain(
     Of runs measured with --counters kernels every step is measured; else tiles and waves stand in,
     labelled as modelled. Nothing is measured here.
     """
+    from gpuperf.report.chart.explain import draw_explained, refuse_unfit
     from gpuperf.report.explain import chosen, render_explained
 
     runs = read_runs(run)
@@ -37,12 +40,16 @@ def explain(
         say(f"{run}: {problem}; the rest was read")
     if len(runs) > 1:
         raise UsageError(f"{run} holds {len(runs)} runs; explain takes one", "split the file")
-    found = chosen(runs[0], case)
+    found, left_out = chosen(runs[0], case)
+    for words in left_out[:MOST_WORDS]:
+        say(f"not explained: {words}")
+    if len(left_out) > MOST_WORDS:
+        say(f"not explained: {len(left_out) - MOST_WORDS} more")
+    if chart is not None:
+        refuse_unfit(found, [chart])
     sys.stdout.write(render_explained(found, format.value))
     sys.stdout.flush()
     if chart is not None:
-        from gpuperf.report.chart.explain import draw_explained
-
         draw_explained(runs[0], found, [chart])
         say(f"chart: {chart}")
     return 0

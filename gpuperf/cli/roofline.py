@@ -62,9 +62,12 @@ def roofline(
         else:
             _refuse_beside_resume(ctx)
             outcome = measure_rest(supervisor, resume)
+    top = outcome.run.header
+    # What was another verb's run stays one.
+    shown = None if resume is not None and (top.study or top.baseline) else view
     if outcome.run.records:
-        print_run(outcome.run, format, view)
-        write_charts(outcome.run, outcome.path, view)
+        print_run(outcome.run, format, shown)
+        write_charts(outcome.run, outcome.path, shown)
     return exit_code(outcome)
 
 

@@ -321,7 +321,11 @@ class Bench:
             call()
             self.device.synchronize()
 
-        kernels = with_launches(timing.kernels, timing.launches, launches_of(run))
+        try:
+            kernels = with_launches(timing.kernels, timing.launches, launches_of(run))
+        except Exception:
+            self.device.synchronize()  # as in `measure`; else nothing here may cost the time
+            return timing
         return replace(timing, kernels=kernels)
 
     def _allocated(self) -> int:

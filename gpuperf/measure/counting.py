@@ -98,7 +98,9 @@ class CaseCounter:
         return replace(record, counters=counts, caveats=caveats)
 
     def _with_kernels(self, record: Record, call: Call, timing: Timing) -> Record:
+        self.heard()
         found, passes = self._counters().kernels(call, _cache(record))
+        self.heard()
         kernels = with_counts(timing.launches, record.kernels, found)
         counts = {**record.counters, **summed(found), "kernel_passes": passes}
         doubts = (*(() if _matched(kernels, found) else (UNMATCHED,)), *_replayed(record, found))

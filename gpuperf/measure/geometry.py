@@ -7,6 +7,7 @@ does. The call runs once more for it, untimed.
 from __future__ import annotations
 
 import ctypes
+import re
 from collections.abc import Callable, Iterator, Sequence
 from ctypes import (
     POINTER,
@@ -21,7 +22,7 @@ from ctypes import (
 )
 from dataclasses import replace
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from gpuperf.measure.counters.cupti import NoCounters, find_library
 from gpuperf.model.metrics import NOT_KERNELS
@@ -73,12 +74,12 @@ class _Activities:
         library.cuptiGetVersion(ctypes.byref(version))
         self.version = version.value
         self._buffers: dict[int, Any] = {}
-        self._found: list[tuple[int, Launch]] = []
+        self._found: list[_Raw] = []
         self._callbacks = (_Requested(self._requested), _Completed(self._completed))
 
-    def record(self, run: Callable[[], None]) -> tuple[Launch, ...]:
-        """The kernels of *run*, which waits for the device at its end, by their start; none where
-        CUPTI has another subscriber."""
+    def record(self, run: Callable[[], None]) -> tuple[tuple[str, Launch], ...]:
+        """The kernels of *run*, which waits for the device at its end, by their start, with their
+        names as the linker has them; none where CUPTI has another subscriber."""
         self._found.clear()
         library = self._library
         if library.cuptiActivityRegisterCallbacks(*self._callbacks):
@@ -90,7 +91,7 @@ class _Activities:
         finally:
             library.cuptiActivityFlushAll(FORCED)
             library.cuptiActivityDisable(CONCURRENT_KERNEL)
-        return tuple(launch for _, launch in sorted(self._found, key=lambda found: found[0]))
+        return tuple((raw.name, raw.launch) for raw in sorted(self._found))
 
     def _requested(self, buffer: Any, size: Any, most_records: Any) -> None:
         raw = (c_uint8 * (BUFFER_BYTES + ALIGNMENT))()
@@ -100,28 +101,44 @@ class _Activities:
         size[0], most_records[0] = BUFFER_BYTES, 0
 
     def _completed(self, _context: Any, _stream: Any, buffer: Any, _size: int, valid: int) -> None:
-        for start, launch in self._read(buffer, valid):
-            self._found.append((start, launch))
-        self._buffers.pop(ctypes.addressof(buffer.contents), None)
+        try:
+            self._found.extend(self._read(buffer, valid))
+        finally:
+            self._buffers.pop(ctypes.addressof(buffer.contents), None)
 
-    def _read(self, buffer: Any, valid: int) -> Iterator[tuple[int, Launch]]:
+    def _read(self, buffer: Any, valid: int) -> Iterator[_Raw]:
         record, next_record = c_void_p(), self._library.cuptiActivityGetNextRecord
         while next_record(buffer, c_size_t(valid), ctypes.byref(record)) == 0 and record.value:
             if c_uint32.from_address(record.value).value == CONCURRENT_KERNEL:
                 kernel = _Kernel.from_address(record.value)
-                yield kernel.start, self._launch(kernel)
-
-    def _launch(self, kernel: _Kernel) -> Launch:
-        clusters = kernel.most_clusters if self.version >= HAS_CAPACITY else 0
-        return Launch(
-            grid=tuple(kernel.grid), block=tuple(kernel.block), cluster=tuple(kernel.cluster),
-            registers=kernel.registers, shared_bytes=kernel.static_shared + kernel.dynamic_shared,
-            most_clusters=clusters if clusters < MOST_CLUSTERS else 0,
-        )  # fmt: skip
+                clusters = kernel.most_clusters if self.version >= HAS_CAPACITY else 0
+                yield _Raw(
+                    kernel.start, (kernel.name or b"").decode(errors="replace"),
+                    (tuple(kernel.grid), tuple(kernel.block), tuple(kernel.cluster)),
+                    kernel.registers, kernel.static_shared + kernel.dynamic_shared,
+                    clusters if clusters < MOST_CLUSTERS else 0,
+                )  # fmt: skip
 
 
-def launches_of(run: Callable[[], None]) -> tuple[Launch, ...]:
-    """How the kernels of *run* were launched, in order; nothing where CUPTI does not tell."""
+class _Raw(NamedTuple):
+    """What is read in a callback, where nothing may be raised."""
+
+    start: int
+    name: str
+    sizes: tuple[Any, Any, Any]
+    registers: int
+    shared_bytes: int
+    most_clusters: int
+
+    @property
+    def launch(self) -> Launch:
+        """Raises: ValueError for sizes that CUDA does not allow."""
+        return Launch(*self.sizes, self.registers, self.shared_bytes, self.most_clusters)
+
+
+def launches_of(run: Callable[[], None]) -> tuple[tuple[str, Launch], ...]:
+    """How the kernels of *run* were launched, in order, with their names as the linker has them;
+    nothing where CUPTI does not tell."""
     activities = _activities()
     return activities.record(run) if activities else ()
 
@@ -136,14 +153,22 @@ def _activities() -> _Activities | None:
 
 
 def with_launches(
-    kernels: Sequence[Kernel], order: Sequence[str], found: Sequence[Launch]
+    kernels: Sequence[Kernel], order: Sequence[str], found: Sequence[tuple[str, Launch]]
 ) -> tuple[Kernel, ...]:
     """*kernels* with the first launch of each, as *order* names what a call runs; without, where
-    the two do not agree on how many kernels that are."""
+    the two do not agree on which kernels those are: of two streams either may start first."""
     names = [name for name in order if not name.startswith(NOT_KERNELS)]
-    if len(names) != len(found):
+    pairs = list(zip(names, found, strict=False))
+    if len(names) != len(found) or not all(_same(name, linked) for name, (linked, _) in pairs):
         return tuple(kernels)
     first: dict[str, Launch] = {}
-    for name, launch in zip(names, found, strict=True):
+    for name, (_, launch) in pairs:
         first.setdefault(name, launch)
     return tuple(replace(kernel, launch=first.get(kernel.name)) for kernel in kernels)
+
+
+def _same(name: str, linked: str) -> bool:
+    """Whether *name*, which was demangled, may be that of *linked*: one of its two longest words,
+    of which a type may be abbreviated, is in it."""
+    words = sorted(re.findall(r"\w+", name), key=len)
+    return name == linked or any(word in linked for word in words[-2:])

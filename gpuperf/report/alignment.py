@@ -23,16 +23,21 @@ NOTES = (
 )
 
 
+NOISY = 0.1  # half an interval, of the time
+
+
 def render_alignment(run: Run, format: str) -> str:
     """The study as table or md; as json or csv, a row a size."""
     lost = (record for record in run.records if record.status != "ok")
     failed = [f"{clean(r.case.id)}: {r.status}: {clean(r.reason)}" for r in lost]
     try:
         found = groups(run)
-        axes = "=".join(moved_axes(run.records)[0])
+        axes = "=".join(moved_axes(run)[0])
     except UsageError as error:
         return plain_table([], ["size"], [], format, [str(error), *failed])
-    rows = [_row(group, point, axes) for group in found for point in group.points]
+    asked = set(run.header.asked[:MOST_ASKED])
+    rows = [_row(group, point, axes, asked) for group in found for point in group.points]
+    failed += _noisy(found)
     if format in ("json", "csv"):
         return plain_table(rows, list(rows[0]) if rows else ["size"], [], format)
     several = len(found) > 1
@@ -44,8 +49,22 @@ def render_alignment(run: Run, format: str) -> str:
     return "\n".join(parts)
 
 
-def _row(group: Group, point: AlignedPoint, axes: str) -> dict[str, Any]:
+def _noisy(found: tuple[Group, ...]) -> list[str]:
+    """A word where times are too uncertain for what is made of them."""
+    points = [point.samples for group in found for point in group.points]
+    wide = [s for s in points if s.interval_s[1] - s.interval_s[0] > 2 * NOISY * s.median_s]
+    if not wide:
+        return []
+    return [
+        f"{len(wide)} of {len(points)} times are known to no better than ± {NOISY * 100:.0f} %: "
+        "losses and gains among them tell little"
+    ]
+
+
+def _row(group: Group, point: AlignedPoint, axes: str, asked: set[int]) -> dict[str, Any]:
     low, high = point.samples.interval_s
+    told = group.suggest(point.elements) if point.elements in asked else None
+    better, gain = (told.better, told.gain) if told else (None, None)
     return {
         "case": clean(point.record.case.id),
         "implementation": clean(group.implementation),
@@ -60,6 +79,10 @@ def _row(group: Group, point: AlignedPoint, axes: str) -> dict[str, Any]:
         "per_s": point.throughput,
         "unit": group.unit,
         "kernel": clean(point.kernel),
+        "better": better.elements if better else None,
+        "gain": gain.value if gain else None,
+        "gain_low": gain.low if gain else None,
+        "gain_high": gain.high if gain else None,
     }
 
 
@@ -96,7 +119,7 @@ def _suggestions(
                 continue
             line = [str(elements), clean(group.name), format_time(told.asked.samples.median_s)]
             if told.better is None or told.gain is None:
-                cells.append([*line, "none nearby", "–", "–", "–"])
+                cells.append([*line, "none for sure", "–", "–", "–"])
                 continue
             gain = (told.gain.value - 1) * 100
             sure = ""
@@ -107,5 +130,8 @@ def _suggestions(
                 *line, str(told.better.elements), f"{wider * 100:.2g} %",
                 format_time(told.better.samples.median_s), f"{gain:+.1f} %{sure}",
             ])  # fmt: skip
-    note = "better: the smallest size from there on within 1 % of the best time of those tried"
+    note = (
+        "better: the smallest size from there on within 1 % of the best time of those tried, where "
+        "the interval of its gain is above 0"
+    )
     return plain_table([], heads, cells, format, (note, *failed))

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from gpuperf.analysis.advice import advise, note
-from gpuperf.analysis.explain import TIE, Explained, explain
+from gpuperf.analysis.explain import Explained, explain
+from gpuperf.analysis.ladder import TIE
 from gpuperf.errors import UsageError
 from gpuperf.model.record import Run
 from gpuperf.report.plain import plain_table
@@ -17,19 +18,22 @@ __all__ = ["chosen", "levels", "render_explained", "unit_of"]
 
 LONGEST = 64  # characters of a kernel's name
 MOST_KERNELS = 12
-MOST_CASES = 200
+MOST_CASES, MOST_DOUBTS = 200, 4
 TIED = 0.02  # what the two passes may differ
 
 
-def chosen(run: Run, pattern: str) -> tuple[Explained, ...]:
-    """The loss budgets of the cases of *run* whose id contains *pattern*.
+def chosen(run: Run, pattern: str) -> tuple[tuple[Explained, ...], tuple[str, ...]]:
+    """The loss budgets of the cases of *run* whose id contains *pattern*, and why others have none.
 
-    Raises: UsageError where there is none.
+    Raises: UsageError where no case does, or none has a budget.
     """
     records = [record for record in run.records if pattern in record.case.id]
     if not records:
-        ids = ", ".join(record.case.id for record in run.records[:3]) or "it has no records"
-        raise UsageError(f"no case contains {pattern!r}", f"cases of the run: {ids}")
+        if not run.records:
+            raise UsageError("the run has no records", "choose another file")
+        ids = ", ".join(record.case.id for record in run.records[:3])
+        more = f" and {len(run.records) - 3} more" if len(run.records) > 3 else ""
+        raise UsageError(f"no case contains {pattern!r}", f"cases of the run: {ids}{more}")
     found, refused = [], []
     for record in records[:MOST_CASES]:
         try:
@@ -38,7 +42,10 @@ def chosen(run: Run, pattern: str) -> tuple[Explained, ...]:
             refused.append(error)
     if not found:
         raise refused[0]
-    return tuple(found)
+    left_out = [str(error) for error in refused]
+    if len(records) > MOST_CASES:
+        left_out.append(f"{len(records) - MOST_CASES} more cases: name a part of a case's id")
+    return tuple(found), tuple(left_out)
 
 
 def render_explained(found: Sequence[Explained], format: str) -> str:
@@ -71,6 +78,7 @@ def _rows(told: Explained) -> list[dict[str, Any]]:
             "unit": "FLOP/s" if told.chain == "compute" else "byte/s", "peak": told.peak,
             "peak_source": clean(told.peak_source), "attained": told.attained,
             "share_of_loss": _share(told, factor.loss), "named": told.named,
+            "modelled": told.share("modelled"),
             "note": clean(_note(told, factor.steps)), "advice": clean(advise(told)),
         }
         for i, factor in enumerate(told.factors)
@@ -99,15 +107,21 @@ def _table(told: Explained, format: str) -> str:
 
 
 def _notes(told: Explained) -> list[str]:
-    named = told.named
-    words = [] if named is None else [f"{named * 100:.1f} % of the loss is on named causes"]
+    words = []
+    if told.named is not None:
+        modelled = told.share("modelled") or 0.0
+        more = f", {modelled * 100:.1f} % on modelled ones" if modelled else ""
+        words.append(f"{told.named * 100:.1f} % of the loss is on measured causes{more}")
     tie = next((factor.value for factor in told.factors if factor.steps == (TIE,)), 1.0)
     if abs(tie - 1) > TIED:
         words.append(
             f"the pass that counted is off by {(tie - 1) * 100:.1f} %: windows around a call are "
             "known to some 0.3 µs, which is much of a short one"
         )
-    return [*words, f"first: {clean(advise(told))}", *(f"missing: {m}" for m in told.missing)]
+    words += [f"first: {clean(advise(told))}", *(f"missing: {m}" for m in told.missing)]
+    for doubt in told.record.caveats[:MOST_DOUBTS]:
+        words.append(shorten(clean(f"{doubt.kind}: {doubt.message}"), 3 * LONGEST))
+    return words
 
 
 def _kernels(told: Explained, format: str) -> str:
@@ -128,7 +142,7 @@ def _kernels(told: Explained, format: str) -> str:
 def _note(told: Explained, steps: Sequence[str]) -> str:
     """What explains the steps; of the tie, what it is."""
     if tuple(steps) == (TIE,):
-        return "cycles where it was counted over where it was timed"
+        return "its cycles under the counters over those of its time"
     return shorten("; ".join(filter(None, (note(told, step) for step in steps))), LONGEST)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from typing import Any
 
 from gpuperf.analysis.waves import Fit
@@ -11,7 +12,7 @@ from gpuperf.model.record import Run
 from gpuperf.report.plain import plain_table
 from gpuperf.report.text import clean, shorten
 
-__all__ = ["render_waves", "tile_text"]
+__all__ = ["error_text", "render_waves", "tile_text"]
 
 LONGEST = 64  # characters of a kernel's name
 MOST_CLIFFS = 20
@@ -40,7 +41,7 @@ def tile_text(model: Fit, sure: bool) -> str:
 
 
 def _row(study: WaveStudy, kernel: KernelStudy, index: int) -> dict[str, Any]:
-    point, model = kernel.points[index], kernel.model
+    point, model, held = kernel.points[index], kernel.model, kernel.held_out
     at = point.measured
     predicted = model.cycles(at.m, at.n, at.k) if model else None
     return {
@@ -61,10 +62,23 @@ def _row(study: WaveStudy, kernel: KernelStudy, index: int) -> dict[str, Any]:
         "depth_efficiency": (
             model.tiling.depth_efficiency(at.k) if model and model.tiling.depth > 1 else None
         ),
+        "held_out": (at.m, at.n, at.k) in held,
         "predicted_cycles": predicted,
         "predicted_over_measured": predicted / at.cycles if predicted else None,
         "reason": clean(kernel.reason),
     }
+
+
+def error_text(study: WaveStudy) -> str:
+    """How far all predictions are from the sizes that they were not fitted on; empty without."""
+    unseen = sorted(abs(error) for kernel in study.kernels for error in kernel.unseen)
+    if not unseen:
+        return ""
+    high = unseen[min(len(unseen) - 1, int(0.9 * len(unseen)))]
+    return (
+        f"predicted within {statistics.median(unseen) * 100:.2f} % (median), {high * 100:.2f} % "
+        f"(90 %), {unseen[-1] * 100:.2f} % (all) on {len(unseen)} held-out sizes"
+    )
 
 
 def _kernels(study: WaveStudy, format: str) -> str:
@@ -87,8 +101,10 @@ def _kernels(study: WaveStudy, format: str) -> str:
         cells.append([
             *line, tile_text(model, kernel.sure), str(tiling.sms),
             f"{model.launch:,.0f}", f"{model.start + depth * model.step:,.0f}",
-            str(len(kernel.unseen)), f"{middle * 100:.1f} %", f"{high * 100:.1f} %",
+            str(len(kernel.unseen)), f"{middle * 100:.2f} %", f"{high * 100:.2f} %",
         ])  # fmt: skip
+    if words := error_text(study):
+        notes.append(words)
     told = [b for b in study.boundaries if b.met is not None]
     if told:
         met = sum(bool(b.met) for b in told)
@@ -109,10 +125,12 @@ def _cliffs(study: WaveStudy, format: str) -> str:
     heads = ["=".join(study.axes), "waves", "one more costs", "seen", "kernel"]
     cells = [
         [str(b.last), f"{b.waves} → {b.after}", f"{b.predicted * 100:.1f} %",
-         "–" if b.met is None else "yes" if b.met else "no", shorten(clean(b.kernel), LONGEST)]
+         "–" if b.met is None else "yes" if b.met else "no",
+         ", ".join(filter(None, (shorten(clean(b.kernel), LONGEST), clean(b.where))))]
         for b in sorted(shown, key=lambda b: b.last)
     ]  # fmt: skip
     if not cells:
         return plain_table([], heads, [], format, ["no end of a wave costs more than 5 %"])
-    more = [f"{len(steep) - len(shown)} more"] if len(steep) > len(shown) else []
+    more = ["seen: – where the sizes beside it are to lose less than that"]
+    more += [f"{len(steep) - len(shown)} more"] if len(steep) > len(shown) else []
     return plain_table([], heads, cells, format, more, left=("kernel",))

@@ -58,7 +58,7 @@ def _figure(run: Run, found: Sequence[Group], title: str) -> Figure:
     panels = figure.subplots(len(found), 1, squeeze=False)[:, 0]
     for panel, group in zip(panels, found, strict=True):
         _draw(panel, group)
-    panels[-1].set_xlabel(shorten(clean("=".join(moved_axes(run.records)[0])), LONGEST))
+    panels[-1].set_xlabel(shorten(clean("=".join(moved_axes(run)[0])), LONGEST))
     contracts = shorten(contracts_text([run.header.contract, *run.header.variants]), LONGEST)
     figure.text(0.02, 1 - 0.1 / height, title, fontsize=14, fontweight="bold", color=INK, va="top")
     figure.text(0.02, 1 - 0.38 / height, contracts, fontsize=9.5, color=INK, va="top")

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuperf.analysis.advice import advise, note
-from gpuperf.analysis.explain import Explained, Factor
+from gpuperf.analysis.explain import Explained
+from gpuperf.analysis.ladder import Factor
 from gpuperf.errors import UsageError
 from gpuperf.model.record import Run
 from gpuperf.report.caption import contracts_text
@@ -19,7 +20,7 @@ from gpuperf.report.text import clean, shorten
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["draw_explained"]
+__all__ = ["draw_explained", "refuse_unfit"]
 
 MOST_PANELS = 6
 WIDTH, ROW, TOP, BOTTOM = 9.6, 0.27, 0.7, 0.35  # inches
@@ -34,12 +35,7 @@ def draw_explained(run: Run, found: Sequence[Explained], paths: Sequence[Path]) 
 
     Raises: UsageError for another suffix, an unwritable path, and more panels than there is room.
     """
-    targets = targets_of(paths)
-    if len(found) > MOST_PANELS:
-        raise UsageError(
-            f"{len(found)} cases are too many for a chart of at most {MOST_PANELS}",
-            "name a part of a case's id",
-        )
+    targets = refuse_unfit(found, paths)
     import matplotlib
 
     title = shorten(f"Where the time went, on {clean(run.header.device.name)}", LONGEST)
@@ -47,6 +43,16 @@ def draw_explained(run: Run, found: Sequence[Explained], paths: Sequence[Path]) 
         drawn = _figure(run, found, title)
         for target in targets:
             save_figure(drawn, target, title)
+
+
+def refuse_unfit(found: Sequence[Explained], paths: Sequence[Path]) -> tuple[Path, ...]:
+    """The files to write. Raises: UsageError, as `draw_explained`."""
+    if len(found) > MOST_PANELS:
+        raise UsageError(
+            f"{len(found)} cases are too many for a chart of at most {MOST_PANELS}",
+            "name a part of a case's id",
+        )
+    return targets_of(paths)
 
 
 def _figure(run: Run, found: Sequence[Explained], title: str) -> Figure:
@@ -87,7 +93,7 @@ def _draw(axes: Any, told: Explained) -> None:
     last = len(told.factors) + 1
     share = f"{unit_of(told, told.attained)}, {told.attained / told.peak * 100:.1f} % of the peak"
     _bar(axes, last, 0.0, told.attained, LEFT, share, left)
-    names = ["peak", *(shorten(factor.name, 34) for factor in told.factors), "attained"]
+    names = ["peak", *(shorten(factor.name, 24) for factor in told.factors), "attained"]
     axes.set_yticks(range(last + 1), names, fontsize=9)
     axes.set_ylim(last + 0.6, -0.6)
     axes.set_xlim(0, max(left) * 1.02)
@@ -95,7 +101,8 @@ def _draw(axes: Any, told: Explained) -> None:
     axes.tick_params(length=0)
     axes.spines[["top", "right", "bottom"]].set_visible(False)
     axes.spines["left"].set_color(GRID)
-    named = "" if told.named is None else f" · {told.named * 100:.0f} % of the loss named"
+    share = "" if told.named is None else f"{told.named * 100:.0f} %"
+    named = share and f" · {share} of the loss on measured causes"
     head = shorten(clean(told.record.case.id), LONGEST - len(named)) + named
     axes.text(
         -0.25, 1.0, head, transform=axes.transAxes, fontsize=10, fontweight="bold", va="bottom",

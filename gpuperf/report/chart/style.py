@@ -66,7 +66,7 @@ def plain_number(value: float) -> str:
     """A tick without exponents: `0.05`, `10`, `20,000`."""
     if value < 1:
         return format_number(value, 1)
-    return f"{value:,.0f}"
+    return f"{value:,.10g}"
 
 
 def plain_bytes(value: float) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from gpuperf.report.caption import contracts_text
 from gpuperf.report.chart.file import DPI, save_figure, targets_of
 from gpuperf.report.chart.style import COLOURS, FAINT, GRID, INK, MARKERS, rc_parameters
 from gpuperf.report.text import clean, shorten
+from gpuperf.report.waves import error_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -25,6 +25,7 @@ WIDTH, HEIGHT = 10.5, 6.8  # inches
 LONGEST = 90
 MOST_KERNELS = 10  # in the legend
 MOST_LINES = 60
+OTHER = "#b8b8b8"
 CURVE = 600  # points of a predicted curve
 
 
@@ -57,8 +58,12 @@ def _figure(run: Run, study: WaveStudy, title: str) -> Figure:
     upper, lower = figure.subplots(2, 1, sharex=True, gridspec_kw={"height_ratios": (3.2, 1)})
     tiles = lower.twinx()
     device = run.header.device.sm_count
-    for i, kernel in enumerate(study.kernels):
+    modelled = any(kernel.model for kernel in study.kernels)
+    for i, kernel in enumerate(sorted(study.kernels, key=lambda kernel: -len(kernel.points))):
         _draw(upper, lower, tiles, kernel, study.axes, i, device)
+    if len(study.kernels) > MOST_KERNELS:
+        others = f"{len(study.kernels) - MOST_KERNELS} other kernels"
+        upper.plot([], [], linestyle="none", marker="x", markersize=4.5, color=OTHER, label=others)
     if len(study.boundaries) <= MOST_LINES:
         for boundary in study.boundaries:
             for axes in (upper, lower):
@@ -72,23 +77,27 @@ def _figure(run: Run, study: WaveStudy, title: str) -> Figure:
     tiles.set_ylim(bottom=0)
     tiles.set_ylabel("tiles (dotted)")
     tiles.spines["top"].set_visible(False)
+    if not modelled:
+        tiles.set_yticks([])
+        lower.set_yticks([])
     lower.set_xlabel(shorten(clean("=".join(study.axes)), LONGEST))
     for axes in (upper, lower):
         axes.spines[["top", "right"]].set_visible(False)
-    contracts = contracts_text([run.header.contract, *run.header.variants])
-    contracts = shorten(" · ".join(filter(None, (_error(study), contracts))), 140)
+    contracts = shorten(contracts_text([run.header.contract, *run.header.variants]), LONGEST)
+    ends = "vertical: a wave ends · " if study.boundaries else ""
     note = (
-        "dots: measured, in SM cycles; lines: tiles and waves, fitted on half of the sizes · "
-        f"vertical: a wave ends · run {clean(run.header.run)} · gpuperf {clean(run.header.gpuperf)}"
+        "dots: measured, a marker a kernel; lines: tiles and waves, fitted on half of the sizes · "
+        f"{ends}run {clean(run.header.run)} · gpuperf {clean(run.header.gpuperf)}"
     )
     for y, text, size, color, weight in (
         (1 - 0.1 / HEIGHT, title, 14, INK, "bold"),
-        (1 - 0.38 / HEIGHT, contracts, 9.5, INK, "normal"),
+        (1 - 0.38 / HEIGHT, error_text(study) or "no prediction", 9.5, INK, "normal"),
+        (1 - 0.57 / HEIGHT, contracts, 9.5, INK, "normal"),
     ):  # fmt: skip
         figure.text(0.02, y, text, fontsize=size, fontweight=weight, color=color, va="top")
     note = shorten(note, 2 * LONGEST)
     figure.text(0.02, 0.05 / HEIGHT, note, fontsize=8, color=FAINT, va="bottom")
-    figure.subplots_adjust(left=0.1, right=0.93, top=1 - 0.75 / HEIGHT, bottom=0.11, hspace=0.08)
+    figure.subplots_adjust(left=0.1, right=0.93, top=1 - 0.92 / HEIGHT, bottom=0.11, hspace=0.08)
     return figure
 
 
@@ -97,14 +106,16 @@ def _draw(
     sms: int,
 ) -> None:  # fmt: skip
     """One kernel's dots, and where it has a model its curve and its waves."""
-    color = COLOURS[index % len(COLOURS)]
+    shown = index < MOST_KERNELS
+    color = COLOURS[index % len(COLOURS)] if shown else OTHER
+    marker = MARKERS[(index + index // len(COLOURS)) % len(MARKERS)] if shown else "x"
     label = shorten(clean(kernel.kernel) or "unknown", 2 * LONGEST // 3)
     if kernel.where:
         label = shorten(clean(f"{label}, {kernel.where}"), LONGEST)
     upper.plot(
         [p.size for p in kernel.points], [p.flop_per_cycle / sms for p in kernel.points],
-        linestyle="none", marker=MARKERS[index % len(MARKERS)], markersize=4.5, color=color,
-        label=label if index < MOST_KERNELS else None, zorder=3,
+        linestyle="none", marker=marker, markersize=4.5, color=color, zorder=3,
+        label=label if shown else None,
     )  # fmt: skip
     model = kernel.model
     if model is None:
@@ -128,15 +139,3 @@ def _draw(
         sizes, [model.tiling.tiles(p.m, p.n) for p in at], color=color, linewidth=0.9,
         linestyle=":", drawstyle="steps-post",
     )  # fmt: skip
-
-
-def _error(study: WaveStudy) -> str:
-    """How far the predictions are from sizes that they were not fitted on."""
-    unseen = sorted(abs(error) for kernel in study.kernels for error in kernel.unseen)
-    if not unseen:
-        return ""
-    high = unseen[min(len(unseen) - 1, int(0.9 * len(unseen)))]
-    return (
-        f"predicted within {statistics.median(unseen) * 100:.1f} % (median), {high * 100:.1f} % "
-        f"(90 %) on {len(unseen)} held-out sizes"
-    )
