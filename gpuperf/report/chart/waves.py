@@ -83,6 +83,13 @@ def _figure(run: Run, study: WaveStudy, title: str) -> Figure:
     lower.set_xlabel(shorten(clean("=".join(study.axes)), LONGEST))
     for axes in (upper, lower):
         axes.spines[["top", "right"]].set_visible(False)
+    _write_words(figure, run, study, title)
+    figure.subplots_adjust(left=0.1, right=0.93, top=1 - 0.92 / HEIGHT, bottom=0.11, hspace=0.08)
+    return figure
+
+
+def _write_words(figure: Figure, run: Run, study: WaveStudy, title: str) -> None:
+    """What is drawn, how well it is predicted, how it was measured, and how to read it."""
     contracts = shorten(contracts_text([run.header.contract, *run.header.variants]), LONGEST)
     ends = "vertical: a wave ends · " if study.boundaries else ""
     note = (
@@ -97,8 +104,6 @@ def _figure(run: Run, study: WaveStudy, title: str) -> Figure:
         figure.text(0.02, y, text, fontsize=size, fontweight=weight, color=color, va="top")
     note = shorten(note, 2 * LONGEST)
     figure.text(0.02, 0.05 / HEIGHT, note, fontsize=8, color=FAINT, va="bottom")
-    figure.subplots_adjust(left=0.1, right=0.93, top=1 - 0.92 / HEIGHT, bottom=0.11, hspace=0.08)
-    return figure
 
 
 def _draw(
