@@ -29,6 +29,7 @@ VERBS = {
     "alignment": "gpuperf.cli.alignment:alignment",
     "waves": "gpuperf.cli.waves:waves",
     "explain": "gpuperf.cli.explain:explain",
+    "run": "gpuperf.cli.run:run",
     "calibrate": "gpuperf.cli.calibrate:calibrate",
     "timing-check": "gpuperf.cli.timing_check:timing_check",
     "show": "gpuperf.cli.show:show",

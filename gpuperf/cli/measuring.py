@@ -38,6 +38,7 @@ from gpuperf.runner.session import (
     unfinished,
 )
 from gpuperf.runner.store import RunWriter, read_run
+from gpuperf.runner.suite import Suite, plan_suite
 from gpuperf.runner.supervisor import Supervisor
 from gpuperf.runner.timing import kept_noise
 
@@ -48,6 +49,7 @@ __all__ = [
     "exit_code",
     "measure_new",
     "measure_rest",
+    "measure_suite",
     "planned_cases",
     "warn_of_calibration",
 ]
@@ -85,7 +87,8 @@ class Outcome:
 
 def measure_new(supervisor: Supervisor, request: Request) -> Outcome:
     """Measure what *request* asks for into a new run file. Raises: UsageError, CannotMeasure."""
-    user_peaks = load_peaks(request.peaks) if request.peaks else None
+    if request.peaks:
+        load_peaks(request.peaks)  # before anything is started
     op, words = _workload_name(request.op, request.words)
     description = find_workload(op, supervisor.describe)
     compared = request.verb == "compare"
@@ -97,12 +100,34 @@ def measure_new(supervisor: Supervisor, request: Request) -> Outcome:
         drawn, baseline = plan_comparison(drawn, request.baseline, description)
         if len({case.implementation for case in drawn}) == 1:
             say(f"{baseline} is compared with nothing: no other implementation is asked for")
-    run_id = new_run_id(request.verb, description.name)
     check_writable(request.out)
     opened = _open(supervisor)
     if request.study:
         _refuse_study(request.study, drawn, opened.device, request.heatmap)
     cases = settle_dtype(drawn, description, opened.device)
+    main = [axis.name for axis in description.axes if axis.main]
+    return _begin(supervisor, request, opened, cases, description.name, main, baseline)
+
+
+def measure_suite(supervisor: Supervisor, suite: Suite, request: Request) -> Outcome:
+    """Measure the cases of *suite* into a new run file. Raises: UsageError, CannotMeasure."""
+    check_writable(request.out)
+    opened = _open(supervisor)
+    cases = plan_suite(suite, supervisor.describe, opened.device)
+    return _begin(supervisor, request, opened, cases, suite.name)
+
+
+def _begin(
+    supervisor: Supervisor,
+    request: Request,
+    opened: Opened,
+    cases: Sequence[Case],
+    name: str,
+    main: Sequence[str] = (),
+    baseline: str = "",
+) -> Outcome:
+    """Measure *cases* into a new run file, under what *request* asks for."""
+    user_peaks = load_peaks(request.peaks) if request.peaks else None
     contracts = plan_contracts(opened.device, request.conditions)
     _refuse_view(request.view, request.conditions.counting, opened.device)
     counting = plan_counting(opened.device, request.conditions.counting)
@@ -117,11 +142,10 @@ def measure_new(supervisor: Supervisor, request: Request) -> Outcome:
     if peaks is None:
         dtypes = {str(case.point.get("dtype")) for case in cases} & set(opened.device.dtypes)
         ceilings = _ensure_ceilings(supervisor, opened, dtypes, ceilings)
-    command = ["gpuperf", *sys.argv[1:]]
+    command, run_id = ["gpuperf", *sys.argv[1:]], new_run_id(request.verb, name)
     header = make_header(
         run_id, command, cases, contracts, opened, peaks, reason, ceilings, request.seed,
-        counting, baseline, [axis.name for axis in description.axes if axis.main],
-        request.study, request.asked,
+        counting, baseline, main, request.study, request.asked,
     )  # fmt: skip
     return _measure(supervisor, request.out / f"{run_id}.jsonl", Run(header, ()), planned(header))
 

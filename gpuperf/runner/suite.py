@@ -1,0 +1,161 @@
+"""Which cases make a suite, and how are they measured?
+
+A suite is TOML: `[conditions]`, and a `[[case]]` for each workload, whose keys are those of the
+command line (`sizes`, `dtype`, `impl`, any axis or option), as text. It may come from a stranger,
+so it is data or an error: every key is known, every range bounded.
+"""
+
+from __future__ import annotations
+
+import importlib.resources
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, get_args
+
+from gpuperf.errors import UnknownName, UsageError
+from gpuperf.model.contract import Counting, DeviceFacts, TimerName
+from gpuperf.model.protocol import Described
+from gpuperf.model.workload import Case
+from gpuperf.runner.catalogue import find_workload
+from gpuperf.runner.plan import MOST_CASES, Conditions, plan_cases, settle_dtype
+
+__all__ = ["Entry", "Suite", "load_suite", "parse_suite", "plan_suite", "suites"]
+
+SCHEMA = 1
+LARGEST_FILE = 200_000  # bytes; the longest of ours has a thousand
+MOST_ENTRIES = 1000
+CONDITIONS = ("timer", "precision", "budget_s", "gap_s", "counters")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Cases of one workload: what its command line would say. `axes` are axes and options."""
+
+    op: str
+    sizes: str | None = None
+    implementations: tuple[str, ...] = ()
+    axes: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A name, what it is for, its entries, and how they are measured."""
+
+    name: str
+    about: str
+    entries: tuple[Entry, ...]
+    conditions: Conditions
+
+
+def suites() -> tuple[str, ...]:
+    """The names of those that come with gpuperf."""
+    folder = importlib.resources.files("gpuperf.configs") / "suites"
+    return tuple(sorted(f.name.removesuffix(".toml") for f in folder.iterdir()))
+
+
+def load_suite(name: str) -> Suite:
+    """The suite called *name*, or the one in the file of that name. Raises: UsageError."""
+    if name in suites():
+        folder = importlib.resources.files("gpuperf.configs") / "suites"
+        return parse_suite((folder / f"{name}.toml").read_text(encoding="utf-8"), name)
+    if not name.endswith(".toml"):
+        raise UnknownName("suite", name, suites(), "or a file: ./mine.toml")
+    path = Path(name)
+    if not path.is_file():
+        raise UsageError(f"there is no suite {name!r}", f"known: {', '.join(suites())}")
+    try:
+        with path.open("rb") as file:
+            data = file.read(LARGEST_FILE + 1)
+        text = data.decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"the suite {name!r} cannot be read: {error}", "TOML as UTF-8") from None
+    if len(data) > LARGEST_FILE:
+        raise UsageError(f"the suite {name!r} is longer than {LARGEST_FILE:,} bytes", "split it")
+    return parse_suite(text, path.stem)
+
+
+def parse_suite(text: str, name: str) -> Suite:
+    """Raises: UsageError for what is no suite."""
+    try:
+        found = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise UsageError(f"the suite {name!r} is not TOML: {error}", "see the suites of gpuperf") \
+            from None  # fmt: skip
+    _refuse_unknown(name, "suite", found, ("schema", "about", "conditions", "case"))
+    if found.get("schema") != SCHEMA:
+        raise UsageError(
+            f"the schema of the suite {name!r} is {found.get('schema')!r}", f"schema = {SCHEMA}"
+        )
+    cases = found.get("case")
+    if not isinstance(cases, list) or not 0 < len(cases) <= MOST_ENTRIES:
+        raise UsageError(f"the suite {name!r} has no cases", '[[case]] with op = "matmul"')
+    entries = tuple(_entry(name, case) for case in cases)
+    return Suite(name, str(found.get("about", "")), entries, _conditions(name, found))
+
+
+def plan_suite(
+    suite: Suite, describe: Callable[[str], Described], device: DeviceFacts
+) -> tuple[Case, ...]:
+    """The cases of *suite* on *device*, each once. Raises: UsageError, UnknownName."""
+    cases: dict[str, Case] = {}
+    for entry in suite.entries:
+        description = find_workload(entry.op, describe)
+        drawn = plan_cases(description, entry.axes, entry.sizes, entry.implementations)
+        for case in settle_dtype(drawn, description, device):
+            cases.setdefault(case.id, case)
+    if len(cases) > MOST_CASES:
+        raise UsageError(f"{len(cases)} cases are more than {MOST_CASES}", "narrow a range")
+    return tuple(cases.values())
+
+
+def _entry(name: str, case: Any) -> Entry:
+    if not isinstance(case, dict) or not isinstance(case.get("op"), str):
+        raise UsageError(f"a case of the suite {name!r} names no workload", 'op = "matmul"')
+    axes = {}
+    for key, value in case.items():
+        if not isinstance(value, str):
+            raise UsageError(
+                f"{key} of a case of the suite {name!r} is {str(value)[:40]!r}, and no text",
+                f'{key} = "{str(value)[:20]}"',
+            )
+        if key not in ("op", "sizes", "impl"):
+            axes[key.replace("-", "_")] = value
+    named = tuple(word.strip() for word in case.get("impl", "").split(",") if word.strip())
+    return Entry(case["op"], case.get("sizes"), named, axes)
+
+
+def _conditions(name: str, found: Mapping[str, Any]) -> Conditions:
+    given = found.get("conditions", {})
+    if not isinstance(given, dict):
+        raise UsageError(f"conditions of the suite {name!r} are no table", "[conditions]")
+    _refuse_unknown(name, "conditions", given, CONDITIONS)
+    for key, kinds in (("timer", TimerName), ("counters", Counting)):
+        if key in given and given[key] not in get_args(kinds):
+            raise UnknownName(key, str(given[key])[:40], get_args(kinds))
+    numbers = {}
+    for key in ("precision", "budget_s", "gap_s"):
+        value = given.get(key)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+            raise UsageError(f"{key} of the suite {name!r} is no number", f"{key} = 0.2")
+        if value is not None and not 1e-4 <= value <= 1e4:
+            raise UsageError(f"{key} of the suite {name!r} is {value}", "0.0001 to 10000")
+        if value is not None:
+            numbers[key] = float(value)
+    usual = Conditions()
+    return Conditions(
+        timer=given.get("timer"),
+        precision=numbers.get("precision", usual.precision),
+        budget_s=numbers.get("budget_s", usual.budget_s),
+        gap_s=numbers.get("gap_s"),
+        counting=given.get("counters", "off"),
+    )
+
+
+def _refuse_unknown(
+    name: str, where: str, table: Mapping[str, Any], known: tuple[str, ...]
+) -> None:
+    for key in table:
+        if key not in known:
+            raise UnknownName(f"key of the {where} in {name!r}", key, known)
