@@ -316,7 +316,7 @@ def test_a_better_size_is_sought_for_each_asked(at: CommandLine) -> None:
         (["--axis", "n", "--n", "64", "--suggest", "61"], "--suggest sets --n itself", "leave --n"),
         (["--axis", "n", "--offsets", "1,2"], "--n has no size", "--n 4096"),
         (["--axis", "j", "--j", "4096"], "no option '--j'", "axes of matmul"),
-        (["--sizes", "64", "--offsets", "x"], "--offsets: 'x' is not", "--offsets 1,8,64"),
+        (["--sizes", "64", "--offsets", "x"], "--offsets: 'x' is not", "--offsets -64:64:+1"),
         (["--sizes", "64", "--offsets", "0", "--suggest", "64"], "takes its sizes itself", "leave"),
         (["--suggest", "0"], "--suggest: 0 in '0' is below 1", ""),
         (["--suggest", "1:100:+1"], "100 sizes are more than 50", "fewer"),

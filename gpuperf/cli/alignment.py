@@ -16,6 +16,7 @@ from gpuperf.units import LARGEST, parse_range
 __all__ = ["alignment"]
 
 DEFAULT_OFFSETS = "-64:64:+1"
+NO_SIZE = ("dtype", "impl")  # options that are no axes of numbers
 
 
 def alignment(
@@ -61,6 +62,8 @@ def alignment(
     --sizes 4096 --offsets -64:64:+1 moves all main axes; --axis n --n 4096 --m 512 one of them.
     --suggest 50257 tries larger sizes nearby, as a vocabulary is padded to 50304.
     """
+    if axis is not None and _option(axis) in NO_SIZE:
+        raise UsageError(f"{_option(axis)} is no axis of sizes", "--axis n moves n")
     moved, asked = _moved(ctx.args, axis, sizes, offsets, suggest)
     words = list(ctx.args)
     if axis is not None:
@@ -84,7 +87,8 @@ def _moved(
     """The sizes to be measured, as an option takes them, and those that a better one is sought
     for. Raises: UsageError."""
     if suggest is None:
-        steps = _range("--offsets", offsets or DEFAULT_OFFSETS, -LARGEST)
+        told = DEFAULT_OFFSETS if offsets is None else offsets
+        steps = _range("--offsets", told, -LARGEST, DEFAULT_OFFSETS)
         return _shifted(_bases(words, axis, sizes), steps), ()
     if axis is not None and _given(words, axis):
         told = f"--suggest sets --{_option(axis)} itself"
@@ -99,11 +103,13 @@ def _moved(
     return _nearby(asked), asked
 
 
-def _range(option: str, text: str, minimum: int) -> tuple[int, ...]:
+def _range(
+    option: str, text: str, minimum: int, example: str = "512,4096"
+) -> tuple[int, ...]:
     try:
         return parse_range(text, minimum)
     except ValueError as error:
-        raise UsageError(f"{option}: {error}", f"for example {option} 1,8,64") from None
+        raise UsageError(f"{option}: {error}", f"for example {option} {example}") from None
 
 
 def _option(axis: str) -> str:

@@ -14,7 +14,7 @@ from gpuperf.report.plain import plain_table
 from gpuperf.report.text import clean, shorten
 from gpuperf.units import format_flop_rate, format_rate
 
-__all__ = ["chosen", "levels", "render_explained", "unit_of"]
+__all__ = ["chosen", "levels", "render_explained", "title_of", "unit_of"]
 
 LONGEST = 64  # characters of a kernel's name
 MOST_KERNELS = 12
@@ -53,7 +53,8 @@ def render_explained(found: Sequence[Explained], format: str) -> str:
     if format in ("json", "csv"):
         rows = [row for told in found for row in _rows(told)]
         return plain_table(rows, list(rows[0]), [], format)
-    return "\n".join(_table(told, format) for told in found)
+    several = len({told.record.contract for told in found}) > 1
+    return "\n".join(_table(told, format, several) for told in found)
 
 
 def unit_of(told: Explained, value: float) -> str:
@@ -85,7 +86,14 @@ def _rows(told: Explained) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def _table(told: Explained, format: str) -> str:
+def title_of(told: Explained, several: bool) -> str:
+    """The case; with its contract where *several* are told of."""
+    contract = told.record.contract
+    more = f", {contract.regime}, {contract.cache} cache, {contract.data} data"
+    return clean(told.record.case.id + (more if several else ""))
+
+
+def _table(told: Explained, format: str, several: bool) -> str:
     left = levels(told)
     cells = [[f"peak ({clean(told.peak_source)})", "", unit_of(told, told.peak), "", "", ""]]
     for i, factor in enumerate(told.factors):
@@ -100,7 +108,7 @@ def _table(told: Explained, format: str) -> str:
                   "", "", ""])  # fmt: skip
     heads = ["step", "factor", "left", "of the loss", "how", "what explains it"]
     left_heads = ("how", "what explains it")
-    title = clean(told.record.case.id)
+    title = title_of(told, several)
     title = f"**{title}**\n\n" if format == "md" else f"{title}\n"
     text = title + plain_table([], heads, cells, format, _notes(told), left_heads)
     return text + "\n" + _kernels(told, format) if told.kernels else text

@@ -14,7 +14,7 @@ from gpuperf.model.record import Run
 from gpuperf.report.caption import contracts_text
 from gpuperf.report.chart.file import DPI, save_figure, targets_of
 from gpuperf.report.chart.style import COLOURS, FAINT, GRID, INK, rc_parameters
-from gpuperf.report.explain import levels, unit_of
+from gpuperf.report.explain import levels, title_of, unit_of
 from gpuperf.report.text import clean, shorten
 
 if TYPE_CHECKING:
@@ -64,9 +64,11 @@ def _figure(run: Run, found: Sequence[Explained], title: str) -> Figure:
     figure = Figure(figsize=(WIDTH, height), dpi=DPI, facecolor="white")
     FigureCanvasAgg(figure)
     top = height - TOP
+    several = len({told.record.contract for told in found}) > 1
     for told, own in zip(found, heights, strict=True):
         top -= HEAD + own
-        _draw(figure.add_axes((0.21, top / height, 0.76, own / height)), told)
+        axes = figure.add_axes((0.21, top / height, 0.76, own / height))
+        _draw(axes, told, title_of(told, several))
         top -= FOOT
     contracts = shorten(contracts_text([run.header.contract, *run.header.variants]), LONGEST)
     figure.text(0.02, 1 - 0.12 / height, title, fontsize=14, fontweight="bold", color=INK, va="top")
@@ -80,7 +82,7 @@ def _figure(run: Run, found: Sequence[Explained], title: str) -> Figure:
     return figure
 
 
-def _draw(axes: Any, told: Explained) -> None:
+def _draw(axes: Any, told: Explained, title: str) -> None:
     """One budget: a bar for the peak, a floating one for each step, one for what is left."""
     left = levels(told)
     _bar(axes, 0, 0.0, left[0], PEAK, f"{unit_of(told, left[0])}, {clean(told.peak_source)}", left)
@@ -103,7 +105,7 @@ def _draw(axes: Any, told: Explained) -> None:
     axes.spines["left"].set_color(GRID)
     share = "" if told.named is None else f"{told.named * 100:.0f} %"
     named = share and f" · {share} of the loss on measured causes"
-    head = shorten(clean(told.record.case.id), LONGEST - len(named)) + named
+    head = shorten(title, LONGEST - len(named)) + named
     axes.text(
         -0.25, 1.0, head, transform=axes.transAxes, fontsize=10, fontweight="bold", va="bottom",
         color=INK,
