@@ -35,13 +35,16 @@ def draw_alignment(run: Run, paths: Sequence[Path]) -> None:
     Raises: UsageError for another suffix, an unwritable path, and a run with nothing to draw.
     """
     targets = targets_of(paths)
-    found = groups(run)[:MOST_GROUPS]
+    every = groups(run)
+    found = every[:MOST_GROUPS]
     if not found:
         raise UsageError("no size has a time: nothing to draw", "the table says why")
     import matplotlib
 
     op = clean(run.records[0].case.op)
-    title = shorten(f"{op} on {clean(run.header.device.name)}: throughput by alignment", LONGEST)
+    left = f" (the first {MOST_GROUPS} of {len(every)})" if len(every) > len(found) else ""
+    device = clean(run.header.device.name)
+    title = shorten(f"{op} on {device}: throughput by alignment{left}", LONGEST)
     with matplotlib.rc_context(rc_parameters()):
         drawn = _figure(run, found, title)
         for target in targets:
@@ -56,14 +59,16 @@ def _figure(run: Run, found: Sequence[Group], title: str) -> Figure:
     figure = Figure(figsize=(WIDTH, height), dpi=DPI, facecolor="white")
     FigureCanvasAgg(figure)
     panels = figure.subplots(len(found), 1, squeeze=False)[:, 0]
-    for panel, group in zip(panels, found, strict=True):
-        _draw(panel, group)
+    drawn = [_draw(panel, group) for panel, group in zip(panels, found, strict=True)]
     panels[-1].set_xlabel(shorten(clean("=".join(moved_axes(run)[0])), LONGEST))
     contracts = shorten(contracts_text([run.header.contract, *run.header.variants]), LONGEST)
     figure.text(0.02, 1 - 0.1 / height, title, fontsize=14, fontweight="bold", color=INK, va="top")
     figure.text(0.02, 1 - 0.38 / height, contracts, fontsize=9.5, color=INK, va="top")
+    lines = f"lines: multiples of {HARD} bytes (thin) and of {GOOD} (thick)"
+    if not all(drawn):
+        lines += ", where there are few enough"
     note = (
-        f"lines: multiples of {HARD} bytes (thin) and of {GOOD} (thick) · "
+        f"{lines} · "
         f"run {clean(run.header.run)} · gpuperf {clean(run.header.gpuperf)}"
     )
     note = shorten(note, 2 * LONGEST)
@@ -74,18 +79,20 @@ def _figure(run: Run, found: Sequence[Group], title: str) -> Figure:
     return figure
 
 
-def _draw(axes: Any, group: Group) -> None:
+def _draw(axes: Any, group: Group) -> bool:
+    """One group; whether all lines had room."""
     from matplotlib.ticker import FuncFormatter
 
     xs = [point.elements for point in group.points]
     room = max(1, (max(xs) - min(xs)) // 40)
     low, high = min(xs) - room, max(xs) + room
+    every = True
     for step, color, width in ((HARD, GRID, 0.7), (GOOD, "#b0b0b0", 1.3)):
         elements = max(1, step // itemsize(group.dtype))
         lines = range(-(-low // elements) * elements, high + 1, elements)
-        if len(lines) <= MOST_LINES:
-            for x in lines:
-                axes.axvline(x, color=color, linewidth=width, zorder=0)
+        every = every and len(lines) <= MOST_LINES
+        for x in lines if len(lines) <= MOST_LINES else ():
+            axes.axvline(x, color=color, linewidth=width, zorder=0)
     for each in group.classes:
         points = [p for p in group.points if p.alignment == each.alignment]
         shade = each.alignment.bit_length() - 1
@@ -108,3 +115,4 @@ def _draw(axes: Any, group: Group) -> None:
         bbox_to_anchor=(1.0, 0.5),
     )  # fmt: skip
     axes.spines[["top", "right"]].set_visible(False)
+    return every

@@ -92,6 +92,8 @@ def _write_words(figure: Figure, run: Run, study: WaveStudy, title: str) -> None
     """What is drawn, how well it is predicted, how it was measured, and how to read it."""
     contracts = shorten(contracts_text([run.header.contract, *run.header.variants]), LONGEST)
     ends = "vertical: a wave ends · " if study.boundaries else ""
+    if len(study.boundaries) > MOST_LINES:
+        ends = f"the {len(study.boundaries)} ends of waves are too many to draw · "
     note = (
         "dots: measured, a marker a kernel; lines: tiles and waves, fitted on half of the sizes · "
         f"{ends}run {clean(run.header.run)} · gpuperf {clean(run.header.gpuperf)}"
