@@ -188,6 +188,7 @@ def test_bytes_of_the_model_stand_in_for_those_not_counted() -> None:
     assert factors(told)["extra bytes"] == pytest.approx(0.5)
     assert {f.name: f.how for f in told.factors}["extra bytes"] == "modelled"
     bare = explain(replace(ADD, counters={}), replace(TOP, ceilings=None))
+    assert "2.621 µs at full bandwidth" in advise(bare)
     assert bare.factors[-1].name == "memory's own best, keeping memory busy, extra bytes"
     assert len(bare.missing) == 2
 

@@ -41,6 +41,9 @@ def _untold(told: Explained) -> str:
         return _feeding(told)
     if "ramp and tail" in steps and told.predicted.get("waves", 1.0) < FULL_WAVES:
         return _ramp(told)
+    samples = told.record.samples
+    if "keeping memory busy" in steps and samples is not None and samples.median_s < SHORT_S:
+        return _busy_memory(told)
     why = f": {told.missing[0]}" if told.missing else ""
     return f"unknown: {told.largest.name} cannot be told apart{why}"
 
