@@ -184,7 +184,8 @@ def test_operations_of_another_pipe_explain_nothing() -> None:
 
 def test_bytes_of_the_model_stand_in_for_those_not_counted() -> None:
     work = Work((), (Bytes(2**24, 2**23),))
-    told = explain(replace(ADD, counters={}, work=work), TOP)
+    slow = replace(ADD, times={"busy": Samples((9e-6,) * 2, (1.976e9,) * 2)})
+    told = explain(replace(slow, counters={}, work=work), TOP)
     assert factors(told)["extra bytes"] == pytest.approx(0.5)
     assert {f.name: f.how for f in told.factors}["extra bytes"] == "modelled"
     bare = explain(replace(ADD, counters={}), replace(TOP, ceilings=None))
@@ -418,3 +419,19 @@ def test_sms_that_clusters_leave_idle_are_no_empty_places_of_a_wave() -> None:
     assert told.predicted["waves"] == 1
     assert factors(told)["ramp and tail"] == pytest.approx(120 / 132)
     assert "120 tiles on 120 usable SMs: 1 wave, 100.0 % full" in note(told, "ramp and tail")
+
+
+def test_bytes_that_no_memory_could_move_in_the_time_are_no_model_of_it() -> None:
+    work = Work((), (Bytes(2**26, 2**25),))
+    told = explain(replace(ADD, counters={}, work=work), TOP)
+    assert told.factors[-1].name == "keeping memory busy, extra bytes"
+    assert told.factors[-1].how == "remainder"
+
+
+def test_a_gain_that_cannot_be_is_no_named_cause() -> None:
+    whole, less = explain(SMALL, TOP).named, explain(
+        replace(SMALL, counters={**SMALL.counters, "active_cycles": 3000.0}), TOP
+    ).named  # fmt: skip
+    assert whole is not None
+    assert less is not None
+    assert less < whole - 0.2

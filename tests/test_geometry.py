@@ -168,3 +168,17 @@ def test_without_a_library_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(geometry, "_activities", lambda: None)
     assert (geometry.launches_of(run), ran) == ((), [])
+
+
+FILL_NAME = "void at::native::elementwise_kernel<4, at::native::FillFunctor<float>>(int)"
+ADD_NAME = "void at::native::elementwise_kernel<4, at::native::CUDAFunctor_add<float>>(int)"
+FILL_LINKED = "_ZN2at6native18elementwise_kernelILi4ENS0_11FillFunctorIfEEEEvi"
+ADD_LINKED = "_ZN2at6native18elementwise_kernelILi4ENS0_15CUDAFunctor_addIfEEEEvi"
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_two_kernels_of_one_template_are_told_apart(swapped: bool) -> None:
+    linked = [(FILL_LINKED, FILL), (ADD_LINKED, GEMM)][:: -1 if swapped else 1]
+    kernels = (Kernel(FILL_NAME), Kernel(ADD_NAME))
+    found = with_launches(kernels, [FILL_NAME, ADD_NAME], linked)
+    assert [kernel.launch for kernel in found] == ([None] * 2 if swapped else [FILL, GEMM])

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, replace
 
 from gpuperf.analysis.counted import counted
 from gpuperf.analysis.ladder import (
+    CLOCK,
     GAPS,
     LARGEST,
     LAUNCHES,
@@ -43,6 +44,7 @@ from gpuperf.model.record import Header, Kernel, Record
 
 __all__ = ["Explained", "KernelShare", "explain"]
 
+LONGEST_S = 1e9  # of one call
 LEAST_LOSS = 1e-3  # as a log ratio: of less there are no parts
 OPERATIONS_OFF = 0.02  # of the model's: fewer than that less were not all counted
 
@@ -85,12 +87,17 @@ class Explained:
 
     @property
     def named(self) -> float | None:
-        """The part of the loss on measured causes, less what the tie is off; None as in `share`."""
+        """The part of the loss on measured causes, less what the tie is off and what steps gain.
+
+        Only a clock can be above the peak's. None as in `share`.
+        """
         measured = self.share("measured")
         if measured is None:
             return None
-        tie = sum(abs(f.loss) for f in self.factors if f.steps == (TIE,))
-        return max(0.0, min(measured, 1 - tie / -math.log(self.attained / self.peak)))
+        total = -math.log(self.attained / self.peak)
+        off = sum(abs(f.loss) for f in self.factors if f.steps == (TIE,))
+        off += sum(max(0.0, -f.loss) for f in self.factors if f.steps not in ((TIE,), (CLOCK,)))
+        return max(0.0, min(measured, 1 - off / total))
 
     @property
     def largest(self) -> Factor:
@@ -119,7 +126,8 @@ def explain(record: Record, header: Header) -> Explained:
         "compute": compute[1] / compute[0].rate.value if compute else 0.0,
         "memory": cost.dram_bytes / memory.value if memory else 0.0,
     }
-    if not all(value < LARGEST for value in (time_s, *least.values())) or not max(least.values()):
+    sound = SMALLEST < time_s < LONGEST_S and all(value < LONGEST_S for value in least.values())
+    if not sound or not max(least.values()) > 0:
         raise UsageError(f"{identity} has no peak, or no sound numbers", "choose another case")
     if compute and least["compute"] >= least["memory"]:
         told = _compute(record, header, peaks, compute[0], compute[1])
@@ -201,7 +209,7 @@ def _memory(record: Record, header: Header, peaks: Peaks) -> Explained:
     time_s, span_s, busy_s, absent = _times(record)
     best = header.ceilings.bandwidth if header.ceilings and peaks is header.peaks else None
     peak, least = peaks.bandwidth.value, record.cost.dram_bytes
-    moved = _moved_bytes(record)
+    moved = _moved_bytes(record, peak * (busy_s or time_s))
     if peaks is not header.peaks:
         absent |= {STEPS["memory"][2]}  # the peak is memory's own best
     ladder = [
@@ -223,14 +231,16 @@ def _memory(record: Record, header: Header, peaks: Peaks) -> Explained:
     )  # fmt: skip
 
 
-def _moved_bytes(record: Record) -> Rung:
-    """Those through DRAM; unknown where the cache served part of what is compulsory."""
+def _moved_bytes(record: Record, most: float) -> Rung:
+    """Those through DRAM, which can move *most* in the time; unknown where the cache served part of
+    what is compulsory, or of what the model says."""
     figures = counted(record)
     least, unsure = figures.compulsory or 0.0, figures.uncertainty or 0.0
     if figures.unmodelled:
         return Rung(None)
     if figures.measured is None:
-        return Rung(figures.modelled, "modelled")
+        modelled = figures.modelled or 0.0
+        return Rung(modelled if modelled <= most else None, "modelled")
     short = figures.measured + unsure < (1 - OPERATIONS_OFF) * least
     return Rung(None if short else figures.measured)
 

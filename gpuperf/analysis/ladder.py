@@ -9,8 +9,8 @@ from itertools import pairwise
 from typing import Literal, NamedTuple
 
 __all__ = [
-    "GAPS", "LARGEST", "LAUNCHES", "SMALLEST", "STEPS", "TIE", "Chain", "Factor", "How", "Rung",
-    "factors_of",
+    "CLOCK", "GAPS", "LARGEST", "LAUNCHES", "SMALLEST", "STEPS", "TIE", "Chain", "Factor", "How",
+    "Rung", "factors_of",
 ]  # fmt: skip
 
 How = Literal["measured", "modelled", "remainder"]
@@ -30,7 +30,7 @@ STEPS: Mapping[Chain, tuple[str, ...]] = {
     ),
 }  # fmt: skip
 TIE = "counter pass"  # how the pass that counted differs from the one that was timed: no cause
-LAUNCHES, GAPS = "launches", "gaps between kernels"
+LAUNCHES, GAPS, CLOCK = "launches", "gaps between kernels", "clock"
 
 
 class Rung(NamedTuple):

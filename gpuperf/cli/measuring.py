@@ -111,6 +111,10 @@ def measure_new(supervisor: Supervisor, request: Request) -> Outcome:
 
 def measure_suite(supervisor: Supervisor, suite: Suite, request: Request) -> Outcome:
     """Measure the cases of *suite* into a new run file. Raises: UsageError, CannotMeasure."""
+    if request.peaks:
+        load_peaks(request.peaks)  # before anything is started
+    for source in sorted({entry.op for entry in suite.entries if set(entry.op) & set("/.:")}):
+        say(f"the suite names the workload {source}: it is loaded from here")
     check_writable(request.out)
     opened = _open(supervisor)
     cases = plan_suite(suite, supervisor.describe, opened.device)

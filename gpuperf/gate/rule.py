@@ -63,7 +63,9 @@ class Pairs:
 class Rule:
     """How many pairs, at which levels, and what is too little to matter.
 
-    `margin` is the slowdown that is let pass, and `floor_s` the seconds, whichever is more.
+    `margin` is a slowdown that is not worth a word, and `floor_s` the seconds, whichever is more.
+    The error rate is that of no difference: the screen asks for any, so that at the margin itself a
+    case's p is up to 1 / `screen_level` too small.
     """
 
     screen_pairs: int = 6
@@ -84,8 +86,8 @@ class Rule:
             raise UsageError("a test needs at least 2 pairs", "the rule has 6 and 20")
         if self.screen_level * least > self.alpha / max(1, cases):
             raise UsageError(
-                f"{self.confirm_pairs} pairs cannot make one of {cases} cases red at "
-                f"{self.alpha:g}",
+                f"{self.confirm_pairs} pairs and {self.resamples} resamples cannot make one of "
+                f"{cases} cases red at {self.alpha:g} by permutation",
                 "more pairs or resamples, fewer cases, or a higher level",
             )
 
@@ -105,9 +107,9 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Judged:
-    """The verdict on one case: its slowdown (the median ratio, less 1) with a 95 % interval, `p` as
-    above and `q` after multiplicity, and the least slowdown that would have been found with
-    probability `power`, where it can be told."""
+    """The verdict on one case: its slowdown (the mean ratio, less 1) with a 95 % interval, `p` as
+    above and `q` after multiplicity, and the least slowdown that a single confirming t-test at
+    `alpha` would find with probability `power`: among many cases it takes more."""
 
     verdict: Verdict
     change: float | None = None
@@ -120,7 +122,10 @@ class Judged:
 
 
 def suspicious(cases: Mapping[str, Pairs], rule: Rule) -> set[str]:
-    """Those of *cases*, all of as many sound pairs, that the screen sends on to be confirmed."""
+    """Those of *cases*, all of as many sound pairs, that the screen sends on to be confirmed.
+
+    Raises: ValueError for cases of different length.
+    """
     import numpy
     from scipy.stats import ttest_1samp
 
@@ -161,7 +166,9 @@ def judge(cases: Mapping[str, Evidence], rule: Rule) -> dict[str, Judged]:
 
     sound = {
         name: evidence for name, evidence in cases.items()
-        if evidence.screen.sound and (evidence.confirm is None or evidence.confirm.sound)
+        if evidence.screen.sound and len(evidence.screen.base) == rule.screen_pairs
+        and (evidence.confirm is None
+             or (evidence.confirm.sound and len(evidence.confirm.base) == rule.confirm_pairs))
     }  # fmt: skip
     found = dict.fromkeys(cases, Judged("NOT_COMPARABLE", reason="times are missing or are none"))
     if not sound:
@@ -181,8 +188,6 @@ def judge(cases: Mapping[str, Evidence], rule: Rule) -> dict[str, Judged]:
 def _judged(
     evidence: Evidence, rule: Rule, p: float, slower_q: float, better_q: float
 ) -> Judged:
-    import numpy
-
     pairs = evidence.confirm or evidence.screen
     ratios, margin = pairs.ratios, rule.margin_of(pairs)
     low, high = _interval(ratios)
@@ -194,7 +199,7 @@ def _judged(
     elif max(_greater(ratios, -margin), _greater(-ratios, -margin)) <= rule.equivalence:
         verdict = "UNCHANGED"
     return Judged(
-        verdict, math.expm1(float(numpy.median(ratios))), math.expm1(low), math.expm1(high), p,
+        verdict, math.expm1(float(ratios.mean())), math.expm1(low), math.expm1(high), p,
         slower_q, math.expm1(_detectable(ratios, margin, rule)),
     )  # fmt: skip
 

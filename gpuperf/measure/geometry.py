@@ -35,6 +35,11 @@ HAS_CLUSTERS, HAS_CAPACITY = 18, 130000
 CONCURRENT_KERNEL = 10  # CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL
 FORCED = 1  # CUPTI_ACTIVITY_FLAG_FLUSH_FORCED
 BUFFER_BYTES, ALIGNMENT = 1 << 20, 8
+PLAIN = frozenset({
+    "void", "bool", "char", "short", "unsigned", "long", "float", "double", "const", "signed",
+    "anonymous", "namespace", "lambda", "operator", "false", "true", "volatile", "enum",
+    "allocator",
+})  # fmt: skip
 MOST_CLUSTERS = 1 << 16  # of a device: anything beyond is no count
 
 
@@ -168,7 +173,7 @@ def with_launches(
 
 
 def _same(name: str, linked: str) -> bool:
-    """Whether *name*, which was demangled, may be that of *linked*: one of its two longest words,
-    of which a type may be abbreviated, is in it."""
-    words = sorted(re.findall(r"\w+", name), key=len)
-    return name == linked or any(word in linked for word in words[-2:])
+    """Whether *name*, which was demangled, may be that of *linked*, where each of its identifiers
+    stands behind its length (Itanium C++ ABI, 5.1.2); short ones and plain types do not."""
+    words = {word for word in re.findall(r"[A-Za-z_]\w{3,}", name) if word not in PLAIN}
+    return name == linked or (bool(words) and all(f"{len(w)}{w}" in linked for w in words))

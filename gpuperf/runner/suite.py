@@ -1,8 +1,9 @@
 """Which cases make a suite, and how are they measured?
 
 A suite is TOML: `[conditions]`, and a `[[case]]` for each workload, whose keys are those of the
-command line (`sizes`, `dtype`, `impl`, any axis or option), as text. It may come from a stranger,
-so it is data or an error: every key is known, every range bounded.
+command line (`sizes`, `dtype`, `impl`, any axis or option), as text. The file itself is data or an
+error: every key is known, every range bounded. But a workload that it names by a file or a module
+is code, as it is on the command line.
 """
 
 from __future__ import annotations
@@ -80,13 +81,14 @@ def parse_suite(text: str, name: str) -> Suite:
     """Raises: UsageError for what is no suite."""
     try:
         found = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise UsageError(f"the suite {name!r} is not TOML: {error}", "see the suites of gpuperf") \
-            from None  # fmt: skip
+    except (ValueError, RecursionError) as error:
+        told = f"the suite {name!r} is not TOML: {str(error)[:200]}"
+        raise UsageError(told, "see the suites of gpuperf") from None
     _refuse_unknown(name, "suite", found, ("schema", "about", "conditions", "case"))
     if found.get("schema") != SCHEMA:
         raise UsageError(
-            f"the schema of the suite {name!r} is {found.get('schema')!r}", f"schema = {SCHEMA}"
+            f"the schema of the suite {name!r} is {_told(found.get('schema'))}",
+            f"schema = {SCHEMA}",
         )
     cases = found.get("case")
     if not isinstance(cases, list) or not 0 < len(cases) <= MOST_ENTRIES:
@@ -104,9 +106,11 @@ def plan_suite(
         description = find_workload(entry.op, describe)
         drawn = plan_cases(description, entry.axes, entry.sizes, entry.implementations)
         for case in settle_dtype(drawn, description, device):
-            cases.setdefault(case.id, case)
-    if len(cases) > MOST_CASES:
-        raise UsageError(f"{len(cases)} cases are more than {MOST_CASES}", "narrow a range")
+            if cases.setdefault(case.id, case).source != case.source:
+                told = f"{case.id} is of {case.source} and of {cases[case.id].source}"
+                raise UsageError(told, "give one of the workloads another name")
+        if len(cases) > MOST_CASES:
+            raise UsageError(f"the suite has more than {MOST_CASES} cases", "narrow a range")
     return tuple(cases.values())
 
 
@@ -117,8 +121,8 @@ def _entry(name: str, case: Any) -> Entry:
     for key, value in case.items():
         if not isinstance(value, str):
             raise UsageError(
-                f"{key} of a case of the suite {name!r} is {str(value)[:40]!r}, and no text",
-                f'{key} = "{str(value)[:20]}"',
+                f"{key} of a case of the suite {name!r} is {_told(value)}, and no text",
+                f'{key} = "64"',
             )
         if key not in ("op", "sizes", "impl"):
             axes[key.replace("-", "_")] = value
@@ -140,7 +144,9 @@ def _conditions(name: str, found: Mapping[str, Any]) -> Conditions:
         if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
             raise UsageError(f"{key} of the suite {name!r} is no number", f"{key} = 0.2")
         if value is not None and not 1e-4 <= value <= 1e4:
-            raise UsageError(f"{key} of the suite {name!r} is {value}", "0.0001 to 10000")
+            raise UsageError(
+                f"{key} of the suite {name!r} is {_told(value)}", "0.0001 to 10000"
+            )
         if value is not None:
             numbers[key] = float(value)
     usual = Conditions()
@@ -151,6 +157,13 @@ def _conditions(name: str, found: Mapping[str, Any]) -> Conditions:
         gap_s=numbers.get("gap_s"),
         counting=given.get("counters", "off"),
     )
+
+
+def _told(value: Any) -> str:
+    """A value of any size in a few words."""
+    if isinstance(value, int) and value.bit_length() > 64:
+        return "a huge number"
+    return repr(value)[:40]
 
 
 def _refuse_unknown(
