@@ -1,7 +1,7 @@
 """In how many cycles had the SMs work, and were their pipes busy, while a call ran at its speed?
 
 A profiler's range around a kernel starts and ends it with the machine drained: after a rest of 4 ms
-a matmul of 5.6 µs was resident for 10 100 cycles so, and for 7 800 in a window (H200). So the range
+a matmul of 5.6 µs was resident for 10 100 cycles so, and for 7 500 in a window (H200). So the range
 is pushed around the timer's own window, whose first kernel spins until the call is queued, and what
 that window counts without a call is taken off. Whether the call takes as long as without counters
 is read from the stamps, as in timing, not from the range, whose ends are as late as they like.
