@@ -30,6 +30,7 @@ VERBS = {
     "waves": "gpuperf.cli.waves:waves",
     "explain": "gpuperf.cli.explain:explain",
     "run": "gpuperf.cli.run:run",
+    "gate": "gpuperf.cli.gate:gate",
     "calibrate": "gpuperf.cli.calibrate:calibrate",
     "timing-check": "gpuperf.cli.timing_check:timing_check",
     "show": "gpuperf.cli.show:show",
@@ -56,9 +57,13 @@ def make_app(verbs: Iterable[str] = tuple(VERBS)) -> typer.Typer:
     app.callback()(_options)
     for verb in verbs:
         module, _, function = VERBS[verb].partition(":")
+        found = getattr(import_module(module), function)
+        if isinstance(found, typer.Typer):
+            app.add_typer(found, name=verb)
+            continue
         free = verb in MEASURING
         settings = {"allow_extra_args": True, "ignore_unknown_options": True} if free else None
-        app.command(verb, context_settings=settings)(getattr(import_module(module), function))
+        app.command(verb, context_settings=settings)(found)
     return app
 
 

@@ -47,6 +47,7 @@ __all__ = [
     "axis_options",
     "conditions",
     "make_supervisor",
+    "seconds",
     "split",
 ]
 
@@ -222,6 +223,11 @@ def _duration(option: str, text: str | None, most: float) -> float | None:
     if seconds > most:
         raise UsageError(f"--{option} {text} is over {most:g} s", f"for example --{option} 2s")
     return seconds
+
+
+def seconds(option: str, text: str | None) -> float:
+    """A duration in seconds; 0 for None. Raises: UsageError."""
+    return _duration(option, text, LONGEST_GAP_S) or 0.0
 
 
 def axis_options(extra: Sequence[str], description: Description) -> dict[str, str]:

@@ -25,7 +25,10 @@ from typing import Any, Literal
 
 from gpuperf.errors import UsageError
 
-__all__ = ["Evidence", "Judged", "Pairs", "Rule", "Verdict", "judge", "slower_p", "suspicious"]
+__all__ = [
+    "Evidence", "Judged", "Pairs", "Rule", "Verdict", "detectable", "judge", "lower_half",
+    "moved", "slower_p", "suspicious",
+]  # fmt: skip
 
 SAME = 1e-12  # of a log ratio: rounding
 Verdict = Literal["REGRESSED", "IMPROVED", "UNCHANGED", "INCONCLUSIVE", "NOT_COMPARABLE"]
@@ -91,25 +94,28 @@ class Rule:
                 "more pairs or resamples, fewer cases, or a higher level",
             )
 
-    def margin_of(self, pairs: Pairs) -> float:
-        """As a log ratio, at the median time of the base."""
+    def margin_of(self, pairs: Pairs, margin: float | None = None) -> float:
+        """As a log ratio, at the median time of the base; *margin* in place of the rule's."""
         middle = sorted(pairs.base)[len(pairs.base) // 2]
-        return math.log1p(max(self.margin, self.floor_s / middle))
+        wanted = self.margin if margin is None else margin
+        return math.log1p(max(wanted, self.floor_s / middle))
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What was measured of one case; `confirm` where the screen found it suspicious."""
+    """What was measured of one case; `confirm` where the screen found it suspicious, and `margin`
+    where the case has its own."""
 
     screen: Pairs
     confirm: Pairs | None = None
+    margin: float | None = None
 
 
 @dataclass(frozen=True)
 class Judged:
     """The verdict on one case: its slowdown (the mean ratio, less 1) with a 95 % interval, `p` as
-    above and `q` after multiplicity, and the least slowdown that a single confirming t-test at
-    `alpha` would find with probability `power`: among many cases it takes more."""
+    above and `q` after multiplicity, and the least slowdown that the confirming t-test would find
+    with probability `power`, were it the only one among the judged cases."""
 
     verdict: Verdict
     change: float | None = None
@@ -151,7 +157,7 @@ def slower_p(cases: Mapping[str, Evidence], rule: Rule) -> dict[str, float]:
         confirm = cases[name].confirm
         if confirm is None:
             raise ValueError(f"{name} is suspicious, and was not confirmed")
-        margin = rule.margin_of(confirm)
+        margin = rule.margin_of(confirm, cases[name].margin)
         either = min(_greater(confirm.ratios, margin), _permuted(confirm, margin, rule))
         found[name] = rule.screen_level * min(1.0, 2 * either)
     return found
@@ -175,22 +181,25 @@ def judge(cases: Mapping[str, Evidence], rule: Rule) -> dict[str, Judged]:
         return found
     p = slower_p(sound, rule)
     better = [
-        _greater(-pairs.ratios, rule.margin_of(pairs))
-        for pairs in (evidence.confirm or evidence.screen for evidence in sound.values())
+        _greater(-pairs.ratios, rule.margin_of(pairs, evidence.margin))
+        for evidence in sound.values()
+        for pairs in (evidence.confirm or evidence.screen,)
     ]
     slower_q = false_discovery_control(list(p.values()))
     better_q = false_discovery_control(better)
     for i, (name, evidence) in enumerate(sound.items()):
-        found[name] = _judged(evidence, rule, p[name], float(slower_q[i]), float(better_q[i]))
+        q = float(slower_q[i]), float(better_q[i])
+        found[name] = _judged(evidence, rule, len(sound), p[name], *q)
     return found
 
 
 def _judged(
-    evidence: Evidence, rule: Rule, p: float, slower_q: float, better_q: float
+    evidence: Evidence, rule: Rule, cases: int, p: float, slower_q: float, better_q: float
 ) -> Judged:
     pairs = evidence.confirm or evidence.screen
-    ratios, margin = pairs.ratios, rule.margin_of(pairs)
+    ratios, margin = pairs.ratios, rule.margin_of(pairs, evidence.margin)
     low, high = _interval(ratios)
+    least = detectable(float(ratios.std(ddof=1)), len(ratios), margin, rule, cases)
     verdict: Verdict = "INCONCLUSIVE"
     if slower_q <= rule.alpha:
         verdict = "REGRESSED"
@@ -200,8 +209,20 @@ def _judged(
         verdict = "UNCHANGED"
     return Judged(
         verdict, math.expm1(float(ratios.mean())), math.expm1(low), math.expm1(high), p,
-        slower_q, math.expm1(_detectable(ratios, margin, rule)),
+        slower_q, math.expm1(least),
     )  # fmt: skip
+
+
+def moved(pairs: Pairs, rule: Rule, sentinels: int) -> float | None:
+    """By how much a sentinel changed, where that is more than the margin at `alpha` over all
+    *sentinels* and both directions; 0 for one that has no times."""
+    if not pairs.sound:
+        return 0.0
+    ratios, margin = pairs.ratios, rule.margin_of(pairs)
+    p = min(_greater(ratios, margin), _greater(-ratios, margin))
+    if p > rule.alpha / (2 * max(1, sentinels)):
+        return None
+    return math.expm1(float(ratios.mean()))
 
 
 def _greater(ratios: Any, above: float) -> float:
@@ -222,7 +243,7 @@ def _permuted(pairs: Pairs, margin: float, rule: Rule) -> float:
     head = numpy.log(numpy.asarray(pairs.head))
 
     def difference(one: Any, other: Any, axis: int) -> Any:
-        return _lower_half(one, axis) - _lower_half(other, axis)
+        return lower_half(one, axis) - lower_half(other, axis)
 
     if difference(head, base, 0) <= 0:
         return 1.0
@@ -233,7 +254,7 @@ def _permuted(pairs: Pairs, margin: float, rule: Rule) -> float:
     return float(told.pvalue)
 
 
-def _lower_half(values: Any, axis: int) -> Any:
+def lower_half(values: Any, axis: int) -> Any:
     """The mean of the smaller half."""
     import numpy
 
@@ -251,10 +272,16 @@ def _interval(ratios: Any) -> tuple[float, float]:
     return middle - reach / math.sqrt(len(ratios)), middle + reach / math.sqrt(len(ratios))
 
 
-def _detectable(ratios: Any, margin: float, rule: Rule) -> float:
-    """As a log ratio: margin + (t(1 − alpha) + t(power)) · σ / √K of the confirming pairs."""
+def detectable(spread: float, known: int, margin: float, rule: Rule, cases: int) -> float:
+    """The least slowdown, as a log ratio, that the confirming t-test finds with `power`, where it
+    is the only one among *cases*: margin + (t(1 − level) + t(power)) · σ / √K.
+
+    *spread* is the standard deviation of log ratios, from *known* pairs. The level is what is left
+    of `alpha` for a case: of all, after the screen's, and for one of two tests.
+    """
     from scipy.stats import t
 
-    count, known = rule.confirm_pairs, len(ratios) - 1
-    reach = float(t.ppf(1 - rule.alpha, known)) + float(t.ppf(rule.power, known))
-    return margin + reach * float(ratios.std(ddof=1)) / math.sqrt(count)
+    level = min(0.5, rule.alpha / max(1, cases) / rule.screen_level / 2)
+    freedom = max(1, rule.confirm_pairs - 1)
+    reach = float(t.ppf(1 - level, freedom)) + float(t.ppf(rule.power, max(1, known - 1)))
+    return margin + reach * spread / math.sqrt(rule.confirm_pairs)

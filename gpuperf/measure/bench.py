@@ -70,9 +70,16 @@ class Bench:
     _read: float = field(default=0.0, init=False)
 
     def measure(
-        self, workload: Workload, case: Case, contract: Contract, run: str, seed: int
+        self,
+        workload: Workload,
+        case: Case,
+        contract: Contract,
+        run: str,
+        seed: int,
+        extra_s: float = 0.0,
     ) -> Record:
-        """The record of one case; whatever goes wrong in it becomes its status.
+        """The record of one case; whatever goes wrong in it becomes its status. Behind each call
+        that is timed the device spins for *extra_s*.
 
         Raises: RuntimeError when the device itself has failed, and nothing more can be measured.
         """
@@ -91,7 +98,7 @@ class Bench:
         )
         self._known = record
         try:
-            return self._measure(record, workload)
+            return self._measure(record, workload, extra_s)
         except NoTime as stop:
             return replace(self._known, status=stop.status, reason=stop.reason, hint=stop.hint)
         except (torch.OutOfMemoryError, MemoryError) as error:
@@ -116,7 +123,7 @@ class Bench:
             if self.device.torch.type == "cuda":
                 torch.cuda.empty_cache()
 
-    def _measure(self, record: Record, workload: Workload) -> Record:
+    def _measure(self, record: Record, workload: Workload, extra_s: float) -> Record:
         counter = CaseCounter(self.device, self.counting, lambda: self.tell("counters", 0))
         implementation, record, memory = self._planned(record, workload, counter)
         case, contract, point = record.case, record.contract, Point(record.case.point)
@@ -136,6 +143,8 @@ class Bench:
             call, rotated = self._rotating(workload, implementation, record, call, memory)
         if contract.data == "zeros":
             refill(inputs, workload.inputs(point, make))  # the check was of other values
+        if extra_s:
+            call = self.device.delayed(call, extra_s)
         least = contract.warmup_calls - 2
         warm = warm_up(call, self.device.synchronize, first_call_s, least)
         memory = self._call_memory(memory, call, held, inputs)

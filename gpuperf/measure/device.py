@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import platform
 import re
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
@@ -15,6 +17,10 @@ from gpuperf.errors import CannotMeasure, UnknownName
 from gpuperf.model.contract import DeviceFacts
 
 __all__ = ["Device", "open_device"]
+
+# What one more kernel adds to a window beside its own cycles: from the end of a kernel to the start
+# of the next one, and an empty kernel (H200, docs/measured).
+NEXT_KERNEL_S = 1.2e-6
 
 
 @dataclass(frozen=True)
@@ -28,6 +34,29 @@ class Device:
         """Wait for everything queued. Raises: RuntimeError when the device has failed."""
         if self.torch.type == "cuda":
             torch.cuda.synchronize(self.torch)
+
+    def delayed(self, call: Callable[[], Any], extra_s: float) -> Callable[[], Any]:
+        """*call*, and behind it a spin that makes it *extra_s* longer: on the device where that is
+        a GPU, and never shorter than one more kernel."""
+        if self.torch.type == "cpu":
+
+            def slower() -> Any:
+                result = call()
+                end = time.perf_counter() + extra_s
+                while time.perf_counter() < end:
+                    pass
+                return result
+
+            return slower
+        clock_hz = self.facts.max_sm_clock_hz or 1e9
+        cycles = int(max(0.0, extra_s - NEXT_KERNEL_S) * clock_hz)
+
+        def followed() -> Any:
+            result = call()
+            torch.cuda._sleep(cycles)
+            return result
+
+        return followed
 
     def free_bytes(self) -> int:
         """Memory that could be allocated now, torch's own cache included."""

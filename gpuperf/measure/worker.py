@@ -7,11 +7,14 @@ ends itself when its device has failed: a lost CUDA context cannot be mended, on
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ctypes
+import importlib
 import os
 import signal
 import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import msgspec
@@ -39,8 +42,10 @@ from gpuperf.model.protocol import (
     Failed,
     FromWorker,
     Hello,
+    Loaded,
     Measure,
     Measured,
+    Modules,
     Nvbench,
     NvbenchTimes,
     Open,
@@ -87,6 +92,8 @@ class Worker:
             elif isinstance(request, Examine):
                 device, meter = self._opened()
                 self.say(Examined(examine(device, meter)))
+            elif isinstance(request, Loaded):
+                self.say(Modules(_modules(request.folders, request.packages)))
             elif isinstance(request, Nvbench):
                 self.say(NvbenchTimes(tuple(self._nvbench(request))))
             else:
@@ -149,7 +156,7 @@ class Worker:
         workload = found[request.case.op]
         try:
             return bench.measure(
-                workload, request.case, request.contract, request.run, request.seed
+                workload, request.case, request.contract, request.run, request.seed, request.extra_s
             )
         except RuntimeError as error:
             raise DeviceLost(str(error).strip().splitlines()[0]) from error
@@ -167,6 +174,24 @@ class Worker:
         device.synchronize()
         self.say(Progress("nvbench"))
         return nvbench_means(calls)
+
+
+def _modules(folders: tuple[str, ...], packages: tuple[str, ...]) -> dict[str, str]:
+    """The imported modules whose file lies in one of *folders*, or that are of *packages*; this
+    gpuperf's own are not among them, and of what is installed *packages* alone."""
+    roots = [Path(folder).resolve() for folder in folders]
+    ours = Path(gpuperf.__file__).resolve().parent
+    found = {}
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if not isinstance(file, str) or not file:
+            continue
+        path = Path(file).resolve()
+        installed = any(part in ("site-packages", "dist-packages") for part in path.parts)
+        inside = not installed and any(path.is_relative_to(root) for root in roots)
+        if (inside or name.split(".")[0] in packages) and not path.is_relative_to(ours):
+            found[name] = str(path)
+    return found
 
 
 def _software() -> dict[str, str | None]:
@@ -196,17 +221,27 @@ def _die_with_parent(parent: int) -> None:
             os._exit(1)
 
 
+def _import_ahead() -> None:
+    """What torch's profiler would import when it is first started: 3 s beside an H200. None of it
+    makes a CUDA context."""
+    with contextlib.suppress(ImportError):
+        importlib.import_module("torch._inductor.config")
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Serve requests until the supervisor closes its end."""
     parser = argparse.ArgumentParser()
     for name in ("--requests", "--replies", "--parent"):
         parser.add_argument(name, type=int, required=True)
+    parser.add_argument("--ahead", action="store_true")
     options: Any = parser.parse_args(arguments)
     _die_with_parent(options.parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the supervisor's to handle
     # What a workload starts must not hold the pipes open.
     for descriptor in (options.requests, options.replies):
         os.set_inheritable(descriptor, False)
+    if options.ahead:
+        _import_ahead()
     requests = os.fdopen(options.requests, "rb")
     worker = Worker(os.fdopen(options.replies, "wb"))
     worker.say(Hello(PROTOCOL, os.getpid(), str(torch.__version__)))

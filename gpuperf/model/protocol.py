@@ -23,8 +23,10 @@ __all__ = [
     "Failed",
     "FromWorker",
     "Hello",
+    "Loaded",
     "Measure",
     "Measured",
+    "Modules",
     "Nvbench",
     "NvbenchTimes",
     "Open",
@@ -34,7 +36,7 @@ __all__ = [
     "ToWorker",
 ]
 
-PROTOCOL = 3
+PROTOCOL = 4
 
 
 class Open(msgspec.Struct, tag="open", frozen=True):
@@ -50,7 +52,10 @@ class Describe(msgspec.Struct, tag="describe", frozen=True):
 
 
 class Measure(msgspec.Struct, tag="measure", frozen=True):
-    """Measure one case of run *run*; with *every*, by every timer there is; then its counters."""
+    """Measure one case of run *run*; with *every*, by every timer there is; then its counters.
+
+    The device spins for *extra_s* behind each call: a slowdown that is known.
+    """
 
     run: str
     case: Case
@@ -58,6 +63,7 @@ class Measure(msgspec.Struct, tag="measure", frozen=True):
     seed: int
     every: bool = False
     counting: Counting = "off"
+    extra_s: float = 0.0
 
 
 class Nvbench(msgspec.Struct, tag="nvbench", frozen=True):
@@ -70,6 +76,14 @@ class Nvbench(msgspec.Struct, tag="nvbench", frozen=True):
 
 class Examine(msgspec.Struct, tag="examine", frozen=True):
     """Look at the opened device for what stands in the way of good numbers."""
+
+
+class Loaded(msgspec.Struct, tag="loaded", frozen=True):
+    """Which of the imported modules lie in *folders*, installed ones aside, or are of one of
+    *packages*?"""
+
+    folders: tuple[str, ...]
+    packages: tuple[str, ...] = ()
 
 
 class Hello(msgspec.Struct, tag="hello", frozen=True):
@@ -98,6 +112,12 @@ class Described(msgspec.Struct, tag="described", frozen=True):
 
     descriptions: tuple[Description, ...]
     broken: dict[str, str] = {}
+
+
+class Modules(msgspec.Struct, tag="modules", frozen=True):
+    """Modules by name, each with its file."""
+
+    files: dict[str, str]
 
 
 class Progress(msgspec.Struct, tag="progress", frozen=True):
@@ -133,7 +153,8 @@ class Failed(msgspec.Struct, tag="failed", frozen=True):
     hint: str = ""
 
 
-ToWorker = Open | Describe | Examine | Measure | Nvbench
+ToWorker = Open | Describe | Examine | Loaded | Measure | Nvbench
 FromWorker = (
-    Hello | Opened | Described | Examined | Progress | Timed | Measured | NvbenchTimes | Failed
-)
+    Hello | Opened | Described | Examined | Modules | Progress | Timed | Measured | NvbenchTimes
+    | Failed
+)  # fmt: skip

@@ -38,8 +38,10 @@ class Catalogue:
         return next((d for d in self.descriptions if d.name == name), None)
 
 
-def builtin_catalogue(describe: Describe) -> Catalogue:
+def builtin_catalogue(describe: Describe, cached: bool = True) -> Catalogue:
     """The workloads of `gpuperf.kernels`; *describe* is called only when they are not cached."""
+    if not cached:
+        return Catalogue(_sorted(describe(BUILTIN).descriptions))
     key = _builtin_key()
     known = fetch("catalogue", key, Catalogue)
     if known is None:
@@ -71,8 +73,9 @@ def whole_catalogue(describe: Describe) -> Catalogue:
     return Catalogue(_sorted(tuple(descriptions)), broken)
 
 
-def find_workload(op: str, describe: Describe) -> Description:
-    """The workload that the user calls *op*.
+def find_workload(op: str, describe: Describe, cached: bool = True) -> Description:
+    """The workload that the user calls *op*; not *cached* where *describe* speaks of other code
+    than what is installed here.
 
     `matmul` is one of ours or an entry point's; `./mine.py` the one in a file, `./mine.py:NAME` one
     of several; `pkg.mod:NAME` one in a module. Raises: UnknownName, UsageError, WorkloadError.
@@ -82,7 +85,7 @@ def find_workload(op: str, describe: Describe) -> Description:
         return _only(op, name, describe(path).descriptions)
     if ":" in op or "." in op:
         return _only(op, "", describe(op).descriptions)
-    found = builtin_catalogue(describe).get(op)
+    found = builtin_catalogue(describe, cached).get(op)
     if found is not None:
         return found
     known = whole_catalogue(describe)

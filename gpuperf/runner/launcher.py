@@ -8,6 +8,8 @@ keep the pipe open.
 from __future__ import annotations
 
 import contextlib
+import importlib.util
+import json
 import os
 import select
 import signal
@@ -15,13 +17,16 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import IO, Protocol
 
 import msgspec
 
 from gpuperf.model.protocol import FromWorker, ToWorker
 
-__all__ = ["Connection", "Launcher", "LocalLauncher"]
+__all__ = ["Connection", "Launcher", "LocalLauncher", "Place"]
 
 POLL_S = 0.05  # how late a death may be seen
 LOG_TAIL = 2000  # characters of what a dead worker printed
@@ -56,27 +61,76 @@ class Launcher(Protocol):
         """A new worker, which says hello first."""
 
 
-class LocalLauncher:
-    """Workers on this machine; *log* takes what they print, a temporary file by default."""
+@dataclass(frozen=True)
+class Place:
+    """Where a worker runs other code than what is installed here, under this gpuperf.
 
-    def __init__(self, debug: bool = False) -> None:
-        self._debug = debug
+    Its interpreter, the folder that it starts in, folders whose modules come before installed
+    ones, where `gpuperf.kernels` is taken from (nothing: ours), and what differs in its
+    environment.
+    """
+
+    python: str = sys.executable
+    folder: str = "."
+    paths: tuple[str, ...] = ()
+    kernels: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    def command(self) -> list[str]:
+        """What starts the worker there."""
+        packages = {name: _folder(name) for name in OURS}
+        if self.kernels:
+            packages["gpuperf.kernels"] = self.kernels
+            packages["gpuperf.kernels.cuda"] = str(Path(self.kernels).parent / "cuda")
+        asked = {
+            "paths": self.paths,
+            "packages": packages,
+            "fallbacks": {name: _folder(name) for name in NEEDED},
+        }
+        bootstrap = str(Path(__file__).with_name("bootstrap.py"))
+        return [self.python, "-P", bootstrap, json.dumps(asked)]
+
+
+OURS = ("gpuperf", "gpuperf.kernels", "gpuperf.kernels.cuda", "gpuperf.configs")
+NEEDED = ("msgspec", "pynvml")  # by a worker, beside torch
+
+
+def _folder(name: str) -> str:
+    """Where the package or module *name* is, without importing what it holds."""
+    spec = importlib.util.find_spec(name)
+    if spec is None:
+        return ""
+    return next(iter(spec.submodule_search_locations or ()), spec.origin or "")
+
+
+class LocalLauncher:
+    """Workers on this machine, at *place* if there is one; what they print is shown with *debug*.
+
+    With *ahead* a worker imports what it may need before it says hello.
+    """
+
+    def __init__(
+        self, debug: bool = False, place: Place | None = None, ahead: bool = False
+    ) -> None:
+        self._debug, self._place, self._ahead = debug, place, ahead
 
     def start(self) -> LocalConnection:
         """A worker in a process group of its own."""
-        return LocalConnection(self._debug)
+        return LocalConnection(self._debug, self._place, self._ahead)
 
 
 class LocalConnection:
     """One local worker process and its two pipes."""
 
-    def __init__(self, debug: bool) -> None:
+    def __init__(self, debug: bool, place: Place | None = None, ahead: bool = False) -> None:
         self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed in kill()
         theirs_in, self._requests = os.pipe()
         self._replies, theirs_out = os.pipe()
         self._buffer = b""
         output = sys.stderr if debug else self._log
-        command = [sys.executable, "-P", "-m", "gpuperf.measure.worker"]
+        module = [sys.executable, "-P", "-m", "gpuperf.measure.worker"]
+        command = place.command() if place else module
+        command += ["--ahead"] if ahead else []
         command += [f"--requests={theirs_in}", f"--replies={theirs_out}"]
         command += [f"--parent={os.getpid()}"]
         try:
@@ -87,6 +141,8 @@ class LocalConnection:
                 stderr=output,
                 pass_fds=(theirs_in, theirs_out),
                 start_new_session=True,
+                cwd=place.folder if place else None,
+                env={**os.environ, **place.environment} if place else None,
             )
         finally:
             os.close(theirs_in)

@@ -98,12 +98,18 @@ def parse_suite(text: str, name: str) -> Suite:
 
 
 def plan_suite(
-    suite: Suite, describe: Callable[[str], Described], device: DeviceFacts
+    suite: Suite,
+    describe: Callable[[str], Described],
+    device: DeviceFacts,
+    cached: bool = True,
 ) -> tuple[Case, ...]:
-    """The cases of *suite* on *device*, each once. Raises: UsageError, UnknownName."""
+    """The cases of *suite* on *device*, each once; *cached* as `find_workload` has it.
+
+    Raises: UsageError, UnknownName, WorkloadError.
+    """
     cases: dict[str, Case] = {}
     for entry in suite.entries:
-        description = find_workload(entry.op, describe)
+        description = find_workload(entry.op, describe, cached)
         drawn = plan_cases(description, entry.axes, entry.sizes, entry.implementations)
         for case in settle_dtype(drawn, description, device):
             if cases.setdefault(case.id, case).source != case.source:

@@ -22,8 +22,10 @@ from gpuperf.model.protocol import (
     Failed,
     FromWorker,
     Hello,
+    Loaded,
     Measure,
     Measured,
+    Modules,
     Nvbench,
     NvbenchTimes,
     Open,
@@ -110,6 +112,13 @@ class Supervisor:
         assert isinstance(described, Described)
         return described
 
+    def loaded(self, folders: tuple[str, ...], packages: tuple[str, ...]) -> dict[str, str]:
+        """The modules that the worker imported from *folders* and of *packages*, with their
+        files."""
+        reply = self._ask_or_fail(Loaded(folders, packages), "asking for modules")
+        assert isinstance(reply, Modules)
+        return reply.files
+
     def renew(self) -> None:
         """End the worker; what comes next is done by a fresh one."""
         self._drop()
@@ -122,6 +131,7 @@ class Supervisor:
         seed: int,
         every: bool = False,
         counting: Counting = "off",
+        extra_s: float = 0.0,
     ) -> Record:
         """The record of *case*, whatever becomes of the worker. Raises: CannotMeasure, UsageError
         when the case could not even be begun."""
@@ -129,7 +139,7 @@ class Supervisor:
         self._timed = None
         started = time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime())
         try:
-            reply = self._ask(Measure(run, case, contract, seed, every, counting))
+            reply = self._ask(Measure(run, case, contract, seed, every, counting, extra_s))
         except _Died as died:
             if self._timed is not None:
                 return without_counters(self._timed, died.reason, died.hint)

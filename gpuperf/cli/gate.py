@@ -1,0 +1,18 @@
+"""`gpuperf gate`: its own verbs, each in a file."""
+
+from __future__ import annotations
+
+import typer
+
+from gpuperf.cli.gate_ab import gate_ab
+from gpuperf.cli.gate_check import gate_check
+
+__all__ = ["gate"]
+
+gate = typer.Typer(
+    help="Judge a change: red on a real slowdown, green when nothing changed, and why.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+gate.command("ab")(gate_ab)
+gate.command("check")(gate_check)

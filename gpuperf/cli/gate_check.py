@@ -1,0 +1,24 @@
+"""`gpuperf gate check`: the exit code of a verdict, judged again from its own evidence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gpuperf.cli.gating import print_report
+from gpuperf.gate.verdict import exit_code, read_report, recheck
+from gpuperf.report.gate import GateFormat
+
+__all__ = ["gate_check"]
+
+
+def gate_check(
+    verdict: Annotated[Path, typer.Argument(metavar="VERDICT", help="A gate's verdict.json.")],
+    format: Annotated[GateFormat, typer.Option(help="How to print.")] = GateFormat.TABLE,
+) -> int:
+    """Judge a verdict's own evidence again, and exit as the gate did; no verdict is no pass."""
+    report = recheck(read_report(verdict))
+    print_report(report, format)
+    return exit_code(report)

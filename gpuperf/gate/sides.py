@@ -1,0 +1,213 @@
+"""Which code runs on each side of a gate, and where is it prepared?
+
+Two commits of one repository, each in a worktree of its own that a command may set up, or two
+interpreters. Either way the worker is this gpuperf's: only the measured code differs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from gpuperf.errors import CannotMeasure, UsageError
+from gpuperf.runner.launcher import Place
+
+__all__ = [
+    "LABELS", "Label", "Side", "interpreters", "packages_of", "refuse_foreign", "worktrees",
+]  # fmt: skip
+
+Label = Literal["base", "head"]
+LABELS: tuple[Label, Label] = ("base", "head")
+NEAR = 2  # folders below the top
+TOLD = 300  # characters of what another program says
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side: what it is called, in words, its commit where it has one, and where it runs."""
+
+    label: Label
+    told: str
+    place: Place
+    commit: str = ""
+    notes: tuple[str, ...] = ()
+
+
+def interpreters(base: str, head: str, caches: Path) -> tuple[Side, Side]:
+    """The same folder under two interpreters. Raises: UsageError for what is none."""
+    return (_interpreted("base", base, caches), _interpreted("head", head, caches))
+
+
+def _interpreted(label: Label, python: str, caches: Path) -> Side:
+    found = shutil.which(python)
+    if found is None:
+        raise UsageError(f"{python} of the {label} is no program", "give the path of a python")
+    place = Place(python=str(Path(found).absolute()), environment=_caches(caches / label))
+    return Side(label, python, place)
+
+
+@contextlib.contextmanager
+def worktrees(
+    base: str, head: str, folder: Path, setup: str = "", dirty: bool = False
+) -> Iterator[tuple[Side, Side]]:
+    """The commit *base* of the repository here, and *head*: a commit, or a worktree's folder.
+
+    Each is checked out under *folder*, set up there by the shell command *setup*, and removed at
+    the end. `.venv/bin/python` of a worktree is its interpreter, where the setup makes one.
+
+    Raises: UsageError where there is no repository or commit, or changes are not committed (with
+    *dirty* those to tracked files are measured too); CannotMeasure where the setup fails.
+    """
+    there = Path(head) if Path(head).is_dir() else Path()
+    top = Path(_git(there, "rev-parse", "--show-toplevel", hint="gate two interpreters instead"))
+    base_commit = _commit(top, base)
+    head_commit = _head_commit(top, head, dirty)
+    commits: Mapping[Label, str] = {"base": base_commit, "head": head_commit}
+    made: list[Path] = []
+    try:
+        for label in LABELS:
+            path = (folder / label).absolute()
+            if path.exists():
+                _remove(top, path)
+            made.append(path)
+            _git(top, "worktree", "add", "--detach", "--force", str(path), commits[label])
+            _set_up(path, label, setup, folder / f"setup-{label}.log")
+        named = "this worktree" if head == "." else head
+        yield (
+            _checked_out("base", base, base_commit, folder),
+            _checked_out("head", named, head_commit, folder),
+        )
+    finally:
+        for path in made:
+            _remove(top, path)
+
+
+def _checked_out(label: Label, name: str, commit: str, folder: Path) -> Side:
+    root = (folder / label).absolute()
+    own = root / ".venv" / "bin" / "python"
+    paths = [str(p) for p in (root / "src", root) if p.is_dir()]
+    place = Place(
+        python=str(own) if own.exists() else sys.executable,
+        folder=str(root),
+        paths=tuple(paths),
+        kernels=str(root / "kernels" / "ops") if _is_gpuperf(root) else "",
+        environment=_caches((folder / "caches" / label).absolute()),
+    )
+    return Side(label, f"{name} ({commit[:10]})", place, commit)
+
+
+def _is_gpuperf(root: Path) -> bool:
+    """Whether a worktree is of gpuperf itself: then its kernels are what is measured."""
+    try:
+        project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    named = project.get("project", {})
+    return isinstance(named, dict) and named.get("name") == "gpuperf"
+
+
+def _caches(folder: Path) -> dict[str, str]:
+    """Compiled code is kept by side: nothing of one is found by the other."""
+    at = folder.absolute()
+    return {
+        "TRITON_CACHE_DIR": str(at / "triton"),
+        "TORCHINDUCTOR_CACHE_DIR": str(at / "inductor"),
+        "TORCH_EXTENSIONS_DIR": str(at / "extensions"),
+        "CUDA_CACHE_PATH": str(at / "cuda"),
+    }
+
+
+def _head_commit(top: Path, head: str, dirty: bool) -> str:
+    """The commit of *head*; with *dirty* one of what is changed there, which no branch holds."""
+    if not Path(head).is_dir():
+        return _commit(top, head)
+    changed = _git(top, "status", "--porcelain", "--untracked-files=no").splitlines()
+    if changed and not dirty:
+        told = f"{len(changed)} files of {head} are not committed, {changed[0][3:]!r} among them"
+        raise UsageError(told, "commit them, or --dirty measures tracked ones as they stand")
+    kept = _git(top, "stash", "create") if changed else ""
+    return kept or _commit(top, "HEAD")
+
+
+def _commit(top: Path, name: str) -> str:
+    hint = "a branch, a tag or a commit; in CI fetch it first (fetch-depth: 0)"
+    if name.startswith("-"):
+        raise UsageError(f"{name!r} is no commit", hint)
+    return _git(top, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}", hint=hint,
+                told=f"there is no commit {name!r} in {top.name}")  # fmt: skip
+
+
+def _git(folder: Path, *words: str, hint: str = "", told: str = "") -> str:
+    """What git says. Raises: UsageError."""
+    command = ["git", "-c", "core.hooksPath=/dev/null", "-C", str(folder), *words]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise UsageError(f"git cannot be run: {error.strerror}", "install git") from None
+    if done.returncode:
+        said = (done.stderr.strip().splitlines() or ["no word"])[-1][:TOLD]
+        raise UsageError(told or f"git {words[0]} failed: {said}", hint)
+    return done.stdout.strip()
+
+
+def _remove(top: Path, path: Path) -> None:
+    with contextlib.suppress(UsageError):
+        _git(top, "worktree", "remove", "--force", str(path))
+    shutil.rmtree(path, ignore_errors=True)
+    with contextlib.suppress(UsageError):
+        _git(top, "worktree", "prune")
+
+
+def _set_up(path: Path, label: Label, setup: str, log: Path) -> None:
+    """Raises: CannotMeasure where *setup* fails."""
+    if not setup:
+        return
+    with log.open("wb") as file:
+        done = subprocess.run(
+            setup, shell=True, cwd=path, stdin=subprocess.DEVNULL, stdout=file,
+            stderr=subprocess.STDOUT, check=False, env={**os.environ, "GPUPERF_SIDE": label},
+        )  # fmt: skip
+    if done.returncode:
+        lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        last = f": {lines[-1][:TOLD]}" if lines else ""
+        raise CannotMeasure(
+            f"the setup of the {label} ended with exit code {done.returncode}{last}",
+            f"all that it said: {log}",
+        )
+
+
+def packages_of(side: Side) -> tuple[str, ...]:
+    """The packages that a worktree holds near its top: `mylib`, `src/mylib`, `python/mylib`."""
+    listed = _git(Path(side.place.folder), "ls-files", "*__init__.py").splitlines()
+    folders = [Path(file).parent for file in listed]
+    return tuple({f.name for f in folders if f.name and len(f.parts) <= NEAR} - {"gpuperf"})
+
+
+def refuse_foreign(side: Side, loaded: Mapping[str, str]) -> int:
+    """How many of the modules *loaded*, by name with their files, are the worktree's own.
+
+    Raises: CannotMeasure where one that should be is from elsewhere: then the other side, or the
+    installed package, would be measured in its place.
+    """
+    root = Path(side.place.folder).resolve()
+    own = [name for name, file in loaded.items() if Path(file).is_relative_to(root)]
+    for name, file in loaded.items():
+        if name not in own:
+            raise CannotMeasure(
+                f"the {side.label} imports {name} from {_short(file)}, and not from its worktree",
+                "install it there: --setup 'python -m venv .venv && .venv/bin/pip install .'",
+            )
+    return len(own)
+
+
+def _short(file: str) -> str:
+    """The last folders of a path."""
+    return "…/" + "/".join(Path(file).parts[-4:-1])

@@ -1,0 +1,181 @@
+"""Which cases are slower in one stored run than in another?
+
+The processes of two runs are no pairs: they ran at other times. So their medians are two samples,
+judged by Welch's t-test and a permutation of lower-half means against the margin. Where a side has
+too few processes to tell how far they scatter, what earlier processes saw of the case serves
+(`Record.noise`); without that there is no verdict.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gpuperf.gate.rule import Judged, Rule, Verdict, lower_half
+
+__all__ = ["ENOUGH", "Sets", "judge_stored"]
+
+ENOUGH = 6  # processes a side: from here on they tell their own scatter
+
+
+@dataclass(frozen=True)
+class Sets:
+    """Of one case, the median seconds of each process of both runs; how far its processes scatter
+    elsewhere, as a fraction, seen over so many; and the case's own margin."""
+
+    base: tuple[float, ...]
+    head: tuple[float, ...]
+    noise: float | None = None
+    processes: int = 0
+    margin: float | None = None
+
+    @property
+    def sound(self) -> bool:
+        """Whether each side has a time, and all are times."""
+        values = (*self.base, *self.head)
+        return bool(self.base and self.head) and all(0 < v < math.inf for v in values)
+
+
+@dataclass(frozen=True)
+class _Tests:
+    """p of slower, of faster, of not within the margin; and what a slowdown takes to be seen."""
+
+    slower: float
+    faster: float
+    outside: float
+    detectable: float
+    low: float
+    high: float
+    change: float
+
+
+def judge_stored(cases: Mapping[str, Sets], rule: Rule) -> dict[str, Judged]:
+    """The verdict on each of *cases*, with multiplicity over those that can be judged."""
+    from scipy.stats import false_discovery_control
+
+    found = {name: _without_test(sets) for name, sets in cases.items()}
+    judged = {name: sets for name, sets in cases.items() if found[name] is None}
+    if judged:
+        tests = _tests(judged, rule)
+        slower = false_discovery_control([test.slower for test in tests.values()])
+        faster = false_discovery_control([test.faster for test in tests.values()])
+        for i, (name, test) in enumerate(tests.items()):
+            found[name] = _judged(test, float(slower[i]), float(faster[i]), rule)
+    return {name: verdict for name, verdict in found.items() if verdict is not None}
+
+
+def _without_test(sets: Sets) -> Judged | None:
+    """What is said of a case that cannot be tested."""
+    if not sets.sound:
+        return Judged("NOT_COMPARABLE", reason="times are missing or are none")
+    if min(len(sets.base), len(sets.head)) >= ENOUGH:
+        return None
+    if sets.noise is not None and sets.noise > 0 and sets.processes > 2:
+        return None
+    change = _middle(sets.head) / _middle(sets.base) - 1
+    reason = (
+        f"{len(sets.base)} and {len(sets.head)} processes do not tell how far they scatter: "
+        f"--passes {ENOUGH} or more"
+    )
+    return Judged("INCONCLUSIVE", change, reason=reason)
+
+
+def _middle(values: tuple[float, ...]) -> float:
+    return math.exp(math.fsum(math.log(v) for v in values) / len(values))
+
+
+def _judged(test: _Tests, slower: float, faster: float, rule: Rule) -> Judged:
+    verdict: Verdict = "INCONCLUSIVE"
+    if slower <= rule.alpha:
+        verdict = "REGRESSED"
+    elif faster <= rule.alpha:
+        verdict = "IMPROVED"
+    elif test.outside <= rule.equivalence:
+        verdict = "UNCHANGED"
+    change, low, high = (math.expm1(v) for v in (test.change, test.low, test.high))
+    return Judged(
+        verdict, change, low, high, test.slower, slower, math.expm1(test.detectable)
+    )
+
+
+def _tests(cases: Mapping[str, Sets], rule: Rule) -> dict[str, _Tests]:
+    """The tests of all cases at once, those of as many processes together."""
+    groups: dict[tuple[int, int, bool], list[str]] = {}
+    for name, sets in cases.items():
+        own = min(len(sets.base), len(sets.head)) >= ENOUGH
+        groups.setdefault((len(sets.base), len(sets.head), own), []).append(name)
+    found: dict[str, _Tests] = {}
+    for (_, _, own), names in groups.items():
+        found |= _group(names, cases, own, rule, len(cases))
+    return {name: found[name] for name in cases}
+
+
+def _group(
+    names: list[str], cases: Mapping[str, Sets], own: bool, rule: Rule, judged: int
+) -> dict[str, _Tests]:
+    import numpy
+    from scipy.stats import t
+
+    base = numpy.log(numpy.array([cases[name].base for name in names]))
+    head = numpy.log(numpy.array([cases[name].head for name in names]))
+    wanted = numpy.array([_margin(cases[name], rule) for name in names])
+    change = head.mean(axis=1) - base.mean(axis=1)
+    if own:
+        parts = [side.var(axis=1, ddof=1) / side.shape[1] for side in (base, head)]
+        error = numpy.sqrt(parts[0] + parts[1])
+        tiny = numpy.finfo(float).tiny
+        freedom = (parts[0] + parts[1] + tiny) ** 2 / (
+            parts[0] ** 2 / (base.shape[1] - 1) + parts[1] ** 2 / (head.shape[1] - 1) + tiny
+        )
+    else:
+        noise = numpy.array([cases[name].noise for name in names], dtype=float)
+        error = noise * math.sqrt(1 / base.shape[1] + 1 / head.shape[1])
+        freedom = numpy.array([cases[name].processes - 1 for name in names], dtype=float)
+    error = numpy.maximum(error, SMALLEST)
+    slower = t.sf((change - wanted) / error, freedom)
+    faster = t.sf((-change - wanted) / error, freedom)
+    outside = numpy.maximum(
+        t.sf((change + wanted) / error, freedom), t.sf((wanted - change) / error, freedom)
+    )
+    if own:
+        likely = numpy.flatnonzero((head - wanted[:, None]).min(axis=1) > base.min(axis=1))
+        permuted = numpy.ones(len(names))
+        for i in likely:
+            permuted[i] = _permuted(base[i], head[i] - wanted[i], rule)
+        slower = numpy.minimum(1.0, 2 * numpy.minimum(slower, permuted))
+    level = min(0.5, rule.alpha / judged / (2 if own else 1))
+    detectable = wanted + (t.isf(level, freedom) + t.ppf(rule.power, freedom)) * error
+    reach = t.ppf(0.975, freedom) * error
+    return {
+        name: _Tests(
+            float(slower[i]), float(faster[i]), float(outside[i]), float(detectable[i]),
+            float(change[i] - reach[i]), float(change[i] + reach[i]), float(change[i]),
+        )
+        for i, name in enumerate(names)
+    }  # fmt: skip
+
+
+SMALLEST = 1e-9  # an error of a log ratio: times that agree to the digit
+
+
+def _margin(sets: Sets, rule: Rule) -> float:
+    wanted = rule.margin if sets.margin is None else sets.margin
+    return math.log1p(max(wanted, rule.floor_s / sorted(sets.base)[len(sets.base) // 2]))
+
+
+def _permuted(base: Any, head: Any, rule: Rule) -> float:
+    """p of the permutation of the difference of lower-half means."""
+    from scipy.stats import permutation_test
+
+    def difference(one: Any, other: Any, axis: int) -> Any:
+        return lower_half(one, axis) - lower_half(other, axis)
+
+    if difference(head, base, 0) <= 0:
+        return 1.0
+    told = permutation_test(
+        (head, base), difference, permutation_type="independent", vectorized=True,
+        n_resamples=rule.resamples, alternative="greater", random_state=rule.seed,
+    )  # fmt: skip
+    return float(told.pvalue)
