@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from gpuperf.cli import options as opt
-from gpuperf.cli.gating import Progress, print_report, write_outputs
+from gpuperf.cli.gating import print_report, run_gate, tell_forecast, write_outputs
 from gpuperf.cli.measuring import check_writable
 from gpuperf.errors import UsageError
-from gpuperf.gate.ab import gate_ab as run_gate
-from gpuperf.gate.prime import Asked
-from gpuperf.gate.project import load_project
+from gpuperf.gate.plan import GatePlan, read_plan, write_plan
+from gpuperf.gate.project import FILE, Project, load_project
 from gpuperf.gate.rule import Rule
-from gpuperf.gate.sides import Side, interpreters, worktrees
+from gpuperf.gate.sides import Commits, resolve, show
 from gpuperf.gate.verdict import exit_code
 from gpuperf.report.gate import GateFormat
-from gpuperf.runner.launcher import LocalLauncher
 from gpuperf.runner.session import new_run_id
-from gpuperf.runner.suite import load_suite
+from gpuperf.runner.suite import Suite, load_suite, parse_suite
 
 __all__ = ["gate_ab"]
+
+TARGET = 0.05
 
 
 def gate_ab(
@@ -44,71 +40,127 @@ def gate_ab(
         bool, typer.Option("--dirty", help="Measure changes that are not committed.")
     ] = False,
     suite: Annotated[
-        str | None, typer.Option(help="ci, quick, full, or a file; else that of gpuperf.toml, ci.")
+        str | None, typer.Option(help="ci, quick, full, or a file; else gpuperf.toml's, or ci.")
     ] = None,
     device: opt.DeviceName = "auto",
-    screen_pairs: Annotated[int, typer.Option(min=2, max=1000, help="Pairs of all cases.")] = 6,
-    confirm_pairs: Annotated[
-        int, typer.Option(min=2, max=1000, help="Pairs of the suspicious cases.")
-    ] = 20,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only tell cases, minutes, and what could be seen.")
+    ] = False,
+    target_mde: Annotated[
+        float | None,
+        typer.Option(
+            min=1e-4, max=1.0, help="Slowdown that must be detectable in every case.",
+            show_default=f"{TARGET:g}",
+        ),
+    ] = None,
+    budget: Annotated[
+        float | None, typer.Option(min=0.0, help="Minutes, at most.", show_default=False)
+    ] = None,
     min_effect: Annotated[
         float, typer.Option(min=0.0, max=1.0, help="Slowdown that is not worth a word.")
     ] = 0.01,
     abs_floor: Annotated[
-        str | None, typer.Option(help="The same in seconds, for example 200ns.")
+        str | None, typer.Option(help="The same as a time, for example 200ns.", show_default=False)
     ] = None,
+    screen_pairs: Annotated[int, typer.Option(min=2, max=1000, help="Pairs of all cases.")] = 6,
+    confirm_pairs: Annotated[
+        int, typer.Option(min=2, max=1000, help="Pairs of the suspicious cases.")
+    ] = 20,
+    seed: Annotated[
+        int | None, typer.Option(min=0, max=2**31 - 1, help="Of the order.", show_default="drawn")
+    ] = None,
+    resume: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Go on with a gate.", show_default=False),
+    ] = None,
+    overrule: Annotated[
+        str, typer.Option(metavar="REASON", help="Why an earlier red gate does not count.")
+    ] = "",
     out: opt.Out = Path("gpuperf-runs"),
     deadline: opt.Deadline = opt.DEFAULT_DEADLINE_S,
-    seed: Annotated[int | None, typer.Option(min=0, max=2**31 - 1, help="Of the order.")] = None,
     format: Annotated[GateFormat, typer.Option(help="How to print.")] = GateFormat.TABLE,
-) -> int:
-    """Gate a change: is any case of a suite slower on HEAD than on BASE?"""
-    drawn = int.from_bytes(os.urandom(3)) if seed is None else seed
-    rule = Rule(
-        screen_pairs=screen_pairs, confirm_pairs=confirm_pairs, margin=min_effect,
-        floor_s=opt.seconds("abs-floor", abs_floor), seed=drawn,
-    )  # fmt: skip
+) -> int:  # fmt: skip
+    """Gate a change: is any case of a suite slower on HEAD than on BASE?
+
+    The base's gpuperf.toml and suite count, where it has them. Exit codes: 0 passed, 1 regressed,
+    3 not comparable, 4 inconclusive, contaminated or incomplete.
+    """
     check_writable(out)
-    identity = new_run_id("gate", suite or "project")
-    folder = out / identity.replace("/", "-")
-    folder.mkdir(parents=True)
-    with _sides(base, head, base_python, head_python, setup, dirty, folder) as sides:
-        root = Path(sides[0].place.folder)
-        project = load_project(root)
-        asked = Asked(
-            identity, load_suite(suite or project.suite or "ci"), rule, folder,
-            ("gpuperf", *sys.argv[1:]), project, device, deadline, drawn,
+    notes: list[str] = []
+    if resume is not None:
+        folder, plan = resume, read_plan(resume)
+    else:
+        rule = Rule(
+            screen_pairs=screen_pairs, confirm_pairs=confirm_pairs, margin=min_effect,
+            floor_s=opt.seconds("abs-floor", abs_floor),
+            seed=int.from_bytes(os.urandom(3)) if seed is None else seed,
         )  # fmt: skip
-        debug = bool(os.environ.get("GPUPERF_DEBUG"))
-        launchers = {s.label: LocalLauncher(debug, s.place, ahead=True) for s in sides}
-        with Progress() as progress:
-            began = time.monotonic()
-            report = run_gate(asked, sides, launchers, progress, Path() if base else None)
-            progress.say(f"{report.pairs} pairs in {time.monotonic() - began:.0f} s")
+        commits = _commits(base, head, base_python, head_python, setup, dirty)
+        project, chosen = _judged_by(commits, suite, notes)
+        identity = new_run_id("gate", chosen.name)
+        folder = out / identity
+        plan = GatePlan(
+            identity, chosen, project, rule, rule.seed, target_mde or project.target or TARGET,
+            commits.base if commits else "", commits.head if commits else "",
+            commits.base_commit if commits else "", commits.head_commit if commits else "",
+            base_python or "", head_python or "", setup, device,
+        )  # fmt: skip
+    if dry_run:
+        tell_forecast(plan, deadline, fit=target_mde is not None, format=format)
+        return 0
+    if resume is None:
+        folder.mkdir(parents=True)
+        write_plan(plan, folder)
+    budget_s = None if budget is None else 60 * budget
+    report = run_gate(
+        plan, folder, deadline, budget_s, target_mde is not None and resume is None, overrule, notes
+    )
     write_outputs(report, folder)
     print_report(report, format)
     return exit_code(report)
 
 
-@contextlib.contextmanager
-def _sides(
+def _commits(
     base: str | None,
     head: str,
     base_python: str | None,
     head_python: str | None,
     setup: str,
     dirty: bool,
-    folder: Path,
-) -> Iterator[tuple[Side, Side]]:
-    """Both sides, prepared. Raises: UsageError, CannotMeasure."""
+) -> Commits | None:
+    """The commits; None where two interpreters are asked for. Raises: UsageError."""
     if base is not None and (base_python or head_python):
         raise UsageError("commits and interpreters exclude each other", "--base, or --base-python")
     if base is not None:
-        with worktrees(base, head, folder, setup, dirty) as sides:
-            yield sides
-        return
+        return resolve(base, head, dirty)
     if base_python is None or head_python is None:
         raise UsageError("there is nothing to compare with", "--base main")
-    if setup:
-        raise UsageError("--setup is of commits", "leave it out, or --base main")
-    yield interpreters(base_python, head_python, folder / "caches")
+    if setup or dirty or head != ".":
+        raise UsageError("--setup, --dirty and --head are of commits", "--base main")
+    return None
+
+
+def _judged_by(
+    commits: Commits | None, suite: str | None, notes: list[str]
+) -> tuple[Project, Suite]:
+    """The project's own file and the suite: those of the base where it has them, so that a change
+    cannot widen its own margins or drop a case."""
+    if commits is None:
+        project = load_project(Path())
+        return project, load_suite(suite or project.suite or "ci")
+    text = show(commits, commits.base_commit, FILE)
+    if text is None:
+        project = load_project(commits.top)
+        if project != Project():
+            notes.append(f"the base has no {FILE}: the head's own counts")
+    else:
+        from gpuperf.gate.project import parse_project
+
+        project = parse_project(text)
+    name = suite or project.suite or "ci"
+    known = show(commits, commits.base_commit, name) if name.endswith(".toml") else None
+    if known is not None:
+        return project, parse_suite(known, Path(name).stem)
+    if name.endswith(".toml"):
+        notes.append(f"the base has no {name}: the one that is here counts")
+    return project, load_suite(name)

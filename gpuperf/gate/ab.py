@@ -11,11 +11,14 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import fmean
 
 import gpuperf
 from gpuperf.errors import CannotMeasure, GpuperfError, Incomplete, UsageError
 from gpuperf.gate.causes import alike, cause_of
 from gpuperf.gate.evidence import Found, gather
+from gpuperf.gate.forecast import Pace, keep_pace
+from gpuperf.gate.plan import GatePlan
 from gpuperf.gate.prime import Asked, Primed, Watcher, prime
 from gpuperf.gate.rule import Judged, judge
 from gpuperf.gate.schedule import Injection, Passes
@@ -28,6 +31,7 @@ from gpuperf.gate.verdict import (
     read_report,
     write_report,
 )
+from gpuperf.model.contract import Counting
 from gpuperf.model.peaks import Peaks
 from gpuperf.model.record import Header, Record
 from gpuperf.runner.devices import find_peaks
@@ -58,6 +62,7 @@ def gate_ab(
     began = time.monotonic()
     primed = prime(asked, sides, launchers, watch, repository)
     files: Mapping[Label, Path] = {label: asked.folder / f"{label}.jsonl" for label in LABELS}
+    asked.plan.rule.refuse_unreachable(len(primed.fit))
     gate = _Gate(asked, sides, launchers, watch, primed, files, began)
     write_report(gate.report(gate.found(), ended="the gate was killed"), asked.folder / VERDICT)
     interrupted: KeyboardInterrupt | None = None
@@ -92,6 +97,11 @@ class _Gate:
     began: float
     records: dict[Label, list[Record]] = field(default_factory=lambda: {"base": [], "head": []})
     _peaks: Peaks | None = None
+    _took_s: dict[str, list[float]] = field(default_factory=dict)
+
+    @property
+    def _plan(self) -> GatePlan:
+        return self.asked.plan
 
     def __post_init__(self) -> None:
         self._peaks, _ = find_peaks(self.primed.opened["base"].device)
@@ -106,15 +116,15 @@ class _Gate:
         cases = [self.primed.cases[label][n] for n in (*self.primed.fit, *self.primed.sentinels)]
         opened = self.primed.opened[label]
         return make_header(
-            f"{self.asked.id}-{label}", self.asked.command, cases, [self.primed.contract], opened,
-            self._peaks, "", None, self.asked.seed,
+            f"{self._plan.id}-{label}", self.asked.command, cases, [self.primed.contract], opened,
+            self._peaks, "", None, self._plan.seed,
         )  # fmt: skip
 
     def found(self) -> Found:
         """What the records say so far."""
-        margins = self.asked.project.margins_of(self.primed.fit)
+        margins = self._plan.project.margins_of(self.primed.fit)
         return gather(
-            self.records, self.primed.fit, self.primed.sentinels, self.asked.rule, margins
+            self.records, self.primed.fit, self.primed.sentinels, self._plan.rule, margins
         )
 
     def measure(self) -> Found:
@@ -139,21 +149,32 @@ class _Gate:
                     stage, cases = self._stage(found)
                     self.watch.stage(stage, 2 * len(cases))
                     runs: Mapping[Label, str] = {
-                        label: f"{self.asked.id}-{label}" for label in LABELS
+                        label: f"{self._plan.id}-{label}" for label in LABELS
                     }
                     chosen = {
                         label: [self.primed.cases[label][name] for name in cases]
                         for label in LABELS
                     }
+                    start = time.monotonic()
                     passes.pair(runs, chosen, found.next)
+                    took_s = (time.monotonic() - start) / 2
+                    self._took_s.setdefault(stage.split()[0], []).append(took_s)
                     found = self.found()
             finally:
                 passes.close()
+                self._keep_pace()
         return found
+
+    def _keep_pace(self) -> None:
+        """What passes took, for the next forecast."""
+        screen, confirm = (self._took_s.get(name, []) for name in ("screen", "confirm"))
+        if screen:
+            pace = Pace(fmean(screen), fmean(confirm) if confirm else 0.0)
+            keep_pace(self.primed.opened["base"], self.primed.fit, pace)
 
     def _stage(self, found: Found) -> tuple[str, tuple[str, ...]]:
         """What the next pair is for, and its cases."""
-        rule, sound = self.asked.rule, found.next - len(found.discarded)
+        rule, sound = self._plan.rule, found.next - len(found.discarded)
         if found.suspects is None:
             name = f"screen {sound + 1} of {rule.screen_pairs}"
             return name, (*self.primed.fit, *self.primed.sentinels)
@@ -164,7 +185,7 @@ class _Gate:
 
     def _refuse_endless(self, found: Found) -> None:
         """Raises: Incomplete where too many pairs were disturbed, or the budget is spent."""
-        if len(found.discarded) > self.asked.rule.screen_pairs:
+        if len(found.discarded) > self._plan.rule.screen_pairs:
             last = found.discarded[-1].reason
             told = f"{len(found.discarded)} pairs were disturbed, the last one since {last}"
             raise Incomplete(told, "let nothing else use the device")
@@ -177,11 +198,11 @@ class _Gate:
         opened = self.primed.opened["base"]
         extra = {
             name: share * samples.median_s
-            for name, share in self.asked.slower.items()
+            for name, share in self._plan.slower.items()
             if (samples := self.primed.records["base"][name].samples) is not None
         }
         return Passes(
-            self.launchers, self.asked.device, self.primed.contract, self.asked.seed, keep,
+            self.launchers, self._plan.device, self.primed.contract, self._plan.seed, keep,
             self.watch.begin, self.watch.hear, self.asked.deadline_s, Injection(extra),
             AHEAD if opened.device.kind != "cpu" else 0, opened,
         )  # fmt: skip
@@ -190,8 +211,8 @@ class _Gate:
         """What can be said by now."""
         asked, primed = self.asked, self.primed
         whole = found.suspects is not None and (found.complete or not ended)
-        judged = judge(found.evidence, asked.rule) if whole else {}
-        owners = asked.project.owners_of(primed.cases["base"])
+        judged = judge(found.evidence, self._plan.rule) if whole else {}
+        owners = self._plan.project.owners_of(primed.cases["base"])
         cases = [
             self._case(name, found, judged.get(name), owners.get(name, "")) for name in primed.fit
         ]
@@ -201,11 +222,11 @@ class _Gate:
         ]
         return conclude(
             GateReport(
-                id=asked.id, created=time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime()),
+                id=self._plan.id, created=time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime()),
                 gpuperf=gpuperf.__version__, kind="ab", base=self._told(0), head=self._told(1),
-                device=primed.opened["base"].device.name, suite=asked.suite.name,
-                contract=primed.contract, rule=asked.rule, cases=tuple(cases),
-                target=asked.target, sentinels=found.steady if whole else {},
+                device=primed.opened["base"].device.name, suite=self._plan.suite.name,
+                contract=primed.contract, rule=self._plan.rule, cases=tuple(cases),
+                target=self._plan.target, sentinels=found.steady if whole else {},
                 discarded=found.discarded, left_out=primed.left_out, notes=self._notes(),
                 calibration=asked.calibration, ended=ended, earlier=asked.earlier,
                 overruled=asked.overruled, pairs=found.next,
@@ -242,7 +263,7 @@ class _Gate:
         alike_note = ["both sides are the same commit: nothing should differ"] if same else []
         slowed = [
             f"{name} of the head was slowed down by {share * 100:g} %, to see it caught"
-            for name, share in self.asked.slower.items()
+            for name, share in self._plan.slower.items()
         ]
         sided = [note for side in self.sides for note in side.notes]
         return (*self.asked.notes, *differing, *alike_note, *slowed, *sided)
@@ -256,11 +277,12 @@ class _Gate:
         if slower:
             passes = self._passes(lambda label, record: None)
             cuda = self.primed.opened["base"].device.kind == "cuda"
+            counting: Counting = "kernels" if cuda else "off"
             self.watch.stage("causes", 2 * len(slower))
             for label in LABELS:
                 cases = [self.primed.cases[label][name] for name in slower]
                 try:
-                    records = passes.once(label, self.asked.id, cases, "kernels" if cuda else "off")
+                    records = passes.once(label, self._plan.id, cases, counting)
                 except GpuperfError as error:
                     self.watch.say(f"the causes are not known: {error}")
                     return report

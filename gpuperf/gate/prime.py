@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from gpuperf.errors import CannotMeasure, GpuperfError
-from gpuperf.gate.project import Project
-from gpuperf.gate.rule import Rule
+from gpuperf.gate.plan import GatePlan
 from gpuperf.gate.sides import LABELS, Label, Side, packages_of, refuse_foreign
 from gpuperf.model.contract import Contract, DeviceFacts, Fingerprint
 from gpuperf.model.protocol import Opened
@@ -51,21 +50,13 @@ class Watcher(Protocol):
 
 @dataclass(frozen=True)
 class Asked:
-    """What a gate is asked for. `slower` are shares by which cases of the head are slowed down, to
-    see them caught."""
+    """A gate's plan, its folder, and what may differ when it is resumed."""
 
-    id: str
-    suite: Suite
-    rule: Rule
+    plan: GatePlan
     folder: Path
-    command: tuple[str, ...]
-    project: Project = field(default_factory=Project)
-    device: str = "auto"
+    command: tuple[str, ...] = ()
     deadline_s: float = DEADLINE_S
-    seed: int = 0
-    target: float = 0.1
     budget_s: float | None = None
-    slower: Mapping[str, float] = field(default_factory=dict)
     calibration: str = ""
     earlier: str = ""
     overruled: str = ""
@@ -114,7 +105,7 @@ def describe_sides(
     Raises: UsageError, CannotMeasure.
     """
     supervisors = {
-        label: Supervisor(launchers[label], asked.device, asked.deadline_s) for label in LABELS
+        label: Supervisor(launchers[label], asked.plan.device, asked.deadline_s) for label in LABELS
     }
     opened: dict[Label, Opened] = {}
     planned: dict[Label, dict[str, Case]] = {}
@@ -123,7 +114,7 @@ def describe_sides(
         for label in LABELS:
             opened[label] = supervisors[label].open()
             planned[label], refused[label] = _planned(
-                asked.suite, supervisors[label], opened[label].device
+                asked.plan.suite, supervisors[label], opened[label].device
             )
         for index in refused["base"].keys() & refused["head"].keys():
             raise refused["head"][index]
@@ -145,7 +136,7 @@ def describe_sides(
     cases: dict[Label, Mapping[str, Case]] = {
         label: {**planned[label], **{case.id: case for case in own[label]}} for label in LABELS
     }
-    contract = plan_contracts(device, asked.suite.conditions)[0]
+    contract = plan_contracts(device, asked.plan.suite.conditions)[0]
     names = tuple(case.id for case in own["base"])
     return Primed(opened, contract, cases, names, unfit=unfit), supervisors
 
@@ -182,7 +173,7 @@ def prime(
     """Each side once through all of its cases: its caches are full then, and it is known what
     fails."""
     primed, supervisors = describe_sides(asked, launchers)
-    asked.project.refuse_unmatched([*primed.cases["base"], *primed.cases["head"]])
+    asked.plan.project.refuse_unmatched([*primed.cases["base"], *primed.cases["head"]])
     _refuse_another(primed.opened)
     wanted = [case for case in primed.cases["base"] if case not in primed.unfit]
     records: dict[Label, dict[str, Record]] = {label: {} for label in LABELS}
@@ -195,7 +186,7 @@ def prime(
             for name in wanted:
                 watch.begin(name)
                 record = supervisor.measure(
-                    asked.id, primed.cases[side.label][name], primed.contract, asked.seed
+                    asked.plan.id, primed.cases[side.label][name], primed.contract, asked.plan.seed
                 )
                 records[side.label][name] = record
                 watch.done(side.label, record)

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -21,7 +21,8 @@ from gpuperf.errors import CannotMeasure, UsageError
 from gpuperf.runner.launcher import Place
 
 __all__ = [
-    "LABELS", "Label", "Side", "interpreters", "packages_of", "refuse_foreign", "worktrees",
+    "LABELS", "Commits", "Label", "Side", "interpreters", "packages_of", "refuse_foreign",
+    "resolve", "show", "worktrees",
 ]  # fmt: skip
 
 Label = Literal["base", "head"]
@@ -54,40 +55,66 @@ def _interpreted(label: Label, python: str, caches: Path) -> Side:
     return Side(label, python, place)
 
 
-@contextlib.contextmanager
-def worktrees(
-    base: str, head: str, folder: Path, setup: str = "", dirty: bool = False
-) -> Iterator[tuple[Side, Side]]:
+@dataclass(frozen=True)
+class Commits:
+    """Two commits of the repository at *top*, and what the user called them."""
+
+    top: Path
+    base: str
+    head: str
+    base_commit: str
+    head_commit: str
+
+
+def resolve(base: str, head: str, dirty: bool = False) -> Commits:
     """The commit *base* of the repository here, and *head*: a commit, or a worktree's folder.
 
-    Each is checked out under *folder*, set up there by the shell command *setup*, and removed at
-    the end. `.venv/bin/python` of a worktree is its interpreter, where the setup makes one.
-
-    Raises: UsageError where there is no repository or commit, or changes are not committed (with
-    *dirty* those to tracked files are measured too); CannotMeasure where the setup fails.
+    Raises: UsageError where there is no repository or no commit, or where changes are not committed
+    (with *dirty* those to tracked files are measured too).
     """
     there = Path(head) if Path(head).is_dir() else Path()
-    top = Path(_git(there, "rev-parse", "--show-toplevel", hint="gate two interpreters instead"))
-    base_commit = _commit(top, base)
-    head_commit = _head_commit(top, head, dirty)
-    commits: Mapping[Label, str] = {"base": base_commit, "head": head_commit}
+    top = Path(_git(there, "rev-parse", "--show-toplevel", hint="--base-python needs none"))
+    named = "this worktree" if head == "." else head
+    return Commits(top, base, named, _commit(top, base), _head_commit(top, head, dirty))
+
+
+def show(commits: Commits, commit: str, file: str) -> str | None:
+    """The text of *file* as *commit* has it, a path from the repository's top; None without one.
+    """
+    if Path(file).is_absolute() or ".." in Path(file).parts:
+        return None
+    with contextlib.suppress(UsageError):
+        return _git(commits.top, "show", f"{commit}:{Path(file).as_posix()}")
+    return None
+
+
+@contextlib.contextmanager
+def worktrees(
+    commits: Commits, folder: Path, setup: str, say: Callable[[str], None]
+) -> Iterator[tuple[Side, Side]]:
+    """Both commits checked out under *folder*, and removed at the end.
+
+    The shell command *setup* is run in each. `.venv/bin/python` of a worktree is its interpreter,
+    where the setup makes one. Raises: UsageError; CannotMeasure where the setup fails.
+    """
     made: list[Path] = []
     try:
-        for label in LABELS:
+        for label, commit in (("base", commits.base_commit), ("head", commits.head_commit)):
             path = (folder / label).absolute()
-            if path.exists():
-                _remove(top, path)
+            if path.exists():  # of a gate that was killed
+                _remove(commits.top, path)
             made.append(path)
-            _git(top, "worktree", "add", "--detach", "--force", str(path), commits[label])
-            _set_up(path, label, setup, folder / f"setup-{label}.log")
-        named = "this worktree" if head == "." else head
+            _git(commits.top, "worktree", "add", "--detach", "--force", str(path), commit)
+            if setup:
+                say(f"setting up the {label}: {setup}")
+                _set_up(path, label, setup, folder / f"setup-{label}.log")
         yield (
-            _checked_out("base", base, base_commit, folder),
-            _checked_out("head", named, head_commit, folder),
+            _checked_out("base", commits.base, commits.base_commit, folder),
+            _checked_out("head", commits.head, commits.head_commit, folder),
         )
     finally:
         for path in made:
-            _remove(top, path)
+            _remove(commits.top, path)
 
 
 def _checked_out(label: Label, name: str, commit: str, folder: Path) -> Side:
@@ -166,10 +193,8 @@ def _remove(top: Path, path: Path) -> None:
         _git(top, "worktree", "prune")
 
 
-def _set_up(path: Path, label: Label, setup: str, log: Path) -> None:
+def _set_up(path: Path, label: str, setup: str, log: Path) -> None:
     """Raises: CannotMeasure where *setup* fails."""
-    if not setup:
-        return
     with log.open("wb") as file:
         done = subprocess.run(
             setup, shell=True, cwd=path, stdin=subprocess.DEVNULL, stdout=file,

@@ -153,7 +153,7 @@ def _by_case(report: GateReport) -> list[tuple[Outcome, str]]:
     if blind:
         told = f"{_named(blind)} too noisy: a slowdown of {report.target * 100:g} % could be missed"
         found.append(("inconclusive", told))
-    if report.earlier in ("regressed", "contaminated") and not slower and not report.overruled:
+    if report.earlier == "regressed" and not slower and not report.overruled:
         told = f"an earlier gate of the same code was {report.earlier}: one of the two is wrong"
         found.append(("inconclusive", told))
     return found

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from gpuperf.analysis.timing import timings
+from gpuperf.analysis.timing import noise_of
 from gpuperf.model.contract import Contract
 from gpuperf.model.protocol import Opened
 from gpuperf.model.record import Noise, Record
@@ -78,8 +78,13 @@ def measure_nvbench(
 
 
 def keep_noise(opened: Opened, contract: Contract, records: Sequence[Record]) -> None:
-    """Keep what *records* show of each case's noise beside what is known of others."""
-    found = {timing.case: timing.noise for timing in timings(records) if timing.noise}
+    """Keep what *records* show of each case's noise beside what is known of others; of a case that
+    several timers took, by the one that most records have."""
+    groups: dict[str, dict[str, list[Record]]] = {}
+    for record in records:
+        groups.setdefault(record.case.id, {}).setdefault(record.primary, []).append(record)
+    usual = {case: max(by.values(), key=len) for case, by in groups.items()}
+    found = {case: noise for case, group in usual.items() if (noise := noise_of(group))}
     if found:
         known = dict(kept_noise(opened, contract))
         keep("noise", device_key(opened, *_condition(contract)), {**known, **found})

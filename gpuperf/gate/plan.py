@@ -1,0 +1,60 @@
+"""What is a gate to do? Written down before it begins: another process may have to go on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gpuperf.errors import UsageError
+from gpuperf.gate.project import Project
+from gpuperf.gate.rule import Rule
+from gpuperf.model.codec import decode, encode
+from gpuperf.runner.suite import Suite
+
+__all__ = ["GatePlan", "read_plan", "write_plan"]
+
+FILE, SCHEMA = "plan.json", 1
+LARGEST = 1 << 20  # bytes
+
+
+@dataclass(frozen=True)
+class GatePlan:
+    """Two commits (of them what the user called them), or two interpreters; and how to judge."""
+
+    id: str
+    suite: Suite
+    project: Project
+    rule: Rule
+    seed: int
+    target: float
+    base: str = ""
+    head: str = ""
+    base_commit: str = ""
+    head_commit: str = ""
+    base_python: str = ""
+    head_python: str = ""
+    setup: str = ""
+    device: str = "auto"
+    slower: Mapping[str, float] = field(default_factory=dict)
+    schema: int = SCHEMA
+
+
+def write_plan(plan: GatePlan, folder: Path) -> None:
+    """Into the gate's *folder*."""
+    (folder / FILE).write_bytes(encode(plan) + b"\n")
+
+
+def read_plan(folder: Path) -> GatePlan:
+    """The plan of the gate in *folder*. Raises: UsageError where there is none."""
+    path, hint = folder / FILE, "--resume takes the folder of a gate"
+    try:
+        with path.open("rb") as file:
+            plan = decode(file.read(LARGEST), GatePlan)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}", hint) from None
+    except ValueError as error:
+        raise UsageError(f"{path} is no plan of a gate: {str(error)[:200]}", hint) from None
+    if plan.schema != SCHEMA:
+        raise UsageError(f"{path} has schema {plan.schema}", f"this gpuperf reads {SCHEMA}")
+    return plan
