@@ -99,6 +99,8 @@ def noise_of(group: Sequence[Record]) -> Noise | None:
     if len(samples) < 3 or len(processes) < 3:
         return None
     medians = [s.median_s for s in samples]
+    if min(medians) <= 0:
+        return None
     return Noise(
         within=statistics.median(_deviation(s) for s in samples),
         between=statistics.stdev(medians) / statistics.fmean(medians),
