@@ -31,6 +31,8 @@ VERBS = {
     "explain": "gpuperf.cli.explain:explain",
     "run": "gpuperf.cli.run:run",
     "gate": "gpuperf.cli.gate:gate",
+    "baseline": "gpuperf.cli.baseline:baseline",
+    "ci": "gpuperf.cli.ci:ci",
     "calibrate": "gpuperf.cli.calibrate:calibrate",
     "timing-check": "gpuperf.cli.timing_check:timing_check",
     "show": "gpuperf.cli.show:show",

@@ -5,7 +5,9 @@ from __future__ import annotations
 import typer
 
 from gpuperf.cli.gate_ab import gate_ab
+from gpuperf.cli.gate_calibrate import gate_calibrate, gate_selftest
 from gpuperf.cli.gate_check import gate_check
+from gpuperf.cli.gate_compare import gate_compare
 
 __all__ = ["gate"]
 
@@ -15,4 +17,7 @@ gate = typer.Typer(
     rich_markup_mode=None,
 )
 gate.command("ab")(gate_ab)
+gate.command("compare")(gate_compare)
+gate.command("calibrate")(gate_calibrate)
+gate.command("selftest")(gate_selftest)
 gate.command("check")(gate_check)

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from gpuperf.cli.gating import print_report
+from gpuperf.errors import CannotMeasure
 from gpuperf.gate.verdict import exit_code, read_report, recheck
 from gpuperf.report.gate import GateFormat
 
@@ -16,9 +17,15 @@ __all__ = ["gate_check"]
 
 def gate_check(
     verdict: Annotated[Path, typer.Argument(metavar="VERDICT", help="A gate's verdict.json.")],
+    commit: Annotated[
+        str, typer.Option(help="The head's commit, which the verdict must be of.")
+    ] = "",
     format: Annotated[GateFormat, typer.Option(help="How to print.")] = GateFormat.TABLE,
 ) -> int:
     """Judge a verdict's own evidence again, and exit as the gate did; no verdict is no pass."""
     report = recheck(read_report(verdict))
+    if commit and report.head.commit != commit:
+        told = f"the verdict is of {report.head.commit[:40] or 'no commit'}, and not of {commit}"
+        raise CannotMeasure(told, "gate this commit")
     print_report(report, format)
     return exit_code(report)

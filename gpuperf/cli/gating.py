@@ -22,7 +22,7 @@ from gpuperf.gate.verdict import GateReport
 from gpuperf.model.record import Record
 from gpuperf.report.gate import GateFormat, render_gate
 from gpuperf.report.plain import plain_table
-from gpuperf.report.text import clean
+from gpuperf.report.text import clean, to_ascii
 from gpuperf.runner.cache import fetch, keep, key_of
 from gpuperf.runner.launcher import LocalLauncher
 from gpuperf.runner.timing import kept_noise
@@ -205,12 +205,21 @@ def _share(value: object) -> str:
 
 
 def print_report(report: GateReport, format: GateFormat) -> None:
-    """To stdout."""
-    sys.stdout.write(render_gate(report, format))
+    """To stdout, in what its encoding has."""
+    text = render_gate(report, format)
+    if not (sys.stdout.encoding or "").lower().startswith("utf"):
+        text = to_ascii(text)
+    sys.stdout.write(text)
 
 
 def write_outputs(report: GateReport, folder: Path) -> None:
-    """Beside the verdict: markdown and JUnit."""
+    """Beside the verdict: markdown, JUnit, and a chart; one that fails costs no verdict."""
     for kind, name in ((GateFormat.MD, "report.md"), (GateFormat.JUNIT, "junit.xml")):
         (folder / name).write_text(render_gate(report, kind), encoding="utf-8")
+    try:
+        from gpuperf.report.chart.pairs import draw_pairs
+
+        draw_pairs(report, [folder / "pairs.png", folder / "pairs.svg"])
+    except (OSError, UsageError) as error:
+        say(f"no chart was written: {error}")
     say(f"verdict: {folder / 'verdict.json'}")

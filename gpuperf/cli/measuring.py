@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gpuperf.cli.options import axis_options, split
@@ -40,13 +40,14 @@ from gpuperf.runner.session import (
 from gpuperf.runner.store import RunWriter, read_run
 from gpuperf.runner.suite import Suite, plan_suite
 from gpuperf.runner.supervisor import Supervisor
-from gpuperf.runner.timing import kept_noise
+from gpuperf.runner.timing import keep_noise, kept_noise, measure_passes
 
 __all__ = [
     "Outcome",
     "Request",
     "check_writable",
     "exit_code",
+    "measure_again",
     "measure_new",
     "measure_rest",
     "measure_suite",
@@ -119,6 +120,30 @@ def measure_suite(supervisor: Supervisor, suite: Suite, request: Request) -> Out
     opened = _open(supervisor)
     cases = plan_suite(suite, supervisor.describe, opened.device)
     return _begin(supervisor, request, opened, cases, suite.name)
+
+
+def measure_again(supervisor: Supervisor, outcome: Outcome, passes: int) -> Outcome:
+    """*outcome*, and its cases in so many more fresh processes, in the same file; what they scatter
+    is kept for this device."""
+    header, records = outcome.run.header, list(outcome.run.records)
+    ended: BaseException | None = None
+    with RunWriter(outcome.path) as writer, Reporter(passes * len(header.plan)) as reporter:
+        supervisor.listen = reporter.hear
+
+        def keep(record: Record) -> None:
+            records.append(record)
+            writer.record(record)
+            reporter.done(record)
+
+        try:
+            measure_passes(
+                supervisor, header.run, header.plan, header.contract, passes, header.seed, False,
+                keep, reporter.begin, first=1,
+            )  # fmt: skip
+        except (GpuperfError, KeyboardInterrupt) as error:
+            ended = error
+    keep_noise(supervisor.open(), header.contract, records)
+    return replace(outcome, ended=ended)
 
 
 def _begin(

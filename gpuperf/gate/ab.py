@@ -15,6 +15,7 @@ from statistics import fmean
 
 import gpuperf
 from gpuperf.errors import CannotMeasure, GpuperfError, Incomplete, UsageError
+from gpuperf.gate.calibration import kept, quote
 from gpuperf.gate.causes import alike, cause_of
 from gpuperf.gate.evidence import Found, gather
 from gpuperf.gate.forecast import Pace, keep_pace
@@ -28,6 +29,7 @@ from gpuperf.gate.verdict import (
     GateReport,
     SideTold,
     conclude,
+    middles,
     read_report,
     write_report,
 )
@@ -40,11 +42,12 @@ from gpuperf.runner.session import make_header
 from gpuperf.runner.store import RunWriter, read_run
 from gpuperf.runner.timing import keep_noise
 
-__all__ = ["VERDICT", "earlier_outcome", "gate_ab"]
+__all__ = ["LONGEST", "VERDICT", "earlier_outcome", "gate_ab"]
 
 AHEAD = 3  # workers that import torch meanwhile; beside a GPU only: a CPU would be disturbed
 MOST_DIAGNOSED = 20
 VERDICT = "verdict.json"
+LONGEST = "the longest"  # in place of a case that is to be slowed down
 
 
 def gate_ab(
@@ -119,6 +122,16 @@ class _Gate:
             f"{self._plan.id}-{label}", self.asked.command, cases, [self.primed.contract], opened,
             self._peaks, "", None, self._plan.seed,
         )  # fmt: skip
+
+    @property
+    def slowed(self) -> Mapping[str, float]:
+        """The cases that are slowed down on purpose; LONGEST stands for the one that takes most."""
+        records = self.primed.records["base"]
+        times = {n: r.samples.median_s for n in self.primed.fit if (r := records[n]).samples}
+        return {
+            max(times, key=times.__getitem__) if name == LONGEST and times else name: share
+            for name, share in self._plan.slower.items()
+        }
 
     def found(self) -> Found:
         """What the records say so far."""
@@ -198,7 +211,7 @@ class _Gate:
         opened = self.primed.opened["base"]
         extra = {
             name: share * samples.median_s
-            for name, share in self._plan.slower.items()
+            for name, share in self.slowed.items()
             if (samples := self.primed.records["base"][name].samples) is not None
         }
         return Passes(
@@ -228,8 +241,8 @@ class _Gate:
                 contract=primed.contract, rule=self._plan.rule, cases=tuple(cases),
                 target=self._plan.target, sentinels=found.steady if whole else {},
                 discarded=found.discarded, left_out=primed.left_out, notes=self._notes(),
-                calibration=asked.calibration, ended=ended, earlier=asked.earlier,
-                overruled=asked.overruled, pairs=found.next,
+                calibration=quote(kept(primed.opened["base"])), ended=ended, earlier=asked.earlier,
+                overruled=asked.overruled, pairs=found.next, slowed=self.slowed,
                 took_s=time.monotonic() - self.began,
             )
         )
@@ -242,10 +255,7 @@ class _Gate:
             return CaseVerdict(name, Judged("NOT_COMPARABLE", reason="not measured to the end"))
         if name in found.failed and judged.verdict == "NOT_COMPARABLE":
             judged = replace(judged, reason=found.failed[name])
-        pairs = evidence.confirm or evidence.screen
-        base_s, head_s = (sorted(side)[len(side) // 2] if side else None
-                          for side in (pairs.base, pairs.head))  # fmt: skip
-        return CaseVerdict(name, judged, evidence, None, base_s, head_s, owner)
+        return CaseVerdict(name, judged, evidence, None, *middles(evidence, None), owner)
 
     def _told(self, index: int) -> SideTold:
         side = self.sides[index]
@@ -263,7 +273,7 @@ class _Gate:
         alike_note = ["both sides are the same commit: nothing should differ"] if same else []
         slowed = [
             f"{name} of the head was slowed down by {share * 100:g} %, to see it caught"
-            for name, share in self._plan.slower.items()
+            for name, share in self.slowed.items()
         ]
         sided = [note for side in self.sides for note in side.notes]
         return (*self.asked.notes, *differing, *alike_note, *slowed, *sided)

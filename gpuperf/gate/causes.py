@@ -112,11 +112,12 @@ def _share(both: tuple[Value, Value] | None, slower: float, falls: bool = False)
 def _told(figures: Mapping[str, tuple[Value, Value]], first: list[str], also: list[str]) -> str:
     """The figures in words, those that name the cause first."""
     ordered = [*first, *(name for name in FORMATS if name not in first)]
-    parts = [
-        f"{LABELS[name]} {FORMATS[name](figures[name][0])} → {FORMATS[name](figures[name][1])}"
+    told = [
+        (LABELS[name], *(FORMATS[name](value) for value in figures[name]))
         for name in ordered
         if name in figures
     ]
+    parts = [f"{name} {before} → {after}" for name, before, after in told if before != after]
     return ", ".join([*parts[:1], *also, *parts[1:]])
 
 

@@ -57,7 +57,6 @@ class Asked:
     command: tuple[str, ...] = ()
     deadline_s: float = DEADLINE_S
     budget_s: float | None = None
-    calibration: str = ""
     earlier: str = ""
     overruled: str = ""
     notes: tuple[str, ...] = ()
@@ -192,7 +191,8 @@ def prime(
                 watch.done(side.label, record)
             if repository is not None:
                 folders = (str(repository), *(s.place.folder for s in sides))
-                own += refuse_foreign(side, supervisor.loaded(folders, packages_of(side)))
+                loaded = supervisor.loaded(folders, packages_of(side))
+                own += refuse_foreign(side, loaded, repository)
             supervisor.renew()
     finally:
         close_all(supervisors)

@@ -19,18 +19,19 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from gpuperf.errors import UsageError
 
 __all__ = [
-    "Evidence", "Judged", "Pairs", "Rule", "Verdict", "detectable", "judge", "lower_half",
-    "moved", "slower_p", "suspicious",
+    "Evidence", "Judged", "Pairs", "Rule", "Verdict", "are_times", "detectable", "judge",
+    "lower_half", "moved", "slower_p", "suspicious",
 ]  # fmt: skip
 
 SAME = 1e-12  # of a log ratio: rounding
+SHORTEST_S, LONGEST_S = 1e-12, 1e9  # what can be a time of a call
 Verdict = Literal["REGRESSED", "IMPROVED", "UNCHANGED", "INCONCLUSIVE", "NOT_COMPARABLE"]
 
 
@@ -51,8 +52,7 @@ class Pairs:
     @property
     def sound(self) -> bool:
         """Whether there are at least two, and all are times."""
-        values = (*self.base, *self.head)
-        return len(self.base) > 1 and all(0 < v < math.inf for v in values)
+        return len(self.base) > 1 and are_times((*self.base, *self.head))
 
     @property
     def ratios(self) -> Any:
@@ -60,6 +60,11 @@ class Pairs:
         import numpy
 
         return numpy.log(numpy.asarray(self.head)) - numpy.log(numpy.asarray(self.base))
+
+
+def are_times(values: Iterable[float]) -> bool:
+    """Whether all *values* can be seconds of a call."""
+    return all(SHORTEST_S < value < LONGEST_S for value in values)
 
 
 @dataclass(frozen=True)

@@ -182,7 +182,7 @@ def _git(folder: Path, *words: str, hint: str = "", told: str = "") -> str:
     if done.returncode:
         said = (done.stderr.strip().splitlines() or ["no word"])[-1][:TOLD]
         raise UsageError(told or f"git {words[0]} failed: {said}", hint)
-    return done.stdout.strip()
+    return done.stdout.rstrip()
 
 
 def _remove(top: Path, path: Path) -> None:
@@ -216,21 +216,38 @@ def packages_of(side: Side) -> tuple[str, ...]:
     return tuple({f.name for f in folders if f.name and len(f.parts) <= NEAR} - {"gpuperf"})
 
 
-def refuse_foreign(side: Side, loaded: Mapping[str, str]) -> int:
+def refuse_foreign(side: Side, loaded: Mapping[str, str], repository: Path) -> int:
     """How many of the modules *loaded*, by name with their files, are the worktree's own.
 
     Raises: CannotMeasure where one that should be is from elsewhere: then the other side, or the
     installed package, would be measured in its place.
     """
     root = Path(side.place.folder).resolve()
-    own = [name for name, file in loaded.items() if Path(file).is_relative_to(root)]
+    own = {name for name, file in loaded.items() if Path(file).is_relative_to(root)}
     for name, file in loaded.items():
-        if name not in own:
+        if name not in own and (_inside(file, repository) or _also_in(root, name, file)):
             raise CannotMeasure(
                 f"the {side.label} imports {name} from {_short(file)}, and not from its worktree",
                 "install it there: --setup 'python -m venv .venv && .venv/bin/pip install .'",
             )
     return len(own)
+
+
+def _inside(file: str, repository: Path) -> bool:
+    """Whether *file* is the repository's own, and not of what is installed in it."""
+    path = Path(file)
+    installed = {"site-packages", "dist-packages"} & set(path.parts)
+    return not installed and path.is_relative_to(repository.resolve())
+
+
+def _also_in(root: Path, name: str, file: str) -> bool:
+    """Whether the worktree holds this file of the package too, at its top or a folder below."""
+    parts = Path(file).parts
+    package = name.split(".")[0]
+    if package not in parts:
+        return False
+    tail = Path(*parts[len(parts) - 1 - parts[::-1].index(package) :])
+    return any((folder / tail).exists() for folder in (root, *root.iterdir()))
 
 
 def _short(file: str) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gpuperf.gate.rule import Judged, Rule, Verdict, lower_half
+from gpuperf.gate.rule import Judged, Rule, Verdict, are_times, lower_half
 
 __all__ = ["ENOUGH", "Sets", "judge_stored"]
 
@@ -34,8 +34,7 @@ class Sets:
     @property
     def sound(self) -> bool:
         """Whether each side has a time, and all are times."""
-        values = (*self.base, *self.head)
-        return bool(self.base and self.head) and all(0 < v < math.inf for v in values)
+        return bool(self.base and self.head) and are_times((*self.base, *self.head))
 
 
 @dataclass(frozen=True)

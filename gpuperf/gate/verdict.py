@@ -28,6 +28,8 @@ __all__ = [
     "SideTold",
     "conclude",
     "exit_code",
+    "hides",
+    "middles",
     "read_report",
     "recheck",
     "write_report",
@@ -86,7 +88,9 @@ class GateReport:
 
     `ended` says what stopped it early, `left_out` the cases that are on neither side's account
     (skipped on both, each with its reason), `target` the slowdown that must be detectable in every
-    case. `earlier` is the outcome of an earlier gate of the same code, if there was one.
+    case. `earlier` is the outcome of an earlier gate of the same code, if there was one; `advisory`
+    why the whole is advice and no verdict. `slowed` are cases that were slowed down on purpose, to
+    see them caught.
     """
 
     id: str
@@ -110,7 +114,9 @@ class GateReport:
     calibration: str = ""
     ended: str = ""
     earlier: str = ""
+    advisory: str = ""
     overruled: str = ""
+    slowed: Mapping[str, float] = field(default_factory=dict)
     pairs: int = 0
     took_s: float = 0.0
     schema: int = SCHEMA
@@ -129,6 +135,8 @@ def _whole(report: GateReport) -> list[tuple[Outcome, str]]:
     found: list[tuple[Outcome, str]] = []
     if report.ended:
         found.append(("incomplete", report.ended))
+    if report.advisory:
+        found.append(("inconclusive", f"{report.advisory}: this is advice, and no verdict"))
     for name, pairs in report.sentinels.items():
         change = moved(pairs, report.rule, len(report.sentinels))
         if change is not None:
@@ -149,7 +157,7 @@ def _by_case(report: GateReport) -> list[tuple[Outcome, str]]:
         found.append(("not comparable", f"{_named(missing)} not comparable"))
     if len(report.cases) == len(by.get("NOT_COMPARABLE", ())):
         found.append(("not comparable", "no case was judged"))
-    blind = [case for case in by.get("INCONCLUSIVE", ()) if _blind(case, report.target)]
+    blind = [case for case in report.cases if hides(case, report.target)]
     if blind:
         told = f"{_named(blind)} too noisy: a slowdown of {report.target * 100:g} % could be missed"
         found.append(("inconclusive", told))
@@ -159,13 +167,15 @@ def _by_case(report: GateReport) -> list[tuple[Outcome, str]]:
     return found
 
 
-def _blind(case: CaseVerdict, target: float) -> bool:
-    """Whether the case could hide a slowdown of *target*."""
-    return case.judged.detectable is None or case.judged.detectable > target
+def hides(case: CaseVerdict, target: float) -> bool:
+    """Whether the case was too noisy: a slowdown of *target* could be missed."""
+    judged = case.judged
+    blind = judged.detectable is None or judged.detectable > target
+    return judged.verdict == "INCONCLUSIVE" and blind
 
 
 def _named(cases: Sequence[CaseVerdict]) -> str:
-    first = cases[0].case[:200]
+    first = max(cases, key=lambda case: case.judged.change or 0.0).case[:200]
     if len(cases) == 1:
         return f"{first} is"
     return f"{len(cases)} cases, {first} among them, are"
@@ -235,9 +245,22 @@ def _judged_again(report: GateReport) -> list[CaseVerdict]:
         judged = {**judge(paired, report.rule), **judge_stored(stored, report.rule)}
     except ValueError as error:
         raise UsageError(f"the evidence is not whole: {error}", "run the gate again") from None
-    return [
-        replace(case, judged=judged[case.case])
-        if case.case in judged
-        else replace(case, judged=Judged("NOT_COMPARABLE", reason=case.judged.reason))
-        for case in report.cases
-    ]
+    return [_replaced(case, judged.get(case.case)) for case in report.cases]
+
+
+def _replaced(case: CaseVerdict, judged: Judged | None) -> CaseVerdict:
+    """*case* with what its evidence says, its times included."""
+    judged = judged or Judged("NOT_COMPARABLE")
+    if judged.verdict == "NOT_COMPARABLE":
+        judged = replace(judged, reason=case.judged.reason or judged.reason)
+    base_s, head_s = middles(case.evidence, case.sets)
+    return replace(case, judged=judged, base_s=base_s, head_s=head_s)
+
+
+def middles(evidence: Evidence | None, sets: Sets | None) -> tuple[float | None, float | None]:
+    """The median seconds of each side, over the processes that the verdict is of."""
+    found = sets if evidence is None else evidence.confirm or evidence.screen
+    if found is None or not found.base or not found.head:
+        return None, None
+    base, head = sorted(found.base), sorted(found.head)
+    return base[len(base) // 2], head[len(head) // 2]

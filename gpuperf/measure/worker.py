@@ -11,9 +11,11 @@ import contextlib
 import ctypes
 import importlib
 import os
+import platform
 import signal
 import sys
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -117,7 +119,7 @@ class Worker:
         self._fingerprint = Fingerprint(
             hard={"product": facts.name, "sm_count": facts.sm_count, **hard},
             soft={**soft, **_software()},
-            live=live,
+            live={**live, "host": _host()},
         )
         self.say(Opened(facts, self._fingerprint))
 
@@ -174,6 +176,15 @@ class Worker:
         device.synchronize()
         self.say(Progress("nvbench"))
         return nvbench_means(calls)
+
+
+def _host() -> str:
+    """A few letters that tell this host from others, and nothing else of it; `$GPUPERF_HOST` is
+    its name where containers come and go."""
+    name = os.environ.get("GPUPERF_HOST", "")
+    with contextlib.suppress(OSError, ValueError):
+        name = name or Path("/etc/machine-id").read_text(encoding="ascii").strip()
+    return sha256(f"gpuperf {name or platform.node()}".encode()).hexdigest()[:8]
 
 
 def _modules(folders: tuple[str, ...], packages: tuple[str, ...]) -> dict[str, str]:

@@ -44,7 +44,7 @@ class Samples:
     calls_per_window: int = 1
 
     def __post_init__(self) -> None:
-        if not self.values_s or not all(math.isfinite(v) for v in self.values_s):
+        if not self.values_s or not all(map(math.isfinite, self.values_s)):
             raise ValueError("there is no sample, or one is not a finite number")
         if not (self.tick_s >= 0 and self.offset_uncertainty_s >= 0):
             raise ValueError("an uncertainty of a time is negative")
@@ -131,14 +131,17 @@ class Samples:
 def _spread_ties(ordered: list[float], tick: float) -> list[float]:
     """Values that share a tick, evenly over it."""
     spread: list[float] = []
-    start = 0
+    start, reach = 0, tick / SAME_TICK
     while start < len(ordered):
-        end = start
-        while end < len(ordered) and ordered[end] - ordered[start] < tick / SAME_TICK:
+        end = start + 1
+        while end < len(ordered) and ordered[end] - ordered[start] < reach:
             end += 1
-        end = max(end, start + 1)
-        centre, count = statistics.fmean(ordered[start:end]), end - start
-        spread += [centre + tick * ((i + 0.5) / count - 0.5) for i in range(count)]
+        count = end - start
+        if count == 1:
+            spread.append(ordered[start])
+        else:
+            centre = statistics.fmean(ordered[start:end])
+            spread += [centre + tick * ((i + 0.5) / count - 0.5) for i in range(count)]
         start = end
     return sorted(spread)
 

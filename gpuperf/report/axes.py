@@ -12,7 +12,7 @@ from gpuperf.model.record import Record
 from gpuperf.model.workload import Value
 from gpuperf.report.text import clean
 
-__all__ = ["Axes", "dtype_of", "implementation_of"]
+__all__ = ["Axes", "binary", "dtype_of", "implementation_of"]
 
 
 def dtype_of(record: Record) -> str:
@@ -31,9 +31,9 @@ def implementation_of(record: Record, with_op: bool) -> str:
     return clean(f"{case.op}/{name}" if with_op else name)
 
 
-def _binary(value: str) -> str:
+def binary(value: str) -> str:
     """A long round number as the command line takes it: `8388608` is `8M`."""
-    number = int(value) if value.isdecimal() and len(value) > 5 else 0
+    number = int(value) if value.isascii() and value.isdecimal() and 5 < len(value) < 20 else 0
     for factor, suffix in ((2**30, "G"), (2**20, "M"), (2**10, "k")):
         if number and number % factor == 0:
             return f"{number // factor}{suffix}"
@@ -108,7 +108,7 @@ class Axes:
     def brief(self, record: Record) -> str:
         """The size for a label, without the axes' names: `4096`, `4096×128`, `16M` (= 2^24)."""
         values = self._sweeps[record.case.op].values(dict(record.case.point))
-        return clean("×".join(_binary(v) for v in values))
+        return clean("×".join(binary(v) for v in values))
 
     def prefix(self) -> str:
         """`n ` where one axis alone varies; empty where several go together and numbers suffice."""

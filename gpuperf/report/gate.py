@@ -1,102 +1,148 @@
-"""How is a gate's report shown: on a terminal, as markdown, as JSON, as JUnit XML?"""
+"""How is a gate's report printed: as a table, and in the forms that platforms read?
+
+The table's rows are worst first, each regression with its cause under it. What is the same in all
+cases is left out of their names, and of hundreds of unchanged cases the first few stand for all.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+import textwrap
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
+
+from rich.cells import cell_len
 
 from gpuperf.gate.verdict import CaseVerdict, GateReport
 from gpuperf.model.codec import encode
-from gpuperf.report.caption import contracts_text
-from gpuperf.report.plain import plain_table
+from gpuperf.report.annotations import render_annotations
+from gpuperf.report.casename import Names
+from gpuperf.report.gate_markdown import render_comment, render_summary
+from gpuperf.report.judgement import (
+    HEADS,
+    WORDS,
+    cells,
+    conditions,
+    counts,
+    headline,
+    names_of,
+    reason_of,
+    remarks,
+    worst_first,
+)
+from gpuperf.report.junit import render_junit
 from gpuperf.report.text import clean, shorten
-from gpuperf.units import format_time
 
-__all__ = ["GateFormat", "headline", "render_gate", "worst_first"]
+__all__ = ["GateFormat", "render_gate"]
 
-LONGEST = 110  # characters of a case
-ORDER = ("REGRESSED", "NOT_COMPARABLE", "INCONCLUSIVE", "IMPROVED", "UNCHANGED")
-HEADS = ["case", "verdict", "base", "head", "change", "95 %", "q", "detectable"]
+WIDTH = 120  # characters of a line of words
+NAME = 48  # and of a case
+MOST = 40  # rows
+OWNER = 60
 
 
 class GateFormat(StrEnum):
-    """How a gate is printed."""
+    """How a gate is printed: `md` for a job's summary, `comment` for a pull request."""
 
     TABLE = "table"
     JSON = "json"
     MD = "md"
+    COMMENT = "comment"
     JUNIT = "junit"
     GITHUB = "github"
 
 
 def render_gate(report: GateReport, format: GateFormat) -> str:
     """*report* as text that ends with a newline."""
-    if format == GateFormat.JSON:
-        return encode(report).decode() + "\n"
-    if format == GateFormat.JUNIT:
-        return ""
-    cases = worst_first(report)
-    title = headline(report)
-    table = plain_table([], HEADS, [_cells(case) for case in cases], "table", _notes(report),
-                        ("verdict",))  # fmt: skip
-    return f"{title}\n\n{table}"
+    match format:
+        case GateFormat.JSON:
+            return _visible(encode(report).decode()) + "\n"
+        case GateFormat.MD:
+            return render_summary(report)
+        case GateFormat.COMMENT:
+            return render_comment(report)
+        case GateFormat.JUNIT:
+            return render_junit(report)
+        case GateFormat.GITHUB:
+            return render_annotations(report)
+    return _table(report)
 
 
-def worst_first(report: GateReport) -> list[CaseVerdict]:
-    """The cases by verdict, the greatest slowdown first."""
-    return sorted(
-        report.cases, key=lambda c: (ORDER.index(c.judged.verdict), -(c.judged.change or 0.0))
-    )
+def _visible(json: str) -> str:
+    """*json* with what is invisible in its strings as escapes: the same value, and nothing that
+    steers a terminal or GitHub's log."""
+    if not json.isprintable():
+        json = "".join(c if c.isprintable() else _escape(c) for c in json)
+    return json.replace("##[", "#\\u0023[")
 
 
-def headline(report: GateReport) -> str:
-    """The outcome in one line."""
-    why = f": {clean(report.reasons[0])}" if report.reasons else ""
-    return f"{report.outcome.upper()}{why}"
+def _escape(character: str) -> str:
+    units = character.encode("utf-16-be").hex()
+    return "".join(f"\\u{units[i : i + 4]}" for i in range(0, len(units), 4))
 
 
-def _cells(case: CaseVerdict) -> list[str]:
-    judged = case.judged
-    return [
-        shorten(clean(case.case), LONGEST), judged.verdict, _time(case.base_s), _time(case.head_s),
-        _percent(judged.change), _interval(judged.low, judged.high),
-        f"{judged.q:.2g}" if judged.change is not None else "–", _percent(judged.detectable, ""),
-    ]  # fmt: skip
+def _table(report: GateReport) -> str:
+    every = worst_first(report)
+    names = names_of(report, NAME)
+    shown = every[:MOST]
+    left = every[MOST:]
+    lines = [*_wrapped(headline(report, names)), "", *_rows(shown, names, report.target)]
+    if left:
+        lines.append(f"and {len(left):,} more: {counts(left)}; --format json has all")
+    lines += ["", f"{_cases(report)}: {counts(every)}"]
+    for remark in (*remarks(report, names), *conditions(report, names)):
+        lines += _wrapped(remark)
+    return "\n".join(_inert(line) for line in lines) + "\n"
 
 
-def _time(value: float | None) -> str:
-    return "–" if value is None else format_time(value)
+def _cases(report: GateReport) -> str:
+    return f"{len(report.cases):,} case{'' if len(report.cases) == 1 else 's'}"
 
 
-def _percent(value: float | None, sign: str = "+") -> str:
-    return "–" if value is None else f"{value * 100:{sign}.2f} %"
+def _rows(shown: Sequence[CaseVerdict], names: Names, target: float) -> Iterator[str]:
+    """The table, and under a row what there is to say of it."""
+    table = [["verdict", "case", *HEADS]]
+    table += [[_word(case), names.of(case.case), *cells(case)] for case in shown]
+    widths = [max(cell_len(row[i]) for row in table) for i in range(len(table[0]))]
+    for i, row in enumerate(table):
+        padded = (
+            _padded(cell, width, left=column < 2)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        yield "  ".join(padded).rstrip()
+        if i:
+            yield from _details(shown[i - 1], target)
 
 
-def _interval(low: float | None, high: float | None) -> str:
-    return "–" if low is None or high is None else f"{low * 100:+.2f} … {high * 100:+.2f}"
+def _word(case: CaseVerdict) -> str:
+    """Loud where something must be done."""
+    word = WORDS[case.judged.verdict]
+    return word.upper() if case.judged.verdict == "REGRESSED" else word
 
 
-def _notes(report: GateReport) -> Sequence[str]:
-    rule = report.rule
-    notes = [f"because {clean(reason)}" for reason in report.reasons[1:]]
-    for case in worst_first(report):
-        if case.cause is not None:
-            notes.append(f"{shorten(clean(case.case), LONGEST)}: {case.cause.kind}: "
-                         f"{clean(case.cause.text)}")  # fmt: skip
-        if case.judged.verdict == "NOT_COMPARABLE":
-            notes.append(f"{shorten(clean(case.case), LONGEST)}: {clean(case.judged.reason)}")
-    notes += [f"{clean(name)} left out: {clean(why)}" for name, why in report.left_out.items()]
-    notes += [f"pair {d.pair} discarded: {clean(d.reason)}" for d in report.discarded]
-    notes += [clean(note) for note in report.notes]
-    notes.append(
-        f"{report.suite} on {clean(report.device)}: base {clean(report.base.told)}, head "
-        f"{clean(report.head.told)}; {report.pairs} pairs of fresh processes in "
-        f"{report.took_s / 60:.1f} min"
-    )
-    notes.append(
-        f"{rule.screen_pairs} pairs of all cases, {rule.confirm_pairs} of the suspicious; slower "
-        f"than {rule.margin * 100:g} %, at {rule.alpha:g} over all cases; seed {rule.seed}"
-    )
-    notes.append(contracts_text([report.contract]))
-    notes.append(report.calibration or "the error rate was not calibrated here: gate calibrate")
-    return notes
+def _details(case: CaseVerdict, target: float) -> Iterator[str]:
+    told = reason_of(case, target)
+    if case.owner and case.judged.verdict in ("REGRESSED", "NOT_COMPARABLE"):
+        told.append(f"owner {shorten(clean(case.owner), OWNER)}")
+    for sentence in told:
+        yield from _wrapped(sentence, "    ")
+
+
+def _padded(text: str, width: int, left: bool) -> str:
+    room = " " * (width - cell_len(text))
+    return text + room if left else room + text
+
+
+def _wrapped(text: str, indent: str = "") -> list[str]:
+    """*text* in lines that fit; those after the first stand two further in."""
+    return textwrap.wrap(
+        text, WIDTH, initial_indent=indent, subsequent_indent=f"{indent}  ",
+        break_on_hyphens=False,
+    ) or [indent]  # fmt: skip
+
+
+def _inert(line: str) -> str:
+    """*line* without what GitHub's runner takes for a command in a log: `::` at its beginning, and
+    `##[` anywhere (actions/runner, ActionCommand.cs)."""
+    line = line.replace("##[", "## [")
+    return re.sub(r"^(\s*)::", r"\1: :", line)

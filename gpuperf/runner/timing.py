@@ -46,10 +46,12 @@ def measure_passes(
     every: bool,
     on_record: Callable[[Record], None],
     on_begin: Callable[[str], None] = lambda case: None,
+    first: int = 0,
 ) -> None:
-    """Each case once in each of *passes* fresh processes, in an order drawn from *seed*."""
+    """Each case once in each of *passes* fresh processes, in an order drawn from *seed*; the
+    processes are numbered from *first*."""
     draw = random.Random(seed)
-    for index in range(passes):
+    for index in range(first, first + passes):
         supervisor.renew()
         order = list(cases)
         draw.shuffle(order)

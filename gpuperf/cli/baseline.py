@@ -1,0 +1,83 @@
+"""`gpuperf baseline`: runs that others are held against."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gpuperf.cli import options as opt
+from gpuperf.cli.printing import print_run
+from gpuperf.cli.progress import say
+from gpuperf.gate.baseline import Baseline, Shelf
+from gpuperf.report.plain import plain_table
+from gpuperf.report.text import clean
+
+__all__ = ["FOLDER", "Folder", "baseline"]
+
+FOLDER = Path("gpuperf-baselines")
+Folder = Annotated[Path, typer.Option(help="Where baselines are kept.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Of the baseline.")]
+
+baseline = typer.Typer(
+    help="Runs that others are held against, by device and software.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+@baseline.command("set")
+def set_baseline(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run file.")],
+    name: Annotated[str, typer.Option(help="Of the baseline.")] = "main",
+    reason: Annotated[str, typer.Option(help="Why one may that did not pass.")] = "",
+    folder: Folder = FOLDER,
+) -> None:
+    """Make a run the baseline for its device, software and contract."""
+    made = Shelf(folder).set(name, run, reason)
+    say(f"{made.name}: {made.run} on {made.device} under {made.stack}")
+
+
+@baseline.command("list")
+def list_baselines(
+    folder: Folder = FOLDER, format: opt.FormatOption = opt.Format.TABLE
+) -> None:
+    """Every baseline."""
+    _print(Shelf(folder).all(), format)
+
+
+@baseline.command("show")
+def show_baseline(
+    name: Name, folder: Folder = FOLDER, format: opt.FormatOption = opt.Format.TABLE
+) -> None:
+    """The runs of a baseline."""
+    shelf = Shelf(folder)
+    for found in shelf.named(name):
+        say(f"{found.name}: set {found.created[:10]}, {found.reason or 'passed'}")
+        print_run(shelf.read(found), format)
+
+
+@baseline.command("expire")
+def expire_baseline(
+    name: Name, folder: Folder = FOLDER, format: opt.FormatOption = opt.Format.TABLE
+) -> None:
+    """Let a baseline hold no longer; its file stays."""
+    _print(Shelf(folder).expire(name), format)
+
+
+def _print(baselines: Sequence[Baseline], format: opt.Format) -> None:
+    rows = [
+        {
+            "name": clean(b.name), "set": b.created[:16], "run": clean(b.run),
+            "device": clean(b.device), "software": clean(b.stack), "expired": b.expired[:10],
+            "reason": clean(b.reason),
+        }
+        for b in baselines
+    ]  # fmt: skip
+    heads = ["name", "set", "run", "device", "software", "expired", "reason"]
+    cells = [[row[head] for head in heads] for row in rows]
+    notes = [] if rows else ["there are none: gpuperf baseline set RUN"]
+    sys.stdout.write(plain_table(rows, heads, cells, format.value, notes, heads))

@@ -1,0 +1,65 @@
+"""`gpuperf gate compare`: a stored run against another one, or against a baseline."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gpuperf.cli import options as opt
+from gpuperf.cli.baseline import FOLDER, Folder
+from gpuperf.cli.gating import print_report, write_outputs
+from gpuperf.errors import CannotMeasure
+from gpuperf.gate.baseline import Shelf
+from gpuperf.gate.compare import compare_runs
+from gpuperf.gate.project import load_project
+from gpuperf.gate.rule import Rule
+from gpuperf.gate.verdict import exit_code, write_report
+from gpuperf.report.gate import GateFormat
+from gpuperf.runner.store import read_run
+
+__all__ = ["gate_compare"]
+
+TARGET = 0.05
+
+
+def gate_compare(
+    baseline: Annotated[str, typer.Argument(metavar="BASELINE", help="A run file, or a name.")],
+    candidate: Annotated[Path, typer.Argument(metavar="CANDIDATE", help="A run file.")],
+    min_effect: Annotated[
+        float, typer.Option(min=0.0, max=1.0, help="Slowdown that is not worth a word.")
+    ] = 0.01,
+    abs_floor: Annotated[
+        str | None, typer.Option(help="The same as a time, for example 200ns.", show_default=False)
+    ] = None,
+    target_mde: Annotated[
+        float | None,
+        typer.Option(min=1e-4, max=1.0, help="Slowdown that must be detectable in every case."),
+    ] = None,
+    folder: Folder = FOLDER,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the verdict.", show_default=False)
+    ] = None,
+    format: Annotated[GateFormat, typer.Option(help="How to print.")] = GateFormat.TABLE,
+) -> int:
+    """Judge a stored run against another: `gpuperf run --suite ci --passes 10` makes one.
+
+    Refused unless contract, GPU, power limit and workload versions agree; advice only across hosts.
+    """
+    head = read_run(candidate)
+    if Path(baseline).is_file():
+        base = read_run(baseline)
+    elif baseline.endswith(".jsonl"):
+        raise CannotMeasure(f"there is no baseline {baseline}", "`gpuperf run` makes one")
+    else:
+        _, base = Shelf(folder).find(baseline, head.header)
+    project = load_project(Path())
+    rule = Rule(margin=min_effect, floor_s=opt.seconds("abs-floor", abs_floor))
+    target = target_mde or project.target or TARGET
+    report = compare_runs(base, head, rule, target, project, (baseline, candidate.name))
+    if out is not None:
+        write_report(report, out / "verdict.json")
+        write_outputs(report, out)
+    print_report(report, format)
+    return exit_code(report)

@@ -1,0 +1,214 @@
+"""Which run is the one that others are held against, here and under this software?
+
+Plain files in a folder that a project keeps: an index, and a copy of each run. A baseline is found
+by its name, the hard facts of the device, the software stack and the contract: torch alone moved a
+training step by 16 % from one version to the next. A run that did not pass becomes none without a
+reason.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from gpuperf.errors import CannotMeasure, UnknownName, UsageError
+from gpuperf.gate.compare import compare_runs, incomparable
+from gpuperf.gate.rule import Rule
+from gpuperf.gate.verdict import read_report
+from gpuperf.model.codec import decode, encode
+from gpuperf.model.record import Header, Run
+from gpuperf.runner.cache import key_of
+from gpuperf.runner.session import FAILED
+from gpuperf.runner.store import read_run
+
+__all__ = ["Baseline", "Shelf"]
+
+INDEX, SCHEMA = "baselines.json", 1
+LARGEST = 16 << 20  # bytes
+STACK = ("driver", "torch", "triton", "cuda", "hip")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+HINT = "gpuperf baseline set RUN"
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """One baseline: its name, its file beside the index, when it was set and why, until when it
+    holds, and what it holds for."""
+
+    name: str
+    file: str
+    run: str
+    created: str
+    device: str
+    stack: str
+    key: str
+    reason: str = ""
+    expired: str = ""
+
+
+@dataclass(frozen=True)
+class _Index:
+    baselines: tuple[Baseline, ...] = ()
+    schema: int = SCHEMA
+
+
+class Shelf:
+    """The baselines in *folder*."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def all(self) -> tuple[Baseline, ...]:
+        """Every one, in the order in which they were set. Raises: UsageError for a broken index."""
+        path = self.folder / INDEX
+        if not path.exists():
+            return ()
+        try:
+            with path.open("rb") as file:
+                index = decode(file.read(LARGEST), _Index)
+        except (OSError, ValueError) as error:
+            told = f"{path} is no index of baselines: {str(error)[:200]}"
+            raise UsageError(told, "remove it, and set the baselines again") from None
+        if index.schema != SCHEMA:
+            raise UsageError(f"{path} has schema {index.schema}", f"this gpuperf reads {SCHEMA}")
+        return index.baselines
+
+    def set(self, name: str, path: Path, reason: str = "") -> Baseline:
+        """The run in *path* as *name*, in place of one for the same device, software and contract.
+
+        Raises: UsageError where it did not pass and there is no *reason*.
+        """
+        if not NAME.fullmatch(name):
+            raise UsageError(f"{name[:80]!r} is no name of a baseline", "letters, digits, . _ -")
+        run = read_run(path)
+        key = _key(run.header)
+        before = self._holding(name, key)
+        for why in (*_failures(run), *_of_gate(path), *self._slower(before, run)):
+            if not reason:
+                told = f"{path.name} cannot become a baseline: {why}"
+                raise UsageError(told, "--reason says why it may")
+        made = Baseline(
+            name, f"{name}-{key[:8]}.jsonl", run.header.run[:200],
+            time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime()),
+            run.header.device.name[:200], _stack(run.header), key, reason[:500],
+        )  # fmt: skip
+        others = [b for b in self.all() if (b.name, b.key) != (name, key)]
+        self._write([*others, made], made, path)
+        return made
+
+    def find(self, name: str, header: Header) -> tuple[Baseline, Run]:
+        """The one called *name* for the device, software and contract of *header*.
+
+        Raises: CannotMeasure where there is none.
+        """
+        named = [b for b in self.all() if b.name == name]
+        found = next((b for b in named if b.key == _key(header)), None)
+        if found is None:
+            raise CannotMeasure(
+                f"there is no baseline {name[:80]!r} for {header.device.name} under "
+                f"{_stack(header)}{self._nearest(named, header)}",
+                HINT,
+            )
+        if found.expired:
+            told = f"the baseline {name!r} expired on {found.expired[:10]}"
+            raise CannotMeasure(told, HINT)
+        return found, self.read(found)
+
+    def read(self, baseline: Baseline) -> Run:
+        """The run of *baseline*. Raises: RunFileError."""
+        return read_run(self.folder / Path(baseline.file).name)
+
+    def named(self, name: str) -> tuple[Baseline, ...]:
+        """All that are called *name*. Raises: UnknownName."""
+        found = tuple(b for b in self.all() if b.name == name)
+        if not found:
+            raise UnknownName("baseline", name, {b.name for b in self.all()}, HINT)
+        return found
+
+    def expire(self, name: str) -> tuple[Baseline, ...]:
+        """Let those called *name* hold no longer; their files stay. Raises: UnknownName."""
+        self.named(name)
+        now = time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime())
+        every = [replace(b, expired=b.expired or now) if b.name == name else b for b in self.all()]
+        self._write(every)
+        return tuple(b for b in every if b.name == name)
+
+    def _holding(self, name: str, key: str) -> Baseline | None:
+        return next(
+            (b for b in self.all() if (b.name, b.key) == (name, key) and not b.expired), None
+        )
+
+    def _slower(self, before: Baseline | None, run: Run) -> list[str]:
+        """Why a run that is slower than the baseline it would replace is none."""
+        if before is None:
+            return []
+        report = compare_runs(self.read(before), run, Rule(), target=1.0)
+        return [] if report.outcome != "regressed" else [f"{report.reasons[0]} than the last one"]
+
+    def _nearest(self, named: Sequence[Baseline], header: Header) -> str:
+        """What keeps the baselines of that name from holding here."""
+        for baseline in reversed(named):
+            if baseline.stack != _stack(header):
+                return f"; the one there is was measured under {baseline.stack[:200]}"
+            reasons = incomparable(self.read(baseline).header, header)
+            if reasons:
+                return f"; of the one there is {'; '.join(reasons)[:400]}"
+        return ""
+
+    def _write(
+        self, baselines: Sequence[Baseline], made: Baseline | None = None, path: Path | None = None
+    ) -> None:
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            if made is not None and path is not None:
+                _replace(self.folder / made.file, path.read_bytes())
+            _replace(self.folder / INDEX, encode(_Index(tuple(baselines))) + b"\n")
+        except OSError as error:
+            told = f"{self.folder} cannot be written: {error.strerror}"
+            raise UsageError(told, "another --folder") from None
+
+
+def _replace(path: Path, data: bytes) -> None:
+    part = path.with_name(path.name + ".part")
+    part.write_bytes(data)
+    part.replace(path)
+
+
+def _key(header: Header) -> str:
+    """Device, software and contract: what must be the same."""
+    return key_of(sorted(header.fingerprint.hard.items()), _stack(header), header.contract,
+                  header.variants)  # fmt: skip
+
+
+def _stack(header: Header) -> str:
+    soft = header.fingerprint.soft
+    return ", ".join(f"{name} {str(soft[name])[:60]}" for name in STACK if soft.get(name))
+
+
+def _failures(run: Run) -> list[str]:
+    """What of the run itself did not pass."""
+    failed = [r for r in run.records if r.status in FAILED]
+    measured = {r.case.id for r in run.records}
+    missing = [case for case in run.header.plan if case.id not in measured]
+    told = []
+    if not any(r.status == "ok" for r in run.records):
+        told.append("nothing was measured")
+    if failed:
+        told.append(f"{failed[0].case.id[:200]} is {failed[0].status}")
+    if missing:
+        told.append(f"{len(missing)} of {len(run.header.plan)} cases were never measured")
+    if run.problems:
+        told.append(f"{len(run.problems)} of its lines cannot be read")
+    return told
+
+
+def _of_gate(path: Path) -> list[str]:
+    """What the gate said whose run this is."""
+    verdict = path.parent / "verdict.json"
+    if path.name not in ("base.jsonl", "head.jsonl") or not verdict.exists():
+        return []
+    outcome = read_report(verdict).outcome
+    return [] if outcome == "passed" or path.name == "base.jsonl" else [f"its gate is {outcome}"]

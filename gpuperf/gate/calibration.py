@@ -1,0 +1,213 @@
+"""How often is the gate red here when nothing changed, and how often when something did?
+
+Real gates of a side against itself, and of a side slowed down by a known share, accumulate in the
+user's cache over nights. Gates resampled out of their processes are many more, but not independent
+of each other: both are told, each with its exact (Clopper-Pearson) bound.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gpuperf.errors import CannotMeasure
+from gpuperf.gate.rule import Evidence, Pairs, Rule, slower_p
+from gpuperf.gate.verdict import GateReport
+from gpuperf.model.protocol import Opened
+from gpuperf.model.record import Record
+from gpuperf.runner.cache import fetch, keep
+from gpuperf.runner.ceilings import device_key
+
+__all__ = [
+    "Calibration", "Gate", "Resampled", "add_gate", "add_resampled", "bound", "gate_of", "kept",
+    "pool_of", "quote", "resample",
+]  # fmt: skip
+
+SLOWDOWNS = (0.01, 0.015, 0.02, 0.025, 0.03, 0.05)
+BLOCK = 4  # neighbours that are drawn together: what carries over between processes stays
+FEWEST = 12  # processes of a pool
+
+
+@dataclass(frozen=True)
+class Gate:
+    """One real gate: of a side against itself (*slower* 0), or with one case so much slower.
+
+    `right` is whether it was green, or red for that case alone.
+    """
+
+    id: str
+    created: str
+    suite: str
+    cases: int
+    slower: float
+    outcome: str
+    right: bool
+    measured: float | None = None
+    case: str = ""
+
+
+@dataclass(frozen=True)
+class Resampled:
+    """Gates drawn out of a pool of processes: how many were red with no change, and of how many
+    the slowed case was caught, by slowdown."""
+
+    gates: int
+    red: int
+    processes: int
+    cases: int
+    power: Mapping[str, tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """All that is known of this device."""
+
+    gates: tuple[Gate, ...] = ()
+    resampled: Resampled | None = None
+
+
+def kept(opened: Opened) -> Calibration:
+    """What earlier gates on this device found."""
+    return fetch("calibration", device_key(opened), Calibration) or Calibration()
+
+
+def add_gate(opened: Opened, gate: Gate) -> Calibration:
+    """Keep *gate* beside the others."""
+    known = kept(opened)
+    others = tuple(g for g in known.gates if g.id != gate.id)
+    found = Calibration((*others, gate), known.resampled)
+    keep("calibration", device_key(opened), found)
+    return found
+
+
+def add_resampled(opened: Opened, resampled: Resampled) -> Calibration:
+    """Keep *resampled* in place of the last ones."""
+    found = Calibration(kept(opened).gates, resampled)
+    keep("calibration", device_key(opened), found)
+    return found
+
+
+def gate_of(report: GateReport, slower: Mapping[str, float]) -> Gate | None:
+    """*report* as one gate of a calibration; None where it came to no verdict."""
+    if report.outcome in ("incomplete", "contaminated"):
+        return None
+    red = {c.case: c.judged.change for c in report.cases if c.judged.verdict == "REGRESSED"}
+    name, share = next(iter(slower.items()), ("", 0.0))
+    return Gate(
+        report.id, report.created, report.suite, len(report.cases), share, report.outcome,
+        red.keys() == set(slower), red.get(name), name,
+    )  # fmt: skip
+
+
+def pool_of(runs: Sequence[Sequence[Record]]) -> dict[str, Any]:
+    """The log medians of each case that every process measured, in the order of the processes.
+
+    *runs* are the records of one side after the other, none of them slowed down. Raises:
+    CannotMeasure where they are too few.
+    """
+    import numpy
+
+    processes: list[dict[str, float]] = []
+    for records in runs:
+        by_pass: dict[int, dict[str, float]] = {}
+        for record in records:
+            if record.status == "ok" and record.samples and record.samples.median_s > 0:
+                one = by_pass.setdefault(record.pass_index, {})
+                one[record.case.id] = math.log(record.samples.median_s)
+        whole = max((len(one) for one in by_pass.values()), default=0)
+        processes += [by_pass[i] for i in sorted(by_pass) if len(by_pass[i]) == whole]
+    names = set.intersection(*(set(one) for one in processes)) if processes else set()
+    if len(processes) < FEWEST or not names:
+        raise CannotMeasure(
+            f"{len(processes)} processes of the same cases are too few to resample: "
+            f"{FEWEST} at least",
+            "gpuperf gate calibrate --gates 1 measures some",
+        )
+    return {name: numpy.array([one[name] for one in processes]) for name in sorted(names)}
+
+
+def resample(pool: Mapping[str, Any], rule: Rule, gates: int, seed: int) -> Resampled:
+    """Gates of *pool* against itself, and with one case slower by each of `SLOWDOWNS`."""
+    import numpy
+
+    draw = numpy.random.default_rng(seed)
+    names = list(pool)
+    table = numpy.stack([pool[name] for name in names])
+    red = sum(bool(_reds(_gate(table, draw, rule, {}), rule)) for _ in range(gates))
+    power = {}
+    for share in SLOWDOWNS:
+        caught = 0
+        for _ in range(max(20, gates // 10)):
+            victim = int(draw.integers(len(names)))
+            found = _reds(_gate(table, draw, rule, {victim: math.log1p(share)}), rule)
+            caught += victim in found
+        power[f"{share:g}"] = (caught, max(20, gates // 10))
+    return Resampled(gates, red, table.shape[1], len(names), power)
+
+
+def _gate(table: Any, draw: Any, rule: Rule, slower: Mapping[int, float]) -> list[Evidence]:
+    """The evidence of one resampled gate: blocks of neighbours, ABBA."""
+    import numpy
+
+    count = 2 * (rule.screen_pairs + rule.confirm_pairs)
+    starts = draw.integers(0, table.shape[1], count // BLOCK + 1)
+    picked = [(start + i) % table.shape[1] for start in starts for i in range(BLOCK)][:count]
+    sides = numpy.array(["ABBA"[i % 4] for i in range(count)])
+    base, head = table[:, picked][:, sides == "A"], table[:, picked][:, sides == "B"]
+    for victim, share in slower.items():
+        head[victim] += share
+    cut = rule.screen_pairs
+    return [
+        Evidence(_pairs(b[:cut], h[:cut]), _pairs(b[cut:], h[cut:]))
+        for b, h in zip(base, head, strict=True)
+    ]
+
+
+def _pairs(base: Any, head: Any) -> Pairs:
+    import numpy
+
+    return Pairs(tuple(numpy.exp(base)), tuple(numpy.exp(head)))
+
+
+def _reds(evidence: Sequence[Evidence], rule: Rule) -> set[int]:
+    from scipy.stats import false_discovery_control
+
+    p = slower_p({str(i): one for i, one in enumerate(evidence)}, rule)
+    q = false_discovery_control(list(p.values()))
+    return {i for i in range(len(q)) if q[i] <= rule.alpha}
+
+
+def bound(successes: int, trials: int, above: bool) -> float:
+    """The exact one-sided 95 % bound of a probability: from *above*, or from below."""
+    from scipy.stats import binomtest
+
+    side = "less" if above else "greater"
+    interval = binomtest(successes, trials, alternative=side).proportion_ci(0.95, method="exact")
+    return float(interval.high if above else interval.low)
+
+
+def quote(calibration: Calibration) -> str:
+    """What a gate's report says of it; nothing where nothing is known."""
+    parts = []
+    same = [gate for gate in calibration.gates if not gate.slower]
+    if same:
+        red = sum(not gate.right for gate in same)
+        parts.append(
+            f"{red} of {len(same)} real gates of unchanged code were red here "
+            f"(rate ≤ {bound(red, len(same), True) * 100:.3g} % with 95 % confidence)"
+        )
+    if (again := calibration.resampled) is not None:
+        parts.append(
+            f"{again.red} of {again.gates} resampled from {again.processes} processes "
+            f"(≤ {bound(again.red, again.gates, True) * 100:.2g} %, not independent)"
+        )
+    for share in sorted({gate.slower for gate in calibration.gates if gate.slower}):
+        gates = [gate for gate in calibration.gates if gate.slower == share]
+        right = sum(gate.right for gate in gates)
+        parts.append(
+            f"an injected {share * 100:g} % was caught in {right} of {len(gates)} "
+            f"(power ≥ {bound(right, len(gates), False) * 100:.0f} %)"
+        )
+    return "; ".join(parts)

@@ -1,0 +1,209 @@
+"""Is a stored run slower than another one, and may the two be compared at all?
+
+They must agree in the contract and in every hard fact of the device. Runs of two hosts are two
+cards: what differs between them is told, and is no verdict on the code.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import gpuperf
+from gpuperf.errors import CannotMeasure
+from gpuperf.gate.causes import alike, cause_of
+from gpuperf.gate.evidence import Discarded, disturbance
+from gpuperf.gate.prime import FINDINGS, differing
+from gpuperf.gate.project import Project
+from gpuperf.gate.rule import Judged, Rule
+from gpuperf.gate.stored import Sets, judge_stored
+from gpuperf.gate.verdict import CaseVerdict, Cause, GateReport, SideTold, conclude, middles
+from gpuperf.model.contract import Contract
+from gpuperf.model.record import Header, Record, Run
+
+__all__ = ["compare_runs", "incomparable"]
+
+Key = tuple[str, Contract]
+HOST = "host"  # a live fact
+
+
+def compare_runs(
+    base: Run, head: Run, rule: Rule, target: float, project: Project | None = None,
+    names: tuple[str, str] = ("", ""),
+) -> GateReport:  # fmt: skip
+    """The report on *head* against *base*. Raises: CannotMeasure where they do not compare."""
+    project = project or Project()
+    reasons = incomparable(base.header, head.header)
+    if reasons:
+        why = "; ".join(reasons)
+        raise CannotMeasure(f"the runs are not comparable: {why}", "measure a new baseline here")
+    sides = _Side(base), _Side(head)
+    several = len(_contracts(base.header)) > 1
+    keys = dict.fromkeys((*sides[0].planned, *sides[1].planned))
+    told = {key: _name(key, several) for key in keys}
+    project.refuse_unmatched(told.values())
+    margins = project.margins_of(told.values())
+    sets: dict[str, Sets] = {}
+    unfit: dict[str, str] = {}
+    left_out: dict[str, str] = {}
+    for key, name in told.items():
+        why, finding = _unfit(sides, key)
+        if finding:
+            left_out[name] = why
+        elif why:
+            unfit[name] = why
+        else:
+            sets[name] = _sets(sides, key, margins.get(name))
+    judged = judge_stored(sets, rule)
+    owners = project.owners_of(told.values())
+    by_name = {name: key for key, name in told.items()}
+    cases = [
+        _verdict(name, judged[name], sets[name], sides, by_name[name], owners.get(name, ""))
+        for name in sets
+    ]
+    cases += [
+        CaseVerdict(name, Judged("NOT_COMPARABLE", reason=why), owner=owners.get(name, ""))
+        for name, why in unfit.items()
+    ]
+    problems = [*base.problems, *head.problems]
+    ended = f"{len(problems)} lines cannot be read: {problems[0][:150]}" if problems else ""
+    return conclude(
+        GateReport(
+            id=f"{head.header.run}-against-{base.header.run}"[:200],
+            created=time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime()),
+            gpuperf=gpuperf.__version__, kind="compare",
+            base=_side_told(base, names[0]), head=_side_told(head, names[1]),
+            device=head.header.device.name, suite="stored runs", contract=head.header.contract,
+            rule=rule, cases=tuple(cases), target=target, left_out=left_out, ended=ended,
+            discarded=tuple(d for side in sides for d in side.discarded),
+            notes=_soft_notes(base.header, head.header),
+            advisory=_advisory(base.header, head.header),
+        )
+    )
+
+
+def incomparable(base: Header, head: Header) -> list[str]:
+    """Every field of contract and hard fingerprint that differs."""
+    found = []
+    one, other = _contracts(base), _contracts(head)
+    if len(one) != len(other):
+        found.append(f"{len(one)} contracts and {len(other)}")
+    for ours, theirs in zip(one, other, strict=False):
+        for item in dataclasses.fields(Contract):
+            values = getattr(ours, item.name), getattr(theirs, item.name)
+            if values[0] != values[1]:
+                found.append(f"{item.name} is {values[0]!r} and {values[1]!r}")
+    if differ := differing(base.fingerprint, head.fingerprint):
+        found.append(differ)
+    return found
+
+
+def _contracts(header: Header) -> tuple[Contract, ...]:
+    return (header.contract, *header.variants)
+
+
+def _name(key: Key, several: bool) -> str:
+    case, contract = key
+    if not several:
+        return case
+    return f"{case} {contract.regime} {contract.cache} {contract.data}"
+
+
+@dataclass
+class _Side:
+    """The records of a run by case and contract; those of disturbed processes do not count."""
+
+    run: Run
+    records: dict[Key, list[Record]] = field(default_factory=dict)
+    discarded: list[Discarded] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        for record in self.run.records:
+            if reason := disturbance(record):
+                case = record.case.id[:200]
+                self.discarded.append(Discarded(record.pass_index, f"{case}: {reason}"))
+                continue
+            self.records.setdefault((record.case.id, record.contract), []).append(record)
+
+    @property
+    def planned(self) -> Iterable[Key]:
+        """What the run was to measure, and what it measured."""
+        header = self.run.header
+        for case in header.plan:
+            for contract in _contracts(header):
+                yield (case.id, contract)
+        yield from self.records
+
+
+def _unfit(sides: tuple[_Side, _Side], key: Key) -> tuple[str, bool]:
+    """Why a case cannot be compared, and whether that is the same finding on both sides."""
+    both = [side.records.get(key, []) for side in sides]
+    if not all(both):
+        return " and ".join(
+            f"the {name} {'has no such case' if key not in set(side.planned) else 'lacks it'}"
+            for name, side, records in zip(("base", "head"), sides, both, strict=True)
+            if not records
+        ), False
+    failed = [next((r for r in records if r.samples is None or r.status != "ok"), None)
+              for records in both]  # fmt: skip
+    if failed[0] is None and failed[1] is None:
+        return differing(both[0][-1].fingerprint, both[1][-1].fingerprint), False
+    told = [f"{r.status} {r.reason}".strip()[:150] if r else "ok" for r in failed]
+    statuses = {r.status if r else "ok" for r in failed}
+    if len(statuses) == 1 and statuses <= set(FINDINGS):
+        return told[0], True
+    return f"base: {told[0]}; head: {told[1]}", False
+
+
+def _sets(sides: tuple[_Side, _Side], key: Key, margin: float | None) -> Sets:
+    base, head = (side.records[key] for side in sides)
+    noise = max(
+        (r.noise for r in (base[-1], head[-1]) if r.noise is not None),
+        key=lambda n: n.between, default=None,
+    )  # fmt: skip
+    return Sets(
+        _medians(base), _medians(head), noise.between if noise else None,
+        noise.processes if noise else 0, margin,
+    )  # fmt: skip
+
+
+def _medians(records: Sequence[Record]) -> tuple[float, ...]:
+    return tuple(r.samples.median_s for r in records if r.samples is not None)
+
+
+def _verdict(
+    name: str, judged: Judged, sets: Sets, sides: tuple[_Side, _Side], key: Key, owner: str
+) -> CaseVerdict:
+    base, head = (side.records[key][-1] for side in sides)
+    cause: Cause | None = None
+    notes: tuple[str, ...] = ()
+    if judged.verdict == "REGRESSED":
+        cause = cause_of(base, head, sides[0].run.header.peaks)
+        same = alike(base, head)
+        notes = (same,) if same else ()
+    return CaseVerdict(name, judged, None, sets, *middles(None, sets), owner, cause, notes)
+
+
+def _side_told(run: Run, name: str) -> SideTold:
+    header = run.header
+    told = f"{name}: {header.run}" if name else header.run
+    return SideTold(told, "", dict(header.fingerprint.soft), f"{header.run}.jsonl")
+
+
+def _soft_notes(base: Header, head: Header) -> tuple[str, ...]:
+    one, other = base.fingerprint.soft, head.fingerprint.soft
+    return tuple(
+        f"{name} is {one.get(name)} on the base and {other.get(name)} on the head"
+        for name in sorted(one.keys() | other.keys())
+        if one.get(name) != other.get(name)
+    )
+
+
+def _advisory(base: Header, head: Header) -> str:
+    """Why the verdict is advice only."""
+    hosts: list[object] = [h.fingerprint.live.get(HOST) for h in (base, head)]
+    if None in hosts:
+        return "the runs do not say whether they are of one host"
+    return "" if hosts[0] == hosts[1] else "the runs are of two hosts"

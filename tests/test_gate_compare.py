@@ -1,0 +1,326 @@
+"""Are stored runs judged by what their processes tell, and refused where they do not compare?"""
+
+from __future__ import annotations
+
+import math
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy
+import pytest
+from fake_sides import DEVICE, case_of
+from scipy.stats import binomtest
+
+from gpuperf.errors import CannotMeasure, RunFileError, UnknownName, UsageError
+from gpuperf.gate.baseline import Shelf
+from gpuperf.gate.compare import compare_runs
+from gpuperf.gate.project import Margin, Project
+from gpuperf.gate.rule import Rule
+from gpuperf.gate.stored import Sets, judge_stored
+from gpuperf.gate.verdict import exit_code, read_report, recheck, write_report
+from gpuperf.model.contract import Contract, Fingerprint
+from gpuperf.model.protocol import Opened
+from gpuperf.model.record import Noise, Record, Run, Telemetry
+from gpuperf.model.samples import Samples
+from gpuperf.model.workload import Case
+from gpuperf.runner.session import make_header
+from gpuperf.runner.store import RunWriter, read_run
+
+CONTRACT = Contract(timer="wall", gap_s=0.0)
+HERE = Fingerprint(
+    hard={"product": "a CPU"}, soft={"torch": "2.13"}, live={"host": "one"}
+)
+CASES = tuple(case_of("op0", n) for n in (64, 128, 256))
+
+
+def run_of(
+    slower: dict[str, float] | None = None,
+    passes: int = 8,
+    seed: int = 1,
+    cases: Sequence[Case] = CASES,
+    contract: Contract = CONTRACT,
+    fingerprint: Fingerprint = HERE,
+    noise: Noise | None = None,
+    between: float = 0.002,
+) -> Run:
+    draw = random.Random(seed)
+    opened = Opened(DEVICE, fingerprint)
+    header = make_header(
+        f"run-{seed}", ["gpuperf"], cases, [contract], opened, None, "", None, 0
+    )
+    records = []
+    for index in range(passes):
+        for case in cases:
+            middle = 1e-4 * (1 + (slower or {}).get(case.id, 0.0))
+            middle *= math.exp(draw.gauss(0, between))
+            records.append(
+                Record(
+                    header.run, case, contract, "ok", fingerprint, pass_index=index, noise=noise,
+                    times={"wall": Samples((middle, middle * 1.001, middle * 0.999))},
+                    primary="wall",
+                )
+            )
+    return Run(header, tuple(records))
+
+
+def written(run: Run, path: Path) -> Path:
+    with RunWriter(path) as writer:
+        writer.header(run.header)
+        for record in run.records:
+            writer.record(record)
+    return path
+
+
+def test_the_same_code_passes_and_a_slower_case_is_red() -> None:
+    same = compare_runs(run_of(), run_of(seed=2), Rule(), 0.05)
+    assert same.outcome == "passed"
+    report = compare_runs(run_of(), run_of({CASES[1].id: 0.04}, seed=2), Rule(), 0.05)
+    assert exit_code(report) == 1
+    assert [c.case for c in report.cases if c.judged.verdict == "REGRESSED"] == [CASES[1].id]
+
+
+def test_one_process_a_side_tells_nothing_without_known_noise() -> None:
+    report = compare_runs(run_of(passes=1), run_of(passes=1, seed=2), Rule(), 0.05)
+    assert report.outcome == "inconclusive"
+    assert "--passes 6" in report.cases[0].judged.reason
+
+
+def test_noise_that_earlier_processes_saw_serves_where_there_is_one_process() -> None:
+    known = Noise(0.002, 0.002, 20)
+    base = run_of(passes=1, noise=known)
+    report = compare_runs(
+        base, run_of({CASES[0].id: 0.05}, passes=1, seed=2, noise=known), Rule(), 0.05
+    )
+    told = {c.case: c.judged.verdict for c in report.cases}
+    assert told[CASES[0].id] == "REGRESSED"
+    assert list(told.values()).count("REGRESSED") == 1
+
+
+def test_stored_runs_of_unchanged_code_are_seldom_red() -> None:
+    draw = numpy.random.default_rng(5)
+    reds = 0
+    for _ in range(300):
+        logs = draw.normal(0, 0.005, (50, 16)) + draw.normal(0, 0.002, (1, 16))
+        sets = {
+            str(i): Sets(tuple(numpy.exp(row[:8])), tuple(numpy.exp(row[8:])))
+            for i, row in enumerate(logs)
+        }
+        reds += any(j.verdict == "REGRESSED" for j in judge_stored(sets, Rule()).values())
+    assert binomtest(reds, 300, alternative="less").proportion_ci(0.95).high <= 0.02
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"timer": "events"}, "timer is 'wall' and 'events'"),
+        ({"cache": "hot", "data": "zeros"}, "cache is 'cold' and 'hot'; data is 'randn' and"),
+        ({"gap_s": 0.5}, "gap_s is 0.0 and 0.5"),
+    ],
+)
+def test_a_baseline_of_another_contract_is_refused_by_every_field(
+    change: dict[str, object], told: str
+) -> None:
+    other = replace(CONTRACT, **change)  # type: ignore[arg-type]
+    with pytest.raises(CannotMeasure, match=told) as error:
+        compare_runs(run_of(), run_of(contract=other), Rule(), 0.05)
+    assert error.value.exit_code == 3
+
+
+@pytest.mark.parametrize(
+    ("fact", "value"),
+    [("product", "another"), ("power_limit_w", 400.0), ("max_sm_clock_hz", 1e9), ("mig", True)],
+)
+def test_a_baseline_from_another_clock_or_gpu_is_refused(fact: str, value: object) -> None:
+    hard = {**HERE.hard, fact: value}
+    with pytest.raises(CannotMeasure, match=f"{fact} is .* on the head"):
+        compare_runs(run_of(), run_of(fingerprint=replace(HERE, hard=hard)), Rule(), 0.05)  # type: ignore[arg-type]
+
+
+def test_software_that_differs_is_said() -> None:
+    other = replace(HERE, soft={"torch": "2.14"})
+    report = compare_runs(run_of(), run_of(seed=2, fingerprint=other), Rule(), 0.05)
+    assert "torch is 2.13 on the base and 2.14 on the head" in report.notes
+
+
+def test_runs_of_two_hosts_are_advice_and_no_verdict() -> None:
+    other = replace(HERE, live={"host": "two"})
+    head = run_of({CASES[0].id: 0.2}, seed=2, fingerprint=other)
+    report = compare_runs(run_of(), head, Rule(), 0.05)
+    assert exit_code(report) == 4
+    assert "two hosts" in report.reasons[0]
+    assert any(c.judged.verdict == "REGRESSED" for c in report.cases)
+
+
+def test_a_case_on_one_side_only_is_no_pass() -> None:
+    report = compare_runs(run_of(), run_of(seed=2, cases=CASES[:2]), Rule(), 0.05)
+    assert exit_code(report) == 3
+    assert report.cases[-1].judged.reason == "the head has no such case"
+
+
+def test_a_planned_case_that_was_never_measured_is_no_pass() -> None:
+    head = run_of(seed=2)
+    kept = tuple(r for r in head.records if r.case.id != CASES[2].id)
+    report = compare_runs(run_of(), replace(head, records=kept), Rule(), 0.05)
+    assert exit_code(report) == 3
+    assert report.cases[-1].judged.reason == "the head lacks it"
+
+
+def test_zero_cases_judged_is_no_pass() -> None:
+    empty = run_of(cases=())
+    report = compare_runs(empty, empty, Rule(), 0.05)
+    assert exit_code(report) == 3
+
+
+def test_processes_that_were_disturbed_do_not_count() -> None:
+    head = run_of(seed=2, passes=9)
+    shared = Telemetry(other_processes=2)
+    records = tuple(
+        replace(r, telemetry=shared, times={"wall": Samples((1.0,))}) if r.pass_index == 3 else r
+        for r in head.records
+    )
+    report = compare_runs(run_of(), replace(head, records=records), Rule(), 0.05)
+    assert report.outcome == "passed"
+    assert len(report.discarded) == 3
+
+
+def test_a_margin_of_its_own_holds_in_stored_runs_too() -> None:
+    head = run_of({CASES[1].id: 0.04}, seed=2)
+    project = Project(margins=(Margin("op0/*n=128,*", 0.1, "@kernels"),))
+    report = compare_runs(run_of(), head, Rule(), 0.05, project)
+    assert report.outcome == "passed"
+    assert next(c.owner for c in report.cases if c.case == CASES[1].id) == "@kernels"
+
+
+def test_lines_that_cannot_be_read_are_no_pass(tmp_path: Path) -> None:
+    path = written(run_of(seed=2), tmp_path / "head.jsonl")
+    text = path.read_text().replace('"values_s":[0', '"values_s":[NaN,0', 1)
+    path.write_text(text)
+    report = compare_runs(run_of(), read_run(path), Rule(), 0.05)
+    assert exit_code(report) == 4
+    assert "1 lines cannot be read" in report.reasons[0]
+
+
+def test_the_verdict_on_stored_runs_says_the_same_when_judged_again(tmp_path: Path) -> None:
+    report = compare_runs(run_of(), run_of({CASES[1].id: 0.04}, seed=2), Rule(), 0.05)
+    write_report(report, tmp_path / "verdict.json")
+    assert recheck(read_report(tmp_path / "verdict.json")).outcome == "regressed"
+
+
+def test_a_regressed_run_becomes_no_baseline(tmp_path: Path) -> None:
+    shelf = Shelf(tmp_path / "shelf")
+    first = written(run_of(), tmp_path / "first.jsonl")
+    slower = written(run_of({CASES[1].id: 0.04}, seed=2), tmp_path / "slower.jsonl")
+    shelf.set("main", first)
+    with pytest.raises(UsageError, match=r"cannot become a baseline: .*slower than the last one"):
+        shelf.set("main", slower)
+    made = shelf.set("main", slower, reason="accepted: exact softmax")
+    assert made.reason == "accepted: exact softmax"
+    assert [b.run for b in shelf.all()] == ["run-2"]
+
+
+@pytest.mark.parametrize("status", ["error", "wrong", "crashed", "timeout"])
+def test_a_run_with_a_failed_case_becomes_no_baseline(tmp_path: Path, status: str) -> None:
+    run = run_of()
+    bad = replace(run.records[0], status=status, times={}, primary="")  # type: ignore[arg-type]
+    path = written(replace(run, records=(bad, *run.records[1:])), tmp_path / "run.jsonl")
+    with pytest.raises(UsageError, match=f"is {status}"):
+        Shelf(tmp_path).set("main", path)
+
+
+def test_a_run_whose_gate_was_red_becomes_no_baseline(tmp_path: Path) -> None:
+    path = written(run_of(), tmp_path / "head.jsonl")
+    report = compare_runs(run_of(), run_of({CASES[1].id: 0.04}, seed=2), Rule(), 0.05)
+    write_report(report, tmp_path / "verdict.json")
+    with pytest.raises(UsageError, match="its gate is regressed"):
+        Shelf(tmp_path / "shelf").set("main", path)
+
+
+def test_a_baseline_is_found_by_device_software_and_contract(tmp_path: Path) -> None:
+    shelf = Shelf(tmp_path / "shelf")
+    shelf.set("main", written(run_of(), tmp_path / "a.jsonl"))
+    found, run = shelf.find("main", run_of(seed=2).header)
+    assert found.run == run.header.run == "run-1"
+    newer = replace(HERE, soft={"torch": "2.14"})
+    with pytest.raises(CannotMeasure, match=r"under torch 2\.14; the one there is .* torch 2\.13"):
+        shelf.find("main", run_of(fingerprint=newer).header)
+    hot = run_of(contract=replace(CONTRACT, cache="hot")).header
+    with pytest.raises(CannotMeasure, match="cache is 'cold' and 'hot'"):
+        shelf.find("main", hot)
+
+
+def test_no_baseline_is_no_pass(tmp_path: Path) -> None:
+    with pytest.raises(CannotMeasure, match="there is no baseline 'main'") as error:
+        Shelf(tmp_path).find("main", run_of().header)
+    assert error.value.exit_code == 3
+
+
+def test_an_expired_baseline_holds_no_longer(tmp_path: Path) -> None:
+    shelf = Shelf(tmp_path / "shelf")
+    shelf.set("main", written(run_of(), tmp_path / "a.jsonl"))
+    shelf.expire("main")
+    with pytest.raises(CannotMeasure, match="expired on"):
+        shelf.find("main", run_of(seed=2).header)
+    with pytest.raises(UnknownName, match="did you mean 'main'"):
+        shelf.expire("mian")
+
+
+@pytest.mark.parametrize("name", ["../evil", "", "a/b", "a\nb", "x" * 100])
+def test_a_baselines_name_is_no_path(tmp_path: Path, name: str) -> None:
+    path = written(run_of(), tmp_path / "a.jsonl")
+    with pytest.raises(UsageError, match="is no name of a baseline"):
+        Shelf(tmp_path / "shelf").set(name, path)
+
+
+def test_a_file_named_in_a_strangers_index_is_looked_for_in_the_folder_only(tmp_path: Path) -> None:
+    shelf = Shelf(tmp_path / "shelf")
+    shelf.set("main", written(run_of(), tmp_path / "a.jsonl"))
+    index = tmp_path / "shelf" / "baselines.json"
+    index.write_text(index.read_text().replace('"file":"main-', '"file":"../../etc/main-'))
+    assert shelf.find("main", run_of(seed=2).header)[1].header.run == "run-1"
+
+
+@pytest.mark.parametrize("text", ["", "[1]", '{"schema": 2}', "[" * 10_000])
+def test_a_broken_index_is_an_error(tmp_path: Path, text: str) -> None:
+    (tmp_path / "baselines.json").write_text(text)
+    with pytest.raises(UsageError):
+        Shelf(tmp_path).all()
+
+
+def test_a_million_records_are_refused_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "hostile.jsonl"
+    path.write_bytes(b"{}\n" * 1_100_000)
+    start = time.perf_counter()
+    with pytest.raises(RunFileError, match=r"lines|broken"):
+        read_run(path)
+    assert time.perf_counter() - start < 2
+
+
+def test_ten_thousand_cases_are_compared_in_two_seconds_and_half_a_gigabyte(
+    tmp_path: Path,
+) -> None:
+    cases = [case_of(f"op{i % 7}", i) for i in range(10_000)]
+    known = Noise(0.002, 0.002, 20)
+    for seed in (1, 2):
+        run = run_of(cases=cases, passes=1, seed=seed, noise=known)
+        written(run, tmp_path / f"{seed}.jsonl")
+    code = (
+        "import sys\nfrom gpuperf.cli.app import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "lines = open('/proc/self/status').read().splitlines()\n"
+        "print(next(l.split()[1] for l in lines if l.startswith('VmHWM')), file=sys.stderr)"
+    )
+    words = ["gate", "compare", str(tmp_path / "1.jsonl"), str(tmp_path / "2.jsonl")]
+    start = time.perf_counter()
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words], capture_output=True, text=True, check=True
+    )
+    took_s = time.perf_counter() - start
+    assert int(done.stderr.strip().splitlines()[-1]) < 500_000, "kB"
+    assert took_s < 4, f"{took_s:.1f} s, of which a busy machine may take half"
+    assert DEVICE.name in done.stdout
