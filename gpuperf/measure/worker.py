@@ -195,7 +195,7 @@ def _modules(folders: tuple[str, ...], packages: tuple[str, ...]) -> dict[str, s
     found = {}
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
-        if not isinstance(file, str) or not file:
+        if not isinstance(file, str) or not Path(file).is_absolute():  # torch.ops is no file
             continue
         path = Path(file).resolve()
         installed = any(part in ("site-packages", "dist-packages") for part in path.parts)

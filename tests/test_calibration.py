@@ -1,0 +1,131 @@
+"""Is what a gate says of its own error rate exact, and does it accumulate?"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy
+import pytest
+from fake_sides import OPENED, FakeSide, Heard, plan_of, sides_in
+
+from gpuperf.errors import CannotMeasure
+from gpuperf.gate.ab import LONGEST, gate_ab
+from gpuperf.gate.calibration import (
+    Calibration,
+    Gate,
+    Resampled,
+    add_gate,
+    add_resampled,
+    bound,
+    gate_of,
+    kept,
+    pool_of,
+    quote,
+    resample,
+)
+from gpuperf.gate.prime import Asked
+from gpuperf.gate.rule import Rule
+from gpuperf.gate.verdict import GateReport
+from gpuperf.runner.store import read_run
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUPERF_CACHE", str(tmp_path / "cache"))
+
+
+def gate(
+    folder: Path, slower: float = 0.0, really: Mapping[str, float] | None = None
+) -> GateReport:
+    folder.mkdir(parents=True)
+    launchers = {"base": FakeSide(seed=1), "head": FakeSide(seed=2, slower=really or {})}
+    plan = plan_of(slower={LONGEST: slower} if slower else {})
+    return gate_ab(Asked(plan, folder), sides_in(folder), launchers, Heard())  # type: ignore[arg-type]
+
+
+def told(right: bool, slower: float = 0.0, id: str = "") -> Gate:
+    return Gate(id or f"{random.random()}", "", "ci", 20, slower, "passed", right)
+
+
+def test_six_green_gates_bound_the_rate_under_39_percent_and_five_catches_the_power_above_55() -> (
+    None
+):
+    assert bound(0, 6, above=True) == pytest.approx(0.393, abs=1e-3)
+    assert bound(5, 5, above=False) == pytest.approx(0.549, abs=1e-3)
+    assert bound(0, 299, above=True) < 0.01 < bound(0, 298, above=True)
+
+
+def test_the_quote_says_what_was_seen_with_its_bound() -> None:
+    gates = (*(told(True) for _ in range(6)), *(told(True, 0.03) for _ in range(5)))
+    text = quote(Calibration(gates, Resampled(1000, 2, 45, 12, {})))
+    assert "0 of 6 real gates of unchanged code were red here (rate ≤ 39.3 %" in text
+    assert "2 of 1000 resampled from 45 processes" in text
+    assert "not independent" in text
+    assert "an injected 3 % was caught in 5 of 5 (power ≥ 55 %)" in text
+    assert quote(Calibration()) == ""
+
+
+def test_gates_accumulate_and_none_counts_twice() -> None:
+    add_gate(OPENED, told(True, id="a"))
+    add_gate(OPENED, told(True, id="b"))
+    add_gate(OPENED, told(False, id="a"))
+    add_resampled(OPENED, Resampled(10, 0, 12, 3, {}))
+    found = kept(OPENED)
+    assert sorted((g.id, g.right) for g in found.gates) == [("a", False), ("b", True)]
+    assert found.resampled is not None
+
+
+def test_a_later_gate_quotes_the_earlier_ones(tmp_path: Path) -> None:
+    first = gate(tmp_path / "first")
+    assert first.calibration == ""
+    one = gate_of(first, first.slowed)
+    assert one is not None
+    assert one.right
+    add_gate(OPENED, one)
+    assert "0 of 1 real gates" in gate(tmp_path / "second").calibration
+
+
+def test_an_injected_slowdown_is_right_if_it_alone_is_red(tmp_path: Path) -> None:
+    report = gate(tmp_path / "right", slower=0.05)
+    (name,) = report.slowed
+    found = gate_of(report, report.slowed)
+    assert found is not None
+    assert found.right
+    assert found.case == name
+    assert found.measured == pytest.approx(0.05, abs=0.01)
+    other = "op1/torch[n=64" if "op1/torch[n=64" not in name else "op2/torch[n=64"
+    both = gate(tmp_path / "both", 0.05, {other: 0.08})
+    wrong = gate_of(both, both.slowed)
+    assert wrong is not None
+    assert not wrong.right
+
+
+def test_a_gate_without_a_verdict_does_not_count(tmp_path: Path) -> None:
+    report = gate(tmp_path / "gate", slower=0.0)
+    assert gate_of(replace(report, outcome="incomplete"), {}) is None
+    assert gate_of(replace(report, outcome="contaminated"), {}) is None
+
+
+def test_a_pool_holds_whole_processes_only(tmp_path: Path) -> None:
+    gate(tmp_path / "gate")
+    runs = [read_run(tmp_path / "gate" / f"{side}.jsonl").records for side in ("base", "head")]
+    pool = pool_of(runs)
+    assert len(pool) == 8  # six cases and two sentinels
+    assert {len(values) for values in pool.values()} == {12}  # the screen's, of both sides
+    with pytest.raises(CannotMeasure, match="too few to resample"):
+        pool_of(runs[:1])
+
+
+def test_resampled_gates_are_seldom_red_and_catch_what_is_slow() -> None:
+    draw = numpy.random.default_rng(3)
+    pool = {str(i): -9 + draw.normal(0, 0.004, 40) for i in range(12)}
+    found = resample(pool, Rule(resamples=1999), 100, seed=1)
+    assert found.red <= 1
+    assert found.processes == 40
+    caught, tried = found.power["0.05"]
+    assert caught >= 0.9 * tried
+    assert found.power["0.01"][0] <= 0.2 * tried
+    assert found == resample(pool, Rule(resamples=1999), 100, seed=1)

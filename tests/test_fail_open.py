@@ -1,0 +1,191 @@
+"""Every way in which gates in the wild let a regression through, each shut by a test of its name.
+
+The ways are those of published gates: a step that never failed in hundreds of runs, a baseline that
+drifted with the regressions, a comment that a platform cut.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from fake_sides import FakeSide, Heard, plan_of, sides_in, suite_of
+from test_gate_compare import CASES, run_of, written
+
+from gpuperf.errors import CannotMeasure, UsageError
+from gpuperf.gate.ab import gate_ab
+from gpuperf.gate.baseline import Shelf
+from gpuperf.gate.compare import compare_runs
+from gpuperf.gate.prime import Asked
+from gpuperf.gate.rule import Judged, Rule
+from gpuperf.gate.verdict import (
+    EXIT_CODES,
+    CaseVerdict,
+    GateReport,
+    conclude,
+    exit_code,
+    read_report,
+)
+from gpuperf.report.gate_markdown import render_comment, render_summary
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUPERF_CACHE", str(tmp_path / "cache"))
+
+
+def gate(folder: Path, slower: float = 0.0, **more: object) -> GateReport:
+    folder.mkdir(parents=True, exist_ok=True)
+    launchers = {
+        "base": FakeSide(seed=1),
+        "head": FakeSide(seed=2, slower={"op1/torch[n=64": slower}),
+    }
+    asked = Asked(plan_of(), folder, **more)  # type: ignore[arg-type]
+    return gate_ab(asked, sides_in(folder), launchers, Heard())  # type: ignore[arg-type]
+
+
+def gpuperf(*words: str, folder: Path) -> int:
+    code = "from gpuperf.cli.app import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words], cwd=folder, capture_output=True, check=False
+    )
+    return done.returncode
+
+
+def test_make_collapses_no_exit_code(tmp_path: Path) -> None:
+    """make turns every failure into 2; the verdict's file says 1 all the same."""
+    gate(tmp_path, slower=0.05)
+    (tmp_path / "Makefile").write_text(f"gate:\n\t@{sys.executable} -c 'raise SystemExit(1)'\n")
+    collapsed = subprocess.run(["make", "gate"], cwd=tmp_path, capture_output=True, check=False)
+    assert collapsed.returncode == 2
+    assert gpuperf("gate", "check", "verdict.json", folder=tmp_path) == 1
+
+
+@pytest.mark.parametrize("count", [1, 255, 256, 257, 512])
+def test_the_exit_code_is_not_the_number_of_failures_modulo_256(
+    tmp_path: Path, count: int
+) -> None:
+    report = gate(tmp_path)
+    red = Judged("REGRESSED", 0.05, 0.04, 0.06, 1e-6, 1e-5, 0.02)
+    cases = tuple(CaseVerdict(f"a/b[n={i}]", red) for i in range(count))
+    assert exit_code(conclude(replace(report, cases=cases))) == 1
+
+
+def test_one_is_a_regression_and_nothing_else() -> None:
+    assert [outcome for outcome, code in EXIT_CODES.items() if code == 1] == ["regressed"]
+    assert [outcome for outcome, code in EXIT_CODES.items() if code == 0] == ["passed"]
+
+
+def test_a_regressed_run_does_not_become_the_next_baseline(tmp_path: Path) -> None:
+    shelf = Shelf(tmp_path / "shelf")
+    shelf.set("main", written(run_of(), tmp_path / "a.jsonl"))
+    slower = written(run_of({CASES[0].id: 0.05}, seed=2), tmp_path / "b.jsonl")
+    with pytest.raises(UsageError, match="cannot become a baseline"):
+        shelf.set("main", slower)
+    assert shelf.all()[0].run == "run-1"
+
+
+def five_thousand(folder: Path) -> GateReport:
+    report = gate(folder)
+    red = Judged("REGRESSED", 0.05, 0.04, 0.06, 1e-6, 1e-5, 0.02)
+    cases = tuple(CaseVerdict(f"op/é{i}[n={i},{'x' * 80}=1]", red) for i in range(5000))
+    return conclude(replace(report, cases=cases))
+
+
+def test_a_comment_is_not_cut_at_65536_characters(tmp_path: Path) -> None:
+    text = render_comment(five_thousand(tmp_path))
+    assert len(text) < 65_536
+    assert len(text.encode()) <= 65_536
+    assert "more are not shown" in text
+
+
+def test_a_summary_is_not_cut_at_a_mebibyte(tmp_path: Path) -> None:
+    text = render_summary(five_thousand(tmp_path))
+    assert len(text.encode()) <= 1 << 20
+    assert text.startswith("### ❌ gpuperf gate: regressed")
+
+
+def test_a_baseline_from_another_clock_is_none() -> None:
+    other = run_of()
+    hard = {**other.header.fingerprint.hard, "max_sm_clock_hz": 1.2e9}
+    fingerprint = replace(other.header.fingerprint, hard=hard)
+    slow = replace(other, header=replace(other.header, fingerprint=fingerprint))
+    with pytest.raises(CannotMeasure, match="max_sm_clock_hz") as error:
+        compare_runs(slow, run_of(seed=2), Rule(), 0.05)
+    assert error.value.exit_code == 3
+
+
+def test_a_missing_verdict_file_is_not_read_as_green(tmp_path: Path) -> None:
+    assert gpuperf("gate", "check", "verdict.json", folder=tmp_path) == 2
+    (tmp_path / "verdict.json").write_text("")
+    assert gpuperf("gate", "check", "verdict.json", folder=tmp_path) == 2
+
+
+def test_a_rerun_until_green_stays_no_pass(tmp_path: Path) -> None:
+    first = gate(tmp_path / "first", slower=0.05)
+    assert first.outcome == "regressed"
+    second = gate(tmp_path / "second", earlier=first.outcome)
+    assert exit_code(second) == 4
+
+
+def test_zero_cases_judged_are_no_pass(tmp_path: Path) -> None:
+    report = gate(tmp_path)
+    assert exit_code(conclude(replace(report, cases=()))) == 3
+
+
+@pytest.mark.parametrize("status", ["oom", "error", "timeout"])
+def test_a_failure_is_a_status_and_never_a_time_of_nought(tmp_path: Path, status: str) -> None:
+    bad = run_of(seed=2)
+    records = tuple(
+        replace(r, status=status, times={}, primary="") if r.case.id == CASES[0].id else r  # type: ignore[arg-type]
+        for r in bad.records
+    )
+    report = compare_runs(run_of(), replace(bad, records=records), Rule(), 0.05)
+    assert exit_code(report) == 3
+    case = next(c for c in report.cases if c.case == CASES[0].id)
+    assert case.head_s is None
+    assert status in case.judged.reason
+
+
+def test_a_case_that_vanished_is_missing_and_not_forgotten(tmp_path: Path) -> None:
+    head = FakeSide(seed=2, names=("copy", "matmul", "op0", "op1"))
+    tmp_path.mkdir(exist_ok=True)
+    launchers = {"base": FakeSide(seed=1), "head": head}
+    report = gate_ab(Asked(plan_of(), tmp_path), sides_in(tmp_path), launchers, Heard())  # type: ignore[arg-type]
+    assert exit_code(report) == 3
+    judged = {c.case for c in report.cases}
+    assert all(any(name.startswith(f"{op}/") for name in judged) for op in ("op0", "op1", "op2"))
+    assert len(suite_of().entries) == 3
+
+
+def test_a_gate_that_dies_half_way_is_no_pass(tmp_path: Path) -> None:
+    class Dies(Heard):
+        def stage(self, name: str, records: int) -> None:
+            if name.startswith("screen 3"):
+                raise SystemExit(9)
+
+    launchers = {"base": FakeSide(seed=1), "head": FakeSide(seed=2)}
+    with pytest.raises(SystemExit):
+        gate_ab(Asked(plan_of(), tmp_path), sides_in(tmp_path), launchers, Dies())  # type: ignore[arg-type]
+    assert exit_code(read_report(tmp_path / "verdict.json")) == 4
+    assert gpuperf("gate", "check", "verdict.json", folder=tmp_path) == 4
+
+
+def test_both_sides_being_the_same_code_is_no_pass(tmp_path: Path) -> None:
+    """A package that is installed from one checkout is measured on both sides."""
+
+    repository, worktree = tmp_path / "repository", tmp_path / "worktree"
+    subprocess.run(["git", "init", "-q", str(worktree)], check=True)
+    for modules, told in (
+        ({"mylib": str(repository / "mylib" / "__init__.py")}, "the base imports mylib from"),
+        ({}, "no case runs code of this repository"),
+    ):
+        launchers = {
+            "base": FakeSide(seed=1, modules=modules), "head": FakeSide(seed=2, modules=modules)
+        }  # fmt: skip
+        asked, sides = Asked(plan_of(), tmp_path), sides_in(worktree)
+        with pytest.raises(CannotMeasure, match=told):
+            gate_ab(asked, sides, launchers, Heard(), repository)  # type: ignore[arg-type]
