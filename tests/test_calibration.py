@@ -18,9 +18,9 @@ from gpuperf.gate.calibration import (
     Gate,
     Resampled,
     add_gate,
-    add_resampled,
     bound,
     gate_of,
+    keep_calibration,
     kept,
     pool_of,
     quote,
@@ -72,10 +72,12 @@ def test_gates_accumulate_and_none_counts_twice() -> None:
     add_gate(OPENED, told(True, id="a"))
     add_gate(OPENED, told(True, id="b"))
     add_gate(OPENED, told(False, id="a"))
-    add_resampled(OPENED, Resampled(10, 0, 12, 3, {}))
-    found = kept(OPENED)
+    again = Resampled(10, 0, 12, 3, {})
+    keep_calibration(OPENED, replace(kept(OPENED), resampled=again))
+    found = add_gate(OPENED, told(True, id="b"))
     assert sorted((g.id, g.right) for g in found.gates) == [("a", False), ("b", True)]
-    assert found.resampled is not None
+    assert found.resampled == again
+    assert kept(OPENED) == found
 
 
 def test_a_later_gate_quotes_the_earlier_ones(tmp_path: Path) -> None:

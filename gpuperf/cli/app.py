@@ -46,8 +46,18 @@ VERBS = {
 MEASURING = {"roofline", "compare", "alignment", "waves", "timing-check"}
 
 
-def make_app(verbs: Iterable[str] = tuple(VERBS)) -> typer.Typer:
-    """The command line with these *verbs*."""
+# Verbs that have verbs of their own, and what the help says of them: to list them, none of their
+# modules is imported.
+GROUPS = {
+    "gate": "Judge a change: red on a real slowdown, green when nothing changed, and why.",
+    "baseline": "Runs that others are held against, by device and software.",
+    "ci": "Continuous integration: ready workflows that gate each change.",
+}
+
+
+def make_app(verbs: Iterable[str] = tuple(VERBS), listed: bool = False) -> typer.Typer:
+    """The command line with these *verbs*; the groups among them empty, if they are only *listed*.
+    """
     app = typer.Typer(
         name="gpuperf",
         help="How fast is a GPU operation, how fast could it be, and where did the difference go?",
@@ -58,10 +68,13 @@ def make_app(verbs: Iterable[str] = tuple(VERBS)) -> typer.Typer:
     )
     app.callback()(_options)
     for verb in verbs:
+        if listed and verb in GROUPS:
+            app.add_typer(typer.Typer(), name=verb, help=GROUPS[verb])
+            continue
         module, _, function = VERBS[verb].partition(":")
         found = getattr(import_module(module), function)
-        if isinstance(found, typer.Typer):
-            app.add_typer(found, name=verb)
+        if verb in GROUPS:
+            app.add_typer(found, name=verb, help=GROUPS[verb])
             continue
         free = verb in MEASURING
         settings = {"allow_extra_args": True, "ignore_unknown_options": True} if free else None
@@ -96,7 +109,7 @@ def main() -> None:
 def _run() -> Any:
     """The verb that is asked for, alone; all of them for help, and for a verb that there is not."""
     asked = [verb for verb in sys.argv[1:2] if verb in VERBS]
-    return make_app(asked or VERBS)(prog_name="gpuperf", standalone_mode=False)
+    return make_app(asked or VERBS, listed=not asked)(prog_name="gpuperf", standalone_mode=False)
 
 
 def _interrupt(number: int, frame: object) -> None:
@@ -116,7 +129,7 @@ def _guarded(run: Callable[[], Any]) -> int:
         _tell(str(error), error.hint)
         return error.exit_code
     except _ClickError as error:
-        if not sys.argv[1:]:
+        if type(error).__name__ == "NoArgsIsHelpError":
             sys.stderr.write(error.format_message() + "\n")  # the help, as it stands
             return 2
         told = error.format_message().replace("Value error, ", "")  # how typer's parser says it

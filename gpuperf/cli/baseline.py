@@ -22,11 +22,7 @@ FOLDER = Path("gpuperf-baselines")
 Folder = Annotated[Path, typer.Option(help="Where baselines are kept.")]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Of the baseline.")]
 
-baseline = typer.Typer(
-    help="Runs that others are held against, by device and software.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+baseline = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
 
 @baseline.command("set")

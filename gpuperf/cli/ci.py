@@ -14,11 +14,7 @@ from gpuperf.report.workflow import github_workflow, workflow_files
 
 __all__ = ["ci", "ci_github"]
 
-ci = typer.Typer(
-    help="Continuous integration: ready workflows that gate each change.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+ci = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
 
 @ci.callback()

@@ -11,11 +11,7 @@ from gpuperf.cli.gate_compare import gate_compare
 
 __all__ = ["gate"]
 
-gate = typer.Typer(
-    help="Judge a change: red on a real slowdown, green when nothing changed, and why.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+gate = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 gate.command("ab")(gate_ab)
 gate.command("compare")(gate_compare)
 gate.command("calibrate")(gate_calibrate)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -19,9 +20,9 @@ from gpuperf.gate.ab import LONGEST
 from gpuperf.gate.calibration import (
     Calibration,
     add_gate,
-    add_resampled,
     bound,
     gate_of,
+    keep_calibration,
     kept,
     pool_of,
     quote,
@@ -67,22 +68,29 @@ def gate_calibrate(
 ) -> int:
     """Measure how often the gate is red here when nothing changed, and when something did.
 
-    Real gates accumulate over nights, and every report quotes them. They are resampled too, with
-    the gates that --out holds already.
+    Real gates accumulate over nights, those that --out holds already included, and every report
+    quotes them. Gates are resampled from the processes of all of them.
     """
     check_writable(out)
     chosen = load_suite(suite)
+    opened = _opened(device, deadline) if gates or injected else None
     for share in (*(0.0 for _ in range(gates)), *(slower for _ in range(injected))):
         report = _gate(chosen, {case: share} if share else {}, device, out, deadline)
-        _add(report, device, deadline)
-    opened = _opened(device, deadline)
-    found = kept(opened)
-    if resampled:
-        pool = pool_of(list(_processes(out, chosen.name, opened)))
-        rule = Rule()
+        found = gate_of(report, report.slowed)
+        if found is None:
+            say("it does not count: it came to no verdict")
+        elif opened is not None:
+            add_gate(opened, found)
+    reports = _reports(out, chosen.name, opened)
+    known = kept(opened).gates if opened is not None else ()
+    gates_here = {g.id: g for g in (*known, *(gate_of(r, r.slowed) for _, r in reports)) if g}
+    calibration = Calibration(tuple(gates_here.values()))
+    if resampled and (runs := _processes(reports)):
         say(f"resampling {resampled} gates")
-        found = add_resampled(opened, resample(pool, rule, resampled, seed=1))
-    _print(found, format)
+        calibration = replace(calibration, resampled=resample(pool_of(runs), Rule(), resampled, 1))
+    if opened is not None:
+        keep_calibration(opened, calibration)
+    _print(calibration, format)
     return 0
 
 
@@ -127,33 +135,39 @@ def _gate(
     return report
 
 
-def _add(report: GateReport, device: str, deadline_s: float) -> None:
-    gate = gate_of(report, report.slowed)
-    if gate is None:
-        say("it does not count: it came to no verdict")
-    else:
-        add_gate(_opened(device, deadline_s), gate)
-
-
 def _opened(device: str, deadline_s: float) -> Opened:
     with opt.make_supervisor(device, deadline_s) as supervisor:
         return supervisor.open()
 
 
-def _processes(out: Path, suite: str, opened: Opened) -> Iterator[Sequence[Record]]:
-    """The records of each side of the gates in *out* that were of *suite* on this device, and of
-    unchanged code."""
-    for verdict in sorted(out.glob("*/verdict.json")):
+def _reports(
+    out: Path, suite: str, opened: Opened | None
+) -> list[tuple[Path, GateReport]]:
+    """The gates in *out* of *suite* and of the same code on both sides, on this device, or where
+    none was opened on the first that is met."""
+    found: list[tuple[Path, GateReport]] = []
+    device = opened.device.name if opened is not None else None
+    for path in sorted(out.glob("*/verdict.json")):
         try:
-            report = read_report(verdict)
+            report = read_report(path)
         except UsageError as error:
             say(f"{error}")
             continue
-        same = report.base.told == report.head.told and not report.slowed
-        if report.suite != suite or not same or report.device != opened.device.name:
-            continue
-        for side in ("base", "head"):
-            yield read_run(verdict.with_name(f"{side}.jsonl")).records
+        same = report.kind == "ab" and report.base.told == report.head.told
+        if report.suite == suite and same and report.device == (device or report.device):
+            device = report.device
+            found.append((path, report))
+    return found
+
+
+def _processes(reports: Sequence[tuple[Path, GateReport]]) -> list[Sequence[Record]]:
+    """The records of each side that was not slowed down, where its file is there."""
+    files = [
+        path.with_name(f"{side}.jsonl")
+        for path, report in reports
+        for side in (("base",) if report.slowed else ("base", "head"))
+    ]
+    return [read_run(file).records for file in files if file.exists()]
 
 
 def _print(found: Calibration, format: opt.Format) -> None:

@@ -171,7 +171,7 @@ def tell_forecast(plan: GatePlan, deadline_s: float, fit: bool, format: GateForm
             primed = _described(plan, folder, launchers_of(sides), deadline_s)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    plan.project.refuse_unmatched([*primed.cases["base"], *primed.cases["head"]])
+    plan.project.refuse_unmatched(primed.named)
     plan = _fitted(plan, primed) if fit else plan
     plan.rule.refuse_unreachable(len(primed.fit))
     opened, rule = primed.opened["base"], plan.rule

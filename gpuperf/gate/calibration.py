@@ -21,7 +21,7 @@ from gpuperf.runner.cache import fetch, keep
 from gpuperf.runner.ceilings import device_key
 
 __all__ = [
-    "Calibration", "Gate", "Resampled", "add_gate", "add_resampled", "bound", "gate_of", "kept",
+    "Calibration", "Gate", "Resampled", "add_gate", "bound", "gate_of", "keep_calibration", "kept",
     "pool_of", "quote", "resample",
 ]  # fmt: skip
 
@@ -82,11 +82,9 @@ def add_gate(opened: Opened, gate: Gate) -> Calibration:
     return found
 
 
-def add_resampled(opened: Opened, resampled: Resampled) -> Calibration:
-    """Keep *resampled* in place of the last ones."""
-    found = Calibration(kept(opened).gates, resampled)
-    keep("calibration", device_key(opened), found)
-    return found
+def keep_calibration(opened: Opened, calibration: Calibration) -> None:
+    """Keep *calibration* in place of what was known."""
+    keep("calibration", device_key(opened), calibration)
 
 
 def gate_of(report: GateReport, slower: Mapping[str, float]) -> Gate | None:

@@ -79,6 +79,12 @@ class Primed:
     left_out: Mapping[str, str] = field(default_factory=dict)
 
     @property
+    def named(self) -> tuple[str, ...]:
+        """What the suite names, on either side."""
+        every = dict.fromkeys((*self.cases["base"], *self.cases["head"]))
+        return tuple(case for case in every if case not in self.sentinels)
+
+    @property
     def fit(self) -> tuple[str, ...]:
         """The cases that are judged."""
         out = {*self.unfit, *self.left_out, *self.sentinels}
@@ -172,7 +178,7 @@ def prime(
     """Each side once through all of its cases: its caches are full then, and it is known what
     fails."""
     primed, supervisors = describe_sides(asked, launchers)
-    asked.plan.project.refuse_unmatched([*primed.cases["base"], *primed.cases["head"]])
+    asked.plan.project.refuse_unmatched(primed.named)
     _refuse_another(primed.opened)
     wanted = [case for case in primed.cases["base"] if case not in primed.unfit]
     records: dict[Label, dict[str, Record]] = {label: {} for label in LABELS}

@@ -52,7 +52,8 @@ def _interpreted(label: Label, python: str, caches: Path) -> Side:
     if found is None:
         raise UsageError(f"{python} of the {label} is no program", "give the path of a python")
     place = Place(python=str(Path(found).absolute()), environment=_caches(caches / label))
-    return Side(label, python, place)
+    same = Path(found).absolute() == Path(sys.executable).absolute()
+    return Side(label, "this interpreter" if same else python, place)
 
 
 @dataclass(frozen=True)
