@@ -144,7 +144,7 @@ def test_a_baseline_from_another_clock_or_gpu_is_refused(fact: str, value: objec
 def test_software_that_differs_is_said() -> None:
     other = replace(HERE, soft={"torch": "2.14"})
     report = compare_runs(run_of(), run_of(seed=2, fingerprint=other), Rule(), 0.05)
-    assert "torch is 2.13 on the base and 2.14 on the head" in report.notes
+    assert "torch is '2.13' on the base and '2.14' on the head" in report.notes
 
 
 def test_runs_of_two_hosts_are_advice_and_no_verdict() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +14,7 @@ from gpuperf.cli.gating import print_report, run_gate, tell_forecast, write_outp
 from gpuperf.cli.measuring import check_writable
 from gpuperf.errors import UsageError
 from gpuperf.gate.plan import GatePlan, read_plan, write_plan
-from gpuperf.gate.project import FILE, Project, load_project
+from gpuperf.gate.project import FILE, Project, load_project, parse_project
 from gpuperf.gate.rule import Rule
 from gpuperf.gate.sides import Commits, resolve, show
 from gpuperf.gate.verdict import exit_code
@@ -96,15 +97,12 @@ def gate_ab(
             seed=int.from_bytes(os.urandom(3)) if seed is None else seed,
         )  # fmt: skip
         commits = _commits(base, head, base_python, head_python, setup, dirty)
-        project, chosen = _judged_by(commits, suite, notes)
-        identity = new_run_id("gate", chosen.name)
-        folder = out / identity
-        plan = GatePlan(
-            identity, chosen, project, rule, rule.seed, target_mde or project.target or TARGET,
-            commits.base if commits else "", commits.head if commits else "",
-            commits.base_commit if commits else "", commits.head_commit if commits else "",
-            base_python or "", head_python or "", setup, device,
+        plan = _plan(commits, suite, rule, target_mde, notes)
+        plan = replace(
+            plan, base_python=base_python or "", head_python=head_python or "", setup=setup,
+            device=device,
         )  # fmt: skip
+        folder = out / plan.id
     if dry_run:
         tell_forecast(plan, deadline, fit=target_mde is not None, format=format)
         return 0
@@ -112,12 +110,25 @@ def gate_ab(
         folder.mkdir(parents=True)
         write_plan(plan, folder)
     budget_s = None if budget is None else 60 * budget
-    report = run_gate(
-        plan, folder, deadline, budget_s, target_mde is not None and resume is None, overrule, notes
-    )
+    report = run_gate(plan, folder, deadline, budget_s, target_mde is not None, overrule, notes)
     write_outputs(report, folder)
     print_report(report, format)
     return exit_code(report)
+
+
+def _plan(
+    commits: Commits | None, suite: str | None, rule: Rule, target: float | None, notes: list[str]
+) -> GatePlan:
+    """A new plan, judged as the base has it; what is to be said of that goes to *notes*."""
+    project, chosen = _judged_by(commits, suite, notes)
+    target = target or project.target or TARGET
+    plan = GatePlan(new_run_id("gate", chosen.name), chosen, project, rule, rule.seed, target)
+    if commits is None:
+        return plan
+    return replace(
+        plan, base=commits.base, head=commits.head, base_commit=commits.base_commit,
+        head_commit=commits.head_commit,
+    )  # fmt: skip
 
 
 def _commits(
@@ -154,8 +165,6 @@ def _judged_by(
         if project != Project():
             notes.append(f"the base has no {FILE}: the head's own counts")
     else:
-        from gpuperf.gate.project import parse_project
-
         project = parse_project(text)
     name = suite or project.suite or "ci"
     known = show(commits, commits.base_commit, name) if name.endswith(".toml") else None

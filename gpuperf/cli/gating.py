@@ -111,7 +111,8 @@ def run_gate(
         say(f"the suite names the workload {source}: it is loaded from each side")
     with sides_of(plan, folder) as sides, Progress() as progress:
         launchers = launchers_of(sides)
-        if fit or budget_s is not None:
+        fresh = not (folder / "base.jsonl").exists()
+        if fresh and (fit or budget_s is not None):
             primed = _described(plan, folder, launchers, deadline_s)
             if fit:
                 plan = _fitted(plan, primed)

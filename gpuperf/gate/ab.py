@@ -20,7 +20,7 @@ from gpuperf.gate.causes import alike, cause_of
 from gpuperf.gate.evidence import Found, gather
 from gpuperf.gate.forecast import Pace, keep_pace
 from gpuperf.gate.plan import GatePlan
-from gpuperf.gate.prime import Asked, Primed, Watcher, prime
+from gpuperf.gate.prime import Asked, Primed, Watcher, differing, prime
 from gpuperf.gate.rule import Judged, judge
 from gpuperf.gate.schedule import Injection, Passes
 from gpuperf.gate.sides import LABELS, Label, Side
@@ -65,7 +65,6 @@ def gate_ab(
     began = time.monotonic()
     primed = prime(asked, sides, launchers, watch, repository)
     files: Mapping[Label, Path] = {label: asked.folder / f"{label}.jsonl" for label in LABELS}
-    asked.plan.rule.refuse_unreachable(len(primed.fit))
     gate = _Gate(asked, sides, launchers, watch, primed, files, began)
     write_report(gate.report(gate.found(), ended="the gate was killed"), asked.folder / VERDICT)
     interrupted: KeyboardInterrupt | None = None
@@ -263,12 +262,7 @@ class _Gate:
         return SideTold(side.told, side.commit, soft, self.files[side.label].name)
 
     def _notes(self) -> tuple[str, ...]:
-        base, head = (self.primed.opened[label].fingerprint.soft for label in LABELS)
-        differing = [
-            f"{name} is {base.get(name)} on the base and {head.get(name)} on the head"
-            for name in sorted(base.keys() | head.keys())
-            if base.get(name) != head.get(name)
-        ]
+        base, head = (self.primed.opened[label].fingerprint for label in LABELS)
         same = self.sides[0].commit and self.sides[0].commit == self.sides[1].commit
         alike_note = ["both sides are the same commit: nothing should differ"] if same else []
         slowed = [
@@ -276,7 +270,7 @@ class _Gate:
             for name, share in self.slowed.items()
         ]
         sided = [note for side in self.sides for note in side.notes]
-        return (*self.asked.notes, *differing, *alike_note, *slowed, *sided)
+        return (*self.asked.notes, *differing(base.soft, head.soft), *alike_note, *slowed, *sided)
 
     def diagnosed(self, report: GateReport) -> GateReport:
         """*report* with the cause of each regression, from one more pass of each side that counts

@@ -34,39 +34,11 @@ def compare_runs(
     names: tuple[str, str] = ("", ""),
 ) -> GateReport:  # fmt: skip
     """The report on *head* against *base*. Raises: CannotMeasure where they do not compare."""
-    project = project or Project()
     reasons = incomparable(base.header, head.header)
     if reasons:
         why = "; ".join(reasons)
         raise CannotMeasure(f"the runs are not comparable: {why}", "measure a new baseline here")
-    sides = _Side(base), _Side(head)
-    several = len(_contracts(base.header)) > 1
-    keys = dict.fromkeys((*sides[0].planned, *sides[1].planned))
-    told = {key: _name(key, several) for key in keys}
-    project.refuse_unmatched(told.values())
-    margins = project.margins_of(told.values())
-    sets: dict[str, Sets] = {}
-    unfit: dict[str, str] = {}
-    left_out: dict[str, str] = {}
-    for key, name in told.items():
-        why, finding = _unfit(sides, key)
-        if finding:
-            left_out[name] = why
-        elif why:
-            unfit[name] = why
-        else:
-            sets[name] = _sets(sides, key, margins.get(name))
-    judged = judge_stored(sets, rule)
-    owners = project.owners_of(told.values())
-    by_name = {name: key for key, name in told.items()}
-    cases = [
-        _verdict(name, judged[name], sets[name], sides, by_name[name], owners.get(name, ""))
-        for name in sets
-    ]
-    cases += [
-        CaseVerdict(name, Judged("NOT_COMPARABLE", reason=why), owner=owners.get(name, ""))
-        for name, why in unfit.items()
-    ]
+    cases, left_out, sides = _judged(base, head, rule, project or Project())
     problems = [*base.problems, *head.problems]
     ended = f"{len(problems)} lines cannot be read: {problems[0][:150]}" if problems else ""
     return conclude(
@@ -76,12 +48,44 @@ def compare_runs(
             gpuperf=gpuperf.__version__, kind="compare",
             base=_side_told(base, names[0]), head=_side_told(head, names[1]),
             device=head.header.device.name, suite="stored runs", contract=head.header.contract,
-            rule=rule, cases=tuple(cases), target=target, left_out=left_out, ended=ended,
+            rule=rule, cases=cases, target=target, left_out=left_out, ended=ended,
             discarded=tuple(d for side in sides for d in side.discarded),
-            notes=_soft_notes(base.header, head.header),
+            notes=differing(base.header.fingerprint.soft, head.header.fingerprint.soft),
             advisory=_advisory(base.header, head.header),
         )
     )
+
+
+def _judged(
+    base: Run, head: Run, rule: Rule, project: Project
+) -> tuple[tuple[CaseVerdict, ...], dict[str, str], tuple[_Side, _Side]]:
+    """The verdict on each case, those that neither run could measure, and both sides."""
+    sides = _Side(base), _Side(head)
+    several = len(_contracts(base.header)) > 1
+    keys = {_name(key, several): key for key in (*sides[0].planned, *sides[1].planned)}
+    project.refuse_unmatched(keys)
+    margins, owners = project.margins_of(keys), project.owners_of(keys)
+    sets: dict[str, Sets] = {}
+    unfit: dict[str, str] = {}
+    left_out: dict[str, str] = {}
+    for name, key in keys.items():
+        why, finding = _unfit(sides, key)
+        if finding:
+            left_out[name] = why
+        elif why:
+            unfit[name] = why
+        else:
+            sets[name] = _sets(sides, key, margins.get(name))
+    judged = judge_stored(sets, rule)
+    cases = [
+        _verdict(name, judged[name], sets[name], sides, keys[name], owners.get(name, ""))
+        for name in sets
+    ]
+    missing = [
+        CaseVerdict(name, Judged("NOT_COMPARABLE", reason=why), owner=owners.get(name, ""))
+        for name, why in unfit.items()
+    ]
+    return (*cases, *missing), left_out, sides
 
 
 def incomparable(base: Header, head: Header) -> list[str]:
@@ -95,9 +99,7 @@ def incomparable(base: Header, head: Header) -> list[str]:
             values = getattr(ours, item.name), getattr(theirs, item.name)
             if values[0] != values[1]:
                 found.append(f"{item.name} is {values[0]!r} and {values[1]!r}")
-    if differ := differing(base.fingerprint, head.fingerprint):
-        found.append(differ)
-    return found
+    return [*found, *differing(base.fingerprint.hard, head.fingerprint.hard)]
 
 
 def _contracts(header: Header) -> tuple[Contract, ...]:
@@ -149,7 +151,8 @@ def _unfit(sides: tuple[_Side, _Side], key: Key) -> tuple[str, bool]:
     failed = [next((r for r in records if r.samples is None or r.status != "ok"), None)
               for records in both]  # fmt: skip
     if failed[0] is None and failed[1] is None:
-        return differing(both[0][-1].fingerprint, both[1][-1].fingerprint), False
+        one, other = (records[-1].fingerprint.hard for records in both)
+        return ", ".join(differing(one, other)), False
     told = [f"{r.status} {r.reason}".strip()[:150] if r else "ok" for r in failed]
     statuses = {r.status if r else "ok" for r in failed}
     if len(statuses) == 1 and statuses <= set(FINDINGS):
@@ -190,15 +193,6 @@ def _side_told(run: Run, name: str) -> SideTold:
     header = run.header
     told = f"{name}: {header.run}" if name else header.run
     return SideTold(told, "", dict(header.fingerprint.soft), f"{header.run}.jsonl")
-
-
-def _soft_notes(base: Header, head: Header) -> tuple[str, ...]:
-    one, other = base.fingerprint.soft, head.fingerprint.soft
-    return tuple(
-        f"{name} is {one.get(name)} on the base and {other.get(name)} on the head"
-        for name in sorted(one.keys() | other.keys())
-        if one.get(name) != other.get(name)
-    )
 
 
 def _advisory(base: Header, head: Header) -> str:

@@ -15,7 +15,7 @@ from typing import Protocol
 from gpuperf.errors import CannotMeasure, GpuperfError
 from gpuperf.gate.plan import GatePlan
 from gpuperf.gate.sides import LABELS, Label, Side, packages_of, refuse_foreign
-from gpuperf.model.contract import Contract, DeviceFacts, Fingerprint
+from gpuperf.model.contract import Contract, DeviceFacts
 from gpuperf.model.protocol import Opened
 from gpuperf.model.record import Record
 from gpuperf.model.workload import Case
@@ -25,6 +25,8 @@ from gpuperf.runner.suite import Entry, Suite, plan_suite
 from gpuperf.runner.supervisor import DEADLINE_S, Supervisor
 
 __all__ = ["Asked", "Primed", "Watcher", "close_all", "describe_sides", "differing", "prime"]
+
+Facts = Mapping[str, str | int | float | bool | None]
 
 FINDINGS = ("oom", "skipped")  # on both sides alike they are no one's fault
 
@@ -179,6 +181,7 @@ def prime(
     fails."""
     primed, supervisors = describe_sides(asked, launchers)
     asked.plan.project.refuse_unmatched(primed.named)
+    asked.plan.rule.refuse_unreachable(len(primed.named))
     _refuse_another(primed.opened)
     wanted = [case for case in primed.cases["base"] if case not in primed.unfit]
     records: dict[Label, dict[str, Record]] = {label: {} for label in LABELS}
@@ -221,9 +224,9 @@ def _sorted_out(
     for name in wanted:
         base, head = records["base"][name], records["head"][name]
         if base.status == head.status == "ok":
-            told = differing(base.fingerprint, head.fingerprint)
+            told = differing(base.fingerprint.hard, head.fingerprint.hard)
             if told:
-                unfit[name] = told
+                unfit[name] = ", ".join(told)
         elif base.status == head.status and base.status in FINDINGS:
             left_out[name] = f"{base.status}: {base.reason}"
         else:
@@ -233,19 +236,18 @@ def _sorted_out(
     return unfit, left_out
 
 
-def differing(one: Fingerprint, other: Fingerprint) -> str:
-    """Every hard fact that differs."""
-    names = sorted(one.hard.keys() | other.hard.keys())
-    told = [
-        f"{name} is {one.hard.get(name)!r} on the base and {other.hard.get(name)!r} on the head"
-        for name in names
-        if one.hard.get(name) != other.hard.get(name)
-    ]
-    return ", ".join(told)
+def differing(one: Facts, other: Facts) -> tuple[str, ...]:
+    """Every fact that the base (*one*) and the head do not share, in words."""
+    return tuple(
+        f"{name} is {one.get(name)!r} on the base and {other.get(name)!r} on the head"
+        for name in sorted(one.keys() | other.keys())
+        if one.get(name) != other.get(name)
+    )
 
 
 def _refuse_another(opened: Mapping[Label, Opened]) -> None:
     """Raises: CannotMeasure where the sides are not on one device."""
-    told = differing(opened["base"].fingerprint, opened["head"].fingerprint)
+    told = differing(opened["base"].fingerprint.hard, opened["head"].fingerprint.hard)
     if told:
-        raise CannotMeasure(f"the sides are not comparable: {told}", "one device for both")
+        why = ", ".join(told)
+        raise CannotMeasure(f"the sides are not comparable: {why}", "one device for both")

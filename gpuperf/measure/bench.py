@@ -70,16 +70,11 @@ class Bench:
     _read: float = field(default=0.0, init=False)
 
     def measure(
-        self,
-        workload: Workload,
-        case: Case,
-        contract: Contract,
-        run: str,
-        seed: int,
+        self, workload: Workload, case: Case, contract: Contract, run: str, seed: int,
         extra_s: float = 0.0,
-    ) -> Record:
-        """The record of one case; whatever goes wrong in it becomes its status. Behind each call
-        that is timed the device spins for *extra_s*.
+    ) -> Record:  # fmt: skip
+        """The record of one case; whatever goes wrong in it becomes its status. The device spins
+        for *extra_s* behind each call that is timed.
 
         Raises: RuntimeError when the device itself has failed, and nothing more can be measured.
         """
