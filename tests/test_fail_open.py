@@ -13,12 +13,11 @@ from pathlib import Path
 
 import pytest
 from fake_sides import FakeSide, Heard, plan_of, sides_in, suite_of
-from test_gate_compare import CASES, run_of, written
+from test_gate_compare import CASES, compare_runs, run_of, written
 
 from gpuperf.errors import CannotMeasure, UsageError
 from gpuperf.gate.ab import gate_ab
 from gpuperf.gate.baseline import Shelf
-from gpuperf.gate.compare import compare_runs
 from gpuperf.gate.prime import Asked
 from gpuperf.gate.rule import Judged, Rule
 from gpuperf.gate.verdict import (

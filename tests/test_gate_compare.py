@@ -18,11 +18,12 @@ from scipy.stats import binomtest
 
 from gpuperf.errors import CannotMeasure, RunFileError, UnknownName, UsageError
 from gpuperf.gate.baseline import Shelf
-from gpuperf.gate.compare import compare_runs
+from gpuperf.gate.compare import compare_runs as compare_brief
 from gpuperf.gate.project import Margin, Project
 from gpuperf.gate.rule import Rule
 from gpuperf.gate.stored import Sets, judge_stored
-from gpuperf.gate.verdict import exit_code, read_report, recheck, write_report
+from gpuperf.gate.verdict import GateReport, exit_code, read_report, recheck, write_report
+from gpuperf.model.brief import brief
 from gpuperf.model.contract import Contract, Fingerprint
 from gpuperf.model.protocol import Opened
 from gpuperf.model.record import Noise, Record, Run, Telemetry
@@ -66,6 +67,10 @@ def run_of(
                 )
             )
     return Run(header, tuple(records))
+
+
+def compare_runs(base: Run, head: Run, *more: object) -> GateReport:
+    return compare_brief(brief(base), brief(head), *more)  # type: ignore[arg-type]
 
 
 def written(run: Run, path: Path) -> Path:

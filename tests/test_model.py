@@ -25,8 +25,10 @@ from gpuperf.model.protocol import (
     Failed,
     FromWorker,
     Hello,
+    Loaded,
     Measure,
     Measured,
+    Modules,
     Nvbench,
     NvbenchTimes,
     Open,
@@ -209,15 +211,17 @@ TO_WORKER = {
     Describe: st.builds(Describe, text),
     Examine: st.builds(Examine),
     Measure: st.builds(
-        Measure, text, case, contract, count, st.booleans(), words(Header, "counting")
+        Measure, text, case, contract, count, st.booleans(), words(Header, "counting"), positive
     ),
     Nvbench: st.builds(Nvbench, several(case), contract, count),
+    Loaded: st.builds(Loaded, several(text), several(text)),
 }
 FROM_WORKER = {
     Hello: st.builds(Hello, count, count, text),
     Opened: st.builds(Opened, device, fingerprint),
     Described: st.builds(Described, several(description), mapping(text)),
     Examined: st.builds(Examined, several(finding)),
+    Modules: st.builds(Modules, mapping(text)),
     Progress: st.builds(Progress, text, count),
     Timed: st.builds(Timed, record),
     Measured: st.builds(Measured, record),

@@ -53,7 +53,7 @@ def show_baseline(
     shelf = Shelf(folder)
     for found in shelf.named(name):
         say(f"{found.name}: set {found.created[:10]}, {found.reason or 'passed'}")
-        print_run(shelf.read(found), format)
+        print_run(shelf.read(found).whole(), format)
 
 
 @baseline.command("expire")

@@ -17,7 +17,7 @@ from gpuperf.gate.project import load_project
 from gpuperf.gate.rule import Rule
 from gpuperf.gate.verdict import exit_code, write_report
 from gpuperf.report.gate import GateFormat
-from gpuperf.runner.store import read_run
+from gpuperf.runner.store import read_brief
 
 __all__ = ["gate_compare"]
 
@@ -47,9 +47,9 @@ def gate_compare(
 
     Refused unless contract, GPU, power limit and workload versions agree; advice only across hosts.
     """
-    head = read_run(candidate)
+    head = read_brief(candidate)
     if Path(baseline).is_file():
-        base = read_run(baseline)
+        base = read_brief(baseline)
     elif baseline.endswith(".jsonl"):
         raise CannotMeasure(f"there is no baseline {baseline}", "`gpuperf run` makes one")
     else:

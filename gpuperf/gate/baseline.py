@@ -18,11 +18,12 @@ from gpuperf.errors import CannotMeasure, UnknownName, UsageError
 from gpuperf.gate.compare import compare_runs, incomparable
 from gpuperf.gate.rule import Rule
 from gpuperf.gate.verdict import read_report
+from gpuperf.model.brief import BriefRun, brief
 from gpuperf.model.codec import decode, encode
 from gpuperf.model.record import Header, Run
 from gpuperf.runner.cache import key_of
 from gpuperf.runner.session import FAILED
-from gpuperf.runner.store import read_run
+from gpuperf.runner.store import read_brief, read_run
 
 __all__ = ["Baseline", "Shelf"]
 
@@ -99,7 +100,7 @@ class Shelf:
         self._write([*others, made], made, path)
         return made
 
-    def find(self, name: str, header: Header) -> tuple[Baseline, Run]:
+    def find(self, name: str, header: Header) -> tuple[Baseline, BriefRun]:
         """The one called *name* for the device, software and contract of *header*.
 
         Raises: CannotMeasure where there is none.
@@ -117,9 +118,9 @@ class Shelf:
             raise CannotMeasure(told, HINT)
         return found, self.read(found)
 
-    def read(self, baseline: Baseline) -> Run:
+    def read(self, baseline: Baseline) -> BriefRun:
         """The run of *baseline*. Raises: RunFileError."""
-        return read_run(self.folder / Path(baseline.file).name)
+        return read_brief(self.folder / Path(baseline.file).name)
 
     def named(self, name: str) -> tuple[Baseline, ...]:
         """All that are called *name*. Raises: UnknownName."""
@@ -145,7 +146,7 @@ class Shelf:
         """Why a run that is slower than the baseline it would replace is none."""
         if before is None:
             return []
-        report = compare_runs(self.read(before), run, Rule(), target=1.0)
+        report = compare_runs(self.read(before), brief(run), Rule(), target=1.0)
         return [] if report.outcome != "regressed" else [f"{report.reasons[0]} than the last one"]
 
     def _nearest(self, named: Sequence[Baseline], header: Header) -> str:

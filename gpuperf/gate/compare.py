@@ -10,6 +10,7 @@ import dataclasses
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import gpuperf
 from gpuperf.errors import CannotMeasure
@@ -20,8 +21,9 @@ from gpuperf.gate.project import Project
 from gpuperf.gate.rule import Judged, Rule
 from gpuperf.gate.stored import Sets, judge_stored
 from gpuperf.gate.verdict import CaseVerdict, Cause, GateReport, SideTold, conclude, middles
+from gpuperf.model.brief import Brief, BriefRun
 from gpuperf.model.contract import Contract
-from gpuperf.model.record import Header, Record, Run
+from gpuperf.model.record import Header, Record
 
 __all__ = ["compare_runs", "incomparable"]
 
@@ -30,7 +32,7 @@ HOST = "host"  # a live fact
 
 
 def compare_runs(
-    base: Run, head: Run, rule: Rule, target: float, project: Project | None = None,
+    base: BriefRun, head: BriefRun, rule: Rule, target: float, project: Project | None = None,
     names: tuple[str, str] = ("", ""),
 ) -> GateReport:  # fmt: skip
     """The report on *head* against *base*. Raises: CannotMeasure where they do not compare."""
@@ -57,12 +59,12 @@ def compare_runs(
 
 
 def _judged(
-    base: Run, head: Run, rule: Rule, project: Project
+    base: BriefRun, head: BriefRun, rule: Rule, project: Project
 ) -> tuple[tuple[CaseVerdict, ...], dict[str, str], tuple[_Side, _Side]]:
     """The verdict on each case, those that neither run could measure, and both sides."""
     sides = _Side(base), _Side(head)
     several = len(_contracts(base.header)) > 1
-    keys = {_name(key, several): key for key in (*sides[0].planned, *sides[1].planned)}
+    keys = {_name(key, several): key for key in _in_order(base, head, sides)}
     project.refuse_unmatched(keys)
     margins, owners = project.margins_of(keys), project.owners_of(keys)
     sets: dict[str, Sets] = {}
@@ -86,6 +88,15 @@ def _judged(
         for name, why in unfit.items()
     ]
     return (*cases, *missing), left_out, sides
+
+
+def _in_order(base: BriefRun, head: BriefRun, sides: tuple[_Side, _Side]) -> Iterable[Key]:
+    """Every key of either side, in the order of the plans."""
+    for run, side in zip((base, head), sides, strict=True):
+        for case in run.header.plan:
+            for contract in _contracts(run.header):
+                yield (case.id, contract)
+        yield from side.records
 
 
 def incomparable(base: Header, head: Header) -> list[str]:
@@ -117,8 +128,8 @@ def _name(key: Key, several: bool) -> str:
 class _Side:
     """The records of a run by case and contract; those of disturbed processes do not count."""
 
-    run: Run
-    records: dict[Key, list[Record]] = field(default_factory=dict)
+    run: BriefRun
+    records: dict[Key, list[Brief]] = field(default_factory=dict)
     discarded: list[Discarded] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -129,14 +140,19 @@ class _Side:
                 continue
             self.records.setdefault((record.case.id, record.contract), []).append(record)
 
-    @property
-    def planned(self) -> Iterable[Key]:
+    @cached_property
+    def planned(self) -> frozenset[Key]:
         """What the run was to measure, and what it measured."""
         header = self.run.header
-        for case in header.plan:
-            for contract in _contracts(header):
-                yield (case.id, contract)
-        yield from self.records
+        contracts = _contracts(header)
+        return frozenset(
+            (*((case.id, c) for case in header.plan for c in contracts), *self.records)
+        )
+
+    @cached_property
+    def whole(self) -> dict[Key, Record]:
+        """The last record of each case with everything in it."""
+        return {(r.case.id, r.contract): r for r in self.run.whole().records}
 
 
 def _unfit(sides: tuple[_Side, _Side], key: Key) -> tuple[str, bool]:
@@ -144,15 +160,16 @@ def _unfit(sides: tuple[_Side, _Side], key: Key) -> tuple[str, bool]:
     both = [side.records.get(key, []) for side in sides]
     if not all(both):
         return " and ".join(
-            f"the {name} {'has no such case' if key not in set(side.planned) else 'lacks it'}"
+            f"the {name} {'lacks it' if key in side.planned else 'has no such case'}"
             for name, side, records in zip(("base", "head"), sides, both, strict=True)
             if not records
         ), False
-    failed = [next((r for r in records if r.samples is None or r.status != "ok"), None)
-              for records in both]  # fmt: skip
+    failed = [
+        next((r for r in records if r.status != "ok" or r.primary not in r.times), None)
+        for records in both
+    ]
     if failed[0] is None and failed[1] is None:
-        one, other = (records[-1].fingerprint.hard for records in both)
-        return ", ".join(differing(one, other)), False
+        return ", ".join(differing(both[0][-1].hard, both[1][-1].hard)), False
     told = [f"{r.status} {r.reason}".strip()[:150] if r else "ok" for r in failed]
     statuses = {r.status if r else "ok" for r in failed}
     if len(statuses) == 1 and statuses <= set(FINDINGS):
@@ -172,24 +189,24 @@ def _sets(sides: tuple[_Side, _Side], key: Key, margin: float | None) -> Sets:
     )  # fmt: skip
 
 
-def _medians(records: Sequence[Record]) -> tuple[float, ...]:
-    return tuple(r.samples.median_s for r in records if r.samples is not None)
+def _medians(records: Sequence[Brief]) -> tuple[float, ...]:
+    return tuple(median for r in records if (median := r.median_s) is not None)
 
 
 def _verdict(
     name: str, judged: Judged, sets: Sets, sides: tuple[_Side, _Side], key: Key, owner: str
 ) -> CaseVerdict:
-    base, head = (side.records[key][-1] for side in sides)
     cause: Cause | None = None
     notes: tuple[str, ...] = ()
     if judged.verdict == "REGRESSED":
+        base, head = (side.whole[key] for side in sides)
         cause = cause_of(base, head, sides[0].run.header.peaks)
         same = alike(base, head)
         notes = (same,) if same else ()
     return CaseVerdict(name, judged, None, sets, *middles(None, sets), owner, cause, notes)
 
 
-def _side_told(run: Run, name: str) -> SideTold:
+def _side_told(run: BriefRun, name: str) -> SideTold:
     header = run.header
     told = f"{name}: {header.run}" if name else header.run
     return SideTold(told, "", dict(header.fingerprint.soft), f"{header.run}.jsonl")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from gpuperf.gate.rule import Evidence, Pairs, Rule, suspicious
 from gpuperf.gate.sides import LABELS, Label
+from gpuperf.model.brief import Brief
 from gpuperf.model.record import Record
 
 __all__ = ["Discarded", "Found", "disturbance", "gather"]
@@ -47,7 +48,7 @@ class Found:
     steady: Mapping[str, Pairs]
 
 
-def disturbance(record: Record) -> str:
+def disturbance(record: Record | Brief) -> str:
     """What disturbed the pass that *record* is of; nothing where nothing did."""
     seen = record.telemetry
     if seen is None:

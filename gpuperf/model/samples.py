@@ -130,8 +130,10 @@ class Samples:
 
 def _spread_ties(ordered: list[float], tick: float) -> list[float]:
     """Values that share a tick, evenly over it."""
-    spread: list[float] = []
     start, reach = 0, tick / SAME_TICK
+    if all(map(reach.__le__, map(float.__sub__, ordered[1:], ordered))):
+        return ordered
+    spread: list[float] = []
     while start < len(ordered):
         end = start + 1
         while end < len(ordered) and ordered[end] - ordered[start] < reach:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from gpuperf.model.cost import Cost, Work
@@ -182,7 +183,7 @@ class Case:
         if any(isinstance(value, int) and abs(value) > 2**64 for value in values):
             raise ValueError("a case has a number beyond 2^64")
 
-    @property
+    @cached_property
     def id(self) -> str:
         """`op/implementation[k=v,…]`, unique within a run."""
         return case_id(self.op, self.implementation, {**self.point, **self.options})

@@ -10,18 +10,36 @@ import contextlib
 import errno
 import gc
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO
+from typing import BinaryIO, Protocol, TypeVar
 
 import msgspec
 
 from gpuperf.errors import Incomplete, RunFileError, UsageError
+from gpuperf.model.brief import Brief, BriefRun
 from gpuperf.model.codec import decode, encode
+from gpuperf.model.contract import Contract
 from gpuperf.model.record import SCHEMA, Header, Record, Run
 
-__all__ = ["RunWriter", "read_run", "read_runs"]
+__all__ = ["RunWriter", "read_brief", "read_run", "read_runs"]
+
+
+class _Kept(Protocol):
+    """A record, whole or in brief."""
+
+    @property
+    def run(self) -> str:
+        """The id of its run."""
+
+    @property
+    def key(self) -> tuple[str, str, Contract, int, int]:
+        """What makes two of them the same measurement."""
+
+
+K = TypeVar("K", bound=_Kept)
+R = TypeVar("R", Run, BriefRun)
 
 LONGEST_LINE = 64 << 20  # bytes; a header of 10,000 cases has 3 MB
 MOST_RECORDS = 200_000  # 10,000 cases in 20 processes
@@ -84,11 +102,16 @@ class _Peek(msgspec.Struct):
 
 def read_run(path: str | Path) -> Run:
     """The run in *path*. Raises: RunFileError when there is none, or more than one."""
-    runs = read_runs(path)
-    if len(runs) > 1:
-        names = ", ".join(run.header.run for run in runs[:5])
-        raise RunFileError(f"{path} holds {len(runs)} runs: {names}", "split the file, a run each")
-    return runs[0]
+    return _only(read_runs(path), path)
+
+
+def read_brief(path: str | Path) -> BriefRun:
+    """The same in brief. Raises: RunFileError."""
+    found = [
+        BriefRun(header, records, problems, lambda: read_run(path))
+        for header, records, problems in _read(Path(path), Brief)
+    ]
+    return _only(found, path)
 
 
 def read_runs(path: str | Path) -> tuple[Run, ...]:
@@ -96,24 +119,39 @@ def read_runs(path: str | Path) -> tuple[Run, ...]:
 
     Raises: RunFileError when the file cannot be read, holds no run, or is from a newer gpuperf.
     """
+    return tuple(Run(*parts) for parts in _read(Path(path), Record))
+
+
+def _only(runs: Sequence[R], path: str | Path) -> R:
+    if len(runs) > 1:
+        names = ", ".join(run.header.run for run in runs[:5])
+        raise RunFileError(f"{path} holds {len(runs)} runs: {names}", "split the file, a run each")
+    return runs[0]
+
+
+def _read(path: Path, kind: type[K]) -> list[tuple[Header, tuple[K, ...], tuple[str, ...]]]:
+    """Each run in *path*: its header, its records as *kind*, and what was unreadable."""
     headers: dict[str, Header] = {}
-    records: dict[str, dict[object, Record]] = {}
+    records: dict[str, dict[object, K]] = {}
     problems: list[str] = []
-    last: Record | None = None
+    last: K | None = None
     with _without_collector():
-        for number, line in _lines(Path(path)):
+        for number, line in _lines(path):
             try:
-                value = _parse(line, Path(path))
+                value: Header | K = _parse(line, path, kind)
             except ValueError as error:
                 problems.append(f"line {number} is not a whole record ({str(error)[:120]})")
-                _refuse_broken(problems, Path(path))
-                value = _glued_header(line, Path(path))
+                _refuse_broken(problems, path)
+                glued = _glued_header(line, path)
+                if glued is not None:
+                    headers.setdefault(glued.run, glued)
+                continue
             if isinstance(value, Header):
                 headers.setdefault(value.run, value)
-            elif value is not None:
-                _share(value, last)
-                last = value
-                records.setdefault(value.run, {})[(value.case.id, *value.key[2:])] = value
+                continue
+            _share(value, last)
+            last = value
+            records.setdefault(value.run, {})[value.key[1:]] = value
     if not headers:
         raise RunFileError(
             f"{path} is not a run of gpuperf", "a run file is what `gpuperf roofline` writes"
@@ -121,10 +159,10 @@ def read_runs(path: str | Path) -> tuple[Run, ...]:
     strays = sum(len(kept) for run, kept in records.items() if run not in headers)
     if strays:
         problems.append(f"{strays} records belong to runs whose header is missing")
-    return tuple(
-        Run(header, tuple(records.get(run, {}).values()), tuple(problems))
+    return [
+        (header, tuple(records.get(run, {}).values()), tuple(problems))
         for run, header in headers.items()
-    )
+    ]
 
 
 @contextlib.contextmanager
@@ -139,12 +177,13 @@ def _without_collector() -> Iterator[None]:
             gc.enable()
 
 
-def _share(record: Record, last: Record | None) -> None:
+def _share(record: _Kept, last: _Kept | None) -> None:
     """Let *record* hold what equals a part of the *last* one in its place: of ten thousand records
     one contract and one fingerprint."""
-    for name in ("contract", "fingerprint", "timer", "telemetry"):
+    write = object.__setattr__ if isinstance(record, Record) else setattr  # the one is frozen
+    for name in ("contract", "fingerprint"):
         if last is not None and getattr(record, name) == getattr(last, name):
-            object.__setattr__(record, name, getattr(last, name))
+            write(record, name, getattr(last, name))
 
 
 def _refuse_broken(problems: list[str], path: Path) -> None:
@@ -192,7 +231,7 @@ def _bounded_lines(file: BinaryIO, path: Path) -> Iterator[tuple[int, bytes]]:
             yield number, line
 
 
-def _parse(line: bytes, path: Path) -> Header | Record | None:
+def _parse(line: bytes, path: Path, kind: type[K]) -> Header | K:
     """The noun on *line*. Raises: ValueError when it is broken, RunFileError when it is newer."""
     peek = decode(line, _Peek)
     if peek.schema > SCHEMA:
@@ -203,16 +242,17 @@ def _parse(line: bytes, path: Path) -> Header | Record | None:
     if peek.type == "header":
         return decode(line, Header)
     if peek.type == "record":
-        return decode(line, Record)
+        return decode(line, kind)
     raise ValueError("neither a header nor a record")
 
 
-def _glued_header(line: bytes, path: Path) -> Header | Record | None:
+def _glued_header(line: bytes, path: Path) -> Header | None:
     """The header at the end of a line that begins with a broken record."""
     start = line.rfind(b'{"run":"', 1, line.rfind(HEADER_MARK) + 1)
     if start == -1:
         return None
     try:
-        return _parse(line[start:], path)
+        found = _parse(line[start:], path, Record)
     except ValueError:
         return None
+    return found if isinstance(found, Header) else None
