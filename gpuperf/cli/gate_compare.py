@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from typing import Annotated
 
@@ -54,6 +55,7 @@ def gate_compare(
         raise CannotMeasure(f"there is no baseline {baseline}", "`gpuperf run` makes one")
     else:
         _, base = Shelf(folder).find(baseline, head.header)
+    gc.freeze()  # two large runs: nothing in them is to be looked for again and again
     project = load_project(Path())
     rule = Rule(margin=min_effect, floor_s=opt.seconds("abs-floor", abs_floor))
     target = target_mde or project.target or TARGET

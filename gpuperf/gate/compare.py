@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -27,7 +27,7 @@ from gpuperf.model.record import Header, Record
 
 __all__ = ["compare_runs", "incomparable"]
 
-Key = tuple[str, Contract]
+Key = str  # a case, and how it was measured where a run has several contracts
 HOST = "host"  # a live fact
 
 
@@ -63,40 +63,29 @@ def _judged(
 ) -> tuple[tuple[CaseVerdict, ...], dict[str, str], tuple[_Side, _Side]]:
     """The verdict on each case, those that neither run could measure, and both sides."""
     sides = _Side(base), _Side(head)
-    several = len(_contracts(base.header)) > 1
-    keys = {_name(key, several): key for key in _in_order(base, head, sides)}
+    keys = dict.fromkeys((*sides[0].planned, *sides[1].planned))
     project.refuse_unmatched(keys)
     margins, owners = project.margins_of(keys), project.owners_of(keys)
     sets: dict[str, Sets] = {}
     unfit: dict[str, str] = {}
     left_out: dict[str, str] = {}
-    for name, key in keys.items():
-        why, finding = _unfit(sides, key)
+    for name in keys:
+        why, finding = _unfit(sides, name)
         if finding:
             left_out[name] = why
         elif why:
             unfit[name] = why
         else:
-            sets[name] = _sets(sides, key, margins.get(name))
+            sets[name] = _sets(sides, name, margins.get(name))
     judged = judge_stored(sets, rule)
     cases = [
-        _verdict(name, judged[name], sets[name], sides, keys[name], owners.get(name, ""))
-        for name in sets
+        _verdict(name, judged[name], sets[name], sides, owners.get(name, "")) for name in sets
     ]
     missing = [
         CaseVerdict(name, Judged("NOT_COMPARABLE", reason=why), owner=owners.get(name, ""))
         for name, why in unfit.items()
     ]
     return (*cases, *missing), left_out, sides
-
-
-def _in_order(base: BriefRun, head: BriefRun, sides: tuple[_Side, _Side]) -> Iterable[Key]:
-    """Every key of either side, in the order of the plans."""
-    for run, side in zip((base, head), sides, strict=True):
-        for case in run.header.plan:
-            for contract in _contracts(run.header):
-                yield (case.id, contract)
-        yield from side.records
 
 
 def incomparable(base: Header, head: Header) -> list[str]:
@@ -117,13 +106,6 @@ def _contracts(header: Header) -> tuple[Contract, ...]:
     return (header.contract, *header.variants)
 
 
-def _name(key: Key, several: bool) -> str:
-    case, contract = key
-    if not several:
-        return case
-    return f"{case} {contract.regime} {contract.cache} {contract.data}"
-
-
 @dataclass
 class _Side:
     """The records of a run by case and contract; those of disturbed processes do not count."""
@@ -138,21 +120,33 @@ class _Side:
                 case = record.case.id[:200]
                 self.discarded.append(Discarded(record.pass_index, f"{case}: {reason}"))
                 continue
-            self.records.setdefault((record.case.id, record.contract), []).append(record)
+            key = self.key(record.case.id, record.contract)
+            self.records.setdefault(key, []).append(record)
 
     @cached_property
-    def planned(self) -> frozenset[Key]:
+    def _several(self) -> bool:
+        return len(_contracts(self.run.header)) > 1
+
+    def key(self, case: str, contract: Contract) -> Key:
+        """What the records of one case under one contract are told by."""
+        if not self._several:
+            return case
+        return f"{case} {contract.regime} {contract.cache} {contract.data}"
+
+    @cached_property
+    def planned(self) -> Mapping[Key, None]:
         """What the run was to measure, and what it measured."""
-        header = self.run.header
-        contracts = _contracts(header)
-        return frozenset(
-            (*((case.id, c) for case in header.plan for c in contracts), *self.records)
-        )
+        return dict.fromkeys((*self._plan(), *self.records))
+
+    def _plan(self) -> Iterable[Key]:
+        for case in self.run.header.plan:
+            for contract in _contracts(self.run.header):
+                yield self.key(case.id, contract)
 
     @cached_property
     def whole(self) -> dict[Key, Record]:
         """The last record of each case with everything in it."""
-        return {(r.case.id, r.contract): r for r in self.run.whole().records}
+        return {self.key(r.case.id, r.contract): r for r in self.run.whole().records}
 
 
 def _unfit(sides: tuple[_Side, _Side], key: Key) -> tuple[str, bool]:
@@ -194,12 +188,12 @@ def _medians(records: Sequence[Brief]) -> tuple[float, ...]:
 
 
 def _verdict(
-    name: str, judged: Judged, sets: Sets, sides: tuple[_Side, _Side], key: Key, owner: str
+    name: Key, judged: Judged, sets: Sets, sides: tuple[_Side, _Side], owner: str
 ) -> CaseVerdict:
     cause: Cause | None = None
     notes: tuple[str, ...] = ()
     if judged.verdict == "REGRESSED":
-        base, head = (side.whole[key] for side in sides)
+        base, head = (side.whole[name] for side in sides)
         cause = cause_of(base, head, sides[0].run.header.peaks)
         same = alike(base, head)
         notes = (same,) if same else ()

@@ -130,22 +130,21 @@ class Samples:
 
 def _spread_ties(ordered: list[float], tick: float) -> list[float]:
     """Values that share a tick, evenly over it."""
-    start, reach = 0, tick / SAME_TICK
-    if all(map(reach.__le__, map(float.__sub__, ordered[1:], ordered))):
-        return ordered
+    reach = tick / SAME_TICK
     spread: list[float] = []
-    while start < len(ordered):
-        end = start + 1
-        while end < len(ordered) and ordered[end] - ordered[start] < reach:
-            end += 1
-        count = end - start
-        if count == 1:
-            spread.append(ordered[start])
-        else:
-            centre = statistics.fmean(ordered[start:end])
-            spread += [centre + tick * ((i + 0.5) / count - 0.5) for i in range(count)]
-        start = end
+    alike: list[float] = []
+    for value in ordered:
+        if alike and value - alike[0] >= reach:
+            spread += _over_a_tick(alike, tick) if len(alike) > 1 else alike
+            alike = []
+        alike.append(value)
+    spread += _over_a_tick(alike, tick) if len(alike) > 1 else alike
     return sorted(spread)
+
+
+def _over_a_tick(alike: list[float], tick: float) -> list[float]:
+    centre, count = statistics.fmean(alike), len(alike)
+    return [centre + tick * ((i + 0.5) / count - 0.5) for i in range(count)]
 
 
 def _quantile(ordered: list[float], q: float) -> float:

@@ -22,6 +22,7 @@ from gpuperf.model.brief import Brief, BriefRun
 from gpuperf.model.codec import decode, encode
 from gpuperf.model.contract import Contract
 from gpuperf.model.record import SCHEMA, Header, Record, Run
+from gpuperf.model.workload import Case
 
 __all__ = ["RunWriter", "read_brief", "read_run", "read_runs"]
 
@@ -34,8 +35,20 @@ class _Kept(Protocol):
         """The id of its run."""
 
     @property
-    def key(self) -> tuple[str, str, Contract, int, int]:
-        """What makes two of them the same measurement."""
+    def case(self) -> Case:
+        """What was measured."""
+
+    @property
+    def contract(self) -> Contract:
+        """How."""
+
+    @property
+    def pass_index(self) -> int:
+        """In which process of several."""
+
+    @property
+    def rank(self) -> int:
+        """On which of several devices."""
 
 
 K = TypeVar("K", bound=_Kept)
@@ -135,6 +148,7 @@ def _read(path: Path, kind: type[K]) -> list[tuple[Header, tuple[K, ...], tuple[
     records: dict[str, dict[object, K]] = {}
     problems: list[str] = []
     last: K | None = None
+    marks: dict[Contract, int] = {}
     with _without_collector():
         for number, line in _lines(path):
             try:
@@ -150,8 +164,11 @@ def _read(path: Path, kind: type[K]) -> list[tuple[Header, tuple[K, ...], tuple[
                 headers.setdefault(value.run, value)
                 continue
             _share(value, last)
+            if last is None or value.contract is not last.contract:  # its hash takes as long as all
+                mark = marks.setdefault(value.contract, len(marks))
             last = value
-            records.setdefault(value.run, {})[value.key[1:]] = value
+            key = (value.case.id, mark, value.pass_index, value.rank)
+            records.setdefault(value.run, {})[key] = value
     if not headers:
         raise RunFileError(
             f"{path} is not a run of gpuperf", "a run file is what `gpuperf roofline` writes"
