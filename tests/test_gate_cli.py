@@ -1,0 +1,102 @@
+"""Does `gpuperf gate` on a real repository, with real workers, say what it would do and refuse what
+it cannot?"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from test_gate_sides import git, project  # noqa: F401 - a fixture
+
+SUITE = """
+schema = 1
+[conditions]
+budget_s = 0.05
+[[case]]
+op = "./double.py"
+sizes = "64,128"
+"""
+
+
+def gpuperf(*words: str, folder: Path) -> tuple[int, str, str]:
+    code = "from gpuperf.cli.app import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words], cwd=folder, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.fixture
+def gated(project: Path, monkeypatch: pytest.MonkeyPatch) -> Path:  # noqa: F811
+    monkeypatch.setenv("GPUPERF_CACHE", str(project.parent / "cache"))
+    (project / "suite.toml").write_text(SUITE)
+    (project / "gpuperf.toml").write_text('suite = "suite.toml"\n')
+    git(project, "add", "-A")
+    git(project, "commit", "-qm", "a suite")
+    return project
+
+
+def test_a_dry_run_says_cases_and_what_is_not_known_yet(gated: Path) -> None:
+    code, out, err = gpuperf("gate", "ab", "--base", "HEAD", "--device", "cpu", "--dry-run",
+                             folder=gated)  # fmt: skip
+    assert code == 0, err
+    assert "double/mine[n=64,dtype=fp32]" in out
+    assert "12 passes of 2 cases and 2 sentinels, 40 of the suspicious: unknown before" in out
+    assert not (gated / "gpuperf-runs" / "base").exists()
+    assert git(gated, "worktree", "list").count("\n") == 0
+
+
+def test_the_suite_of_the_base_counts(gated: Path) -> None:
+    (gated / "suite.toml").write_text(SUITE.replace("64,128", "128"))
+    git(gated, "commit", "-qam", "a case less")
+    code, out, err = gpuperf("gate", "ab", "--base", "HEAD~1", "--device", "cpu", "--dry-run",
+                             folder=gated)  # fmt: skip
+    assert code == 0, err
+    assert "double/mine[n=64,dtype=fp32]" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        ((), 2, "there is nothing to compare with"),
+        (("--base", "nope"), 2, "there is no commit 'nope'"),
+        (("--base", "HEAD", "--suite", "cii"), 2, "no suite 'cii'; did you mean 'ci'"),
+        (("--base", "HEAD", "--head-python", "x"), 2, "exclude each other"),
+        (("--base", "HEAD", "--abs-floor", "fast"), 2, "--abs-floor"),
+        (("--base", "HEAD", "--setup", "exit 7"), 3, "of the base ended with exit code 7"),
+        (("--resume", "nowhere"), 2, "nowhere/plan.json cannot be read"),
+    ],
+)
+def test_what_cannot_be_gated_is_one_sentence_and_the_right_code(
+    gated: Path, words: tuple[str, ...], code: int, told: str
+) -> None:
+    found, out, err = gpuperf("gate", "ab", *words, folder=gated)
+    assert (found, out) == (code, "")
+    assert told in err
+    assert "hint: " in err
+    assert "Traceback" not in err
+
+
+def test_two_runs_are_compared_with_the_right_codes(tmp_path: Path) -> None:
+    from test_gate_compare import CASES, run_of, written
+
+    written(run_of(), tmp_path / "a.jsonl")
+    written(run_of({CASES[0].id: 0.06}, seed=2), tmp_path / "b.jsonl")
+    written(run_of(seed=3), tmp_path / "c.jsonl")
+    codes = {
+        name: gpuperf("gate", "compare", "a.jsonl", f"{name}.jsonl", folder=tmp_path)[0]
+        for name in "abc"
+    }
+    assert codes == {"a": 0, "b": 1, "c": 0}
+    assert gpuperf("gate", "compare", "none.jsonl", "a.jsonl", folder=tmp_path)[0] == 3
+    assert gpuperf("gate", "compare", "main", "a.jsonl", folder=tmp_path)[0] == 3
+    assert gpuperf("baseline", "set", "a.jsonl", folder=tmp_path)[0] == 0
+    assert gpuperf("gate", "compare", "main", "b.jsonl", "--out", "v", folder=tmp_path)[0] == 1
+    assert gpuperf("gate", "check", "v/verdict.json", folder=tmp_path)[0] == 1
+    assert sorted(p.name for p in (tmp_path / "v").iterdir()) == [
+        "junit.xml", "pairs.png", "pairs.svg", "report.md", "verdict.json",
+    ]  # fmt: skip
+    assert gpuperf("baseline", "set", "b.jsonl", folder=tmp_path)[0] == 2
