@@ -28,6 +28,7 @@ from gpuperf.gate.verdict import (
     exit_code,
     read_report,
 )
+from gpuperf.model.record import Run
 from gpuperf.report.gate_markdown import render_comment, render_summary
 
 
@@ -128,6 +129,53 @@ def test_a_rerun_until_green_stays_no_pass(tmp_path: Path) -> None:
     assert first.outcome == "regressed"
     second = gate(tmp_path / "second", earlier=first.outcome)
     assert exit_code(second) == 4
+
+
+def test_a_closed_pipe_is_no_pass(tmp_path: Path) -> None:
+    """`gpuperf gate check … | head` must not be green for the sake of the reader."""
+    gate(tmp_path, slower=0.05)
+    code = f"{sys.executable} -c 'from gpuperf.cli.app import main; main()'"
+    for words, wanted in (
+        ("gate check verdict.json | true", 1),
+        ("gate check none.json 2>&1 | true", 2),
+        ("gate ab --base HEAD 2>&1 | true", 2),
+    ):
+        script = f"{code} {words}; echo ${{PIPESTATUS[0]}}"
+        done = subprocess.run(
+            ["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True
+        )
+        assert int(done.stdout.split()[-1]) in (wanted, 4), words
+
+
+def test_a_memory_that_no_longer_suffices_is_no_finding_of_both(tmp_path: Path) -> None:
+    """One process of the base that ran out of memory does not excuse all of the head's."""
+
+    def out_of_memory(run: Run, passes: set[int]) -> Run:
+        return replace(run, records=tuple(
+            replace(r, status="oom", times={}, primary="")
+            if r.case.id == CASES[0].id and r.pass_index in passes else r
+            for r in run.records
+        ))  # fmt: skip
+
+    base, head = out_of_memory(run_of(), {0}), out_of_memory(run_of(seed=2), set(range(8)))
+    assert exit_code(compare_runs(base, head, Rule(), 0.05)) == 3
+
+
+@pytest.mark.parametrize("change", ["host", "one pass", "fewer cases"])
+def test_a_run_that_cannot_be_judged_does_not_become_the_next_baseline(
+    tmp_path: Path, change: str
+) -> None:
+    shelf = Shelf(tmp_path / "shelf")
+    shelf.set("main", written(run_of(), tmp_path / "a.jsonl"))
+    slower = dict.fromkeys([case.id for case in CASES], 0.5)
+    other = replace(run_of().header.fingerprint, live={"host": "two"})
+    run = {
+        "host": lambda: run_of(slower, seed=2, fingerprint=other),
+        "one pass": lambda: run_of(slower, seed=2, passes=1),
+        "fewer cases": lambda: run_of(seed=2, cases=CASES[:1]),
+    }[change]()
+    with pytest.raises(UsageError, match="cannot become a baseline: against the last one it is"):
+        shelf.set("main", written(run, tmp_path / "b.jsonl"))
 
 
 def test_zero_cases_judged_are_no_pass(tmp_path: Path) -> None:

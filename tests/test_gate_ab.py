@@ -22,7 +22,7 @@ from fake_sides import (
     with_status,
 )
 
-from gpuperf.errors import CannotMeasure, UsageError
+from gpuperf.errors import CannotMeasure, Incomplete, UsageError
 from gpuperf.gate.ab import gate_ab
 from gpuperf.gate.plan import GatePlan, read_plan, write_plan
 from gpuperf.gate.prime import Asked
@@ -36,6 +36,7 @@ from gpuperf.model.protocol import Opened
 from gpuperf.model.record import Record
 from gpuperf.model.samples import Samples
 from gpuperf.runner.store import read_run
+from gpuperf.runner.suite import Entry
 
 
 @pytest.fixture(autouse=True)
@@ -208,12 +209,66 @@ def test_sides_on_two_devices_are_refused(tmp_path: Path) -> None:
 
 
 def test_another_process_on_the_gpu_discards_the_pair_and_is_counted(tmp_path: Path) -> None:
-    report = run(tmp_path, head=FakeSide(seed=2, change=shared_from(3, until=5)))
+    report = run(tmp_path, head=FakeSide(seed=2, change=shared_from(4, until=6)))
     assert report.outcome == "passed"
     assert [d.pair for d in report.discarded] == [1, 2]
     assert "other processes used the GPU" in report.discarded[0].reason
     base = read_run(tmp_path / "base.jsonl")
     assert max(r.pass_index for r in base.records) >= 7
+
+
+def test_a_device_that_is_shared_while_the_sides_are_primed_is_no_pass(tmp_path: Path) -> None:
+    """A neighbour that holds memory would leave the large cases out of the whole gate."""
+    with pytest.raises(Incomplete, match="other processes used the GPU while the head was primed"):
+        run(tmp_path, head=FakeSide(seed=2, change=shared_from(1)))
+
+
+def test_a_gate_is_not_resumed_on_another_device_or_with_other_software(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, heard=Heard(interrupt=60))
+    for hard, soft in (("another CPU", "2.13"), ("a CPU", "2.14")):
+        opened = Opened(OPENED.device, Fingerprint(hard={"product": hard}, soft={"torch": soft}))
+        sides = [FakeSide(seed=s, opened=opened) for s in (1, 2)]
+        with pytest.raises(CannotMeasure, match=r"cannot be resumed: (product|torch) is"):
+            run(tmp_path, *sides)
+
+
+def test_one_id_of_two_sources_is_refused(tmp_path: Path) -> None:
+    entries = (Entry("op0", "64"), Entry("./mine.py:op0", "64"))
+    suite = replace(suite_of(), entries=entries)
+    with pytest.raises(UsageError, match=r"is of \./mine\.py and of gpuperf\.kernels"):
+        run(tmp_path, plan=plan_of(suite=suite))
+
+
+def test_a_sentinel_in_the_suite_is_refused(tmp_path: Path) -> None:
+    entries = (*suite_of().entries, Entry("copy", "768k", (), {"dtype": "fp32"}))
+    with pytest.raises(UsageError, match="is a sentinel of every gate"):
+        run(tmp_path, plan=plan_of(suite=replace(suite_of(), entries=entries)))
+
+
+def test_a_sentinel_that_is_too_noisy_tells_nothing(tmp_path: Path) -> None:
+    def loud(record: Record, process: int) -> Record:
+        if record.case.op != "copy":
+            return record
+        wobble = 1 + 0.3 * ((process * 7919) % 13 - 6) / 6
+        values = tuple(v * wobble for v in record.times["window"].values_s)
+        return replace(record, times={"window": Samples(values)})
+
+    report = run(tmp_path, head=FakeSide(seed=2, change=loud))
+    assert report.outcome in ("inconclusive", "contaminated")
+    assert "copy/torch" in report.reasons[0]
+
+
+def test_ctrl_c_while_causes_are_sought_costs_no_verdict(tmp_path: Path) -> None:
+    class Stops(Heard):
+        def stage(self, name: str, records: int) -> None:
+            if name == "causes":
+                raise KeyboardInterrupt
+
+    slower = FakeSide(seed=2, slower={"op1/torch[n=64": 0.05})
+    report = run(tmp_path, head=slower, heard=Stops())
+    assert report.outcome == "regressed"
+    assert read_report(tmp_path / "verdict.json").outcome == "regressed"
 
 
 def test_another_process_that_stays_ends_the_gate_and_is_no_pass(tmp_path: Path) -> None:
@@ -330,7 +385,8 @@ def test_the_cases_of_a_pair_are_in_one_order_and_of_the_next_in_another() -> No
 def test_each_pass_is_a_fresh_process(tmp_path: Path) -> None:
     base, head = FakeSide(seed=1), FakeSide(seed=2)
     report = run(tmp_path, base, head)
-    assert base.processes == head.processes == report.pairs + 1
+    assert base.processes == report.pairs + 1  # and one that primes
+    assert head.processes == report.pairs + 2  # which is told apart from the one that describes
 
 
 def test_the_suspicious_are_judged_on_their_own_pairs_alone(tmp_path: Path) -> None:

@@ -36,11 +36,13 @@ def gated(project: Path, monkeypatch: pytest.MonkeyPatch) -> Path:  # noqa: F811
     (project / "gpuperf.toml").write_text('suite = "suite.toml"\n')
     git(project, "add", "-A")
     git(project, "commit", "-qm", "a suite")
+    (project / "mylib" / "__init__.py").write_text('NAME = "three"\n')
+    git(project, "commit", "-qam", "three")
     return project
 
 
 def test_a_dry_run_says_cases_and_what_is_not_known_yet(gated: Path) -> None:
-    code, out, err = gpuperf("gate", "ab", "--base", "HEAD", "--device", "cpu", "--dry-run",
+    code, out, err = gpuperf("gate", "ab", "--base", "HEAD~1", "--device", "cpu", "--dry-run",
                              folder=gated)  # fmt: skip
     assert code == 0, err
     assert "double/mine[n=64,dtype=fp32]" in out
@@ -52,10 +54,11 @@ def test_a_dry_run_says_cases_and_what_is_not_known_yet(gated: Path) -> None:
 def test_the_suite_of_the_base_counts(gated: Path) -> None:
     (gated / "suite.toml").write_text(SUITE.replace("64,128", "128"))
     git(gated, "commit", "-qam", "a case less")
-    code, out, err = gpuperf("gate", "ab", "--base", "HEAD~1", "--device", "cpu", "--dry-run",
-                             folder=gated)  # fmt: skip
-    assert code == 0, err
-    assert "double/mine[n=64,dtype=fp32]" in out
+    for folder, words in ((gated, ()), (gated / "mylib", ("--suite", "../suite.toml"))):
+        code, out, err = gpuperf("gate", "ab", "--base", "HEAD~1", *words, "--device", "cpu",
+                                 "--dry-run", folder=folder)  # fmt: skip
+        assert code == 0, err
+        assert "double/mine[n=64,dtype=fp32]" in out
 
 
 @pytest.mark.parametrize(
@@ -66,13 +69,18 @@ def test_the_suite_of_the_base_counts(gated: Path) -> None:
         (("--base", "HEAD", "--suite", "cii"), 2, "no suite 'cii'; did you mean 'ci'"),
         (("--base", "HEAD", "--head-python", "x"), 2, "exclude each other"),
         (("--base", "HEAD", "--abs-floor", "fast"), 2, "--abs-floor"),
-        (("--base", "HEAD", "--setup", "exit 7"), 3, "of the base ended with exit code 7"),
+        (("--base", "HEAD~1", "--setup", "exit 7"), 3, "of the base ended with exit code 7"),
         (("--resume", "nowhere"), 2, "nowhere/plan.json cannot be read"),
+        (("--resume", "nowhere", "--base", "HEAD"), 2, "is resumed as it was begun"),
+        (("--base", "HEAD"), 2, "HEAD and this worktree hold the same files"),
+        (("--base-python", "python3", "--head-python", "python3"), 2, "the same interpreter"),
+        (("--base", "HEAD~1", "--head", "mylib"), 2, "'mylib' is a folder and a commit"),
     ],
 )
 def test_what_cannot_be_gated_is_one_sentence_and_the_right_code(
     gated: Path, words: tuple[str, ...], code: int, told: str
 ) -> None:
+    git(gated, "branch", "mylib")
     found, out, err = gpuperf("gate", "ab", *words, folder=gated)
     assert (found, out) == (code, "")
     assert told in err
@@ -90,7 +98,7 @@ def test_two_runs_are_compared_with_the_right_codes(tmp_path: Path) -> None:
         name: gpuperf("gate", "compare", "a.jsonl", f"{name}.jsonl", folder=tmp_path)[0]
         for name in "abc"
     }
-    assert codes == {"a": 0, "b": 1, "c": 0}
+    assert codes == {"a": 3, "b": 1, "c": 0}  # a run is not compared with itself
     assert gpuperf("gate", "compare", "none.jsonl", "a.jsonl", folder=tmp_path)[0] == 3
     assert gpuperf("gate", "compare", "main", "a.jsonl", folder=tmp_path)[0] == 3
     assert gpuperf("baseline", "set", "a.jsonl", folder=tmp_path)[0] == 0

@@ -173,8 +173,11 @@ def test_a_side_that_imports_another_copy_is_refused(project: Path, tmp_path: Pa
         ):
             with pytest.raises(CannotMeasure, match="the base imports mylib from"):
                 refuse_foreign(side, {"mylib": str(file)}, project)
-        elsewhere = tmp_path / "lib/site-packages/other/__init__.py"
-        assert refuse_foreign(side, {"other": str(elsewhere)}, project) == 0
+        compiled = tmp_path / "lib/site-packages/mylib_cuda.so"  # of the same distribution
+        with pytest.raises(CannotMeasure, match="the base imports mylib_cuda from"):
+            refuse_foreign(side, {"mylib_cuda": str(compiled)}, project)
+        namesake = tmp_path / "lib/site-packages/mylib/other.py"  # another package of that name
+        assert refuse_foreign(side, {"mylib.other": str(namesake)}, project) == 0
 
 
 def test_a_place_is_said_in_one_argument_and_needs_nothing_installed() -> None:

@@ -96,6 +96,8 @@ def _options(
     """Options of every verb. `--debug` may stand anywhere: tracebacks, and the worker's output."""
 
 
+INCOMPLETE = 4
+
 # The root of typer's own errors; its module differs between versions of typer.
 _ClickError: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
 
@@ -119,10 +121,13 @@ def _interrupt(number: int, frame: object) -> None:
 def _guarded(run: Callable[[], Any]) -> int:
     """The exit code of *run*, its errors told on stderr."""
     debug = _take_debug()
+    # What a gate found must outlive the pipe that it is told to: without it, it did not pass.
+    code = INCOMPLETE if sys.argv[1:2] == ["gate"] else 0
     try:
-        code = run()
+        found = run()
+        code = found if isinstance(found, int) else 0
         sys.stdout.flush()
-        return code if isinstance(code, int) else 0
+        return code
     except GpuperfError as error:
         if debug:
             traceback.print_exc()
@@ -144,7 +149,7 @@ def _guarded(run: Callable[[], Any]) -> int:
             return 2
         # Python flushes stdout once more at exit; what it would say of that is nobody's concern.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return code
     except Exception as error:
         if debug:
             traceback.print_exc()

@@ -24,7 +24,8 @@ from gpuperf.runner.suite import Suite, load_suite, parse_suite
 
 __all__ = ["gate_ab"]
 
-TARGET = 0.05
+TARGET = 0.03
+SAME = "`gpuperf gate calibrate` measures a side against itself"
 
 
 def gate_ab(
@@ -87,8 +88,9 @@ def gate_ab(
     3 not comparable, 4 inconclusive, contaminated or incomplete.
     """
     check_writable(out)
-    notes: list[str] = []
     if resume is not None:
+        if any((base, base_python, head_python, setup, dirty, suite, target_mde)):
+            raise UsageError("a gate is resumed as it was begun", "--resume FOLDER alone")
         folder, plan = resume, read_plan(resume)
     else:
         rule = Rule(
@@ -97,7 +99,9 @@ def gate_ab(
             seed=int.from_bytes(os.urandom(3)) if seed is None else seed,
         )  # fmt: skip
         commits = _commits(base, head, base_python, head_python, setup, dirty)
-        plan = _plan(commits, suite, rule, target_mde, notes)
+        if base_python and base_python == head_python:
+            raise UsageError("both sides are the same interpreter", SAME)
+        plan = _plan(commits, suite, rule, target_mde)
         plan = replace(
             plan, base_python=base_python or "", head_python=head_python or "", setup=setup,
             device=device,
@@ -110,24 +114,31 @@ def gate_ab(
         folder.mkdir(parents=True)
         write_plan(plan, folder)
     budget_s = None if budget is None else 60 * budget
-    report = run_gate(plan, folder, deadline, budget_s, target_mde is not None, overrule, notes)
+    report = run_gate(plan, folder, deadline, budget_s, target_mde is not None, overrule)
     write_outputs(report, folder)
     print_report(report, format)
     return exit_code(report)
 
 
 def _plan(
-    commits: Commits | None, suite: str | None, rule: Rule, target: float | None, notes: list[str]
+    commits: Commits | None, suite: str | None, rule: Rule, target: float | None
 ) -> GatePlan:
-    """A new plan, judged as the base has it; what is to be said of that goes to *notes*."""
+    """A new plan, judged as the base has it. Raises: UsageError where both sides are the same."""
+    notes: list[str] = []
     project, chosen = _judged_by(commits, suite, notes)
     target = target or project.target or TARGET
-    plan = GatePlan(new_run_id("gate", chosen.name), chosen, project, rule, rule.seed, target)
+    identity = new_run_id("gate", chosen.name)
+    plan = GatePlan(
+        identity, chosen, project, rule, rule.seed, target, notes=tuple(notes)
+    )
     if commits is None:
         return plan
+    trees = commits.trees
+    if trees[0] == trees[1]:
+        raise UsageError(f"{commits.base} and {commits.head} hold the same files", SAME)
     return replace(
         plan, base=commits.base, head=commits.head, base_commit=commits.base_commit,
-        head_commit=commits.head_commit,
+        head_commit=commits.head_commit, top=str(commits.top), trees=trees,
     )  # fmt: skip
 
 
@@ -159,17 +170,18 @@ def _judged_by(
     if commits is None:
         project = load_project(Path())
         return project, load_suite(suite or project.suite or "ci")
-    text = show(commits, commits.base_commit, FILE)
+    text = show(commits, commits.base_commit, str(commits.top / FILE))
     if text is None:
         project = load_project(commits.top)
         if project != Project():
             notes.append(f"the base has no {FILE}: the head's own counts")
     else:
         project = parse_project(text)
-    name = suite or project.suite or "ci"
+    name = suite or (str(commits.top / project.suite) if project.suite.endswith(".toml") else
+                     project.suite) or "ci"  # fmt: skip
     known = show(commits, commits.base_commit, name) if name.endswith(".toml") else None
     if known is not None:
         return project, parse_suite(known, Path(name).stem)
     if name.endswith(".toml"):
-        notes.append(f"the base has no {name}: the one that is here counts")
+        notes.append(f"the base has no {Path(name).name}: the one that is here counts")
     return project, load_suite(name)

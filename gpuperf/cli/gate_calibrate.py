@@ -107,7 +107,8 @@ def gate_selftest(
     for slower, wanted in stages:
         report = _gate(chosen, slower, device, out, deadline)
         red = {c.case for c in report.cases if c.judged.verdict == "REGRESSED"}
-        if red != set(report.slowed):
+        outcome = "regressed" if slower else "passed"
+        if red != set(report.slowed) or report.outcome != outcome:
             why = report.reasons[0] if report.reasons else "nothing was found"
             raise CannotMeasure(
                 f"the gate was to be {wanted}, and is {report.outcome}: {why}",

@@ -18,14 +18,15 @@ __all__ = ["gate_check"]
 def gate_check(
     verdict: Annotated[Path, typer.Argument(metavar="VERDICT", help="A gate's verdict.json.")],
     commit: Annotated[
-        str, typer.Option(help="The head's commit, which the verdict must be of.")
-    ] = "",
+        str | None,
+        typer.Option(help="The head's commit, which the verdict must be of.", show_default=False),
+    ] = None,
     format: Annotated[GateFormat, typer.Option(help="How to print.")] = GateFormat.TABLE,
 ) -> int:
     """Judge a verdict's own evidence again, and exit as the gate did; no verdict is no pass."""
     report = recheck(read_report(verdict))
-    if commit and report.head.commit != commit:
-        told = f"the verdict is of {report.head.commit[:40] or 'no commit'}, and not of {commit}"
+    if commit is not None and (not commit or report.head.commit != commit):
+        told = f"the verdict is of {report.head.commit[:40] or 'no commit'}, and not of {commit!r}"
         raise CannotMeasure(told, "gate this commit")
     print_report(report, format)
     return exit_code(report)

@@ -17,7 +17,7 @@ from gpuperf.gate.ab import gate_ab
 from gpuperf.gate.forecast import fitted, foreseen, kept_pace, minutes
 from gpuperf.gate.plan import GatePlan, write_plan
 from gpuperf.gate.prime import Asked, Primed, close_all, describe_sides
-from gpuperf.gate.sides import Commits, Label, Side, interpreters, resolve, worktrees
+from gpuperf.gate.sides import Commits, Label, Side, interpreters, worktrees
 from gpuperf.gate.verdict import GateReport
 from gpuperf.model.record import Record
 from gpuperf.report.gate import GateFormat, render_gate
@@ -85,7 +85,7 @@ def sides_of(plan: GatePlan, folder: Path) -> Iterator[tuple[Side, Side]]:
     if not plan.base_commit:
         yield interpreters(plan.base_python, plan.head_python, folder / "caches")
         return
-    top = resolve(plan.base_commit, plan.head_commit).top
+    top = Path(plan.top)
     commits = Commits(top, plan.base, plan.head, plan.base_commit, plan.head_commit)
     with worktrees(commits, folder, plan.setup, say) as sides:
         yield sides
@@ -104,7 +104,6 @@ def run_gate(
     budget_s: float | None = None,
     fit: bool = False,
     overruled: str = "",
-    notes: Sequence[str] = (),
 ) -> GateReport:
     """The report of *plan*, in *folder*; *fit* to the target by more confirming pairs."""
     for source in sorted({e.op for e in plan.suite.entries if set(e.op) & set("/.:")}):
@@ -118,13 +117,13 @@ def run_gate(
                 plan = _fitted(plan, primed)
                 write_plan(plan, folder)
             _refuse_over_budget(plan, primed, budget_s)
-        key = key_of(plan.base_commit, plan.head_commit, plan.suite, plan.device)
+        key = key_of(plan.trees, plan.suite, plan.device)
         before = (fetch("gates", key, str) or "") if plan.base_commit else ""
         asked = Asked(
             plan, folder, ("gpuperf", *sys.argv[1:]), deadline_s, budget_s,
-            earlier=before, overruled=overruled, notes=tuple(notes),
+            earlier=before, overruled=overruled,
         )  # fmt: skip
-        repository = Path().absolute() if plan.base_commit else None
+        repository = Path(plan.top) if plan.base_commit else None
         report = gate_ab(asked, sides, launchers, progress, repository)
         if plan.base_commit and (before != "regressed" or overruled):
             keep("gates", key, report.outcome)
@@ -210,17 +209,24 @@ def print_report(report: GateReport, format: GateFormat) -> None:
     text = render_gate(report, format)
     if not (sys.stdout.encoding or "").lower().startswith("utf"):
         text = to_ascii(text)
-    sys.stdout.write(text)
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:  # the verdict stands, whoever reads it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def write_outputs(report: GateReport, folder: Path) -> None:
     """Beside the verdict: markdown, JUnit, and a chart; one that fails costs no verdict."""
     for kind, name in ((GateFormat.MD, "report.md"), (GateFormat.JUNIT, "junit.xml")):
-        (folder / name).write_text(render_gate(report, kind), encoding="utf-8")
+        try:
+            (folder / name).write_text(render_gate(report, kind), encoding="utf-8")
+        except (OSError, ValueError) as error:
+            say(f"no {name} was written: {error}")
     try:
         from gpuperf.report.chart.pairs import draw_pairs
 
         draw_pairs(report, [folder / "pairs.png", folder / "pairs.svg"])
-    except (OSError, UsageError) as error:
+    except (OSError, ValueError, UsageError) as error:
         say(f"no chart was written: {error}")
     say(f"verdict: {folder / 'verdict.json'}")

@@ -5,6 +5,7 @@ A bar on a terminal; without one, a line a case.
 
 from __future__ import annotations
 
+import contextlib
 from types import TracebackType
 
 from rich.console import Console
@@ -18,16 +19,25 @@ from gpuperf.units import format_percent, format_time
 __all__ = ["Reporter", "say"]
 
 
+class _Talk(Console):
+    """Stderr; that nobody reads it any more ends no measurement."""
+
+    def on_broken_pipe(self) -> None:
+        """Say nothing from here on."""
+        self.quiet = True
+
+
 def say(message: str) -> None:
     """One line on stderr."""
-    Console(stderr=True, highlight=False).print(Text(clean(message)), soft_wrap=True)
+    with contextlib.suppress(BrokenPipeError):
+        _Talk(stderr=True, highlight=False).print(Text(clean(message)), soft_wrap=True)
 
 
 class Reporter:
     """Follows a sweep of *total* cases."""
 
     def __init__(self, total: int) -> None:
-        self._console = Console(stderr=True, highlight=False)
+        self._console = _Talk(stderr=True, highlight=False)
         self._live = self._console.is_terminal
         self._progress = Progress(
             TextColumn("{task.description}", markup=False),

@@ -30,19 +30,18 @@ from gpuperf.gate.verdict import (
     SideTold,
     conclude,
     middles,
-    read_report,
     write_report,
 )
 from gpuperf.model.contract import Counting
 from gpuperf.model.peaks import Peaks
-from gpuperf.model.record import Header, Record
+from gpuperf.model.record import Header, Record, Run
 from gpuperf.runner.devices import find_peaks
 from gpuperf.runner.launcher import Launcher
 from gpuperf.runner.session import make_header
 from gpuperf.runner.store import RunWriter, read_run
 from gpuperf.runner.timing import keep_noise
 
-__all__ = ["LONGEST", "VERDICT", "earlier_outcome", "gate_ab"]
+__all__ = ["LONGEST", "VERDICT", "gate_ab"]
 
 AHEAD = 3  # workers that import torch meanwhile; beside a GPU only: a CPU would be disturbed
 MOST_DIAGNOSED = 20
@@ -76,9 +75,13 @@ def gate_ab(
     except KeyboardInterrupt as error:
         found, ended, interrupted = gate.found(), "it was interrupted", error
     report = gate.report(found, ended)
-    if not ended:
-        report = gate.diagnosed(report)
     write_report(report, asked.folder / VERDICT)
+    if report.outcome == "regressed":
+        try:
+            report = gate.diagnosed(report)
+        except (GpuperfError, ValueError, KeyboardInterrupt) as error:
+            watch.say(f"the causes are not known: {error or 'interrupted'}")
+        write_report(report, asked.folder / VERDICT)
     for label in LABELS:
         keep_noise(primed.opened[label], primed.contract, gate.records[label])
     if interrupted is not None:
@@ -109,10 +112,28 @@ class _Gate:
         self._peaks, _ = find_peaks(self.primed.opened["base"].device)
         for label in LABELS:
             if self.files[label].exists():
-                self.records[label] = list(read_run(self.files[label]).records)
+                run = read_run(self.files[label])
+                self._refuse_mixed(label, run)
+                self.records[label] = list(run.records)
             else:
                 with RunWriter(self.files[label]) as writer:
                     writer.header(self._header(label))
+
+    def _refuse_mixed(self, label: Label, run: Run) -> None:
+        """Raises: CannotMeasure where what was measured by now is of something else."""
+        then, now = run.header, self._header(label)
+        told = [
+            *differing(then.fingerprint.hard, now.fingerprint.hard),
+            *differing(then.fingerprint.soft, now.fingerprint.soft),
+            *(["the contract is another"] if then.contract != now.contract else []),
+            *(["the cases are others"] if then.plan != now.plan else []),
+        ]
+        if told:
+            raise CannotMeasure(
+                f"the gate cannot be resumed: {told[0]}".replace("on the base", "in its files")
+                .replace("on the head", "now"),
+                "begin a new gate",
+            )
 
     def _header(self, label: Label) -> Header:
         cases = [self.primed.cases[label][n] for n in (*self.primed.fit, *self.primed.sentinels)]
@@ -270,7 +291,7 @@ class _Gate:
             for name, share in self.slowed.items()
         ]
         sided = [note for side in self.sides for note in side.notes]
-        return (*self.asked.notes, *differing(base.soft, head.soft), *alike_note, *slowed, *sided)
+        return (*self._plan.notes, *differing(base.soft, head.soft), *alike_note, *slowed, *sided)
 
     def diagnosed(self, report: GateReport) -> GateReport:
         """*report* with the cause of each regression, from one more pass of each side that counts
@@ -285,11 +306,7 @@ class _Gate:
             self.watch.stage("causes", 2 * len(slower))
             for label in LABELS:
                 cases = [self.primed.cases[label][name] for name in slower]
-                try:
-                    records = passes.once(label, self._plan.id, cases, counting)
-                except GpuperfError as error:
-                    self.watch.say(f"the causes are not known: {error}")
-                    return report
+                records = passes.once(label, self._plan.id, cases, counting)
                 counted[label] = {record.case.id: record for record in records}
         return replace(report, cases=tuple(self._explained(c, counted) for c in report.cases))
 
@@ -304,9 +321,3 @@ class _Gate:
         same = alike(one, other) if one is not None and other is not None else ""
         notes = (same,) if same and case.judged.verdict == "REGRESSED" else ()
         return replace(case, cause=cause, notes=(*case.notes, *notes))
-
-
-def earlier_outcome(folder: Path) -> str:
-    """The outcome of the gate in *folder*; nothing where there is none."""
-    path = folder / VERDICT
-    return read_report(path).outcome if path.is_file() else ""

@@ -147,7 +147,9 @@ class Shelf:
         if before is None:
             return []
         report = compare_runs(self.read(before), brief(run), Rule(), target=1.0)
-        return [] if report.outcome != "regressed" else [f"{report.reasons[0]} than the last one"]
+        if report.outcome == "passed":
+            return []
+        return [f"against the last one it is {report.outcome}: {report.reasons[0]}"]
 
     def _nearest(self, named: Sequence[Baseline], header: Header) -> str:
         """What keeps the baselines of that name from holding here."""
@@ -209,7 +211,7 @@ def _failures(run: Run) -> list[str]:
 def _of_gate(path: Path) -> list[str]:
     """What the gate said whose run this is."""
     verdict = path.parent / "verdict.json"
-    if path.name not in ("base.jsonl", "head.jsonl") or not verdict.exists():
+    if path.name != "head.jsonl":
         return []
-    outcome = read_report(verdict).outcome
-    return [] if outcome == "passed" or path.name == "base.jsonl" else [f"its gate is {outcome}"]
+    outcome = read_report(verdict).outcome if verdict.exists() else "without a verdict"
+    return [] if outcome == "passed" else [f"its gate is {outcome}"]

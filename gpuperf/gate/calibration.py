@@ -89,7 +89,7 @@ def keep_calibration(opened: Opened, calibration: Calibration) -> None:
 
 def gate_of(report: GateReport, slower: Mapping[str, float]) -> Gate | None:
     """*report* as one gate of a calibration; None where it came to no verdict."""
-    if report.outcome in ("incomplete", "contaminated"):
+    if report.outcome not in ("passed", "regressed", "inconclusive"):
         return None
     red = {c.case: c.judged.change for c in report.cases if c.judged.verdict == "REGRESSED"}
     name, share = next(iter(slower.items()), ("", 0.0))

@@ -37,6 +37,8 @@ def compare_runs(
 ) -> GateReport:  # fmt: skip
     """The report on *head* against *base*. Raises: CannotMeasure where they do not compare."""
     reasons = incomparable(base.header, head.header)
+    if base.header.run == head.header.run:
+        reasons.append(f"both are the run {base.header.run[:200]}")
     if reasons:
         why = "; ".join(reasons)
         raise CannotMeasure(f"the runs are not comparable: {why}", "measure a new baseline here")
@@ -163,9 +165,11 @@ def _unfit(sides: tuple[_Side, _Side], key: Key) -> tuple[str, bool]:
         for records in both
     ]
     if failed[0] is None and failed[1] is None:
-        return ", ".join(differing(both[0][-1].hard, both[1][-1].hard)), False
+        one, other = both[0][-1], both[1][-1]
+        primary = {"time": one.primary}, {"time": other.primary}
+        return ", ".join((*differing(one.hard, other.hard), *differing(*primary))), False
     told = [f"{r.status} {r.reason}".strip()[:150] if r else "ok" for r in failed]
-    statuses = {r.status if r else "ok" for r in failed}
+    statuses = {record.status for records in both for record in records}
     if len(statuses) == 1 and statuses <= set(FINDINGS):
         return told[0], True
     return f"base: {told[0]}; head: {told[1]}", False

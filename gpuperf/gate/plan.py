@@ -32,6 +32,9 @@ class GatePlan:
     head: str = ""
     base_commit: str = ""
     head_commit: str = ""
+    top: str = ""
+    trees: tuple[str, str] = ("", "")
+    notes: tuple[str, ...] = ()
     base_python: str = ""
     head_python: str = ""
     setup: str = ""

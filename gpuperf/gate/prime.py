@@ -12,7 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import Protocol
 
-from gpuperf.errors import CannotMeasure, GpuperfError
+from gpuperf.errors import CannotMeasure, GpuperfError, Incomplete, UsageError
+from gpuperf.gate.evidence import disturbance
 from gpuperf.gate.plan import GatePlan
 from gpuperf.gate.sides import LABELS, Label, Side, packages_of, refuse_foreign
 from gpuperf.model.contract import Contract, DeviceFacts
@@ -61,7 +62,6 @@ class Asked:
     budget_s: float | None = None
     earlier: str = ""
     overruled: str = ""
-    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -145,6 +145,10 @@ def describe_sides(
     }
     contract = plan_contracts(device, asked.plan.suite.conditions)[0]
     names = tuple(case.id for case in own["base"])
+    for name in names:
+        if name in planned["base"] or name in planned["head"]:
+            close_all(supervisors)
+            raise UsageError(f"{name} is a sentinel of every gate", "leave it out of the suite")
     return Primed(opened, contract, cases, names, unfit=unfit), supervisors
 
 
@@ -164,7 +168,10 @@ def _planned(
     for index, entry in enumerate(suite.entries):
         try:
             one = replace(suite, entries=(entry,))
-            found |= {case.id: case for case in plan_suite(one, describe, device, cached=False)}
+            for case in plan_suite(one, describe, device, cached=False):
+                if found.setdefault(case.id, case).source != case.source:
+                    told = f"{case.id} is of {case.source} and of {found[case.id].source}"
+                    raise UsageError(told, "give one of the workloads another name")
         except GpuperfError as error:
             refused[index] = error
     return found, refused
@@ -180,13 +187,14 @@ def prime(
     """Each side once through all of its cases: its caches are full then, and it is known what
     fails."""
     primed, supervisors = describe_sides(asked, launchers)
-    asked.plan.project.refuse_unmatched(primed.named)
-    asked.plan.rule.refuse_unreachable(len(primed.named))
-    _refuse_another(primed.opened)
     wanted = [case for case in primed.cases["base"] if case not in primed.unfit]
     records: dict[Label, dict[str, Record]] = {label: {} for label in LABELS}
     own = 0
     try:
+        asked.plan.project.refuse_unmatched(primed.named)
+        asked.plan.rule.refuse_unreachable(len(primed.named))
+        _refuse_another(primed.opened)
+        supervisors["head"].renew()  # its context would be another process on the device
         watch.stage("prime", 2 * len(wanted))
         for side in sides:
             supervisor = supervisors[side.label]
@@ -198,6 +206,9 @@ def prime(
                 )
                 records[side.label][name] = record
                 watch.done(side.label, record)
+                if reason := disturbance(record):
+                    told = f"{reason} while the {side.label} was primed"
+                    raise Incomplete(told, "let nothing else use the device")
             if repository is not None:
                 folders = (str(repository), *(s.place.folder for s in sides))
                 loaded = supervisor.loaded(folders, packages_of(side))

@@ -28,9 +28,11 @@ from gpuperf.errors import UsageError
 __all__ = [
     "Evidence", "Judged", "Pairs", "Rule", "Verdict", "are_times", "detectable", "judge",
     "lower_half", "moved", "slower_p", "suspicious",
+    "unsteady",
 ]  # fmt: skip
 
 SAME = 1e-12  # of a log ratio: rounding
+MOVED = 0.01  # of a sentinel, whatever the margin of the cases
 SHORTEST_S, LONGEST_S = 1e-12, 1e9  # what can be a time of a call
 Verdict = Literal["REGRESSED", "IMPROVED", "UNCHANGED", "INCONCLUSIVE", "NOT_COMPARABLE"]
 
@@ -89,7 +91,7 @@ class Rule:
 
     def refuse_unreachable(self, cases: int) -> None:
         """Raises: UsageError where not even the clearest slowdown of one of *cases* can be red."""
-        least = 2 * max(2.0**-self.confirm_pairs, 1 / (self.resamples + 1))
+        least = 2 * max(2.0**-self.confirm_pairs, 1 / (self.resamples_of(cases) + 1))
         if min(self.screen_pairs, self.confirm_pairs) < 2:
             raise UsageError("a test needs at least 2 pairs", "the rule has 6 and 20")
         if self.screen_level * least > self.alpha / max(1, cases):
@@ -98,6 +100,10 @@ class Rule:
                 f"{cases} cases red at {self.alpha:g} by permutation",
                 "more pairs or resamples, fewer cases, or a higher level",
             )
+
+    def resamples_of(self, cases: int) -> int:
+        """How many permutations it takes for one of *cases* to be red."""
+        return max(self.resamples, math.ceil(4 * self.screen_level * cases / self.alpha))
 
     def margin_of(self, pairs: Pairs, margin: float | None = None) -> float:
         """As a log ratio, at the median time of the base; *margin* in place of the rule's."""
@@ -163,7 +169,8 @@ def slower_p(cases: Mapping[str, Evidence], rule: Rule) -> dict[str, float]:
         if confirm is None:
             raise ValueError(f"{name} is suspicious, and was not confirmed")
         margin = rule.margin_of(confirm, cases[name].margin)
-        either = min(_greater(confirm.ratios, margin), _permuted(confirm, margin, rule))
+        permuted = _permuted(confirm, margin, rule, len(cases))
+        either = min(_greater(confirm.ratios, margin), permuted)
         found[name] = rule.screen_level * min(1.0, 2 * either)
     return found
 
@@ -219,15 +226,21 @@ def _judged(
 
 
 def moved(pairs: Pairs, rule: Rule, sentinels: int) -> float | None:
-    """By how much a sentinel changed, where that is more than the margin at `alpha` over all
+    """By how much a sentinel changed, where that is more than `MOVED` at `alpha` over all
     *sentinels* and both directions; 0 for one that has no times."""
     if not pairs.sound:
         return 0.0
-    ratios, margin = pairs.ratios, rule.margin_of(pairs)
+    ratios, margin = pairs.ratios, math.log1p(MOVED)
     p = min(_greater(ratios, margin), _greater(-ratios, margin))
     if p > rule.alpha / (2 * max(1, sentinels)):
         return None
     return math.expm1(float(ratios.mean()))
+
+
+def unsteady(pairs: Pairs, rule: Rule) -> float:
+    """How far a sentinel may have moved without a word: half its 95 % interval, and `MOVED`."""
+    low, high = _interval(pairs.ratios)
+    return MOVED + math.expm1((high - low) / 2)
 
 
 def _greater(ratios: Any, above: float) -> float:
@@ -239,7 +252,7 @@ def _greater(ratios: Any, above: float) -> float:
     return float(ttest_1samp(ratios, above, alternative="greater").pvalue)
 
 
-def _permuted(pairs: Pairs, margin: float, rule: Rule) -> float:
+def _permuted(pairs: Pairs, margin: float, rule: Rule, cases: int) -> float:
     """p of the permutation within pairs of the difference of lower-half means."""
     import numpy
     from scipy.stats import permutation_test
@@ -254,7 +267,7 @@ def _permuted(pairs: Pairs, margin: float, rule: Rule) -> float:
         return 1.0
     told = permutation_test(
         (head, base), difference, permutation_type="samples", vectorized=True,
-        n_resamples=rule.resamples, alternative="greater", random_state=rule.seed,
+        n_resamples=rule.resamples_of(cases), alternative="greater", random_state=rule.seed,
     )  # fmt: skip
     return float(told.pvalue)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tomllib
@@ -58,13 +59,23 @@ def _interpreted(label: Label, python: str, caches: Path) -> Side:
 
 @dataclass(frozen=True)
 class Commits:
-    """Two commits of the repository at *top*, and what the user called them."""
+    """Two commits of the repository at *top*, and what the user called them; `trees` are what they
+    hold, whenever they were made."""
 
     top: Path
     base: str
     head: str
     base_commit: str
     head_commit: str
+
+    @property
+    def trees(self) -> tuple[str, str]:
+        """Of base and head."""
+        base, head = (
+            _git(self.top, "rev-parse", f"{commit}^{{tree}}")
+            for commit in (self.base_commit, self.head_commit)
+        )
+        return base, head
 
 
 def resolve(base: str, head: str, dirty: bool = False) -> Commits:
@@ -73,20 +84,25 @@ def resolve(base: str, head: str, dirty: bool = False) -> Commits:
     Raises: UsageError where there is no repository or no commit, or where changes are not committed
     (with *dirty* those to tracked files are measured too).
     """
-    there = Path(head) if Path(head).is_dir() else Path()
+    folder = Path(head).is_dir()
+    if folder and not head.startswith((".", "/")) and _is_commit(head):
+        raise UsageError(f"{head!r} is a folder and a commit", f"--head ./{head}, or its hash")
+    there = Path(head) if folder else Path()
     top = Path(_git(there, "rev-parse", "--show-toplevel", hint="--base-python needs none"))
     named = "this worktree" if head == "." else head
     return Commits(top, base, named, _commit(top, base), _head_commit(top, head, dirty))
 
 
 def show(commits: Commits, commit: str, file: str) -> str | None:
-    """The text of *file* as *commit* has it, a path from the repository's top; None without one.
-    """
-    if Path(file).is_absolute() or ".." in Path(file).parts:
+    """The text of *file*, a path inside the repository, as *commit* has it; None without one, and
+    for a path outside. Raises: UsageError where git cannot tell."""
+    path, top = Path(file).resolve(), commits.top.resolve()
+    if not path.is_relative_to(top):
         return None
-    with contextlib.suppress(UsageError):
-        return _git(commits.top, "show", f"{commit}:{Path(file).as_posix()}")
-    return None
+    inside = path.relative_to(top).as_posix()
+    if not _git(commits.top, "ls-tree", commit, "--", inside):
+        return None
+    return _git(commits.top, "show", f"{commit}:{inside}")
 
 
 @contextlib.contextmanager
@@ -165,6 +181,12 @@ def _head_commit(top: Path, head: str, dirty: bool) -> str:
     return kept or _commit(top, "HEAD")
 
 
+def _is_commit(name: str) -> bool:
+    with contextlib.suppress(UsageError):
+        return bool(_commit(Path(), name))
+    return False
+
+
 def _commit(top: Path, name: str) -> str:
     hint = "a branch, a tag or a commit; in CI fetch it first (fetch-depth: 0)"
     if name.startswith("-"):
@@ -197,15 +219,21 @@ def _remove(top: Path, path: Path) -> None:
 def _set_up(path: Path, label: str, setup: str, log: Path) -> None:
     """Raises: CannotMeasure where *setup* fails."""
     with log.open("wb") as file:
-        done = subprocess.run(
+        process = subprocess.Popen(
             setup, shell=True, cwd=path, stdin=subprocess.DEVNULL, stdout=file,
-            stderr=subprocess.STDOUT, check=False, env={**os.environ, "GPUPERF_SIDE": label},
+            stderr=subprocess.STDOUT, env={**os.environ, "GPUPERF_SIDE": label},
+            start_new_session=True,
         )  # fmt: skip
-    if done.returncode:
+        try:
+            code = process.wait()
+        finally:  # what it started must not run on beside the measurement
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+    if code:
         lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
         last = f": {lines[-1][:TOLD]}" if lines else ""
         raise CannotMeasure(
-            f"the setup of the {label} ended with exit code {done.returncode}{last}",
+            f"the setup of the {label} ended with exit code {code}{last}",
             f"all that it said: {log}",
         )
 
@@ -224,9 +252,12 @@ def refuse_foreign(side: Side, loaded: Mapping[str, str], repository: Path) -> i
     installed package, would be measured in its place.
     """
     root = Path(side.place.folder).resolve()
+    named = packages_of(side)
     own = {name for name, file in loaded.items() if Path(file).is_relative_to(root)}
     for name, file in loaded.items():
-        if name not in own and (_inside(file, repository) or _also_in(root, name, file)):
+        # What is of none of its packages was installed together with one of them.
+        alone = name.split(".")[0] in named and not _also_in(root, name, file)
+        if name not in own and (_inside(file, repository) or not alone):
             raise CannotMeasure(
                 f"the {side.label} imports {name} from {_short(file)}, and not from its worktree",
                 "install it there: --setup 'python -m venv .venv && .venv/bin/pip install .'",

@@ -14,7 +14,7 @@ from typing import Literal
 
 from gpuperf.errors import UsageError
 from gpuperf.gate.evidence import Discarded
-from gpuperf.gate.rule import Evidence, Judged, Pairs, Rule, judge, moved
+from gpuperf.gate.rule import Evidence, Judged, Pairs, Rule, judge, moved, unsteady
 from gpuperf.gate.stored import Sets, judge_stored
 from gpuperf.model.codec import decode, encode
 from gpuperf.model.contract import Contract
@@ -142,6 +142,9 @@ def _whole(report: GateReport) -> list[tuple[Outcome, str]]:
         if change is not None:
             told = f"{name}, which no change can touch, moved by {change * 100:+.1f} %"
             found.append(("contaminated", told))
+        elif unsteady(pairs, report.rule) > report.target:
+            told = f"{name}, which no change can touch, is too noisy to tell whether it moved"
+            found.append(("inconclusive", told))
     return found
 
 

@@ -16,6 +16,7 @@ import signal
 import sys
 from dataclasses import replace
 from hashlib import sha256
+from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -192,7 +193,8 @@ def _modules(folders: tuple[str, ...], packages: tuple[str, ...]) -> dict[str, s
     gpuperf's own are not among them, and of what is installed *packages* alone."""
     roots = [Path(folder).resolve() for folder in folders]
     ours = Path(gpuperf.__file__).resolve().parent
-    found = {}
+    found: dict[str, str] = {}
+    others: dict[str, str] = {}
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
         if not isinstance(file, str) or not Path(file).is_absolute():  # torch.ops is no file
@@ -200,9 +202,25 @@ def _modules(folders: tuple[str, ...], packages: tuple[str, ...]) -> dict[str, s
         path = Path(file).resolve()
         installed = any(part in ("site-packages", "dist-packages") for part in path.parts)
         inside = not installed and any(path.is_relative_to(root) for root in roots)
-        if (inside or name.split(".")[0] in packages) and not path.is_relative_to(ours):
-            found[name] = str(path)
-    return found
+        if not path.is_relative_to(ours):
+            wanted = inside or name.split(".")[0] in packages
+            (found if wanted else others)[name] = str(path)
+    return found | _installed_with(found, others, roots)
+
+
+def _installed_with(
+    found: dict[str, str], others: dict[str, str], roots: list[Path]
+) -> dict[str, str]:
+    """Of *others* those that the same distribution installs as a package in one of *roots*: the
+    compiled half of a library, which a worktree does not hold."""
+    own = {
+        name.split(".")[0] for name, file in found.items()
+        if any(Path(file).is_relative_to(root) for root in roots)
+    }  # fmt: skip
+    by_package = packages_distributions()
+    shipped = {dist for name in own for dist in by_package.get(name, ())} - {"gpuperf"}
+    together = {name for name, dists in by_package.items() if shipped & set(dists)}
+    return {name: file for name, file in others.items() if name.split(".")[0] in together}
 
 
 def _software() -> dict[str, str | None]:
