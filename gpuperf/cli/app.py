@@ -170,9 +170,12 @@ def _take_debug() -> bool:
 
 
 def _tell(message: str, hint: str) -> None:
-    sys.stderr.write(f"gpuperf: {_plain(message)}\n")
-    if hint:
-        sys.stderr.write(f"  hint: {_plain(hint)}\n")
+    told = f"gpuperf: {_plain(message)}\n" + (f"  hint: {_plain(hint)}\n" if hint else "")
+    try:
+        sys.stderr.write(told)
+        sys.stderr.flush()
+    except BrokenPipeError:  # nobody listens; the exit code is the same
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
 def _plain(text: str) -> str:
