@@ -196,12 +196,21 @@ def test_sides_of_different_length_are_no_pairs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rule", "cases"), [(Rule(confirm_pairs=4), 20), (Rule(resamples=99), 20), (Rule(), 2000)]
+    ("rule", "cases"),
+    [(Rule(confirm_pairs=4), 20), (Rule(confirm_pairs=14), 2000), (Rule(), 30_000)],
 )
 def test_a_plan_that_can_never_be_red_is_refused(rule: Rule, cases: int) -> None:
     with pytest.raises(UsageError, match="cannot make one of"):
         rule.refuse_unreachable(cases)
     Rule().refuse_unreachable(20)
+
+
+def test_many_cases_are_permuted_as_often_as_one_of_them_needs_to_be_red() -> None:
+    Rule().refuse_unreachable(2000)
+    assert Rule().resamples_of(20) == 9999
+    assert RULE.screen_level * 2 / (Rule().resamples_of(2000) + 1) <= RULE.alpha / 2000
+    clear = {"a": evidence_of(1.05), **{str(i): evidence_of(1.0) for i in range(400)}}
+    assert judge(clear, RULE)["a"].verdict == "REGRESSED"
 
 
 def test_one_pair_is_no_test() -> None:
