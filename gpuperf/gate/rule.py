@@ -96,8 +96,8 @@ class Rule:
             raise UsageError("a test needs at least 2 pairs", "the rule has 6 and 20")
         if self.screen_level * least > self.alpha / max(1, cases):
             raise UsageError(
-                f"{self.confirm_pairs} pairs cannot make one of {cases} cases red at {self.alpha:g} "
-                "by permutation",
+                f"{self.confirm_pairs} pairs cannot make one of {cases} cases red at "
+                f"{self.alpha:g} by permutation",
                 "more confirming pairs, or fewer cases",
             )
 
