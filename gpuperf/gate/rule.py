@@ -27,7 +27,7 @@ from gpuperf.errors import UsageError
 
 __all__ = [
     "Evidence", "Judged", "Pairs", "Rule", "Verdict", "are_times", "detectable", "judge",
-    "lower_half", "moved", "slower_p", "suspicious",
+    "moved", "permuted", "slower_p", "suspicious",
     "unsteady",
 ]  # fmt: skip
 
@@ -162,6 +162,8 @@ def slower_p(cases: Mapping[str, Evidence], rule: Rule) -> dict[str, float]:
 
     Raises: ValueError for a suspicious case that was not confirmed.
     """
+    import numpy
+
     sent_on = suspicious({name: evidence.screen for name, evidence in cases.items()}, rule)
     found = dict.fromkeys(cases, 1.0)
     for name in sent_on:
@@ -169,8 +171,10 @@ def slower_p(cases: Mapping[str, Evidence], rule: Rule) -> dict[str, float]:
         if confirm is None:
             raise ValueError(f"{name} is suspicious, and was not confirmed")
         margin = rule.margin_of(confirm, cases[name].margin)
-        permuted = _permuted(confirm, margin, rule, len(cases))
-        either = min(_greater(confirm.ratios, margin), permuted)
+        base, head = (numpy.log(numpy.asarray(side)) for side in (confirm.base, confirm.head))
+        resamples = rule.resamples_of(len(cases))
+        alike = permuted(head, base + margin, "samples", resamples, rule.seed)
+        either = min(_greater(confirm.ratios, margin), alike)
         found[name] = rule.screen_level * min(1.0, 2 * either)
     return found
 
@@ -252,27 +256,24 @@ def _greater(ratios: Any, above: float) -> float:
     return float(ttest_1samp(ratios, above, alternative="greater").pvalue)
 
 
-def _permuted(pairs: Pairs, margin: float, rule: Rule, cases: int) -> float:
-    """p of the permutation within pairs of the difference of lower-half means."""
-    import numpy
+def permuted(head: Any, base: Any, kind: str, resamples: int, seed: int) -> float:
+    """p of the permutation of the difference of lower-half means of log times: within pairs
+    (`samples`), or of two sets (`independent`)."""
     from scipy.stats import permutation_test
 
-    base = numpy.log(numpy.asarray(pairs.base)) + margin
-    head = numpy.log(numpy.asarray(pairs.head))
-
     def difference(one: Any, other: Any, axis: int) -> Any:
-        return lower_half(one, axis) - lower_half(other, axis)
+        return _lower_half(one, axis) - _lower_half(other, axis)
 
     if difference(head, base, 0) <= 0:
         return 1.0
     told = permutation_test(
-        (head, base), difference, permutation_type="samples", vectorized=True,
-        n_resamples=rule.resamples_of(cases), alternative="greater", random_state=rule.seed,
+        (head, base), difference, permutation_type=kind, vectorized=True, n_resamples=resamples,
+        alternative="greater", random_state=seed,
     )  # fmt: skip
     return float(told.pvalue)
 
 
-def lower_half(values: Any, axis: int) -> Any:
+def _lower_half(values: Any, axis: int) -> Any:
     """The mean of the smaller half."""
     import numpy
 

@@ -11,9 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from gpuperf.gate.rule import Judged, Rule, Verdict, are_times, lower_half
+from gpuperf.gate.rule import Judged, Rule, Verdict, are_times, permuted
 
 __all__ = ["ENOUGH", "Sets", "judge_stored"]
 
@@ -140,10 +139,11 @@ def _group(
     )
     if own:
         likely = numpy.flatnonzero((head - wanted[:, None]).min(axis=1) > base.min(axis=1))
-        permuted = numpy.ones(len(names))
+        alike = numpy.ones(len(names))
         for i in likely:
-            permuted[i] = _permuted(base[i], head[i] - wanted[i], rule)
-        slower = numpy.minimum(1.0, 2 * numpy.minimum(slower, permuted))
+            moved = head[i] - wanted[i]
+            alike[i] = permuted(moved, base[i], "independent", rule.resamples, rule.seed)
+        slower = numpy.minimum(1.0, 2 * numpy.minimum(slower, alike))
     level = min(0.5, rule.alpha / judged / (2 if own else 1))
     detectable = wanted + (t.isf(level, freedom) + t.ppf(rule.power, freedom)) * error
     reach = t.ppf(0.975, freedom) * error
@@ -162,19 +162,3 @@ SMALLEST = 1e-9  # an error of a log ratio: times that agree to the digit
 def _margin(sets: Sets, rule: Rule) -> float:
     wanted = rule.margin if sets.margin is None else sets.margin
     return math.log1p(max(wanted, rule.floor_s / sorted(sets.base)[len(sets.base) // 2]))
-
-
-def _permuted(base: Any, head: Any, rule: Rule) -> float:
-    """p of the permutation of the difference of lower-half means."""
-    from scipy.stats import permutation_test
-
-    def difference(one: Any, other: Any, axis: int) -> Any:
-        return lower_half(one, axis) - lower_half(other, axis)
-
-    if difference(head, base, 0) <= 0:
-        return 1.0
-    told = permutation_test(
-        (head, base), difference, permutation_type="independent", vectorized=True,
-        n_resamples=rule.resamples, alternative="greater", random_state=rule.seed,
-    )  # fmt: skip
-    return float(told.pvalue)
