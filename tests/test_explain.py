@@ -343,6 +343,9 @@ def test_a_strangers_words_stay_words(tmp_path: Path) -> None:
         out = render_explained(found, style)
         assert "\x1b" not in out
         assert "\u202e" not in out
+    out = render_explained(found, "md")
+    assert "<script" not in out
+    assert " | `x`" not in out
     target = tmp_path / "x.svg"
     draw_explained(run, found, [target])
     assert "<script" not in target.read_text()

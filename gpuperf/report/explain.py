@@ -11,7 +11,7 @@ from gpuperf.analysis.ladder import TIE
 from gpuperf.errors import UsageError
 from gpuperf.model.record import Run
 from gpuperf.report.plain import plain_table
-from gpuperf.report.text import clean, shorten
+from gpuperf.report.text import clean, escape, shorten
 from gpuperf.units import format_flop_rate, format_rate
 
 __all__ = ["chosen", "levels", "render_explained", "title_of", "unit_of"]
@@ -109,7 +109,7 @@ def _table(told: Explained, format: str, several: bool) -> str:
     heads = ["step", "factor", "left", "of the loss", "how", "what explains it"]
     left_heads = ("how", "what explains it")
     title = title_of(told, several)
-    title = f"**{title}**\n\n" if format == "md" else f"{title}\n"
+    title = f"**{escape(title)}**\n\n" if format == "md" else f"{title}\n"
     text = title + plain_table([], heads, cells, format, _notes(told), left_heads)
     return text + "\n" + _kernels(told, format) if told.kernels else text
 

@@ -24,8 +24,7 @@ from gpuperf.report.judgement import (
     remarks,
     worst_first,
 )
-from gpuperf.report.markdown import escape
-from gpuperf.report.text import clean, shorten
+from gpuperf.report.text import clean, escape, shorten
 
 __all__ = ["COMMENT_LIMIT", "MARKER", "SUMMARY_LIMIT", "render_comment", "render_summary"]
 

@@ -6,24 +6,14 @@ pipes and everything that markdown or HTML would obey.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 from gpuperf.model.record import Run
 from gpuperf.report.caption import Note
 from gpuperf.report.sheet import Sheet, sheet
+from gpuperf.report.text import escape
 
-__all__ = ["escape", "markdown"]
-
-_HTML = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
-
-
-def escape(text: str) -> str:
-    """*text* as literal text in a cell of a GitHub table; `@name` mentions nobody."""
-    safe = re.sub(r"([\\`*_\[\]|~#$])", r"\\\1", text).translate(_HTML)
-    safe = re.sub(r"(?i)\b(https?|ftp|www)(?=[:.])", r"\1<!-- -->", safe)
-    return re.sub(r"@(?=\w)", "@<!-- -->", safe)
-
+__all__ = ["markdown"]
 
 def markdown(run: Run) -> str:
     """The table of *run* in GitHub's markdown, ending with a newline."""

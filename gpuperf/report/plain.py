@@ -12,6 +12,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from gpuperf.report.text import escape
+
 __all__ = ["plain_table"]
 
 WIDTH = 160
@@ -26,6 +28,7 @@ def plain_table(
     left: Sequence[str] = (),
 ) -> str:
     """*rows* as json or csv; or as table or md, *cells* under *heads* with *notes* below.
+    Both are literal text: in md they are escaped.
 
     The columns named in *left* stand to the left, as the first one does. Ends with a newline.
     """
@@ -39,8 +42,8 @@ def plain_table(
         return out.getvalue()
     if format == "md":
         lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
-        lines += ["| " + " | ".join(c.replace("|", "\\|") for c in row) + " |" for row in cells]
-        below = ["", *(f"- {note}" for note in notes)] if notes else []
+        lines += ["| " + " | ".join(map(escape, row)) + " |" for row in cells]
+        below = ["", *(f"- {escape(note)}" for note in notes)] if notes else []
         return "\n".join([*lines, *below]) + "\n"
     table = Table(box=None, pad_edge=False)
     for i, head in enumerate(heads):

@@ -7,11 +7,13 @@ terminals or break XML; none of them passes.
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from typing import Any
 
-__all__ = ["clean", "clean_value", "shorten", "to_ascii"]
+__all__ = ["clean", "clean_value", "escape", "shorten", "to_ascii"]
 
+_HTML = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 _INVISIBLE = {"Cc", "Cf", "Cs", "Co", "Cn"}
 _ASCII = {
     "µ": "u", "±": "+/-", "×": "x", "·": "-", "…": "...", "–": "-", "—": "-", "−": "-", "─": "-",
@@ -39,6 +41,13 @@ def clean_value(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [clean_value(v) for v in value]
     return value
+
+
+def escape(text: str) -> str:
+    """*text* as literal text in a cell of a GitHub table; `@name` mentions nobody."""
+    safe = re.sub(r"([\\`*_\[\]|~#$])", r"\\\1", text).translate(_HTML)
+    safe = re.sub(r"(?i)\b(https?|ftp|www)(?=[:.])", r"\1<!-- -->", safe)
+    return re.sub(r"@(?=\w)", "@<!-- -->", safe)
 
 
 def shorten(text: str, most: int) -> str:
