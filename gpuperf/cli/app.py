@@ -32,6 +32,7 @@ VERBS = {
     "run": "gpuperf.cli.run:run",
     "gate": "gpuperf.cli.gate:gate",
     "baseline": "gpuperf.cli.baseline:baseline",
+    "history": "gpuperf.cli.history:history",
     "ci": "gpuperf.cli.ci:ci",
     "calibrate": "gpuperf.cli.calibrate:calibrate",
     "timing-check": "gpuperf.cli.timing_check:timing_check",
@@ -51,6 +52,7 @@ MEASURING = {"roofline", "compare", "alignment", "waves", "timing-check"}
 GROUPS = {
     "gate": "Judge a change: red on a real slowdown, green when nothing changed, and why.",
     "baseline": "Runs that others are held against, by device and software.",
+    "history": "How cases went over the runs of a folder: trends, and steps that are no chance.",
     "ci": "Continuous integration: ready workflows that gate each change.",
 }
 
