@@ -14,7 +14,9 @@ from pathlib import Path
 import numpy
 import pytest
 from fake_sides import DEVICE, case_of
-from scipy.stats import binomtest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import binomtest, false_discovery_control
 
 from gpuperf.cli.gate_compare import SESSION
 from gpuperf.errors import CannotMeasure, RunFileError, UnknownName, UsageError
@@ -22,7 +24,7 @@ from gpuperf.gate.baseline import Shelf
 from gpuperf.gate.compare import compare_runs as compare_brief
 from gpuperf.gate.project import Margin, Project
 from gpuperf.gate.rule import Rule
-from gpuperf.gate.stored import Sets, judge_stored
+from gpuperf.gate.stored import Sets, adjusted, judge_stored
 from gpuperf.gate.verdict import GateReport, exit_code, read_report, recheck, write_report
 from gpuperf.model.brief import brief
 from gpuperf.model.contract import Contract, Fingerprint
@@ -332,3 +334,8 @@ def test_ten_thousand_cases_are_compared_in_two_seconds_and_half_a_gigabyte(
     assert int(done.stderr.strip().splitlines()[-1]) < 500_000, "kB"
     assert took_s < 4, f"{took_s:.1f} s, of which a busy machine may take half"
     assert DEVICE.name in done.stdout
+
+
+@given(st.lists(st.floats(0, 1), max_size=60))
+def test_multiplicity_is_benjamini_and_hochbergs(p: list[float]) -> None:
+    assert adjusted(p) == pytest.approx(list(false_discovery_control(p)) if p else [])

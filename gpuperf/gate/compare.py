@@ -161,7 +161,7 @@ def _unfit(sides: tuple[_Side, _Side], key: Key) -> tuple[str, bool]:
             if not records
         ), False
     failed = [
-        next((r for r in records if r.status != "ok" or r.primary not in r.times), None)
+        next((r for r in records if r.status != "ok" or r.samples is None), None)
         for records in both
     ]
     if failed[0] is None and failed[1] is None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from gpuperf.model.codec import decode, encode
 from gpuperf.model.contract import Contract
 from gpuperf.model.record import Header, Noise, Record, Run
 from gpuperf.model.samples import Samples
@@ -42,12 +43,18 @@ class Brief(msgspec.Struct, gc=False):
     status: str
     reason: str = ""
     fingerprint: _Fingerprint = msgspec.field(default_factory=_Fingerprint)
-    times: dict[str, _Samples] = {}
+    times: dict[str, msgspec.Raw] = {}  # not read, and gone once the primary ones were
     primary: str = ""
+    samples: _Samples | None = None
     telemetry: _Telemetry | None = None
     noise: Noise | None = None
     pass_index: int = 0
     rank: int = 0
+
+    def __post_init__(self) -> None:
+        own = self.times.get(self.primary)
+        self.samples = None if own is None else decode(bytes(own), _Samples)
+        self.times = {}
 
     @property
     def key(self) -> tuple[str, str, Contract, int, int]:
@@ -58,7 +65,7 @@ class Brief(msgspec.Struct, gc=False):
     def median_s(self) -> float | None:
         """The median of the primary time; None where the case has none. Raises: ValueError for
         samples that are none."""
-        found = self.times.get(self.primary)
+        found = self.samples
         if self.status != "ok" or found is None:
             return None
         return Samples(found.values_s, tick_s=found.tick_s).median_s
@@ -89,7 +96,8 @@ def _brief(record: Record) -> Brief:
     return Brief(
         record.run, record.case, record.contract, record.status, record.reason,
         _Fingerprint(dict(record.fingerprint.hard)),
-        {name: _Samples(s.values_s, s.tick_s) for name, s in record.times.items()},
-        record.primary, _Telemetry(seen.throttle, seen.other_processes) if seen else None,
-        record.noise, record.pass_index, record.rank,
+        {name: msgspec.Raw(encode(samples)) for name, samples in record.times.items()},
+        record.primary,
+        telemetry=_Telemetry(seen.throttle, seen.other_processes) if seen else None,
+        noise=record.noise, pass_index=record.pass_index, rank=record.rank,
     )  # fmt: skip
