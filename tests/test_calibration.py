@@ -31,6 +31,8 @@ from gpuperf.gate.rule import Rule
 from gpuperf.gate.verdict import GateReport
 from gpuperf.runner.store import read_run
 
+RULE = Rule()
+
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,15 +71,22 @@ def test_the_quote_says_what_was_seen_with_its_bound() -> None:
 
 
 def test_gates_accumulate_and_none_counts_twice() -> None:
-    add_gate(OPENED, told(True, id="a"))
-    add_gate(OPENED, told(True, id="b"))
-    add_gate(OPENED, told(False, id="a"))
+    add_gate(OPENED, RULE, told(True, id="a"))
+    add_gate(OPENED, RULE, told(True, id="b"))
+    add_gate(OPENED, RULE, told(False, id="a"))
     again = Resampled(10, 0, 12, 3, {})
-    keep_calibration(OPENED, replace(kept(OPENED), resampled=again))
-    found = add_gate(OPENED, told(True, id="b"))
+    keep_calibration(OPENED, "ci", RULE, replace(kept(OPENED, "ci", RULE), resampled=again))
+    found = add_gate(OPENED, replace(RULE, seed=7), told(True, id="b"))
     assert sorted((g.id, g.right) for g in found.gates) == [("a", False), ("b", True)]
     assert found.resampled == again
-    assert kept(OPENED) == found
+    assert kept(OPENED, "ci", RULE) == found
+
+
+def test_no_gate_speaks_for_another_suite_or_rule() -> None:
+    add_gate(OPENED, RULE, told(True))
+    assert kept(OPENED, "quick", RULE) == Calibration()
+    assert kept(OPENED, "ci", replace(RULE, margin=0.02)) == Calibration()
+    assert len(kept(OPENED, "ci", replace(RULE, seed=3)).gates) == 1
 
 
 def test_a_later_gate_quotes_the_earlier_ones(tmp_path: Path) -> None:
@@ -86,7 +95,7 @@ def test_a_later_gate_quotes_the_earlier_ones(tmp_path: Path) -> None:
     one = gate_of(first, first.slowed)
     assert one is not None
     assert one.right
-    add_gate(OPENED, one)
+    add_gate(OPENED, first.rule, one)
     assert "0 of 1 real gates" in gate(tmp_path / "second").calibration
 
 
@@ -112,13 +121,20 @@ def test_a_gate_without_a_verdict_does_not_count(tmp_path: Path) -> None:
 
 
 def test_a_pool_holds_whole_processes_only(tmp_path: Path) -> None:
-    gate(tmp_path / "gate")
-    runs = [read_run(tmp_path / "gate" / f"{side}.jsonl").records for side in ("base", "head")]
-    pool = pool_of(runs)
-    assert len(pool) == 8  # six cases and two sentinels
+    report = gate(tmp_path / "gate")
+    pool = pool_of([report])
+    assert pool.keys() == {case.case for case in report.cases}
     assert {len(values) for values in pool.values()} == {12}  # the screen's, of both sides
-    with pytest.raises(CannotMeasure, match="too few to resample"):
-        pool_of(runs[:1])
+    (first, *_), records = report.cases, read_run(tmp_path / "gate" / "head.jsonl").records
+    times = [r.samples.median_s for r in records if r.case.id == first.case and r.samples][:6]
+    assert numpy.exp(pool[first.case][6:]) == pytest.approx(times)
+
+
+def test_a_head_that_was_slowed_down_is_not_in_the_pool(tmp_path: Path) -> None:
+    slowed = gate(tmp_path / "slowed", slower=0.05)
+    with pytest.raises(CannotMeasure, match="6 processes of the same cases are too few"):
+        pool_of([slowed])
+    assert {len(v) for v in pool_of([slowed, gate(tmp_path / "same")]).values()} == {18}
 
 
 def test_resampled_gates_are_seldom_red_and_catch_what_is_slow() -> None:

@@ -230,7 +230,7 @@ also: softmax/fused n=64 is not comparable
 also: softmax/fused n=128 is too noisy: a slowdown of 10 % could be missed
 torch is 2.11 on the base and 2.12 on the head
 pair 3 discarded: head: 1 other processes used the GPU
-the error rate was not calibrated here: gpuperf gate calibrate
+the error rate of this suite was not calibrated here: gpuperf gate calibrate
 base main (0123456789), head topic (fedcba9876)
 suite ci on NVIDIA H200, 26 pairs of fresh processes in 5.0 min
 6 pairs of all cases, 20 fresh ones of the suspicious; red where slower than 1 %, at 0.01 over all cases; seed 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -33,10 +32,8 @@ from gpuperf.gate.project import Project
 from gpuperf.gate.rule import Rule
 from gpuperf.gate.verdict import GateReport, read_report
 from gpuperf.model.protocol import Opened
-from gpuperf.model.record import Record
 from gpuperf.report.plain import plain_table
 from gpuperf.runner.session import new_run_id
-from gpuperf.runner.store import read_run
 from gpuperf.runner.suite import Suite, load_suite
 
 __all__ = ["gate_calibrate", "gate_selftest"]
@@ -72,7 +69,7 @@ def gate_calibrate(
     quotes them. Gates are resampled from the processes of all of them.
     """
     check_writable(out)
-    chosen = load_suite(suite)
+    chosen, rule = load_suite(suite), Rule()
     opened = _opened(device, deadline) if gates or injected else None
     for share in (*(0.0 for _ in range(gates)), *(slower for _ in range(injected))):
         report = _gate(chosen, {case: share} if share else {}, device, out, deadline)
@@ -80,16 +77,19 @@ def gate_calibrate(
         if found is None:
             say("it does not count: it came to no verdict")
         elif opened is not None:
-            add_gate(opened, found)
-    reports = _reports(out, chosen.name, opened)
-    known = kept(opened).gates if opened is not None else ()
-    gates_here = {g.id: g for g in (*known, *(gate_of(r, r.slowed) for _, r in reports)) if g}
+            add_gate(opened, rule, found)
+    reports = _reports(out, chosen.name, rule, opened)
+    known = kept(opened, chosen.name, rule).gates if opened is not None else ()
+    gates_here = {g.id: g for g in (*known, *(gate_of(r, r.slowed) for r in reports)) if g}
     calibration = Calibration(tuple(gates_here.values()))
-    if resampled and (runs := _processes(reports)):
-        say(f"resampling {resampled} gates")
-        calibration = replace(calibration, resampled=resample(pool_of(runs), Rule(), resampled, 1))
+    if resampled and reports:
+        try:
+            again = resample(pool_of(reports), rule, resampled, 1)
+            calibration = replace(calibration, resampled=again)
+        except CannotMeasure as error:
+            say(f"nothing is resampled: {error}")
     if opened is not None:
-        keep_calibration(opened, calibration)
+        keep_calibration(opened, chosen.name, rule, calibration)
     _print(calibration, format)
     return 0
 
@@ -142,11 +142,11 @@ def _opened(device: str, deadline_s: float) -> Opened:
 
 
 def _reports(
-    out: Path, suite: str, opened: Opened | None
-) -> list[tuple[Path, GateReport]]:
-    """The gates in *out* of *suite* and of the same code on both sides, on this device, or where
-    none was opened on the first that is met."""
-    found: list[tuple[Path, GateReport]] = []
+    out: Path, suite: str, rule: Rule, opened: Opened | None
+) -> list[GateReport]:
+    """The gates in *out* of *suite*, by *rule* and of the same code on both sides, on this device,
+    or where none was opened on the first that is met."""
+    found: list[GateReport] = []
     device = opened.device.name if opened is not None else None
     for path in sorted(out.glob("*/verdict.json")):
         try:
@@ -155,20 +155,11 @@ def _reports(
             say(f"{error}")
             continue
         same = report.kind == "ab" and report.base.told == report.head.told
+        same = same and replace(report.rule, seed=rule.seed) == rule
         if report.suite == suite and same and report.device == (device or report.device):
             device = report.device
-            found.append((path, report))
+            found.append(report)
     return found
-
-
-def _processes(reports: Sequence[tuple[Path, GateReport]]) -> list[Sequence[Record]]:
-    """The records of each side that was not slowed down, where its file is there."""
-    files = [
-        path.with_name(f"{side}.jsonl")
-        for path, report in reports
-        for side in (("base",) if report.slowed else ("base", "head"))
-    ]
-    return [read_run(file).records for file in files if file.exists()]
 
 
 def _print(found: Calibration, format: opt.Format) -> None:

@@ -261,7 +261,7 @@ class _Gate:
                 contract=primed.contract, rule=self._plan.rule, cases=tuple(cases),
                 target=self._plan.target, sentinels=found.steady if whole else {},
                 discarded=found.discarded, left_out=primed.left_out, notes=self._notes(),
-                calibration=quote(kept(primed.opened["base"])), ended=ended, earlier=asked.earlier,
+                calibration=self._known(), ended=ended, earlier=asked.earlier,
                 overruled=asked.overruled, pairs=found.next, slowed=self.slowed,
                 took_s=time.monotonic() - self.began,
             )
@@ -281,6 +281,11 @@ class _Gate:
         side = self.sides[index]
         soft = dict(self.primed.opened[side.label].fingerprint.soft)
         return SideTold(side.told, side.commit, soft, self.files[side.label].name)
+
+    def _known(self) -> str:
+        """How often such gates were wrong here."""
+        plan = self._plan
+        return quote(kept(self.primed.opened["base"], plan.suite.name, plan.rule))
 
     def _notes(self) -> tuple[str, ...]:
         base, head = (self.primed.opened[label].fingerprint for label in LABELS)

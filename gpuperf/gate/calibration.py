@@ -1,22 +1,21 @@
 """How often is the gate red here when nothing changed, and how often when something did?
 
 Real gates of a side against itself, and of a side slowed down by a known share, accumulate in the
-user's cache over nights. Gates resampled out of their processes are many more, but not independent
-of each other: both are told, each with its exact (Clopper-Pearson) bound.
+user's cache over nights, by device, suite and rule. Gates resampled out of their processes are many
+more, but not independent of each other: both are told, each with its exact (Clopper-Pearson) bound.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gpuperf.errors import CannotMeasure
 from gpuperf.gate.rule import Evidence, Pairs, Rule, slower_p
 from gpuperf.gate.verdict import GateReport
 from gpuperf.model.protocol import Opened
-from gpuperf.model.record import Record
 from gpuperf.runner.cache import fetch, keep
 from gpuperf.runner.ceilings import device_key
 
@@ -62,29 +61,33 @@ class Resampled:
 
 @dataclass(frozen=True)
 class Calibration:
-    """All that is known of this device."""
+    """All that is known of a suite under a rule on a device."""
 
     gates: tuple[Gate, ...] = ()
     resampled: Resampled | None = None
 
 
-def kept(opened: Opened) -> Calibration:
-    """What earlier gates on this device found."""
-    return fetch("calibration", device_key(opened), Calibration) or Calibration()
+def kept(opened: Opened, suite: str, rule: Rule) -> Calibration:
+    """What earlier gates of *suite* by *rule*, whatever its seed, found on this device."""
+    return fetch("calibration", _key(opened, suite, rule), Calibration) or Calibration()
 
 
-def add_gate(opened: Opened, gate: Gate) -> Calibration:
-    """Keep *gate* beside the others."""
-    known = kept(opened)
+def add_gate(opened: Opened, rule: Rule, gate: Gate) -> Calibration:
+    """Keep *gate* beside the others of its suite."""
+    known = kept(opened, gate.suite, rule)
     others = tuple(g for g in known.gates if g.id != gate.id)
     found = Calibration((*others, gate), known.resampled)
-    keep("calibration", device_key(opened), found)
+    keep_calibration(opened, gate.suite, rule, found)
     return found
 
 
-def keep_calibration(opened: Opened, calibration: Calibration) -> None:
+def keep_calibration(opened: Opened, suite: str, rule: Rule, calibration: Calibration) -> None:
     """Keep *calibration* in place of what was known."""
-    keep("calibration", device_key(opened), calibration)
+    keep("calibration", _key(opened, suite, rule), calibration)
+
+
+def _key(opened: Opened, suite: str, rule: Rule) -> str:
+    return device_key(opened, suite, replace(rule, seed=0))
 
 
 def gate_of(report: GateReport, slower: Mapping[str, float]) -> Gate | None:
@@ -99,23 +102,24 @@ def gate_of(report: GateReport, slower: Mapping[str, float]) -> Gate | None:
     )  # fmt: skip
 
 
-def pool_of(runs: Sequence[Sequence[Record]]) -> dict[str, Any]:
-    """The log medians of each case that every process measured, in the order of the processes.
+def pool_of(reports: Sequence[GateReport]) -> dict[str, Any]:
+    """The log medians of each case in every screening process of *reports*, a gate's one side after
+    its other; a head that was slowed down is left out. (Confirming processes measured a part of the
+    cases.)
 
-    *runs* are the records of one side after the other, none of them slowed down. Raises:
-    CannotMeasure where they are too few.
+    Raises: CannotMeasure where they are too few.
     """
     import numpy
 
     processes: list[dict[str, float]] = []
-    for records in runs:
-        by_pass: dict[int, dict[str, float]] = {}
-        for record in records:
-            if record.status == "ok" and record.samples and record.samples.median_s > 0:
-                one = by_pass.setdefault(record.pass_index, {})
-                one[record.case.id] = math.log(record.samples.median_s)
-        whole = max((len(one) for one in by_pass.values()), default=0)
-        processes += [by_pass[i] for i in sorted(by_pass) if len(by_pass[i]) == whole]
+    for report in reports:
+        screens = {c.case: c.evidence.screen for c in report.cases if c.evidence is not None}
+        for label in ("base",) if report.slowed else ("base", "head"):
+            medians = {name: getattr(pairs, label) for name, pairs in screens.items()}
+            processes += [
+                {name: math.log(times[i]) for name, times in medians.items() if i < len(times)}
+                for i in range(report.rule.screen_pairs)
+            ]
     names = set.intersection(*(set(one) for one in processes)) if processes else set()
     if len(processes) < FEWEST or not names:
         raise CannotMeasure(

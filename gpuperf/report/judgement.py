@@ -131,7 +131,7 @@ def remarks(report: GateReport, names: Names) -> list[str]:
     return [shorten(text, 2 * LONGEST) for text in found]
 
 
-NOT_CALIBRATED = "the error rate was not calibrated here: gpuperf gate calibrate"
+NOT_CALIBRATED = "the error rate of this suite was not calibrated here: gpuperf gate calibrate"
 
 
 def conditions(report: GateReport, names: Names) -> list[str]:
