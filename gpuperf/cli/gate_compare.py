@@ -61,7 +61,7 @@ def gate_compare(
     gc.freeze()  # two large runs: nothing in them is to be looked for again and again
     project = load_project(Path())
     rule = Rule(margin=min_effect, floor_s=opt.seconds("abs-floor", abs_floor))
-    target = target_mde or project.target or TARGET
+    target = target_mde or max(project.target or 0.0, TARGET)  # a project's own is of pairs
     report = compare_runs(base, head, rule, target, project, (baseline, candidate.name))
     if out is not None:
         write_report(report, out / "verdict.json")
