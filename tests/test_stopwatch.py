@@ -380,6 +380,12 @@ def test_a_device_that_works_on_after_its_stream_is_done_has_a_side_stream(
     assert (timer.asked, tracer.asked) == ([], [])
 
 
+def test_a_host_that_is_late_for_once_is_no_side_stream() -> None:
+    late = iter([60 * US, 55 * US, 12 * US])
+    watch = Stopwatch(FakeTimer(), FakeTracer(), unfinished_s=lambda call: next(late))
+    assert take(watch, call_s=10 * US).primary == "busy"
+
+
 def test_what_cannot_be_blocked_is_not_timed_otherwise_unless_asked() -> None:
     timer = FakeTimer(refusal="it waits for the device")
     for name in ("blocked", "activity"):
