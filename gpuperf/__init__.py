@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from gpuperf.marks import region, step
     from gpuperf.model.cost import Bytes, Cost, Flops, Work
     from gpuperf.model.workload import Axis, Implementation, Point, Workload
     from gpuperf.runner.store import read_run
@@ -24,6 +25,8 @@ _HOME = {
     "Work": "gpuperf.model.cost",
     "Workload": "gpuperf.model.workload",
     "read_run": "gpuperf.runner.store",
+    "region": "gpuperf.marks",
+    "step": "gpuperf.marks",
 }
 
 __all__ = [
@@ -36,6 +39,8 @@ __all__ = [
     "Work",
     "Workload",
     "read_run",
+    "region",
+    "step",
 ]
 
 

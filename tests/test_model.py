@@ -12,14 +12,17 @@ import pytest
 from hypothesis import HealthCheck, Phase, find, given, settings
 from hypothesis import strategies as st
 
+from gpuperf.model.aten import Call, Tensor
 from gpuperf.model.codec import decode, encode, to_builtins
 from gpuperf.model.contract import Contract, DeviceFacts, Fingerprint
 from gpuperf.model.cost import Bytes, Cost, Flops, Work
 from gpuperf.model.finding import Finding
 from gpuperf.model.peaks import Ceiling, Figure, Peaks
+from gpuperf.model.program import Chain, Operator, Passed, Program, Seen, Wait
 from gpuperf.model.protocol import (
     Describe,
     Described,
+    Ended,
     Examine,
     Examined,
     Failed,
@@ -33,6 +36,8 @@ from gpuperf.model.protocol import (
     NvbenchTimes,
     Open,
     Opened,
+    Passing,
+    Profile,
     Progress,
     Timed,
     ToWorker,
@@ -140,6 +145,23 @@ telemetry = st.builds(
     Telemetry, *[optional(number)] * 5, several(text), optional(count), optional(number)
 )
 finding = st.builds(Finding, text, words(Finding, "verdict"), text, text)
+tensor = st.builds(Tensor, several(st.integers(0, 2**20)), text, several(count), count)
+call = st.builds(Call, text, several(several(tensor)), several(text), several(tensor))
+seen = st.builds(Seen, call, text, text, st.booleans())
+wait = st.builds(Wait, text, text, number)
+chain = st.builds(Chain, several(text), text, count, count, count)
+operator = st.builds(
+    Operator, text, number, st.booleans(), st.booleans(), number, several(text)
+)
+program = st.builds(
+    Program, mapping(count), count, optional(count), text, optional(number), optional(count),
+    mapping(number), mapping(number), mapping(number), several(wait), several(chain),
+    several(text),
+)  # fmt: skip
+passed = st.builds(
+    Passed, text, words(Passed, "name"), count, several(number), number, optional(count), text,
+    several(seen), optional(count), mapping(number), text,
+)  # fmt: skip
 record = st.builds(
     Record,
     run=text,
@@ -174,6 +196,9 @@ record = st.builds(
     world=count,
     devices=several(count),
     kind=words(Record, "kind"),
+    region=text,
+    program=optional(program),
+    operator=optional(operator),
 )
 header = st.builds(
     Header,
@@ -199,12 +224,14 @@ header = st.builds(
     asked=several(count),
 )
 NOUNS = {
-    Axis: axis, Bytes: traffic, Case: case, Caveat: caveat, Ceiling: ceiling, Check: check,
-    Contract: contract, Cost: cost, Description: description, DeviceFacts: device, Figure: figure,
-    Finding: finding, Fingerprint: fingerprint, Flops: flops, Header: header,
+    Axis: axis, Bytes: traffic, Call: call, Case: case, Caveat: caveat, Ceiling: ceiling,
+    Chain: chain, Check: check, Contract: contract, Cost: cost, Description: description,
+    DeviceFacts: device, Figure: figure, Finding: finding, Fingerprint: fingerprint,
+    Flops: flops, Header: header,
     ImplementationDescription: implementation, Kernel: kernel, Launch: launch, Memory: memory,
-    Noise: noise, Peaks: peaks, Record: record, Samples: samples, Telemetry: telemetry,
-    TimerFacts: timer, Work: work,
+    Noise: noise, Operator: operator, Passed: passed, Peaks: peaks, Program: program,
+    Record: record, Samples: samples, Seen: seen, Telemetry: telemetry, Tensor: tensor,
+    TimerFacts: timer, Wait: wait, Work: work,
 }  # fmt: skip
 TO_WORKER = {
     Open: st.builds(Open, text),
@@ -215,7 +242,11 @@ TO_WORKER = {
     ),
     Nvbench: st.builds(Nvbench, several(case), contract, count),
     Loaded: st.builds(Loaded, several(text), several(text)),
-}
+    Profile: st.builds(
+        Profile, several(text), st.booleans(), count, count,
+        several(st.sampled_from(["plain", "trace"])), text,
+    ),
+}  # fmt: skip
 FROM_WORKER = {
     Hello: st.builds(Hello, count, count, text),
     Opened: st.builds(Opened, device, fingerprint),
@@ -226,6 +257,8 @@ FROM_WORKER = {
     Timed: st.builds(Timed, record),
     Measured: st.builds(Measured, record),
     NvbenchTimes: st.builds(NvbenchTimes, several(optional(number))),
+    Passing: st.builds(Passing, passed),
+    Ended: st.builds(Ended, st.integers(-64, 255), text, mapping(count)),
     Failed: st.builds(Failed, text, text, text),
 }
 MESSAGES = {**TO_WORKER, **FROM_WORKER}

@@ -251,7 +251,7 @@ def _doubts(
                 "the result is wrong, the cost is overstated, or the timer missed work",
             )
         )
-    if data != "randn" and placed.mfu_measured is not None and placed.mfu_measured > 1:
+    if data not in ("randn", "own") and placed.mfu_measured is not None and placed.mfu_measured > 1:
         caveats.append(
             Caveat(
                 "other-data",

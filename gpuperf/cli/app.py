@@ -29,6 +29,7 @@ VERBS = {
     "alignment": "gpuperf.cli.alignment:alignment",
     "waves": "gpuperf.cli.waves:waves",
     "explain": "gpuperf.cli.explain:explain",
+    "profile": "gpuperf.cli.profiling:profile",
     "run": "gpuperf.cli.run:run",
     "gate": "gpuperf.cli.gate:gate",
     "baseline": "gpuperf.cli.baseline:baseline",
@@ -80,6 +81,8 @@ def make_app(verbs: Iterable[str] = tuple(VERBS), listed: bool = False) -> typer
             continue
         free = verb in MEASURING
         settings = {"allow_extra_args": True, "ignore_unknown_options": True} if free else None
+        if verb == "profile":  # what follows the script is the script's
+            settings = {"allow_interspersed_args": False}
         app.command(verb, context_settings=settings)(found)
     return app
 

@@ -185,7 +185,7 @@ def conditions(
         budget_s=budget_s,
         caches=_chosen("cache", cache, get_args(Cache)),
         regimes=_chosen("regime", regime, get_args(Regime)),
-        data=_chosen("data", data, get_args(Data)),
+        data=_chosen("data", data, [d for d in get_args(Data) if d != "own"]),
         gap_s=_duration("gap", gap, LONGEST_GAP_S),
         settle_s=_duration("settle", settle, LONGEST_SETTLE_S),
         counting=_one("counters", counters, get_args(Counting)),

@@ -54,6 +54,10 @@ def _render_study(run: Run, format: str) -> str:
         from gpuperf.report.alignment import render_alignment
 
         return render_alignment(run, format)
+    if run.header.study == "profile":
+        from gpuperf.report.profiling import render_profile
+
+        return render_profile(run, format)
     from gpuperf.report.waves import render_waves
 
     return render_waves(run, format)
@@ -70,6 +74,10 @@ def draw(run: Run, files: Sequence[Path], view: View | None = None) -> None:
         from gpuperf.report.chart.alignment import draw_alignment
 
         draw_alignment(run, files)
+    elif run.header.study == "profile" and view is None:
+        from gpuperf.report.chart.profiling import draw_profile
+
+        draw_profile(run, files)
     elif run.header.study == "waves" and view is None:
         from gpuperf.report.chart.waves import draw_waves
 

@@ -35,7 +35,7 @@ from gpuperf.measure.stopwatch import open_stopwatch
 from gpuperf.measure.telemetry import Meter, open_meter
 from gpuperf.measure.warmup import warm_call
 from gpuperf.model.codec import encode
-from gpuperf.model.contract import Fingerprint, TimerName
+from gpuperf.model.contract import DeviceFacts, Fingerprint, TimerName
 from gpuperf.model.protocol import (
     PROTOCOL,
     Describe,
@@ -60,7 +60,7 @@ from gpuperf.model.protocol import (
 from gpuperf.model.record import Record
 from gpuperf.model.workload import Workload
 
-__all__ = ["Worker", "main"]
+__all__ = ["Worker", "die_with_parent", "fingerprint_of", "main"]
 
 DEVICE_LOST = 70  # exit code: the device failed under a case
 
@@ -99,8 +99,10 @@ class Worker:
                 self.say(Modules(_modules(request.folders, request.packages)))
             elif isinstance(request, Nvbench):
                 self.say(NvbenchTimes(tuple(self._nvbench(request))))
-            else:
+            elif isinstance(request, Measure):
                 self.say(Measured(self._measure(request)))
+            else:
+                raise CannotMeasure("this worker runs no programs")
         except WorkloadError as error:
             self.say(Failed("workload", str(error), error.hint))
         except CannotMeasure as error:
@@ -109,19 +111,10 @@ class Worker:
             self.say(Failed("usage", str(error), error.hint))
 
     def _open(self, name: str) -> None:
-        self._device = open_device(name)
-        self._meter = open_meter(self._device.torch)
-        hard, soft, live = self._meter.facts()
-        clock = hard.get("max_sm_clock_hz")
-        if isinstance(clock, float):
-            facts = replace(self._device.facts, max_sm_clock_hz=clock)
-            self._device = replace(self._device, facts=facts)
-        facts = self._device.facts
-        self._fingerprint = Fingerprint(
-            hard={"product": facts.name, "sm_count": facts.sm_count, **hard},
-            soft={**soft, **_software()},
-            live={**live, "host": _host()},
-        )
+        device = open_device(name)
+        self._meter = open_meter(device.torch)
+        facts, self._fingerprint = fingerprint_of(device, self._meter)
+        self._device = replace(device, facts=facts)
         self.say(Opened(facts, self._fingerprint))
 
     def _opened(self) -> tuple[Device, Meter]:
@@ -177,6 +170,19 @@ class Worker:
         device.synchronize()
         self.say(Progress("nvbench"))
         return nvbench_means(calls)
+
+
+def fingerprint_of(device: Device, meter: Meter) -> tuple[DeviceFacts, Fingerprint]:
+    """The facts of *device* with what *meter* adds, and what is measured on it is taken on."""
+    hard, soft, live = meter.facts()
+    clock, facts = hard.get("max_sm_clock_hz"), device.facts
+    if isinstance(clock, float):
+        facts = replace(facts, max_sm_clock_hz=clock)
+    return facts, Fingerprint(
+        hard={"product": facts.name, "sm_count": facts.sm_count, **hard},
+        soft={**soft, **_software()},
+        live={**live, "host": _host()},
+    )
 
 
 def _host() -> str:
@@ -241,7 +247,7 @@ def _software() -> dict[str, str | None]:
     }
 
 
-def _die_with_parent(parent: int) -> None:
+def die_with_parent(parent: int) -> None:
     """Linux sends SIGKILL when the parent is gone; elsewhere the closed pipe has to do."""
     if sys.platform == "linux":
         pr_set_pdeathsig = 1
@@ -264,7 +270,7 @@ def main(arguments: list[str] | None = None) -> int:
         parser.add_argument(name, type=int, required=True)
     parser.add_argument("--ahead", action="store_true")
     options: Any = parser.parse_args(arguments)
-    _die_with_parent(options.parent)
+    die_with_parent(options.parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the supervisor's to handle
     # What a workload starts must not hold the pipes open.
     for descriptor in (options.requests, options.replies):

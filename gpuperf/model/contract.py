@@ -23,7 +23,7 @@ __all__ = [
 TimerName = Literal["auto", "blocked", "activity", "graph", "events", "wall"]
 Cache = Literal["cold", "cold-dirty", "rotate", "hot"]
 Regime = Literal["burst", "sustained"]
-Data = Literal["randn", "uniform", "zeros", "ints"]
+Data = Literal["randn", "uniform", "zeros", "ints", "own"]
 
 # Of the hardware's counters: none; the DRAM bytes of each call, where they can be had; the same, or
 # an error; each kernel's too; each kernel's, by Nsight Compute.
@@ -46,7 +46,8 @@ class Contract:
     its busy share under `duty`. In `sustained` calls run back to back until clock and time are
     flat, `settle_s` at most.
 
-    `data`: standard normal, uniform in [−1, 1], zeros, or the whole numbers −8 … 8.
+    `data`: standard normal, uniform in [−1, 1], zeros, or the whole numbers −8 … 8; `own` is what
+    a program that was profiled worked on.
 
     `precision` is the half-width of the 95 % interval (a fraction of the median) at which sampling
     stops, from `min_samples` on; `budget_s` the time after which it stops anyway. What the timer's

@@ -11,6 +11,7 @@ import msgspec
 
 from gpuperf.model.contract import Contract, Counting, DeviceFacts, Fingerprint
 from gpuperf.model.finding import Finding
+from gpuperf.model.program import Passed, PassName
 from gpuperf.model.record import Record
 from gpuperf.model.workload import Case, Description
 
@@ -18,6 +19,7 @@ __all__ = [
     "PROTOCOL",
     "Describe",
     "Described",
+    "Ended",
     "Examine",
     "Examined",
     "Failed",
@@ -31,12 +33,14 @@ __all__ = [
     "NvbenchTimes",
     "Open",
     "Opened",
+    "Passing",
+    "Profile",
     "Progress",
     "Timed",
     "ToWorker",
 ]
 
-PROTOCOL = 4
+PROTOCOL = 5
 
 
 class Open(msgspec.Struct, tag="open", frozen=True):
@@ -84,6 +88,18 @@ class Loaded(msgspec.Struct, tag="loaded", frozen=True):
 
     folders: tuple[str, ...]
     packages: tuple[str, ...] = ()
+
+
+class Profile(msgspec.Struct, tag="profile", frozen=True):
+    """Run a program, a script or with *module* a module, by its arguments; of each region that it
+    marks let *warmup* steps go by, and take *steps* in each of *passes*. Traces go to *folder*."""
+
+    argv: tuple[str, ...]
+    module: bool
+    warmup: int
+    steps: int
+    passes: tuple[PassName, ...]
+    folder: str
 
 
 class Hello(msgspec.Struct, tag="hello", frozen=True):
@@ -145,6 +161,20 @@ class NvbenchTimes(msgspec.Struct, tag="nvbench-times", frozen=True):
     means_s: tuple[float | None, ...]
 
 
+class Passing(msgspec.Struct, tag="passing", frozen=True):
+    """What a pass over a program's steps found."""
+
+    passed: Passed
+
+
+class Ended(msgspec.Struct, tag="ended", frozen=True):
+    """The program ended, by itself or by an *error*; how many steps each region had."""
+
+    exit_code: int
+    error: str
+    steps: dict[str, int]
+
+
 class Failed(msgspec.Struct, tag="failed", frozen=True):
     """The request could not be served: `kind` is `usage`, `cannot-measure` or `workload`."""
 
@@ -153,8 +183,8 @@ class Failed(msgspec.Struct, tag="failed", frozen=True):
     hint: str = ""
 
 
-ToWorker = Open | Describe | Examine | Loaded | Measure | Nvbench
+ToWorker = Open | Describe | Examine | Loaded | Measure | Nvbench | Profile
 FromWorker = (
     Hello | Opened | Described | Examined | Modules | Progress | Timed | Measured | NvbenchTimes
-    | Failed
+    | Passing | Ended | Failed
 )  # fmt: skip

@@ -14,6 +14,7 @@ Schema history
         a call in its memory.
     5   2026-11: `study` and `asked` of a header.
     6   2026-11: `launch` and `time_s` of a kernel; cycles among the counters.
+    7   2026-11: profiles: `region`, `program` and `operator` of a record.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from typing import Literal
 from gpuperf.model.contract import Contract, Counting, DeviceFacts, Fingerprint
 from gpuperf.model.cost import Cost, Work
 from gpuperf.model.peaks import Peaks
+from gpuperf.model.program import Operator, Program
 from gpuperf.model.samples import Samples
 from gpuperf.model.workload import Case, Value
 
@@ -48,7 +50,7 @@ __all__ = [
     "without_counters",
 ]
 
-SCHEMA = 6
+SCHEMA = 7
 MOST_BYTES = 2**200
 MOST_LAUNCHED = 2**31  # blocks along an axis of a grid, in CUDA C's guide
 LEAST_COUNTED = -1e12  # a difference of two counts scatters about nought
@@ -61,7 +63,7 @@ Status = Literal[
 ]  # fmt: skip
 
 
-Study = Literal["", "alignment", "waves"]
+Study = Literal["", "alignment", "waves", "profile"]
 
 
 @dataclass(frozen=True)
@@ -224,6 +226,10 @@ class Record:
     one's end, those of its time and what it took longer under the counters; and, a mean over the
     SMs, `active_cycles` in which one had work, `tensor_cycles`, `fma_cycles` and `fp64_cycles` in
     which all of a pipe would have been busy.
+
+    Of a profile, a `region` of a program is one record with `program`, its time that of a step, and
+    each operator in it one with `operator`, its cost and its times those of all its calls in a
+    step; `region` names what they are of.
     """
 
     run: str
@@ -258,6 +264,9 @@ class Record:
     world: int = 1
     devices: tuple[int, ...] = (0,)
     kind: Literal["case", "region", "operator", "kernel"] = "case"
+    region: str = ""
+    program: Program | None = None
+    operator: Operator | None = None
     schema: int = SCHEMA
     type: Literal["record"] = "record"
 

@@ -122,13 +122,25 @@ class LocalLauncher:
 class LocalConnection:
     """One local worker process and its two pipes."""
 
-    def __init__(self, debug: bool, place: Place | None = None, ahead: bool = False) -> None:
+    def __init__(
+        self,
+        debug: bool,
+        place: Place | None = None,
+        ahead: bool = False,
+        program: int | None = None,
+    ) -> None:
+        """With *program*, where its stdout goes, a process that runs one, with our stdin and
+        stderr."""
         self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed in kill()
         theirs_in, self._requests = os.pipe()
         self._replies, theirs_out = os.pipe()
         self._buffer = b""
         output = sys.stderr if debug else self._log
-        module = [sys.executable, "-P", "-m", "gpuperf.measure.worker"]
+        changed = place.environment if place else {}
+        if program is not None and "KINETO_LOG_LEVEL" not in os.environ:
+            changed = {"KINETO_LOG_LEVEL": "99"}  # torch's profiler would talk to its stderr
+        what = "worker" if program is None else "program"
+        module = [sys.executable, "-P", "-m", f"gpuperf.measure.{what}"]
         command = place.command() if place else module
         command += ["--ahead"] if ahead else []
         command += [f"--requests={theirs_in}", f"--replies={theirs_out}"]
@@ -136,13 +148,13 @@ class LocalConnection:
         try:
             self._process = subprocess.Popen(
                 command,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
+                stdin=subprocess.DEVNULL if program is None else None,
+                stdout=output if program is None else program,
+                stderr=output if program is None else None,
                 pass_fds=(theirs_in, theirs_out),
                 start_new_session=True,
                 cwd=place.folder if place else None,
-                env={**os.environ, **place.environment} if place else None,
+                env=None if not changed else {**os.environ, **changed},
             )
         finally:
             os.close(theirs_in)
@@ -194,6 +206,17 @@ class LocalConnection:
         size = self._log.seek(0, os.SEEK_END)
         self._log.seek(max(0, size - LOG_TAIL))
         return self._log.read().decode("utf-8", "replace").strip()
+
+    def interrupt(self) -> None:
+        """Ctrl-C, which a session of its own does not hear."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(self._process.pid, signal.SIGINT)
+
+    def exit_code(self, timeout_s: float) -> int | None:
+        """Of a process that ends in time; below 0 for a signal."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self._process.wait(timeout_s)
+        return None
 
     def kill(self) -> None:
         """SIGKILL to the group, then the pipes and the log are closed.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -89,6 +90,14 @@ class Counters:
             "dram_ratio": known.ratio,
             "dram_calls": moved.calls,
         }
+
+    @contextmanager
+    def sampler(self, longest_s: float) -> Iterator[tuple[DramSampler, Calibration]]:
+        """Counts what goes through DRAM in any stretch of at most *longest_s*, and what a known
+        traffic reads as. Raises: NoCounters."""
+        known = self.calibration()
+        with self._sampler(longest_s) as sampler:
+            yield sampler, known
 
     def kernels(self, call: Call, policy: Cache) -> tuple[list[KernelCounts], int]:
         """The counters of each kernel of *call* in order, and the passes.

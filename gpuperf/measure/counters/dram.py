@@ -45,6 +45,7 @@ class DramSampler:
         self._interval_s = max(LEAST_INTERVAL_S, 2 * longest_s / MOST_SAMPLES)
         self._host = Host(cupti, api.PM_SAMPLING, cupti.chip(device_index))
         self._sampler = None
+        self._began = 0.0
         try:
             self._chosen = choose(BYTES, self._host.base_metrics())
             if set(self._chosen) != set(BYTES):
@@ -95,23 +96,31 @@ class DramSampler:
 
     def count(self, run: Callable[[], None]) -> Traffic:
         """The traffic of *run*, which waits for the device at its end. Raises: NoCounters."""
+        self.begin()
+        try:
+            run()
+        except BaseException:
+            with contextlib.suppress(NoCounters):  # what went wrong first is what counts
+                self._cupti.call("cuptiPmSamplingStop", api.Sampling(sampler=self._sampler))
+            raise
+        return self.end()
+
+    def begin(self) -> None:
+        """Count from now on. Raises: NoCounters."""
         image, call = self._image, self._cupti.call
         call(
             "cuptiPmSamplingCounterDataImageInitialize",
             api.SamplingImage(sampler=self._sampler, bytes=image.size, image=image.data),
         )
         call("cuptiPmSamplingStart", api.Sampling(sampler=self._sampler))
-        began = time.perf_counter()
-        stop = api.Sampling(sampler=self._sampler)
-        try:
-            run()
-            time.sleep(2 * self._interval_s)  # a sample that is not complete is lost
-        except BaseException:
-            with contextlib.suppress(NoCounters):  # what went wrong first is what counts
-                call("cuptiPmSamplingStop", stop)
-            raise
-        seconds = time.perf_counter() - began
-        call("cuptiPmSamplingStop", stop)
+        self._began = time.perf_counter()
+
+    def end(self) -> Traffic:
+        """The traffic since `begin`, of a device that is idle by now. Raises: NoCounters."""
+        image, call = self._image, self._cupti.call
+        time.sleep(2 * self._interval_s)  # a sample that is not complete is lost
+        seconds = time.perf_counter() - self._began
+        call("cuptiPmSamplingStop", api.Sampling(sampler=self._sampler))
         told = call(
             "cuptiPmSamplingDecodeData",
             api.SamplingDecode(sampler=self._sampler, image=image.data, bytes=image.size),

@@ -1,0 +1,147 @@
+"""Where does the time of a region go, and how far is each part from what it could be?
+
+The step's time is the plain pass's; what the device did in it is the trace's, where a profiler
+widens the gaps between kernels but not the kernels. So idle time is the plain step's less the busy
+time, and the trace only says what the host did meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from gpuperf.analysis.roofline import Placement, place
+from gpuperf.errors import UsageError
+from gpuperf.model.record import Header, Record, Run
+
+__all__ = ["PARTS", "Profile", "Share", "profile_of", "profiles"]
+
+# What a step is made of, in the order of a bar.
+PARTS = (
+    "compute-bound", "memory-bound", "latency-bound", "other kernels", "communication", "copies",
+    "idle: waiting", "idle: launch or host",
+)  # fmt: skip
+LIMITS = {
+    "compute": "compute-bound", "special function": "compute-bound", "memory": "memory-bound",
+    "latency": "latency-bound",
+}  # fmt: skip
+NO_KERNEL_S = 4e-6  # a call of one kernel that takes less is of no roof
+
+
+@dataclass(frozen=True)
+class Share:
+    """An operator: its seconds of a step, what that is of the step, and where it is placed."""
+
+    record: Record
+    seconds: float
+    share: float
+    placement: Placement | None
+    part: str
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A region: seconds of a step, of it busy; by part; the operators by time.
+
+    `placement` is that of the model's FLOPs and least bytes over the step, `hfu` what of the peak
+    the operations come to that the operators do, recomputation included.
+    """
+
+    region: Record
+    step_s: float
+    busy_s: float
+    parts: Mapping[str, float]
+    operators: tuple[Share, ...]
+    placement: Placement | None
+    hfu: float | None
+    cuda: bool
+
+    @property
+    def idle_s(self) -> float:
+        """Of a step."""
+        return max(0.0, self.step_s - self.busy_s)
+
+
+def profiles(run: Run) -> tuple[Profile, ...]:
+    """Every region of *run* that has a time. Raises: UsageError where none has."""
+    found = [
+        profile_of(record, _operators(run, record), run.header)
+        for record in run.records
+        if record.kind == "region" and record.samples is not None
+    ]
+    if not found:
+        told = next((r.reason for r in run.records if r.kind == "region" and r.reason), "")
+        raise UsageError(
+            "the run has no region with a time" + (f": {told}" if told else ""),
+            "mark a step: gpuperf.step() at the end of each round of the loop",
+        )
+    return tuple(found)
+
+
+def _operators(run: Run, region: Record) -> list[Record]:
+    return [r for r in run.records if r.kind == "operator" and r.region == region.region]
+
+
+def profile_of(region: Record, operators: Sequence[Record], header: Header) -> Profile:
+    """The profile of *region* by its *operators*."""
+    samples = region.samples
+    assert samples is not None
+    step_s, cuda = samples.median_s, header.device.kind != "cpu"
+    busy = region.times.get("busy")
+    shares = [_share(record, step_s, header) for record in operators]
+    shares.sort(key=lambda share: -share.seconds)
+    busy_s = min(step_s, busy.median_s) if busy is not None else 0.0
+    if not cuda:  # the host is the device
+        busy_s = min(step_s, sum(share.seconds for share in shares))
+    return Profile(
+        region, step_s, busy_s, _parts(region, shares, step_s, busy_s, cuda), tuple(shares),
+        place(region, header.peaks, header.ceilings), _hfu(region, header), cuda,
+    )  # fmt: skip
+
+
+def _share(record: Record, step_s: float, header: Header) -> Share:
+    seconds = record.samples.median_s if record.samples is not None else 0.0
+    placed = place(record, header.peaks, header.ceilings) if seconds else None
+    return Share(record, seconds, seconds / step_s, placed, _part(record, placed, seconds))
+
+
+def _part(record: Record, placed: Placement | None, seconds: float) -> str:
+    kind = record.operator.kind if record.operator else ""
+    if kind == "communication":
+        return "communication"
+    kernels = record.kernels
+    if kernels and all(k.name.startswith("Mem") for k in kernels):
+        return "copies"
+    launches = sum(kernel.count for kernel in kernels)
+    if launches and seconds / launches < NO_KERNEL_S:
+        return "latency-bound"
+    return LIMITS.get(placed.limiter if placed else "", "other kernels")
+
+
+def _parts(
+    region: Record, shares: Sequence[Share], step_s: float, busy_s: float, cuda: bool
+) -> dict[str, float]:
+    """Seconds of a step by part; they sum to it."""
+    found = dict.fromkeys(PARTS, 0.0)
+    for share in shares:
+        found[share.part] += share.seconds
+    total = sum(found.values())
+    if total:  # kernels that overlap count once
+        found = {name: seconds * busy_s / total for name, seconds in found.items()}
+    idle_s = max(0.0, step_s - busy_s)
+    occupied = region.program.occupied if region.program else {}
+    waiting, all_idle = occupied.get("idle_sync", 0.0), sum(
+        seconds for name, seconds in occupied.items() if name.startswith("idle")
+    )
+    found["idle: waiting"] = idle_s * (waiting / all_idle if all_idle and cuda else 0.0)
+    found["idle: launch or host"] = idle_s - found["idle: waiting"]
+    return found
+
+
+def _hfu(region: Record, header: Header) -> float | None:
+    if region.work is None or region.samples is None:
+        return None
+    placed = place(replace(region, cost=region.work), header.peaks, header.ceilings)
+    return placed.mfu_data_sheet if placed else None
+
+

@@ -1,0 +1,147 @@
+"""`gpuperf profile`: any PyTorch program under the roofline."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gpuperf.cli import options as opt
+from gpuperf.cli.measuring import check_writable
+from gpuperf.cli.printing import print_run, write_charts
+from gpuperf.cli.progress import say
+from gpuperf.errors import CannotMeasure, UsageError
+from gpuperf.model.contract import Contract
+from gpuperf.model.program import PASSES, Passed
+from gpuperf.model.protocol import Opened, Profile
+from gpuperf.model.record import Header, Record, Run
+from gpuperf.runner.ceilings import kept_ceilings
+from gpuperf.runner.devices import find_peaks
+from gpuperf.runner.program import Ran, run_program
+from gpuperf.runner.session import make_header, new_run_id
+from gpuperf.runner.store import RunWriter
+from gpuperf.units import format_time
+
+__all__ = ["profile"]
+
+FAILED = 3
+
+
+def profile(
+    program: Annotated[
+        list[str], typer.Argument(metavar="SCRIPT [ARGS]…", help="What python would be given.")
+    ],
+    module: Annotated[
+        bool, typer.Option("-m", help="SCRIPT is a module: gpuperf profile -m pkg.train …")
+    ] = False,
+    warmup: Annotated[
+        int, typer.Option(min=0, max=10**6, help="Steps of a region that go by first.")
+    ] = 5,
+    steps: Annotated[
+        int, typer.Option(min=1, max=10**6, help="Steps that the plain pass takes.")
+    ] = 10,
+    items: Annotated[
+        float | None,
+        typer.Option(min=0.0, help="Items of a step: images, tokens.", show_default=False),
+    ] = None,
+    timeout: Annotated[
+        float | None,
+        typer.Option(min=1.0, help="End the program after so many seconds.", show_default=False),
+    ] = None,
+    out: opt.Out = Path("gpuperf-runs"),
+    format: opt.FormatOption = opt.Format.TABLE,
+) -> int:
+    """Profile a program: time, kernels, FLOPs and bytes of each step, and what to change first.
+
+    Mark a step with gpuperf.step() at the end of each round, or a region with
+    `with gpuperf.region("name"):`; without marks each step of an optimizer counts.
+    """
+    check_writable(out)
+    if not module and not Path(program[0]).is_file():
+        raise UsageError(f"there is no script {program[0]!r}", "-m runs a module by its name")
+    identity = new_run_id("profile", Path(program[0]).stem[:40])
+    with tempfile.TemporaryDirectory(prefix="gpuperf-") as folder:
+        request = Profile(tuple(program), module, warmup, steps, PASSES, folder)
+        quiet = format is not opt.Format.TABLE  # then stdout is for the profile alone
+        ran = run_program(request, timeout, _heard, 2 if quiet else None)
+        if ran.opened is None:
+            told = ran.error or f"it ended with {ran.exit_code}"
+            raise CannotMeasure(f"{program[0]} gave nothing to measure: {told}", "does it run?")
+        contract = _contract(ran.opened, warmup, steps)
+        records = _records(identity, Path(program[0]).name, contract, ran, items)
+    header = _header(identity, ran.opened, contract, records)
+    path = out / f"{identity}.jsonl"
+    with RunWriter(path) as writer:
+        writer.header(header)
+        for record in records:
+            writer.record(record)
+    say(f"run file: {path}")
+    run = Run(header, records)
+    print_run(run, format)
+    write_charts(run, path)
+    if ran.error:
+        say(f"{program[0]}: {ran.error}")
+    if ran.interrupted:
+        raise KeyboardInterrupt
+    return FAILED if ran.exit_code != 0 else 0
+
+
+def _heard(passed: Passed) -> None:
+    if not passed.steps:
+        say(f"{passed.region}: no pass {passed.name}: {passed.reason}")
+        return
+    each = f", {format_time(passed.wall_s / passed.steps)} each" if passed.name == "plain" else ""
+    plural = "" if passed.steps == 1 else "s"
+    say(f"{passed.region}: {passed.name}, {passed.steps} step{plural}{each}")
+
+
+def _contract(opened: Opened, warmup: int, steps: int) -> Contract:
+    """How the plain pass takes its time."""
+    return Contract(
+        "wall" if opened.device.kind == "cpu" else "events", cache="hot", regime="sustained",
+        gap_s=0.0, data="own", warmup_calls=warmup, min_samples=steps, max_samples=steps,
+        settle_s=0.0,
+    )  # fmt: skip
+
+
+def _records(
+    identity: str, script: str, contract: Contract, ran: Ran, items: float | None
+) -> tuple[Record, ...]:
+    """Region by region; a trace that cannot be read costs its own pass alone."""
+    from gpuperf.analysis.profiled import Told, region_records
+    from gpuperf.importers.kineto import read_trace
+
+    assert ran.opened is not None
+    found: list[Record] = []
+    for region in dict.fromkeys(passed.region for passed in ran.passed):
+        own = [passed for passed in ran.passed if passed.region == region]
+        timeline = None
+        for i, passed in enumerate(own):
+            if not passed.trace:
+                continue
+            try:
+                timeline = read_trace(Path(passed.trace))
+            except UsageError as error:
+                own[i] = replace(passed, steps=0, reason=f"its trace cannot be read: {error}")
+        told = Told(
+            identity, region, script, contract, ran.opened.fingerprint, tuple(own), timeline,
+            ran.steps.get(region, 0), ran.exit_code, ran.error, items,
+            ran.opened.device.kind != "cpu",
+        )  # fmt: skip
+        found += region_records(told)
+    return tuple(found)
+
+
+def _header(
+    identity: str, opened: Opened, contract: Contract, records: tuple[Record, ...]
+) -> Header:
+    peaks, reason = find_peaks(opened.device)
+    cases = [record.case for record in records if record.kind == "region"]
+    return make_header(
+        identity, ["gpuperf", *sys.argv[1:]], cases, [contract], opened, peaks, reason,
+        kept_ceilings(opened), 0, study="profile",
+    )  # fmt: skip

@@ -1,0 +1,56 @@
+"""Where does a step of a program begin and end? What its author may say, and what hears it.
+
+`gpuperf profile` listens; without it a mark costs a comparison. Nothing here needs torch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from typing import Protocol
+
+__all__ = ["Listener", "listen", "region", "step"]
+
+
+class Listener(Protocol):
+    """Hears the marks of a program."""
+
+    def step(self) -> None:
+        """One step ended, and the next one begins."""
+
+    def enter(self, name: str) -> None:
+        """A region begins."""
+
+    def leave(self, name: str) -> None:
+        """It ends."""
+
+
+_listener: Listener | None = None
+_process = 0
+
+
+def listen(listener: Listener | None) -> None:
+    """Marks of this process, and of none that it forks, go to *listener*."""
+    global _listener, _process
+    _listener, _process = listener, os.getpid()
+
+
+def step() -> None:
+    """Say that one step of a loop ended: call it once in each round, at its end."""
+    if _listener is not None and _process == os.getpid():
+        _listener.step()
+
+
+@contextlib.contextmanager
+def region(name: str) -> Iterator[None]:
+    """Say that what runs inside is the region *name*: `with gpuperf.region("forward"):`."""
+    heard = _listener if _process == os.getpid() else None
+    if heard is None:
+        yield
+        return
+    heard.enter(name)
+    try:
+        yield
+    finally:
+        heard.leave(name)

@@ -1,0 +1,155 @@
+"""Which operators does a step call, with which tensors, and where does the host wait in it?"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from gpuperf.model.aten import DTYPES, Call, Tensor
+from gpuperf.model.program import Seen
+
+__all__ = ["Watch"]
+
+MOST_SEEN = 200_000  # calls of a step
+LONGEST = 200  # characters of an argument
+# Operators whose result the host must know before it goes on.
+WAITS = {
+    "aten::_local_scalar_dense": "item", "aten::item": "item", "aten::is_nonzero": "item",
+    "aten::nonzero": "nonzero", "aten::equal": "equal", "aten::masked_select": "masked_select",
+    "aten::_unique2": "unique", "aten::unique_dim": "unique",
+}  # fmt: skip
+OWN = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]))
+
+
+class Watch(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped there
+    """Writes down every call while it is active; `missed` counts what could not be written down."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[Seen] = []
+        self.missed = 0
+        self._storages: dict[int, int] = {}
+        self._next = itertools.count(1)
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Iterable[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """*func*, and a word on it."""
+        named = dict(kwargs or {})
+        inputs = _arguments(func, args, named)
+        tensors = [self._several(value) for value in inputs]  # before a call resizes any
+        found = func(*args, **named)
+        if _name(func).startswith("profiler::"):
+            return found
+        if len(self.seen) >= MOST_SEEN:
+            self.missed += 1
+            return found
+        try:
+            self._write(func, inputs, tensors, found)
+        except (RuntimeError, TypeError, ValueError, NotImplementedError):
+            self.missed += 1  # a tensor without a storage or a shape: sparse, nested, a stranger's
+        return found
+
+    def _write(
+        self, func: Any, inputs: Sequence[Any], tensors: Sequence[tuple[Tensor, ...]], found: Any
+    ) -> None:
+        old = {tensor.storage for group in tensors for tensor in group}
+        call = Call(
+            _name(func),
+            tuple(tensors),
+            tuple("" if group else _text(v) for v, group in zip(inputs, tensors, strict=True)),
+            self._several(found, old),
+        )
+        backward = torch._C._current_autograd_node() is not None
+        self.seen.append(Seen(call, _line(), _waits(func, call.name, inputs, found), backward))
+
+    def _several(self, value: Any, old: set[int] | None = None) -> tuple[Tensor, ...]:
+        """The tensors in an argument; with *old* in a result, which lies in new storages but
+        those."""
+        if isinstance(value, torch.Tensor):
+            return (self._tensor(value, old),)
+        if isinstance(value, list | tuple):
+            return tuple(self._tensor(v, old) for v in value if isinstance(v, torch.Tensor))
+        return ()
+
+    def _tensor(self, value: torch.Tensor, old: set[int] | None) -> Tensor:
+        try:
+            place = value.untyped_storage().data_ptr()
+        except (RuntimeError, NotImplementedError):
+            place = 0
+        known = self._storages.get(place)
+        if place and (known is None or (old is not None and known not in old)):
+            known = self._storages[place] = next(self._next)
+        dtype = str(value.dtype).removeprefix("torch.")
+        strides = () if value.layout != torch.strided or value.is_contiguous() else value.stride()
+        return Tensor(tuple(value.shape), DTYPES.get(dtype, dtype), tuple(strides), known or 0)
+
+
+def _arguments(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+    """All of them in the schema's order, defaults too."""
+    schema = getattr(func, "_schema", None)
+    if schema is None:  # a higher-order operator
+        return [*args, *kwargs.values()]
+    found = []
+    for i, argument in enumerate(schema.arguments):
+        own = args[i] if i < len(args) else kwargs.get(argument.name, argument.default_value)
+        found.append(own)
+    return found
+
+
+def _name(func: Any) -> str:
+    schema = getattr(func, "_schema", None)
+    return str(schema.name if schema is not None else func)[:LONGEST]
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else str(value)[:LONGEST]
+
+
+def _waits(func: Any, name: str, inputs: Sequence[Any], found: Any) -> str:
+    """What the host waits for in a call on a GPU."""
+    tensors = [v for v in inputs if isinstance(v, torch.Tensor)]
+    if not any(tensor.is_cuda for tensor in tensors):
+        return ""
+    if name in WAITS:
+        return WAITS[name]
+    if name in ("aten::index", "aten::index_put_", "aten::index_put"):
+        many = [v for group in inputs if isinstance(group, list | tuple) for v in group]
+        boolean = any(isinstance(v, torch.Tensor) and v.dtype == torch.bool for v in many)
+        return "index by a mask" if boolean else ""
+    to_host = isinstance(found, torch.Tensor) and not found.is_cuda
+    if to_host and name in ("aten::_to_copy", "aten::copy_"):
+        names = [argument.name for argument in func._schema.arguments]
+        free = dict(zip(names, inputs, strict=True)).get("non_blocking")
+        return "" if free else "copy to the host"
+    return ""
+
+
+def _line() -> str:
+    """`file:line` of the innermost frame that is neither torch's nor ours."""
+    frame = sys._getframe(2)
+    while frame is not None:
+        path = frame.f_code.co_filename
+        if not path.startswith((*OWN, "<")):
+            return f"{_short(path)}:{frame.f_lineno}"
+        frame = frame.f_back  # type: ignore[assignment]
+    return ""
+
+
+@cache
+def _short(path: str) -> str:
+    try:
+        return str(Path(path).relative_to(Path.cwd()))
+    except (ValueError, OSError):
+        return path

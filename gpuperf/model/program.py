@@ -1,0 +1,112 @@
+"""What is told of a program that runs under the profiler, pass by pass?
+
+Passes take successive windows of steps, so that none disturbs another: `plain` has the time that
+counts, `trace` the kernels, `accounting` the operators with their shapes, `counters` the bytes
+through DRAM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from gpuperf.model.aten import Call
+
+__all__ = ["PASSES", "Chain", "Operator", "PassName", "Passed", "Program", "Seen", "Wait"]
+
+PassName = Literal["plain", "trace", "accounting", "counters"]
+PASSES: tuple[PassName, ...] = ("plain", "trace", "accounting", "counters")
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A call that a dispatch mode saw: the line of the program that made it (of a backward pass the
+    one that began it), and what the host waited for in it (empty: nothing)."""
+
+    call: Call
+    where: str = ""
+    waits: str = ""
+    backward: bool = False
+
+
+@dataclass(frozen=True)
+class Passed:
+    """What one pass found of *steps* steps of a region.
+
+    `steps_s` are the seconds of each, by the device's clock where it is a GPU; `wall_s` the seconds
+    of all together between two moments at which the device was idle. `peak_bytes` is the most
+    memory that was allocated. `trace` names a file; `seen` are the calls of one step in order;
+    `flop_counter` is what torch's own counter says of it. `reason` says why a pass has nothing.
+    """
+
+    region: str
+    name: PassName
+    steps: int
+    steps_s: tuple[float, ...] = ()
+    wall_s: float = 0.0
+    peak_bytes: int | None = None
+    trace: str = ""
+    seen: tuple[Seen, ...] = ()
+    flop_counter: int | None = None
+    counters: Mapping[str, float] = field(default_factory=dict)
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Where the host waits for the device: in what (`item`), at which line, how often a step."""
+
+    what: str
+    where: str
+    count: float
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Elementwise operators, each of what an earlier one made, that one kernel could do: the line
+    of the first, how often a step; bytes through DRAM of all of them a step, and of fused ones."""
+
+    operators: tuple[str, ...]
+    where: str
+    count: int
+    bytes: int
+    fused_bytes: int
+
+
+@dataclass(frozen=True)
+class Operator:
+    """An operator of a region, with tensors of the same shapes: its kind, how often a step, whether
+    its FLOPs are known, whether it is of a backward pass, what the host spends on it a step, and
+    the lines that call it."""
+
+    kind: str
+    count: float
+    known: bool = True
+    backward: bool = False
+    host_s: float = 0.0
+    where: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Program:
+    """A region of a program: the steps that each pass took, and all there were; how the program
+    ended (None: it was ended); items a step, where its user said so.
+
+    `occupied` are the seconds of a traced step by what the device did, `moved` bytes of its copies
+    by direction, `launched` how many kernels, copies and sets it had. `flop_counter` is torch's own
+    count of a step. `missing` says what was not to be had.
+    """
+
+    steps: Mapping[str, int]
+    total: int
+    exit_code: int | None
+    error: str = ""
+    items: float | None = None
+    flop_counter: int | None = None
+    occupied: Mapping[str, float] = field(default_factory=dict)
+    moved: Mapping[str, float] = field(default_factory=dict)
+    launched: Mapping[str, float] = field(default_factory=dict)
+    waits: tuple[Wait, ...] = ()
+    chains: tuple[Chain, ...] = ()
+    missing: tuple[str, ...] = ()

@@ -1,0 +1,195 @@
+"""A profile as a picture: where a step's time went as a bar, and its operators under the roofline,
+each a bubble as large as its share of the time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpuperf.analysis.region import PARTS, Profile, Share, profiles
+from gpuperf.errors import UsageError
+from gpuperf.model.record import Run
+from gpuperf.report.caption import run_roofs
+from gpuperf.report.chart.file import DPI, save_figure, targets_of
+from gpuperf.report.chart.style import COLOURS, FAINT, GRID, INK, rc_parameters
+from gpuperf.report.profiling import name_of, title_of, totals_of
+from gpuperf.report.text import shorten
+from gpuperf.units import format_flop_rate, format_rate
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["draw_profile"]
+
+WIDTH, HEIGHT = 11.0, 8.2  # inches
+LARGEST = 2600.0  # square points of a bubble of the whole step
+SMALLEST = 14.0
+MOST_LABELS = 12
+LEAST_LABEL = 0.01  # of the step
+LONGEST = 30
+NARROW = 0.045  # of the bar: a part under it has no words inside
+COLOUR = dict(
+    zip(PARTS, (COLOURS[0], COLOURS[2], COLOURS[4], COLOURS[7], COLOURS[9], COLOURS[3], "#c8c8c8",
+                "#e6e6e6"), strict=True)
+)  # fmt: skip
+READING = (
+    "bubbles: operators, their area the share of the step · across: FLOP per byte that an operator "
+    "cannot avoid · roofs: data sheet dashed, measured solid"
+)
+
+
+def draw_profile(run: Run, paths: Sequence[Path]) -> None:
+    """Draw the first region of *run* to each of *paths*.
+
+    Raises: UsageError for another suffix than PNG's and SVG's, an unwritable path, no region.
+    """
+    targets = targets_of(paths)
+    profile = profiles(run)[0]
+    if profile.step_s <= 0:
+        raise UsageError("the step took no time: nothing to draw", "profile more steps")
+    import matplotlib
+
+    title = title_of(profile, run)
+    with matplotlib.rc_context(rc_parameters()):
+        drawn = _figure(profile, run, title)
+        for target in targets:
+            save_figure(drawn, target, title)
+
+
+def _figure(profile: Profile, run: Run, title: str) -> Figure:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(WIDTH, HEIGHT), dpi=DPI, facecolor="white")
+    FigureCanvasAgg(figure)
+    figure.text(0.03, 0.975, title, fontsize=15, fontweight="bold", va="top")
+    lines = totals_of(profile, run)
+    for i, line in enumerate([lines[0], *lines[2:5]]):
+        figure.text(0.03, 0.938 - 0.026 * i, shorten(line, 130), fontsize=10, va="top")
+    _draw_bar(figure.add_axes((0.03, 0.755, 0.94, 0.055)), profile)
+    _draw_roofline(figure.add_axes((0.085, 0.125, 0.885, 0.54)), profile, run)
+    figure.text(0.03, 0.028, READING, fontsize=8, color=FAINT, va="top")
+    return figure
+
+
+def _draw_bar(axes: Any, profile: Profile) -> None:
+    """The step from left to right, by part."""
+    left = 0.0
+    for name, seconds in profile.parts.items():
+        share = seconds / profile.step_s
+        if share <= 0:
+            continue
+        axes.barh(0, share, left=left, height=1.0, color=COLOUR[name], edgecolor="white")
+        if share > NARROW:
+            dark = name not in ("idle: waiting", "idle: launch or host", "latency-bound")
+            axes.text(left + share / 2, 0, f"{share * 100:.0f} %", ha="center", va="center",
+                      fontsize=10.5, color="white" if dark else INK)  # fmt: skip
+        left += share
+    axes.set_xlim(0, 1)
+    axes.set_ylim(-0.5, 0.5)
+    axes.axis("off")
+    from matplotlib.patches import Patch
+
+    shown = [name for name, seconds in profile.parts.items() if seconds > 0]
+    handles = [Patch(color=COLOUR[name], label=name) for name in shown]
+    axes.legend(
+        handles=handles, loc="upper left", bbox_to_anchor=(-0.005, -0.05), ncols=len(shown),
+        frameon=False, fontsize=9, handlelength=1.0, columnspacing=1.2,
+    )  # fmt: skip
+
+
+def _drawn(profile: Profile) -> list[Share]:
+    return [
+        share for share in profile.operators
+        if share.seconds > 0 and share.placement is not None
+        and share.placement.attained_flop_per_s > 0 and share.placement.intensity > 0
+    ]  # fmt: skip
+
+
+def _draw_roofline(axes: Any, profile: Profile, run: Run) -> None:
+    shown = _drawn(profile)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.grid(True, which="major", color=GRID, linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.set_xlabel("arithmetic intensity, FLOP/byte of DRAM")
+    axes.set_ylabel("attained, FLOP/s")
+    if not shown:
+        axes.text(0.5, 0.5, "no operator has both FLOPs and bytes", transform=axes.transAxes,
+                  ha="center", color=FAINT)  # fmt: skip
+        return
+    points = [(s.placement.intensity, s.placement.attained_flop_per_s) for s in shown
+              if s.placement]  # fmt: skip
+    roofs = run_roofs(run)
+    top = max([y for _, y in points] + [r.value for r in roofs if r.kind == "compute"]) * 2.2
+    low = min(y for _, y in points) / 3
+    left, right = min(x for x, _ in points) / 3, max(x for x, _ in points) * 4
+    axes.set_xlim(left, right)
+    axes.set_ylim(max(low, top / 1e8), top)
+    _draw_roofs(axes, roofs, (left, right), top)
+    for share, (x, y) in zip(shown, points, strict=True):
+        axes.scatter(
+            [x], [y], s=max(SMALLEST, LARGEST * share.share), color=COLOUR[share.part], alpha=0.75,
+            edgecolor="white", linewidth=0.8, zorder=3,
+        )  # fmt: skip
+    _label(axes, shown, points)
+    from matplotlib.ticker import FuncFormatter
+
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: format_flop_rate(value)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    left_out = 1 - sum(share.share for share in shown) - profile.idle_s / profile.step_s
+    if left_out > 0.005:
+        axes.text(0.995, 0.015, f"{left_out * 100:.0f} % of the step has no FLOPs or no bytes, and "
+                  "no place here", transform=axes.transAxes, ha="right", fontsize=8.5,
+                  color=FAINT)  # fmt: skip
+
+
+def _draw_roofs(axes: Any, roofs: Sequence[Any], ends: tuple[float, float], top: float) -> None:
+    for roof in roofs:
+        own = [r for r in roofs if r.origin == roof.origin]
+        style = "--" if roof.origin == "data sheet" else "-"
+        color = "#777777" if roof.origin == "data sheet" else INK
+        if roof.kind == "memory":
+            limit = max((r.value for r in own if r.kind == "compute"), default=top)
+            end = min(ends[1], limit / roof.value)
+            axes.plot([ends[0], end], [ends[0] * roof.value, end * roof.value], style, color=color,
+                      linewidth=1.2, zorder=2)  # fmt: skip
+            if roof.origin == "data sheet" or len({r.origin for r in roofs}) == 1:
+                axes.annotate(f"{roof.label} {format_rate(roof.value)}",
+                              (ends[0] * 1.15, ends[0] * 1.15 * roof.value), fontsize=8.5,
+                              color=color, xytext=(0, 5), textcoords="offset points")  # fmt: skip
+            continue
+        memory = max((r.value for r in own if r.kind == "memory"), default=None)
+        start = max(ends[0], roof.value / memory) if memory else ends[0]
+        if start < ends[1]:
+            axes.plot([start, ends[1]], [roof.value] * 2, style, color=color, linewidth=1.2,
+                      zorder=2)  # fmt: skip
+            axes.annotate(f"{roof.label} {format_flop_rate(roof.value)}", (ends[1], roof.value),
+                          fontsize=8.5, color=color, ha="right", xytext=(0, 3),
+                          textcoords="offset points")  # fmt: skip
+
+
+def _label(
+    axes: Any, shown: Sequence[Share], points: Sequence[tuple[float, float]]
+) -> None:
+    """The names of the largest, where there is room above or below."""
+    taken: list[tuple[float, float]] = []
+    to_pixels = axes.transData.transform
+    for share, point in list(zip(shown, points, strict=True))[:MOST_LABELS]:
+        if share.share < LEAST_LABEL:
+            continue
+        x, y = to_pixels(point)
+        radius = math.sqrt(max(SMALLEST, LARGEST * share.share) / math.pi) + 3
+        for turn in range(6):
+            offset = (radius + 4 + 11 * (turn // 2)) * (1 if turn % 2 == 0 else -1)
+            place = x, y + offset * DPI / 72
+            if all(abs(place[0] - a) > 190 or abs(place[1] - b) > 26 for a, b in taken):
+                taken.append(place)
+                axes.annotate(
+                    shorten(name_of(share), LONGEST), point, xytext=(0, offset),
+                    textcoords="offset points", ha="center", va="center", fontsize=8.5, zorder=5,
+                )  # fmt: skip
+                break

@@ -1,0 +1,197 @@
+"""How is a profile shown: the step in a few lines, its operators in a table, what to do first?"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from gpuperf.analysis.findings import LEAST, Gain, findings
+from gpuperf.analysis.region import Profile, Share, profiles
+from gpuperf.model.codec import to_builtins
+from gpuperf.model.record import Run
+from gpuperf.report.plain import plain_table
+from gpuperf.report.text import clean, clean_value, escape, shorten
+from gpuperf.units import format_bytes, format_flop_rate, format_number, format_time
+
+__all__ = ["name_of", "render_profile", "title_of", "totals_of"]
+
+MOST_ROWS = 20
+LONGEST, LONGEST_SHAPES = 44, 56
+SCHEMA = 1
+HEADS = [
+    "operator", "of", "calls", "time", "share", "FLOPs", "bytes", "AI", "of roof", "bound by",
+]  # fmt: skip
+FINDING_HEADS = ["what to do first", "gain", "of the step", "where"]
+
+
+def render_profile(run: Run, format: str) -> str:
+    """Each region of *run*: as table or md one after the other, as csv a row an operator."""
+    found = profiles(run)
+    if format == "json":
+        value = {"schema": SCHEMA, "run": run.header.run, "regions": [_told(p, run) for p in found]}
+        return json.dumps(clean_value(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    if format == "csv":
+        rows = [clean_value(_row(share)) for p in found for share in p.operators]
+        return plain_table(rows, ["operator"], [], format)
+    return "\n".join(_region(profile, run, format) for profile in found)
+
+
+def _region(profile: Profile, run: Run, format: str) -> str:
+    title = title_of(profile, run)
+    parts = [f"**{escape(title)}**\n\n" if format == "md" else f"{title}\n"]
+    totals = totals_of(profile, run)
+    parts += [f"- {escape(line)}\n" if format == "md" else f"{line}\n" for line in totals]
+    rows = [_cells(share) for share in profile.operators[:MOST_ROWS] if share.seconds]
+    left = ("of", "bound by")
+    parts.append("\n" + plain_table([], HEADS, rows, format, _notes(profile), left))
+    advice = findings(profile, run.header)
+    if advice:
+        cells = [_finding_cells(one) for one in advice]
+        notes = [f"{i}: {one.basis}" for i, one in enumerate(advice, 1)]
+        parts.append("\n" + plain_table([], FINDING_HEADS, cells, format, notes, ("where",)))
+    return "".join(parts)
+
+
+def title_of(profile: Profile, run: Run) -> str:
+    """`step of gpt2.py on NVIDIA H200`."""
+    script = profile.region.case.implementation
+    name = shorten(clean(profile.region.region), LONGEST)
+    device = shorten(clean(run.header.device.name), LONGEST)
+    return f"{name} of {shorten(clean(script), LONGEST)} on {device}"
+
+
+def totals_of(profile: Profile, run: Run) -> list[str]:
+    """What is said of the whole region."""
+    lines = [_time_line(profile), _parts_line(profile)]
+    placed, program = profile.placement, profile.region.program
+    if placed is not None:
+        told = [f"{format_flop_rate(placed.attained_flop_per_s)} of the model's FLOPs"]
+        if placed.mfu_data_sheet is not None:
+            told.append(f"MFU {placed.mfu_data_sheet * 100:.1f} % of the data sheet")
+        if placed.mfu_measured is not None:
+            told.append(f"{placed.mfu_measured * 100:.1f} % of the measured roof")
+        if profile.hfu is not None:
+            told.append(f"HFU {profile.hfu * 100:.1f} %")
+        lines.append(", ".join(told))
+    cost = profile.region.cost
+    if cost is not None and cost.flop_count:
+        counter = program.flop_counter if program else None
+        beside = f" (torch's own counter: {format_number(counter / 1e9, 4)})" if counter else ""
+        lines.append(
+            f"{format_number(cost.flop_count / 1e9, 4)} GFLOP{beside}, "
+            f"{format_bytes(cost.dram_bytes)} at the least through DRAM"
+        )
+    memory = profile.region.memory
+    if memory is not None and memory.peak_bytes:
+        lines.append(f"{format_bytes(memory.peak_bytes)} of memory at the most")
+    if program is not None and program.items:
+        lines.append(f"{format_number(program.items / profile.step_s, 4)} items/s")
+    return lines
+
+
+def _time_line(profile: Profile) -> str:
+    program = profile.region.program
+    told = f"{format_time(profile.step_s)} a step"
+    if profile.cuda:
+        told += f", the GPU busy {profile.busy_s / profile.step_s * 100:.1f} %"
+    steps = dict(program.steps) if program else {}
+    if "plain" not in steps:
+        told += " (under the profiler: no plain pass)"
+    launched = program.launched if program else {}
+    if launched.get("kernel"):
+        told += f", {format_number(launched['kernel'], 4)} kernels"
+    return told
+
+
+def _parts_line(profile: Profile) -> str:
+    shown = {name: seconds / profile.step_s for name, seconds in profile.parts.items()}
+    return ", ".join(f"{n} {share * 100:.1f} %" for n, share in shown.items() if share > 0.001)
+
+
+def name_of(share: Share) -> str:
+    """`mm` or `mm (backward)`, of torch.compile the kernel's own name."""
+    operator = share.record.operator
+    name = clean(share.record.case.op).removeprefix("aten::")
+    return shorten(name, LONGEST) + (" (backward)" if operator and operator.backward else "")
+
+
+def _cells(share: Share) -> list[str]:
+    record, placed = share.record, share.placement
+    operator, cost = record.operator, record.cost
+    known = operator is not None and operator.known
+    bytes_moved = cost.dram_bytes if cost else 0
+    fraction = placed.fraction if placed else None
+    return [
+        name_of(share), shorten(clean(str(record.case.point.get("of", ""))), LONGEST_SHAPES),
+        format_number(operator.count, 4) if operator else "", format_time(share.seconds),
+        f"{share.share * 100:.1f} %",
+        _giga(cost.flop_count) if cost and known else "unknown",
+        format_bytes(bytes_moved) if bytes_moved else "–",
+        format_number(cost.intensity, 3) if cost and cost.intensity else "–",
+        "–" if fraction is None else f"{fraction * 100:.1f} %", share.part,
+    ]  # fmt: skip
+
+
+def _giga(flops: int) -> str:
+    return f"{format_number(flops / 1e9, 3)} G" if flops else "–"
+
+
+def _notes(profile: Profile) -> list[str]:
+    left = [share for share in profile.operators[MOST_ROWS:] if share.seconds]
+    notes = []
+    if left:
+        share = sum(one.share for one in left)
+        notes.append(f"{len(left)} operators more, {share * 100:.1f} %: --format csv has all")
+    notes.append("FLOPs, bytes and times are those of all calls in a step")
+    program = profile.region.program
+    notes += [f"missing: {clean(text)}" for text in (program.missing if program else ())]
+    for doubt in profile.region.caveats:
+        hint = f" → {doubt.hint}" if doubt.hint else ""
+        notes.append(clean(f"{doubt.kind}: {doubt.message}{hint}"))
+    return notes
+
+
+def _finding_cells(one: Gain) -> list[str]:
+    return [
+        f"{one.title}", format_time(one.gain_s), f"{one.share * 100:.1f} %",
+        shorten(clean("; ".join(one.where)), 2 * LONGEST),
+    ]  # fmt: skip
+
+
+def _told(profile: Profile, run: Run) -> dict[str, Any]:
+    placed = profile.placement
+    program = profile.region.program
+    return {
+        "region": profile.region.region,
+        "script": profile.region.case.implementation,
+        "step_s": profile.step_s,
+        "busy_s": profile.busy_s,
+        "parts_s": dict(profile.parts),
+        "placement": to_builtins(placed) if placed else None,
+        "hfu": profile.hfu,
+        "program": to_builtins(program) if program else None,
+        "cost": to_builtins(profile.region.cost),
+        "operators": [_row(share) for share in profile.operators],
+        "findings": [to_builtins(one) for one in findings(profile, run.header)],
+        "least_finding": LEAST,
+        "caveats": [to_builtins(caveat) for caveat in profile.region.caveats],
+    }
+
+
+def _row(share: Share) -> dict[str, Any]:
+    record, placed = share.record, share.placement
+    operator, cost = record.operator, record.cost
+    return {
+        "operator": record.case.op, "of": record.case.point.get("of"), "region": record.region,
+        "backward": operator.backward if operator else None,
+        "kind": operator.kind if operator else None,
+        "calls": operator.count if operator else None, "time_s": share.seconds,
+        "host_s": operator.host_s if operator else None, "share": share.share,
+        "flops": cost.flop_count if cost and operator and operator.known else None,
+        "bytes": cost.dram_bytes if cost else None,
+        "intensity": cost.intensity if cost else None,
+        "of_roof": placed.fraction if placed else None, "part": share.part,
+        "kernels": "; ".join(f"{k.count} {k.name}" for k in record.kernels),
+        "where": "; ".join(operator.where) if operator else "",
+    }  # fmt: skip
+

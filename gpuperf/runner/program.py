@@ -1,0 +1,108 @@
+"""Who runs a program under the profiler, and what is left when it dies, hangs or is interrupted?"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from gpuperf.errors import CannotMeasure
+from gpuperf.model.program import Passed
+from gpuperf.model.protocol import (
+    PROTOCOL,
+    Ended,
+    Hello,
+    Opened,
+    Passing,
+    Profile,
+)
+from gpuperf.runner.launcher import LocalConnection
+
+__all__ = ["Ran", "run_program"]
+
+START_S = 120.0  # to import torch from a slow disk
+HEAR_S = 1.0  # how often the clock is looked at
+FAREWELL_S = 20.0  # to end a trace after Ctrl-C
+EXIT_S = 5.0  # after the program said that it ended: threads, and handlers at exit
+
+
+@dataclass
+class Ran:
+    """What became of a program: its passes, the device that it took (None: it died before), its
+    exit code (below 0 a signal; None: it was ended by us), and a sentence where it did not end by
+    itself."""
+
+    passed: list[Passed] = field(default_factory=list)
+    opened: Opened | None = None
+    exit_code: int | None = None
+    error: str = ""
+    steps: dict[str, int] = field(default_factory=dict)
+    took_s: float = 0.0
+    interrupted: bool = False
+
+
+def run_program(
+    request: Profile,
+    timeout_s: float | None,
+    heard: Callable[[Passed], None],
+    stdout: int | None = None,
+) -> Ran:
+    """Run *request* to its end, or for *timeout_s*; *heard* is told each pass as it comes.
+
+    The program's output goes to the descriptor *stdout* (None: ours). A Ctrl-C is passed on, and
+    what was found until then is returned. Raises: CannotMeasure where no process starts.
+    """
+    began = time.monotonic()
+    connection = LocalConnection(False, program=1 if stdout is None else stdout)
+    ran = Ran()
+    try:
+        hello = connection.receive(START_S)
+        if not isinstance(hello, Hello) or hello.protocol != PROTOCOL:
+            raise CannotMeasure("no process of gpuperf starts", "does `python -c 'import torch'`?")
+        connection.send(request)
+        end = None if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            try:
+                if _listen(connection, ran, heard, end):
+                    break
+            except KeyboardInterrupt:
+                if ran.interrupted:
+                    break  # twice: at once
+                ran.interrupted, ran.error = True, "it was interrupted"
+                connection.interrupt()
+                end = time.monotonic() + FAREWELL_S
+    finally:
+        connection.kill()
+    ran.took_s = time.monotonic() - began
+    return ran
+
+
+def _listen(
+    connection: LocalConnection, ran: Ran, heard: Callable[[Passed], None], end: float | None
+) -> bool:
+    """Hear messages until the program is gone."""
+    while True:
+        left = HEAR_S if end is None else min(HEAR_S, end - time.monotonic())
+        try:
+            message = connection.receive(max(0.0, left))
+        except ValueError as error:
+            ran.error = f"what it said cannot be read: {str(error)[:200]}"
+            return True
+        if isinstance(message, Opened):
+            ran.opened = message
+        elif isinstance(message, Passing):
+            ran.passed.append(message.passed)
+            heard(message.passed)
+        elif isinstance(message, Ended):
+            ran.exit_code, ran.steps = message.exit_code, message.steps
+            ran.error = ran.error or message.error
+            code = connection.exit_code(EXIT_S)
+            ran.exit_code = message.exit_code if code is None else code
+            return True
+        elif message is None and connection.death() is not None:
+            ran.exit_code = connection.exit_code(0.0)
+            ran.error = ran.error or f"it died by {connection.death()}"
+            return True
+        elif message is None and end is not None and time.monotonic() >= end:
+            ran.error = ran.error or "its time was over"
+            return True

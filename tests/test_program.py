@@ -1,0 +1,201 @@
+"""Does a program run as python would run it, and is what was found kept however it ends?"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from gpuperf.model.program import PASSES, Passed
+from gpuperf.model.protocol import Profile
+from gpuperf.runner.program import Ran, run_program
+
+LOOP = """
+import torch, gpuperf
+x = torch.ones(64, 64)
+for i in range({rounds}):
+    x = (x @ x).clamp(-1, 1)
+    gpuperf.step()
+    {more}
+"""
+
+
+def script(folder: Path, text: str) -> Path:
+    path = folder / "train.py"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def ran(
+    folder: Path, text: str, *arguments: str, timeout_s: float | None = 60.0, steps: int = 3,
+    stdout: int | None = None,
+) -> Ran:  # fmt: skip
+    argv = (str(script(folder, text)), *arguments)
+    request = Profile(argv, False, 1, steps, PASSES[:3], str(folder))
+    return run_program(request, timeout_s, lambda passed: None, stdout)
+
+
+def names(found: Ran) -> list[tuple[str, int]]:
+    return [(passed.name, passed.steps) for passed in found.passed]
+
+
+ALL = [("plain", 3), ("trace", 3), ("accounting", 1)]
+
+
+def test_a_program_has_its_arguments_and_is_main(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    text = "import sys\nprint(__name__, sys.argv[1:], sys.path[0])\nimport beside"
+    (tmp_path / "beside.py").write_text("print('beside')", encoding="utf-8")
+    found = ran(tmp_path, text, "--epochs", "1")
+    assert (found.exit_code, found.error) == (0, "")
+    told = capfd.readouterr().out
+    assert f"__main__ ['--epochs', '1'] {tmp_path}" in told
+    assert "beside" in told
+
+
+def test_the_passes_of_a_loop_come_back(tmp_path: Path) -> None:
+    found = ran(tmp_path, LOOP.format(rounds=12, more=""))
+    assert names(found) == ALL
+    assert found.exit_code == 0
+    assert found.steps == {"step": 11}
+    assert found.opened is not None
+    assert found.opened.device.kind == "cpu"
+
+
+@pytest.mark.parametrize(
+    ("end", "code", "error"),
+    [("raise SystemExit(7)", 7, ""), ("raise SystemExit", 0, ""), ("import os; os._exit(9)", 9, ""),
+     ("raise SystemExit('so')", 1, "so"), ("raise ValueError('bad')", 1, "ValueError: bad"),
+     ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", -9, "SIGKILL")],
+    ids=["code", "none", "os._exit", "words", "raises", "killed"],
+)  # fmt: skip
+def test_however_a_program_ends_its_passes_are_kept(
+    tmp_path: Path, end: str, code: int, error: str
+) -> None:
+    found = ran(tmp_path, LOOP.format(rounds=12, more="") + end)
+    assert names(found) == ALL
+    assert found.exit_code == code
+    assert error in found.error
+
+
+def test_a_traceback_is_the_programs_own(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    ran(tmp_path, "def f():\n    raise ValueError('bad')\nf()")
+    told = capfd.readouterr().err
+    assert told.count("File ") == 2
+    assert 'train.py", line 3' in told
+    assert "runpy" not in told
+
+
+def test_a_program_that_runs_for_ever_is_ended(tmp_path: Path) -> None:
+    began = time.monotonic()
+    found = ran(tmp_path, LOOP.format(rounds=12, more="") + "while True: pass", timeout_s=12.0)
+    assert time.monotonic() - began < 20
+    assert names(found) == ALL
+    assert found.exit_code is None
+    assert found.error == "its time was over"
+
+
+def test_a_program_without_marks_or_work_has_no_pass(tmp_path: Path) -> None:
+    found = ran(tmp_path, "print('nothing')")
+    assert found.passed == []
+    assert found.exit_code == 0
+    assert found.opened is not None
+
+
+def test_megabytes_of_output_pass_through(tmp_path: Path) -> None:
+    with (tmp_path / "out").open("wb") as out:
+        found = ran(tmp_path, "print('x' * 8_000_000)", stdout=out.fileno())
+    assert found.exit_code == 0
+    assert (tmp_path / "out").stat().st_size == 8_000_001
+
+
+def test_an_optimizer_marks_a_loop_that_does_not(tmp_path: Path) -> None:
+    text = """
+import torch
+m = torch.nn.Linear(8, 8)
+o = torch.optim.SGD(m.parameters(), 0.1)
+for _ in range(12):
+    m(torch.ones(2, 8)).sum().backward(); o.step(); o.zero_grad()
+"""
+    found = ran(tmp_path, text)
+    assert names(found) == ALL
+    assert {passed.region for passed in found.passed} == {"optimizer step"}
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_workers_of_a_data_loader_disturb_nothing(tmp_path: Path, method: str) -> None:
+    text = f"""
+import torch, gpuperf
+class Data(torch.utils.data.Dataset):
+    def __len__(self): return 48
+    def __getitem__(self, i):
+        gpuperf.step()
+        return torch.ones(4) * i
+if __name__ == "__main__":
+    more = dict(num_workers=2, multiprocessing_context="{method}")
+    for batch in torch.utils.data.DataLoader(Data(), 4, **more):
+        batch.mul_(2)
+        gpuperf.step()
+"""
+    found = ran(tmp_path, text)
+    assert (found.exit_code, found.error) == (0, "")
+    assert names(found) == ALL
+    assert found.steps == {"step": 11}
+
+
+def test_a_child_that_was_forked_says_nothing(tmp_path: Path) -> None:
+    fork = "import os\nif os.fork() == 0: raise SystemExit(3)\nos.wait()"
+    found = ran(tmp_path, LOOP.format(rounds=12, more="") + fork)
+    assert found.exit_code == 0
+    assert names(found) == ALL
+
+
+def test_ctrl_c_ends_the_program_and_keeps_what_was_found(tmp_path: Path) -> None:
+    wait = "import time\nprint('up', flush=True)\ntime.sleep(60)"
+    path = script(tmp_path, LOOP.format(rounds=12, more="") + wait)
+    code = (
+        "from gpuperf.runner.program import run_program\n"
+        "from gpuperf.model.protocol import Profile\n"
+        f"r = run_program(Profile(({str(path)!r},), False, 1, 3, ('plain',), {str(tmp_path)!r}),"
+        " None, lambda p: None)\n"
+        "print(r.interrupted, [p.name for p in r.passed], r.exit_code)"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "up\n"
+    os.kill(process.pid, signal.SIGINT)
+    out, _ = process.communicate(timeout=30)
+    assert out.splitlines()[-1] == "True ['plain'] 130"
+
+
+def test_a_module_is_run_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    package = tmp_path / "pkg"
+    package.mkdir()
+    (package / "train.py").write_text("import sys; print(__name__, __package__, sys.argv[1:])")
+    monkeypatch.chdir(tmp_path)
+    request = Profile(("pkg.train", "a"), True, 1, 3, (), str(tmp_path))
+    told: list[Passed] = []
+    found = run_program(request, 60.0, told.append)
+    assert found.exit_code == 0
+    assert "__main__ pkg ['a']" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize("argv", [("nowhere.py",), ("/",)])
+def test_what_is_no_script_ends_with_an_error(tmp_path: Path, argv: Sequence[str]) -> None:
+    request = Profile(tuple(argv), False, 1, 3, (), str(tmp_path))
+    found = run_program(request, 60.0, lambda passed: None)
+    assert found.exit_code == 1
+    assert "Error" in found.error

@@ -1,0 +1,174 @@
+"""Do passes take successive windows of steps, and what of them is kept?"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from gpuperf import marks
+from gpuperf.measure.session import IMPLICIT, STEP, Session
+from gpuperf.model.program import PASSES, Passed, PassName
+
+
+class Program:
+    """A loop of additions, and what its passes told."""
+
+    def __init__(
+        self, folder: Path, warmup: int = 2, steps: int = 4, passes: tuple[PassName, ...] = PASSES
+    ) -> None:
+        self.told: list[Passed] = []
+        self.session = Session(warmup, steps, passes, folder, self.told.append)
+        self.x = torch.ones(8)
+        marks.listen(self.session)
+
+    def work(self) -> None:
+        self.x.add_(1)
+
+    def of(self, name: PassName, region: str = STEP) -> Passed:
+        (found,) = (p for p in self.told if (p.name, p.region) == (name, region))
+        return found
+
+
+@pytest.fixture(autouse=True)
+def silence() -> Iterator[None]:
+    yield
+    marks.listen(None)
+
+
+def test_a_mark_without_a_listener_does_nothing() -> None:
+    marks.listen(None)
+    marks.step()
+    with marks.region("x"):
+        pass
+
+
+def test_the_passes_take_their_windows_one_after_the_other(tmp_path: Path) -> None:
+    program = Program(tmp_path)
+    for _ in range(20):
+        program.work()
+        marks.step()
+    program.session.close()
+    assert [(p.name, p.steps) for p in program.told] == [
+        ("plain", 4), ("trace", 4), ("accounting", 1), ("counters", 0)
+    ]  # fmt: skip
+    assert len(program.of("plain").steps_s) == 4
+    assert program.of("plain").wall_s >= sum(program.of("plain").steps_s) > 0
+    assert [one.call.name for one in program.of("accounting").seen] == ["aten::add_"]
+    assert "only NVIDIA GPUs" in program.of("counters").reason
+    assert Path(program.of("trace").trace).stat().st_size > 0
+    assert program.session.courses[STEP].done == 19
+    assert program.session.courses[STEP].finished
+
+
+def test_a_region_is_what_runs_inside(tmp_path: Path) -> None:
+    program = Program(tmp_path, passes=("accounting",))
+    for _ in range(4):
+        program.x.mul_(2)
+        with marks.region("inner part"):
+            program.work()
+    assert [one.call.name for one in program.of("accounting", "inner part").seen] == ["aten::add_"]
+
+
+def test_of_regions_in_each_other_the_outermost_counts(tmp_path: Path) -> None:
+    program = Program(tmp_path, passes=("accounting",))
+    for _ in range(6):
+        with marks.region("outer"):
+            program.work()
+            with marks.region("inner"):
+                program.work()
+    assert len(program.of("accounting", "outer").seen) == 2
+    assert "inner" not in program.session.courses
+
+
+def test_two_regions_have_passes_of_their_own(tmp_path: Path) -> None:
+    program = Program(tmp_path, warmup=0, passes=("plain", "accounting"))
+    for _ in range(20):
+        with marks.region("a"):
+            program.work()
+        with marks.region("b"):
+            program.x.mul_(1)
+    assert [one.call.name for one in program.of("accounting", "b").seen] == ["aten::mul_"]
+    assert program.of("plain", "a").steps == program.of("plain", "b").steps == 4
+
+
+def test_an_optimizers_step_counts_until_something_is_marked(tmp_path: Path) -> None:
+    program = Program(tmp_path, passes=("accounting",))
+    for _ in range(3):
+        program.session.optimized()
+    assert list(program.session.courses) == [IMPLICIT]
+    for _ in range(5):
+        program.work()
+        marks.step()
+        program.session.optimized()
+    assert list(program.session.courses) == [STEP]
+    assert program.of("accounting").steps == 1
+
+
+def test_what_a_pass_has_when_the_program_ends_is_kept(tmp_path: Path) -> None:
+    program = Program(tmp_path, warmup=1, steps=10)
+    for _ in range(5):
+        program.work()
+        marks.step()
+    program.session.close()
+    assert program.of("plain").steps == 3
+    assert len(program.told) == 1
+
+
+def test_a_pass_without_a_step_says_so(tmp_path: Path) -> None:
+    program = Program(tmp_path, warmup=0, passes=("plain",))
+    marks.step()
+    program.session.close()
+    assert program.of("plain").reason == "the program ended"
+
+
+def test_another_thread_marks_nothing(tmp_path: Path) -> None:
+    program = Program(tmp_path, warmup=0, passes=("plain",))
+    marks.step()
+    other = threading.Thread(target=lambda: [marks.step() for _ in range(50)])
+    other.start()
+    other.join()
+    assert program.session.courses[STEP].done == 0
+
+
+def test_a_forked_child_marks_nothing(tmp_path: Path) -> None:
+    program = Program(tmp_path, warmup=0, passes=("plain",))
+    marks.step()
+    marks._process = os.getpid() + 1  # what a child would see
+    marks.step()
+    assert program.session.courses[STEP].done == 0
+
+
+def counted(own: torch.profiler.profile) -> int:
+    return sum(event.count for event in own.key_averages() if event.key == "aten::add_")
+
+
+def test_a_profiler_of_the_programs_own_is_left_alone(tmp_path: Path) -> None:
+    program = Program(tmp_path, warmup=0, passes=("trace", "accounting"))
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as own:
+        for _ in range(8):
+            program.work()
+            marks.step()
+    program.session.close()
+    assert program.of("trace").steps == 0
+    assert "uses torch.profiler itself" in program.of("trace").reason
+    assert program.of("accounting").steps == 1
+    assert counted(own) >= 8  # the accounting pass dispatches a call anew
+
+
+def test_a_profiler_that_the_program_starts_later_takes_the_place_of_ours(tmp_path: Path) -> None:
+    program = Program(tmp_path, warmup=0, passes=("trace", "accounting"))
+    marks.step()
+    program.work()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as own:
+        for _ in range(8):
+            marks.step()
+            program.work()
+    program.session.close()
+    assert "uses torch.profiler itself" in program.of("trace").reason
+    assert program.of("accounting").steps == 1
+    assert counted(own) >= 8  # the accounting pass dispatches a call anew

@@ -1,0 +1,92 @@
+"""Is every operator of a step written down, with its tensors, its line, and what it waits for?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from gpuperf.measure.watching import Watch
+from gpuperf.model.aten import Tensor
+from gpuperf.model.program import Seen
+
+
+def seen(run: Callable[[], Any]) -> list[Seen]:
+    watch = Watch()
+    with watch:
+        run()
+    assert watch.missed == 0
+    return watch.seen
+
+
+def test_a_product_has_its_inputs_and_its_output() -> None:
+    a, b = torch.ones(3, 4), torch.ones(4, 5, dtype=torch.float32)
+    (one,) = seen(lambda: a @ b)
+    assert one.call.name == "aten::mm"
+    assert [t.shape for t in one.call.tensors] == [(3, 4), (4, 5)]
+    assert [(t.shape, t.dtype) for t in one.call.outputs] == [((3, 5), "fp32")]
+    assert one.where.startswith("tests/test_watching.py:") or one.where.endswith(
+        f"test_watching.py:{one.where.rpartition(':')[2]}"
+    )
+    assert not one.backward
+    assert one.waits == ""
+
+
+def test_arguments_stand_in_the_schemas_order_defaults_too() -> None:
+    x = torch.ones(2, 3)
+    (one,) = seen(lambda: torch.softmax(x, dim=-1))
+    assert one.call.name == "aten::_softmax"
+    assert len(one.call.inputs) == len(one.call.concrete) == 3
+    assert one.call.concrete == ("", "-1", "False")
+
+
+def test_a_list_of_tensors_is_one_argument() -> None:
+    x, y = torch.ones(2, 3), torch.ones(4, 3)
+    (one,) = seen(lambda: torch.cat([x, y]))
+    assert [[t.shape for t in group] for group in one.call.inputs] == [[(2, 3), (4, 3)], []]
+
+
+def test_a_view_shares_its_storage_and_an_expanded_axis_has_no_stride() -> None:
+    x = torch.ones(3, 1)
+    calls = [one.call for one in seen(lambda: x.expand(3, 7) + 1)]
+    assert [call.name for call in calls] == ["aten::expand", "aten::add"]
+    (view,) = calls[0].outputs
+    assert view.storage == calls[0].tensors[0].storage != 0
+    assert view == Tensor((3, 7), "fp32", (1, 0), view.storage)
+    assert view.distinct == 3
+    assert calls[1].outputs[0].storage not in (0, view.storage)
+
+
+def test_what_is_written_in_place_lies_where_it_lay() -> None:
+    x = torch.ones(8)
+    (one,) = seen(lambda: x.add_(1))
+    assert one.call.name == "aten::add_"
+    assert one.call.outputs[0].storage == one.call.tensors[0].storage
+
+
+def test_memory_that_is_used_again_is_another_storage() -> None:
+    def run() -> None:
+        for _ in range(3):
+            torch.empty(1 << 16).fill_(1.0)  # freed at once, and likely given out again
+
+    outputs = [one.call.outputs[0].storage for one in seen(run) if one.call.name == "aten::empty"]
+    assert len(set(outputs)) == 3
+
+
+def test_a_backward_pass_is_told_from_a_forward_one() -> None:
+    x = torch.ones(4, 4, requires_grad=True)
+    both = seen(lambda: (x * 2).sum().backward())
+    assert [one.backward for one in both if one.call.name == "aten::sum"] == [False]
+    assert any(one.backward for one in both)
+
+
+def test_on_a_cpu_nothing_waits() -> None:
+    x = torch.ones(4)
+    assert [one.waits for one in seen(lambda: x.sum().item())] == ["", ""]
+
+
+def test_dtypes_have_their_short_names() -> None:
+    x = torch.ones(2, dtype=torch.bfloat16)
+    calls = [one.call for one in seen(lambda: (x.to(torch.float64), x > 0))]
+    assert [call.outputs[0].dtype for call in calls] == ["fp64", "bool"]
