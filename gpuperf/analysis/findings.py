@@ -202,7 +202,7 @@ def _launches(profile: Profile, header: Header) -> Iterator[Gain]:
             "launch less: CUDA graphs, torch.compile(mode='reduce-overhead'), larger batches",
             idle_s, idle_s / profile.step_s,
             f"the GPU is idle {idle_s / profile.step_s * 100:.1f} % of the step, and no operator "
-            f"waits for it: the host takes longer to launch {format_number(kernels, 4)} kernels",
+            f"waits for it: the host takes longer to launch {kernels:,g} kernels",
         )  # fmt: skip
 
 
@@ -214,7 +214,7 @@ def _waits(profile: Profile, header: Header) -> Iterator[Gain]:
     lines = sorted(program.waits, key=lambda wait: -wait.count)
     yield Gain(
         "do not wait for the device in the loop", profile.idle_s, profile.idle_s / profile.step_s,
-        f"{format_number(sum(w.count for w in lines), 4)} times a step the host waits for a "
+        f"{sum(w.count for w in lines):g} times a step the host waits for a "
         "result, and the device then waits for the host",
         tuple(f"{w.where or 'a backward pass'} ({w.what})" for w in lines[:MOST_WHERE]),
     )  # fmt: skip

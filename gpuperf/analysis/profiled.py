@@ -17,7 +17,7 @@ from gpuperf.analysis.chains import chains_of
 from gpuperf.model.aten import Call, Tensor
 from gpuperf.model.contract import Contract, Fingerprint
 from gpuperf.model.cost import Bytes, Cost, Flops, Work
-from gpuperf.model.program import Operator, Passed, PassName, Program, Seen, Wait
+from gpuperf.model.program import MARK, Operator, Passed, PassName, Program, Seen, Wait
 from gpuperf.model.record import Caveat, Kernel, Memory, Record
 from gpuperf.model.samples import Samples
 from gpuperf.model.timeline import Timeline
@@ -72,7 +72,7 @@ def region_records(told: Told) -> tuple[Record, ...]:
     """The record of the region, then those of its operators, by what they take."""
     counted = told.of("accounting")
     seen = counted.seen if counted else ()
-    windows = told.timeline.windows(told.region) if told.timeline else ()
+    windows = _windows(told.timeline, told.region) if told.timeline else []
     groups = _grouped(seen)
     if told.timeline is not None and windows:
         names = {call.call.name for call in seen}
@@ -81,6 +81,15 @@ def region_records(told: Told) -> tuple[Record, ...]:
     operators = [_operator(told, key, group) for key, group in groups.items()]
     operators.sort(key=lambda record: -(record.samples.median_s if record.samples else 0.0))
     return (_region(told, groups, occupied, seen), *operators)
+
+
+def _windows(timeline: Timeline, region: str) -> list[tuple[int, int]]:
+    """The steps of *region* on the host, in nanoseconds."""
+    marks = timeline.annotations
+    return [
+        (int(marks.start[i]), int(marks.end[i])) for i in range(len(marks))
+        if not marks.on_device[i] and timeline.names[marks.name[i]] == f"{MARK}{region}"
+    ]  # fmt: skip
 
 
 def _key(call: Call, backward: bool) -> Key:

@@ -115,7 +115,8 @@ def _part(record: Record, placed: Placement | None, seconds: float) -> str:
     launches = sum(kernel.count for kernel in kernels)
     if launches and seconds / launches < NO_KERNEL_S:
         return "latency-bound"
-    return LIMITS.get(placed.limiter if placed else "", "other kernels")
+    told = placed is not None and (placed.intensity > 0 or placed.attained_byte_per_s > 0)
+    return LIMITS.get(placed.limiter, "other kernels") if placed and told else "other kernels"
 
 
 def _parts(

@@ -16,7 +16,7 @@ from gpuperf.report.formats import render
 from gpuperf.report.timing import is_timing_check, render_timing
 from gpuperf.report.view import View, best_known
 
-__all__ = ["draw", "print_run", "write_charts", "write_heatmap"]
+__all__ = ["draw", "print_changes", "print_run", "write_charts", "write_heatmap"]
 
 # Without a terminal there is no width to keep to; this shows all columns of most runs.
 WIDTH_WITHOUT_TERMINAL = 200
@@ -45,6 +45,22 @@ def print_run(run: Run, format: Format, view: View | None = None) -> None:
             say(f"no roofline is drawn: {error}; {error.hint}")
         else:
             sys.stdout.write("\n" + drawn)
+    sys.stdout.flush()
+
+
+def print_changes(before: Run, after: Run, format: Format) -> None:
+    """What changed between two profiles. Raises: UsageError where one is none, or nothing fits."""
+    from gpuperf.analysis.changed import differences
+    from gpuperf.analysis.region import profiles
+    from gpuperf.report.changed import render_changed
+
+    for run in (before, after):
+        if run.header.study != "profile":
+            raise UsageError(f"run {run.header.run} is no profile", "gpuperf profile makes one")
+    names = {run.header.device.name for run in (before, after)}
+    if len(names) > 1:
+        say(f"the profiles are of two devices: {' and '.join(sorted(names))}")
+    sys.stdout.write(render_changed(differences(profiles(before), profiles(after)), format.value))
     sys.stdout.flush()
 
 

@@ -12,7 +12,7 @@ import typer
 
 from gpuperf.cli import options as opt
 from gpuperf.cli.measuring import check_writable
-from gpuperf.cli.printing import print_run, write_charts
+from gpuperf.cli.printing import print_changes, print_run, write_charts
 from gpuperf.cli.progress import say
 from gpuperf.errors import CannotMeasure, UsageError
 from gpuperf.model.contract import Contract
@@ -23,7 +23,7 @@ from gpuperf.runner.ceilings import kept_ceilings
 from gpuperf.runner.devices import find_peaks
 from gpuperf.runner.program import Ran, run_program
 from gpuperf.runner.session import make_header, new_run_id
-from gpuperf.runner.store import RunWriter
+from gpuperf.runner.store import RunWriter, read_run
 from gpuperf.units import format_time
 
 __all__ = ["profile"]
@@ -52,6 +52,10 @@ def profile(
         float | None,
         typer.Option(min=1.0, help="End the program after so many seconds.", show_default=False),
     ] = None,
+    against: Annotated[
+        Path | None,
+        typer.Option(metavar="RUN", help="An earlier profile: what changed?", show_default=False),
+    ] = None,
     out: opt.Out = Path("gpuperf-runs"),
     format: opt.FormatOption = opt.Format.TABLE,
 ) -> int:
@@ -61,6 +65,7 @@ def profile(
     `with gpuperf.region("name"):`; without marks each step of an optimizer counts.
     """
     check_writable(out)
+    earlier = None if against is None else read_run(against)
     if not module and not Path(program[0]).is_file():
         raise UsageError(f"there is no script {program[0]!r}", "-m runs a module by its name")
     identity = new_run_id("profile", Path(program[0]).stem[:40])
@@ -81,7 +86,10 @@ def profile(
             writer.record(record)
     say(f"run file: {path}")
     run = Run(header, records)
-    print_run(run, format)
+    if earlier is None:
+        print_run(run, format)
+    else:
+        print_changes(earlier, run, format)
     write_charts(run, path)
     if ran.error:
         say(f"{program[0]}: {ran.error}")

@@ -8,16 +8,20 @@ from typing import Annotated
 import typer
 
 from gpuperf.cli.options import INTENSITY, Format, FormatOption, view
-from gpuperf.cli.printing import draw, print_run, write_heatmap
+from gpuperf.cli.printing import draw, print_changes, print_run, write_heatmap
 from gpuperf.cli.progress import say
 from gpuperf.errors import UsageError
-from gpuperf.runner.store import read_runs
+from gpuperf.runner.store import read_run, read_runs
 
 __all__ = ["show"]
 
 
 def show(
     run: Annotated[Path, typer.Argument(help="A run file.")],
+    other: Annotated[
+        Path | None,
+        typer.Argument(help="A later profile, held against the first.", show_default=False),
+    ] = None,
     chart: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Draw it: .png or .svg.", show_default=False),
@@ -25,11 +29,14 @@ def show(
     format: FormatOption = Format.TABLE,
     intensity: Annotated[str | None, INTENSITY] = None,
 ) -> int:
-    """Print a run again, or draw its chart; nothing is measured.
+    """Print a run again, or draw its chart, or hold one profile against another; nothing is
+    measured.
 
     A comparison is drawn as one, or with --intensity as a roofline; beside a study of waves over m
     and n comes its heatmap.
     """
+    if other is not None:
+        return _show_changes(run, other, format)
     bytes_of = None if intensity is None else view(intensity)
     runs = read_runs(run)
     for problem in runs[0].problems:
@@ -46,4 +53,10 @@ def show(
     say(f"chart: {chart}")
     if bytes_of is None:
         write_heatmap(runs[0], [chart])
+    return 0
+
+
+def _show_changes(before: Path, after: Path, format: Format) -> int:
+    """What changed from one profile to the other."""
+    print_changes(read_run(before), read_run(after), format)
     return 0

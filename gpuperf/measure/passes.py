@@ -17,12 +17,11 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from gpuperf.measure.counters import NoCounters, open_counters
 from gpuperf.measure.watching import Watch
-from gpuperf.model.program import Passed, PassName
+from gpuperf.model.program import MARK, Passed, PassName
 
-__all__ = ["MARK", "Accounting", "Counting", "Pass", "Plain", "Trace", "open_pass"]
+__all__ = ["Accounting", "Counting", "Pass", "Plain", "Trace", "open_pass"]
 
 OTHER = "the program uses torch.profiler itself, and there is one at a time"
-MARK = "gpuperf:"  # before the name of a region, where a step of it stands in a trace
 
 
 class Pass(Protocol):

@@ -13,9 +13,10 @@ from typing import Literal
 
 from gpuperf.model.aten import Call
 
-__all__ = ["PASSES", "Chain", "Operator", "PassName", "Passed", "Program", "Seen", "Wait"]
+__all__ = ["MARK", "PASSES", "Chain", "Operator", "PassName", "Passed", "Program", "Seen", "Wait"]
 
 PassName = Literal["plain", "trace", "accounting", "counters"]
+MARK = "gpuperf:"  # before the name of a region, where a step of it stands in a trace
 PASSES: tuple[PassName, ...] = ("plain", "trace", "accounting", "counters")
 
 

@@ -11,7 +11,7 @@ from gpuperf.model.codec import to_builtins
 from gpuperf.model.record import Run
 from gpuperf.report.plain import plain_table
 from gpuperf.report.text import clean, clean_value, escape, shorten
-from gpuperf.units import format_bytes, format_flop_rate, format_number, format_time
+from gpuperf.units import format_bytes, format_flop_rate, format_number, format_si, format_time
 
 __all__ = ["name_of", "render_profile", "title_of", "totals_of"]
 
@@ -76,17 +76,30 @@ def totals_of(profile: Profile, run: Run) -> list[str]:
     cost = profile.region.cost
     if cost is not None and cost.flop_count:
         counter = program.flop_counter if program else None
-        beside = f" (torch's own counter: {format_number(counter / 1e9, 4)})" if counter else ""
+        beside = f" (torch's own counter: {format_si(counter, 'FLOP')})" if counter else ""
         lines.append(
-            f"{format_number(cost.flop_count / 1e9, 4)} GFLOP{beside}, "
-            f"{format_bytes(cost.dram_bytes)} at the least through DRAM"
+            f"{format_si(cost.flop_count, 'FLOP', 4)}{beside}, "
+            f"{format_bytes(cost.dram_bytes)} at the least through DRAM{_measured(profile)}"
         )
     memory = profile.region.memory
     if memory is not None and memory.peak_bytes:
         lines.append(f"{format_bytes(memory.peak_bytes)} of memory at the most")
     if program is not None and program.items:
-        lines.append(f"{format_number(program.items / profile.step_s, 4)} items/s")
+        lines.append(f"{_counted(program.items / profile.step_s)} items/s")
     return lines
+
+
+def _counted(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else format_number(value, 4)
+
+
+def _measured(profile: Profile) -> str:
+    """What the counters saw, where they were read."""
+    counters = profile.region.counters
+    if "dram_read_bytes" not in counters:
+        return ""
+    moved = counters["dram_read_bytes"] + counters.get("dram_written_bytes", 0.0)
+    return f", {format_bytes(moved)} measured ({format_bytes(moved / profile.step_s)}/s)"
 
 
 def _time_line(profile: Profile) -> str:
@@ -99,7 +112,7 @@ def _time_line(profile: Profile) -> str:
         told += " (under the profiler: no plain pass)"
     launched = program.launched if program else {}
     if launched.get("kernel"):
-        told += f", {format_number(launched['kernel'], 4)} kernels"
+        told += f", {launched['kernel']:,g} kernels"
     return told
 
 
@@ -120,20 +133,20 @@ def _cells(share: Share) -> list[str]:
     operator, cost = record.operator, record.cost
     known = operator is not None and operator.known
     bytes_moved = cost.dram_bytes if cost else 0
-    fraction = placed.fraction if placed else None
+    fraction = placed.fraction if placed and bytes_moved else None
     return [
         name_of(share), shorten(clean(str(record.case.point.get("of", ""))), LONGEST_SHAPES),
-        format_number(operator.count, 4) if operator else "", format_time(share.seconds),
+        f"{operator.count:g}" if operator else "", format_time(share.seconds),
         f"{share.share * 100:.1f} %",
-        _giga(cost.flop_count) if cost and known else "unknown",
+        _flops(cost.flop_count) if cost and known else "unknown",
         format_bytes(bytes_moved) if bytes_moved else "–",
         format_number(cost.intensity, 3) if cost and cost.intensity else "–",
         "–" if fraction is None else f"{fraction * 100:.1f} %", share.part,
     ]  # fmt: skip
 
 
-def _giga(flops: int) -> str:
-    return f"{format_number(flops / 1e9, 3)} G" if flops else "–"
+def _flops(flops: int) -> str:
+    return format_si(flops, "FLOP") if flops else "–"
 
 
 def _notes(profile: Profile) -> list[str]:

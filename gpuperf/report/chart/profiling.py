@@ -69,7 +69,7 @@ def _figure(profile: Profile, run: Run, title: str) -> Figure:
     for i, line in enumerate([lines[0], *lines[2:5]]):
         figure.text(0.03, 0.938 - 0.026 * i, shorten(line, 130), fontsize=10, va="top")
     _draw_bar(figure.add_axes((0.03, 0.755, 0.94, 0.055)), profile)
-    _draw_roofline(figure.add_axes((0.085, 0.125, 0.885, 0.54)), profile, run)
+    _draw_roofline(figure.add_axes((0.075, 0.125, 0.895, 0.54)), profile, run)
     figure.text(0.03, 0.028, READING, fontsize=8, color=FAINT, va="top")
     return figure
 
@@ -116,7 +116,6 @@ def _draw_roofline(axes: Any, profile: Profile, run: Run) -> None:
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_xlabel("arithmetic intensity, FLOP/byte of DRAM")
-    axes.set_ylabel("attained, FLOP/s")
     if not shown:
         axes.text(0.5, 0.5, "no operator has both FLOPs and bytes", transform=axes.transAxes,
                   ha="center", color=FAINT)  # fmt: skip
@@ -124,6 +123,7 @@ def _draw_roofline(axes: Any, profile: Profile, run: Run) -> None:
     points = [(s.placement.intensity, s.placement.attained_flop_per_s) for s in shown
               if s.placement]  # fmt: skip
     roofs = run_roofs(run)
+    scale, unit = (1e12, "TFLOP/s") if max(y for _, y in points) > 1e12 else (1e9, "GFLOP/s")
     top = max([y for _, y in points] + [r.value for r in roofs if r.kind == "compute"]) * 2.2
     low = min(y for _, y in points) / 3
     left, right = min(x for x, _ in points) / 3, max(x for x, _ in points) * 4
@@ -138,8 +138,9 @@ def _draw_roofline(axes: Any, profile: Profile, run: Run) -> None:
     _label(axes, shown, points)
     from matplotlib.ticker import FuncFormatter
 
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: format_flop_rate(value)))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / scale:,g}"))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+    axes.set_ylabel(f"attained, {unit}")
     left_out = 1 - sum(share.share for share in shown) - profile.idle_s / profile.step_s
     if left_out > 0.005:
         axes.text(0.995, 0.015, f"{left_out * 100:.0f} % of the step has no FLOPs or no bytes, and "
@@ -148,48 +149,59 @@ def _draw_roofline(axes: Any, profile: Profile, run: Run) -> None:
 
 
 def _draw_roofs(axes: Any, roofs: Sequence[Any], ends: tuple[float, float], top: float) -> None:
+    """Each to its ridge; the data sheet's words above its lines, those of measured ones below."""
     for roof in roofs:
         own = [r for r in roofs if r.origin == roof.origin]
-        style = "--" if roof.origin == "data sheet" else "-"
-        color = "#777777" if roof.origin == "data sheet" else INK
+        sheet = roof.origin == "data sheet"
+        line: dict[str, Any] = {
+            "linestyle": "--" if sheet else "-", "color": "#777777" if sheet else INK,
+            "linewidth": 1.2, "zorder": 2,
+        }  # fmt: skip
         if roof.kind == "memory":
             limit = max((r.value for r in own if r.kind == "compute"), default=top)
-            end = min(ends[1], limit / roof.value)
-            axes.plot([ends[0], end], [ends[0] * roof.value, end * roof.value], style, color=color,
-                      linewidth=1.2, zorder=2)  # fmt: skip
-            if roof.origin == "data sheet" or len({r.origin for r in roofs}) == 1:
-                axes.annotate(f"{roof.label} {format_rate(roof.value)}",
-                              (ends[0] * 1.15, ends[0] * 1.15 * roof.value), fontsize=8.5,
-                              color=color, xytext=(0, 5), textcoords="offset points")  # fmt: skip
-            continue
-        memory = max((r.value for r in own if r.kind == "memory"), default=None)
-        start = max(ends[0], roof.value / memory) if memory else ends[0]
-        if start < ends[1]:
-            axes.plot([start, ends[1]], [roof.value] * 2, style, color=color, linewidth=1.2,
-                      zorder=2)  # fmt: skip
-            axes.annotate(f"{roof.label} {format_flop_rate(roof.value)}", (ends[1], roof.value),
-                          fontsize=8.5, color=color, ha="right", xytext=(0, 3),
-                          textcoords="offset points")  # fmt: skip
+            start, end = ends[0], min(ends[1], limit / roof.value)
+            axes.plot([start, end], [start * roof.value, end * roof.value], **line)
+            words, middle = format_rate(roof.value), start * (end / start) ** 0.62
+            place = middle, middle * roof.value
+        else:
+            memory = max((r.value for r in own if r.kind == "memory"), default=None)
+            start = max(ends[0], roof.value / memory) if memory else ends[0]
+            if start >= ends[1]:
+                continue
+            axes.plot([start, ends[1]], [roof.value] * 2, **line)
+            words, place = format_flop_rate(roof.value), (start * 1.25, roof.value)
+        axes.annotate(
+            f"{roof.label} {words}" + ("" if sheet else ", measured"), place, fontsize=8,
+            color=line["color"], xytext=(0, 4 if sheet else -4), textcoords="offset points",
+            va="bottom" if sheet else "top", ha="right" if roof.kind == "memory" and sheet else
+            "left", rotation_mode="anchor",
+        )  # fmt: skip
 
 
 def _label(
     axes: Any, shown: Sequence[Share], points: Sequence[tuple[float, float]]
 ) -> None:
-    """The names of the largest, where there is room above or below."""
-    taken: list[tuple[float, float]] = []
-    to_pixels = axes.transData.transform
-    for share, point in list(zip(shown, points, strict=True))[:MOST_LABELS]:
+    """The names of the largest, below, above or beside, where they hide neither each other nor a
+    bubble."""
+    from matplotlib.patheffects import withStroke
+
+    pixels = [axes.transData.transform(point) for point in points]
+    radii = [math.sqrt(max(SMALLEST, LARGEST * s.share) / math.pi) * DPI / 72 for s in shown]
+    taken = [(x, y, r, r) for (x, y), r in zip(pixels, radii, strict=True)]
+    for i, share in list(enumerate(shown))[:MOST_LABELS]:
         if share.share < LEAST_LABEL:
             continue
-        x, y = to_pixels(point)
-        radius = math.sqrt(max(SMALLEST, LARGEST * share.share) / math.pi) + 3
-        for turn in range(6):
-            offset = (radius + 4 + 11 * (turn // 2)) * (1 if turn % 2 == 0 else -1)
-            place = x, y + offset * DPI / 72
-            if all(abs(place[0] - a) > 190 or abs(place[1] - b) > 26 for a, b in taken):
-                taken.append(place)
+        text = shorten(name_of(share), LONGEST)
+        width, height = len(text) * 0.29 * 8.5 * DPI / 72, 0.6 * 8.5 * DPI / 72
+        (x, y), reach = pixels[i], radii[i] + 8
+        others = taken[:i] + taken[i + 1 :]
+        for along, up in ((0, -1), (0, 1), (1, 0), (-1, 0), (0, -2), (0, 2), (1, -1), (-1, 1)):
+            place = x + along * (reach + width), y + up * (reach + height)
+            if all(abs(place[0] - a) > width + w or abs(place[1] - b) > height + h
+                   for a, b, w, h in others):  # fmt: skip
+                taken.append((*place, width, height))
                 axes.annotate(
-                    shorten(name_of(share), LONGEST), point, xytext=(0, offset),
-                    textcoords="offset points", ha="center", va="center", fontsize=8.5, zorder=5,
+                    text, place, xycoords="figure pixels", ha="center", va="center", fontsize=8.5,
+                    zorder=5, path_effects=[withStroke(linewidth=2.5, foreground="white")],
                 )  # fmt: skip
                 break

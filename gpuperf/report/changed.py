@@ -1,0 +1,72 @@
+"""How are two profiles shown beside each other?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from gpuperf.analysis.changed import Change, Difference
+from gpuperf.analysis.region import PARTS
+from gpuperf.report.plain import plain_table
+from gpuperf.report.text import clean, clean_value, escape, shorten
+from gpuperf.units import format_time
+
+__all__ = ["render_changed"]
+
+MOST_ROWS, LONGEST, LONGEST_CAUSE = 25, 48, 90
+HEADS = ["operator", "of", "before", "after", "change", "of the step", "cause"]
+PART_HEADS = ["part of the step", "before", "after", "change"]
+
+
+def render_changed(found: Sequence[Difference], format: str) -> str:
+    """Region by region; as json or csv, a row a change."""
+    if format in ("json", "csv"):
+        rows = [clean_value(_row(one, change)) for one in found for change in one.changes]
+        return plain_table(rows, ["operator"], [], format)
+    return "\n".join(_difference(one, format) for one in found)
+
+
+def _difference(one: Difference, format: str) -> str:
+    before, after = one.before, one.after
+    title = (
+        f"{shorten(clean(after.region.region), LONGEST)}: {format_time(before.step_s)} → "
+        f"{format_time(after.step_s)} ({(one.ratio - 1) * 100:+.1f} %)"
+    )
+    head = f"**{escape(title)}**\n\n" if format == "md" else f"{title}\n\n"
+    parts = [
+        [name, format_time(before.parts[name]), format_time(after.parts[name]),
+         _signed(after.parts[name] - before.parts[name])]
+        for name in PARTS if before.parts[name] or after.parts[name]
+    ]  # fmt: skip
+    shown = one.changes[:MOST_ROWS]
+    left = len(one.changes) - len(shown)
+    notes = [f"{left} operators more: --format csv has all"] if left else []
+    notes += [] if shown else ["no operator changed by 0.5 % of the step"]
+    rows = [_cells(one, change) for change in shown]
+    return (
+        head + plain_table([], PART_HEADS, parts, format) + "\n"
+        + plain_table([], HEADS, rows, format, notes, ("of", "cause"))
+    )  # fmt: skip
+
+
+def _cells(one: Difference, change: Change) -> list[str]:
+    name = shorten(clean(change.operator).removeprefix("aten::"), LONGEST)
+    return [
+        name + (" (backward)" if change.backward else ""), shorten(clean(change.of), LONGEST),
+        "–" if change.before_s is None else format_time(change.before_s),
+        "–" if change.after_s is None else format_time(change.after_s), _signed(change.delta_s),
+        f"{change.delta_s / one.before.step_s * 100:+.1f} %",
+        shorten(clean(change.cause), LONGEST_CAUSE),
+    ]  # fmt: skip
+
+
+def _signed(seconds: float) -> str:
+    return ("+" if seconds >= 0 else "−") + format_time(abs(seconds))
+
+
+def _row(one: Difference, change: Change) -> dict[str, Any]:
+    return {
+        "region": one.after.region.region, "operator": change.operator, "of": change.of,
+        "backward": change.backward, "before_s": change.before_s, "after_s": change.after_s,
+        "delta_s": change.delta_s, "cause": change.cause,
+    }  # fmt: skip

@@ -1,0 +1,96 @@
+"""What changed between two profiles: is each operator matched, and is the cause what it was?"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from synthetic_profile import operator, region, run_of, training
+
+from gpuperf.analysis.changed import Change, Difference, differences
+from gpuperf.analysis.region import profiles
+from gpuperf.cli.options import Format
+from gpuperf.cli.printing import print_changes
+from gpuperf.errors import UsageError
+from gpuperf.model.record import Kernel, Record
+from gpuperf.report.changed import render_changed
+
+MATMUL = operator("aten::mm", "8×8 bf16, 8×8 bf16", 20e-3, flops=10**13, moved=10**9)
+MUL = operator("aten::mul", "8×8 bf16", 10e-3, "elementwise", 10**9, 20 * 10**9)
+
+
+def slower(record: Record, times: float, **changes: object) -> Record:
+    samples = record.samples
+    assert samples is not None
+    own = replace(samples, values_s=(samples.values_s[0] * times,))
+    return replace(record, times={"busy": own}, **changes)  # type: ignore[arg-type]
+
+
+def between(before: tuple[Record, ...], after: tuple[Record, ...]) -> Difference:
+    (found,) = differences(
+        profiles(run_of(region(), before)), profiles(run_of(region(step_s=0.11), after))
+    )
+    return found
+
+
+def change(before: Record | None, after: Record | None) -> Change:
+    found = between((before,) if before else (), (after,) if after else ())
+    (one,) = found.changes
+    return one
+
+
+def test_nothing_changed_between_a_profile_and_itself() -> None:
+    (found,) = differences(profiles(training()), profiles(training()))
+    assert found.changes == ()
+    assert found.ratio == 1.0
+    assert "no operator changed" in render_changed((found,), "table")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "cause"),
+    [
+        (MUL, slower(MUL, 1.5), "lower bandwidth"),
+        (MATMUL, slower(MATMUL, 1.5), "lower compute rate"),
+        (MATMUL, slower(MATMUL, 0.5), "the same kernels, faster"),
+        (MUL, None, "gone"),
+        (None, MUL, "new"),
+        (MUL, slower(MUL, 2, kernels=(Kernel("new"),)), "another kernel: aten::mul_kernel → new"),
+        (MUL, slower(MUL, 2, kernels=(Kernel("aten::mul_kernel", 24),)), "12 → 24 kernels"),
+    ],
+)
+def test_each_change_has_its_cause(
+    before: Record | None, after: Record | None, cause: str
+) -> None:
+    assert change(before, after).cause == cause
+
+
+def test_more_calls_are_told() -> None:
+    assert MUL.operator is not None
+    more = slower(MUL, 2, operator=replace(MUL.operator, count=24))
+    assert change(MUL, more).cause == "12 → 24 calls"
+    assert change(MUL, more).delta_s == pytest.approx(10e-3)
+
+
+def test_the_largest_change_comes_first_whichever_way() -> None:
+    found = between((MUL, MATMUL), (slower(MUL, 1.1), slower(MATMUL, 0.2)))
+    assert [one.operator for one in found.changes] == ["aten::mm", "aten::mul"]
+    text = render_changed((found,), "table")
+    assert "100.0 ms → 110.0 ms (+10.0 %)" in text
+    assert "−16.00 ms" in text
+    rows = json.loads(render_changed((found,), "json"))
+    assert rows[0]["delta_s"] == pytest.approx(-16e-3)
+    assert render_changed((found,), "md").startswith("**step: 100.0 ms → 110.0 ms")
+
+
+def test_profiles_without_a_common_region_are_refused() -> None:
+    other = run_of(replace(region(), region="other"), ())
+    with pytest.raises(UsageError, match="no region in common: step and other"):
+        differences(profiles(run_of(region(), ())), profiles(other))
+
+
+def test_what_is_no_profile_is_refused() -> None:
+    run = training()
+    plain = replace(run, header=replace(run.header, study=""))
+    with pytest.raises(UsageError, match="is no profile"):
+        print_changes(plain, run, Format.TABLE)

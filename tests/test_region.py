@@ -1,0 +1,195 @@
+"""Does a profile sum to its step, and is what it says to do first what it would gain?"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from synthetic import HOSTILE
+from synthetic_profile import STEP_S, operator, region, run_of, training
+
+from gpuperf.analysis.findings import LEAST, findings
+from gpuperf.analysis.region import PARTS, Profile, profiles
+from gpuperf.errors import UsageError
+from gpuperf.model.cost import Bytes, Cost, Flops
+from gpuperf.model.program import Chain, Wait
+from gpuperf.model.record import Record, Run
+from gpuperf.model.samples import Samples
+from gpuperf.report.chart.profiling import draw_profile
+from gpuperf.report.profiling import render_profile
+
+MATMUL = operator("aten::mm", "4096×4096 bf16, 4096×4096 bf16", 30e-3, flops=15 * 10**12,
+                  moved=10**9)  # fmt: skip
+
+
+def profile(whole: Record, *operators: Record) -> Profile:
+    (found,) = profiles(run_of(whole, operators))
+    return found
+
+
+def gains(whole: Record, *operators: Record) -> dict[str, float]:
+    """Shares of the step by the first word of what to do."""
+    run = run_of(whole, operators)
+    return {one.title.split(" ")[0]: one.share for one in findings(profiles(run)[0], run.header)}
+
+
+def test_the_parts_sum_to_the_step() -> None:
+    (found,) = profiles(training())
+    assert tuple(found.parts) == PARTS
+    assert sum(found.parts.values()) == pytest.approx(STEP_S)
+    assert found.busy_s + found.idle_s == pytest.approx(STEP_S)
+    assert sum(share.share for share in found.operators) == pytest.approx(0.9)
+
+
+def test_idle_time_is_the_plain_steps_and_split_as_the_trace_says() -> None:
+    found = profile(region(busy_s=60e-3, occupied={"idle_sync": 30e-3, "idle_host": 90e-3}))
+    assert found.parts["idle: waiting"] == pytest.approx(10e-3)
+    assert found.parts["idle: launch or host"] == pytest.approx(30e-3)
+
+
+def test_kernels_that_overlap_count_once() -> None:
+    found = profile(region(busy_s=30e-3), MATMUL, replace(MATMUL, region="step"))
+    assert found.parts["compute-bound"] == pytest.approx(30e-3)
+
+
+def test_the_mfu_is_of_the_step() -> None:
+    cost = Cost((Flops(round(989.4e12 * STEP_S / 4), "matmul", "bf16", "fp32"),))
+    found = profile(region(cost), MATMUL)
+    assert found.placement is not None
+    assert found.placement.mfu_data_sheet == pytest.approx(0.25)
+    assert found.hfu == pytest.approx(0.25)
+
+
+def test_a_recomputation_shows_in_the_hfu_alone() -> None:
+    whole = region(Cost((Flops(10**13, "matmul", "bf16", "fp32"),)))
+    assert whole.work is not None
+    more = replace(whole.work, flops=(Flops(2 * 10**13, "matmul", "bf16", "fp32"),))
+    found = profile(replace(whole, work=more))
+    assert found.placement is not None
+    assert found.placement.mfu_data_sheet is not None
+    assert found.hfu == pytest.approx(2 * found.placement.mfu_data_sheet)
+
+
+def test_a_matmul_off_the_boundary_is_padded_for_the_rate_of_the_others() -> None:
+    odd = operator("aten::mm", "8192×768 bf16, 768×50257 bf16", 40e-3, flops=5 * 10**12)
+    told = gains(region(busy_s=STEP_S), MATMUL, odd)
+    assert told["pad"] == pytest.approx((40e-3 - 5 / 15 * 30e-3) / STEP_S)
+    even = replace(odd, case=replace(odd.case, point={"of": "8192×768 bf16, 768×50304 bf16"}))
+    assert "pad" not in gains(region(busy_s=STEP_S), MATMUL, even)
+
+
+def test_chains_save_their_bytes_at_the_rate_of_elementwise_kernels() -> None:
+    slow = operator("aten::mul", "1×1 bf16", 40e-3, "elementwise", 10**9, 40 * 10**9)
+    chain = Chain(("mul", "add"), "a.py:1", 1, 20 * 10**9, 10 * 10**9)
+    told = gains(region(busy_s=STEP_S, chains=(chain,)), slow)
+    assert told["fuse"] == pytest.approx(0.1)
+    assert gains(region(busy_s=STEP_S / 2, chains=(chain,)), slow)["fuse"] == pytest.approx(0.05)
+
+
+def test_what_saves_less_than_a_fiftieth_is_not_said() -> None:
+    slow = operator("aten::mul", "1×1 bf16", 40e-3, "elementwise", 10**9, 40 * 10**9)
+    small = Chain(("mul", "add"), "a.py:1", 1, 2 * 10**9, 10**9)
+    assert LEAST == 0.02
+    assert gains(region(busy_s=STEP_S, chains=(small,)), slow) == {}
+
+
+def test_idle_time_is_of_launches_unless_something_waits() -> None:
+    assert gains(region(busy_s=50e-3, occupied={"idle_host": 1.0}))["launch"] == pytest.approx(0.5)
+    waits = (Wait("item", "a.py:3", 1.0),)
+    told = gains(region(busy_s=50e-3, occupied={"idle_host": 1.0}, waits=waits))
+    assert told == {"do": pytest.approx(0.5)}
+
+
+def test_copies_from_pageable_memory_are_held_against_pinned_ones() -> None:
+    told = gains(region(
+        moved={"copy HtoD pageable": 10**9}, occupied={"copy HtoD pageable": 60e-3},
+        busy_s=STEP_S,
+    ))  # fmt: skip
+    assert told["copy"] == pytest.approx(0.4)
+
+
+def test_attention_by_hand_is_told_with_what_goes_over_its_scores() -> None:
+    soft = operator("aten::_softmax", "2×12×512×512 bf16", 10e-3, "softmax", 10**9, 10**9)
+    scale = operator("aten::mul", "2×12×512×512 bf16, scalar fp32", 8e-3, "elementwise", 1, 10**9)
+    other = operator("aten::mul", "512×512 bf16", 8e-3, "elementwise", 1, 10**9)
+    bmm = operator("aten::bmm", "24×512×64 bf16, 24×64×512 bf16", 10e-3, flops=10**12)
+    told = gains(region(busy_s=STEP_S), soft, scale, other, bmm)
+    assert told["use"] == pytest.approx(0.18)
+    assert "use" not in gains(region(busy_s=STEP_S), soft, scale, other)
+
+
+def test_a_run_without_a_region_says_how_to_mark_one() -> None:
+    with pytest.raises(UsageError, match="no region with a time") as caught:
+        profiles(Run(training().header, ()))
+    assert "gpuperf.step()" in caught.value.hint
+    failed = replace(region(), times={}, primary="", reason="ValueError: bad")
+    with pytest.raises(UsageError, match="ValueError: bad"):
+        profiles(run_of(failed, ()))
+
+
+def test_the_table_has_totals_operators_and_what_to_do() -> None:
+    text = render_profile(training(), "table")
+    for words in ("step of train.py on NVIDIA H200", "100.0 ms a step, the GPU busy 90.0 %",
+                  "MFU 27.3 % of the data sheet", "163,840 items/s", "mm (backward)", "unknown",
+                  "pad the dimensions", "gpt2.py:99 (item)"):  # fmt: skip
+        assert words in text
+
+
+def test_json_and_csv_have_every_operator() -> None:
+    value = json.loads(render_profile(training(), "json"))
+    assert len(value["regions"][0]["operators"]) == 11
+    assert sum(value["regions"][0]["parts_s"].values()) == pytest.approx(STEP_S)
+    rows = list(csv.DictReader(io.StringIO(render_profile(training(), "csv"))))
+    assert len(rows) == 11
+    assert float(rows[0]["time_s"]) == 24e-3
+
+
+def hostile() -> Run:
+    run = training()
+    records = tuple(
+        replace(
+            r, case=replace(r.case, op=HOSTILE, implementation=HOSTILE, point={"of": HOSTILE}),
+            operator=replace(r.operator, where=(HOSTILE,)) if r.operator else None,
+            program=replace(r.program, missing=(HOSTILE,), waits=(Wait(HOSTILE, HOSTILE, 1.0),))
+            if r.program else None,
+        )
+        for r in run.records
+    )  # fmt: skip
+    return replace(run, records=records)
+
+
+@pytest.mark.parametrize("format", ["table", "md", "json", "csv"])
+def test_a_strangers_names_stay_names(format: str) -> None:
+    text = render_profile(hostile(), format)
+    assert not {"\x1b", "\x07", "\u202e"} & set(text)
+    assert format != "md" or "<script>" not in text
+
+
+def test_the_chart_is_drawn_twice_alike_and_holds_no_markup(tmp_path: Path) -> None:
+    files = [tmp_path / "a.svg", tmp_path / "b.svg", tmp_path / "c.png"]
+    draw_profile(hostile(), files)
+    draw_profile(training(), [files[1]])
+    again = tmp_path / "again.svg"
+    draw_profile(training(), [again])
+    assert files[1].read_bytes() == again.read_bytes()
+    assert "<script" not in files[0].read_text(encoding="utf-8")
+
+
+def test_a_profile_of_a_cpu_has_no_idle_device(tmp_path: Path) -> None:
+    one = replace(MATMUL, times={"host": Samples((30e-3,))}, primary="host", kernels=())
+    run = run_of(region(busy_s=0.0), (one,))
+    top = replace(run.header, device=replace(run.header.device, kind="cpu"))
+    (found,) = profiles(replace(run, header=top))
+    assert found.busy_s == pytest.approx(30e-3)
+    assert found.parts["idle: launch or host"] == pytest.approx(70e-3)
+    draw_profile(replace(run, header=top), [tmp_path / "cpu.png"])
+
+
+def test_bytes_without_flops_have_no_place_but_their_time() -> None:
+    moved = replace(MATMUL, cost=Cost((), (Bytes(10**11, 0),)))
+    found = profile(region(), moved)
+    assert found.parts["memory-bound"] == pytest.approx(90e-3)
