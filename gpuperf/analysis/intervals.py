@@ -1,0 +1,85 @@
+"""Sets of moments: when was anything of it under way, and for how long together?
+
+A set is disjoint half-open intervals of whole nanoseconds, in order. What has no length is in none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy
+    from numpy.typing import NDArray
+
+    Column = NDArray[numpy.integer]
+
+__all__ = ["Moments"]
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """A union of intervals [start, end)."""
+
+    start: Column
+    end: Column
+
+    @classmethod
+    def of(cls, start: Column, end: Column) -> Moments:
+        """The union of any intervals, which may overlap."""
+        import numpy
+
+        real = end > start
+        order = numpy.argsort(start[real], kind="stable")
+        start, end = start[real][order], numpy.maximum.accumulate(end[real][order])
+        # A new interval begins where one starts after all before it have ended.
+        new = numpy.ones(len(start), bool)
+        new[1:] = start[1:] > end[:-1]
+        last = numpy.ones(len(start), bool)
+        last[:-1] = new[1:]
+        return cls(start[new], end[last])
+
+    @classmethod
+    def among(cls, windows: Iterable[tuple[int, int]]) -> Moments:
+        """The union of *windows*."""
+        import numpy
+
+        pairs = numpy.array(list(windows), numpy.int64).reshape(-1, 2)
+        return cls.of(pairs[:, 0], pairs[:, 1])
+
+    @property
+    def length(self) -> int:
+        """Nanoseconds of all together."""
+        return int((self.end - self.start).sum())
+
+    def holds(self, moments: Column) -> NDArray[numpy.bool_]:
+        """Which of *moments* are in it."""
+        import numpy
+
+        if not len(self.start):
+            return numpy.zeros(len(moments), bool)
+        place = numpy.searchsorted(self.start, moments, "right") - 1
+        return (place >= 0) & (moments < self.end[place])
+
+    def __and__(self, other: Moments) -> Moments:
+        return self._where(other, True)
+
+    def __sub__(self, other: Moments) -> Moments:
+        return self._where(other, False)
+
+    def __or__(self, other: Moments) -> Moments:
+        import numpy
+
+        return Moments.of(
+            numpy.concatenate((self.start, other.start)), numpy.concatenate((self.end, other.end))
+        )
+
+    def _where(self, other: Moments, inside: bool) -> Moments:
+        """Between two neighbouring edges either set holds all or nothing."""
+        import numpy
+
+        edges = numpy.unique(numpy.concatenate((self.start, self.end, other.start, other.end)))
+        left, right = edges[:-1], edges[1:]
+        kept = self.holds(left) & (other.holds(left) == inside)
+        return Moments.of(left[kept], right[kept])

@@ -1,0 +1,264 @@
+"""How is a chrome trace of any size read, an event at a time?
+
+The format is an object whose `traceEvents` is a list; other keys may come before or after it.
+https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
+
+Python's own decoder finds the end of an event and decodes it in one go (110 MB/s). msgspec is three
+times as fast on a slice of the text, but something else would have to find the slice, and it takes
+neither a control character in a name nor a number of the wrong type, both of which exist.
+"""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import io
+import json
+import re
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from gpuperf.errors import UsageError
+
+__all__ = ["EventStream"]
+
+CHUNK = 1 << 20  # bytes read at a time
+LONGEST = 16 << 20  # characters of one event, or of another value beside `traceEvents`
+LARGEST_TEXT = 16 << 30  # bytes after decompression: a few kB of gzip can become any number
+MOST_KEYS = 1000  # beside `traceEvents`
+NEAR = 16  # characters: an error so close to the end of what is read may be only that end
+FACTS = ("deviceProperties",)  # values beside `traceEvents` that are kept
+GZIP = b"\x1f\x8b"
+HINT = "torch.profiler's export_chrome_trace writes one"
+
+SPACE = re.compile(r"\s*")
+BETWEEN = re.compile(r"[\s,]*")
+# Kineto writes names as they are: one with a quote in it breaks its event, and no other (seen with
+# torch 2.13, `with_stack=True`). The next event begins where an object follows an object.
+BOUNDARY = re.compile(r'\}\s*(?:,\s*(?=\{\s*"(?:ph|name)")|(?=\]))')
+# Of these no time is summed, so that one of them may be missing.
+DISPENSABLE = re.compile(r'"cat"\s*:\s*"(?:python_function|(?:gpu_)?user_annotation)"')
+
+# Floats stay text: a time since 1970 in µs has more digits than a double. NaN stays text too, and
+# is refused where it matters. Not strict: control characters stand raw in names of Kineto's.
+DECODER = json.JSONDecoder(strict=False, parse_float=str, parse_constant=str)
+
+
+class _Cut(Exception):
+    """The text ended inside a value."""
+
+
+class _Malformed(Exception):
+    """What is there is no JSON."""
+
+
+class EventStream:
+    """The events of the trace at *path*, in the file's order.
+
+    `facts` holds those of `FACTS` that were met beside them; `cut` says whether the file broke off;
+    `unreadable` counts events that were no JSON, and dispensable.
+
+    Raises (from the iteration): UsageError for what is no trace, with the reason.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.facts: dict[str, Any] = {}
+        self.cut = False
+        self.unreadable = 0
+        self.count = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        text = _Text(self.path)
+        found = False
+        try:
+            self._expect_object(text)
+            for key in self._keys(text):
+                token = text.token()
+                if key != "traceEvents":
+                    value = text.value(f"{key[:40]!r}")
+                    self.facts |= {key: value} if key in FACTS else {}
+                elif token == "[":
+                    found = True
+                    text.at += 1
+                    yield from self._events(text)
+                else:
+                    raise UsageError(f"traceEvents of {self.path} is no list", HINT)
+            if found and text.token():
+                raise UsageError(
+                    f"{self.path} goes on after the end of its trace", "are two traces in it?"
+                )
+        except _Cut:
+            self.cut = True
+        except _Malformed as error:
+            raise UsageError(f"{self.path} is not JSON: {error}", HINT) from None
+        if not found:
+            raise UsageError(f"{self.path} holds no traceEvents", HINT)
+
+    def _expect_object(self, text: _Text) -> None:
+        first = text.token()
+        if first == "[":
+            raise UsageError(
+                f"{self.path} is a bare list, not an object with traceEvents",
+                "the legacy autograd profiler writes lists; torch.profiler.profile does not",
+            )
+        if first != "{":
+            what = "is empty" if not first else "is not JSON"
+            raise UsageError(f"{self.path} {what}", HINT)
+        text.at += 1
+
+    def _keys(self, text: _Text) -> Iterator[str]:
+        """The keys of the outermost object; the cursor then stands before the value."""
+        for _ in range(MOST_KEYS):
+            while (token := text.token()) == ",":
+                text.at += 1
+            if token == "}":
+                text.at += 1
+                return
+            key = text.value("a key")
+            if not isinstance(key, str) or text.token() not in (":", ""):
+                raise _Malformed("it has something else where a key is due")
+            text.at += 1
+            yield key
+        raise UsageError(f"{self.path} has over {MOST_KEYS} keys beside traceEvents", HINT)
+
+    def _events(self, text: _Text) -> Iterator[Any]:
+        while (token := text.token(BETWEEN)) != "]":
+            if not token:
+                raise _Cut
+            self.count += 1
+            try:
+                event = text.value(f"event {self.count}")
+            except _Malformed as error:
+                self._pass_over(text, error)
+            else:
+                yield event
+        text.at += 1
+
+    def _pass_over(self, text: _Text, error: _Malformed) -> None:
+        broken = text.until(BOUNDARY, f"event {self.count}")
+        if not DISPENSABLE.search(broken):
+            raise UsageError(
+                f"{self.path} is not JSON at event {self.count}: {error}",
+                "a name with a quote in it breaks Kineto's traces: rename it, or mend the event",
+            )
+        self.unreadable += 1
+
+
+class _Text:
+    """A window on the text of a file, and a cursor in it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._chunks = _chunks(path)
+        self._text = ""
+        self.at = 0
+
+    def token(self, between: re.Pattern[str] = SPACE) -> str:
+        """The next character after what *between* matches, left there; empty at the end."""
+        while True:
+            match = between.match(self._text, self.at)
+            self.at = match.end() if match else self.at
+            if self.at < len(self._text):
+                return self._text[self.at]
+            if not self._more():
+                return ""
+
+    def value(self, what: str) -> Any:
+        """The JSON value at the cursor, at a token; the cursor then stands behind it.
+
+        Raises: _Cut, _Malformed; UsageError where it is nested or long beyond reason.
+        """
+        while True:
+            try:
+                value, end = DECODER.raw_decode(self._text, self.at)
+            except json.JSONDecodeError as error:
+                if not self._is_end(error):
+                    raise _Malformed(f"{error.msg} after {self._before(error.pos)!r}") from None
+            except RecursionError:
+                raise UsageError(f"{what} of {self._path} is nested too deep", HINT) from None
+            except ValueError as error:  # a number of thousands of digits
+                raise _Malformed(str(error).partition(";")[0]) from None
+            else:
+                # A number that touches the end may go on in the next chunk.
+                if end < len(self._text) or isinstance(value, dict | list) or not self._more():
+                    self.at = end
+                    return value
+                continue
+            self._grow(what)
+
+    def until(self, boundary: re.Pattern[str], what: str) -> str:
+        """The text up to *boundary*; the cursor then stands behind it."""
+        while not (match := boundary.search(self._text, self.at)):
+            self._grow(what)
+        passed = self._text[self.at : match.end()]
+        self.at = match.end()
+        return passed
+
+    def _grow(self, what: str) -> None:
+        if len(self._text) - self.at > LONGEST:
+            raise UsageError(
+                f"{what} of {self._path} is longer than {LONGEST >> 20} MiB, or never ends", HINT
+            )
+        if not self._more():
+            raise _Cut
+
+    def _is_end(self, error: json.JSONDecodeError) -> bool:
+        """Whether *error* may come from the end of what is read so far."""
+        return error.msg.startswith("Unterminated") or error.pos >= len(self._text) - NEAR
+
+    def _before(self, place: int) -> str:
+        return " ".join(self._text[max(self.at, place - 40) : place].split())
+
+    def _more(self) -> bool:
+        """Read on, as much again as is waiting, so that a long value is not decoded too often."""
+        pieces = [self._text[self.at :]]
+        wanted = max(1, len(pieces[0]))
+        for chunk in self._chunks:
+            pieces.append(chunk)
+            wanted -= len(chunk)
+            if wanted <= 0:
+                break
+        self._text, self.at = "".join(pieces), 0
+        return len(pieces) > 1
+
+
+def _chunks(path: Path) -> Iterator[str]:
+    """The text of the file at *path*, decompressed where it begins as gzip does.
+
+    Raises: UsageError.
+    """
+    if not path.is_file():
+        what = "is a folder, not a trace" if path.is_dir() else "is not there"
+        raise UsageError(f"{path} {what}", HINT)
+    try:
+        with path.open("rb") as file:
+            packed = file.read(len(GZIP)) == GZIP
+        with gzip.open(path) if packed else path.open("rb") as opened:
+            yield from _decoded(opened, path)
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise UsageError(f"{path} is broken as a gzip file: {error}", "fetch it again") from None
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror or error}") from None
+
+
+def _decoded(file: gzip.GzipFile | io.BufferedReader, path: Path) -> Iterator[str]:
+    """Chunks of text. A gzip file that breaks off ends there, as a plain one does; `read1` loses
+    nothing of what came before that."""
+    decoder = codecs.getincrementaldecoder("utf-8-sig")(errors="replace")
+    total = 0
+    while True:
+        try:
+            data = file.read1(CHUNK)
+        except EOFError:
+            data = b""
+        if not data:
+            return
+        total += len(data)
+        if total > LARGEST_TEXT:
+            raise UsageError(
+                f"{path} holds over {LARGEST_TEXT >> 30} GiB of text", "profile fewer steps"
+            )
+        yield decoder.decode(data)
