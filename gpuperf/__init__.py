@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from gpuperf.marks import region, step
+    from gpuperf.marks import region, register_cost, step
     from gpuperf.model.cost import Bytes, Cost, Flops, Work
     from gpuperf.model.workload import Axis, Implementation, Point, Workload
     from gpuperf.runner.store import read_run
@@ -26,6 +26,7 @@ _HOME = {
     "Workload": "gpuperf.model.workload",
     "read_run": "gpuperf.runner.store",
     "region": "gpuperf.marks",
+    "register_cost": "gpuperf.marks",
     "step": "gpuperf.marks",
 }
 
@@ -40,6 +41,7 @@ __all__ = [
     "Workload",
     "read_run",
     "region",
+    "register_cost",
     "step",
 ]
 

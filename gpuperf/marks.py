@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
-from typing import Protocol
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
 
-__all__ = ["Listener", "listen", "region", "step"]
+__all__ = ["COSTS", "Listener", "listen", "region", "register_cost", "step"]
 
 
 class Listener(Protocol):
@@ -26,6 +26,9 @@ class Listener(Protocol):
         """It ends."""
 
 
+# By the names of operators (`mylib::rope`): what a call of each costs.
+COSTS: dict[str, Callable[[Any], Any]] = {}
+
 _listener: Listener | None = None
 _process = 0
 
@@ -34,6 +37,17 @@ def listen(listener: Listener | None) -> None:
     """Marks of this process, and of none that it forks, go to *listener*."""
     global _listener, _process
     _listener, _process = listener, os.getpid()
+
+
+def register_cost(name: str, cost: Callable[[Any], Any]) -> None:
+    """Tell what a call of the custom operator *name* (`mylib::rope`) costs.
+
+    *cost* takes the call, whose `tensors` have `shape`, `dtype`, `size` and `bytes` (and `outputs`
+    the same), and returns a `gpuperf.Cost`. Raises: ValueError for a name without a namespace.
+    """
+    if not all(name.partition("::")):
+        raise ValueError(f"{name!r} is no operator's name, like mylib::rope")
+    COSTS[name] = cost
 
 
 def step() -> None:

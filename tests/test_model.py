@@ -147,7 +147,7 @@ telemetry = st.builds(
 finding = st.builds(Finding, text, words(Finding, "verdict"), text, text)
 tensor = st.builds(Tensor, several(st.integers(0, 2**20)), text, several(count), count)
 call = st.builds(Call, text, several(several(tensor)), several(text), several(tensor))
-seen = st.builds(Seen, call, text, text, st.booleans())
+seen = st.builds(Seen, call, text, text, st.booleans(), optional(cost))
 wait = st.builds(Wait, text, text, number)
 chain = st.builds(Chain, several(text), text, count, count, count)
 operator = st.builds(
@@ -160,7 +160,7 @@ program = st.builds(
 )  # fmt: skip
 passed = st.builds(
     Passed, text, words(Passed, "name"), count, several(number), number, optional(count), text,
-    several(seen), optional(count), mapping(number), text,
+    several(seen), optional(count), mapping(number), text, st.booleans(),
 )  # fmt: skip
 record = st.builds(
     Record,

@@ -14,6 +14,7 @@ import pytest
 
 from gpuperf.model.program import PASSES, Passed
 from gpuperf.model.protocol import Profile
+from gpuperf.runner import program
 from gpuperf.runner.program import Ran, run_program
 
 LOOP = """
@@ -100,14 +101,26 @@ def test_a_program_that_runs_for_ever_is_ended(tmp_path: Path) -> None:
     found = ran(tmp_path, LOOP.format(rounds=12, more="") + "while True: pass", timeout_s=12.0)
     assert time.monotonic() - began < 20
     assert names(found) == ALL
-    assert found.exit_code is None
     assert found.error == "its time was over"
+    assert found.exit_code == 130
 
 
-def test_a_program_without_marks_or_work_has_no_pass(tmp_path: Path) -> None:
-    found = ran(tmp_path, "print('nothing')")
-    assert found.passed == []
-    assert found.exit_code == 0
+def test_a_program_that_hears_no_interrupt_is_ended_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(program, "FAREWELL_S", 2.0)
+    deaf = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass"
+    found = ran(tmp_path, LOOP.format(rounds=12, more="") + deaf, timeout_s=12.0)
+    assert names(found) == ALL
+    assert found.exit_code is None
+
+
+def test_a_program_without_marks_is_traced_as_a_whole(tmp_path: Path) -> None:
+    text = "import torch\nx = torch.ones(64, 64)\nfor _ in range(20): x = (x @ x).clamp(-1, 1)"
+    found = ran(tmp_path, text)
+    (whole,) = found.passed
+    assert (whole.region, whole.name, whole.steps) == ("program", "trace", 1)
+    assert Path(whole.trace).stat().st_size > 0
     assert found.opened is not None
 
 

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
 
+import gpuperf
+from gpuperf import marks
+from gpuperf.measure import watching
 from gpuperf.measure.watching import Watch
 from gpuperf.model.aten import Tensor
 from gpuperf.model.program import Seen
@@ -90,3 +94,23 @@ def test_dtypes_have_their_short_names() -> None:
     x = torch.ones(2, dtype=torch.bfloat16)
     calls = [one.call for one in seen(lambda: (x.to(torch.float64), x > 0))]
     assert [call.outputs[0].dtype for call in calls] == ["fp64", "bool"]
+
+
+def test_a_custom_operator_costs_what_its_program_says(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(marks, "COSTS", {})
+    monkeypatch.setattr(watching, "COSTS", marks.COSTS)
+    gpuperf.register_cost(
+        "aten::mul",
+        lambda call: gpuperf.Cost((gpuperf.Flops(call.tensors[0].size, "special", "fp32"),)),
+    )
+    gpuperf.register_cost("aten::add", lambda call: call.nonsense)
+    x = torch.ones(3, 5)
+    one, other = seen(lambda: (x * x, x + x))
+    assert one.cost is not None
+    assert one.cost.flop_count == 15
+    assert other.cost is None
+    assert "the cost of aten::add failed" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="is no operator's name"):
+        gpuperf.register_cost("rope", lambda call: None)

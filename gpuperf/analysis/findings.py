@@ -240,7 +240,9 @@ def _places(shares: Iterable[Share]) -> tuple[str, ...]:
     ordered: Sequence[Share] = sorted(shares, key=lambda share: -share.seconds)
     for share in ordered:
         operator = share.record.operator
+        case = share.record.case
+        what = f"{case.op.removeprefix('aten::')} of {case.point.get('of')}"
         line = operator.where[0] if operator and operator.where else ""
-        name = share.record.case.op.removeprefix("aten::")
-        told[f"{line or 'backward'} ({name} of {share.record.case.point.get('of')})"] = None
+        line = line or ("backward" if operator and operator.backward else "")
+        told[f"{line} ({what})" if line else what] = None
     return tuple(told)[:MOST_WHERE]

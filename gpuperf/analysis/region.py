@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from gpuperf.analysis.roofline import Placement, place
 from gpuperf.errors import UsageError
 from gpuperf.model.record import Header, Record, Run
+from gpuperf.model.samples import Samples
 
 __all__ = ["PARTS", "Profile", "Share", "profile_of", "profiles"]
 
@@ -67,7 +68,7 @@ def profiles(run: Run) -> tuple[Profile, ...]:
     found = [
         profile_of(record, _operators(run, record), run.header)
         for record in run.records
-        if record.kind == "region" and record.samples is not None
+        if record.kind == "region" and record.samples is not None and record.status == "ok"
     ]
     if not found:
         told = next((r.reason for r in run.records if r.kind == "region" and r.reason), "")
@@ -87,8 +88,10 @@ def profile_of(region: Record, operators: Sequence[Record], header: Header) -> P
     samples = region.samples
     assert samples is not None
     step_s, cuda = samples.median_s, header.device.kind != "cpu"
-    busy = region.times.get("busy")
-    shares = [_share(record, step_s, header) for record in operators]
+    busy, traced = region.times.get("busy"), region.times.get("traced")
+    # On a CPU the profiler lengthens what it times: only shares of the traced step are true.
+    scale = step_s / traced.median_s if traced is not None and not cuda else 1.0
+    shares = [_share(record, step_s, header, scale) for record in operators]
     shares.sort(key=lambda share: -share.seconds)
     busy_s = min(step_s, busy.median_s) if busy is not None else 0.0
     if not cuda:  # the host is the device
@@ -99,8 +102,12 @@ def profile_of(region: Record, operators: Sequence[Record], header: Header) -> P
     )  # fmt: skip
 
 
-def _share(record: Record, step_s: float, header: Header) -> Share:
-    seconds = record.samples.median_s if record.samples is not None else 0.0
+def _share(record: Record, step_s: float, header: Header, scale: float) -> Share:
+    samples = record.samples
+    if samples is not None and scale != 1:
+        samples = Samples((samples.median_s * scale,))
+        record = replace(record, times={**record.times, record.primary: samples})
+    seconds = samples.median_s if samples is not None else 0.0
     placed = place(record, header.peaks, header.ceilings) if seconds else None
     return Share(record, seconds, seconds / step_s, placed, _part(record, placed, seconds))
 

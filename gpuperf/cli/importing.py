@@ -13,7 +13,7 @@ from gpuperf.cli.options import Format, FormatOption, IntensityOption, Out, view
 from gpuperf.cli.printing import print_run, write_charts
 from gpuperf.cli.progress import say
 from gpuperf.errors import UsageError
-from gpuperf.model.contract import Fingerprint
+from gpuperf.model.contract import Contract, DeviceFacts, Fingerprint
 from gpuperf.model.protocol import Opened
 from gpuperf.model.record import Run
 from gpuperf.runner.devices import find_peaks
@@ -22,22 +22,50 @@ from gpuperf.runner.store import RunWriter
 
 __all__ = ["import_file"]
 
+TRACED = Contract(
+    "activity", cache="hot", regime="sustained", gap_s=0.0, data="own", warmup_calls=0,
+    min_samples=1, max_samples=1, settle_s=0.0,
+)  # fmt: skip
+HOST = DeviceFacts("cpu", 0, "the host of the trace", 1, 0, 0)
+NO_DEVICE = DeviceFacts("cuda", 0, "a device that the trace does not name", 1, 0, 0)
+
 
 def import_file(
-    file: Annotated[Path, typer.Argument(help="A report of Nsight Compute: NAME.ncu-rep.")],
+    file: Annotated[
+        Path,
+        typer.Argument(help="NAME.ncu-rep of Nsight Compute, or a trace of torch.profiler: "
+                            "NAME.json, NAME.json.gz."),
+    ],
+    warmup: Annotated[
+        int, typer.Option(min=0, max=10**6, help="Steps of a trace that do not count.")
+    ] = 0,
     out: Out = Path("gpuperf-runs"),
     format: FormatOption = Format.TABLE,
     intensity: IntensityOption = "compulsory",
 ) -> None:
-    """Make a run file of a report that exists: its kernels under the roofline.
+    """Make a run file of a report or a trace that exists: its kernels under the roofline.
 
-    Of kernels nobody says what they had to do, so bytes and FLOPs are those that the hardware
-    counted. Collect them with `ncu --set full --clock-control none -o NAME …`.
+    Of the kernels in a report of Nsight Compute nobody says what they had to do, so bytes and FLOPs
+    are those that the hardware counted; collect them with `ncu --set full --clock-control none -o
+    NAME …`. Of a trace the shapes of operators tell: profile(record_shapes=True).
     """
-    from gpuperf.importers.ncu import CONTRACT, read_report
-
     bytes_of = view(intensity)
     check_writable(out)
+    traced = file.name.endswith((".json", ".json.gz"))
+    run, path = _traced(file, warmup, out) if traced else _report(file, out)
+    with RunWriter(path) as writer:
+        writer.header(run.header)
+        for record in run.records:
+            writer.record(record)
+    say(f"run file: {path}")
+    print_run(run, format, None if traced else bytes_of)
+    write_charts(run, path, None if traced else bytes_of)
+
+
+def _report(file: Path, out: Path) -> tuple[Run, Path]:
+    """A report of Nsight Compute."""
+    from gpuperf.importers.ncu import CONTRACT, read_report
+
     run = new_run_id("import", "ncu")
     found = read_report(file, run)
     if found.skipped:
@@ -49,12 +77,35 @@ def import_file(
     cases = [record.case for record in found.records]
     command = ["gpuperf", *sys.argv[1:]]
     header = make_header(run, command, cases, [CONTRACT], opened, peaks, reason, None, 0)
-    path = out / f"{run}.jsonl"
-    with RunWriter(path) as writer:
-        writer.header(header)
-        for record in found.records:
-            writer.record(record)
-    say(f"run file: {path}")
-    imported = Run(header, found.records)
-    print_run(imported, format, bytes_of)
-    write_charts(imported, path, bytes_of)
+    return Run(header, found.records), out / f"{run}.jsonl"
+
+
+def _traced(file: Path, warmup: int, out: Path) -> tuple[Run, Path]:
+    """A trace of torch.profiler, as a profile of one region."""
+    from gpuperf.analysis.profiled import Told, region_records
+    from gpuperf.analysis.windows import steps_of
+    from gpuperf.importers.kineto import read_trace
+
+    timeline = read_trace(file)
+    if timeline.cut:
+        say(f"{file} is cut short: what there is was read")
+    if not timeline.shapes:
+        say(f"{file} has no shapes, so no FLOPs are known: profile(record_shapes=True)")
+    used = timeline.used
+    device = next((d for d in timeline.devices if used and d.index == used[0]), None)
+    device = device or (NO_DEVICE if used else HOST)
+    region, windows = steps_of(timeline, warmup)
+    run = new_run_id("import", "trace")
+    fingerprint = Fingerprint(hard={"product": device.name})
+    told = Told(
+        run, region, file.name, TRACED, fingerprint, (), timeline, tuple(windows),
+        total=len(windows), exit_code=None, cuda=bool(used),
+    )  # fmt: skip
+    records = region_records(told)
+    peaks, reason = find_peaks(device)
+    command = ["gpuperf", *sys.argv[1:]]
+    header = make_header(
+        run, command, [records[0].case], [TRACED], Opened(device, fingerprint), peaks, reason,
+        None, 0, study="profile",
+    )  # fmt: skip
+    return Run(header, records), out / f"{run}.jsonl"

@@ -29,6 +29,7 @@ from gpuperf.units import format_time
 __all__ = ["profile"]
 
 FAILED = 3
+WHOLE = "program"  # what of a program without marks is traced
 
 
 def profile(
@@ -85,14 +86,17 @@ def profile(
         for record in records:
             writer.record(record)
     say(f"run file: {path}")
-    run = Run(header, records)
-    if earlier is None:
-        print_run(run, format)
-    else:
-        print_changes(earlier, run, format)
-    write_charts(run, path)
     if ran.error:
         say(f"{program[0]}: {ran.error}")
+    run = Run(header, records)
+    try:
+        if earlier is None:
+            print_run(run, format)
+        else:
+            print_changes(earlier, run, format)
+    except UsageError as error:
+        raise CannotMeasure(str(error), error.hint) from None
+    write_charts(run, path)
     if ran.interrupted:
         raise KeyboardInterrupt
     return FAILED if ran.exit_code != 0 else 0
@@ -121,6 +125,7 @@ def _records(
 ) -> tuple[Record, ...]:
     """Region by region; a trace that cannot be read costs its own pass alone."""
     from gpuperf.analysis.profiled import Told, region_records
+    from gpuperf.analysis.windows import Window, steps_of
     from gpuperf.importers.kineto import read_trace
 
     assert ran.opened is not None
@@ -134,11 +139,18 @@ def _records(
             try:
                 timeline = read_trace(Path(passed.trace))
             except UsageError as error:
+                timeline = None
                 own[i] = replace(passed, steps=0, reason=f"its trace cannot be read: {error}")
+        windows: tuple[Window, ...] = ()
+        name = region
+        if timeline is not None and region == WHOLE:
+            name, found_windows = steps_of(timeline, own=False)
+            windows = tuple(found_windows)
+            own = [replace(p, region=name, steps=len(windows)) for p in own]
         told = Told(
-            identity, region, script, contract, ran.opened.fingerprint, tuple(own), timeline,
-            ran.steps.get(region, 0), ran.exit_code, ran.error, items,
-            ran.opened.device.kind != "cpu",
+            identity, name, script, contract, ran.opened.fingerprint, tuple(own), timeline,
+            windows, total=ran.steps.get(region, 0), exit_code=ran.exit_code, error=ran.error,
+            items=items, cuda=ran.opened.device.kind != "cpu",
         )  # fmt: skip
         found += region_records(told)
     return tuple(found)

@@ -210,12 +210,17 @@ class Accounting(_Base):
         missed = self._watch.missed
         return Passed(
             self.region, "accounting", self.steps, seen=tuple(self._watch.seen),
-            flop_counter=int(self._counter.get_total_flops()),
+            flop_counter=int(self._counter.get_total_flops()), tf32=_tf32(),
             reason=f"{missed} calls could not be written down" if missed else "",
         )  # fmt: skip
 
     def abandon(self) -> None:
         self._within.close()
+
+
+def _tf32() -> bool:
+    """Whether fp32 matmuls run in tf32: what the program left in torch's settings."""
+    return torch.cuda.is_available() and torch.get_float32_matmul_precision() != "highest"
 
 
 class Counting(_Base):

@@ -62,6 +62,10 @@ class Stage:
         """The program's exit code."""
         marks.listen(self.session)
         hook = register_optimizer_step_post_hook(self._optimized)
+        if not torch.cuda.is_available():
+            self.session.watch()
+        else:  # not before the program takes its device, which it may choose in its environment
+            torch.cuda._lazy_call(self.session.watch)
         code, error = self._run()
         marks.listen(None)
         hook.remove()

@@ -12,13 +12,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpuperf.measure.counters import NoCounters
-from gpuperf.measure.passes import Pass, open_pass
+from gpuperf.measure.passes import Pass, Trace, open_pass
 from gpuperf.model.program import Passed, PassName
 
-__all__ = ["STEP", "Course", "Session"]
+__all__ = ["IMPLICIT", "STEP", "WHOLE", "Course", "Session"]
 
 STEP = "step"  # the region of `gpuperf.step()`
 IMPLICIT = "optimizer step"
+WHOLE = "program"  # that marks nothing
 # Steps of the passes that slow the program down.
 MOST_TRACED, ACCOUNTED = 5, 1
 COUNTED_S = 0.1  # beside the steps, in which counters must have room
@@ -61,22 +62,36 @@ class Session:
     _explicit: bool = False
     begun: bool = False
     _nested: list[str] = field(default_factory=list)
+    _whole: Trace | None = None
+
+    def watch(self) -> None:
+        """Trace all that comes, until something is marked: a program may never mark anything."""
+        if "trace" in self.passes and not self.courses and self._whole is None:
+            whole = Trace(WHOLE, self.folder / "whole.json")
+            try:
+                whole.start()
+            except RuntimeError:
+                whole.abandon()
+                return
+            whole.begin()
+            self._whole = whole
 
     def step(self) -> None:
         """`gpuperf.step()`."""
         if self._ours():
-            self._announce(explicit=True)
+            self._announce()
             self._round(STEP)
 
     def optimized(self) -> None:
         """An optimizer took a step, which counts where nothing is marked."""
         if self._ours() and not self._explicit:
+            self._drop_whole()
             self._round(IMPLICIT)
 
     def enter(self, name: str) -> None:
         """`with gpuperf.region(name)`: of regions in each other the outermost is profiled."""
         if self._ours():
-            self._announce(explicit=True)
+            self._announce()
             self._nested.append(name)
             if len(self._nested) == 1 and STEP not in self.courses:
                 self._begin(self._course(name))
@@ -90,6 +105,17 @@ class Session:
 
     def close(self) -> None:
         """The program ends: what a pass has by now is kept."""
+        if self._whole is not None:
+            whole, self._whole = self._whole, None
+            if not self.begun:
+                self.begun = True
+                self.ready()
+            whole.end()
+            try:
+                self.say(whole.finish())
+            except RuntimeError as error:
+                whole.abandon()
+                self.say(Passed(WHOLE, "trace", 0, reason=_sentence(error)))
         for course in self.courses.values():
             if course.running is None:
                 continue
@@ -105,8 +131,15 @@ class Session:
         self._thread = self._thread or threading.get_ident()
         return self._thread == threading.get_ident()
 
-    def _announce(self, explicit: bool) -> None:
-        if explicit and not self._explicit:
+    def _drop_whole(self) -> None:
+        whole, self._whole = self._whole, None
+        if whole is not None:
+            whole.abandon()
+
+    def _announce(self) -> None:
+        """Something is marked by the program itself."""
+        self._drop_whole()
+        if not self._explicit:
             self._explicit = True
             implicit = self.courses.pop(IMPLICIT, None)
             if implicit is not None and implicit.running is not None:
@@ -175,9 +208,12 @@ class Session:
 
     def _fail(self, course: Course, running: Pass, name: PassName, error: Exception) -> None:
         running.abandon()
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
-        self.say(Passed(course.region, name, 0, reason=reason))
+        self.say(Passed(course.region, name, 0, reason=_sentence(error)))
 
     def _name(self, course: Course) -> PassName:
         """Of the pass that is, or was, under way."""
         return self.passes[len(self.passes) - len(course.left) - 1]
+
+
+def _sentence(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]

@@ -12,7 +12,9 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from gpuperf.marks import COSTS
 from gpuperf.model.aten import DTYPES, Call, Tensor
+from gpuperf.model.cost import Cost
 from gpuperf.model.program import Seen
 
 __all__ = ["Watch"]
@@ -72,7 +74,8 @@ class Watch(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped there
             self._several(found, old),
         )
         backward = torch._C._current_autograd_node() is not None
-        self.seen.append(Seen(call, _line(), _waits(func, call.name, inputs, found), backward))
+        waits = _waits(func, call.name, inputs, found)
+        self.seen.append(Seen(call, _line(), waits, backward, _registered(call)))
 
     def _several(self, value: Any, old: set[int] | None = None) -> tuple[Tensor, ...]:
         """The tensors in an argument; with *old* in a result, which lies in new storages but
@@ -94,6 +97,19 @@ class Watch(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped there
         dtype = str(value.dtype).removeprefix("torch.")
         strides = () if value.layout != torch.strided or value.is_contiguous() else value.stride()
         return Tensor(tuple(value.shape), DTYPES.get(dtype, dtype), tuple(strides), known or 0)
+
+
+def _registered(call: Call) -> Cost | None:
+    """What the program says that *call* costs; nothing where its formula fails on it."""
+    own = COSTS.get(call.name)
+    if own is None:
+        return None
+    try:
+        found = own(call)
+    except Exception as error:
+        print(f"gpuperf: the cost of {call.name} failed: {error!r}", file=sys.stderr)
+        return None
+    return found if isinstance(found, Cost) else None
 
 
 def _arguments(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:

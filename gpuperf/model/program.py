@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from gpuperf.model.aten import Call
+from gpuperf.model.cost import Cost
 
 __all__ = ["MARK", "PASSES", "Chain", "Operator", "PassName", "Passed", "Program", "Seen", "Wait"]
 
@@ -23,12 +24,14 @@ PASSES: tuple[PassName, ...] = ("plain", "trace", "accounting", "counters")
 @dataclass(frozen=True)
 class Seen:
     """A call that a dispatch mode saw: the line of the program that made it (of a backward pass the
-    one that began it), and what the host waited for in it (empty: nothing)."""
+    one that began it), what the host waited for in it (empty: nothing), and what the program itself
+    says that it costs."""
 
     call: Call
     where: str = ""
     waits: str = ""
     backward: bool = False
+    cost: Cost | None = None
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,8 @@ class Passed:
     `steps_s` are the seconds of each, by the device's clock where it is a GPU; `wall_s` the seconds
     of all together between two moments at which the device was idle. `peak_bytes` is the most
     memory that was allocated. `trace` names a file; `seen` are the calls of one step in order;
-    `flop_counter` is what torch's own counter says of it. `reason` says why a pass has nothing.
+    `flop_counter` is what torch's own counter says of it; with `tf32` its fp32 matmuls were in
+    tf32. `reason` says why a pass has nothing.
     """
 
     region: str
@@ -52,6 +56,7 @@ class Passed:
     flop_counter: int | None = None
     counters: Mapping[str, float] = field(default_factory=dict)
     reason: str = ""
+    tf32: bool = False
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from gpuperf.units import format_bytes, format_flop_rate, format_number, format_
 __all__ = ["name_of", "render_profile", "title_of", "totals_of"]
 
 MOST_ROWS = 20
-LONGEST, LONGEST_SHAPES = 44, 56
+LONGEST, LONGEST_SHAPES, LONGEST_PLACE = 44, 56, 60
 SCHEMA = 1
 HEADS = [
     "operator", "of", "calls", "time", "share", "FLOPs", "bytes", "AI", "of roof", "bound by",
@@ -167,7 +167,7 @@ def _notes(profile: Profile) -> list[str]:
 def _finding_cells(one: Gain) -> list[str]:
     return [
         f"{one.title}", format_time(one.gain_s), f"{one.share * 100:.1f} %",
-        shorten(clean("; ".join(one.where)), 2 * LONGEST),
+        "; ".join(shorten(clean(where), LONGEST_PLACE) for where in one.where),
     ]  # fmt: skip
 
 

@@ -54,6 +54,7 @@ def run_program(
     """
     began = time.monotonic()
     connection = LocalConnection(False, program=1 if stdout is None else stdout)
+    ending = False
     ran = Ran()
     try:
         hello = connection.receive(START_S)
@@ -63,14 +64,16 @@ def run_program(
         end = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
             try:
-                if _listen(connection, ran, heard, end):
+                if _listen(connection, ran, heard, end) or ending:
                     break
+                ran.error = "its time was over"
             except KeyboardInterrupt:
-                if ran.interrupted:
+                if ending:
                     break  # twice: at once
                 ran.interrupted, ran.error = True, "it was interrupted"
-                connection.interrupt()
-                end = time.monotonic() + FAREWELL_S
+            ending = True
+            connection.interrupt()  # so that it ends its trace
+            end = time.monotonic() + FAREWELL_S
     finally:
         connection.kill()
     ran.took_s = time.monotonic() - began
@@ -80,7 +83,7 @@ def run_program(
 def _listen(
     connection: LocalConnection, ran: Ran, heard: Callable[[Passed], None], end: float | None
 ) -> bool:
-    """Hear messages until the program is gone."""
+    """Hear messages until the program is gone; False where its time is over before."""
     while True:
         left = HEAR_S if end is None else min(HEAR_S, end - time.monotonic())
         try:
@@ -104,5 +107,4 @@ def _listen(
             ran.error = ran.error or f"it died by {connection.death()}"
             return True
         elif message is None and end is not None and time.monotonic() >= end:
-            ran.error = ran.error or "its time was over"
-            return True
+            return False

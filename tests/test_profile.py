@@ -1,0 +1,216 @@
+"""`gpuperf profile` and `import` as a user runs them, on programs whose FLOPs are known by hand."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuperf.model.record import Record, Run
+from gpuperf.runner.store import read_run
+
+MLP = """
+import torch, gpuperf
+m = torch.nn.Sequential(torch.nn.Linear(256, 512), torch.nn.ReLU(), torch.nn.Linear(512, 128))
+o = torch.optim.Adam(m.parameters())
+x, y = torch.randn(64, 256), torch.randint(0, 128, (64,))
+for _ in range(12):
+    torch.nn.functional.cross_entropy(m(x), y).backward()
+    o.step(); o.zero_grad()
+    gpuperf.step()
+"""
+CONVOLUTIONS = """
+import torch, gpuperf
+from torch import nn
+class Block(nn.Module):
+    def __init__(self, c):
+        super().__init__()
+        self.one, self.two = (nn.Conv2d(c, c, 3, padding=1, bias=False) for _ in range(2))
+        self.n1, self.n2 = nn.BatchNorm2d(c), nn.BatchNorm2d(c)
+    def forward(self, x):
+        y = self.n2(self.two(self.n1(self.one(x)).relu()))
+        return (x + y).relu()
+m = nn.Sequential(nn.Conv2d(3, 16, 7, stride=2, padding=3, bias=False), Block(16),
+                  nn.Conv2d(16, 32, 1, stride=2, bias=False), Block(32),
+                  nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 10))
+o = torch.optim.SGD(m.parameters(), 0.1, momentum=0.9)
+x, y = torch.randn(4, 3, 64, 64), torch.randint(0, 10, (4,))
+for _ in range(10):
+    with gpuperf.region("train"):
+        nn.functional.cross_entropy(m(x), y).backward()
+        o.step(); o.zero_grad()
+"""
+TRANSFORMER = """
+import torch, gpuperf
+from torch import nn
+B, N, D, H, KV = 2, 64, 128, 8, 2
+class Layer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.q, self.kv = nn.Linear(D, D, bias=False), nn.Linear(D, 2 * D * KV // H, bias=False)
+        self.o = nn.Linear(D, D, bias=False)
+        self.up, self.down = nn.Linear(D, 4 * D, bias=False), nn.Linear(4 * D, D, bias=False)
+        self.n1, self.n2 = nn.LayerNorm(D), nn.LayerNorm(D)
+    def forward(self, x):
+        y = self.n1(x)
+        q = self.q(y).view(B, N, H, -1).transpose(1, 2)
+        k, v = self.kv(y).view(B, N, 2, KV, -1).permute(2, 0, 3, 1, 4)
+        k, v = (t.repeat_interleave(H // KV, 1) for t in (k, v))
+        s = (q @ k.transpose(-2, -1) / 4).softmax(-1) @ v
+        x = x + self.o(s.transpose(1, 2).reshape(B, N, D))
+        return x + self.down(nn.functional.silu(self.up(self.n2(x))))
+m = nn.Sequential(Layer(), Layer())
+x = torch.randn(B, N, D)
+with torch.no_grad():
+    for _ in range(12):
+        m(x)
+        gpuperf.step()
+"""
+
+
+def by_hand(name: str) -> int:
+    """FLOPs of matmuls and convolutions: an FMA is 2, a backward twice the forward, less what no
+    input asks for."""
+    if name == "mlp":
+        first, second = 2 * 64 * 256 * 512, 2 * 64 * 512 * 128
+        return 3 * (first + second) - first  # the first layer's input needs no gradient
+    if name == "convolutions":
+        stem = 2 * 4 * 32 * 32 * 16 * 3 * 49
+        block = 2 * 2 * 4 * 32 * 32 * 16 * 16 * 9
+        down = 2 * 4 * 16 * 16 * 32 * 16
+        small = 2 * 2 * 4 * 16 * 16 * 32 * 32 * 9
+        return 3 * (stem + block + down + small + 2 * 4 * 32 * 10) - stem
+    projections = 2 * 2 * 64 * 128 * (128 + 64 + 128 + 4 * 128 + 4 * 128)
+    attention = 4 * 2 * 8 * 64 * 64 * 16
+    return 2 * (projections + attention)
+
+
+def gpuperf(folder: Path, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", "from gpuperf.cli.app import main; main()", *arguments],
+        cwd=folder, capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == code, done.stdout + done.stderr
+    return done
+
+
+def profiled(folder: Path, text: str, *arguments: str) -> tuple[Run, str]:
+    (folder / "train.py").write_text(text, encoding="utf-8")
+    done = gpuperf(folder, "profile", "--steps", "3", "--warmup", "2", *arguments, "train.py")
+    (file,) = (folder / "gpuperf-runs").glob("*.jsonl")
+    return read_run(file), done.stdout
+
+
+def region_of(run: Run) -> Record:
+    (found,) = (record for record in run.records if record.kind == "region")
+    return found
+
+
+def products(record: Record) -> int:
+    assert record.cost is not None
+    return sum(flops.count for flops in record.cost.flops if flops.kind == "matmul")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "region"),
+    [("mlp", MLP, "step"), ("convolutions", CONVOLUTIONS, "train"),
+     ("transformer", TRANSFORMER, "step")],
+)  # fmt: skip
+def test_the_flops_of_a_model_are_those_counted_by_hand(
+    tmp_path: Path, name: str, text: str, region: str
+) -> None:
+    run, printed = profiled(tmp_path, text)
+    whole = region_of(run)
+    assert whole.region == region
+    assert products(whole) == pytest.approx(by_hand(name), rel=0.02)
+    assert whole.program is not None
+    assert whole.program.flop_counter == pytest.approx(by_hand(name), rel=0.02)
+    assert whole.program.steps == {"plain": 3, "trace": 3, "accounting": 1}
+    assert f"{region} of train.py on " in printed
+    unknown = [r.case.op for r in run.records if r.operator and not r.operator.known]
+    assert unknown == []
+    assert sorted(path.suffix for path in (tmp_path / "gpuperf-runs").iterdir()) == [
+        ".jsonl", ".png", ".svg"
+    ]  # fmt: skip
+
+
+def test_operators_of_a_step_sum_to_it(tmp_path: Path) -> None:
+    run, _ = profiled(tmp_path, MLP)
+    whole = region_of(run)
+    operators = [record for record in run.records if record.kind == "operator"]
+    assert products(whole) == sum(products(record) for record in operators)
+    assert len({record.case.id for record in operators}) == len(operators)
+    lines = [line for r in operators if r.operator for line in r.operator.where]
+    assert any(line.startswith("train.py:") for line in lines)
+
+
+def test_what_was_profiled_is_shown_again_and_held_against_itself(tmp_path: Path) -> None:
+    _, printed = profiled(tmp_path, MLP)
+    (file,) = (tmp_path / "gpuperf-runs").glob("*.jsonl")
+    assert gpuperf(tmp_path, "show", str(file)).stdout in printed
+    told = gpuperf(tmp_path, "show", str(file), str(file)).stdout
+    assert "no operator changed" in told
+    gpuperf(tmp_path, "show", str(file), "--chart", "again.svg")
+    assert (tmp_path / "again.svg").stat().st_size > 0
+
+
+def test_json_is_all_that_stdout_holds(tmp_path: Path) -> None:
+    _, printed = profiled(tmp_path, "print('hello')\n" + MLP, "--format", "json", "--items", "64")
+    value: dict[str, Any] = json.loads(printed)
+    assert value["regions"][0]["program"]["items"] == 64.0
+    assert value["regions"][0]["operators"][0]["time_s"] > 0
+
+
+def test_a_program_that_fails_makes_gpuperf_exit_with_3_and_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(MLP + "raise SystemExit(7)", encoding="utf-8")
+    gpuperf(tmp_path, "profile", "--steps", "3", "--warmup", "2", "train.py", code=3)
+    (file,) = (tmp_path / "gpuperf-runs").glob("*.jsonl")
+    whole = region_of(read_run(file))
+    assert whole.program is not None
+    assert whole.program.exit_code == 7
+    assert whole.status == "ok"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("raise ValueError('bad')", "ValueError: bad"), ("print(1)", "no operator of torch ran"),
+     ("import sys; sys.exit('so')", "so")],
+)  # fmt: skip
+def test_what_cannot_be_profiled_says_why_in_a_sentence(
+    tmp_path: Path, text: str, words: str
+) -> None:
+    (tmp_path / "train.py").write_text(text, encoding="utf-8")
+    done = gpuperf(tmp_path, "profile", "train.py", code=3)
+    assert words in done.stderr
+    assert "hint: " in done.stderr
+
+
+def test_a_missing_script_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    done = gpuperf(tmp_path, "profile", "nowhere.py", code=2)
+    assert "there is no script 'nowhere.py'" in done.stderr
+
+
+def test_options_behind_the_script_are_the_scripts(tmp_path: Path) -> None:
+    text = "import sys\nassert sys.argv[1:] == ['--steps', '9', '-m', 'x'], sys.argv\n" + MLP
+    (tmp_path / "train.py").write_text(text, encoding="utf-8")
+    gpuperf(tmp_path, "profile", "--steps", "3", "train.py", "--steps", "9", "-m", "x")
+
+
+def test_a_trace_without_marks_has_the_flops_of_a_round(tmp_path: Path) -> None:
+    loop = MLP.replace("    gpuperf.step()\n", "").replace("import torch, gpuperf", "import torch")
+    text = (
+        "from torch.profiler import profile, ProfilerActivity\n"
+        "with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as own:\n"
+        + "".join(f"    {line}\n" for line in loop.strip().splitlines())
+        + "own.export_chrome_trace('trace.json.gz')\n"
+    )
+    (tmp_path / "make.py").write_text(text, encoding="utf-8")
+    subprocess.run([sys.executable, "make.py"], cwd=tmp_path, check=True, capture_output=True)
+    printed = gpuperf(tmp_path, "import", "trace.json.gz").stdout
+    assert printed.startswith("loop of trace.json.gz on ")
+    (file,) = (tmp_path / "gpuperf-runs").glob("*.jsonl")
+    assert products(region_of(read_run(file))) == pytest.approx(by_hand("mlp"), rel=0.02)
