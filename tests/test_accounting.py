@@ -311,6 +311,7 @@ def test_the_result_of_an_operator_in_place_is_not_counted_again() -> None:
         call("add", t(2, dtype="float4"), t(2)),
         call("convolution", t(3), t(3), None, *CONV, False, "[0, 0]", "x"),
         call("mm", t(*(2**62,) * 3), t(2, 2)),
+        call("relu", t(*(2**62,) * 10**5)),
         Call("mylib::fused_mlp", ((t(2, 2),),)),
     ],
     ids=lambda c: c.name,

@@ -70,7 +70,8 @@ def account(call: Call, tf32: bool = False) -> Accounted:
     if own is not None:
         return by_owner(call, own)
     kind, rule = found(call.name)
-    if rule is None:
+    tensors = (*call.tensors, *call.outputs)
+    if rule is None or any(len(tensor.shape) > MOST_AXES for tensor in tensors):
         return unread(call, kind)
     try:
         tally = rule(Arguments(call, tf32))
