@@ -35,12 +35,14 @@ DTYPES = {
 @dataclass(frozen=True)
 class Tensor:
     """Shape (elements), dtype by its short name (`bf16`, `int64`), strides in elements (empty:
-    contiguous, or unknown), and which storage it lies in (0: unknown)."""
+    contiguous, or unknown), which storage it lies in (0: unknown), and at which element of it it
+    begins (None: unknown)."""
 
     shape: tuple[int, ...]
     dtype: str
     strides: tuple[int, ...] = ()
     storage: int = 0
+    offset: int | None = None
 
     def __post_init__(self) -> None:
         if any(not 0 <= n <= MOST_SIZE for n in self.shape):
@@ -58,6 +60,24 @@ class Tensor:
             return self.size
         pairs = zip(self.shape, self.strides, strict=True)
         return math.prod(n for n, stride in pairs if stride)
+
+    @property
+    def place(self) -> tuple[int, int, str, tuple[tuple[int, int], ...]] | None:
+        """The same for tensors of the very same elements, in whatever order; None: nobody knows.
+
+        q, k and v cut out of one projection are alike but for their offset: without it, none is
+        taken for another.
+        """
+        if not self.storage or self.offset is None:
+            return None
+        strides, dense = self.strides, 1
+        if len(strides) != len(self.shape):
+            strides = ()
+            for n in reversed(self.shape):
+                strides, dense = (dense, *strides), dense * n
+        axes = zip(self.shape, strides, strict=True)
+        held = tuple(sorted((at, n) for n, at in axes if n > 1 and at))
+        return self.storage, self.offset, self.dtype, held
 
     @property
     def bytes(self) -> int:
