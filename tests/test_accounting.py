@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuperf import Bytes, Cost, Flops
-from gpuperf.analysis import accounting
-from gpuperf.analysis.accounting import RULES, account, register
+from gpuperf.analysis.accounting import RULES, account
 from gpuperf.analysis.operators.attention import pairs
 from gpuperf.analysis.operators.pointwise import FORMULAS
 from gpuperf.model.aten import Call, Tensor
@@ -341,26 +339,6 @@ def test_collectives_move_through_the_link() -> None:
     functional = account(Call(name, ((whole,),), ("", "sum", "4", "0")))
     assert functional.cost.bytes == (Bytes(64, 16, "link"),)
     assert account(Call("_c10d_functional::wait_tensor", ((x,),))).cost == Cost()
-
-
-@pytest.fixture
-def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(accounting, "_registered", {})
-    yield
-
-
-def test_a_registered_operator_is_counted_by_its_owners_formula(registry: None) -> None:
-    def cost(seen: Call) -> Cost:
-        m, k = seen.inputs[0][0].shape
-        return Cost((Flops(2 * m * k, "matmul", "bf16", "fp32"),), (Bytes(8, 8),))
-
-    register("mylib::fused_mlp", cost)
-    found = account(Call("mylib::fused_mlp.default", ((t(3, 5),),)))
-    assert (found.known, found.kind, found.cost.flop_count) == (True, "matmul", 30)
-    assert found.work.bytes == (Bytes(8, 8),)
-    assert not account(Call("mylib::fused_mlp")).known  # its formula raises
-    with pytest.raises(ValueError, match="mylib::fused_mlp"):
-        register("fused_mlp", cost)
 
 
 SIZES = st.one_of(st.integers(0, 9), st.sampled_from((2**31, 2**62)))

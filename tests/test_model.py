@@ -145,7 +145,9 @@ telemetry = st.builds(
     Telemetry, *[optional(number)] * 5, several(text), optional(count), optional(number)
 )
 finding = st.builds(Finding, text, words(Finding, "verdict"), text, text)
-tensor = st.builds(Tensor, several(st.integers(0, 2**20)), text, several(count), count)
+tensor = st.builds(
+    Tensor, several(st.integers(0, 2**20)), text, several(count), count, optional(count)
+)
 call = st.builds(Call, text, several(several(tensor)), several(text), several(tensor))
 seen = st.builds(Seen, call, text, text, st.booleans(), optional(cost))
 wait = st.builds(Wait, text, text, number)

@@ -57,7 +57,7 @@ def test_a_view_shares_its_storage_and_an_expanded_axis_has_no_stride() -> None:
     assert [call.name for call in calls] == ["aten::expand", "aten::add"]
     (view,) = calls[0].outputs
     assert view.storage == calls[0].tensors[0].storage != 0
-    assert view == Tensor((3, 7), "fp32", (1, 0), view.storage)
+    assert view == Tensor((3, 7), "fp32", (1, 0), view.storage, 0)
     assert view.distinct == 3
     assert calls[1].outputs[0].storage not in (0, view.storage)
 

@@ -8,7 +8,7 @@ nobody saw the results, their shapes are inferred, and what cannot be is not cou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from gpuperf.analysis.operators import (
@@ -28,7 +28,7 @@ from gpuperf.analysis.operators.tally import Kind, Rule, Rules, Tally, memory
 from gpuperf.model.aten import Call, Tensor
 from gpuperf.model.cost import Bytes, Cost, Work
 
-__all__ = ["Accounted", "Kind", "account", "register"]
+__all__ = ["Accounted", "Kind", "account"]
 
 FAMILIES = (matmul, convolution, attention, normalisation, pointwise, reduction, movement, indexing,
             optimizer)  # fmt: skip
@@ -37,7 +37,6 @@ OURS = ("aten", "higher_order")
 # Kineto shows some of torch's own without their namespace.
 BARE = {"detach", "detach_", "flex_attention"}
 MOST_AXES = 64  # TensorIterator's and more than anybody's: a shape beyond is garbage
-_registered: dict[str, Callable[[Call], Cost]] = {}
 
 
 @dataclass(frozen=True)
@@ -50,25 +49,11 @@ class Accounted:
     known: bool
 
 
-def register(name: str, cost: Callable[[Call], Cost]) -> None:
-    """Count calls of *name* (`mylib::fused_mlp`), whatever its overload, by *cost*.
-
-    Raises: ValueError for a name without a namespace.
-    """
-    space, colons, rest = name.partition("::")
-    if not (space and colons and rest):
-        raise ValueError(f"{name!r} is no operator's name, like mylib::fused_mlp")
-    _registered[name] = cost
-
-
 def account(call: Call, tf32: bool = False) -> Accounted:
     """The figures of *call*; fp32 matmuls and convolutions are in tf32 where *tf32* is set.
 
     Never raises: a call that its formula cannot read is not `known`.
     """
-    own = _registered.get(plain_name(call.name))
-    if own is not None:
-        return by_owner(call, own)
     kind, rule = found(call.name)
     tensors = (*call.tensors, *call.outputs)
     if rule is None or any(len(tensor.shape) > MOST_AXES for tensor in tensors):
@@ -103,17 +88,6 @@ def counted(tally: Tally, kind: Kind) -> Accounted:
     moves = (tally.moves,) if tally.moves.read or tally.moves.written else ()
     work = tally.work or Work(tally.flops, moves)
     return Accounted(Cost(tally.flops, moves), work, tally.kind or kind, tally.known)
-
-
-def by_owner(call: Call, cost: Callable[[Call], Cost]) -> Accounted:
-    """By the formula that a user gave."""
-    try:
-        figures = cost(call)
-    except Exception:  # a user's own code, on a stranger's call: not to be known is the answer
-        return unread(call, "unknown")
-    kinds = {flops.kind for flops in figures.flops}
-    kind: Kind = "matmul" if "matmul" in kinds else "elementwise" if kinds else "copy"
-    return Accounted(figures, Work(figures.flops, figures.bytes), kind, True)
 
 
 def unread(call: Call, kind: Kind) -> Accounted:

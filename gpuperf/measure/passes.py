@@ -220,7 +220,8 @@ class Accounting(_Base):
 
 def _tf32() -> bool:
     """Whether fp32 matmuls run in tf32: what the program left in torch's settings."""
-    return torch.cuda.is_available() and torch.get_float32_matmul_precision() != "highest"
+    precision = str(torch.get_float32_matmul_precision())
+    return torch.cuda.is_available() and precision != "highest"
 
 
 class Counting(_Base):

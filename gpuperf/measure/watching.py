@@ -95,8 +95,11 @@ class Watch(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped there
         if place and (known is None or (old is not None and known not in old)):
             known = self._storages[place] = next(self._next)
         dtype = str(value.dtype).removeprefix("torch.")
-        strides = () if value.layout != torch.strided or value.is_contiguous() else value.stride()
-        return Tensor(tuple(value.shape), DTYPES.get(dtype, dtype), tuple(strides), known or 0)
+        strided = value.layout == torch.strided
+        strides = tuple(value.stride()) if strided and not value.is_contiguous() else ()
+        offset = value.storage_offset() if strided else None
+        short = DTYPES.get(dtype, dtype)
+        return Tensor(tuple(value.shape), short, strides, known or 0, offset)
 
 
 def _registered(call: Call) -> Cost | None:
