@@ -1,43 +1,32 @@
 """What did the passes over a region find: one record of the region, and one of each operator?
 
-The accounting pass knows every call of a step with its results, the trace the kernels that each
-launched; they are joined by name, shapes and direction. Of a trace alone (an imported one) the cost
-of a call is inferred from its inputs.
+Costs and times of an operator are those of all its calls in a step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from gpuperf.analysis.accounting import Accounted, Kind, account
-from gpuperf.analysis.attribution import Usage, chains, usages
+from gpuperf.analysis.attribution import Usage, usages
 from gpuperf.analysis.chains import chains_of
-from gpuperf.analysis.occupied import Occupied, Share, occupancy_of
+from gpuperf.analysis.joined import Group, Key, add_traced, containers, grouped
+from gpuperf.analysis.occupied import Occupied, occupancy_of
+from gpuperf.analysis.used import Used, stretches
 from gpuperf.analysis.windows import Window, marked
 from gpuperf.model.aten import Call, Tensor
 from gpuperf.model.contract import Contract, Fingerprint
 from gpuperf.model.cost import Bytes, Cost, Flops, Work
 from gpuperf.model.program import Operator, Passed, PassName, Program, Seen, Wait
-from gpuperf.model.record import Caveat, Kernel, Memory, Record, Status
+from gpuperf.model.record import Caveat, Memory, Record, Status
 from gpuperf.model.samples import Samples
 from gpuperf.model.timeline import Timeline
 from gpuperf.model.workload import Case
 
 __all__ = ["Told", "region_records"]
 
-MOST_LINES = 3  # of an operator
 MOST_SHAPES = 6  # tensors in a name
-APART = 0.01  # of the time: steps with smaller gaps follow each other
-NOTHING = Accounted(Cost(), Work(), "view", True)
-WRAPPERS: Key = ("wrappers, autograd and Python", (), False)
-# Those whose parts are of other kinds.
-COMPOSED = {"aten::cross_entropy_loss", "aten::nll_loss", "aten::nll_loss_nd", "aten::dropout"}
-STARTS = {"copy": "Memcpy", "set": "Memset"}  # of the names of what is no kernel
 NO_STEPS = "the program ended before it: give --steps fewer, or the program more rounds"
-
-Key = tuple[str, tuple[tuple[tuple[int, ...], str], ...], bool]
 
 
 @dataclass(frozen=True)
@@ -63,71 +52,6 @@ class Told:
         return next((p for p in self.passed if p.name == name and p.steps), None)
 
 
-@dataclass(frozen=True)
-class _Used:
-    """What a trace says of *steps* steps."""
-
-    steps: int
-    occupied: Sequence[Occupied] = ()
-    usages: Sequence[Usage] = ()
-
-    def each(self, seconds: Callable[[Occupied], float]) -> float:
-        """Of a step."""
-        return sum(map(seconds, self.occupied)) / self.steps
-
-    def occupation(self) -> dict[str, float]:
-        """Seconds of a step by what the device did."""
-        if not self.occupied:
-            return {}
-        found = {
-            "wall": self.each(lambda o: o.wall_s), "busy": self.each(lambda o: o.busy_s),
-            "kernels": self.each(lambda o: o.kernels.seconds),
-            "communication": self.each(lambda o: o.communication.seconds),
-            "sets": self.each(lambda o: o.sets.seconds),
-            "idle_queued": self.each(lambda o: o.queued_s),
-            "idle_sync": self.each(lambda o: o.sync_s), "idle_host": self.each(lambda o: o.host_s),
-            "idle_other": self.each(lambda o: o.other_s),
-        }  # fmt: skip
-        for name in dict.fromkeys(name for one in self.occupied for name in one.copies):
-            found[f"copy {name}"] = self.each(lambda o, n=name: _copied(o, n).seconds)  # type: ignore[misc]
-        return found
-
-    def moved(self) -> dict[str, float]:
-        """Bytes of copies in a step by direction."""
-        names = dict.fromkeys(name for one in self.occupied for name in one.copies)
-        return {
-            f"copy {name}": self.each(lambda o, n=name: float(_copied(o, n).bytes))  # type: ignore[misc]
-            for name in names
-        }
-
-    def launched(self) -> dict[str, float]:
-        """Kernels, copies and sets of a step."""
-        found: dict[str, float] = {}
-        for kernel in (kernel for usage in self.usages for kernel in usage.kernels):
-            kinds = (kind for kind, start in STARTS.items() if kernel.name.startswith(start))
-            kind = next(kinds, "kernel")
-            found[kind] = found.get(kind, 0.0) + kernel.count / self.steps
-        return found
-
-
-def _copied(one: Occupied, name: str) -> Share:
-    return one.copies.get(name, Share())
-
-
-@dataclass
-class _Group:
-    """Calls of one key in a step: from the accounting pass, and from the trace."""
-
-    call: Call
-    found: Accounted
-    count: float = 0.0
-    lines: dict[str, None] = field(default_factory=dict)
-    device_s: float = 0.0
-    host_s: float = 0.0
-    kernels: tuple[Kernel, ...] = ()
-    traced: bool = False
-
-
 def region_records(told: Told) -> tuple[Record, ...]:
     """The record of the region, then those of its operators, by what they take."""
     counted = told.of("accounting")
@@ -135,29 +59,20 @@ def region_records(told: Told) -> tuple[Record, ...]:
     windows = list(told.windows)
     if told.timeline is not None and not windows:
         windows = marked(told.timeline, told.region)
-    groups = _grouped(seen, counted is not None and counted.tf32)
+    groups = grouped(seen, counted is not None and counted.tf32)
     found: tuple[Usage, ...] = ()
     occupied: list[Occupied] = []
     if told.timeline is not None and windows:
         names = {call.call.name for call in seen}
         found = usages(told.timeline, windows, names or None)
         inside = frozenset(names) or None
-        _add_traced(groups, found, len(windows), inside, _containers(told.timeline))
-        occupied = [occupancy_of(told.timeline, w) for w in _stretches(told.timeline, windows)]
-    used = _Used(len(windows), occupied, found)
+        add_traced(groups, found, len(windows), inside, containers(told.timeline))
+        occupied = [occupancy_of(told.timeline, w) for w in stretches(told.timeline, windows)]
+    used = Used(len(windows), occupied, found)
     operators = [_operator(told, key, group) for key, group in groups.items()]
     operators.sort(key=lambda record: -(record.samples.median_s if record.samples else 0.0))
     operators = _told_apart(operators)
     return (_region(told, groups, used, seen), *operators)
-
-
-def _accounted(one: Seen, tf32: bool) -> Accounted:
-    """By what the program says of its own operator, or by ours."""
-    if one.cost is None:
-        return account(one.call, tf32)
-    kinds = {flops.kind for flops in one.cost.flops}
-    kind: Kind = "matmul" if "matmul" in kinds else "elementwise"
-    return Accounted(one.cost, Work(one.cost.flops, one.cost.bytes), kind, True)
 
 
 def _told_apart(operators: Iterable[Record]) -> list[Record]:
@@ -173,129 +88,7 @@ def _told_apart(operators: Iterable[Record]) -> list[Record]:
     return found
 
 
-def _stretches(timeline: Timeline, windows: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Where the device worked on the steps: it runs behind the host, so that steps without gaps are
-    one stretch, which ends when their last work does."""
-    ordered = sorted(windows)
-    first, last = ordered[0][0], ordered[-1][1]
-    apart = sum(b[0] - a[1] for a, b in pairwise(ordered))
-    if apart > APART * (last - first):
-        return ordered
-    activities, runtime = timeline.activities, timeline.runtime
-    if len(activities) and len(runtime):
-        by = activities.runtime
-        launched = (by >= 0) & (runtime.start[by] >= first) & (runtime.start[by] < last)
-        if launched.any():
-            last = max(last, int(activities.end[launched].max()))
-    return [(first, last)]
-
-
-def _key(call: Call, backward: bool) -> Key:
-    return call.name, tuple((t.shape, t.dtype) for t in call.tensors), backward
-
-
-def _grouped(seen: Iterable[Seen], tf32: bool) -> dict[Key, _Group]:
-    groups: dict[Key, _Group] = {}
-    for one in seen:
-        key = _key(one.call, one.backward)
-        if key not in groups:
-            groups[key] = _Group(one.call, _accounted(one, tf32))
-        group = groups[key]
-        group.count += 1
-        if one.where and len(group.lines) < MOST_LINES:
-            group.lines[one.where] = None
-    return {key: group for key, group in groups.items() if group.found.kind != "view"}
-
-
-def _by_kernel(usage: Usage) -> Iterable[Usage]:
-    """What no operator launched (a kernel of Triton, called by hand), by the names of kernels."""
-    if usage.call.name or not usage.kernels:
-        yield usage
-        return
-    for kernel in usage.kernels:
-        yield replace(
-            usage, call=Call(kernel.name), count=kernel.count, kernels=(kernel,),
-            device_s=kernel.time_s or 0.0, host_s=0.0,
-        )  # fmt: skip
-
-
-def _loose(call: Call) -> tuple[str, tuple[tuple[int, ...], ...]]:
-    """What a trace and a dispatch mode agree on: a number is a tensor to the one and none to the
-    other, and of lists of tensors a trace has no dtypes."""
-    return call.name, tuple(t.shape for t in call.tensors if t.shape)
-
-
-def _matching(
-    groups: Mapping[Key, _Group], alike: Mapping[object, Sequence[Key]], usage: Usage
-) -> Key:
-    """The key of the group that *usage* is of; its own where there is none."""
-    own = _key(usage.call, usage.backward)
-    if own in groups:
-        return own
-    near = alike.get(_loose(usage.call), ())
-    if not near and len(alike.get(usage.call.name, ())) == 1:
-        near = alike[usage.call.name]
-    return next((key for key in near if key[2] == usage.backward), near[0] if near else own)
-
-
-def _containers(timeline: Timeline) -> set[Call]:
-    """Calls of operators that leave their work to others of their kind (`aten::linear`, to
-    `aten::addmm`): what these do must not count twice."""
-    kinds = [account(call).kind for call in timeline.calls]
-    alike = ["indexing" if kind == "embedding" else kind for kind in kinds]
-    parents, calls = chains(timeline).parent.tolist(), timeline.operators.call.tolist()
-    found = {i for i, call in enumerate(timeline.calls) if call.name in COMPOSED}
-    for i, parent in enumerate(parents):
-        while parent >= 0 and calls[parent] not in found:
-            if alike[calls[parent]] == alike[calls[i]] and calls[parent] != calls[i]:
-                found.add(calls[parent])
-            parent = parents[parent]
-    return {timeline.calls[i] for i in found}
-
-
-def _add_traced(
-    groups: dict[Key, _Group], found: Sequence[Usage], steps: int, seen: Container[str] | None,
-    containers: Container[Call],
-) -> None:  # fmt: skip
-    """The times and kernels of *found*, over *steps*, to the groups that they are of.
-
-    *seen* are the names that the accounting pass saw: what it did not see, and launched nothing,
-    is a wrapper or autograd's own. *containers* have no cost of their own.
-    """
-    alike: dict[object, list[Key]] = {}
-    seen_by_mode = frozenset(groups)
-    for key, group in groups.items():
-        for loose in (_loose(group.call), group.call.name):
-            alike.setdefault(loose, []).append(key)
-    for usage in (one for whole in found for one in _by_kernel(whole)):
-        key = _matching(groups, alike, usage)
-        if key not in groups:
-            accounted = account(usage.call)
-            if accounted.kind == "view" and not usage.device_s:
-                continue
-            wraps = usage.call in containers or (seen is not None and not usage.device_s)
-            if seen is not None and usage.call.name in seen:
-                wraps = False  # another shape than in the step that was accounted for
-            if wraps and not usage.device_s:
-                key = WRAPPERS
-                groups.setdefault(key, _Group(Call(key[0]), NOTHING))
-            else:
-                groups[key] = _Group(usage.call, NOTHING if wraps else accounted)
-        group = groups[key]
-        group.count += 0.0 if key in seen_by_mode else usage.count / steps
-        group.device_s += usage.device_s / steps
-        group.host_s += usage.host_s / steps
-        group.kernels += tuple(
-            replace(
-                kernel, count=max(1, round(kernel.count / steps)),
-                time_s=None if kernel.time_s is None else kernel.time_s / steps,
-            )
-            for kernel in usage.kernels
-        )  # fmt: skip
-        group.traced = True
-
-
-def _operator(told: Told, key: Key, group: _Group) -> Record:
+def _operator(told: Told, key: Key, group: Group) -> Record:
     times, primary = {}, ""
     if group.traced:
         if group.device_s > 0:
@@ -364,7 +157,7 @@ def _summed(costs: Iterable[Cost]) -> Cost:
 
 
 def _region(
-    told: Told, groups: Mapping[Key, _Group], used: _Used, seen: Sequence[Seen]
+    told: Told, groups: Mapping[Key, Group], used: Used, seen: Sequence[Seen]
 ) -> Record:
     plain, counted, moved = (told.of(name) for name in ("plain", "accounting", "counters"))
     times: dict[str, Samples] = {}
@@ -414,7 +207,7 @@ def _missing(told: Told) -> Iterable[str]:
             yield f"{passed.name}: {why}"
 
 
-def _doubts(told: Told, groups: Mapping[Key, _Group]) -> Iterable[Caveat]:
+def _doubts(told: Told, groups: Mapping[Key, Group]) -> Iterable[Caveat]:
     unknown = [g for g in groups.values() if not g.found.known]
     total = sum(g.device_s or g.host_s for g in groups.values())
     share = sum(g.device_s or g.host_s for g in unknown) / total if total else 0.0

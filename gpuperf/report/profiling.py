@@ -136,7 +136,7 @@ def _cells(share: Share) -> list[str]:
     fraction = placed.fraction if placed and bytes_moved else None
     return [
         name_of(share), shorten(clean(str(record.case.point.get("of", ""))), LONGEST_SHAPES),
-        f"{operator.count:g}" if operator else "", format_time(share.seconds),
+        f"{operator.count:.4g}" if operator else "", format_time(share.seconds),
         f"{share.share * 100:.1f} %",
         _flops(cost.flop_count) if cost and known else "unknown",
         format_bytes(bytes_moved) if bytes_moved else "–",

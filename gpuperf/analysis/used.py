@@ -1,0 +1,84 @@
+"""What did the device do in the steps of a trace, on average over them?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from gpuperf.analysis.attribution import Usage
+from gpuperf.analysis.occupied import Occupied, Share
+from gpuperf.model.timeline import Timeline
+
+__all__ = ["Used", "stretches"]
+
+APART = 0.01  # of the time: steps with smaller gaps follow each other
+STARTS = {"copy": "Memcpy", "set": "Memset"}  # of the names of what is no kernel
+
+
+@dataclass(frozen=True)
+class Used:
+    """What a trace says of *steps* steps."""
+
+    steps: int
+    occupied: Sequence[Occupied] = ()
+    usages: Sequence[Usage] = ()
+
+    def each(self, seconds: Callable[[Occupied], float]) -> float:
+        """Of a step."""
+        return sum(map(seconds, self.occupied)) / self.steps
+
+    def occupation(self) -> dict[str, float]:
+        """Seconds of a step by what the device did."""
+        if not self.occupied:
+            return {}
+        found = {
+            "wall": self.each(lambda o: o.wall_s), "busy": self.each(lambda o: o.busy_s),
+            "kernels": self.each(lambda o: o.kernels.seconds),
+            "communication": self.each(lambda o: o.communication.seconds),
+            "sets": self.each(lambda o: o.sets.seconds),
+            "idle_queued": self.each(lambda o: o.queued_s),
+            "idle_sync": self.each(lambda o: o.sync_s), "idle_host": self.each(lambda o: o.host_s),
+            "idle_other": self.each(lambda o: o.other_s),
+        }  # fmt: skip
+        for name in dict.fromkeys(name for one in self.occupied for name in one.copies):
+            found[f"copy {name}"] = self.each(lambda o, n=name: _copied(o, n).seconds)  # type: ignore[misc]
+        return found
+
+    def moved(self) -> dict[str, float]:
+        """Bytes of copies in a step by direction."""
+        names = dict.fromkeys(name for one in self.occupied for name in one.copies)
+        return {
+            f"copy {name}": self.each(lambda o, n=name: float(_copied(o, n).bytes))  # type: ignore[misc]
+            for name in names
+        }
+
+    def launched(self) -> dict[str, float]:
+        """Kernels, copies and sets of a step."""
+        found: dict[str, float] = {}
+        for kernel in (kernel for usage in self.usages for kernel in usage.kernels):
+            kinds = (kind for kind, start in STARTS.items() if kernel.name.startswith(start))
+            kind = next(kinds, "kernel")
+            found[kind] = found.get(kind, 0.0) + kernel.count / self.steps
+        return found
+
+
+def _copied(one: Occupied, name: str) -> Share:
+    return one.copies.get(name, Share())
+
+
+def stretches(timeline: Timeline, windows: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Where the device worked on the steps: it runs behind the host, so that steps without gaps are
+    one stretch, which ends when their last work does."""
+    ordered = sorted(windows)
+    first, last = ordered[0][0], ordered[-1][1]
+    apart = sum(b[0] - a[1] for a, b in pairwise(ordered))
+    if apart > APART * (last - first):
+        return ordered
+    activities, runtime = timeline.activities, timeline.runtime
+    if len(activities) and len(runtime):
+        by = activities.runtime
+        launched = (by >= 0) & (runtime.start[by] >= first) & (runtime.start[by] < last)
+        if launched.any():
+            last = max(last, int(activities.end[launched].max()))
+    return [(first, last)]
