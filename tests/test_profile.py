@@ -200,6 +200,15 @@ def test_options_behind_the_script_are_the_scripts(tmp_path: Path) -> None:
     gpuperf(tmp_path, "profile", "--steps", "3", "train.py", "--steps", "9", "-m", "x")
 
 
+def test_each_pass_may_have_a_run_of_its_own(tmp_path: Path) -> None:
+    run, printed = profiled(tmp_path, "print('once more')\n" + MLP, "--repeat")
+    assert printed.count("once more") == 4
+    whole = region_of(run)
+    assert products(whole) == by_hand("mlp")
+    assert whole.program is not None
+    assert whole.program.steps == {"plain": 3, "trace": 3, "accounting": 1}
+
+
 def test_a_trace_without_marks_has_the_flops_of_a_round(tmp_path: Path) -> None:
     loop = MLP.replace("    gpuperf.step()\n", "").replace("import torch, gpuperf", "import torch")
     text = (

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 import typer
 
 from gpuperf.cli import options as opt
@@ -49,6 +52,9 @@ def profile(
         float | None,
         typer.Option(min=0.0, help="Items of a step: images, tokens.", show_default=False),
     ] = None,
+    repeat: Annotated[
+        bool, typer.Option("--repeat", help="Run the program anew for each pass.")
+    ] = False,
     timeout: Annotated[
         float | None,
         typer.Option(min=1.0, help="End the program after so many seconds.", show_default=False),
@@ -73,7 +79,8 @@ def profile(
     with tempfile.TemporaryDirectory(prefix="gpuperf-") as folder:
         request = Profile(tuple(program), module, warmup, steps, PASSES, folder)
         quiet = format is not opt.Format.TABLE  # then stdout is for the profile alone
-        ran = run_program(request, timeout, _heard, 2 if quiet else None)
+        run_it = partial(run_program, timeout_s=timeout, heard=_heard, stdout=2 if quiet else None)
+        ran = _repeated(request, run_it) if repeat else run_it(request)
         if ran.opened is None:
             told = ran.error or f"it ended with {ran.exit_code}"
             raise CannotMeasure(f"{program[0]} gave nothing to measure: {told}", "does it run?")
@@ -100,6 +107,27 @@ def profile(
     if ran.interrupted:
         raise KeyboardInterrupt
     return FAILED if ran.exit_code != 0 else 0
+
+
+def _repeated(request: Profile, run_it: Callable[[Profile], Ran]) -> Ran:
+    """A run of the program for each pass; the first that fails says how it ended."""
+    whole: Ran | None = None
+    for name in request.passes:
+        folder = Path(request.folder) / name
+        folder.mkdir()
+        ran = run_it(msgspec.structs.replace(request, passes=(name,), folder=str(folder)))
+        if whole is None:
+            whole = ran
+            continue
+        whole.passed += ran.passed
+        whole.opened = whole.opened or ran.opened
+        if whole.exit_code == 0 and not whole.error:
+            whole.exit_code, whole.error = ran.exit_code, ran.error
+        whole.interrupted |= ran.interrupted
+        if ran.interrupted:
+            break
+    assert whole is not None
+    return whole
 
 
 def _heard(passed: Passed) -> None:

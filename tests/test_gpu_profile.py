@@ -1,0 +1,127 @@
+"""Is what a profile says of a GPU true: kernels, FLOPs, times, and the gains that it foretells?"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(
+        not torch.cuda.is_available() or torch.version.hip is not None,
+        reason="needs an NVIDIA GPU",
+    ),
+]
+
+TESTS = Path(__file__).parent
+GPT2 = TESTS.parent / "docs" / "examples" / "gpt2.py"
+
+
+def profiled(folder: Path, script: Path, *arguments: str) -> Any:
+    """The first region of a profile."""
+    done = subprocess.run(
+        [sys.executable, "-c", "from gpuperf.cli.app import main; main()", "profile", "--format",
+         "json", "--out", str(folder), str(script), *arguments],
+        capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)["regions"][0]
+
+
+@pytest.mark.parametrize(
+    ("flaw", "words"),
+    [("wait", "do not wait"), ("precision", "fp32 matmuls"), ("vocabulary", "pad the dimensions"),
+     ("chain", "elementwise")],
+)  # fmt: skip
+def test_a_planted_flaw_is_found_and_its_gain_foretold(
+    tmp_path: Path, flaw: str, words: str
+) -> None:
+    before = profiled(tmp_path, TESTS / "planted.py", flaw)
+    after = profiled(tmp_path, TESTS / "planted.py", flaw, "mended")
+    (found,) = (one for one in before["findings"] if words in one["title"])
+    gained = before["step_s"] - after["step_s"]
+    assert any("planted.py:" in place for place in found["where"])
+    assert 1 / 1.5 < found["gain_s"] / gained < 1.5
+    assert not [one for one in after["findings"] if words in one["title"]]
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_the_flops_of_a_step_of_gpt2_are_six_for_each_parameter_and_token(
+    tmp_path: Path, attention: str
+) -> None:
+    found = profiled(tmp_path, GPT2, "--attention", attention, "--batch", "8")
+    b, n, width, blocks, vocabulary = 8, 1024, 768, 12, 50257
+    parameters = blocks * 12 * width**2 + vocabulary * width
+    pairs = n * n if attention == "eager" else n * (n + 1) // 2
+    expected = 6 * parameters * b * n + 3 * blocks * 4 * b * pairs * width
+    products = sum(f["count"] for f in found["cost"]["flops"] if f["kind"] == "matmul")
+    assert products == pytest.approx(expected, rel=0.02)
+
+
+def test_kernels_are_all_there_and_take_what_torch_says(tmp_path: Path) -> None:
+    from torch.autograd import DeviceType
+    from torch.profiler import ProfilerActivity, profile
+
+    from gpuperf.analysis.attribution import usages
+    from gpuperf.importers.kineto import read_trace
+
+    model = torch.nn.Sequential(*(torch.nn.Linear(1024, 1024) for _ in range(8))).cuda()
+    optimizer = torch.optim.Adam(model.parameters())
+    x = torch.randn(512, 1024, device="cuda")
+    activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA]
+    with profile(activities=activities, record_shapes=True, acc_events=True) as own:
+        for _ in range(5):
+            model(x).mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        torch.cuda.synchronize()
+    own.export_chrome_trace(str(tmp_path / "trace.json"))
+    events = [e for e in own.events() if e.device_type == DeviceType.CUDA]
+    kernels = [e for e in events if not e.is_user_annotation]
+    timeline = read_trace(tmp_path / "trace.json")
+    found = usages(timeline, [(0, timeline.length + 1)])
+    assert sum(kernel.count for usage in found for kernel in usage.kernels) == len(kernels)
+    theirs = sum(e.time_range.elapsed_us() for e in kernels) * 1e-6
+    assert sum(usage.device_s for usage in found) == pytest.approx(theirs, rel=0.005)
+
+
+def test_the_plain_pass_is_as_fast_as_the_program_alone(tmp_path: Path) -> None:
+    text = """
+import time, torch
+try:
+    import gpuperf
+    step = gpuperf.step
+except ImportError:
+    step = lambda: None
+m = torch.nn.Sequential(*(torch.nn.Linear(2048, 2048) for _ in range(12))).cuda().bfloat16()
+o = torch.optim.AdamW(m.parameters(), fused=True)
+x = torch.randn(4096, 2048, device="cuda", dtype=torch.bfloat16)
+for i in range(230):
+    if i == 30:
+        torch.cuda.synchronize(); began = time.perf_counter()
+    m(x).float().square().mean().backward(); o.step(); o.zero_grad()
+    step()
+torch.cuda.synchronize()
+print((time.perf_counter() - began) / 200)
+"""
+    script = tmp_path / "train.py"
+    script.write_text(text, encoding="utf-8")
+    alone = []
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, str(script)], capture_output=True, text=True, check=True
+        )
+        alone.append(float(done.stdout))
+        time.sleep(1)
+    arguments = [sys.executable, "-c", "from gpuperf.cli.app import main; main()", "profile",
+                 "--warmup", "30", "--steps", "190", "--format", "json", "--out", str(tmp_path)]
+    done = subprocess.run([*arguments, str(script)], capture_output=True, text=True, check=True)
+    region = json.loads(done.stdout)["regions"][0]
+    assert region["step_s"] == pytest.approx(min(alone), rel=0.01)
