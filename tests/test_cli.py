@@ -6,6 +6,7 @@ The commands run as a user runs them: another process, its stdout and stderr apa
 from __future__ import annotations
 
 import csv
+import inspect
 import io
 import json
 import os
@@ -13,13 +14,14 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import gpuperf
-from gpuperf.cli.app import VERBS
+from gpuperf.cli.app import GROUPS, LINES, VERBS
 from gpuperf.runner.store import read_run
 
 COMMAND = [sys.executable, "-P", "-c", "from gpuperf.cli.app import main; main()"]
@@ -314,6 +316,27 @@ def test_every_verb_has_help(gpuperf_at: CommandLine, verb: str) -> None:
     ended = gpuperf_at(verb, "--help")
     assert (ended.code, ended.err) == (0, "")
     assert f"gpuperf {verb}" in ended.out
+
+
+@pytest.mark.parametrize("verb", sorted(set(VERBS) - set(GROUPS)))
+def test_the_list_says_of_a_verb_what_its_own_help_begins_with(verb: str) -> None:
+    module, _, function = VERBS[verb].partition(":")
+    told = inspect.getdoc(getattr(import_module(module), function))
+    assert told is not None
+    assert LINES[verb] == " ".join(told.split("\n\n")[0].split())
+
+
+def test_the_list_imports_no_verb() -> None:
+    code = (
+        "import sys\nsys.argv = ['gpuperf', '--help']\nfrom gpuperf.cli.app import main\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        "print(sorted(n for n in sys.modules if n.startswith('gpuperf.')), file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert done.stderr == "['gpuperf.cli', 'gpuperf.cli.app', 'gpuperf.errors']\n"
+    assert all(verb in done.stdout for verb in VERBS)
 
 
 HEAVY = ("torch", "triton", "matplotlib", "pandas", "scipy", "numpy")

@@ -48,19 +48,62 @@ VERBS = {
 MEASURING = {"roofline", "compare", "alignment", "waves", "timing-check"}
 
 
-# Verbs that have verbs of their own, and what the help says of them: to list them, none of their
-# modules is imported.
-GROUPS = {
+# What the help says of each: to list them, none of their modules is imported.
+LINES = {
+    "roofline": "Measure OP over its sizes, and show where each lies under the roofline.",
+    "compare": (
+        "Measure every implementation of OP: speed-up over a baseline, bytes, memory, error, "
+        "kernels."
+    ),
+    "alignment": (
+        "Throughput by the alignment of a row: what sizes off the grid lose, and which "
+        "kernels ran."
+    ),
+    "waves": (
+        "Matmul throughput over size, with what tiles and waves predict of it, kernel by "
+        "kernel."
+    ),
+    "explain": (
+        "The loss budget of a case: each step from the data sheet's peak to what was "
+        "attained."
+    ),
+    "profile": (
+        "Profile a program: time, kernels, FLOPs and bytes of each step, and what to change "
+        "first."
+    ),
+    "run": "Measure the cases of a suite, under the conditions that it names.",
     "gate": "Judge a change: red on a real slowdown, green when nothing changed, and why.",
     "baseline": "Runs that others are held against, by device and software.",
     "history": "How cases went over the runs of a folder: trends, and steps that are no chance.",
     "ci": "Continuous integration: ready workflows that gate each change.",
+    "calibrate": (
+        "Measure what this device really reaches: matmul, memory, arithmetic, launches; kept."
+    ),
+    "timing-check": (
+        "Hold every timer against CUPTI on the same kernels, in several fresh processes."
+    ),
+    "show": (
+        "Print a run again, or draw its chart, or hold one profile against another; nothing "
+        "is measured."
+    ),
+    "list": (
+        "The workloads: axes with their defaults, implementations, and the formula of the "
+        "cost."
+    ),
+    "import": (
+        "Make a run file of a report or a trace that exists: its kernels under the roofline."
+    ),
+    "devices": (
+        "The devices whose peaks are known, one of them in full, or the judgement of a peaks "
+        "file."
+    ),
+    "doctor": "Look at this machine before believing what it measures; nothing is changed.",
 }
+GROUPS = ("gate", "baseline", "history", "ci")  # that have verbs of their own
 
 
 def make_app(verbs: Iterable[str] = tuple(VERBS), listed: bool = False) -> typer.Typer:
-    """The command line with these *verbs*; the groups among them empty, if they are only *listed*.
-    """
+    """The command line with these *verbs*; with nothing behind them, if they are only *listed*."""
     app = typer.Typer(
         name="gpuperf",
         help="How fast is a GPU operation, how fast could it be, and where did the difference go?",
@@ -72,12 +115,15 @@ def make_app(verbs: Iterable[str] = tuple(VERBS), listed: bool = False) -> typer
     app.callback()(_options)
     for verb in verbs:
         if listed and verb in GROUPS:
-            app.add_typer(typer.Typer(), name=verb, help=GROUPS[verb])
+            app.add_typer(typer.Typer(), name=verb, help=LINES[verb])
+            continue
+        if listed:
+            app.command(verb, help=LINES[verb])(_nothing)
             continue
         module, _, function = VERBS[verb].partition(":")
         found = getattr(import_module(module), function)
         if verb in GROUPS:
-            app.add_typer(found, name=verb, help=GROUPS[verb])
+            app.add_typer(found, name=verb, help=LINES[verb])
             continue
         free = verb in MEASURING
         settings = {"allow_extra_args": True, "ignore_unknown_options": True} if free else None
@@ -85,6 +131,10 @@ def make_app(verbs: Iterable[str] = tuple(VERBS), listed: bool = False) -> typer
             settings = {"allow_interspersed_args": False}
         app.command(verb, context_settings=settings)(found)
     return app
+
+
+def _nothing() -> None:
+    """In place of a verb that is only listed."""
 
 
 def _version(value: bool) -> None:
