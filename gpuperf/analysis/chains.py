@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from gpuperf.analysis.accounting import account
-from gpuperf.model.aten import Call, Tensor
+from gpuperf.model.aten import Tensor
 from gpuperf.model.program import Chain, Seen
 
 __all__ = ["chains_of"]
@@ -98,13 +98,3 @@ def _size(tensor: Tensor) -> int:
 def _where(seen: Sequence[Seen], run: _Run) -> str:
     return next((seen[i].where for i in run.members if seen[i].where), "")
 
-
-def is_attention_by_hand(calls: Sequence[Call]) -> bool:
-    """Whether a softmax stands between two batched products: attention that no kernel fuses."""
-    names = [call.name for call in calls]
-    for i, name in enumerate(names):
-        if name == "aten::_softmax":
-            near = names[max(0, i - 12) : i], names[i + 1 : i + 13]
-            if all("aten::bmm" in part for part in near):
-                return True
-    return False

@@ -208,9 +208,11 @@ def _missing(told: Told) -> Iterable[str]:
 
 
 def _doubts(told: Told, groups: Mapping[Key, Group]) -> Iterable[Caveat]:
+    def seconds(those: Iterable[Group]) -> float:
+        return sum(g.device_s if told.cuda else g.host_s for g in those)
+
     unknown = [g for g in groups.values() if not g.found.known]
-    total = sum(g.device_s or g.host_s for g in groups.values())
-    share = sum(g.device_s or g.host_s for g in unknown) / total if total else 0.0
+    share = seconds(unknown) / (seconds(groups.values()) or 1.0)
     if unknown and share > 0.005:
         names = ", ".join(dict.fromkeys(g.call.name or "no operator" for g in unknown[:4]))
         yield Caveat(

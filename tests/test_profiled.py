@@ -1,0 +1,137 @@
+"""Do operators and kernels of a GPU's trace find each other, and do the sums hold?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from synthetic_kineto import Trace
+
+from gpuperf.analysis.profiled import Told, region_records
+from gpuperf.importers.kineto import read_trace
+from gpuperf.model.aten import Call, Tensor
+from gpuperf.model.contract import Contract, Fingerprint
+from gpuperf.model.cost import Cost, Flops
+from gpuperf.model.program import Passed, Seen
+from gpuperf.model.record import Record
+
+US = 1000
+EVENTS = Contract("events", "hot", "sustained", gap_s=0.0, data="own")
+MM = Call(
+    "aten::mm",
+    ((Tensor((64, 32), "bf16"),), (Tensor((32, 16), "bf16"),)), ("", ""),
+    (Tensor((64, 16), "bf16"),),
+)  # fmt: skip
+SHAPES = {"Input Dims": [[64, 32], [32, 16]], "Input type": ["c10::BFloat16"] * 2}
+STEPS = 3
+
+
+def trace(folder: Path) -> Path:
+    """Three steps of 100 µs on the host; the device works behind it, 60 µs of each: a matmul in two
+    kernels, a kernel by hand, and a copy."""
+    made = Trace()
+    for i in range(STEPS):
+        at, device = i * 100, 50 + i * 100
+        made.mark("gpuperf:step", at * US, (at + 100) * US)
+        made.op("aten::matmul", (at + 5) * US, (at + 30) * US, **SHAPES)
+        made.op("aten::mm", (at + 6) * US, (at + 29) * US, **SHAPES)
+        made.launch("gemm", (at + 8) * US, device * US, (device + 20) * US)
+        made.launch("splitk_reduce", (at + 20) * US, (device + 20) * US, (device + 30) * US)
+        made.launch("by_hand_kernel", (at + 40) * US, (device + 30) * US, (device + 50) * US)
+        made.launch("gone", (at + 60) * US, (device + 50) * US, (device + 60) * US)
+    return made.write(folder / "trace.json")
+
+
+def told(folder: Path, *passed: Passed, traced: bool = True) -> tuple[Record, ...]:
+    timeline = read_trace(trace(folder)) if traced else None
+    return region_records(Told(
+        "r", "step", "train.py", EVENTS, Fingerprint(), passed, timeline, total=9, exit_code=0,
+        cuda=True,
+    ))  # fmt: skip
+
+
+PLAIN = Passed("step", "plain", 10, (110e-6,) * 10, 1.2e-3, 5000)
+ACCOUNTING = Passed("step", "accounting", 1, seen=(Seen(MM, "train.py:7"),), flop_counter=65536)
+
+
+def by_name(records: tuple[Record, ...]) -> dict[str, Record]:
+    return {record.case.op: record for record in records if record.kind == "operator"}
+
+
+def test_kernels_belong_to_the_operator_that_the_mode_saw(tmp_path: Path) -> None:
+    region, *_ = records = told(tmp_path, PLAIN, ACCOUNTING)
+    mm = by_name(records)["aten::mm"]
+    assert mm.samples is not None
+    assert mm.samples.median_s == pytest.approx(30e-6)
+    assert [(k.name, k.count) for k in mm.kernels] == [("gemm", 1), ("splitk_reduce", 1)]
+    assert mm.cost is not None
+    assert mm.cost.flop_count == 2 * 64 * 32 * 16
+    assert mm.cost.dram_bytes == 2 * (64 * 32 + 32 * 16 + 64 * 16)
+    assert mm.operator is not None
+    assert mm.operator.where == ("train.py:7",)
+    assert "aten::matmul" not in by_name(records)
+    assert region.cost == mm.cost
+
+
+def test_a_kernel_without_an_operator_is_shown_by_its_name(tmp_path: Path) -> None:
+    records = told(tmp_path, PLAIN, ACCOUNTING)
+    own = by_name(records)["by_hand_kernel"]
+    assert own.samples is not None
+    assert own.samples.median_s == pytest.approx(20e-6)
+    assert own.operator is not None
+    assert not own.operator.known
+    (doubt,) = records[0].caveats
+    assert doubt.kind == "unknown-operators"
+    assert "50.0 %" in doubt.message
+
+
+def test_the_device_is_followed_behind_the_last_mark(tmp_path: Path) -> None:
+    region, *_ = told(tmp_path, PLAIN, ACCOUNTING)
+    assert region.times["busy"].median_s == pytest.approx(60e-6)
+    assert region.times["step"].median_s == pytest.approx(110e-6)
+    assert region.primary == "step"
+    assert region.program is not None
+    assert region.program.launched == {"kernel": 4.0}
+    assert region.program.occupied["kernels"] == pytest.approx(60e-6)
+    assert region.memory is not None
+    assert region.memory.peak_bytes == 5000
+    assert region.program.flop_counter == 65536
+
+
+def test_a_trace_alone_counts_a_product_once(tmp_path: Path) -> None:
+    region, *_ = records = told(tmp_path)
+    assert region.primary == "traced"
+    assert region.cost is not None
+    assert region.cost.flop_count == 2 * 64 * 32 * 16
+    assert by_name(records)["aten::mm"].operator is not None
+
+
+def test_without_a_trace_there_are_costs_and_no_kernels(tmp_path: Path) -> None:
+    region, mm = told(tmp_path, PLAIN, ACCOUNTING, traced=False)
+    assert region.status == "ok"
+    assert mm.samples is None
+    assert mm.kernels == ()
+
+
+def test_without_a_time_the_region_says_why(tmp_path: Path) -> None:
+    gone = Passed("step", "plain", 0, reason="the program ended")
+    (region,) = told(tmp_path, gone, traced=False)
+    assert (region.status, region.reason) == ("error", "no pass took a step")
+    assert region.program is not None
+    assert "give --steps fewer" in region.program.missing[0]
+
+
+def test_what_the_program_says_of_its_operator_counts(tmp_path: Path) -> None:
+    cost = Cost((Flops(7, "special", "bf16"),))
+    own = Passed("step", "accounting", 1, seen=(Seen(MM, cost=cost),))
+    assert by_name(told(tmp_path, PLAIN, own))["aten::mm"].cost == cost
+
+
+def test_fp32_products_are_in_tf32_where_the_program_chose_so(tmp_path: Path) -> None:
+    x = Tensor((8, 8), "fp32")
+    seen = (Seen(Call("aten::mm", ((x,), (x,)), ("", ""), (x,))),)
+    for tf32, dtype in ((False, "fp32"), (True, "tf32")):
+        passed = Passed("step", "accounting", 1, seen=seen, tf32=tf32)
+        region, *_ = told(tmp_path, PLAIN, passed, traced=False)
+        assert region.cost is not None
+        assert [flops.dtype for flops in region.cost.flops] == [dtype]
