@@ -133,10 +133,20 @@ def test_a_run_without_a_region_says_how_to_mark_one() -> None:
 
 def test_the_table_has_totals_operators_and_what_to_do() -> None:
     text = render_profile(training(), "table")
-    for words in ("step of train.py on NVIDIA H200", "100.0 ms a step, the GPU busy 90.0 %",
+    for words in ("step of train.py on NVIDIA H200", "100.0 ms a step ± 0.0 %, the GPU busy 90.0 %",
                   "MFU 27.3 % of the data sheet", "163,840 items/s", "mm (backward)", "unknown",
                   "pad the dimensions", "gpt2.py:99 (item)"):  # fmt: skip
         assert words in text
+
+
+def test_an_uneven_step_tells_its_mean() -> None:
+    run = training()
+    whole = run.records[0]
+    values = (0.1,) * 8 + (0.3, 0.3)
+    uneven = replace(whole, times={**whole.times, "step": Samples(values),
+                                   "wall": Samples((0.14,))})  # fmt: skip
+    text = render_profile(replace(run, records=(uneven, *run.records[1:])), "table")
+    assert "(median; the mean is 140.0 ms)" in text
 
 
 def test_json_and_csv_have_every_operator() -> None:

@@ -18,6 +18,8 @@ __all__ = ["name_of", "render_profile", "title_of", "totals_of"]
 MOST_ROWS = 20
 LONGEST, LONGEST_SHAPES, LONGEST_PLACE = 44, 56, 60
 SCHEMA = 1
+FEWEST = 5  # steps of which an interval is told
+UNEVEN = 0.02  # what median and mean may differ without a word
 HEADS = [
     "operator", "of", "calls", "time", "share", "FLOPs", "bytes", "AI", "of roof", "bound by",
 ]  # fmt: skip
@@ -104,7 +106,7 @@ def _measured(profile: Profile) -> str:
 
 def _time_line(profile: Profile) -> str:
     program = profile.region.program
-    told = f"{format_time(profile.step_s)} a step"
+    told = f"{format_time(profile.step_s)} a step{_spread(profile)}"
     if profile.cuda:
         told += f", the GPU busy {profile.busy_s / profile.step_s * 100:.1f} %"
     steps = dict(program.steps) if program else {}
@@ -113,6 +115,17 @@ def _time_line(profile: Profile) -> str:
     launched = program.launched if program else {}
     if launched.get("kernel"):
         told += f", {launched['kernel']:,g} kernels"
+    return told
+
+
+def _spread(profile: Profile) -> str:
+    """How sure the median of a step is, and the mean where that is another figure."""
+    samples, wall = profile.region.samples, profile.region.times.get("wall")
+    if samples is None or samples.size < FEWEST:
+        return ""
+    told = f" ± {samples.precision * 100:.1f} %"
+    if wall is not None and abs(wall.median_s / profile.step_s - 1) > UNEVEN:
+        told += f" (median; the mean is {format_time(wall.median_s)})"
     return told
 
 
