@@ -182,13 +182,17 @@ def test_ctrl_c_ends_the_program_and_keeps_what_was_found(tmp_path: Path) -> Non
         " None, lambda p: None)\n"
         "print(r.interrupted, [p.name for p in r.passed], r.exit_code)"
     )
-    process = subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, start_new_session=True
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "up\n"
-    os.kill(process.pid, signal.SIGINT)
-    out, _ = process.communicate(timeout=30)
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    ) as process:  # fmt: skip
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "up\n"
+            os.kill(process.pid, signal.SIGINT)
+            out, _ = process.communicate(timeout=60)
+        finally:
+            process.kill()
     assert out.splitlines()[-1] == "True ['plain'] 130"
 
 

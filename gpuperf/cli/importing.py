@@ -36,12 +36,12 @@ def import_file(
         typer.Argument(help="NAME.ncu-rep of Nsight Compute, or a trace of torch.profiler: "
                             "NAME.json, NAME.json.gz."),
     ],
-    warmup: Annotated[
-        int, typer.Option(min=0, max=10**6, help="Steps of a trace that do not count.")
-    ] = 0,
     out: Out = Path("gpuperf-runs"),
     format: FormatOption = Format.TABLE,
     intensity: IntensityOption = "compulsory",
+    warmup: Annotated[
+        int, typer.Option(min=0, max=10**6, help="Steps of a trace that do not count.")
+    ] = 0,
 ) -> None:
     """Make a run file of a report or a trace that exists: its kernels under the roofline.
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import os
 import runpy
+import signal
 import sys
 import traceback
 from pathlib import Path
@@ -135,6 +136,8 @@ def main(arguments: list[str] | None = None) -> int:
         parser.add_argument(name, type=int, required=True)
     options: Any = parser.parse_args(arguments)
     die_with_parent(options.parent)
+    # Ctrl-C is passed on by the supervisor, also to what a shell started without hearing it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     for descriptor in (options.requests, options.replies):
         os.set_inheritable(descriptor, False)
     out = os.fdopen(options.replies, "wb")
