@@ -78,6 +78,10 @@ def test_a_matmul_off_the_boundary_is_padded_for_the_rate_of_the_others() -> Non
     odd = operator("aten::mm", "8192×768 bf16, 768×50257 bf16", 40e-3, flops=5 * 10**12)
     told = gains(region(busy_s=STEP_S), MATMUL, odd)
     assert told["pad"] == pytest.approx((40e-3 - 5 / 15 * 30e-3) / STEP_S)
+    across = replace(odd, case=replace(odd.case, point={"of": "50257×8192 bf16, 8192×768 bf16"}))
+    assert "pad" in gains(region(busy_s=STEP_S), MATMUL, across)
+    as_fast = operator("aten::mm", "8191×768 bf16, 768×768 bf16", 12e-3, flops=5 * 10**12)
+    assert "pad" not in gains(region(busy_s=STEP_S), MATMUL, as_fast)
     even = replace(odd, case=replace(odd.case, point={"of": "8192×768 bf16, 768×50304 bf16"}))
     assert "pad" not in gains(region(busy_s=STEP_S), MATMUL, even)
 

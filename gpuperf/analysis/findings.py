@@ -23,6 +23,7 @@ MOST_WHERE = 4
 ALIGNED = 16  # bytes that a row of a matmul should be a multiple of: cuBLAS's own advice
 # What a row off that boundary may be paid with, where no other matmul of the program tells.
 USUAL_RATE = 0.7  # of the measured roof
+SLOW = 0.7  # of the rate of the others
 PINNED_BYTES_PER_S = 50e9  # of a pinned copy over PCIe 5 x16: 63 GB/s less its protocol
 
 
@@ -120,7 +121,10 @@ def _precision(profile: Profile, header: Header) -> Iterator[Gain]:
 
 
 def _alignment(profile: Profile, header: Header) -> Iterator[Gain]:
-    """Matmuls whose rows are off 16 bytes, beside those of the same dtype whose rows are not."""
+    """Slow matmuls with a side off 16 bytes, beside those of the same dtype without one. Which side
+    the rows lie along is not recorded: one across them costs nothing, and is not slow."""
+    if not profile.cuda:
+        return
     odd: list[tuple[Share, Flops]] = []
     rates: dict[str, list[float]] = {}
     for share in _matmuls(profile):
@@ -136,7 +140,7 @@ def _alignment(profile: Profile, header: Header) -> Iterator[Gain]:
         rate = max(rates.get(flops.dtype, ()), default=None)
         roof = _rate(header.ceilings or header.peaks, flops.dtype)
         rate = rate or (USUAL_RATE * roof if roof else None)
-        if rate and flops.count / share.seconds < rate:
+        if rate and flops.count / share.seconds < SLOW * rate:
             saved += share.seconds - flops.count / rate
             told.append(share)
     gain_s, part = _saved(profile, saved)
@@ -153,11 +157,11 @@ WIDTH = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1, "fp64"
 
 
 def _odd(shapes: str, dtype: str) -> bool:
-    """Whether the last axis of a matrix among *shapes* is off the boundary."""
+    """Whether a side of a matrix among *shapes* is off the boundary."""
     step = max(1, ALIGNED // WIDTH.get(dtype, 4))
     for text in shapes.split(", "):
         sizes = text.split(" ")[0].split("×")
-        if len(sizes) >= 2 and sizes[-1].isdigit() and int(sizes[-1]) % step:
+        if len(sizes) >= 2 and any(n.isdigit() and int(n) % step for n in sizes[-2:]):
             return True
     return False
 
