@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 import torch
 
 from gpuperf import marks
+from gpuperf.measure import session
 from gpuperf.measure.session import IMPLICIT, STEP, Session
 from gpuperf.model.program import PASSES, Passed, PassName
 
@@ -172,3 +174,30 @@ def test_a_profiler_that_the_program_starts_later_takes_the_place_of_ours(tmp_pa
     assert "uses torch.profiler itself" in program.of("trace").reason
     assert program.of("accounting").steps == 1
     assert counted(own) >= 8  # the accounting pass dispatches a call anew
+
+
+def test_a_program_that_marks_nothing_is_traced_for_some_seconds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "WATCHED_S", 0.2)
+    program = Program(tmp_path)
+    program.session.watch()
+    end = time.monotonic() + 1.0
+    while time.monotonic() < end:
+        program.work()
+        time.sleep(0.01)
+    assert not torch.autograd._profiler_enabled()
+    program.session.close()
+    (whole,) = program.told
+    assert (whole.region, whole.name, whole.steps) == (session.WHOLE, "trace", 1)
+    assert 0.1 < whole.wall_s < 0.9
+
+
+def test_what_was_traced_of_a_program_is_dropped_at_its_first_mark(tmp_path: Path) -> None:
+    program = Program(tmp_path, passes=("trace",))
+    program.session.watch()
+    program.work()
+    marks.step()
+    assert not torch.autograd._profiler_enabled()
+    program.session.close()
+    assert session.WHOLE not in [passed.region for passed in program.told]
