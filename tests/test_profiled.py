@@ -135,3 +135,9 @@ def test_fp32_products_are_in_tf32_where_the_program_chose_so(tmp_path: Path) ->
         region, *_ = told(tmp_path, PLAIN, passed, traced=False)
         assert region.cost is not None
         assert [flops.dtype for flops in region.cost.flops] == [dtype]
+
+
+def test_a_count_that_torch_does_not_share_is_a_doubt(tmp_path: Path) -> None:
+    other = Passed("step", "accounting", 1, seen=(Seen(MM),), flop_counter=32768)
+    region, *_ = told(tmp_path, PLAIN, other, traced=False)
+    assert [doubt.kind for doubt in region.caveats] == ["flops-disagree"]

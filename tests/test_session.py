@@ -201,3 +201,11 @@ def test_what_was_traced_of_a_program_is_dropped_at_its_first_mark(tmp_path: Pat
     assert not torch.autograd._profiler_enabled()
     program.session.close()
     assert session.WHOLE not in [passed.region for passed in program.told]
+
+
+def test_a_region_may_be_called_step(tmp_path: Path) -> None:
+    program = Program(tmp_path, passes=("accounting",))
+    for _ in range(5):
+        with marks.region("step"):
+            program.work()
+    assert program.of("accounting").steps == 1

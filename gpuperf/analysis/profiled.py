@@ -26,6 +26,7 @@ from gpuperf.model.workload import Case
 __all__ = ["Told", "region_records"]
 
 MOST_SHAPES = 6  # tensors in a name
+DISAGREE = 0.1  # of torch's own count of FLOPs
 NO_STEPS = "the program ended before it: give --steps fewer, or the program more rounds"
 
 
@@ -219,6 +220,18 @@ def _doubts(told: Told, groups: Mapping[Key, Group]) -> Iterable[Caveat]:
             "unknown-operators",
             f"of {share * 100:.1f} % of the time nobody knows the FLOPs: {names}",
             "gpuperf.register_cost tells what an operator of your own costs",
+        )
+    counted = told.of("accounting")
+    ours = sum(f.count * g.count for g in groups.values() for f in g.found.cost.flops
+               if f.kind == "matmul")  # fmt: skip
+    theirs = counted.flop_counter if counted else None
+    if theirs and abs(ours / theirs - 1) > DISAGREE:
+        yield Caveat(
+            "flops-disagree",
+            f"matmuls and attention come to {ours / 1e9:.4g} GFLOP here, and to "
+            f"{theirs / 1e9:.4g} by torch's own counter: steps that differ and compiled ones may "
+            "count twice, and every rate and MFU with them",
+            "believe neither before you know which",
         )
     for passed in told.passed:
         if passed.steps and passed.reason:

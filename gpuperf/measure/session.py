@@ -66,6 +66,7 @@ class Session:
     _nested: list[str] = field(default_factory=list)
     _whole: Trace | None = None
     _seen_whole: Passed | None = None
+    _stepped: bool = False
 
     def __post_init__(self) -> None:
         self._pending = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(self._cut)
@@ -89,6 +90,7 @@ class Session:
         """`gpuperf.step()`."""
         if self._ours():
             self._announce()
+            self._stepped = True
             self._round(STEP)
 
     def optimized(self) -> None:
@@ -102,7 +104,7 @@ class Session:
         if self._ours():
             self._announce()
             self._nested.append(name)
-            if len(self._nested) == 1 and STEP not in self.courses:
+            if len(self._nested) == 1 and not self._stepped:
                 self._begin(self._course(name))
 
     def leave(self, name: str) -> None:
