@@ -48,7 +48,8 @@ def findings(profile: Profile, header: Header) -> tuple[Gain, ...]:
 
 def _saved(profile: Profile, device_s: float) -> tuple[float, float]:
     """Seconds and share of the step for *device_s* of the device."""
-    gain_s = device_s * (profile.busy_s / profile.step_s if profile.cuda else 1.0)
+    busy_s = profile.busy_s if profile.busy_s is not None else profile.step_s
+    gain_s = device_s * (busy_s / profile.step_s if profile.cuda else 1.0)
     return gain_s, gain_s / profile.step_s
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from gpuperf.analysis.attribution import Usage, usages
 from gpuperf.analysis.chains import chains_of
-from gpuperf.analysis.joined import Group, Key, add_traced, containers, grouped
+from gpuperf.analysis.joined import Group, Key, add_traced, containers, grouped, visible
 from gpuperf.analysis.occupied import Occupied, occupancy_of
 from gpuperf.analysis.used import Used, stretches
 from gpuperf.analysis.windows import Window, marked
@@ -27,6 +27,8 @@ __all__ = ["Told", "region_records"]
 
 MOST_SHAPES = 6  # tensors in a name
 DISAGREE = 0.1  # of torch's own count of FLOPs
+UNEVEN = 0.01  # what the FLOPs of steps may differ without a word
+ELSEWHERE = 0.05  # of the time, that only the trace knows
 NO_STEPS = "the program ended before it: give --steps fewer, or the program more rounds"
 
 
@@ -55,19 +57,22 @@ class Told:
 
 def region_records(told: Told) -> tuple[Record, ...]:
     """The record of the region, then those of its operators, by what they take."""
-    counted = told.of("accounting")
+    counted, traced = told.of("accounting"), told.of("trace")
     seen = counted.seen if counted else ()
     windows = list(told.windows)
     if told.timeline is not None and not windows:
         windows = marked(told.timeline, told.region)
-    groups = grouped(seen, counted is not None and counted.tf32)
+        # What stands behind the last step that ended is a step that did not.
+        windows = windows[: traced.steps] if traced else windows
+    groups = grouped(seen, counted.steps if counted else 1, counted is not None and counted.tf32)
     found: tuple[Usage, ...] = ()
     occupied: list[Occupied] = []
     if told.timeline is not None and windows:
-        names = {call.call.name for call in seen}
-        found = usages(told.timeline, windows, names or None)
-        inside = frozenset(names) or None
-        add_traced(groups, found, len(windows), inside, containers(told.timeline))
+        names = frozenset(one.call.name for one in seen)
+        shown = names or visible(told.timeline)
+        found = usages(told.timeline, windows, shown)
+        inside = containers(told.timeline, shown)
+        add_traced(groups, found, len(windows), names or None, inside)
         occupied = [occupancy_of(told.timeline, w) for w in stretches(told.timeline, windows)]
     used = Used(len(windows), occupied, found)
     operators = [_operator(told, key, group) for key, group in groups.items()]
@@ -91,7 +96,7 @@ def _told_apart(operators: Iterable[Record]) -> list[Record]:
 
 def _operator(told: Told, key: Key, group: Group) -> Record:
     times, primary = {}, ""
-    if group.traced:
+    if group.timed:
         if group.device_s > 0:
             times["busy"] = Samples((group.device_s,))
         if group.host_s > 0:
@@ -169,10 +174,14 @@ def _region(
     if occupied:
         times["busy"] = Samples((occupied["busy"],))
         times["traced"] = Samples((occupied["wall"],))
-    cost = _summed(_times(g.found.cost, g.count) for g in groups.values())
-    work = _summed(_times(g.found.work, g.count) for g in groups.values())
+    # What the accounting pass saw is all that a step computes: what only the trace shows is the
+    # same under other names, or of other steps.
+    counts = [(g.found, g.seen if counted else g.count) for g in groups.values()]
+    cost = _summed(_times(one.cost, count) for one, count in counts)
+    work = _summed(_times(one.work, count) for one, count in counts)
     peak = plain.peak_bytes if plain else None
-    status: Status = "error" if not times else "ok" if groups else "no-work"
+    looked = counted is not None or bool(occupied)
+    status: Status = "error" if not times else "ok" if groups or not looked else "no-work"
     reason = told.error or ("no operator of torch ran in it" if times else "no pass took a step")
     return Record(
         run=told.run, case=Case(told.region, told.script, {}, source=told.script),
@@ -222,17 +231,42 @@ def _doubts(told: Told, groups: Mapping[Key, Group]) -> Iterable[Caveat]:
             "gpuperf.register_cost tells what an operator of your own costs",
         )
     counted = told.of("accounting")
-    ours = sum(f.count * g.count for g in groups.values() for f in g.found.cost.flops
-               if f.kind == "matmul")  # fmt: skip
-    theirs = counted.flop_counter if counted else None
-    if theirs and abs(ours / theirs - 1) > DISAGREE:
+    alone = seconds(g for g in groups.values() if counted and not g.seen and g.found.known)
+    share = alone / (seconds(groups.values()) or 1.0)
+    if share > ELSEWHERE and told.timeline is not None:
         yield Caveat(
-            "flops-disagree",
-            f"matmuls and attention come to {ours / 1e9:.4g} GFLOP here, and to "
-            f"{theirs / 1e9:.4g} by torch's own counter: steps that differ and compiled ones may "
-            "count twice, and every rate and MFU with them",
-            "believe neither before you know which",
+            "other-operators",
+            f"{share * 100:.1f} % of the time is of operators, or shapes of them, that the steps "
+            "under the accounting did not have: what is compiled is accounted for as its parts, "
+            "and where steps differ, so do their FLOPs",
+            "totals are those of the accounted steps, rows those of the traced ones",
         )
+    yield from _counts(told, groups)
     for passed in told.passed:
         if passed.steps and passed.reason:
             yield Caveat("incomplete", f"{passed.name}: {passed.reason}")
+
+
+def _counts(told: Told, groups: Mapping[Key, Group]) -> Iterable[Caveat]:
+    """Where steps differ in their FLOPs, or we from torch's own counter."""
+    counted = told.of("accounting")
+    counts = counted.flop_counts if counted else ()
+    if not counts or not max(counts):
+        return
+    mean = sum(counts) / len(counts)
+    if max(counts) - min(counts) > UNEVEN * mean:
+        yield Caveat(
+            "uneven-steps",
+            f"steps differ: by torch's own counter {min(counts) / 1e9:.4g} to "
+            f"{max(counts) / 1e9:.4g} GFLOP in {len(counts)} of them",
+            "rates are of a mean step: of what is done now and then they know nothing",
+        )
+    ours = sum(f.count * g.seen for g in groups.values() for f in g.found.work.flops
+               if f.kind == "matmul")  # fmt: skip
+    if abs(ours / mean - 1) > DISAGREE:
+        yield Caveat(
+            "flops-disagree",
+            f"matmuls and attention come to {ours / 1e9:.4g} GFLOP here, and to "
+            f"{mean / 1e9:.4g} by torch's own counter",
+            "it counts a causal mask as none, and no operator of your own",
+        )

@@ -20,7 +20,7 @@ __all__ = ["PARTS", "Profile", "Share", "profile_of", "profiles"]
 # What a step is made of, in the order of a bar.
 PARTS = (
     "compute-bound", "memory-bound", "latency-bound", "other kernels", "communication", "copies",
-    "idle: waiting", "idle: launch or host",
+    "idle: waiting", "idle: launch or host", "not traced",
 )  # fmt: skip
 LIMITS = {
     "compute": "compute-bound", "special function": "compute-bound", "memory": "memory-bound",
@@ -42,7 +42,7 @@ class Share:
 
 @dataclass(frozen=True)
 class Profile:
-    """A region: seconds of a step, of it busy; by part; the operators by time.
+    """A region: seconds of a step, of it busy (None: no trace tells); by part; operators by time.
 
     `placement` is that of the model's FLOPs and least bytes over the step, `hfu` what of the peak
     the operations come to that the operators do, recomputation included.
@@ -50,7 +50,7 @@ class Profile:
 
     region: Record
     step_s: float
-    busy_s: float
+    busy_s: float | None
     parts: Mapping[str, float]
     operators: tuple[Share, ...]
     placement: Placement | None
@@ -59,8 +59,8 @@ class Profile:
 
     @property
     def idle_s(self) -> float:
-        """Of a step."""
-        return max(0.0, self.step_s - self.busy_s)
+        """Of a step, as far as anybody knows."""
+        return 0.0 if self.busy_s is None else max(0.0, self.step_s - self.busy_s)
 
 
 def profiles(run: Run) -> tuple[Profile, ...]:
@@ -93,8 +93,8 @@ def profile_of(region: Record, operators: Sequence[Record], header: Header) -> P
     scale = step_s / traced.median_s if traced is not None and not cuda else 1.0
     shares = [_share(record, step_s, header, scale) for record in operators]
     shares.sort(key=lambda share: -share.seconds)
-    busy_s = min(step_s, busy.median_s) if busy is not None else 0.0
-    if not cuda:  # the host is the device
+    busy_s = None if busy is None else min(step_s, busy.median_s)
+    if not cuda and busy is not None:  # the host is the device
         busy_s = min(step_s, sum(share.seconds for share in shares))
     return Profile(
         region, step_s, busy_s, _parts(region, shares, step_s, busy_s, cuda), tuple(shares),
@@ -127,10 +127,12 @@ def _part(record: Record, placed: Placement | None, seconds: float) -> str:
 
 
 def _parts(
-    region: Record, shares: Sequence[Share], step_s: float, busy_s: float, cuda: bool
+    region: Record, shares: Sequence[Share], step_s: float, busy_s: float | None, cuda: bool
 ) -> dict[str, float]:
     """Seconds of a step by part; they sum to it."""
     found = dict.fromkeys(PARTS, 0.0)
+    if busy_s is None:
+        return {**found, "not traced": step_s}
     for share in shares:
         found[share.part] += share.seconds
     total = sum(found.values())

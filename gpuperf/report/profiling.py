@@ -43,7 +43,8 @@ def _region(profile: Profile, run: Run, format: str) -> str:
     parts = [f"**{escape(title)}**\n\n" if format == "md" else f"{title}\n"]
     totals = totals_of(profile, run)
     parts += [f"- {escape(line)}\n" if format == "md" else f"{line}\n" for line in totals]
-    rows = [_cells(share) for share in profile.operators[:MOST_ROWS] if share.seconds]
+    shown = [s for s in profile.operators if s.seconds or profile.busy_s is None]
+    rows = [_cells(share) for share in shown[:MOST_ROWS]]
     left = ("of", "bound by")
     parts.append("\n" + plain_table([], HEADS, rows, format, _notes(profile), left))
     advice = findings(profile, run.header)
@@ -107,7 +108,7 @@ def _measured(profile: Profile) -> str:
 def _time_line(profile: Profile) -> str:
     program = profile.region.program
     told = f"{format_time(profile.step_s)} a step{_spread(profile)}"
-    if profile.cuda:
+    if profile.cuda and profile.busy_s is not None:
         told += f", the GPU busy {profile.busy_s / profile.step_s * 100:.1f} %"
     steps = dict(program.steps) if program else {}
     if "plain" not in steps:
@@ -147,14 +148,16 @@ def _cells(share: Share) -> list[str]:
     known = operator is not None and operator.known
     bytes_moved = cost.dram_bytes if cost else 0
     fraction = placed.fraction if placed and bytes_moved else None
+    timed = share.seconds > 0
     return [
         name_of(share), shorten(clean(str(record.case.point.get("of", ""))), LONGEST_SHAPES),
-        f"{operator.count:.4g}" if operator else "", format_time(share.seconds),
-        f"{share.share * 100:.1f} %",
+        f"{operator.count:.4g}" if operator else "",
+        format_time(share.seconds) if timed else "–",
+        f"{share.share * 100:.1f} %" if timed else "–",
         _flops(cost.flop_count) if cost and known else "unknown",
         format_bytes(bytes_moved) if bytes_moved else "–",
         format_number(cost.intensity, 3) if cost and cost.intensity else "–",
-        "–" if fraction is None else f"{fraction * 100:.1f} %", share.part,
+        "–" if fraction is None else f"{fraction * 100:.1f} %", share.part if timed else "–",
     ]  # fmt: skip
 
 

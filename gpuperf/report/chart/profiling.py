@@ -32,8 +32,9 @@ LONGEST = 30
 NARROW = 0.045  # of the bar: a part under it has no words inside
 COLOUR = dict(
     zip(PARTS, (COLOURS[0], COLOURS[2], COLOURS[4], COLOURS[7], COLOURS[9], COLOURS[3], "#c8c8c8",
-                "#e6e6e6"), strict=True)
+                "#e6e6e6", "#f2f2f2"), strict=True)
 )  # fmt: skip
+LIGHT = ("idle: waiting", "idle: launch or host", "latency-bound", "not traced")
 READING = (
     "bubbles: operators, their area the share of the step · across: FLOP per byte that an operator "
     "cannot avoid · roofs: data sheet dashed, measured solid"
@@ -83,7 +84,7 @@ def _draw_bar(axes: Any, profile: Profile) -> None:
             continue
         axes.barh(0, share, left=left, height=1.0, color=COLOUR[name], edgecolor="white")
         if share > NARROW:
-            dark = name not in ("idle: waiting", "idle: launch or host", "latency-bound")
+            dark = name not in LIGHT
             axes.text(left + share / 2, 0, f"{share * 100:.0f} %", ha="center", va="center",
                       fontsize=10.5, color="white" if dark else INK)  # fmt: skip
         left += share
