@@ -185,12 +185,18 @@ def _region(
         program=Program(
             steps={p.name: p.steps for p in told.passed if p.steps},
             total=told.total, exit_code=told.exit_code, error=told.error, items=told.items,
-            flop_counter=counted.flop_counter if counted else None,
+            flop_counter=_flop_counter(counted),
             occupied=occupied, moved=used.moved(), launched=used.launched(),
             waits=_waits(seen), chains=chains_of(seen),
             missing=tuple(_missing(told)),
         ),
     )  # fmt: skip
+
+
+def _flop_counter(counted: Passed | None) -> int | None:
+    """Torch's own count of a step: the mean of those that were counted."""
+    counts = counted.flop_counts if counted else ()
+    return round(sum(counts) / len(counts)) if counts else None
 
 
 def _waits(seen: Iterable[Seen]) -> tuple[Wait, ...]:
@@ -224,7 +230,7 @@ def _doubts(told: Told, groups: Mapping[Key, Group]) -> Iterable[Caveat]:
     counted = told.of("accounting")
     ours = sum(f.count * g.count for g in groups.values() for f in g.found.cost.flops
                if f.kind == "matmul")  # fmt: skip
-    theirs = counted.flop_counter if counted else None
+    theirs = _flop_counter(counted)
     if theirs and abs(ours / theirs - 1) > DISAGREE:
         yield Caveat(
             "flops-disagree",
