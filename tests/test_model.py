@@ -162,7 +162,7 @@ program = st.builds(
 )  # fmt: skip
 passed = st.builds(
     Passed, text, words(Passed, "name"), count, several(number), number, optional(count), text,
-    several(seen), optional(count), mapping(number), text, st.booleans(),
+    several(seen), several(count), mapping(number), text, st.booleans(),
 )  # fmt: skip
 record = st.builds(
     Record,

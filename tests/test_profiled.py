@@ -51,7 +51,7 @@ def told(folder: Path, *passed: Passed, traced: bool = True) -> tuple[Record, ..
 
 
 PLAIN = Passed("step", "plain", 10, (110e-6,) * 10, 1.2e-3, 5000)
-ACCOUNTING = Passed("step", "accounting", 1, seen=(Seen(MM, "train.py:7"),), flop_counter=65536)
+ACCOUNTING = Passed("step", "accounting", 1, seen=(Seen(MM, "train.py:7"),), flop_counts=(65536,))
 
 
 def by_name(records: tuple[Record, ...]) -> dict[str, Record]:
@@ -138,6 +138,6 @@ def test_fp32_products_are_in_tf32_where_the_program_chose_so(tmp_path: Path) ->
 
 
 def test_a_count_that_torch_does_not_share_is_a_doubt(tmp_path: Path) -> None:
-    other = Passed("step", "accounting", 1, seen=(Seen(MM),), flop_counter=32768)
+    other = Passed("step", "accounting", 1, seen=(Seen(MM),), flop_counts=(32768,))
     region, *_ = told(tmp_path, PLAIN, other, traced=False)
     assert [doubt.kind for doubt in region.caveats] == ["flops-disagree"]

@@ -46,7 +46,7 @@ def names(found: Ran) -> list[tuple[str, int]]:
     return [(passed.name, passed.steps) for passed in found.passed]
 
 
-ALL = [("plain", 3), ("trace", 3), ("accounting", 1)]
+ALL = [("plain", 3), ("trace", 3), ("accounting", 3)]
 
 
 def test_a_program_has_its_arguments_and_is_main(

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from gpuperf import marks
-from gpuperf.measure import session
+from gpuperf.measure import session, watching
 from gpuperf.measure.session import IMPLICIT, STEP, Session
 from gpuperf.model.program import PASSES, Passed, PassName
 
@@ -56,11 +56,12 @@ def test_the_passes_take_their_windows_one_after_the_other(tmp_path: Path) -> No
         marks.step()
     program.session.close()
     assert [(p.name, p.steps) for p in program.told] == [
-        ("plain", 4), ("trace", 4), ("accounting", 1), ("counters", 0)
+        ("plain", 4), ("trace", 4), ("accounting", 4), ("counters", 0)
     ]  # fmt: skip
     assert len(program.of("plain").steps_s) == 4
     assert program.of("plain").wall_s >= sum(program.of("plain").steps_s) > 0
-    assert [one.call.name for one in program.of("accounting").seen] == ["aten::add_"]
+    assert [one.call.name for one in program.of("accounting").seen] == ["aten::add_"] * 4
+    assert program.of("accounting").flop_counts == (0,) * 4
     assert "only NVIDIA GPUs" in program.of("counters").reason
     assert Path(program.of("trace").trace).stat().st_size > 0
     assert program.session.courses[STEP].done == 19
@@ -69,11 +70,13 @@ def test_the_passes_take_their_windows_one_after_the_other(tmp_path: Path) -> No
 
 def test_a_region_is_what_runs_inside(tmp_path: Path) -> None:
     program = Program(tmp_path, passes=("accounting",))
-    for _ in range(4):
+    for _ in range(6):
         program.x.mul_(2)
         with marks.region("inner part"):
             program.work()
-    assert [one.call.name for one in program.of("accounting", "inner part").seen] == ["aten::add_"]
+    assert [one.call.name for one in program.of("accounting", "inner part").seen] == [
+        "aten::add_"
+    ] * 4
 
 
 def test_of_regions_in_each_other_the_outermost_counts(tmp_path: Path) -> None:
@@ -83,8 +86,40 @@ def test_of_regions_in_each_other_the_outermost_counts(tmp_path: Path) -> None:
             program.work()
             with marks.region("inner"):
                 program.work()
-    assert len(program.of("accounting", "outer").seen) == 2
+    assert len(program.of("accounting", "outer").seen) == 2 * 4
     assert "inner" not in program.session.courses
+
+
+def test_a_step_of_too_many_calls_is_not_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watching, "MOST_SEEN", 5)
+    program = Program(tmp_path, warmup=0, passes=("accounting",))
+    for _ in range(4):
+        with marks.region("two"):
+            program.work()
+            program.work()
+        with marks.region("eight"):
+            for _ in range(8):
+                program.work()
+    program.session.close()
+    two = program.of("accounting", "two")
+    assert (two.steps, len(two.seen), two.flop_counts, two.reason) == (2, 4, (0, 0), "")
+    for _ in range(4):
+        with marks.region("eight"):
+            for _ in range(8):
+                program.work()
+    eight = program.of("accounting", "eight")
+    assert (eight.steps, len(eight.seen)) == (1, 5)
+    assert eight.reason == "3 calls could not be written down"
+
+
+def test_torch_counts_the_flops_of_each_step(tmp_path: Path) -> None:
+    program = Program(tmp_path, warmup=0, passes=("accounting",))
+    for size in (2, 3, 4, 5):
+        with marks.region("product"):
+            torch.ones(size, size) @ torch.ones(size, size)
+    assert program.of("accounting", "product").flop_counts == (16, 54, 128, 250)
 
 
 def test_two_regions_have_passes_of_their_own(tmp_path: Path) -> None:
@@ -94,7 +129,7 @@ def test_two_regions_have_passes_of_their_own(tmp_path: Path) -> None:
             program.work()
         with marks.region("b"):
             program.x.mul_(1)
-    assert [one.call.name for one in program.of("accounting", "b").seen] == ["aten::mul_"]
+    assert [one.call.name for one in program.of("accounting", "b").seen] == ["aten::mul_"] * 4
     assert program.of("plain", "a").steps == program.of("plain", "b").steps == 4
 
 
@@ -103,12 +138,12 @@ def test_an_optimizers_step_counts_until_something_is_marked(tmp_path: Path) -> 
     for _ in range(3):
         program.session.optimized()
     assert list(program.session.courses) == [IMPLICIT]
-    for _ in range(5):
+    for _ in range(7):
         program.work()
         marks.step()
         program.session.optimized()
     assert list(program.session.courses) == [STEP]
-    assert program.of("accounting").steps == 1
+    assert program.of("accounting").steps == 4
 
 
 def test_what_a_pass_has_when_the_program_ends_is_kept(tmp_path: Path) -> None:
@@ -152,13 +187,13 @@ def counted(own: torch.profiler.profile) -> int:
 def test_a_profiler_of_the_programs_own_is_left_alone(tmp_path: Path) -> None:
     program = Program(tmp_path, warmup=0, passes=("trace", "accounting"))
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as own:
-        for _ in range(8):
+        for _ in range(12):
             program.work()
             marks.step()
     program.session.close()
     assert program.of("trace").steps == 0
     assert "uses torch.profiler itself" in program.of("trace").reason
-    assert program.of("accounting").steps == 1
+    assert program.of("accounting").steps == 4
     assert counted(own) >= 8  # the accounting pass dispatches a call anew
 
 
@@ -167,12 +202,12 @@ def test_a_profiler_that_the_program_starts_later_takes_the_place_of_ours(tmp_pa
     marks.step()
     program.work()
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as own:
-        for _ in range(8):
+        for _ in range(12):
             marks.step()
             program.work()
     program.session.close()
     assert "uses torch.profiler itself" in program.of("trace").reason
-    assert program.of("accounting").steps == 1
+    assert program.of("accounting").steps == 4
     assert counted(own) >= 8  # the accounting pass dispatches a call anew
 
 
@@ -205,7 +240,7 @@ def test_what_was_traced_of_a_program_is_dropped_at_its_first_mark(tmp_path: Pat
 
 def test_a_region_may_be_called_step(tmp_path: Path) -> None:
     program = Program(tmp_path, passes=("accounting",))
-    for _ in range(5):
+    for _ in range(6):
         with marks.region("step"):
             program.work()
-    assert program.of("accounting").steps == 1
+    assert program.of("accounting").steps == 4

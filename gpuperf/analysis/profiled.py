@@ -17,7 +17,7 @@ from gpuperf.analysis.windows import Window, marked
 from gpuperf.model.aten import Call, Tensor
 from gpuperf.model.contract import Contract, Fingerprint
 from gpuperf.model.cost import Bytes, Cost, Flops, Work
-from gpuperf.model.program import Operator, Passed, PassName, Program, Seen, Wait
+from gpuperf.model.program import Chain, Operator, Passed, PassName, Program, Seen, Wait
 from gpuperf.model.record import Caveat, Memory, Record, Status
 from gpuperf.model.samples import Samples
 from gpuperf.model.timeline import Timeline
@@ -177,6 +177,7 @@ def _region(
     # What the accounting pass saw is all that a step computes: what only the trace shows is the
     # same under other names, or of other steps.
     counts = [(g.found, g.seen if counted else g.count) for g in groups.values()]
+    steps = counted.steps if counted else 1
     cost = _summed(_times(one.cost, count) for one, count in counts)
     work = _summed(_times(one.work, count) for one, count in counts)
     peak = plain.peak_bytes if plain else None
@@ -194,20 +195,37 @@ def _region(
         program=Program(
             steps={p.name: p.steps for p in told.passed if p.steps},
             total=told.total, exit_code=told.exit_code, error=told.error, items=told.items,
-            flop_counter=counted.flop_counter if counted else None,
+            flop_counter=_flop_counter(counted),
             occupied=occupied, moved=used.moved(), launched=used.launched(),
-            waits=_waits(seen), chains=chains_of(seen),
+            waits=_waits(seen, steps), chains=_chains(seen, steps),
             missing=tuple(_missing(told)),
         ),
     )  # fmt: skip
 
 
-def _waits(seen: Iterable[Seen]) -> tuple[Wait, ...]:
+def _flop_counter(counted: Passed | None) -> int | None:
+    """Torch's own count of a step: the mean of those that were counted."""
+    counts = counted.flop_counts if counted else ()
+    return round(sum(counts) / len(counts)) if counts else None
+
+
+def _waits(seen: Iterable[Seen], steps: int) -> tuple[Wait, ...]:
     counts: dict[tuple[str, str], int] = {}
     for one in seen:
         if one.waits:
             counts[one.waits, one.where] = counts.get((one.waits, one.where), 0) + 1
-    return tuple(Wait(what, where, count) for (what, where), count in counts.items())
+    return tuple(Wait(what, where, count / steps) for (what, where), count in counts.items())
+
+
+def _chains(seen: Sequence[Seen], steps: int) -> tuple[Chain, ...]:
+    """Those of a step."""
+    return tuple(
+        replace(
+            chain, count=max(1, round(chain.count / steps)), bytes=round(chain.bytes / steps),
+            fused_bytes=round(chain.fused_bytes / steps),
+        )
+        for chain in chains_of(seen)
+    )  # fmt: skip
 
 
 def _missing(told: Told) -> Iterable[str]:

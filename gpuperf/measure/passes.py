@@ -187,35 +187,58 @@ class Trace(_Base):
 
 
 class Accounting(_Base):
-    """Every operator of one step, with its tensors; and torch's own count of FLOPs beside it."""
+    """Every operator of some steps, with its tensors; and torch's own count of the FLOPs of each
+    beside it."""
 
     name: PassName = "accounting"
 
     def __init__(self, region: str) -> None:
         super().__init__(region)
-        self._watch, self._counter = Watch(), FlopCounterMode(display=False)
+        self._watch = Watch()
+        self._flops: list[int] = []
+        self._counter: Any = None  # of the step under way
+        self._ended = self._missed = 0  # of the calls, by the last step that ended
+        self._full = False
         self._within = contextlib.ExitStack()
 
     def begin(self) -> None:
-        if not self.steps:
-            self._within.enter_context(self._counter)
+        self._ended, self._missed = len(self._watch.seen), self._watch.missed
+        if not self._full:
+            self._counter = self._within.enter_context(FlopCounterMode(display=False))
+            self._watch.forget()
             self._within.enter_context(self._watch)
 
     def end(self) -> None:
-        if not self.steps:
-            self._within.close()
+        counter, self._counter = self._counter, None
+        self._within.close()
+        if counter is None:
+            return
+        if self._watch.full and self.steps:  # a part of a step is none
+            self._full = True
+            self._drop()
+            return
         super().end()
+        self._flops.append(int(counter.get_total_flops()))
+        self._full = self._watch.full
+
+    def _drop(self) -> None:
+        """What was written down of a step that does not count."""
+        del self._watch.seen[self._ended :]
+        self._watch.missed = self._missed
 
     def finish(self) -> Passed:
-        self._within.close()
+        if self._counter is not None:
+            self._drop()
+        self.abandon()
         missed = self._watch.missed
         return Passed(
             self.region, "accounting", self.steps, seen=tuple(self._watch.seen),
-            flop_counter=int(self._counter.get_total_flops()), tf32=_tf32(),
+            flop_counts=tuple(self._flops), tf32=_tf32(),
             reason=f"{missed} calls could not be written down" if missed else "",
         )  # fmt: skip
 
     def abandon(self) -> None:
+        self._counter = None
         self._within.close()
 
 

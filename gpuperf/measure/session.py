@@ -23,7 +23,7 @@ IMPLICIT = "optimizer step"
 WHOLE = "program"  # that marks nothing
 WATCHED_S = 5.0  # of it
 # Steps of the passes that slow the program down.
-MOST_TRACED, ACCOUNTED = 5, 1
+MOST_TRACED, MOST_ACCOUNTED = 5, 4
 COUNTED_S = 0.1  # beside the steps, in which counters must have room
 
 Say = Callable[[Passed], None]
@@ -171,8 +171,8 @@ class Session:
 
     def _course(self, region: str) -> Course:
         if region not in self.courses:
-            lengths = {"trace": min(self.steps, MOST_TRACED), "accounting": ACCOUNTED}
-            plan = [(name, lengths.get(name, self.steps)) for name in self.passes]
+            most = {"trace": MOST_TRACED, "accounting": MOST_ACCOUNTED}
+            plan = [(name, min(self.steps, most.get(name, self.steps))) for name in self.passes]
             self.courses[region] = Course(region, self.warmup, plan)
         return self.courses[region]
 

@@ -19,7 +19,7 @@ from gpuperf.model.program import Seen
 
 __all__ = ["Watch"]
 
-MOST_SEEN = 200_000  # calls of a step
+MOST_SEEN = 200_000  # calls of all steps
 LONGEST = 200  # characters of an argument
 # Operators whose result the host must know before it goes on.
 WAITS = {
@@ -31,14 +31,21 @@ OWN = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]))
 
 
 class Watch(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped there
-    """Writes down every call while it is active; `missed` counts what could not be written down."""
+    """Writes down every call while it is active; `missed` counts what could not be written down,
+    and once it is `full` that is all."""
 
     def __init__(self) -> None:
         super().__init__()
         self.seen: list[Seen] = []
         self.missed = 0
+        self.full = False
         self._storages: dict[int, int] = {}
         self._next = itertools.count(1)
+
+    def forget(self) -> None:
+        """Nobody watched for a while: what lies where something lay before may be another
+        storage."""
+        self._storages.clear()
 
     def __torch_dispatch__(
         self,
@@ -55,6 +62,7 @@ class Watch(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped there
         if _name(func).startswith("profiler::"):
             return found
         if len(self.seen) >= MOST_SEEN:
+            self.full = True
             self.missed += 1
             return found
         try:

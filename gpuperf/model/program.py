@@ -40,9 +40,9 @@ class Passed:
 
     `steps_s` are the seconds of each, by the device's clock where it is a GPU; `wall_s` the seconds
     of all together between two moments at which the device was idle. `peak_bytes` is the most
-    memory that was allocated. `trace` names a file; `seen` are the calls of one step in order;
-    `flop_counter` is what torch's own counter says of it; with `tf32` its fp32 matmuls were in
-    tf32. `reason` says why a pass has nothing.
+    memory that was allocated. `trace` names a file; `seen` are the calls of all its steps in
+    order; `flop_counts` is what torch's own counter says of each; with `tf32` their fp32 matmuls
+    were in tf32. `reason` says why a pass has nothing.
     """
 
     region: str
@@ -53,7 +53,7 @@ class Passed:
     peak_bytes: int | None = None
     trace: str = ""
     seen: tuple[Seen, ...] = ()
-    flop_counter: int | None = None
+    flop_counts: tuple[int, ...] = ()
     counters: Mapping[str, float] = field(default_factory=dict)
     reason: str = ""
     tf32: bool = False

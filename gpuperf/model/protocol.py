@@ -40,7 +40,7 @@ __all__ = [
     "ToWorker",
 ]
 
-PROTOCOL = 5
+PROTOCOL = 6
 
 
 class Open(msgspec.Struct, tag="open", frozen=True):
