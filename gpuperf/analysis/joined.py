@@ -19,7 +19,7 @@ from gpuperf.model.program import Seen
 from gpuperf.model.record import Kernel
 from gpuperf.model.timeline import Timeline
 
-__all__ = ["COMPOSITE", "Group", "Key", "add_traced", "containers", "grouped", "visible"]
+__all__ = ["COMPOSITE", "Group", "Key", "add_traced", "containers", "grouped", "key_of", "visible"]
 
 Key = tuple[str, tuple[tuple[tuple[int, ...], str], ...], bool]
 
@@ -75,7 +75,8 @@ def _accounted(one: Seen, tf32: bool) -> Accounted:
     return Accounted(one.cost, Work(one.cost.flops, one.cost.bytes), kind, True)
 
 
-def _key(call: Call, backward: bool) -> Key:
+def key_of(call: Call, backward: bool) -> Key:
+    """What calls alike have in common."""
     return call.name, tuple((t.shape, t.dtype) for t in call.tensors), backward
 
 
@@ -83,7 +84,7 @@ def grouped(seen: Iterable[Seen], steps: int, tf32: bool) -> dict[Key, Group]:
     """The calls *seen* in *steps* steps, those alike together, without those that only look."""
     groups: dict[Key, Group] = {}
     for one in seen:
-        key = _key(one.call, one.backward)
+        key = key_of(one.call, one.backward)
         if key not in groups:
             groups[key] = Group(one.call, _accounted(one, tf32))
         group = groups[key]
@@ -115,7 +116,7 @@ def _matching(
     groups: Mapping[Key, Group], alike: Mapping[object, Sequence[Key]], usage: Usage
 ) -> Key:
     """The key of the group that *usage* is of; its own where there is none."""
-    own = _key(usage.call, usage.backward)
+    own = key_of(usage.call, usage.backward)
     if own in groups:
         return own
     near = alike.get(_loose(usage.call), ())

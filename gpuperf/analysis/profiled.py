@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from gpuperf.analysis.attribution import Usage, usages
 from gpuperf.analysis.chains import chains_of
-from gpuperf.analysis.joined import Group, Key, add_traced, containers, grouped, visible
+from gpuperf.analysis.joined import Group, Key, add_traced, containers, grouped, key_of, visible
 from gpuperf.analysis.occupied import Occupied, occupancy_of
 from gpuperf.analysis.used import Used, stretches
 from gpuperf.analysis.windows import Window, marked
@@ -78,7 +78,15 @@ def region_records(told: Told) -> tuple[Record, ...]:
     operators = [_operator(told, key, group) for key, group in groups.items()]
     operators.sort(key=lambda record: -(record.samples.median_s if record.samples else 0.0))
     operators = _told_apart(operators)
+    if occupied:  # under the accounting, what is compiled runs as its parts: they ran nowhere else
+        seen = tuple(one for one in seen if _ran(one, groups))
     return (_region(told, groups, used, seen), *operators)
+
+
+def _ran(one: Seen, groups: Mapping[Key, Group]) -> bool:
+    """Whether the trace has such a call too, or it is one that launches nothing."""
+    group = groups.get(key_of(one.call, one.backward))
+    return group is None or group.timed
 
 
 def _told_apart(operators: Iterable[Record]) -> list[Record]:

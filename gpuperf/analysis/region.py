@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from gpuperf.analysis.roofline import Placement, place
 from gpuperf.errors import UsageError
+from gpuperf.model.cost import Cost
 from gpuperf.model.record import Header, Record, Run
 from gpuperf.model.samples import Samples
 
@@ -98,7 +99,7 @@ def profile_of(region: Record, operators: Sequence[Record], header: Header) -> P
         busy_s = min(step_s, sum(share.seconds for share in shares))
     return Profile(
         region, step_s, busy_s, _parts(region, shares, step_s, busy_s, cuda), tuple(shares),
-        place(region, header.peaks, header.ceilings), _hfu(region, header), cuda,
+        _placed(region, header), _hfu(region, header), cuda,
     )  # fmt: skip
 
 
@@ -108,8 +109,23 @@ def _share(record: Record, step_s: float, header: Header, scale: float) -> Share
         samples = Samples((samples.median_s * scale,))
         record = replace(record, times={**record.times, record.primary: samples})
     seconds = samples.median_s if samples is not None else 0.0
-    placed = place(record, header.peaks, header.ceilings) if seconds else None
+    placed = _placed(record, header) if seconds else None
     return Share(record, seconds, seconds / step_s, placed, _part(record, placed, seconds))
+
+
+def _placed(record: Record, header: Header) -> Placement | None:
+    """Under the roofs. FLOPs of a kind without a ceiling (special functions, as a rule) add nothing
+    to the least time: a step has some of every kind, and would have no place else."""
+    peaks = header.peaks or header.ceilings
+    cost = record.cost
+    if peaks is None or cost is None:
+        return place(record, header.peaks, header.ceilings)
+    known = tuple(flops for flops in cost.flops if peaks.ceiling(flops))
+    found = place(replace(record, cost=Cost(known, cost.bytes)), header.peaks, header.ceilings)
+    if found is None:
+        return None
+    rate = cost.flop_count / record.samples.median_s if record.samples else 0.0
+    return replace(found, intensity=cost.intensity, attained_flop_per_s=rate)
 
 
 def _part(record: Record, placed: Placement | None, seconds: float) -> str:
@@ -151,7 +167,7 @@ def _parts(
 def _hfu(region: Record, header: Header) -> float | None:
     if region.work is None or region.samples is None:
         return None
-    placed = place(replace(region, cost=region.work), header.peaks, header.ceilings)
+    placed = _placed(replace(region, cost=region.work), header)
     return placed.mfu_data_sheet if placed else None
 
 
