@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -19,9 +19,10 @@ from gpuperf.cli.printing import print_changes, print_run, write_charts
 from gpuperf.cli.progress import say
 from gpuperf.errors import CannotMeasure, UsageError
 from gpuperf.model.contract import Contract
-from gpuperf.model.program import PASSES, Passed
+from gpuperf.model.program import PASSES, WHOLE, Passed
 from gpuperf.model.protocol import Opened, Profile
 from gpuperf.model.record import Header, Record, Run
+from gpuperf.model.timeline import Timeline
 from gpuperf.runner.ceilings import kept_ceilings
 from gpuperf.runner.devices import find_peaks
 from gpuperf.runner.program import Ran, run_program
@@ -32,7 +33,6 @@ from gpuperf.units import format_time
 __all__ = ["profile"]
 
 FAILED = 3
-WHOLE = "program"  # what of a program without marks is traced
 
 
 def profile(
@@ -72,30 +72,41 @@ def profile(
     `with gpuperf.region("name"):`; without marks each step of an optimizer counts.
     """
     check_writable(out)
-    earlier = None if against is None else read_run(against)
+    earlier = None if against is None else _earlier(against)
     if not module and not Path(program[0]).is_file():
         raise UsageError(f"there is no script {program[0]!r}", "-m runs a module by its name")
     identity = new_run_id("profile", Path(program[0]).stem[:40])
+    kept = _Kept(out / f"{identity}.jsonl", identity, Path(program[0]).name, warmup, steps, items)
+    quiet = format is not opt.Format.TABLE  # then stdout is for the profile alone
+    run_it = partial(run_program, timeout_s=timeout, stdout=2 if quiet else None)
     with tempfile.TemporaryDirectory(prefix="gpuperf-") as folder:
         request = Profile(tuple(program), module, warmup, steps, PASSES, folder)
-        quiet = format is not opt.Format.TABLE  # then stdout is for the profile alone
-        run_it = partial(run_program, timeout_s=timeout, heard=_heard, stdout=2 if quiet else None)
-        ran = _repeated(request, run_it) if repeat else run_it(request)
+        ran = _repeated(request, run_it, kept) if repeat else run_it(request, heard=kept.heard)
         if ran.opened is None:
             told = ran.error or f"it ended with {ran.exit_code}"
             raise CannotMeasure(f"{program[0]} gave nothing to measure: {told}", "does it run?")
-        contract = _contract(ran.opened, warmup, steps)
-        records = _records(identity, Path(program[0]).name, contract, ran, items)
-    header = _header(identity, ran.opened, contract, records)
-    path = out / f"{identity}.jsonl"
-    with RunWriter(path) as writer:
-        writer.header(header)
-        for record in records:
-            writer.record(record)
-    say(f"run file: {path}")
+        run = kept.write(ran, traced=True)
+    say(f"run file: {kept.path}")
     if ran.error:
         say(f"{program[0]}: {ran.error}")
-    run = Run(header, records)
+    _show(run, earlier, format)
+    write_charts(run, kept.path)
+    if ran.interrupted:
+        raise KeyboardInterrupt
+    return FAILED if ran.exit_code != 0 else 0
+
+
+def _earlier(path: Path) -> Run:
+    """A profile to compare with. Raises: UsageError for another run."""
+    from gpuperf.analysis.region import profiles
+
+    run = read_run(path)
+    profiles(run)
+    return run
+
+
+def _show(run: Run, earlier: Run | None, format: opt.Format) -> None:
+    """Raises: CannotMeasure where there is nothing to show."""
     try:
         if earlier is None:
             print_run(run, format)
@@ -103,34 +114,67 @@ def profile(
             print_changes(earlier, run, format)
     except UsageError as error:
         raise CannotMeasure(str(error), error.hint) from None
-    write_charts(run, path)
-    if ran.interrupted:
-        raise KeyboardInterrupt
-    return FAILED if ran.exit_code != 0 else 0
 
 
-def _repeated(request: Profile, run_it: Callable[[Profile], Ran]) -> Ran:
+@dataclass
+class _Kept:
+    """The run file of a program, written anew with each pass that comes: what was found stays,
+    whatever happens to the program or to us. Traces are read when it has ended."""
+
+    path: Path
+    identity: str
+    script: str
+    warmup: int
+    steps: int
+    items: float | None
+
+    def heard(self, ran: Ran) -> None:
+        """A pass came: the last one in *ran*."""
+        _tell(ran.passed[-1])
+        if ran.opened is not None:
+            self.write(ran, traced=False)
+
+    def write(self, ran: Ran, traced: bool) -> Run:
+        """All that *ran* brought, with what its traces tell if they are to be read by now."""
+        assert ran.opened is not None
+        contract = _contract(ran.opened, self.warmup, self.steps)
+        records = _records(self, contract, ran, traced)
+        run = Run(_header(self.identity, ran.opened, contract, records), records)
+        fresh = self.path.with_suffix(".part")
+        fresh.unlink(missing_ok=True)
+        with RunWriter(fresh) as writer:
+            writer.header(run.header)
+            for record in records:
+                writer.record(record)
+        fresh.replace(self.path)
+        return run
+
+
+def _repeated(request: Profile, run_it: Callable[..., Ran], kept: _Kept) -> Ran:
     """A run of the program for each pass; the first that fails says how it ended."""
     whole: Ran | None = None
     for name in request.passes:
         folder = Path(request.folder) / name
         folder.mkdir()
-        ran = run_it(msgspec.structs.replace(request, passes=(name,), folder=str(folder)))
+        own = msgspec.structs.replace(request, passes=(name,), folder=str(folder))
+        ran = run_it(own, heard=lambda ran: _tell(ran.passed[-1]))
         if whole is None:
             whole = ran
-            continue
-        whole.passed += ran.passed
-        whole.opened = whole.opened or ran.opened
-        if whole.exit_code == 0 and not whole.error:
-            whole.exit_code, whole.error = ran.exit_code, ran.error
-        whole.interrupted |= ran.interrupted
+        else:
+            whole.passed += ran.passed
+            whole.opened = whole.opened or ran.opened
+            if whole.exit_code == 0 and not whole.error:
+                whole.exit_code, whole.error = ran.exit_code, ran.error
+            whole.interrupted |= ran.interrupted
+        if whole.opened is not None:
+            kept.write(whole, traced=False)
         if ran.interrupted:
             break
     assert whole is not None
     return whole
 
 
-def _heard(passed: Passed) -> None:
+def _tell(passed: Passed) -> None:
     if not passed.steps:
         say(f"{passed.region}: no pass {passed.name}: {passed.reason}")
         return
@@ -148,27 +192,18 @@ def _contract(opened: Opened, warmup: int, steps: int) -> Contract:
     )  # fmt: skip
 
 
-def _records(
-    identity: str, script: str, contract: Contract, ran: Ran, items: float | None
-) -> tuple[Record, ...]:
+def _records(kept: _Kept, contract: Contract, ran: Ran, traced: bool) -> tuple[Record, ...]:
     """Region by region; a trace that cannot be read costs its own pass alone."""
     from gpuperf.analysis.profiled import Told, region_records
     from gpuperf.analysis.windows import Window, steps_of
-    from gpuperf.importers.kineto import read_trace
 
     assert ran.opened is not None
     found: list[Record] = []
     for region in dict.fromkeys(passed.region for passed in ran.passed):
         own = [passed for passed in ran.passed if passed.region == region]
         timeline = None
-        for i, passed in enumerate(own):
-            if not passed.trace:
-                continue
-            try:
-                timeline = read_trace(Path(passed.trace))
-            except UsageError as error:
-                timeline = None
-                own[i] = replace(passed, steps=0, reason=f"its trace cannot be read: {error}")
+        if traced:
+            timeline, own = _timeline(own)
         windows: tuple[Window, ...] = ()
         name = region
         if timeline is not None and region == WHOLE:
@@ -176,12 +211,27 @@ def _records(
             windows = tuple(found_windows)
             own = [replace(p, region=name, steps=len(windows)) for p in own]
         told = Told(
-            identity, name, script, contract, ran.opened.fingerprint, tuple(own), timeline,
-            windows, total=ran.steps.get(region, 0), exit_code=ran.exit_code, error=ran.error,
-            items=items, cuda=ran.opened.device.kind != "cpu",
+            kept.identity, name, kept.script, contract, ran.opened.fingerprint, tuple(own),
+            timeline, windows, total=ran.steps.get(region, 0), exit_code=ran.exit_code,
+            error=ran.error, items=kept.items, cuda=ran.opened.device.kind != "cpu",
         )  # fmt: skip
         found += region_records(told)
     return tuple(found)
+
+
+def _timeline(passes: list[Passed]) -> tuple[Timeline | None, list[Passed]]:
+    """What the trace among *passes* tells, and they, without it where it cannot be read."""
+    from gpuperf.importers.kineto import read_trace
+
+    timeline, told = None, []
+    for passed in passes:
+        if passed.trace:
+            try:
+                timeline = read_trace(Path(passed.trace))
+            except UsageError as error:
+                passed = replace(passed, steps=0, reason=f"its trace cannot be read: {error}")
+        told.append(passed)
+    return timeline, told
 
 
 def _header(

@@ -14,13 +14,12 @@ from pathlib import Path
 
 from gpuperf.measure.counters import NoCounters
 from gpuperf.measure.passes import Pass, Trace, open_pass
-from gpuperf.model.program import Passed, PassName
+from gpuperf.model.program import WHOLE, Passed, PassName
 
-__all__ = ["IMPLICIT", "STEP", "WHOLE", "Course", "Session"]
+__all__ = ["IMPLICIT", "STEP", "Course", "Session"]
 
 STEP = "step"  # the region of `gpuperf.step()`
 IMPLICIT = "optimizer step"
-WHOLE = "program"  # that marks nothing
 WATCHED_S = 5.0  # of it
 # Steps of the passes that slow the program down.
 MOST_TRACED, MOST_ACCOUNTED = 5, 4

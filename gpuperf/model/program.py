@@ -14,9 +14,12 @@ from typing import Literal
 from gpuperf.model.aten import Call
 from gpuperf.model.cost import Cost
 
-__all__ = ["MARK", "PASSES", "Chain", "Operator", "PassName", "Passed", "Program", "Seen", "Wait"]
+__all__ = [
+    "MARK", "PASSES", "WHOLE", "Chain", "Operator", "PassName", "Passed", "Program", "Seen", "Wait",
+]  # fmt: skip
 
 PassName = Literal["plain", "trace", "accounting", "counters"]
+WHOLE = "program"  # the region of a program that marks nothing
 MARK = "gpuperf:"  # before the name of a region, where a step of it stands in a trace
 PASSES: tuple[PassName, ...] = ("plain", "trace", "accounting", "counters")
 

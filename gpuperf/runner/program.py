@@ -44,10 +44,11 @@ class Ran:
 def run_program(
     request: Profile,
     timeout_s: float | None,
-    heard: Callable[[Passed], None],
+    heard: Callable[[Ran], None],
     stdout: int | None = None,
 ) -> Ran:
-    """Run *request* to its end, or for *timeout_s*; *heard* is told each pass as it comes.
+    """Run *request* to its end, or for *timeout_s*; *heard* is told when a pass came,
+    the last one of what it is given.
 
     The program's output goes to the descriptor *stdout* (None: ours). A Ctrl-C is passed on, and
     what was found until then is returned. Raises: CannotMeasure where no process starts.
@@ -81,7 +82,7 @@ def run_program(
 
 
 def _listen(
-    connection: LocalConnection, ran: Ran, heard: Callable[[Passed], None], end: float | None
+    connection: LocalConnection, ran: Ran, heard: Callable[[Ran], None], end: float | None
 ) -> bool:
     """Hear messages until the program is gone; False where its time is over before."""
     while True:
@@ -95,7 +96,7 @@ def _listen(
             ran.opened = message
         elif isinstance(message, Passing):
             ran.passed.append(message.passed)
-            heard(message.passed)
+            heard(ran)
         elif isinstance(message, Ended):
             ran.exit_code, ran.steps = message.exit_code, message.steps
             ran.error = ran.error or message.error
