@@ -8,6 +8,7 @@ for its own row, a cost inferred from its inputs. Of a trace alone (an imported 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -40,8 +41,11 @@ NAMES = """
     argsort msort l1_loss kl_div cross_entropy_loss nll_loss nll_loss_nd nll_loss2d max_pool1d
     max_pool2d max_pool3d avg_pool1d adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d
     adaptive_max_pool1d dropout feature_dropout alpha_dropout diag repeat_interleave tile concat
-    concatenate hstack vstack dstack column_stack argwhere one_hot
+    concatenate hstack vstack dstack column_stack argwhere one_hot native_channel_shuffle flipud
+    fliplr item is_nonzero
 """
+# A node of autograd, in which its operators stand: what it launches without one is its own.
+NODE = re.compile(r"\w+Backward\d*|torch::autograd::\w+")
 COMPOSITE = frozenset(f"aten::{name}" for name in NAMES.split())
 
 
@@ -167,6 +171,7 @@ def add_traced(
             if accounted.kind == "view" and not usage.device_s:
                 continue
             wraps = usage.call in containers or (seen is not None and not usage.device_s)
+            wraps = wraps or NODE.fullmatch(usage.call.name) is not None
             if seen is not None and usage.call.name in seen:
                 wraps = False  # another shape than in the steps that were accounted for
             if wraps and not usage.device_s:
