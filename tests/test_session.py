@@ -12,9 +12,13 @@ import pytest
 import torch
 
 from gpuperf import marks
-from gpuperf.measure import session, watching
+from gpuperf.analysis.windows import marked
+from gpuperf.importers.kineto import read_trace
+from gpuperf.measure import passes, session, watching
 from gpuperf.measure.session import IMPLICIT, STEP, Session
+from gpuperf.model.codec import encode
 from gpuperf.model.program import PASSES, Passed, PassName
+from gpuperf.model.protocol import Passing
 
 
 class Program:
@@ -244,3 +248,254 @@ def test_a_region_may_be_called_step(tmp_path: Path) -> None:
         with marks.region("step"):
             program.work()
     assert program.of("accounting").steps == 4
+
+
+def test_each_trace_has_a_file_of_its_own(tmp_path: Path) -> None:
+    program = Program(tmp_path, warmup=0, steps=2, passes=("trace",))
+    for _ in range(8):
+        for name in ("a", "b", "c"):
+            with marks.region(name):
+                program.work()
+    files = [passed.trace for passed in program.told]
+    assert len(set(files)) == len(files) == 3
+
+
+class Unspeakable:
+    def __str__(self) -> str:
+        raise ValueError("no")
+
+
+@pytest.mark.parametrize(
+    "name", [7, None, "x" * 5000, "two\nlines", "\ud800", '"quoted\\', "", Unspeakable()],
+    ids=["number", "none", "long", "lines", "surrogate", "quotes", "empty", "unspeakable"],
+)  # fmt: skip
+def test_a_region_of_any_name_disturbs_nothing(tmp_path: Path, name: object) -> None:
+    program = Program(tmp_path, warmup=0, steps=1, passes=("plain", "trace"))
+    for _ in range(3):
+        with marks.region(name):  # type: ignore[arg-type]
+            program.work()
+        with marks.region("other"):
+            program.work()
+    program.session.close()
+    assert float(program.x[0]) == 7
+    assert program.of("trace", "other").steps == 1
+    for passed in program.told:
+        assert encode(Passing(passed))
+        assert len(passed.region) <= session.LONGEST
+        if passed.trace:
+            timeline = read_trace(Path(passed.trace))
+            assert len(marked(timeline, passed.region)) == 1
+
+
+class Broken(passes.Plain):
+    """Fails where it is told to."""
+
+    at = ""
+
+    def start(self) -> None:
+        self.trip("start")
+
+    def begin(self) -> None:
+        self.trip("begin")
+        super().begin()
+
+    def end(self) -> None:
+        self.trip("end")
+        super().end()
+
+    def finish(self) -> Passed:
+        self.trip("finish")
+        return super().finish()
+
+    def abandon(self) -> None:
+        raise KeyError("abandon")
+
+    def trip(self, where: str) -> None:
+        if where == self.at:
+            raise KeyError(f"at {where}")
+
+
+@pytest.mark.parametrize("where", ["open", "start", "begin", "end", "finish"])
+def test_a_pass_that_fails_says_so_and_the_program_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    def open_broken(name: PassName, region: str, *_: object) -> passes.Pass:
+        if where == "open":
+            raise KeyError("at open")
+        broken = Broken(region)
+        broken.at = where
+        return broken
+
+    program = Program(tmp_path, warmup=0, steps=1, passes=("plain",))
+    monkeypatch.setattr(session, "open_pass", open_broken)
+    for _ in range(3):
+        program.work()
+        marks.step()
+    program.session.close()
+    (told,) = program.told
+    assert (told.steps, told.reason) == (0, repr(f"at {where}"))
+
+
+def test_nobody_listening_any_more_stops_no_program(tmp_path: Path) -> None:
+    program = Program(tmp_path, warmup=0, steps=1)
+
+    def gone(passed: Passed) -> None:
+        raise BrokenPipeError
+
+    program.session.say = gone
+    for _ in range(9):
+        program.work()
+        marks.step()
+    program.session.close()
+
+
+def test_an_interrupt_in_a_pass_goes_on_to_the_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(self: passes.Plain) -> Passed:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(passes.Plain, "finish", interrupted)
+    program = Program(tmp_path, warmup=0, steps=1, passes=("plain",))
+    marks.step()
+    with pytest.raises(KeyboardInterrupt):
+        marks.step()
+    assert program.of("plain").reason == "KeyboardInterrupt"
+
+
+def test_an_error_in_a_region_is_the_programs(tmp_path: Path) -> None:
+    program = Program(tmp_path, warmup=0)
+    with pytest.raises(ZeroDivisionError), marks.region("x"):
+        _ = 1 / 0
+    assert program.session._nested == []
+
+
+def test_a_forked_childs_optimizer_marks_nothing(tmp_path: Path) -> None:
+    program = Program(tmp_path, warmup=0, steps=1, passes=("trace",))
+    program.session.optimized()
+    child = os.fork()
+    if child == 0:
+        program.session.optimized()
+        program.session.close()
+        program.session.watch()
+        os._exit(len(program.told) + program.session.courses[IMPLICIT].done)
+    assert os.waitpid(child, 0)[1] == 0
+    assert list(tmp_path.iterdir()) == []
+    program.session.close()
+
+
+def test_a_step_that_did_not_end_is_none(tmp_path: Path) -> None:
+    program = Program(tmp_path, warmup=0, steps=9, passes=("plain",))
+    for _ in range(3):
+        marks.step()
+        time.sleep(0.01)
+    time.sleep(0.2)
+    program.session.close()
+    plain = program.of("plain")
+    assert plain.steps == len(plain.steps_s) == 2
+    assert sum(plain.steps_s) <= plain.wall_s < 0.1
+
+
+@pytest.mark.parametrize("name", ["trace", "accounting"])
+def test_what_a_slow_pass_has_of_an_unfinished_step_does_not_count(
+    tmp_path: Path, name: PassName
+) -> None:
+    program = Program(tmp_path, warmup=0, steps=4, passes=(name,))
+    for _ in range(3):
+        marks.step()
+        program.work()
+    program.session.close()
+    found = program.of(name)
+    assert found.steps == 2
+    if name == "accounting":
+        assert len(found.seen) == len(found.flop_counts) == 2
+
+
+def test_counters_that_the_program_ends_in_count_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Counters(passes.Plain):
+        name: PassName = "counters"
+
+    monkeypatch.setattr(session, "open_pass", lambda name, region, *_: Counters(region))
+    program = Program(tmp_path, warmup=0, steps=4, passes=("counters",))
+    for _ in range(3):
+        marks.step()
+    program.session.close()
+    assert program.of("counters").reason == "the program ended in it"
+
+
+def test_what_lies_between_the_steps_of_a_region_is_not_its_time(tmp_path: Path) -> None:
+    program = Program(tmp_path, warmup=0, steps=3, passes=("plain",))
+    for _ in range(4):
+        with marks.region("part"):
+            time.sleep(0.01)
+        time.sleep(0.05)
+    plain = program.of("plain", "part")
+    assert plain.wall_s == sum(plain.steps_s) < 0.06
+
+
+class Sampler:
+    def begin(self) -> None:
+        pass
+
+    def end(self) -> None:
+        raise AssertionError("what was counted is of no use")
+
+
+def test_counters_refuse_what_is_done_between_steps() -> None:
+    counting = passes.Counting("part", 1.0)
+    counting._sampler = Sampler()
+    for _ in range(3):
+        counting.begin()
+        time.sleep(0.01)
+        counting.end()
+        time.sleep(0.002)
+    with pytest.raises(RuntimeError, match="between its steps would count"):
+        counting.finish()
+
+
+def test_a_region_that_never_comes_again_blocks_nobody(tmp_path: Path) -> None:
+    program = Program(tmp_path, warmup=0, steps=3, passes=("plain", "trace"))
+    with marks.region("once"):
+        program.work()
+    for _ in range(10):
+        with marks.region("often"):
+            program.work()
+    assert program.of("trace", "often").steps == 3
+    program.session.close()
+    assert program.of("plain", "once").steps == 1
+
+
+def test_a_slow_pass_of_a_region_that_went_away_ends_with_what_it_has(tmp_path: Path) -> None:
+    program = Program(tmp_path, warmup=0, steps=3, passes=("trace",))
+    with marks.region("once"):
+        program.work()
+    for _ in range(30):
+        with marks.region("often"):
+            program.work()
+    assert program.of("trace", "once").steps == 1
+    assert program.of("trace", "often").steps == 3
+
+
+def test_a_slow_pass_without_a_step_gives_way_with_a_reason(tmp_path: Path) -> None:
+    program = Program(tmp_path, warmup=0, steps=3, passes=("accounting",))
+    program.session.optimized()  # begins a step, and no other comes
+    program.session._explicit = True
+    for _ in range(30):
+        with marks.region("often"):
+            program.work()
+    assert "of another, which waited" in program.of("accounting", IMPLICIT).reason
+    assert program.of("accounting", "often").steps == 3
+
+
+def test_steps_beside_another_regions_slow_pass_are_not_timed(tmp_path: Path) -> None:
+    program = Program(tmp_path, warmup=0, steps=2, passes=("plain", "trace"))
+    for i in range(12):
+        with marks.region("a"):
+            program.work()
+        if i >= 1:
+            with marks.region("b"):
+                time.sleep(0.05 if torch.autograd._profiler_enabled() else 0.0)
+    assert program.of("trace", "b").steps == 2
+    assert max(program.of("plain", "b").steps_s) < 0.05

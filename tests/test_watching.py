@@ -11,7 +11,7 @@ import torch
 import gpuperf
 from gpuperf import marks
 from gpuperf.measure import watching
-from gpuperf.measure.watching import Watch
+from gpuperf.measure.watching import Flops, Watch
 from gpuperf.model.aten import Tensor
 from gpuperf.model.program import Seen
 
@@ -114,3 +114,52 @@ def test_a_custom_operator_costs_what_its_program_says(
     assert "the cost of aten::add failed" in capsys.readouterr().err
     with pytest.raises(ValueError, match="is no operator's name"):
         gpuperf.register_cost("rope", lambda call: None)
+
+
+def nested() -> float:
+    some = torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(4, 3)])
+    return float((some * 2).to_padded_tensor(0.0).sum())
+
+
+def jagged() -> float:
+    parts = [torch.ones(2, 3), torch.ones(4, 3)]
+    return float((torch.nested.nested_tensor(parts, layout=torch.jagged) * 2).values().sum())
+
+
+def sparse() -> float:
+    return float((torch.eye(3).to_sparse() @ torch.ones(3, 3)).sum())
+
+
+def sparse_rows() -> float:
+    return float((torch.eye(3).to_sparse_csr() @ torch.ones(3, 3)).sum())
+
+
+def branch() -> float:
+    x = torch.ones(3)
+    return float(torch.cond(x.sum() > 100, lambda y: y * 2, lambda y: y - 5, (x,)).sum())
+
+
+@pytest.mark.filterwarnings("ignore")  # of torch's prototypes
+@pytest.mark.parametrize("run", [nested, jagged, sparse, sparse_rows, branch])
+def test_what_cannot_be_written_down_runs_all_the_same(run: Callable[[], float]) -> None:
+    alone = run()
+    with Flops(), Watch() as watch:
+        assert run() == alone
+    assert watch.seen
+
+
+def test_an_error_of_the_programs_own_passes_through() -> None:
+    with Flops(), Watch(), pytest.raises(RuntimeError, match="cannot be multiplied"):
+        torch.ones(2, 3) @ torch.ones(2, 3)
+
+
+def test_a_name_of_any_bytes_can_be_told() -> None:
+    assert watching._short("/some\udcff/train.py") == "/some?/train.py"
+    assert watching._text("\ud800") == "?"
+
+
+def test_torchs_count_of_a_layer_is_that_of_its_product() -> None:
+    layer = torch.nn.Linear(4, 5, bias=False)
+    with torch.inference_mode(), Flops() as flops:
+        layer(torch.ones(3, 4))
+    assert flops.count == 2 * 3 * 4 * 5

@@ -6,6 +6,7 @@ A pass begins and ends with an idle device; in between it leaves the program alo
 from __future__ import annotations
 
 import contextlib
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,19 +14,26 @@ from typing import Any, Protocol
 
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
-from torch.utils.flop_counter import FlopCounterMode
 
 from gpuperf.measure.counters import NoCounters, open_counters
-from gpuperf.measure.watching import Watch
+from gpuperf.measure.watching import Flops, Watch
 from gpuperf.model.program import MARK, Passed, PassName
 
 __all__ = ["Accounting", "Counting", "Pass", "Plain", "Trace", "open_pass"]
 
 OTHER = "the program uses torch.profiler itself, and there is one at a time"
+BETWEEN = "bytes between its steps would count: mark the whole step"
+GAP = 0.02  # of a pass: more than this between its steps is no part of them
+OWN_S = 20e-6  # that a mark may take itself
 
 
 class Pass(Protocol):
-    """One pass over some steps of a region: `start`, then `begin` and `end` of each, `finish`."""
+    """One pass over some steps of a region: `start`, then `begin` and `end` of each, `finish`.
+
+    `finish` may come in a step, which does not count then.
+    """
+
+    name: PassName
 
     def start(self) -> None:
         """Before the first step. Raises: RuntimeError, NoCounters where it cannot be had."""
@@ -36,21 +44,25 @@ class Pass(Protocol):
     def end(self) -> None:
         """It ends."""
 
+    def pause(self) -> None:
+        """Between its steps another region's pass starts."""
+
     def finish(self) -> Passed:
-        """What was found."""
+        """What was found. Raises: RuntimeError where it is of no use."""
 
     def abandon(self) -> None:
         """Leave no trace."""
 
 
 class _Base:
-    """Counts steps, and knows whether a GPU is at work."""
+    """Counts steps, and knows whether a GPU is at work: none is asked for that the program has not
+    taken."""
 
     name: PassName = "plain"
 
     def __init__(self, region: str) -> None:
         self.region, self.steps = region, 0
-        self.cuda = torch.cuda.is_available() and torch.cuda.is_initialized()
+        self.cuda = torch.cuda.is_initialized()
 
     def start(self) -> None:
         self.synchronize()
@@ -61,6 +73,9 @@ class _Base:
     def end(self) -> None:
         self.steps += 1
 
+    def pause(self) -> None:
+        pass
+
     def abandon(self) -> None:
         pass
 
@@ -69,19 +84,14 @@ class _Base:
             torch.cuda.synchronize()
 
 
-class Plain(_Base):
-    """The time of each step, by events in the stream: nothing waits for them."""
+class _Timed(_Base):
+    """Where its steps begin and end, by the host's clock and by events in the stream: nothing waits
+    for those."""
 
     def __init__(self, region: str) -> None:
         super().__init__(region)
-        self._marks: list[Any] = []
-        self._began = self._ended = 0.0
-
-    def start(self) -> None:
-        super().start()
-        if self.cuda:
-            torch.cuda.reset_peak_memory_stats()
-        self._began = time.perf_counter()
+        self._clocks: list[float] = []
+        self._events: list[Any] = []
 
     def begin(self) -> None:
         self._mark()
@@ -91,21 +101,57 @@ class Plain(_Base):
         self._mark()
 
     def _mark(self) -> None:
-        if not self.cuda:
-            self._marks.append(time.perf_counter())
-            return
-        event = torch.cuda.Event(enable_timing=True)
-        event.record()
-        self._marks.append(event)
+        self._clocks.append(time.perf_counter())
+        if self.cuda:
+            event = torch.cuda.Event(enable_timing=True)
+            event.record()
+            self._events.append(event)
+
+    def steps_s(self) -> tuple[float, ...]:
+        """The seconds of each step that ended."""
+        return tuple(self._between(i, i + 1) for i in range(0, 2 * self.steps, 2))
+
+    def whole_s(self) -> float:
+        """From the beginning of the first to the end of the last."""
+        return self._between(0, 2 * self.steps - 1)
+
+    def _between(self, first: int, last: int) -> float:
+        """Seconds between two marks, by the device's clock where it is a GPU."""
+        if self.cuda:
+            return float(self._events[first].elapsed_time(self._events[last])) * 1e-3
+        return self._clocks[last] - self._clocks[first]
+
+    def apart(self) -> bool:
+        """Whether something else is done between its steps, by the host or by the device."""
+        ends = range(1, 2 * self.steps - 1, 2)
+        host = sum(max(0.0, self._clocks[i + 1] - self._clocks[i] - OWN_S) for i in ends)
+        device = sum(max(0.0, self._between(i, i + 1) - OWN_S) for i in ends)
+        return max(host, device) > GAP * self.whole_s()
+
+
+class Plain(_Timed):
+    """The time of each step."""
+
+    def __init__(self, region: str) -> None:
+        super().__init__(region)
+        self._peak_bytes = 0
+
+    def start(self) -> None:
+        super().start()
+        if self.cuda:
+            torch.cuda.reset_peak_memory_stats()
+
+    def pause(self) -> None:
+        """Another pass will reset the peak."""
+        if self.cuda:
+            self._peak_bytes = max(self._peak_bytes, torch.cuda.max_memory_allocated())
 
     def finish(self) -> Passed:
         self.synchronize()
-        wall_s = time.perf_counter() - self._began
-        pairs = zip(self._marks[::2], self._marks[1::2], strict=False)
-        seconds = tuple(
-            first.elapsed_time(last) * 1e-3 if self.cuda else last - first for first, last in pairs
-        )
-        peak = torch.cuda.max_memory_allocated() if self.cuda else None
+        self.pause()
+        seconds = self.steps_s()
+        wall_s = sum(seconds) if self.apart() else self.whole_s()
+        peak = self._peak_bytes if self.cuda else None
         return Passed(self.region, "plain", self.steps, seconds, wall_s, peak)
 
 
@@ -114,9 +160,10 @@ class Trace(_Base):
 
     name: PassName = "trace"
 
-    def __init__(self, region: str, path: Path) -> None:
+    def __init__(self, region: str, path: Path, cuda: bool = False) -> None:
+        """With *cuda* also of a GPU that the program is about to take."""
         super().__init__(region)
-        self._path = path
+        self._path, self._on_gpu = path, cuda or self.cuda
         self._profile: Any = None
         self._step: Any = None
         self._began = 0.0
@@ -127,7 +174,7 @@ class Trace(_Base):
         if torch.autograd._profiler_enabled():
             raise RuntimeError(OTHER)
         activities = [ProfilerActivity.CPU]
-        if torch.cuda.is_available():
+        if self._on_gpu:
             activities.append(ProfilerActivity.CUDA)
         # Events as Python objects would take 0.6 ms each: only the file is wanted.
         self._profile = profile(activities=activities, record_shapes=True, acc_events=False)
@@ -144,7 +191,8 @@ class Trace(_Base):
 
         def first(other: Any, *arguments: Any) -> Any:
             self._lost = True
-            self.abandon()
+            with contextlib.suppress(Exception):
+                self.abandon()
             return prepare(other, *arguments)
 
         profiler.profile._prepare_trace = first
@@ -168,6 +216,7 @@ class Trace(_Base):
     def finish(self) -> Passed:
         if self._lost:
             raise RuntimeError(OTHER)
+        self.cuda = torch.cuda.is_initialized()
         self.synchronize()
         wall_s = time.perf_counter() - self._began
         self._close_step()
@@ -182,7 +231,7 @@ class Trace(_Base):
         self._restore()
         self._close_step()
         if found is not None:
-            with contextlib.suppress(RuntimeError):
+            with contextlib.suppress(Exception):
                 found.stop()
 
 
@@ -196,7 +245,7 @@ class Accounting(_Base):
         super().__init__(region)
         self._watch = Watch()
         self._flops: list[int] = []
-        self._counter: Any = None  # of the step under way
+        self._counter: Flops | None = None  # of the step under way
         self._ended = self._missed = 0  # of the calls, by the last step that ended
         self._full = False
         self._within = contextlib.ExitStack()
@@ -204,7 +253,8 @@ class Accounting(_Base):
     def begin(self) -> None:
         self._ended, self._missed = len(self._watch.seen), self._watch.missed
         if not self._full:
-            self._counter = self._within.enter_context(FlopCounterMode(display=False))
+            self._compile_nothing()
+            self._counter = self._within.enter_context(Flops())
             self._watch.forget()
             self._within.enter_context(self._watch)
 
@@ -218,8 +268,15 @@ class Accounting(_Base):
             self._drop()
             return
         super().end()
-        self._flops.append(int(counter.get_total_flops()))
+        self._flops.append(counter.count)
         self._full = self._watch.full
+
+    def _compile_nothing(self) -> None:
+        """Nothing is compiled under a dispatch mode: torch would mark such code as never to be, and
+        raise where all of it must be. What is compiled already runs as it is."""
+        dynamo = sys.modules.get("torch._dynamo.eval_frame")
+        if dynamo is not None and dynamo._stance.stance == "default":
+            self._within.enter_context(torch.compiler.set_stance("eager_on_recompile"))
 
     def _drop(self) -> None:
         """What was written down of a step that does not count."""
@@ -245,10 +302,10 @@ class Accounting(_Base):
 def _tf32() -> bool:
     """Whether fp32 matmuls run in tf32: what the program left in torch's settings."""
     precision = str(torch.get_float32_matmul_precision())
-    return torch.cuda.is_available() and precision != "highest"
+    return torch.cuda.is_initialized() and precision != "highest"
 
 
-class Counting(_Base):
+class Counting(_Timed):
     """The bytes through DRAM of all steps together, at full speed."""
 
     name: PassName = "counters"
@@ -275,10 +332,13 @@ class Counting(_Base):
             self._counting = True
             self.synchronize()
             self._sampler.begin()
+        super().begin()
 
     def finish(self) -> Passed:
         self.synchronize()
         try:
+            if self.apart():
+                raise RuntimeError(BETWEEN)
             moved = self._sampler.end()
         finally:
             self._within.close()

@@ -13,6 +13,7 @@ import runpy
 import signal
 import sys
 import traceback
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -66,7 +67,7 @@ class Stage:
         if not torch.cuda.is_available():
             self.session.watch()
         else:  # not before the program takes its device, which it may choose in its environment
-            torch.cuda._lazy_call(self.session.watch)
+            torch.cuda._lazy_call(partial(self.session.watch, True))
         code, error = self._run()
         marks.listen(None)
         hook.remove()

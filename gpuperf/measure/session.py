@@ -2,21 +2,28 @@
 
 Of each region a few steps are let go by, and then the passes take successive windows of steps.
 Explicit marks count before the optimizer's, which is one where the program has none.
+
+Plain passes disturb nobody: each region's takes its steps as they come, but for those in which
+another region's slower pass is under way. Of such passes there is one at a time.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import functools
+import itertools
+import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from gpuperf.measure.counters import NoCounters
 from gpuperf.measure.passes import Pass, Trace, open_pass
 from gpuperf.model.program import WHOLE, Passed, PassName
 
-__all__ = ["IMPLICIT", "STEP", "Course", "Session"]
+__all__ = ["IMPLICIT", "STEP", "Course", "Session", "sentence"]
 
 STEP = "step"  # the region of `gpuperf.step()`
 IMPLICIT = "optimizer step"
@@ -24,13 +31,19 @@ WATCHED_S = 5.0  # of it
 # Steps of the passes that slow the program down.
 MOST_TRACED, MOST_ACCOUNTED = 5, 4
 COUNTED_S = 0.1  # beside the steps, in which counters must have room
+PATIENCE = 20  # steps of another region that waits for a pass of one that does not come again
+LONGEST = 80  # characters of a region's name
+
+ENDED, CUT = "the program ended", "the program ended in it"
+AWAY = f"its region had no step in {PATIENCE} of another, which waited for it"
 
 Say = Callable[[Passed], None]
 
 
 @dataclass
 class Course:
-    """The passes of one region. `done` are steps that ended."""
+    """The passes of one region. `done` are steps that ended; `waited` those of another region that
+    waits, since this one's last."""
 
     region: str
     warmup: int
@@ -38,14 +51,38 @@ class Course:
     done: int = 0
     inside: bool = False
     running: Pass | None = None
+    within: bool = False  # the pass takes the step under way
     wanted: int = 0
     taken: int = 0
+    waited: int = 0
     step_s: float = 0.0
 
     @property
     def finished(self) -> bool:
         """Whether there is no pass left."""
         return self.running is None and not self.left
+
+    @property
+    def alone(self) -> bool:
+        """Whether a pass is under way that suffers no other."""
+        return self.running is not None and self.running.name != "plain"
+
+
+def _entry(entry: Callable[..., None]) -> Callable[..., None]:
+    """What the program calls: a forked child is not heard, and whatever fails in here ends a pass
+    and not the program."""
+
+    @functools.wraps(entry)
+    def guarded(self: Session, *arguments: Any) -> None:
+        if os.getpid() != self.process:
+            return
+        try:
+            entry(self, *arguments)
+        except Exception as error:
+            with contextlib.suppress(Exception):  # nobody is there to be told
+                self.fail(error)
+
+    return guarded
 
 
 @dataclass
@@ -59,32 +96,37 @@ class Session:
     say: Say
     ready: Callable[[], None] = lambda: None  # before the first pass: the device is known then
     courses: dict[str, Course] = field(default_factory=dict)
+    process: int = field(default_factory=os.getpid)
+    begun: bool = False
     _thread: int = 0
     _explicit: bool = False
-    begun: bool = False
     _nested: list[str] = field(default_factory=list)
     _whole: Trace | None = None
     _seen_whole: Passed | None = None
     _stepped: bool = False
+    _files: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def __post_init__(self) -> None:
-        self._pending = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(self._cut)
+        self._pending = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(self._on_pending)
 
-    def watch(self) -> None:
-        """Trace all that comes, until something is marked: a program may never mark anything."""
+    @_entry
+    def watch(self, cuda: bool = False) -> None:
+        """Trace all that comes, until something is marked: a program may never mark anything. With
+        *cuda* it is about to take its GPU."""
         if "trace" in self.passes and not self.courses and self._whole is None:
-            whole = Trace(WHOLE, self.folder / "whole.json")
+            whole = Trace(WHOLE, self._file(), cuda)
             try:
                 whole.start()
-            except RuntimeError:
-                whole.abandon()
-                return
-            whole.begin()
+                whole.begin()
+            except BaseException:
+                _abandon(whole)
+                raise
             self._whole = whole
             timer = threading.Timer(WATCHED_S, self._ask_to_cut)
             timer.daemon = True
             timer.start()
 
+    @_entry
     def step(self) -> None:
         """`gpuperf.step()`."""
         if self._ours():
@@ -92,72 +134,85 @@ class Session:
             self._stepped = True
             self._round(STEP)
 
+    @_entry
     def optimized(self) -> None:
         """An optimizer took a step, which counts where nothing is marked."""
         if self._ours() and not self._explicit:
             self._drop_whole()
             self._round(IMPLICIT)
 
-    def enter(self, name: str) -> None:
+    @_entry
+    def enter(self, name: object) -> None:
         """`with gpuperf.region(name)`: of regions in each other the outermost is profiled."""
         if self._ours():
+            self._nested.append(_told(name))
             self._announce()
-            self._nested.append(name)
             if len(self._nested) == 1 and not self._stepped:
-                self._begin(self._course(name))
+                self._begin(self._course(self._nested[0]))
 
-    def leave(self, name: str) -> None:
+    @_entry
+    def leave(self, name: object) -> None:
         """Its end."""
         if self._ours() and self._nested:
-            self._nested.pop()
-            if not self._nested and name in self.courses and self.courses[name].inside:
-                self._end(self.courses[name])
+            course = self.courses.get(self._nested.pop())
+            if not self._nested and course is not None and course.inside:
+                self._end(course)
 
+    @_entry
     def close(self) -> None:
         """The program ends: what a pass has by now is kept."""
         self._cut()
         if self._seen_whole is not None:
-            if not self.begun:
-                self.begun = True
-                self.ready()
+            self._begin_telling()
             self.say(self._seen_whole)
         for course in self.courses.values():
-            if course.running is None:
-                continue
-            if course.taken:
-                self._finish(course)
-            else:
-                course.running.abandon()
-                course.running = None
-                self.say(Passed(course.region, self._name(course), 0, reason="the program ended"))
+            self._cease(course, CUT if course.alone and course.taken else ENDED)
+
+    def fail(self, error: Exception) -> None:
+        """Something of ours went wrong: all passes under way are lost, and the program goes on."""
+        self._drop_whole()
+        for course in self.courses.values():
+            self._lose(course, error)
 
     def _ours(self) -> bool:
         """Marks of one thread count: the one that made the first."""
         self._thread = self._thread or threading.get_ident()
         return self._thread == threading.get_ident()
 
+    def _file(self) -> Path:
+        return self.folder / f"{next(self._files)}.json"
+
+    def _begin_telling(self) -> None:
+        if not self.begun:
+            self.begun = True
+            self.ready()
+
     def _ask_to_cut(self) -> None:
         """Of the timer's thread: a trace must end on the thread that it began on."""
         ctypes.pythonapi.Py_AddPendingCall(self._pending, None)
 
-    def _cut(self, _: object = None) -> int:
+    def _on_pending(self, _: object = None) -> int:
+        self._cut()
+        return 0
+
+    @_entry
+    def _cut(self) -> None:
         """End the trace of a program that marked nothing until now: each operator in it costs 20 kB
         and 50 µs when it ends."""
         whole, self._whole = self._whole, None
         if whole is not None:
-            whole.end()
             try:
+                whole.end()
                 self._seen_whole = whole.finish()
-            except RuntimeError as error:
-                whole.abandon()
-                self._seen_whole = Passed(WHOLE, "trace", 0, reason=_sentence(error))
-        return 0
+            except Exception as error:
+                _abandon(whole)
+                self._seen_whole = Passed(WHOLE, "trace", 0, reason=sentence(error))
 
     def _drop_whole(self) -> None:
         self._seen_whole = None
         whole, self._whole = self._whole, None
         if whole is not None:
-            whole.abandon()
+            _abandon(whole)
 
     def _announce(self) -> None:
         """Something is marked by the program itself."""
@@ -166,7 +221,7 @@ class Session:
             self._explicit = True
             implicit = self.courses.pop(IMPLICIT, None)
             if implicit is not None and implicit.running is not None:
-                implicit.running.abandon()
+                _abandon(implicit.running)
 
     def _course(self, region: str) -> Course:
         if region not in self.courses:
@@ -186,57 +241,110 @@ class Session:
         course.inside = True
         if course.running is None and course.left and course.done >= course.warmup:
             self._start(course)
-        if course.running is not None:
-            course.running.begin()
+        if course.running is not None and not self._held_up(course):
+            course.within = True
+            try:
+                course.running.begin()
+            except BaseException as error:
+                self._lose(course, error)
 
     def _end(self, course: Course) -> None:
         course.inside = False
         course.done += 1
-        if course.running is not None:
-            course.running.end()
+        course.waited = 0
+        if course.running is not None and course.within:
+            course.within = False
+            try:
+                course.running.end()
+            except BaseException as error:
+                self._lose(course, error)
+                return
             course.taken += 1
             if course.taken >= course.wanted:
                 self._finish(course)
 
+    def _held_up(self, course: Course) -> bool:
+        """Whether another region's pass would disturb this step."""
+        return any(other.alone for other in self.courses.values() if other is not course)
+
     def _start(self, course: Course) -> None:
-        if any(other.running for other in self.courses.values()):
-            return  # one pass at a time: this region's comes later
-        if not self.begun:
-            self.begun = True
-            self.ready()
+        for other in self.courses.values():
+            if other.alone:  # this region's pass comes later
+                other.waited += 1
+                if other.waited < PATIENCE:
+                    return
+                self._cease(other, AWAY)
+        self._begin_telling()
         name, course.wanted = course.left.pop(0)
-        course.taken = 0
-        path = self.folder / f"{len(self.courses)}-{course.done}.json"
+        course.taken = course.waited = 0
         longest_s = COUNTED_S + 2 * course.wanted * course.step_s
-        running = open_pass(name, course.region, path, longest_s)
+        if name == "plain":
+            for other in self.courses.values():
+                if other.running is not None:
+                    other.running.pause()
         try:
-            running.start()
-        except (RuntimeError, NoCounters) as error:
-            self._fail(course, running, name, error)
-        else:
-            course.running = running
+            course.running = open_pass(name, course.region, self._file(), longest_s)
+            course.running.start()
+        except BaseException as error:
+            if course.running is None:
+                self.say(Passed(course.region, name, 0, reason=sentence(error)))
+            self._lose(course, error)
+
+    def _cease(self, course: Course, reason: str) -> None:
+        """End the pass under way before it has all its steps; what it counted is of no step."""
+        running = course.running
+        if running is None:
+            return
+        if course.taken and running.name != "counters":
+            self._finish(course)
+            return
+        course.running = None
+        _abandon(running)
+        self.say(Passed(course.region, running.name, 0, reason=reason))
 
     def _finish(self, course: Course) -> None:
-        running, course.running = course.running, None
+        running = course.running
         if running is None:
             return
         try:
             found = running.finish()
-        except (RuntimeError, NoCounters) as error:
-            self._fail(course, running, self._name(course), error)
+            self.say(found)
+        except BaseException as error:
+            self._lose(course, error)
             return
+        course.running = None
         if found.name == "plain":
             course.step_s = found.wall_s / max(1, found.steps)
-        self.say(found)
 
-    def _fail(self, course: Course, running: Pass, name: PassName, error: Exception) -> None:
+    def _lose(self, course: Course, error: BaseException) -> None:
+        """The pass under way, if any, ends with what went wrong; an interrupt goes on from here."""
+        running, course.running, course.within = course.running, None, False
+        if running is not None:
+            _abandon(running)
+            self.say(Passed(course.region, running.name, 0, reason=sentence(error)))
+        if not isinstance(error, Exception):
+            raise error
+
+
+def _abandon(running: Pass) -> None:
+    with contextlib.suppress(Exception):  # its reason is told already
         running.abandon()
-        self.say(Passed(course.region, name, 0, reason=_sentence(error)))
-
-    def _name(self, course: Course) -> PassName:
-        """Of the pass that is, or was, under way."""
-        return self.passes[len(self.passes) - len(course.left) - 1]
 
 
-def _sentence(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
+def _told(name: object) -> str:
+    """The name of a region as it can be written into a trace, which quotes nothing."""
+    try:
+        text = str(name)[:LONGEST]
+    except Exception:  # of a stranger's class
+        text = type(name).__name__
+    text = text.replace('"', "'").replace("\\", "/")
+    return "".join(c if c.isprintable() else " " for c in text) or " "
+
+
+def sentence(error: BaseException) -> str:
+    """What *error* says, in a line that can be told."""
+    try:
+        text = (str(error).strip().splitlines() or [""])[0][:300]
+    except Exception:  # of a stranger's class
+        text = ""
+    return text.encode(errors="replace").decode() or type(error).__name__

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
@@ -11,13 +13,14 @@ from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
 
 from gpuperf.marks import COSTS
 from gpuperf.model.aten import DTYPES, Call, Tensor
 from gpuperf.model.cost import Cost
 from gpuperf.model.program import Seen
 
-__all__ = ["Watch"]
+__all__ = ["Flops", "Watch"]
 
 MOST_SEEN = 200_000  # calls of all steps
 LONGEST = 200  # characters of an argument
@@ -27,15 +30,20 @@ WAITS = {
     "aten::nonzero": "nonzero", "aten::equal": "equal", "aten::masked_select": "masked_select",
     "aten::_unique2": "unique", "aten::unique_dim": "unique",
 }  # fmt: skip
-OWN = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]))
+OWN = tuple(
+    f"{folder}{os.sep}" for folder in (Path(torch.__file__).parent, Path(__file__).parents[1])
+)
 
 
 class Watch(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped there
     """Writes down every call while it is active; `missed` counts what could not be written down,
-    and once it is `full` that is all."""
+    and once it is `full` that is all. Whatever fails here is not the program's to bear."""
+
+    supports_higher_order_operators = True
 
     def __init__(self) -> None:
         super().__init__()
+        self._process = os.getpid()
         self.seen: list[Seen] = []
         self.missed = 0
         self.full = False
@@ -56,20 +64,38 @@ class Watch(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped there
     ) -> Any:
         """*func*, and a word on it."""
         named = dict(kwargs or {})
-        inputs = _arguments(func, args, named)
-        tensors = [self._several(value) for value in inputs]  # before a call resizes any
+        if os.getpid() != self._process:  # a child that was forked in a step
+            return func(*args, **named)
+        before = self._before(func, args, named)
         found = func(*args, **named)
-        if _name(func).startswith("profiler::"):
-            return found
-        if len(self.seen) >= MOST_SEEN:
-            self.full = True
-            self.missed += 1
-            return found
-        try:
-            self._write(func, inputs, tensors, found)
-        except (RuntimeError, TypeError, ValueError, NotImplementedError):
-            self.missed += 1  # a tensor without a storage or a shape: sparse, nested, a stranger's
+        self._after(func, before, found)
         return found
+
+    def _before(
+        self, func: Any, args: Sequence[Any], named: Mapping[str, Any]
+    ) -> tuple[list[Any], list[tuple[Tensor, ...]]] | None:
+        """The arguments, and their tensors as they are before a call resizes any; None where they
+        cannot be told."""
+        try:
+            inputs = _arguments(func, args, named)
+            return inputs, [self._several(value) for value in inputs]
+        except Exception:  # a tensor without a storage or a shape: sparse, nested, a stranger's
+            return None
+
+    def _after(
+        self, func: Any, before: tuple[list[Any], list[tuple[Tensor, ...]]] | None, found: Any
+    ) -> None:
+        try:
+            if _name(func).startswith("profiler::"):
+                return
+            if len(self.seen) >= MOST_SEEN:
+                self.full = True
+            elif before is not None:
+                self._write(func, *before, found)
+                return
+            self.missed += 1
+        except Exception:
+            self.missed += 1
 
     def _write(
         self, func: Any, inputs: Sequence[Any], tensors: Sequence[tuple[Tensor, ...]], found: Any
@@ -110,6 +136,45 @@ class Watch(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped there
         return Tensor(tuple(value.shape), short, strides, known or 0, offset)
 
 
+class Flops(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped there
+    """Torch's own count of the FLOPs of all calls while it is active.
+
+    By the formulas of `FlopCounterMode` but not by itself, which disturbs what it counts: of a
+    `torch.cond` it returns the first branch whatever the predicate says, other operators of a
+    higher order fail under it, and it hooks every module.
+    """
+
+    supports_higher_order_operators = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Iterable[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """*func*, or what it is made of, where there is no formula for it as it stands."""
+        named = dict(kwargs or {})
+        formula = flop_registry.get(getattr(func, "_overloadpacket", None))
+        if formula is None:
+            if isinstance(func, torch._ops.OpOverload) and func.namespace == "aten":
+                with self:
+                    found = func.decompose(*args, **named)
+                if found is not NotImplemented:
+                    return found
+            return func(*args, **named)
+        found = func(*args, **named)
+        try:
+            self.count += int(formula(*args, **named, out_val=found))
+        except Exception:  # a shape that it does not know
+            return found
+        return found
+
+
 def _registered(call: Call) -> Cost | None:
     """What the program says that *call* costs; nothing where its formula fails on it."""
     own = COSTS.get(call.name)
@@ -141,7 +206,10 @@ def _name(func: Any) -> str:
 
 
 def _text(value: Any) -> str:
-    return "" if value is None else str(value)[:LONGEST]
+    if value is None:
+        return ""
+    text = str(value)[:LONGEST]
+    return text.encode(errors="replace").decode() if isinstance(value, str) else text
 
 
 def _waits(func: Any, name: str, inputs: Sequence[Any], found: Any) -> str:
@@ -176,7 +244,6 @@ def _line() -> str:
 
 @cache
 def _short(path: str) -> str:
-    try:
-        return str(Path(path).relative_to(Path.cwd()))
-    except (ValueError, OSError):
-        return path
+    with contextlib.suppress(ValueError, OSError):
+        path = str(Path(path).relative_to(Path.cwd()))
+    return path.encode(errors="replace").decode()  # a file's name may be of any bytes
