@@ -88,5 +88,5 @@ def training() -> Run:
     )  # fmt: skip
     cost = Cost((Flops(27 * tera, "matmul", "bf16", "fp32"),), (Bytes(60 * 10**9, 30 * 10**9),))
     chains = (Chain(("mul", "add", "masked_fill"), "gpt2.py:40", 12, 30 * 10**9, 12 * 10**9),)
-    waits = (Wait("item", "gpt2.py:99", 1.0),)
+    waits = (Wait("item", "gpt2.py:99", 1.0, 6e-3),)
     return run_of(region(cost, chains=chains, waits=waits, items=16384.0), operators)

@@ -101,11 +101,26 @@ def test_what_saves_less_than_a_fiftieth_is_not_said() -> None:
     assert gains(region(busy_s=STEP_S, chains=(small,)), slow) == {}
 
 
-def test_idle_time_is_of_launches_unless_something_waits() -> None:
-    assert gains(region(busy_s=50e-3, occupied={"idle_host": 1.0}))["launch"] == pytest.approx(0.5)
-    waits = (Wait("item", "a.py:3", 1.0),)
-    told = gains(region(busy_s=50e-3, occupied={"idle_host": 1.0}, waits=waits))
-    assert told == {"do": pytest.approx(0.5)}
+def test_idle_time_is_of_launches_but_for_what_waiting_costs() -> None:
+    assert gains(region(busy_s=50e-3))["launch"] == pytest.approx(0.5)
+    waits = (Wait("item", "a.py:3", 1.0, 20e-3), Wait("nonzero", "a.py:4", 2.0, 10e-3))
+    told = gains(region(busy_s=50e-3, waits=waits))
+    assert told == {"do": pytest.approx(0.3), "launch": pytest.approx(0.2)}
+
+
+def test_a_wait_by_which_nothing_idles_costs_nothing() -> None:
+    told = gains(region(busy_s=50e-3, waits=(Wait("item", "a.py:3", 1.0),)))
+    assert told == {"launch": pytest.approx(0.5)}
+
+
+def test_waiting_costs_no_more_than_the_plain_step_idles() -> None:
+    told = gains(region(busy_s=90e-3, waits=(Wait("item", "a.py:3", 1.0, 40e-3),)))
+    assert told == {"do": pytest.approx(0.1)}
+
+
+def test_without_a_trace_no_idle_time_is_known() -> None:
+    whole = region(waits=(Wait("item", "a.py:3", 1.0),))
+    assert gains(replace(whole, times={"step": whole.times["step"]})) == {}
 
 
 def test_copies_from_pageable_memory_are_held_against_pinned_ones() -> None:

@@ -197,30 +197,43 @@ def _size(text: str) -> int:
 
 
 def _launches(profile: Profile, header: Header) -> Iterator[Gain]:
-    """Time in which the device waits for the host to launch."""
-    idle_s = profile.parts.get("idle: launch or host", 0.0)
+    """Time in which the device waits for the host to launch, and not by a wait of the host's."""
+    idle_s = profile.idle_s - _waited_s(profile)
     program = profile.region.program
-    if profile.cuda and idle_s > 0 and not (program and program.waits):
+    if profile.cuda and idle_s > 0 and "busy" in profile.region.times:
         kernels = program.launched.get("kernel", 0.0) if program else 0.0
         yield Gain(
             "launch less: CUDA graphs, torch.compile(mode='reduce-overhead'), larger batches",
             idle_s, idle_s / profile.step_s,
-            f"the GPU is idle {idle_s / profile.step_s * 100:.1f} % of the step, and no operator "
-            f"waits for it: the host takes longer to launch {kernels:,g} kernels",
+            f"the GPU is idle {idle_s / profile.step_s * 100:.1f} % of the step, and not because "
+            f"the host waits for it: that takes longer to launch {kernels:,g} kernels",
         )  # fmt: skip
 
 
-def _waits(profile: Profile, header: Header) -> Iterator[Gain]:
-    """Lines that make the host wait: what the device idles after them."""
+def _waited_s(profile: Profile) -> float:
+    """Seconds that the device idles less where the host does not wait.
+
+    Traced ones: the profiler slows the host, which then waits less; so there are no fewer in a
+    plain step, up to all that it idles.
+    """
     program = profile.region.program
-    if program is None or not program.waits or not profile.cuda:
+    waits = program.waits if program and profile.cuda else ()
+    return min(profile.idle_s, sum(wait.idle_s for wait in waits))
+
+
+def _waits(profile: Profile, header: Header) -> Iterator[Gain]:
+    """Lines that make the host wait: what the device idles until the host has caught up."""
+    program = profile.region.program
+    gain_s = _waited_s(profile)
+    if program is None or not gain_s:
         return
-    lines = sorted(program.waits, key=lambda wait: -wait.count)
+    lines = [wait for wait in program.waits if wait.idle_s]
+    lines.sort(key=lambda wait: -wait.idle_s)
     yield Gain(
-        "do not wait for the device in the loop", profile.idle_s, profile.idle_s / profile.step_s,
-        f"{sum(w.count for w in lines):g} times a step the host waits for a "
-        "result, and the device then waits for the host",
-        tuple(f"{w.where or 'a backward pass'} ({w.what})" for w in lines[:MOST_WHERE]),
+        "do not wait for the device in the loop", gain_s, gain_s / profile.step_s,
+        f"{sum(w.count for w in lines):.4g} times a step the host waits for the device, which then "
+        "idles until the host has caught up: no longer than the host waited",
+        tuple(f"{w.where or 'no line known'} ({w.what})" for w in lines[:MOST_WHERE]),
     )  # fmt: skip
 
 
