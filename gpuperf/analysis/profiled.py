@@ -13,6 +13,7 @@ from gpuperf.analysis.chains import chains_of
 from gpuperf.analysis.joined import Group, Key, add_traced, containers, grouped
 from gpuperf.analysis.occupied import Occupied, occupancy_of
 from gpuperf.analysis.used import Used, stretches
+from gpuperf.analysis.waiting import waits_of
 from gpuperf.analysis.windows import Window, marked
 from gpuperf.model.aten import Call, Tensor
 from gpuperf.model.contract import Contract, Fingerprint
@@ -73,7 +74,8 @@ def region_records(told: Told) -> tuple[Record, ...]:
     operators = [_operator(told, key, group) for key, group in groups.items()]
     operators.sort(key=lambda record: -(record.samples.median_s if record.samples else 0.0))
     operators = _told_apart(operators)
-    return (_region(told, groups, used, seen), *operators)
+    waits = waits_of(seen, told.timeline, windows)
+    return (_region(told, groups, used, seen, waits), *operators)
 
 
 def _told_apart(operators: Iterable[Record]) -> list[Record]:
@@ -158,8 +160,9 @@ def _summed(costs: Iterable[Cost]) -> Cost:
 
 
 def _region(
-    told: Told, groups: Mapping[Key, Group], used: Used, seen: Sequence[Seen]
-) -> Record:
+    told: Told, groups: Mapping[Key, Group], used: Used, seen: Sequence[Seen],
+    waits: tuple[Wait, ...],
+) -> Record:  # fmt: skip
     plain, counted, moved = (told.of(name) for name in ("plain", "accounting", "counters"))
     times: dict[str, Samples] = {}
     if plain is not None and plain.steps_s:
@@ -187,18 +190,10 @@ def _region(
             total=told.total, exit_code=told.exit_code, error=told.error, items=told.items,
             flop_counter=counted.flop_counter if counted else None,
             occupied=occupied, moved=used.moved(), launched=used.launched(),
-            waits=_waits(seen), chains=chains_of(seen),
+            waits=waits, chains=chains_of(seen),
             missing=tuple(_missing(told)),
         ),
     )  # fmt: skip
-
-
-def _waits(seen: Iterable[Seen]) -> tuple[Wait, ...]:
-    counts: dict[tuple[str, str], int] = {}
-    for one in seen:
-        if one.waits:
-            counts[one.waits, one.where] = counts.get((one.waits, one.where), 0) + 1
-    return tuple(Wait(what, where, count) for (what, where), count in counts.items())
 
 
 def _missing(told: Told) -> Iterable[str]:
