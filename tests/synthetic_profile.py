@@ -74,6 +74,7 @@ def training() -> Run:
                  moved=6 * 10**9, backward=True, count=48),
         operator("aten::bmm", "192×1024×64 bf16, 192×64×1024 bf16", 5e-3, flops=2 * tera,
                  moved=5 * 10**9),
+        operator("aten::bmm", "192×1024×1024 bf16, 192×1024×64 bf16", 0.0, moved=5 * 10**9),
         operator("aten::_softmax", "16×12×1024×1024 bf16", 4e-3, "softmax", 10**10, 10**10),
         operator("aten::mul", "16×12×1024×1024 bf16", 7e-3, "elementwise", 2 * 10**9, 24 * 10**9,
                  where=("gpt2.py:40",)),
@@ -88,5 +89,5 @@ def training() -> Run:
     )  # fmt: skip
     cost = Cost((Flops(27 * tera, "matmul", "bf16", "fp32"),), (Bytes(60 * 10**9, 30 * 10**9),))
     chains = (Chain(("mul", "add", "masked_fill"), "gpt2.py:40", 12, 30 * 10**9, 12 * 10**9),)
-    waits = (Wait("item", "gpt2.py:99", 1.0),)
+    waits = (Wait("item", "gpt2.py:99", 1.0, 6e-3),)
     return run_of(region(cost, chains=chains, waits=waits, items=16384.0), operators)

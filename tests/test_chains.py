@@ -94,6 +94,108 @@ def test_chains_alike_are_counted() -> None:
     assert chain.bytes == 3 * 5 * SIZE
 
 
+def test_what_was_there_before_and_is_written_in_place_is_still_written() -> None:
+    step = Step()
+    step.call("mul_", [1, 2], 1)
+    step.call("relu", [1], 3)
+    (chain,) = chains_of(step.seen)
+    assert (chain.bytes, chain.fused_bytes) == (5 * SIZE, 4 * SIZE)
+
+
+def test_a_copy_into_a_buffer_does_not_read_it() -> None:
+    step = Step()
+    step.call("mul", [1, 2], 3)
+    step.call("copy_", [9, 3], 9)
+    (chain,) = chains_of(step.seen)
+    assert (chain.bytes, chain.fused_bytes) == (5 * SIZE, 3 * SIZE)
+
+
+def test_a_tensor_like_another_is_made_without_reading_it() -> None:
+    step = Step()
+    step.call("relu", [1], 2)
+    step.call("zeros_like", [2], 3)
+    step.call("add", [3, 4], 5)
+    (chain,) = chains_of(step.seen)
+    assert chain.operators == ("zeros_like", "add")
+    assert (chain.bytes, chain.fused_bytes) == (4 * SIZE, 2 * SIZE)
+
+
+def cut(storage: int, at: int) -> Tensor:
+    """A third of a row of three."""
+    return Tensor((N, 8), "fp32", (24, 1), storage, 8 * at)
+
+
+def test_pieces_of_one_tensor_are_no_chain() -> None:
+    def call(name: str, taken: Tensor, made: Tensor) -> Seen:
+        return Seen(Call(f"aten::{name}", ((taken,),), ("",), (made,)))
+
+    q, k, v = (cut(1, at) for at in range(3))
+    into = [call("relu_", q, q), call("relu_", k, k), call("relu_", v, v)]
+    assert chains_of(into) == ()
+    (chain,) = chains_of([*into, call("neg", v, Tensor((N, 8), "fp32", (), 7, 0))])
+    assert chain.operators == ("relu_", "neg")
+    assert (chain.bytes, chain.fused_bytes) == (4 * 8 * SIZE, 3 * 8 * SIZE)
+
+
+def test_a_part_of_what_a_chain_made_is_at_hand() -> None:
+    whole = Tensor((N, 24), "fp32", (), 3, 0)
+    step = Step()
+    step.call("mul", [1, 2], 3, (N, 24))
+    made = Tensor((N, 8), "fp32", (), 6, 0)
+    step.seen.append(Seen(Call("aten::relu", ((cut(3, 1),),), ("",), (made,))))
+    (chain,) = chains_of(step.seen)
+    assert chain.fused_bytes == 2 * whole.bytes + whole.bytes // 3
+
+
+def backward(step: Step, name: str, inputs: Sequence[int], output: int) -> None:
+    step.call(name, inputs, output)
+    step.seen[-1] = Seen(step.seen[-1].call, "", backward=True)
+
+
+def gate(first: str = "mul") -> Step:
+    """y = x·s, out = y·tanh(y), a product, and backward: what autograd keeps are y and the tanh."""
+    step = Step()
+    step.call(first, [1, 2], 3)
+    step.call("tanh", [3], 4)
+    step.call("mul", [3, 4], 5)
+    step.call("mm", [5, 90], 91, (32, 32))
+    backward(step, "mm", [92, 90], 6)
+    backward(step, "neg", [6], 11)
+    backward(step, "mul", [11, 4], 7)
+    backward(step, "mul", [11, 3], 8)
+    backward(step, "tanh_backward", [8, 4], 9)
+    backward(step, "add", [7, 9], 10)
+    return step
+
+
+def test_a_backward_kernel_computes_again_what_a_forward_one_need_not_write() -> None:
+    forward, back = chains_of(gate().seen)
+    # x and s are read, the result is written: y and the tanh are not.
+    assert (forward.bytes, forward.fused_bytes) == (8 * SIZE, 3 * SIZE)
+    # The gradient, x and s are read.
+    assert (back.bytes, back.fused_bytes) == (14 * SIZE, 4 * SIZE)
+
+
+def test_what_is_drawn_is_kept_and_what_is_overwritten_is_gone() -> None:
+    forward, back = chains_of(gate("native_dropout").seen)
+    assert forward.fused_bytes == 5 * SIZE
+    assert back.fused_bytes == 4 * SIZE
+    step = gate()
+    step.call("add_", [1, 80], 1)
+    step.seen.insert(4, step.seen.pop())
+    forward, back = chains_of(step.seen)
+    assert forward.fused_bytes == 5 * SIZE
+    assert back.fused_bytes == 4 * SIZE
+
+
+def test_what_a_product_takes_is_written_and_what_costs_as_much_again_too() -> None:
+    step = gate()
+    backward(step, "mm", [4, 90], 95)
+    forward, back = chains_of(step.seen)
+    assert forward.fused_bytes == 5 * SIZE  # x, s, the result, the tanh, y
+    assert back.fused_bytes == 4 * SIZE  # the gradient, y, the tanh
+
+
 @pytest.mark.parametrize("storage", [0])
 def test_of_unknown_storages_nothing_is_said(storage: int) -> None:
     step = Step()

@@ -150,7 +150,7 @@ tensor = st.builds(
 )
 call = st.builds(Call, text, several(several(tensor)), several(text), several(tensor))
 seen = st.builds(Seen, call, text, text, st.booleans(), optional(cost))
-wait = st.builds(Wait, text, text, number)
+wait = st.builds(Wait, text, text, number, number)
 chain = st.builds(Chain, several(text), text, count, count, count)
 operator = st.builds(
     Operator, text, number, st.booleans(), st.booleans(), number, several(text)

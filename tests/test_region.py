@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from synthetic import HOSTILE
+from synthetic import HOSTILE, h200_ceilings, h200_peaks
 from synthetic_profile import STEP_S, operator, region, run_of, training
 
 from gpuperf.analysis.findings import LEAST, findings
@@ -74,16 +74,58 @@ def test_a_recomputation_shows_in_the_hfu_alone() -> None:
     assert found.hfu == pytest.approx(2 * found.placement.mfu_data_sheet)
 
 
-def test_a_matmul_off_the_boundary_is_padded_for_the_rate_of_the_others() -> None:
-    odd = operator("aten::mm", "8192×768 bf16, 768×50257 bf16", 40e-3, flops=5 * 10**12)
-    told = gains(region(busy_s=STEP_S), MATMUL, odd)
-    assert told["pad"] == pytest.approx((40e-3 - 5 / 15 * 30e-3) / STEP_S)
-    across = replace(odd, case=replace(odd.case, point={"of": "50257×8192 bf16, 8192×768 bf16"}))
-    assert "pad" in gains(region(busy_s=STEP_S), MATMUL, across)
-    as_fast = operator("aten::mm", "8191×768 bf16, 768×768 bf16", 12e-3, flops=5 * 10**12)
-    assert "pad" not in gains(region(busy_s=STEP_S), MATMUL, as_fast)
-    even = replace(odd, case=replace(odd.case, point={"of": "8192×768 bf16, 768×50304 bf16"}))
-    assert "pad" not in gains(region(busy_s=STEP_S), MATMUL, even)
+def odd(of: str, seconds: float, flops: float, count: float = 1, moved: int = 0) -> Record:
+    return operator("aten::mm", of, seconds, flops=round(flops), count=count, moved=moved)
+
+
+def test_a_matmul_off_the_boundary_is_padded_for_the_rate_of_those_as_large() -> None:
+    like = operator("aten::mm", "8192×768 bf16, 768×8192 bf16", 30e-3, flops=15 * 10**12, count=3)
+    head = odd("8192×768 bf16, 768×50257 bf16", 40e-3, 5e12)
+    assert gains(region(busy_s=STEP_S), like, head)["pad"] == pytest.approx(
+        (40e-3 - 5 / 15 * 30e-3) / STEP_S
+    )
+    across = odd("50257×8192 bf16, 8192×768 bf16", 40e-3, 5e12)
+    assert "pad" in gains(region(busy_s=STEP_S), like, across)
+    as_fast = odd("8191×768 bf16, 768×768 bf16", 12e-3, 5e12)
+    assert "pad" not in gains(region(busy_s=STEP_S), like, as_fast)
+    even = odd("8192×768 bf16, 768×50304 bf16", 40e-3, 5e12)
+    assert "pad" not in gains(region(busy_s=STEP_S), like, even)
+
+
+def test_a_large_product_says_nothing_of_a_small_one() -> None:
+    big = operator("aten::mm", "8192×8192 bf16, 8192×8192 bf16", 10e-3, flops=7 * 10**12, count=6)
+    small = odd("33×768 bf16, 768×50257 bf16", 40e-3, 2.5e9 * 100, count=100)
+    assert "pad" not in gains(region(busy_s=STEP_S), big, small)
+    head = odd("8192×768 bf16, 768×50257 bf16", 40e-3, 0.7 * 800e12 * 10e-3, count=2)
+    as_large = operator("aten::mm", "64×64 bf16, 64×64 bf16", 1e-3, flops=10**9, count=10)
+    roof = h200_ceilings().ceiling(Flops(1, "matmul", "bf16", "fp32"))
+    assert roof is not None
+    left_s = 0.7 * 800e12 * 10e-3 / (0.7 * roof.rate.value)
+    told = gains(region(busy_s=STEP_S), as_large, head)
+    assert told["pad"] == pytest.approx((40e-3 - left_s) / STEP_S)
+
+
+def test_a_padded_product_is_no_faster_than_its_bytes() -> None:
+    bandwidth = h200_ceilings().bandwidth
+    assert bandwidth is not None
+    like = operator("aten::mm", "8192×768 bf16, 768×8192 bf16", 30e-3, flops=15 * 10**12, count=3)
+    skinny = odd("8192×768 bf16, 768×50257 bf16", 40e-3, 5e12,
+                 moved=round(bandwidth.value * 20e-3 / 3) * 3)  # fmt: skip
+    told = gains(region(busy_s=STEP_S), like, skinny)
+    assert told["pad"] == pytest.approx(0.2, rel=1e-3)
+
+
+def test_an_fp32_product_in_tf32_runs_at_the_usual_part_of_its_roof() -> None:
+    sheet = h200_peaks()  # nobody measured tf32
+    tf32 = replace(sheet.compute[0], dtype="tf32", rate=replace(sheet.compute[0].rate, value=5e14))
+    flops = round(0.7 * 5e14 * 10e-3)
+    slow = operator("aten::mm", "8×8 fp32, 8×8 fp32", 60e-3, flops=flops, dtype="fp32")
+    run = run_of(region(busy_s=STEP_S), (slow,))
+    header = replace(run.header, peaks=replace(sheet, compute=(*sheet.compute, tf32)))
+    (told,) = findings(profiles(run)[0], header)
+    assert "tf32" in told.title
+    assert told.gain_s == pytest.approx(50e-3)
+    assert findings(profiles(run)[0], run.header) == ()
 
 
 def test_chains_save_their_bytes_at_the_rate_of_elementwise_kernels() -> None:
@@ -101,11 +143,26 @@ def test_what_saves_less_than_a_fiftieth_is_not_said() -> None:
     assert gains(region(busy_s=STEP_S, chains=(small,)), slow) == {}
 
 
-def test_idle_time_is_of_launches_unless_something_waits() -> None:
-    assert gains(region(busy_s=50e-3, occupied={"idle_host": 1.0}))["launch"] == pytest.approx(0.5)
-    waits = (Wait("item", "a.py:3", 1.0),)
-    told = gains(region(busy_s=50e-3, occupied={"idle_host": 1.0}, waits=waits))
-    assert told == {"do": pytest.approx(0.5)}
+def test_idle_time_is_of_launches_but_for_what_waiting_costs() -> None:
+    assert gains(region(busy_s=50e-3))["launch"] == pytest.approx(0.5)
+    waits = (Wait("item", "a.py:3", 1.0, 20e-3), Wait("nonzero", "a.py:4", 2.0, 10e-3))
+    told = gains(region(busy_s=50e-3, waits=waits))
+    assert told == {"do": pytest.approx(0.3), "launch": pytest.approx(0.2)}
+
+
+def test_a_wait_by_which_nothing_idles_costs_nothing() -> None:
+    told = gains(region(busy_s=50e-3, waits=(Wait("item", "a.py:3", 1.0),)))
+    assert told == {"launch": pytest.approx(0.5)}
+
+
+def test_waiting_costs_no_more_than_the_plain_step_idles() -> None:
+    told = gains(region(busy_s=90e-3, waits=(Wait("item", "a.py:3", 1.0, 40e-3),)))
+    assert told == {"do": pytest.approx(0.1)}
+
+
+def test_without_a_trace_no_idle_time_is_known() -> None:
+    whole = region(waits=(Wait("item", "a.py:3", 1.0),))
+    assert gains(replace(whole, times={"step": whole.times["step"]})) == {}
 
 
 def test_copies_from_pageable_memory_are_held_against_pinned_ones() -> None:
@@ -116,14 +173,55 @@ def test_copies_from_pageable_memory_are_held_against_pinned_ones() -> None:
     assert told["copy"] == pytest.approx(0.4)
 
 
+SOFT = operator("aten::_softmax", "2×12×512×256 bf16", 10e-3, "softmax", 10**9, 10**9)
+PRODUCTS = (
+    operator("aten::bmm", "24×512×64 bf16, 24×64×256 bf16", 10e-3, flops=10**12),
+    operator("aten::bmm", "24×512×256 bf16, 24×256×64 bf16", 10e-3, flops=10**12),
+)
+
+
 def test_attention_by_hand_is_told_with_what_goes_over_its_scores() -> None:
-    soft = operator("aten::_softmax", "2×12×512×512 bf16", 10e-3, "softmax", 10**9, 10**9)
-    scale = operator("aten::mul", "2×12×512×512 bf16, scalar fp32", 8e-3, "elementwise", 1, 10**9)
-    other = operator("aten::mul", "512×512 bf16", 8e-3, "elementwise", 1, 10**9)
-    bmm = operator("aten::bmm", "24×512×64 bf16, 24×64×512 bf16", 10e-3, flops=10**12)
-    told = gains(region(busy_s=STEP_S), soft, scale, other, bmm)
+    scale = operator("aten::mul", "2×12×512×256 bf16, scalar fp32", 8e-3, "elementwise", 1, 10**9)
+    turned = operator("aten::mul", "2×12×256×512 bf16", 8e-3, "elementwise", 1, 10**9)
+    other = operator("aten::mul", "512×256 bf16", 8e-3, "elementwise", 1, 10**9)
+    told = gains(region(busy_s=STEP_S), SOFT, scale, turned, other, *PRODUCTS)
     assert told["use"] == pytest.approx(0.18)
-    assert "use" not in gains(region(busy_s=STEP_S), soft, scale, other)
+    biased = operator("aten::baddbmm", "24×512×256 bf16, 24×512×64 bf16, 24×64×256 bf16", 10e-3)
+    assert "use" in gains(region(busy_s=STEP_S), SOFT, biased, PRODUCTS[1])
+
+
+@pytest.mark.parametrize("products", [(), PRODUCTS[:1], PRODUCTS[1:]])
+def test_a_softmax_beside_other_products_is_no_attention(products: tuple[Record, ...]) -> None:
+    assert "use" not in gains(region(busy_s=STEP_S), SOFT, *products)
+    gate = operator("aten::_softmax", "8192×8 fp32", 30e-3, "softmax", 10**9, 10**9)
+    assert "use" not in gains(region(busy_s=STEP_S), gate, *PRODUCTS)
+    loss = operator("aten::_log_softmax", "2×12×512×256 bf16", 10e-3, "softmax", 10**9, 10**9)
+    assert "use" not in gains(region(busy_s=STEP_S), loss, *PRODUCTS)
+
+
+def test_the_fallback_of_sdpa_is_told_as_such() -> None:
+    own = operator("aten::_safe_softmax", "2×12×512×256 bf16", 10e-3, "softmax", 10**9, 10**9)
+    run = run_of(region(busy_s=STEP_S), (own, *PRODUCTS))
+    (told,) = findings(profiles(run)[0], run.header)
+    assert "fused kernel" in told.title
+
+
+@pytest.mark.parametrize("of", ["²×3 bf16, ٣×4 bf16", "9" * 5000 + "×3 bf16", "→ ×, ,×", "-1×3 x"])
+def test_a_strangers_shapes_are_no_numbers(of: str) -> None:
+    strange = [operator(f"aten::{name}", of, 5e-3, kind, 10**12, 10**9) for name, kind in
+               (("bmm", "matmul"), ("_softmax", "softmax"), ("mul", "elementwise"))]  # fmt: skip
+    assert gains(region(busy_s=STEP_S), *strange) == {}
+
+
+def test_no_gain_is_above_the_time_of_what_it_is_about() -> None:
+    slow = operator("aten::mul", "1×1 bf16", 40e-3, "elementwise", 10**9, 10**9)
+    other = operator("aten::exp", "1×1 bf16", 40e-3, "elementwise", 10**9, 10**9)
+    copied = operator("aten::mul", "1×1 bf16", 40e-3, "copy", 0, 10**9,
+                      kernel="Memcpy HtoD (Pageable -> Device)")  # fmt: skip
+    chain = Chain(("mul", "add"), "a.py:1", 1, 20 * 10**9, 0)
+    told = gains(region(busy_s=STEP_S, chains=(chain,)), slow, other, copied)
+    assert told["fuse"] == pytest.approx(0.4)
+    assert sum(gains(region(busy_s=STEP_S / 2, chains=(chain,)), slow, other).values()) <= 1
 
 
 def test_a_run_without_a_region_says_how_to_mark_one() -> None:
@@ -155,10 +253,10 @@ def test_an_uneven_step_tells_its_mean() -> None:
 
 def test_json_and_csv_have_every_operator() -> None:
     value = json.loads(render_profile(training(), "json"))
-    assert len(value["regions"][0]["operators"]) == 11
+    assert len(value["regions"][0]["operators"]) == 12
     assert sum(value["regions"][0]["parts_s"].values()) == pytest.approx(STEP_S)
     rows = list(csv.DictReader(io.StringIO(render_profile(training(), "csv"))))
-    assert len(rows) == 11
+    assert len(rows) == 12
     assert float(rows[0]["time_s"]) == 24e-3
 
 

@@ -44,20 +44,29 @@ class Chains:
     """For each device activity, the operators in which it was launched.
 
     `parent` is, of each operator, the one that it began in, and `innermost`, of each activity, the
-    last one that was open; −1 where there is none. `until` is when an operator left its thread, in
-    nanoseconds: its end; its start if it ended on another thread.
+    last one that was open, as `within`, of each call of the runtime; −1 where there is none.
+    `until` is when an operator left its thread, in nanoseconds: its end; its start if it ended on
+    another thread.
     """
 
     parent: Column
     until: Column
     innermost: Column
+    within: Column
 
     def __len__(self) -> int:
         return len(self.innermost)
 
     def __getitem__(self, activity: int) -> tuple[int, ...]:
         """Operators by their index, the innermost first."""
-        found, one = [], int(self.innermost[activity])
+        return self._upwards(int(self.innermost[activity]))
+
+    def around(self, call: int) -> tuple[int, ...]:
+        """The operators that a call of the runtime was made in, the innermost first."""
+        return self._upwards(int(self.within[call]))
+
+    def _upwards(self, one: int) -> tuple[int, ...]:
+        found = []
         while one >= 0:
             found.append(one)
             one = int(self.parent[one])
@@ -78,7 +87,7 @@ def chains(timeline: Timeline) -> Chains:
     innermost[known] = within[runtime[known]]
     missing = numpy.flatnonzero(innermost < 0)
     innermost[missing] = _noted(timeline, missing)
-    return Chains(parent, until, innermost)
+    return Chains(parent, until, innermost, within)
 
 
 def _nest(timeline: Timeline) -> tuple[Column, Column, Column]:

@@ -2,16 +2,24 @@
 
 A chain is a run of neighbours, views aside, each of which takes what an earlier one of it made.
 Fused, its inputs from outside are read once, and what others take later is written once; the rest
-stays in registers.
+stays in registers. A reduction, a softmax or a product between ends it: a compiler may fuse a
+reduction too, which would save more than is told here.
+
+What eager mode keeps for a backward pass is no such output: torch.compile computes in the backward
+kernel again what only elementwise operators take there, from the inputs of the forward chain, where
+that moves less than to write and to read it (the min-cut partitioner of AOTAutograd); random
+numbers it keeps.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from gpuperf.analysis.accounting import account
+from gpuperf.analysis.accounting import account, plain_name
+from gpuperf.analysis.overlap import Held, meet, size_of
 from gpuperf.model.aten import Tensor
 from gpuperf.model.program import Chain, Seen
 
@@ -19,23 +27,81 @@ __all__ = ["chains_of"]
 
 FUSABLE = ("elementwise", "copy", "random")
 SHORTEST = 2
+OVERWRITE = ("aten::copy_", "aten::fill_", "aten::zero_")  # without a look at what was there
+DRAWN = re.compile(r"dropout|bernoulli")  # whose results nobody computes twice
+
+Uses = dict[int, list[tuple[int, Tensor]]]  # by storage: which call, of what
 
 
-@dataclass
+@dataclass(eq=False)
 class _Run:
-    """Neighbours, and the storages that they made."""
+    """Neighbours, and what they made; fused, what they read, and the bytes that they write."""
 
     members: list[int] = field(default_factory=list)
-    made: set[int] = field(default_factory=set)
+    made: Held = field(default_factory=Held)
+    read: Held = field(default_factory=Held)
+    written: int = 0
+
+
+class _Step:
+    """The calls of a step: what each is, what it takes and makes."""
+
+    def __init__(self, seen: Sequence[Seen]) -> None:
+        self.seen = seen
+        self.figures = [account(one.call) for one in seen]
+        self.taken: Uses = {}
+        self.changed: Uses = {}
+        self.born: set[int] = set()  # storages that were not there before
+        for i, one in enumerate(seen):
+            if self.figures[i].kind != "view":
+                self._note(i, one)
+
+    def _note(self, i: int, one: Seen) -> None:
+        old = {tensor.storage for tensor in one.call.tensors}
+        for tensor in self.takes(i):
+            self.taken.setdefault(tensor.storage, []).append((i, tensor))
+        for tensor in one.call.outputs:
+            if tensor.storage in old:
+                self.changed.setdefault(tensor.storage, []).append((i, tensor))
+            else:
+                self.born.add(tensor.storage)
+
+    def takes(self, i: int) -> tuple[Tensor, ...]:
+        """The tensors that call *i* reads: none, of `zeros_like`."""
+        call, moved = self.seen[i].call, self.figures[i].cost.bytes
+        if moved and not any(one.read for one in moved):
+            return ()
+        return call.tensors[1:] if plain_name(call.name) in OVERWRITE else call.tensors
+
+    def fusable(self, i: int) -> bool:
+        """Whether one kernel could do it with others."""
+        call = self.seen[i].call
+        known = all(tensor.storage for tensor in (*call.tensors, *call.outputs))
+        return self.figures[i].kind in FUSABLE and known
+
+    def takers(self, tensor: Tensor, after: int) -> list[int]:
+        """The calls after call *after* that take of *tensor*."""
+        uses = self.taken.get(tensor.storage, ())
+        return [i for i, other in uses if i > after and meet(tensor, other)]
+
+    def keeps(self, held: Held, first: int, last: int) -> bool:
+        """Whether no call between two others writes into any of *held*."""
+        return not any(
+            first < i < last and meet(tensor, other)
+            for tensor in held for i, other in self.changed.get(tensor.storage, ())
+        )  # fmt: skip
 
 
 def chains_of(seen: Sequence[Seen]) -> tuple[Chain, ...]:
     """The chains in *seen*, the calls of a step in order; those of the same operators, line and
     bytes are one, as often as they come."""
-    later = _last_uses(seen)
     found: Counter[tuple[tuple[str, ...], str, int, int]] = Counter()
-    for run in _runs(seen):
-        before, after = _bytes(seen, run, later)
+    step = _Step(seen)
+    runs = list(_runs(step))
+    _fuse(step, runs)
+    for run in runs:
+        before = sum(step.figures[i].cost.dram_bytes for i in run.members)
+        after = run.read.bytes + run.written
         if after < before:
             names = tuple(seen[i].call.name.removeprefix("aten::") for i in run.members)
             found[names, _where(seen, run), before, after] += 1
@@ -45,56 +111,72 @@ def chains_of(seen: Sequence[Seen]) -> tuple[Chain, ...]:
     )
 
 
-def _runs(seen: Sequence[Seen]) -> Iterator[_Run]:
+def _runs(step: _Step) -> Iterator[_Run]:
     run = _Run()
-    for i, one in enumerate(seen):
-        kind = account(one.call).kind
-        if kind == "view":
+    for i, one in enumerate(step.seen):
+        if step.figures[i].kind == "view":
             continue
-        fusable = kind in FUSABLE and all(t.storage for t in (*one.call.tensors, *one.call.outputs))
-        taken = {tensor.storage for tensor in one.call.tensors}
-        if not fusable or (run.members and not taken & run.made):
+        fusable, taken = step.fusable(i), step.takes(i)
+        if not fusable or (run.members and not any(map(run.made.meets, taken))):
             if len(run.members) >= SHORTEST:
                 yield run
             run = _Run()
         if fusable:
             run.members.append(i)
-            run.made |= {tensor.storage for tensor in one.call.outputs}
+            for tensor in taken:
+                if not run.made.covers(tensor):
+                    run.read.add(tensor)
+            for tensor in one.call.outputs:
+                run.made.add(tensor)
     if len(run.members) >= SHORTEST:
         yield run
 
 
-def _last_uses(seen: Sequence[Seen]) -> dict[int, int]:
-    """The last call that takes each storage."""
-    return {t.storage: i for i, one in enumerate(seen) for t in one.call.tensors}
+def _fuse(step: _Step, runs: Sequence[_Run]) -> None:
+    """What each of *runs* writes, and what a backward one reads to compute the rest again."""
+    backward = {i: run for run in runs for i in run.members if step.seen[i].backward}
+    for run in runs:
+        last = run.members[-1]
+        again, takers = Held(), dict[_Run, None]()
+        for tensor in run.made:
+            later = step.takers(tensor, last)
+            if later and _again(step, run, tensor) and all(i in backward for i in later):
+                again.add(tensor)
+                takers |= dict.fromkeys(backward[i] for i in later)
+            elif later or tensor.storage not in step.born or _ends(step, run, tensor):
+                run.written += size_of(tensor)
+        if again and not _computed_again(step, run, again, list(takers)):
+            run.written += again.bytes
 
 
-def _bytes(seen: Sequence[Seen], run: _Run, later: dict[int, int]) -> tuple[int, int]:
-    """Bytes of the members one by one, and fused."""
-    before = sum(account(seen[i].call).cost.dram_bytes for i in run.members)
-    outside: dict[int, int] = {}
-    inside: dict[int, int] = {}
-    for i in run.members:
-        for tensor in seen[i].call.tensors:
-            if tensor.storage not in inside:
-                outside[tensor.storage] = max(outside.get(tensor.storage, 0), _size(tensor))
-        for tensor in seen[i].call.outputs:
-            inside[tensor.storage] = _size(tensor)
-    last = run.members[-1]
-    kept = {t.storage for t in seen[last].call.outputs}
-    written = sum(
-        size for storage, size in inside.items() if storage in kept or later.get(storage, -1) > last
+def _again(step: _Step, run: _Run, tensor: Tensor) -> bool:
+    """Whether a backward kernel could compute again what a forward one made, without drawing."""
+    makers = [i for i in run.members if any(meet(t, tensor) for t in step.seen[i].call.outputs)]
+    before = [i for i in run.members if i <= max(makers)]
+    drawn = any(
+        step.figures[i].kind == "random" or DRAWN.search(step.seen[i].call.name) for i in before
     )
-    return before, sum(outside.values()) + written
+    forward = not any(step.seen[i].backward for i in run.members)
+    return forward and not drawn and tensor.storage in step.born
 
 
-def _size(tensor: Tensor) -> int:
-    try:
-        return tensor.bytes
-    except ValueError:
-        return 0
+def _ends(step: _Step, run: _Run, tensor: Tensor) -> bool:
+    return any(meet(tensor, made) for made in step.seen[run.members[-1]].call.outputs)
+
+
+def _computed_again(step: _Step, run: _Run, again: Held, takers: Sequence[_Run]) -> bool:
+    """Whether *takers* move less by reading what *run* does than by reading *again*, which *run*
+    would write. They then do."""
+    if not step.keeps(run.read, run.members[-1], max(taker.members[-1] for taker in takers)):
+        return False
+    read = [taker.read.without(again) | run.read for taker in takers]
+    kept = again.bytes + sum(taker.read.bytes for taker in takers)
+    if sum(one.bytes for one in read) >= kept:
+        return False
+    for taker, one in zip(takers, read, strict=True):
+        taker.read = one
+    return True
 
 
 def _where(seen: Sequence[Seen], run: _Run) -> str:
     return next((seen[i].where for i in run.members if seen[i].where), "")
-

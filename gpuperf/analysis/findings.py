@@ -7,12 +7,13 @@ which it was busy (Amdahl). Under `LEAST` of the step nothing is said.
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from gpuperf.analysis.region import Profile, Share
 from gpuperf.model.cost import Flops
-from gpuperf.model.peaks import Peaks
 from gpuperf.model.record import Header
 from gpuperf.units import format_bytes, format_number
 
@@ -21,9 +22,10 @@ __all__ = ["LEAST", "Gain", "findings"]
 LEAST = 0.02  # of the step
 MOST_WHERE = 4
 ALIGNED = 16  # bytes that a row of a matmul should be a multiple of: cuBLAS's own advice
-# What a row off that boundary may be paid with, where no other matmul of the program tells.
-USUAL_RATE = 0.7  # of the measured roof
-SLOW = 0.7  # of the rate of the others
+USUAL_RATE = 0.7  # of the roof: what a large matmul reaches, where no other of the program tells
+SLOW = 0.7  # of the time: what padding must leave to be spoken of
+ALIKE = 8  # times as many FLOPs a call at the most: of other sizes nothing follows
+LARGE = 2e10  # FLOPs of a call that fills a GPU
 PINNED_BYTES_PER_S = 50e9  # of a pinned copy over PCIe 5 x16: 63 GB/s less its protocol
 
 
@@ -48,18 +50,21 @@ def findings(profile: Profile, header: Header) -> tuple[Gain, ...]:
 
 def _saved(profile: Profile, device_s: float) -> tuple[float, float]:
     """Seconds and share of the step for *device_s* of the device."""
-    busy_s = profile.busy_s if profile.busy_s is not None else profile.step_s
-    gain_s = device_s * (busy_s / profile.step_s if profile.cuda else 1.0)
+    busy_s = profile.step_s if profile.busy_s is None else profile.busy_s
+    gain_s = min(device_s, busy_s) * (busy_s / profile.step_s if profile.cuda else 1.0)
     return gain_s, gain_s / profile.step_s
 
 
 def _fusion(profile: Profile, header: Header) -> Iterator[Gain]:
-    """Elementwise chains, by the bandwidth that this program's elementwise kernels reach."""
+    """Elementwise chains, by the bandwidth that their operators reach in this program: so no more
+    is saved than these take."""
     program = profile.region.program
     chains = program.chains if program else ()
+    names = {name for chain in chains for name in chain.operators}
     own = [
         s for s in profile.operators
-        if s.record.operator and s.record.operator.kind in ("elementwise", "copy", "random")
+        if _kind(s) in ("elementwise", "copy", "random") and not _to_or_from_host(s)
+        and s.record.case.op.removeprefix("aten::") in names
     ]  # fmt: skip
     moved = sum(s.record.cost.dram_bytes for s in own if s.record.cost)
     seconds = sum(s.seconds for s in own)
@@ -73,12 +78,16 @@ def _fusion(profile: Profile, header: Header) -> Iterator[Gain]:
         f"fuse {count} chains of elementwise operators (torch.compile does)", gain_s, share,
         f"they move {format_bytes(sum(c.bytes for c in chains))} a step, fused "
         f"{format_bytes(sum(c.fused_bytes for c in chains))}, at the "
-        f"{format_bytes(moved / seconds)}/s that elementwise kernels reach here",
+        f"{format_bytes(moved / seconds)}/s that these operators reach here",
         tuple(
             f"{chain.where or 'backward'} ({' '.join(chain.operators[:4])})"
             for chain in best[:MOST_WHERE]
         ),
     )  # fmt: skip
+
+
+def _to_or_from_host(share: Share) -> bool:
+    return any("HtoD" in kernel.name or "DtoH" in kernel.name for kernel in share.record.kernels)
 
 
 def _matmuls(profile: Profile) -> list[Share]:
@@ -94,134 +103,209 @@ def _main_flops(share: Share) -> Flops | None:
     return max((f for f in flops if f.kind == "matmul"), key=lambda f: f.count, default=None)
 
 
-def _rate(peaks: Peaks | None, dtype: str) -> float | None:
-    ceiling = peaks.ceiling(Flops(1, "matmul", dtype, "fp32")) if peaks else None
-    return ceiling.rate.value if ceiling else None
+def _rate(header: Header, dtype: str) -> float | None:
+    """The measured roof of a matmul; the data sheet's where there is none."""
+    flops = Flops(1, "matmul", dtype, "fp32")
+    roofs = (peaks.ceiling(flops) for peaks in (header.ceilings, header.peaks) if peaks)
+    return next((roof.rate.value for roof in roofs if roof), None)
 
 
 def _precision(profile: Profile, header: Header) -> Iterator[Gain]:
     """fp32 matmuls on a device whose tensor cores take tf32 and bf16."""
-    peaks = header.ceilings or header.peaks
     slow = [(s, f) for s in _matmuls(profile) if (f := _main_flops(s)) and f.dtype == "fp32"]
-    before, after = _rate(peaks, "fp32"), _rate(peaks, "tf32")
+    before, after = _rate(header, "fp32"), _rate(header, "tf32")
     if not slow or not before or not after or after <= before:
         return
-    bandwidth = peaks.bandwidth.value if peaks and peaks.bandwidth else None
-    saved = 0.0
-    for share, _ in slow:
-        least = share.record.cost.dram_bytes / bandwidth if bandwidth and share.record.cost else 0.0
-        saved += max(0.0, share.seconds - max(share.seconds * before / after, least))
+    saved = sum(
+        max(0.0, share.seconds - max(flops.count / (USUAL_RATE * after), _least_s(share, header)))
+        for share, flops in slow
+    )
     gain_s, part = _saved(profile, saved)
     yield Gain(
         'let fp32 matmuls use tf32: torch.set_float32_matmul_precision("high"); or bf16', gain_s,
         part,
-        f"{len(slow)} operators in fp32, {format_number(before / 1e12, 3)} TFLOP/s at the most; "
-        f"tf32 {format_number(after / 1e12, 3)}, no faster than their bytes",
+        f"{len(slow)} operators in fp32, {format_number(before / 1e12, 3)} TFLOP/s at the most; in "
+        f"tf32 {USUAL_RATE:.0%} of {format_number(after / 1e12, 3)}, no faster than their bytes",
         _places(share for share, _ in slow),
     )  # fmt: skip
 
 
 def _alignment(profile: Profile, header: Header) -> Iterator[Gain]:
-    """Slow matmuls with a side off 16 bytes, beside those of the same dtype without one. Which side
-    the rows lie along is not recorded: one across them costs nothing, and is not slow."""
+    """Slow matmuls with a side off 16 bytes, beside those of the same dtype and about as many FLOPs
+    a call without one. Which side the rows lie along is not recorded: one across them costs
+    nothing, and is not slow."""
     if not profile.cuda:
         return
     odd: list[tuple[Share, Flops]] = []
-    rates: dict[str, list[float]] = {}
+    even: list[tuple[Share, Flops]] = []
     for share in _matmuls(profile):
-        flops, operator = _main_flops(share), share.record.operator
-        if flops is None or operator is None or operator.kind != "matmul":
-            continue
-        if _odd(str(share.record.case.point.get("of", "")), flops.dtype):
-            odd.append((share, flops))
-        else:
-            rates.setdefault(flops.dtype, []).append(flops.count / share.seconds)
+        flops = _main_flops(share)
+        if flops is not None and _kind(share) == "matmul":
+            (odd if _odd(share, flops.dtype) else even).append((share, flops))
     saved, told = 0.0, []
     for share, flops in odd:
-        rate = max(rates.get(flops.dtype, ()), default=None)
-        roof = _rate(header.ceilings or header.peaks, flops.dtype)
-        rate = rate or (USUAL_RATE * roof if roof else None)
-        if rate and flops.count / share.seconds < SLOW * rate:
-            saved += share.seconds - flops.count / rate
+        rate = _usual_rate(share, flops, even, header)
+        after = max(flops.count / rate, _least_s(share, header)) if rate else share.seconds
+        if after < SLOW * share.seconds:
+            saved += share.seconds - after
             told.append(share)
     gain_s, part = _saved(profile, saved)
     if told:
         yield Gain(
             "pad the dimensions that are no multiple of 8 (a vocabulary, for one)", gain_s, part,
             f"rows off a boundary of {ALIGNED} bytes; aligned, they would run at the rate of the "
-            "fastest aligned matmul of the same dtype here",
+            f"aligned matmuls of this dtype and size here, or {USUAL_RATE:.0%} of the roof, and no "
+            "faster than their bytes",
             _places(told),
         )  # fmt: skip
 
 
+def _usual_rate(
+    share: Share, flops: Flops, others: Iterable[tuple[Share, Flops]], header: Header
+) -> float | None:
+    """FLOP/s of the *others* of the same dtype and a like size; of a large product the usual part
+    of the roof where there are none."""
+    own = flops.count / _calls(share)
+    alike = [
+        (s, f) for s, f in others
+        if f.dtype == flops.dtype and own / ALIKE <= f.count / _calls(s) <= own * ALIKE
+    ]  # fmt: skip
+    if alike:
+        return sum(f.count for _, f in alike) / sum(s.seconds for s, _ in alike)
+    roof = _rate(header, flops.dtype)
+    return USUAL_RATE * roof if roof and own > LARGE else None
+
+
+def _calls(share: Share) -> float:
+    count = share.record.operator.count if share.record.operator else 1.0
+    return count if count > 0 else 1.0
+
+
+def _least_s(share: Share, header: Header) -> float:
+    """Seconds that its bytes take."""
+    roofs = (peaks.bandwidth for peaks in (header.ceilings, header.peaks) if peaks)
+    bandwidth, cost = next((roof for roof in roofs if roof), None), share.record.cost
+    return cost.dram_bytes / bandwidth.value if bandwidth and cost else 0.0
+
+
+SIZE = re.compile(r"[0-9]{1,18}")
+LONGEST = 1000  # characters of the shapes that are read
 WIDTH = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1, "fp64": 8}
 
 
-def _odd(shapes: str, dtype: str) -> bool:
-    """Whether a side of a matrix among *shapes* is off the boundary."""
+def _odd(share: Share, dtype: str) -> bool:
+    """Whether a side of a matrix among those that *share* takes is off the boundary."""
     step = max(1, ALIGNED // WIDTH.get(dtype, 4))
-    for text in shapes.split(", "):
-        sizes = text.split(" ")[0].split("×")
-        if len(sizes) >= 2 and any(n.isdigit() and int(n) % step for n in sizes[-2:]):
-            return True
-    return False
+    return any(n % step for shape in _shapes(share) if len(shape) > 1 for n in shape[-2:])
 
 
 def _attention(profile: Profile, header: Header) -> Iterator[Gain]:
-    """Attention by batched products around a softmax: the scores go through memory."""
-    names = {s.record.case.op: s for s in profile.operators}
-    soft = [s for s in profile.operators if s.record.operator
-            and s.record.operator.kind == "softmax" and "_log" not in s.record.case.op]  # fmt: skip
-    if "aten::bmm" not in names or not soft:
-        return
-    scores = {str(s.record.case.point.get("of", "")).split(", ")[0].split(" ")[0] for s in soft}
-    sizes = {_size(text) for text in scores}
+    """Attention by two products with a softmax between: the scores go through memory.
+
+    Shapes tell: scores of b×n×m are made of b×n×d and b×d×m, multiplied with b×m×e, and a softmax
+    goes over the rows of as many. What else goes over b×n×m with rows of m is a mask, a scale, a
+    dropout, or the like backward.
+    """
+    scores = _scores(profile)
+    soft = [
+        s for s in profile.operators
+        if _kind(s) == "softmax" and "_log" not in s.record.case.op
+        and any(_matrices(shape) in scores for shape in _shapes(s))
+    ]  # fmt: skip
+    met = {_rows(shape) for s in soft for shape in _shapes(s) if _matrices(shape) in scores}
     passes = [
         s for s in profile.operators
-        if s.record.operator and s.record.operator.kind in ("softmax", "elementwise", "copy")
-        and any(_size(part.split(" ")[0]) in sizes
-                for part in str(s.record.case.point.get("of", "")).split(", "))
+        if _kind(s) in ("softmax", "elementwise", "copy", "random")
+        and any(_rows(shape) in met for shape in _shapes(s))
     ]  # fmt: skip
     gain_s, part = _saved(profile, sum(s.seconds for s in passes))
+    # Nothing but the fallback of scaled_dot_product_attention calls that one.
+    called = any(s.record.case.op == "aten::_safe_softmax" for s in soft)
     yield Gain(
-        "use scaled_dot_product_attention: the scores then never leave the chip", gain_s, part,
+        "let scaled_dot_product_attention take a fused kernel: it falls back to products" if called
+        else "use scaled_dot_product_attention: the scores then never leave the chip",
+        gain_s, part,
         "the time of the softmax and of what else goes over the scores; its products stay",
         _places(passes),
     )  # fmt: skip
 
 
-def _size(text: str) -> int:
-    total = 1
-    for word in text.split("×"):
-        total *= int(word) if word.isdigit() else 0
-    return total
+def _scores(profile: Profile) -> set[tuple[int, int, int]]:
+    """By elements, rows and columns: what a batched product makes and another one takes."""
+    made, taken = set(), set()
+    for share in profile.operators:
+        name = share.record.case.op
+        factors = _shapes(share)[1:] if name == "aten::baddbmm" else _shapes(share)
+        if name not in ("aten::bmm", "aten::baddbmm") or [len(f) for f in factors] != [3, 3]:
+            continue
+        (b, n, _), (_, _, m) = factors
+        made.add((b * n * m, n, m))
+        taken.add(_matrices(factors[0]))
+    return made & taken
+
+
+def _matrices(shape: tuple[int, ...]) -> tuple[int, int, int]:
+    """Elements, rows and columns of the matrices of *shape*."""
+    return (math.prod(shape), shape[-2], shape[-1]) if len(shape) > 1 else (0, 0, 0)
+
+
+def _rows(shape: tuple[int, ...]) -> tuple[int, int]:
+    """Elements of *shape*, and of one of its rows."""
+    return (math.prod(shape), shape[-1]) if shape else (1, 1)
+
+
+def _kind(share: Share) -> str:
+    return share.record.operator.kind if share.record.operator else ""
+
+
+def _shapes(share: Share) -> list[tuple[int, ...]]:
+    """What the operator takes, as far as its record tells: a stranger's text is no number."""
+    found = []
+    for text in str(share.record.case.point.get("of", ""))[:LONGEST].split(", "):
+        sizes = text.removeprefix("→ ").split(" ")[0].split("×")
+        if all(SIZE.fullmatch(size) for size in sizes):
+            found.append(tuple(map(int, sizes)))
+    return found
 
 
 def _launches(profile: Profile, header: Header) -> Iterator[Gain]:
-    """Time in which the device waits for the host to launch."""
-    idle_s = profile.parts.get("idle: launch or host", 0.0)
+    """Time in which the device waits for the host to launch, and not by a wait of the host's."""
+    idle_s = profile.idle_s - _waited_s(profile)
     program = profile.region.program
-    if profile.cuda and idle_s > 0 and not (program and program.waits):
+    if profile.cuda and idle_s > 0 and "busy" in profile.region.times:
         kernels = program.launched.get("kernel", 0.0) if program else 0.0
         yield Gain(
             "launch less: CUDA graphs, torch.compile(mode='reduce-overhead'), larger batches",
             idle_s, idle_s / profile.step_s,
-            f"the GPU is idle {idle_s / profile.step_s * 100:.1f} % of the step, and no operator "
-            f"waits for it: the host takes longer to launch {kernels:,g} kernels",
+            f"the GPU is idle {idle_s / profile.step_s * 100:.1f} % of the step, and not because "
+            f"the host waits for it: that takes longer to launch {kernels:,g} kernels",
         )  # fmt: skip
 
 
-def _waits(profile: Profile, header: Header) -> Iterator[Gain]:
-    """Lines that make the host wait: what the device idles after them."""
+def _waited_s(profile: Profile) -> float:
+    """Seconds that the device idles less where the host does not wait.
+
+    Traced ones: the profiler slows the host, which then waits less; so there are no fewer in a
+    plain step, up to all that it idles.
+    """
     program = profile.region.program
-    if program is None or not program.waits or not profile.cuda:
+    waits = program.waits if program and profile.cuda else ()
+    return min(profile.idle_s, sum(wait.idle_s for wait in waits))
+
+
+def _waits(profile: Profile, header: Header) -> Iterator[Gain]:
+    """Lines that make the host wait: what the device idles until the host has caught up."""
+    program = profile.region.program
+    gain_s = _waited_s(profile)
+    if program is None or not gain_s:
         return
-    lines = sorted(program.waits, key=lambda wait: -wait.count)
+    lines = [wait for wait in program.waits if wait.idle_s]
+    lines.sort(key=lambda wait: -wait.idle_s)
     yield Gain(
-        "do not wait for the device in the loop", profile.idle_s, profile.idle_s / profile.step_s,
-        f"{sum(w.count for w in lines):g} times a step the host waits for a "
-        "result, and the device then waits for the host",
-        tuple(f"{w.where or 'a backward pass'} ({w.what})" for w in lines[:MOST_WHERE]),
+        "do not wait for the device in the loop", gain_s, gain_s / profile.step_s,
+        f"{sum(w.count for w in lines):.4g} times a step the host waits for the device, which then "
+        "idles until the host has caught up: no longer than the host waited",
+        tuple(f"{w.where or 'no line known'} ({w.what})" for w in lines[:MOST_WHERE]),
     )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from gpuperf.analysis.chains import chains_of
 from gpuperf.analysis.joined import Group, Key, add_traced, containers, grouped, key_of, visible
 from gpuperf.analysis.occupied import Occupied, occupancy_of
 from gpuperf.analysis.used import Used, stretches
+from gpuperf.analysis.waiting import waits_of
 from gpuperf.analysis.windows import Window, marked
 from gpuperf.model.aten import Call, Tensor
 from gpuperf.model.contract import Contract, Fingerprint
@@ -78,9 +79,10 @@ def region_records(told: Told) -> tuple[Record, ...]:
     operators = [_operator(told, key, group) for key, group in groups.items()]
     operators.sort(key=lambda record: -(record.samples.median_s if record.samples else 0.0))
     operators = _told_apart(operators)
+    waits = waits_of(seen, counted.steps if counted else 1, told.timeline, windows)
     if occupied:  # under the accounting, what is compiled runs as its parts: they ran nowhere else
         seen = tuple(one for one in seen if _ran(one, groups))
-    return (_region(told, groups, used, seen), *operators)
+    return (_region(told, groups, used, seen, waits), *operators)
 
 
 def _ran(one: Seen, groups: Mapping[Key, Group]) -> bool:
@@ -171,8 +173,9 @@ def _summed(costs: Iterable[Cost]) -> Cost:
 
 
 def _region(
-    told: Told, groups: Mapping[Key, Group], used: Used, seen: Sequence[Seen]
-) -> Record:
+    told: Told, groups: Mapping[Key, Group], used: Used, seen: Sequence[Seen],
+    waits: tuple[Wait, ...],
+) -> Record:  # fmt: skip
     plain, counted, moved = (told.of(name) for name in ("plain", "accounting", "counters"))
     times: dict[str, Samples] = {}
     if plain is not None and plain.steps_s:
@@ -205,7 +208,7 @@ def _region(
             total=told.total, exit_code=told.exit_code, error=told.error, items=told.items,
             flop_counter=_flop_counter(counted),
             occupied=occupied, moved=used.moved(), launched=used.launched(),
-            waits=_waits(seen, steps), chains=_chains(seen, steps),
+            waits=waits, chains=_chains(seen, steps),
             missing=tuple(_missing(told)),
         ),
     )  # fmt: skip
@@ -215,14 +218,6 @@ def _flop_counter(counted: Passed | None) -> int | None:
     """Torch's own count of a step: the mean of those that were counted."""
     counts = counted.flop_counts if counted else ()
     return round(sum(counts) / len(counts)) if counts else None
-
-
-def _waits(seen: Iterable[Seen], steps: int) -> tuple[Wait, ...]:
-    counts: dict[tuple[str, str], int] = {}
-    for one in seen:
-        if one.waits:
-            counts[one.waits, one.where] = counts.get((one.waits, one.where), 0) + 1
-    return tuple(Wait(what, where, count / steps) for (what, where), count in counts.items())
 
 
 def _chains(seen: Sequence[Seen], steps: int) -> tuple[Chain, ...]:

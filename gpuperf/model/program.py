@@ -64,11 +64,13 @@ class Passed:
 
 @dataclass(frozen=True)
 class Wait:
-    """Where the host waits for the device: in what (`item`), at which line, how often a step."""
+    """Where the host waits for the device: in what (`item`), at which line (empty: nobody knows),
+    how often a step, and the seconds of a traced step that the device would idle less without."""
 
     what: str
     where: str
     count: float
+    idle_s: float = 0.0
 
 
 @dataclass(frozen=True)

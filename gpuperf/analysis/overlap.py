@@ -1,0 +1,117 @@
+"""Do two tensors have elements in common, and what do several hold together?
+
+q, k and v cut out of one projection lie in one storage and share nothing; a view and the whole that
+it is of share all of the view.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from gpuperf.model.aten import WIDTHS, Tensor
+from gpuperf.units import itemsize
+
+__all__ = ["Held", "meet", "size_of"]
+
+Axes = tuple[tuple[int, int], ...]  # stride and size, by stride
+
+
+def meet(one: Tensor, other: Tensor) -> bool:
+    """Whether they have elements in common; where nobody knows where they begin, whether they lie
+    in one storage. Pieces of one size at two places (a cut, a shift by one) are no such two."""
+    if one.storage != other.storage:
+        return False
+    a, b = one.place, other.place
+    if a is None or b is None or a == b:
+        return True
+    if a[2:] == b[2:] or not one.size or not other.size:
+        return False
+    if a[2] != b[2]:
+        return _crossing(_span(one, a), _span(other, b))
+    # Pieces of rows: apart within a row, they are apart.
+    for stride in {at for at, _ in a[3]} & {at for at, _ in b[3]} | {0}:
+        rows = [_within(a[1], a[3], stride), _within(b[1], b[3], stride)]
+        if None not in rows and not _crossing(*rows):  # type: ignore[arg-type]
+            return False
+    return True
+
+
+def _within(offset: int, axes: Axes, row: int) -> tuple[int, int] | None:
+    """First and last element of a row of *row* elements (0: of all); None where they are in no such
+    rows."""
+    inner = [(at, n) for at, n in axes if at < row or not row]
+    first = offset % row if row else offset
+    last = first + sum((n - 1) * at for at, n in inner)
+    outer = [at for at, _ in axes if row and at >= row]
+    return (first, last) if not row or (last < row and not any(at % row for at in outer)) else None
+
+
+def _span(tensor: Tensor, place: tuple[int, int, str, Axes]) -> tuple[int, int]:
+    """First and last byte."""
+    width = WIDTHS.get(tensor.dtype) or _itemsize(tensor.dtype)
+    extent = sum((n - 1) * at for at, n in place[3])
+    return place[1] * width, (place[1] + extent + 1) * width - 1
+
+
+def _itemsize(dtype: str) -> int:
+    try:
+        return itemsize(dtype)
+    except ValueError:
+        return 1
+
+
+def _crossing(one: tuple[int, int], other: tuple[int, int]) -> bool:
+    return one[0] <= other[1] and other[0] <= one[1]
+
+
+class Held:
+    """Tensors without what lies within another of them."""
+
+    def __init__(self, tensors: Iterable[Tensor] = ()) -> None:
+        self._by_storage: dict[int, list[Tensor]] = {}
+        for tensor in tensors:
+            self.add(tensor)
+
+    def add(self, tensor: Tensor) -> None:
+        """It takes the place of its parts."""
+        if self.covers(tensor):
+            return
+        own = self._by_storage.get(tensor.storage, ())
+        left = [t for t in own if size_of(t) > size_of(tensor) or not meet(t, tensor)]
+        self._by_storage[tensor.storage] = [*left, tensor]
+
+    def meets(self, tensor: Tensor) -> bool:
+        """Whether any has elements of *tensor*."""
+        return any(meet(tensor, own) for own in self._by_storage.get(tensor.storage, ()))
+
+    def covers(self, tensor: Tensor) -> bool:
+        """Whether *tensor* is one of them, or a part."""
+        size = size_of(tensor)
+        own = self._by_storage.get(tensor.storage, ())
+        return any(size_of(t) >= size and meet(tensor, t) for t in own)
+
+    def without(self, other: Held) -> Held:
+        """Those that *other* does not cover."""
+        return Held(tensor for tensor in self if not other.covers(tensor))
+
+    @property
+    def bytes(self) -> int:
+        """Of all."""
+        return sum(map(size_of, self))
+
+    def __or__(self, other: Held) -> Held:
+        return Held((*self, *other))
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return (tensor for own in self._by_storage.values() for tensor in own)
+
+    def __bool__(self) -> bool:
+        return bool(self._by_storage)
+
+
+def size_of(tensor: Tensor) -> int:
+    """Bytes; 0 of an unknown dtype."""
+    try:
+        return tensor.bytes
+    except ValueError:
+        return 0

@@ -1,0 +1,122 @@
+"""Is the device's idle time that of a wait only where the host, ahead, would have launched?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from synthetic_kineto import Trace
+
+from gpuperf.analysis.waiting import waits_of
+from gpuperf.importers.kineto import read_trace
+from gpuperf.model.aten import Call
+from gpuperf.model.program import Seen, Wait
+
+US = 1000
+ITEM = Seen(Call("aten::_local_scalar_dense"), "a.py:7", "item")
+
+
+def item(trace: Trace, start: int, end: int, thread: int = 1) -> None:
+    """The host in `.item()`, in microseconds."""
+    trace.op("aten::item", start * US - 20, end * US + 20, thread)
+    trace.op("aten::_local_scalar_dense", start * US - 10, end * US + 10, thread)
+    trace.call("cudaStreamSynchronize", start * US, end * US, thread)
+
+
+def launch(trace: Trace, at: int, start: int, end: int) -> None:
+    trace.launch("k", at * US, start * US, end * US)
+
+
+def found(
+    trace: Trace, path: Path, windows: Sequence[tuple[int, int]], *seen: Seen
+) -> dict[tuple[str, str], Wait]:
+    timeline = read_trace(trace.write(path / "t.json"))
+    spans = [(begin * US, end * US) for begin, end in windows]
+    return {(one.what, one.where): one for one in waits_of(seen, 1, timeline, spans)}
+
+
+def busy_then_late(waits: int = 190) -> Trace:
+    """The device works from 10 to 200, the host waits until it is done, and launches kernels of
+    10 µs every 40 µs after that."""
+    trace = Trace()
+    launch(trace, 5, 10, 200)
+    item(trace, 200 - waits, 200)
+    for at in (220, 260, 300):
+        launch(trace, at, at + 5, at + 15)
+    return trace
+
+
+def test_a_wait_costs_what_the_device_idles_until_the_host_has_caught_up(tmp_path: Path) -> None:
+    (wait,) = found(busy_then_late(), tmp_path, [(0, 400)], ITEM).values()
+    assert (wait.what, wait.where, wait.count) == ("item", "a.py:7", 1.0)
+    assert wait.idle_s == pytest.approx((25 + 30 + 30) * 1e-6)
+
+
+def test_it_costs_no_more_than_the_host_waited(tmp_path: Path) -> None:
+    (wait,) = found(busy_then_late(waits=40), tmp_path, [(0, 400)], ITEM).values()
+    assert wait.idle_s == pytest.approx(40e-6)
+
+
+def test_a_late_host_that_found_the_device_done_wins_nothing(tmp_path: Path) -> None:
+    trace = Trace()
+    launch(trace, 5, 10, 20)
+    item(trace, 100, 101)
+    launch(trace, 150, 155, 165)
+    (wait,) = found(trace, tmp_path, [(0, 200)], ITEM).values()
+    assert wait.idle_s == pytest.approx(1e-6)
+
+
+def test_idle_time_before_a_wait_and_of_queued_work_is_not_its_own(tmp_path: Path) -> None:
+    trace = Trace()
+    launch(trace, 5, 10, 20)
+    launch(trace, 60, 65, 200)  # late, before anybody waited
+    launch(trace, 70, 230, 240)  # in time, and yet 30 µs later
+    item(trace, 80, 240)
+    (wait,) = found(trace, tmp_path, [(0, 300)], ITEM).values()
+    assert wait.idle_s == 0
+
+
+def test_what_no_operator_waits_in_is_a_synchronization(tmp_path: Path) -> None:
+    trace = Trace()
+    launch(trace, 5, 10, 200)
+    trace.call("cudaDeviceSynchronize", 20 * US, 200 * US)
+    launch(trace, 250, 255, 265)
+    assert found(trace, tmp_path, [(0, 300)]) == {
+        ("synchronize", ""): Wait("synchronize", "", 1.0, pytest.approx(55e-6))
+    }
+    assert found(trace, tmp_path, [(0, 235)]) == {  # the trace begins at 5
+        ("synchronize", ""): Wait("synchronize", "", 1.0, pytest.approx(40e-6))
+    }
+    assert found(trace, tmp_path, [(240, 300)]) == {}  # the wait is of another region
+
+
+def test_a_copy_from_pageable_memory_waits_without_a_call_that_says_so(tmp_path: Path) -> None:
+    trace = Trace()
+    launch(trace, 5, 10, 200)
+    trace.op("aten::copy_", 19 * US, 211 * US)
+    number = trace.call("cudaMemcpyAsync", 20 * US, 210 * US)
+    trace.copy("DtoH (Device -> Pageable)", 200 * US, 209 * US, 1000, number)
+    launch(trace, 250, 255, 265)
+    (wait,) = found(trace, tmp_path, [(0, 300)]).values()
+    assert (wait.what, wait.idle_s) == ("copy_", pytest.approx(46e-6))
+
+
+def test_a_thread_that_launches_nothing_keeps_nobody_waiting(tmp_path: Path) -> None:
+    trace = Trace()
+    launch(trace, 5, 10, 200)
+    trace.call("cudaEventSynchronize", 20 * US, 200 * US, thread=9)
+    launch(trace, 250, 255, 265)
+    assert found(trace, tmp_path, [(0, 300)]) == {}
+
+
+def test_lines_of_one_operator_share_by_their_counts(tmp_path: Path) -> None:
+    other = Seen(ITEM.call, "a.py:9", "item")
+    told = found(busy_then_late(), tmp_path, [(0, 200), (200, 400)], ITEM, other, other)
+    assert {key[1]: round(one.idle_s * 1e9) for key, one in told.items()} == {
+        "a.py:7": 14167, "a.py:9": 28333,  # of 85 µs in two steps
+    }  # fmt: skip
+
+
+def test_without_a_trace_the_lines_are_known_and_cost_nothing() -> None:
+    assert waits_of([ITEM, ITEM], 1, None, []) == (Wait("item", "a.py:7", 2.0),)
