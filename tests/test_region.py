@@ -45,8 +45,8 @@ def test_the_parts_sum_to_the_step() -> None:
     assert sum(share.share for share in found.operators) == pytest.approx(0.9)
 
 
-def test_idle_time_is_the_plain_steps_and_split_as_the_trace_says() -> None:
-    found = profile(region(busy_s=60e-3, occupied={"idle_sync": 30e-3, "idle_host": 90e-3}))
+def test_idle_time_is_the_plain_steps_and_split_by_what_was_waited_for() -> None:
+    found = profile(region(busy_s=60e-3, waits=(Wait("item", "a.py:1", 1, 10e-3),)))
     assert found.parts["idle: waiting"] == pytest.approx(10e-3)
     assert found.parts["idle: launch or host"] == pytest.approx(30e-3)
 

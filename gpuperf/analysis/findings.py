@@ -270,7 +270,7 @@ def _shapes(share: Share) -> list[tuple[int, ...]]:
 
 def _launches(profile: Profile, header: Header) -> Iterator[Gain]:
     """Time in which the device waits for the host to launch, and not by a wait of the host's."""
-    idle_s = profile.idle_s - _waited_s(profile)
+    idle_s = profile.parts["idle: launch or host"]
     program = profile.region.program
     if profile.cuda and idle_s > 0 and "busy" in profile.region.times:
         kernels = program.launched.get("kernel", 0.0) if program else 0.0
@@ -282,21 +282,10 @@ def _launches(profile: Profile, header: Header) -> Iterator[Gain]:
         )  # fmt: skip
 
 
-def _waited_s(profile: Profile) -> float:
-    """Seconds that the device idles less where the host does not wait.
-
-    Traced ones: the profiler slows the host, which then waits less; so there are no fewer in a
-    plain step, up to all that it idles.
-    """
-    program = profile.region.program
-    waits = program.waits if program and profile.cuda else ()
-    return min(profile.idle_s, sum(wait.idle_s for wait in waits))
-
-
 def _waits(profile: Profile, header: Header) -> Iterator[Gain]:
     """Lines that make the host wait: what the device idles until the host has caught up."""
     program = profile.region.program
-    gain_s = _waited_s(profile)
+    gain_s = profile.parts["idle: waiting"]
     if program is None or not gain_s:
         return
     lines = [wait for wait in program.waits if wait.idle_s]

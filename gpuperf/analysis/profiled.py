@@ -50,6 +50,7 @@ class Told:
     error: str = ""
     items: float | None = None
     cuda: bool = False
+    light: Timeline | None = None  # of the light pass
 
     def of(self, name: PassName) -> Passed | None:
         """What the pass *name* brought, if it took a step."""
@@ -79,7 +80,11 @@ def region_records(told: Told) -> tuple[Record, ...]:
     operators = [_operator(told, key, group) for key, group in groups.items()]
     operators.sort(key=lambda record: -(record.samples.median_s if record.samples else 0.0))
     operators = _told_apart(operators)
-    waits = waits_of(seen, counted.steps if counted else 1, told.timeline, windows)
+    light = told.of("light")
+    waits = waits_of(
+        seen, counted.steps if counted else 1, told.timeline, windows,
+        (told.light, light.steps) if told.light and light else None,
+    )  # fmt: skip
     if occupied:  # under the accounting, what is compiled runs as its parts: they ran nowhere else
         seen = tuple(one for one in seen if _ran(one, groups))
     return (_region(told, groups, used, seen, waits), *operators)
@@ -186,11 +191,14 @@ def _region(
         times["busy"] = Samples((occupied["busy"],))
         times["traced"] = Samples((occupied["wall"],))
     # What the accounting pass saw is all that a step computes: what only the trace shows is the
-    # same under other names, or of other steps.
-    counts = [(g.found, g.seen if counted else g.count) for g in groups.values()]
+    # same under other names, or of other steps. But what moves is what ran: compiled, it is less.
     steps = counted.steps if counted else 1
-    cost = _summed(_times(one.cost, count) for one, count in counts)
-    work = _summed(_times(one.work, count) for one, count in counts)
+    counts = [(g, g.seen if counted else g.count) for g in groups.values()]
+    moves = [(g, g.count if g.timed else 0.0) for g in groups.values()] if occupied else counts
+    cost = _summed(_times(g.found.cost, n) for g, n in counts)
+    work = _summed(_times(g.found.work, n) for g, n in counts)
+    cost = replace(cost, bytes=_summed(_times(g.found.cost, n) for g, n in moves).bytes)
+    work = replace(work, bytes=_summed(_times(g.found.work, n) for g, n in moves).bytes)
     peak = plain.peak_bytes if plain else None
     looked = counted is not None or bool(occupied)
     status: Status = "error" if not times else "ok" if groups or not looked else "no-work"

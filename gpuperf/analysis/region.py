@@ -155,11 +155,8 @@ def _parts(
     if total:  # kernels that overlap count once
         found = {name: seconds * busy_s / total for name, seconds in found.items()}
     idle_s = max(0.0, step_s - busy_s)
-    occupied = region.program.occupied if region.program else {}
-    waiting, all_idle = occupied.get("idle_sync", 0.0), sum(
-        seconds for name, seconds in occupied.items() if name.startswith("idle")
-    )
-    found["idle: waiting"] = idle_s * (waiting / all_idle if all_idle and cuda else 0.0)
+    waits = region.program.waits if region.program and cuda else ()
+    found["idle: waiting"] = min(idle_s, sum(wait.idle_s for wait in waits))
     found["idle: launch or host"] = idle_s - found["idle: waiting"]
     return found
 

@@ -45,10 +45,15 @@ class _Waited:
 
 
 def waits_of(
-    seen: Sequence[Seen], steps: int, timeline: Timeline | None, windows: Sequence[Window]
-) -> tuple[Wait, ...]:
+    seen: Sequence[Seen], steps: int, timeline: Timeline | None, windows: Sequence[Window],
+    light: tuple[Timeline, int] | None = None,
+) -> tuple[Wait, ...]:  # fmt: skip
     """The waits of a step: those in *seen*, which are of *steps* steps, by line, with what those of
-    *timeline* idled by them; and those that nobody saw, if the device idled by them."""
+    *timeline* idled by them; and those that nobody saw, if the device idled by them.
+
+    *light* is a trace without operators and its steps: it slows the host less, so that it tells how
+    long all of them idled.
+    """
     lines: dict[str, Counter[tuple[str, str]]] = {}  # of each operator
     for one in seen:
         if one.waits:
@@ -67,7 +72,27 @@ def waits_of(
         for key, count in own.items():
             part = count / own.total() * wait.idle / SECOND / len(windows)
             idle[key] = idle.get(key, 0.0) + part
+    if light is not None:
+        idle = _as_light(*light, counts, idle)
     return tuple(Wait(*key, count, idle.get(key, 0.0)) for key, count in counts.items())
+
+
+def _as_light(
+    timeline: Timeline, steps: int, counts: dict[tuple[str, str], float],
+    idle: dict[tuple[str, str], float],
+) -> dict[tuple[str, str], float]:  # fmt: skip
+    """What a light trace idled, shared out like *idle*, or by how often the host waits."""
+    activities, runtime = timeline.activities, timeline.runtime
+    launched = runtime.start[activities.runtime[activities.runtime >= 0]]
+    if not len(launched):
+        return idle
+    whole = [(int(launched.min()), int(activities.end.max()))]
+    total = sum(wait.idle for wait in _blamed(timeline, whole)) / SECOND / steps
+    weights = idle if sum(idle.values()) else counts
+    sum_of = sum(weights.values())
+    if total and not sum_of:
+        return {(ALONE, ""): total}
+    return {key: total * weight / sum_of for key, weight in weights.items()} if sum_of else {}
 
 
 def _named(operators: Sequence[str]) -> str:

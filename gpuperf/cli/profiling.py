@@ -19,7 +19,7 @@ from gpuperf.cli.printing import print_changes, print_run, write_charts
 from gpuperf.cli.progress import say
 from gpuperf.errors import CannotMeasure, UsageError
 from gpuperf.model.contract import Contract
-from gpuperf.model.program import PASSES, WHOLE, Passed
+from gpuperf.model.program import PASSES, WHOLE, Passed, PassName
 from gpuperf.model.protocol import Opened, Profile
 from gpuperf.model.record import Header, Record, Run
 from gpuperf.model.timeline import Timeline
@@ -154,6 +154,8 @@ def _repeated(request: Profile, run_it: Callable[..., Ran], kept: _Kept) -> Ran:
     """A run of the program for each pass; the first that fails says how it ended."""
     whole: Ran | None = None
     for name in request.passes:
+        if name == "light" and whole and whole.opened and whole.opened.device.kind == "cpu":
+            continue  # no GPU is waited for
         folder = Path(request.folder) / name
         folder.mkdir()
         own = msgspec.structs.replace(request, passes=(name,), folder=str(folder))
@@ -201,9 +203,10 @@ def _records(kept: _Kept, contract: Contract, ran: Ran, traced: bool) -> tuple[R
     found: list[Record] = []
     for region in dict.fromkeys(passed.region for passed in ran.passed):
         own = [passed for passed in ran.passed if passed.region == region]
-        timeline = None
+        timelines: dict[PassName, Timeline] = {}
         if traced:
-            timeline, own = _timeline(own)
+            timelines, own = _timelines(own)
+        timeline = timelines.get("trace")
         windows: tuple[Window, ...] = ()
         name = region
         if timeline is not None and region == WHOLE:
@@ -214,24 +217,26 @@ def _records(kept: _Kept, contract: Contract, ran: Ran, traced: bool) -> tuple[R
             kept.identity, name, kept.script, contract, ran.opened.fingerprint, tuple(own),
             timeline, windows, total=ran.steps.get(region, 0), exit_code=ran.exit_code,
             error=ran.error, items=kept.items, cuda=ran.opened.device.kind != "cpu",
+            light=timelines.get("light"),
         )  # fmt: skip
         found += region_records(told)
     return tuple(found)
 
 
-def _timeline(passes: list[Passed]) -> tuple[Timeline | None, list[Passed]]:
-    """What the trace among *passes* tells, and they, without it where it cannot be read."""
+def _timelines(passes: list[Passed]) -> tuple[dict[PassName, Timeline], list[Passed]]:
+    """What the traces among *passes* tell, and they, without those that cannot be read."""
     from gpuperf.importers.kineto import read_trace
 
-    timeline, told = None, []
+    found: dict[PassName, Timeline] = {}
+    told = []
     for passed in passes:
         if passed.trace:
             try:
-                timeline = read_trace(Path(passed.trace))
+                found[passed.name] = read_trace(Path(passed.trace))
             except UsageError as error:
                 passed = replace(passed, steps=0, reason=f"its trace cannot be read: {error}")
         told.append(passed)
-    return timeline, told
+    return found, told
 
 
 def _header(

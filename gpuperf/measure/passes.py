@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,7 +20,7 @@ from gpuperf.measure.counters import NoCounters, open_counters
 from gpuperf.measure.watching import Flops, Watch
 from gpuperf.model.program import MARK, Passed, PassName
 
-__all__ = ["Accounting", "Counting", "Pass", "Plain", "Trace", "open_pass"]
+__all__ = ["Accounting", "Counting", "Light", "Pass", "Plain", "Trace", "on_gpu", "open_pass"]
 
 OTHER = "the program uses torch.profiler itself, and there is one at a time"
 BETWEEN = "bytes between its steps would count: mark the whole step"
@@ -173,15 +174,20 @@ class Trace(_Base):
     def start(self) -> None:
         if torch.autograd._profiler_enabled():
             raise RuntimeError(OTHER)
-        activities = [ProfilerActivity.CPU]
-        if self._on_gpu:
-            activities.append(ProfilerActivity.CUDA)
-        # Events as Python objects would take 0.6 ms each: only the file is wanted.
-        self._profile = profile(activities=activities, record_shapes=True, acc_events=False)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            # Events as Python objects would take 0.6 ms each: only the file is wanted.
+            self._profile = profile(
+                activities=self._activities(), record_shapes=True, acc_events=False
+            )
         super().start()
         self._profile.start()
         self._yield_to_others()
         self._began = time.perf_counter()
+
+    def _activities(self) -> list[ProfilerActivity]:
+        on_gpu = [ProfilerActivity.CUDA] if self._on_gpu else []
+        return [ProfilerActivity.CPU, *on_gpu]
 
     def _yield_to_others(self) -> None:
         """There is one profiler at a time: let one that the program starts have its place."""
@@ -224,7 +230,7 @@ class Trace(_Base):
         self._profile.stop()
         self._profile.export_chrome_trace(str(self._path))
         self._profile = None
-        return Passed(self.region, "trace", self.steps, wall_s=wall_s, trace=str(self._path))
+        return Passed(self.region, self.name, self.steps, wall_s=wall_s, trace=str(self._path))
 
     def abandon(self) -> None:
         found, self._profile = self._profile, None
@@ -233,6 +239,19 @@ class Trace(_Base):
         if found is not None:
             with contextlib.suppress(Exception):
                 found.stop()
+
+
+class Light(Trace):
+    """Kernels and calls into CUDA alone: operators would slow the host down, which then waits less
+    for the device."""
+
+    name: PassName = "light"
+
+    def _activities(self) -> list[ProfilerActivity]:
+        return [ProfilerActivity.CUDA]
+
+    def begin(self) -> None:
+        pass
 
 
 class Accounting(_Base):
@@ -272,11 +291,11 @@ class Accounting(_Base):
         self._full = self._watch.full
 
     def _compile_nothing(self) -> None:
-        """Nothing is compiled under a dispatch mode: torch would mark such code as never to be, and
-        raise where all of it must be. What is compiled already runs as it is."""
+        """What is compiled runs as the operators that it was made of: a mode sees no Triton kernel,
+        and to compile under one marks code as never to be compiled."""
         dynamo = sys.modules.get("torch._dynamo.eval_frame")
         if dynamo is not None and dynamo._stance.stance == "default":
-            self._within.enter_context(torch.compiler.set_stance("eager_on_recompile"))
+            self._within.enter_context(torch.compiler.set_stance("force_eager"))
 
     def _drop(self) -> None:
         """What was written down of a step that does not count."""
@@ -354,11 +373,16 @@ class Counting(_Timed):
         self._within.close()
 
 
+def on_gpu() -> bool:
+    """Whether the program has taken one."""
+    return bool(torch.cuda.is_initialized())
+
+
 def open_pass(name: PassName, region: str, trace: Path, longest_s: float) -> Pass:
     """The pass *name* of *region*: a trace goes to the file *trace*, counters count for at most
     *longest_s*."""
-    if name == "trace":
-        return Trace(region, trace)
+    if name in ("trace", "light"):
+        return (Trace if name == "trace" else Light)(region, trace)
     if name == "counters":
         return Counting(region, longest_s)
     return Accounting(region) if name == "accounting" else Plain(region)

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gpuperf.measure.passes import Pass, Trace, open_pass
+from gpuperf.measure.passes import Pass, Trace, on_gpu, open_pass
 from gpuperf.model.program import WHOLE, Passed, PassName
 
 __all__ = ["IMPLICIT", "STEP", "Course", "Session", "sentence"]
@@ -225,8 +225,9 @@ class Session:
 
     def _course(self, region: str) -> Course:
         if region not in self.courses:
-            most = {"trace": MOST_TRACED, "accounting": MOST_ACCOUNTED}
-            plan = [(name, min(self.steps, most.get(name, self.steps))) for name in self.passes]
+            most = {"light": MOST_TRACED, "trace": MOST_TRACED, "accounting": MOST_ACCOUNTED}
+            names = [name for name in self.passes if name != "light" or on_gpu()]
+            plan = [(name, min(self.steps, most.get(name, self.steps))) for name in names]
             self.courses[region] = Course(region, self.warmup, plan)
         return self.courses[region]
 
@@ -239,8 +240,12 @@ class Session:
 
     def _begin(self, course: Course) -> None:
         course.inside = True
-        if course.running is None and course.left and course.done >= course.warmup:
-            self._start(course)
+        planned = len(course.left) + 1
+        while course.running is None and course.done >= course.warmup and course.left:
+            if len(course.left) == planned:
+                break  # its time comes later
+            planned = len(course.left)
+            self._start(course)  # one that cannot be had costs no step
         if course.running is not None and not self._held_up(course):
             course.within = True
             try:

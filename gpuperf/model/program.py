@@ -1,8 +1,8 @@
 """What is told of a program that runs under the profiler, pass by pass?
 
 Passes take successive windows of steps, so that none disturbs another: `plain` has the time that
-counts, `trace` the kernels, `accounting` the operators with their shapes, `counters` the bytes
-through DRAM.
+counts, `light` how long the host waits for the device, `trace` the kernels, `counters` the bytes
+through DRAM, `accounting` the operators with their shapes: last, for it disturbs most.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ __all__ = [
     "MARK", "PASSES", "WHOLE", "Chain", "Operator", "PassName", "Passed", "Program", "Seen", "Wait",
 ]  # fmt: skip
 
-PassName = Literal["plain", "trace", "accounting", "counters"]
+PassName = Literal["plain", "light", "trace", "counters", "accounting"]
 WHOLE = "program"  # the region of a program that marks nothing
 MARK = "gpuperf:"  # before the name of a region, where a step of it stands in a trace
-PASSES: tuple[PassName, ...] = ("plain", "trace", "accounting", "counters")
+PASSES: tuple[PassName, ...] = ("plain", "light", "trace", "counters", "accounting")
 
 
 @dataclass(frozen=True)
