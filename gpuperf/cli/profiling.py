@@ -79,7 +79,10 @@ def profile(
     with tempfile.TemporaryDirectory(prefix="gpuperf-") as folder:
         request = Profile(tuple(program), module, warmup, steps, PASSES, folder)
         quiet = format is not opt.Format.TABLE  # then stdout is for the profile alone
-        run_it = partial(run_program, timeout_s=timeout, heard=_heard, stdout=2 if quiet else None)
+        run_it = partial(
+            run_program, timeout_s=timeout, heard=_heard, stdout=2 if quiet else None,
+            waiting=partial(say, f"{program[0]} ended: its threads and handlers at exit have time"),
+        )  # fmt: skip
         ran = _repeated(request, run_it) if repeat else run_it(request)
         if ran.opened is None:
             told = ran.error or f"it ended with {ran.exit_code}"
