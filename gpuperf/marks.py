@@ -33,10 +33,18 @@ _listener: Listener | None = None
 _process = 0
 
 
-def listen(listener: Listener | None) -> None:
-    """Marks of this process, and of none that it forks, go to *listener*."""
-    global _listener, _process
-    _listener, _process = listener, os.getpid()
+def _never() -> bool:
+    return False
+
+
+_compiling: Callable[[], bool] = _never
+
+
+def listen(listener: Listener | None, compiling: Callable[[], bool] = _never) -> None:
+    """Marks of this process, and of none that it forks, go to *listener*; those that are made while
+    code is *compiling* are nothing: a graph has no place for them."""
+    global _listener, _process, _compiling
+    _listener, _process, _compiling = listener, os.getpid(), compiling
 
 
 def register_cost(name: str, cost: Callable[[Any], Any]) -> None:
@@ -52,15 +60,17 @@ def register_cost(name: str, cost: Callable[[Any], Any]) -> None:
 
 def step() -> None:
     """Say that one step of a loop ended: call it once in each round, at its end."""
-    if _listener is not None and _process == os.getpid():
+    if _listener is None or _compiling():
+        return
+    if _process == os.getpid():
         _listener.step()
 
 
 @contextlib.contextmanager
 def region(name: str) -> Iterator[None]:
     """Say that what runs inside is the region *name*: `with gpuperf.region("forward"):`."""
-    heard = _listener if _process == os.getpid() else None
-    if heard is None:
+    heard = _listener
+    if heard is None or _compiling() or _process != os.getpid():
         yield
         return
     heard.enter(name)

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -35,11 +35,11 @@ def script(folder: Path, text: str) -> Path:
 
 def ran(
     folder: Path, text: str, *arguments: str, timeout_s: float | None = 60.0, steps: int = 3,
-    stdout: int | None = None,
+    stdout: int | None = None, waiting: Callable[[], None] = lambda: None,
 ) -> Ran:  # fmt: skip
     argv = (str(script(folder, text)), *arguments)
     request = Profile(argv, False, 1, steps, PASSES[:3], str(folder))
-    return run_program(request, timeout_s, lambda passed: None, stdout)
+    return run_program(request, timeout_s, lambda passed: None, stdout, waiting)
 
 
 def names(found: Ran) -> list[tuple[str, int]]:
@@ -216,3 +216,186 @@ def test_what_is_no_script_ends_with_an_error(tmp_path: Path, argv: Sequence[str
     found = run_program(request, 60.0, lambda passed: None)
     assert found.exit_code == 1
     assert "Error" in found.error
+
+
+def test_threads_and_handlers_at_exit_have_their_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(program, "EXIT_S", 0.5)
+    text = """
+import atexit, os, threading, time
+def save():
+    time.sleep(1)
+    open("checkpoint", "w").write("whole")
+    os._exit(5)
+os.chdir(os.path.dirname(__file__))
+atexit.register(save)
+threading.Thread(target=lambda: (time.sleep(2), open("thread", "w").write("whole"))).start()
+"""
+    waited: list[int] = []
+    found = ran(tmp_path, text, waiting=lambda: waited.append(1))
+    assert (tmp_path / "checkpoint").read_text() == (tmp_path / "thread").read_text() == "whole"
+    assert (found.exit_code, found.error, waited) == (5, "", [1])
+
+
+def test_a_thread_that_never_ends_is_ended_when_the_time_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(program, "FAREWELL_S", 1.0)
+    text = "import threading, time\nthreading.Thread(target=time.sleep, args=(600,)).start()"
+    found = ran(tmp_path, text, timeout_s=6.0)
+    assert (found.exit_code, found.error) == (None, "its time was over")
+
+
+def test_torch_is_imported_when_the_program_does_so(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    text = """
+import importlib.util, os, sys
+assert "torch" not in sys.modules
+assert importlib.util.find_spec("torch") is not None
+os.environ["OMP_NUM_THREADS"] = "1"
+import gpuperf
+gpuperf.step()
+with gpuperf.region("before"):
+    assert "torch" not in sys.modules
+import torch
+print("threads", torch.get_num_threads())
+"""
+    found = ran(tmp_path, text + LOOP.format(rounds=12, more=""))
+    assert names(found) == ALL
+    assert "threads 1" in capfd.readouterr().out
+
+
+def test_a_program_without_torch_ends_as_one_without_work(tmp_path: Path) -> None:
+    found = ran(tmp_path, "print(1)")
+    assert (found.exit_code, found.error) == (0, "")
+    assert found.opened is not None
+
+
+def test_a_program_that_fails_before_it_has_torch_says_how(tmp_path: Path) -> None:
+    found = ran(tmp_path, "raise ValueError('bad')")
+    assert (found.exit_code, found.error, found.opened) == (1, "ValueError: bad", None)
+
+
+MAIN = """
+import atexit, pickle, sys, threading
+class Own: pass
+def look():
+    main = sys.modules["__main__"]
+    assert main.Own is Own and pickle.loads(pickle.dumps(Own())).__class__ is Own
+    print("main", main.__spec__ and main.__spec__.name, main.__package__)
+atexit.register(look)
+def later(x: int): threading.main_thread().join(); look()
+threading.Thread(target=later, args=(1,)).start()
+print("argv", sys.argv[0], "path", sys.path[0], "file", __file__, later.__annotations__)
+"""
+
+
+def test_main_is_the_programs_own_until_the_process_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = script(tmp_path, MAIN)
+    plain = subprocess.run([sys.executable, "train.py"], capture_output=True, text=True, check=True)
+    request = Profile((path.name,), False, 1, 3, (), str(tmp_path))
+    assert run_program(request, 60.0, lambda passed: None).exit_code == 0
+    told = capfd.readouterr().out
+    assert told == plain.stdout
+    assert told.count("main None None") == 2
+    assert f"argv train.py path {tmp_path} file {path} " in told
+
+
+def test_a_module_is_main_as_python_makes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    package = tmp_path / "pkg"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "__main__.py").write_text(MAIN, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    plain = subprocess.run(
+        [sys.executable, "-m", "pkg"], capture_output=True, text=True, check=True
+    )
+    run_program(Profile(("pkg",), True, 1, 3, (), str(tmp_path)), 60.0, lambda passed: None)
+    assert capfd.readouterr().out == plain.stdout
+    assert "pkg.__main__ pkg" in plain.stdout
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [("# coding: latin-1\nprint('caf\xe9' == 'caf\\xe9')".encode("latin-1"), "True"),
+     (b"\xef\xbb\xbfprint('mark')", "mark")],
+    ids=["cookie", "BOM"],
+)  # fmt: skip
+def test_a_script_is_read_in_its_encoding(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], source: bytes, said: str
+) -> None:
+    path = tmp_path / "train.py"
+    path.write_bytes(source)
+    request = Profile((str(path),), False, 1, 3, (), str(tmp_path))
+    run_program(request, 60.0, lambda passed: None)
+    assert said in capfd.readouterr().out
+
+
+def test_an_uncaught_exception_goes_to_the_programs_own_hook(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    text = """
+import sys
+def hook(kind, error, frames):
+    print("hook", kind.__name__, error, frames.tb_frame.f_code.co_name, frames.tb_lineno)
+sys.excepthook = hook
+def f(): raise ValueError("bad")
+f()
+"""
+    found = ran(tmp_path, text)
+    assert found.exit_code == 1
+    told = capfd.readouterr()
+    assert "hook ValueError bad <module> 7" in told.out
+    assert "Traceback" not in told.err
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_processes_that_the_program_starts_find_its_functions(tmp_path: Path, method: str) -> None:
+    text = f"""
+import multiprocessing
+def twice(x): return 2 * x
+if __name__ == "__main__":
+    with multiprocessing.get_context("{method}").Pool(1) as pool:
+        assert pool.map(twice, [1, 2]) == [2, 4]
+"""
+    assert ran(tmp_path, text).exit_code == 0
+
+
+def test_a_forked_child_runs_its_handlers_at_exit(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    fork = "import atexit, os\natexit.register(lambda: print('bye', flush=True))\n"
+    found = ran(tmp_path, fork + "if os.fork(): os.wait()")
+    assert found.exit_code == 0
+    assert capfd.readouterr().out.count("bye") == 2
+
+
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+def test_a_mark_in_compiled_code_is_nothing(tmp_path: Path, backend: str) -> None:
+    text = f"""
+import torch, gpuperf
+m = torch.nn.Linear(8, 8)
+o = torch.optim.SGD(m.parameters(), 0.1)
+def whole(x):
+    gpuperf.step()
+    with gpuperf.region("part"):
+        return m(x).relu()
+whole = torch.compile(whole, backend="{backend}", fullgraph=True, dynamic=False)
+take = torch.compile(o.step, backend="{backend}", fullgraph=True)
+for i in range(12):
+    whole(torch.ones(i // 2 + 1, 8)).sum().backward()  # of new shapes: compiled anew
+    take()
+    o.zero_grad()
+    gpuperf.step()
+"""
+    found = ran(tmp_path, text, timeout_s=120.0)
+    assert (found.exit_code, found.error) == (0, "")
+    assert names(found) == ALL
+    assert found.steps == {"step": 11}

@@ -78,7 +78,10 @@ def profile(
     identity = new_run_id("profile", Path(program[0]).stem[:40])
     kept = _Kept(out / f"{identity}.jsonl", identity, Path(program[0]).name, warmup, steps, items)
     quiet = format is not opt.Format.TABLE  # then stdout is for the profile alone
-    run_it = partial(run_program, timeout_s=timeout, stdout=2 if quiet else None)
+    waiting = partial(say, f"{program[0]} ended: its threads and handlers at exit have time")
+    run_it = partial(
+        run_program, timeout_s=timeout, stdout=2 if quiet else None, waiting=waiting
+    )
     with tempfile.TemporaryDirectory(prefix="gpuperf-") as folder:
         request = Profile(tuple(program), module, warmup, steps, PASSES, folder)
         ran = _repeated(request, run_it, kept) if repeat else run_it(request, heard=kept.heard)

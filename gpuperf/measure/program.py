@@ -1,31 +1,31 @@
 """The process in which a program runs under the profiler: `python -m gpuperf.measure.program`.
 
 The program has its own arguments, stdin, stdout and `__main__`, as if python had been called with
-it. What the passes find goes to the supervisor as it comes, so that a program that dies loses only
-the pass it is in.
+it, and torch is imported when it does so. What the passes find goes to the supervisor as it comes,
+so that a program that dies loses only the pass it is in.
 """
 
 from __future__ import annotations
 
 import argparse
+import atexit
 import os
-import runpy
 import signal
 import sys
+import threading
 import traceback
 from functools import partial
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
 import msgspec
-import torch
-from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from gpuperf import marks
-from gpuperf.measure.device import open_device
-from gpuperf.measure.session import Session
-from gpuperf.measure.telemetry import open_meter
-from gpuperf.measure.worker import die_with_parent, fingerprint_of
+from gpuperf.measure import script
+from gpuperf.measure.imported import AfterImport
+from gpuperf.measure.parent import die_with_parent
+from gpuperf.measure.script import load
 from gpuperf.model.codec import encode
 from gpuperf.model.program import Passed
 from gpuperf.model.protocol import (
@@ -40,7 +40,12 @@ from gpuperf.model.protocol import (
     ToWorker,
 )
 
+if TYPE_CHECKING:
+    from gpuperf.measure.session import Session
+
 __all__ = ["main"]
+
+OWN = (__file__, script.__file__, "<frozen importlib")  # what runs the program
 
 
 class Stage:
@@ -49,10 +54,9 @@ class Stage:
     def __init__(self, out: BinaryIO, request: Profile) -> None:
         self._out, self._request = out, request
         self._process = os.getpid()
-        self.session = Session(
-            request.warmup, request.steps, request.passes, Path(request.folder), self._passed,
-            self._ready,
-        )  # fmt: skip
+        self._session: Session | None = None
+        self._opened = False
+        self._failed = ""
 
     def say(self, message: FromWorker) -> None:
         """One line to the supervisor, at once; a forked child says nothing."""
@@ -62,72 +66,144 @@ class Stage:
 
     def run(self) -> int:
         """The program's exit code."""
-        marks.listen(self.session)
-        hook = register_optimizer_step_post_hook(self._optimized)
-        if not torch.cuda.is_available():
-            self.session.watch()
-        else:  # not before the program takes its device, which it may choose in its environment
-            torch.cuda._lazy_call(partial(self.session.watch, True))
+        hook = AfterImport("torch", self._listen)
         code, error = self._run()
-        marks.listen(None)
         hook.remove()
-        if os.getpid() != self._process:  # a child that was forked, and came back here
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(code)  # an orderly exit would wait for the profiler's threads: it has none
-        self.session.close()
-        if not self.session.begun:
-            self._ready()
-        counts = {name: course.done for name, course in self.session.courses.items()}
-        self.say(Ended(code, error, counts))
+        marks.listen(None)
+        if os.getpid() != self._process:
+            _end_child(code)
+        try:
+            if code == 0:
+                self._open()
+            if self._session is not None:
+                self._session.close()
+                if not self._opened:
+                    self._ready()
+        except KeyboardInterrupt:
+            code, error = 130, error or "interrupted"
+        except Exception as own:
+            self._failed = self._failed or _told(own)
+        counts = {}
+        if self._session is not None:
+            counts = {name: course.done for name, course in self._session.courses.items()}
+        self.say(Ended(code, error or self._failed, counts))
         return code
 
-    def _run(self) -> tuple[int, str]:
+    def _listen(self) -> None:
+        """The program has torch from now on."""
+        if os.getpid() == self._process:
+            try:
+                self._open()
+            except Exception as error:  # ours, and not the program's
+                self._failed = _told(error)
+
+    def _open(self) -> None:
+        """Hear the program's marks. No GPU is asked for that it has not taken: which it takes, and
+        whether in a child that it forks, it may say later."""
+        if self._session is not None:
+            return
+        import torch
+        from torch.optim.optimizer import register_optimizer_step_post_hook
+
+        from gpuperf.measure.session import Session
+
         asked = self._request
-        sys.argv = list(asked.argv)
+        session = self._session = Session(
+            asked.warmup, asked.steps, asked.passes, Path(asked.folder), self._passed, self._ready
+        )
+        compiling = torch.compiler.is_compiling
+        marks.listen(session, compiling)
+
+        def optimized(*_: Any) -> None:
+            if not compiling():
+                session.optimized()
+
+        register_optimizer_step_post_hook(optimized)
+        if torch.cuda.device_count():
+            torch.cuda._lazy_call(partial(session.watch, True))
+        else:
+            session.watch()
+
+    def _run(self) -> tuple[int, str]:
         try:
-            if asked.module:
-                sys.path.insert(0, str(Path.cwd()))
-                runpy.run_module(asked.argv[0], run_name="__main__", alter_sys=True)
-            else:
-                sys.path.insert(0, str(Path(asked.argv[0]).resolve().parent))
-                runpy.run_path(asked.argv[0], run_name="__main__")
+            code, main = load(self._request.argv, self._request.module)
+            exec(code, main.__dict__)
         except SystemExit as error:
             if error.code is None or isinstance(error.code, int):
                 return error.code or 0, ""
             sys.stderr.write(f"{error.code}\n")
-            return 1, str(error.code)[:300]
+            return 1, _told(error, "")
         except KeyboardInterrupt:
             return 130, "interrupted"
         except BaseException as error:
-            _print(error)
-            return 1, f"{type(error).__name__}: {error}"[:300]
+            return _uncaught(error), _told(error)
         return 0, ""
-
-    def _optimized(self, *_: Any) -> None:
-        self.session.optimized()
 
     def _passed(self, found: Passed) -> None:
         self.say(Passing(found))
 
     def _ready(self) -> None:
         """Tell the device that the program has taken by now."""
-        cuda = torch.cuda.is_available() and torch.cuda.is_initialized()
+        import torch
+
+        from gpuperf.measure.device import open_device
+        from gpuperf.measure.fingerprint import fingerprint_of
+        from gpuperf.measure.telemetry import open_meter
+
+        cuda = torch.cuda.is_initialized()
         device = open_device(f"cuda:{torch.cuda.current_device()}" if cuda else "cpu")
         facts, fingerprint = fingerprint_of(device, open_meter(device.torch))
         self.say(Opened(facts, fingerprint))
+        self._opened = True
         self.say(Progress("profile"))
 
 
-def _print(error: BaseException) -> None:
-    """A traceback as python prints it, from the program's own first frame on."""
-    own = str(Path(__file__))
+def _told(error: BaseException, kind: str | None = None) -> str:
+    """What *error* says, and of which *kind* it is."""
+    name = type(error).__name__ if kind is None else kind
+    try:
+        text = f"{name}: {error}" if name else str(error)
+    except Exception:  # of a stranger's class
+        text = name
+    return text[:300].encode(errors="replace").decode()
+
+
+def _uncaught(error: BaseException) -> int:
+    """What python does with it, from the program's own first frame on; the exit code."""
     frames = error.__traceback__
-    while frames is not None and frames.tb_frame.f_code.co_filename in (own, runpy.__file__):
+    while frames is not None and frames.tb_frame.f_code.co_filename.startswith(OWN):
         frames = frames.tb_next
-    while frames is not None and frames.tb_frame.f_code.co_filename.startswith("<frozen runpy"):
-        frames = frames.tb_next
-    traceback.print_exception(type(error), error, frames or error.__traceback__)
+    error.__traceback__ = frames
+    try:
+        sys.excepthook(type(error), error, frames)
+    except SystemExit as other:
+        return other.code if isinstance(other.code, int) else 1
+    except BaseException as other:
+        sys.stderr.write("Error in sys.excepthook:\n")
+        traceback.print_exception(other)
+        sys.stderr.write("\nOriginal exception was:\n")
+        traceback.print_exception(error)
+    return 1
+
+
+def _end_child(code: int) -> NoReturn:
+    """A child that was forked, and came back here, ends: an orderly exit would wait for the
+    profiler's threads, of which it has none."""
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join()
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _torch() -> str:
+    """Its version; it is the program's to import."""
+    try:
+        return version("torch")
+    except PackageNotFoundError:
+        return ""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -142,7 +218,7 @@ def main(arguments: list[str] | None = None) -> int:
     for descriptor in (options.requests, options.replies):
         os.set_inheritable(descriptor, False)
     out = os.fdopen(options.replies, "wb")
-    out.write(encode(Hello(PROTOCOL, os.getpid(), str(torch.__version__))) + b"\n")
+    out.write(encode(Hello(PROTOCOL, os.getpid(), _torch())) + b"\n")
     out.flush()
     with os.fdopen(options.requests, "rb") as requests:
         request = msgspec.json.decode(requests.readline(), type=ToWorker)

@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import flop_registry
 
 from gpuperf.marks import COSTS
 from gpuperf.model.aten import DTYPES, Call, Tensor
@@ -148,6 +147,9 @@ class Flops(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped there
 
     def __init__(self) -> None:
         super().__init__()
+        from torch.utils.flop_counter import flop_registry  # imports Triton
+
+        self._formulas = flop_registry
         self.count = 0
 
     def __torch_dispatch__(
@@ -159,7 +161,7 @@ class Flops(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped there
     ) -> Any:
         """*func*, or what it is made of, where there is no formula for it as it stands."""
         named = dict(kwargs or {})
-        formula = flop_registry.get(getattr(func, "_overloadpacket", None))
+        formula = self._formulas.get(getattr(func, "_overloadpacket", None))
         if formula is None:
             if isinstance(func, torch._ops.OpOverload) and func.namespace == "aten":
                 with self:

@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import ctypes
 import importlib
 import os
-import platform
 import signal
 import sys
 from dataclasses import replace
-from hashlib import sha256
 from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -29,13 +26,15 @@ from gpuperf.measure.bench import Bench
 from gpuperf.measure.device import Device, open_device
 from gpuperf.measure.everytimer import open_every_timer
 from gpuperf.measure.examine import examine
+from gpuperf.measure.fingerprint import fingerprint_of
 from gpuperf.measure.nvbench import nvbench_means
+from gpuperf.measure.parent import die_with_parent
 from gpuperf.measure.registry import load_source
 from gpuperf.measure.stopwatch import open_stopwatch
 from gpuperf.measure.telemetry import Meter, open_meter
 from gpuperf.measure.warmup import warm_call
 from gpuperf.model.codec import encode
-from gpuperf.model.contract import DeviceFacts, Fingerprint, TimerName
+from gpuperf.model.contract import Fingerprint, TimerName
 from gpuperf.model.protocol import (
     PROTOCOL,
     Describe,
@@ -60,7 +59,7 @@ from gpuperf.model.protocol import (
 from gpuperf.model.record import Record
 from gpuperf.model.workload import Workload
 
-__all__ = ["Worker", "die_with_parent", "fingerprint_of", "main"]
+__all__ = ["Worker", "main"]
 
 DEVICE_LOST = 70  # exit code: the device failed under a case
 
@@ -172,28 +171,6 @@ class Worker:
         return nvbench_means(calls)
 
 
-def fingerprint_of(device: Device, meter: Meter) -> tuple[DeviceFacts, Fingerprint]:
-    """The facts of *device* with what *meter* adds, and what is measured on it is taken on."""
-    hard, soft, live = meter.facts()
-    clock, facts = hard.get("max_sm_clock_hz"), device.facts
-    if isinstance(clock, float):
-        facts = replace(facts, max_sm_clock_hz=clock)
-    return facts, Fingerprint(
-        hard={"product": facts.name, "sm_count": facts.sm_count, **hard},
-        soft={**soft, **_software()},
-        live={**live, "host": _host()},
-    )
-
-
-def _host() -> str:
-    """A few letters that tell this host from others, and nothing else of it; `$GPUPERF_HOST` is
-    its name where containers come and go."""
-    name = os.environ.get("GPUPERF_HOST", "")
-    with contextlib.suppress(OSError, ValueError):
-        name = name or Path("/etc/machine-id").read_text(encoding="ascii").strip()
-    return sha256(f"gpuperf {name or platform.node()}".encode()).hexdigest()[:8]
-
-
 def _modules(folders: tuple[str, ...], packages: tuple[str, ...]) -> dict[str, str]:
     """The imported modules whose file lies in one of *folders*, or that are of *packages*; this
     gpuperf's own are not among them, and of what is installed *packages* alone."""
@@ -227,33 +204,6 @@ def _installed_with(
     shipped = {dist for name in own for dist in by_package.get(name, ())} - {"gpuperf"}
     together = {name for name, dists in by_package.items() if shipped & set(dists)}
     return {name: file for name, file in others.items() if name.split(".")[0] in together}
-
-
-def _software() -> dict[str, str | None]:
-    try:
-        from importlib.metadata import version
-
-        triton: str | None = version("triton")
-    except ImportError:
-        triton = None
-    return {
-        "gpuperf": gpuperf.__version__,
-        "torch": str(torch.__version__),
-        "triton": triton,
-        "cuda": torch.version.cuda,
-        "hip": torch.version.hip,
-        "python": sys.version.split()[0],
-        "platform": sys.platform,
-    }
-
-
-def die_with_parent(parent: int) -> None:
-    """Linux sends SIGKILL when the parent is gone; elsewhere the closed pipe has to do."""
-    if sys.platform == "linux":
-        pr_set_pdeathsig = 1
-        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
-        if os.getppid() != parent:
-            os._exit(1)
 
 
 def _import_ahead() -> None:

@@ -1,0 +1,60 @@
+"""What is a measurement taken on?"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import sys
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+
+import torch
+
+import gpuperf
+from gpuperf.measure.device import Device
+from gpuperf.measure.telemetry import Meter
+from gpuperf.model.contract import DeviceFacts, Fingerprint
+
+__all__ = ["fingerprint_of"]
+
+
+def fingerprint_of(device: Device, meter: Meter) -> tuple[DeviceFacts, Fingerprint]:
+    """The facts of *device* with what *meter* adds, and what is measured on it is taken on."""
+    hard, soft, live = meter.facts()
+    clock, facts = hard.get("max_sm_clock_hz"), device.facts
+    if isinstance(clock, float):
+        facts = replace(facts, max_sm_clock_hz=clock)
+    return facts, Fingerprint(
+        hard={"product": facts.name, "sm_count": facts.sm_count, **hard},
+        soft={**soft, **_software()},
+        live={**live, "host": _host()},
+    )
+
+
+def _host() -> str:
+    """A few letters that tell this host from others, and nothing else of it; `$GPUPERF_HOST` is
+    its name where containers come and go."""
+    name = os.environ.get("GPUPERF_HOST", "")
+    with contextlib.suppress(OSError, ValueError):
+        name = name or Path("/etc/machine-id").read_text(encoding="ascii").strip()
+    return sha256(f"gpuperf {name or platform.node()}".encode()).hexdigest()[:8]
+
+
+def _software() -> dict[str, str | None]:
+    try:
+        from importlib.metadata import version
+
+        triton: str | None = version("triton")
+    except ImportError:
+        triton = None
+    return {
+        "gpuperf": gpuperf.__version__,
+        "torch": str(torch.__version__),
+        "triton": triton,
+        "cuda": torch.version.cuda,
+        "hip": torch.version.hip,
+        "python": sys.version.split()[0],
+        "platform": sys.platform,
+    }

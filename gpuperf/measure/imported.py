@@ -1,0 +1,50 @@
+"""What runs once a library is imported? So that it need not be before the program wants it."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+__all__ = ["AfterImport"]
+
+
+class AfterImport(MetaPathFinder):
+    """Calls *then*, which must not raise, as soon as the module *name* is imported."""
+
+    def __init__(self, name: str, then: Callable[[], None]) -> None:
+        self._name, self._then = name, then
+        sys.meta_path.insert(0, self)
+
+    def remove(self) -> None:
+        """Call nothing any more."""
+        with contextlib.suppress(ValueError):
+            sys.meta_path.remove(self)
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """What the others find, with an eye on how it is run."""
+        if fullname != self._name:
+            return None
+        others = [finder for finder in sys.meta_path if finder is not self]
+        found = (finder.find_spec(fullname, path, target) for finder in others)
+        spec = next((one for one in found if one is not None), None)
+        if spec is not None and spec.loader is not None:
+            self._follow(spec.loader)
+        return spec
+
+    def _follow(self, loader: Any) -> None:
+        run = loader.exec_module
+
+        def run_and_tell(module: ModuleType) -> None:
+            del loader.exec_module
+            run(module)
+            self.remove()
+            self._then()
+
+        loader.exec_module = run_and_tell

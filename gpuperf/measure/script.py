@@ -1,0 +1,77 @@
+"""How does python run a script or a module? As `__main__`, which it stays until the process ends.
+"""
+
+from __future__ import annotations
+
+import builtins
+import importlib.util
+import io
+import os
+import pkgutil
+import sys
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from pathlib import Path
+from types import CodeType, ModuleType
+
+__all__ = ["load"]
+
+
+def load(argv: Sequence[str], module: bool) -> tuple[CodeType, ModuleType]:
+    """The code of the script, or with *module* of the module, that is the first of *argv*, and the
+    fresh `__main__` to run it in; `sys.argv` and `sys.path` are as python makes them.
+
+    Raises: OSError, SyntaxError, ImportError, and what the package of a module raises.
+    """
+    name = argv[0]
+    if module:
+        sys.argv = ["-m", *argv[1:]]
+        sys.path.insert(0, str(Path.cwd()))
+        spec = _runnable(name)
+        sys.argv[0] = spec.origin or name
+        return _of_spec(spec)
+    sys.argv = list(argv)
+    path = os.path.abspath(name)  # noqa: PTH100 - a link stays a link
+    importer = pkgutil.get_importer(path)
+    if importer is not None:  # a folder, or an archive
+        sys.path.insert(0, path)
+        found = importer.find_spec("__main__")
+        if found is None:
+            raise ImportError(f"can't find '__main__' module in {path!r}")
+        return _of_spec(found)
+    sys.path.insert(0, str(Path(path).resolve().parent))
+    with io.open_code(path) as file:
+        code = pkgutil.read_code(file)
+    if code is None:
+        with io.open_code(path) as file:
+            code = compile(file.read(), path, "exec", dont_inherit=True)
+    loader = SourceFileLoader("__main__", path)
+    return code, _main(__file__=path, __cached__=None, __loader__=loader)
+
+
+def _runnable(name: str) -> ModuleSpec:
+    """What `python -m` takes: a module, or the `__main__` of a package."""
+    spec = importlib.util.find_spec(name)
+    if spec is not None and spec.submodule_search_locations is not None:
+        spec = importlib.util.find_spec(f"{name}.__main__")
+    if spec is None:
+        raise ImportError(f"No module named {name}", name=name)
+    return spec
+
+
+def _of_spec(spec: ModuleSpec) -> tuple[CodeType, ModuleType]:
+    get_code = getattr(spec.loader, "get_code", None)
+    code = None if get_code is None else get_code(spec.name)
+    if code is None:
+        raise ImportError(f"No code object available for {spec.name}", name=spec.name)
+    return code, _main(
+        __file__=spec.origin, __cached__=spec.cached, __loader__=spec.loader,
+        __package__=spec.parent, __spec__=spec,
+    )  # fmt: skip
+
+
+def _main(**names: object) -> ModuleType:
+    main = ModuleType("__main__")
+    main.__dict__.update(__builtins__=builtins, __annotations__={}, **names)
+    sys.modules["__main__"] = main
+    return main
