@@ -175,6 +175,9 @@ def _region(
     cost = _summed(_times(g.found.cost, g.count) for g in groups.values())
     work = _summed(_times(g.found.work, g.count) for g in groups.values())
     peak = plain.peak_bytes if plain else None
+    ran = None
+    if told.timeline is not None:
+        ran = {(k[0], tuple(s for s, _ in k[1] if s)) for k, g in groups.items() if g.traced}
     status: Status = "error" if not times else "ok" if groups else "no-work"
     reason = told.error or ("no operator of torch ran in it" if times else "no pass took a step")
     return Record(
@@ -190,7 +193,7 @@ def _region(
             total=told.total, exit_code=told.exit_code, error=told.error, items=told.items,
             flop_counter=counted.flop_counter if counted else None,
             occupied=occupied, moved=used.moved(), launched=used.launched(),
-            waits=waits, chains=chains_of(seen),
+            waits=waits, chains=chains_of(seen, ran),
             missing=tuple(_missing(told)),
         ),
     )  # fmt: skip
