@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Sequence
 
 import pytest
@@ -218,6 +219,20 @@ def test_what_a_product_takes_is_written_and_what_costs_as_much_again_too() -> N
     forward, back = chains_of(step.seen)
     assert forward.fused_bytes == 5 * SIZE  # x, s, the result, the tanh, y
     assert back.fused_bytes == 4 * SIZE  # the gradient, y, the tanh
+
+
+def test_a_buffer_of_very_many_pieces_takes_no_time() -> None:
+    seen = []
+    for i in range(5000):
+        piece = Tensor((16,), "fp32", (), 1, 16 * i)
+        own = Tensor((16,), "fp32", (), i + 2, 0)
+        seen.append(Seen(Call("aten::exp", ((piece,),), ("",), (own,))))
+        seen.append(Seen(Call("aten::add_", ((piece,), (own,)), ("", ""), (piece,))))
+    began = time.perf_counter()
+    (chain,) = chains_of(seen)
+    assert time.perf_counter() - began < 20
+    assert chain.count == 5000
+    assert (chain.bytes, chain.fused_bytes) == (5000 * 5 * 64, 5000 * 2 * 64)
 
 
 @pytest.mark.parametrize("storage", [0])

@@ -14,6 +14,7 @@ numbers it keeps.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +28,7 @@ __all__ = ["Ran", "chains_of"]
 
 FUSABLE = ("elementwise", "copy", "random")
 SHORTEST = 2
+MOST_USES = 1000  # of a storage that are looked through: a buffer of all parameters has more
 OVERWRITE = ("aten::copy_", "aten::fill_", "aten::zero_")  # without a look at what was there
 DRAWN = re.compile(r"dropout|bernoulli")  # whose results nobody computes twice
 
@@ -82,16 +84,20 @@ class _Step:
         return self.figures[i].kind in FUSABLE and known and (ran is None or key in ran)
 
     def takers(self, tensor: Tensor, after: int) -> list[int]:
-        """The calls after call *after* that take of *tensor*."""
-        uses = self.taken.get(tensor.storage, ())
-        return [i for i, other in uses if i > after and meet(tensor, other)]
+        """The calls after call *after* that take of *tensor*; −1 where they are too many."""
+        uses = self.taken.get(tensor.storage, [])
+        later = uses[bisect_right(uses, after, key=lambda use: use[0]) :]
+        if len(later) > MOST_USES:
+            return [-1]
+        return [i for i, other in later if meet(tensor, other)]
 
     def keeps(self, held: Held, first: int, last: int) -> bool:
         """Whether no call between two others writes into any of *held*."""
-        return not any(
-            first < i < last and meet(tensor, other)
-            for tensor in held for i, other in self.changed.get(tensor.storage, ())
-        )  # fmt: skip
+        changed = [(tensor, self.changed.get(tensor.storage, [])) for tensor in held]
+        if any(len(uses) > MOST_USES for _, uses in changed):
+            return False
+        between = ((t, other) for t, uses in changed for i, other in uses if first < i < last)
+        return not any(meet(tensor, other) for tensor, other in between)
 
 
 def chains_of(seen: Sequence[Seen], ran: Container[Ran] | None = None) -> tuple[Chain, ...]:
