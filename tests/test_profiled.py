@@ -12,7 +12,7 @@ from gpuperf.importers.kineto import read_trace
 from gpuperf.model.aten import Call, Tensor
 from gpuperf.model.contract import Contract, Fingerprint
 from gpuperf.model.cost import Cost, Flops
-from gpuperf.model.program import Passed, Seen
+from gpuperf.model.program import Passed, Seen, Wait
 from gpuperf.model.record import Record
 
 US = 1000
@@ -141,3 +141,21 @@ def test_a_count_that_torch_does_not_share_is_a_doubt(tmp_path: Path) -> None:
     other = Passed("step", "accounting", 1, seen=(Seen(MM),), flop_counts=(32768,))
     region, *_ = told(tmp_path, PLAIN, other, traced=False)
     assert [doubt.kind for doubt in region.caveats] == ["flops-disagree"]
+
+
+def test_what_a_compiled_function_computes_is_no_chain(tmp_path: Path) -> None:
+    x, y, z = (Tensor((64, 16), "bf16", (), i, 0) for i in (1, 2, 3))
+    calls = (Call("aten::exp", ((x,),), ("",), (y,)), Call("aten::neg", ((y,),), ("",), (z,)))
+    own = Passed("step", "accounting", 1, seen=tuple(Seen(call) for call in (MM, *calls)))
+    for traced, count in ((True, 0), (False, 1)):  # in the trace there is no exp
+        region, *_ = told(tmp_path, PLAIN, own, traced=traced)
+        assert region.program is not None
+        assert len(region.program.chains) == count
+
+
+def test_what_waits_is_held_against_the_trace(tmp_path: Path) -> None:
+    item = Seen(Call("aten::_local_scalar_dense"), "train.py:9", "item")
+    own = Passed("step", "accounting", 1, seen=(Seen(MM), item))
+    region, *_ = told(tmp_path, PLAIN, own)
+    assert region.program is not None
+    assert region.program.waits == (Wait("item", "train.py:9", 1.0, 0.0),)  # the trace has none

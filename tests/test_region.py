@@ -224,6 +224,21 @@ def test_no_gain_is_above_the_time_of_what_it_is_about() -> None:
     assert sum(gains(region(busy_s=STEP_S / 2, chains=(chain,)), slow, other).values()) <= 1
 
 
+def test_on_a_cpu_too_fusing_saves_no_more_than_the_chains_take() -> None:
+    def on_host(name: str, seconds: float) -> Record:
+        one = operator(f"aten::{name}", "8×8 fp32", seconds, "elementwise", 10**9, 10**9)
+        return replace(one, times={"host": Samples((seconds,))}, primary="host", kernels=())
+
+    chain = Chain(("mul", "add"), "a.py:1", 1, 4 * 10**9, 10**9)
+    whole = region(busy_s=0.0, chains=(chain,))
+    traced = {**whole.times, "traced": Samples((2 * STEP_S,))}  # the profiler doubles all times
+    slow = on_host("mul", 60e-3), on_host("add", 20e-3), on_host("exp", 100e-3)
+    run = run_of(replace(whole, times=traced), slow)
+    top = replace(run.header, device=replace(run.header.device, kind="cpu"))
+    (told,) = findings(profiles(replace(run, header=top))[0], top)
+    assert told.gain_s == pytest.approx(40e-3)
+
+
 def test_a_run_without_a_region_says_how_to_mark_one() -> None:
     with pytest.raises(UsageError, match="no region with a time") as caught:
         profiles(Run(training().header, ()))

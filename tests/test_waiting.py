@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from synthetic_kineto import Trace
 
 from gpuperf.analysis.waiting import waits_of
@@ -120,3 +122,35 @@ def test_lines_of_one_operator_share_by_their_counts(tmp_path: Path) -> None:
 
 def test_without_a_trace_the_lines_are_known_and_cost_nothing() -> None:
     assert waits_of([ITEM, ITEM], 1, None, []) == (Wait("item", "a.py:7", 2.0),)
+
+
+LATENCY = 10  # nanoseconds from a launch to its kernel
+Work = list[tuple[int, int, bool]]  # µs of the host, µs of a kernel, whether the host then waits
+
+
+def played(work: Work, trace: Trace, waits: bool = True) -> int:
+    """When the device is done with *work*, and a trace of it."""
+    host, device = 1000, 0
+    for before, length, wait in work:
+        host += before * US
+        start = max(host + LATENCY, device)
+        device = start + length * US
+        trace.launch("k", host, start, device)
+        host += 5
+        if wait and waits:
+            trace.call("cudaDeviceSynchronize", host, max(host, device) + 100)
+            host = max(host, device) + 100
+    return device
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 30), st.integers(1, 60), st.booleans()), min_size=1,
+                max_size=25))  # fmt: skip
+def test_the_device_is_done_so_much_earlier_where_nobody_waits(
+    tmp_path_factory: pytest.TempPathFactory, work: Work
+) -> None:
+    trace = Trace()
+    saved_ns = played(work, trace) - played(work, Trace(), waits=False)
+    told = found(trace, tmp_path_factory.mktemp("t"), [(0, 10_000)])
+    idle_s = sum(one.idle_s for one in told.values())
+    assert idle_s == pytest.approx(saved_ns * 1e-9, abs=len(work) * (LATENCY + 5) * 1e-9)

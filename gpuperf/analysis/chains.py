@@ -1,9 +1,9 @@
 """Which elementwise operators follow each other so that one kernel could do them all?
 
-A chain is a run of neighbours, views aside, each of which takes what an earlier one of it made.
-Fused, its inputs from outside are read once, and what others take later is written once; the rest
-stays in registers. A reduction, a softmax or a product between ends it: a compiler may fuse a
-reduction too, which would save more than is told here.
+A chain is a run of neighbours, views aside, each of which takes what an earlier one of it made, or
+mostly what it took. Fused, its inputs from outside are read once, and what others take later is
+written once; the rest stays in registers. A reduction, a softmax or a product between ends it: a
+compiler may fuse a reduction too, which would save more than is told here.
 
 What eager mode keeps for a backward pass is no such output: torch.compile computes in the backward
 kernel again what only elementwise operators take there, from the inputs of the forward chain, where
@@ -14,22 +14,25 @@ numbers it keeps.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from gpuperf.analysis.accounting import account, plain_name
 from gpuperf.analysis.overlap import Held, meet, size_of
-from gpuperf.model.aten import Tensor
+from gpuperf.model.aten import Call, Tensor
 from gpuperf.model.program import Chain, Seen
 
-__all__ = ["chains_of"]
+__all__ = ["Ran", "chains_of"]
 
 FUSABLE = ("elementwise", "copy", "random")
 SHORTEST = 2
+MOST_USES = 1000  # of a storage that are looked through: a buffer of all parameters has more
 OVERWRITE = ("aten::copy_", "aten::fill_", "aten::zero_")  # without a look at what was there
 DRAWN = re.compile(r"dropout|bernoulli")  # whose results nobody computes twice
 
+Ran = tuple[str, tuple[tuple[int, ...], ...]]  # a call by its name and the shapes of its tensors
 Uses = dict[int, list[tuple[int, Tensor]]]  # by storage: which call, of what
 
 
@@ -73,31 +76,41 @@ class _Step:
             return ()
         return call.tensors[1:] if plain_name(call.name) in OVERWRITE else call.tensors
 
-    def fusable(self, i: int) -> bool:
-        """Whether one kernel could do it with others."""
+    def fusable(self, i: int, ran: Container[Ran] | None) -> bool:
+        """Whether one kernel could do it with others, and nothing shows that one does."""
         call = self.seen[i].call
+        key = call.name, tuple(t.shape for t in call.tensors if t.shape)
         known = all(tensor.storage for tensor in (*call.tensors, *call.outputs))
-        return self.figures[i].kind in FUSABLE and known
+        return self.figures[i].kind in FUSABLE and known and (ran is None or key in ran)
 
     def takers(self, tensor: Tensor, after: int) -> list[int]:
-        """The calls after call *after* that take of *tensor*."""
-        uses = self.taken.get(tensor.storage, ())
-        return [i for i, other in uses if i > after and meet(tensor, other)]
+        """The calls after call *after* that take of *tensor*; −1 where they are too many."""
+        uses = self.taken.get(tensor.storage, [])
+        later = uses[bisect_right(uses, after, key=lambda use: use[0]) :]
+        if len(later) > MOST_USES:
+            return [-1]
+        return [i for i, other in later if meet(tensor, other)]
 
     def keeps(self, held: Held, first: int, last: int) -> bool:
         """Whether no call between two others writes into any of *held*."""
-        return not any(
-            first < i < last and meet(tensor, other)
-            for tensor in held for i, other in self.changed.get(tensor.storage, ())
-        )  # fmt: skip
+        changed = [(tensor, self.changed.get(tensor.storage, [])) for tensor in held]
+        if any(len(uses) > MOST_USES for _, uses in changed):
+            return False
+        between = ((t, other) for t, uses in changed for i, other in uses if first < i < last)
+        return not any(meet(tensor, other) for tensor, other in between)
 
 
-def chains_of(seen: Sequence[Seen]) -> tuple[Chain, ...]:
+def chains_of(seen: Sequence[Seen], ran: Container[Ran] | None = None) -> tuple[Chain, ...]:
     """The chains in *seen*, the calls of a step in order; those of the same operators, line and
-    bytes are one, as often as they come."""
+    bytes are one, as often as they come.
+
+    *ran* are the names and shapes of calls that a trace has too (None: there is none). A dispatch
+    mode makes a compiled function run as it is written: its calls are seen, and in the trace there
+    are kernels instead.
+    """
     found: Counter[tuple[tuple[str, ...], str, int, int]] = Counter()
     step = _Step(seen)
-    runs = list(_runs(step))
+    runs = list(_runs(step, ran))
     _fuse(step, runs)
     for run in runs:
         before = sum(step.figures[i].cost.dram_bytes for i in run.members)
@@ -111,13 +124,13 @@ def chains_of(seen: Sequence[Seen]) -> tuple[Chain, ...]:
     )
 
 
-def _runs(step: _Step) -> Iterator[_Run]:
+def _runs(step: _Step, ran: Container[Ran] | None) -> Iterator[_Run]:
     run = _Run()
     for i, one in enumerate(step.seen):
         if step.figures[i].kind == "view":
             continue
-        fusable, taken = step.fusable(i), step.takes(i)
-        if not fusable or (run.members and not any(map(run.made.meets, taken))):
+        fusable, taken = step.fusable(i, ran), step.takes(i)
+        if not fusable or (run.members and not _follows(run, one.call, taken)):
             if len(run.members) >= SHORTEST:
                 yield run
             run = _Run()
@@ -130,6 +143,16 @@ def _runs(step: _Step) -> Iterator[_Run]:
                 run.made.add(tensor)
     if len(run.members) >= SHORTEST:
         yield run
+
+
+def _follows(run: _Run, call: Call, taken: Sequence[Tensor]) -> bool:
+    """Whether *call* belongs in the same kernel: a gradient is read once for all that take it, and
+    a bias that two share does not make them one."""
+    most = max((size_of(t) for t in (*call.tensors, *call.outputs)), default=0)
+    return any(
+        run.made.meets(tensor) or (2 * size_of(tensor) >= most and run.read.covers(tensor))
+        for tensor in taken
+    )
 
 
 def _fuse(step: _Step, runs: Sequence[_Run]) -> None:

@@ -63,7 +63,7 @@ def _fusion(profile: Profile, header: Header) -> Iterator[Gain]:
     names = {name for chain in chains for name in chain.operators}
     own = [
         s for s in profile.operators
-        if _kind(s) in ("elementwise", "copy", "random") and not _to_or_from_host(s)
+        if _kind(s) in ("elementwise", "copy", "random") and s.seconds and not _to_or_from_host(s)
         and s.record.case.op.removeprefix("aten::") in names
     ]  # fmt: skip
     moved = sum(s.record.cost.dram_bytes for s in own if s.record.cost)

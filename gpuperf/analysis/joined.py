@@ -20,7 +20,7 @@ from gpuperf.model.program import Seen
 from gpuperf.model.record import Kernel
 from gpuperf.model.timeline import Timeline
 
-__all__ = ["COMPOSITE", "Group", "Key", "add_traced", "containers", "grouped", "key_of", "visible"]
+__all__ = ["COMPOSITE", "Group", "Key", "add_traced", "containers", "grouped", "visible"]
 
 Key = tuple[str, tuple[tuple[tuple[int, ...], str], ...], bool]
 

@@ -5,12 +5,12 @@ Costs and times of an operator are those of all its calls in a step.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gpuperf.analysis.attribution import Usage, usages
-from gpuperf.analysis.chains import chains_of
-from gpuperf.analysis.joined import Group, Key, add_traced, containers, grouped, key_of, visible
+from gpuperf.analysis.chains import Ran, chains_of
+from gpuperf.analysis.joined import Group, Key, add_traced, containers, grouped, visible
 from gpuperf.analysis.occupied import Occupied, occupancy_of
 from gpuperf.analysis.used import Used, stretches
 from gpuperf.analysis.waiting import waits_of
@@ -85,15 +85,7 @@ def region_records(told: Told) -> tuple[Record, ...]:
         seen, counted.steps if counted else 1, told.timeline, windows,
         (told.light, light.steps) if told.light and light else None,
     )  # fmt: skip
-    if occupied:  # under the accounting, what is compiled runs as its parts: they ran nowhere else
-        seen = tuple(one for one in seen if _ran(one, groups))
     return (_region(told, groups, used, seen, waits), *operators)
-
-
-def _ran(one: Seen, groups: Mapping[Key, Group]) -> bool:
-    """Whether the trace has such a call too, or it is one that launches nothing."""
-    group = groups.get(key_of(one.call, one.backward))
-    return group is None or group.timed
 
 
 def _told_apart(operators: Iterable[Record]) -> list[Record]:
@@ -200,6 +192,9 @@ def _region(
     cost = replace(cost, bytes=_summed(_times(g.found.cost, n) for g, n in moves).bytes)
     work = replace(work, bytes=_summed(_times(g.found.work, n) for g, n in moves).bytes)
     peak = plain.peak_bytes if plain else None
+    ran = None
+    if occupied:  # under the accounting, what is compiled runs as its parts: they ran nowhere else
+        ran = {(k[0], tuple(s for s, _ in k[1] if s)) for k, g in groups.items() if g.traced}
     looked = counted is not None or bool(occupied)
     status: Status = "error" if not times else "ok" if groups or not looked else "no-work"
     reason = told.error or ("no operator of torch ran in it" if times else "no pass took a step")
@@ -216,7 +211,7 @@ def _region(
             total=told.total, exit_code=told.exit_code, error=told.error, items=told.items,
             flop_counter=_flop_counter(counted),
             occupied=occupied, moved=used.moved(), launched=used.launched(),
-            waits=waits, chains=_chains(seen, steps),
+            waits=waits, chains=_chains(seen, steps, ran),
             missing=tuple(_missing(told)),
         ),
     )  # fmt: skip
@@ -228,14 +223,14 @@ def _flop_counter(counted: Passed | None) -> int | None:
     return round(sum(counts) / len(counts)) if counts else None
 
 
-def _chains(seen: Sequence[Seen], steps: int) -> tuple[Chain, ...]:
+def _chains(seen: Sequence[Seen], steps: int, ran: Container[Ran] | None) -> tuple[Chain, ...]:
     """Those of a step."""
     return tuple(
         replace(
             chain, count=max(1, round(chain.count / steps)), bytes=round(chain.bytes / steps),
             fused_bytes=round(chain.fused_bytes / steps),
         )
-        for chain in chains_of(seen)
+        for chain in chains_of(seen, ran)
     )  # fmt: skip
 
 
