@@ -153,7 +153,7 @@ seen = st.builds(Seen, call, text, text, st.booleans(), optional(cost))
 wait = st.builds(Wait, text, text, number, number)
 chain = st.builds(Chain, several(text), text, count, count, count)
 operator = st.builds(
-    Operator, text, number, st.booleans(), st.booleans(), number, several(text)
+    Operator, text, number, st.booleans(), st.booleans(), number, several(text), text
 )
 program = st.builds(
     Program, mapping(count), count, optional(count), text, optional(number), optional(count),

@@ -37,6 +37,8 @@ WRAPPER = re.compile(
     r"TorchDynamo|CompiledFunction|CompiledAutograd|Pregraph bytecode|AOTDispatcher|FSDP::|"
     r"DistributedDataParallel|FullyShardedDataParallel|enumerate\(DataLoader\)|PyTorch Profiler"
 )
+# `## Call CompiledFxGraph fazqq3yx7hvihbpqzfbgwlnqf2qrkeqpsj62jszpxvpxm2vlwfkj ##`
+GRAPH = re.compile(r"CompiledFxGraph (\w{1,8})")
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,8 +163,9 @@ class Usage:
     `count` is of the calls, `kernels` of what they ran on devices, copies and memsets too, with the
     seconds of all runs in `time_s`. `device_s` is their sum (kernels at one time count twice),
     `host_s` the host's time in the calls but not in operators that have a usage of their own.
-    `innermost` names the operator, within the call, that launched most. Work of unknown origin has
-    the `call` of an empty name, and a `count` of 0.
+    `innermost` names the operator, within the call, that launched most, `graph` the compiled graph
+    that calls it, if one does. Work of unknown origin has the `call` of an empty name, and a
+    `count` of 0.
     """
 
     call: Call
@@ -172,6 +175,7 @@ class Usage:
     host_s: float
     backward: bool
     innermost: str
+    graph: str = ""
 
 
 def usages(
@@ -204,6 +208,7 @@ def usages(
     counts = _sums(keys[own], numpy.ones(len(own), int))
     kernels = _kernels(timeline, launched, keys[inner], ns)
     names = _innermost(timeline, inner, keys[inner], ns)
+    graphs = _graphs(timeline, chain.parent, keys[:-1], called)
     found = (
         Usage(
             timeline.calls[key >> 1] if key >= 0 else Call(""),
@@ -213,6 +218,7 @@ def usages(
             host.get(key, 0) / SECOND,
             key >= 0 and bool(key & 1),
             names.get(key, ""),
+            graphs.get(key, ""),
         )
         for key in host.keys() | device.keys()
     )
@@ -250,6 +256,26 @@ def _owners(
         if taken[above] or (wrapper[call] and not taken[i] and not wrapper[calls[owner[above]]]):
             owner[i], taken[i] = owner[above], taken[above]
     return numpy.asarray(owner), numpy.frombuffer(back, bool)
+
+
+def _graphs(
+    timeline: Timeline, parent: Column, keys: Column, called: Column
+) -> dict[int, str]:
+    """By key, the compiled graph in which the operators *called* stand, if they do."""
+    import numpy
+
+    named = [GRAPH.search(call.name) for call in timeline.calls]
+    graphs = [match[1] if match else "" for match in named]
+    if not any(graphs):
+        return {}
+    calls = timeline.operators.call
+    own = array("q", [-1]) * len(calls)
+    for i, (above, call) in enumerate(zip(parent.data, calls.data, strict=True)):
+        own[i] = call if graphs[call] else own[above] if above >= 0 else -1
+    within = numpy.asarray(own)[called]
+    inside = within >= 0
+    pairs = zip(keys[called][inside].tolist(), within[inside].tolist(), strict=True)
+    return {key: graphs[call] for key, call in pairs}
 
 
 def _self_times(timeline: Timeline, chain: Chains) -> Column:

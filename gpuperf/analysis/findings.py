@@ -75,7 +75,8 @@ def _fusion(profile: Profile, header: Header) -> Iterator[Gain]:
     best = sorted(chains, key=lambda chain: chain.fused_bytes - chain.bytes)
     count = sum(chain.count for chain in chains)
     yield Gain(
-        f"fuse {count} chains of elementwise operators (torch.compile does)", gain_s, share,
+        f"fuse {count} chain{'' if count == 1 else 's'} of elementwise operators (torch.compile "
+        "does)", gain_s, share,
         f"they move {format_bytes(sum(c.bytes for c in chains))} a step, fused "
         f"{format_bytes(sum(c.fused_bytes for c in chains))}, at the "
         f"{format_bytes(moved / seconds)}/s that these operators reach here",

@@ -63,6 +63,7 @@ class Group:
     host_s: float = 0.0
     kernels: tuple[Kernel, ...] = ()
     timed: bool = False
+    graph: str = ""
 
     @property
     def count(self) -> float:
@@ -191,3 +192,4 @@ def add_traced(
             for kernel in usage.kernels
         )  # fmt: skip
         group.timed = True
+        group.graph = group.graph or usage.graph

@@ -121,7 +121,7 @@ def _operator(told: Told, key: Key, group: Group) -> Record:
         kind="operator", region=told.region,
         operator=Operator(
             group.found.kind, group.count, group.found.known, backward, group.host_s,
-            tuple(group.lines),
+            tuple(group.lines), group.graph,
         ),
     )  # fmt: skip
 
@@ -242,10 +242,13 @@ def _missing(told: Told) -> Iterable[str]:
 
 
 def _doubts(told: Told, groups: Mapping[Key, Group]) -> Iterable[Caveat]:
+    accounted = told.of("accounting") is not None
+
     def seconds(those: Iterable[Group]) -> float:
         return sum(g.device_s if told.cuda else g.host_s for g in those)
 
-    unknown = [g for g in groups.values() if not g.found.known]
+    # What is compiled was accounted for as its parts.
+    unknown = [g for g in groups.values() if not g.found.known and not (g.graph and accounted)]
     share = seconds(unknown) / (seconds(groups.values()) or 1.0)
     if unknown and share > 0.005:
         names = ", ".join(dict.fromkeys(g.call.name or "no operator" for g in unknown[:4]))
@@ -254,8 +257,10 @@ def _doubts(told: Told, groups: Mapping[Key, Group]) -> Iterable[Caveat]:
             f"of {share * 100:.1f} % of the time nobody knows the FLOPs: {names}",
             "gpuperf.register_cost tells what an operator of your own costs",
         )
-    counted = told.of("accounting")
-    alone = seconds(g for g in groups.values() if counted and not g.seen and g.found.known)
+    alone = seconds(
+        g for g in groups.values()
+        if accounted and not g.seen and g.call.name and (g.found.known or g.graph)
+    )  # fmt: skip
     share = alone / (seconds(groups.values()) or 1.0)
     if share > ELSEWHERE and told.timeline is not None:
         yield Caveat(

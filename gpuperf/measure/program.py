@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import atexit
+import contextlib
 import os
 import signal
 import sys
@@ -57,6 +58,7 @@ class Stage:
         self._session: Session | None = None
         self._opened = False
         self._failed = ""
+        self._dynamo: AfterImport | None = None
 
     def say(self, message: FromWorker) -> None:
         """One line to the supervisor, at once; a forked child says nothing."""
@@ -119,10 +121,22 @@ class Stage:
                 session.optimized()
 
         register_optimizer_step_post_hook(optimized)
+        self._hear_compiling(session)
         if torch.cuda.device_count():
             torch.cuda._lazy_call(partial(session.watch, True))
         else:
             session.watch()
+
+    def _hear_compiling(self, session: Session) -> None:
+        """Have *session* told when Dynamo compiles, if the program ever does."""
+
+        def register() -> None:
+            with contextlib.suppress(Exception):  # another version's has another name
+                from torch._dynamo.callback import callback_handler
+
+                callback_handler.register_start_callback(lambda *_: session.compiling())
+
+        self._dynamo = AfterImport("torch._dynamo.callback", register)
 
     def _run(self) -> tuple[int, str]:
         try:

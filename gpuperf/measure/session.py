@@ -28,6 +28,8 @@ __all__ = ["IMPLICIT", "STEP", "Course", "Session", "sentence"]
 STEP = "step"  # the region of `gpuperf.step()`
 IMPLICIT = "optimizer step"
 WATCHED_S = 5.0  # of it
+AGAIN_S = 1.0  # after the program last compiled
+MOST_COMPILED = 3  # times a traced step may be one in which the program compiles
 # Steps of the passes that slow the program down.
 MOST_TRACED, MOST_ACCOUNTED = 5, 4
 COUNTED_S = 0.1  # beside the steps, in which counters must have room
@@ -43,7 +45,7 @@ Say = Callable[[Passed], None]
 @dataclass
 class Course:
     """The passes of one region. `done` are steps that ended; `waited` those of another region that
-    waits, since this one's last."""
+    waits, since this one's last, `compiled` the traces that were begun anew."""
 
     region: str
     warmup: int
@@ -55,6 +57,7 @@ class Course:
     wanted: int = 0
     taken: int = 0
     waited: int = 0
+    compiled: int = 0
     step_s: float = 0.0
 
     @property
@@ -99,6 +102,8 @@ class Session:
     process: int = field(default_factory=os.getpid)
     begun: bool = False
     _thread: int = 0
+    _watcher: int = field(default_factory=threading.get_ident)
+    _timer: threading.Timer | None = None
     _explicit: bool = False
     _nested: list[str] = field(default_factory=list)
     _whole: Trace | None = None
@@ -107,13 +112,15 @@ class Session:
     _files: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def __post_init__(self) -> None:
-        self._pending = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(self._on_pending)
+        calls = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
+        self._pending, self._again = calls(self._on_pending), calls(self._on_again)
 
     @_entry
     def watch(self, cuda: bool = False) -> None:
         """Trace all that comes, until something is marked: a program may never mark anything. With
         *cuda* it is about to take its GPU."""
-        if "trace" in self.passes and not self.courses and self._whole is None:
+        unmarked = not self.courses and self._whole is None and self._seen_whole is None
+        if "trace" in self.passes and unmarked:
             whole = Trace(WHOLE, self._file(), cuda)
             try:
                 whole.start()
@@ -122,9 +129,25 @@ class Session:
                 _abandon(whole)
                 raise
             self._whole = whole
-            timer = threading.Timer(WATCHED_S, self._ask_to_cut)
-            timer.daemon = True
-            timer.start()
+            self._watcher = threading.get_ident()
+            self._later(WATCHED_S, self._pending)
+
+    @_entry
+    def compiling(self) -> None:
+        """The program compiles. Torch may not be able to under its own profiler (2.11 takes the
+        profiler's marks for operators of the graph), and what is traced then is of no step."""
+        if threading.get_ident() != self._watcher:
+            return  # a trace must end on the thread that it began on
+        if self._whole is not None:
+            self._drop_whole()
+            self._later(AGAIN_S, self._again)
+        for course in self.courses.values():
+            running = course.running
+            if isinstance(running, Trace) and course.compiled < MOST_COMPILED:
+                course.compiled += 1
+                course.left.insert(0, (running.name, course.wanted))
+                course.running, course.within = None, False
+                _abandon(running)
 
     @_entry
     def step(self) -> None:
@@ -187,12 +210,21 @@ class Session:
             self.begun = True
             self.ready()
 
-    def _ask_to_cut(self) -> None:
-        """Of the timer's thread: a trace must end on the thread that it began on."""
-        ctypes.pythonapi.Py_AddPendingCall(self._pending, None)
+    def _later(self, seconds: float, call: Any) -> None:
+        """Have *call* made by the main thread: a trace must end on the thread that it began on."""
+        add = ctypes.pythonapi.Py_AddPendingCall
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = threading.Timer(seconds, lambda: add(call, None))
+        self._timer.daemon = True
+        self._timer.start()
 
     def _on_pending(self, _: object = None) -> int:
         self._cut()
+        return 0
+
+    def _on_again(self, _: object = None) -> int:
+        self.watch(on_gpu())
         return 0
 
     @_entry

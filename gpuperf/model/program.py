@@ -88,8 +88,8 @@ class Chain:
 @dataclass(frozen=True)
 class Operator:
     """An operator of a region, with tensors of the same shapes: its kind, how often a step, whether
-    its FLOPs are known, whether it is of a backward pass, what the host spends on it a step, and
-    the lines that call it."""
+    its FLOPs are known, whether it is of a backward pass, what the host spends on it a step, the
+    lines that call it, and the graph of torch.compile that it is in."""
 
     kind: str
     count: float
@@ -97,6 +97,7 @@ class Operator:
     backward: bool = False
     host_s: float = 0.0
     where: tuple[str, ...] = ()
+    graph: str = ""
 
 
 @dataclass(frozen=True)

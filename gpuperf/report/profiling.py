@@ -17,6 +17,7 @@ __all__ = ["name_of", "render_profile", "title_of", "totals_of"]
 
 MOST_ROWS = 20
 LONGEST, LONGEST_SHAPES, LONGEST_PLACE = 44, 56, 60
+MOST_GRAPHS = 8
 SCHEMA = 1
 FEWEST = 5  # steps of which an interval is told
 UNEVEN = 0.02  # what median and mean may differ without a word
@@ -51,6 +52,8 @@ def _region(profile: Profile, run: Run, format: str) -> str:
     if advice:
         cells = [_finding_cells(one) for one in advice]
         notes = [f"{i}: {one.basis}" for i, one in enumerate(advice, 1)]
+        if len(advice) > 1:
+            notes.append("gains do not add up: two may save the same time")
         parts.append("\n" + plain_table([], FINDING_HEADS, cells, format, notes, ("where",)))
     return "".join(parts)
 
@@ -172,12 +175,29 @@ def _notes(profile: Profile) -> list[str]:
         share = sum(one.share for one in left)
         notes.append(f"{len(left)} operators more, {share * 100:.1f} %: --format csv has all")
     notes.append("FLOPs, bytes and times are those of all calls in a step")
+    notes += _graphs(profile)
     program = profile.region.program
     notes += [f"missing: {clean(text)}" for text in (program.missing if program else ())]
     for doubt in profile.region.caveats:
         hint = f" → {doubt.hint}" if doubt.hint else ""
         notes.append(clean(f"{doubt.kind}: {doubt.message}{hint}"))
     return notes
+
+
+def _graphs(profile: Profile) -> list[str]:
+    """What torch.compile made of a program: each graph, and its share of the step."""
+    found: dict[str, list[Share]] = {}
+    for share in profile.operators:
+        if share.record.operator and share.record.operator.graph:
+            found.setdefault(share.record.operator.graph, []).append(share)
+    told = []
+    for graph, own in sorted(found.items(), key=lambda one: -sum(s.share for s in one[1])):
+        part, largest = sum(share.share for share in own), max(own, key=lambda s: s.seconds)
+        back = " (backward)" if largest.record.operator and largest.record.operator.backward else ""
+        kernels = sum(kernel.count for share in own for kernel in share.record.kernels)
+        told.append(f"compiled graph {clean(graph)}{back}: {kernels} "
+                    f"kernel{'' if kernels == 1 else 's'}, {part * 100:.1f} % of the step")
+    return told[:MOST_GRAPHS]
 
 
 def _finding_cells(one: Gain) -> list[str]:
@@ -215,6 +235,7 @@ def _row(share: Share) -> dict[str, Any]:
         "backward": operator.backward if operator else None,
         "kind": operator.kind if operator else None,
         "calls": operator.count if operator else None, "time_s": share.seconds,
+        "graph": operator.graph if operator else None,
         "host_s": operator.host_s if operator else None, "share": share.share,
         "flops": cost.flop_count if cost and operator and operator.known else None,
         "bytes": cost.dram_bytes if cost else None,
