@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
+from gpuperf.cli.app import SWITCHES, make_app
 from gpuperf.model.record import Record, Run
 from gpuperf.runner.store import read_run
 
@@ -195,9 +198,49 @@ def test_a_missing_script_is_refused_before_anything_runs(tmp_path: Path) -> Non
 
 
 def test_options_behind_the_script_are_the_scripts(tmp_path: Path) -> None:
-    text = "import sys\nassert sys.argv[1:] == ['--steps', '9', '-m', 'x'], sys.argv\n" + MLP
+    behind = ["--steps", "9", "-m", "x", "--debug", "--help", "--version", "-h", "--", "y"]
+    text = f"import sys\nassert sys.argv[1:] == {behind}, sys.argv\n" + MLP
     (tmp_path / "train.py").write_text(text, encoding="utf-8")
-    gpuperf(tmp_path, "profile", "--steps", "3", "train.py", "--steps", "9", "-m", "x")
+    for before in ([], ["--repeat", "--debug"]):
+        gpuperf(tmp_path, "profile", "--steps", "3", *before, "train.py", *behind)
+
+
+def test_each_option_that_takes_no_value_is_known_to_be_one() -> None:
+    command: Any = typer.main.get_command(make_app(["profile"]))
+    switches = {name for p in command.commands["profile"].params
+                for name in getattr(p, "opts", ()) if getattr(p, "is_flag", False)}  # fmt: skip
+    assert switches | {"--debug", "--help"} == SWITCHES
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_keeps_what_was_found(tmp_path: Path, number: signal.Signals) -> None:
+    text = MLP + """
+import sys, time
+try:
+    print("up", flush=True)
+    time.sleep(60)
+except KeyboardInterrupt: sys.exit(7)
+"""
+    (tmp_path / "train.py").write_text(text, encoding="utf-8")
+    code = "from gpuperf.cli.app import main; main()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code, "profile", "--steps", "1", "train.py"], cwd=tmp_path,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    ) as process:  # fmt: skip
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "up\n"
+            process.send_signal(number)
+            process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode == 128 + number
+    (file,) = (tmp_path / "gpuperf-runs").glob("*.jsonl")
+    whole = region_of(read_run(file))
+    assert whole.program is not None
+    assert whole.program.exit_code == 7
+    assert whole.program.steps["plain"] == 1
 
 
 def test_each_pass_may_have_a_run_of_its_own(tmp_path: Path) -> None:

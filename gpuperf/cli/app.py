@@ -1,7 +1,8 @@
 """The command line: its verbs, and the one place where errors become sentences and exit codes.
 
 0 done · 1 the gate found a regression · 2 usage or internal error · 3 cannot measure or compare ·
-4 inconclusive, contaminated or incomplete · 130 Ctrl-C. A closed pipe is quiet.
+4 inconclusive, contaminated or incomplete · 130 Ctrl-C (128 and the number of any signal). A closed
+pipe is quiet.
 """
 
 from __future__ import annotations
@@ -151,6 +152,7 @@ def _options(
     """Options of every verb. `--debug` may stand anywhere: tracebacks, and the worker's output."""
 
 
+SWITCHES = {"-m", "--repeat", "--debug", "--help"}  # options of `profile` without a value
 INCOMPLETE = 4
 
 # The root of typer's own errors; its module differs between versions of typer.
@@ -159,8 +161,12 @@ _ClickError: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "
 
 def main() -> None:
     """Run the command line and exit with its code."""
-    signal.signal(signal.SIGTERM, _interrupt)  # a scheduler's farewell: keep what there is
-    sys.exit(_guarded(_run))
+    # Ctrl-C, a scheduler's farewell, a terminal that is closed: keep what there is.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # by nohup, say
+            signal.signal(number, _interrupt)
+    code = _guarded(_run)
+    sys.exit(128 + _heard[0] if _heard else code)
 
 
 def _run() -> Any:
@@ -169,8 +175,15 @@ def _run() -> Any:
     return make_app(asked or VERBS, listed=not asked)(prog_name="gpuperf", standalone_mode=False)
 
 
+_heard: list[int] = []  # the signals that were, by number
+
+
 def _interrupt(number: int, frame: object) -> None:
-    raise KeyboardInterrupt
+    """Once, but for Ctrl-C: a shell and a kernel may both say that a terminal is closed."""
+    again = number in _heard
+    _heard.append(number)
+    if number == signal.SIGINT or not again:
+        raise KeyboardInterrupt
 
 
 def _guarded(run: Callable[[], Any]) -> int:
@@ -216,12 +229,25 @@ def _guarded(run: Callable[[], Any]) -> int:
 
 
 def _take_debug() -> bool:
-    """Whether `--debug` was given, anywhere before a `--`; it is taken out of the arguments."""
+    """Whether `--debug` was given, anywhere before a `--` or the script of `profile`; it is taken
+    out of the arguments."""
     end = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
+    verbs = [i for i in (1, 2) if sys.argv[i : i + 1] == ["profile"]]
+    if verbs and set(sys.argv[1 : verbs[0]]) <= {"--debug"}:
+        end = min(end, _script_at(verbs[0] + 1))
     if "--debug" in sys.argv[:end]:
         sys.argv.remove("--debug")
         os.environ["GPUPERF_DEBUG"] = "1"
     return bool(os.environ.get("GPUPERF_DEBUG"))
+
+
+def _script_at(start: int) -> int:
+    """Where behind the options of `profile` its script stands: the first that is neither an option
+    nor the value of one."""
+    i = start
+    while i < len(sys.argv) and sys.argv[i].startswith("-"):
+        i += 1 if sys.argv[i] in SWITCHES or "=" in sys.argv[i] else 2
+    return i
 
 
 def _tell(message: str, hint: str) -> None:
@@ -229,7 +255,7 @@ def _tell(message: str, hint: str) -> None:
     try:
         sys.stderr.write(told)
         sys.stderr.flush()
-    except BrokenPipeError:  # nobody listens; the exit code is the same
+    except OSError:  # nobody listens, or the terminal is gone; the exit code is the same
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 

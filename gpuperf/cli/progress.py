@@ -29,7 +29,7 @@ class _Talk(Console):
 
 def say(message: str) -> None:
     """One line on stderr."""
-    with contextlib.suppress(BrokenPipeError):
+    with contextlib.suppress(OSError):  # nobody listens, or the terminal is gone
         _Talk(stderr=True, highlight=False).print(Text(clean(message)), soft_wrap=True)
 
 

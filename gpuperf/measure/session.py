@@ -14,6 +14,7 @@ import ctypes
 import functools
 import itertools
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -198,9 +199,15 @@ class Session:
             self._lose(course, error)
 
     def _ours(self) -> bool:
-        """Marks of one thread count: the one that made the first."""
+        """Marks of one thread count: the one that made the first. Those in compiled code do not,
+        also where an accounting pass has it run eagerly."""
         self._thread = self._thread or threading.get_ident()
-        return self._thread == threading.get_ident()
+        if self._thread != threading.get_ident():
+            return False
+        accounting = any(
+            c.running is not None and c.running.name == "accounting" for c in self.courses.values()
+        )
+        return not (accounting and _in_compiled())
 
     def _file(self) -> Path:
         return self.folder / f"{next(self._files)}.json"
@@ -366,6 +373,14 @@ class Session:
 def _abandon(running: Pass) -> None:
     with contextlib.suppress(Exception):  # its reason is told already
         running.abandon()
+
+
+def _in_compiled() -> bool:
+    """Whether a call of a compiled function is under way."""
+    frame = sys._getframe(1) if "torch._dynamo.eval_frame" in sys.modules else None
+    while frame is not None and frame.f_code.co_name != "compile_wrapper":
+        frame = frame.f_back
+    return frame is not None
 
 
 def _told(name: object) -> str:
