@@ -135,6 +135,7 @@ class Stage:
                 from torch._dynamo.callback import callback_handler
 
                 callback_handler.register_start_callback(lambda *_: session.compiling())
+                callback_handler.register_end_callback(lambda *_: session.compiled())
 
         self._dynamo = AfterImport("torch._dynamo.callback", register)
 

@@ -139,9 +139,9 @@ class Session:
         profiler's marks for operators of the graph), and what is traced then is of no step."""
         if threading.get_ident() != self._watcher:
             return  # a trace must end on the thread that it began on
-        if self._whole is not None:
-            self._drop_whole()
-            self._later(AGAIN_S, self._again)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._drop_whole()
         for course in self.courses.values():
             running = course.running
             if isinstance(running, Trace) and course.compiled < MOST_COMPILED:
@@ -149,6 +149,12 @@ class Session:
                 course.left.insert(0, (running.name, course.wanted))
                 course.running, course.within = None, False
                 _abandon(running)
+
+    @_entry
+    def compiled(self) -> None:
+        """It is done: what marks nothing is traced again, once it has run for a while."""
+        if threading.get_ident() == self._watcher and not self.courses:
+            self._later(AGAIN_S, self._again)
 
     @_entry
     def step(self) -> None:

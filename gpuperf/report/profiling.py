@@ -195,8 +195,8 @@ def _graphs(profile: Profile) -> list[str]:
         part, largest = sum(share.share for share in own), max(own, key=lambda s: s.seconds)
         back = " (backward)" if largest.record.operator and largest.record.operator.backward else ""
         kernels = sum(kernel.count for share in own for kernel in share.record.kernels)
-        told.append(f"compiled graph {clean(graph)}{back}: {kernels} "
-                    f"kernel{'' if kernels == 1 else 's'}, {part * 100:.1f} % of the step")
+        count = f"{kernels} kernel{'' if kernels == 1 else 's'}, " if kernels else ""
+        told.append(f"compiled graph {clean(graph)}{back}: {count}{part * 100:.1f} % of the step")
     return told[:MOST_GRAPHS]
 
 
