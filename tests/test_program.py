@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuperf.model.program import PASSES, Passed
+from gpuperf.model.program import Passed
 from gpuperf.model.protocol import Profile
 from gpuperf.runner import program
 from gpuperf.runner.program import Ran, run_program
@@ -38,7 +38,7 @@ def ran(
     stdout: int | None = None, waiting: Callable[[], None] = lambda: None,
 ) -> Ran:  # fmt: skip
     argv = (str(script(folder, text)), *arguments)
-    request = Profile(argv, False, 1, steps, PASSES[:3], str(folder))
+    request = Profile(argv, False, 1, steps, ("plain", "trace", "accounting"), str(folder))
     return run_program(request, timeout_s, lambda passed: None, stdout, waiting)
 
 
@@ -389,8 +389,8 @@ def whole(x):
         return m(x).relu()
 whole = torch.compile(whole, backend="{backend}", fullgraph=True, dynamic=False)
 take = torch.compile(o.step, backend="{backend}")
-for i in range(12):
-    whole(torch.ones(i // 2 + 1, 8)).sum().backward()  # of new shapes: compiled anew
+for i in range(20):
+    whole(torch.ones(min(i // 2, 5) + 1, 8)).sum().backward()  # compiled for each shape
     take()
     o.zero_grad()
     gpuperf.step()
@@ -398,4 +398,4 @@ for i in range(12):
     found = ran(tmp_path, text, timeout_s=120.0)
     assert (found.exit_code, found.error) == (0, "")
     assert names(found) == ALL
-    assert found.steps == {"step": 11}
+    assert found.steps == {"step": 19}
