@@ -37,7 +37,7 @@ def wait(mended: bool) -> None:
     x = torch.randn(512, 256, device="cuda", dtype=torch.bfloat16)
     big = torch.randn(WIDTH, WIDTH, device="cuda", dtype=torch.bfloat16)
     for _ in range(60):
-        for _ in range(12):
+        for _ in range(30):
             big @ big  # what the device still has to do while the host could launch the rest
         loss = layers(x).square().mean()
         if not mended:
@@ -79,7 +79,7 @@ def chain(mended: bool) -> None:
     model = Chain().cuda().bfloat16()
     if mended:
         model.between = torch.compile(model.between)  # type: ignore[method-assign]
-    x = torch.randn(BATCH, WIDTH, device="cuda", dtype=torch.bfloat16)
+    x = torch.randn(4 * BATCH, WIDTH, device="cuda", dtype=torch.bfloat16)
     gradient = torch.randn_like(x)  # a loss in eager mode would be a chain of its own
     for _ in range(40):
         model(x).backward(gradient)

@@ -47,6 +47,8 @@ def test_a_planted_flaw_is_found_and_its_gain_foretold(
     after = profiled(tmp_path, TESTS / "planted.py", flaw, "mended")
     (found,) = (one for one in before["findings"] if words in one["title"])
     gained = before["step_s"] - after["step_s"]
+    print(f"{flaw}: foretold {found['gain_s'] * 1e3:.4g} ms, gained {gained * 1e3:.4g} ms of "
+          f"{before['step_s'] * 1e3:.4g} ms")
     assert any("planted.py:" in place for place in found["where"])
     assert 1 / 1.5 < found["gain_s"] / gained < 1.5
     assert not [one for one in after["findings"] if words in one["title"]]
@@ -124,4 +126,5 @@ print((time.perf_counter() - began) / 200)
                  "--warmup", "30", "--steps", "190", "--format", "json", "--out", str(tmp_path)]
     done = subprocess.run([*arguments, str(script)], capture_output=True, text=True, check=True)
     region = json.loads(done.stdout)["regions"][0]
+    print(f"alone {[f'{s * 1e3:.4g}' for s in alone]} ms, plain {region['step_s'] * 1e3:.4g} ms")
     assert region["step_s"] == pytest.approx(min(alone), rel=0.01)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from gpuperf.measure.script import marks_steps
 from gpuperf.model.program import Passed
 from gpuperf.model.protocol import Profile
 from gpuperf.runner import program
@@ -399,3 +400,13 @@ for i in range(20):
     assert (found.exit_code, found.error) == (0, "")
     assert names(found) == ALL
     assert found.steps == {"step": 19}
+
+
+@pytest.mark.parametrize(
+    ("text", "marks"),
+    [("import torch\nfor i in range(9): torch.ones(3).sum()", False),
+     ("from torch.optim import Adam", True), ("def f(loss):\n    loss.backward()", True),
+     ("import gpuperf", True), ("def f():\n    def g(): return torch.optim.SGD", True)],
+)  # fmt: skip
+def test_a_program_is_known_by_what_it_names(text: str, marks: bool) -> None:
+    assert marks_steps(compile(text, "train.py", "exec")) is marks

@@ -26,7 +26,7 @@ from gpuperf import marks
 from gpuperf.measure import script
 from gpuperf.measure.imported import AfterImport
 from gpuperf.measure.parent import die_with_parent
-from gpuperf.measure.script import load
+from gpuperf.measure.script import load, marks_steps
 from gpuperf.model.codec import encode
 from gpuperf.model.program import Passed
 from gpuperf.model.protocol import (
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
+UNMARKED_S = 20.0  # from its first use of the GPU on a program that should mark steps may mark none
 OWN = (__file__, script.__file__, "<frozen importlib")  # what runs the program
 
 
@@ -59,6 +60,7 @@ class Stage:
         self._opened = False
         self._failed = ""
         self._dynamo: AfterImport | None = None
+        self._marks_steps = False
 
     def say(self, message: FromWorker) -> None:
         """One line to the supervisor, at once; a forked child says nothing."""
@@ -122,10 +124,12 @@ class Stage:
 
         register_optimizer_step_post_hook(optimized)
         self._hear_compiling(session)
-        if torch.cuda.device_count():
-            torch.cuda._lazy_call(partial(session.watch, True))
-        else:
+        if not torch.cuda.device_count():
             session.watch()
+        elif self._marks_steps:  # once CUPTI was there, each launch takes 2 µs longer
+            torch.cuda._lazy_call(partial(session.watch_later, UNMARKED_S))
+        else:
+            torch.cuda._lazy_call(partial(session.watch, True))
 
     def _hear_compiling(self, session: Session) -> None:
         """Have *session* told when Dynamo compiles, if the program ever does."""
@@ -142,6 +146,7 @@ class Stage:
     def _run(self) -> tuple[int, str]:
         try:
             code, main = load(self._request.argv, self._request.module)
+            self._marks_steps = marks_steps(code)
             exec(code, main.__dict__)
         except SystemExit as error:
             if error.code is None or isinstance(error.code, int):

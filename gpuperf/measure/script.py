@@ -14,7 +14,10 @@ from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
 
-__all__ = ["load"]
+__all__ = ["load", "marks_steps"]
+
+# Who says one of these has a step that is marked, or an optimizer that takes it.
+STEPS = {"gpuperf", "optim", "backward", "Trainer", "lightning", "accelerate"}
 
 
 def load(argv: Sequence[str], module: bool) -> tuple[CodeType, ModuleType]:
@@ -47,6 +50,13 @@ def load(argv: Sequence[str], module: bool) -> tuple[CodeType, ModuleType]:
             code = compile(file.read(), path, "exec", dont_inherit=True)
     loader = SourceFileLoader("__main__", path)
     return code, _main(__file__=path, __cached__=None, __loader__=loader)
+
+
+def marks_steps(code: CodeType) -> bool:
+    """Whether *code* looks like one whose steps will be heard of."""
+    names = {part for name in code.co_names for part in name.split(".")}
+    inner = (const for const in code.co_consts if isinstance(const, CodeType))
+    return bool(names & STEPS) or any(map(marks_steps, inner))
 
 
 def _runnable(name: str) -> ModuleSpec:

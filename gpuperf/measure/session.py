@@ -105,6 +105,7 @@ class Session:
     _thread: int = 0
     _watcher: int = field(default_factory=threading.get_ident)
     _timer: threading.Timer | None = None
+    _patience_s: float = AGAIN_S
     _explicit: bool = False
     _nested: list[str] = field(default_factory=list)
     _whole: Trace | None = None
@@ -134,6 +135,12 @@ class Session:
             self._later(WATCHED_S, self._pending)
 
     @_entry
+    def watch_later(self, seconds: float) -> None:
+        """The same, if nothing is marked until then."""
+        self._watcher, self._patience_s = threading.get_ident(), seconds
+        self._later(seconds, self._again)
+
+    @_entry
     def compiling(self) -> None:
         """The program compiles. Torch may not be able to under its own profiler (2.11 takes the
         profiler's marks for operators of the graph), and what is traced then is of no step."""
@@ -154,7 +161,7 @@ class Session:
     def compiled(self) -> None:
         """It is done: what marks nothing is traced again, once it has run for a while."""
         if threading.get_ident() == self._watcher and not self.courses:
-            self._later(AGAIN_S, self._again)
+            self._later(self._patience_s, self._again)
 
     @_entry
     def step(self) -> None:
