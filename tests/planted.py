@@ -86,5 +86,17 @@ def chain(mended: bool) -> None:
         gpuperf.step()
 
 
+def pageable(mended: bool) -> None:
+    """A batch that is copied from pageable memory."""
+    body = nn.Linear(WIDTH, WIDTH, bias=False).cuda().bfloat16()
+    batch = torch.randn(BATCH, WIDTH, dtype=torch.bfloat16)
+    batch = batch.pin_memory() if mended else batch
+    for _ in range(60):
+        x = batch.to("cuda", non_blocking=mended)
+        body(x).float().mean().backward()
+        gpuperf.step()
+
+
 if __name__ == "__main__":
-    {f.__name__: f for f in (wait, precision, vocabulary, chain)}[sys.argv[1]]("mended" in sys.argv)
+    flaws = {f.__name__: f for f in (wait, precision, vocabulary, chain, pageable)}
+    flaws[sys.argv[1]]("mended" in sys.argv)

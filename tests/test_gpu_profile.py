@@ -38,18 +38,20 @@ def profiled(folder: Path, script: Path, *arguments: str) -> Any:
 @pytest.mark.parametrize(
     ("flaw", "words"),
     [("wait", "do not wait"), ("precision", "fp32 matmuls"), ("vocabulary", "pad the dimensions"),
-     ("chain", "elementwise")],
+     ("chain", "elementwise"), ("pageable", "pinned")],
 )  # fmt: skip
 def test_a_planted_flaw_is_found_and_its_gain_foretold(
     tmp_path: Path, flaw: str, words: str
 ) -> None:
     before = profiled(tmp_path, TESTS / "planted.py", flaw)
     after = profiled(tmp_path, TESTS / "planted.py", flaw, "mended")
+    for one in (*before["findings"], *after["findings"]):
+        print(f"{one['gain_s'] * 1e3:.4g} ms: {one['title']}; {one['basis']}")
     (found,) = (one for one in before["findings"] if words in one["title"])
     gained = before["step_s"] - after["step_s"]
     print(f"{flaw}: foretold {found['gain_s'] * 1e3:.4g} ms, gained {gained * 1e3:.4g} ms of "
           f"{before['step_s'] * 1e3:.4g} ms")
-    assert any("planted.py:" in place for place in found["where"])
+    assert flaw == "pageable" or any("planted.py:" in place for place in found["where"])
     assert 1 / 1.5 < found["gain_s"] / gained < 1.5
     assert not [one for one in after["findings"] if words in one["title"]]
 
@@ -104,9 +106,9 @@ except ImportError:
     step = lambda: None
 m = torch.nn.Sequential(*(torch.nn.Linear(2048, 2048) for _ in range(12))).cuda().bfloat16()
 o = torch.optim.AdamW(m.parameters(), fused=True)
-x = torch.randn(4096, 2048, device="cuda", dtype=torch.bfloat16)
+x = torch.randn(16384, 2048, device="cuda", dtype=torch.bfloat16)
 for i in range(230):
-    if i == 30:
+    if i == 30:  # warm; from here on the device is what a step waits for
         torch.cuda.synchronize(); began = time.perf_counter()
     m(x).float().square().mean().backward(); o.step(); o.zero_grad()
     step()
@@ -126,5 +128,64 @@ print((time.perf_counter() - began) / 200)
                  "--warmup", "30", "--steps", "190", "--format", "json", "--out", str(tmp_path)]
     done = subprocess.run([*arguments, str(script)], capture_output=True, text=True, check=True)
     region = json.loads(done.stdout)["regions"][0]
+    assert region["busy_s"] > 0.97 * region["step_s"]
     print(f"alone {[f'{s * 1e3:.4g}' for s in alone]} ms, plain {region['step_s'] * 1e3:.4g} ms")
     assert region["step_s"] == pytest.approx(min(alone), rel=0.01)
+
+
+@pytest.mark.parametrize("how", ["reduce-overhead", "by hand"])
+def test_cuda_graphs_run_as_they_do_alone_and_their_kernels_are_there(
+    tmp_path: Path, how: str
+) -> None:
+    text = f"""
+import torch, gpuperf
+m = torch.nn.Sequential(*(torch.nn.Linear(512, 512) for _ in range(8))).cuda()
+x = torch.randn(256, 512, device="cuda")
+with torch.no_grad():
+    if {how!r} == "by hand":
+        m(x)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            y = m(x)
+        run = graph.replay
+    else:
+        compiled = torch.compile(m, mode="reduce-overhead")
+        run = lambda: compiled(x)
+    for _ in range(60):
+        run()
+        gpuperf.step()
+    torch.cuda.synchronize()
+"""
+    script = tmp_path / "graphs.py"
+    script.write_text(text, encoding="utf-8")
+    found = profiled(tmp_path, script)
+    assert found["program"]["steps"]["trace"] == 5
+    assert found["program"]["launched"]["kernel"] >= 8
+    assert 0 < found["busy_s"] <= found["step_s"]
+
+
+def test_a_trace_of_a_gpu_is_imported(tmp_path: Path) -> None:
+    text = """
+import torch
+from torch.profiler import profile
+m = torch.nn.Sequential(*(torch.nn.Linear(1024, 1024) for _ in range(4))).cuda()
+x = torch.randn(512, 1024, device="cuda")
+m(x).mean().backward()
+with profile(record_shapes=True) as own:
+    for _ in range(6):
+        m(x).mean().backward()
+    torch.cuda.synchronize()
+own.export_chrome_trace("trace.json.gz")
+"""
+    (tmp_path / "make.py").write_text(text, encoding="utf-8")
+    subprocess.run([sys.executable, "make.py"], cwd=tmp_path, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", "from gpuperf.cli.app import main; main()", "import",
+         "trace.json.gz", "--format", "json", "--out", str(tmp_path)],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    (region,) = json.loads(done.stdout)["regions"]
+    products = sum(f["count"] for f in region["cost"]["flops"] if f["kind"] == "matmul")
+    assert products == (3 * 4 - 1) * 2 * 512 * 1024 * 1024
+    assert region["region"] == "loop"

@@ -149,7 +149,7 @@ tensor = st.builds(
     Tensor, several(st.integers(0, 2**20)), text, several(count), count, optional(count)
 )
 call = st.builds(Call, text, several(several(tensor)), several(text), several(tensor))
-seen = st.builds(Seen, call, text, text, st.booleans(), optional(cost))
+seen = st.builds(Seen, call, text, text, st.booleans(), optional(cost), st.booleans())
 wait = st.builds(Wait, text, text, number, number)
 chain = st.builds(Chain, several(text), text, count, count, count)
 operator = st.builds(

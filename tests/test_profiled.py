@@ -8,6 +8,8 @@ import pytest
 from synthetic_kineto import Trace
 
 from gpuperf.analysis.profiled import Told, region_records
+from gpuperf.analysis.used import stretches
+from gpuperf.analysis.windows import marked
 from gpuperf.importers.kineto import read_trace
 from gpuperf.model.aten import Call, Tensor
 from gpuperf.model.contract import Contract, Fingerprint
@@ -159,3 +161,56 @@ def test_what_waits_is_held_against_the_trace(tmp_path: Path) -> None:
     region, *_ = told(tmp_path, PLAIN, own)
     assert region.program is not None
     assert region.program.waits == (Wait("item", "train.py:9", 1.0, 0.0),)  # the trace has none
+
+
+def test_what_is_computed_again_is_work_and_no_cost(tmp_path: Path) -> None:
+    seen = (Seen(MM), Seen(MM, backward=True, again=True), Seen(MM, backward=True))
+    region, *_ = told(tmp_path, PLAIN, Passed("step", "accounting", 1, seen=seen), traced=False)
+    assert region.cost is not None
+    assert region.work is not None
+    assert region.cost.flop_count == 2 * 65536
+    assert region.work.flop_count == 3 * 65536
+
+
+def test_an_operator_that_only_the_trace_has_adds_nothing_to_the_step(tmp_path: Path) -> None:
+    other = Call("aten::mm", ((Tensor((8, 32), "bf16"),), (Tensor((32, 16), "bf16"),)), ("", ""))
+    accounting = Passed("step", "accounting", 2, seen=(Seen(other),) * 4, flop_counts=(16384,) * 2)
+    region, *_ = records = told(tmp_path, PLAIN, accounting)
+    assert region.cost is not None
+    assert region.cost.flop_count == 2 * 2 * 8 * 32 * 16  # two in each of the two steps
+    shown = [r for r in records if r.case.op == "aten::mm" and r.samples]
+    assert [r.cost.flop_count for r in shown if r.cost] == [65536]
+    assert "other-operators" in [doubt.kind for doubt in region.caveats]
+
+
+def test_steps_that_differ_are_a_doubt(tmp_path: Path) -> None:
+    uneven = Passed("step", "accounting", 2, seen=(Seen(MM),) * 3, flop_counts=(65536, 131072))
+    region, *_ = told(tmp_path, PLAIN, uneven, traced=False)
+    assert region.cost is not None
+    assert region.cost.flop_count == 98304
+    assert [doubt.kind for doubt in region.caveats] == ["uneven-steps"]
+
+
+def test_the_device_is_busy_where_it_works_and_not_where_the_host_marks(tmp_path: Path) -> None:
+    """A host that launches three steps of 60 µs in 30 µs, and marks them 1 µs apart."""
+    made = Trace()
+    for i in range(STEPS):
+        at, device = i * 10, 100 + i * 60
+        made.mark("gpuperf:step", (at + 1) * US, (at + 9) * US)
+        made.op("aten::mm", (at + 2) * US, (at + 8) * US, **SHAPES)
+        made.launch("gemm", (at + 3) * US, device * US, (device + 60) * US)
+    timeline = read_trace(made.write(tmp_path / "ahead.json"))
+    windows = marked(timeline, "step")
+    assert [(a // US, b // US) for a, b in stretches(timeline, windows)] == [(0, 279)]
+
+
+def test_work_between_the_steps_is_none_of_theirs(tmp_path: Path) -> None:
+    made = Trace()
+    for i in range(STEPS):
+        at, device = i * 10, 100 + i * 60
+        made.mark("gpuperf:forward", at * US, (at + 4) * US)
+        made.launch("inside", (at + 1) * US, device * US, (device + 20) * US)
+        made.launch("between", (at + 6) * US, (device + 20) * US, (device + 60) * US)
+    timeline = read_trace(made.write(tmp_path / "gaps.json"))
+    found = stretches(timeline, marked(timeline, "forward"))
+    assert [(a // US, b // US) for a, b in found] == [(100, 120), (160, 180), (220, 240)]

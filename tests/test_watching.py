@@ -163,3 +163,20 @@ def test_torchs_count_of_a_layer_is_that_of_its_product() -> None:
     with torch.inference_mode(), Flops() as flops:
         layer(torch.ones(3, 4))
     assert flops.count == 2 * 3 * 4 * 5
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_what_a_checkpoint_computes_again_is_told(reentrant: bool) -> None:
+    from torch.utils.checkpoint import checkpoint
+
+    one, two = (torch.randn(8, 8, requires_grad=True) for _ in range(2))
+    x = torch.randn(4, 8, requires_grad=True)
+    watch = Watch()
+    with watch:
+        y = checkpoint(lambda x: (x @ one).relu() @ two, x, use_reentrant=reentrant)
+        y.sum().backward()
+    products = [call for call in watch.seen if call.call.name == "aten::mm"]
+    told = [(call.backward, call.again) for call in products]
+    forward, again, backward = (False, False), (True, True), (True, False)
+    assert told == [forward] * 2 + [again] * told.count(again) + [backward] * 4
+    assert told.count(again) in (1, 2)  # the last product is no input of the backward pass

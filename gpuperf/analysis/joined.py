@@ -52,11 +52,13 @@ COMPOSITE = frozenset(f"aten::{name}" for name in NAMES.split())
 @dataclass
 class Group:
     """Calls of one key, what one of them costs, and how many of them a step has: in the accounting
-    pass (`seen`) and in the trace (`traced`)."""
+    pass (`seen`, of which `again` compute once more what was computed) and in the trace
+    (`traced`)."""
 
     call: Call
     found: Accounted
     seen: float = 0.0
+    again: float = 0.0
     traced: float = 0.0
     lines: dict[str, None] = field(default_factory=dict)
     device_s: float = 0.0
@@ -94,6 +96,7 @@ def grouped(seen: Iterable[Seen], steps: int, tf32: bool) -> dict[Key, Group]:
             groups[key] = Group(one.call, _accounted(one, tf32))
         group = groups[key]
         group.seen += 1 / steps
+        group.again += one.again / steps
         if one.where and len(group.lines) < MOST_LINES:
             group.lines[one.where] = None
     return {key: group for key, group in groups.items() if group.found.kind != "view"}

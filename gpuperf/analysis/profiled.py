@@ -187,7 +187,7 @@ def _region(
     steps = counted.steps if counted else 1
     counts = [(g, g.seen if counted else g.count) for g in groups.values()]
     moves = [(g, g.count if g.timed else 0.0) for g in groups.values()] if occupied else counts
-    cost = _summed(_times(g.found.cost, n) for g, n in counts)
+    cost = _summed(_times(g.found.cost, n - g.again) for g, n in counts)
     work = _summed(_times(g.found.work, n) for g, n in counts)
     cost = replace(cost, bytes=_summed(_times(g.found.cost, n) for g, n in moves).bytes)
     work = replace(work, bytes=_summed(_times(g.found.work, n) for g, n in moves).bytes)

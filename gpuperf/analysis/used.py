@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from gpuperf.analysis.attribution import Usage
+from gpuperf.analysis.intervals import Moments
 from gpuperf.analysis.occupied import Occupied, Share
 from gpuperf.model.timeline import Timeline
 
 __all__ = ["Used", "stretches"]
 
-APART = 0.01  # of the time: steps with smaller gaps follow each other
+APART = 0.01  # of the time: steps with less between them follow each other
 STARTS = {"copy": "Memcpy", "set": "Memset"}  # of the names of what is no kernel
 
 
@@ -68,17 +69,27 @@ def _copied(one: Occupied, name: str) -> Share:
 
 
 def stretches(timeline: Timeline, windows: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Where the device worked on the steps: it runs behind the host, so that steps without gaps are
-    one stretch, which ends when their last work does."""
+    """Where the device worked on the steps, which may be long after the host launched them: one
+    stretch to the end of the last work, or, where other work lies between the steps, one a step."""
+    import numpy
+
     ordered = sorted(windows)
     first, last = ordered[0][0], ordered[-1][1]
-    apart = sum(b[0] - a[1] for a, b in pairwise(ordered))
-    if apart > APART * (last - first):
-        return ordered
     activities, runtime = timeline.activities, timeline.runtime
-    if len(activities) and len(runtime):
-        by = activities.runtime
-        launched = (by >= 0) & (runtime.start[by] >= first) & (runtime.start[by] < last)
-        if launched.any():
-            last = max(last, int(activities.end[launched].max()))
-    return [(first, last)]
+    rows = numpy.flatnonzero(activities.runtime >= 0)
+    if not len(rows):
+        apart = sum(b[0] - a[1] for a, b in pairwise(ordered))
+        return ordered if apart > APART * (last - first) else [(first, last)]
+    launched = runtime.start[activities.runtime[rows]]
+    length = activities.end[rows] - activities.start[rows]
+    inside = Moments.among(ordered).holds(launched)
+    between = (launched >= first) & (launched < last) & ~inside
+    if length[between].sum() <= APART * length[inside].sum():
+        ends = activities.end[rows[inside]]
+        return [(first, max(last, int(ends.max())) if len(ends) else last)]
+    found = []
+    for begin, end in ordered:
+        own = rows[(launched >= begin) & (launched < end)]
+        if len(own):
+            found.append((int(activities.start[own].min()), int(activities.end[own].max())))
+    return found

@@ -126,7 +126,7 @@ class Stage:
         self._hear_compiling(session)
         if not torch.cuda.device_count():
             session.watch()
-        elif self._marks_steps:  # once CUPTI was there, each launch takes 2 µs longer
+        elif self._marks_steps:  # a trace disturbs, and may do so when it is over
             torch.cuda._lazy_call(partial(session.watch_later, UNMARKED_S))
         else:
             torch.cuda._lazy_call(partial(session.watch, True))

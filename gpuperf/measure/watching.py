@@ -29,6 +29,8 @@ WAITS = {
     "aten::nonzero": "nonzero", "aten::equal": "equal", "aten::masked_select": "masked_select",
     "aten::_unique2": "unique", "aten::unique_dim": "unique",
 }  # fmt: skip
+ENGINE = str(Path("torch", "autograd", "graph.py"))
+CHECKPOINT = str(Path("torch", "utils", "checkpoint.py"))
 OWN = tuple(
     f"{folder}{os.sep}" for folder in (Path(torch.__file__).parent, Path(__file__).parents[1])
 )
@@ -108,7 +110,8 @@ class Watch(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped there
         )
         backward = torch._C._current_autograd_node() is not None
         waits = _waits(func, call.name, inputs, found)
-        self.seen.append(Seen(call, _line(), waits, backward, _registered(call)))
+        again = backward and _again()
+        self.seen.append(Seen(call, _line(), waits, backward, _registered(call), again))
 
     def _several(self, value: Any, old: set[int] | None = None) -> tuple[Tensor, ...]:
         """The tensors in an argument; with *old* in a result, which lies in new storages but
@@ -242,6 +245,20 @@ def _line() -> str:
             return f"{_short(path)}:{frame.f_lineno}"
         frame = frame.f_back  # type: ignore[assignment]
     return ""
+
+
+def _again() -> bool:
+    """Whether a call in the backward pass is one of the forward pass, made again by
+    `torch.utils.checkpoint`, and not one of a backward pass that this began."""
+    frame = sys._getframe(2)
+    while frame is not None:
+        path = frame.f_code.co_filename
+        if path.endswith(ENGINE):
+            return False
+        if path.endswith(CHECKPOINT):
+            return True
+        frame = frame.f_back  # type: ignore[assignment]
+    return False
 
 
 @cache

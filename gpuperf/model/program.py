@@ -27,14 +27,15 @@ PASSES: tuple[PassName, ...] = ("plain", "light", "trace", "counters", "accounti
 @dataclass(frozen=True)
 class Seen:
     """A call that a dispatch mode saw: the line of the program that made it (of a backward pass the
-    one that began it), what the host waited for in it (empty: nothing), and what the program itself
-    says that it costs."""
+    one that began it), what the host waited for in it (empty: nothing), what the program itself
+    says that it costs, and whether it was made before, in the forward pass (checkpointing)."""
 
     call: Call
     where: str = ""
     waits: str = ""
     backward: bool = False
     cost: Cost | None = None
+    again: bool = False
 
 
 @dataclass(frozen=True)
