@@ -126,7 +126,9 @@ class Stage:
         self._hear_compiling(session)
         if not torch.cuda.device_count():
             session.watch()
-        elif self._marks_steps:  # a trace disturbs, and may do so when it is over
+        elif self._marks_steps:
+            # Where CUPTI was, it stays: on an H200 a launch takes 9.7 µs behind a trace, and 7.4
+            # before. TEARDOWN_CUPTI=1 ends that, but the counters do not open then, and it may hang.
             torch.cuda._lazy_call(partial(session.watch_later, UNMARKED_S))
         else:
             torch.cuda._lazy_call(partial(session.watch, True))
