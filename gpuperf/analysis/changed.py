@@ -66,8 +66,7 @@ def differences(before: Iterable[Profile], after: Iterable[Profile]) -> tuple[Di
 
 
 def _changes(before: Profile, after: Profile) -> tuple[Change, ...]:
-    old = {_key(share): share for share in before.operators}
-    new = {_key(share): share for share in after.operators}
+    old, new = _timed(before), _timed(after)
     least = FEW * min(before.step_s, after.step_s)
     found = []
     for key in dict.fromkeys((*old, *new)):
@@ -80,6 +79,11 @@ def _changes(before: Profile, after: Profile) -> tuple[Change, ...]:
         if abs(change.delta_s) >= least:
             found.append(change)
     return tuple(sorted(found, key=lambda change: -abs(change.delta_s)))
+
+
+def _timed(profile: Profile) -> dict[tuple[str, str, bool], Share]:
+    """The operators that ran: what is compiled was accounted for as parts that did not."""
+    return {_key(share): share for share in profile.operators if share.seconds}
 
 
 def _key(share: Share) -> tuple[str, str, bool]:
@@ -98,7 +102,9 @@ def _cause(before: Share | None, after: Share | None) -> str:
     if kernels[0].keys() != kernels[1].keys():
         gone = next(iter(kernels[0].keys() - kernels[1].keys()), "")
         new = next(iter(kernels[1].keys() - kernels[0].keys()), "")
-        return f"another kernel: {gone[:60] or 'none'} → {new[:60] or 'none'}"
+        if not gone or not new:
+            return f"a kernel {'less' if gone else 'more'}: {(gone or new)[:60]}"
+        return f"another kernel: {gone[:60]} → {new[:60]}"
     if kernels[0] != kernels[1]:
         return f"{kernels[0].total()} → {kernels[1].total()} kernels"
     bound = after.part.removesuffix("-bound")

@@ -127,7 +127,9 @@ def _matching(
     own = key_of(usage.call, usage.backward)
     if own in groups:
         return own
-    near = alike.get(_loose(usage.call), ())
+    name, shapes = _loose(usage.call)
+    # What torch.compile calls has its result among its arguments.
+    near = alike.get((name, shapes)) or alike.get((name, shapes[:-1]), ())
     # Of lists of tensors some traces have no shapes: then the name tells, where it is the only one.
     if not near and not usage.call.tensors and len(alike.get(usage.call.name, ())) == 1:
         near = alike[usage.call.name]

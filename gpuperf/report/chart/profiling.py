@@ -15,7 +15,7 @@ from gpuperf.report.caption import run_roofs
 from gpuperf.report.chart.file import DPI, save_figure, targets_of
 from gpuperf.report.chart.style import COLOURS, FAINT, GRID, INK, rc_parameters
 from gpuperf.report.profiling import name_of, title_of, totals_of
-from gpuperf.report.text import shorten
+from gpuperf.report.text import clean, shorten
 from gpuperf.units import format_flop_rate, format_rate
 
 if TYPE_CHECKING:
@@ -26,9 +26,11 @@ __all__ = ["draw_profile"]
 WIDTH, HEIGHT = 11.0, 8.2  # inches
 LARGEST = 2600.0  # square points of a bubble of the whole step
 SMALLEST = 14.0
-MOST_LABELS = 12
+MOST_LABELS = 10
 LEAST_LABEL = 0.01  # of the step
-LONGEST = 30
+LEAST_INTENSITY = 0.01  # FLOP/byte: what has less is as good as without FLOPs
+LEAST_SHOWN = 0.001  # of the step: what takes less sets no axis
+LONGEST, LONGEST_SHAPES = 34, 40
 NARROW = 0.045  # of the bar: a part under it has no words inside
 COLOUR = dict(
     zip(PARTS, (COLOURS[0], COLOURS[2], COLOURS[4], COLOURS[7], COLOURS[9], COLOURS[3], "#c8c8c8",
@@ -39,6 +41,7 @@ READING = (
     "bubbles: operators, their area the share of the step · across: FLOP per byte that an operator "
     "cannot avoid · roofs: data sheet dashed, measured solid"
 )
+LINE = 0.036  # of the height of the roofline: a line of the list of operators
 
 
 def draw_profile(run: Run, paths: Sequence[Path]) -> None:
@@ -70,7 +73,7 @@ def _figure(profile: Profile, run: Run, title: str) -> Figure:
     for i, line in enumerate([lines[0], *lines[2:5]]):
         figure.text(0.03, 0.938 - 0.026 * i, shorten(line, 130), fontsize=10, va="top")
     _draw_bar(figure.add_axes((0.03, 0.755, 0.94, 0.055)), profile)
-    _draw_roofline(figure.add_axes((0.075, 0.125, 0.895, 0.54)), profile, run)
+    _draw_roofline(figure.add_axes((0.085, 0.125, 0.885, 0.54)), profile, run)
     figure.text(0.03, 0.028, READING, fontsize=8, color=FAINT, va="top")
     return figure
 
@@ -105,7 +108,8 @@ def _drawn(profile: Profile) -> list[Share]:
     return [
         share for share in profile.operators
         if share.seconds > 0 and share.placement is not None
-        and share.placement.attained_flop_per_s > 0 and share.placement.intensity > 0
+        and share.placement.attained_flop_per_s > 0
+        and share.placement.intensity > LEAST_INTENSITY
     ]  # fmt: skip
 
 
@@ -121,13 +125,16 @@ def _draw_roofline(axes: Any, profile: Profile, run: Run) -> None:
         axes.text(0.5, 0.5, "no operator has both FLOPs and bytes", transform=axes.transAxes,
                   ha="center", color=FAINT)  # fmt: skip
         return
+    largest = [share for share in shown if share.share >= LEAST_SHOWN]
+    shown = largest or shown
     points = [(s.placement.intensity, s.placement.attained_flop_per_s) for s in shown
               if s.placement]  # fmt: skip
     roofs = run_roofs(run)
     scale, unit = (1e12, "TFLOP/s") if max(y for _, y in points) > 1e12 else (1e9, "GFLOP/s")
     top = max([y for _, y in points] + [r.value for r in roofs if r.kind == "compute"]) * 2.2
     low = min(y for _, y in points) / 3
-    left, right = min(x for x, _ in points) / 3, max(x for x, _ in points) * 4
+    # Roofs have their names to the right of all bubbles.
+    left, right = min(x for x, _ in points) / 3, max(x for x, _ in points) * 40
     axes.set_xlim(left, right)
     axes.set_ylim(max(low, top / 1e8), top)
     _draw_roofs(axes, roofs, (left, right), top)
@@ -136,17 +143,29 @@ def _draw_roofline(axes: Any, profile: Profile, run: Run) -> None:
             [x], [y], s=max(SMALLEST, LARGEST * share.share), color=COLOUR[share.part], alpha=0.75,
             edgecolor="white", linewidth=0.8, zorder=3,
         )  # fmt: skip
-    _label(axes, shown, points)
+    _number(axes, shown, points)
     from matplotlib.ticker import FuncFormatter
 
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / scale:,g}"))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
     axes.set_ylabel(f"attained, {unit}")
     left_out = 1 - sum(share.share for share in shown) - profile.idle_s / profile.step_s
+    _list(axes, shown, left_out)
+
+
+def _list(axes: Any, shown: Sequence[Share], left_out: float) -> None:
+    """What the numbers are, in the corner where nothing can lie: far below the roofs."""
+    lines = [
+        f"{i + 1}  {shorten(name_of(share), LONGEST)} of "
+        f"{shorten(clean(str(share.record.case.point.get('of', ''))), LONGEST_SHAPES)}"
+        f"  {share.share * 100:.1f} %"
+        for i, share in enumerate(shown[:MOST_LABELS]) if share.share >= LEAST_LABEL
+    ]  # fmt: skip
     if left_out > 0.005:
-        axes.text(0.995, 0.015, f"{left_out * 100:.0f} % of the step has no FLOPs or no bytes, and "
-                  "no place here", transform=axes.transAxes, ha="right", fontsize=8.5,
-                  color=FAINT)  # fmt: skip
+        lines.append(f"{left_out * 100:.0f} % of the step is without FLOPs or bytes: no place")
+    for i, line in enumerate(reversed(lines)):
+        axes.text(0.995, 0.015 + LINE * i, line, transform=axes.transAxes, ha="right",
+                  fontsize=8, color=FAINT, zorder=4)  # fmt: skip
 
 
 def _draw_roofs(axes: Any, roofs: Sequence[Any], ends: tuple[float, float], top: float) -> None:
@@ -170,39 +189,36 @@ def _draw_roofs(axes: Any, roofs: Sequence[Any], ends: tuple[float, float], top:
             if start >= ends[1]:
                 continue
             axes.plot([start, ends[1]], [roof.value] * 2, **line)
-            words, place = format_flop_rate(roof.value), (start * 1.25, roof.value)
+            words, place = format_flop_rate(roof.value), (ends[1], roof.value)
         axes.annotate(
             f"{roof.label} {words}" + ("" if sheet else ", measured"), place, fontsize=8,
             color=line["color"], xytext=(0, 4 if sheet else -4), textcoords="offset points",
-            va="bottom" if sheet else "top", ha="right" if roof.kind == "memory" and sheet else
-            "left", rotation_mode="anchor",
+            va="bottom" if sheet else "top", rotation_mode="anchor",
+            ha="right" if roof.kind == "compute" or sheet else "left",
         )  # fmt: skip
 
 
-def _label(
-    axes: Any, shown: Sequence[Share], points: Sequence[tuple[float, float]]
-) -> None:
-    """The names of the largest, below, above or beside, where they hide neither each other nor a
-    bubble."""
+def _number(axes: Any, shown: Sequence[Share], points: Sequence[tuple[float, float]]) -> None:
+    """The largest by their place in the list: in the bubble, or beside it where another lies."""
     from matplotlib.patheffects import withStroke
 
     pixels = [axes.transData.transform(point) for point in points]
     radii = [math.sqrt(max(SMALLEST, LARGEST * s.share) / math.pi) * DPI / 72 for s in shown]
-    taken = [(x, y, r, r) for (x, y), r in zip(pixels, radii, strict=True)]
-    for i, share in list(enumerate(shown))[:MOST_LABELS]:
+    taken: list[tuple[float, float]] = []
+    size = 9 * DPI / 72
+    for i, share in enumerate(shown[:MOST_LABELS]):
         if share.share < LEAST_LABEL:
             continue
-        text = shorten(name_of(share), LONGEST)
-        width, height = len(text) * 0.29 * 8.5 * DPI / 72, 0.6 * 8.5 * DPI / 72
-        (x, y), reach = pixels[i], radii[i] + 8
-        others = taken[:i] + taken[i + 1 :]
-        for along, up in ((0, -1), (0, 1), (1, 0), (-1, 0), (0, -2), (0, 2), (1, -1), (-1, 1)):
-            place = x + along * (reach + width), y + up * (reach + height)
-            if all(abs(place[0] - a) > width + w or abs(place[1] - b) > height + h
-                   for a, b, w, h in others):  # fmt: skip
-                taken.append((*place, width, height))
+        (x, y), reach = pixels[i], radii[i] + size * 0.7
+        inside = [(0.0, 0.0)] if radii[i] > size else []
+        around = [(math.cos(a), math.sin(a)) for a in (0.0, 3.1, 1.6, 4.7, 0.8, 2.4, 3.9, 5.5)]
+        for along, up in inside + around + [(2 * a, 2 * b) for a, b in around]:
+            place = x + along * reach, y + up * reach
+            if all(math.hypot(place[0] - a, place[1] - b) > size * 1.3 for a, b in taken):
+                taken.append(place)
                 axes.annotate(
-                    text, place, xycoords="figure pixels", ha="center", va="center", fontsize=8.5,
-                    zorder=5, path_effects=[withStroke(linewidth=2.5, foreground="white")],
+                    str(i + 1), place, xycoords="figure pixels", ha="center", va="center",
+                    fontsize=9, fontweight="bold", zorder=5,
+                    path_effects=[withStroke(linewidth=2.5, foreground="white")],
                 )  # fmt: skip
                 break
