@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 import typer
 
+from gpuperf.analysis.region import profiles
 from gpuperf.cli.app import GROUPS, make_app
 from gpuperf.measure.registry import load_source
 from gpuperf.report.formats import render
+from gpuperf.report.profiling import title_of, totals_of
 from gpuperf.runner.store import read_run
 
 ROOT = Path(__file__).parent.parent
@@ -25,6 +27,13 @@ def test_the_table_is_that_of_the_committed_run() -> None:
     shown = render(run, "table", width=160).split("\n\nRoof")[0]
     plain = [line.rstrip() for line in shown.splitlines()]
     assert any([line.rstrip() for line in b.splitlines()] == plain for b in BLOCKS)
+
+
+def test_the_profile_is_that_of_the_committed_run() -> None:
+    run = read_run(ROOT / "docs" / "measured" / "h200-profile-sdpa.jsonl")
+    (profile,) = profiles(run)
+    shown = [title_of(profile, run), *totals_of(profile, run)]
+    assert "\n".join([*shown, ""]) in BLOCKS
 
 
 def test_the_example_is_the_file_that_it_names() -> None:
