@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from gpuperf.analysis.losses import Loss, largest_loss
 from gpuperf.analysis.roofline import Placement, place
 from gpuperf.errors import UsageError
 from gpuperf.model.cost import Cost
@@ -32,13 +33,15 @@ NO_KERNEL_S = 4e-6  # a call of one kernel that takes less is of no roof
 
 @dataclass(frozen=True)
 class Share:
-    """An operator: its seconds of a step, what that is of the step, and where it is placed."""
+    """An operator: its seconds of a step, what that is of the step, where it is placed, and what it
+    loses most by."""
 
     record: Record
     seconds: float
     share: float
     placement: Placement | None
     part: str
+    loss: Loss | None = None
 
 
 @dataclass(frozen=True)
@@ -110,7 +113,9 @@ def _share(record: Record, step_s: float, header: Header, scale: float) -> Share
         record = replace(record, times={**record.times, record.primary: samples})
     seconds = samples.median_s if samples is not None else 0.0
     placed = _placed(record, header) if seconds else None
-    return Share(record, seconds, seconds / step_s, placed, _part(record, placed, seconds))
+    part = _part(record, placed, seconds)
+    loss = largest_loss(record, header) if placed and part != "latency-bound" else None
+    return Share(record, seconds, seconds / step_s, placed, part, loss)
 
 
 def _placed(record: Record, header: Header) -> Placement | None:

@@ -23,6 +23,7 @@ FEWEST = 5  # steps of which an interval is told
 UNEVEN = 0.02  # what median and mean may differ without a word
 HEADS = [
     "operator", "of", "calls", "time", "share", "FLOPs", "bytes", "AI", "of roof", "bound by",
+    "largest loss",
 ]  # fmt: skip
 FINDING_HEADS = ["what to do first", "gain", "of the step", "where"]
 
@@ -46,7 +47,7 @@ def _region(profile: Profile, run: Run, format: str) -> str:
     parts += [f"- {escape(line)}\n" if format == "md" else f"{line}\n" for line in totals]
     shown = [s for s in profile.operators if s.seconds or profile.busy_s is None]
     rows = [_cells(share) for share in shown[:MOST_ROWS]]
-    left = ("of", "bound by")
+    left = ("of", "bound by", "largest loss")
     parts.append("\n" + plain_table([], HEADS, rows, format, _notes(profile), left))
     advice = findings(profile, run.header)
     if advice:
@@ -161,6 +162,7 @@ def _cells(share: Share) -> list[str]:
         format_bytes(bytes_moved) if bytes_moved else "–",
         format_number(cost.intensity, 3) if cost and cost.intensity else "–",
         "–" if fraction is None else f"{fraction * 100:.1f} %", share.part if timed else "–",
+        f"{share.loss.name} × {share.loss.factor:.2f}" if share.loss else "–",
     ]  # fmt: skip
 
 
@@ -241,6 +243,8 @@ def _row(share: Share) -> dict[str, Any]:
         "bytes": cost.dram_bytes if cost else None,
         "intensity": cost.intensity if cost else None,
         "of_roof": placed.fraction if placed else None, "part": share.part,
+        "largest_loss": share.loss.name if share.loss else None,
+        "loss_factor": share.loss.factor if share.loss else None,
         "kernels": "; ".join(f"{k.count} {k.name}" for k in record.kernels),
         "where": "; ".join(operator.where) if operator else "",
     }  # fmt: skip

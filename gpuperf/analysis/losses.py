@@ -1,0 +1,60 @@
+"""What costs an operator of a profile most, between the peak and what it attained?
+
+`explain`'s budget, by what a trace knows: without counters most steps of its ladder are one, and
+what tiles and waves predict of a matmul stands beside them.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+from gpuperf.analysis.explain import Explained, explain
+from gpuperf.errors import UsageError
+from gpuperf.model.record import Header, Record
+
+__all__ = ["Loss", "largest_loss"]
+
+PRODUCT = re.compile(r"(?:[0-9]{1,9} \w+, )?([0-9]{1,9})×([0-9]{1,9}) \w+, \2×([0-9]{1,9}) \w+")
+PRODUCTS = ("aten::mm", "aten::addmm")  # of two matrices
+INSIDE = "in the kernel"  # clock, feeding, instruction path: only counters tell them apart
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A step of the budget, and the factor by which it is less than the peak."""
+
+    name: str
+    factor: float
+
+
+def largest_loss(record: Record, header: Header) -> Loss | None:
+    """Of an operator with a time; None where there is no budget, or nothing is lost."""
+    try:
+        told = explain(_as_product(record), header)
+    except UsageError:
+        return None
+    found = _predicted(told) if told.chain == "compute" else _told(told)
+    worst = min(found, key=lambda loss: loss.factor, default=None)
+    return worst if worst is not None and worst.factor < 1 else None
+
+
+def _as_product(record: Record) -> Record:
+    """With m, n and k, where its shapes tell them: for the model of tiles."""
+    match = PRODUCT.fullmatch(str(record.case.point.get("of", "")))
+    if record.case.op not in PRODUCTS or match is None:
+        return record
+    m, k, n = (int(size) for size in match.groups())
+    return replace(record, case=replace(record.case, point={"m": m, "n": n, "k": k}))
+
+
+def _predicted(told: Explained) -> list[Loss]:
+    """Waves, the edges of tiles, and the rest."""
+    tiles = told.predicted.get("tiles", 1.0) * told.predicted.get("depth", 1.0)
+    waves = told.predicted.get("waves", 1.0)
+    rest = told.attained / told.peak / (tiles * waves)
+    return [Loss("waves", waves), Loss("edges of tiles", tiles), Loss(INSIDE, rest)]
+
+
+def _told(told: Explained) -> list[Loss]:
+    return [Loss(factor.name, factor.value) for factor in told.factors]
