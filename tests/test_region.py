@@ -13,7 +13,7 @@ from synthetic import HOSTILE, h200_ceilings, h200_peaks
 from synthetic_profile import STEP_S, operator, region, run_of, training
 
 from gpuperf.analysis.findings import LEAST, findings
-from gpuperf.analysis.region import PARTS, Profile, profiles
+from gpuperf.analysis.region import PARTS, Profile, kernels_of, profiles
 from gpuperf.errors import UsageError
 from gpuperf.model.cost import Bytes, Cost, Flops
 from gpuperf.model.program import Chain, Wait
@@ -320,3 +320,29 @@ def test_bytes_without_flops_have_no_place_but_their_time() -> None:
     moved = replace(MATMUL, cost=Cost((), (Bytes(10**11, 0),)))
     found = profile(region(), moved)
     assert found.parts["memory-bound"] == pytest.approx(90e-3)
+
+
+def test_kernels_are_told_by_what_launches_them() -> None:
+    run = training()
+    (found,) = profiles(run)
+    uses = kernels_of(found)
+    assert [use.name for use in uses[:2]] == ["aten::mm_kernel", "aten::addmm_kernel"]
+    assert uses[0].count == 49
+    assert uses[0].seconds == pytest.approx(46e-3)
+    assert uses[0].operators == ("aten::mm",)
+    assert sum(use.share for use in uses) == pytest.approx(0.9)
+    shown = render_profile(run, "table", "kernels")
+    assert "aten::mm_kernel" in shown
+    assert "what to do first" in shown
+    rows = render_profile(run, "csv", "kernels").splitlines()
+    assert rows[0] == "region,kernel,launches,time_s,share,operators"
+    assert len(rows) == 1 + len(uses)
+
+
+def test_a_product_loses_by_waves_or_in_its_kernel_and_a_copy_by_its_memory() -> None:
+    (found,) = profiles(training())
+    by = {share.record.case.op: share.loss for share in found.operators}
+    assert by["aten::addmm"] is not None
+    assert (by["aten::addmm"].name, round(by["aten::addmm"].factor, 2)) == ("in the kernel", 0.54)
+    assert by["aten::mul"] is not None
+    assert by["aten::mul"].name == "keeping memory busy"

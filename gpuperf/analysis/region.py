@@ -14,10 +14,10 @@ from gpuperf.analysis.losses import Loss, largest_loss
 from gpuperf.analysis.roofline import Placement, place
 from gpuperf.errors import UsageError
 from gpuperf.model.cost import Cost
-from gpuperf.model.record import Header, Record, Run
+from gpuperf.model.record import Header, Kernel, Record, Run
 from gpuperf.model.samples import Samples
 
-__all__ = ["PARTS", "Profile", "Share", "profile_of", "profiles"]
+__all__ = ["PARTS", "KernelUse", "Profile", "Share", "kernels_of", "profile_of", "profiles"]
 
 # What a step is made of, in the order of a bar.
 PARTS = (
@@ -65,6 +65,33 @@ class Profile:
     def idle_s(self) -> float:
         """Of a step, as far as anybody knows."""
         return 0.0 if self.busy_s is None else max(0.0, self.step_s - self.busy_s)
+
+
+@dataclass(frozen=True)
+class KernelUse:
+    """A kernel by its name: how often a step, its seconds of one, what that is of it, and the
+    operators that launch it."""
+
+    name: str
+    count: int
+    seconds: float
+    share: float
+    operators: tuple[str, ...]
+
+
+def kernels_of(profile: Profile) -> tuple[KernelUse, ...]:
+    """What ran on the device, the longest first: copies and memsets too."""
+    found: dict[str, list[tuple[Kernel, str]]] = {}
+    for share in profile.operators:
+        for kernel in share.record.kernels:
+            found.setdefault(kernel.name, []).append((kernel, share.record.case.op))
+    uses = []
+    for name, own in found.items():
+        seconds = sum(kernel.time_s or 0.0 for kernel, _ in own)
+        operators = tuple(dict.fromkeys(operator for _, operator in own))
+        count = sum(kernel.count for kernel, _ in own)
+        uses.append(KernelUse(name, count, seconds, seconds / profile.step_s, operators))
+    return tuple(sorted(uses, key=lambda use: -use.seconds))
 
 
 def profiles(run: Run) -> tuple[Profile, ...]:

@@ -22,6 +22,8 @@ from gpuperf.units import parse_duration
 __all__ = [
     "INTENSITY",
     "Budget",
+    "By",
+    "ByOption",
     "CacheOption",
     "CountersOption",
     "DataOption",
@@ -50,6 +52,13 @@ __all__ = [
     "seconds",
     "split",
 ]
+
+
+class By(StrEnum):
+    """What a profile is told by."""
+
+    OPERATORS = "operators"
+    KERNELS = "kernels"
 
 
 class Format(StrEnum):
@@ -95,6 +104,7 @@ Impl = Annotated[
 ]
 DeviceName = Annotated[str, typer.Option("--device", help="auto, cuda:0 or cpu.")]
 Out = Annotated[Path, typer.Option(help="Folder for the run file and the charts.")]
+ByOption = Annotated[By, typer.Option(help="Of a profile: its operators, or the kernels.")]
 FormatOption = Annotated[Format, typer.Option("--format", help="How to print.")]
 TimerOption = Annotated[
     TimerChoice | None,

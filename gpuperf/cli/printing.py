@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from gpuperf.analysis.counted import counted
-from gpuperf.cli.options import Format
+from gpuperf.cli.options import By, Format
 from gpuperf.cli.progress import say
 from gpuperf.errors import UsageError
 from gpuperf.model.record import Run
@@ -22,15 +22,17 @@ __all__ = ["draw", "print_changes", "print_run", "write_charts", "write_heatmap"
 WIDTH_WITHOUT_TERMINAL = 200
 
 
-def print_run(run: Run, format: Format, view: View | None = None) -> None:
-    """The run on stdout; as a table, with its roofline below."""
+def print_run(
+    run: Run, format: Format, view: View | None = None, by: By = By.OPERATORS
+) -> None:
+    """The run on stdout; as a table, with its roofline below. A profile *by* what it is asked."""
     terminal = sys.stdout.isatty()
     width = shutil.get_terminal_size().columns if terminal else WIDTH_WITHOUT_TERMINAL
     if is_timing_check(run):
         sys.stdout.write(render_timing(run, format.value))
         return
     if run.header.study and view is None:
-        sys.stdout.write(_render_study(run, format.value))
+        sys.stdout.write(_render_study(run, format.value, by))
         return
     plain = not (sys.stdout.encoding or "").lower().startswith("utf")
     text = render(run, format.value, width=width, color=terminal, ascii=plain)
@@ -64,7 +66,7 @@ def print_changes(before: Run, after: Run, format: Format) -> None:
     sys.stdout.flush()
 
 
-def _render_study(run: Run, format: str) -> str:
+def _render_study(run: Run, format: str, by: By) -> str:
     """What *run* is a study of. Loaded when wanted, for `--help` to be there at once."""
     if run.header.study == "alignment":
         from gpuperf.report.alignment import render_alignment
@@ -73,7 +75,7 @@ def _render_study(run: Run, format: str) -> str:
     if run.header.study == "profile":
         from gpuperf.report.profiling import render_profile
 
-        return render_profile(run, format)
+        return render_profile(run, format, by.value)
     from gpuperf.report.waves import render_waves
 
     return render_waves(run, format)

@@ -63,6 +63,7 @@ def profile(
         Path | None,
         typer.Option(metavar="RUN", help="An earlier profile: what changed?", show_default=False),
     ] = None,
+    by: opt.ByOption = opt.By.OPERATORS,
     out: opt.Out = Path("gpuperf-runs"),
     format: opt.FormatOption = opt.Format.TABLE,
 ) -> int:
@@ -92,7 +93,7 @@ def profile(
     say(f"run file: {kept.path}")
     if ran.error:
         say(f"{program[0]}: {ran.error}")
-    _show(run, earlier, format)
+    _show(run, earlier, format, by)
     write_charts(run, kept.path)
     if ran.interrupted:
         raise KeyboardInterrupt
@@ -108,11 +109,11 @@ def _earlier(path: Path) -> Run:
     return run
 
 
-def _show(run: Run, earlier: Run | None, format: opt.Format) -> None:
+def _show(run: Run, earlier: Run | None, format: opt.Format, by: opt.By) -> None:
     """Raises: CannotMeasure where there is nothing to show."""
     try:
         if earlier is None:
-            print_run(run, format)
+            print_run(run, format, by=by)
         else:
             print_changes(earlier, run, format)
     except UsageError as error:

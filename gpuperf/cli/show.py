@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from gpuperf.cli.options import INTENSITY, Format, FormatOption, view
+from gpuperf.cli.options import INTENSITY, By, ByOption, Format, FormatOption, view
 from gpuperf.cli.printing import draw, print_changes, print_run, write_heatmap
 from gpuperf.cli.progress import say
 from gpuperf.errors import UsageError
@@ -28,6 +28,7 @@ def show(
     ] = None,
     format: FormatOption = Format.TABLE,
     intensity: Annotated[str | None, INTENSITY] = None,
+    by: ByOption = By.OPERATORS,
 ) -> int:
     """Print a run again, or draw its chart, or hold one profile against another; nothing is
     measured.
@@ -45,7 +46,7 @@ def show(
         raise UsageError(f"{run} holds {len(runs)} runs; {format} shows one", "split the file")
     if chart is None:
         for found in runs:
-            print_run(found, format, bytes_of)
+            print_run(found, format, bytes_of, by)
         return 0
     if len(runs) > 1:
         raise UsageError(f"{run} holds {len(runs)} runs; a chart shows one", "split the file")

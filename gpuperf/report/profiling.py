@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from gpuperf.analysis.findings import LEAST, Gain, findings
-from gpuperf.analysis.region import Profile, Share, profiles
+from gpuperf.analysis.region import KernelUse, Profile, Share, kernels_of, profiles
 from gpuperf.model.codec import to_builtins
 from gpuperf.model.record import Run
 from gpuperf.report.plain import plain_table
@@ -25,30 +25,33 @@ HEADS = [
     "operator", "of", "calls", "time", "share", "FLOPs", "bytes", "AI", "of roof", "bound by",
     "largest loss",
 ]  # fmt: skip
+KERNEL_HEADS = ["kernel", "launches", "time", "share", "each", "operators"]
+LONGEST_KERNEL = 80
 FINDING_HEADS = ["what to do first", "gain", "of the step", "where"]
 
 
-def render_profile(run: Run, format: str) -> str:
-    """Each region of *run*: as table or md one after the other, as csv a row an operator."""
+def render_profile(run: Run, format: str, by: str = "operators") -> str:
+    """Each region of *run* by its operators or its kernels: as table or md one after the other, as
+    csv a row each."""
     found = profiles(run)
     if format == "json":
         value = {"schema": SCHEMA, "run": run.header.run, "regions": [_told(p, run) for p in found]}
         return json.dumps(clean_value(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     if format == "csv":
+        if by == "kernels":
+            told = [{"region": p.region.region, **_kernel(u)} for p in found for u in kernels_of(p)]
+            return plain_table([clean_value(row) for row in told], ["kernel"], [], format)
         rows = [clean_value(_row(share)) for p in found for share in p.operators]
         return plain_table(rows, ["operator"], [], format)
-    return "\n".join(_region(profile, run, format) for profile in found)
+    return "\n".join(_region(profile, run, format, by) for profile in found)
 
 
-def _region(profile: Profile, run: Run, format: str) -> str:
+def _region(profile: Profile, run: Run, format: str, by: str) -> str:
     title = title_of(profile, run)
     parts = [f"**{escape(title)}**\n\n" if format == "md" else f"{title}\n"]
     totals = totals_of(profile, run)
     parts += [f"- {escape(line)}\n" if format == "md" else f"{line}\n" for line in totals]
-    shown = [s for s in profile.operators if s.seconds or profile.busy_s is None]
-    rows = [_cells(share) for share in shown[:MOST_ROWS]]
-    left = ("of", "bound by", "largest loss")
-    parts.append("\n" + plain_table([], HEADS, rows, format, _notes(profile), left))
+    parts.append("\n" + (_kernels if by == "kernels" else _operators)(profile, format))
     advice = findings(profile, run.header)
     if advice:
         cells = [_finding_cells(one) for one in advice]
@@ -57,6 +60,33 @@ def _region(profile: Profile, run: Run, format: str) -> str:
             notes.append("gains do not add up: two may save the same time")
         parts.append("\n" + plain_table([], FINDING_HEADS, cells, format, notes, ("where",)))
     return "".join(parts)
+
+
+def _operators(profile: Profile, format: str) -> str:
+    shown = [s for s in profile.operators if s.seconds or profile.busy_s is None]
+    rows = [_cells(share) for share in shown[:MOST_ROWS]]
+    left = ("of", "bound by", "largest loss")
+    return plain_table([], HEADS, rows, format, _notes(profile), left)
+
+
+def _kernels(profile: Profile, format: str) -> str:
+    uses = kernels_of(profile)
+    rows = [
+        [shorten(clean(use.name).removeprefix("void "), LONGEST_KERNEL), f"{use.count:,}",
+         format_time(use.seconds), f"{use.share * 100:.1f} %",
+         format_time(use.seconds / use.count),
+         shorten(clean(", ".join(use.operators)).replace("aten::", ""), LONGEST_SHAPES)]
+        for use in uses[:MOST_ROWS]
+    ]  # fmt: skip
+    rest = sum(use.share for use in uses[MOST_ROWS:])
+    notes = [f"{len(uses) - MOST_ROWS} kernels more, {rest * 100:.1f} %: --format csv has all"]
+    notes = notes if len(uses) > MOST_ROWS else []
+    return plain_table([], KERNEL_HEADS, rows, format, notes, ("operators",))
+
+
+def _kernel(use: KernelUse) -> dict[str, Any]:
+    return {"kernel": use.name, "launches": use.count, "time_s": use.seconds, "share": use.share,
+            "operators": "; ".join(use.operators)}  # fmt: skip
 
 
 def title_of(profile: Profile, run: Run) -> str:
@@ -223,6 +253,7 @@ def _told(profile: Profile, run: Run) -> dict[str, Any]:
         "program": to_builtins(program) if program else None,
         "cost": to_builtins(profile.region.cost),
         "operators": [_row(share) for share in profile.operators],
+        "kernels": [_kernel(use) for use in kernels_of(profile)],
         "findings": [to_builtins(one) for one in findings(profile, run.header)],
         "least_finding": LEAST,
         "caveats": [to_builtins(caveat) for caveat in profile.region.caveats],
