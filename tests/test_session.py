@@ -499,3 +499,17 @@ def test_steps_beside_another_regions_slow_pass_are_not_timed(tmp_path: Path) ->
                 time.sleep(0.05 if torch.autograd._profiler_enabled() else 0.0)
     assert program.of("trace", "b").steps == 2
     assert max(program.of("plain", "b").steps_s) < 0.05
+
+
+def test_a_plain_pass_behind_a_trace_of_a_gpu_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "on_gpu", lambda: True)
+    program = Program(tmp_path, passes=("plain", "trace"))
+    for name in ("first", "second"):
+        for _ in range(12):
+            with marks.region(name):
+                program.work()
+    told = {(p.region, p.name): p.reason for p in program.told if p.steps}
+    assert told["first", "plain"] == told["first", "trace"] == ""
+    assert told["second", "plain"] == session.BEHIND

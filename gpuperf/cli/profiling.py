@@ -135,8 +135,12 @@ class _Kept:
     def heard(self, ran: Ran) -> None:
         """A pass came: the last one in *ran*."""
         _tell(ran.passed[-1])
-        if ran.opened is not None:
+        if ran.opened is None:
+            return
+        try:
             self.write(ran, traced=False)
+        except Exception as error:  # the program goes on, and the file is written once more
+            say(f"not written yet: {error}")
 
     def write(self, ran: Ran, traced: bool) -> Run:
         """All that *ran* brought, with what its traces tell if they are to be read by now."""

@@ -17,7 +17,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,7 @@ PATIENCE = 20  # steps of another region that waits for a pass of one that does 
 LONGEST = 80  # characters of a region's name
 
 ENDED, CUT = "the program ended", "the program ended in it"
+BEHIND = "CUPTI stays in a process that was traced, where each launch takes about 2 µs more"
 AWAY = f"its region had no step in {PATIENCE} of another, which waited for it"
 
 Say = Callable[[Passed], None]
@@ -46,7 +47,8 @@ Say = Callable[[Passed], None]
 @dataclass
 class Course:
     """The passes of one region. `done` are steps that ended; `waited` those of another region that
-    waits, since this one's last, `compiled` the traces that were begun anew."""
+    waits, since this one's last, `compiled` the traces that were begun anew; the pass is `behind`
+    a trace of a GPU."""
 
     region: str
     warmup: int
@@ -59,6 +61,7 @@ class Course:
     taken: int = 0
     waited: int = 0
     compiled: int = 0
+    behind: bool = False
     step_s: float = 0.0
 
     @property
@@ -106,6 +109,7 @@ class Session:
     _watcher: int = field(default_factory=threading.get_ident)
     _timer: threading.Timer | None = None
     _patience_s: float = AGAIN_S
+    _traced: bool = False
     _explicit: bool = False
     _nested: list[str] = field(default_factory=list)
     _whole: Trace | None = None
@@ -127,6 +131,7 @@ class Session:
             try:
                 whole.start()
                 whole.begin()
+                self._traced |= cuda
             except BaseException:
                 _abandon(whole)
                 raise
@@ -341,6 +346,8 @@ class Session:
                     other.running.pause()
         try:
             course.running = open_pass(name, course.region, self._file(), longest_s)
+            course.behind = self._traced
+            self._traced |= isinstance(course.running, Trace) and on_gpu()
             course.running.start()
         except BaseException as error:
             if course.running is None:
@@ -365,6 +372,8 @@ class Session:
             return
         try:
             found = running.finish()
+            if found.name == "plain" and course.behind:
+                found = replace(found, reason=BEHIND)
             self.say(found)
         except BaseException as error:
             self._lose(course, error)
