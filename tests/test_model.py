@@ -158,7 +158,7 @@ operator = st.builds(
 program = st.builds(
     Program, mapping(count), count, optional(count), text, optional(number), optional(count),
     mapping(number), mapping(number), mapping(number), several(wait), several(chain),
-    several(text),
+    several(text), mapping(number),
 )  # fmt: skip
 passed = st.builds(
     Passed, text, words(Passed, "name"), count, several(number), number, optional(count), text,

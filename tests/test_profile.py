@@ -266,3 +266,24 @@ def test_a_trace_without_marks_has_the_flops_of_a_round(tmp_path: Path) -> None:
     assert printed.startswith("loop of trace.json.gz on ")
     (file,) = (tmp_path / "gpuperf-runs").glob("*.jsonl")
     assert products(region_of(read_run(file))) == pytest.approx(by_hand("mlp"), rel=0.02)
+
+
+def test_regions_inside_a_step_tell_their_share(tmp_path: Path) -> None:
+    text = """
+import torch, gpuperf
+x = torch.randn(256, 256)
+for _ in range(14):
+    with gpuperf.region("large"):
+        for _ in range(30):
+            x @ x
+    with gpuperf.region("small"):
+        x.sum()
+    gpuperf.step()
+"""
+    run, printed = profiled(tmp_path, text)
+    whole = region_of(run)
+    assert whole.region == "step"
+    assert whole.program is not None
+    assert set(whole.program.parts) == {"large", "small"}
+    assert whole.program.parts["large"] > 5 * whole.program.parts["small"] > 0
+    assert "inside, of the traced time: large " in printed

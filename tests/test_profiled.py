@@ -9,7 +9,7 @@ from synthetic_kineto import Trace
 
 from gpuperf.analysis.profiled import Told, region_records
 from gpuperf.analysis.used import stretches
-from gpuperf.analysis.windows import marked
+from gpuperf.analysis.windows import marked, steps_of
 from gpuperf.importers.kineto import read_trace
 from gpuperf.model.aten import Call, Tensor
 from gpuperf.model.contract import Contract, Fingerprint
@@ -214,3 +214,21 @@ def test_work_between_the_steps_is_none_of_theirs(tmp_path: Path) -> None:
     timeline = read_trace(made.write(tmp_path / "gaps.json"))
     found = stretches(timeline, marked(timeline, "forward"))
     assert [(a // US, b // US) for a, b in found] == [(100, 120), (160, 180), (220, 240)]
+
+
+def test_a_region_inside_a_step_has_what_was_launched_in_it(tmp_path: Path) -> None:
+    made = Trace()
+    for i in range(STEPS):
+        at, device = i * 100, 50 + i * 100
+        made.mark("gpuperf:step", at * US, (at + 100) * US)
+        made.mark("gpuperf:step / forward", (at + 10) * US, (at + 30) * US)
+        made.launch("inside", (at + 15) * US, device * US, (device + 20) * US)
+        made.launch("behind", (at + 40) * US, (device + 20) * US, (device + 60) * US)
+    timeline = read_trace(made.write(tmp_path / "parts.json"))
+    region, *_ = region_records(Told(
+        "r", "step", "train.py", EVENTS, Fingerprint(), (PLAIN, Passed("step", "trace", STEPS)),
+        timeline, cuda=True,
+    ))  # fmt: skip
+    assert region.program is not None
+    assert region.program.parts == {"forward": pytest.approx(20e-6)}
+    assert steps_of(timeline)[0] == "step"

@@ -12,9 +12,9 @@ from gpuperf.analysis.attribution import Usage, usages
 from gpuperf.analysis.chains import Ran, chains_of
 from gpuperf.analysis.joined import Group, Key, add_traced, containers, grouped, visible
 from gpuperf.analysis.occupied import Occupied, occupancy_of
-from gpuperf.analysis.used import Used, stretches
+from gpuperf.analysis.used import Used, seconds_of, stretches
 from gpuperf.analysis.waiting import waits_of
-from gpuperf.analysis.windows import Window, marked
+from gpuperf.analysis.windows import Window, marked, parts_of
 from gpuperf.model.aten import Call, Tensor
 from gpuperf.model.contract import Contract, Fingerprint
 from gpuperf.model.cost import Bytes, Cost, Flops, Work
@@ -212,7 +212,7 @@ def _region(
             flop_counter=_flop_counter(counted),
             occupied=occupied, moved=used.moved(), launched=used.launched(),
             waits=waits, chains=_chains(seen, steps, ran),
-            missing=tuple(_missing(told)),
+            missing=tuple(_missing(told)), parts=_parts(told, used.steps),
         ),
     )  # fmt: skip
 
@@ -232,6 +232,14 @@ def _chains(seen: Sequence[Seen], steps: int, ran: Container[Ran] | None) -> tup
         )
         for chain in chains_of(seen, ran)
     )  # fmt: skip
+
+
+def _parts(told: Told, steps: int) -> dict[str, float]:
+    """Seconds of a step by the regions inside it."""
+    if told.timeline is None or not steps:
+        return {}
+    found = parts_of(told.timeline, told.region)
+    return {name: seconds_of(told.timeline, own) / steps for name, own in found.items()}
 
 
 def _missing(told: Told) -> Iterable[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -11,7 +11,9 @@ from gpuperf.analysis.intervals import Moments
 from gpuperf.analysis.occupied import Occupied, Share
 from gpuperf.model.timeline import Timeline
 
-__all__ = ["Used", "stretches"]
+__all__ = ["Used", "seconds_of", "stretches"]
+
+SECOND = 10**9  # nanoseconds
 
 APART = 0.01  # of the time: steps with less between them follow each other
 STARTS = {"copy": "Memcpy", "set": "Memset"}  # of the names of what is no kernel
@@ -66,6 +68,17 @@ class Used:
 
 def _copied(one: Occupied, name: str) -> Share:
     return one.copies.get(name, Share())
+
+
+def seconds_of(timeline: Timeline, windows: Iterable[tuple[int, int]]) -> float:
+    """Of the device for what was launched within *windows*; without one, of the host in them."""
+    activities, runtime = timeline.activities, timeline.runtime
+    inside = Moments.among(windows)
+    if not len(activities):
+        return inside.length / SECOND
+    rows = activities.runtime >= 0
+    rows[rows] = inside.holds(runtime.start[activities.runtime[rows]])
+    return float((activities.end[rows] - activities.start[rows]).sum()) / SECOND
 
 
 def stretches(timeline: Timeline, windows: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:

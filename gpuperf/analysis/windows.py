@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from gpuperf.analysis.periods import periods, repeats
-from gpuperf.model.program import MARK
+from gpuperf.model.program import MARK, PART
 from gpuperf.model.timeline import Timeline
 
-__all__ = ["Window", "marked", "steps_of"]
+__all__ = ["Window", "marked", "parts_of", "steps_of"]
 
 Window = tuple[int, int]  # nanoseconds of the host
 
@@ -23,6 +23,13 @@ def marked(timeline: Timeline, region: str) -> list[Window]:
     return _annotated(timeline, lambda name: name == f"{MARK}{region}")
 
 
+def parts_of(timeline: Timeline, region: str) -> dict[str, list[Window]]:
+    """Where the regions inside the steps of *region* are, by name."""
+    prefix = f"{MARK}{region}{PART}"
+    names = (n for n in timeline.names if n.startswith(prefix))
+    return {n.removeprefix(prefix): _annotated(timeline, lambda o, n=n: o == n) for n in names}  # type: ignore[misc]
+
+
 def steps_of(
     timeline: Timeline, warmup: int = 0, own: bool = True
 ) -> tuple[str, list[Window]]:
@@ -33,7 +40,8 @@ def steps_of(
     all of it, `whole`.
     """
     names = {timeline.names[name] for name in timeline.annotations.name.tolist()}
-    ours = sorted(name.removeprefix(MARK) for name in names if name.startswith(MARK))
+    marks = (name.removeprefix(MARK) for name in names if name.startswith(MARK))
+    ours = sorted(name for name in marks if PART not in name)
     for region in ours if own else ():
         found = marked(timeline, region)
         if found:

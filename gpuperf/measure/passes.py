@@ -18,7 +18,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from gpuperf.measure.counters import NoCounters, open_counters
 from gpuperf.measure.watching import Flops, Watch
-from gpuperf.model.program import MARK, Passed, PassName
+from gpuperf.model.program import MARK, PART, Passed, PassName
 
 __all__ = ["Accounting", "Counting", "Light", "Pass", "Plain", "Trace", "on_gpu", "open_pass"]
 
@@ -167,6 +167,7 @@ class Trace(_Base):
         self._path, self._on_gpu = path, cuda or self.cuda
         self._profile: Any = None
         self._step: Any = None
+        self._parts: list[Any] = []
         self._began = 0.0
         self._lost = False
         self._restore: Callable[[], None] = lambda: None
@@ -214,7 +215,20 @@ class Trace(_Base):
         super().end()
         self._close_step()
 
+    def enter(self, name: str) -> None:
+        """A region inside the step begins."""
+        part = record_function(f"{MARK}{self.region}{PART}{name}")
+        part.__enter__()
+        self._parts.append(part)
+
+    def leave(self) -> None:
+        """The last one ends; none, if it began before the pass."""
+        if self._parts:
+            self._parts.pop().__exit__(None, None, None)
+
     def _close_step(self) -> None:
+        while self._parts:
+            self.leave()
         step, self._step = self._step, None
         if step is not None:
             step.__exit__(None, None, None)
@@ -251,6 +265,9 @@ class Light(Trace):
         return [ProfilerActivity.CUDA]
 
     def begin(self) -> None:
+        pass
+
+    def enter(self, name: str) -> None:
         pass
 
 

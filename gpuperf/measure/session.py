@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuperf.measure.passes import Pass, Trace, on_gpu, open_pass
-from gpuperf.model.program import WHOLE, Passed, PassName
+from gpuperf.model.program import PART, WHOLE, Passed, PassName
 
 __all__ = ["IMPLICIT", "STEP", "Course", "Session", "sentence"]
 
@@ -185,17 +185,22 @@ class Session:
 
     @_entry
     def enter(self, name: object) -> None:
-        """`with gpuperf.region(name)`: of regions in each other the outermost is profiled."""
+        """`with gpuperf.region(name)`: of regions in each other the outermost is profiled, and its
+        trace tells of those inside."""
         if self._ours():
             self._nested.append(_told(name))
             self._announce()
             if len(self._nested) == 1 and not self._stepped:
                 self._begin(self._course(self._nested[0]))
+            for trace in self._tracing():
+                trace.enter(self._nested[-1])
 
     @_entry
     def leave(self, name: object) -> None:
         """Its end."""
         if self._ours() and self._nested:
+            for trace in self._tracing():
+                trace.leave()
             course = self.courses.get(self._nested.pop())
             if not self._nested and course is not None and course.inside:
                 self._end(course)
@@ -226,6 +231,13 @@ class Session:
             c.running is not None and c.running.name == "accounting" for c in self.courses.values()
         )
         return not (accounting and _in_compiled())
+
+    def _tracing(self) -> list[Trace]:
+        """The trace of the step under way, if the innermost region is inside that."""
+        if len(self._nested) < 2 and not self._stepped:
+            return []
+        running = (course.running for course in self.courses.values() if course.within)
+        return [one for one in running if isinstance(one, Trace)]
 
     def _file(self) -> Path:
         return self.folder / f"{next(self._files)}.json"
@@ -411,7 +423,7 @@ def _told(name: object) -> str:
         text = str(name)[:LONGEST]
     except Exception:  # of a stranger's class
         text = type(name).__name__
-    text = text.replace('"', "'").replace("\\", "/")
+    text = text.replace('"', "'").replace("\\", "/").replace(PART, "/")
     return "".join(c if c.isprintable() else " " for c in text) or " "
 
 

@@ -15,12 +15,14 @@ from gpuperf.model.aten import Call
 from gpuperf.model.cost import Cost
 
 __all__ = [
-    "MARK", "PASSES", "WHOLE", "Chain", "Operator", "PassName", "Passed", "Program", "Seen", "Wait",
+    "MARK", "PART", "PASSES", "WHOLE", "Chain", "Operator", "PassName", "Passed", "Program", "Seen",
+    "Wait",
 ]  # fmt: skip
 
 PassName = Literal["plain", "light", "trace", "counters", "accounting"]
 WHOLE = "program"  # the region of a program that marks nothing
 MARK = "gpuperf:"  # before the name of a region, where a step of it stands in a trace
+PART = " / "  # between it and that of a region inside the step
 PASSES: tuple[PassName, ...] = ("plain", "light", "trace", "counters", "accounting")
 
 
@@ -108,7 +110,8 @@ class Program:
 
     `occupied` are the seconds of a traced step by what the device did, `moved` bytes of its copies
     by direction, `launched` how many kernels, copies and sets it had. `flop_counter` is torch's own
-    count of a step. `missing` says what was not to be had.
+    count of a step. `parts` are the seconds of the device (on a CPU, of the host) that the regions
+    inside a step take of it. `missing` says what was not to be had.
     """
 
     steps: Mapping[str, int]
@@ -123,3 +126,4 @@ class Program:
     waits: tuple[Wait, ...] = ()
     chains: tuple[Chain, ...] = ()
     missing: tuple[str, ...] = ()
+    parts: Mapping[str, float] = field(default_factory=dict)

@@ -8,6 +8,7 @@ from typing import Any
 from gpuperf.analysis.findings import LEAST, Gain, findings
 from gpuperf.analysis.region import KernelUse, Profile, Share, kernels_of, profiles
 from gpuperf.model.codec import to_builtins
+from gpuperf.model.program import Program
 from gpuperf.model.record import Run
 from gpuperf.report.plain import plain_table
 from gpuperf.report.text import clean, clean_value, escape, shorten
@@ -18,6 +19,7 @@ __all__ = ["name_of", "render_profile", "title_of", "totals_of"]
 MOST_ROWS = 20
 LONGEST, LONGEST_SHAPES, LONGEST_PLACE = 44, 56, 60
 MOST_GRAPHS = 8
+MOST_PARTS = 8
 SCHEMA = 1
 FEWEST = 5  # steps of which an interval is told
 UNEVEN = 0.02  # what median and mean may differ without a word
@@ -101,6 +103,8 @@ def totals_of(profile: Profile, run: Run) -> list[str]:
     """What is said of the whole region."""
     lines = [_time_line(profile), _parts_line(profile)]
     placed, program = profile.placement, profile.region.program
+    if program is not None and program.parts:
+        lines.append(_regions_line(profile, program))
     if placed is not None:
         told = [f"{format_flop_rate(placed.attained_flop_per_s)} of the model's FLOPs"]
         if placed.mfu_data_sheet is not None:
@@ -167,6 +171,15 @@ def _spread(profile: Profile) -> str:
 def _parts_line(profile: Profile) -> str:
     shown = {name: seconds / profile.step_s for name, seconds in profile.parts.items()}
     return ", ".join(f"{n} {share * 100:.1f} %" for n, share in shown.items() if share > 0.001)
+
+
+def _regions_line(profile: Profile, program: Program) -> str:
+    """What the regions inside a step take of the device; traced, on a CPU they take longer."""
+    traced = profile.region.times.get("busy" if profile.cuda else "traced")
+    whole = traced.median_s if traced else profile.step_s
+    told = sorted(program.parts.items(), key=lambda part: -part[1])
+    shares = (f"{shorten(clean(n), LONGEST)} {s / whole * 100:.1f} %" for n, s in told[:MOST_PARTS])
+    return f"inside, of the {'busy' if profile.cuda else 'traced'} time: {', '.join(shares)}"
 
 
 def name_of(share: Share) -> str:
