@@ -212,6 +212,12 @@ def test_each_option_that_takes_no_value_is_known_to_be_one() -> None:
     assert switches | {"--debug", "--help"} == SWITCHES
 
 
+def _hear() -> None:
+    """In the new process: what a shell or nohup had us ignore."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_keeps_what_was_found(tmp_path: Path, number: signal.Signals) -> None:
     text = MLP + """
@@ -226,7 +232,7 @@ except KeyboardInterrupt: sys.exit(7)
     with subprocess.Popen(
         [sys.executable, "-c", code, "profile", "--steps", "1", "train.py"], cwd=tmp_path,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        preexec_fn=_hear,
     ) as process:  # fmt: skip
         try:
             assert process.stdout is not None

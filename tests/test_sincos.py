@@ -84,9 +84,9 @@ def test_a_size_too_many_for_torch_fails_and_does_not_run_in_eager(
 ) -> None:
     assert jit.MOST_COMPILED > 1000
     monkeypatch.setattr(jit, "MOST_COMPILED", 2)
-    monkeypatch.setattr(torch._dynamo.config, "recompile_limit", 8)  # put back in the end
     build = BY_NAME["compile"].build
-    with pytest.raises(torch._dynamo.exc.FailOnRecompileLimitHit):
+    put_back = torch._dynamo.config.patch(recompile_limit=8)
+    with put_back, pytest.raises(torch._dynamo.exc.FailOnRecompileLimitHit):
         for n in range(2, 6):
             build({"x": torch.ones(n)}, of(n, "fp32"), {})
     torch._dynamo.reset()

@@ -24,7 +24,7 @@ from gpuperf.runner.suite import Suite, load_suite, parse_suite
 
 __all__ = ["gate_ab"]
 
-TARGET = 0.03
+TARGET = 0.05  # of unchanged gates on an H200 some case in three of six could hide 3 %, none 4 %
 SAME = "`gpuperf gate calibrate` measures a side against itself"
 
 
