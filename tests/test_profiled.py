@@ -232,3 +232,14 @@ def test_a_region_inside_a_step_has_what_was_launched_in_it(tmp_path: Path) -> N
     assert region.program is not None
     assert region.program.parts == {"forward": pytest.approx(20e-6)}
     assert steps_of(timeline)[0] == "step"
+
+
+def test_work_on_another_gpu_than_the_clocks_is_a_doubt(tmp_path: Path) -> None:
+    timeline = read_trace(trace(tmp_path))
+    for device, doubts in ((timeline.used[0], []), (timeline.used[0] + 1, ["other-devices"])):
+        region, *_ = region_records(Told(
+            "r", "step", "train.py", EVENTS, Fingerprint(), (PLAIN,), timeline, cuda=True,
+            device=device,
+        ))  # fmt: skip
+        kinds = [doubt.kind for doubt in region.caveats if doubt.kind == "other-devices"]
+        assert kinds == doubts

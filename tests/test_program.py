@@ -410,3 +410,85 @@ for i in range(20):
 )  # fmt: skip
 def test_a_program_is_known_by_what_it_names(text: str, marks: bool) -> None:
     assert marks_steps(compile(text, "train.py", "exec")) is marks
+
+
+def test_a_thread_that_imports_torch_is_left_alone(tmp_path: Path) -> None:
+    text = """
+import threading, time
+def work():
+    import torch
+    x = torch.ones(8)
+    for _ in range(300):
+        x.add_(1)
+        time.sleep(0.01)
+thread = threading.Thread(target=work)
+thread.start()
+thread.join()
+print("done")
+"""
+    found = ran(tmp_path, text)
+    assert (found.exit_code, found.error) == (0, "")
+
+
+def test_what_a_thread_marks_is_not_traced(tmp_path: Path) -> None:
+    text = """
+import threading
+def work():
+    import torch, gpuperf
+    for _ in range(9):
+        torch.ones(8).sum()
+        gpuperf.step()
+thread = threading.Thread(target=work)
+thread.start()
+thread.join()
+"""
+    found = ran(tmp_path, text)
+    assert found.exit_code == 0
+    assert names(found) == [("plain", 3), ("trace", 0), ("accounting", 3)]
+    assert "another thread" in found.passed[1].reason
+
+
+def test_a_cost_of_the_wrong_type_costs_the_program_nothing(tmp_path: Path) -> None:
+    text = """
+import torch, gpuperf
+from gpuperf import Cost, Flops
+@torch.library.custom_op("own::twice", mutates_args=())
+def twice(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+gpuperf.register_cost("own::twice", lambda call: Cost((Flops(1.5, "elementwise", "fp32"),)))
+for _ in range(20):
+    twice(torch.ones(8))
+    gpuperf.step()
+"""
+    found = ran(tmp_path, text)
+    assert (found.exit_code, found.error) == (0, "")
+    assert names(found) == ALL
+
+
+def test_a_dispatch_mode_of_the_programs_own_stays_whole(tmp_path: Path) -> None:
+    text = """
+import torch, gpuperf
+from torch.utils.flop_counter import FlopCounterMode
+x = torch.ones(64, 64)
+with FlopCounterMode(display=False) as counter:
+    for _ in range(11):
+        x @ x
+        gpuperf.step()
+x @ x
+assert counter.get_total_flops() == 11 * 2 * 64**3, counter.get_total_flops()
+"""
+    found = ran(tmp_path, text)
+    assert (found.exit_code, found.error) == (0, "")
+    assert names(found)[:2] == ALL[:2]
+    assert "dispatch mode" in found.passed[2].reason
+
+
+def test_a_forked_child_is_not_profiled(tmp_path: Path) -> None:
+    text = """
+import os, sys, torch
+torch.ones(3).sum()
+if not (child := os.fork()):
+    os._exit(int(torch.autograd._profiler_enabled()))
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    assert ran(tmp_path, text).exit_code == 0

@@ -218,7 +218,7 @@ def test_a_profiler_that_the_program_starts_later_takes_the_place_of_ours(tmp_pa
 def test_a_program_that_marks_nothing_is_traced_for_some_seconds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session, "WATCHED_S", 0.2)
+    monkeypatch.setattr(session, "HOST_WATCHED_S", 0.2)
     program = Program(tmp_path)
     program.session.watch()
     end = time.monotonic() + 1.0

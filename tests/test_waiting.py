@@ -154,3 +154,25 @@ def test_the_device_is_done_so_much_earlier_where_nobody_waits(
     told = found(trace, tmp_path_factory.mktemp("t"), [(0, 10_000)])
     idle_s = sum(one.idle_s for one in told.values())
     assert idle_s == pytest.approx(saved_ns * 1e-9, abs=len(work) * (LATENCY + 5) * 1e-9)
+
+
+def light(waits: bool = True) -> Trace:
+    """Without operators: the host waits 90 µs, and the device idles for all of that after it."""
+    trace = Trace()
+    launch(trace, 5, 10, 100)
+    if waits:
+        trace.call("cudaStreamSynchronize", 10 * US, 100 * US)
+    launch(trace, 195, 200, 210)
+    return trace
+
+
+def test_a_light_trace_says_how_long_all_waits_idled(tmp_path: Path) -> None:
+    timeline = read_trace(busy_then_late(waits=40).write(tmp_path / "t.json"))
+    spans, slow = [(0, 400 * US)], read_trace(light().write(tmp_path / "light.json"))
+    (wait,) = waits_of([ITEM], 1, timeline, spans, (slow, 2))
+    assert (wait.where, wait.idle_s) == ("a.py:7", pytest.approx(45e-6))  # 90 µs in two steps
+    calm = read_trace(light(waits=False).write(tmp_path / "calm.json"))
+    (wait,) = waits_of([ITEM], 1, timeline, spans, (calm, 2))
+    assert wait.idle_s == 0
+    (alone,) = waits_of([], 1, None, [], (slow, 1))
+    assert (alone.what, alone.where, alone.idle_s) == ("synchronize", "", pytest.approx(90e-6))

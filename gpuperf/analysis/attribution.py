@@ -261,7 +261,7 @@ def _owners(
 def _graphs(
     timeline: Timeline, parent: Column, keys: Column, called: Column
 ) -> dict[int, str]:
-    """By key, the compiled graph in which the operators *called* stand, if they do."""
+    """By key, the compiled graph in which the operators *called* stand, if all stand in one."""
     import numpy
 
     named = [GRAPH.search(call.name) for call in timeline.calls]
@@ -272,10 +272,11 @@ def _graphs(
     own = array("q", [-1]) * len(calls)
     for i, (above, call) in enumerate(zip(parent.data, calls.data, strict=True)):
         own[i] = call if graphs[call] else own[above] if above >= 0 else -1
-    within = numpy.asarray(own)[called]
-    inside = within >= 0
-    pairs = zip(keys[called][inside].tolist(), within[inside].tolist(), strict=True)
-    return {key: graphs[call] for key, call in pairs}
+    within = numpy.asarray(own)[called].tolist()
+    found: dict[int, set[str]] = {}
+    for key, call in zip(keys[called].tolist(), within, strict=True):
+        found.setdefault(key, set()).add(graphs[call] if call >= 0 else "")
+    return {key: next(iter(names)) for key, names in found.items() if len(names) == 1}
 
 
 def _self_times(timeline: Timeline, chain: Chains) -> Column:

@@ -89,7 +89,8 @@ def _timed(profile: Profile) -> dict[tuple[str, str, bool], Share]:
 def _key(share: Share) -> tuple[str, str, bool]:
     record = share.record
     backward = record.operator is not None and record.operator.backward
-    return record.case.op, str(record.case.point.get("of", "")), backward
+    of, number = (record.case.point.get(name, "") for name in ("of", "number"))
+    return record.case.op, f"{of} ({number})" if number else str(of), backward
 
 
 def _cause(before: Share | None, after: Share | None) -> str:

@@ -51,6 +51,7 @@ class Told:
     items: float | None = None
     cuda: bool = False
     light: Timeline | None = None  # of the light pass
+    device: int | None = None  # by whose clock the steps were timed
 
     def of(self, name: PassName) -> Passed | None:
         """What the pass *name* brought, if it took a step."""
@@ -279,6 +280,14 @@ def _doubts(told: Told, groups: Mapping[Key, Group]) -> Iterable[Caveat]:
             "totals are those of the accounted steps, rows those of the traced ones",
         )
     yield from _counts(told, groups)
+    used = told.timeline.used if told.timeline is not None else ()
+    if told.device is not None and used and used != (told.device,):
+        yield Caveat(
+            "other-devices",
+            f"work ran on GPU {', '.join(map(str, used))}, while times, memory and counters are of "
+            f"GPU {told.device}",
+            "torch.cuda.set_device, or one GPU a process, has them agree",
+        )
     for passed in told.passed:
         if passed.steps and passed.reason:
             yield Caveat("incomplete", f"{passed.name}: {passed.reason}")

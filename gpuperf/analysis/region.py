@@ -99,7 +99,8 @@ def profiles(run: Run) -> tuple[Profile, ...]:
     found = [
         profile_of(record, _operators(run, record), run.header)
         for record in run.records
-        if record.kind == "region" and record.samples is not None and record.status == "ok"
+        if record.kind == "region" and record.status == "ok"
+        and record.samples is not None and record.samples.median_s > 0
     ]
     if not found:
         told = next((r.reason for r in run.records if r.kind == "region" and r.reason), "")

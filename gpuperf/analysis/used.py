@@ -105,4 +105,4 @@ def stretches(timeline: Timeline, windows: Sequence[tuple[int, int]]) -> list[tu
         own = rows[(launched >= begin) & (launched < end)]
         if len(own):
             found.append((int(activities.start[own].min()), int(activities.end[own].max())))
-    return found
+    return found or ordered

@@ -72,8 +72,11 @@ def waits_of(
         for key, count in own.items():
             part = count / own.total() * wait.idle / SECOND / len(windows)
             idle[key] = idle.get(key, 0.0) + part
-    if light is not None:
+    # What lies between steps is in a light trace, too, and nobody knows where.
+    whole = timeline is None or not windows or len(stretches(timeline, windows)) == 1
+    if light is not None and whole:
         idle = _as_light(*light, counts, idle)
+    counts = {**dict.fromkeys(idle, 1.0), **counts}
     return tuple(Wait(*key, count, idle.get(key, 0.0)) for key, count in counts.items())
 
 

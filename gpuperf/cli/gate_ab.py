@@ -12,6 +12,7 @@ import typer
 from gpuperf.cli import options as opt
 from gpuperf.cli.gating import print_report, run_gate, tell_forecast, write_outputs
 from gpuperf.cli.measuring import check_writable
+from gpuperf.cli.progress import say
 from gpuperf.errors import UsageError
 from gpuperf.gate.plan import GatePlan, read_plan, write_plan
 from gpuperf.gate.project import FILE, Project, load_project, parse_project
@@ -89,7 +90,8 @@ def gate_ab(
     """
     check_writable(out)
     if resume is not None:
-        if any((base, base_python, head_python, setup, dirty, suite, target_mde)):
+        given = (base, base_python, head_python, setup, dirty, suite, target_mde, abs_floor)
+        if any(given) or seed is not None or device != "auto":
             raise UsageError("a gate is resumed as it was begun", "--resume FOLDER alone")
         folder, plan = resume, read_plan(resume)
     else:
@@ -113,6 +115,7 @@ def gate_ab(
     if resume is None:
         folder.mkdir(parents=True)
         write_plan(plan, folder)
+        say(f"gate: {folder}; interrupted, it goes on with --resume {folder}")
     budget_s = None if budget is None else 60 * budget
     report = run_gate(plan, folder, deadline, budget_s, target_mde is not None, overrule)
     write_outputs(report, folder)

@@ -146,7 +146,8 @@ def _fitted(plan: GatePlan, primed: Primed) -> GatePlan:
     seen = foreseen(primed.fit, noise, rule, margins)
     blind = [name for name, least in seen.items() if least is not None and least > plan.target]
     if blind:
-        say(f"{blind[0]} is too noisy for {plan.target * 100:g} %, and {len(blind) - 1} others")
+        more = f", and {len(blind) - 1} more" if len(blind) > 1 else ""
+        say(f"{blind[0]} is too noisy for {plan.target * 100:g} %{more}")
     if rule.confirm_pairs > plan.rule.confirm_pairs:
         say(f"{rule.confirm_pairs} confirming pairs, to see {plan.target * 100:g} %")
     return replace(plan, rule=rule)

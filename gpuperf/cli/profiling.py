@@ -226,6 +226,7 @@ def _records(kept: _Kept, contract: Contract, ran: Ran, traced: bool) -> tuple[R
             timeline, windows, total=ran.steps.get(region, 0), exit_code=ran.exit_code,
             error=ran.error, items=kept.items, cuda=ran.opened.device.kind != "cpu",
             light=timelines.get("light"),
+            device=None if ran.opened.device.kind == "cpu" else ran.opened.device.index,
         )  # fmt: skip
         found += region_records(told)
     return tuple(found)

@@ -37,6 +37,7 @@ __all__ = [
 
 SCHEMA = 1
 LARGEST = 256 << 20  # bytes of a verdict: 10,000 cases of 26 pairs have 20 MB
+MOST_RESAMPLES = 10**6
 Value = str | int | float | bool | None
 
 Outcome = Literal[
@@ -217,6 +218,8 @@ def read_report(path: Path) -> GateReport:
         raise UsageError(f"{path} is no verdict: {str(error)[:200]}", hint) from None
     if schema != SCHEMA or report.schema != SCHEMA:
         raise UsageError(f"{path} has schema {str(schema)[:20]}", f"this gpuperf reads {SCHEMA}")
+    if not 0 < report.rule.resamples <= MOST_RESAMPLES:
+        raise UsageError(f"{path} asks for {report.rule.resamples} permutations", hint)
     return report
 
 

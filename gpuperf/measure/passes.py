@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Callable
@@ -15,14 +16,20 @@ from typing import Any, Protocol
 
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
+from torch.utils._python_dispatch import _get_current_dispatch_mode, _pop_mode, _push_mode
 
 from gpuperf.measure.counters import NoCounters, open_counters
 from gpuperf.measure.watching import Flops, Watch
 from gpuperf.model.program import MARK, PART, Passed, PassName
 
-__all__ = ["Accounting", "Counting", "Light", "Pass", "Plain", "Trace", "on_gpu", "open_pass"]
+__all__ = [
+    "Accounting", "Counting", "Light", "Pass", "Plain", "Trace", "capturing", "on_gpu", "open_pass",
+]  # fmt: skip
 
 OTHER = "the program uses torch.profiler itself, and there is one at a time"
+# A trace ends on the thread that it began on, or the process dies; a thread may end before.
+ELSEWHERE = "its steps are on another thread than the main one, and are not traced"
+MODE = "the program has a dispatch mode of its own, which ours would get between"
 BETWEEN = "bytes between its steps would count: mark the whole step"
 GAP = 0.02  # of a pass: more than this between its steps is no part of them
 OWN_S = 20e-6  # that a mark may take itself
@@ -173,6 +180,8 @@ class Trace(_Base):
         self._restore: Callable[[], None] = lambda: None
 
     def start(self) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            raise RuntimeError(ELSEWHERE)
         if torch.autograd._profiler_enabled():
             raise RuntimeError(OTHER)
         with warnings.catch_warnings():
@@ -287,6 +296,8 @@ class Accounting(_Base):
         self._within = contextlib.ExitStack()
 
     def begin(self) -> None:
+        if _get_current_dispatch_mode() is not None:
+            raise RuntimeError(MODE)
         self._ended, self._missed = len(self._watch.seen), self._watch.missed
         if not self._full:
             self._compile_nothing()
@@ -296,7 +307,7 @@ class Accounting(_Base):
 
     def end(self) -> None:
         counter, self._counter = self._counter, None
-        self._within.close()
+        self._leave()
         if counter is None:
             return
         if self._watch.full and self.steps:  # a part of a step is none
@@ -313,6 +324,15 @@ class Accounting(_Base):
         dynamo = sys.modules.get("torch._dynamo.eval_frame")
         if dynamo is not None and dynamo._stance.stance == "default":
             self._within.enter_context(torch.compiler.set_stance("force_eager"))
+
+    def _leave(self) -> None:
+        """Take our modes away from under what the program entered since, and has not left."""
+        theirs = []
+        while self._watch.active and _get_current_dispatch_mode() is not self._watch:
+            theirs.append(_pop_mode())
+        self._within.close()
+        for mode in reversed(theirs):
+            _push_mode(mode)
 
     def _drop(self) -> None:
         """What was written down of a step that does not count."""
@@ -332,7 +352,7 @@ class Accounting(_Base):
 
     def abandon(self) -> None:
         self._counter = None
-        self._within.close()
+        self._leave()
 
 
 def _tf32() -> bool:
@@ -388,6 +408,11 @@ class Counting(_Timed):
 
     def abandon(self) -> None:
         self._within.close()
+
+
+def capturing() -> bool:
+    """Whether a CUDA graph is being captured: whoever waits for the device then breaks it."""
+    return on_gpu() and bool(torch.cuda.is_current_stream_capturing())
 
 
 def on_gpu() -> bool:

@@ -124,6 +124,7 @@ class Stage:
 
         register_optimizer_step_post_hook(optimized)
         self._hear_compiling(session)
+        os.register_at_fork(before=session.give_way, after_in_parent=session.resume)
         if not torch.cuda.device_count():
             session.watch()
         elif self._marks_steps:
@@ -140,8 +141,8 @@ class Stage:
             with contextlib.suppress(Exception):  # another version's has another name
                 from torch._dynamo.callback import callback_handler
 
-                callback_handler.register_start_callback(lambda *_: session.compiling())
-                callback_handler.register_end_callback(lambda *_: session.compiled())
+                callback_handler.register_start_callback(lambda *_: session.give_way())
+                callback_handler.register_end_callback(lambda *_: session.resume())
 
         self._dynamo = AfterImport("torch._dynamo.callback", register)
 

@@ -16,21 +16,22 @@ import itertools
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from gpuperf.measure.passes import Pass, Trace, on_gpu, open_pass
+from gpuperf.measure.passes import Pass, Trace, capturing, on_gpu, open_pass
 from gpuperf.model.program import PART, WHOLE, Passed, PassName
 
 __all__ = ["IMPLICIT", "STEP", "Course", "Session", "sentence"]
 
 STEP = "step"  # the region of `gpuperf.step()`
 IMPLICIT = "optimizer step"
-WATCHED_S = 5.0  # of it
+WATCHED_S, HOST_WATCHED_S = 5.0, 2.0  # of it; a host alone may call 200,000 operators a second
 AGAIN_S = 1.0  # after the program last compiled
-MOST_COMPILED = 3  # times a traced step may be one in which the program compiles
+MOST_ANEW = 3  # times a traced step may be one in which the program compiles or forks
 # Steps of the passes that slow the program down.
 MOST_TRACED, MOST_ACCOUNTED = 5, 4
 COUNTED_S = 0.1  # beside the steps, in which counters must have room
@@ -47,7 +48,7 @@ Say = Callable[[Passed], None]
 @dataclass
 class Course:
     """The passes of one region. `done` are steps that ended; `waited` those of another region that
-    waits, since this one's last, `compiled` the traces that were begun anew; the pass is `behind`
+    waits, since this one's last, `anew` the traces that were begun anew; the pass is `behind`
     a trace of a GPU."""
 
     region: str
@@ -60,7 +61,8 @@ class Course:
     wanted: int = 0
     taken: int = 0
     waited: int = 0
-    compiled: int = 0
+    anew: int = 0
+    began_s: float = 0.0
     behind: bool = False
     step_s: float = 0.0
 
@@ -126,7 +128,8 @@ class Session:
         """Trace all that comes, until something is marked: a program may never mark anything. With
         *cuda* it is about to take its GPU."""
         unmarked = not self.courses and self._whole is None and self._seen_whole is None
-        if "trace" in self.passes and unmarked:
+        main = threading.current_thread() is threading.main_thread()  # which pending calls are of
+        if "trace" in self.passes and unmarked and main and not capturing():
             whole = Trace(WHOLE, self._file(), cuda)
             try:
                 whole.start()
@@ -137,7 +140,7 @@ class Session:
                 raise
             self._whole = whole
             self._watcher = threading.get_ident()
-            self._later(WATCHED_S, self._pending)
+            self._later(WATCHED_S if cuda else HOST_WATCHED_S, self._pending)
 
     @_entry
     def watch_later(self, seconds: float) -> None:
@@ -146,24 +149,27 @@ class Session:
         self._later(seconds, self._again)
 
     @_entry
-    def compiling(self) -> None:
-        """The program compiles. Torch may not be able to under its own profiler (2.11 takes the
-        profiler's marks for operators of the graph), and what is traced then is of no step."""
+    def give_way(self) -> None:
+        """The program compiles, or forks. Torch may not be able to compile under its own profiler
+        (2.11 takes the profiler's marks for operators of the graph), and a child would be profiled
+        for good; what is traced then is of no step."""
         if threading.get_ident() != self._watcher:
             return  # a trace must end on the thread that it began on
         if self._timer is not None:
             self._timer.cancel()
-        self._drop_whole()
+        whole, self._whole = self._whole, None
+        if whole is not None:
+            _abandon(whole)
         for course in self.courses.values():
             running = course.running
-            if isinstance(running, Trace) and course.compiled < MOST_COMPILED:
-                course.compiled += 1
+            if isinstance(running, Trace) and course.anew < MOST_ANEW:
+                course.anew += 1
                 course.left.insert(0, (running.name, course.wanted))
                 course.running, course.within = None, False
                 _abandon(running)
 
     @_entry
-    def compiled(self) -> None:
+    def resume(self) -> None:
         """It is done: what marks nothing is traced again, once it has run for a while."""
         if threading.get_ident() == self._watcher and not self.courses:
             self._later(self._patience_s, self._again)
@@ -230,7 +236,7 @@ class Session:
         accounting = any(
             c.running is not None and c.running.name == "accounting" for c in self.courses.values()
         )
-        return not (accounting and _in_compiled())
+        return not (accounting and _in_compiled()) and not capturing()
 
     def _tracing(self) -> list[Trace]:
         """The trace of the step under way, if the innermost region is inside that."""
@@ -268,6 +274,9 @@ class Session:
     def _cut(self) -> None:
         """End the trace of a program that marked nothing until now: each operator in it costs 20 kB
         and 50 µs when it ends."""
+        if self._whole is not None and capturing():
+            self._later(AGAIN_S, self._pending)
+            return
         whole, self._whole = self._whole, None
         if whole is not None:
             try:
@@ -309,6 +318,7 @@ class Session:
 
     def _begin(self, course: Course) -> None:
         course.inside = True
+        course.began_s = course.began_s or time.perf_counter()
         planned = len(course.left) + 1
         while course.running is None and course.done >= course.warmup and course.left:
             if len(course.left) == planned:
@@ -351,7 +361,9 @@ class Session:
         self._begin_telling()
         name, course.wanted = course.left.pop(0)
         course.taken = course.waited = 0
-        longest_s = COUNTED_S + 2 * course.wanted * course.step_s
+        # Without a plain pass of its own process, by what the steps took that went by.
+        each_s = course.step_s or (time.perf_counter() - course.began_s) / max(1, course.done)
+        longest_s = COUNTED_S + 2 * course.wanted * each_s
         if name == "plain":
             for other in self.courses.values():
                 if other.running is not None:
@@ -424,7 +436,8 @@ def _told(name: object) -> str:
     except Exception:  # of a stranger's class
         text = type(name).__name__
     text = text.replace('"', "'").replace("\\", "/").replace(PART, "/")
-    return "".join(c if c.isprintable() else " " for c in text) or " "
+    text = "".join(c if c.isprintable() else " " for c in text) or " "
+    return f"{text} " if text == WHOLE else text
 
 
 def sentence(error: BaseException) -> str:

@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -23,6 +24,7 @@ __all__ = ["Flops", "Watch"]
 
 MOST_SEEN = 200_000  # calls of all steps
 LONGEST = 200  # characters of an argument
+FAILED: set[str] = set()  # operators whose registered cost is none
 # Operators whose result the host must know before it goes on.
 WAITS = {
     "aten::_local_scalar_dense": "item", "aten::item": "item", "aten::is_nonzero": "item",
@@ -48,8 +50,18 @@ class Watch(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped there
         self.seen: list[Seen] = []
         self.missed = 0
         self.full = False
+        self.active = False
         self._storages: dict[int, int] = {}
         self._next = itertools.count(1)
+
+    def __enter__(self) -> Watch:
+        super().__enter__()
+        self.active = True
+        return self
+
+    def __exit__(self, *told: Any) -> None:
+        self.active = False
+        super().__exit__(*told)
 
     def forget(self) -> None:
         """Nobody watched for a while: what lies where something lay before may be another
@@ -166,11 +178,12 @@ class Flops(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped there
         named = dict(kwargs or {})
         formula = self._formulas.get(getattr(func, "_overloadpacket", None))
         if formula is None:
-            if isinstance(func, torch._ops.OpOverload) and func.namespace == "aten":
+            # Not by `decompose`, which prefers formulas in Python, whose results are others'.
+            parts = torch._C.DispatchKey.CompositeImplicitAutograd
+            own = isinstance(func, torch._ops.OpOverload) and func.namespace == "aten"
+            if own and torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), parts):
                 with self:
-                    found = func.decompose(*args, **named)
-                if found is not NotImplemented:
-                    return found
+                    return func._op_dk(parts, *args, **named)
             return func(*args, **named)
         found = func(*args, **named)
         try:
@@ -186,11 +199,12 @@ def _registered(call: Call) -> Cost | None:
     if own is None:
         return None
     try:
-        found = own(call)
+        return msgspec.convert(msgspec.to_builtins(own(call)), Cost)
     except Exception as error:
-        print(f"gpuperf: the cost of {call.name} failed: {error!r}", file=sys.stderr)
+        if call.name not in FAILED:
+            FAILED.add(call.name)
+            print(f"gpuperf: the cost of {call.name} failed: {error!r}", file=sys.stderr)
         return None
-    return found if isinstance(found, Cost) else None
 
 
 def _arguments(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:

@@ -76,7 +76,7 @@ def _kernels(profile: Profile, format: str) -> str:
     rows = [
         [shorten(clean(use.name).removeprefix("void "), LONGEST_KERNEL), f"{use.count:,}",
          format_time(use.seconds), f"{use.share * 100:.1f} %",
-         format_time(use.seconds / use.count),
+         format_time(use.seconds / max(1, use.count)),
          shorten(clean(", ".join(use.operators)).replace("aten::", ""), LONGEST_SHAPES)]
         for use in uses[:MOST_ROWS]
     ]  # fmt: skip

@@ -104,8 +104,8 @@ def _listen(
         try:
             message = connection.receive(max(0.0, left))
         except ValueError as error:
-            ran.error = f"what it said cannot be read: {str(error)[:200]}"
-            return True
+            ran.error = f"a part of what it said cannot be read: {str(error)[:200]}"
+            continue
         if isinstance(message, Opened):
             ran.opened = message
         elif isinstance(message, Passing):
