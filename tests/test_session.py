@@ -215,6 +215,19 @@ def test_a_profiler_that_the_program_starts_later_takes_the_place_of_ours(tmp_pa
     assert counted(own) >= 8  # the accounting pass dispatches a call anew
 
 
+@pytest.mark.skipif(not hasattr(torch.autograd.profiler, "emit_itt"), reason="of newer torch")
+def test_marks_for_other_tools_have_their_way(tmp_path: Path) -> None:
+    program = Program(tmp_path, passes=("trace",))
+    for i in range(9):
+        if i == 4:
+            with torch.autograd.profiler.emit_itt():
+                program.work()
+        program.work()
+        marks.step()
+    assert "uses torch.profiler itself" in program.of("trace").reason
+
+
+
 def test_a_program_that_marks_nothing_is_traced_for_some_seconds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -203,16 +203,26 @@ class Trace(_Base):
         """There is one profiler at a time: let one that the program starts have its place."""
         from torch.autograd import profiler
 
-        prepare = profiler.profile._prepare_trace
+        theirs = [(profiler.profile, "_prepare_trace"), (profiler.emit_nvtx, "__enter__"),
+                  (profiler.emit_itt, "__enter__")]  # fmt: skip
+        own = [(kind, name, getattr(kind, name)) for kind, name in theirs]
 
-        def first(other: Any, *arguments: Any) -> Any:
-            self._lost = True
-            with contextlib.suppress(Exception):
-                self.abandon()
-            return prepare(other, *arguments)
+        def yields(prepare: Callable[..., Any]) -> Callable[..., Any]:
+            def first(other: Any, *arguments: Any) -> Any:
+                self._lost = True
+                with contextlib.suppress(Exception):
+                    self.abandon()
+                return prepare(other, *arguments)
 
-        profiler.profile._prepare_trace = first
-        self._restore = lambda: setattr(profiler.profile, "_prepare_trace", prepare)
+            return first
+
+        def restore() -> None:
+            for kind, name, prepare in own:
+                setattr(kind, name, prepare)
+
+        for kind, name, prepare in own:
+            setattr(kind, name, yields(prepare))
+        self._restore = restore
 
     def begin(self) -> None:
         if self._lost:
