@@ -115,6 +115,9 @@ class Stage:
         session = self._session = Session(
             asked.warmup, asked.steps, asked.passes, Path(asked.folder), self._passed, self._ready
         )
+        gpus = torch.cuda.device_count()
+        if gpus and self._marks_steps:
+            session.patience_s = UNMARKED_S
         compiling = torch.compiler.is_compiling
         marks.listen(session, compiling)
 
@@ -125,12 +128,12 @@ class Stage:
         register_optimizer_step_post_hook(optimized)
         self._hear_compiling(session)
         os.register_at_fork(before=session.give_way, after_in_parent=session.resume)
-        if not torch.cuda.device_count():
+        if not gpus:
             session.watch()
         elif self._marks_steps:
             # Where CUPTI was, it stays: on an H200 a launch takes 9.7 µs behind a trace, and 7.4
             # before. TEARDOWN_CUPTI=1 ends that, but then no counters open.
-            torch.cuda._lazy_call(partial(session.watch_later, UNMARKED_S))
+            torch.cuda._lazy_call(session.watch_later)
         else:
             torch.cuda._lazy_call(partial(session.watch, True))
 

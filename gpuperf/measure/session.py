@@ -104,13 +104,13 @@ class Session:
     folder: Path
     say: Say
     ready: Callable[[], None] = lambda: None  # before the first pass: the device is known then
+    patience_s: float = AGAIN_S  # until what marks nothing is traced (again)
     courses: dict[str, Course] = field(default_factory=dict)
     process: int = field(default_factory=os.getpid)
     begun: bool = False
     _thread: int = 0
     _watcher: int = field(default_factory=threading.get_ident)
     _timer: threading.Timer | None = None
-    _patience_s: float = AGAIN_S
     _traced: bool = False
     _explicit: bool = False
     _nested: list[str] = field(default_factory=list)
@@ -143,10 +143,10 @@ class Session:
             self._later(WATCHED_S if cuda else HOST_WATCHED_S, self._pending)
 
     @_entry
-    def watch_later(self, seconds: float) -> None:
+    def watch_later(self) -> None:
         """The same, if nothing is marked until then."""
-        self._watcher, self._patience_s = threading.get_ident(), seconds
-        self._later(seconds, self._again)
+        self._watcher = threading.get_ident()
+        self._later(self.patience_s, self._again)
 
     @_entry
     def give_way(self) -> None:
@@ -172,7 +172,7 @@ class Session:
     def resume(self) -> None:
         """It is done: what marks nothing is traced again, once it has run for a while."""
         if threading.get_ident() == self._watcher and not self.courses:
-            self._later(self._patience_s, self._again)
+            self._later(self.patience_s, self._again)
 
     @_entry
     def step(self) -> None:

@@ -50,7 +50,7 @@ __all__ = [
     "without_counters",
 ]
 
-SCHEMA = 7
+SCHEMA = 8
 MOST_BYTES = 2**200
 MOST_LAUNCHED = 2**31  # blocks along an axis of a grid, in CUDA C's guide
 LEAST_COUNTED = -1e12  # a difference of two counts scatters about nought
