@@ -1,0 +1,27 @@
+"""What does each pass over a program's steps do, and what does it bring back?
+
+A pass begins and ends with an idle device; in between it leaves the program alone as far as it can.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gpuperf.measure.passes.accounting import Accounting
+from gpuperf.measure.passes.base import Pass, capturing, on_gpu
+from gpuperf.measure.passes.counting import Counting
+from gpuperf.measure.passes.plain import Plain
+from gpuperf.measure.passes.tracing import Light, Trace
+from gpuperf.model.program import PassName
+
+__all__ = ["Pass", "Trace", "capturing", "on_gpu", "open_pass"]
+
+
+def open_pass(name: PassName, region: str, trace: Path, longest_s: float) -> Pass:
+    """The pass *name* of *region*: a trace goes to the file *trace*, counters count for at most
+    *longest_s*."""
+    if name in ("trace", "light"):
+        return (Trace if name == "trace" else Light)(region, trace)
+    if name == "counters":
+        return Counting(region, longest_s)
+    return Accounting(region) if name == "accounting" else Plain(region)

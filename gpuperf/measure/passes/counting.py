@@ -1,0 +1,65 @@
+"""What did the hardware count in steps of the program?"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import torch
+
+from gpuperf.measure.counters import NoCounters, open_counters
+from gpuperf.measure.passes.base import Timed
+from gpuperf.model.program import Passed, PassName
+
+__all__ = ["Counting"]
+
+BETWEEN = "bytes between its steps would count: mark the whole step"
+
+
+class Counting(Timed):
+    """The bytes through DRAM of all steps together, at full speed."""
+
+    name: PassName = "counters"
+
+    def __init__(self, region: str, longest_s: float) -> None:
+        super().__init__(region)
+        self._longest_s = longest_s
+        self._within = contextlib.ExitStack()
+        self._sampler: Any = None
+        self._known: Any = None
+        self._counting = False
+
+    def start(self) -> None:
+        if not self.cuda:
+            raise NoCounters("unsupported", "only NVIDIA GPUs have counters that gpuperf reads")
+        device = torch.device("cuda", torch.cuda.current_device())
+        l2_bytes = torch.cuda.get_device_properties(device).L2_cache_size
+        counters = open_counters(device, l2_bytes)
+        self._sampler, self._known = self._within.enter_context(counters.sampler(self._longest_s))
+        super().start()
+
+    def begin(self) -> None:
+        if not self._counting:
+            self._counting = True
+            self.synchronize()
+            self._sampler.begin()
+        super().begin()
+
+    def finish(self) -> Passed:
+        self.synchronize()
+        try:
+            if self.apart():
+                raise RuntimeError(BETWEEN)
+            moved = self._sampler.end()
+        finally:
+            self._within.close()
+        each = self._known.factor * self.steps
+        counted = {
+            "dram_read_bytes": moved.read / each, "dram_written_bytes": moved.written / each,
+            "dram_factor": float(self._known.factor), "dram_ratio": self._known.ratio,
+            "dram_uncertainty_bytes": self._known.error * (moved.read + moved.written) / each,
+        }  # fmt: skip
+        return Passed(self.region, "counters", self.steps, wall_s=moved.seconds, counters=counted)
+
+    def abandon(self) -> None:
+        self._within.close()

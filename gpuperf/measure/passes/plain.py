@@ -1,0 +1,36 @@
+"""What does a step take, when nobody looks?"""
+
+from __future__ import annotations
+
+import torch
+
+from gpuperf.measure.passes.base import Timed
+from gpuperf.model.program import Passed
+
+__all__ = ["Plain"]
+
+
+class Plain(Timed):
+    """The time of each step."""
+
+    def __init__(self, region: str) -> None:
+        super().__init__(region)
+        self._peak_bytes = 0
+
+    def start(self) -> None:
+        super().start()
+        if self.cuda:
+            torch.cuda.reset_peak_memory_stats()
+
+    def pause(self) -> None:
+        """Another pass will reset the peak."""
+        if self.cuda:
+            self._peak_bytes = max(self._peak_bytes, torch.cuda.max_memory_allocated())
+
+    def finish(self) -> Passed:
+        self.synchronize()
+        self.pause()
+        seconds = self.steps_s()
+        wall_s = sum(seconds) if self.apart() else self.whole_s()
+        peak = self._peak_bytes if self.cuda else None
+        return Passed(self.region, "plain", self.steps, seconds, wall_s, peak)
