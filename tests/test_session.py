@@ -14,7 +14,10 @@ import torch
 from gpuperf import marks
 from gpuperf.analysis.windows import marked
 from gpuperf.importers.kineto import read_trace
-from gpuperf.measure import passes, session, watching
+from gpuperf.measure import session, unmarked, watching
+from gpuperf.measure.passes import Pass
+from gpuperf.measure.passes.counting import Counting
+from gpuperf.measure.passes.plain import Plain
 from gpuperf.measure.session import IMPLICIT, STEP, Session
 from gpuperf.model.codec import encode
 from gpuperf.model.program import PASSES, Passed, PassName
@@ -231,7 +234,7 @@ def test_marks_for_other_tools_have_their_way(tmp_path: Path) -> None:
 def test_a_program_that_marks_nothing_is_traced_for_some_seconds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session, "HOST_WATCHED_S", 0.2)
+    monkeypatch.setattr(unmarked, "HOST_WATCHED_S", 0.2)
     program = Program(tmp_path)
     program.session.watch()
     end = time.monotonic() + 1.0
@@ -300,7 +303,7 @@ def test_a_region_of_any_name_disturbs_nothing(tmp_path: Path, name: object) -> 
             assert len(marked(timeline, passed.region)) == 1
 
 
-class Broken(passes.Plain):
+class Broken(Plain):
     """Fails where it is told to."""
 
     at = ""
@@ -332,7 +335,7 @@ class Broken(passes.Plain):
 def test_a_pass_that_fails_says_so_and_the_program_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
-    def open_broken(name: PassName, region: str, *_: object) -> passes.Pass:
+    def open_broken(name: PassName, region: str, *_: object) -> Pass:
         if where == "open":
             raise KeyError("at open")
         broken = Broken(region)
@@ -365,10 +368,10 @@ def test_nobody_listening_any_more_stops_no_program(tmp_path: Path) -> None:
 def test_an_interrupt_in_a_pass_goes_on_to_the_program(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(self: passes.Plain) -> Passed:
+    def interrupted(self: Plain) -> Passed:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(passes.Plain, "finish", interrupted)
+    monkeypatch.setattr(Plain, "finish", interrupted)
     program = Program(tmp_path, warmup=0, steps=1, passes=("plain",))
     marks.step()
     with pytest.raises(KeyboardInterrupt):
@@ -427,7 +430,7 @@ def test_what_a_slow_pass_has_of_an_unfinished_step_does_not_count(
 def test_counters_that_the_program_ends_in_count_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Counters(passes.Plain):
+    class Counters(Plain):
         name: PassName = "counters"
 
     monkeypatch.setattr(session, "open_pass", lambda name, region, *_: Counters(region))
@@ -457,7 +460,7 @@ class Sampler:
 
 
 def test_counters_refuse_what_is_done_between_steps() -> None:
-    counting = passes.Counting("part", 1.0)
+    counting = Counting("part", 1.0)
     counting._sampler = Sampler()
     for _ in range(3):
         counting.begin()

@@ -13,7 +13,7 @@ from gpuperf.analysis.chains import Ran, chains_of
 from gpuperf.analysis.joined import Group, Key, add_traced, containers, grouped, visible
 from gpuperf.analysis.occupied import Occupied, occupancy_of
 from gpuperf.analysis.used import Used, seconds_of, stretches
-from gpuperf.analysis.waiting import waits_of
+from gpuperf.analysis.waiting import between_s, waits_of, whole_of
 from gpuperf.analysis.windows import Window, marked, parts_of
 from gpuperf.model.aten import Call, Tensor
 from gpuperf.model.contract import Contract, Fingerprint
@@ -77,7 +77,8 @@ def region_records(told: Told) -> tuple[Record, ...]:
         inside = containers(told.timeline, shown)
         add_traced(groups, found, len(windows), names or None, inside)
         occupied = [occupancy_of(told.timeline, w) for w in stretches(told.timeline, windows)]
-    used = Used(len(windows), occupied, found)
+    idle = _idle(told, windows, sum(one.busy_s for one in occupied)) if occupied else {}
+    used = Used(len(windows), occupied, found, idle)
     operators = [_operator(told, key, group) for key, group in groups.items()]
     operators.sort(key=lambda record: -(record.samples.median_s if record.samples else 0.0))
     operators = _told_apart(operators)
@@ -87,6 +88,23 @@ def region_records(told: Told) -> tuple[Record, ...]:
         (told.light, light.steps) if told.light and light else None,
     )  # fmt: skip
     return (_region(told, groups, used, seen, waits), *operators)
+
+
+def _idle(told: Told, windows: Sequence[Window], busy_s: float) -> dict[str, float]:
+    """Seconds of a step that the device idled at the most, under the passes that trace; and of
+    them, what it takes itself from one kernel to the next. It was busy for *busy_s* of *windows*.
+    """
+    if told.timeline is None or not told.cuda:
+        return {}
+    most, between = [], between_s(told.timeline, windows) / len(windows)
+    light, trace = told.of("light"), told.of("trace")
+    if trace and trace.wall_s:
+        most.append(trace.wall_s / trace.steps - busy_s / len(windows))
+    whole = whole_of(told.light) if told.light and light else []
+    if told.light and light and whole:
+        between = between_s(told.light, whole) / light.steps
+        most.append((light.wall_s - occupancy_of(told.light, whole[0]).busy_s) / light.steps)
+    return {"idle_between": between} | ({"idle_most": max(0.0, min(most))} if most else {})
 
 
 def _told_apart(operators: Iterable[Record]) -> list[Record]:

@@ -3,6 +3,10 @@
 The step's time is the plain pass's; what the device did in it is the trace's, where a profiler
 widens the gaps between kernels but not the kernels. So idle time is the plain step's less the busy
 time, and the trace only says what the host did meanwhile.
+
+That is, unless the trace was idle for less: then its kernels were faster, for a card that has
+rested between the passes has a higher clock than under a sustained load, and their times are drawn
+out to what the plain step leaves.
 """
 
 from __future__ import annotations
@@ -22,13 +26,14 @@ __all__ = ["PARTS", "KernelUse", "Profile", "Share", "kernels_of", "profile_of",
 # What a step is made of, in the order of a bar.
 PARTS = (
     "compute-bound", "memory-bound", "latency-bound", "other kernels", "communication", "copies",
-    "idle: waiting", "idle: launch or host", "not traced",
+    "idle: waiting", "idle: between kernels", "idle: launch or host", "not traced",
 )  # fmt: skip
 LIMITS = {
     "compute": "compute-bound", "special function": "compute-bound", "memory": "memory-bound",
     "latency": "latency-bound",
 }  # fmt: skip
 NO_KERNEL_S = 4e-6  # a call of one kernel that takes less is of no roof
+MOST_SLOWER = 1.3  # than in the trace: an H200's clock is 1980 MHz at rest, 1500 at its power cap
 
 
 @dataclass(frozen=True)
@@ -49,7 +54,8 @@ class Profile:
     """A region: seconds of a step, of it busy (None: no trace tells); by part; operators by time.
 
     `placement` is that of the model's FLOPs and least bytes over the step, `hfu` what of the peak
-    the operations come to that the operators do, recomputation included.
+    the operations come to that the operators do, recomputation included. Times of operators are
+    *scale* times what the trace says.
     """
 
     region: Record
@@ -60,6 +66,7 @@ class Profile:
     placement: Placement | None
     hfu: float | None
     cuda: bool
+    scale: float = 1.0
 
     @property
     def idle_s(self) -> float:
@@ -121,17 +128,29 @@ def profile_of(region: Record, operators: Sequence[Record], header: Header) -> P
     assert samples is not None
     step_s, cuda = samples.median_s, header.device.kind != "cpu"
     busy, traced = region.times.get("busy"), region.times.get("traced")
-    # On a CPU the profiler lengthens what it times: only shares of the traced step are true.
-    scale = step_s / traced.median_s if traced is not None and not cuda else 1.0
+    busy_s, scale = None if busy is None else step_s, 1.0
+    if cuda and busy is not None:
+        busy_s = _busy(region, step_s, busy.median_s)
+        scale = busy_s / busy.median_s if busy.median_s > 0 else 1.0
+    elif traced is not None and traced.median_s > 0:
+        # The profiler lengthens what it times: only shares of the traced step are true.
+        scale = step_s / traced.median_s
     shares = [_share(record, step_s, header, scale) for record in operators]
     shares.sort(key=lambda share: -share.seconds)
-    busy_s = None if busy is None else min(step_s, busy.median_s)
     if not cuda and busy is not None:  # the host is the device
         busy_s = min(step_s, sum(share.seconds for share in shares))
     return Profile(
         region, step_s, busy_s, _parts(region, shares, step_s, busy_s, cuda), tuple(shares),
-        _placed(region, header), _hfu(region, header), cuda,
+        _placed(region, header), _hfu(region, header), cuda, scale,
     )  # fmt: skip
+
+
+def _busy(region: Record, step_s: float, traced_s: float) -> float:
+    """Seconds of a plain step in which a GPU was busy that was busy for *traced_s* in the trace."""
+    occupied = region.program.occupied if region.program else {}
+    idle_s = max(0.0, step_s - traced_s)
+    least = step_s - min(idle_s, occupied.get("idle_most", idle_s))
+    return least if least <= MOST_SLOWER * traced_s else step_s - idle_s
 
 
 def _share(record: Record, step_s: float, header: Header, scale: float) -> Share:
@@ -190,7 +209,10 @@ def _parts(
     idle_s = max(0.0, step_s - busy_s)
     waits = region.program.waits if region.program and cuda else ()
     found["idle: waiting"] = min(idle_s, sum(wait.idle_s for wait in waits))
-    found["idle: launch or host"] = idle_s - found["idle: waiting"]
+    idle_s -= found["idle: waiting"]
+    occupied = region.program.occupied if region.program and cuda else {}
+    found["idle: between kernels"] = min(idle_s, occupied.get("idle_between", 0.0))
+    found["idle: launch or host"] = idle_s - found["idle: between kernels"]
     return found
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 from gpuperf.analysis.attribution import Usage
@@ -21,11 +21,12 @@ STARTS = {"copy": "Memcpy", "set": "Memset"}  # of the names of what is no kerne
 
 @dataclass(frozen=True)
 class Used:
-    """What a trace says of *steps* steps."""
+    """What a trace says of *steps* steps; of *idle* seconds other passes too."""
 
     steps: int
     occupied: Sequence[Occupied] = ()
     usages: Sequence[Usage] = ()
+    idle: Mapping[str, float] = field(default_factory=dict)
 
     def each(self, seconds: Callable[[Occupied], float]) -> float:
         """Of a step."""
@@ -42,7 +43,7 @@ class Used:
             "sets": self.each(lambda o: o.sets.seconds),
             "idle_queued": self.each(lambda o: o.queued_s),
             "idle_sync": self.each(lambda o: o.sync_s), "idle_host": self.each(lambda o: o.host_s),
-            "idle_other": self.each(lambda o: o.other_s),
+            "idle_other": self.each(lambda o: o.other_s), **self.idle,
         }  # fmt: skip
         for name in dict.fromkeys(name for one in self.occupied for name in one.copies):
             found[f"copy {name}"] = self.each(lambda o, n=name: _copied(o, n).seconds)  # type: ignore[misc]

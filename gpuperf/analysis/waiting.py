@@ -9,7 +9,7 @@ without waiting has nothing to win here.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     Column = NDArray[numpy.integer]
 
-__all__ = ["waits_of"]
+__all__ = ["between_s", "waits_of", "whole_of"]
 
 SECOND = 10**9  # nanoseconds
 ALONE = "synchronize"  # what no operator waits in
@@ -85,17 +85,22 @@ def _as_light(
     idle: dict[tuple[str, str], float],
 ) -> dict[tuple[str, str], float]:  # fmt: skip
     """What a light trace idled, shared out like *idle*, or by how often the host waits."""
-    activities, runtime = timeline.activities, timeline.runtime
-    launched = runtime.start[activities.runtime[activities.runtime >= 0]]
-    if not len(launched):
+    whole = whole_of(timeline)
+    if not whole:
         return idle
-    whole = [(int(launched.min()), int(activities.end.max()))]
     total = sum(wait.idle for wait in _blamed(timeline, whole)) / SECOND / steps
     weights = idle if sum(idle.values()) else counts
     sum_of = sum(weights.values())
     if total and not sum_of:
         return {(ALONE, ""): total}
     return {key: total * weight / sum_of for key, weight in weights.items()} if sum_of else {}
+
+
+def whole_of(timeline: Timeline) -> list[Window]:
+    """From the first launch to the end of the last work; nothing where there is none."""
+    activities, runtime = timeline.activities, timeline.runtime
+    launched = runtime.start[activities.runtime[activities.runtime >= 0]]
+    return [(int(launched.min()), int(activities.end.max()))] if len(launched) else []
 
 
 def _named(operators: Sequence[str]) -> str:
@@ -106,24 +111,13 @@ def _named(operators: Sequence[str]) -> str:
 
 def _blamed(timeline: Timeline, windows: Sequence[Window]) -> list[_Waited]:
     """The calls that waited within *windows* and by which the device idled."""
-    import numpy
-
     waits = _waited(timeline, windows)
-    activities, runtime = timeline.activities, timeline.runtime
     if not waits:
         return []
-    device = timeline.used[0] if timeline.used else -1
-    rows = numpy.flatnonzero(activities.device == device)
-    starts = activities.start[rows]
-    idle = Moments.among(stretches(timeline, windows)) - Moments.of(starts, activities.end[rows])
     ahead: list[_Waited] = []  # the last one counts first: it is what the gap follows
     later = iter(waits)
     coming = next(later, None)
-    next_rows = numpy.searchsorted(starts, idle.end)
-    gaps = zip(*(one.tolist() for one in (idle.start, idle.end, next_rows)), strict=True)
-    for begin, end, at in gaps:
-        by = int(activities.runtime[rows[at]]) if at < len(rows) else -1
-        launched = int(runtime.start[by]) if by >= 0 else -1
+    for begin, end, launched in _gaps(timeline, windows):
         while coming is not None and coming.end <= launched:
             ahead.append(coming)
             coming = next(later, None)
@@ -136,6 +130,30 @@ def _blamed(timeline: Timeline, windows: Sequence[Window]) -> list[_Waited]:
             if not ahead[-1].ahead:
                 ahead.pop()
     return [wait for wait in waits if wait.idle]
+
+
+def _gaps(timeline: Timeline, windows: Sequence[Window]) -> Iterator[tuple[int, int, int]]:
+    """When the device idled while it worked on *windows*, from and until, and when what ended that
+    was launched; −1 where nobody knows."""
+    import numpy
+
+    activities, runtime = timeline.activities, timeline.runtime
+    device = timeline.used[0] if timeline.used else -1
+    rows = numpy.flatnonzero(activities.device == device)
+    starts = activities.start[rows]
+    idle = Moments.among(stretches(timeline, windows)) - Moments.of(starts, activities.end[rows])
+    next_rows = numpy.searchsorted(starts, idle.end)
+    gaps = zip(*(one.tolist() for one in (idle.start, idle.end, next_rows)), strict=True)
+    for begin, end, at in gaps:
+        by = int(activities.runtime[rows[at]]) if at < len(rows) else -1
+        yield begin, end, int(runtime.start[by]) if by >= 0 else -1
+
+
+def between_s(timeline: Timeline, windows: Sequence[Window]) -> float:
+    """Seconds in which the device idled though the next work was launched before the last ended:
+    what it takes itself from one kernel to the next."""
+    gaps = _gaps(timeline, windows)
+    return sum(end - begin for begin, end, launched in gaps if 0 <= launched <= begin) / SECOND
 
 
 def _waited(timeline: Timeline, windows: Sequence[Window]) -> list[_Waited]:

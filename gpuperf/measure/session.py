@@ -10,7 +10,6 @@ another region's slower pass is under way. Of such passes there is one at a time
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import functools
 import itertools
 import os
@@ -22,15 +21,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from gpuperf.measure.passes import Pass, Trace, capturing, on_gpu, open_pass
+from gpuperf.measure.passes import Pass, Trace, abandon, capturing, on_gpu, open_pass
+from gpuperf.measure.unmarked import AGAIN_S, Unmarked, sentence
 from gpuperf.model.program import PART, WHOLE, Passed, PassName
 
-__all__ = ["IMPLICIT", "STEP", "Course", "Session", "sentence"]
+__all__ = ["IMPLICIT", "STEP", "Course", "Session"]
 
 STEP = "step"  # the region of `gpuperf.step()`
 IMPLICIT = "optimizer step"
-WATCHED_S, HOST_WATCHED_S = 5.0, 2.0  # of it; a host alone may call 200,000 operators a second
-AGAIN_S = 1.0  # after the program last compiled
 MOST_ANEW = 3  # times a traced step may be one in which the program compiles or forks
 # Steps of the passes that slow the program down.
 MOST_TRACED, MOST_ACCOUNTED = 5, 4
@@ -109,70 +107,48 @@ class Session:
     process: int = field(default_factory=os.getpid)
     begun: bool = False
     _thread: int = 0
-    _watcher: int = field(default_factory=threading.get_ident)
-    _timer: threading.Timer | None = None
     _traced: bool = False
     _explicit: bool = False
     _nested: list[str] = field(default_factory=list)
-    _whole: Trace | None = None
-    _seen_whole: Passed | None = None
     _stepped: bool = False
     _files: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def __post_init__(self) -> None:
-        calls = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
-        self._pending, self._again = calls(self._on_pending), calls(self._on_again)
+        self._unmarked = Unmarked(self._file, self._cut, lambda: self.watch(on_gpu()))
 
     @_entry
     def watch(self, cuda: bool = False) -> None:
         """Trace all that comes, until something is marked: a program may never mark anything. With
         *cuda* it is about to take its GPU."""
-        unmarked = not self.courses and self._whole is None and self._seen_whole is None
-        main = threading.current_thread() is threading.main_thread()  # which pending calls are of
-        if "trace" in self.passes and unmarked and main and not capturing():
-            whole = Trace(WHOLE, self._file(), cuda)
-            try:
-                whole.start()
-                whole.begin()
-                self._traced |= cuda
-            except BaseException:
-                _abandon(whole)
-                raise
-            self._whole = whole
-            self._watcher = threading.get_ident()
-            self._later(WATCHED_S if cuda else HOST_WATCHED_S, self._pending)
+        if "trace" in self.passes and not self.courses:
+            self._traced |= self._unmarked.watch(cuda)
 
     @_entry
     def watch_later(self) -> None:
         """The same, if nothing is marked until then."""
-        self._watcher = threading.get_ident()
-        self._later(self.patience_s, self._again)
+        self._unmarked.watch_in(self.patience_s)
 
     @_entry
     def give_way(self) -> None:
         """The program compiles, or forks. Torch may not be able to compile under its own profiler
         (2.11 takes the profiler's marks for operators of the graph), and a child would be profiled
         for good; what is traced then is of no step."""
-        if threading.get_ident() != self._watcher:
+        if not self._unmarked.here:
             return  # a trace must end on the thread that it began on
-        if self._timer is not None:
-            self._timer.cancel()
-        whole, self._whole = self._whole, None
-        if whole is not None:
-            _abandon(whole)
+        self._unmarked.give_way()
         for course in self.courses.values():
             running = course.running
             if isinstance(running, Trace) and course.anew < MOST_ANEW:
                 course.anew += 1
                 course.left.insert(0, (running.name, course.wanted))
                 course.running, course.within = None, False
-                _abandon(running)
+                abandon(running)
 
     @_entry
     def resume(self) -> None:
         """It is done: what marks nothing is traced again, once it has run for a while."""
-        if threading.get_ident() == self._watcher and not self.courses:
-            self._later(self.patience_s, self._again)
+        if self._unmarked.here and not self.courses:
+            self._unmarked.watch_in(self.patience_s)
 
     @_entry
     def step(self) -> None:
@@ -186,7 +162,7 @@ class Session:
     def optimized(self) -> None:
         """An optimizer took a step, which counts where nothing is marked."""
         if self._ours() and not self._explicit:
-            self._drop_whole()
+            self._unmarked.drop()
             self._round(IMPLICIT)
 
     @_entry
@@ -215,15 +191,15 @@ class Session:
     def close(self) -> None:
         """The program ends: what a pass has by now is kept."""
         self._cut()
-        if self._seen_whole is not None:
+        if self._unmarked.found is not None:
             self._begin_telling()
-            self.say(self._seen_whole)
+            self.say(self._unmarked.found)
         for course in self.courses.values():
             self._cease(course, CUT if course.alone and course.taken else ENDED)
 
     def fail(self, error: Exception) -> None:
         """Something of ours went wrong: all passes under way are lost, and the program goes on."""
-        self._drop_whole()
+        self._unmarked.drop()
         for course in self.courses.values():
             self._lose(course, error)
 
@@ -253,53 +229,18 @@ class Session:
             self.begun = True
             self.ready()
 
-    def _later(self, seconds: float, call: Any) -> None:
-        """Have *call* made by the main thread: a trace must end on the thread that it began on."""
-        add = ctypes.pythonapi.Py_AddPendingCall
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = threading.Timer(seconds, lambda: add(call, None))
-        self._timer.daemon = True
-        self._timer.start()
-
-    def _on_pending(self, _: object = None) -> int:
-        self._cut()
-        return 0
-
-    def _on_again(self, _: object = None) -> int:
-        self.watch(on_gpu())
-        return 0
-
     @_entry
     def _cut(self) -> None:
-        """End the trace of a program that marked nothing until now: each operator in it costs 20 kB
-        and 50 µs when it ends."""
-        if self._whole is not None and capturing():
-            self._later(AGAIN_S, self._pending)
-            return
-        whole, self._whole = self._whole, None
-        if whole is not None:
-            try:
-                whole.end()
-                self._seen_whole = whole.finish()
-            except Exception as error:
-                _abandon(whole)
-                self._seen_whole = Passed(WHOLE, "trace", 0, reason=sentence(error))
-
-    def _drop_whole(self) -> None:
-        self._seen_whole = None
-        whole, self._whole = self._whole, None
-        if whole is not None:
-            _abandon(whole)
+        self._unmarked.cut()
 
     def _announce(self) -> None:
         """Something is marked by the program itself."""
-        self._drop_whole()
+        self._unmarked.drop()
         if not self._explicit:
             self._explicit = True
             implicit = self.courses.pop(IMPLICIT, None)
             if implicit is not None and implicit.running is not None:
-                _abandon(implicit.running)
+                abandon(implicit.running)
 
     def _course(self, region: str) -> Course:
         if region not in self.courses:
@@ -387,7 +328,7 @@ class Session:
             self._finish(course)
             return
         course.running = None
-        _abandon(running)
+        abandon(running)
         self.say(Passed(course.region, running.name, 0, reason=reason))
 
     def _finish(self, course: Course) -> None:
@@ -410,15 +351,10 @@ class Session:
         """The pass under way, if any, ends with what went wrong; an interrupt goes on from here."""
         running, course.running, course.within = course.running, None, False
         if running is not None:
-            _abandon(running)
+            abandon(running)
             self.say(Passed(course.region, running.name, 0, reason=sentence(error)))
         if not isinstance(error, Exception):
             raise error
-
-
-def _abandon(running: Pass) -> None:
-    with contextlib.suppress(Exception):  # its reason is told already
-        running.abandon()
 
 
 def _in_compiled() -> bool:
@@ -438,12 +374,3 @@ def _told(name: object) -> str:
     text = text.replace('"', "'").replace("\\", "/").replace(PART, "/")
     text = "".join(c if c.isprintable() else " " for c in text) or " "
     return f"{text} " if text == WHOLE else text
-
-
-def sentence(error: BaseException) -> str:
-    """What *error* says, in a line that can be told."""
-    try:
-        text = (str(error).strip().splitlines() or [""])[0][:300]
-    except Exception:  # of a stranger's class
-        text = ""
-    return text.encode(errors="replace").decode() or type(error).__name__

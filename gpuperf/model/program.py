@@ -45,10 +45,10 @@ class Passed:
     """What one pass found of *steps* steps of a region.
 
     `steps_s` are the seconds of each, by the device's clock where it is a GPU; `wall_s` the seconds
-    of all together between two moments at which the device was idle. `peak_bytes` is the most
-    memory that was allocated. `trace` names a file; `seen` are the calls of all its steps in
-    order; `flop_counts` is what torch's own counter says of each; with `tf32` their fp32 matmuls
-    were in tf32. `reason` says why a pass has nothing.
+    of all together, on the host's clock but for the plain pass. `peak_bytes` is the most memory
+    that was allocated. `trace` names a file; `seen` are the calls of all its steps in order;
+    `flop_counts` is what torch's own counter says of each; with `tf32` their fp32 matmuls were in
+    tf32. `reason` says why a pass has nothing.
     """
 
     region: str
@@ -108,10 +108,12 @@ class Program:
     """A region of a program: the steps that each pass took, and all there were; how the program
     ended (None: it was ended); items a step, where its user said so.
 
-    `occupied` are the seconds of a traced step by what the device did, `moved` bytes of its copies
-    by direction, `launched` how many kernels, copies and sets it had. `flop_counter` is torch's own
-    count of a step. `parts` are the seconds of the device (on a CPU, of the host) that the regions
-    inside a step take of it. `missing` says what was not to be had.
+    `occupied` are the seconds of a traced step by what the device did: `idle_most` is what it idled
+    at the most, whatever the trace itself cost, `idle_between` what of it lay between kernels that
+    were launched in time. `moved` are bytes of its copies by direction, `launched` how many
+    kernels, copies and sets it had. `flop_counter` is torch's own count of a step. `parts` are the
+    seconds of the device (on a CPU, of the host) that the regions inside a step take of it.
+    `missing` says what was not to be had.
     """
 
     steps: Mapping[str, int]

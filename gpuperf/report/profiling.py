@@ -22,6 +22,7 @@ MOST_GRAPHS = 8
 MOST_PARTS = 8
 SCHEMA = 1
 FEWEST = 5  # steps of which an interval is told
+DRAWN_OUT = 0.02  # of the time of kernels, without a word
 UNEVEN = 0.02  # what median and mean may differ without a word
 HEADS = [
     "operator", "of", "calls", "time", "share", "FLOPs", "bytes", "AI", "of roof", "bound by",
@@ -220,6 +221,11 @@ def _notes(profile: Profile) -> list[str]:
         share = sum(one.share for one in left)
         notes.append(f"{len(left)} operators more, {share * 100:.1f} %: --format csv has all")
     notes.append("FLOPs, bytes and times are those of all calls in a step")
+    if profile.cuda and abs(profile.scale - 1) > DRAWN_OUT:
+        notes.append(
+            f"times of kernels are {profile.scale:.3f} times those of the trace: the plain step "
+            "leaves them so long (a card that has rested has a higher clock)"
+        )
     notes += _graphs(profile)
     program = profile.region.program
     notes += [f"missing: {clean(text)}" for text in (program.missing if program else ())]
@@ -260,6 +266,7 @@ def _told(profile: Profile, run: Run) -> dict[str, Any]:
         "script": profile.region.case.implementation,
         "step_s": profile.step_s,
         "busy_s": profile.busy_s,
+        "scale": profile.scale,
         "parts_s": dict(profile.parts),
         "placement": to_builtins(placed) if placed else None,
         "hfu": profile.hfu,

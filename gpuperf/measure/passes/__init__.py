@@ -1,6 +1,7 @@
 """What does each pass over a program's steps do, and what does it bring back?
 
-A pass begins and ends with an idle device; in between it leaves the program alone as far as it can.
+A pass ends with an idle device, and all but the plain one begin with it; in between it leaves the
+program alone as far as it can.
 """
 
 from __future__ import annotations
@@ -8,13 +9,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from gpuperf.measure.passes.accounting import Accounting
-from gpuperf.measure.passes.base import Pass, capturing, on_gpu
+from gpuperf.measure.passes.base import Pass, abandon, capturing, on_gpu
 from gpuperf.measure.passes.counting import Counting
 from gpuperf.measure.passes.plain import Plain
 from gpuperf.measure.passes.tracing import Light, Trace
 from gpuperf.model.program import PassName
 
-__all__ = ["Pass", "Trace", "capturing", "on_gpu", "open_pass"]
+__all__ = ["Pass", "Trace", "abandon", "capturing", "on_gpu", "open_pass"]
 
 
 def open_pass(name: PassName, region: str, trace: Path, longest_s: float) -> Pass:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import Any, Protocol
 
@@ -9,7 +10,7 @@ import torch
 
 from gpuperf.model.program import Passed, PassName
 
-__all__ = ["Base", "Pass", "Timed", "capturing", "on_gpu"]
+__all__ = ["Base", "Pass", "Timed", "abandon", "capturing", "on_gpu"]
 
 GAP = 0.02  # of a pass: more than this between its steps is no part of them
 OWN_S = 20e-6  # that a mark may take itself
@@ -125,3 +126,9 @@ def capturing() -> bool:
 def on_gpu() -> bool:
     """Whether the program has taken one."""
     return bool(torch.cuda.is_initialized())
+
+
+def abandon(running: Pass) -> None:
+    """Leave no trace of it; its reason is told already."""
+    with contextlib.suppress(Exception):
+        running.abandon()

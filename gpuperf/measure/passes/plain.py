@@ -18,7 +18,7 @@ class Plain(Timed):
         self._peak_bytes = 0
 
     def start(self) -> None:
-        super().start()
+        """Without a wait: a step that began on an idle device would have to fill it first."""
         if self.cuda:
             torch.cuda.reset_peak_memory_stats()
 

@@ -44,14 +44,14 @@ class Trace(Base):
             raise RuntimeError(ELSEWHERE)
         if torch.autograd._profiler_enabled():
             raise RuntimeError(OTHER)
+        super().start()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             # Events as Python objects would take 0.6 ms each: only the file is wanted.
             self._profile = profile(
                 activities=self._activities(), record_shapes=True, acc_events=False
             )
-        super().start()
-        self._profile.start()
+            self._profile.start()
         self._yield_to_others()
         self._began = time.perf_counter()
 

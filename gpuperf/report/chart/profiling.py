@@ -33,10 +33,12 @@ LEAST_SHOWN = 0.001  # of the step: what takes less sets no axis
 LONGEST, LONGEST_SHAPES = 34, 40
 NARROW = 0.045  # of the bar: a part under it has no words inside
 COLOUR = dict(
-    zip(PARTS, (COLOURS[0], COLOURS[2], COLOURS[4], COLOURS[7], COLOURS[9], COLOURS[3], "#c8c8c8",
-                "#e6e6e6", "#f2f2f2"), strict=True)
+    zip(PARTS, (COLOURS[0], COLOURS[2], COLOURS[4], COLOURS[7], COLOURS[9], COLOURS[3], "#bcbcbc",
+                "#d2d2d2", "#e6e6e6", "#f2f2f2"), strict=True)
 )  # fmt: skip
-LIGHT = ("idle: waiting", "idle: launch or host", "latency-bound", "not traced")
+LIGHT = (
+    "idle: waiting", "idle: between kernels", "idle: launch or host", "latency-bound", "not traced",
+)
 READING = (
     "bubbles: operators, their area the share of the step · across: FLOP per byte that an operator "
     "cannot avoid · roofs: data sheet dashed, measured solid"
