@@ -335,7 +335,9 @@ def test_kernels_are_told_by_what_launches_them() -> None:
     assert "aten::mm_kernel" in shown
     assert "what to do first" in shown
     rows = render_profile(run, "csv", "kernels").splitlines()
-    assert rows[0] == "region,kernel,launches,time_s,share,operators"
+    assert rows[0] == (
+        "region,kernel,launches,time_s,share,dram_bytes,tensor_operations,operators"
+    )
     assert len(rows) == 1 + len(uses)
 
 

@@ -63,7 +63,8 @@ def test_the_passes_take_their_windows_one_after_the_other(tmp_path: Path) -> No
         marks.step()
     program.session.close()
     assert [(p.name, p.steps) for p in program.told] == [
-        ("plain", 4), ("trace", 4), ("counters", 0), ("accounting", 4)
+        ("plain", 4), ("trace", 4), ("counters", 0), ("kernels", 0),
+        ("accounting", 4),
     ]  # fmt: skip
     assert len(program.of("plain").steps_s) == 4
     assert program.of("plain").wall_s >= sum(program.of("plain").steps_s) > 0

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpuperf.analysis.intervals import Moments
 from gpuperf.model.aten import Call
+from gpuperf.model.metrics import sum_up
 from gpuperf.model.record import Kernel
 from gpuperf.model.timeline import Timeline
 
@@ -182,13 +183,14 @@ def usages(
     timeline: Timeline,
     windows: Iterable[tuple[int, int]],
     preferred: Container[str] | None = None,
+    counted: Mapping[int, Mapping[str, float]] | None = None,
 ) -> tuple[Usage, ...]:
     """The usages of what the host called, and launched, within *windows* (nanoseconds), the dearest
     first. An activity of unknown launch counts by its own start.
 
     Operators inside of one whose name is in *preferred* count as it: of several in a chain the
     outermost, as a dispatch mode sees none of those that an operator calls in turn. Others count as
-    the innermost one that is not a mere wrapper.
+    the innermost one that is not a mere wrapper. *counted* are counters by activity.
     """
     import numpy
 
@@ -206,7 +208,7 @@ def usages(
     device = _sums(keys[inner], ns)
     own = numpy.unique(numpy.concatenate((owner[called], owner[inner[inner >= 0]])))
     counts = _sums(keys[own], numpy.ones(len(own), int))
-    kernels = _kernels(timeline, launched, keys[inner], ns)
+    kernels = _kernels(timeline, launched, keys[inner], ns, counted or {})
     names = _innermost(timeline, inner, keys[inner], ns)
     graphs = _graphs(timeline, chain.parent, keys[:-1], called)
     found = (
@@ -301,23 +303,29 @@ def _sums(keys: Column, values: Column) -> dict[int, int]:
 
 
 def _kernels(
-    timeline: Timeline, rows: Column, keys: Column, ns: Column
-) -> dict[int, tuple[Kernel, ...]]:
+    timeline: Timeline, rows: Column, keys: Column, ns: Column,
+    counted: Mapping[int, Mapping[str, float]],
+) -> dict[int, tuple[Kernel, ...]]:  # fmt: skip
     """By key, the activities *rows* alike in name and launch, the longest first."""
     import numpy
 
     columns = (keys, timeline.activities.name[rows], timeline.activities.launch[rows])
-    alike, place, counts = numpy.unique(
+    alike, place, alike_counts = numpy.unique(
         numpy.stack(columns, axis=1), axis=0, return_inverse=True, return_counts=True
     )
     sums = numpy.zeros(len(alike), numpy.int64)
     numpy.add.at(sums, place.reshape(-1), ns)
+    counts: dict[int, list[Mapping[str, float]]] = {}
+    for i, row in zip(place.reshape(-1).tolist(), rows.tolist(), strict=True):
+        if row in counted:
+            counts.setdefault(i, []).append(counted[row])
     found: dict[int, list[Kernel]] = {}
     for i in numpy.argsort(-sums, kind="stable"):
         key, name, launch = alike[i].tolist()
         kernel = Kernel(
             timeline.names[name],
-            int(counts[i]),
+            int(alike_counts[i]),
+            sum_up(counts.get(int(i), ())),
             launch=timeline.launches[launch] if launch >= 0 else None,
             time_s=int(sums[i]) / SECOND,
         )

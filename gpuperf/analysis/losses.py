@@ -1,7 +1,7 @@
 """What costs an operator of a profile most, between the peak and what it attained?
 
-`explain`'s budget, by what a trace knows: without counters most steps of its ladder are one, and
-what tiles and waves predict of a matmul stands beside them.
+`explain`'s budget, by what a trace knows: without counters of kernels most steps of its ladder are
+one, and what tiles and waves predict of a matmul stands beside them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ def largest_loss(record: Record, header: Header) -> Loss | None:
         told = explain(_as_product(record), header)
     except UsageError:
         return None
-    found = _predicted(told) if told.chain == "compute" else _told(told)
+    known = told.chain == "memory" or "active_cycles" in record.counters
+    found = _told(told) if known else _predicted(told)
     worst = min(found, key=lambda loss: loss.factor, default=None)
     return worst if worst is not None and worst.factor < 1 else None
 

@@ -12,14 +12,15 @@ from gpuperf.analysis.attribution import Usage, usages
 from gpuperf.analysis.chains import Ran, chains_of
 from gpuperf.analysis.joined import Group, Key, add_traced, containers, grouped, visible
 from gpuperf.analysis.occupied import Occupied, occupancy_of
-from gpuperf.analysis.used import Used, seconds_of, stretches
+from gpuperf.analysis.used import Used, in_step, seconds_of, stretches
 from gpuperf.analysis.waiting import between_s, waits_of, whole_of
 from gpuperf.analysis.windows import Window, marked, parts_of
 from gpuperf.model.aten import Call, Tensor
 from gpuperf.model.contract import Contract, Fingerprint
 from gpuperf.model.cost import Bytes, Cost, Flops, Work
+from gpuperf.model.metrics import NOT_KERNELS, sum_up
 from gpuperf.model.program import Chain, Operator, Passed, PassName, Program, Seen, Wait
-from gpuperf.model.record import Caveat, Memory, Record, Status
+from gpuperf.model.record import Caveat, Kernel, Memory, Record, Status
 from gpuperf.model.samples import Samples
 from gpuperf.model.timeline import Timeline
 from gpuperf.model.workload import Case
@@ -73,7 +74,9 @@ def region_records(told: Told) -> tuple[Record, ...]:
     if told.timeline is not None and windows:
         names = frozenset(one.call.name for one in seen)
         shown = names or visible(told.timeline)
-        found = usages(told.timeline, windows, shown)
+        each = told.of("kernels")
+        own = in_step(told.timeline, windows, each.kernels) if each else {}
+        found = usages(told.timeline, windows, shown, own)
         inside = containers(told.timeline, shown)
         add_traced(groups, found, len(windows), names or None, inside)
         occupied = [occupancy_of(told.timeline, w) for w in stretches(told.timeline, windows)]
@@ -137,12 +140,17 @@ def _operator(told: Told, key: Key, group: Group) -> Record:
         contract=told.contract, status="ok", fingerprint=told.fingerprint,
         cost=cost, work=Work(work.flops, work.bytes),
         times=times, primary=primary if primary in times else "", kernels=group.kernels,
-        kind="operator", region=told.region,
+        counters=_counters(group.kernels), kind="operator", region=told.region,
         operator=Operator(
             group.found.kind, group.count, group.found.known, backward, group.host_s,
             tuple(group.lines), group.graph,
         ),
     )  # fmt: skip
+
+
+def _counters(kernels: Iterable[Kernel]) -> dict[str, float]:
+    """Those of all *kernels*, if each has any."""
+    return sum_up(k.counters for k in kernels if not k.name.startswith(NOT_KERNELS))
 
 
 def _shapes(call: Call) -> str:
@@ -298,6 +306,14 @@ def _doubts(told: Told, groups: Mapping[Key, Group]) -> Iterable[Caveat]:
             "totals are those of the accounted steps, rows those of the traced ones",
         )
     yield from _counts(told, groups)
+    each = told.of("kernels")
+    if each and each.kernels and not any(k.counters for g in groups.values() for k in g.kernels):
+        yield Caveat(
+            "incomplete",
+            f"kernels: {len(each.kernels)} were counted, and no traced step has as many: whose "
+            "counters they are is unknown",
+            "a CUDA graph is counted as one",
+        )
     used = told.timeline.used if told.timeline is not None else ()
     if told.device is not None and used and used != (told.device,):
         yield Caveat(

@@ -18,6 +18,7 @@ from gpuperf.analysis.losses import Loss, largest_loss
 from gpuperf.analysis.roofline import Placement, place
 from gpuperf.errors import UsageError
 from gpuperf.model.cost import Cost
+from gpuperf.model.metrics import sum_up
 from gpuperf.model.record import Header, Kernel, Record, Run
 from gpuperf.model.samples import Samples
 
@@ -76,14 +77,15 @@ class Profile:
 
 @dataclass(frozen=True)
 class KernelUse:
-    """A kernel by its name: how often a step, its seconds of one, what that is of it, and the
-    operators that launch it."""
+    """A kernel by its name: how often a step, its seconds of one, what that is of it, the
+    operators that launch it, and its counters, if each launch has any."""
 
     name: str
     count: int
     seconds: float
     share: float
     operators: tuple[str, ...]
+    counters: Mapping[str, float]
 
 
 def kernels_of(profile: Profile) -> tuple[KernelUse, ...]:
@@ -94,10 +96,14 @@ def kernels_of(profile: Profile) -> tuple[KernelUse, ...]:
             found.setdefault(kernel.name, []).append((kernel, share.record.case.op))
     uses = []
     for name, own in found.items():
-        seconds = sum(kernel.time_s or 0.0 for kernel, _ in own)
+        seconds = sum(kernel.time_s or 0.0 for kernel, _ in own) * (
+            profile.scale if profile.cuda else 1.0
+        )
         operators = tuple(dict.fromkeys(operator for _, operator in own))
         count = sum(kernel.count for kernel, _ in own)
-        uses.append(KernelUse(name, count, seconds, seconds / profile.step_s, operators))
+        counters = sum_up(kernel.counters for kernel, _ in own)
+        part = seconds / profile.step_s
+        uses.append(KernelUse(name, count, seconds, part, operators, counters))
     return tuple(sorted(uses, key=lambda use: -use.seconds))
 
 

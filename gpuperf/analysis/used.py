@@ -9,9 +9,9 @@ from itertools import pairwise
 from gpuperf.analysis.attribution import Usage
 from gpuperf.analysis.intervals import Moments
 from gpuperf.analysis.occupied import Occupied, Share
-from gpuperf.model.timeline import Timeline
+from gpuperf.model.timeline import KERNEL, Timeline
 
-__all__ = ["Used", "seconds_of", "stretches"]
+__all__ = ["Used", "in_step", "seconds_of", "stretches"]
 
 SECOND = 10**9  # nanoseconds
 
@@ -80,6 +80,24 @@ def seconds_of(timeline: Timeline, windows: Iterable[tuple[int, int]]) -> float:
     rows = activities.runtime >= 0
     rows[rows] = inside.holds(runtime.start[activities.runtime[rows]])
     return float((activities.end[rows] - activities.start[rows]).sum()) / SECOND
+
+
+def in_step(
+    timeline: Timeline, windows: Iterable[tuple[int, int]], counts: Sequence[Mapping[str, float]]
+) -> dict[int, Mapping[str, float]]:
+    """*counts* of the kernels of a step, in the order of their launch, by the activities of a step
+    among *windows* that has as many; nothing where none has."""
+    import numpy
+
+    activities, runtime = timeline.activities, timeline.runtime
+    rows = numpy.flatnonzero((activities.runtime >= 0) & (activities.kind == KERNEL))
+    launched = runtime.start[activities.runtime[rows]]
+    for begin, end in windows:
+        inside = (launched >= begin) & (launched < end)
+        own = rows[inside][numpy.lexsort((activities.start[rows[inside]], launched[inside]))]
+        if len(own) == len(counts):
+            return dict(zip(own.tolist(), counts, strict=True))
+    return {}
 
 
 def stretches(timeline: Timeline, windows: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:

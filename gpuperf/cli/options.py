@@ -48,6 +48,7 @@ __all__ = [
     "TimerOption",
     "axis_options",
     "conditions",
+    "counting_of",
     "make_supervisor",
     "seconds",
     "split",
@@ -198,8 +199,13 @@ def conditions(
         data=_chosen("data", data, [d for d in get_args(Data) if d != "own"]),
         gap_s=_duration("gap", gap, LONGEST_GAP_S),
         settle_s=_duration("settle", settle, LONGEST_SETTLE_S),
-        counting=_one("counters", counters, get_args(Counting)),
+        counting=counting_of(counters),
     )
+
+
+def counting_of(text: str) -> Counting:
+    """Raises: UnknownName."""
+    return _one("counters", text, get_args(Counting))
 
 
 def _chosen(option: str, text: str | None, known: Sequence[T]) -> tuple[T, ...]:

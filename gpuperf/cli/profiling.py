@@ -18,7 +18,7 @@ from gpuperf.cli.measuring import check_writable
 from gpuperf.cli.printing import print_changes, print_run, write_charts
 from gpuperf.cli.progress import say
 from gpuperf.errors import CannotMeasure, UsageError
-from gpuperf.model.contract import Contract
+from gpuperf.model.contract import Contract, Counting
 from gpuperf.model.program import PASSES, WHOLE, Passed, PassName
 from gpuperf.model.protocol import Opened, Profile
 from gpuperf.model.record import Header, Record, Run
@@ -33,6 +33,8 @@ from gpuperf.units import format_time
 __all__ = ["profile"]
 
 FAILED = 3
+# What must have been counted, by what was asked for.
+REQUIRED: dict[str, PassName] = {"require": "counters", "kernels": "kernels"}
 
 
 def profile(
@@ -63,6 +65,7 @@ def profile(
         Path | None,
         typer.Option(metavar="RUN", help="An earlier profile: what changed?", show_default=False),
     ] = None,
+    counters: opt.CountersOption = "auto",
     by: opt.ByOption = opt.By.OPERATORS,
     out: opt.Out = Path("gpuperf-runs"),
     format: opt.FormatOption = opt.Format.TABLE,
@@ -74,6 +77,7 @@ def profile(
     """
     check_writable(out)
     earlier = None if against is None else _earlier(against)
+    passes = _passes(opt.counting_of(counters))
     if not module and not Path(program[0]).is_file():
         raise UsageError(f"there is no script {program[0]!r}", "-m runs a module by its name")
     identity = new_run_id("profile", Path(program[0]).stem[:40])
@@ -84,7 +88,7 @@ def profile(
         run_program, timeout_s=timeout, stdout=2 if quiet else None, waiting=waiting
     )
     with tempfile.TemporaryDirectory(prefix="gpuperf-") as folder:
-        request = Profile(tuple(program), module, warmup, steps, PASSES, folder)
+        request = Profile(tuple(program), module, warmup, steps, passes, folder)
         ran = _repeated(request, run_it, kept) if repeat else run_it(request, heard=kept.heard)
         if ran.opened is None:
             told = ran.error or f"it ended with {ran.exit_code}"
@@ -97,7 +101,31 @@ def profile(
     write_charts(run, kept.path)
     if ran.interrupted:
         raise KeyboardInterrupt
+    if counters in REQUIRED:
+        _check_counted(run, REQUIRED[counters])
     return FAILED if ran.exit_code != 0 else 0
+
+
+def _passes(counting: Counting) -> tuple[PassName, ...]:
+    """Those that take what is asked for. Raises: UsageError."""
+    if counting == "ncu":
+        raise UsageError(
+            "ncu runs a program anew for each kernel", "--counters kernels, or gpuperf import"
+        )
+    left_out = {"off": {"counters", "kernels"}, "kernels": set()}.get(counting, {"kernels"})
+    return tuple(name for name in PASSES if name not in left_out)
+
+
+def _check_counted(run: Run, name: PassName) -> None:
+    """Raises: CannotMeasure where a region has not what was asked for, or nobody knows whose it
+    is."""
+    for record in run.records:
+        if record.program is not None and name not in record.program.steps:
+            told = next((t for t in record.program.missing if t.startswith(f"{name}:")), name)
+            raise CannotMeasure(
+                f"{record.region} has no counters, which were required: {told}",
+                "`gpuperf doctor` tries the counters",
+            )
 
 
 def _earlier(path: Path) -> Run:

@@ -244,7 +244,8 @@ class Session:
 
     def _course(self, region: str) -> Course:
         if region not in self.courses:
-            most = {"light": MOST_TRACED, "trace": MOST_TRACED, "accounting": MOST_ACCOUNTED}
+            most = {"light": MOST_TRACED, "trace": MOST_TRACED, "kernels": 1,
+                    "accounting": MOST_ACCOUNTED}  # fmt: skip
             names = [name for name in self.passes if name != "light" or on_gpu()]
             plan = [(name, min(self.steps, most.get(name, self.steps))) for name in names]
             self.courses[region] = Course(region, self.warmup, plan)

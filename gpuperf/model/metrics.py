@@ -17,15 +17,19 @@ __all__ = [
     "CYCLES",
     "KERNEL",
     "NOT_KERNELS",
+    "OF_STEP",
     "PERMISSION_HINT",
     "TENSOR",
+    "Groups",
     "choose",
     "combine",
     "derive",
+    "moved_bytes",
     "per_sm",
     "scale",
     "sum_by_name",
     "sum_up",
+    "tensor_operations",
     "with_peaks",
 ]
 
@@ -92,6 +96,9 @@ CYCLES: Mapping[str, Groups] = {
     "fma_cycles": (("sm__pipe_fma_cycles_active",),),
     "fp64_cycles": (("sm__pipe_fp64_cycles_active",),),
 }
+
+# Of each kernel in a step of a program: with few counters the profiler runs it again few times.
+OF_STEP: Mapping[str, Groups] = {**BYTES, "l2_bytes": KERNEL["l2_bytes"], **TENSOR}
 
 PERMISSION_HINT = (
     "bare metal: modprobe option NVreg_RestrictProfilingToAdminUsers=0, or run as root; container: "
@@ -178,6 +185,18 @@ def sum_by_name(found: Iterable[tuple[str, Mapping[str, float]]]) -> tuple[Kerne
     for name, counts in found:
         launches.setdefault(name, []).append(counts)
     return tuple(Kernel(name, len(own), sum_up(own)) for name, own in launches.items())
+
+
+def moved_bytes(counts: Mapping[str, float]) -> float | None:
+    """Read and written, through DRAM."""
+    read, written = (counts.get(name) for name in BYTES)
+    return None if read is None or written is None else max(0.0, read + written)
+
+
+def tensor_operations(counts: Mapping[str, float]) -> float | None:
+    """Of the tensor pipe, in whichever dtype."""
+    found = [counts[name] for name in TENSOR if name in counts]
+    return max(0.0, sum(found)) if found else None
 
 
 def _rolled_up(name: str) -> str:

@@ -2,7 +2,8 @@
 
 Passes take successive windows of steps, so that none disturbs another: `plain` has the time that
 counts, `light` how long the host waits for the device, `trace` the kernels, `counters` the bytes
-through DRAM, `accounting` the operators with their shapes: last, for it disturbs most.
+through DRAM, on request `kernels` what each kernel moved and did, `accounting` the operators with
+their shapes: last, for it disturbs most.
 """
 
 from __future__ import annotations
@@ -19,11 +20,13 @@ __all__ = [
     "Wait",
 ]  # fmt: skip
 
-PassName = Literal["plain", "light", "trace", "counters", "accounting"]
+PassName = Literal["plain", "light", "trace", "counters", "kernels", "accounting"]
 WHOLE = "program"  # the region of a program that marks nothing
 MARK = "gpuperf:"  # before the name of a region, where a step of it stands in a trace
 PART = " / "  # between it and that of a region inside the step
-PASSES: tuple[PassName, ...] = ("plain", "light", "trace", "counters", "accounting")
+PASSES: tuple[PassName, ...] = (
+    "plain", "light", "trace", "counters", "kernels", "accounting",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,8 @@ class Passed:
     of all together, on the host's clock but for the plain pass. `peak_bytes` is the most memory
     that was allocated. `trace` names a file; `seen` are the calls of all its steps in order;
     `flop_counts` is what torch's own counter says of each; with `tf32` their fp32 matmuls were in
-    tf32. `reason` says why a pass has nothing.
+    tf32. `kernels` are the counters of each kernel of a step, in order. `reason` says why a pass
+    has nothing.
     """
 
     region: str
@@ -63,6 +67,7 @@ class Passed:
     counters: Mapping[str, float] = field(default_factory=dict)
     reason: str = ""
     tf32: bool = False
+    kernels: tuple[Mapping[str, float], ...] = ()
 
 
 @dataclass(frozen=True)

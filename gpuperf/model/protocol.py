@@ -40,7 +40,7 @@ __all__ = [
     "ToWorker",
 ]
 
-PROTOCOL = 6
+PROTOCOL = 7
 
 
 class Open(msgspec.Struct, tag="open", frozen=True):

@@ -8,6 +8,7 @@ from typing import Any
 from gpuperf.analysis.findings import LEAST, Gain, findings
 from gpuperf.analysis.region import KernelUse, Profile, Share, kernels_of, profiles
 from gpuperf.model.codec import to_builtins
+from gpuperf.model.metrics import NOT_KERNELS, moved_bytes, tensor_operations
 from gpuperf.model.program import Program
 from gpuperf.model.record import Run
 from gpuperf.report.plain import plain_table
@@ -29,6 +30,7 @@ HEADS = [
     "largest loss",
 ]  # fmt: skip
 KERNEL_HEADS = ["kernel", "launches", "time", "share", "each", "operators"]
+MOVED = "DRAM"  # the head of what the counters saw
 LONGEST_KERNEL = 80
 FINDING_HEADS = ["what to do first", "gain", "of the step", "where"]
 
@@ -68,12 +70,18 @@ def _region(profile: Profile, run: Run, format: str, by: str) -> str:
 def _operators(profile: Profile, format: str) -> str:
     shown = [s for s in profile.operators if s.seconds or profile.busy_s is None]
     rows = [_cells(share) for share in shown[:MOST_ROWS]]
-    left = ("of", "bound by", "largest loss")
-    return plain_table([], HEADS, rows, format, _notes(profile), left)
+    left, heads = ("of", "bound by", "largest loss"), HEADS
+    if any(moved_bytes(share.record.counters) is not None for share in shown):
+        place = HEADS.index("bytes") + 1
+        heads = [*HEADS[:place], MOVED, *HEADS[place:]]
+        for row, share in zip(rows, shown, strict=False):
+            row.insert(place, _moved(moved_bytes(share.record.counters)))
+    return plain_table([], heads, rows, format, _notes(profile), left)
 
 
 def _kernels(profile: Profile, format: str) -> str:
     uses = kernels_of(profile)
+    heads = KERNEL_HEADS
     rows = [
         [shorten(clean(use.name).removeprefix("void "), LONGEST_KERNEL), f"{use.count:,}",
          format_time(use.seconds), f"{use.share * 100:.1f} %",
@@ -81,14 +89,25 @@ def _kernels(profile: Profile, format: str) -> str:
          shorten(clean(", ".join(use.operators)).replace("aten::", ""), LONGEST_SHAPES)]
         for use in uses[:MOST_ROWS]
     ]  # fmt: skip
+    if any(use.counters for use in uses):
+        heads = [*KERNEL_HEADS[:-1], MOVED, "tensor pipe", KERNEL_HEADS[-1]]
+        for row, use in zip(rows, uses, strict=False):
+            done = tensor_operations(use.counters)
+            row[-1:-1] = [_moved(moved_bytes(use.counters)), _flops(round(done or 0))]
     rest = sum(use.share for use in uses[MOST_ROWS:])
     notes = [f"{len(uses) - MOST_ROWS} kernels more, {rest * 100:.1f} %: --format csv has all"]
     notes = notes if len(uses) > MOST_ROWS else []
-    return plain_table([], KERNEL_HEADS, rows, format, notes, ("operators",))
+    return plain_table([], heads, rows, format, notes, ("operators",))
+
+
+def _moved(size: float | None) -> str:
+    return "–" if size is None else format_bytes(size)
 
 
 def _kernel(use: KernelUse) -> dict[str, Any]:
     return {"kernel": use.name, "launches": use.count, "time_s": use.seconds, "share": use.share,
+            "dram_bytes": moved_bytes(use.counters),
+            "tensor_operations": tensor_operations(use.counters),
             "operators": "; ".join(use.operators)}  # fmt: skip
 
 
@@ -137,10 +156,9 @@ def _counted(value: float) -> str:
 
 def _measured(profile: Profile) -> str:
     """What the counters saw, where they were read."""
-    counters = profile.region.counters
-    if "dram_read_bytes" not in counters:
+    moved = moved_bytes(profile.region.counters)
+    if moved is None:
         return ""
-    moved = counters["dram_read_bytes"] + counters.get("dram_written_bytes", 0.0)
     return f", {format_bytes(moved)} measured ({format_bytes(moved / profile.step_s)}/s)"
 
 
@@ -227,6 +245,13 @@ def _notes(profile: Profile) -> list[str]:
             "leaves them so long (a card that has rested has a higher clock)"
         )
     notes += _graphs(profile)
+    each = [s.record.counters for s in profile.operators if s.record.counters]
+    if each:
+        moved = sum(moved_bytes(counters) or 0.0 for counters in each)
+        notes.append(
+            f"{MOVED} was counted kernel by kernel, {format_bytes(moved)} together: one at a time "
+            "they find another cache"
+        )
     program = profile.region.program
     notes += [f"missing: {clean(text)}" for text in (program.missing if program else ())]
     for doubt in profile.region.caveats:
@@ -245,7 +270,8 @@ def _graphs(profile: Profile) -> list[str]:
     for graph, own in sorted(found.items(), key=lambda one: -sum(s.share for s in one[1])):
         part, largest = sum(share.share for share in own), max(own, key=lambda s: s.seconds)
         back = " (backward)" if largest.record.operator and largest.record.operator.backward else ""
-        kernels = sum(kernel.count for share in own for kernel in share.record.kernels)
+        names = [k for s in own for k in s.record.kernels if not k.name.startswith(NOT_KERNELS)]
+        kernels = sum(kernel.count for kernel in names)
         count = f"{kernels} kernel{'' if kernels == 1 else 's'}, " if kernels else ""
         told.append(f"compiled graph {clean(graph)}{back}: {count}{part * 100:.1f} % of the step")
     return told[:MOST_GRAPHS]
@@ -292,6 +318,8 @@ def _row(share: Share) -> dict[str, Any]:
         "host_s": operator.host_s if operator else None, "share": share.share,
         "flops": cost.flop_count if cost and operator and operator.known else None,
         "bytes": cost.dram_bytes if cost else None,
+        "dram_bytes": moved_bytes(record.counters),
+        "tensor_operations": tensor_operations(record.counters),
         "intensity": cost.intensity if cost else None,
         "of_roof": placed.fraction if placed else None, "part": share.part,
         "largest_loss": share.loss.name if share.loss else None,

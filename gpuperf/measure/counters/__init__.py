@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -14,7 +14,13 @@ from gpuperf.errors import CannotMeasure
 from gpuperf.measure.counters.cupti import Cupti, NoCounters, find_library
 from gpuperf.measure.counters.cycles import count_cycles
 from gpuperf.measure.counters.dram import DramSampler
-from gpuperf.measure.counters.kernels import KernelCounts, count_kernels, summed, with_counts
+from gpuperf.measure.counters.kernels import (
+    KernelCounter,
+    KernelCounts,
+    count_kernels,
+    summed,
+    with_counts,
+)
 from gpuperf.measure.counters.traffic import (
     FACTOR_TOLERANCE,
     MOST_CALLS,
@@ -27,8 +33,9 @@ from gpuperf.measure.timers import open_window
 from gpuperf.measure.timers.timer import Call, do_nothing
 from gpuperf.measure.timers.window import Window
 from gpuperf.model.contract import Cache
+from gpuperf.model.metrics import CYCLES, OF_STEP
 
-__all__ = ["Counters", "NoCounters", "open_counters", "summed", "with_counts"]
+__all__ = ["Counters", "NoCounters", "StepKernels", "open_counters", "summed", "with_counts"]
 
 FLUSH_S = 1e-3  # at most, of four times any L2, for the length of a stretch
 
@@ -116,15 +123,25 @@ class Counters:
         found, passes = count_kernels(self.cupti, self.device.index or 0, run)
         if not found:
             raise NoCounters("no-samples", "the profiler saw no kernel")
-        self._scale(found)
+        self.scale(found)
         return found[1 if flushed else 0 : -1], passes
+
+    @contextmanager
+    def step_kernels(self, most: int) -> Iterator[StepKernels]:
+        """Counts each of at *most* so many kernels of a step. Raises: NoCounters."""
+        with suppress(NoCounters):  # DRAM then has no counters; others may
+            self.calibration()
+        index = self.device.index or 0
+        cycles = {name: CYCLES[name] for name in ("active_cycles", "tensor_cycles")}
+        with KernelCounter(self.cupti, index, OF_STEP, cycles, most + 1) as counter:
+            yield StepKernels(self, counter)
 
     def cycles(self, call: Call, policy: Cache, gap_s: float) -> Mapping[str, float]:
         """Of *call* in the timer's window: see `count_cycles`. Raises: NoCounters, CannotBlock."""
         index = self.device.index or 0
         return count_cycles(self.cupti, index, self.window, call, policy, gap_s)
 
-    def _scale(self, found: Sequence[KernelCounts]) -> None:
+    def scale(self, found: Sequence[KernelCounts]) -> None:
         """Divide the DRAM bytes by what the last kernel, a flush, tells of their factor."""
         dram = {"dram_read_bytes", "dram_written_bytes"}
         try:
@@ -147,6 +164,28 @@ class Counters:
 
     def _sampler(self, longest_s: float) -> DramSampler:
         return DramSampler(self.cupti, self.device.index or 0, longest_s)
+
+
+@dataclass(frozen=True)
+class StepKernels:
+    """Counts the kernels between `start` and `stop`. Raises: NoCounters."""
+
+    counters: Counters
+    counter: KernelCounter
+
+    def start(self) -> None:
+        """Count from now on."""
+        self.counter.start()
+
+    def stop(self) -> list[KernelCounts]:
+        """The counters of each kernel since `start`, in order."""
+        self.counters.window.flush("cold")  # whose traffic is known
+        torch.cuda.synchronize(self.counters.device)
+        found = self.counter.stop()
+        if not found:
+            raise NoCounters("no-samples", "the profiler saw no kernel")
+        self.counters.scale(found)
+        return found[:-1]
 
 
 @cache

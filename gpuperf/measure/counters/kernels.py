@@ -7,15 +7,16 @@ count; caches are as the replay leaves them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from gpuperf.measure.counters.cupti import Cupti
-from gpuperf.measure.counters.ranges import RangeProfiler
+from gpuperf.measure.counters.ranges import MOST_RANGES, RangeProfiler
 from gpuperf.model.metrics import (
     CYCLES,
     KERNEL,
     NOT_KERNELS,
+    Groups,
     choose,
     combine,
     derive,
@@ -26,9 +27,61 @@ from gpuperf.model.metrics import (
 )
 from gpuperf.model.record import Kernel
 
-__all__ = ["KernelCounts", "count_kernels", "summed", "with_counts"]
+__all__ = ["KernelCounter", "KernelCounts", "count_kernels", "summed", "with_counts"]
 
 KernelCounts = dict[str, float]
+
+
+class KernelCounter:
+    """Counts what each of at *most* so many kernels did between `start` and `stop`: quantities like
+    *wanted*, and cycles. Use it in a `with`. Raises: NoCounters."""
+
+    def __init__(
+        self,
+        cupti: Cupti,
+        device_index: int,
+        wanted: Mapping[str, Groups] = KERNEL,
+        cycles: Mapping[str, Groups] = CYCLES,
+        most: int = MOST_RANGES,
+    ) -> None:
+        self._profiler = RangeProfiler(cupti, device_index)
+        try:
+            known = self._profiler.metrics
+            self._wanted, self._cycles = choose(wanted, known), choose(cycles, known)
+            self._names = [name for group in self._wanted.values() for name in group]
+            of_cycles = [name for group in self._cycles.values() for name in group]
+            self._of_cycles = with_peaks(of_cycles)
+            every = [*self._names, *self._of_cycles]
+            self.passes = self._profiler.configure(every, most=most)
+        except BaseException:
+            self._profiler.close()
+            raise
+
+    def start(self) -> None:
+        """Count from now on."""
+        self._profiler.start()
+
+    def stop(self) -> list[KernelCounts]:
+        """The counters of each kernel since `start`, in order; the device is idle by now."""
+        self._profiler.stop()
+        return self._told(self._profiler.decode())
+
+    def count(self, run: Callable[[], None]) -> list[KernelCounts]:
+        """Those of the kernels that *run* launches, which waits for the device at its end."""
+        return self._told(self._profiler.profile(run))
+
+    def _told(self, ranges: Iterable[Sequence[float]]) -> list[KernelCounts]:
+        found, few = [], len(self._names)
+        for values in ranges:
+            counts = derive(combine(self._wanted, self._names, values[:few]))
+            found.append(counts | per_sm(self._cycles, self._of_cycles, values[few:]))
+        return found
+
+    def __enter__(self) -> KernelCounter:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._profiler.close()
 
 
 def count_kernels(
@@ -38,16 +91,8 @@ def count_kernels(
 
     *run* waits for the device at its end. Raises: NoCounters.
     """
-    with RangeProfiler(cupti, device_index) as profiler:
-        chosen, cycles = (choose(wanted, profiler.metrics) for wanted in (KERNEL, CYCLES))
-        names = [name for group in chosen.values() for name in group]
-        of_cycles = with_peaks([name for group in cycles.values() for name in group])
-        passes = profiler.configure([*names, *of_cycles])
-        found = []
-        for values in profiler.profile(run):
-            counts = derive(combine(chosen, names, values[: len(names)]))
-            found.append(counts | per_sm(cycles, of_cycles, values[len(names) :]))
-        return found, passes
+    with KernelCounter(cupti, device_index) as counter:
+        return counter.count(run), counter.passes
 
 
 def summed(found: Sequence[KernelCounts]) -> KernelCounts:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from gpuperf.measure.counters import cupti as api
 from gpuperf.measure.counters.cupti import Cupti, Host, Image, NoCounters
 
-__all__ = ["RangeProfiler"]
+__all__ = ["MOST_RANGES", "RangeProfiler"]
 
 # CUpti_ProfilerRange with the CUpti_ProfilerReplayMode that goes with it: a kernel is run again by
 # the profiler, a window by us.
@@ -42,13 +42,16 @@ class RangeProfiler:
     def __exit__(self, *raised: object) -> None:
         self.close()
 
-    def configure(self, names: Sequence[str], windows: bool = False) -> int:
-        """Count *names*, of each kernel or of *windows*; the passes that it takes."""
+    def configure(
+        self, names: Sequence[str], windows: bool = False, most: int = MOST_RANGES
+    ) -> int:
+        """Count *names*, of each of at *most* so many kernels or *windows*; the passes that it
+        takes."""
         # The library reads both images until the end.
         self._config, passes = self._host.configure(names)
         enable = api.RangesEnable(context=_context())
         self._profiler = self._cupti.call("cuptiRangeProfilerEnable", enable).profiler
-        self._names, self._windows = names, windows
+        self._names, self._windows, self._most = names, windows, most
         self._image = self._new_image()
         kind, replay = BY_WINDOW if windows else BY_KERNEL
         self._cupti.call(
@@ -56,7 +59,7 @@ class RangeProfiler:
             api.RangesConfig(
                 profiler=self._profiler, bytes=self._config.size, config=self._config.data,
                 image_bytes=self._image.size, image=self._image.data, range=kind, replay=replay,
-                most_ranges=MOST_RANGES, levels=1, least_level=1, target_level=int(windows),
+                most_ranges=most, levels=1, least_level=1, target_level=int(windows),
             ),
         )  # fmt: skip
         return passes
@@ -68,7 +71,7 @@ class RangeProfiler:
         """
         for _ in range(MOST_PASSES):
             if self._pass(run) or not self._windows:
-                return self._decode()
+                return self.decode()
         raise NoCounters("failed", f"{MOST_PASSES} passes were not enough")
 
     def push(self) -> None:
@@ -92,25 +95,32 @@ class RangeProfiler:
         finally:
             self._host.close()
 
-    def _pass(self, run: Callable[[], None]) -> bool:
-        """One pass; whether it was the last."""
-        call, profiler = self._cupti.call, self._profiler
+    def start(self) -> None:
+        """Begin a pass."""
         self._pushed = 0
-        call("cuptiRangeProfilerStart", api.Ranges(profiler=profiler))
+        self._cupti.call("cuptiRangeProfilerStart", api.Ranges(profiler=self._profiler))
+
+    def stop(self) -> bool:
+        """End it, on an idle device; whether it was the last."""
+        told = self._cupti.call("cuptiRangeProfilerStop", api.RangesStop(profiler=self._profiler))
+        return bool(told.all_passes)
+
+    def _pass(self, run: Callable[[], None]) -> bool:
+        self.start()
         try:
             run()
         except BaseException:
             with contextlib.suppress(NoCounters):  # what went wrong first is what counts
-                call("cuptiRangeProfilerStop", api.RangesStop(profiler=profiler))
+                self.stop()
             raise
-        told = call("cuptiRangeProfilerStop", api.RangesStop(profiler=profiler))
-        return bool(told.all_passes)
+        return self.stop()
 
-    def _decode(self) -> list[tuple[float, ...]]:
+    def decode(self) -> list[tuple[float, ...]]:
+        """The values of the names, range by range."""
         call, image = self._cupti.call, self._image
         told = call("cuptiRangeProfilerDecodeData", api.RangesDecode(profiler=self._profiler))
         if told.dropped:
-            raise NoCounters("overflow", f"a call of more than {MOST_RANGES} kernels")
+            raise NoCounters("overflow", f"more than {self._most} kernels")
         info = call(
             "cuptiRangeProfilerGetCounterDataInfo",
             api.RangesInfo(image=image.data, bytes=image.size),
@@ -122,7 +132,7 @@ class RangeProfiler:
             "cuptiRangeProfilerGetCounterDataSize",
             api.RangesImageSize(
                 profiler=self._profiler, names=api.names_array(self._names),
-                count=len(self._names), most_ranges=MOST_RANGES, most_nodes=MOST_RANGES,
+                count=len(self._names), most_ranges=self._most, most_nodes=self._most,
             ),
         )  # fmt: skip
         image = Image.of(int(told.bytes))

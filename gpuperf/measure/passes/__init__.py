@@ -10,7 +10,7 @@ from pathlib import Path
 
 from gpuperf.measure.passes.accounting import Accounting
 from gpuperf.measure.passes.base import Pass, abandon, capturing, on_gpu
-from gpuperf.measure.passes.counting import Counting
+from gpuperf.measure.passes.counting import Counting, Kernels
 from gpuperf.measure.passes.plain import Plain
 from gpuperf.measure.passes.tracing import Light, Trace
 from gpuperf.model.program import PassName
@@ -25,4 +25,6 @@ def open_pass(name: PassName, region: str, trace: Path, longest_s: float) -> Pas
         return (Trace if name == "trace" else Light)(region, trace)
     if name == "counters":
         return Counting(region, longest_s)
+    if name == "kernels":
+        return Kernels(region)
     return Accounting(region) if name == "accounting" else Plain(region)

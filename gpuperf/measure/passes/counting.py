@@ -7,12 +7,13 @@ from typing import Any
 
 import torch
 
-from gpuperf.measure.counters import NoCounters, open_counters
-from gpuperf.measure.passes.base import Timed
+from gpuperf.measure.counters import Counters, NoCounters, open_counters
+from gpuperf.measure.passes.base import Base, Timed
 from gpuperf.model.program import Passed, PassName
 
-__all__ = ["Counting"]
+__all__ = ["Counting", "Kernels"]
 
+MOST_KERNELS = 16384  # of a step
 BETWEEN = "bytes between its steps would count: mark the whole step"
 
 
@@ -30,12 +31,8 @@ class Counting(Timed):
         self._counting = False
 
     def start(self) -> None:
-        if not self.cuda:
-            raise NoCounters("unsupported", "only NVIDIA GPUs have counters that gpuperf reads")
-        device = torch.device("cuda", torch.cuda.current_device())
-        l2_bytes = torch.cuda.get_device_properties(device).L2_cache_size
-        counters = open_counters(device, l2_bytes)
-        self._sampler, self._known = self._within.enter_context(counters.sampler(self._longest_s))
+        sampler = _counters(self.cuda).sampler(self._longest_s)
+        self._sampler, self._known = self._within.enter_context(sampler)
         super().start()
 
     def begin(self) -> None:
@@ -63,3 +60,43 @@ class Counting(Timed):
 
     def abandon(self) -> None:
         self._within.close()
+
+
+class Kernels(Base):
+    """What each kernel of one step moved and did: CUPTI runs them one by one, each as often as its
+    counters take, and restores in between what a kernel wrote."""
+
+    name: PassName = "kernels"
+
+    def __init__(self, region: str) -> None:
+        super().__init__(region)
+        self._within = contextlib.ExitStack()
+        self._counter: Any = None
+        self._found: list[dict[str, float]] = []
+
+    def start(self) -> None:
+        self._counter = self._within.enter_context(_counters(self.cuda).step_kernels(MOST_KERNELS))
+        super().start()
+
+    def begin(self) -> None:
+        self.synchronize()
+        self._counter.start()
+
+    def end(self) -> None:
+        self._found = self._counter.stop()
+        super().end()
+
+    def finish(self) -> Passed:
+        self._within.close()
+        return Passed(self.region, "kernels", self.steps, kernels=tuple(self._found))
+
+    def abandon(self) -> None:
+        self._within.close()
+
+
+def _counters(cuda: bool) -> Counters:
+    """Those of the program's GPU. Raises: NoCounters."""
+    if not cuda:
+        raise NoCounters("unsupported", "only NVIDIA GPUs have counters that gpuperf reads")
+    device = torch.device("cuda", torch.cuda.current_device())
+    return open_counters(device, torch.cuda.get_device_properties(device).L2_cache_size)
