@@ -40,7 +40,8 @@ KINDS = {RANGE_PROFILER: "ranges", PM_SAMPLING: "sampling"}
 
 INVALID_PARAMETER, INVALID_OPERATION, INVALID_METRIC_NAME, NOT_SUPPORTED = 1, 7, 17, 27
 BY_TIME = 1  # the trigger
-BY_KERNEL, BY_WINDOW = (1, 2), (2, 3)  # ranges and their replay: by the library, or by the caller
+# Ranges and their replay: by the library, or by the caller.
+BY_KERNEL, ALL_KERNELS, BY_WINDOW = (1, 2), (1, 3), (2, 3)
 
 # Of each struct to the end of its last field, by a C++ compiler and the headers of CUPTI 13.0.85;
 # that of SetConfig as 12.6 has it.
@@ -208,9 +209,9 @@ class FakeCupti:
                 self.triggers.append((told.trigger, told.interval))
                 return self.time_trigger if told.trigger == BY_TIME else 0
             assert (told.image_bytes, told.image[0]) == (IMAGE_BYTES, EMPTY)
-            assert (told.range, told.replay) in (BY_KERNEL, BY_WINDOW)
+            assert (told.range, told.replay) in (BY_KERNEL, ALL_KERNELS, BY_WINDOW)
             self.windows = (told.range, told.replay) == BY_WINDOW
-            self.left = self._passes() if self.windows else 1
+            self.left = 1 if (told.range, told.replay) == BY_KERNEL else self._passes()
         elif name == "GetCounterDataSize":
             assert _strings(told)
             told.bytes = IMAGE_BYTES

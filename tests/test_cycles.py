@@ -15,7 +15,7 @@ from fake_cupti import CHIPS, RANGE_PROFILER, fake, known, nothing
 from gpuperf.measure.counters import ranges
 from gpuperf.measure.counters.cupti import Image, NoCounters
 from gpuperf.measure.counters.cycles import LEAST_SPIN, WINDOWS, count_cycles
-from gpuperf.measure.counters.ranges import RangeProfiler
+from gpuperf.measure.counters.ranges import BY_WINDOW, RangeProfiler
 from gpuperf.measure.timers.timer import Call, do_nothing
 from gpuperf.measure.timers.window import Reading
 from gpuperf.model.contract import Cache
@@ -123,7 +123,7 @@ def test_what_the_library_reads_lives_until_the_end(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(Image, "of", remembered)
     library, _ = fake(ranges=[CALL])
     with RangeProfiler(library, 0) as profiler:
-        profiler.configure([ACTIVE], windows=True)
+        profiler.configure([ACTIVE], BY_WINDOW)
         gc.collect()
         assert [image() is not None for image in images] == [True, True]
 

@@ -30,8 +30,8 @@ __all__ = ["IMPLICIT", "STEP", "Course", "Session"]
 STEP = "step"  # the region of `gpuperf.step()`
 IMPLICIT = "optimizer step"
 MOST_ANEW = 3  # times a traced step may be one in which the program compiles or forks
-# Steps of the passes that slow the program down.
-MOST_TRACED, MOST_ACCOUNTED = 5, 4
+# Steps of the passes that slow the program down; the counters of kernels end when they have all.
+MOST: dict[PassName, int] = {"light": 5, "trace": 5, "kernels": 64, "accounting": 4}
 COUNTED_S = 0.1  # beside the steps, in which counters must have room
 PATIENCE = 20  # steps of another region that waits for a pass of one that does not come again
 LONGEST = 80  # characters of a region's name
@@ -244,10 +244,9 @@ class Session:
 
     def _course(self, region: str) -> Course:
         if region not in self.courses:
-            most = {"light": MOST_TRACED, "trace": MOST_TRACED, "kernels": 1,
-                    "accounting": MOST_ACCOUNTED}  # fmt: skip
             names = [name for name in self.passes if name != "light" or on_gpu()]
-            plan = [(name, min(self.steps, most.get(name, self.steps))) for name in names]
+            plan = [(name, MOST.get(name) or self.steps) for name in names]
+            plan = [(n, most if n == "kernels" else min(self.steps, most)) for n, most in plan]
             self.courses[region] = Course(region, self.warmup, plan)
         return self.courses[region]
 
@@ -286,7 +285,7 @@ class Session:
                 self._lose(course, error)
                 return
             course.taken += 1
-            if course.taken >= course.wanted:
+            if course.taken >= course.wanted or course.running.done:
                 self._finish(course)
 
     def _held_up(self, course: Course) -> bool:

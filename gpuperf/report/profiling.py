@@ -291,6 +291,7 @@ def _told(profile: Profile, run: Run) -> dict[str, Any]:
         "region": profile.region.region,
         "script": profile.region.case.implementation,
         "step_s": profile.step_s,
+        "mean_s": wall.median_s if (wall := profile.region.times.get("wall")) else None,
         "busy_s": profile.busy_s,
         "scale": profile.scale,
         "parts_s": dict(profile.parts),

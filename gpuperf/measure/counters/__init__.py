@@ -128,12 +128,14 @@ class Counters:
 
     @contextmanager
     def step_kernels(self, most: int) -> Iterator[StepKernels]:
-        """Counts each of at *most* so many kernels of a step. Raises: NoCounters."""
+        """Counts each of at *most* so many kernels of a step, in as many steps as that takes: to
+        run each kernel again by itself, CUPTI would copy all memory each time. Raises: NoCounters.
+        """
         with suppress(NoCounters):  # DRAM then has no counters; others may
             self.calibration()
         index = self.device.index or 0
         cycles = {name: CYCLES[name] for name in ("active_cycles", "tensor_cycles")}
-        with KernelCounter(self.cupti, index, OF_STEP, cycles, most + 1) as counter:
+        with KernelCounter(self.cupti, index, OF_STEP, cycles, most + 1, again=True) as counter:
             yield StepKernels(self, counter)
 
     def cycles(self, call: Call, policy: Cache, gap_s: float) -> Mapping[str, float]:
@@ -168,20 +170,24 @@ class Counters:
 
 @dataclass(frozen=True)
 class StepKernels:
-    """Counts the kernels between `start` and `stop`. Raises: NoCounters."""
+    """Counts the kernels between `start` and `stop`, in step after step. Raises: NoCounters."""
 
     counters: Counters
     counter: KernelCounter
 
     def start(self) -> None:
-        """Count from now on."""
+        """A step begins, on an idle device."""
         self.counter.start()
 
-    def stop(self) -> list[KernelCounts]:
-        """The counters of each kernel since `start`, in order."""
+    def stop(self) -> bool:
+        """It ends; whether there is no more to count."""
         self.counters.window.flush("cold")  # whose traffic is known
         torch.cuda.synchronize(self.counters.device)
-        found = self.counter.stop()
+        return self.counter.stop()
+
+    def told(self) -> list[KernelCounts]:
+        """The counters of each kernel of a step, in order."""
+        found = self.counter.told()
         if not found:
             raise NoCounters("no-samples", "the profiler saw no kernel")
         self.counters.scale(found)

@@ -13,7 +13,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 
 from gpuperf.measure.counters.cupti import Cupti, NoCounters
-from gpuperf.measure.counters.ranges import RangeProfiler
+from gpuperf.measure.counters.ranges import BY_WINDOW, RangeProfiler
 from gpuperf.measure.timers.timer import Call, do_nothing
 from gpuperf.measure.timers.window import Window
 from gpuperf.model.contract import Cache
@@ -40,7 +40,7 @@ def count_cycles(
     with RangeProfiler(cupti, device_index) as profiler:
         chosen = choose(CYCLES, profiler.metrics)
         names = with_peaks([name for group in chosen.values() for name in group])
-        profiler.configure(names, windows=True)
+        profiler.configure(names, BY_WINDOW)
         stamped: list[list[int | None]] = []
 
         def run() -> None:

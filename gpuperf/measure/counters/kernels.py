@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from gpuperf.measure.counters.cupti import Cupti
-from gpuperf.measure.counters.ranges import MOST_RANGES, RangeProfiler
+from gpuperf.measure.counters.ranges import ALL_KERNELS, BY_KERNEL, MOST_RANGES, RangeProfiler
 from gpuperf.model.metrics import (
     CYCLES,
     KERNEL,
@@ -33,8 +33,12 @@ KernelCounts = dict[str, float]
 
 
 class KernelCounter:
-    """Counts what each of at *most* so many kernels did between `start` and `stop`: quantities like
-    *wanted*, and cycles. Use it in a `with`. Raises: NoCounters."""
+    """Counts what each of at *most* so many kernels did: quantities like *wanted*, and cycles. Use
+    it in a `with`. Raises: NoCounters.
+
+    Either `count` does it all. Or, with *again*, what is counted runs once for each of `passes`,
+    between `start` and `stop`, and launches the same kernels each time; then `told` has them.
+    """
 
     def __init__(
         self,
@@ -43,6 +47,7 @@ class KernelCounter:
         wanted: Mapping[str, Groups] = KERNEL,
         cycles: Mapping[str, Groups] = CYCLES,
         most: int = MOST_RANGES,
+        again: bool = False,
     ) -> None:
         self._profiler = RangeProfiler(cupti, device_index)
         try:
@@ -52,25 +57,29 @@ class KernelCounter:
             of_cycles = [name for group in self._cycles.values() for name in group]
             self._of_cycles = with_peaks(of_cycles)
             every = [*self._names, *self._of_cycles]
-            self.passes = self._profiler.configure(every, most=most)
+            how = ALL_KERNELS if again else BY_KERNEL
+            self.passes = self._profiler.configure(every, how, most)
         except BaseException:
             self._profiler.close()
             raise
 
     def start(self) -> None:
-        """Count from now on."""
+        """A pass begins."""
         self._profiler.start()
 
-    def stop(self) -> list[KernelCounts]:
-        """The counters of each kernel since `start`, in order; the device is idle by now."""
-        self._profiler.stop()
-        return self._told(self._profiler.decode())
+    def stop(self) -> bool:
+        """It ends, on an idle device; whether it was the last."""
+        return self._profiler.stop()
+
+    def told(self) -> list[KernelCounts]:
+        """The counters of each kernel, in order."""
+        return self._decoded(self._profiler.decode())
 
     def count(self, run: Callable[[], None]) -> list[KernelCounts]:
         """Those of the kernels that *run* launches, which waits for the device at its end."""
-        return self._told(self._profiler.profile(run))
+        return self._decoded(self._profiler.profile(run))
 
-    def _told(self, ranges: Iterable[Sequence[float]]) -> list[KernelCounts]:
+    def _decoded(self, ranges: Iterable[Sequence[float]]) -> list[KernelCounts]:
         found, few = [], len(self._names)
         for values in ranges:
             counts = derive(combine(self._wanted, self._names, values[:few]))

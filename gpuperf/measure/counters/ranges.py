@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 from gpuperf.measure.counters import cupti as api
 from gpuperf.measure.counters.cupti import Cupti, Host, Image, NoCounters
 
-__all__ = ["MOST_RANGES", "RangeProfiler"]
+__all__ = ["ALL_KERNELS", "BY_KERNEL", "BY_WINDOW", "MOST_RANGES", "RangeProfiler"]
 
-# CUpti_ProfilerRange with the CUpti_ProfilerReplayMode that goes with it: a kernel is run again by
-# the profiler, a window by us.
-BY_KERNEL, BY_WINDOW = (1, 2), (2, 3)
+# CUpti_ProfilerRange with the CUpti_ProfilerReplayMode that goes with it: of kernels each is run
+# again by the profiler, or all together by us, as is a window.
+BY_KERNEL, ALL_KERNELS, BY_WINDOW = (1, 2), (1, 3), (2, 3)
 MOST_RANGES = 512
 MOST_PASSES = 64
 
@@ -28,7 +28,7 @@ class RangeProfiler:
         self._cupti = cupti
         self._host = Host(cupti, api.RANGE_PROFILER, cupti.chip(device_index))
         self._profiler: object = None
-        self._windows, self._pushed = False, 0
+        self._ours, self._pushed = False, 0
         self._names: Sequence[str] = ()
         try:
             self.metrics = self._host.base_metrics()
@@ -43,23 +43,23 @@ class RangeProfiler:
         self.close()
 
     def configure(
-        self, names: Sequence[str], windows: bool = False, most: int = MOST_RANGES
+        self, names: Sequence[str], how: tuple[int, int] = BY_KERNEL, most: int = MOST_RANGES
     ) -> int:
-        """Count *names*, of each of at *most* so many kernels or *windows*; the passes that it
+        """Count *names*, of each of at *most* so many kernels or windows; the passes that it
         takes."""
         # The library reads both images until the end.
         self._config, passes = self._host.configure(names)
         enable = api.RangesEnable(context=_context())
         self._profiler = self._cupti.call("cuptiRangeProfilerEnable", enable).profiler
-        self._names, self._windows, self._most = names, windows, most
+        self._names, self._ours, self._most = names, how != BY_KERNEL, most
         self._image = self._new_image()
-        kind, replay = BY_WINDOW if windows else BY_KERNEL
+        kind, replay = how
         self._cupti.call(
             "cuptiRangeProfilerSetConfig",
             api.RangesConfig(
                 profiler=self._profiler, bytes=self._config.size, config=self._config.data,
                 image_bytes=self._image.size, image=self._image.data, range=kind, replay=replay,
-                most_ranges=most, levels=1, least_level=1, target_level=int(windows),
+                most_ranges=most, levels=1, least_level=1, target_level=int(self._ours),
             ),
         )  # fmt: skip
         return passes
@@ -67,10 +67,10 @@ class RangeProfiler:
     def profile(self, run: Callable[[], None]) -> list[tuple[float, ...]]:
         """The values of the names, range by range, of *run*, which waits for the device at its end.
 
-        Of windows it runs once a pass.
+        It runs once a pass, but where the profiler runs each kernel again.
         """
         for _ in range(MOST_PASSES):
-            if self._pass(run) or not self._windows:
+            if self._pass(run) or not self._ours:
                 return self.decode()
         raise NoCounters("failed", f"{MOST_PASSES} passes were not enough")
 

@@ -23,6 +23,7 @@ class Pass(Protocol):
     """
 
     name: PassName
+    done: bool  # before it has all the steps that it might have
 
     def start(self) -> None:
         """Before the first step. Raises: RuntimeError, NoCounters where it cannot be had."""
@@ -48,6 +49,7 @@ class Base:
     taken."""
 
     name: PassName = "plain"
+    done = False
 
     def __init__(self, region: str) -> None:
         self.region, self.steps = region, 0

@@ -63,8 +63,8 @@ class Counting(Timed):
 
 
 class Kernels(Base):
-    """What each kernel of one step moved and did: CUPTI runs them one by one, each as often as its
-    counters take, and restores in between what a kernel wrote."""
+    """What each kernel of a step moved and did: CUPTI runs them one by one, and counts some of it
+    in each step, until it has all."""
 
     name: PassName = "kernels"
 
@@ -72,7 +72,6 @@ class Kernels(Base):
         super().__init__(region)
         self._within = contextlib.ExitStack()
         self._counter: Any = None
-        self._found: list[dict[str, float]] = []
 
     def start(self) -> None:
         self._counter = self._within.enter_context(_counters(self.cuda).step_kernels(MOST_KERNELS))
@@ -83,12 +82,17 @@ class Kernels(Base):
         self._counter.start()
 
     def end(self) -> None:
-        self._found = self._counter.stop()
+        self.done = self._counter.stop()
         super().end()
 
     def finish(self) -> Passed:
-        self._within.close()
-        return Passed(self.region, "kernels", self.steps, kernels=tuple(self._found))
+        try:
+            if not self.done:
+                raise RuntimeError(f"all counters take {self._counter.counter.passes} steps")
+            found = self._counter.told()
+        finally:
+            self._within.close()
+        return Passed(self.region, "kernels", self.steps, kernels=tuple(found))
 
     def abandon(self) -> None:
         self._within.close()
