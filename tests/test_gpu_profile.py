@@ -114,7 +114,7 @@ print((time.perf_counter() - began) / 200)
     script = tmp_path / "train.py"
     script.write_text(text, encoding="utf-8")
     arguments = [sys.executable, "-c", "from gpuperf.cli.app import main; main()", "profile",
-                 "--warmup", "30", "--steps", "199", "--format", "json", "--out", str(tmp_path)]
+                 "--warmup", "30", "--steps", "150", "--format", "json", "--out", str(tmp_path)]
 
     def run(*command: str) -> str:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout
@@ -125,6 +125,7 @@ print((time.perf_counter() - began) / 200)
     told = {name: f"{s * 1e3:.4g}" for name, s in region["parts_s"].items() if s}
     print(f"alone {first * 1e3:.4g} and {second * 1e3:.4g} ms, plain {region['mean_s'] * 1e3:.4g} "
           f"ms, by part {told}, kernels' times x {region['scale']:.4f}")
+    assert region["program"]["steps"]["trace"] == 5
     assert region["parts_s"]["idle: launch or host"] < 0.01 * region["step_s"]
     assert region["mean_s"] == pytest.approx((first + second) / 2, rel=0.01)
 

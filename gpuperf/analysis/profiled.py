@@ -13,7 +13,7 @@ from gpuperf.analysis.chains import Ran, chains_of
 from gpuperf.analysis.joined import Group, Key, add_traced, containers, grouped, visible
 from gpuperf.analysis.occupied import Occupied, occupancy_of
 from gpuperf.analysis.used import Used, in_step, seconds_of, stretches
-from gpuperf.analysis.waiting import between_s, waits_of, whole_of
+from gpuperf.analysis.waiting import idled_s, waits_of, whole_of
 from gpuperf.analysis.windows import Window, marked, parts_of
 from gpuperf.model.aten import Call, Tensor
 from gpuperf.model.contract import Contract, Fingerprint
@@ -80,7 +80,7 @@ def region_records(told: Told) -> tuple[Record, ...]:
         inside = containers(told.timeline, shown)
         add_traced(groups, found, len(windows), names or None, inside)
         occupied = [occupancy_of(told.timeline, w) for w in stretches(told.timeline, windows)]
-    idle = _idle(told, windows, sum(one.busy_s for one in occupied)) if occupied else {}
+    idle = _idle(told, windows) if occupied else {}
     used = Used(len(windows), occupied, found, idle)
     operators = [_operator(told, key, group) for key, group in groups.items()]
     operators.sort(key=lambda record: -(record.samples.median_s if record.samples else 0.0))
@@ -93,21 +93,25 @@ def region_records(told: Told) -> tuple[Record, ...]:
     return (_region(told, groups, used, seen, waits), *operators)
 
 
-def _idle(told: Told, windows: Sequence[Window], busy_s: float) -> dict[str, float]:
+def _idle(told: Told, windows: Sequence[Window]) -> dict[str, float]:
     """Seconds of a step that the device idled at the most, under the passes that trace; and of
-    them, what it takes itself from one kernel to the next. It was busy for *busy_s* of *windows*.
+    them, what it takes itself from one kernel to the next.
+
+    Before the first step a trace has no idle time, so that it has as many as it has steps but one.
+    Where other work lies between the steps, nobody knows whose idle time it is.
     """
     if told.timeline is None or not told.cuda:
         return {}
-    most, between = [], between_s(told.timeline, windows) / len(windows)
-    light, trace = told.of("light"), told.of("trace")
-    if trace and trace.wall_s:
-        most.append(trace.wall_s / trace.steps - busy_s / len(windows))
-    whole = whole_of(told.light) if told.light and light else []
+    seen = [(told.timeline, list(windows), len(windows))]
+    light, whole = told.of("light"), whole_of(told.light) if told.light else []
     if told.light and light and whole:
-        between = between_s(told.light, whole) / light.steps
-        most.append((light.wall_s - occupancy_of(told.light, whole[0]).busy_s) / light.steps)
-    return {"idle_between": between} | ({"idle_most": max(0.0, min(most))} if most else {})
+        seen.append((told.light, whole, light.steps))
+    timeline, own, steps = seen[-1]  # which slows the host less
+    found = {"idle_between": idled_s(timeline, own, between=True) / steps}
+    if len(stretches(told.timeline, windows)) == 1:
+        most = [idled_s(timeline, own) / (steps - 1) for timeline, own, steps in seen if steps > 1]
+        found |= {"idle_most": min(most)} if most else {}
+    return found
 
 
 def _told_apart(operators: Iterable[Record]) -> list[Record]:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     Column = NDArray[numpy.integer]
 
-__all__ = ["between_s", "waits_of", "whole_of"]
+__all__ = ["idled_s", "waits_of", "whole_of"]
 
 SECOND = 10**9  # nanoseconds
 ALONE = "synchronize"  # what no operator waits in
@@ -134,7 +134,7 @@ def _blamed(timeline: Timeline, windows: Sequence[Window]) -> list[_Waited]:
 
 def _gaps(timeline: Timeline, windows: Sequence[Window]) -> Iterator[tuple[int, int, int]]:
     """When the device idled while it worked on *windows*, from and until, and when what ended that
-    was launched; −1 where nobody knows."""
+    was launched; −1 where nobody knows. Before its first work of all it does not count as idle."""
     import numpy
 
     activities, runtime = timeline.activities, timeline.runtime
@@ -145,15 +145,17 @@ def _gaps(timeline: Timeline, windows: Sequence[Window]) -> Iterator[tuple[int, 
     next_rows = numpy.searchsorted(starts, idle.end)
     gaps = zip(*(one.tolist() for one in (idle.start, idle.end, next_rows)), strict=True)
     for begin, end, at in gaps:
+        if not at:
+            continue
         by = int(activities.runtime[rows[at]]) if at < len(rows) else -1
         yield begin, end, int(runtime.start[by]) if by >= 0 else -1
 
 
-def between_s(timeline: Timeline, windows: Sequence[Window]) -> float:
-    """Seconds in which the device idled though the next work was launched before the last ended:
-    what it takes itself from one kernel to the next."""
+def idled_s(timeline: Timeline, windows: Sequence[Window], between: bool = False) -> float:
+    """Seconds in which the device idled; *between* kernels alone: though the next was launched
+    before the last ended, which is what the device takes itself from one to the next."""
     gaps = _gaps(timeline, windows)
-    return sum(end - begin for begin, end, launched in gaps if 0 <= launched <= begin) / SECOND
+    return sum(e - b for b, e, launched in gaps if not between or 0 <= launched <= b) / SECOND
 
 
 def _waited(timeline: Timeline, windows: Sequence[Window]) -> list[_Waited]:

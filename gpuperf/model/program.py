@@ -114,7 +114,7 @@ class Program:
     ended (None: it was ended); items a step, where its user said so.
 
     `occupied` are the seconds of a traced step by what the device did: `idle_most` is what it idled
-    at the most, whatever the trace itself cost, `idle_between` what of it lay between kernels that
+    at the most, in whichever pass traces, `idle_between` what of it lay between kernels that
     were launched in time. `moved` are bytes of its copies by direction, `launched` how many
     kernels, copies and sets it had. `flop_counter` is torch's own count of a step. `parts` are the
     seconds of the device (on a CPU, of the host) that the regions inside a step take of it.

@@ -88,7 +88,8 @@ class Kernels(Base):
     def finish(self) -> Passed:
         try:
             if not self.done:
-                raise RuntimeError(f"all counters take {self._counter.counter.passes} steps")
+                passes = self._counter.counter.passes
+                raise RuntimeError(f"its counters take {passes} steps, and it had {self.steps}")
             found = self._counter.told()
         finally:
             self._within.close()
