@@ -7,6 +7,7 @@ import ctypes
 import math
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, get_args
 
 import pytest
@@ -24,7 +25,7 @@ from fake_cupti import (
     sampled,
 )
 
-from gpuperf.measure.counters import cupti, ranges
+from gpuperf.measure.counters import Counters, StepKernels, cupti, ranges
 from gpuperf.measure.counters.cupti import (
     HINTS,
     KINDS,
@@ -36,9 +37,9 @@ from gpuperf.measure.counters.cupti import (
     NoCountersKind,
 )
 from gpuperf.measure.counters.dram import LEAST_INTERVAL_S, MOST_SAMPLES, DramSampler
-from gpuperf.measure.counters.kernels import count_kernels, summed, with_counts
+from gpuperf.measure.counters.kernels import KernelCounter, count_kernels, summed, with_counts
 from gpuperf.model.contract import Counting
-from gpuperf.model.metrics import BYTES, KERNEL, choose, combine, derive
+from gpuperf.model.metrics import BYTES, KERNEL, OF_STEP, choose, combine, derive
 from gpuperf.model.record import Kernel
 
 
@@ -375,6 +376,39 @@ def test_a_call_that_raises_under_the_profiler_leaves_nothing_enabled() -> None:
     assert told.steps[-3:] == [
         "RangeProfilerStop", "RangeProfilerDisable", "ProfilerHostDeinitialize",
     ]  # fmt: skip
+
+
+def test_kernels_of_a_step_are_counted_in_as_many_steps_as_there_are_passes() -> None:
+    library, told = fake(ranges=[GEMM, REDUCE])
+    with KernelCounter(library, 0, OF_STEP, {}, again=True) as counter:
+        steps = 0
+        while True:
+            counter.start()
+            steps += 1
+            if counter.stop():
+                break
+        assert steps == counter.passes == CHIPS["GH100"]["ranges"]["passes"]
+        assert [c["dram_read_bytes"] for c in counter.told()] == [8.0, 2.0]
+    assert told.alive == set()
+
+
+def test_the_counters_of_a_step_are_scaled_by_the_flush_behind_it() -> None:
+    """A flush of 100 bytes that reads as 200 here: the counters show all twice."""
+    library, told = fake(ranges=[GEMM, {**REDUCE, "dram__bytes_read.sum": 200.0}])
+    flushes: list[str] = []
+    counters: Any = SimpleNamespace(
+        window=SimpleNamespace(flush=lambda policy: flushes.append(told.steps[-1])), device=None,
+        calibration=lambda: SimpleNamespace(flush_bytes=100.0, factor=1), scale=None,
+    )  # fmt: skip
+    counters.scale = lambda found: Counters.scale(counters, found)
+    with KernelCounter(library, 0, OF_STEP, {}, again=True) as counter:
+        step = StepKernels(counters, counter)
+        step.start()
+        while not step.stop():
+            step.start()
+        (gemm,) = step.told()
+    assert gemm["dram_read_bytes"] == 4.0
+    assert flushes == ["RangeProfilerStart"] * counter.passes
 
 
 def test_the_sum_over_kernels_leaves_out_what_is_known_better() -> None:

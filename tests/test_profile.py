@@ -293,3 +293,19 @@ for _ in range(14):
     assert set(whole.program.parts) == {"large", "small"}
     assert whole.program.parts["large"] > 5 * whole.program.parts["small"] > 0
     assert "inside, of the traced time: large " in printed
+
+
+def test_what_the_counters_are_asked_for_is_what_is_done(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        "import torch, gpuperf\n"
+        "for _ in range(30):\n"
+        "    torch.ones(9).add_(1)\n"
+        "    gpuperf.step()\n"
+    )  # fmt: skip
+    off = gpuperf(tmp_path, "profile", "--counters", "off", "train.py")
+    assert "no pass counters" not in off.stderr
+    kernels = gpuperf(tmp_path, "profile", "--counters", "kernels", "train.py", code=3)
+    assert "step has no counters, which were required" in kernels.stderr
+    assert "add_" in kernels.stdout  # and all else is told
+    ncu = gpuperf(tmp_path, "profile", "--counters", "ncu", "train.py", code=2)
+    assert "--counters kernels" in ncu.stderr

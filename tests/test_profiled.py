@@ -243,3 +243,36 @@ def test_work_on_another_gpu_than_the_clocks_is_a_doubt(tmp_path: Path) -> None:
         ))  # fmt: skip
         kinds = [doubt.kind for doubt in region.caveats if doubt.kind == "other-devices"]
         assert kinds == doubts
+
+
+def each(*reads: float) -> Passed:
+    """The counters of each kernel of a step."""
+    counts = tuple({"dram_read_bytes": read, "dram_written_bytes": 1.0} for read in reads)
+    return Passed("step", "kernels", 6, kernels=counts)
+
+
+def test_counters_go_to_the_kernels_of_a_step_in_the_order_of_their_launch(tmp_path: Path) -> None:
+    region, *_ = records = told(tmp_path, PLAIN, ACCOUNTING, each(10, 20, 30, 40))
+    mm = by_name(records)["aten::mm"]
+    assert {k.name: k.counters["dram_read_bytes"] for k in mm.kernels} == {
+        "gemm": 10, "splitk_reduce": 20,
+    }  # fmt: skip
+    assert mm.counters == {"dram_read_bytes": 30, "dram_written_bytes": 2}
+    assert by_name(records)["by_hand_kernel"].counters["dram_read_bytes"] == 30
+    assert not [doubt for doubt in region.caveats if doubt.kind == "incomplete"]
+
+
+def test_counters_of_other_kernels_are_nobodys(tmp_path: Path) -> None:
+    region, *_ = records = told(tmp_path, PLAIN, ACCOUNTING, each(10, 20, 30))
+    assert not any(k.counters for record in records for k in record.kernels)
+    (doubt,) = (doubt for doubt in region.caveats if doubt.kind == "incomplete")
+    assert "3 were counted" in doubt.message
+
+
+def test_idle_time_is_bounded_where_steps_follow_each_other(tmp_path: Path) -> None:
+    """The device works for 60 µs of each 100, and not before the first launch."""
+    region, *_ = told(tmp_path, PLAIN, ACCOUNTING)
+    assert region.program is not None
+    # Of three steps two gaps of 40 µs; the next kernel was launched in time.
+    assert region.program.occupied["idle_most"] == pytest.approx(40e-6)
+    assert region.program.occupied["idle_between"] == pytest.approx(80e-6 / 3)

@@ -51,6 +51,37 @@ def test_idle_time_is_the_plain_steps_and_split_by_what_was_waited_for() -> None
     assert found.parts["idle: launch or host"] == pytest.approx(30e-3)
 
 
+def test_a_step_idles_no_longer_than_a_traced_one() -> None:
+    """What the plain step takes beyond that was in the kernels, which a hot card runs slower."""
+    occupied = {"idle_most": 4e-3, "idle_between": 1e-3}
+    found = profile(region(busy_s=90e-3, occupied=occupied), MATMUL)
+    assert found.busy_s == pytest.approx(96e-3)
+    assert found.scale == pytest.approx(96 / 90)
+    assert found.operators[0].seconds == pytest.approx(30e-3 * 96 / 90)
+    assert kernels_of(found)[0].seconds == found.operators[0].seconds
+    assert found.parts["idle: between kernels"] == pytest.approx(1e-3)
+    assert found.parts["idle: launch or host"] == pytest.approx(3e-3)
+    assert sum(found.parts.values()) == pytest.approx(STEP_S)
+    told = render_profile(run_of(found.region, (MATMUL,)), "table")
+    assert "times of kernels are 1.067 times those of the trace" in told
+
+
+@pytest.mark.parametrize("traced_s", [60e-3, 120e-3])
+def test_no_card_is_slower_than_that_by_its_clock(traced_s: float) -> None:
+    """A step of 100 ms whose kernels took 60 had something else to wait for; kernels of 120 ms
+    cannot have been in it."""
+    found = profile(region(busy_s=traced_s, occupied={"idle_most": 1e-3}), MATMUL)
+    assert found.busy_s == pytest.approx(min(traced_s, STEP_S))
+    assert found.scale == pytest.approx(min(1.0, STEP_S / traced_s))
+
+
+def test_the_gaps_that_a_device_takes_itself_are_not_for_cuda_graphs() -> None:
+    gaps = region(busy_s=90e-3, occupied={"idle_between": 9.5e-3})
+    late = region(busy_s=90e-3, occupied={"idle_between": 0.5e-3})
+    assert "launch" not in gains(gaps)
+    assert gains(late)["launch"] == pytest.approx(0.095)
+
+
 def test_kernels_that_overlap_count_once() -> None:
     found = profile(region(busy_s=30e-3), MATMUL, replace(MATMUL, region="step"))
     assert found.parts["compute-bound"] == pytest.approx(30e-3)
@@ -348,3 +379,38 @@ def test_a_product_loses_by_waves_or_in_its_kernel_and_a_copy_by_its_memory() ->
     assert (by["aten::addmm"].name, round(by["aten::addmm"].factor, 2)) == ("in the kernel", 0.54)
     assert by["aten::mul"] is not None
     assert by["aten::mul"].name == "keeping memory busy"
+
+
+def counted(record: Record, **counters: float) -> Record:
+    kernels = tuple(replace(kernel, counters=counters) for kernel in record.kernels)
+    return replace(record, kernels=kernels, counters=counters)
+
+
+def test_what_was_counted_kernel_by_kernel_stands_beside_what_must_move() -> None:
+    tera = 15e12
+    mm = counted(
+        MATMUL, dram_read_bytes=2e9, dram_written_bytes=1e9, tensor_bf16=1.5 * tera,
+        active_cycles=4e7, tensor_cycles=3e7,
+    )  # fmt: skip
+    run = run_of(region(busy_s=40e-3), (mm, operator("aten::add", "8 fp32", 10e-3, "elementwise")))
+    head, *rows = render_profile(run, "table").splitlines()[6:]
+    assert "DRAM" not in render_profile(run_of(region(), (MATMUL,)), "table")
+    (row,) = (line for line in (head, *rows) if line.startswith("mm "))
+    assert "1.00 GB  3.00 GB" in row
+    shown = render_profile(run, "table", "kernels")
+    (row,) = (line for line in shown.splitlines() if line.startswith("aten::mm_kernel"))
+    assert "3.00 GB" in row
+    assert "22.5 TFLOP" in row
+    assert "counted kernel by kernel, 3.00 GB together" in render_profile(run, "table")
+    told = json.loads(render_profile(run, "json"))["regions"][0]
+    assert told["operators"][0]["dram_bytes"] == 3e9
+    assert told["kernels"][0]["tensor_operations"] == 1.5 * tera
+    assert told["operators"][1]["dram_bytes"] is None
+
+
+def test_counters_of_its_kernels_tell_what_a_product_loses() -> None:
+    cycles = 30e-3 * 1.7e9
+    mm = counted(MATMUL, tensor_bf16=15e12, active_cycles=cycles, tensor_cycles=0.4 * cycles)
+    (share,) = profile(region(busy_s=30e-3), mm).operators
+    assert share.loss is not None
+    assert share.loss.name != "in the kernel"

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -15,7 +16,7 @@ from gpuperf import marks
 from gpuperf.analysis.windows import marked
 from gpuperf.importers.kineto import read_trace
 from gpuperf.measure import session, unmarked, watching
-from gpuperf.measure.passes import Pass
+from gpuperf.measure.passes import Pass, counting
 from gpuperf.measure.passes.counting import Counting
 from gpuperf.measure.passes.plain import Plain
 from gpuperf.measure.session import IMPLICIT, STEP, Session
@@ -530,3 +531,49 @@ def test_a_plain_pass_behind_a_trace_of_a_gpu_says_so(
     told = {(p.region, p.name): p.reason for p in program.told if p.steps}
     assert told["first", "plain"] == told["first", "trace"] == ""
     assert told["second", "plain"] == session.BEHIND
+
+
+class Counter:
+    """Counters that take three steps."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.counter = SimpleNamespace(passes=3)
+
+    def __enter__(self) -> Counter:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.calls.append("close")
+
+    def step_kernels(self, most: int) -> Counter:
+        return self
+
+    def start(self) -> None:
+        self.calls.append("start")
+
+    def stop(self) -> bool:
+        self.calls.append("stop")
+        return self.calls.count("stop") == 3
+
+    def told(self) -> list[dict[str, float]]:
+        return [{"dram_read_bytes": 1.0}]
+
+
+@pytest.mark.parametrize("steps", [3, 9])
+def test_counters_of_kernels_take_the_steps_that_they_need(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int
+) -> None:
+    counter = Counter()
+    monkeypatch.setattr(counting, "_counters", lambda cuda: counter)
+    program = Program(tmp_path, warmup=0, steps=1, passes=("kernels",))
+    for _ in range(steps):
+        marks.step()
+    program.session.close()
+    found = program.of("kernels")
+    if steps < 4:  # a step begins where the one before ends
+        assert (found.steps, found.kernels) == (0, ())
+        assert found.reason == "its counters take 3 steps, and it had 2"
+    else:
+        assert (found.steps, found.kernels) == (3, ({"dram_read_bytes": 1.0},))
+    assert counter.calls[-1] == "close"

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from synthetic_kineto import Trace
 
-from gpuperf.analysis.waiting import waits_of
+from gpuperf.analysis.waiting import idled_s, waits_of
 from gpuperf.importers.kineto import read_trace
 from gpuperf.model.aten import Call
 from gpuperf.model.program import Seen, Wait
@@ -176,3 +176,14 @@ def test_a_light_trace_says_how_long_all_waits_idled(tmp_path: Path) -> None:
     assert wait.idle_s == 0
     (alone,) = waits_of([], 1, None, [], (slow, 1))
     assert (alone.what, alone.where, alone.idle_s) == ("synchronize", "", pytest.approx(90e-6))
+
+
+def test_between_kernels_is_what_lies_before_work_that_was_launched_in_time(tmp_path: Path) -> None:
+    trace = Trace()
+    launch(trace, 5, 30, 50)  # before it the device has not begun
+    launch(trace, 40, 53, 60)  # in time
+    launch(trace, 90, 100, 110)  # late
+    timeline = read_trace(trace.write(tmp_path / "t.json"))
+    windows = [(0, 115 * US)]  # since the first launch
+    assert idled_s(timeline, windows) == pytest.approx(53e-6)  # and 10 behind the last
+    assert idled_s(timeline, windows, between=True) == pytest.approx(3e-6)
