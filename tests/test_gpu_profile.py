@@ -23,11 +23,11 @@ TESTS = Path(__file__).parent
 GPT2 = TESTS.parent / "docs" / "examples" / "gpt2.py"
 
 
-def profiled(folder: Path, script: Path, *arguments: str) -> Any:
+def profiled(folder: Path, *arguments: str | Path) -> Any:
     """The first region of a profile."""
     done = subprocess.run(
         [sys.executable, "-c", "from gpuperf.cli.app import main; main()", "profile", "--format",
-         "json", "--out", str(folder), str(script), *arguments],
+         "json", "--out", str(folder), *map(str, arguments)],
         capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -186,3 +186,27 @@ own.export_chrome_trace("trace.json.gz")
     products = sum(f["count"] for f in region["cost"]["flops"] if f["kind"] == "matmul")
     assert products == (3 * 4 - 1) * 2 * 512 * 1024 * 1024
     assert region["region"] == "loop"
+
+
+def test_the_counters_of_kernels_are_those_of_their_operators(tmp_path: Path) -> None:
+    text = """
+import torch, gpuperf
+a, b = (torch.randn(4096, 4096, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+big = torch.randn(2**28, device="cuda")
+for _ in range(60):
+    a @ b
+    big.sin()
+    gpuperf.step()
+"""
+    script = tmp_path / "step.py"
+    script.write_text(text, encoding="utf-8")
+    found = profiled(tmp_path, "--counters", "kernels", script)
+    by = {one["operator"]: one for one in found["operators"]}
+    moved = {name: f"{one['dram_bytes'] / 1e6:.1f}" for name, one in by.items()}
+    print(f"DRAM MB {moved}, tensor operations {by['aten::mm']['tensor_operations']}")
+    assert by["aten::mm"]["tensor_operations"] == 2 * 4096**3
+    assert by["aten::sin"]["tensor_operations"] == 0
+    # Up to half of the L2 is still to be written back when the kernel ends.
+    assert by["aten::sin"]["dram_bytes"] == pytest.approx(2 * 2**30, rel=0.03)
+    together = sum(one["dram_bytes"] for one in found["kernels"])
+    print(f"kernel by kernel {together / 1e9:.4g} GB")
