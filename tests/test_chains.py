@@ -241,3 +241,104 @@ def test_of_unknown_storages_nothing_is_said(storage: int) -> None:
     step.call("mul", [storage, storage], storage)
     step.call("relu", [storage], storage)
     assert chains_of(step.seen) == ()
+
+
+ROWS = (64, 768)
+ALL = 4 * 64 * 768  # bytes of them in fp32
+
+
+def norm(step: Step, source: int, output: int, shape: tuple[int, ...] = ROWS) -> None:
+    """A layer norm without weights."""
+    kept = [Tensor((*shape[:-1], 1), "fp32", (), output + n, 0) for n in (100, 200)]
+    made = (Tensor(shape, "fp32", (), output, 0), *kept)
+    x = (Tensor(shape, "fp32", (), source, 0),)
+    call = Call("aten::native_layer_norm", (x, (), (), (), ()), ("", str([shape[-1]])), made)
+    step.seen.append(Seen(call, ""))
+
+
+def test_a_norm_of_rows_is_a_link_like_another() -> None:
+    step = Step()
+    step.call("add", [1, 2], 3, ROWS)
+    norm(step, 3, 4)
+    step.call("mul", [4, 5], 6, ROWS)
+    (chain,) = chains_of(step.seen)
+    assert chain.operators == ("add", "native_layer_norm", "mul")
+    # x, y and a factor are read, the result is written; the statistics are small, and not taken.
+    assert chain.fused_bytes == 4 * ALL
+    assert chain.bytes == pytest.approx(8 * ALL, rel=0.01)
+
+
+def test_rows_that_no_block_holds_are_none() -> None:
+    step = Step()
+    step.call("add", [1, 2], 3, (64, 50257))
+    norm(step, 3, 4, (64, 50257))
+    assert chains_of(step.seen) == ()
+
+
+def test_a_norm_by_hand_is_one_chain() -> None:
+    step = Step()
+    step.call("mul", [1, 1], 3, ROWS)
+    x, mean = Tensor(ROWS, "fp32", (), 3, 0), Tensor((64, 1), "fp32", (), 4, 0)
+    step.seen.append(Seen(Call("aten::mean.dim", ((x,), (), (), ()), ("", "[-1]", "True", ""),
+                               (mean,))))  # fmt: skip
+    step.call("rsqrt", [4], 5, (64, 1))
+    step.call("mul", [1, 5], 6, ROWS)
+    (chain,) = chains_of(step.seen)
+    assert chain.operators == ("mul", "mean.dim", "rsqrt", "mul")
+
+
+def test_columns_are_not_reduced_in_a_block() -> None:
+    step = Step()
+    step.call("mul", [1, 2], 3, ROWS)
+    x, total = Tensor(ROWS, "fp32", (), 3, 0), Tensor((1, 768), "fp32", (), 4, 0)
+    step.seen.append(Seen(Call("aten::sum.dim_IntList", ((x,), (), (), ()), ("", "[0]", "True", ""),
+                               (total,))))  # fmt: skip
+    step.call("relu", [3], 5, ROWS)
+    assert chains_of(step.seen) == ()
+
+
+def test_what_belongs_to_another_chain_may_lie_between() -> None:
+    """A weight is cast between a norm and the cast of its result."""
+    step = Step()
+    step.call("add", [1, 2], 3, ROWS)
+    step.call("_to_copy", [20], 21, ROWS)
+    step.call("relu", [3], 4, ROWS)
+    step.call("exp", [21], 22, ROWS)
+    chains = chains_of(step.seen)
+    assert [chain.operators for chain in chains] == [("add", "relu"), ("_to_copy", "exp")]
+    assert [chain.fused_bytes for chain in chains] == [3 * ALL, 2 * ALL]
+
+
+def test_what_another_chain_takes_in_between_is_written() -> None:
+    step = Step()
+    step.call("add", [1, 2], 3, ROWS)
+    step.call("_to_copy", [20], 21, ROWS)
+    step.call("relu", [3], 4, ROWS)
+    step.call("mul", [21, 3], 22, ROWS)  # follows both, and is of the last
+    step.call("exp", [4], 5, ROWS)
+    first, second = chains_of(step.seen)
+    assert (first.operators, second.operators) == (("add", "relu", "exp"), ("_to_copy", "mul"))
+    assert first.fused_bytes == 4 * ALL  # x, y, and their sum as well as the result
+    assert second.fused_bytes == 3 * ALL
+
+
+def test_what_is_overwritten_in_between_ends_a_chain() -> None:
+    step = Step()
+    step.call("add", [1, 2], 3, ROWS)
+    step.call("add_", [20, 21], 20, ROWS)
+    step.call("relu", [3], 4, ROWS)
+    assert chains_of(step.seen) == ()
+
+
+def test_what_a_norm_made_is_not_computed_again() -> None:
+    step = gate()
+    _, *rest = step.seen
+    step.seen = []
+    norm(step, 1, 3, (1, N))
+    step.seen += rest
+    forward, back = chains_of(step.seen)
+    assert forward.operators[0] == "native_layer_norm"
+    # Of y and its tanh, which a backward kernel takes, neither can be had from x number by number.
+    assert forward.fused_bytes == pytest.approx(4 * SIZE, rel=0.01)
+    assert back.fused_bytes == 4 * SIZE
+

@@ -1,14 +1,15 @@
 """Which elementwise operators follow each other so that one kernel could do them all?
 
-A chain is a run of neighbours, views aside, each of which takes what an earlier one of it made, or
-mostly what it took. Fused, its inputs from outside are read once, and what others take later is
-written once; the rest stays in registers. A reduction, a softmax or a product between ends it: a
-compiler may fuse a reduction too, which would save more than is told here.
+A chain is a run of operators, each of which takes what an earlier one of it made, or mostly what it
+took; what lies between belongs to another such run, and overwrites nothing. Fused, its inputs from
+outside are read once, and what others take later is written once; the rest stays in registers. So
+do rows that are not too long: layer and RMS norms, and reductions of rows, are links like others.
+Another reduction, a softmax or a product ends it.
 
 What eager mode keeps for a backward pass is no such output: torch.compile computes in the backward
 kernel again what only elementwise operators take there, from the inputs of the forward chain, where
 that moves less than to write and to read it (the min-cut partitioner of AOTAutograd); random
-numbers it keeps.
+numbers and the results of reductions it keeps.
 """
 
 from __future__ import annotations
@@ -27,7 +28,11 @@ from gpuperf.model.program import Chain, Seen
 __all__ = ["Ran", "chains_of"]
 
 FUSABLE = ("elementwise", "copy", "random")
+OF_ROWS = re.compile(r"(?:native_layer_norm|_fused_rms_norm)(?:_backward)?")
+REDUCE_ROWS = ("sum", "mean", "var_mean", "amax", "amin")
+LONGEST_ROW = 16384  # elements: what a block of threads holds in its registers
 SHORTEST = 2
+MOST_OPEN = 16  # runs that the next operator may be a member of
 MOST_USES = 1000  # of a storage that are looked through: a buffer of all parameters has more
 OVERWRITE = ("aten::copy_", "aten::fill_", "aten::zero_")  # without a look at what was there
 DRAWN = re.compile(r"dropout|bernoulli")  # whose results nobody computes twice
@@ -38,7 +43,7 @@ Uses = dict[int, list[tuple[int, Tensor]]]  # by storage: which call, of what
 
 @dataclass(eq=False)
 class _Run:
-    """Neighbours, and what they made; fused, what they read, and the bytes that they write."""
+    """Members, and what they made; fused, what they read, and the bytes that they write."""
 
     members: list[int] = field(default_factory=list)
     made: Held = field(default_factory=Held)
@@ -54,6 +59,7 @@ class _Step:
         self.figures = [account(one.call) for one in seen]
         self.taken: Uses = {}
         self.changed: Uses = {}
+        self.overwriting: set[int] = set()  # calls that change what was there before
         self.born: set[int] = set()  # storages that were not there before
         for i, one in enumerate(seen):
             if self.figures[i].kind != "view":
@@ -66,6 +72,7 @@ class _Step:
         for tensor in one.call.outputs:
             if tensor.storage in old:
                 self.changed.setdefault(tensor.storage, []).append((i, tensor))
+                self.overwriting.add(i)
             else:
                 self.born.add(tensor.storage)
 
@@ -81,7 +88,20 @@ class _Step:
         call = self.seen[i].call
         key = call.name, tuple(t.shape for t in call.tensors if t.shape)
         known = all(tensor.storage for tensor in (*call.tensors, *call.outputs))
-        return self.figures[i].kind in FUSABLE and known and (ran is None or key in ran)
+        kind = self.figures[i].kind in FUSABLE or self.of_rows(i)
+        return kind and known and (ran is None or key in ran)
+
+    def of_rows(self, i: int) -> bool:
+        """Whether it normalises or reduces rows, each of which one block of threads could hold."""
+        call = self.seen[i].call
+        rows = call.tensors[0].shape if call.tensors else ()
+        if len(rows) < 2 or rows[-1] > LONGEST_ROW:
+            return False
+        name = plain_name(call.name).removeprefix("aten::")
+        if OF_ROWS.fullmatch(name):
+            return True
+        made = call.outputs[0].shape if call.outputs else ()
+        return name in REDUCE_ROWS and made in (rows[:-1], (*rows[:-1], 1))
 
     def takers(self, tensor: Tensor, after: int) -> list[int]:
         """The calls after call *after* that take of *tensor*; −1 where they are too many."""
@@ -125,24 +145,38 @@ def chains_of(seen: Sequence[Seen], ran: Container[Ran] | None = None) -> tuple[
 
 
 def _runs(step: _Step, ran: Container[Ran] | None) -> Iterator[_Run]:
-    run = _Run()
+    """An operator is a member of the last run that it follows: so none takes what a later one made,
+    and each could be one kernel where its last member stands."""
+    under_way: list[_Run] = []
     for i, one in enumerate(step.seen):
         if step.figures[i].kind == "view":
             continue
-        fusable, taken = step.fusable(i, ran), step.takes(i)
-        if not fusable or (run.members and not _follows(run, one.call, taken)):
-            if len(run.members) >= SHORTEST:
-                yield run
-            run = _Run()
+        taken, run = step.takes(i), None
+        fusable = step.fusable(i, ran)
         if fusable:
-            run.members.append(i)
-            for tensor in taken:
-                if not run.made.covers(tensor):
-                    run.read.add(tensor)
-            for tensor in one.call.outputs:
-                run.made.add(tensor)
-    if len(run.members) >= SHORTEST:
-        yield run
+            own = (run for run in reversed(under_way) if _follows(run, one.call, taken))
+            run = next(own, None) or _Run()
+        if not fusable or i in step.overwriting:
+            ended, under_way = [other for other in under_way if other is not run], []
+        else:
+            ended, under_way = under_way[:-MOST_OPEN], under_way[-MOST_OPEN:]
+            ended = [other for other in ended if other is not run]
+        yield from (other for other in ended if len(other.members) >= SHORTEST)
+        if run is not None:
+            if run not in under_way:
+                under_way.append(run)
+            _join(run, i, one.call, taken)
+    yield from (run for run in under_way if len(run.members) >= SHORTEST)
+
+
+def _join(run: _Run, i: int, call: Call, taken: Sequence[Tensor]) -> None:
+    """Call *i* is one more of its members."""
+    run.members.append(i)
+    for tensor in taken:
+        if not run.made.covers(tensor):
+            run.read.add(tensor)
+    for tensor in call.outputs:
+        run.made.add(tensor)
 
 
 def _follows(run: _Run, call: Call, taken: Sequence[Tensor]) -> bool:
@@ -159,10 +193,10 @@ def _fuse(step: _Step, runs: Sequence[_Run]) -> None:
     """What each of *runs* writes, and what a backward one reads to compute the rest again."""
     backward = {i: run for run in runs for i in run.members if step.seen[i].backward}
     for run in runs:
-        last = run.members[-1]
+        members = set(run.members)
         again, takers = Held(), dict[_Run, None]()
         for tensor in run.made:
-            later = step.takers(tensor, last)
+            later = [i for i in step.takers(tensor, _maker(step, run, tensor)) if i not in members]
             if later and _again(step, run, tensor) and all(i in backward for i in later):
                 again.add(tensor)
                 takers |= dict.fromkeys(backward[i] for i in later)
@@ -173,14 +207,21 @@ def _fuse(step: _Step, runs: Sequence[_Run]) -> None:
 
 
 def _again(step: _Step, run: _Run, tensor: Tensor) -> bool:
-    """Whether a backward kernel could compute again what a forward one made, without drawing."""
+    """Whether a backward kernel could compute again what a forward one made, number by number."""
     makers = [i for i in run.members if any(meet(t, tensor) for t in step.seen[i].call.outputs)]
     before = [i for i in run.members if i <= max(makers)]
-    drawn = any(
-        step.figures[i].kind == "random" or DRAWN.search(step.seen[i].call.name) for i in before
+    kept = any(
+        step.figures[i].kind == "random" or DRAWN.search(step.seen[i].call.name) or step.of_rows(i)
+        for i in before
     )
     forward = not any(step.seen[i].backward for i in run.members)
-    return forward and not drawn and tensor.storage in step.born
+    return forward and not kept and tensor.storage in step.born
+
+
+def _maker(step: _Step, run: _Run, tensor: Tensor) -> int:
+    """The first of *run* that made any of *tensor*."""
+    made = (i for i in run.members if any(meet(t, tensor) for t in step.seen[i].call.outputs))
+    return next(made)
 
 
 def _ends(step: _Step, run: _Run, tensor: Tensor) -> bool:

@@ -63,8 +63,8 @@ def _fusion(profile: Profile, header: Header) -> Iterator[Gain]:
     names = {name for chain in chains for name in chain.operators}
     own = [
         s for s in profile.operators
-        if _kind(s) in ("elementwise", "copy", "random") and s.seconds and not _to_or_from_host(s)
-        and s.record.case.op.removeprefix("aten::") in names
+        if s.record.case.op.removeprefix("aten::") in names
+        and s.seconds and not _to_or_from_host(s)
     ]  # fmt: skip
     moved = sum(s.record.cost.dram_bytes for s in own if s.record.cost)
     seconds = sum(s.seconds for s in own)
@@ -74,9 +74,10 @@ def _fusion(profile: Profile, header: Header) -> Iterator[Gain]:
     gain_s, share = _saved(profile, min(saved / moved, 1.0) * seconds)
     best = sorted(chains, key=lambda chain: chain.fused_bytes - chain.bytes)
     count = sum(chain.count for chain in chains)
+    norms = " and norms" if any("norm" in name for name in names) else ""
     yield Gain(
-        f"fuse {count} chain{'' if count == 1 else 's'} of elementwise operators (torch.compile "
-        "does)", gain_s, share,
+        f"fuse {count} chain{'' if count == 1 else 's'} of elementwise operators{norms} "
+        "(torch.compile does)", gain_s, share,
         f"they move {format_bytes(sum(c.bytes for c in chains))} a step, fused "
         f"{format_bytes(sum(c.fused_bytes for c in chains))}, at the "
         f"{format_bytes(moved / seconds)}/s that these operators reach here",
