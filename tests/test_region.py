@@ -414,3 +414,9 @@ def test_counters_of_its_kernels_tell_what_a_product_loses() -> None:
     (share,) = profile(region(busy_s=30e-3), mm).operators
     assert share.loss is not None
     assert share.loss.name != "in the kernel"
+
+
+def test_steps_that_scatter_widely_are_told_by_their_ends() -> None:
+    times = {"step": Samples((10e-3, 80e-3, 9e-3, 11e-3, 10e-3)), "busy": Samples((8e-3,))}
+    told = render_profile(run_of(replace(region(), times=times), (MATMUL,)), "table")
+    assert "10.00 ms a step, between 9.000 ms and 80.00 ms in 5 steps" in told

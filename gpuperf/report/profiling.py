@@ -24,6 +24,7 @@ MOST_PARTS = 8
 SCHEMA = 1
 FEWEST = 5  # steps of which an interval is told
 DRAWN_OUT = 0.02  # of the time of kernels, without a word
+UNSURE = 0.5  # from here on an interval tells less than its ends
 UNEVEN = 0.02  # what median and mean may differ without a word
 HEADS = [
     "operator", "of", "calls", "time", "share", "FLOPs", "bytes", "AI", "of roof", "bound by",
@@ -182,6 +183,9 @@ def _spread(profile: Profile) -> str:
     if samples is None or samples.size < FEWEST:
         return ""
     told = f" ± {samples.precision * 100:.1f} %"
+    if samples.precision > UNSURE:
+        least, most = min(samples.values_s), max(samples.values_s)
+        told = f", between {format_time(least)} and {format_time(most)} in {samples.size} steps"
     if wall is not None and abs(wall.median_s / profile.step_s - 1) > UNEVEN:
         told += f" (median; the mean is {format_time(wall.median_s)})"
     return told
