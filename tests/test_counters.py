@@ -25,7 +25,7 @@ from fake_cupti import (
     sampled,
 )
 
-from gpuperf.measure.counters import Counters, StepKernels, cupti, ranges
+from gpuperf.measure.counters import StepKernels, cupti, ranges
 from gpuperf.measure.counters.cupti import (
     HINTS,
     KINDS,
@@ -398,11 +398,10 @@ def test_the_counters_of_a_step_are_scaled_by_the_flush_behind_it() -> None:
     flushes: list[str] = []
     counters: Any = SimpleNamespace(
         window=SimpleNamespace(flush=lambda policy: flushes.append(told.steps[-1])), device=None,
-        calibration=lambda: SimpleNamespace(flush_bytes=100.0, factor=1), scale=None,
     )  # fmt: skip
-    counters.scale = lambda found: Counters.scale(counters, found)
+    flush: Any = SimpleNamespace(flush_bytes=100.0, factor=1)
     with KernelCounter(library, 0, OF_STEP, {}, again=True) as counter:
-        step = StepKernels(counters, counter)
+        step = StepKernels(counters, counter, flush)
         step.start()
         while not step.stop():
             step.start()

@@ -163,7 +163,7 @@ program = st.builds(
 passed = st.builds(
     Passed, text, words(Passed, "name"), count, several(number), number, optional(count), text,
     several(seen), several(count), mapping(number), text, st.booleans(),
-    several(mapping(number)),
+    count, several(mapping(number)),
 )  # fmt: skip
 record = st.builds(
     Record,

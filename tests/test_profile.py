@@ -305,7 +305,9 @@ def test_what_the_counters_are_asked_for_is_what_is_done(tmp_path: Path) -> None
     off = gpuperf(tmp_path, "profile", "--counters", "off", "train.py")
     assert "no pass counters" not in off.stderr
     kernels = gpuperf(tmp_path, "profile", "--counters", "kernels", "train.py", code=3)
-    assert "step has no counters, which were required" in kernels.stderr
+    assert "step lacks counters, which were required" in kernels.stderr
     assert "add_" in kernels.stdout  # and all else is told
+    require = gpuperf(tmp_path, "profile", "--counters", "require", "train.py", code=3)
+    assert "only NVIDIA GPUs" in require.stderr
     ncu = gpuperf(tmp_path, "profile", "--counters", "ncu", "train.py", code=2)
     assert "--counters kernels" in ncu.stderr

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from synthetic_kineto import Trace
 
 from gpuperf.analysis.profiled import Told, region_records
-from gpuperf.analysis.used import stretches
+from gpuperf.analysis.used import in_step, stretches
 from gpuperf.analysis.windows import marked, steps_of
 from gpuperf.importers.kineto import read_trace
 from gpuperf.model.aten import Call, Tensor
@@ -16,6 +18,7 @@ from gpuperf.model.contract import Contract, Fingerprint
 from gpuperf.model.cost import Cost, Flops
 from gpuperf.model.program import Passed, Seen, Wait
 from gpuperf.model.record import Record
+from gpuperf.model.timeline import Timeline
 
 US = 1000
 EVENTS = Contract("events", "hot", "sustained", gap_s=0.0, data="own")
@@ -269,10 +272,76 @@ def test_counters_of_other_kernels_are_nobodys(tmp_path: Path) -> None:
     assert "3 were counted" in doubt.message
 
 
-def test_idle_time_is_bounded_where_steps_follow_each_other(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (("a", "b", "a", "b"), ["a", "b"]),
+        (("a", "b", "b", "a"), []),  # of which step?
+        (("a", "b", "a", "c"), []),
+    ],
+)
+def test_counters_are_of_the_kernels_that_all_steps_launch(
+    tmp_path: Path, names: Sequence[str], expected: Sequence[str]
+) -> None:
+    """What is launched first may start last; a copy is no kernel."""
+    made = Trace()
+    made.op("aten::mm", 0, 1)
+    for i, name in enumerate(names):
+        step, late = divmod(i, 2)
+        at = 100 * step
+        made.launch(name, (at + 10 * late) * US, (at + 60 - 20 * late) * US,
+                    (at + 65 - 20 * late) * US)  # fmt: skip
+        if late:
+            number = made.call("cudaMemcpyAsync", (at + 5) * US, (at + 6) * US)
+            made.copy("DtoD (Device -> Device)", (at + 20) * US, (at + 30) * US, 100, number)
+    timeline = read_trace(made.write(tmp_path / "t.json"))
+    found = in_step(timeline, [(0, 100 * US), (100 * US, 200 * US)], [{"n": 1.0}, {"n": 2.0}])
+    by_count = sorted(found.items(), key=lambda one: one[1]["n"])
+    assert [timeline.names[timeline.activities.name[row]] for row, _ in by_count] == expected
+
+
+AHEAD = replace(PLAIN, ahead=9)
+
+
+def test_idle_time_is_bounded_where_the_device_never_waits(tmp_path: Path) -> None:
     """The device works for 60 µs of each 100, and not before the first launch."""
-    region, *_ = told(tmp_path, PLAIN, ACCOUNTING)
+    region, *_ = told(tmp_path, AHEAD, ACCOUNTING)
     assert region.program is not None
     # Of three steps two gaps of 40 µs; the next kernel was launched in time.
     assert region.program.occupied["idle_most"] == pytest.approx(40e-6)
     assert region.program.occupied["idle_between"] == pytest.approx(80e-6 / 3)
+    region, *_ = told(tmp_path, PLAIN, ACCOUNTING)
+    assert region.program is not None
+    assert "idle_most" not in region.program.occupied
+
+
+def light(folder: Path) -> Timeline:
+    """Three steps as a light pass has them: gaps of 3 µs, all of it launched in time."""
+    made = Trace()
+    for i in range(30):
+        made.launch("gemm", i * US, (50 + 10 * i) * US, (57 + 10 * i) * US)
+    return read_trace(made.write(folder / "light.json"))
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_what_a_light_trace_idled_is_the_steps_own_if_they_follow_each_other(
+    tmp_path: Path, apart: bool
+) -> None:
+    made = Trace()
+    for i in range(STEPS):
+        at = i * 100
+        made.mark("gpuperf:step", at * US, (at + 50) * US)
+        made.launch("gemm", (at + 8) * US, (at + 10) * US, (at + 40) * US)
+        if apart:
+            made.launch("other", (at + 60) * US, (at + 62) * US, (at + 90) * US)
+    timeline = read_trace(made.write(tmp_path / "t.json"))
+    passed = (AHEAD, *(replace(PLAIN, name=name, steps=STEPS) for name in ("trace", "light")))
+    region, *_ = region_records(Told(
+        "r", "step", "train.py", EVENTS, Fingerprint(), passed, timeline, cuda=True,
+        light=light(tmp_path),
+    ))  # fmt: skip
+    assert region.program is not None
+    occupied = region.program.occupied
+    assert occupied["idle_between"] == pytest.approx(0 if apart else 29 * 3e-6 / 3)
+    # The light one idled for 87 µs in two steps, the other for 140.
+    assert occupied.get("idle_most") == (None if apart else pytest.approx(29 * 3e-6 / 2))

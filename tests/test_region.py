@@ -420,3 +420,23 @@ def test_steps_that_scatter_widely_are_told_by_their_ends() -> None:
     times = {"step": Samples((10e-3, 80e-3, 9e-3, 11e-3, 10e-3)), "busy": Samples((8e-3,))}
     told = render_profile(run_of(replace(region(), times=times), (MATMUL,)), "table")
     assert "10.00 ms a step, between 9.000 ms and 80.00 ms in 5 steps" in told
+
+
+def test_a_trace_alone_is_as_idle_as_it_was() -> None:
+    """Its step counts what lies before the first kernel, which bounds nothing."""
+    whole = region(busy_s=80e-3, occupied={"idle_most": 1e-3})
+    alone = replace(
+        whole, times={"traced": Samples((STEP_S,)), "busy": Samples((80e-3,))}, primary="traced"
+    )
+    found = profile(alone, MATMUL)
+    assert (found.busy_s, found.scale) == (pytest.approx(80e-3), pytest.approx(1.0))
+
+
+def test_a_copy_does_not_follow_the_clock() -> None:
+    copy = operator("aten::copy_", "8 fp32", 10e-3, "copy", kernel="Memcpy HtoD (Pinned -> Device)")
+    kernels = operator("aten::mm", "8×8 bf16, 8×8 bf16", 80e-3)
+    found = profile(region(busy_s=90e-3, occupied={"idle_most": 2e-3}), copy, kernels)
+    assert [share.seconds for share in found.operators] == pytest.approx([88e-3, 10e-3])
+    assert [use.seconds for use in kernels_of(found)] == pytest.approx([88e-3, 10e-3])
+    assert found.scale == pytest.approx(88 / 80)
+

@@ -64,8 +64,8 @@ def test_the_passes_take_their_windows_one_after_the_other(tmp_path: Path) -> No
         marks.step()
     program.session.close()
     assert [(p.name, p.steps) for p in program.told] == [
-        ("plain", 4), ("trace", 4), ("counters", 0), ("kernels", 0),
-        ("accounting", 4),
+        ("plain", 4), ("trace", 4), ("counters", 0), ("accounting", 4),
+        ("kernels", 0),
     ]  # fmt: skip
     assert len(program.of("plain").steps_s) == 4
     assert program.of("plain").wall_s >= sum(program.of("plain").steps_s) > 0
@@ -577,3 +577,33 @@ def test_counters_of_kernels_take_the_steps_that_they_need(
     else:
         assert (found.steps, found.kernels) == (3, ({"dram_read_bytes": 1.0},))
     assert counter.calls[-1] == "close"
+
+
+def test_counters_of_kernels_begin_anew_where_the_program_compiles(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counter = Counter()
+    monkeypatch.setattr(counting, "_counters", lambda cuda: counter)
+    program = Program(tmp_path, warmup=0, steps=1, passes=("kernels",))
+    marks.step()
+    program.session.give_way()
+    counter.calls.clear()
+    for _ in range(5):
+        marks.step()
+    program.session.close()
+    assert program.of("kernels").steps == 3
+    assert counter.calls == ["start", "stop"] * 3 + ["close"]
+
+
+def test_kernels_that_may_wait_for_another_gpu_are_not_run_one_by_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(counting, "_counters", lambda cuda: Counter())
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 1)
+    program = Program(tmp_path, warmup=0, steps=1, passes=("kernels",))
+    for _ in range(5):
+        marks.step()
+    program.session.close()
+    assert "wait for those of another GPU" in program.of("kernels").reason
+

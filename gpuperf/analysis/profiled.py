@@ -31,6 +31,7 @@ MOST_SHAPES = 6  # tensors in a name
 DISAGREE = 0.1  # of torch's own count of FLOPs
 UNEVEN = 0.01  # what the FLOPs of steps may differ without a word
 ELSEWHERE = 0.05  # of the time, that only the trace knows
+AHEAD = 0.9  # of the steps: from here on the device never waits for the host
 NO_STEPS = "the program ended before it: give --steps fewer, or the program more rounds"
 
 
@@ -75,7 +76,7 @@ def region_records(told: Told) -> tuple[Record, ...]:
         names = frozenset(one.call.name for one in seen)
         shown = names or visible(told.timeline)
         each = told.of("kernels")
-        own = in_step(told.timeline, windows, each.kernels) if each else {}
+        own = in_step(told.timeline, windows, each.kernels, told.device) if each else {}
         found = usages(told.timeline, windows, shown, own)
         inside = containers(told.timeline, shown)
         add_traced(groups, found, len(windows), names or None, inside)
@@ -94,23 +95,27 @@ def region_records(told: Told) -> tuple[Record, ...]:
 
 
 def _idle(told: Told, windows: Sequence[Window]) -> dict[str, float]:
-    """Seconds of a step that the device idled at the most, under the passes that trace; and of
-    them, what it takes itself from one kernel to the next.
+    """Of the seconds of a step that the device idles, what it takes itself from one kernel to the
+    next; and, if it never waited for the host in the plain steps, how many they are at the most: no
+    more than under a trace, which slows the host.
 
     Before the first step a trace has no idle time, so that it has as many as it has steps but one.
     Where other work lies between the steps, nobody knows whose idle time it is.
     """
     if told.timeline is None or not told.cuda:
         return {}
+    if len(stretches(told.timeline, windows)) > 1:
+        return {"idle_between": idled_s(told.timeline, windows, between=True) / len(windows)}
     seen = [(told.timeline, list(windows), len(windows))]
     light, whole = told.of("light"), whole_of(told.light) if told.light else []
     if told.light and light and whole:
         seen.append((told.light, whole, light.steps))
     timeline, own, steps = seen[-1]  # which slows the host less
     found = {"idle_between": idled_s(timeline, own, between=True) / steps}
-    if len(stretches(told.timeline, windows)) == 1:
-        most = [idled_s(timeline, own) / (steps - 1) for timeline, own, steps in seen if steps > 1]
-        found |= {"idle_most": min(most)} if most else {}
+    plain = told.of("plain")
+    most = [idled_s(timeline, own) / (steps - 1) for timeline, own, steps in seen if steps > 1]
+    if most and plain and plain.ahead >= AHEAD * plain.steps:
+        found["idle_most"] = min(most)
     return found
 
 
@@ -311,12 +316,13 @@ def _doubts(told: Told, groups: Mapping[Key, Group]) -> Iterable[Caveat]:
         )
     yield from _counts(told, groups)
     each = told.of("kernels")
-    if each and each.kernels and not any(k.counters for g in groups.values() for k in g.kernels):
+    counted = any(k.counters for g in groups.values() for k in g.kernels)
+    if each and told.timeline is not None and not counted:
         yield Caveat(
             "incomplete",
-            f"kernels: {len(each.kernels)} were counted, and no traced step has as many: whose "
-            "counters they are is unknown",
-            "a CUDA graph is counted as one",
+            f"kernels: {len(each.kernels)} were counted, and the traced steps have not all as "
+            "many and the same: whose counters they are is unknown",
+            "perhaps a CUDA graph, which is counted as one kernel, or steps that differ",
         )
     used = told.timeline.used if told.timeline is not None else ()
     if told.device is not None and used and used != (told.device,):

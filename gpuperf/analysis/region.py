@@ -4,9 +4,9 @@ The step's time is the plain pass's; what the device did in it is the trace's, w
 widens the gaps between kernels but not the kernels. So idle time is the plain step's less the busy
 time, and the trace only says what the host did meanwhile.
 
-That is, unless the trace was idle for less: then its kernels were faster, for a card that has
-rested between the passes has a higher clock than under a sustained load, and their times are drawn
-out to what the plain step leaves.
+That is, unless the device never waited for the host in the plain steps and idled for less under the
+trace: then the trace's kernels were faster, for a card that has rested between the passes has a
+higher clock than under a sustained load. Their times are drawn out to what the plain step leaves.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class Profile:
     """A region: seconds of a step, of it busy (None: no trace tells); by part; operators by time.
 
     `placement` is that of the model's FLOPs and least bytes over the step, `hfu` what of the peak
-    the operations come to that the operators do, recomputation included. Times of operators are
-    *scale* times what the trace says.
+    the operations come to that the operators do, recomputation included. Times of kernels (on a
+    CPU, of operators) are *scale* times what the trace says.
     """
 
     region: Record
@@ -78,7 +78,7 @@ class Profile:
 @dataclass(frozen=True)
 class KernelUse:
     """A kernel by its name: how often a step, its seconds of one, what that is of it, the
-    operators that launch it, and its counters, if each launch has any."""
+    operators that launch it, and its counters, if they were counted."""
 
     name: str
     count: int
@@ -96,9 +96,8 @@ def kernels_of(profile: Profile) -> tuple[KernelUse, ...]:
             found.setdefault(kernel.name, []).append((kernel, share.record.case.op))
     uses = []
     for name, own in found.items():
-        seconds = sum(kernel.time_s or 0.0 for kernel, _ in own) * (
-            profile.scale if profile.cuda else 1.0
-        )
+        scale = profile.scale if profile.cuda and not name.startswith("Mem") else 1.0
+        seconds = scale * sum(kernel.time_s or 0.0 for kernel, _ in own)
         operators = tuple(dict.fromkeys(operator for _, operator in own))
         count = sum(kernel.count for kernel, _ in own)
         counters = sum_up(kernel.counters for kernel, _ in own)
@@ -137,11 +136,16 @@ def profile_of(region: Record, operators: Sequence[Record], header: Header) -> P
     busy_s, scale = None if busy is None else step_s, 1.0
     if cuda and busy is not None:
         busy_s = _busy(region, step_s, busy.median_s)
-        scale = busy_s / busy.median_s if busy.median_s > 0 else 1.0
+        fixed_s = sum(_traced_s(record) for record in operators if _off_clock(record))
+        if fixed_s < min(busy.median_s, busy_s):
+            scale = (busy_s - fixed_s) / (busy.median_s - fixed_s)
     elif traced is not None and traced.median_s > 0:
         # The profiler lengthens what it times: only shares of the traced step are true.
         scale = step_s / traced.median_s
-    shares = [_share(record, step_s, header, scale) for record in operators]
+    shares = [
+        _share(record, step_s, header, 1.0 if cuda and _off_clock(record) else scale)
+        for record in operators
+    ]
     shares.sort(key=lambda share: -share.seconds)
     if not cuda and busy is not None:  # the host is the device
         busy_s = min(step_s, sum(share.seconds for share in shares))
@@ -153,10 +157,24 @@ def profile_of(region: Record, operators: Sequence[Record], header: Header) -> P
 
 def _busy(region: Record, step_s: float, traced_s: float) -> float:
     """Seconds of a plain step in which a GPU was busy that was busy for *traced_s* in the trace."""
-    occupied = region.program.occupied if region.program else {}
+    occupied = region.program.occupied if region.program and region.primary == "step" else {}
     idle_s = max(0.0, step_s - traced_s)
     least = step_s - min(idle_s, occupied.get("idle_most", idle_s))
     return least if least <= MOST_SLOWER * traced_s else step_s - idle_s
+
+
+def _off_clock(record: Record) -> bool:
+    """Whether it takes its time from elsewhere than the SMs' clock."""
+    kind = record.operator.kind if record.operator else ""
+    return _is_copy(record) or kind == "communication"
+
+
+def _is_copy(record: Record) -> bool:
+    return bool(record.kernels) and all(k.name.startswith("Mem") for k in record.kernels)
+
+
+def _traced_s(record: Record) -> float:
+    return record.samples.median_s if record.samples is not None else 0.0
 
 
 def _share(record: Record, step_s: float, header: Header, scale: float) -> Share:
@@ -190,10 +208,9 @@ def _part(record: Record, placed: Placement | None, seconds: float) -> str:
     kind = record.operator.kind if record.operator else ""
     if kind == "communication":
         return "communication"
-    kernels = record.kernels
-    if kernels and all(k.name.startswith("Mem") for k in kernels):
+    if _is_copy(record):
         return "copies"
-    launches = sum(kernel.count for kernel in kernels)
+    launches = sum(kernel.count for kernel in record.kernels)
     if launches and seconds / launches < NO_KERNEL_S:
         return "latency-bound"
     told = placed is not None and (placed.intensity > 0 or placed.attained_byte_per_s > 0)

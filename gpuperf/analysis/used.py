@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 from gpuperf.analysis.attribution import Usage
 from gpuperf.analysis.intervals import Moments
 from gpuperf.analysis.occupied import Occupied, Share
 from gpuperf.model.timeline import KERNEL, Timeline
+
+if TYPE_CHECKING:
+    import numpy
+    from numpy.typing import NDArray
+
+    Column = NDArray[numpy.integer]
 
 __all__ = ["Used", "in_step", "seconds_of", "stretches"]
 
@@ -83,21 +90,25 @@ def seconds_of(timeline: Timeline, windows: Iterable[tuple[int, int]]) -> float:
 
 
 def in_step(
-    timeline: Timeline, windows: Iterable[tuple[int, int]], counts: Sequence[Mapping[str, float]]
-) -> dict[int, Mapping[str, float]]:
-    """*counts* of the kernels of a step, in the order of their launch, by the activities of a step
-    among *windows* that has as many; nothing where none has."""
+    timeline: Timeline, windows: Iterable[tuple[int, int]], counts: Sequence[Mapping[str, float]],
+    device: int | None = None,
+) -> dict[int, Mapping[str, float]]:  # fmt: skip
+    """*counts* of the kernels of a step on *device*, in the order of their launch, by activity: of
+    the first of *windows*. Nothing where not all have the same kernels, as many as were counted."""
     import numpy
 
     activities, runtime = timeline.activities, timeline.runtime
-    rows = numpy.flatnonzero((activities.runtime >= 0) & (activities.kind == KERNEL))
+    known = (activities.runtime >= 0) & (activities.kind == KERNEL)
+    rows = numpy.flatnonzero(known if device is None else known & (activities.device == device))
     launched = runtime.start[activities.runtime[rows]]
+    first: Column | None = None
     for begin, end in windows:
         inside = (launched >= begin) & (launched < end)
         own = rows[inside][numpy.lexsort((activities.start[rows[inside]], launched[inside]))]
-        if len(own) == len(counts):
-            return dict(zip(own.tolist(), counts, strict=True))
-    return {}
+        first = own if first is None else first
+        if len(own) != len(counts) or (activities.name[own] != activities.name[first]).any():
+            return {}
+    return {} if first is None else dict(zip(first.tolist(), counts, strict=True))
 
 
 def stretches(timeline: Timeline, windows: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -65,7 +65,14 @@ def profile(
         Path | None,
         typer.Option(metavar="RUN", help="An earlier profile: what changed?", show_default=False),
     ] = None,
-    counters: opt.CountersOption = "auto",
+    counters: Annotated[
+        str,
+        typer.Option(
+            "--counters",
+            help="Hardware counters: off, auto (DRAM bytes of a step, where they can be had), "
+            "require, kernels (also what each kernel moved and did).",
+        ),
+    ] = "auto",
     by: opt.ByOption = opt.By.OPERATORS,
     out: opt.Out = Path("gpuperf-runs"),
     format: opt.FormatOption = opt.Format.TABLE,
@@ -117,15 +124,19 @@ def _passes(counting: Counting) -> tuple[PassName, ...]:
 
 
 def _check_counted(run: Run, name: PassName) -> None:
-    """Raises: CannotMeasure where a region has not what was asked for, or nobody knows whose it
-    is."""
+    """Raises: CannotMeasure where a region has not the counters that were asked for."""
     for record in run.records:
-        if record.program is not None and name not in record.program.steps:
-            told = next((t for t in record.program.missing if t.startswith(f"{name}:")), name)
-            raise CannotMeasure(
-                f"{record.region} has no counters, which were required: {told}",
-                "`gpuperf doctor` tries the counters",
-            )
+        program = record.program
+        if program is None:
+            continue
+        own = [r for r in run.records if r.kind == "operator" and r.region == record.region]
+        if name in program.steps and (name != "kernels" or any(r.counters for r in own)):
+            continue
+        doubts = [doubt.message for doubt in record.caveats if doubt.kind == "incomplete"]
+        told = [t for t in (*program.missing, *doubts) if t.startswith(f"{name}:")]
+        why = told[0] if told else f"{name}: the program ended before it, or marks no steps"
+        hint = "`gpuperf doctor` tries the counters" if told else "more rounds, gpuperf.step()"
+        raise CannotMeasure(f"{record.region} lacks counters, which were required: {why}", hint)
 
 
 def _earlier(path: Path) -> Run:

@@ -29,7 +29,8 @@ __all__ = ["IMPLICIT", "STEP", "Course", "Session"]
 
 STEP = "step"  # the region of `gpuperf.step()`
 IMPLICIT = "optimizer step"
-MOST_ANEW = 3  # times a traced step may be one in which the program compiles or forks
+MOST_ANEW = 3  # times a step of a pass may be one in which the program compiles or forks
+ANEW: tuple[PassName, ...] = ("light", "trace", "counters", "kernels")  # what then begins again
 # Steps of the passes that slow the program down; the counters of kernels end when they have all.
 MOST: dict[PassName, int] = {"light": 5, "trace": 5, "kernels": 64, "accounting": 4}
 COUNTED_S = 0.1  # beside the steps, in which counters must have room
@@ -138,7 +139,7 @@ class Session:
         self._unmarked.give_way()
         for course in self.courses.values():
             running = course.running
-            if isinstance(running, Trace) and course.anew < MOST_ANEW:
+            if running is not None and running.name in ANEW and course.anew < MOST_ANEW:
                 course.anew += 1
                 course.left.insert(0, (running.name, course.wanted))
                 course.running, course.within = None, False

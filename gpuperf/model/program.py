@@ -2,8 +2,8 @@
 
 Passes take successive windows of steps, so that none disturbs another: `plain` has the time that
 counts, `light` how long the host waits for the device, `trace` the kernels, `counters` the bytes
-through DRAM, on request `kernels` what each kernel moved and did, `accounting` the operators with
-their shapes: last, for it disturbs most.
+through DRAM, `accounting` the operators with their shapes: late, for it disturbs. `kernels`, on
+request, what each kernel moved and did, takes as many steps as the counters need.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ WHOLE = "program"  # the region of a program that marks nothing
 MARK = "gpuperf:"  # before the name of a region, where a step of it stands in a trace
 PART = " / "  # between it and that of a region inside the step
 PASSES: tuple[PassName, ...] = (
-    "plain", "light", "trace", "counters", "kernels", "accounting",
+    "plain", "light", "trace", "counters", "accounting", "kernels",
 )  # fmt: skip
 
 
@@ -51,8 +51,9 @@ class Passed:
     of all together, on the host's clock but for the plain pass. `peak_bytes` is the most memory
     that was allocated. `trace` names a file; `seen` are the calls of all its steps in order;
     `flop_counts` is what torch's own counter says of each; with `tf32` their fp32 matmuls were in
-    tf32. `kernels` are the counters of each kernel of a step, in order. `reason` says why a pass
-    has nothing.
+    tf32. At the end of *ahead* steps the device had not yet begun with them: it did not wait for
+    the host. `kernels` are the counters of each kernel of a step, in order. `reason` says why a
+    pass has nothing.
     """
 
     region: str
@@ -67,6 +68,7 @@ class Passed:
     counters: Mapping[str, float] = field(default_factory=dict)
     reason: str = ""
     tf32: bool = False
+    ahead: int = 0
     kernels: tuple[Mapping[str, float], ...] = ()
 
 

@@ -244,10 +244,11 @@ def _notes(profile: Profile) -> list[str]:
         notes.append(f"{len(left)} operators more, {share * 100:.1f} %: --format csv has all")
     notes.append("FLOPs, bytes and times are those of all calls in a step")
     if profile.cuda and abs(profile.scale - 1) > DRAWN_OUT:
-        notes.append(
-            f"times of kernels are {profile.scale:.3f} times those of the trace: the plain step "
-            "leaves them so long (a card that has rested has a higher clock)"
-        )
+        why = "they took longer than a plain step, in which they cannot have been"
+        if profile.scale > 1:
+            why = ("the plain step, in which the device never waited, leaves them so long (a card "
+                   "that has rested has a higher clock)")  # fmt: skip
+        notes.append(f"times of kernels are {profile.scale:.3f} times those of the trace: {why}")
     notes += _graphs(profile)
     each = [s.record.counters for s in profile.operators if s.record.counters]
     if each:

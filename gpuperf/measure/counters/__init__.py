@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -123,7 +123,7 @@ class Counters:
         found, passes = count_kernels(self.cupti, self.device.index or 0, run)
         if not found:
             raise NoCounters("no-samples", "the profiler saw no kernel")
-        self.scale(found)
+        scale(found, self._known())
         return found[1 if flushed else 0 : -1], passes
 
     @contextmanager
@@ -131,38 +131,23 @@ class Counters:
         """Counts each of at *most* so many kernels of a step, in as many steps as that takes: to
         run each kernel again by itself, CUPTI would copy all memory each time. Raises: NoCounters.
         """
-        with suppress(NoCounters):  # DRAM then has no counters; others may
-            self.calibration()
+        known = self._known()
         index = self.device.index or 0
         cycles = {name: CYCLES[name] for name in ("active_cycles", "tensor_cycles")}
         with KernelCounter(self.cupti, index, OF_STEP, cycles, most + 1, again=True) as counter:
-            yield StepKernels(self, counter)
+            yield StepKernels(self, counter, known)
 
     def cycles(self, call: Call, policy: Cache, gap_s: float) -> Mapping[str, float]:
         """Of *call* in the timer's window: see `count_cycles`. Raises: NoCounters, CannotBlock."""
         index = self.device.index or 0
         return count_cycles(self.cupti, index, self.window, call, policy, gap_s)
 
-    def scale(self, found: Sequence[KernelCounts]) -> None:
-        """Divide the DRAM bytes by what the last kernel, a flush, tells of their factor."""
-        dram = {"dram_read_bytes", "dram_written_bytes"}
+    def _known(self) -> Calibration | None:
+        """None where DRAM has no counters that could be believed; others may be had."""
         try:
-            known = self.calibration()
+            return self.calibration()
         except NoCounters:
-            for counts in found:
-                for name in counts.keys() & dram:
-                    del counts[name]
-            return
-        truth, last = known.flush_bytes / known.factor, found[-1].get("dram_read_bytes", 0.0)
-        factor = max(1, round(last / truth))
-        if abs(last / truth / factor - 1) > FACTOR_TOLERANCE:
-            raise NoCounters(
-                "uncalibrated",
-                f"a flush of {truth / 1e6:.1f} MB reads as {last / 1e6:.1f} MB kernel by kernel",
-            )
-        for counts in found:
-            for name in counts.keys() & dram:
-                counts[name] /= factor
+            return None
 
     def _sampler(self, longest_s: float) -> DramSampler:
         return DramSampler(self.cupti, self.device.index or 0, longest_s)
@@ -174,6 +159,7 @@ class StepKernels:
 
     counters: Counters
     counter: KernelCounter
+    known: Calibration | None
 
     def start(self) -> None:
         """A step begins, on an idle device."""
@@ -190,8 +176,29 @@ class StepKernels:
         found = self.counter.told()
         if not found:
             raise NoCounters("no-samples", "the profiler saw no kernel")
-        self.counters.scale(found)
+        scale(found, self.known)
         return found[:-1]
+
+
+def scale(found: Sequence[KernelCounts], known: Calibration | None) -> None:
+    """Divide the DRAM bytes by what the last kernel, a flush, tells of their factor; leave them out
+    where nothing is *known*. Raises: NoCounters."""
+    dram = {"dram_read_bytes", "dram_written_bytes"}
+    if known is None:
+        for counts in found:
+            for name in counts.keys() & dram:
+                del counts[name]
+        return
+    truth, last = known.flush_bytes / known.factor, found[-1].get("dram_read_bytes", 0.0)
+    factor = max(1, round(last / truth))
+    if abs(last / truth / factor - 1) > FACTOR_TOLERANCE:
+        raise NoCounters(
+            "uncalibrated",
+            f"a flush of {truth / 1e6:.1f} MB reads as {last / 1e6:.1f} MB kernel by kernel",
+        )
+    for counts in found:
+        for name in counts.keys() & dram:
+            counts[name] /= factor
 
 
 @cache

@@ -28,7 +28,7 @@ class RangeProfiler:
         self._cupti = cupti
         self._host = Host(cupti, api.RANGE_PROFILER, cupti.chip(device_index))
         self._profiler: object = None
-        self._ours, self._pushed = False, 0
+        self._ours, self._started, self._pushed = False, False, 0
         self._names: Sequence[str] = ()
         try:
             self.metrics = self._host.base_metrics()
@@ -88,6 +88,9 @@ class RangeProfiler:
 
     def close(self) -> None:
         """Give everything back."""
+        if self._started:
+            with contextlib.suppress(NoCounters):  # what went wrong first is what counts
+                self.stop()
         profiler, self._profiler = self._profiler, None
         try:
             if profiler is not None:
@@ -99,20 +102,17 @@ class RangeProfiler:
         """Begin a pass."""
         self._pushed = 0
         self._cupti.call("cuptiRangeProfilerStart", api.Ranges(profiler=self._profiler))
+        self._started = True
 
     def stop(self) -> bool:
         """End it, on an idle device; whether it was the last."""
+        self._started = False
         told = self._cupti.call("cuptiRangeProfilerStop", api.RangesStop(profiler=self._profiler))
         return bool(told.all_passes)
 
     def _pass(self, run: Callable[[], None]) -> bool:
         self.start()
-        try:
-            run()
-        except BaseException:
-            with contextlib.suppress(NoCounters):  # what went wrong first is what counts
-                self.stop()
-            raise
+        run()
         return self.stop()
 
     def decode(self) -> list[tuple[float, ...]]:

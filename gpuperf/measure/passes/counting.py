@@ -14,6 +14,8 @@ from gpuperf.model.program import Passed, PassName
 __all__ = ["Counting", "Kernels"]
 
 MOST_KERNELS = 16384  # of a step
+MOST_PASSES = 64  # for all counters
+TOGETHER = "kernels that wait for those of another GPU cannot run one by one"
 BETWEEN = "bytes between its steps would count: mark the whole step"
 
 
@@ -74,7 +76,13 @@ class Kernels(Base):
         self._counter: Any = None
 
     def start(self) -> None:
-        self._counter = self._within.enter_context(_counters(self.cuda).step_kernels(MOST_KERNELS))
+        counters = _counters(self.cuda)
+        if _on_several():
+            raise NoCounters("unsupported", TOGETHER)
+        self._counter = self._within.enter_context(counters.step_kernels(MOST_KERNELS))
+        if self._counter.counter.passes > MOST_PASSES:
+            passes = self._counter.counter.passes
+            raise NoCounters("unsupported", f"the counters of kernels take {passes} steps here")
         super().start()
 
     def begin(self) -> None:
@@ -92,11 +100,19 @@ class Kernels(Base):
                 raise RuntimeError(f"its counters take {passes} steps, and it had {self.steps}")
             found = self._counter.told()
         finally:
-            self._within.close()
+            with contextlib.suppress(NoCounters):  # what was found, or went wrong, is what counts
+                self._within.close()
         return Passed(self.region, "kernels", self.steps, kernels=tuple(found))
 
     def abandon(self) -> None:
         self._within.close()
+
+
+def _on_several() -> bool:
+    """Whether the program's kernels may wait for those of another GPU."""
+    distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
+    used = (torch.cuda.memory_allocated(i) > 0 for i in range(torch.cuda.device_count()))
+    return bool(distributed) or sum(used) > 1
 
 
 def _counters(cuda: bool) -> Counters:

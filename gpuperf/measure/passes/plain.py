@@ -16,11 +16,17 @@ class Plain(Timed):
     def __init__(self, region: str) -> None:
         super().__init__(region)
         self._peak_bytes = 0
+        self._ahead = 0
 
     def start(self) -> None:
         """Without a wait: a step that began on an idle device would have to fill it first."""
         if self.cuda:
             torch.cuda.reset_peak_memory_stats()
+
+    def end(self) -> None:
+        # One question a step: the mark at its beginning is still to come.
+        self._ahead += bool(self.cuda and self._events and not self._events[-1].query())
+        super().end()
 
     def pause(self) -> None:
         """Another pass will reset the peak."""
@@ -33,4 +39,6 @@ class Plain(Timed):
         seconds = self.steps_s()
         wall_s = sum(seconds) if self.apart() else self.whole_s()
         peak = self._peak_bytes if self.cuda else None
-        return Passed(self.region, "plain", self.steps, seconds, wall_s, peak)
+        return Passed(
+            self.region, "plain", self.steps, seconds, wall_s, peak, ahead=self._ahead
+        )

@@ -44,14 +44,14 @@ class Trace(Base):
             raise RuntimeError(ELSEWHERE)
         if torch.autograd._profiler_enabled():
             raise RuntimeError(OTHER)
+        # Events as Python objects would take 0.6 ms each: only the file is wanted, and no warning
+        # of that. Filters are the process's: another thread's warnings are not ours to catch.
+        warnings.filterwarnings("ignore", "Warning: Profiler clears events")
+        self._profile = profile(
+            activities=self._activities(), record_shapes=True, acc_events=False
+        )
         super().start()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            # Events as Python objects would take 0.6 ms each: only the file is wanted.
-            self._profile = profile(
-                activities=self._activities(), record_shapes=True, acc_events=False
-            )
-            self._profile.start()
+        self._profile.start()
         self._yield_to_others()
         self._began = time.perf_counter()
 
