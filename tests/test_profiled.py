@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from synthetic_kineto import Trace
 
-from gpuperf.analysis.profiled import Told, region_records
+from gpuperf.analysis.profiled import Told, _counters, region_records
 from gpuperf.analysis.used import in_step, stretches
 from gpuperf.analysis.windows import marked, steps_of
 from gpuperf.importers.kineto import read_trace
@@ -17,7 +17,7 @@ from gpuperf.model.aten import Call, Tensor
 from gpuperf.model.contract import Contract, Fingerprint
 from gpuperf.model.cost import Cost, Flops
 from gpuperf.model.program import Passed, Seen, Wait
-from gpuperf.model.record import Record
+from gpuperf.model.record import Kernel, Record
 from gpuperf.model.timeline import Timeline
 
 US = 1000
@@ -298,6 +298,15 @@ def test_counters_are_of_the_kernels_that_all_steps_launch(
     found = in_step(timeline, [(0, 100 * US), (100 * US, 200 * US)], [{"n": 1.0}, {"n": 2.0}])
     by_count = sorted(found.items(), key=lambda one: one[1]["n"])
     assert [timeline.names[timeline.activities.name[row]] for row, _ in by_count] == expected
+
+
+@pytest.mark.parametrize(("copy_s", "known"), [(1e-7, True), (5e-6, False)])
+def test_an_operator_that_copies_is_not_what_its_kernels_move(copy_s: float, known: bool) -> None:
+    kernels = (
+        Kernel("fill", 1, {"dram_read_bytes": 8.0}, time_s=20e-6),
+        Kernel("Memcpy DtoD (Device -> Device)", 1, time_s=copy_s),
+    )
+    assert _counters(kernels) == ({"dram_read_bytes": 8.0} if known else {})
 
 
 AHEAD = replace(PLAIN, ahead=9)

@@ -401,11 +401,14 @@ def test_what_was_counted_kernel_by_kernel_stands_beside_what_must_move() -> Non
     (row,) = (line for line in shown.splitlines() if line.startswith("aten::mm_kernel"))
     assert "3.00 GB" in row
     assert "22.5 TFLOP" in row
-    assert "counted kernel by kernel, 3.00 GB together" in render_profile(run, "table")
-    told = json.loads(render_profile(run, "json"))["regions"][0]
-    assert told["operators"][0]["dram_bytes"] == 3e9
-    assert told["kernels"][0]["tensor_operations"] == 1.5 * tera
-    assert told["operators"][1]["dram_bytes"] is None
+    assert "counted kernel by kernel, 3.00 GB together\n" in render_profile(run, "table")
+    copies = region(busy_s=40e-3, moved={"copy DtoD": 10**9, "copy HtoD pinned": 10**8})
+    told = render_profile(run_of(copies, (mm,)), "table")
+    assert "3.00 GB together, and copies move 2.10 GB more" in told
+    found = json.loads(render_profile(run, "json"))["regions"][0]
+    assert found["operators"][0]["dram_bytes"] == 3e9
+    assert found["kernels"][0]["tensor_operations"] == 1.5 * tera
+    assert found["operators"][1]["dram_bytes"] is None
 
 
 def test_counters_of_its_kernels_tell_what_a_product_loses() -> None:

@@ -31,6 +31,7 @@ MOST_SHAPES = 6  # tensors in a name
 DISAGREE = 0.1  # of torch's own count of FLOPs
 UNEVEN = 0.01  # what the FLOPs of steps may differ without a word
 ELSEWHERE = 0.05  # of the time, that only the trace knows
+COPIED = 0.01  # of an operator's time: beyond that its kernels are not all that moves bytes
 AHEAD = 0.9  # of the steps: from here on the device never waits for the host
 NO_STEPS = "the program ended before it: give --steps fewer, or the program more rounds"
 
@@ -157,9 +158,13 @@ def _operator(told: Told, key: Key, group: Group) -> Record:
     )  # fmt: skip
 
 
-def _counters(kernels: Iterable[Kernel]) -> dict[str, float]:
-    """Those of all *kernels*, if each has any."""
-    return sum_up(k.counters for k in kernels if not k.name.startswith(NOT_KERNELS))
+def _counters(kernels: Sequence[Kernel]) -> dict[str, float]:
+    """Those of all *kernels*, if each has any, and copies, which nobody counts, hardly matter."""
+    whole_s = sum(kernel.time_s or 0.0 for kernel in kernels)
+    counted = [kernel for kernel in kernels if not kernel.name.startswith(NOT_KERNELS)]
+    if sum(kernel.time_s or 0.0 for kernel in counted) < (1 - COPIED) * whole_s:
+        return {}
+    return sum_up(kernel.counters for kernel in counted)
 
 
 def _shapes(call: Call) -> str:

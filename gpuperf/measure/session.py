@@ -64,6 +64,7 @@ class Course:
     began_s: float = 0.0
     behind: bool = False
     step_s: float = 0.0
+    launched: int = 0  # kernels of a traced step
 
     @property
     def finished(self) -> bool:
@@ -311,7 +312,9 @@ class Session:
                 if other.running is not None:
                     other.running.pause()
         try:
-            course.running = open_pass(name, course.region, self._file(), longest_s)
+            course.running = open_pass(
+                name, course.region, self._file(), longest_s, course.launched
+            )
             course.behind = self._traced
             self._traced |= isinstance(course.running, Trace) and on_gpu()
             course.running.start()
@@ -345,6 +348,8 @@ class Session:
             self._lose(course, error)
             return
         course.running = None
+        if isinstance(running, Trace):
+            course.launched = running.kernels
         if found.name == "plain":
             course.step_s = found.wall_s / max(1, found.steps)
 

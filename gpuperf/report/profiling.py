@@ -250,19 +250,26 @@ def _notes(profile: Profile) -> list[str]:
                    "that has rested has a higher clock)")  # fmt: skip
         notes.append(f"times of kernels are {profile.scale:.3f} times those of the trace: {why}")
     notes += _graphs(profile)
-    each = [s.record.counters for s in profile.operators if s.record.counters]
-    if each:
-        moved = sum(moved_bytes(counters) or 0.0 for counters in each)
-        notes.append(
-            f"{MOVED} was counted kernel by kernel, {format_bytes(moved)} together: one at a time "
-            "they find another cache"
-        )
+    notes += _counted_bytes(profile)
     program = profile.region.program
     notes += [f"missing: {clean(text)}" for text in (program.missing if program else ())]
     for doubt in profile.region.caveats:
         hint = f" → {doubt.hint}" if doubt.hint else ""
         notes.append(clean(f"{doubt.kind}: {doubt.message}{hint}"))
     return notes
+
+
+def _counted_bytes(profile: Profile) -> list[str]:
+    """What was counted kernel by kernel, and what copies move beside it: twice on one device."""
+    each = [moved_bytes(k.counters) for s in profile.operators for k in s.record.kernels]
+    moved = sum(size for size in each if size is not None)
+    if not moved:
+        return []
+    program = profile.region.program
+    copies = program.moved.items() if program else ()
+    copied = sum(size * (2 if "DtoD" in name else 1) for name, size in copies)
+    beside = f", and copies move {format_bytes(copied)} more" if copied > 0.001 * moved else ""
+    return [f"{MOVED} was counted kernel by kernel, {format_bytes(moved)} together{beside}"]
 
 
 def _graphs(profile: Profile) -> list[str]:

@@ -18,13 +18,15 @@ from gpuperf.model.program import PassName
 __all__ = ["Pass", "Trace", "abandon", "capturing", "on_gpu", "open_pass"]
 
 
-def open_pass(name: PassName, region: str, trace: Path, longest_s: float) -> Pass:
+def open_pass(
+    name: PassName, region: str, trace: Path, longest_s: float, launched: int = 0
+) -> Pass:
     """The pass *name* of *region*: a trace goes to the file *trace*, counters count for at most
-    *longest_s*."""
+    *longest_s*, or about *launched* kernels."""
     if name in ("trace", "light"):
         return (Trace if name == "trace" else Light)(region, trace)
     if name == "counters":
         return Counting(region, longest_s)
     if name == "kernels":
-        return Kernels(region)
+        return Kernels(region, launched)
     return Accounting(region) if name == "accounting" else Plain(region)

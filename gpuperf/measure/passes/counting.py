@@ -13,7 +13,8 @@ from gpuperf.model.program import Passed, PassName
 
 __all__ = ["Counting", "Kernels"]
 
-MOST_KERNELS = 16384  # of a step
+# Kernels that may be counted in a step: room for 16384 costs 30 s on an H200, for 1000 one.
+MOST_KERNELS, UNKNOWN = 65536, 8192
 MOST_PASSES = 64  # for all counters
 TOGETHER = "kernels that wait for those of another GPU cannot run one by one"
 BETWEEN = "bytes between its steps would count: mark the whole step"
@@ -70,8 +71,10 @@ class Kernels(Base):
 
     name: PassName = "kernels"
 
-    def __init__(self, region: str) -> None:
+    def __init__(self, region: str, launched: int) -> None:
+        """*launched* kernels are those of a traced step (0: nobody knows)."""
         super().__init__(region)
+        self._most = min(2 * launched or UNKNOWN, MOST_KERNELS)
         self._within = contextlib.ExitStack()
         self._counter: Any = None
 
@@ -79,7 +82,7 @@ class Kernels(Base):
         counters = _counters(self.cuda)
         if _on_several():
             raise NoCounters("unsupported", TOGETHER)
-        self._counter = self._within.enter_context(counters.step_kernels(MOST_KERNELS))
+        self._counter = self._within.enter_context(counters.step_kernels(self._most))
         if self._counter.counter.passes > MOST_PASSES:
             passes = self._counter.counter.passes
             raise NoCounters("unsupported", f"the counters of kernels take {passes} steps here")

@@ -20,6 +20,7 @@ __all__ = ["Light", "Trace"]
 
 OTHER = "the program uses torch.profiler itself, and there is one at a time"
 # A trace ends on the thread that it began on, or the process dies; a thread may end before.
+KERNEL = b'"cat": "kernel"'  # of an event in the file
 ELSEWHERE = "its steps are on another thread than the main one, and are not traced"
 
 
@@ -37,6 +38,7 @@ class Trace(Base):
         self._parts: list[Any] = []
         self._began = 0.0
         self._lost = False
+        self.kernels = 0  # of a step, once it has finished
         self._restore: Callable[[], None] = lambda: None
 
     def start(self) -> None:
@@ -123,6 +125,7 @@ class Trace(Base):
         self._profile.stop()
         self._profile.export_chrome_trace(str(self._path))
         self._profile = None
+        self.kernels = self._path.read_bytes().count(KERNEL) // max(1, self.steps)
         return Passed(self.region, self.name, self.steps, wall_s=wall_s, trace=str(self._path))
 
     def abandon(self) -> None:
