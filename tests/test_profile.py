@@ -309,5 +309,7 @@ def test_what_the_counters_are_asked_for_is_what_is_done(tmp_path: Path) -> None
     assert "add_" in kernels.stdout  # and all else is told
     require = gpuperf(tmp_path, "profile", "--counters", "require", "train.py", code=3)
     assert "only NVIDIA GPUs" in require.stderr
+    items = gpuperf(tmp_path, "profile", "--items", "inf", "train.py", code=2)
+    assert "--items takes a finite number" in items.stderr
     ncu = gpuperf(tmp_path, "profile", "--counters", "ncu", "train.py", code=2)
-    assert "--counters kernels" in ncu.stderr
+    assert "known: auto, kernels, off, require" in ncu.stderr

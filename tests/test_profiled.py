@@ -307,6 +307,8 @@ def test_an_operator_that_copies_is_not_what_its_kernels_move(copy_s: float, kno
         Kernel("Memcpy DtoD (Device -> Device)", 1, time_s=copy_s),
     )
     assert _counters(kernels) == ({"dram_read_bytes": 8.0} if known else {})
+    few = replace(kernels[1], name="Memset (Device)", count=2, time_s=4e-6)  # a semaphore or so
+    assert _counters((kernels[0], few)) == {"dram_read_bytes": 8.0}
 
 
 AHEAD = replace(PLAIN, ahead=9)

@@ -378,7 +378,7 @@ def test_a_product_loses_by_waves_or_in_its_kernel_and_a_copy_by_its_memory() ->
     assert by["aten::addmm"] is not None
     assert (by["aten::addmm"].name, round(by["aten::addmm"].factor, 2)) == ("in the kernel", 0.54)
     assert by["aten::mul"] is not None
-    assert by["aten::mul"].name == "keeping memory busy"
+    assert by["aten::mul"].name == "in the kernel"  # or it moves more than it must: not counted
 
 
 def counted(record: Record, **counters: float) -> Record:

@@ -12,6 +12,7 @@ from gpuperf.analysis.attribution import Usage, usages
 from gpuperf.analysis.chains import Ran, chains_of
 from gpuperf.analysis.joined import Group, Key, add_traced, containers, grouped, visible
 from gpuperf.analysis.occupied import Occupied, occupancy_of
+from gpuperf.analysis.region import NO_PASS
 from gpuperf.analysis.used import Used, in_step, seconds_of, stretches
 from gpuperf.analysis.waiting import idled_s, waits_of, whole_of
 from gpuperf.analysis.windows import Window, marked, parts_of
@@ -31,6 +32,7 @@ MOST_SHAPES = 6  # tensors in a name
 DISAGREE = 0.1  # of torch's own count of FLOPs
 UNEVEN = 0.01  # what the FLOPs of steps may differ without a word
 ELSEWHERE = 0.05  # of the time, that only the trace knows
+FEW_BYTES_S = 3e-6  # a memset of some takes half of that on an H200
 COPIED = 0.01  # of an operator's time: beyond that its kernels are not all that moves bytes
 AHEAD = 0.9  # of the steps: from here on the device never waits for the host
 NO_STEPS = "the program ended before it: give --steps fewer, or the program more rounds"
@@ -159,10 +161,12 @@ def _operator(told: Told, key: Key, group: Group) -> Record:
 
 
 def _counters(kernels: Sequence[Kernel]) -> dict[str, float]:
-    """Those of all *kernels*, if each has any, and copies, which nobody counts, hardly matter."""
+    """Those of all *kernels*, if each has any, and copies, which nobody counts, hardly matter: as
+    those that set a few bytes to zero do not."""
     whole_s = sum(kernel.time_s or 0.0 for kernel in kernels)
     counted = [kernel for kernel in kernels if not kernel.name.startswith(NOT_KERNELS)]
-    if sum(kernel.time_s or 0.0 for kernel in counted) < (1 - COPIED) * whole_s:
+    moving = [k for k in kernels if k not in counted and (k.time_s or 0.0) > FEW_BYTES_S * k.count]
+    if sum(kernel.time_s or 0.0 for kernel in moving) > COPIED * whole_s:
         return {}
     return sum_up(kernel.counters for kernel in counted)
 
@@ -238,7 +242,7 @@ def _region(
         ran = {(k[0], tuple(s for s, _ in k[1] if s)) for k, g in groups.items() if g.traced}
     looked = counted is not None or bool(occupied)
     status: Status = "error" if not times else "ok" if groups or not looked else "no-work"
-    reason = told.error or ("no operator of torch ran in it" if times else "no pass took a step")
+    reason = told.error or ("no operator of torch ran in it" if times else NO_PASS)
     return Record(
         run=told.run, case=Case(told.region, told.script, {}, source=told.script),
         contract=told.contract, status=status, reason="" if status == "ok" else reason,
@@ -308,7 +312,8 @@ def _doubts(told: Told, groups: Mapping[Key, Group]) -> Iterable[Caveat]:
         )
     alone = seconds(
         g for g in groups.values()
-        if accounted and not g.seen and g.call.name and (g.found.known or g.graph)
+        if accounted and not g.seen and g.call.name
+        and (g.graph or (g.found.known and g.found.kind != "view"))
     )  # fmt: skip
     share = alone / (seconds(groups.values()) or 1.0)
     if share > ELSEWHERE and told.timeline is not None:

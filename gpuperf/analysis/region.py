@@ -22,7 +22,9 @@ from gpuperf.model.metrics import sum_up
 from gpuperf.model.record import Header, Kernel, Record, Run
 from gpuperf.model.samples import Samples
 
-__all__ = ["PARTS", "KernelUse", "Profile", "Share", "kernels_of", "profile_of", "profiles"]
+__all__ = [
+    "NO_PASS", "PARTS", "KernelUse", "Profile", "Share", "kernels_of", "profile_of", "profiles",
+]  # fmt: skip
 
 # What a step is made of, in the order of a bar.
 PARTS = (
@@ -34,6 +36,7 @@ LIMITS = {
     "latency": "latency-bound",
 }  # fmt: skip
 NO_KERNEL_S = 4e-6  # a call of one kernel that takes less is of no roof
+NO_PASS = "no pass took a step"  # why a region has no time
 MOST_SLOWER = 1.3  # than in the trace: an H200's clock is 1980 MHz at rest, 1500 at its power cap
 
 
@@ -118,8 +121,9 @@ def profiles(run: Run) -> tuple[Profile, ...]:
         told = next((r.reason for r in run.records if r.kind == "region" and r.reason), "")
         raise UsageError(
             "the run has no region with a time" + (f": {told}" if told else ""),
-            "mark a step: gpuperf.step() at the end of each round of the loop",
-        )
+            "fewer --warmup, or more rounds" if told == NO_PASS
+            else "mark a step: gpuperf.step() at the end of each round of the loop",
+        )  # fmt: skip
     return tuple(found)
 
 

@@ -48,7 +48,6 @@ __all__ = [
     "TimerOption",
     "axis_options",
     "conditions",
-    "counting_of",
     "make_supervisor",
     "seconds",
     "split",
@@ -199,13 +198,8 @@ def conditions(
         data=_chosen("data", data, [d for d in get_args(Data) if d != "own"]),
         gap_s=_duration("gap", gap, LONGEST_GAP_S),
         settle_s=_duration("settle", settle, LONGEST_SETTLE_S),
-        counting=counting_of(counters),
+        counting=_one("counters", counters, get_args(Counting)),
     )
-
-
-def counting_of(text: str) -> Counting:
-    """Raises: UnknownName."""
-    return _one("counters", text, get_args(Counting))
 
 
 def _chosen(option: str, text: str | None, known: Sequence[T]) -> tuple[T, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import sys
 import tempfile
 from collections.abc import Callable
@@ -17,8 +19,8 @@ from gpuperf.cli import options as opt
 from gpuperf.cli.measuring import check_writable
 from gpuperf.cli.printing import print_changes, print_run, write_charts
 from gpuperf.cli.progress import say
-from gpuperf.errors import CannotMeasure, UsageError
-from gpuperf.model.contract import Contract, Counting
+from gpuperf.errors import CannotMeasure, UnknownName, UsageError
+from gpuperf.model.contract import Contract
 from gpuperf.model.program import PASSES, WHOLE, Passed, PassName
 from gpuperf.model.protocol import Opened, Profile
 from gpuperf.model.record import Header, Record, Run
@@ -84,7 +86,9 @@ def profile(
     """
     check_writable(out)
     earlier = None if against is None else _earlier(against)
-    passes = _passes(opt.counting_of(counters))
+    passes = _passes(counters)
+    if items is not None and not math.isfinite(items):
+        raise UsageError("so many items are none", "--items takes a finite number")
     if not module and not Path(program[0]).is_file():
         raise UsageError(f"there is no script {program[0]!r}", "-m runs a module by its name")
     identity = new_run_id("profile", Path(program[0]).stem[:40])
@@ -99,7 +103,9 @@ def profile(
         ran = _repeated(request, run_it, kept) if repeat else run_it(request, heard=kept.heard)
         if ran.opened is None:
             told = ran.error or f"it ended with {ran.exit_code}"
-            raise CannotMeasure(f"{program[0]} gave nothing to measure: {told}", "does it run?")
+            cut = ran.interrupted or ran.exit_code is None
+            hint = "it ended before its first step" if cut else "does it run?"
+            raise CannotMeasure(f"{program[0]} gave nothing to measure: {told}", hint)
         run = kept.write(ran, traced=True)
     say(f"run file: {kept.path}")
     if ran.error:
@@ -113,14 +119,13 @@ def profile(
     return FAILED if ran.exit_code != 0 else 0
 
 
-def _passes(counting: Counting) -> tuple[PassName, ...]:
-    """Those that take what is asked for. Raises: UsageError."""
-    if counting == "ncu":
-        raise UsageError(
-            "ncu runs a program anew for each kernel", "--counters kernels, or gpuperf import"
-        )
-    left_out = {"off": {"counters", "kernels"}, "kernels": set()}.get(counting, {"kernels"})
-    return tuple(name for name in PASSES if name not in left_out)
+def _passes(counters: str) -> tuple[PassName, ...]:
+    """Those that take what is asked for. Raises: UnknownName."""
+    left_out = {"off": {"counters", "kernels"}, "auto": {"kernels"}, "require": {"kernels"},
+                "kernels": set[str]()}  # fmt: skip
+    if counters not in left_out:
+        raise UnknownName("counters", counters, list(left_out))
+    return tuple(name for name in PASSES if name not in left_out[counters])
 
 
 def _check_counted(run: Run, name: PassName) -> None:
@@ -156,6 +161,9 @@ def _show(run: Run, earlier: Run | None, format: opt.Format, by: opt.By) -> None
         else:
             print_changes(earlier, run, format)
     except UsageError as error:
+        if earlier is not None and format is opt.Format.TABLE:
+            with contextlib.suppress(UsageError):
+                print_run(run, format, by=by)
         raise CannotMeasure(str(error), error.hint) from None
 
 

@@ -69,7 +69,7 @@ def _region(profile: Profile, run: Run, format: str, by: str) -> str:
 
 
 def _operators(profile: Profile, format: str) -> str:
-    shown = [s for s in profile.operators if s.seconds or profile.busy_s is None]
+    shown = _shown(profile)
     rows = [_cells(share) for share in shown[:MOST_ROWS]]
     left, heads = ("of", "bound by", "largest loss"), HEADS
     if any(moved_bytes(share.record.counters) is not None for share in shown):
@@ -80,8 +80,15 @@ def _operators(profile: Profile, format: str) -> str:
     return plain_table([], heads, rows, format, _notes(profile), left)
 
 
+def _shown(profile: Profile) -> list[Share]:
+    """What ran: what was accounted for and has no time runs under another name, or fused."""
+    return [s for s in profile.operators if s.seconds or profile.busy_s is None]
+
+
 def _kernels(profile: Profile, format: str) -> str:
     uses = kernels_of(profile)
+    if not uses:
+        return "no kernel of a device was traced\n"
     heads = KERNEL_HEADS
     rows = [
         [shorten(clean(use.name).removeprefix("void "), LONGEST_KERNEL), f"{use.count:,}",
@@ -126,7 +133,7 @@ def totals_of(profile: Profile, run: Run) -> list[str]:
     placed, program = profile.placement, profile.region.program
     if program is not None and program.parts:
         lines.append(_regions_line(profile, program))
-    if placed is not None:
+    if placed is not None and placed.attained_flop_per_s > 0:
         told = [f"{format_flop_rate(placed.attained_flop_per_s)} of the model's FLOPs"]
         if placed.mfu_data_sheet is not None:
             told.append(f"MFU {placed.mfu_data_sheet * 100:.1f} % of the data sheet")
