@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from gpuperf.analysis.chains import chains_of
+from gpuperf.analysis.chains import MOST_OPEN, chains_of
 from gpuperf.model.aten import Call, Tensor
 from gpuperf.model.program import Seen
 
@@ -275,12 +275,17 @@ def test_rows_that_no_block_holds_are_none() -> None:
     assert chains_of(step.seen) == ()
 
 
+def reduce(step: Step, name: str, dims: str, shape: tuple[int, ...]) -> None:
+    """Of storage 3, to 4."""
+    x, made = Tensor(ROWS, "fp32", (), 3, 0), Tensor(shape, "fp32", (), 4, 0)
+    call = Call(f"aten::{name}", ((x,), (), (), ()), ("", dims, "True", ""), (made,))
+    step.seen.append(Seen(call, ""))
+
+
 def test_a_norm_by_hand_is_one_chain() -> None:
     step = Step()
     step.call("mul", [1, 1], 3, ROWS)
-    x, mean = Tensor(ROWS, "fp32", (), 3, 0), Tensor((64, 1), "fp32", (), 4, 0)
-    step.seen.append(Seen(Call("aten::mean.dim", ((x,), (), (), ()), ("", "[-1]", "True", ""),
-                               (mean,))))  # fmt: skip
+    reduce(step, "mean.dim", "[-1]", (64, 1))
     step.call("rsqrt", [4], 5, (64, 1))
     step.call("mul", [1, 5], 6, ROWS)
     (chain,) = chains_of(step.seen)
@@ -290,9 +295,7 @@ def test_a_norm_by_hand_is_one_chain() -> None:
 def test_columns_are_not_reduced_in_a_block() -> None:
     step = Step()
     step.call("mul", [1, 2], 3, ROWS)
-    x, total = Tensor(ROWS, "fp32", (), 3, 0), Tensor((1, 768), "fp32", (), 4, 0)
-    step.seen.append(Seen(Call("aten::sum.dim_IntList", ((x,), (), (), ()), ("", "[0]", "True", ""),
-                               (total,))))  # fmt: skip
+    reduce(step, "sum.dim_IntList", "[0]", (1, 768))
     step.call("relu", [3], 5, ROWS)
     assert chains_of(step.seen) == ()
 
@@ -342,3 +345,11 @@ def test_what_a_norm_made_is_not_computed_again() -> None:
     assert forward.fused_bytes == pytest.approx(4 * SIZE, rel=0.01)
     assert back.fused_bytes == 4 * SIZE
 
+
+def test_a_chain_is_not_held_open_for_ever() -> None:
+    step = Step()
+    step.call("add", [1, 2], 3, ROWS)
+    for i in range(MOST_OPEN):
+        step.call("exp", [100 + i], 200 + i, ROWS)
+    step.call("relu", [3], 4, ROWS)
+    assert chains_of(step.seen) == ()

@@ -155,16 +155,16 @@ def _runs(step: _Step, ran: Container[Ran] | None) -> Iterator[_Run]:
         fusable = step.fusable(i, ran)
         if fusable:
             own = (run for run in reversed(under_way) if _follows(run, one.call, taken))
-            run = next(own, None) or _Run()
+            run = next(own, None)
+        left = under_way
         if not fusable or i in step.overwriting:
-            ended, under_way = [other for other in under_way if other is not run], []
-        else:
-            ended, under_way = under_way[:-MOST_OPEN], under_way[-MOST_OPEN:]
-            ended = [other for other in ended if other is not run]
-        yield from (other for other in ended if len(other.members) >= SHORTEST)
+            left = [] if run is None else [run]
+        if fusable and run is None:
+            run = _Run()
+            left = [*left[1 - MOST_OPEN :], run]
+        yield from (r for r in under_way if r not in left and len(r.members) >= SHORTEST)
+        under_way = left
         if run is not None:
-            if run not in under_way:
-                under_way.append(run)
             _join(run, i, one.call, taken)
     yield from (run for run in under_way if len(run.members) >= SHORTEST)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gpuperf.model.cost import Cost
-from gpuperf.model.metrics import BY_NCU, TENSOR
+from gpuperf.model.metrics import BY_NCU, TENSOR, moved_bytes
 from gpuperf.model.peaks import Peaks
 from gpuperf.model.record import Caveat, Record
 
@@ -72,11 +72,10 @@ class Counted:
 def counted(record: Record) -> Counted:
     """The figures of *record*."""
     cost, work, counters = record.cost, record.work, record.counters
-    read, written = counters.get("dram_read_bytes"), counters.get("dram_written_bytes")
     return Counted(
         compulsory=cost.dram_bytes if cost else None,
         modelled=work.dram_bytes if work else None,
-        measured=max(read + written, 0.0) if read is not None and written is not None else None,
+        measured=moved_bytes(counters),
         uncertainty=counters.get("dram_uncertainty_bytes"),
         l2=counters.get("l2_bytes"),
         l1=counters.get("l1_bytes"),

@@ -38,9 +38,9 @@ from gpuperf.analysis.roofline import place
 from gpuperf.analysis.tiling import sizes_of, tiling_of
 from gpuperf.analysis.waves import turned
 from gpuperf.errors import UsageError
-from gpuperf.model.metrics import NOT_KERNELS, TENSOR
+from gpuperf.model.metrics import NOT_KERNELS, TENSOR, moved_bytes
 from gpuperf.model.peaks import Ceiling, Peaks
-from gpuperf.model.record import Header, Kernel, Record
+from gpuperf.model.record import Header, Record
 
 __all__ = ["Explained", "KernelShare", "explain"]
 
@@ -339,7 +339,7 @@ def _shares(
         if not seconds or not SMALLEST < seconds < LARGEST:
             continue
         cycles = counts.get(_names(ceiling)[1]) if ceiling else None
-        done = counts.get(_names(ceiling)[0]) if ceiling else _moved(kernel)
+        done = counts.get(_names(ceiling)[0]) if ceiling else moved_bytes(counts)
         share = KernelShare(
             kernel.name, kernel.count, seconds / time_s,
             done / (seconds * peak) if done is not None else None,
@@ -348,12 +348,6 @@ def _shares(
         )  # fmt: skip
         found.append(share)
     return tuple(sorted(found, key=lambda share: -share.share))
-
-
-def _moved(kernel: Kernel) -> float | None:
-    """Its bytes through DRAM."""
-    read, written = (kernel.counters.get(f"dram_{way}_bytes") for way in ("read", "written"))
-    return None if read is None or written is None else read + written
 
 
 def _source(header: Header, peaks: Peaks, condition: str) -> str:

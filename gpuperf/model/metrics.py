@@ -97,7 +97,7 @@ CYCLES: Mapping[str, Groups] = {
     "fp64_cycles": (("sm__pipe_fp64_cycles_active",),),
 }
 
-# Of each kernel in a step of a program: with few counters the profiler runs it again few times.
+# Of each kernel in a step of a program: few counters take few steps.
 OF_STEP: Mapping[str, Groups] = {**BYTES, "l2_bytes": KERNEL["l2_bytes"], **TENSOR}
 
 PERMISSION_HINT = (

@@ -13,7 +13,8 @@ from gpuperf.model.program import Passed, PassName
 
 __all__ = ["Counting", "Kernels"]
 
-# Kernels that may be counted in a step: room for 16384 costs 30 s on an H200, for 1000 one.
+# Kernels that may be counted in a step. Room takes time: with 16384 a pass took about 30 s on an
+# H200, with 1000, of another program, two.
 MOST_KERNELS, UNKNOWN = 65536, 8192
 MOST_PASSES = 64  # for all counters
 TOGETHER = "kernels that wait for those of another GPU cannot run one by one"
