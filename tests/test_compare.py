@@ -250,7 +250,7 @@ def test_a_baseline_that_fails_makes_speed_ups_empty_and_the_rest_stays() -> Non
     assert cells(of)["time median"][1] != NOTHING
 
 
-@pytest.mark.parametrize("status", ["oom", "wrong", "error"])
+@pytest.mark.parametrize("status", ["oom", "wrong", "impossible", "error"])
 def test_one_that_fails_is_a_row_and_costs_the_others_nothing(status: str) -> None:
     run, whole = failing(compared(), "tiled", status=status, reason="why"), compared()
     of = sheet(run)

@@ -123,7 +123,9 @@ def test_a_pattern_that_matches_nothing_is_an_error(tmp_path: Path, pattern: str
         run(tmp_path, plan=plan_of(project=project))
 
 
-@pytest.mark.parametrize("status", ["error", "wrong", "crashed", "timeout", "oom", "skipped"])
+@pytest.mark.parametrize(
+    "status", ["error", "wrong", "impossible", "crashed", "timeout", "oom", "skipped"]
+)
 def test_a_case_that_fails_on_the_head_alone_is_no_pass(tmp_path: Path, status: str) -> None:
     report = run(tmp_path, head=FakeSide(seed=2, change=with_status("op1/torch[n=64", status)))
     assert report.outcome == "not comparable"

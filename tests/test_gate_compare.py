@@ -233,7 +233,7 @@ def test_a_regressed_run_becomes_no_baseline(tmp_path: Path) -> None:
     assert [b.run for b in shelf.all()] == ["run-2"]
 
 
-@pytest.mark.parametrize("status", ["error", "wrong", "crashed", "timeout"])
+@pytest.mark.parametrize("status", ["error", "wrong", "impossible", "crashed", "timeout"])
 def test_a_run_with_a_failed_case_becomes_no_baseline(tmp_path: Path, status: str) -> None:
     run = run_of()
     bad = replace(run.records[0], status=status, times={}, primary="")  # type: ignore[arg-type]

@@ -351,6 +351,8 @@ def test_each_case_is_planned_under_each_contract_and_what_is_done_is_left_out()
     assert unfinished(Run(header, all_done), opened) == ()
     crashed = replace(all_done[-1], status="crashed")
     assert unfinished(Run(header, (*all_done[:-1], crashed)), opened) == (plan[-1],)
+    impossible = replace(all_done[-1], status="impossible")
+    assert unfinished(Run(header, (*all_done[:-1], impossible)), opened) == ()
 
 
 @pytest.mark.parametrize("odd", [float("nan"), float("inf")])

@@ -15,6 +15,8 @@ Schema history
     5   2026-11: `study` and `asked` of a header.
     6   2026-11: `launch` and `time_s` of a kernel; cycles among the counters.
     7   2026-11: profiles: `region`, `program` and `operator` of a record.
+    8   2026-11: what a profile says of its program's steps.
+    9   2026-11: the status `impossible`: what was measured breaks physics.
 """
 
 from __future__ import annotations
@@ -50,7 +52,7 @@ __all__ = [
     "without_counters",
 ]
 
-SCHEMA = 8
+SCHEMA = 9
 MOST_BYTES = 2**200
 MOST_LAUNCHED = 2**31  # blocks along an axis of a grid, in CUDA C's guide
 LEAST_COUNTED = -1e12  # a difference of two counts scatters about nought
@@ -59,7 +61,7 @@ NO_COUNTERS = "no-counters"  # the kind of a caveat
 
 Status = Literal[
     "ok", "skipped", "oom", "wrong", "error", "crashed", "timeout", "cannot-block", "no-work",
-    "host-only", "side-stream",
+    "host-only", "side-stream", "impossible",
 ]  # fmt: skip
 
 

@@ -31,6 +31,7 @@ __all__ = ["FAILED", "make_header", "measure_cases", "new_run_id", "planned", "u
 # In a sweep these say that something is broken; `oom` and `skipped` are findings.
 FAILED = (
     "wrong", "error", "crashed", "timeout", "cannot-block", "no-work", "host-only", "side-stream",
+    "impossible",
 )  # fmt: skip
 # On --resume these are measured again: the worker's end may have had nothing to do with the case.
 UNFINISHED = ("crashed", "timeout")
