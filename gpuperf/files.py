@@ -1,0 +1,103 @@
+"""Read and write small files safely, whatever somebody put in their place.
+
+A reader opens regular files alone: a FIFO without a writer, or a device, raises an `OSError` in
+place of a wait without end. A writer never follows a symbolic link and never leaves half a file: it
+writes under a random name beside the target, and renames. Every function raises an `OSError` whose
+`strerror` is fit for a message, for a path with a NUL and for one too long as well.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+__all__ = ["locked", "open_regular", "read_regular", "write_atomically"]
+
+
+def open_regular(path: str | Path) -> BinaryIO:
+    """Open *path*, or the file that it links to, for reading.
+
+    Raises: OSError, also where it is no regular file.
+    """
+    handle = _open(path, os.O_RDONLY | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+    return os.fdopen(handle, "rb")
+
+
+def read_regular(path: str | Path, limit_bytes: int) -> bytes:
+    """Return the contents of *path*. Raises: OSError, also where they exceed *limit_bytes*."""
+    with open_regular(path) as file:
+        data = file.read(limit_bytes + 1)
+    if len(data) > limit_bytes:
+        raise OSError(errno.EFBIG, f"it is over {_size(limit_bytes)}", str(path))
+    return data
+
+
+def write_atomically(path: str | Path, data: bytes | str, mode: int = 0o644) -> None:
+    """Write *data* as the file *path*, whole or not at all; its folder must exist.
+
+    *mode* holds before the umask. Raises: OSError, also where *path* is a symbolic link or another
+    thing that is no regular file: a rename would replace a link, and `/dev/null`, in silence.
+    """
+    target = Path(path)
+    _refuse_special(target)
+    part = target.with_name(f".gpuperf-{secrets.token_hex(8)}.part")
+    handle = _open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data.encode() if isinstance(data, str) else data)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            part.unlink()
+        raise
+
+
+@contextlib.contextmanager
+def locked(path: str | Path, wait: bool = True) -> Iterator[None]:
+    """Hold the exclusive lock of the file *path*, which is made where it is not there.
+
+    Only processes that call this exclude each other; a process that ends lets go. Raises:
+    BlockingIOError where another process holds it and *wait* is False, OSError.
+    """
+    handle = _open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        yield
+    finally:
+        os.close(handle)
+
+
+def _open(path: str | Path, flags: int, mode: int = 0o600) -> int:
+    try:
+        return os.open(path, flags | os.O_CLOEXEC, mode)
+    except ValueError:
+        raise OSError(errno.EINVAL, "its name has a NUL", str(path)) from None
+
+
+def _refuse_special(path: Path) -> None:
+    try:
+        mode = os.lstat(path).st_mode
+    except FileNotFoundError:
+        return
+    except ValueError:
+        raise OSError(errno.EINVAL, "its name has a NUL", str(path)) from None
+    if stat.S_ISLNK(mode):
+        raise OSError(errno.ELOOP, "it is a symbolic link", str(path))
+    if not stat.S_ISREG(mode):
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+
+
+def _size(limit_bytes: int) -> str:
+    return f"{limit_bytes >> 20} MiB" if limit_bytes >= 1 << 20 else f"{limit_bytes} bytes"
