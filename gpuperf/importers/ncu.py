@@ -20,6 +20,7 @@ from gpuperf.model.cost import Bytes, Cost, Flops
 from gpuperf.model.metrics import KERNEL, derive, scale
 from gpuperf.model.record import Caveat, Kernel, Record
 from gpuperf.model.samples import Samples
+from gpuperf.model.text import clean
 from gpuperf.model.workload import Case, Value
 
 __all__ = ["Imported", "read_report"]
@@ -139,8 +140,8 @@ def _actions(context: Any) -> Iterator[Any]:
 
 def _names(action: Any) -> tuple[str, str]:
     """The name of the kernel's function, and the whole name; templates differ in the latter."""
-    base = str(action.name())[:LONGEST_NAME]
-    return base, str(action.name(action.NameBase_DEMANGLED) or base)[:LONGEST_NAME]
+    base = clean(str(action.name()))[:LONGEST_NAME]
+    return base, clean(str(action.name(action.NameBase_DEMANGLED) or base))[:LONGEST_NAME]
 
 
 def _template(name: str) -> str:
@@ -291,7 +292,7 @@ def _device(metrics: _Metrics) -> DeviceFacts:
     return DeviceFacts(
         kind="cuda",
         index=0,
-        name=metrics.text("device__attribute_display_name") or "unknown GPU",
+        name=clean(metrics.text("device__attribute_display_name")) or "unknown GPU",
         sm_count=attribute("multiprocessor_count"),
         memory_bytes=0,
         free_bytes=0,

@@ -6,8 +6,6 @@ arithmetic, `?` recalled or conflicting, `m` measured. JSON and CSV carry the wo
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
@@ -19,6 +17,8 @@ from rich.text import Text
 
 from gpuperf.model.codec import to_builtins
 from gpuperf.model.peaks import Ceiling, CrossCheck, Figure, Peaks, Sureness, cross_check
+from gpuperf.report.cells import to_csv
+from gpuperf.report.text import escape
 from gpuperf.units import SI_FACTOR
 
 __all__ = [
@@ -118,12 +118,14 @@ def device_json(peaks: Peaks) -> str:
 
 def devices_csv(known: Sequence[Peaks]) -> str:
     """The overview as CSV, in SI units."""
-    return _csv([_overview_data(peaks) for peaks in known])
+    rows = [_overview_data(peaks) for peaks in known]
+    return to_csv(rows, list(rows[0])).rstrip("\n")
 
 
 def device_csv(peaks: Peaks) -> str:
     """One line a figure of one device, in SI units."""
-    return _csv(_figure_data(peaks))
+    rows = _figure_data(peaks)
+    return to_csv(rows, list(rows[0])).rstrip("\n")
 
 
 def devices_markdown(known: Sequence[Peaks]) -> str:
@@ -325,16 +327,8 @@ def _figure_fields(figure: Figure) -> dict[str, Any]:
     }
 
 
-def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue().rstrip("\n")
-
-
 def _markdown(heads: Iterable[str], rows: Iterable[Cells]) -> str:
     rule = ["---:" if head in NUMBERS else "---" for head in heads]
-    body = ([cell.replace("|", "\\|") for cell in row] for row in rows)
+    body = (map(escape, row) for row in rows)
     lines = [[head.replace("\n", " ") for head in heads], rule, *body]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -10,6 +10,7 @@ from gpuperf.errors import UnknownName
 from gpuperf.model.codec import to_builtins
 from gpuperf.model.record import Run
 from gpuperf.report.caption import run_roofs
+from gpuperf.report.cells import to_csv
 from gpuperf.report.rows import rows
 from gpuperf.report.text import clean_value, to_ascii
 
@@ -98,16 +99,10 @@ def _header(run: Run) -> dict[str, Any]:
 
 
 def _csv(run: Run) -> str:
-    import csv
-
     flat = [_flat(row) for row in rows(run)]
     names = list(dict.fromkeys(name for row in flat for name in row))
     first = [n for n in names if "." not in n]
-    out = io.StringIO()
-    writer = csv.DictWriter(out, [*first, *(n for n in names if "." in n)], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(flat)
-    return out.getvalue()
+    return to_csv(flat, [*first, *(n for n in names if "." in n)])
 
 
 def _flat(row: dict[str, Any]) -> dict[str, Any]:

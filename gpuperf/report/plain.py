@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 from collections.abc import Mapping, Sequence
@@ -12,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from gpuperf.report.cells import to_csv
 from gpuperf.report.text import escape
 
 __all__ = ["plain_table"]
@@ -35,13 +35,9 @@ def plain_table(
     if format == "json":
         return json.dumps(list(rows), indent=2, ensure_ascii=False) + "\n"
     if format == "csv":
-        out = io.StringIO()
-        writer = csv.DictWriter(out, list(rows[0]) if rows else list(heads))
-        writer.writeheader()
-        writer.writerows(rows)
-        return out.getvalue()
+        return to_csv(rows, list(rows[0]) if rows else heads)
     if format == "md":
-        lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
+        lines = ["| " + " | ".join(map(escape, heads)) + " |", "|" + "---|" * len(heads)]
         lines += ["| " + " | ".join(map(escape, row)) + " |" for row in cells]
         below = ["", *(f"- {escape(note)}" for note in notes)] if notes else []
         return "\n".join([*lines, *below]) + "\n"

@@ -22,6 +22,7 @@ from gpuperf.model.brief import Brief, BriefRun
 from gpuperf.model.codec import decode, encode
 from gpuperf.model.contract import Contract
 from gpuperf.model.record import SCHEMA, Header, Record, Run
+from gpuperf.model.text import clean_json
 from gpuperf.model.workload import Case
 
 __all__ = ["RunWriter", "read_brief", "read_run", "read_runs"]
@@ -250,6 +251,7 @@ def _bounded_lines(file: BinaryIO, path: Path) -> Iterator[tuple[int, bytes]]:
 
 def _parse(line: bytes, path: Path, kind: type[K]) -> Header | K:
     """The noun on *line*. Raises: ValueError when it is broken, RunFileError when it is newer."""
+    line = clean_json(line)
     peek = decode(line, _Peek)
     if peek.schema > SCHEMA:
         raise RunFileError(

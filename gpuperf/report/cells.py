@@ -1,0 +1,44 @@
+"""Write rows as CSV whose cells a spreadsheet cannot execute.
+
+Names come from other people's files. A spreadsheet runs a text that begins with `=`, `+`, `-`, `@`,
+a tab or a carriage return as a formula (https://owasp.org/www-community/attacks/CSV_Injection), so
+such a text is written with an apostrophe before it. Numbers stay numbers. A text has one line.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from gpuperf.model.text import clean
+
+__all__ = ["to_csv"]
+
+FORMULA = tuple("=+-@\t\r")
+
+
+def to_csv(rows: Iterable[Mapping[str, Any]], names: Sequence[str]) -> str:
+    """*rows* under a head of *names*, each line ended by a newline alone."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow([_cell(name) for name in names])
+    for row in rows:
+        writer.writerow([_cell(row.get(name, "")) for name in names])
+    return out.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value if value is None or isinstance(value, int | float) else _cell(str(value))
+    text = clean(value)
+    return f"'{text}" if text.startswith(FORMULA) and len(text) > 1 and not _number(text) else text
+
+
+def _number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
