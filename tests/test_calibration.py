@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy
 import pytest
-from fake_sides import OPENED, FakeSide, Heard, plan_of, sides_in
+from fake_sides import OPENED, FakeSide, Heard, plan_of, shared_from, sides_in
 
 from gpuperf.errors import CannotMeasure
 from gpuperf.gate.ab import LONGEST, gate_ab
@@ -28,10 +28,13 @@ from gpuperf.gate.calibration import (
 )
 from gpuperf.gate.prime import Asked
 from gpuperf.gate.rule import Rule
+from gpuperf.gate.schedule import order_of
+from gpuperf.gate.sides import LABELS
 from gpuperf.gate.verdict import GateReport
 from gpuperf.runner.store import read_run
 
 RULE = Rule()
+RULE_SEED = plan_of().rule.seed
 
 
 @pytest.fixture(autouse=True)
@@ -125,9 +128,25 @@ def test_a_pool_holds_whole_processes_only(tmp_path: Path) -> None:
     pool = pool_of([report])
     assert pool.keys() == {case.case for case in report.cases}
     assert {len(values) for values in pool.values()} == {12}  # the screen's, of both sides
-    (first, *_), records = report.cases, read_run(tmp_path / "gate" / "head.jsonl").records
-    times = [r.samples.median_s for r in records if r.case.id == first.case and r.samples][:6]
-    assert numpy.exp(pool[first.case][6:]) == pytest.approx(times)
+
+
+def test_the_processes_of_a_pool_are_in_the_order_in_which_they_ran(tmp_path: Path) -> None:
+    """Neighbours are drawn together for what carries over from one to the next."""
+    head = FakeSide(seed=2, change=shared_from(4, until=5))  # discards the second pair
+    (folder := tmp_path / "gate").mkdir()
+    launchers = {"base": FakeSide(seed=1), "head": head}
+    report = gate_ab(Asked(plan_of(), folder), sides_in(folder), launchers, Heard())  # type: ignore[arg-type]
+    assert [one.pair for one in report.discarded] == [1]
+    (first, *_) = report.cases
+    times = {
+        (label, r.pass_index): r.samples.median_s
+        for label in LABELS
+        for r in read_run(folder / f"{label}.jsonl").records
+        if r.case.id == first.case and r.samples is not None
+    }
+    turns = [(label, pair) for pair in (0, 2, 3, 4, 5, 6) for label in order_of(RULE_SEED, pair)]
+    assert {label for label, _ in turns[::2]} == set(LABELS)  # the order turns: else it says little
+    assert numpy.exp(pool_of([report])[first.case]) == pytest.approx([times[t] for t in turns])
 
 
 def test_a_head_that_was_slowed_down_is_not_in_the_pool(tmp_path: Path) -> None:

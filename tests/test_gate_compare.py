@@ -18,13 +18,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest, false_discovery_control
 
-from gpuperf.cli.gate_compare import SESSION
 from gpuperf.errors import CannotMeasure, RunFileError, UnknownName, UsageError
 from gpuperf.gate.baseline import Shelf
 from gpuperf.gate.compare import compare_runs as compare_brief
 from gpuperf.gate.project import Margin, Project
 from gpuperf.gate.rule import Rule
-from gpuperf.gate.stored import Sets, adjusted, judge_stored
+from gpuperf.gate.stored import SESSION, Sets, adjusted, judge_stored
 from gpuperf.gate.verdict import GateReport, exit_code, read_report, recheck, write_report
 from gpuperf.model.brief import brief
 from gpuperf.model.contract import Contract, Fingerprint
@@ -204,6 +203,25 @@ def test_a_margin_of_its_own_holds_in_stored_runs_too() -> None:
     report = compare_runs(run_of(), head, Rule(), 0.05, project)
     assert report.outcome == "passed"
     assert next(c.owner for c in report.cases if c.case == CASES[1].id) == "@kernels"
+
+
+def test_a_margin_of_a_project_never_undoes_the_guard_against_the_session() -> None:
+    """Margins of 1 % are written for pairs; a session alone moves all times of a run by as much."""
+    draw = numpy.random.default_rng(5)
+    reds, rule = 0, Rule(margin=SESSION)
+    for _ in range(100):
+        logs = draw.normal(0, 0.002, (20, 16)) + numpy.repeat(draw.normal(0, 0.01, 2), 8)
+        sets = {
+            str(i): Sets(tuple(numpy.exp(row[:8])), tuple(numpy.exp(row[8:])), margin=0.01)
+            for i, row in enumerate(logs)
+        }
+        reds += any(j.verdict == "REGRESSED" for j in judge_stored(sets, rule).values())
+    assert reds <= 3  # of 100: four fifths, were the margins 1 %
+    project = Project(margins=(Margin("op0/*n=128,*", 0.01),))
+    head = run_of(dict.fromkeys([case.id for case in CASES], 0.02), seed=2)
+    report = compare_runs(run_of(), head, rule, 0.1, project)
+    assert exit_code(report) == 0
+    assert any("1 margins of gpuperf.toml are under 4 %" in note for note in report.notes)
 
 
 def test_lines_that_cannot_be_read_are_no_pass(tmp_path: Path) -> None:

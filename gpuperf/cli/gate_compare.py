@@ -16,6 +16,7 @@ from gpuperf.gate.baseline import Shelf
 from gpuperf.gate.compare import compare_runs
 from gpuperf.gate.project import load_project
 from gpuperf.gate.rule import Rule
+from gpuperf.gate.stored import SESSION
 from gpuperf.gate.verdict import exit_code, write_report
 from gpuperf.report.gate import GateFormat
 from gpuperf.runner.store import read_brief
@@ -23,9 +24,6 @@ from gpuperf.runner.store import read_brief
 __all__ = ["gate_compare"]
 
 TARGET = 0.1
-# A session by itself moves a time by about 1 %, and a run is of one session: what is less than four
-# times that tells nothing of the code. Pairs (`gate ab`) see a quarter of it.
-SESSION = 0.04
 
 
 def gate_compare(

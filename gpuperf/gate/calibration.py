@@ -7,13 +7,16 @@ more, but not independent of each other: both are told, each with its exact (Clo
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from gpuperf.errors import CannotMeasure
 from gpuperf.gate.rule import Evidence, Pairs, Rule, slower_p
+from gpuperf.gate.schedule import order_of
+from gpuperf.gate.sides import Label
 from gpuperf.gate.verdict import GateReport
 from gpuperf.model.protocol import Opened
 from gpuperf.runner.cache import fetch, keep
@@ -103,9 +106,9 @@ def gate_of(report: GateReport, slower: Mapping[str, float]) -> Gate | None:
 
 
 def pool_of(reports: Sequence[GateReport]) -> dict[str, Any]:
-    """The log medians of each case in every screening process of *reports*, a gate's one side after
-    its other; a head that was slowed down is left out. (Confirming processes measured a part of the
-    cases.)
+    """The log medians of each case in every screening process of *reports*, in the order in which
+    the processes ran; a head that was slowed down is left out. (Confirming processes measured a
+    part of the cases.)
 
     Raises: CannotMeasure where they are too few.
     """
@@ -114,12 +117,11 @@ def pool_of(reports: Sequence[GateReport]) -> dict[str, Any]:
     processes: list[dict[str, float]] = []
     for report in reports:
         screens = {c.case: c.evidence.screen for c in report.cases if c.evidence is not None}
-        for label in ("base",) if report.slowed else ("base", "head"):
+        for i, label in _turns(report):
             medians = {name: getattr(pairs, label) for name, pairs in screens.items()}
-            processes += [
+            processes.append(
                 {name: math.log(times[i]) for name, times in medians.items() if i < len(times)}
-                for i in range(report.rule.screen_pairs)
-            ]
+            )
     names = set.intersection(*(set(one) for one in processes)) if processes else set()
     if len(processes) < FEWEST or not names:
         raise CannotMeasure(
@@ -128,6 +130,17 @@ def pool_of(reports: Sequence[GateReport]) -> dict[str, Any]:
             "gpuperf gate calibrate --gates 1 measures some",
         )
     return {name: numpy.array([one[name] for one in processes]) for name in sorted(names)}
+
+
+def _turns(report: GateReport) -> Iterator[tuple[int, Label]]:
+    """Each screening process of *report* as it ran: its place among the pairs that count, and its
+    side. The number of a pair, which has its order, counts discarded pairs too."""
+    discarded = {one.pair for one in report.discarded}
+    counted = (pair for pair in itertools.count() if pair not in discarded)
+    for i, pair in enumerate(itertools.islice(counted, report.rule.screen_pairs)):
+        for label in order_of(report.rule.seed, pair):
+            if label == "base" or not report.slowed:
+                yield i, label
 
 
 def resample(pool: Mapping[str, Any], rule: Rule, gates: int, seed: int) -> Resampled:

@@ -2,7 +2,7 @@
 clock, or another kernel?
 
 Two records of it, one of each side, with counters where there are any. What accounts for at least
-half of the slowdown (as logarithms) is its cause; the first of the list that does.
+half of the slowdown is its cause; the first of the list that does.
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ __all__ = ["alike", "cause_of"]
 HALF = 0.5  # of the slowdown, as logarithms
 SEEN = 0.01  # a slowdown below this has no cause to find
 LONGEST = 120  # characters of a kernel's name
+# Seconds from a kernel's end to the next one's start in a queue that is full, on an H200; a record
+# whose trace has several kernels measures its own.
+LAUNCH_GAP_S = 1.2e-6
 
 Figures = dict[str, tuple[Value, Value]]
 
@@ -43,7 +46,7 @@ def cause_of(base: Record, head: Record, peaks: Peaks | None) -> Cause | None:
         return Cause("lower clock", _told(figures, ["clock_hz"], changed), figures)
     if bytes_share >= HALF:
         return Cause("more bytes", _told(figures, ["bytes", "launches"], changed), figures)
-    if launches[1] > launches[0]:
+    if _launch_share(base, head, launches[1] - launches[0]) >= HALF:
         return Cause("more launches", _told(figures, ["launches"], changed), figures)
     memory = placed[0].limiter == "memory" or not figures.get("flop_per_s")
     kind = "lower bandwidth" if memory else "lower compute rate"
@@ -107,6 +110,21 @@ def _share(both: tuple[Value, Value] | None, slower: float, falls: bool = False)
         return 0.0
     grown = math.log(both[1] / both[0])
     return (-grown if falls else grown) / slower
+
+
+def _launch_share(base: Record, head: Record, more: int) -> float:
+    """How much of the slowdown *more* launches account for, by the gap from kernel to kernel."""
+    before_s, after_s = _time(base, head)
+    return more * _launch_gap_s(head) / (after_s - before_s)
+
+
+def _launch_gap_s(record: Record) -> float:
+    """The mean gap between two kernels of a call as the trace has it, or `LAUNCH_GAP_S`."""
+    busy, span = record.times.get("busy"), record.times.get("span")
+    gaps = sum(kernel.count for kernel in record.kernels) - 1
+    if busy is None or span is None or gaps < 1:
+        return LAUNCH_GAP_S
+    return max(0.0, span.median_s - busy.median_s) / gaps
 
 
 def _told(figures: Mapping[str, tuple[Value, Value]], first: list[str], also: list[str]) -> str:

@@ -17,7 +17,7 @@ from gpuperf.errors import CannotMeasure
 from gpuperf.gate.causes import alike, cause_of
 from gpuperf.gate.evidence import Discarded, disturbance
 from gpuperf.gate.prime import FINDINGS, differing
-from gpuperf.gate.project import Project
+from gpuperf.gate.project import FILE, Project
 from gpuperf.gate.rule import Judged, Rule
 from gpuperf.gate.stored import Sets, judge_stored
 from gpuperf.gate.verdict import CaseVerdict, Cause, GateReport, SideTold, conclude, middles
@@ -54,9 +54,24 @@ def compare_runs(
             device=head.header.device.name, suite="stored runs", contract=head.header.contract,
             rule=rule, cases=cases, target=target, left_out=left_out, ended=ended,
             discarded=tuple(d for side in sides for d in side.discarded),
-            notes=differing(base.header.fingerprint.soft, head.header.fingerprint.soft),
+            notes=(
+                *differing(base.header.fingerprint.soft, head.header.fingerprint.soft),
+                *_narrow(cases, rule),
+            ),
             advisory=_advisory(base.header, head.header),
         )
+    )
+
+
+def _narrow(cases: Iterable[CaseVerdict], rule: Rule) -> tuple[str, ...]:
+    """A note on margins of cases that are narrower than the rule's, which holds in their place."""
+    margins = [c.sets.margin for c in cases if c.sets is not None and c.sets.margin is not None]
+    narrow = sum(margin < rule.margin for margin in margins)
+    if not narrow:
+        return ()
+    return (
+        f"{narrow} margins of {FILE} are under {rule.margin * 100:g} %, which holds instead: "
+        "two sessions differ by about 1 % by themselves",
     )
 
 

@@ -14,15 +14,19 @@ from dataclasses import dataclass
 
 from gpuperf.gate.rule import Judged, Rule, Verdict, are_times, permuted
 
-__all__ = ["ENOUGH", "Sets", "adjusted", "judge_stored"]
+__all__ = ["ENOUGH", "SESSION", "Sets", "adjusted", "judge_stored"]
 
+# A session by itself moves a time by about 1 %, and a run is of one session: what is less than four
+# times that tells nothing of the code. Pairs (`gate ab`) see a quarter of it.
+SESSION = 0.04
 ENOUGH = 6  # processes a side: from here on they tell their own scatter
 
 
 @dataclass(frozen=True)
 class Sets:
     """Of one case, the median seconds of each process of both runs; how far its processes scatter
-    elsewhere, as a fraction, seen over so many; and the case's own margin."""
+    elsewhere, as a fraction, seen over so many; and the case's own margin, which may only widen the
+    rule's."""
 
     base: tuple[float, ...]
     head: tuple[float, ...]
@@ -172,5 +176,6 @@ SMALLEST = 1e-9  # an error of a log ratio: times that agree to the digit
 
 
 def _margin(sets: Sets, rule: Rule) -> float:
-    wanted = rule.margin if sets.margin is None else sets.margin
+    """As a log ratio. A case's own margin widens the rule's, which guards against the session."""
+    wanted = max(rule.margin, sets.margin or 0.0)
     return math.log1p(max(wanted, rule.floor_s / sorted(sets.base)[len(sets.base) // 2]))
