@@ -268,3 +268,8 @@ def test_a_workload_tells_a_reader_what_it_is(workload: Workload) -> None:
     assert any(axis.main for axis in workload.axes), "--sizes has nothing to set"
     assert all(axis.help for axis in workload.axes)
     assert all(implementation.summary for implementation in workload.implementations)
+
+
+@of_every_workload
+def test_a_workload_of_ours_declares_its_rounding_itself(workload: Workload) -> None:
+    assert workload.declares_rounding

@@ -291,7 +291,7 @@ class Bench:
             self.device.synchronize()  # an output on the host may still be on its way
             return self._compared(workload, point, before, output, accumulate, pick)
         except WrongResult as wrong:
-            raise _Stop("wrong", f"the result {wrong}", "nothing was timed") from None
+            raise _Stop("wrong", f"the result {wrong}", wrong.hint) from None
 
     def _compared(self, *asked: Any) -> Check:
         try:

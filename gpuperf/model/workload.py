@@ -12,9 +12,11 @@ from functools import cached_property
 from typing import Any
 
 from gpuperf.model.cost import Cost, Work
+from gpuperf.units import DTYPES, itemsize
 
 __all__ = [
     "RESERVED",
+    "USUAL_ROUNDINGS",
     "Axis",
     "Case",
     "Description",
@@ -34,6 +36,11 @@ RESERVED = frozenset({
     "peaks", "resume", "seed", "debug", "help", "cache", "data", "regime", "gap", "settle",
     "counters", "intensity", "axis", "offsets", "suggest", "baseline",
 })  # fmt: skip
+
+
+# Results in between that plain library code rounds to the output's dtype: the intermediate tensors
+# of a short chain of operators, or of a softmax.
+USUAL_ROUNDINGS = 4
 
 
 class Point(dict[str, Value]):
@@ -102,7 +109,9 @@ class Workload:
     for the whole shape, on meta tensors. `terms(point)` is how many products or addends make one
     element of the result; rounding errors grow with its square root. `rounds_inputs_to(point)`
     names a dtype that inputs are rounded to inside (tf32); `roundings(point)` is how many results
-    in between an implementation may round to the output's dtype. `mutates` names the inputs that a
+    in between an implementation may round to the output's dtype. A workload that declares neither
+    `terms` nor `roundings` is given terms by its cost, and `USUAL_ROUNDINGS`: enough for a matmul,
+    a softmax or a short chain of elementwise operators. `mutates` names the inputs that a
     call changes. `standard` names the implementations that a sweep measures unless told otherwise
     (all, if empty); `compare` measures all. `version` is raised when the computation changes.
     """
@@ -116,12 +125,36 @@ class Workload:
     cost: Callable[[Point], Cost]
     implementations: tuple[Implementation, ...]
     narrow: Callable[[Mapping[str, Any], Any], Mapping[str, Any]] | None = None
-    terms: Callable[[Point], int] = lambda point: 1
+    terms: Callable[[Point], int] | None = None
     rounds_inputs_to: Callable[[Point], str] = lambda point: ""
-    roundings: Callable[[Point], int] = lambda point: 0
+    roundings: Callable[[Point], int] | None = None
     mutates: tuple[str, ...] = ()
     standard: tuple[str, ...] = ()
     version: int = 1
+
+    @property
+    def declares_rounding(self) -> bool:
+        """Whether the workload says itself how its results round."""
+        return self.terms is not None or self.roundings is not None
+
+    def terms_of(self, point: Point) -> int:
+        """The declared `terms`; else the FLOPs of one element of the result, by the cost, where a
+        multiply and an add of a matmul count once."""
+        if self.terms is not None:
+            return self.terms(point)
+        if self.roundings is not None:
+            return 1
+        cost, dtype = self.cost(point), str(point["dtype"])
+        written = sum(b.written for b in cost.bytes if b.channel == "dram")
+        elements = max(1, written // (itemsize(dtype) if dtype in DTYPES else 1))
+        sums = sum(f.count // 2 if f.kind == "matmul" else f.count for f in cost.flops)
+        return max(1, sums // elements)
+
+    def roundings_of(self, point: Point) -> int:
+        """The declared `roundings`; none where `terms` alone is declared."""
+        if self.roundings is not None:
+            return self.roundings(point)
+        return 0 if self.terms is not None else USUAL_ROUNDINGS
 
     def describe(self, source: str) -> Description:
         """The JSON face of this workload; *source* is where it was found."""
@@ -138,6 +171,7 @@ class Workload:
             source=source,
             standard=self.standard,
         )
+
 
 @dataclass(frozen=True)
 class ImplementationDescription:

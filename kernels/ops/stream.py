@@ -304,6 +304,7 @@ COPY = Workload(
         Implementation("triton", copy_triton, "a tuned block", lacks_triton),
     ),
     narrow=lambda inputs, rows: {"x": inputs["x"][rows]},
+    terms=lambda point: 1,
 )
 
 READ = Workload(
@@ -342,6 +343,7 @@ WRITE = Workload(
     ),
     narrow=lambda inputs, rows: {"y": inputs["y"][rows]},
     mutates=("y",),
+    terms=lambda point: 1,
 )
 
 TRIAD = Workload(

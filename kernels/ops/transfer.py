@@ -78,6 +78,7 @@ H2D = Workload(
     reference=lambda inputs, point: inputs["x"].double(),
     cost=h2d_cost,
     implementations=(Implementation("torch", h2d_torch, "Tensor.copy_", supports),),
+    terms=lambda point: 1,
 )
 
 D2H = Workload(
@@ -89,4 +90,5 @@ D2H = Workload(
     reference=lambda inputs, point: inputs["x"].double(),
     cost=d2h_cost,
     implementations=(Implementation("torch", d2h_torch, "Tensor.copy_", supports),),
+    terms=lambda point: 1,
 )
