@@ -6,7 +6,7 @@ GpuperfError
 │   └── RunFileError      2   a run file that cannot be read
 ├── CannotMeasure         3   no device, no timer, no workload that loads
 │   ├── Unsupported       3   an implementation found while it was built that it cannot run here
-│   └── WorkloadError     3   a workload's own file is at fault
+│   └── WorkloadError     2   a workload's own file is at fault
 └── Incomplete            4   stopped half-way; what was measured is kept
 
 Every message is one sentence with the value in it; `hint` says what to do next. The tree is
@@ -75,7 +75,10 @@ class Unsupported(CannotMeasure):
 
 
 class WorkloadError(CannotMeasure):
-    """A workload's file does not load, or does not say what a workload must."""
+    """A workload's file does not load, or does not say what a workload must; like a name that does
+    not exist, this is a slip in what was asked for."""
+
+    exit_code = 2
 
 
 class Incomplete(GpuperfError):

@@ -49,15 +49,17 @@ _SECONDS = {"min": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6}
 _SUFFIX = {"k": 2**10, "M": 2**20, "G": 2**30}
 
 
-DTYPES = tuple(_ITEMSIZE)
+DTYPES = tuple(_ITEMSIZE)  # that something can be computed in
+_INDEX_SIZE = {"int64": 8, "bool": 1}  # that inputs may have beside: indices and masks
 
 
 def itemsize(dtype: str) -> int:
     """Bytes of one element of *dtype* (`bf16`, `fp8`, …). Raises: ValueError when unknown."""
+    known = _ITEMSIZE | _INDEX_SIZE
     try:
-        return _ITEMSIZE[dtype]
+        return known[dtype]
     except KeyError:
-        raise ValueError(f"unknown dtype {dtype!r}; known: {', '.join(_ITEMSIZE)}") from None
+        raise ValueError(f"unknown dtype {dtype!r}; known: {', '.join(known)}") from None
 
 
 def parse_number(text: str) -> int:

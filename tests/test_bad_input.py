@@ -169,10 +169,10 @@ SLIPS = [
 SICK = {
     "typo": (
         "x = 1\ndef broken(:\n",
-        3,
+        2,
         r"typo\.py does not load: invalid syntax \(typo\.py line 2\)",
     ),
-    "leaver": ("import os\nos._exit(1)\n", 3, r"died by exit code 1 while loading \./leaver\.py"),
+    "leaver": ("import os\nos._exit(1)\n", 2, r"died by exit code 1 while loading \./leaver\.py"),
     "absent": (None, 2, r"no file 'absent\.py'"),
 }
 

@@ -6,7 +6,7 @@ from typing import get_args
 import pytest
 import torch
 
-from gpuperf.measure.inputs import bind_make, torch_dtype
+from gpuperf.measure.inputs import Counter, bind_make, torch_dtype
 from gpuperf.model.contract import Data
 
 CPU = torch.device("cpu")
@@ -71,3 +71,32 @@ def test_data_of_every_kind_come_in_every_shape(data: Data) -> None:
     for shape in ((), (1,), (3, 1, 2)):
         for dtype in DRAWN:
             assert bind_make(CPU, 1, data)(shape, dtype).shape == shape
+
+
+@pytest.mark.parametrize("data", get_args(Data))
+@pytest.mark.parametrize("dtype", ["int64", "int32", "int8"])
+def test_indices_are_below_their_bound_whatever_the_data(data: Data, dtype: str) -> None:
+    drawn = bind_make(CPU, 1, data)((4096,), dtype, high=100)
+    assert drawn.dtype == torch_dtype(dtype)
+    assert 0 <= drawn.min() <= drawn.max() < 100
+    assert (drawn.max() > 90) == (data != "zeros")
+    assert torch.equal(drawn, bind_make(CPU, 1, data)((4096,), dtype, high=100))
+
+
+def test_a_mask_is_true_and_false_evenly() -> None:
+    drawn = bind_make(CPU, 1)((4096,), "bool")
+    assert drawn.dtype == torch.bool
+    assert 0.4 < drawn.double().mean() < 0.6
+
+
+@pytest.mark.parametrize(("dtype", "high"), [("fp32", 5), ("int8", 1000), ("int64", 0)])
+def test_a_bound_that_no_integer_can_have_is_refused(dtype: str, high: int) -> None:
+    with pytest.raises(ValueError, match=f"high={high} is"):
+        bind_make(CPU, 1)((8,), dtype, high=high)
+
+
+def test_what_is_counted_of_indices_is_what_they_take() -> None:
+    counter = Counter()
+    counter((1000,), "int64", high=7)
+    counter((1000,), "bool")
+    assert counter.bytes == 9000

@@ -173,14 +173,53 @@ def test_a_file_that_does_not_load_is_told_where(tmp_path: Path, text: str, mess
         (workload().replace('(Implementation("torch", lambda i, p, o: lambda: i["x"] * 2),)', "()"),
          "'twice' has no implementation"),
         (workload(variable="A") + workload(variable="B"), "has two workloads named 'twice'"),
+        (workload().replace('o: lambda: i["x"] * 2),)', 'o: lambda: i["x"] * 2))'),
+         "'twice' has implementations that is no tuple, but an Implementation"),
+        (workload().replace('choices=("fp32",)', 'choices=("fp32")'),
+         "choices of the axis 'dtype' that is no tuple, but a str"),
+        (workload().replace('Implementation("torch"', 'Implementation("F.torch"'),
+         "'twice' has the implementation 'F.torch', which is not letters"),
+        (workload().replace('lambda i, p, o: lambda: i["x"] * 2', 'None'),
+         "an implementation 'torch' whose build is no function"),
     ],
-    ids=["axis twice", "no dtype", "no choices", "half an axis", "blank", "none", "name twice"],
+    ids=["axis twice", "no dtype", "no choices", "half an axis", "blank", "none", "name twice",
+         "no comma", "no comma in choices", "a dot", "no build"],
 )  # fmt: skip
 def test_a_malformed_workload_is_refused_with_the_reason(
     tmp_path: Path, text: str, message: str
 ) -> None:
-    with pytest.raises(WorkloadError, match=message):
+    with pytest.raises(WorkloadError, match=message) as raised:
         load_source(write(tmp_path, "mine.py", text))
+    assert raised.value.hint
+    assert raised.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        (workload(axes='Axis("n", 1)'), 'add Axis("dtype", "auto", choices=("fp32", "bf16"))'),
+        (workload().replace('"torch"', '"F.torch"'), "write 'F_torch'"),
+        (workload().replace('o: lambda: i["x"] * 2),)', 'o: lambda: i["x"] * 2))'), "(one,)"),
+        ("import no_such_library\n", "PYTHONPATH"),
+    ],
+    ids=["no dtype", "a dot", "no comma", "not installed"],
+)
+def test_the_hint_of_a_malformed_workload_says_what_to_write(
+    tmp_path: Path, text: str, hint: str
+) -> None:
+    with pytest.raises(WorkloadError) as raised:
+        load_source(write(tmp_path, "mine.py", text))
+    assert hint in raised.value.hint
+
+
+def test_a_file_may_import_the_package_of_its_repository(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, "registry_repo/__init__.py", "NAME = 'by_package'\n")
+    text = "from registry_repo import NAME\n" + workload().replace('"twice"', "NAME")
+    write(tmp_path, "bench/mine.py", text)
+    monkeypatch.chdir(tmp_path)
+    assert list(load_source("bench/mine.py")[0]) == ["by_package"]
 
 
 @pytest.fixture
@@ -200,7 +239,7 @@ def test_an_entry_point_is_a_source(installed: Path, monkeypatch: pytest.MonkeyP
         load_source("entry:brougth")
     with pytest.raises(WorkloadError, match="entry:number is not a Workload: its type is int"):
         load_source("entry:number")
-    with pytest.raises(WorkloadError, match=r"entry point lost does not load.*no_such_mod"):
+    with pytest.raises(WorkloadError, match=r"point lost of bringer does not load.*no_such_mod"):
         load_source("entry:lost")
 
 

@@ -18,8 +18,9 @@ from typing import Any, TypeVar
 
 import torch
 
-from gpuperf.errors import CannotMeasure, UnknownName, Unsupported
+from gpuperf.errors import CannotMeasure, UnknownName, Unsupported, WorkloadError
 from gpuperf.jit import begin_build
+from gpuperf.measure.blame import blame, no_memory, read_back
 from gpuperf.measure.checks import WrongResult, compare, poison
 from gpuperf.measure.counting import CaseCounter
 from gpuperf.measure.device import Device
@@ -31,7 +32,6 @@ from gpuperf.measure.stopwatch import NoTime, Stopwatch, Timing
 from gpuperf.measure.telemetry import Meter, telemetry_caveats
 from gpuperf.measure.timers.timer import Call, CannotBlock
 from gpuperf.measure.warmup import warm_up
-from gpuperf.model.codec import decode, encode
 from gpuperf.model.contract import Contract, Counting, Data, Fingerprint
 from gpuperf.model.cost import Cost, Work
 from gpuperf.model.record import Caveat, Check, Memory, Record, Status
@@ -43,6 +43,7 @@ T = TypeVar("T")
 
 READ_EVERY_S = 0.05  # telemetry, and signs of life
 MOST_COPIES, ROTATED_L2_SIZES = 64, 3  # of the inputs, in `rotate`
+SMALLER = "choose smaller sizes"
 EVICTED_L2_SIZES = 2  # under which some of them are still there
 
 
@@ -97,7 +98,7 @@ class Bench:
         except NoTime as stop:
             return replace(self._known, status=stop.status, reason=stop.reason, hint=stop.hint)
         except (torch.OutOfMemoryError, MemoryError) as error:
-            return replace(self._known, status="oom", reason=_first_line(error))
+            return replace(self._known, status="oom", reason=no_memory(error), hint=SMALLER)
         except CannotBlock as error:
             return replace(
                 self._known,
@@ -110,10 +111,10 @@ class Bench:
             return replace(self._known, status=status, reason=str(error), hint=error.hint)
         except Exception as error:
             self.device.synchronize()  # raises when the context is lost: then the worker must end
-            reason = f"{type(error).__name__}: {_first_line(error)}"
-            if "can't allocate memory" in reason:
-                return replace(self._known, status="oom", reason=reason)
-            return replace(self._known, status="error", reason=reason)
+            if "can't allocate memory" in str(error):
+                return replace(self._known, status="oom", reason=no_memory(error), hint=SMALLER)
+            reason, hint = blame(error, workload, case.implementation)
+            return replace(self._known, status="error", reason=reason, hint=hint)
         finally:
             if self.device.torch.type == "cuda":
                 torch.cuda.empty_cache()
@@ -168,8 +169,8 @@ class Bench:
         point = Point(record.case.point)
         implementation = self._implementation(workload, record.case)
         self._refuse_unsupported(implementation, point)
-        cost = _read_back(workload.cost(point), Cost)
-        work = _read_back(implementation.work(point), Work) if implementation.work else None
+        cost = read_back(workload.cost(point), Cost, "cost")
+        work = read_back(implementation.work(point), Work, "work") if implementation.work else None
         counter.open()
         self._known = replace(record, cost=cost, work=work)
         memory = self._refuse_too_large(workload, point, cost)
@@ -180,7 +181,11 @@ class Bench:
         self, implementation: Implementation, case: Case, inputs: Mapping[str, Any]
     ) -> Call:
         begin_build(case.id)
-        return implementation.build(inputs, Point(case.point), case.options)
+        call = implementation.build(inputs, Point(case.point), case.options)
+        if not callable(call):
+            told = f"build of {implementation.name} returned a {type(call).__name__}, no function"
+            raise WorkloadError(told, "it returns a function without arguments: return lambda: …")
+        return call
 
     def _rotating(
         self,
@@ -245,7 +250,7 @@ class Bench:
             raise _Stop(
                 "oom",
                 f"needs {needed / 1e9:,.1f} GB, and {free / 1e9:,.1f} GB are free",
-                "choose smaller sizes",
+                SMALLER,
             )
         if self.device.torch.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self.device.torch)
@@ -299,7 +304,7 @@ class Bench:
         except (torch.OutOfMemoryError, MemoryError) as error:
             raise _Stop(
                 "oom",
-                f"the float64 reference does not fit beside it: {_first_line(error)}",
+                f"the float64 reference does not fit beside it: {no_memory(error)}",
                 "the implementation itself ran; choose smaller sizes to check it",
             ) from None
 
@@ -377,20 +382,3 @@ def _refuse_fallback(implementation: Implementation, timing: Timing) -> None:
             f"other kernels ran than those of {implementation.name}: {shown}",
             "the library fell back; its time would be that of another implementation",
         )
-
-
-def _read_back(value: T, kind: type[T]) -> T:
-    """*value* as the record will hold it: a workload's function may have given anything."""
-    try:
-        return decode(encode(value), kind)
-    except (TypeError, ValueError) as error:
-        raise _Stop(
-            "error",
-            f"the workload gives no sound {kind.__name__}: {error}",
-            "its counts are whole numbers; divide with //",
-        ) from None
-
-
-def _first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0][:500] if lines else type(error).__name__

@@ -26,6 +26,8 @@ _TORCH = {
     "fp8": torch.float8_e4m3fn,
     "int8": torch.int8,
     "int32": torch.int32,
+    "int64": torch.int64,
+    "bool": torch.bool,
 }
 
 DRAWN = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
@@ -47,20 +49,36 @@ def torch_dtype(dtype: str) -> torch.dtype:
 
 def bind_make(
     device: torch.device, seed: int, data: Data = "randn"
-) -> Callable[[tuple[int, ...], str], torch.Tensor]:
-    """A `make` that draws *data* on *device*, from *seed*.
+) -> Callable[..., torch.Tensor]:
+    """Return a `make(shape, dtype, high=None)` that draws *data* on *device*, from *seed*.
 
     `randn` is standard normal (integers: sigma 32), `uniform` in [−1, 1] (integers: −127 … 127),
-    `ints` whole numbers from −8 to 8.
+    `ints` whole numbers from −8 to 8. With `high`, integers are uniform from 0 to high − 1, as
+    indices are; `bool` is true or false evenly.
     """
     generator = torch.Generator(device=device).manual_seed(seed)
 
-    def make(shape: tuple[int, ...], dtype: str) -> torch.Tensor:
+    def make(shape: tuple[int, ...], dtype: str, high: int | None = None) -> torch.Tensor:
         tensor = torch.empty(shape, dtype=torch_dtype(dtype), device=device)
-        _fill(tensor, generator, data)
+        most = 2 if tensor.dtype == torch.bool else _checked(high, tensor.dtype)
+        if most is None or data == "zeros":
+            _fill(tensor, generator, data)
+        else:
+            tensor.random_(0, most, generator=generator)
         return tensor
 
     return make
+
+
+def _checked(high: int | None, dtype: torch.dtype) -> int | None:
+    """*high*, where integers of *dtype* can be below it. Raises: ValueError."""
+    if high is None:
+        return None
+    if dtype.is_floating_point:
+        raise ValueError(f"high={high} is for integers, and the dtype is {dtype}")
+    if not 0 < high <= torch.iinfo(dtype).max + 1:
+        raise ValueError(f"high={high} is not from 1 to the largest {dtype}")
+    return high
 
 
 class Counter:
@@ -69,7 +87,9 @@ class Counter:
     def __init__(self) -> None:
         self.bytes = 0
 
-    def __call__(self, shape: tuple[int, ...], dtype: str) -> torch.Tensor:
+    def __call__(
+        self, shape: tuple[int, ...], dtype: str, high: int | None = None
+    ) -> torch.Tensor:
         self.bytes += math.prod(shape) * itemsize(dtype)
         try:
             return torch.empty(shape, dtype=torch_dtype(dtype), device="meta")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import pkgutil
 import re
 import sys
@@ -18,8 +19,8 @@ from pathlib import Path
 from types import ModuleType
 
 from gpuperf.errors import UnknownName, UsageError, WorkloadError
-from gpuperf.model.codec import decode, encode
-from gpuperf.model.workload import RESERVED, Description, Workload
+from gpuperf.measure.validation import validate
+from gpuperf.model.workload import Workload
 
 __all__ = ["ENTRY_GROUP", "load_source"]
 
@@ -79,7 +80,7 @@ def _collect(holder: object, source: str) -> dict[str, Workload]:
     found: dict[str, Workload] = {}
     for workload in values:
         if isinstance(workload, Workload):
-            _validate(workload, source)
+            validate(workload, source)
             if found.setdefault(workload.name, workload) is not workload:
                 raise WorkloadError(
                     f"{source} has two workloads named {workload.name!r}", "rename one"
@@ -88,9 +89,10 @@ def _collect(holder: object, source: str) -> dict[str, Workload]:
 
 
 def _load_file(path: Path) -> ModuleType:
-    """Run the file as a module of its own; its folder is searched last, for its neighbours."""
+    """Run the file as a module of its own. Its folder and the working folder are searched last: it
+    imports its neighbours and the packages of its repository, and none of them hides a library."""
     if not path.is_file():
-        raise UsageError(f"no file {str(path)!r}", "a workload of ours goes without .py")
+        raise UsageError(f"no file {str(path)!r}", "a workload of gpuperf's is named without .py")
     name = f"gpuperf_user_{re.sub(r'[^A-Za-z0-9_]', '_', path.stem)}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
@@ -98,6 +100,7 @@ def _load_file(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses and Triton look their module up there
     _search_last(path.resolve().parent)
+    _search_last(Path.cwd())
     try:
         spec.loader.exec_module(module)
     except BaseException as error:
@@ -120,7 +123,9 @@ def _entry(name: str) -> object:
     try:
         return entries[name].load()
     except BaseException as error:
-        raise _load_error(f"entry point {name}", error) from error
+        distribution = entries[name].dist
+        of = f" of {distribution.name}" if distribution else ""
+        raise _load_error(f"entry point {name}{of}", error) from error
 
 
 def _search_last(folder: Path) -> None:
@@ -140,38 +145,9 @@ def _load_error(source: str, error: BaseException) -> WorkloadError:
         place = (theirs[-1].filename, theirs[-1].lineno) if theirs else (None, None)
     file, line = place
     where = f" ({Path(file).name} line {line})" if file and line else ""
-    return WorkloadError(f"{source} does not load: {what}{where}", "mend the file")
-
-
-def _validate(workload: Workload, source: str) -> None:
-    """Raises: WorkloadError where names repeat, or could not stand in a case id."""
-
-    def complain(what: str) -> None:
-        raise WorkloadError(f"{source}: workload {workload.name!r} {what}", "see `gpuperf list`")
-
-    axes = [axis.name for axis in workload.axes]
-    implementations = [i.name for i in workload.implementations]
-    for name in (workload.name, *axes, *implementations):
-        if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", name):
-            complain(f"has the name {name!r}, which is not letters, digits, _ and -")
-    if len(set(axes)) < len(axes) or len(set(implementations)) < len(implementations):
-        complain("names an axis or an implementation twice")
-    for name in set(workload.standard) - set(implementations):
-        complain(f"has no implementation {name!r}, which its `standard` names")
-    if not implementations:
-        complain("has no implementation")
-    taken = sorted(RESERVED & set(axes))
-    if taken:
-        complain(f"has an axis {taken[0]!r}, which is an option of the command line")
-    options = {option for i in workload.implementations for option in i.options}
-    if taken := sorted(options & (RESERVED | set(axes))):
-        complain(f"has an option {taken[0]!r}, which is one of the command line's or an axis")
-    if "dtype" not in axes:
-        complain("has no axis 'dtype'")
-    for axis in workload.axes:
-        if isinstance(axis.default, str) and not axis.choices:
-            complain(f"has an axis {axis.name!r} of words, and no choices for it")
-    try:
-        decode(encode(workload.describe(source)), Description)
-    except (TypeError, ValueError) as error:
-        complain(f"cannot be described: {error}")
+    if os.environ.get("GPUPERF_DEBUG"):
+        traceback.print_exception(error, file=sys.stderr)
+    hint = "correct the file; --debug prints the whole stack"
+    if isinstance(error, ModuleNotFoundError):
+        hint = "install it, or run gpuperf in the folder that holds it, or set PYTHONPATH"
+    return WorkloadError(f"{source} does not load: {what}{where}", hint)

@@ -103,24 +103,26 @@ class Workload:
     """A computation: axes, inputs, reference, cost and implementations.
 
     `inputs(point, make)` returns a dict of tensors, each from `make(shape, dtype)`, which binds
-    device, seed and data. `reference(inputs, point)` computes the result in float64.
-    `narrow(inputs, rows)`, where given, returns inputs that yield only these rows of the result's
-    leading axis, so that a big result can be checked on a few rows; `reference` is then also asked
-    for the whole shape, on meta tensors. `terms(point)` is how many products or addends make one
-    element of the result; rounding errors grow with its square root. `rounds_inputs_to(point)`
-    names a dtype that inputs are rounded to inside (tf32); `roundings(point)` is how many results
-    in between an implementation may round to the output's dtype. A workload that declares neither
-    `terms` nor `roundings` is given terms by its cost, and `USUAL_ROUNDINGS`: enough for a matmul,
-    a softmax or a short chain of elementwise operators. `mutates` names the inputs that a
-    call changes. `standard` names the implementations that a sweep measures unless told otherwise
-    (all, if empty); `compare` measures all. `version` is raised when the computation changes.
+    device, seed and data; `make(shape, "int64", high=n)` draws indices from 0 to n − 1 (`int32` and
+    `int8` too), and `make(shape, "bool")` a mask. `reference(inputs, point)` computes the result in
+    float64. `narrow(inputs, rows)`, where given, returns inputs that yield only these rows of the
+    result's leading axis, so that a big result can be checked on a few rows; `reference` is then
+    also asked for the whole shape, on meta tensors. `terms(point)` is how many products or addends
+    make one element of the result; rounding errors grow with its square root.
+    `rounds_inputs_to(point)` names a dtype that inputs are rounded to inside (tf32);
+    `roundings(point)` is how many results in between an implementation may round to the output's
+    dtype. A workload that declares neither `terms` nor `roundings` is given terms by its cost, and
+    `USUAL_ROUNDINGS`: enough for a matmul, a softmax or a short chain of elementwise operators.
+    `mutates` names the inputs that a call changes. `standard` names the implementations that a
+    sweep measures unless told otherwise (all, if empty); `compare` measures all. `version` is
+    raised when the computation changes.
     """
 
     name: str
     summary: str
     formula: str
     axes: tuple[Axis, ...]
-    inputs: Callable[[Point, Callable[[tuple[int, ...], str], Any]], Mapping[str, Any]]
+    inputs: Callable[[Point, Callable[..., Any]], Mapping[str, Any]]
     reference: Callable[[Mapping[str, Any], Point], Any]
     cost: Callable[[Point], Cost]
     implementations: tuple[Implementation, ...]

@@ -66,7 +66,8 @@ def whole_catalogue(describe: Describe) -> Catalogue:
             try:
                 found = Catalogue(describe(source).descriptions)
             except Exception as error:  # another package's fault must not hide ours
-                broken[source] = str(error)
+                what, _, reason = str(error).partition(" does not load: ")
+                broken[what if reason else source] = reason or what
                 continue
             keep("catalogue", key, found)
         descriptions += found.descriptions

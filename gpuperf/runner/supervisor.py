@@ -108,7 +108,10 @@ class Supervisor:
 
     def describe(self, source: str) -> Described:
         """The workloads of *source*. Raises: WorkloadError, UsageError."""
-        described = self._ask_or_fail(Describe(source), f"loading {source}")
+        try:
+            described = self._ask(Describe(source))
+        except _Died as died:
+            raise WorkloadError(f"{died.reason} while loading {source}", died.hint) from None
         assert isinstance(described, Described)
         return described
 

@@ -1,0 +1,108 @@
+"""Is a `Workload` value one that can be planned with, and measured?
+
+A slip in a workload's file is named by its field, with what to write instead.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+from gpuperf.errors import WorkloadError
+from gpuperf.model.codec import decode, encode
+from gpuperf.model.workload import RESERVED, Axis, Description, Implementation, Workload
+
+__all__ = ["validate"]
+
+NAME = r"[A-Za-z][A-Za-z0-9_-]*"
+LISTS: dict[str, type] = {
+    "axes": Axis, "implementations": Implementation, "mutates": str, "standard": str
+}  # fmt: skip
+FUNCTIONS = ("inputs", "reference", "cost")
+
+Problem = tuple[str, str]  # what is wrong, and what to write
+
+
+def validate(workload: Workload, source: str) -> None:
+    """Raises: WorkloadError where a field is no tuple or no function, a name repeats or could not
+    stand in a case id, or an axis lacks its choices."""
+    for check in (_types, _names, _axes, _described(source)):
+        for what, hint in check(workload):
+            raise WorkloadError(f"{source}: workload {workload.name!r} {what}", hint)
+
+
+def _types(workload: Workload) -> Iterator[Problem]:
+    for field, kind in LISTS.items():
+        yield from _tuple_of(field, getattr(workload, field), kind)
+    for axis in workload.axes:
+        yield from _tuple_of(f"choices of the axis {axis.name!r}", axis.choices, str)
+    for field in FUNCTIONS:
+        if not callable(getattr(workload, field)):
+            yield f"has no function `{field}`", f"{field}=lambda point: … or the name of a function"
+    for implementation in workload.implementations:
+        if not callable(implementation.build):
+            told = f"has an implementation {implementation.name!r} whose build is no function"
+            yield told, "def build(inputs, point, options): return lambda: …"
+
+
+def _tuple_of(field: str, value: object, kind: type) -> Iterator[Problem]:
+    if not isinstance(value, tuple | list):
+        told = f"has {field} that is no tuple, but {_article(type(value).__name__)}"
+        yield told, "a tuple of one needs a comma: (one,)"
+        return
+    for item in value:
+        if not isinstance(item, kind):
+            told = f"has {field} with {_article(type(item).__name__)} in it"
+            yield told, f"each is {_article(kind.__name__)}"
+
+
+def _article(name: str) -> str:
+    return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
+
+
+def _names(workload: Workload) -> Iterator[Problem]:
+    named = [("workload", workload.name)]
+    named += [("axis", axis.name) for axis in workload.axes]
+    named += [("implementation", i.name) for i in workload.implementations]
+    for noun, name in named:
+        if not isinstance(name, str) or not re.fullmatch(NAME, name):
+            told = f"has the {'name' if noun == 'workload' else noun} {name!r}, "
+            fitting = re.sub(r"[^A-Za-z0-9_-]+", "_", str(name)).strip("_")
+            hint = f"write {fitting!r}" if re.fullmatch(NAME, fitting) else "begin with a letter"
+            yield f"{told}which is not letters, digits, _ and - (a letter first)", hint
+    axes = [axis.name for axis in workload.axes]
+    implementations = [i.name for i in workload.implementations]
+    if len(set(axes)) < len(axes) or len(set(implementations)) < len(implementations):
+        yield "names an axis or an implementation twice", "rename one"
+    if not implementations:
+        yield "has no implementation", 'implementations=(Implementation("mine", build),)'
+    for name in set(workload.standard) - set(implementations):
+        yield f"has no implementation {name!r}, which its `standard` names", "name one that it has"
+
+
+def _axes(workload: Workload) -> Iterator[Problem]:
+    axes = {axis.name for axis in workload.axes}
+    if taken := sorted(RESERVED & axes):
+        told = f"has an axis {taken[0]!r}, which is an option of the command line"
+        yield told, "rename the axis"
+    options = {option for i in workload.implementations for option in i.options}
+    if taken := sorted(options & (RESERVED | axes)):
+        told = f"has an option {taken[0]!r}, which is one of the command line's or an axis"
+        yield told, "rename the option"
+    if "dtype" not in axes:
+        yield "has no axis 'dtype'", 'add Axis("dtype", "auto", choices=("fp32", "bf16"))'
+    for axis in workload.axes:
+        if isinstance(axis.default, str) and not axis.choices:
+            told = f"has an axis {axis.name!r} of words, and no choices for it"
+            yield told, f'Axis("{axis.name}", "{axis.default}", choices=("{axis.default}", …))'
+
+
+def _described(source: str) -> Callable[[Workload], Iterator[Problem]]:
+    def check(workload: Workload) -> Iterator[Problem]:
+        try:
+            decode(encode(workload.describe(source)), Description)
+        except (TypeError, ValueError) as error:
+            hint = "names are text, defaults whole numbers or text"
+            yield f"cannot be described: {error}", hint
+
+    return check
