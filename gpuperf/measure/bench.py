@@ -26,6 +26,7 @@ from gpuperf.measure.counting import CaseCounter
 from gpuperf.measure.device import Device
 from gpuperf.measure.doubts import sample_doubts
 from gpuperf.measure.everytimer import EveryTimer
+from gpuperf.measure.forecast import CALLS, Forecast
 from gpuperf.measure.geometry import launches_of, with_launches
 from gpuperf.measure.inputs import Counter, TooLarge, bind_make, refill
 from gpuperf.measure.stopwatch import NoTime, Stopwatch, Timing
@@ -66,6 +67,7 @@ class Bench:
     tell: Callable[[str, int], None] = lambda phase, samples: None
     counting: Counting = "off"
     timed: Callable[[Record], None] = lambda record: None
+    forecast: Forecast = field(default_factory=Forecast)
     _known: Record = field(init=False)  # of the case, whatever becomes of it
     _told: float = field(default=0.0, init=False)
     _read: float = field(default=0.0, init=False)
@@ -129,6 +131,7 @@ class Bench:
         held = self._allocated()
         build_s, call = self._timed(lambda: self._build(implementation, case, inputs))
         first_call_s, output = self._timed(call)
+        self._refuse_long(record, first_call_s)
         self.tell("check", 0)
         check = self._check(workload, point, inputs, call, output, record)
         del output
@@ -143,6 +146,7 @@ class Bench:
             call = self.device.delayed(call, extra_s)
         least = contract.warmup_calls - 2
         warm = warm_up(call, self.device.synchronize, first_call_s, least)
+        self._refuse_long(record, warm.call_s, calls=1)
         memory = self._call_memory(memory, call, held, inputs)
         self.meter.summary()  # forgets what was read before the samples
         self.stopwatch.watch, self.stopwatch.heard = self._watch, self._heard
@@ -155,6 +159,8 @@ class Bench:
             calls_until_steady=warm.calls, check=check, telemetry=telemetry, memory=memory,
             chosen=dict(getattr(built, "chosen", {})),
         )  # fmt: skip
+        if record.samples and record.cost:
+            self.forecast.note(case, record.cost, min(record.samples.values_s))
         doubts = sample_doubts(record, timing, workload, point, self.device.facts.max_sm_clock_hz)
         caveats = (*telemetry_caveats(telemetry), *rotated, *timing.caveats, *doubts)
         record = replace(record, caveats=caveats)
@@ -175,7 +181,15 @@ class Bench:
         self._known = replace(record, cost=cost, work=work)
         memory = self._refuse_too_large(workload, point, cost)
         self._known = replace(self._known, memory=memory)
+        self._refuse_long(self._known)
         return implementation, self._known, memory
+
+    def _refuse_long(self, record: Record, call_s: float | None = None, calls: int = CALLS) -> None:
+        """Skip a case on a CPU whose *calls* would exceed the budget."""
+        if self.device.facts.kind == "cpu" and record.cost is not None:
+            told = self.forecast.refusal(record.case, record.cost, record.contract, call_s, calls)
+            if told is not None:
+                raise _Stop("skipped", *told)
 
     def _build(
         self, implementation: Implementation, case: Case, inputs: Mapping[str, Any]

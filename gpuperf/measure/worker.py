@@ -27,6 +27,7 @@ from gpuperf.measure.device import Device, open_device
 from gpuperf.measure.everytimer import open_every_timer
 from gpuperf.measure.examine import examine
 from gpuperf.measure.fingerprint import fingerprint_of
+from gpuperf.measure.forecast import Forecast
 from gpuperf.measure.nvbench import nvbench_means
 from gpuperf.measure.parent import die_with_parent
 from gpuperf.measure.registry import load_source
@@ -77,6 +78,7 @@ class Worker:
         self._meter: Meter | None = None
         self._fingerprint = Fingerprint()
         self._timers: set[TimerName] = set()
+        self._forecast = Forecast()
         self._sources: dict[str, tuple[dict[str, Workload], dict[str, str]]] = {}
 
     def say(self, message: FromWorker) -> None:
@@ -147,6 +149,7 @@ class Worker:
             lambda phase, samples: self.say(Progress(phase, samples)),
             request.counting,
             lambda record: self.say(Timed(record)),
+            self._forecast,
         )
         workload = found[request.case.op]
         try:
