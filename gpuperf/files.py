@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["locked", "open_regular", "read_regular", "write_atomically"]
+__all__ = ["is_regular", "locked", "open_regular", "read_regular", "write_atomically"]
 
 
 def open_regular(path: str | Path) -> BinaryIO:
@@ -31,6 +31,14 @@ def open_regular(path: str | Path) -> BinaryIO:
         os.close(handle)
         raise OSError(errno.EINVAL, "it is not a regular file", str(path))
     return os.fdopen(handle, "rb")
+
+
+def is_regular(path: str | Path) -> bool:
+    """Whether *path* is, or links to, a regular file; False for a name that no file can have."""
+    try:
+        return stat.S_ISREG(Path(path).stat().st_mode)
+    except (OSError, ValueError):
+        return False
 
 
 def read_regular(path: str | Path, limit_bytes: int) -> bytes:
@@ -48,13 +56,13 @@ def write_atomically(path: str | Path, data: bytes | str, mode: int = 0o644) -> 
     *mode* holds before the umask. Raises: OSError, also where *path* is a symbolic link or another
     thing that is no regular file: a rename would replace a link, and `/dev/null`, in silence.
     """
-    target = Path(path)
+    target, content = Path(path), data.encode() if isinstance(data, str) else data
     _refuse_special(target)
     part = target.with_name(f".gpuperf-{secrets.token_hex(8)}.part")
     handle = _open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(data.encode() if isinstance(data, str) else data)
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
         part.replace(target)

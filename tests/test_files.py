@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuperf.files import locked, open_regular, read_regular, write_atomically
+from gpuperf.files import is_regular, locked, open_regular, read_regular, write_atomically
 
 
 def names(folder: Path) -> list[str]:
@@ -26,6 +26,7 @@ def test_what_is_written_is_read_and_nothing_is_left_beside_it(tmp_path: Path) -
 def test_a_file_over_the_limit_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_bytes(b"123")
+    assert is_regular(path)
     assert read_regular(path, 3) == b"123"
     with pytest.raises(OSError, match="over 2 bytes"):
         read_regular(path, 2)
@@ -72,6 +73,7 @@ def test_a_name_that_no_file_can_have_is_an_oserror_with_a_reason(
         with pytest.raises(OSError) as caught:
             attempt()
         assert caught.value.strerror
+    assert not is_regular(tmp_path / name)
     assert names(tmp_path) == []
 
 

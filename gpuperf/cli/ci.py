@@ -10,6 +10,7 @@ import typer
 
 from gpuperf.cli.progress import say
 from gpuperf.errors import UsageError
+from gpuperf.files import write_atomically
 from gpuperf.report.workflow import github_workflow, workflow_files
 
 __all__ = ["ci", "ci_github"]
@@ -39,7 +40,7 @@ def ci_github(
     try:
         out.mkdir(parents=True, exist_ok=True)
         for name, text in workflow_files().items():
-            (out / name).write_text(text, encoding="utf-8")
+            write_atomically(out / name, text)
             say(f"workflow: {out / name}")
     except OSError as error:
         told = f"{out} cannot be written: {error.strerror}"

@@ -12,6 +12,7 @@ from gpuperf.cli import options as opt
 from gpuperf.cli.baseline import FOLDER, Folder
 from gpuperf.cli.gating import print_report, write_outputs
 from gpuperf.errors import CannotMeasure
+from gpuperf.files import is_regular
 from gpuperf.gate.baseline import Shelf
 from gpuperf.gate.compare import compare_runs
 from gpuperf.gate.project import load_project
@@ -50,10 +51,10 @@ def gate_compare(
     Refused unless contract, GPU, power limit and workload versions agree; advice only across hosts.
     """
     head = read_brief(candidate)
-    if Path(baseline).is_file():
+    if is_regular(baseline):
         base = read_brief(baseline)
     elif baseline.endswith(".jsonl"):
-        raise CannotMeasure(f"there is no baseline {baseline}", "`gpuperf run` makes one")
+        raise CannotMeasure(f"there is no baseline {baseline[:200]}", "`gpuperf run` makes one")
     else:
         _, base = Shelf(folder).find(baseline, head.header)
     gc.freeze()  # two large runs: nothing in them is to be looked for again and again

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from gpuperf.cli.progress import Reporter, say
 from gpuperf.errors import UsageError
+from gpuperf.files import write_atomically
 from gpuperf.gate.ab import gate_ab
 from gpuperf.gate.forecast import fitted, foreseen, kept_pace, minutes
 from gpuperf.gate.plan import GatePlan, write_plan
@@ -221,9 +222,9 @@ def write_outputs(report: GateReport, folder: Path) -> None:
     """Beside the verdict: markdown, JUnit, and a chart; one that fails costs no verdict."""
     for kind, name in ((GateFormat.MD, "report.md"), (GateFormat.JUNIT, "junit.xml")):
         try:
-            (folder / name).write_text(render_gate(report, kind), encoding="utf-8")
+            write_atomically(folder / name, render_gate(report, kind))
         except (OSError, ValueError) as error:
-            say(f"no {name} was written: {error}")
+            say(f"no {name} was written: {getattr(error, 'strerror', None) or error}")
     try:
         from gpuperf.report.chart.pairs import draw_pairs
 

@@ -8,19 +8,23 @@ reason.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gpuperf.errors import CannotMeasure, UnknownName, UsageError
+from gpuperf.files import locked, read_regular, write_atomically
 from gpuperf.gate.compare import compare_runs, incomparable
 from gpuperf.gate.rule import Rule
 from gpuperf.gate.verdict import read_report
 from gpuperf.model.brief import BriefRun, brief
 from gpuperf.model.codec import decode, encode
 from gpuperf.model.record import Header, Run
+from gpuperf.model.text import clean_json
 from gpuperf.runner.cache import key_of
 from gpuperf.runner.session import FAILED
 from gpuperf.runner.store import read_brief, read_run
@@ -28,9 +32,13 @@ from gpuperf.runner.store import read_brief, read_run
 __all__ = ["Baseline", "Shelf"]
 
 INDEX, SCHEMA = "baselines.json", 1
-LARGEST = 16 << 20  # bytes
+LOCK = ".baselines.lock"
+LARGEST = 2 << 20  # bytes
+MOST_BASELINES = 1000
+FIELD = 1000  # characters of a field
 STACK = ("driver", "torch", "triton", "cuda", "hip")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+STORED = re.compile(rf"{NAME.pattern}-[0-9a-f]{{8}}\.jsonl")
 HINT = "gpuperf baseline set RUN"
 
 
@@ -64,17 +72,20 @@ class Shelf:
 
     def all(self) -> tuple[Baseline, ...]:
         """Every one, in the order in which they were set. Raises: UsageError for a broken index."""
-        path = self.folder / INDEX
-        if not path.exists():
-            return ()
+        path, hint = self.folder / INDEX, "remove it, and set the baselines again"
         try:
-            with path.open("rb") as file:
-                index = decode(file.read(LARGEST), _Index)
-        except (OSError, ValueError) as error:
+            index = decode(clean_json(read_regular(path, LARGEST)), _Index)
+        except FileNotFoundError:
+            return ()
+        except OSError as error:
+            raise UsageError(f"{path} cannot be read: {error.strerror}", hint) from None
+        except ValueError as error:
             told = f"{path} is no index of baselines: {str(error)[:200]}"
-            raise UsageError(told, "remove it, and set the baselines again") from None
+            raise UsageError(told, hint) from None
         if index.schema != SCHEMA:
             raise UsageError(f"{path} has schema {index.schema}", f"this gpuperf reads {SCHEMA}")
+        if why := _odd(index.baselines):
+            raise UsageError(f"{path} is no index of baselines: {why}", hint)
         return index.baselines
 
     def set(self, name: str, path: Path, reason: str = "") -> Baseline:
@@ -85,6 +96,10 @@ class Shelf:
         if not NAME.fullmatch(name):
             raise UsageError(f"{name[:80]!r} is no name of a baseline", "letters, digits, . _ -")
         run = read_run(path)
+        with self._changing():
+            return self._set(name, path, run, reason)
+
+    def _set(self, name: str, path: Path, run: Run, reason: str) -> Baseline:
         key = _key(run.header)
         before = self._holding(name, key)
         for why in (*_failures(run), *_of_gate(path), *self._slower(before, run)):
@@ -97,6 +112,9 @@ class Shelf:
             run.header.device.name[:200], _stack(run.header), key, reason[:500],
         )  # fmt: skip
         others = [b for b in self.all() if (b.name, b.key) != (name, key)]
+        if len(others) >= MOST_BASELINES:
+            told = f"{self.folder} holds {len(others):,} baselines, which is the most"
+            raise UsageError(told, "another --folder")
         self._write([*others, made], made, path)
         return made
 
@@ -132,6 +150,10 @@ class Shelf:
     def expire(self, name: str) -> tuple[Baseline, ...]:
         """Let those called *name* hold no longer; their files stay. Raises: UnknownName."""
         self.named(name)
+        with self._changing():
+            return self._expire(name)
+
+    def _expire(self, name: str) -> tuple[Baseline, ...]:
         now = time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime())
         every = [replace(b, expired=b.expired or now) if b.name == name else b for b in self.all()]
         self._write(every)
@@ -161,23 +183,44 @@ class Shelf:
                 return f"; of the one there is {'; '.join(reasons)[:400]}"
         return ""
 
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Exclude other processes from the index, from reading to writing. Raises: UsageError."""
+        with contextlib.ExitStack() as stack:
+            try:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                stack.enter_context(locked(self.folder / LOCK))
+            except OSError as error:
+                raise self._unwritable(error) from None
+            yield
+
     def _write(
         self, baselines: Sequence[Baseline], made: Baseline | None = None, path: Path | None = None
     ) -> None:
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
             if made is not None and path is not None:
-                _replace(self.folder / made.file, path.read_bytes())
-            _replace(self.folder / INDEX, encode(_Index(tuple(baselines))) + b"\n")
+                write_atomically(self.folder / made.file, path.read_bytes())
+            write_atomically(self.folder / INDEX, encode(_Index(tuple(baselines))) + b"\n")
         except OSError as error:
-            told = f"{self.folder} cannot be written: {error.strerror}"
-            raise UsageError(told, "another --folder") from None
+            raise self._unwritable(error) from None
+
+    def _unwritable(self, error: OSError) -> UsageError:
+        told = f"{self.folder} cannot be written: {error.strerror}"
+        return UsageError(told, "another --folder")
 
 
-def _replace(path: Path, data: bytes) -> None:
-    part = path.with_name(path.name + ".part")
-    part.write_bytes(data)
-    part.replace(path)
+def _odd(baselines: Sequence[Baseline]) -> str:
+    """What of an index gpuperf would not have written."""
+    if len(baselines) > MOST_BASELINES:
+        return f"it has {len(baselines):,} baselines, and {MOST_BASELINES:,} is the most"
+    for baseline in baselines:
+        if not NAME.fullmatch(baseline.name):
+            return f"{baseline.name[:80]!r} is no name of a baseline"
+        if not STORED.fullmatch(Path(baseline.file).name):
+            return f"{baseline.file[:80]!r} is no file of a baseline"
+        if any(len(value) > FIELD for value in vars(baseline).values()):
+            return f"a field of {baseline.name} has over {FIELD:,} characters"
+    return ""
 
 
 def _key(header: Header) -> str:
@@ -213,5 +256,5 @@ def _of_gate(path: Path) -> list[str]:
     verdict = path.parent / "verdict.json"
     if path.name != "head.jsonl":
         return []
-    outcome = read_report(verdict).outcome if verdict.exists() else "without a verdict"
+    outcome = read_report(verdict).outcome if os.path.lexists(verdict) else "without a verdict"
     return [] if outcome == "passed" else [f"its gate is {outcome}"]

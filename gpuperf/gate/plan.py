@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpuperf.errors import UsageError
+from gpuperf.files import read_regular, write_atomically
 from gpuperf.gate.project import Project
 from gpuperf.gate.rule import Rule
 from gpuperf.model.codec import decode, encode
@@ -44,16 +45,19 @@ class GatePlan:
 
 
 def write_plan(plan: GatePlan, folder: Path) -> None:
-    """Into the gate's *folder*."""
-    (folder / FILE).write_bytes(encode(plan) + b"\n")
+    """Write *plan* into the gate's *folder*. Raises: UsageError."""
+    try:
+        write_atomically(folder / FILE, encode(plan) + b"\n")
+    except OSError as error:
+        told = f"{folder / FILE} cannot be written: {error.strerror}"
+        raise UsageError(told, "another --out") from None
 
 
 def read_plan(folder: Path) -> GatePlan:
     """The plan of the gate in *folder*. Raises: UsageError where there is none."""
     path, hint = folder / FILE, "--resume takes the folder of a gate"
     try:
-        with path.open("rb") as file:
-            plan = decode(file.read(LARGEST), GatePlan)
+        plan = decode(read_regular(path, LARGEST), GatePlan)
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}", hint) from None
     except ValueError as error:

@@ -173,8 +173,10 @@ def slower_p(cases: Mapping[str, Evidence], rule: Rule) -> dict[str, float]:
         margin = rule.margin_of(confirm, cases[name].margin)
         base, head = (numpy.log(numpy.asarray(side)) for side in (confirm.base, confirm.head))
         resamples = rule.resamples_of(len(cases))
-        alike = permuted(head, base + margin, "samples", resamples, rule.seed)
-        either = min(_greater(confirm.ratios, margin), alike)
+        either = _greater(confirm.ratios, margin)
+        if either >= 1 / (resamples + 1):  # no permutation has a p below its resolution
+            alike = permuted(head, base + margin, "samples", resamples, rule.seed)
+            either = min(either, alike)
         found[name] = rule.screen_level * min(1.0, 2 * either)
     return found
 

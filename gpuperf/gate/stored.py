@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from gpuperf.gate.rule import Judged, Rule, Verdict, are_times, permuted
 
-__all__ = ["ENOUGH", "SESSION", "Sets", "adjusted", "judge_stored"]
+__all__ = ["ENOUGH", "SESSION", "Sets", "adjusted", "judge_stored", "may_be_permuted"]
 
 # A session by itself moves a time by about 1 %, and a run is of one session: what is less than four
 # times that tells nothing of the code. Pairs (`gate ab`) see a quarter of it.
@@ -64,6 +64,14 @@ def judge_stored(cases: Mapping[str, Sets], rule: Rule) -> dict[str, Judged]:
         for i, (name, test) in enumerate(tests.items()):
             found[name] = _judged(test, slower[i], faster[i], rule)
     return {name: verdict for name, verdict in found.items() if verdict is not None}
+
+
+def may_be_permuted(sets: Sets, rule: Rule) -> bool:
+    """Whether judging *sets* may take a permutation: its processes tell their own scatter, and the
+    fastest of the head is slower than the fastest of the base by more than the margin."""
+    if not sets.sound or min(len(sets.base), len(sets.head)) < ENOUGH:
+        return False
+    return math.log(min(sets.head)) - _margin(sets, rule) > math.log(min(sets.base))
 
 
 def adjusted(p: Sequence[float]) -> list[float]:
@@ -154,9 +162,11 @@ def _group(
     )
     outside = numpy.maximum(above, below)
     if own:
-        likely = numpy.flatnonzero((head - wanted[:, None]).min(axis=1) > base.min(axis=1))
         alike = numpy.ones(len(names))
-        for i in likely:
+        for i, name in enumerate(names):
+            # No permutation has a p below its resolution: where the t-test has, it is the smaller.
+            if slower[i] < 1 / (rule.resamples + 1) or not may_be_permuted(cases[name], rule):
+                continue
             moved = head[i] - wanted[i]
             alike[i] = permuted(moved, base[i], "independent", rule.resamples, rule.seed)
         slower = numpy.minimum(1.0, 2 * numpy.minimum(slower, alike))

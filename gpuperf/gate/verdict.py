@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Literal
 
 from gpuperf.errors import UsageError
+from gpuperf.files import read_regular, write_atomically
+from gpuperf.gate.bounds import refuse_unbounded
 from gpuperf.gate.evidence import Discarded
 from gpuperf.gate.rule import Evidence, Judged, Pairs, Rule, judge, moved, unsteady
 from gpuperf.gate.stored import Sets, judge_stored
@@ -36,8 +38,7 @@ __all__ = [
 ]
 
 SCHEMA = 1
-LARGEST = 256 << 20  # bytes of a verdict: 10,000 cases of 26 pairs have 20 MB
-MOST_RESAMPLES = 10**6
+LARGEST = 32 << 20  # bytes of a verdict: 10,000 cases of 26 pairs have 20 MB
 Value = str | int | float | bool | None
 
 Outcome = Literal[
@@ -194,9 +195,7 @@ def write_report(report: GateReport, path: Path) -> None:
     """Write *report* whole or not at all. Raises: UsageError."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_suffix(".part")
-        part.write_bytes(encode(report) + b"\n")
-        part.replace(path)
+        write_atomically(path, encode(report) + b"\n")
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror}", "another --out") from None
 
@@ -205,12 +204,9 @@ def read_report(path: Path) -> GateReport:
     """The report in *path*. Raises: UsageError for what is none."""
     hint = "a verdict is what `gpuperf gate ab` writes; without one nothing passed"
     try:
-        with path.open("rb") as file:
-            data = file.read(LARGEST + 1)
+        data = read_regular(path, LARGEST)
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}", hint) from None
-    if len(data) > LARGEST:
-        raise UsageError(f"{path} is over {LARGEST >> 20} MiB", hint)
     try:
         schema = json.loads(data).get("schema") if len(data) < 1 << 20 else SCHEMA
         report = decode(data, GateReport)
@@ -218,8 +214,7 @@ def read_report(path: Path) -> GateReport:
         raise UsageError(f"{path} is no verdict: {str(error)[:200]}", hint) from None
     if schema != SCHEMA or report.schema != SCHEMA:
         raise UsageError(f"{path} has schema {str(schema)[:20]}", f"this gpuperf reads {SCHEMA}")
-    if not 0 < report.rule.resamples <= MOST_RESAMPLES:
-        raise UsageError(f"{path} asks for {report.rule.resamples} permutations", hint)
+    refuse_unbounded(report)
     return report
 
 

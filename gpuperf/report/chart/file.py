@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuperf.errors import UsageError
+from gpuperf.files import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -35,8 +37,10 @@ def save_figure(drawn: Figure, target: Path, title: str) -> None:
     metadata: dict[str, Any] = {"Title": title}
     if target.suffix.lower() == ".svg":
         metadata["Date"] = None
+    content = io.BytesIO()
+    drawn.savefig(content, dpi=DPI, format=target.suffix[1:].lower(), metadata=metadata)
     try:
-        drawn.savefig(target, dpi=DPI, format=target.suffix[1:].lower(), metadata=metadata)
+        write_atomically(target, content.getvalue())
     except OSError as error:
         raise UsageError(
             f"cannot write {str(target)!r}: {error.strerror or error}", "name another place"
