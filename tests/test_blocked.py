@@ -14,7 +14,7 @@ from gpuperf.measure.timers import blocked
 from gpuperf.measure.timers.activity import Trace
 from gpuperf.measure.timers.blocked import BlockedTimer
 from gpuperf.measure.timers.timer import Call, do_nothing
-from gpuperf.measure.timers.window import Reading
+from gpuperf.measure.timers.window import Reading, Window
 from gpuperf.model.contract import Cache
 from gpuperf.model.record import Kernel
 
@@ -77,6 +77,51 @@ def test_the_floor_is_what_a_window_has_beyond_its_kernel(
     assert facts.floor_uncertainty_s == pytest.approx(TICK_S / 2)
     assert (facts.tick_s, facts.clock_hz) == (TICK_S, 1.98e9)
     assert facts.empty_call_s == pytest.approx(KERNEL_S)
+
+
+@pytest.mark.parametrize("cache", ["cold", "cold-dirty", "hot", "rotate"])
+@pytest.mark.parametrize("launches", [2, 3, 5, 8])
+def test_windows_of_a_period_begin_at_every_place_of_the_launch_queue(
+    cache: Cache, launches: int
+) -> None:
+    """One launch in four is late: a mean over four windows has all places, in whatever order."""
+
+    @dataclass
+    class Queue:
+        place: int = 0
+        late: tuple[int, ...] = ()
+
+        def launch(self, count: int) -> int:
+            self.place += count
+            return sum(place % 4 == 0 for place in range(self.place - count, self.place))
+
+        def empty(self) -> None:
+            self.launch(1)
+
+        def take(self, call: Call, idle_s: float, cache: Cache) -> Reading:
+            self.launch(2 + cache.startswith("cold"))  # the flush, BLOCK and OPEN
+            late = self.launch(launches)
+            self.launch(2)  # CLOSE and the hand-over
+            return Reading(1 * US * late, None, None, US)
+
+    for start in range(4):
+        readings = Window.take_period(Queue(start), do_nothing, launches, 0.0, cache)  # type: ignore[arg-type]
+        assert sum(r.window_s for r in readings) == pytest.approx(launches * US)
+
+
+def test_a_sample_of_a_period_is_the_mean_and_its_clocks_are_those_inside(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    window = FakeWindow()
+    timer = timer_of(window, monkeypatch)
+    taken = iter([1.0, 2.0, 1.0, 2.0])
+    before = iter([1.98e9, None, 1.7e9, 1.98e9])
+
+    def period(call: Call, launches: int, idle_s: float, cache: Cache) -> list[Reading]:
+        return [Reading(next(taken) * US, 1.9e9, next(before), US) for _ in range(4)]
+
+    monkeypatch.setattr(window, "take_period", period, raising=False)
+    assert timer.sample_period(do_nothing, 5, 0.002, "cold") == (1.5 * US, 1.9e9, 1.7e9)
 
 
 def test_a_call_whose_end_is_stamped_late_has_a_longer_floor(

@@ -219,7 +219,7 @@ def side_stream(joined: bool, n: int) -> Any:
     ids=["nothing", "host", "long side stream", "short side stream"],
 )
 def test_what_gives_no_time_says_why(stopwatch: Any, call: Any, status: str) -> None:
-    from gpuperf.measure.stopwatch import NoTime
+    from gpuperf.measure.refusals import NoTime
 
     with pytest.raises(NoTime) as refused:
         take(stopwatch, call())

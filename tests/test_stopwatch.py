@@ -13,7 +13,8 @@ from typing import get_args
 import pytest
 
 from gpuperf.errors import CannotMeasure
-from gpuperf.measure.stopwatch import NoTime, Stopwatch, Timing
+from gpuperf.measure.refusals import NoTime
+from gpuperf.measure.stopwatch import Stopwatch, Timing
 from gpuperf.measure.timers.activity import Trace
 from gpuperf.measure.timers.timer import Call, CannotBlock, Sample, do_nothing
 from gpuperf.measure.timers.window import Reading
@@ -361,8 +362,10 @@ def test_a_rounding_is_not_outside_the_window() -> None:
 @pytest.mark.parametrize(
     ("call_s", "left_s", "refused"),
     [
-        (10 * US, 40 * US, False),
-        (10 * US, 60 * US, True),
+        (10 * US, 1.9 * US, False),
+        (10 * US, 2.1 * US, True),
+        (100 * US, 4.9 * US, False),
+        (100 * US, 5.1 * US, True),
         (0.01, 0.0004, False),
         (0.01, 0.0006, True),
     ],
@@ -370,9 +373,9 @@ def test_a_rounding_is_not_outside_the_window() -> None:
 def test_a_device_that_works_on_after_its_stream_is_done_has_a_side_stream(
     call_s: float, left_s: float, refused: bool
 ) -> None:
-    """50 µs are the host's own, of a long call a twentieth."""
+    """A twentieth of a call counts, or 2 µs of a short one."""
     timer, tracer = FakeTimer(), FakeTracer()
-    watch = Stopwatch(timer, tracer, unfinished_s=lambda call: left_s)
+    watch = Stopwatch(timer, tracer, unfinished_s=lambda call, call_s: left_s)
     if not refused:
         assert take(watch, call_s=call_s).primary == "busy"
         return
@@ -381,8 +384,8 @@ def test_a_device_that_works_on_after_its_stream_is_done_has_a_side_stream(
 
 
 def test_a_host_that_is_late_for_once_is_no_side_stream() -> None:
-    late = iter([60 * US, 55 * US, 12 * US])
-    watch = Stopwatch(FakeTimer(), FakeTracer(), unfinished_s=lambda call: next(late))
+    late = iter([60 * US, 55 * US, 1.2 * US])
+    watch = Stopwatch(FakeTimer(), FakeTracer(), unfinished_s=lambda call, call_s: next(late))
     assert take(watch, call_s=10 * US).primary == "busy"
 
 
@@ -449,6 +452,62 @@ def test_calls_of_another_kernel_that_come_later_do_not_count() -> None:
     timing = take(watch, replace(BURST, max_samples=40, precision=1e-6))
     assert "lost-records" in caveats(timing)
     assert max(timing.times["busy"].values_s) == 11 * US
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_a_call_that_works_for_others_is_refused(later: bool) -> None:
+    """One of fifteen calls does 100 µs of work for all, the others a decoy of 1 µs."""
+    decoys = trace_of([US] * 20)
+    uneven = replace(decoys, odd=1, extra_s=100 * US / 15)
+    noisy = trace_of([0.9 * US, 1.1 * US] * 10)
+    traces = [noisy, *repeat(uneven, 20)] if later else [uneven]
+    watch = Stopwatch(FakeTimer(), giving(*traces))
+    stop = refusal(watch, replace(BURST, precision=1e-6))
+    assert stop.status == "error"
+    assert "6.667 µs to the average call of 1.000 µs" in stop.reason
+
+
+def test_a_kernel_now_and_then_that_hardly_takes_time_is_no_refusal() -> None:
+    calls = replace(trace_of([10 * US] * 20), odd=1, extra_s=0.19 * US)
+    assert take(Stopwatch(FakeTimer(), giving(calls))).primary == "busy"
+
+
+@pytest.mark.parametrize(
+    ("beyond_s", "agreed"), [(1.4 * US, True), (1.6 * US, False), (-1.6 * US, False), (1e-3, False)]
+)
+def test_the_window_of_a_single_kernel_bears_its_record_out(beyond_s: float, agreed: bool) -> None:
+    """A kernel of 10 µs: a twentieth and 1 µs are left to the stamps."""
+    own = replace(FACTS, floor_s=FACTS.floor_s + beyond_s)
+    watch = Stopwatch(FakeTimer(), FakeTracer(), facts_of=lambda trace: own)
+    if agreed:
+        assert take(watch).primary == "busy"
+        return
+    stop = refusal(watch)
+    assert stop.status == "error"
+    assert stop.reason.startswith("CUPTI records a kernel of 10.00 µs in windows that hold ")
+
+
+@pytest.mark.parametrize(
+    ("kernels", "busy_s", "periodic"),
+    [(SPLIT, 10 * US, True), (GEMM, 10 * US, False), (SPLIT, 190 * US, False)],
+)
+def test_short_calls_of_several_kernels_are_taken_over_a_period_of_the_launch_queue(
+    kernels: tuple[Kernel, ...], busy_s: float, periodic: bool
+) -> None:
+    asked: list[tuple[int, float, Cache]] = []
+
+    def period(call: Call, launches: int, idle_s: float, cache: Cache) -> Sample:
+        asked.append((launches, idle_s, cache))
+        return Sample(20 * US + FACTS.floor_s)
+
+    watch = Stopwatch(FakeTimer(), FakeTracer(kernels, repeat(busy_s)), period=period)
+    timing = take(watch)
+    assert bool(asked) == periodic
+    if periodic:
+        assert asked[0] == (3, 0.002, "cold")
+        assert timing.times["window"].values_s == pytest.approx([20 * US] * 20)
+        assert timing.times["window"].calls_per_window == 4
+        assert timing.times["window"].tick_s == TICK / 4
 
 
 def test_one_lost_record_of_very_many_calls_is_no_matter() -> None:

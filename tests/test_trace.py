@@ -121,6 +121,42 @@ def test_the_kernels_of_most_calls_are_the_usual_ones() -> None:
     assert (trace.odd, micros(trace.busy_s)) == (1, [4, 4, 4])
 
 
+@pytest.mark.parametrize("name", OWN_KERNELS)
+def test_a_kernel_of_the_call_counts_whatever_its_name(name: str) -> None:
+    """A kernel that does the work may bear the name of the flush, beside a tiny one."""
+    trace = read(window([("tiny", 0, 1), (name, 2, 1002)], i) for i in range(4))
+    counted = sum(micros(trace.busy_s))
+    assert counted == 4 * 1001 or (counted, trace.odd) == (0, 4)
+
+
+def test_a_call_that_imitates_whole_windows_has_no_time() -> None:
+    half: list[Ran] = [
+        ("gemm", 0, 4),
+        (CLOSE, 5, 6),
+        ("gpuperf_hand_over", 7, 8),
+        (BLOCK, 9, 10),
+        (OPEN, 11, 12),
+        ("gemm", 13, 17),
+    ]
+    trace = read(window(half, i) for i in range(4))
+    assert (trace.busy_s, trace.odd) == ((), 4)
+
+
+def test_what_calls_with_more_kernels_add_is_shared_by_all() -> None:
+    windows = [window([("tiny", 0, 1)], i) for i in range(9)]
+    windows[4] = window([("tiny", 0, 1), ("gemm", 2, 92)], 4)
+    assert read(windows).extra_s == pytest.approx(10 * US)
+    lost = [window([("tiny", 0, 1), ("gemm", 2, 92)], i) for i in range(9)]
+    lost[4] = window([("tiny", 0, 1)], 4)
+    assert read(lost).extra_s == 0
+
+
+def test_two_calls_behind_one_blocker_are_not_one_that_does_more() -> None:
+    windows = [window([("gemm", 0, 4)], i) for i in range(5)]
+    windows[2] = without(BLOCK, windows[2])
+    assert read(windows).extra_s == 0
+
+
 @pytest.mark.parametrize("mark", [OPEN, CLOSE])
 @pytest.mark.parametrize("place", [0, 2, 4])
 def test_a_window_that_lost_a_mark_is_odd_and_the_others_keep_their_readings(

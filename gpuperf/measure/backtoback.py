@@ -16,6 +16,7 @@ from gpuperf.model.samples import Samples
 __all__ = ["is_flat", "sustain", "unfinished_s", "wall_times"]
 
 BATCH_S, MOST_CALLS, BATCHES = 2e-3, 200, 7  # of the wall time
+UNFINISHED_RUN_S = 1e-3  # of calls
 LONG_S = 0.05  # a call that takes longer is timed thrice
 
 # Long enough that a sample tells of the load and not of the power controller, which swings by 5 %
@@ -27,17 +28,24 @@ NOISE_SIGMAS = 2
 LEAST_S = 1.0  # of load before it may count as steady
 
 
-def unfinished_s(call: Call) -> float:
-    """How long the device goes on working when the current stream is done with *call*."""
+def unfinished_s(call: Call, call_s: float) -> float:
+    """How long, by call, the device goes on working when the current stream is done with *call*.
+
+    Calls that take *call_s* follow each other for a millisecond, so that what each leaves on
+    another stream adds up and the host's own lateness (tens of microseconds) does not. Work on
+    another stream that is shorter than the call's own, and ends with it, stays unseen here.
+    """
+    calls = max(1, min(MOST_CALLS, math.ceil(UNFINISHED_RUN_S / max(call_s, 1e-9))))
     left = []
     for _ in range(3):
         torch.cuda.synchronize()
-        call()
+        for _ in range(calls):
+            call()
         torch.cuda.current_stream().synchronize()
         done = time.perf_counter()
         torch.cuda.synchronize()
         left.append(time.perf_counter() - done)
-    return min(left)
+    return min(left) / calls
 
 
 def wall_times(call: Call, call_s: float) -> Samples:

@@ -29,7 +29,8 @@ from gpuperf.measure.everytimer import EveryTimer
 from gpuperf.measure.forecast import CALLS, Forecast
 from gpuperf.measure.geometry import launches_of, with_launches
 from gpuperf.measure.inputs import Counter, TooLarge, bind_make, refill
-from gpuperf.measure.stopwatch import NoTime, Stopwatch, Timing
+from gpuperf.measure.refusals import NoTime
+from gpuperf.measure.stopwatch import Stopwatch, Timing
 from gpuperf.measure.telemetry import Meter, telemetry_caveats
 from gpuperf.measure.timers.timer import Call, CannotBlock
 from gpuperf.measure.warmup import warm_up

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import statistics
+
 from gpuperf.measure.checks import UNIT_ROUNDOFF
 from gpuperf.measure.stopwatch import Timing
 from gpuperf.model.record import Caveat, Record
-from gpuperf.model.samples import Samples
+from gpuperf.model.samples import Samples, correlation
 from gpuperf.model.workload import Point, Workload
+from gpuperf.units import format_time
 
 __all__ = ["sample_doubts"]
 
 SLOWED = 0.9  # of the highest SM clock: below it a word is due
 FEW_SAMPLES = 6  # under which no order statistics span 95 %
 LEAST_EVENTS_S = 20e-6  # a plain event pair adds launch cost and 2 µs: a tenth of this
+ALTERNATING_FROM = 20  # samples, from which on the two times are told apart from noise
+ALTERNATING_SHARE = 0.02  # of the median, between even and odd samples
+ALTERNATING_CORRELATION = -0.4  # of each sample with the next, and below
 FLOOR_SHARE = 0.02  # of a time: beyond it the uncertainty of the timer's floor is worth a word
 
 
@@ -60,7 +66,7 @@ def sample_doubts(
                 "give --settle more seconds",
             )
         )
-    return caveats + _timer_doubts(record, samples.median_s)
+    return caveats + _alternating_doubts(samples) + _timer_doubts(record, samples.median_s)
 
 
 def _ended_early(samples: Samples, spent: bool, budget_s: float) -> Caveat:
@@ -74,6 +80,25 @@ def _ended_early(samples: Samples, spent: bool, budget_s: float) -> Caveat:
     ended = f"{budget_s:g} s were spent" if spent else "no more are taken"
     hint = "give --budget more seconds" if spent else "such noise does not average out"
     return Caveat("few-samples" if few else "imprecise", f"{short}, when {ended}", hint)
+
+
+def _alternating_doubts(samples: Samples) -> list[Caveat]:
+    """A call whose time goes up and down from sample to sample has two times, and the median is
+    somewhere between them."""
+    values, median_s = samples.values_s, samples.median_s
+    if samples.size < ALTERNATING_FROM or correlation(values) > ALTERNATING_CORRELATION:
+        return []
+    apart_s = abs(statistics.median(values[::2]) - statistics.median(values[1::2]))
+    if apart_s <= ALTERNATING_SHARE * median_s:
+        return []
+    return [
+        Caveat(
+            "alternating",
+            f"the samples alternate between two times that differ by {format_time(apart_s)}, "
+            f"{apart_s / median_s * 100:.1f} % of the median",
+            "the median lies between the two times; compare the span, or --timer graph",
+        )
+    ]
 
 
 def _timer_doubts(record: Record, median_s: float) -> list[Caveat]:

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from gpuperf.measure.refusals import NoTime
 from gpuperf.measure.sampling import Rest
-from gpuperf.measure.stopwatch import NoTime, Stopwatch, Timing, open_stopwatch
+from gpuperf.measure.stopwatch import Stopwatch, Timing, open_stopwatch
 from gpuperf.measure.timers import make_timer
 from gpuperf.measure.timers.activity import Trace
 from gpuperf.measure.timers.timer import Call, CannotBlock, Timer, do_nothing

@@ -11,43 +11,43 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal, NoReturn
+from typing import Literal
 
 import torch
 
 from gpuperf.errors import CannotMeasure
 from gpuperf.measure.backtoback import sustain, unfinished_s, wall_times
+from gpuperf.measure.refusals import (
+    NoTime,
+    launch_doubts,
+    odd_doubts,
+    refuse_activity,
+    refuse_nothing,
+    refuse_uneven,
+    rest_doubts,
+)
 from gpuperf.measure.sampling import Rest, Taken, take_samples
 from gpuperf.measure.timers import make_timer, open_window
 from gpuperf.measure.timers.activity import Trace, trace_calls
 from gpuperf.measure.timers.blocked import BlockedTimer
 from gpuperf.measure.timers.graph import GraphTimer
 from gpuperf.measure.timers.timer import Call, CannotBlock, Sample, Timer, do_nothing
+from gpuperf.measure.timers.window import LAUNCH_PERIOD
 from gpuperf.model.contract import Cache, Contract, TimerName
-from gpuperf.model.record import Caveat, Kernel, Status, TimerFacts
+from gpuperf.model.record import Caveat, Kernel, TimerFacts
 from gpuperf.model.samples import Samples
 from gpuperf.units import format_time
 
-__all__ = ["NoTime", "Stopwatch", "Timing", "open_stopwatch"]
+__all__ = ["Stopwatch", "Timing", "open_stopwatch"]
 
 TRACED = 20  # calls of a trace, at least three
-HOST_BUSY_S = 20e-6  # a call that gives the device nothing and takes longer works on the host
 OUTSIDE_S = 0.1e-6  # of work beyond its window that no rounding explains
-UNFINISHED_S, UNFINISHED_SHARE = 50e-6, 0.05  # of the device after its stream was done
+UNFINISHED_S, UNFINISHED_SHARE = 2e-6, 0.05  # of the device after its stream was done, by call
 UNFINISHED_TRIES = 8
-LAUNCH_BOUND = 1.5  # times the busy time
-ODD_SHARE = 0.02  # of the samples
+AGREED_S, AGREED_SHARE = 1e-6, 0.05  # between a kernel's record and its window; 0.45 µs was seen
+LONGEST_PERIODIC_S = 2e-4  # of a call: one late launch is under half a percent of a longer one
 
 Tracer = Callable[[Call, float, Cache, int], Trace | None]
-
-
-class NoTime(Exception):
-    """There is no time to tell, with the status that says why."""
-
-    def __init__(self, status: Status, reason: str, hint: str) -> None:
-        super().__init__(reason)
-        self.status: Status = status
-        self.reason, self.hint = reason, hint
 
 
 @dataclass(frozen=True)
@@ -77,18 +77,19 @@ class Stopwatch:
     `trace` records kernels; `fallback` is the timer of `auto` for a call that cannot be blocked;
     `unfinished_s` tells how long the device works on when its stream is done; `wall` times calls
     back to back; `sustain` a load until it is steady; `recover` waits until the card is
-    rested; `facts_of` tells the floor of a call whose trace is known. None where there is no such
-    thing.
+    rested; `facts_of` tells the floor of a call whose trace is known; `period` gives the mean of a
+    call of so many kernels over a period of the launch queue. None where there is no such thing.
     """
 
     timer: Timer
     trace: Tracer | None = None
     fallback: Callable[[], Timer] | None = None
-    unfinished_s: Callable[[Call], float] | None = None
+    unfinished_s: Callable[[Call, float], float] | None = None
     wall: Callable[[Call, float], Samples] | None = None
     sustain: Callable[..., tuple[Samples, Samples, bool]] | None = None
     recover: Callable[[], bool] | None = None
     facts_of: Callable[[Trace], TimerFacts] | None = None
+    period: Callable[[Call, int, float, Cache], Sample] | None = None
     watch: Callable[[], None] = do_nothing
     heard: Callable[[int], None] = lambda count: None
 
@@ -128,8 +129,8 @@ class Stopwatch:
             caveats=(
                 *caveats,
                 *timing.caveats,
-                *_rest_doubts(rested, rest, timing, contract),
-                *_launch_doubts(times.get("wall"), busy),
+                *rest_doubts(rested, rest, timing.times[timing.primary], contract),
+                *launch_doubts(times.get("wall"), busy),
             ),
         )
 
@@ -151,7 +152,7 @@ class Stopwatch:
         if self.unfinished_s is None or self.timer.name == "wall":  # which waits for all
             return
         for _ in range(UNFINISHED_TRIES):  # a busy host is late now and then, a side stream always
-            left_s = self.unfinished_s(call)
+            left_s = self.unfinished_s(call, call_s)
             if left_s <= max(UNFINISHED_S, UNFINISHED_SHARE * call_s):
                 return
         raise NoTime(
@@ -173,7 +174,7 @@ class Stopwatch:
                 return None  # which need no window
             raise
         if trace is None:
-            _refuse_activity(contract)
+            refuse_activity(contract)
             return None
         if trace.outside_s > OUTSIDE_S:
             raise NoTime(
@@ -182,16 +183,34 @@ class Stopwatch:
                 "let the current stream wait for the other one inside the call",
             )
         if not trace.kernels and trace.odd < len(trace.readings):
-            _refuse_nothing(statistics.median(r.queued_s for r in trace.readings))
+            refuse_nothing(statistics.median(r.queued_s for r in trace.readings))
         if not trace.busy_s:
-            _refuse_activity(contract)
+            refuse_activity(contract)
             return None
+        refuse_uneven(trace)
         return trace
+
+    def _refuse_disagreement(self, trace: Trace) -> None:
+        """The window is a second witness of a single kernel's duration, which no name or record
+        of a kernel can deceive. Raises: NoTime."""
+        if self.facts_of is None:
+            return
+        busy_s = statistics.median(trace.busy_s)
+        beyond_s = self.facts_of(trace).floor_s - self.timer.facts.floor_s
+        if abs(beyond_s) > AGREED_S + AGREED_SHARE * busy_s:
+            raise NoTime(
+                "error",
+                f"CUPTI records a kernel of {format_time(busy_s)} in windows that hold "
+                f"{format_time(busy_s + beyond_s)} of work",
+                "run it again; if it persists, CUPTI loses records: choose --timer events",
+            )
 
     def _by_kernel(
         self, call: Call, contract: Contract, rest: Rest, trace: Trace, timer: Timer
     ) -> Timing:
-        """The busy time, from as many traced calls as the contract asks."""
+        """The busy time, from as many traced calls as the contract asks. Raises: NoTime."""
+        if trace.kernel_count == 1:
+            self._refuse_disagreement(trace)
         traces = [trace]
 
         def draw(count: int, idle_s: float) -> Sequence[Sample]:
@@ -201,6 +220,7 @@ class Stopwatch:
                 raise CannotMeasure(
                     "CUPTI gave records, and then none", "is another profiler running?"
                 )
+            refuse_uneven(more)
             if more.kernels != trace.kernels:
                 odd = more.odd + len(more.busy_s)
                 more = replace(more, busy_s=(), span_s=(), readings=(), odd=odd)
@@ -211,7 +231,8 @@ class Stopwatch:
         taken = take_samples(
             draw, contract, facts, rest, contract.min_samples, _samples(trace), self.heard
         )
-        return Timing({"busy": taken.samples}, "busy", taken.stop, facts, caveats=_odd(traces))
+        times = {"busy": taken.samples}
+        return Timing(times, "busy", taken.stop, facts, caveats=odd_doubts(traces))
 
     def _by_timer(
         self, call: Call, contract: Contract, rest: Rest, timer: Timer, trace: Trace | None
@@ -219,18 +240,27 @@ class Stopwatch:
         taken = self.sample(call, contract, rest, timer, trace)
         facts = self._facts(timer, trace)
         if taken.samples.median_s <= facts.floor_uncertainty_s + facts.tick_s:
-            _refuse_nothing(0.0)
+            refuse_nothing(0.0)
         return Timing({"window": taken.samples}, "window", taken.stop, facts)
 
     def sample(
         self, call: Call, contract: Contract, rest: Rest, timer: Timer, trace: Trace | None
     ) -> Taken:
         """Samples of *timer*, less the call's own floor if its trace is known."""
+        period = self.period if trace is not None and timer.name == "blocked" else None
+        launches = trace.kernel_count if trace else 0
+        if trace is None or launches < 2 or statistics.median(trace.span_s) > LONGEST_PERIODIC_S:
+            period = None
 
         def draw(count: int, idle_s: float) -> Sequence[Sample]:
+            if period is not None:
+                return [period(call, launches, idle_s, contract.cache) for _ in range(count)]
             return [timer.sample(call, idle_s, contract.cache) for _ in range(count)]
 
-        return take_samples(draw, contract, self._facts(timer, trace), rest, on_sample=self.heard)
+        return take_samples(
+            draw, contract, self._facts(timer, trace), rest, on_sample=self.heard,
+            calls_per_sample=LAUNCH_PERIOD if period is not None else 1,
+        )  # fmt: skip
 
     def _facts(self, timer: Timer, trace: Trace | None) -> TimerFacts:
         if trace is None or self.facts_of is None or timer.name != "blocked":
@@ -290,6 +320,7 @@ def open_stopwatch(name: TimerName, device: torch.device) -> Stopwatch:
     )
     if isinstance(timer, BlockedTimer):
         watch.recover, watch.facts_of = timer.recover, timer.facts_of
+        watch.period = timer.sample_period
     if name != "wall" and not torch.version.hip:
         watch.trace = partial(trace_calls, open_window(device))
         watch.sustain = partial(sustain, open_window(device))
@@ -320,47 +351,9 @@ def _trace_times(trace: Trace) -> dict[str, Samples]:
     }
 
 
-def _refuse_activity(contract: Contract) -> None:
-    """There are no records, which the timer `activity` lives by. Raises: CannotMeasure."""
-    if contract.timer == "activity":
-        raise CannotMeasure(
-            "the timer 'activity' cannot be had: CUPTI gives no records",
-            "end other profilers, or choose --timer blocked",
-        )
-
-
-def _refuse_nothing(queued_s: float) -> NoReturn:
-    """The device did nothing. Raises: NoTime."""
-    if queued_s > HOST_BUSY_S:
-        raise NoTime(
-            "host-only",
-            f"the call kept the host busy for {format_time(queued_s)} and gave the device nothing",
-            "--timer wall measures the host",
-        )
-    raise NoTime(
-        "no-work",
-        "the device did no work that the timer could see",
-        "does the call launch a kernel on the current stream?",
-    )
-
-
-def _odd(traces: Sequence[Trace]) -> tuple[Caveat, ...]:
-    odd = sum(trace.odd for trace in traces)
-    total = odd + sum(len(trace.busy_s) for trace in traces)
-    if odd <= ODD_SHARE * total:
-        return ()
-    return (
-        Caveat(
-            "lost-records",
-            f"{odd} of {total} traced calls showed other kernels than the rest, and do not count",
-            "CUPTI lost records, or the call does not always do the same",
-        ),
-    )
-
-
 def _trace_doubts(trace: Trace | None, contract: Contract, timer: Timer) -> list[Caveat]:
     if trace is not None:
-        return [] if _by_kernel(trace, contract, timer) else list(_odd([trace]))
+        return [] if _by_kernel(trace, contract, timer) else list(odd_doubts([trace]))
     if timer.name != "blocked":
         return []
     return [
@@ -368,31 +361,5 @@ def _trace_doubts(trace: Trace | None, contract: Contract, timer: Timer) -> list
             "uncalibrated",
             "CUPTI gave no kernel times of this call: it is a window, less the floor of others",
             "end other profilers; see `gpuperf doctor`",
-        )
-    ]
-
-
-def _rest_doubts(rested: bool, rest: Rest, timing: Timing, contract: Contract) -> list[Caveat]:
-    size = timing.times[timing.primary].size
-    if contract.regime == "sustained" or (rested and rest.unrecovered <= size / 10):
-        return []
-    told = (
-        f"before {rest.unrecovered} of {size} samples the clock was not that of a rested card"
-        if rested
-        else "the clock was not that of a rested card after 2 s of waiting"
-    )
-    return [Caveat("unrecovered", told, "give a longer --gap, or ask for --regime sustained")]
-
-
-def _launch_doubts(wall: Samples | None, busy: Samples) -> list[Caveat]:
-    if wall is None or wall.median_s <= LAUNCH_BOUND * busy.median_s:
-        return []
-    share = busy.median_s / wall.median_s * 100
-    return [
-        Caveat(
-            "launch-bound",
-            f"back to back a call takes {format_time(wall.median_s)}, of which the device is busy "
-            f"{share:.0f} %",
-            "CUDA graphs, fewer and larger kernels, or torch.compile save launches",
         )
     ]

@@ -17,7 +17,7 @@ import statistics
 from dataclasses import dataclass
 from functools import cached_property
 
-__all__ = ["Samples", "effective_size"]
+__all__ = ["Samples", "correlation", "effective_size"]
 
 CONFIDENCE = 0.975  # one-sided, of a two-sided 95 %
 Z95 = statistics.NormalDist().inv_cdf(CONFIDENCE)
@@ -30,7 +30,8 @@ TICK_ERROR = 0.1  # of a tick, by which a median between two ticks may be off
 
 @dataclass(frozen=True)
 class Samples:
-    """Times of single calls in seconds, in the order taken.
+    """Times of single calls in seconds, in the order taken; each value is the mean of
+    `calls_per_window` calls.
 
     `sm_clock_hz` holds the SM clock inside each sample, `None` where it could not be read;
     `tick_s` is the resolution of the clock that took them; `offset_uncertainty_s` the half-width
@@ -188,26 +189,34 @@ def effective_size(values: tuple[float, ...]) -> float:
     n = len(values)
     if n < 4:
         return float(max(n, 1))
-    ranks = _ranks(values)
-    mean = (n - 1) / 2
-    centred = [r - mean for r in ranks]
-    variance = sum(c * c for c in centred)
-    if variance == 0:
-        return float(n)
-
-    def correlation(lag: int) -> float:
-        return sum(a * b for a, b in zip(centred, centred[lag:], strict=False)) / variance
-
+    centred = _centred_ranks(values)
     total = 0.0
-    first = correlation(1)
+    first = _lagged(centred, 1)
     for lag in range(1, min(n // 2, 200), 2):
-        pair = correlation(lag) + correlation(lag + 1)
+        pair = _lagged(centred, lag) + _lagged(centred, lag + 1)
         if pair <= 0:
             break
         total += pair
     unbiased = min(max(first + (1 + 4 * first) / n, 0.0) if first > 0 else 0.0, 1 - 1 / n)
     longest = max(1 + 2 * total, (1 + unbiased) / (1 - unbiased))
     return min(float(n), max(1.0, n / longest))
+
+
+def correlation(values: tuple[float, ...]) -> float:
+    """The rank correlation, -1 to 1, of each value with the next one; 0 where all are equal."""
+    return _lagged(_centred_ranks(values), 1)
+
+
+def _lagged(centred: list[float], lag: int) -> float:
+    variance = sum(c * c for c in centred)
+    if variance == 0:
+        return 0.0
+    return sum(a * b for a, b in zip(centred, centred[lag:], strict=False)) / variance
+
+
+def _centred_ranks(values: tuple[float, ...]) -> list[float]:
+    mean = (len(values) - 1) / 2
+    return [rank - mean for rank in _ranks(values)]
 
 
 def _ranks(values: tuple[float, ...]) -> list[float]:

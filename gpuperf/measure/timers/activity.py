@@ -12,10 +12,19 @@ import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any, NamedTuple
 
 from gpuperf.measure.timers.timer import Call
-from gpuperf.measure.timers.window import BLOCK, CLOSE, OPEN, OWN_KERNELS, Reading, Window
+from gpuperf.measure.timers.window import (
+    BLOCK,
+    CLOSE,
+    FLUSHES,
+    HAND_OVER,
+    OPEN,
+    Reading,
+    Window,
+)
 from gpuperf.model.contract import Cache
 from gpuperf.model.record import Kernel
 
@@ -36,9 +45,10 @@ class Trace:
 
     `busy_s` is the union of the kernels' intervals, `span_s` first start to last end. `kernels` are
     those of most calls, `launches` their names in order, `seconds` the median over the calls of how
-    long all runs of a name took; a call with others is in `odd`, and not in the times. `outside_s`
-    is how long work of a call ran before its window opened or after it closed, at the most;
-    `tick_s` the step of the clock that stamped it all.
+    long all runs of a name took; a call with others is in `odd`, and not in the times. `extra_s` is
+    the busy time that calls with more kernels than the usual ones add, averaged over all calls.
+    `outside_s` is how long work of a call ran before its window opened or after it closed, at the
+    most; `tick_s` the step of the clock that stamped it all.
     """
 
     busy_s: tuple[float, ...]
@@ -50,6 +60,7 @@ class Trace:
     tick_s: float = 0.0
     launches: tuple[str, ...] = ()
     seconds: Mapping[str, float] = field(default_factory=dict)
+    extra_s: float = 0.0
 
     @property
     def timed(self) -> tuple[Kernel, ...]:
@@ -107,9 +118,13 @@ def read_trace(activities: Sequence[Activity], readings: Sequence[Reading]) -> T
     """The calls in *activities*, which are in the order of their start.
 
     In each window the marks OPEN and CLOSE enclose the call's own. What runs outside of them, and
-    is none of ours, escaped the window: it was put on another stream.
+    is none of ours, escaped the window: it was put on another stream. A window's own kernels are
+    recognised by their place in it: a kernel of the call may bear any name. More windows than
+    readings mean that the call imitates them; then none counts.
     """
     windows = list(_windows(activities))
+    if len(windows) > len(readings):
+        windows = [_Window()] * len(readings)
     outside_s = max((w.outside_s for w in windows), default=0.0)
     kinds = Counter(w.kind for w in windows if w.complete)
     usual = kinds.most_common(1)[0][0] if kinds else ()
@@ -132,7 +147,26 @@ def read_trace(activities: Sequence[Activity], readings: Sequence[Reading]) -> T
         seconds={
             name: statistics.median(w.seconds_of(name) for w, _ in kept) for name in set(names)
         },
+        extra_s=_extra_s(windows, usual, len(windows) == len(readings)),
     )
+
+
+def _extra_s(windows: Sequence[_Window], usual: tuple[str, ...], separate: bool) -> float:
+    """The busy time that calls with more kernels than *usual* add, averaged over all calls.
+
+    A lost record leaves fewer kernels, so these calls did work that the others left out. Only
+    where the record of a blocker was lost, and windows are not *separate*, one may hold two calls.
+    """
+    complete = [w for w in windows if w.complete]
+    typical = [w.busy_s for w in complete if w.kind == usual]
+    fuller = [
+        w.busy_s
+        for w in complete
+        if len(w.names) > len(usual) and (separate or not {OPEN, CLOSE} & set(w.names))
+    ]
+    if not typical or not fuller:
+        return 0.0
+    return sum(busy_s - statistics.median(typical) for busy_s in fuller) / len(complete)
 
 
 @dataclass(frozen=True)
@@ -163,11 +197,12 @@ def _windows(activities: Sequence[Activity]) -> Iterable[_Window]:
 
 
 def _read_window(activities: Sequence[Activity]) -> _Window:
-    marks = [a for a in activities if a.name in (OPEN, CLOSE)]
-    if [mark.name for mark in marks] != [OPEN, CLOSE]:
+    """The window whose blocker is the first of *activities*, which go on to the next blocker."""
+    own = _own_places([activity.name for activity in activities])
+    if own is None:
         return _Window()  # a mark was lost, or the blocker between two windows
-    opened, closed = marks
-    found = [a for a in activities if a.name not in OWN_KERNELS]
+    opened, closed = activities[own[1]], activities[own[2]]
+    found = [activity for place, activity in enumerate(activities) if place not in own]
     busy_s, reached = 0.0, 0.0
     for activity in found:
         busy_s += max(0.0, activity.end_s - max(activity.start_s, reached))
@@ -183,3 +218,17 @@ def _read_window(activities: Sequence[Activity]) -> _Window:
         complete=True,
     )
 
+
+def _own_places(names: Sequence[str]) -> tuple[int, ...] | None:
+    """The places in *names* of a window's own kernels: BLOCK, OPEN, CLOSE, then those of them that
+    were recorded of the hand-over and of the next window's flush; None where a mark is missing.
+
+    OPEN is the first of its name behind the blocker, and CLOSE the last before the hand-over.
+    """
+    handed = max((i for i, name in enumerate(names) if name == HAND_OVER), default=len(names))
+    opened = next((i for i, name in enumerate(names) if name == OPEN), None)
+    closed = max((i for i, name in enumerate(names[:handed]) if name == CLOSE), default=-1)
+    if opened is None or closed < opened:
+        return None
+    flushed = (i for i in range(max(closed, handed) + 1, len(names)) if names[i] in FLUSHES)
+    return (0, opened, closed, *range(handed, min(handed + 1, len(names))), *islice(flushed, 1))

@@ -52,6 +52,20 @@ class BlockedTimer(WindowTimer):
         reading = self.window.take(call, idle_s, cache)
         return Sample(reading.window_s, reading.clock_hz, reading.before_hz)
 
+    def sample_period(self, call: Call, launches: int, idle_s: float, cache: Cache) -> Sample:
+        """The mean of *call*, which launches *launches* kernels, over a period of the launch queue.
+
+        Raises: CannotBlock.
+        """
+        readings = self.window.take_period(call, launches, idle_s, cache)
+        clocks = [r.clock_hz for r in readings if r.clock_hz is not None]
+        before = [r.before_hz for r in readings if r.before_hz is not None]
+        return Sample(
+            statistics.fmean(r.window_s for r in readings),
+            statistics.fmean(clocks) if clocks else None,
+            min(before, default=None),
+        )
+
     def facts_of(self, trace: Trace) -> TimerFacts:
         """The facts with the floor of the call that *trace* shows."""
         if self._tracing is None or not trace.span_s or len(trace.readings) != len(trace.span_s):
