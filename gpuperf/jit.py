@@ -37,6 +37,7 @@ except ImportError:
 
 TIMED_MS, FEWEST, MOST = 10, 5, 50  # of each candidate: about so long, so many calls
 FLUSHED = 8  # times the L2 is read before each: on an H200 some 110 µs
+TimeCall = Callable[[Callable[[], Any]], float]  # seconds of one call
 MOST_COMPILED = 10_000  # shapes of one function in one process
 
 
@@ -92,10 +93,12 @@ class Tuned:
 
 @dataclass
 class _Memory:
-    """What was chosen for a case in this process, by the order in which its build tunes."""
+    """What was chosen for a case in this process, by the order in which its build tunes, and how
+    candidates are timed."""
 
     case: str = ""
     count: int = 0
+    time_s: TimeCall | None = None
     choices: dict[tuple[str, int], Mapping[str, int]] = field(default_factory=dict)
 
     def place(self) -> tuple[str, int]:
@@ -106,9 +109,13 @@ class _Memory:
 _remembered = _Memory()
 
 
-def begin_build(case: str) -> None:
-    """The build of *case* begins: what was tuned for it before is not tuned again."""
-    _remembered.case, _remembered.count = case, 0
+def begin_build(case: str, time_s: TimeCall | None = None) -> None:
+    """The build of *case* begins: what was tuned for it before is not tuned again.
+
+    `time_s(call)` is how `tune` times a candidate, in seconds: by the timer and with the rest of
+    the measurement that follows. Without it candidates are timed by events, back to back.
+    """
+    _remembered.case, _remembered.count, _remembered.time_s = case, 0, time_s
 
 
 def _median_ms(call: Callable[[], Any]) -> float:
@@ -118,6 +125,8 @@ def _median_ms(call: Callable[[], Any]) -> float:
     leaves the L2 dirty: what kernels then write back is not theirs, and of two that differ by 6 %
     the slower came out ahead.
     """
+    if _remembered.time_s is not None:
+        return _remembered.time_s(call) * 1e3
     import torch
 
     size = FLUSHED * torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size

@@ -145,7 +145,7 @@ def stopped(watch: Stopwatch) -> Record:
 def test_why_there_is_no_time_is_the_cases_status() -> None:
     nothing = Trace((0.0,) * 3, (0.0,) * 3, (Reading(2e-6, None, None, 0.001),) * 3, (), 0, 0.0)
     timer = FakeTimer("blocked")
-    assert stopped(Stopwatch(timer, unfinished_s=lambda call: 0.5)).status == "side-stream"
+    assert stopped(Stopwatch(timer, unfinished_s=lambda call, call_s: 0.5)).status == "side-stream"
     assert stopped(Stopwatch(timer, lambda *asked: nothing)).status == "host-only"
     assert timer.calls == 0
 

@@ -95,3 +95,13 @@ def test_interpreted_it_is_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_one_candidate_is_not_timed() -> None:
     assert jit.tune(make, [BROKEN]).chosen == BROKEN
+
+
+def test_candidates_are_timed_as_the_case_will_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Back to back the one is ahead, and rested the other: the case's own timer chooses."""
+    monkeypatch.undo()
+    monkeypatch.setattr(jit, "INTERPRETED", False)
+    rested_s = {3: 1e-3, 1: 2e-3}
+    jit.begin_build("matmul/triton[n=64]", lambda call: rested_s[call()[0]])
+    assert jit.tune(make, [FAST, SLOW]).chosen == SLOW
+    jit.begin_build("")

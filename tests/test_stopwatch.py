@@ -704,3 +704,15 @@ def test_the_budget_ends_what_is_too_noisy_and_the_timing_says_so() -> None:
         replace(BURST, max_samples=30, precision=1e-6),
     )
     assert (timing.stop, timing.times["window"].size) == ("samples", 30)
+
+
+def test_a_candidate_is_timed_with_the_rest_and_the_cache_of_the_contract() -> None:
+    timer = FakeTimer(iter([100 * US, *[10 * US, 12 * US, 11 * US] * 4]))
+    watch = Stopwatch(timer)
+    assert watch.time_candidate(do_nothing, BURST) == pytest.approx(11 * US + FACTS.floor_s)
+    assert timer.asked == [(0.0, "cold"), *[(0.002, "cold")] * 12]
+
+
+def test_a_candidate_that_cannot_be_blocked_is_no_candidate() -> None:
+    with pytest.raises(CannotBlock):
+        Stopwatch(FakeTimer(refusal="it waits")).time_candidate(do_nothing, BURST)

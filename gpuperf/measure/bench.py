@@ -130,7 +130,7 @@ class Bench:
         make = bind_make(self.device.torch, record.seed, contract.data)
         inputs = workload.inputs(point, make)
         held = self._allocated()
-        build_s, call = self._timed(lambda: self._build(implementation, case, inputs))
+        build_s, call = self._timed(lambda: self._build(implementation, record, inputs))
         first_call_s, output = self._timed(call)
         self._refuse_long(record, first_call_s)
         self.tell("check", 0)
@@ -193,9 +193,10 @@ class Bench:
                 raise _Stop("skipped", *told)
 
     def _build(
-        self, implementation: Implementation, case: Case, inputs: Mapping[str, Any]
+        self, implementation: Implementation, record: Record, inputs: Mapping[str, Any]
     ) -> Call:
-        begin_build(case.id)
+        case, contract = record.case, record.contract
+        begin_build(case.id, lambda call: self.stopwatch.time_candidate(call, contract))
         call = implementation.build(inputs, Point(case.point), case.options)
         if not callable(call):
             told = f"build of {implementation.name} returned a {type(call).__name__}, no function"
@@ -219,7 +220,7 @@ class Bench:
         for copy in range(1, max(2, min(wanted, room))):
             make = bind_make(self.device.torch, record.seed + 1 + copy, record.contract.data)
             inputs = workload.inputs(Point(case.point), make)
-            calls.append(self._build(implementation, case, inputs))
+            calls.append(self._build(implementation, record, inputs))
             calls[-1]()
         turn, together = itertools.cycle(calls), len(calls) * one
         doubts = []

@@ -41,6 +41,10 @@ class EveryTimer:
         """The default one."""
         return self.stopwatch.timer
 
+    def time_candidate(self, call: Call, contract: Contract) -> float:
+        """As of the default timer's stopwatch."""
+        return self.stopwatch.time_candidate(call, contract)
+
     def take(self, call: Call, contract: Contract, call_s: float, fits_cache: bool) -> Timing:
         """The times of *call* by the name of the timer. Raises: NoTime, CannotBlock."""
         self.stopwatch.watch, self.stopwatch.heard = self.watch, self.heard

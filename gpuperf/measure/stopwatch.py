@@ -40,6 +40,7 @@ from gpuperf.units import format_time
 
 __all__ = ["Stopwatch", "Timing", "open_stopwatch"]
 
+CANDIDATE_SAMPLES = 12  # three periods of the launch queue
 TRACED = 20  # calls of a trace, at least three
 OUTSIDE_S = 0.1e-6  # of work beyond its window that no rounding explains
 UNFINISHED_S, UNFINISHED_SHARE = 2e-6, 0.05  # of the device after its stream was done, by call
@@ -133,6 +134,22 @@ class Stopwatch:
                 *launch_doubts(times.get("wall"), busy),
             ),
         )
+
+    def time_candidate(self, call: Call, contract: Contract) -> float:
+        """The seconds of *call*, with the timer's floor in them, by the timer, rest and cache of
+        *contract*: for choosing among candidates that are all timed so.
+
+        Raises: what the call raises; CannotBlock.
+        """
+        call()
+        self.timer.admit(call)
+        call_s = self.timer.sample(call, 0.0, contract.cache).time_s
+        rest = Rest(contract, call_s, self.timer.facts.clock_hz)
+        times = [
+            self.timer.sample(call, rest.idle_s, contract.cache).time_s
+            for _ in range(CANDIDATE_SAMPLES)
+        ]
+        return statistics.median(times)
 
     def _admitted(self, call: Call, contract: Contract) -> tuple[Timer, list[Caveat]]:
         try:
