@@ -31,6 +31,7 @@ from gpuperf.report.explain import chosen, levels, render_explained
 from gpuperf.runner.store import RunWriter
 
 TOP = header(h200_device(), Contract("blocked"), h200_peaks(), ceilings=h200_ceilings())
+HOT = replace(TOP.contract, cache="hot")  # whose reads the cache may serve
 SMS, RATE, SHEET_HZ = 132, 4096, 1.83e9
 ALIGN1 = (
     "void cutlass::Kernel2<cutlass_75_tensorop_bf16_s1688gemm_bf16_256x128_nn_align1>"
@@ -140,8 +141,9 @@ def test_whatever_is_known_the_product_is_exact_and_no_step_counts_twice(
 ) -> None:
     clocks = (1.7e9,) * 2 if clocked else ()
     record = replace(
-        base, counters={**counts, **moved}, times={"busy": Samples((seconds,) * 2, clocks)}
-    )
+        base, contract=HOT, counters={**counts, **moved},
+        times={"busy": Samples((seconds,) * 2, clocks)},
+    )  # fmt: skip
     told = explain(record, TOP)
     found = math.prod(factor.value for factor in told.factors)
     assert found == pytest.approx(told.attained / told.peak, rel=1e-9)
@@ -399,7 +401,8 @@ def test_cycles_that_are_tied_to_no_time_are_not_told_apart() -> None:
 
 
 def test_a_call_that_the_cache_served_says_so() -> None:
-    told = explain(replace(ADD, counters={"dram_read_bytes": 0.0, "dram_written_bytes": 0.0}), TOP)
+    none = {"dram_read_bytes": 0.0, "dram_written_bytes": 0.0}
+    told = explain(replace(ADD, contract=HOT, counters=none), TOP)
     assert told.factors[-1].name == "keeping memory busy, extra bytes"
     assert any("came from cache" in words for words in told.missing)
 

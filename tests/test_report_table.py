@@ -67,7 +67,9 @@ def test_every_record_is_a_row_with_the_same_keys() -> None:
     found = rows(h200_run())
     assert len(found) == len(h200_run().records)
     assert {tuple(row) for row in found} == {tuple(found[0])}
-    assert [r["status"] for r in found[-5:]] == ["oom", "wrong", "skipped", "crashed", "ok"]
+    assert [r["status"] for r in found[-5:]] == [
+        "oom", "wrong", "skipped", "crashed", "impossible"
+    ]  # fmt: skip
     assert found[7]["reason"] == "needs 103 GB, 24 GB free"
     assert found[7]["time_s"] is None
 
@@ -91,12 +93,12 @@ def test_a_row_holds_si_values_against_known_numbers() -> None:
 
 def test_a_record_that_breaks_physics_is_marked_in_every_format() -> None:
     last = json.loads(render(h200_run(), "json"))["rows"][-1]
-    assert (last["status"], last["valid"]) == ("ok", False)
+    assert (last["status"], last["valid"], last["time_s"]) == ("impossible", False, None)
     table = list(csv.DictReader(io.StringIO(render(h200_run(), "csv"))))
     assert table[-1]["valid"] == "False"
-    assert "INVALID" in render(h200_run(), "md")
+    assert "impossible: its FLOPs" in render(h200_run(), "md")
     for width in (60, 80, 120, 200):
-        assert "INVALID" in render(h200_run(), "table", width)
+        assert "impossible: its FLOPs" in render(h200_run(), "table", width)
 
 
 def test_a_record_that_breaks_physics_does_not_raise_the_measured_roof() -> None:

@@ -304,7 +304,7 @@ def test_above_what_the_sms_do_at_the_observed_clock_a_record_is_invalid() -> No
     broken = placed(at_rate(most * 1.03, 1.602e9))
     assert not broken.valid
     assert kinds(broken) == ["impossible"]
-    assert "1.03 of what every SM does" in broken.caveats[0].message
+    assert "1.03 of what 132 SMs do" in broken.caveats[0].message
     assert broken.caveats[0].hint
     close = placed(at_rate(most * 1.01, 1.602e9))
     assert close.valid
@@ -321,8 +321,10 @@ def test_above_the_data_sheet_at_a_higher_clock_a_record_is_valid() -> None:
 
 
 def test_compulsory_bytes_faster_than_dram_stayed_in_cache() -> None:
-    read = Cost(bytes=(Bytes(2**25, 0),))
-    fast, slow = placed(taken(read, 2**25 / 6e12)), placed(taken(read, 2**25 / 4.7e12))
+    read, hot = Cost(bytes=(Bytes(2**25, 0),)), Contract("blocked", cache="hot")
+    fast, slow = (
+        placed(replace(taken(read, 2**25 / rate), contract=hot)) for rate in (6e12, 4.7e12)
+    )
     assert kinds(fast) == ["cache-resident"]
     assert fast.valid
     assert fast.caveats[0].hint

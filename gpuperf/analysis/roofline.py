@@ -12,7 +12,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from gpuperf.analysis.counted import breaks_bus, cross_check
+from gpuperf.analysis.bounds import Bound, compute_bound, seconds_at_clock
+from gpuperf.analysis.counted import cross_check
+from gpuperf.analysis.physics import RAISED, breach
 from gpuperf.model.contract import Data
 from gpuperf.model.cost import Cost, Flops
 from gpuperf.model.peaks import Ceiling, Figure, Peaks
@@ -22,11 +24,6 @@ __all__ = ["Limiter", "Placement", "Roof", "place", "raise_ceilings", "roofs"]
 
 Limiter = Literal["compute", "memory", "special function", "latency", "unknown"]
 
-# Above SMs × rate × the clock that was observed nothing can run; 2 % is what the clock reading and
-# the timer may be off together.
-PHYSICS_MARGIN = 0.02
-
-RAISED = 1.5  # times a measured roof: the most that a run may raise it
 ABOVE_ROOF = 1.05  # of a measured roof: what two good measurements may differ
 CHANNELS = {
     "l2": "L2", "l1": "L1", "link": "the link between GPUs", "host": "the link to the host"
@@ -75,14 +72,6 @@ class Roof:
     dtype: str = ""
 
 
-@dataclass(frozen=True)
-class _Bound:
-    """The least time of the FLOPs: the busiest pipe's, and the FLOPs that take longest on it."""
-
-    seconds: float
-    ceiling: Ceiling
-
-
 def place(record: Record, peaks: Peaks | None, ceilings: Peaks | None) -> Placement | None:
     """Where *record* lies under *peaks* (the data sheet) or else *ceilings* (measured).
 
@@ -92,11 +81,11 @@ def place(record: Record, peaks: Peaks | None, ceilings: Peaks | None) -> Placem
     if record.status != "ok" or samples is None or cost is None or samples.median_s <= 0:
         return None
     time_s, clock_hz = samples.median_s, samples.clock_hz
-    sheet, best = _compute_bound(cost, peaks), _compute_bound(cost, ceilings)
+    sheet, best = compute_bound(cost, peaks), compute_bound(cost, ceilings)
     # The data sheet where it knows what is needed, else what was measured.
     by_sheet = peaks is not None and (sheet is not None or best is None)
     basis, bound = (peaks, sheet) if by_sheet else (ceilings, best)
-    at_clock = _seconds_at_clock(cost, peaks, clock_hz)
+    at_clock = seconds_at_clock(cost, peaks, clock_hz)
     placed = Placement(
         intensity=cost.intensity,
         attained_flop_per_s=cost.flop_count / time_s,
@@ -115,50 +104,16 @@ def place(record: Record, peaks: Peaks | None, ceilings: Peaks | None) -> Placem
         placed = _under(placed, cost, basis, bound, time_s, record.timer.empty_call_s)
     measured = basis if not by_sheet else None
     placed = _doubts(placed, cost, measured, peaks, record.contract.data)
-    impossible = breaks_bus(record, peaks)
+    impossible = breach(record, peaks, ceilings)
     more = (*cross_check(record), *([impossible] if impossible else []))
-    return replace(
-        placed, caveats=(*placed.caveats, *more), valid=placed.valid and impossible is None
-    )
-
-
-def _compute_bound(cost: Cost, peaks: Peaks | None) -> _Bound | None:
-    """The least time for the FLOPs of *cost*; `None` where a needed ceiling is unknown."""
-    if peaks is None or not cost.flops:
-        return None
-    seconds: dict[str, float] = {}
-    longest: dict[str, tuple[float, Ceiling]] = {}
-    for flops in cost.flops:
-        ceiling = peaks.ceiling(flops)
-        if ceiling is None:
-            return None
-        own = flops.count / ceiling.rate.value
-        seconds[ceiling.pipe] = seconds.get(ceiling.pipe, 0.0) + own
-        if own >= longest.get(ceiling.pipe, (0.0, ceiling))[0]:
-            longest[ceiling.pipe] = (own, ceiling)
-    pipe = max(seconds, key=seconds.__getitem__)
-    return _Bound(seconds[pipe], longest[pipe][1])
-
-
-def _seconds_at_clock(cost: Cost, peaks: Peaks | None, clock_hz: float | None) -> float | None:
-    """The least time for the FLOPs with every SM at *clock_hz*; `None` where it is unknown."""
-    if peaks is None or not clock_hz or not cost.flops:
-        return None
-    seconds: dict[str, float] = {}
-    for flops in cost.flops:
-        ceiling = peaks.ceiling(flops)
-        if ceiling is None or not ceiling.flop_per_clock_per_sm:
-            return None
-        rate = peaks.sm_count * ceiling.flop_per_clock_per_sm * clock_hz
-        seconds[ceiling.pipe] = seconds.get(ceiling.pipe, 0.0) + flops.count / rate
-    return max(seconds.values())
+    return replace(placed, caveats=(*placed.caveats, *more), valid=impossible is None)
 
 
 def _under(
     placed: Placement,
     cost: Cost,
     basis: Peaks,
-    bound: _Bound | None,
+    bound: Bound | None,
     time_s: float,
     empty_call_s: float,
 ) -> Placement:
@@ -212,7 +167,7 @@ def _reasons(
         yield f"no roof is known of its bytes through {CHANNELS.get(channel, channel)}"
     if peaks is not None and not clock_hz:
         yield "the SM clock was not observed"
-    elif _compute_bound(cost, peaks) and not _seconds_at_clock(cost, peaks, clock_hz):
+    elif compute_bound(cost, peaks) and not seconds_at_clock(cost, peaks, clock_hz):
         yield "no rate per clock is known"
 
 
@@ -221,7 +176,6 @@ def _doubts(
 ) -> Placement:
     """*placed* with what physics says; *measured* are its roofs, if they are not a sheet's."""
     caveats: list[Caveat] = []
-    valid = True
     if measured is not None and placed.fraction is not None and placed.fraction > ABOVE_ROOF:
         caveats.append(
             Caveat(
@@ -242,15 +196,6 @@ def _doubts(
                 "sizes that write many times the L2 show the bandwidth of DRAM",
             )
         )
-    if placed.mfu_clock is not None and placed.mfu_clock > 1 + PHYSICS_MARGIN:
-        valid = False
-        caveats.append(
-            Caveat(
-                "impossible",
-                f"{placed.mfu_clock:.2f} of what every SM does at the observed clock",
-                "the result is wrong, the cost is overstated, or the timer missed work",
-            )
-        )
     if data not in ("randn", "own") and placed.mfu_measured is not None and placed.mfu_measured > 1:
         caveats.append(
             Caveat(
@@ -269,7 +214,7 @@ def _doubts(
                 "measure a working set several times the L2, or read this as a cache figure",
             )
         )
-    return replace(placed, caveats=tuple(caveats), valid=valid)
+    return replace(placed, caveats=tuple(caveats))
 
 
 def raise_ceilings(

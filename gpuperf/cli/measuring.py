@@ -171,6 +171,7 @@ def _begin(
     if peaks is None:
         dtypes = {str(case.point.get("dtype")) for case in cases} & set(opened.device.dtypes)
         ceilings = _ensure_ceilings(supervisor, opened, dtypes, ceilings)
+    supervisor.peaks, supervisor.ceilings = peaks, ceilings
     command, run_id = ["gpuperf", *sys.argv[1:]], new_run_id(request.verb, name)
     header = make_header(
         run_id, command, cases, contracts, opened, peaks, reason, ceilings, request.seed,
@@ -232,6 +233,7 @@ def measure_rest(supervisor: Supervisor, path: Path) -> Outcome:
         say(f"the run names workloads of {source}: they are loaded from here")
     opened = _open(supervisor)
     plan = unfinished(run, opened)
+    supervisor.peaks, supervisor.ceilings = run.header.peaks, run.header.ceilings
     then, now = run.header.fingerprint.soft, opened.fingerprint.soft
     for name in sorted(k for k in then.keys() | now.keys() if then.get(k) != now.get(k)):
         say(f"{name} was {then.get(name)} when the run began, and is {now.get(name)}")

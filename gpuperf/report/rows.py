@@ -35,6 +35,8 @@ class Entry:
     @property
     def valid(self) -> bool:
         """Whether physics allows what was measured."""
+        if self.record.status == "impossible":
+            return False
         return self.placement is None or self.placement.valid
 
     @property
@@ -187,7 +189,11 @@ def _conditions(record: Record) -> dict[str, Any]:
         "data": contract.data,
         "stop": record.stop or None,
         "primary": record.primary or None,
-        "times": {n: s.median_s for n, s in record.times.items() if math.isfinite(s.median_s)},
+        "times": {
+            n: s.median_s
+            for n, s in record.times.items()
+            if record.status != "impossible" and math.isfinite(s.median_s)
+        },
         "noise_within": record.noise.within if record.noise else None,
         "noise_between": record.noise.between if record.noise else None,
         "floor_s": record.timer.floor_s,

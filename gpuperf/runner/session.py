@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import gpuperf
+from gpuperf.analysis.physics import judged
 from gpuperf.errors import CannotMeasure, UsageError
 from gpuperf.model.contract import Contract, Counting
 from gpuperf.model.peaks import Peaks
@@ -118,7 +119,7 @@ def _counted(record: Record, ncu: Ncu, header: Header) -> Record:
         found = ncu.count(request, f"cuda:{header.device.index}")
     except CannotMeasure as error:
         return without_counters(record, str(error), error.hint)
-    return with_ncu(record, found)
+    return judged(with_ncu(record, found), header.peaks, header.ceilings)
 
 
 def _is_unfinished(record: Record, header: Header) -> bool:

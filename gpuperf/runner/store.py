@@ -17,8 +17,9 @@ from typing import BinaryIO, Protocol, TypeVar
 
 import msgspec
 
+from gpuperf.analysis.physics import judged
 from gpuperf.errors import Incomplete, RunFileError, UsageError
-from gpuperf.model.brief import Brief, BriefRun
+from gpuperf.model.brief import Brief, BriefRun, brief
 from gpuperf.model.codec import decode, encode
 from gpuperf.model.contract import Contract
 from gpuperf.model.record import SCHEMA, Header, Record, Run
@@ -55,6 +56,7 @@ class _Kept(Protocol):
 K = TypeVar("K", bound=_Kept)
 R = TypeVar("R", Run, BriefRun)
 
+JUDGED = 9  # the first schema whose records were judged by physics before they were written
 LONGEST_LINE = 64 << 20  # bytes; a header of 10,000 cases has 3 MB
 MOST_RECORDS = 200_000  # 10,000 cases in 20 processes
 MOST_BROKEN = 10_000  # lines
@@ -125,7 +127,8 @@ def read_brief(path: str | Path) -> BriefRun:
         BriefRun(header, records, problems, lambda: read_run(path))
         for header, records, problems in _read(Path(path), Brief)
     ]
-    return _only(found, path)
+    kept = _only(found, path)
+    return kept if kept.header.schema >= JUDGED else brief(read_run(path))
 
 
 def read_runs(path: str | Path) -> tuple[Run, ...]:
@@ -133,7 +136,18 @@ def read_runs(path: str | Path) -> tuple[Run, ...]:
 
     Raises: RunFileError when the file cannot be read, holds no run, or is from a newer gpuperf.
     """
-    return tuple(Run(*parts) for parts in _read(Path(path), Record))
+    return tuple(
+        Run(header, _judged(header, records), problems)
+        for header, records, problems in _read(Path(path), Record)
+    )
+
+
+def _judged(header: Header, records: tuple[Record, ...]) -> tuple[Record, ...]:
+    """*records*, those of older schemas judged by physics as newer ones were when they were
+    written."""
+    return tuple(
+        judged(r, header.peaks, header.ceilings) if r.schema < JUDGED else r for r in records
+    )
 
 
 def _only(runs: Sequence[R], path: str | Path) -> R:

@@ -10,9 +10,11 @@ import time
 from collections.abc import Callable
 from types import TracebackType
 
+from gpuperf.analysis.physics import judged
 from gpuperf.errors import CannotMeasure, GpuperfError, UsageError, WorkloadError
 from gpuperf.model.contract import Contract, Counting
 from gpuperf.model.finding import Finding
+from gpuperf.model.peaks import Peaks
 from gpuperf.model.protocol import (
     PROTOCOL,
     Describe,
@@ -36,6 +38,7 @@ from gpuperf.model.protocol import (
 )
 from gpuperf.model.record import Record, Status, without_counters
 from gpuperf.model.workload import Case
+from gpuperf.runner.devices import find_peaks
 from gpuperf.runner.launcher import Connection, Launcher
 
 __all__ = ["DEADLINE_S", "Supervisor"]
@@ -64,7 +67,11 @@ class _Died(Exception):
 
 
 class Supervisor:
-    """One worker at a time on one device; use it as a context manager."""
+    """One worker at a time on one device; use it as a context manager.
+
+    `peaks` and `ceilings` are what physics holds each record to: once the device is open, its data
+    sheet and nothing that was measured, until a verb knows better.
+    """
 
     def __init__(
         self,
@@ -75,6 +82,8 @@ class Supervisor:
     ) -> None:
         self._launcher, self._device, self.deadline_s = launcher, device, deadline_s
         self.listen = listen
+        self.peaks: Peaks | None = None
+        self.ceilings: Peaks | None = None
         self._worker: Connection | None = None
         self._has_device = False
         self._opened: Opened | None = None
@@ -97,6 +106,7 @@ class Supervisor:
             opened = self._ask_or_fail(Open(self._device), "opening the device")
             assert isinstance(opened, Opened)
             self._opened = opened
+            self.peaks, _ = find_peaks(opened.device)
         return self._opened
 
     def examine(self) -> tuple[Finding, ...]:
@@ -145,7 +155,8 @@ class Supervisor:
             reply = self._ask(Measure(run, case, contract, seed, every, counting, extra_s))
         except _Died as died:
             if self._timed is not None:
-                return without_counters(self._timed, died.reason, died.hint)
+                timed = without_counters(self._timed, died.reason, died.hint)
+                return judged(timed, self.peaks, self.ceilings)
             return Record(
                 run=run,
                 case=case,
@@ -158,7 +169,7 @@ class Supervisor:
                 fingerprint=self.open().fingerprint,
             )
         assert isinstance(reply, Measured)
-        return reply.record
+        return judged(reply.record, self.peaks, self.ceilings)
 
     def nvbench(
         self, cases: tuple[Case, ...], contract: Contract, seed: int

@@ -1,0 +1,50 @@
+"""The least time that the FLOPs of a cost take on the pipes that serve them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpuperf.model.cost import Cost
+from gpuperf.model.peaks import Ceiling, Peaks
+
+__all__ = ["Bound", "compute_bound", "seconds_at_clock"]
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The least time of the FLOPs: the busiest pipe's, and the FLOPs that take longest on it."""
+
+    seconds: float
+    ceiling: Ceiling
+
+
+def compute_bound(cost: Cost, peaks: Peaks | None) -> Bound | None:
+    """The least time for the FLOPs of *cost*; `None` where a needed ceiling is unknown."""
+    if peaks is None or not cost.flops:
+        return None
+    seconds: dict[str, float] = {}
+    longest: dict[str, tuple[float, Ceiling]] = {}
+    for flops in cost.flops:
+        ceiling = peaks.ceiling(flops)
+        if ceiling is None:
+            return None
+        own = flops.count / ceiling.rate.value
+        seconds[ceiling.pipe] = seconds.get(ceiling.pipe, 0.0) + own
+        if own >= longest.get(ceiling.pipe, (0.0, ceiling))[0]:
+            longest[ceiling.pipe] = (own, ceiling)
+    pipe = max(seconds, key=seconds.__getitem__)
+    return Bound(seconds[pipe], longest[pipe][1])
+
+
+def seconds_at_clock(cost: Cost, peaks: Peaks | None, clock_hz: float | None) -> float | None:
+    """The least time for the FLOPs with every SM at *clock_hz*; `None` where it is unknown."""
+    if peaks is None or not clock_hz or not cost.flops:
+        return None
+    seconds: dict[str, float] = {}
+    for flops in cost.flops:
+        ceiling = peaks.ceiling(flops)
+        if ceiling is None or not ceiling.flop_per_clock_per_sm:
+            return None
+        rate = peaks.sm_count * ceiling.flop_per_clock_per_sm * clock_hz
+        seconds[ceiling.pipe] = seconds.get(ceiling.pipe, 0.0) + flops.count / rate
+    return max(seconds.values())
