@@ -26,6 +26,8 @@ from gpuperf.model.protocol import (
     Modules,
     Open,
     Opened,
+    Runnable,
+    RunnableCases,
     ToWorker,
 )
 from gpuperf.model.record import Kernel, Record, Telemetry
@@ -86,8 +88,13 @@ class FakeWorker:
             return Described(tuple(described(n, message.source) for n in self.side.names))
         if isinstance(message, Loaded):
             return Modules(dict(self.side.modules))
+        if isinstance(message, Runnable):
+            return RunnableCases(tuple(i for i, c in enumerate(message.cases) if self.runs(c)))
         assert isinstance(message, Measure)
         return Measured(self.side.change(self.record(message), self.number))
+
+    def runs(self, case: Case) -> bool:
+        return case.implementation != "unsupported"
 
     def record(self, asked: Measure) -> Record:
         slower = next((v for k, v in self.side.slower.items() if k in asked.case.id), 0.0)

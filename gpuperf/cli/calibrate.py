@@ -11,8 +11,9 @@ import typer
 
 from gpuperf.analysis.ceilings import measured_ceilings
 from gpuperf.cli import options as opt
-from gpuperf.cli.measuring import check_writable, warn_of_calibration
+from gpuperf.cli.measuring import check_writable
 from gpuperf.cli.progress import Reporter, say
+from gpuperf.cli.roofs import warn_of_calibration
 from gpuperf.errors import CannotMeasure, UnknownName, UsageError
 from gpuperf.model.contract import Contract, DeviceFacts
 from gpuperf.model.peaks import Peaks

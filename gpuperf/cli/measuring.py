@@ -9,20 +9,20 @@ from pathlib import Path
 
 from gpuperf.cli.options import axis_options, split
 from gpuperf.cli.progress import Reporter, say
+from gpuperf.cli.roofs import measured_roofs
 from gpuperf.errors import CannotMeasure, GpuperfError, UsageError
 from gpuperf.model.contract import Contract, Counting, DeviceFacts
-from gpuperf.model.peaks import Peaks, lint
+from gpuperf.model.peaks import lint
 from gpuperf.model.protocol import Opened
 from gpuperf.model.record import NO_COUNTERS, Header, Noise, Record, Run, Study
 from gpuperf.model.workload import Case, Description
 from gpuperf.report.view import View
 from gpuperf.runner.catalogue import BUILTIN, find_workload
-from gpuperf.runner.ceilings import SPOILING, calibrate, calibration_contract, kept_ceilings
+from gpuperf.runner.ceilings import kept_ceilings
 from gpuperf.runner.devices import find_peaks, load_peaks
 from gpuperf.runner.ncu import find_ncu
 from gpuperf.runner.plan import (
     Conditions,
-    default_contract,
     plan_cases,
     plan_comparison,
     plan_contracts,
@@ -52,7 +52,6 @@ __all__ = [
     "measure_rest",
     "measure_suite",
     "planned_cases",
-    "warn_of_calibration",
 ]
 
 
@@ -169,8 +168,7 @@ def _begin(
         say(f"{request.peaks}: {complaint}")
     ceilings = kept_ceilings(opened)
     if peaks is None:
-        dtypes = {str(case.point.get("dtype")) for case in cases} & set(opened.device.dtypes)
-        ceilings = _ensure_ceilings(supervisor, opened, dtypes, ceilings)
+        ceilings = measured_roofs(supervisor, opened, cases, contracts[0])
     supervisor.peaks, supervisor.ceilings = peaks, ceilings
     command, run_id = ["gpuperf", *sys.argv[1:]], new_run_id(request.verb, name)
     header = make_header(
@@ -327,36 +325,6 @@ def check_writable(out: Path) -> None:
         raise UsageError(
             f"nothing can be written to {out}: {error.strerror}", "choose another --out"
         ) from None
-
-
-def _ensure_ceilings(
-    supervisor: Supervisor, opened: Opened, dtypes: set[str], kept: Peaks | None
-) -> Peaks | None:
-    """Measured roofs for *dtypes*, where no data sheet gives them."""
-    missing = tuple(sorted(dtypes - ({c.dtype for c in kept.compute} if kept else set())))
-    if not missing:
-        return kept
-    say("no data-sheet peaks: measuring this device's own roofs first")
-    contract = calibration_contract(default_contract(opened.device))
-    with Reporter(0) as reporter:
-        supervisor.listen = reporter.hear
-
-        def measure(case: Case, contract: Contract) -> Record:
-            reporter.begin(f"calibrating {case.id}")
-            return supervisor.measure("calibration", case, contract, 0)
-
-        ceilings, records = calibrate(
-            measure, opened, None, missing, contract, on_case=lambda c, r: reporter.done(r)
-        )
-    warn_of_calibration(records)
-    return ceilings
-
-
-def warn_of_calibration(records: Sequence[Record]) -> None:
-    """Say what is doubtful about measured roofs, each doubt once."""
-    doubts = {c.kind: c for record in records for c in record.caveats if c.kind in SPOILING}
-    for caveat in doubts.values():
-        say(f"the roofs are not kept: {caveat.message}; {caveat.hint}")
 
 
 def _measure(

@@ -122,6 +122,15 @@ class Bench:
             if self.device.torch.type == "cuda":
                 torch.cuda.empty_cache()
 
+    def can_begin(self, workload: Workload, case: Case, contract: Contract) -> bool:
+        """Whether *case* is supported here, and fits into the memory; nothing of it is made."""
+        record = Record(run="", case=case, contract=contract, status="error")
+        try:
+            self._planned(record, workload, CaseCounter(self.device, "off", lambda: None))
+        except Exception:  # whatever it is, measuring the case says it
+            return False
+        return True
+
     def _measure(self, record: Record, workload: Workload, extra_s: float) -> Record:
         counter = CaseCounter(self.device, self.counting, lambda: self.tell("counters", 0))
         implementation, record, memory = self._planned(record, workload, counter)

@@ -12,6 +12,7 @@ import importlib
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from importlib.metadata import packages_distributions
 from pathlib import Path
@@ -54,6 +55,8 @@ from gpuperf.model.protocol import (
     Open,
     Opened,
     Progress,
+    Runnable,
+    RunnableCases,
     Timed,
     ToWorker,
 )
@@ -100,6 +103,8 @@ class Worker:
                 self.say(Modules(_modules(request.folders, request.packages)))
             elif isinstance(request, Nvbench):
                 self.say(NvbenchTimes(tuple(self._nvbench(request))))
+            elif isinstance(request, Runnable):
+                self.say(RunnableCases(tuple(self._runnable(request))))
             elif isinstance(request, Measure):
                 self.say(Measured(self._measure(request)))
             else:
@@ -159,6 +164,16 @@ class Worker:
         except RuntimeError as error:
             raise DeviceLost(str(error).strip().splitlines()[0]) from error
 
+
+    def _runnable(self, request: Runnable) -> Iterator[int]:
+        device, meter = self._opened()
+        bench = Bench(
+            device, open_stopwatch(request.contract.timer, device.torch), meter, self._fingerprint
+        )
+        for index, case in enumerate(request.cases):
+            workload = self._workloads(case.source)[0].get(case.op)
+            if workload is not None and bench.can_begin(workload, case, request.contract):
+                yield index
 
     def _nvbench(self, request: Nvbench) -> list[float | None]:
         """Every call is built before the first is timed. Raises: CannotMeasure."""

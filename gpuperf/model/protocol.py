@@ -36,6 +36,8 @@ __all__ = [
     "Passing",
     "Profile",
     "Progress",
+    "Runnable",
+    "RunnableCases",
     "Timed",
     "ToWorker",
 ]
@@ -68,6 +70,13 @@ class Measure(msgspec.Struct, tag="measure", frozen=True):
     every: bool = False
     counting: Counting = "off"
     extra_s: float = 0.0
+
+
+class Runnable(msgspec.Struct, tag="runnable", frozen=True):
+    """Which of these cases can be begun at all: supported here, and no larger than the memory?"""
+
+    cases: tuple[Case, ...]
+    contract: Contract
 
 
 class Nvbench(msgspec.Struct, tag="nvbench", frozen=True):
@@ -155,6 +164,12 @@ class Measured(msgspec.Struct, tag="measured", frozen=True):
     record: Record
 
 
+class RunnableCases(msgspec.Struct, tag="runnable-cases", frozen=True):
+    """The places of those that can, in the order asked."""
+
+    indexes: tuple[int, ...]
+
+
 class NvbenchTimes(msgspec.Struct, tag="nvbench-times", frozen=True):
     """The mean time of each case in seconds; None where there is none."""
 
@@ -183,8 +198,8 @@ class Failed(msgspec.Struct, tag="failed", frozen=True):
     hint: str = ""
 
 
-ToWorker = Open | Describe | Examine | Loaded | Measure | Nvbench | Profile
+ToWorker = Open | Describe | Examine | Loaded | Measure | Nvbench | Profile | Runnable
 FromWorker = (
     Hello | Opened | Described | Examined | Modules | Progress | Timed | Measured | NvbenchTimes
-    | Passing | Ended | Failed
+    | RunnableCases | Passing | Ended | Failed
 )  # fmt: skip

@@ -6,8 +6,9 @@ host. Kept per device, driver, torch and power limit: a change in any of them mo
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from gpuperf.analysis.ceilings import measured_ceilings, merge_ceilings
 from gpuperf.model.contract import Contract, DeviceFacts
@@ -20,10 +21,12 @@ from gpuperf.runner.cache import fetch, keep, key_of
 __all__ = [
     "CALIBRATION_DTYPES",
     "SPOILING",
+    "Doubtful",
     "calibrate",
     "calibration_contract",
     "calibration_plan",
     "device_key",
+    "doubtful_ceilings",
     "kept_ceilings",
     "matmul_shapes",
 ]
@@ -42,8 +45,21 @@ TILE_M, TILE_N, DEPTH = 256, 128, 8192
 WAVES = (2, 4, 8, 16)
 SQUARES = (4096, 6144, 8192, 16384)
 
-# Caveats of a measurement that was not alone: such roofs serve this run, and are not kept.
+# Caveats of a measurement that was not alone: such roofs are not kept for good.
 SPOILING = ("contended", "shared")
+
+DOUBTFUL_S = 3600.0  # so long they serve the next commands, which would do no better
+
+
+@dataclass(frozen=True)
+class Doubtful:
+    """Roofs that are not kept for good: when they were measured (seconds since 1970), and what is
+    doubtful about them."""
+
+    ceilings: Peaks
+    measured: float
+    doubt: str
+
 
 Planned = tuple[Case, Contract]
 Measure = Callable[[Case, Contract], Record]
@@ -150,9 +166,12 @@ def calibrate(
     ceilings = merge_ceilings(
         kept_ceilings(opened), measured_ceilings(records, device, peaks)
     )
-    spoiled = any(c.kind in SPOILING for record in records for c in record.caveats)
-    if not spoiled and any(record.status == "ok" for record in records):
-        keep("ceilings", device_key(opened), ceilings)
+    doubts = [c.message for record in records for c in record.caveats if c.kind in SPOILING]
+    if any(record.status == "ok" for record in records):
+        if doubts:
+            keep("doubtful", device_key(opened), Doubtful(ceilings, time.time(), doubts[0]))
+        else:
+            keep("ceilings", device_key(opened), ceilings)
     return ceilings, tuple(records)
 
 
@@ -178,6 +197,12 @@ def calibration_contract(contract: Contract) -> Contract:
 def kept_ceilings(opened: Opened) -> Peaks | None:
     """The roofs measured earlier on this device, driver, torch and power limit."""
     return fetch("ceilings", device_key(opened), Peaks)
+
+
+def doubtful_ceilings(opened: Opened) -> Doubtful | None:
+    """Roofs measured on this device within the last hour, while other work ran beside them."""
+    found = fetch("doubtful", device_key(opened), Doubtful)
+    return found if found and 0 <= time.time() - found.measured < DOUBTFUL_S else None
 
 
 def _predicted_s(previous: Record, case: Case) -> float:

@@ -7,7 +7,7 @@ A case that crashes its worker, loses the device or falls silent past the deadli
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 
 from gpuperf.analysis.physics import judged
@@ -33,6 +33,8 @@ from gpuperf.model.protocol import (
     Open,
     Opened,
     Progress,
+    Runnable,
+    RunnableCases,
     Timed,
     ToWorker,
 )
@@ -54,6 +56,7 @@ START_S = 120.0
 Listener = Callable[[str, int], None]
 
 
+ON_DEVICE = Measure | Examine | Nvbench | Runnable  # requests that need it open
 NVBENCH_S = 30.0  # nvbench gives up on a case after 15 s, and says nothing meanwhile
 
 
@@ -171,6 +174,17 @@ class Supervisor:
         assert isinstance(reply, Measured)
         return judged(reply.record, self.peaks, self.ceilings)
 
+    def runnable(self, cases: Sequence[Case], contract: Contract) -> tuple[Case, ...]:
+        """Those of *cases* that can be begun on the opened device; all of them where the worker
+        dies of the question, as it will say better of each case."""
+        self.open()
+        try:
+            reply = self._ask(Runnable(tuple(cases), contract))
+        except _Died:
+            return tuple(cases)
+        assert isinstance(reply, RunnableCases)
+        return tuple(cases[index] for index in reply.indexes if 0 <= index < len(cases))
+
     def nvbench(
         self, cases: tuple[Case, ...], contract: Contract, seed: int
     ) -> tuple[float | None, ...]:
@@ -188,7 +202,7 @@ class Supervisor:
 
     def _ask(self, request: ToWorker) -> FromWorker:
         """Send *request* to a living worker and wait for its last reply. Raises: _Died."""
-        worker = self._living(needs_device=isinstance(request, Measure | Examine | Nvbench))
+        worker = self._living(needs_device=isinstance(request, ON_DEVICE))
         opening = isinstance(request, Open)
         self._send(worker, request)
         silent_s = NVBENCH_S * len(request.cases) if isinstance(request, Nvbench) else 0.0
