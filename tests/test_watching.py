@@ -180,3 +180,57 @@ def test_what_a_checkpoint_computes_again_is_told(reentrant: bool) -> None:
     forward, again, backward = (False, False), (True, True), (True, False)
     assert told == [forward] * 2 + [again] * told.count(again) + [backward] * 4
     assert told.count(again) in (1, 2)  # the last product is no input of the backward pass
+
+
+class Storage:
+    """An argument whose text would print each of its bytes."""
+
+    def __str__(self) -> str:
+        raise AssertionError("the text of this argument is not to be made")
+
+    __repr__ = __str__
+
+
+def test_only_numbers_and_words_get_a_text_and_the_rest_the_name_of_its_type() -> None:
+    texts = [watching._text(v) for v in (
+        True, 3, -1.5, 2j, "mean", torch.float32, torch.device("cpu"), torch.strided,
+        torch.contiguous_format, [1, 2], (3, 4), torch.Size([5]), [True, False], None,
+    )]  # fmt: skip
+    assert texts == ["True", "3", "-1.5", "2j", "mean", "torch.float32", "cpu", "torch.strided",
+                     "torch.contiguous_format", "[1, 2]", "[3, 4]", "[5]", "[True, False]", ""]
+    assert watching._text(Storage()) == watching._text([Storage()]).strip("[]") == "Storage"
+    assert watching._text([1] * 10**6) == "list"
+    assert watching._text(10**10_000) == "int"
+    assert len(watching._text("x" * 10**6)) == watching.LONGEST
+
+
+def test_a_storage_of_megabytes_is_an_argument_like_any_other() -> None:
+    x = torch.zeros(2**22)
+    storage = torch.UntypedStorage(2**24)
+    calls = [one.call for one in seen(lambda: x.set_(storage))]
+    assert [call.name for call in calls] == ["aten::set_"]
+    assert calls[0].concrete[1] == "UntypedStorage"
+
+
+def test_a_pass_that_spent_its_time_writes_no_more_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    watch, x = Watch(), torch.ones(2)
+    with watch:
+        x.add_(1)
+        watch.spent_s = watching.MOST_S
+        x.add_(1)
+        x.add_(1)
+    assert (len(watch.seen), watch.missed, watch.full) == (1, 2, True)
+    assert x.tolist() == [4, 4]
+
+
+@pytest.mark.parametrize(("pinned", "on_gpu", "waits"), [
+    (False, True, "copy from pageable memory"), (True, True, ""), (False, False, ""),
+])  # fmt: skip
+def test_a_copy_to_a_gpu_waits_where_its_memory_is_not_pinned(
+    pinned: bool, on_gpu: bool, waits: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, made = torch.ones(2), torch.ones(3)
+    monkeypatch.setattr(torch.Tensor, "is_pinned", lambda tensor: pinned)
+    monkeypatch.setattr(torch.Tensor, "is_cuda", property(lambda t: on_gpu and len(t) == 3))
+    func = torch.ops.aten._to_copy.default
+    assert watching._waits(func, "aten::_to_copy", [source], made) == waits

@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import os
 import sys
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -23,7 +24,11 @@ from gpuperf.model.program import Seen
 __all__ = ["Flops", "Watch"]
 
 MOST_SEEN = 200_000  # calls of all steps
+MOST_S = 20.0  # that the pass may spend on its own notes
 LONGEST = 200  # characters of an argument
+MOST_VALUES = 64  # of a list of numbers
+PLAIN = (bool, int, float, complex, str, torch.dtype, torch.device, torch.layout,
+         torch.memory_format)  # fmt: skip
 FAILED: set[str] = set()  # operators whose registered cost is none
 # Operators whose result the host must know before it goes on.
 WAITS = {
@@ -31,6 +36,7 @@ WAITS = {
     "aten::nonzero": "nonzero", "aten::equal": "equal", "aten::masked_select": "masked_select",
     "aten::_unique2": "unique", "aten::unique_dim": "unique",
 }  # fmt: skip
+COPIES = ("aten::_to_copy", "aten::copy_")
 ENGINE = str(Path("torch", "autograd", "graph.py"))
 CHECKPOINT = str(Path("torch", "utils", "checkpoint.py"))
 OWN = tuple(
@@ -40,7 +46,8 @@ OWN = tuple(
 
 class Watch(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped there
     """Writes down every call while it is active; `missed` counts what could not be written down,
-    and once it is `full` that is all. Whatever fails here is not the program's to bear."""
+    and once it is `full` that is all. It is full after `MOST_SEEN` calls, or `MOST_S` seconds of
+    its own. Whatever fails here is not the program's to bear."""
 
     supports_higher_order_operators = True
 
@@ -50,6 +57,7 @@ class Watch(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped there
         self.seen: list[Seen] = []
         self.missed = 0
         self.full = False
+        self.spent_s = 0.0
         self.active = False
         self._storages: dict[int, int] = {}
         self._next = itertools.count(1)
@@ -79,9 +87,13 @@ class Watch(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped there
         named = dict(kwargs or {})
         if os.getpid() != self._process:  # a child that was forked in a step
             return func(*args, **named)
-        before = self._before(func, args, named)
+        began = time.perf_counter()
+        before = None if self.full else self._before(func, args, named)
+        called = time.perf_counter()
         found = func(*args, **named)
+        returned = time.perf_counter()
         self._after(func, before, found)
+        self.spent_s += called - began + time.perf_counter() - returned
         return found
 
     def _before(
@@ -101,7 +113,7 @@ class Watch(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped there
         try:
             if _name(func).startswith("profiler::"):
                 return
-            if len(self.seen) >= MOST_SEEN:
+            if len(self.seen) >= MOST_SEEN or self.spent_s >= MOST_S:
                 self.full = True
             elif before is not None:
                 self._write(func, *before, found)
@@ -225,15 +237,28 @@ def _name(func: Any) -> str:
 
 
 def _text(value: Any) -> str:
+    """*value* where that is a number, a word or a short list of them, else its type's name: the
+    text of a storage prints each of its bytes."""
     if value is None:
         return ""
-    text = str(value)[:LONGEST]
-    return text.encode(errors="replace").decode() if isinstance(value, str) else text
+    if type(value) is str:
+        return value[:LONGEST].encode(errors="replace").decode()
+    if type(value) in (list, tuple, torch.Size) and len(value) <= MOST_VALUES:
+        return str([_short_value(one) for one in value]).replace("'", "")[:LONGEST]
+    return _short_value(value)
+
+
+def _short_value(value: Any) -> str:
+    if type(value) is int and value.bit_length() > 64:
+        return "int"
+    return str(value)[:LONGEST] if type(value) in PLAIN else type(value).__name__
 
 
 def _waits(func: Any, name: str, inputs: Sequence[Any], found: Any) -> str:
     """What the host waits for in a call on a GPU."""
     tensors = [v for v in inputs if isinstance(v, torch.Tensor)]
+    if name in COPIES and _from_pageable(tensors, found):
+        return "copy from pageable memory"
     if not any(tensor.is_cuda for tensor in tensors):
         return ""
     if name in WAITS:
@@ -243,11 +268,19 @@ def _waits(func: Any, name: str, inputs: Sequence[Any], found: Any) -> str:
         boolean = any(isinstance(v, torch.Tensor) and v.dtype == torch.bool for v in many)
         return "index by a mask" if boolean else ""
     to_host = isinstance(found, torch.Tensor) and not found.is_cuda
-    if to_host and name in ("aten::_to_copy", "aten::copy_"):
+    if to_host and name in COPIES:
         names = [argument.name for argument in func._schema.arguments]
         free = dict(zip(names, inputs, strict=True)).get("non_blocking")
         return "" if free else "copy to the host"
     return ""
+
+
+def _from_pageable(tensors: Sequence[torch.Tensor], found: Any) -> bool:
+    """Whether a copy to a GPU reads memory that is not pinned: it returns once that is read,
+    also with `non_blocking=True`."""
+    if not isinstance(found, torch.Tensor) or not found.is_cuda:
+        return False
+    return any(tensor.device.type == "cpu" and not tensor.is_pinned() for tensor in tensors)
 
 
 def _line() -> str:
