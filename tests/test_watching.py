@@ -154,7 +154,7 @@ def test_an_error_of_the_programs_own_passes_through() -> None:
 
 
 def test_a_name_of_any_bytes_can_be_told() -> None:
-    assert watching._short("/some\udcff/train.py") == "/some?/train.py"
+    assert watching.short_path("/some\udcff/train.py") == "/some?/train.py"
     assert watching._text("\ud800") == "?"
 
 

@@ -128,7 +128,7 @@ def chains_of(seen: Sequence[Seen], ran: Container[Ran] | None = None) -> tuple[
     mode makes a compiled function run as it is written: its calls are seen, and in the trace there
     are kernels instead.
     """
-    found: Counter[tuple[tuple[str, ...], str, int, int]] = Counter()
+    found: Counter[tuple[tuple[str, ...], str, int, int, bool]] = Counter()
     step = _Step(seen)
     runs = list(_runs(step, ran))
     _fuse(step, runs)
@@ -137,10 +137,11 @@ def chains_of(seen: Sequence[Seen], ran: Container[Ran] | None = None) -> tuple[
         after = run.read.bytes + run.written
         if after < before:
             names = tuple(seen[i].call.name.removeprefix("aten::") for i in run.members)
-            found[names, _where(seen, run), before, after] += 1
+            optimizer = all(seen[i].optimizer for i in run.members)
+            found[names, _where(seen, run), before, after, optimizer] += 1
     return tuple(
-        Chain(names, where, count, count * before, count * after)
-        for (names, where, before, after), count in found.items()
+        Chain(names, where, count, count * before, count * after, optimizer)
+        for (names, where, before, after, optimizer), count in found.items()
     )
 
 

@@ -1,8 +1,7 @@
 """What is worth changing first in a program, and how much would the whole step gain?
 
-Each finding has a figure and says what it rests on. Time of the device that is saved shortens the
-step only where the device is what the step waits for, so it counts by the share of the step in
-which it was busy (Amdahl). Under `LEAST` of the step nothing is said.
+Each finding has a figure and says what it rests on. Under `LEAST` of the step nothing is said, and
+nothing at all of a step that was only timed under a profiler, which slows the host.
 """
 
 from __future__ import annotations
@@ -10,10 +9,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
+from gpuperf.analysis.gain import Gain, saved
+from gpuperf.analysis.hostgains import HOST_MAKERS
 from gpuperf.analysis.region import Profile, Share
 from gpuperf.model.cost import Flops
+from gpuperf.model.program import Chain
 from gpuperf.model.record import Header
 from gpuperf.units import format_bytes, format_number
 
@@ -26,40 +27,29 @@ USUAL_RATE = 0.7  # of the roof: what a large matmul reaches, where no other of 
 SLOW = 0.7  # of the time: what padding must leave to be spoken of
 ALIKE = 8  # times as many FLOPs a call at the most: of other sizes nothing follows
 LARGE = 2e10  # FLOPs of a call that fills a GPU
-PINNED_BYTES_PER_S = 50e9  # of a pinned copy over PCIe 5 x16: 63 GB/s less its protocol
-
-
-@dataclass(frozen=True)
-class Gain:
-    """What to do, the seconds of a step that it would save, their share, what that rests on, and
-    the lines or operators that it is about."""
-
-    title: str
-    gain_s: float
-    share: float
-    basis: str
-    where: tuple[str, ...] = ()
 
 
 def findings(profile: Profile, header: Header) -> tuple[Gain, ...]:
-    """By gain, the largest first."""
-    makers = (_fusion, _precision, _alignment, _attention, _launches, _waits, _pageable)
+    """By gain, the largest first; none where no pass timed the step without a profiler."""
+    if not profile.plain:
+        return ()
+    makers = (_fusion, _precision, _alignment, _attention, *HOST_MAKERS)
     found = [one for maker in makers for one in maker(profile, header) if one.share >= LEAST]
     return tuple(sorted(found, key=lambda one: -one.gain_s))
 
 
-def _saved(profile: Profile, device_s: float) -> tuple[float, float]:
-    """Seconds and share of the step for *device_s* of the device."""
-    busy_s = profile.step_s if profile.busy_s is None else profile.busy_s
-    gain_s = min(device_s, busy_s) * (busy_s / profile.step_s if profile.cuda else 1.0)
-    return gain_s, gain_s / profile.step_s
-
-
 def _fusion(profile: Profile, header: Header) -> Iterator[Gain]:
-    """Elementwise chains, by the bandwidth that their operators reach in this program: so no more
-    is saved than these take."""
+    """Elementwise chains: those of an optimizer, which has a kernel for them, and all others."""
     program = profile.region.program
     chains = program.chains if program else ()
+    for optimizer in (False, True):
+        own = [chain for chain in chains if chain.optimizer == optimizer]
+        yield from _fused(profile, own, optimizer)
+
+
+def _fused(profile: Profile, chains: Sequence[Chain], optimizer: bool) -> Iterator[Gain]:
+    """By the bandwidth that their operators reach in this program: so no more is saved than these
+    take."""
     names = {name for chain in chains for name in chain.operators}
     own = [
         s for s in profile.operators
@@ -70,14 +60,19 @@ def _fusion(profile: Profile, header: Header) -> Iterator[Gain]:
     seconds = sum(s.seconds for s in own)
     if not chains or not moved or not seconds:
         return
-    saved = sum(chain.bytes - chain.fused_bytes for chain in chains)
-    gain_s, share = _saved(profile, min(saved / moved, 1.0) * seconds)
+    fewer = sum(chain.bytes - chain.fused_bytes for chain in chains)
+    gain_s, share = saved(profile, min(fewer / moved, 1.0) * seconds)
     best = sorted(chains, key=lambda chain: chain.fused_bytes - chain.bytes)
     count = sum(chain.count for chain in chains)
+    plural = "" if count == 1 else "s"
     norms = " and norms" if any("norm" in name for name in names) else ""
+    title = (
+        f"let the optimizer fuse its {count} chain{plural} of elementwise operators: fused=True"
+        if optimizer
+        else f"fuse {count} chain{plural} of elementwise operators{norms} (torch.compile does)"
+    )
     yield Gain(
-        f"fuse {count} chain{'' if count == 1 else 's'} of elementwise operators{norms} "
-        "(torch.compile does)", gain_s, share,
+        title, gain_s, share,
         f"they move {format_bytes(sum(c.bytes for c in chains))} a step, fused "
         f"{format_bytes(sum(c.fused_bytes for c in chains))}, at the "
         f"{format_bytes(moved / seconds)}/s that these operators reach here",
@@ -118,11 +113,11 @@ def _precision(profile: Profile, header: Header) -> Iterator[Gain]:
     before, after = _rate(header, "fp32"), _rate(header, "tf32")
     if not slow or not before or not after or after <= before:
         return
-    saved = sum(
+    less_s = sum(
         max(0.0, share.seconds - max(flops.count / (USUAL_RATE * after), _least_s(share, header)))
         for share, flops in slow
     )
-    gain_s, part = _saved(profile, saved)
+    gain_s, part = saved(profile, less_s)
     yield Gain(
         'let fp32 matmuls use tf32: torch.set_float32_matmul_precision("high"); or bf16', gain_s,
         part,
@@ -144,14 +139,14 @@ def _alignment(profile: Profile, header: Header) -> Iterator[Gain]:
         flops = _main_flops(share)
         if flops is not None and _kind(share) == "matmul":
             (odd if _odd(share, flops.dtype) else even).append((share, flops))
-    saved, told = 0.0, []
+    less_s, told = 0.0, []
     for share, flops in odd:
         rate = _usual_rate(share, flops, even, header)
         after = max(flops.count / rate, _least_s(share, header)) if rate else share.seconds
         if after < SLOW * share.seconds:
-            saved += share.seconds - after
+            less_s += share.seconds - after
             told.append(share)
-    gain_s, part = _saved(profile, saved)
+    gain_s, part = saved(profile, less_s)
     if told:
         yield Gain(
             "pad the dimensions that are no multiple of 8 (a vocabulary, for one)", gain_s, part,
@@ -220,7 +215,7 @@ def _attention(profile: Profile, header: Header) -> Iterator[Gain]:
         if _kind(s) in ("softmax", "elementwise", "copy", "random")
         and any(_rows(shape) in met for shape in _shapes(s))
     ]  # fmt: skip
-    gain_s, part = _saved(profile, sum(s.seconds for s in passes))
+    gain_s, part = saved(profile, sum(s.seconds for s in passes))
     # Nothing but the fallback of scaled_dot_product_attention calls that one.
     called = any(s.record.case.op == "aten::_safe_softmax" for s in soft)
     yield Gain(
@@ -268,50 +263,6 @@ def _shapes(share: Share) -> list[tuple[int, ...]]:
         if all(SIZE.fullmatch(size) for size in sizes):
             found.append(tuple(map(int, sizes)))
     return found
-
-
-def _launches(profile: Profile, header: Header) -> Iterator[Gain]:
-    """Time in which the device waits for the host to launch, and not by a wait of the host's."""
-    idle_s = profile.parts["idle: launch or host"]
-    program = profile.region.program
-    if profile.cuda and idle_s > 0 and "busy" in profile.region.times:
-        kernels = program.launched.get("kernel", 0.0) if program else 0.0
-        yield Gain(
-            "launch less: CUDA graphs, torch.compile(mode='reduce-overhead'), larger batches",
-            idle_s, idle_s / profile.step_s,
-            f"the GPU is idle {idle_s / profile.step_s * 100:.1f} % of the step, and not because "
-            f"the host waits for it: that takes longer to launch {kernels:,g} kernels",
-        )  # fmt: skip
-
-
-def _waits(profile: Profile, header: Header) -> Iterator[Gain]:
-    """Lines that make the host wait: what the device idles until the host has caught up."""
-    program = profile.region.program
-    gain_s = profile.parts["idle: waiting"]
-    if program is None or not gain_s:
-        return
-    lines = [wait for wait in program.waits if wait.idle_s]
-    lines.sort(key=lambda wait: -wait.idle_s)
-    yield Gain(
-        "do not wait for the device in the loop", gain_s, gain_s / profile.step_s,
-        f"{sum(w.count for w in lines):.4g} times a step the host waits for the device, which then "
-        "idles until the host has caught up: no longer than the host waited",
-        tuple(f"{w.where or 'no line known'} ({w.what})" for w in lines[:MOST_WHERE]),
-    )  # fmt: skip
-
-
-def _pageable(profile: Profile, header: Header) -> Iterator[Gain]:
-    program = profile.region.program
-    moved = program.moved if program else {}
-    for name, size in moved.items():
-        seconds = program.occupied.get(name, 0.0) if program else 0.0
-        if "pageable" in name and seconds:
-            gain_s, share = _saved(profile, max(0.0, seconds - size / PINNED_BYTES_PER_S))
-            yield Gain(
-                "copy from pinned memory: pin_memory=True, and non_blocking=True", gain_s, share,
-                f"{format_bytes(size)} a step from pageable memory at "
-                f"{format_bytes(size / seconds)}/s",
-            )
 
 
 def _places(shares: Iterable[Share]) -> tuple[str, ...]:

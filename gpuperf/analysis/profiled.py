@@ -12,6 +12,7 @@ from gpuperf.analysis.attribution import Usage, usages
 from gpuperf.analysis.chains import Ran, chains_of
 from gpuperf.analysis.joined import Group, Key, add_traced, containers, grouped, visible
 from gpuperf.analysis.occupied import Occupied, occupancy_of
+from gpuperf.analysis.plainpass import chosen, scatter
 from gpuperf.analysis.region import NO_PASS
 from gpuperf.analysis.used import Used, in_step, seconds_of, stretches
 from gpuperf.analysis.waiting import idled_s, waits_of, whole_of
@@ -20,7 +21,7 @@ from gpuperf.model.aten import Call, Tensor
 from gpuperf.model.contract import Contract, Fingerprint
 from gpuperf.model.cost import Bytes, Cost, Flops, Work
 from gpuperf.model.metrics import NOT_KERNELS, sum_up
-from gpuperf.model.program import Chain, Operator, Passed, PassName, Program, Seen, Wait
+from gpuperf.model.program import ENDED, Chain, Operator, Passed, PassName, Program, Seen, Wait
 from gpuperf.model.record import Caveat, Kernel, Memory, Record, Status
 from gpuperf.model.samples import Samples
 from gpuperf.model.timeline import Timeline
@@ -65,13 +66,15 @@ class Told:
 
 def region_records(told: Told) -> tuple[Record, ...]:
     """The record of the region, then those of its operators, by what they take."""
+    told = replace(told, passed=chosen(told.passed, _launches(told), told.cuda))
     counted, traced = told.of("accounting"), told.of("trace")
     seen = counted.seen if counted else ()
     windows = list(told.windows)
     if told.timeline is not None and not windows:
         windows = marked(told.timeline, told.region)
-        # What stands behind the last step that ended is a step that did not.
-        windows = windows[: traced.steps] if traced else windows
+        if traced:  # without those that are no steps, and one that began last and did not end
+            kept = [w for i, w in enumerate(windows) if i not in traced.dropped]
+            windows = kept[: traced.steps]
     groups = grouped(seen, counted.steps if counted else 1, counted is not None and counted.tf32)
     found: tuple[Usage, ...] = ()
     occupied: list[Occupied] = []
@@ -95,6 +98,13 @@ def region_records(told: Told) -> tuple[Record, ...]:
         (told.light, light.steps) if told.light and light else None,
     )  # fmt: skip
     return (_region(told, groups, used, seen, waits), *operators)
+
+
+def _launches(told: Told) -> float:
+    """What a traced step starts on devices."""
+    traced = told.of("trace")
+    activities = len(told.timeline.activities) if told.timeline is not None else 0
+    return activities / traced.steps if traced else 0.0
 
 
 def _idle(told: Told, windows: Sequence[Window]) -> dict[str, float]:
@@ -258,6 +268,8 @@ def _region(
             occupied=occupied, moved=used.moved(), launched=used.launched(),
             waits=waits, chains=_chains(seen, steps, ran),
             missing=tuple(_missing(told)), parts=_parts(told, used.steps),
+            data_s=plain.data_s / plain.steps if plain else 0.0,
+            data_where=plain.data_where if plain else "",
         ),
     )  # fmt: skip
 
@@ -290,7 +302,7 @@ def _parts(told: Told, steps: int) -> dict[str, float]:
 def _missing(told: Told) -> Iterable[str]:
     for passed in told.passed:
         if not passed.steps:
-            why = NO_STEPS if passed.reason == "the program ended" else passed.reason
+            why = NO_STEPS if passed.reason == ENDED else passed.reason
             yield f"{passed.name}: {why}"
 
 
@@ -325,6 +337,10 @@ def _doubts(told: Told, groups: Mapping[Key, Group]) -> Iterable[Caveat]:
             "totals are those of the accounted steps, rows those of the traced ones",
         )
     yield from _counts(told, groups)
+    plain = told.of("plain")
+    uncertain = scatter(plain) if plain else None
+    if uncertain is not None:
+        yield uncertain
     each = told.of("kernels")
     counted = any(k.counters for g in groups.values() for k in g.kernels)
     if each and told.timeline is not None and not counted:

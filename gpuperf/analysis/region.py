@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gpuperf.analysis.losses import Loss, largest_loss
+from gpuperf.analysis.plainpass import step_s as mean_or_median
 from gpuperf.analysis.roofline import Placement, place
 from gpuperf.errors import UsageError
 from gpuperf.model.cost import Cost
@@ -29,7 +30,7 @@ __all__ = [
 # What a step is made of, in the order of a bar.
 PARTS = (
     "compute-bound", "memory-bound", "latency-bound", "other kernels", "communication", "copies",
-    "idle: waiting", "idle: between kernels", "idle: launch or host", "not traced",
+    "idle: waiting", "idle: data", "idle: between kernels", "idle: launch or host", "not traced",
 )  # fmt: skip
 LIMITS = {
     "compute": "compute-bound", "special function": "compute-bound", "memory": "memory-bound",
@@ -71,6 +72,11 @@ class Profile:
     hfu: float | None
     cuda: bool
     scale: float = 1.0
+
+    @property
+    def plain(self) -> bool:
+        """Whether the step was timed without a profiler."""
+        return self.region.primary == "step"
 
     @property
     def idle_s(self) -> float:
@@ -135,7 +141,8 @@ def profile_of(region: Record, operators: Sequence[Record], header: Header) -> P
     """The profile of *region* by its *operators*."""
     samples = region.samples
     assert samples is not None
-    step_s, cuda = samples.median_s, header.device.kind != "cpu"
+    step_s = mean_or_median(samples) if region.primary == "step" else samples.median_s
+    cuda = header.device.kind != "cpu"
     busy, traced = region.times.get("busy"), region.times.get("traced")
     busy_s, scale = None if busy is None else step_s, 1.0
     if cuda and busy is not None:
@@ -234,6 +241,9 @@ def _parts(
     if total:  # kernels that overlap count once
         found = {name: seconds * busy_s / total for name, seconds in found.items()}
     idle_s = max(0.0, step_s - busy_s)
+    program = region.program if region.primary == "step" else None
+    found["idle: data"] = min(idle_s, program.data_s if program else 0.0)
+    idle_s -= found["idle: data"]
     waits = region.program.waits if region.program and cuda else ()
     found["idle: waiting"] = min(idle_s, sum(wait.idle_s for wait in waits))
     idle_s -= found["idle: waiting"]

@@ -21,7 +21,7 @@ from gpuperf.cli.printing import print_changes, print_run, write_charts
 from gpuperf.cli.progress import say
 from gpuperf.errors import CannotMeasure, UnknownName, UsageError
 from gpuperf.model.contract import Contract
-from gpuperf.model.program import PASSES, WHOLE, Passed, PassName
+from gpuperf.model.program import ENDED, PASSES, WHOLE, Passed, PassName
 from gpuperf.model.protocol import Opened, Profile
 from gpuperf.model.record import Header, Record, Run
 from gpuperf.model.timeline import Timeline
@@ -35,6 +35,7 @@ from gpuperf.units import format_time
 __all__ = ["profile"]
 
 FAILED = 3
+STEPS = 10  # of the plain pass, at the least
 # What must have been counted, by what was asked for.
 REQUIRED: dict[str, PassName] = {"require": "counters", "kernels": "kernels"}
 
@@ -50,8 +51,20 @@ def profile(
         int, typer.Option(min=0, max=10**6, help="Steps of a region that go by first.")
     ] = 5,
     steps: Annotated[
-        int, typer.Option(min=1, max=10**6, help="Steps that the plain pass takes.")
-    ] = 10,
+        int | None,
+        typer.Option(
+            min=1, max=10**6, show_default=False,
+            help="Steps that the plain pass takes, exactly (default: 10, and more where the "
+            "program has them).",
+        ),
+    ] = None,
+    budget: Annotated[
+        float,
+        typer.Option(
+            min=1.0, max=1e6,
+            help="Seconds that the passes over a region may take: with slow steps, fewer are taken.",
+        ),
+    ] = 60.0,
     items: Annotated[
         float | None,
         typer.Option(min=0.0, help="Items of a step: images, tokens.", show_default=False),
@@ -82,11 +95,13 @@ def profile(
     """Profile a program: time, kernels, FLOPs and bytes of each step, and what to change first.
 
     Mark a step with gpuperf.step() at the end of each round, or a region with
-    `with gpuperf.region("name"):`; without marks each step of an optimizer counts.
+    `with gpuperf.region("name"):`; without marks each step of an optimizer counts, or without an
+    optimizer each forward pass of the outermost module.
     """
     check_writable(out)
     earlier = None if against is None else _earlier(against)
     passes = _passes(counters)
+    more, steps = steps is None, steps or STEPS
     if items is not None and not math.isfinite(items):
         raise UsageError("so many items are none", "--items takes a finite number")
     if not module and not Path(program[0]).is_file():
@@ -99,7 +114,7 @@ def profile(
         run_program, timeout_s=timeout, stdout=2 if quiet else None, waiting=waiting
     )
     with tempfile.TemporaryDirectory(prefix="gpuperf-") as folder:
-        request = Profile(tuple(program), module, warmup, steps, passes, folder)
+        request = Profile(tuple(program), module, warmup, steps, passes, folder, budget, more)
         ran = _repeated(request, run_it, kept) if repeat else run_it(request, heard=kept.heard)
         if ran.opened is None:
             told = ran.error or f"it ended with {ran.exit_code}"
@@ -232,6 +247,8 @@ def _repeated(request: Profile, run_it: Callable[..., Ran], kept: _Kept) -> Ran:
 
 
 def _tell(passed: Passed) -> None:
+    if not passed.steps and passed.name == "plain" and passed.reason == ENDED:
+        return  # a second plain pass that the program had no step for
     if not passed.steps:
         say(f"{passed.region}: no pass {passed.name}: {passed.reason}")
         return
@@ -252,6 +269,7 @@ def _contract(opened: Opened, warmup: int, steps: int) -> Contract:
 def _records(kept: _Kept, contract: Contract, ran: Ran, traced: bool) -> tuple[Record, ...]:
     """Region by region; a trace that cannot be read costs its own pass alone."""
     from gpuperf.analysis.profiled import Told, region_records
+    from gpuperf.analysis.windows import WHOLE as WHOLE_TRACE
     from gpuperf.analysis.windows import Window, steps_of
 
     assert ran.opened is not None
@@ -267,6 +285,8 @@ def _records(kept: _Kept, contract: Contract, ran: Ran, traced: bool) -> tuple[R
         if timeline is not None and region == WHOLE:
             name, found_windows = steps_of(timeline, own=False)
             windows = tuple(found_windows)
+            if name == WHOLE_TRACE and any(passed.cut for passed in own):
+                name = f"first {timeline.length / 1e9:.3g} s"
             own = [replace(p, region=name, steps=len(windows)) for p in own]
         told = Told(
             kept.identity, name, kept.script, contract, ran.opened.fingerprint, tuple(own),

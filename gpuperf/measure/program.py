@@ -109,11 +109,15 @@ class Stage:
         import torch
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
+        from gpuperf.measure.courses import Limits
+        from gpuperf.measure.forwards import Forwards
+        from gpuperf.measure.loading import loading
         from gpuperf.measure.session import Session
 
         asked = self._request
+        limits = Limits(asked.warmup, asked.steps, asked.budget_s, asked.more)
         session = self._session = Session(
-            asked.warmup, asked.steps, asked.passes, Path(asked.folder), self._passed, self._ready
+            limits, asked.passes, Path(asked.folder), self._passed, self._ready
         )
         gpus = torch.cuda.device_count()
         if gpus and self._marks_steps:
@@ -123,8 +127,15 @@ class Stage:
 
         def optimized(*_: Any) -> None:
             if not compiling():
+                forwards.remove()
                 session.optimized()
 
+        def forwarded(usual: bool) -> None:
+            if not compiling():
+                session.forwarded(usual)
+
+        forwards = Forwards(forwarded)
+        loading.install()
         register_optimizer_step_post_hook(optimized)
         self._hear_compiling(session)
         os.register_at_fork(before=session.give_way, after_in_parent=session.resume)

@@ -16,8 +16,10 @@ from types import CodeType, ModuleType
 
 __all__ = ["load", "marks_steps"]
 
-# Who says one of these has a step that is marked, or an optimizer that takes it.
-STEPS = {"gpuperf", "optim", "backward", "Trainer", "lightning", "accelerate"}
+# Who says one of these has a step that is marked, an optimizer that takes it, or modules.
+STEPS = {"gpuperf", "optim", "backward", "Trainer", "lightning", "accelerate", "nn", "Module",
+         "transformers", "torchvision", "timm", "diffusers", "generate", "pipeline"}  # fmt: skip
+FUNCTIONS = "torch.nn.functional"  # which have no module
 
 
 def load(argv: Sequence[str], module: bool) -> tuple[CodeType, ModuleType]:
@@ -54,7 +56,7 @@ def load(argv: Sequence[str], module: bool) -> tuple[CodeType, ModuleType]:
 
 def marks_steps(code: CodeType) -> bool:
     """Whether *code* looks like one whose steps will be heard of."""
-    names = {part for name in code.co_names for part in name.split(".")}
+    names = {part for name in code.co_names if name != FUNCTIONS for part in name.split(".")}
     inner = (const for const in code.co_consts if isinstance(const, CodeType))
     return bool(names & STEPS) or any(map(marks_steps, inner))
 

@@ -21,60 +21,26 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from gpuperf.measure.passes import Pass, Trace, abandon, capturing, on_gpu, open_pass
+from gpuperf.measure.courses import ANEW, Course, Limits
+from gpuperf.measure.passes import Trace, abandon, capturing, on_gpu, open_pass
 from gpuperf.measure.unmarked import AGAIN_S, Unmarked, sentence
-from gpuperf.model.program import PART, WHOLE, Passed, PassName
+from gpuperf.model.program import ENDED, PART, WHOLE, Passed, PassName
 
-__all__ = ["IMPLICIT", "STEP", "Course", "Session"]
+__all__ = ["FORWARD", "IMPLICIT", "STEP", "Session"]
 
 STEP = "step"  # the region of `gpuperf.step()`
 IMPLICIT = "optimizer step"
+FORWARD = "forward step"  # from one forward pass of the outermost module to the next
 MOST_ANEW = 3  # times a step of a pass may be one in which the program compiles or forks
-ANEW: tuple[PassName, ...] = ("light", "trace", "counters", "kernels")  # what then begins again
-# Steps of the passes that slow the program down; the counters of kernels end when they have all.
-MOST: dict[PassName, int] = {"light": 5, "trace": 5, "kernels": 64, "accounting": 4}
 COUNTED_S = 0.1  # beside the steps, in which counters must have room
 PATIENCE = 20  # steps of another region that waits for a pass of one that does not come again
 LONGEST = 80  # characters of a region's name
 
-ENDED, CUT = "the program ended", "the program ended in it"
+CUT = "the program ended in it"
 BEHIND = "CUPTI stays in a process that was traced, where each launch takes about 2 µs more"
 AWAY = f"its region had no step in {PATIENCE} of another, which waited for it"
 
 Say = Callable[[Passed], None]
-
-
-@dataclass
-class Course:
-    """The passes of one region. `done` are steps that ended; `waited` those of another region that
-    waits, since this one's last, `anew` the traces that were begun anew; the pass is `behind`
-    a trace of a GPU."""
-
-    region: str
-    warmup: int
-    left: list[tuple[PassName, int]]
-    done: int = 0
-    inside: bool = False
-    running: Pass | None = None
-    within: bool = False  # the pass takes the step under way
-    wanted: int = 0
-    taken: int = 0
-    waited: int = 0
-    anew: int = 0
-    began_s: float = 0.0
-    behind: bool = False
-    step_s: float = 0.0
-    launched: int = 0  # kernels of a traced step
-
-    @property
-    def finished(self) -> bool:
-        """Whether there is no pass left."""
-        return self.running is None and not self.left
-
-    @property
-    def alone(self) -> bool:
-        """Whether a pass is under way that suffers no other."""
-        return self.running is not None and self.running.name != "plain"
 
 
 def _entry(entry: Callable[..., None]) -> Callable[..., None]:
@@ -98,8 +64,7 @@ def _entry(entry: Callable[..., None]) -> Callable[..., None]:
 class Session:
     """The marks of a running program, and the passes that they drive."""
 
-    warmup: int
-    steps: int
+    limits: Limits
     passes: tuple[PassName, ...]
     folder: Path
     say: Say
@@ -165,7 +130,24 @@ class Session:
         """An optimizer took a step, which counts where nothing is marked."""
         if self._ours() and not self._explicit:
             self._unmarked.drop()
+            self._forget(FORWARD)
             self._round(IMPLICIT)
+
+    @_entry
+    def forwarded(self, usual: bool = True) -> None:
+        """The outermost module begins a forward pass, which is a step where neither marks nor
+        optimizers are. A pass takes steps of the *usual* kind alone, each up to the next one of
+        that kind."""
+        if not self._ours() or self._explicit or IMPLICIT in self.courses:
+            return
+        self._unmarked.drop()
+        course = self._course(FORWARD)
+        if course.inside and usual:
+            self._end(course)
+        elif course.inside:
+            self._drop(course)
+        if usual:
+            self._begin(course)
 
     @_entry
     def enter(self, name: object) -> None:
@@ -192,7 +174,7 @@ class Session:
     @_entry
     def close(self) -> None:
         """The program ends: what a pass has by now is kept."""
-        self._cut()
+        self._unmarked.cut(ended=True)
         if self._unmarked.found is not None:
             self._begin_telling()
             self.say(self._unmarked.found)
@@ -240,16 +222,19 @@ class Session:
         self._unmarked.drop()
         if not self._explicit:
             self._explicit = True
-            implicit = self.courses.pop(IMPLICIT, None)
-            if implicit is not None and implicit.running is not None:
-                abandon(implicit.running)
+            self._forget(IMPLICIT)
+            self._forget(FORWARD)
+
+    def _forget(self, region: str) -> None:
+        """Steps of another kind count from now on; what *region* found is kept."""
+        course = self.courses.pop(region, None)
+        if course is not None and course.running is not None:
+            abandon(course.running)
 
     def _course(self, region: str) -> Course:
         if region not in self.courses:
-            names = [name for name in self.passes if name != "light" or on_gpu()]
-            plan = [(name, MOST.get(name) or self.steps) for name in names]
-            plan = [(n, most if n == "kernels" else min(self.steps, most)) for n, most in plan]
-            self.courses[region] = Course(region, self.warmup, plan)
+            names = tuple(name for name in self.passes if name != "light" or on_gpu())
+            self.courses[region] = Course(region, self.limits, self.limits.plan(names))
         return self.courses[region]
 
     def _round(self, region: str) -> None:
@@ -263,13 +248,14 @@ class Session:
         course.inside = True
         course.began_s = course.began_s or time.perf_counter()
         planned = len(course.left) + 1
-        while course.running is None and course.done >= course.warmup and course.left:
+        while course.running is None and course.left and course.warm:
             if len(course.left) == planned:
                 break  # its time comes later
             planned = len(course.left)
             self._start(course)  # one that cannot be had costs no step
         if course.running is not None and not self._held_up(course):
             course.within = True
+            course.pass_s = course.pass_s or time.perf_counter()
             try:
                 course.running.begin()
             except BaseException as error:
@@ -287,8 +273,18 @@ class Session:
                 self._lose(course, error)
                 return
             course.taken += 1
-            if course.taken >= course.wanted or course.running.done:
+            if course.complete:
                 self._finish(course)
+
+    def _drop(self, course: Course) -> None:
+        """The step under way is of no pass: it does not end with one of its kind."""
+        course.inside = False
+        if course.running is not None and course.within:
+            course.within = False
+            try:
+                course.running.drop()
+            except BaseException as error:
+                self._lose(course, error)
 
     def _held_up(self, course: Course) -> bool:
         """Whether another region's pass would disturb this step."""
@@ -303,7 +299,7 @@ class Session:
                 self._cease(other, AWAY)
         self._begin_telling()
         name, course.wanted = course.left.pop(0)
-        course.taken = course.waited = 0
+        course.taken, course.waited, course.pass_s = 0, 0, 0.0
         # Without a plain pass of its own process, by what the steps took that went by.
         each_s = course.step_s or (time.perf_counter() - course.began_s) / max(1, course.done)
         longest_s = COUNTED_S + 2 * course.wanted * each_s
@@ -347,7 +343,7 @@ class Session:
         except BaseException as error:
             self._lose(course, error)
             return
-        course.running = None
+        course.running, course.ended_s = None, time.perf_counter()
         if isinstance(running, Trace):
             course.launched = running.kernels
         if found.name == "plain":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -69,8 +70,9 @@ class Unmarked:
             self._timer.cancel()
         self._abandon()
 
-    def cut(self) -> None:
-        """End the trace: each operator in it costs 20 kB and 50 µs when it ends."""
+    def cut(self, ended: bool = False) -> None:
+        """End the trace, which is of the whole program if that *ended*, else of a part: each
+        operator in it costs 20 kB and 50 µs when it ends."""
         if self._whole is not None and capturing():
             self._later(AGAIN_S, self._cut)
             return
@@ -78,7 +80,7 @@ class Unmarked:
         if whole is not None:
             try:
                 whole.end()
-                self.found = whole.finish()
+                self.found = replace(whole.finish(), cut=not ended)
             except Exception as error:
                 abandon(whole)
                 self.found = Passed(WHOLE, "trace", 0, reason=sentence(error))

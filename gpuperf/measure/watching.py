@@ -21,7 +21,7 @@ from gpuperf.model.aten import DTYPES, Call, Tensor
 from gpuperf.model.cost import Cost
 from gpuperf.model.program import Seen
 
-__all__ = ["Flops", "Watch"]
+__all__ = ["MOST_S", "Flops", "Watch", "short_path"]
 
 MOST_SEEN = 200_000  # calls of all steps
 MOST_S = 20.0  # that the pass may spend on its own notes
@@ -38,6 +38,7 @@ WAITS = {
 }  # fmt: skip
 COPIES = ("aten::_to_copy", "aten::copy_")
 ENGINE = str(Path("torch", "autograd", "graph.py"))
+OPTIMIZERS = f"{Path(torch.__file__).parent / 'optim'}{os.sep}"
 CHECKPOINT = str(Path("torch", "utils", "checkpoint.py"))
 OWN = tuple(
     f"{folder}{os.sep}" for folder in (Path(torch.__file__).parent, Path(__file__).parents[1])
@@ -135,7 +136,9 @@ class Watch(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped there
         backward = torch._C._current_autograd_node() is not None
         waits = _waits(func, call.name, inputs, found)
         again = backward and _again()
-        self.seen.append(Seen(call, _line(), waits, backward, _registered(call), again))
+        line, optimizer = _line()
+        own = _registered(call)
+        self.seen.append(Seen(call, line, waits, backward, own, again, optimizer))
 
     def _several(self, value: Any, old: set[int] | None = None) -> tuple[Tensor, ...]:
         """The tensors in an argument; with *old* in a result, which lies in new storages but
@@ -283,15 +286,18 @@ def _from_pageable(tensors: Sequence[torch.Tensor], found: Any) -> bool:
     return any(tensor.device.type == "cpu" and not tensor.is_pinned() for tensor in tensors)
 
 
-def _line() -> str:
-    """`file:line` of the innermost frame that is neither torch's nor ours."""
+def _line() -> tuple[str, bool]:
+    """`file:line` of the innermost frame that is neither torch's nor ours, and whether an optimizer
+    of torch is further in."""
     frame = sys._getframe(2)
+    optimizer = False
     while frame is not None:
         path = frame.f_code.co_filename
         if not path.startswith((*OWN, "<")):
-            return f"{_short(path)}:{frame.f_lineno}"
+            return f"{short_path(path)}:{frame.f_lineno}", optimizer
+        optimizer = optimizer or path.startswith(OPTIMIZERS)
         frame = frame.f_back  # type: ignore[assignment]
-    return ""
+    return "", optimizer
 
 
 def _again() -> bool:
@@ -309,7 +315,8 @@ def _again() -> bool:
 
 
 @cache
-def _short(path: str) -> str:
+def short_path(path: str) -> str:
+    """*path* as seen from the working folder, where it lies in that."""
     with contextlib.suppress(ValueError, OSError):
         path = str(Path(path).relative_to(Path.cwd()))
     return path.encode(errors="replace").decode()  # a file's name may be of any bytes

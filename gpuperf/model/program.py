@@ -16,11 +16,12 @@ from gpuperf.model.aten import Call
 from gpuperf.model.cost import Cost
 
 __all__ = [
-    "MARK", "PART", "PASSES", "WHOLE", "Chain", "Operator", "PassName", "Passed", "Program", "Seen",
+    "ENDED", "MARK", "PART", "PASSES", "WHOLE", "Chain", "Operator", "PassName", "Passed", "Program", "Seen",
     "Wait",
 ]  # fmt: skip
 
 PassName = Literal["plain", "light", "trace", "counters", "kernels", "accounting"]
+ENDED = "the program ended"  # before a pass had a step
 WHOLE = "program"  # the region of a program that marks nothing
 MARK = "gpuperf:"  # before the name of a region, where a step of it stands in a trace
 PART = " / "  # between it and that of a region inside the step
@@ -33,7 +34,8 @@ PASSES: tuple[PassName, ...] = (
 class Seen:
     """A call that a dispatch mode saw: the line of the program that made it (of a backward pass the
     one that began it), what the host waited for in it (empty: nothing), what the program itself
-    says that it costs, and whether it was made before, in the forward pass (checkpointing)."""
+    says that it costs, whether it was made before, in the forward pass (checkpointing), and whether
+    an optimizer of torch made it."""
 
     call: Call
     where: str = ""
@@ -41,6 +43,7 @@ class Seen:
     backward: bool = False
     cost: Cost | None = None
     again: bool = False
+    optimizer: bool = False
 
 
 @dataclass(frozen=True)
@@ -52,8 +55,10 @@ class Passed:
     that was allocated. `trace` names a file; `seen` are the calls of all its steps in order;
     `flop_counts` is what torch's own counter says of each; with `tf32` their fp32 matmuls were in
     tf32. At the end of *ahead* steps the device had not yet begun with them: it did not wait for
-    the host. `kernels` are the counters of each kernel of a step, in order. `reason` says why a
-    pass has nothing.
+    the host. `kernels` are the counters of each kernel of a step, in order. `dropped` are the
+    numbers of marked steps in a trace that are none of the *steps*. In a plain pass the host waited
+    `data_s` seconds of all its steps for data, at the line `data_where`. A trace that was `cut` is
+    of a part of a program without marks. `reason` says why a pass has nothing.
     """
 
     region: str
@@ -70,6 +75,10 @@ class Passed:
     tf32: bool = False
     ahead: int = 0
     kernels: tuple[Mapping[str, float], ...] = ()
+    dropped: tuple[int, ...] = ()
+    data_s: float = 0.0
+    data_where: str = ""
+    cut: bool = False
 
 
 @dataclass(frozen=True)
@@ -86,13 +95,15 @@ class Wait:
 @dataclass(frozen=True)
 class Chain:
     """Elementwise operators, each of what an earlier one made, that one kernel could do: the line
-    of the first, how often a step; bytes through DRAM of all of them a step, and of fused ones."""
+    of the first, how often a step; bytes through DRAM of all of them a step, and of fused ones. An
+    `optimizer` of torch may do its own in one kernel."""
 
     operators: tuple[str, ...]
     where: str
     count: int
     bytes: int
     fused_bytes: int
+    optimizer: bool = False
 
 
 @dataclass(frozen=True)
@@ -120,7 +131,8 @@ class Program:
     were launched in time. `moved` are bytes of its copies by direction, `launched` how many
     kernels, copies and sets it had. `flop_counter` is torch's own count of a step. `parts` are the
     seconds of the device (on a CPU, of the host) that the regions inside a step take of it.
-    `missing` says what was not to be had.
+    `missing` says what was not to be had. Of a plain step the host waits `data_s` seconds for data,
+    at the line `data_where`.
     """
 
     steps: Mapping[str, int]
@@ -136,3 +148,5 @@ class Program:
     chains: tuple[Chain, ...] = ()
     missing: tuple[str, ...] = ()
     parts: Mapping[str, float] = field(default_factory=dict)
+    data_s: float = 0.0
+    data_where: str = ""

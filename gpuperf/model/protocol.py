@@ -101,7 +101,8 @@ class Loaded(msgspec.Struct, tag="loaded", frozen=True):
 
 class Profile(msgspec.Struct, tag="profile", frozen=True):
     """Run a program, a script or with *module* a module, by its arguments; of each region that it
-    marks let *warmup* steps go by, and take *steps* in each of *passes*. Traces go to *folder*."""
+    marks let *warmup* steps go by, and take *steps* in each of *passes*, which may last *budget_s*
+    together; with *more* the plain pass takes what steps it needs. Traces go to *folder*."""
 
     argv: tuple[str, ...]
     module: bool
@@ -109,6 +110,8 @@ class Profile(msgspec.Struct, tag="profile", frozen=True):
     steps: int
     passes: tuple[PassName, ...]
     folder: str
+    budget_s: float = 1e9
+    more: bool = False
 
 
 class Hello(msgspec.Struct, tag="hello", frozen=True):

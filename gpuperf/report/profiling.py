@@ -57,8 +57,14 @@ def _region(profile: Profile, run: Run, format: str, by: str) -> str:
     parts = [f"**{escape(title)}**\n\n" if format == "md" else f"{title}\n"]
     totals = totals_of(profile, run)
     parts += [f"- {escape(line)}\n" if format == "md" else f"{line}\n" for line in totals]
-    parts.append("\n" + (_kernels if by == "kernels" else _operators)(profile, format))
+    table = (
+        _kernels(profile, format) if by == "kernels"
+        else _operators(profile, format, not run.header.ceilings)
+    )  # fmt: skip
+    parts.append(f"\n{table}")
     advice = findings(profile, run.header)
+    if not advice:
+        parts.append(f"\n{_no_advice(profile)}\n")
     if advice:
         cells = [_finding_cells(one) for one in advice]
         notes = [f"{i}: {one.basis}" for i, one in enumerate(advice, 1)]
@@ -68,7 +74,14 @@ def _region(profile: Profile, run: Run, format: str, by: str) -> str:
     return "".join(parts)
 
 
-def _operators(profile: Profile, format: str) -> str:
+def _no_advice(profile: Profile) -> str:
+    if profile.plain:
+        return f"no change was found that would save {LEAST:.0%} of the step"
+    return ("no gain is foretold, as the step was only timed under the profiler: mark steps with "
+            "gpuperf.step(), and each is timed without it first")  # fmt: skip
+
+
+def _operators(profile: Profile, format: str, roofless: bool = False) -> str:
     shown = _shown(profile)
     rows = [_cells(share) for share in shown[:MOST_ROWS]]
     left, heads = ("of", "bound by", "largest loss"), HEADS
@@ -77,7 +90,7 @@ def _operators(profile: Profile, format: str) -> str:
         heads = [*HEADS[:place], MOVED, *HEADS[place:]]
         for row, share in zip(rows, shown, strict=False):
             row.insert(place, _moved(moved_bytes(share.record.counters)))
-    return plain_table([], heads, rows, format, _notes(profile), left)
+    return plain_table([], heads, rows, format, _notes(profile, roofless), left)
 
 
 def _shown(profile: Profile) -> list[Share]:
@@ -173,11 +186,11 @@ def _measured(profile: Profile) -> str:
 def _time_line(profile: Profile) -> str:
     program = profile.region.program
     told = f"{format_time(profile.step_s)} a step{_spread(profile)}"
-    if profile.cuda and profile.busy_s is not None:
+    if profile.cuda and profile.busy_s is not None and profile.plain:
         told += f", the GPU busy {profile.busy_s / profile.step_s * 100:.1f} %"
     steps = dict(program.steps) if program else {}
     if "plain" not in steps:
-        told += " (under the profiler: no plain pass)"
+        told += " under the profiler, which slows the host: no plain pass timed it"
     launched = program.launched if program else {}
     if launched.get("kernel"):
         told += f", {launched['kernel']:,g} kernels"
@@ -193,7 +206,9 @@ def _spread(profile: Profile) -> str:
     if samples.precision > UNSURE:
         least, most = min(samples.values_s), max(samples.values_s)
         told = f", between {format_time(least)} and {format_time(most)} in {samples.size} steps"
-    if wall is not None and abs(wall.median_s / profile.step_s - 1) > UNEVEN:
+    if profile.step_s != samples.median_s:
+        told += f" (mean; the median is {format_time(samples.median_s)})"
+    elif wall is not None and abs(wall.median_s / profile.step_s - 1) > UNEVEN:
         told += f" (median; the mean is {format_time(wall.median_s)})"
     return told
 
@@ -243,7 +258,7 @@ def _flops(flops: int) -> str:
     return format_si(flops, "FLOP") if flops else "–"
 
 
-def _notes(profile: Profile) -> list[str]:
+def _notes(profile: Profile, roofless: bool = False) -> list[str]:
     left = [share for share in profile.operators[MOST_ROWS:] if share.seconds]
     notes = []
     if left:
@@ -256,6 +271,8 @@ def _notes(profile: Profile) -> list[str]:
             why = ("the plain step, in which the device never waited, leaves them so long (a card "
                    "that has rested has a higher clock)")  # fmt: skip
         notes.append(f"times of kernels are {profile.scale:.3f} times those of the trace: {why}")
+    if roofless and not any(s.placement and s.placement.fraction for s in profile.operators):
+        notes.append("of roof: no roof of this device is known; `gpuperf calibrate` measures them")
     notes += _graphs(profile)
     notes += _counted_bytes(profile)
     program = profile.region.program

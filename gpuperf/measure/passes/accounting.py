@@ -9,7 +9,7 @@ import torch
 from torch.utils._python_dispatch import _get_current_dispatch_mode, _pop_mode, _push_mode
 
 from gpuperf.measure.passes.base import Base
-from gpuperf.measure.watching import Flops, Watch
+from gpuperf.measure.watching import MOST_S, Flops, Watch
 from gpuperf.model.program import Passed, PassName
 
 __all__ = ["Accounting"]
@@ -48,12 +48,17 @@ class Accounting(Base):
         if counter is None:
             return
         if self._watch.full and self.steps:  # a part of a step is none
-            self._full = True
+            self._full = self.done = True
             self._drop()
             return
         super().end()
         self._flops.append(counter.count)
-        self._full = self._watch.full
+        self._full = self.done = self._watch.full
+
+    def drop(self) -> None:
+        self._counter = None
+        self._leave()
+        self._drop()
 
     def _compile_nothing(self) -> None:
         """What is compiled runs as the operators that it was made of: a mode sees no Triton kernel,
@@ -80,12 +85,17 @@ class Accounting(Base):
         if self._counter is not None:
             self._drop()
         self.abandon()
-        missed = self._watch.missed
         return Passed(
             self.region, "accounting", self.steps, seen=tuple(self._watch.seen),
             flop_counts=tuple(self._flops), tf32=_tf32(),
-            reason=f"{missed} calls could not be written down" if missed else "",
+            reason=self._doubt(),
         )  # fmt: skip
+
+    def _doubt(self) -> str:
+        missed = self._watch.missed
+        if missed and self._watch.spent_s >= MOST_S:
+            return f"it stopped after {MOST_S:.0f} s of its own, and {missed} calls are missing"
+        return f"{missed} calls could not be written down" if missed else ""
 
     def abandon(self) -> None:
         self._counter = None

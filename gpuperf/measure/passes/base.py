@@ -14,6 +14,7 @@ __all__ = ["Base", "Pass", "Timed", "abandon", "capturing", "on_gpu"]
 
 GAP = 0.02  # of a pass: more than this between its steps is no part of them
 OWN_S = 20e-6  # that a mark may take itself
+OTHERS = "steps of another kind come between its steps"
 
 
 class Pass(Protocol):
@@ -33,6 +34,9 @@ class Pass(Protocol):
 
     def end(self) -> None:
         """It ends."""
+
+    def drop(self) -> None:
+        """The step that began is none. Raises: RuntimeError where that spoils the others."""
 
     def pause(self) -> None:
         """Between its steps another region's pass starts."""
@@ -64,6 +68,9 @@ class Base:
     def end(self) -> None:
         self.steps += 1
 
+    def drop(self) -> None:
+        raise RuntimeError(OTHERS)
+
     def pause(self) -> None:
         pass
 
@@ -90,6 +97,11 @@ class Timed(Base):
     def end(self) -> None:
         super().end()
         self._mark()
+
+    def drop(self) -> None:
+        self._clocks.pop()
+        if self.cuda:
+            self._events.pop()
 
     def _mark(self) -> None:
         self._clocks.append(time.perf_counter())

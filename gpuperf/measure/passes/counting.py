@@ -46,6 +46,9 @@ class Counting(Timed):
             self._sampler.begin()
         super().begin()
 
+    def drop(self) -> None:
+        Base.drop(self)
+
     def finish(self) -> Passed:
         self.synchronize()
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from gpuperf.measure.loading import loading
 from gpuperf.measure.passes.base import Timed
 from gpuperf.model.program import Passed
 
@@ -17,13 +18,19 @@ class Plain(Timed):
         super().__init__(region)
         self._peak_bytes = 0
         self._ahead = 0
+        self._data_s = self._loaded_s = 0.0
 
     def start(self) -> None:
         """Without a wait: a step that began on an idle device would have to fill it first."""
         if self.cuda:
             torch.cuda.reset_peak_memory_stats()
 
+    def begin(self) -> None:
+        super().begin()
+        self._loaded_s = loading.waited_s
+
     def end(self) -> None:
+        self._data_s += loading.waited_s - self._loaded_s
         # One question a step: the mark at its beginning is still to come.
         self._ahead += bool(self.cuda and self._events and not self._events[-1].query())
         super().end()
@@ -40,5 +47,6 @@ class Plain(Timed):
         wall_s = sum(seconds) if self.apart() else self.whole_s()
         peak = self._peak_bytes if self.cuda else None
         return Passed(
-            self.region, "plain", self.steps, seconds, wall_s, peak, ahead=self._ahead
-        )
+            self.region, "plain", self.steps, seconds, wall_s, peak, ahead=self._ahead,
+            data_s=self._data_s, data_where=loading.where if self._data_s else "",
+        )  # fmt: skip

@@ -39,6 +39,7 @@ class Trace(Base):
         self._began = 0.0
         self._lost = False
         self.kernels = 0  # of a step, once it has finished
+        self._dropped: list[int] = []  # of the steps that began, by number
         self._restore: Callable[[], None] = lambda: None
 
     def start(self) -> None:
@@ -96,6 +97,11 @@ class Trace(Base):
         super().end()
         self._close_step()
 
+    def drop(self) -> None:
+        """The step that began stays in the file, and its number says that it is none."""
+        self._dropped.append(self.steps + len(self._dropped))
+        self._close_step()
+
     def enter(self, name: str) -> None:
         """A region inside the step begins."""
         part = record_function(f"{MARK}{self.region}{PART}{name}")
@@ -126,7 +132,8 @@ class Trace(Base):
         self._profile.export_chrome_trace(str(self._path))
         self._profile = None
         self.kernels = self._path.read_bytes().count(KERNEL) // max(1, self.steps)
-        return Passed(self.region, self.name, self.steps, wall_s=wall_s, trace=str(self._path))
+        return Passed(self.region, self.name, self.steps, wall_s=wall_s, trace=str(self._path),
+                      dropped=tuple(self._dropped))  # fmt: skip
 
     def abandon(self) -> None:
         found, self._profile = self._profile, None
@@ -148,6 +155,9 @@ class Light(Trace):
 
     def begin(self) -> None:
         pass
+
+    def drop(self) -> None:
+        Base.drop(self)
 
     def enter(self, name: str) -> None:
         pass

@@ -34,10 +34,11 @@ LONGEST, LONGEST_SHAPES = 34, 40
 NARROW = 0.045  # of the bar: a part under it has no words inside
 COLOUR = dict(
     zip(PARTS, (COLOURS[0], COLOURS[2], COLOURS[4], COLOURS[7], COLOURS[9], COLOURS[3], "#bcbcbc",
-                "#d2d2d2", "#e6e6e6", "#f2f2f2"), strict=True)
+                "#c8c8c8", "#d2d2d2", "#e6e6e6", "#f2f2f2"), strict=True)
 )  # fmt: skip
 LIGHT = (
-    "idle: waiting", "idle: between kernels", "idle: launch or host", "latency-bound", "not traced",
+    "idle: waiting", "idle: data", "idle: between kernels", "idle: launch or host",
+    "latency-bound", "not traced",
 )
 READING = (
     "bubbles: operators, their area the share of the step · across: FLOP per byte that an operator "
