@@ -62,7 +62,7 @@ def profile(
         float,
         typer.Option(
             min=1.0, max=1e6,
-            help="Seconds that the passes over a region may take: with slow steps, fewer are taken.",
+            help="Seconds that the passes over a region may take: of slow steps they take fewer.",
         ),
     ] = 60.0,
     items: Annotated[

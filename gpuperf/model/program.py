@@ -16,8 +16,8 @@ from gpuperf.model.aten import Call
 from gpuperf.model.cost import Cost
 
 __all__ = [
-    "ENDED", "MARK", "PART", "PASSES", "WHOLE", "Chain", "Operator", "PassName", "Passed", "Program", "Seen",
-    "Wait",
+    "ENDED", "MARK", "PART", "PASSES", "WHOLE", "Chain", "Operator", "PassName", "Passed",
+    "Program", "Seen", "Wait",
 ]  # fmt: skip
 
 PassName = Literal["plain", "light", "trace", "counters", "kernels", "accounting"]
