@@ -19,13 +19,17 @@ from gpuperf.measure.telemetry import NoMeter
 from gpuperf.measure.timers.activity import Trace
 from gpuperf.measure.timers.timer import Call, CannotBlock
 from gpuperf.measure.timers.window import Reading
+from gpuperf.measure.verify import SEED_VARIABLE
 from gpuperf.model.contract import Cache, Data, Fingerprint
 from gpuperf.model.record import Kernel, Record, TimerFacts
 from gpuperf.model.workload import Case, Point
 
 
 @pytest.mark.parametrize("data", get_args(Data))
-def test_what_is_checked_and_timed_is_the_data_of_the_contract(data: Data) -> None:
+def test_what_is_checked_and_timed_is_the_data_of_the_contract(
+    data: Data, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(SEED_VARIABLE, "6")
     seen: list[torch.Tensor] = []
 
     def build(inputs: Inputs, point: Point, options: object) -> Callable[[], torch.Tensor]:
@@ -38,12 +42,15 @@ def test_what_is_checked_and_timed_is_the_data_of_the_contract(data: Data) -> No
     contract = replace(CONTRACT, data=data)
     record = measure(COPY, build, contract=contract, n=1000, dtype="fp32")
     assert (record.status, record.contract.data) == ("ok", data)
+    assert record.check is not None
+    assert record.check.seed == 6
     assert torch.equal(seen[0], bind_make(CPU, 5, data)((1000,), "fp32"))
     # Zeros are timed, and never checked: they would hide whatever is wrong.
     checked = bind_make(CPU, 6, "randn" if data == "zeros" else data)((1000,), "fp32")
     assert torch.equal(seen[1], checked)
     timed = torch.zeros(1000) if data == "zeros" else checked
-    assert all(torch.equal(x, timed) for x in seen[2:])
+    assert all(torch.equal(x, timed) for x in seen[2:-2])
+    assert not any(torch.equal(x, timed) for x in seen[-2:])  # the check of what was timed
 
 
 def test_a_call_that_starts_slowly_is_warmed_up_and_says_from_when_on_it_was_fast() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from test_checks import CONTRACT, make_bench
 
 from gpuperf.errors import CannotMeasure
 from gpuperf.measure.checks import compare, poison
@@ -158,6 +159,20 @@ def test_an_implementation_matches_the_reference_at_an_odd_size(
     assert check.rows > 0
     for name in inputs.keys() - set(workload.mutates):
         assert torch.equal(inputs[name], before[name]), f"{name} was changed and is not declared"
+
+
+@of_every_case
+def test_an_implementation_passes_every_check_of_the_bench(
+    workload: Workload,
+    implementation: Implementation,
+    chosen: Mapping[str, str],
+    given: Mapping[str, Any],
+) -> None:
+    """Among them those of what was timed: inputs that change without a new `_version`."""
+    point = supported_point(workload, implementation, chosen)
+    case = Case(workload.name, implementation.name, point, given)
+    record = make_bench(facts=CPU.facts).measure(workload, case, CONTRACT, "r", 0)
+    assert (record.status, record.reason) == ("ok", "")
 
 
 @of_every_case

@@ -11,9 +11,10 @@ import itertools
 import math
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -21,7 +22,7 @@ import torch
 from gpuperf.errors import CannotMeasure, UnknownName, Unsupported, WorkloadError
 from gpuperf.jit import begin_build
 from gpuperf.measure.blame import blame, no_memory, read_back
-from gpuperf.measure.checks import WrongResult, compare, poison
+from gpuperf.measure.checks import WrongResult
 from gpuperf.measure.counting import CaseCounter
 from gpuperf.measure.device import Device
 from gpuperf.measure.doubts import sample_doubts
@@ -33,10 +34,11 @@ from gpuperf.measure.refusals import NoTime
 from gpuperf.measure.stopwatch import Stopwatch, Timing
 from gpuperf.measure.telemetry import Meter, telemetry_caveats
 from gpuperf.measure.timers.timer import Call, CannotBlock
+from gpuperf.measure.verify import Turn, Verifier
 from gpuperf.measure.warmup import warm_up
-from gpuperf.model.contract import Contract, Counting, Data, Fingerprint
+from gpuperf.model.contract import Contract, Counting, Fingerprint
 from gpuperf.model.cost import Cost, Work
-from gpuperf.model.record import Caveat, Check, Memory, Record, Status
+from gpuperf.model.record import Caveat, Memory, Record, Status
 from gpuperf.model.workload import Case, Implementation, Point, Workload
 
 __all__ = ["Bench"]
@@ -54,6 +56,18 @@ class _Stop(NoTime):
 
     def __init__(self, status: Status, reason: str, hint: str = "") -> None:
         super().__init__(status, reason, hint)
+
+
+class Rotation:
+    """Calls in turn; `latest` is the number of the one that ran last."""
+
+    def __init__(self, calls: Sequence[Call]) -> None:
+        self._turn = itertools.cycle(enumerate(calls))
+        self.latest = 0
+
+    def __call__(self) -> Any:
+        self.latest, call = next(self._turn)
+        return call()
 
 
 @dataclass
@@ -143,13 +157,15 @@ class Bench:
         first_call_s, output = self._timed(call)
         self._refuse_long(record, first_call_s)
         self.tell("check", 0)
-        check = self._check(workload, point, inputs, call, output, record)
+        verifier = self._verifier(workload, implementation, record)
+        turns = [Turn(inputs, call)]
+        check = self._verified(lambda: verifier.before(turns[0], output))
         del output
         self.tell("warm-up", 0)
         rotated: list[Caveat] = []
         built = call
         if contract.cache == "rotate":
-            call, rotated = self._rotating(workload, implementation, record, call, memory)
+            call, rotated = self._rotating(verifier, record, turns, memory)
         if contract.data == "zeros":
             refill(inputs, workload.inputs(point, make))  # the check was of other values
         if extra_s:
@@ -159,10 +175,15 @@ class Bench:
         self._refuse_long(record, warm.call_s, calls=1)
         memory = self._call_memory(memory, call, held, inputs)
         self.meter.summary()  # forgets what was read before the samples
-        self.stopwatch.watch, self.stopwatch.heard = self._watch, self._heard
+        self.stopwatch.watch, self.stopwatch.heard = self._watch, self._heard(verifier)
+        self.stopwatch.keep = verifier.witness.keeping
         timing = self.stopwatch.take(call, contract, warm.call_s, self._fits_cache(memory))
         telemetry = self.meter.summary()
         _refuse_fallback(implementation, timing)
+        self.tell("check", 0)
+        self._verified(lambda: verifier.after(turns, self.stopwatch.repeat(call), warm.call_s))
+        if contract.data == "zeros":
+            refill(inputs, workload.inputs(point, make))
         timing = self._launched(call, timing)
         record = replace(
             _with_times(record, timing), build_s=build_s, first_call_s=first_call_s,
@@ -213,36 +234,33 @@ class Bench:
         return call
 
     def _rotating(
-        self,
-        workload: Workload,
-        implementation: Implementation,
-        record: Record,
-        call: Call,
-        memory: Memory,
+        self, verifier: Verifier, record: Record, turns: list[Turn], memory: Memory
     ) -> tuple[Call, list[Caveat]]:
-        """*call* and others like it in turn, whose inputs together are several times the L2."""
+        """The call of *turns* and others like it in turn, which are added there; the inputs of all
+        together are several times the L2."""
         case, one = record.case, memory.inputs_bytes + memory.output_bytes
         l2 = self.device.facts.l2_bytes or 0
         wanted = min(MOST_COPIES, 1 + math.ceil(ROTATED_L2_SIZES * l2 / max(1, one)))
         room = int(self.device.free_bytes() / 2 / max(1, memory.inputs_bytes))
-        calls = [call]
         for copy in range(1, max(2, min(wanted, room))):
             make = bind_make(self.device.torch, record.seed + 1 + copy, record.contract.data)
-            inputs = workload.inputs(Point(case.point), make)
-            calls.append(self._build(implementation, record, inputs))
-            calls[-1]()
-        turn, together = itertools.cycle(calls), len(calls) * one
+            inputs = verifier.workload.inputs(Point(case.point), make)
+            turns.append(Turn(inputs, self._build(verifier.implementation, record, inputs)))
+            self._verified(partial(verifier.before_copy, turns[-1], copy))
+        together = len(turns) * one
         doubts = []
         if not l2 or together < EVICTED_L2_SIZES * l2:
             told = f"{together / l2:.2g} of the L2" if l2 else "maybe less than the cache"
             doubts.append(
                 Caveat(
                     "cache-resident",
-                    f"the {len(calls)} copies in rotation are together {told}: part of them stays",
+                    f"the {len(turns)} copies in rotation are together {told}: part of them stays",
                     "--cache cold flushes it before each sample",
                 )
             )
-        return lambda: next(turn)(), doubts
+        rotation = Rotation([turn.call for turn in turns])
+        verifier.witness.turn = lambda: rotation.latest
+        return rotation, doubts
 
     def _fits_cache(self, memory: Memory) -> bool:
         l2 = self.device.facts.l2_bytes
@@ -288,44 +306,21 @@ class Bench:
         self.device.synchronize()
         return time.perf_counter() - start, result
 
-    def _check(
-        self,
-        workload: Workload,
-        point: Point,
-        inputs: Mapping[str, Any],
-        call: Call,
-        output: Any,
-        record: Record,
-    ) -> Check:
-        seed = record.seed + 1
-        generator = torch.Generator(device=self.device.torch).manual_seed(seed)
+    def _verifier(
+        self, workload: Workload, implementation: Implementation, record: Record
+    ) -> Verifier:
+        flops = record.cost.flops if record.cost else ()
+        return Verifier(
+            self.device, workload, implementation, Point(record.case.point), record.contract.data,
+            flops[0].accumulate if flops else "",
+        )  # fmt: skip
 
-        def pick(count: int, below: int) -> torch.Tensor:
-            return torch.randint(
-                below, (count,), generator=generator, device=self.device.torch
-            ).sort()[0]
-
+    def _verified(self, check: Callable[[], T]) -> T:
+        """What *check* returns; a wrong result, or too little memory for it, ends the case."""
         try:
-            poison(output)
-            # Zeros would hide whatever is wrong.
-            data: Data = "randn" if record.contract.data == "zeros" else record.contract.data
-            make = bind_make(self.device.torch, seed, data)
-            refill(inputs, workload.inputs(point, make))
-            before = {
-                name: value.clone() if name in workload.mutates else value
-                for name, value in inputs.items()
-            }
-            flops = record.cost.flops if record.cost else ()
-            accumulate = flops[0].accumulate if flops else ""
-            output = call()
-            self.device.synchronize()  # an output on the host may still be on its way
-            return self._compared(workload, point, before, output, accumulate, pick)
+            return check()
         except WrongResult as wrong:
             raise _Stop("wrong", f"the result {wrong}", wrong.hint) from None
-
-    def _compared(self, *asked: Any) -> Check:
-        try:
-            return compare(*asked)
         except (torch.OutOfMemoryError, MemoryError) as error:
             raise _Stop(
                 "oom",
@@ -333,11 +328,17 @@ class Bench:
                 "the implementation itself ran; choose smaller sizes to check it",
             ) from None
 
-    def _heard(self, count: int) -> None:
-        now = time.perf_counter()
-        if now - self._told > READ_EVERY_S:
-            self._told = now
-            self.tell("time", count)
+    def _heard(self, verifier: Verifier) -> Callable[[int], None]:
+        """What is called between the samples."""
+
+        def heard(count: int) -> None:
+            verifier.witness.heard()
+            now = time.perf_counter()
+            if now - self._told > READ_EVERY_S:
+                self._told = now
+                self.tell("time", count)
+
+        return heard
 
     def _watch(self) -> None:
         """Reads the telemetry while a sample runs: between samples the card has calmed down."""

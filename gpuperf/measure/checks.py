@@ -32,9 +32,11 @@ from typing import Any
 import torch
 
 from gpuperf.model.record import Check
-from gpuperf.model.workload import Point, Workload
+from gpuperf.model.workload import Implementation, Point, Workload
 
-__all__ = ["UNIT_ROUNDOFF", "WrongResult", "compare", "poison", "tolerance"]
+__all__ = [
+    "UNIT_ROUNDOFF", "WrongResult", "compare", "dtype_name", "poison", "tensors_of", "tolerance",
+]  # fmt: skip
 
 # Of a big result so many rows are compared, and rows enough to hold so many elements.
 ROWS = 32
@@ -62,6 +64,11 @@ _TORCH_NAME = {
 }
 
 
+def dtype_name(dtype: torch.dtype) -> str | None:
+    """Our name of a floating *dtype*; None for another."""
+    return _TORCH_NAME.get(dtype)
+
+
 class WrongResult(Exception):
     """The result is not what the reference says; the message says how it differs."""
 
@@ -83,7 +90,7 @@ def tolerance(
 
 def poison(output: Any) -> None:
     """Overwrite an earlier output with NaN (integers: the least value), in place."""
-    for tensor in _tensors(output):
+    for tensor in tensors_of(output):
         if tensor.dtype.is_floating_point:
             tensor.fill_(math.nan)
         elif tensor.dtype == torch.bool:
@@ -99,12 +106,13 @@ def compare(
     output: Any,
     accumulate: str,
     pick: Callable[[int, int], torch.Tensor],
+    implementation: Implementation | None = None,
 ) -> Check:
     """Hold *output* against the reference of *inputs* (as they were before the call).
 
     `pick(count, n)` draws *count* row numbers below *n*. Raises: WrongResult.
     """
-    outputs = _tensors(output)
+    outputs = tensors_of(output)
     rows = _rows(outputs[0]) if workload.narrow is not None and outputs else 0
     if workload.narrow is not None and rows:
         _check_whole(workload, point, inputs, outputs)
@@ -112,10 +120,10 @@ def compare(
         chosen[0], chosen[-1] = 0, outputs[0].shape[0] - 1  # where a kernel's tail goes wrong
         inputs = workload.narrow(inputs, chosen)
         outputs = [tensor[chosen] for tensor in outputs]
-    references = _tensors(workload.reference(inputs, point))
+    references = tensors_of(workload.reference(inputs, point))
     _check_count(outputs, references)
     checks = [
-        _compare_one(workload, point, got, want, accumulate)
+        _compare_one(workload, point, got, want, accumulate, implementation)
         for got, want in zip(outputs, references, strict=True)
     ]
     worst = max(checks, key=lambda c: c.error / max(c.tolerance, 1e-300))
@@ -148,7 +156,7 @@ def _check_whole(
         name: value.to("meta") if isinstance(value, torch.Tensor) else value
         for name, value in inputs.items()
     }
-    references = _tensors(workload.reference(shapes, point))
+    references = tensors_of(workload.reference(shapes, point))
     _check_count(outputs, references)
     for got, want in zip(outputs, references, strict=True):
         _check_shape(got, want)
@@ -169,7 +177,12 @@ def _check_shape(got: torch.Tensor, want: torch.Tensor) -> None:
 
 
 def _compare_one(
-    workload: Workload, point: Point, got: torch.Tensor, want: torch.Tensor, accumulate: str
+    workload: Workload,
+    point: Point,
+    got: torch.Tensor,
+    want: torch.Tensor,
+    accumulate: str,
+    implementation: Implementation | None,
 ) -> Check:
     _check_shape(got, want)
     got = got.to(want.device)
@@ -177,12 +190,13 @@ def _compare_one(
     if not got.dtype.is_floating_point:
         error = (got.double() - want.double()).abs().max().item() if got.numel() else 0.0
         return Check(error=error, tolerance=0.0, rows=rows)
-    name = _TORCH_NAME.get(got.dtype)
+    name = dtype_name(got.dtype)
     if name is None:
         raise WrongResult(f"has the dtype {got.dtype}, which no tolerance is known for")
+    roundings = implementation.roundings if implementation is not None else None
     allowed = tolerance(
         name, accumulate or _usual_sum(workload, name), workload.terms_of(point),
-        workload.rounds_inputs_to(point), workload.roundings_of(point),
+        workload.rounds_inputs_to(point), (roundings or workload.roundings_of)(point),
     )  # fmt: skip
     values, want = got.double(), want.double()
     unwritten = int(torch.isnan(values).sum().item() - torch.isnan(want).sum().item())
@@ -211,7 +225,8 @@ def _usual_sum(workload: Workload, output: str) -> str:
     return "fp32"
 
 
-def _tensors(output: Any) -> list[torch.Tensor]:
+def tensors_of(output: Any) -> list[torch.Tensor]:
+    """The tensors of a result. Raises: WrongResult for anything else."""
     if isinstance(output, torch.Tensor):
         return [output]
     if isinstance(output, tuple | list) and all(isinstance(t, torch.Tensor) for t in output):

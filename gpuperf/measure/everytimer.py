@@ -35,6 +35,7 @@ class EveryTimer:
     device: torch.device
     watch: Callable[[], None] = do_nothing
     heard: Callable[[int], None] = lambda count: None
+    keep: Callable[[Call], Call] = lambda call: call
 
     @property
     def timer(self) -> Timer:
@@ -48,6 +49,7 @@ class EveryTimer:
     def take(self, call: Call, contract: Contract, call_s: float, fits_cache: bool) -> Timing:
         """The times of *call* by the name of the timer. Raises: NoTime, CannotBlock."""
         self.stopwatch.watch, self.stopwatch.heard = self.watch, self.heard
+        self.stopwatch.keep = self.keep
         timing = self.stopwatch.take(call, contract, call_s, fits_cache)
         times = {"blocked": timing.times[timing.primary]}
         times |= {name: timing.times[name] for name in ("span",) if name in timing.times}
@@ -72,6 +74,10 @@ class EveryTimer:
         if foreign is not None:
             times["do_bench"] = foreign
         return replace(timing, times=times, primary="blocked", caveats=tuple(caveats))
+
+    def repeat(self, call: Call) -> Call:
+        """What the samples were of."""
+        return call
 
     def _traced(self, call: Call, contract: Contract, cache: Cache) -> Trace | None:
         if self.stopwatch.trace is None:

@@ -7,7 +7,7 @@ data, or only counting bytes, so that a size that cannot fit is refused before i
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ import torch
 from gpuperf.model.contract import Data
 from gpuperf.units import itemsize
 
-__all__ = ["Counter", "TooLarge", "bind_make", "refill", "torch_dtype"]
+__all__ = ["Counter", "TooLarge", "bind_make", "refill", "renew_part", "torch_dtype"]
 
 _TORCH = {
     "fp64": torch.float64,
@@ -34,6 +34,7 @@ DRAWN = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
 # `randn` in integers is a rounded normal distribution that fills int8 without clipping much.
 INTEGER_SIGMA = 32.0
+PART = 8  # of an input's elements one in so many is renewed at a time
 UNIFORM_INTEGER, SMALL_INTEGER = 127.0, 8  # the largest of `uniform` in integers, and of `ints`
 
 
@@ -97,10 +98,13 @@ class Counter:
             raise TooLarge from None
 
 
-def refill(inputs: Mapping[str, Any], fresh: Mapping[str, Any]) -> None:
+def refill(
+    inputs: Mapping[str, Any], fresh: Mapping[str, Any], silent: Collection[str] = ()
+) -> None:
     """Put the values of *fresh* in the place of those of *inputs*, which a call is bound to.
 
-    A tensor whose elements share memory (`expand`) is filled through what it is expanded from.
+    A tensor whose elements share memory (`expand`) is filled through what it is expanded from. The
+    `_version` of the inputs named in *silent* stays what it was.
     """
     for name, value in inputs.items():
         if isinstance(value, torch.Tensor):
@@ -109,7 +113,40 @@ def refill(inputs: Mapping[str, Any], fresh: Mapping[str, Any]) -> None:
                 if stride == 0 and value.shape[axis] > 1:
                     target = target.narrow(axis, 0, 1)
                     source = source.narrow(axis, 0, 1)
-            target.copy_(source)
+            if name in silent and not target.is_inference():
+                with torch.autograd._unsafe_preserve_version_counter(target):
+                    target.copy_(source)
+            else:
+                target.copy_(source)
+
+
+def renew_part(
+    fresh: Mapping[str, Any], old: Mapping[str, Any], made: Collection[int], seed: int
+) -> None:
+    """Overwrite *fresh* with *old* but for an eighth of each tensor, at a place drawn from *seed*.
+
+    The first element is one of the old ones, so a call that recognises its inputs by one element
+    takes them for the old ones. Only tensors as `make` returned them (whose addresses are in *made*)
+    are mixed so: parts of two others need not make a valid input.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    for name, value in fresh.items():
+        if not isinstance(value, torch.Tensor) or value.data_ptr() not in made:
+            continue
+        target, source = _in_memory_order(value), _in_memory_order(old[name])
+        if target is None or source is None or len(target) < 2:
+            continue
+        length = max(1, len(target) // PART)
+        start = 1 + int(torch.randint(len(target) - length, (1,), generator=generator).item())
+        target[:start] = source[:start]
+        target[start + length :] = source[start + length :]
+
+
+def _in_memory_order(tensor: torch.Tensor) -> torch.Tensor | None:
+    """The elements of *tensor* as a vector; None where its memory has gaps."""
+    axes = sorted(range(tensor.dim()), key=lambda axis: -tensor.stride(axis))
+    ordered = tensor.permute(axes)
+    return ordered.view(-1) if ordered.is_contiguous() else None
 
 
 def _fill(tensor: torch.Tensor, generator: torch.Generator, data: Data) -> None:

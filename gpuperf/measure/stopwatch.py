@@ -80,6 +80,7 @@ class Stopwatch:
     back to back; `sustain` a load until it is steady; `recover` waits until the card is
     rested; `facts_of` tells the floor of a call whose trace is known; `period` gives the mean of a
     call of so many kernels over a period of the launch queue. None where there is no such thing.
+    `keep` gives the call of a sample, which may keep its result until `heard`.
     """
 
     timer: Timer
@@ -93,6 +94,11 @@ class Stopwatch:
     period: Callable[[Call, int, float, Cache], Sample] | None = None
     watch: Callable[[], None] = do_nothing
     heard: Callable[[int], None] = lambda count: None
+    keep: Callable[[Call], Call] = lambda call: call
+
+    def repeat(self, call: Call) -> Call:
+        """What the samples were of, to be called once more: the replay of a graph, or *call*."""
+        return self.timer.again if isinstance(self.timer, GraphTimer) else call
 
     def take(self, call: Call, contract: Contract, call_s: float, fits_cache: bool) -> Timing:
         """The times of *call*, which takes about *call_s* seconds.
@@ -185,7 +191,7 @@ class Stopwatch:
         count = max(3, min(TRACED, int(contract.budget_s / (rest.idle_s + rest.call_s + 1e-3))))
         cache: Cache = "hot" if contract.regime == "sustained" else contract.cache
         try:
-            trace = self.trace(call, rest.idle_s, cache, count)
+            trace = self.trace(self.keep(call), rest.idle_s, cache, count)
         except CannotBlock:
             if contract.timer in ("events", "graph"):
                 return None  # which need no window
@@ -232,7 +238,7 @@ class Stopwatch:
 
         def draw(count: int, idle_s: float) -> Sequence[Sample]:
             assert self.trace is not None
-            more = self.trace(call, idle_s, contract.cache, count)
+            more = self.trace(self.keep(call), idle_s, contract.cache, count)
             if more is None or not more.busy_s:
                 raise CannotMeasure(
                     "CUPTI gave records, and then none", "is another profiler running?"
@@ -271,8 +277,10 @@ class Stopwatch:
 
         def draw(count: int, idle_s: float) -> Sequence[Sample]:
             if period is not None:
-                return [period(call, launches, idle_s, contract.cache) for _ in range(count)]
-            return [timer.sample(call, idle_s, contract.cache) for _ in range(count)]
+                return [
+                    period(self.keep(call), launches, idle_s, contract.cache) for _ in range(count)
+                ]
+            return [timer.sample(self.keep(call), idle_s, contract.cache) for _ in range(count)]
 
         return take_samples(
             draw, contract, self._facts(timer, trace), rest, on_sample=self.heard,

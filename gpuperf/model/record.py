@@ -79,11 +79,20 @@ class Caveat:
 
 @dataclass(frozen=True)
 class Check:
-    """How far the result was from a float64 reference, relative to the size of the values."""
+    """How far the result was from a float64 reference, relative to the size of the values.
+
+    `error` is the largest of an element and `rms` the root mean square, each with its bound; `rows`
+    counts the leading rows that were compared one by one. The inputs of the check were drawn from
+    `seed`, which the environment variable GPUPERF_CHECK_SEED repeats; `draws` names their kinds.
+    """
 
     error: float
     tolerance: float
     rows: int
+    rms: float = 0.0
+    rms_tolerance: float = 0.0
+    seed: int = 0
+    draws: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

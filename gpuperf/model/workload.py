@@ -85,7 +85,8 @@ class Implementation:
     regular expression that the name of one of the kernels that ran must contain: a library that
     falls back on another kernel without a word is found out. `computes` says what is computed in
     place of the formula, where that is something else (an approximation): a comparison is of
-    implementations that compute the same.
+    implementations that compute the same. `roundings(point)` replaces the workload's `roundings`
+    for this implementation alone.
     """
 
     name: str
@@ -96,6 +97,7 @@ class Implementation:
     options: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
     runs: str = ""
     computes: str = ""
+    roundings: Callable[[Point], int] | None = None
 
 
 @dataclass(frozen=True)
@@ -113,9 +115,14 @@ class Workload:
     `roundings(point)` is how many results in between an implementation may round to the output's
     dtype. A workload that declares neither `terms` nor `roundings` is given terms by its cost, and
     `USUAL_ROUNDINGS`: enough for a matmul, a softmax or a short chain of elementwise operators.
-    `mutates` names the inputs that a call changes. `standard` names the implementations that a
-    sweep measures unless told otherwise (all, if empty); `compare` measures all. `version` is
-    raised when the computation changes.
+    `mutates` names the inputs that a call changes, `aliases` those whose memory the result may
+    share without a change. `prepared(point)` names those that an implementation may process before
+    the timed call (by a forward pass, say): it sees by their `_version` that they have changed,
+    while all others are checked to be read in every call. `result(point)` names the dtype of the
+    result; where it is empty the result has the case's dtype or a finer one. `on_host` is set where
+    the result is in the host's memory. `standard` names the implementations that a sweep measures
+    unless told otherwise (all, if empty); `compare` measures all. `version` is raised when the
+    computation changes.
     """
 
     name: str
@@ -131,6 +138,10 @@ class Workload:
     rounds_inputs_to: Callable[[Point], str] = lambda point: ""
     roundings: Callable[[Point], int] | None = None
     mutates: tuple[str, ...] = ()
+    aliases: tuple[str, ...] = ()
+    prepared: Callable[[Point], tuple[str, ...]] = lambda point: ()
+    result: Callable[[Point], str] = lambda point: ""
+    on_host: bool = False
     standard: tuple[str, ...] = ()
     version: int = 1
 

@@ -376,6 +376,7 @@ ATTENTION = Workload(
                        "Dao's package for Hopper", package_supports("flash_attn_interface", 9)),
     ),
     terms=key_count,
+    prepared=lambda point: NAMES if point.mode == "bwd" else (),
     # Scores before and after the scale, twice each: they reach 6, and a share's error is theirs
     # times that; the mask's, the shares; and four gradients.
     roundings=lambda point: 6 if point.mode == "fwd" else 10,

@@ -381,5 +381,6 @@ MATMUL = Workload(
     narrow=narrow,
     terms=lambda point: point.k,
     rounds_inputs_to=lambda point: "tf32" if point.dtype == "tf32" else "",
+    result=lambda point: RESULT.get(point.dtype, point.dtype),
     standard=("torch",),
 )

@@ -77,6 +77,7 @@ H2D = Workload(
     inputs=lambda point, make: {"x": make((point.n,), point.dtype)},
     reference=lambda inputs, point: inputs["x"].double(),
     cost=h2d_cost,
+    prepared=lambda point: ("x",),  # the host's copy of it
     implementations=(Implementation("torch", h2d_torch, "Tensor.copy_", supports),),
     terms=lambda point: 1,
 )
@@ -89,6 +90,7 @@ D2H = Workload(
     inputs=lambda point, make: {"x": make((point.n,), point.dtype)},
     reference=lambda inputs, point: inputs["x"].double(),
     cost=d2h_cost,
+    on_host=True,
     implementations=(Implementation("torch", d2h_torch, "Tensor.copy_", supports),),
     terms=lambda point: 1,
 )

@@ -11,6 +11,7 @@ import math
 import statistics
 import time
 from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -37,6 +38,7 @@ class GraphTimer(WindowTimer):
         super().__init__(window)
         self.capture_s = 0.0
         self.calls = 1
+        self._output: Any = None
         self._graph: torch.cuda.CUDAGraph | None = None
         self._floor_s = 0.0
         self._vector = torch.ones(1 << 16, device=window.device)
@@ -68,6 +70,11 @@ class GraphTimer(WindowTimer):
         reading = self.window.take(self._replay, idle_s, cache)
         return Sample(reading.window_s / self.calls, reading.clock_hz, reading.before_hz)
 
+    def again(self) -> Any:
+        """The result of the last call in the graph, after one more replay."""
+        self._replay()
+        return self._output
+
     def _least(self) -> None:
         torch.exp(self._vector)
 
@@ -95,7 +102,8 @@ class GraphTimer(WindowTimer):
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, stream=torch.cuda.Stream(self.window.device)):
             for _ in range(calls):
-                call()
+                output = call()
+        self._output = output
         return graph
 
     def _measure_floor(self) -> None:

@@ -1,0 +1,157 @@
+"""Checks the results of one case, before its samples are taken and after.
+
+Before: inputs are drawn afresh, the call runs once, its inputs are compared with what was drawn,
+and its result with the float64 reference of what was drawn. The last of these draws is what is
+timed. While the samples are taken, `witness` keeps some elements of a few results. After: they are
+compared with those of the checked result, the inputs are renewed at the same addresses without a
+new `_version`, and one more result is compared with the reference.
+
+All of it is drawn from the system's random source, so that no call can know it beforehand; the
+seed is in the record, and GPUPERF_CHECK_SEED repeats it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from gpuperf.errors import CannotMeasure
+from gpuperf.measure.checks import WrongResult, compare, poison
+from gpuperf.measure.device import Device
+from gpuperf.measure.form import refuse_changed_inputs, refuse_form
+from gpuperf.measure.inputs import bind_make, refill, renew_part
+from gpuperf.measure.timers.timer import Call
+from gpuperf.measure.witness import Witness
+from gpuperf.model.contract import Data
+from gpuperf.model.record import Check
+from gpuperf.model.workload import Implementation, Point, Workload
+
+__all__ = ["SEED_VARIABLE", "Turn", "Verifier"]
+
+SEED_VARIABLE = "GPUPERF_CHECK_SEED"
+SEED_BYTES = 6  # JSON's numbers are exact up to 2^53
+# What is added to the seed: the copies in rotation come first.
+AFTER, PART, PLACES, ROWS = 900, 901, 902, 903
+SLOW_S = 1.0  # a call that takes longer is repeated once after its samples, not twice
+STALE = "the call keeps a result, or computes something else once it is timed"
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A call with its inputs; a case has several where copies rotate."""
+
+    inputs: Mapping[str, Any]
+    call: Call
+
+
+@dataclass
+class Verifier:
+    """Checks one implementation at one point. `accumulate` is the dtype of sums by the cost."""
+
+    device: Device
+    workload: Workload
+    implementation: Implementation
+    point: Point
+    data: Data
+    accumulate: str
+    witness: Witness = field(init=False)
+    seed: int = field(default_factory=lambda: _drawn_seed())
+
+    def __post_init__(self) -> None:
+        changed = self.workload.mutates or self.workload.aliases or self.data == "zeros"
+        self.witness = Witness(self.seed + PLACES, not changed)
+
+    def before(self, turn: Turn, output: Any) -> Check:
+        """Check a call that has returned *output* once. Raises: WrongResult."""
+        check = self._checked(turn, output, self.seed)
+        return replace(check, seed=self.seed, draws=("normal",))
+
+    def before_copy(self, turn: Turn, index: int) -> None:
+        """Check the copy *index* of the call, with its own inputs. Raises: WrongResult."""
+        self._checked(turn, turn.call(), self.seed + index)
+
+    def after(self, turns: Sequence[Turn], repeat: Call, call_s: float) -> None:
+        """Check what was timed by *repeat*, whose calls take *call_s*. Raises: WrongResult."""
+        try:
+            self.witness.judge()
+            if call_s <= SLOW_S:
+                self._renew(turns, self._drawn(self.seed + AFTER)[0])
+                poison(self._run(repeat))
+            fresh, made = self._drawn(self.seed + PART)
+            if not self.workload.mutates:
+                renew_part(fresh, turns[0].inputs, made, self.seed)
+            self._renew(turns, fresh)
+            self._judge(turns, fresh, self._run(repeat))
+        except WrongResult as wrong:
+            raise WrongResult(f"when timed {wrong}", STALE) from None
+
+    def _checked(self, turn: Turn, output: Any, seed: int) -> Check:
+        fresh, _ = self._drawn(seed)
+        poison(output)
+        refill(turn.inputs, fresh)
+        del output
+        output = self._run(turn.call)
+        check = self._judge([turn], fresh, output)
+        if self.witness.active:
+            self.witness.expect(output, check)
+            poison(output)  # whoever hands it out once more has not computed it again
+        return check
+
+    def _judge(self, turns: Sequence[Turn], fresh: Mapping[str, Any], output: Any) -> Check:
+        for turn in turns:
+            refuse_form(self.workload, self.point, turn.inputs, output, self.device.torch)
+            refuse_changed_inputs(self.workload, turn.inputs, fresh)
+        generator = torch.Generator(device=self.device.torch).manual_seed(self.seed + ROWS)
+        return compare(
+            self.workload, self.point, fresh, output, self.accumulate, picker(generator),
+            self.implementation,
+        )  # fmt: skip
+
+    def _renew(self, turns: Sequence[Turn], fresh: Mapping[str, Any]) -> None:
+        seen = self.workload.prepared(self.point)
+        for turn in turns:
+            refill(turn.inputs, fresh, [name for name in fresh if name not in seen])
+
+    def _run(self, call: Call) -> Any:
+        output = call()
+        self.device.synchronize()  # an output on the host may still be on its way
+        return output
+
+    def _drawn(self, seed: int) -> tuple[Mapping[str, Any], set[int]]:
+        """Inputs from *seed*, and the addresses of those that `make` made."""
+        # Zeros would hide whatever is wrong.
+        make = bind_make(self.device.torch, seed, "randn" if self.data == "zeros" else self.data)
+        made: list[torch.Tensor] = []
+
+        def noted(*asked: Any, **more: Any) -> torch.Tensor:
+            made.append(make(*asked, **more))
+            return made[-1]
+
+        return self.workload.inputs(self.point, noted), {t.data_ptr() for t in made}
+
+
+def picker(generator: torch.Generator) -> Callable[[int, int], torch.Tensor]:
+    """A function of (count, below) that draws *count* rows below *below*, sorted."""
+
+    def pick(count: int, below: int) -> torch.Tensor:
+        rows = torch.randint(below, (count,), generator=generator, device=generator.device)
+        return rows.sort()[0]
+
+    return pick
+
+
+def _fresh_seed() -> int:
+    return int.from_bytes(os.urandom(SEED_BYTES), "little")
+
+
+def _drawn_seed() -> int:
+    asked = os.environ.get(SEED_VARIABLE, "")
+    if not asked:
+        return _fresh_seed()
+    if not asked.isdecimal() or len(asked) > 15:
+        raise CannotMeasure(f"{SEED_VARIABLE} is {asked[:40]!r}", "it is the seed of a check's record")
+    return int(asked)
