@@ -260,8 +260,9 @@ def norm_torch(function: Callable[..., torch.Tensor]) -> Callable[[Inputs, Point
 
 def torch_supports(point: Point, device: Any) -> str | None:
     """A CPU's kernel adds up dweight and dbias in the dtype of x (torch 2.13): to 8 % in bf16."""
-    short = point.dtype in ("bf16", "fp16") and point.mode != "fwd"
-    return f"torch sums gradients in {point.dtype} on a CPU" if short and device.kind == "cpu" else None
+    if device.kind != "cpu" or point.dtype == "fp32" or point.mode == "fwd":
+        return None
+    return f"torch sums gradients in {point.dtype} on a CPU"
 
 
 def norm_compile(function: Callable[..., torch.Tensor]) -> Callable[[Inputs, Point, object], Call]:
@@ -361,7 +362,7 @@ def norm(
                 "torch",
                 norm_torch(function),
                 f"F.{function.__name__}",
-                torch_supports,
+                torch_supports if vectors[1:] else lambda point, device: None,
                 work_of(cost, 2),
             ),
             Implementation("compile", norm_compile(function), "torch.compile", lacks_compiler),

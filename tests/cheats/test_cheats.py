@@ -1,0 +1,47 @@
+"""Is every cheat refused that can be found out in one process?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from cheats import CHEATS, Cheat
+from test_checks import CONTRACT, make_bench
+
+from gpuperf.model.record import Record
+from gpuperf.model.workload import Case, Implementation
+
+
+PENDING = {
+    "sincos_that_returns_ones", "sincos_of_another_argument", "softmax_by_statistics",
+    "softmax_without_maximum", "variance_as_a_difference", "layer_norm_without_the_mean",
+    "rms_norm_without_the_rms", "two_percent_of_rows_zero", "one_wrong_tile",
+}  # fmt: skip
+CAUGHT = [pytest.param(c, id=c.name) for c in CHEATS if c.name not in PENDING]
+
+
+def measured(cheat: Cheat) -> Record:
+    """The record of *cheat*, by the real bench on the CPU."""
+    mine = (Implementation(cheat.name, cheat.build),)
+    workload = replace(cheat.workload, implementations=mine, standard=())
+    case = Case(workload.name, cheat.name, cheat.point)
+    contract = replace(CONTRACT, min_samples=10)
+    return make_bench().measure(workload, case, contract, "r", seed=0)
+
+
+@pytest.mark.parametrize("cheat", CAUGHT)
+def test_a_cheat_is_refused(cheat: Cheat) -> None:
+    record = measured(cheat)
+    assert record.status == "wrong", (record.status, record.reason, record.check)
+    assert cheat.reason in record.reason
+    assert record.times == {}
+
+
+@pytest.mark.parametrize("cheat", [pytest.param(c, id=c.name) for c in CHEATS])
+def test_the_honest_implementation_is_not_refused_there(cheat: Cheat) -> None:
+    """Else a cheat would be refused for its place and not for what it does."""
+    case = Case(cheat.workload.name, "torch", cheat.point)
+    if cheat.workload.name == "sincos":
+        case = replace(case, implementation="eager")
+    record = make_bench().measure(cheat.workload, case, CONTRACT, "r", seed=0)
+    assert (record.status, record.reason) == ("ok", "")
