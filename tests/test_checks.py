@@ -577,7 +577,8 @@ def test_an_error_in_a_build_is_the_cases_status() -> None:
         raise ZeroDivisionError("no tiles\nin this size")
 
     record = measure(MATMUL, build, **product(8, 8, 8, "fp32"))
-    assert (record.status, record.reason) == ("error", "ZeroDivisionError: no tiles")
+    assert record.status == "error"
+    assert "ZeroDivisionError: no tiles" in record.reason
 
 
 def test_a_call_that_takes_no_time_did_no_work() -> None:
