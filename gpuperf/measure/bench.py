@@ -159,7 +159,7 @@ class Bench:
         self.tell("check", 0)
         verifier = self._verifier(workload, implementation, record)
         turns = [Turn(inputs, call)]
-        check = self._verified(lambda: verifier.before(turns[0], output))
+        check = self._verified(partial(verifier.before, turns[0], output))
         del output
         self.tell("warm-up", 0)
         rotated: list[Caveat] = []

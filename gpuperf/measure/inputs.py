@@ -126,8 +126,8 @@ def renew_part(
     """Overwrite *fresh* with *old* but for an eighth of each tensor, at a place drawn from *seed*.
 
     The first element is one of the old ones, so a call that recognises its inputs by one element
-    takes them for the old ones. Only tensors as `make` returned them (whose addresses are in *made*)
-    are mixed so: parts of two others need not make a valid input.
+    takes them for the old ones. Only tensors as `make` returned them (with addresses in *made*) are
+    mixed so: parts of two others need not make a valid input.
     """
     generator = torch.Generator().manual_seed(seed)
     for name, value in fresh.items():

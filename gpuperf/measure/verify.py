@@ -153,5 +153,5 @@ def _drawn_seed() -> int:
     if not asked:
         return _fresh_seed()
     if not asked.isdecimal() or len(asked) > 15:
-        raise CannotMeasure(f"{SEED_VARIABLE} is {asked[:40]!r}", "it is the seed of a check's record")
+        raise CannotMeasure(f"{SEED_VARIABLE} is {asked[:40]!r}", "give it the seed of a check")
     return int(asked)

@@ -227,7 +227,7 @@ class Lazy(torch.Tensor):
     thunk: Call
 
     @staticmethod
-    def __new__(cls, data: torch.Tensor, thunk: Call) -> Lazy:  # noqa: PYI034
+    def __new__(cls, data: torch.Tensor, thunk: Call) -> Lazy:
         lazy: Lazy = torch.Tensor._make_subclass(cls, data)
         lazy.thunk = thunk
         return lazy

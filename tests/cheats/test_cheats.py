@@ -11,7 +11,6 @@ from test_checks import CONTRACT, make_bench
 from gpuperf.model.record import Record
 from gpuperf.model.workload import Case, Implementation
 
-
 PENDING = {
     "sincos_that_returns_ones", "sincos_of_another_argument", "softmax_by_statistics",
     "softmax_without_maximum", "variance_as_a_difference", "layer_norm_without_the_mean",
