@@ -235,6 +235,8 @@ base main (0123456789), head topic (fedcba9876)
 suite ci on NVIDIA H200, 26 pairs of fresh processes in 5.0 min
 6 pairs of all cases, 20 fresh ones of the suspicious; red where slower than 1 %, at 0.01 over all cases; seed 0
 blocked timer, cold cache, burst (10 ms idle before each sample), randn data
+base and head: the geometric mean over the processes judged; change: of the head over the base, with its 95 % interval;
+  q: the rate of false alarms among all cases called slower, were this one called so
 detectable: the slowdown that would be found with a probability of 0.95; 10 % must be, in every case
 the same in all cases, and left out of their names: matmul, softmax: dtype=bf16
 gate 20260101-gate-ci, 2026-01-01T12:00:00+00:00, gpuperf 0.1.0
@@ -256,6 +258,56 @@ def mixed() -> GateReport:
 
 def test_the_table_is_worst_first_with_causes_under_their_rows() -> None:
     assert render_gate(mixed(), GateFormat.TABLE) == TABLE
+
+
+NOISY = Pairs((1e-4, 2e-4) * 13, (2e-4, 1e-4) * 13)
+UNQUIET: dict[str, GateReport] = {
+    "inconclusive": report(
+        regressed("a/x[n=1]"), regressed("a/x[n=2]"), unchanged("a/x[n=3]"),
+        sentinels={"copy/torch[n=1]": NOISY},
+    ),
+    "contaminated": report(regressed("a/x[n=1]"), sentinels={"copy/torch[n=1]": WRONG}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("outcome_", UNQUIET)
+def test_slower_cases_of_a_gate_without_a_verdict_are_said_to_look_slower(outcome_: str) -> None:
+    found = UNQUIET[outcome_]
+    assert (found.outcome, exit_code(found)) == (outcome_, 4)
+    text = render_gate(found, GateFormat.TABLE)
+    cases = "2 cases look" if outcome_ == "inconclusive" else "1 case looks"
+    first, second = text.splitlines()[:2]
+    assert f"{first} {second.strip()}".startswith(
+        f"{outcome_.upper()}: {cases} slower beyond doubt, but the machine was not quiet"
+    )
+    assert "no verdict" in first + second
+    for form in GateFormat:
+        if form != GateFormat.JSON:
+            told = render_gate(found, form)
+            assert "REGRESSED" not in told
+            assert "looks slower" in told
+    assert set(told_of(found).values()) <= {"", "error"}
+
+
+def test_two_hosts_are_the_reason_why_slower_cases_are_no_verdict() -> None:
+    found = report(regressed("a/x[n=1]"), advisory="the runs are of two hosts")
+    assert render_gate(found, GateFormat.TABLE).splitlines()[0] == (
+        "INCONCLUSIVE: 1 case looks slower beyond doubt, but the runs are of two hosts: no verdict"
+    )
+
+
+def test_an_unclear_case_says_which_slowdown_could_be_in_it() -> None:
+    found = report(unchanged("a/x[n=1]"), inconclusive("a/x[n=2]", 0.03))
+    assert found.outcome == "passed"
+    assert "not clear: a slowdown of 5.00 % could be here" in render_gate(found, GateFormat.TABLE)
+
+
+def test_the_times_of_both_sides_and_the_change_agree() -> None:
+    """Medians of sides that scatter differ by more than the mean over pairs, or by less."""
+    for case in measured({"a/x[n=1]": 0.05, "a/x[n=2]": 0.0}).cases:
+        assert case.base_s is not None
+        assert case.head_s is not None
+        assert case.head_s / case.base_s - 1 == pytest.approx(case.judged.change)
 
 
 def test_hundreds_of_unchanged_cases_do_not_drown_a_regression() -> None:

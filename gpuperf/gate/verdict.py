@@ -10,13 +10,23 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Literal
 
 from gpuperf.errors import UsageError
 from gpuperf.files import read_regular, write_atomically
 from gpuperf.gate.bounds import refuse_unbounded
 from gpuperf.gate.evidence import Discarded
-from gpuperf.gate.rule import Evidence, Judged, Pairs, Rule, judge, moved, unsteady
+from gpuperf.gate.rule import (
+    Evidence,
+    Judged,
+    Pairs,
+    Rule,
+    are_times,
+    judge,
+    moved,
+    unsteady,
+)
 from gpuperf.gate.stored import Sets, judge_stored
 from gpuperf.model.codec import decode, encode
 from gpuperf.model.contract import Contract
@@ -259,9 +269,11 @@ def _replaced(case: CaseVerdict, judged: Judged | None) -> CaseVerdict:
 
 
 def middles(evidence: Evidence | None, sets: Sets | None) -> tuple[float | None, float | None]:
-    """The median seconds of each side, over the processes that the verdict is of."""
+    """The geometric mean of the seconds of each side, over the processes that the verdict is of:
+    their ratio is the change."""
     found = sets if evidence is None else evidence.confirm or evidence.screen
-    if found is None or not found.base or not found.head:
+    if found is None or not (are_times(found.base) and are_times(found.head)):
         return None, None
-    base, head = sorted(found.base), sorted(found.head)
-    return base[len(base) // 2], head[len(head) // 2]
+    if not found.base or not found.head:
+        return None, None
+    return geometric_mean(found.base), geometric_mean(found.head)

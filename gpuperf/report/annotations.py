@@ -12,13 +12,13 @@ from typing import Literal
 from gpuperf.gate.verdict import CaseVerdict, GateReport, hides
 from gpuperf.report.casename import Names
 from gpuperf.report.judgement import (
-    WORDS,
     conditions,
     counts,
     figures,
     headline,
     names_of,
     reason_of,
+    words_of,
     worst_first,
 )
 
@@ -34,13 +34,14 @@ def render_annotations(report: GateReport) -> str:
     """Lines of `::error title=…::…`, `::warning …`, `::notice …`; the first is the outcome."""
     names = names_of(report, NAME)
     outcome: Level = "notice" if report.outcome == "passed" else "error"
-    first = [headline(report, names), counts(report.cases), *conditions(report, names)[:3]]
+    counted = counts(report.cases, words_of(report))
+    first = [headline(report, names), counted, *conditions(report, names)[:3]]
     lines = [_line(outcome, f"gpuperf gate: {report.outcome}", "\n".join(first))]
     every = worst_first(report)
     for level in LEVELS:
         own = [case for case in every if _level(case, report.target) == level]
         room = MOST - 1 if level == outcome else MOST
-        lines += _lines(level, own, room, names, report.target)
+        lines += _lines(level, own, room, names, report)
     return "\n".join(lines) + "\n"
 
 
@@ -57,15 +58,16 @@ def _level(case: CaseVerdict, target: float) -> Level | None:
 
 
 def _lines(
-    level: Level, own: Sequence[CaseVerdict], room: int, names: Names, target: float
+    level: Level, own: Sequence[CaseVerdict], room: int, names: Names, report: GateReport
 ) -> Iterator[str]:
     shown = own if len(own) <= room else own[: room - 1]
+    words = words_of(report)
     for case in shown:
-        title = f"{WORDS[case.judged.verdict]}: {names.of(case.case)}"
-        told = [figures(case), *reason_of(case, target)]
-        yield _line(level, title, "\n".join(filter(None, told)) or WORDS[case.judged.verdict])
+        title = f"{words[case.judged.verdict]}: {names.of(case.case)}"
+        told = [figures(case), *reason_of(case, report)]
+        yield _line(level, title, "\n".join(filter(None, told)) or words[case.judged.verdict])
     if left := own[len(shown) :]:
-        told_left = f"{counts(left)}: the job's summary and verdict.json have them"
+        told_left = f"{counts(left, words)}: the job's summary and verdict.json have them"
         yield _line(level, f"{len(left):,} more cases", told_left)
 
 

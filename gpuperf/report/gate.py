@@ -20,7 +20,6 @@ from gpuperf.report.casename import Names
 from gpuperf.report.gate_markdown import render_comment, render_summary
 from gpuperf.report.judgement import (
     HEADS,
-    WORDS,
     cells,
     conditions,
     counts,
@@ -28,6 +27,8 @@ from gpuperf.report.judgement import (
     names_of,
     reason_of,
     remarks,
+    suspected,
+    words_of,
     worst_first,
 )
 from gpuperf.report.junit import render_junit
@@ -86,10 +87,11 @@ def _table(report: GateReport) -> str:
     names = names_of(report, NAME)
     shown = every[:MOST]
     left = every[MOST:]
-    lines = [*_wrapped(headline(report, names)), "", *_rows(shown, names, report.target)]
+    lines = [*_wrapped(headline(report, names)), "", *_rows(shown, names, report)]
+    words = words_of(report)
     if left:
-        lines.append(f"and {len(left):,} more: {counts(left)}; --format json has all")
-    lines += ["", f"{_cases(report)}: {counts(every)}"]
+        lines.append(f"and {len(left):,} more: {counts(left, words)}; --format json has all")
+    lines += ["", f"{_cases(report)}: {counts(every, words)}"]
     for remark in (*remarks(report, names), *conditions(report, names)):
         lines += _wrapped(remark)
     return "\n".join(_inert(line) for line in lines) + "\n"
@@ -99,10 +101,10 @@ def _cases(report: GateReport) -> str:
     return f"{len(report.cases):,} case{'' if len(report.cases) == 1 else 's'}"
 
 
-def _rows(shown: Sequence[CaseVerdict], names: Names, target: float) -> Iterator[str]:
+def _rows(shown: Sequence[CaseVerdict], names: Names, report: GateReport) -> Iterator[str]:
     """The table, and under a row what there is to say of it."""
     table = [["verdict", "case", *HEADS]]
-    table += [[_word(case), names.of(case.case), *cells(case)] for case in shown]
+    table += [[_word(case, report), names.of(case.case), *cells(case)] for case in shown]
     widths = [max(cell_len(row[i]) for row in table) for i in range(len(table[0]))]
     for i, row in enumerate(table):
         padded = (
@@ -111,17 +113,18 @@ def _rows(shown: Sequence[CaseVerdict], names: Names, target: float) -> Iterator
         )
         yield "  ".join(padded).rstrip()
         if i:
-            yield from _details(shown[i - 1], target)
+            yield from _details(shown[i - 1], report)
 
 
-def _word(case: CaseVerdict) -> str:
+def _word(case: CaseVerdict, report: GateReport) -> str:
     """Loud where something must be done."""
-    word = WORDS[case.judged.verdict]
-    return word.upper() if case.judged.verdict == "REGRESSED" else word
+    word = words_of(report)[case.judged.verdict]
+    loud = case.judged.verdict == "REGRESSED" and not suspected(report)
+    return word.upper() if loud else word
 
 
-def _details(case: CaseVerdict, target: float) -> Iterator[str]:
-    told = reason_of(case, target)
+def _details(case: CaseVerdict, report: GateReport) -> Iterator[str]:
+    told = reason_of(case, report)
     if case.owner and case.judged.verdict in ("REGRESSED", "NOT_COMPARABLE"):
         told.append(f"owner {shorten(clean(case.owner), OWNER)}")
     for sentence in told:

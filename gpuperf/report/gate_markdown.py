@@ -14,7 +14,6 @@ from gpuperf.gate.verdict import CaseVerdict, GateReport, hides
 from gpuperf.report.casename import Names
 from gpuperf.report.judgement import (
     HEADS,
-    WORDS,
     cells,
     conditions,
     counts,
@@ -22,6 +21,8 @@ from gpuperf.report.judgement import (
     names_of,
     reason_of,
     remarks,
+    suspected,
+    words_of,
     worst_first,
 )
 from gpuperf.report.text import clean, escape, shorten
@@ -66,15 +67,16 @@ def _render(
     notes = _listed(remarks(report, names), limit // 6)
     how = _listed(conditions(report, names), limit // 6)
     room = limit - _size([*head, *notes, *how, *TABLE]) - SLACK
-    told = [(case, sentences) for case in shown if (sentences := reason_of(case, report.target))]
+    told = [(case, sentences) for case in shown if (sentences := reason_of(case, report))]
     why = _fitting([_why(case, text, names) for case, text in told[: most[1]]], room // 2)
-    table = _fitting([_row(case, names) for case in shown[: most[0]]], room - _size(why))
+    table = _fitting([_row(case, names, report) for case in shown[: most[0]]], room - _size(why))
     parts = [head]
     if table:
         parts.append([*TABLE, *table])
     if shown and len(table) < len(report.cases):
         left = [*shown[len(table) :], *_others(report, shown)]
-        parts.append([f"{len(left):,} more are not shown: {counts(left)}; `verdict.json` has all."])
+        counted = counts(left, words_of(report))
+        parts.append([f"{len(left):,} more are not shown: {counted}; `verdict.json` has all."])
     if why:
         more = len(told) - len(why)
         tail = [f"- and {more:,} more, which `verdict.json` tells"] if more else []
@@ -95,8 +97,9 @@ def _head(report: GateReport, names: Names) -> list[str]:
     title = f"### {SIGNS.get(report.outcome, '⚠️')} gpuperf gate: {outcome.lower()}"
     lines = [title, "", *([_safe(why), ""] if why else [])]
     device = _safe(shorten(clean(report.device), NAME))
-    lines.append(f"{len(report.cases):,} cases on {device}: {counts(report.cases)}.")
-    if owners := _owners(report.cases):
+    counted = counts(report.cases, words_of(report))
+    lines.append(f"{len(report.cases):,} cases on {device}: {counted}.")
+    if not suspected(report) and (owners := _owners(report.cases)):
         lines += ["", f"Owners of what regressed: {', '.join(owners)}"]
     return lines
 
@@ -115,9 +118,10 @@ TABLE = (
 )
 
 
-def _row(case: CaseVerdict, names: Names) -> str:
-    word = WORDS[case.judged.verdict]
-    told = f"**{word.upper()}**" if case.judged.verdict == "REGRESSED" else word
+def _row(case: CaseVerdict, names: Names, report: GateReport) -> str:
+    word = words_of(report)[case.judged.verdict]
+    loud = case.judged.verdict == "REGRESSED" and not suspected(report)
+    told = f"**{word.upper()}**" if loud else word
     return f"| {told} | {_code(names.of(case.case))} | {' | '.join(cells(case))} |"
 
 

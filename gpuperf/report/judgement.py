@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from gpuperf.gate.rule import Pairs, Verdict
 from gpuperf.gate.verdict import CaseVerdict, GateReport, SideTold, hides
@@ -31,13 +31,16 @@ __all__ = [
     "reason_of",
     "remarks",
     "rule_text",
+    "suspected",
+    "words_of",
     "worst_first",
 ]
 
 ORDER: tuple[Verdict, ...] = (
     "REGRESSED", "NOT_COMPARABLE", "INCONCLUSIVE", "IMPROVED", "UNCHANGED",
 )  # fmt: skip
-WORDS = {verdict: verdict.lower().replace("_", " ") for verdict in ORDER}
+WORDS: Mapping[Verdict, str] = {v: v.lower().replace("_", " ") for v in ORDER}
+SUSPECTED = "looks slower"
 HEADS = ("base", "head", "change", "95 %", "q", "detectable")
 NOTHING = "–"
 LONGEST = 400  # characters of a reason, a cause, a remark
@@ -65,16 +68,33 @@ def _badness(case: CaseVerdict) -> tuple[int, float]:
     return ORDER.index(judged.verdict), -bad
 
 
+def suspected(report: GateReport) -> int:
+    """How many cases look slower in a gate that comes to no verdict."""
+    if report.outcome == "regressed":
+        return 0
+    return sum(case.judged.verdict == "REGRESSED" for case in report.cases)
+
+
+def words_of(report: GateReport) -> Mapping[Verdict, str]:
+    """How each verdict is called: without a verdict of the gate a case can but look slower."""
+    return {**WORDS, "REGRESSED": SUSPECTED} if suspected(report) else WORDS
+
+
 def headline(report: GateReport, names: Names) -> str:
     """The outcome in one line, with its first reason."""
-    why = f": {_told(report.reasons[0], names)}" if report.reasons else ""
-    return f"{report.outcome.upper()}{why}"
+    why = _told(report.reasons[0], names) if report.reasons else ""
+    if count := suspected(report):
+        cases = "1 case looks" if count == 1 else f"{count:,} cases look"
+        unquiet = report.outcome in ("inconclusive", "contaminated")
+        but = report.advisory or (f"the machine was not quiet ({why})" if unquiet else why)
+        why = f"{cases} slower beyond doubt, but {_told(but, names)}: no verdict"
+    return f"{report.outcome.upper()}{f': {why}' if why else ''}"
 
 
-def counts(cases: Iterable[CaseVerdict]) -> str:
+def counts(cases: Iterable[CaseVerdict], words: Mapping[Verdict, str] = WORDS) -> str:
     """`2 regressed, 18 unchanged`, worst first."""
     found = Counter(case.judged.verdict for case in cases)
-    return ", ".join(f"{found[v]} {WORDS[v]}" for v in ORDER if found[v]) or "no case"
+    return ", ".join(f"{found[v]} {words[v]}" for v in ORDER if found[v]) or "no case"
 
 
 def cells(case: CaseVerdict) -> list[str]:
@@ -99,15 +119,18 @@ def figures(case: CaseVerdict) -> str:
     return f"{times}{change}{within}{f', q {q}' if q != NOTHING else ''}"
 
 
-def reason_of(case: CaseVerdict, target: float) -> list[str]:
+def reason_of(case: CaseVerdict, report: GateReport) -> list[str]:
     """Why the case is as it is, a sentence each: the cause, what hinders a verdict, notes."""
     found = []
     if case.cause is not None:
         found.append(f"{clean(case.cause.kind)}: {clean(case.cause.text)}")
-    elif case.judged.verdict == "REGRESSED":
+    elif case.judged.verdict == "REGRESSED" and not suspected(report):
         found.append("the cause is not known")
-    if hides(case, target):
-        found.append(f"too noisy: a slowdown of {target * 100:g} % could be missed")
+    if hides(case, report.target):
+        found.append(f"too noisy: a slowdown of {report.target * 100:g} % could be missed")
+    elif case.judged.verdict == "INCONCLUSIVE" and (case.judged.high or 0.0) > 0:
+        most = percent(case.judged.high, "")
+        found.append(f"not clear: a slowdown of {most} could be here")
     found += [clean(text) for text in (case.judged.reason, *case.notes) if text]
     return [shorten(text, LONGEST) for text in found if text]
 
@@ -131,6 +154,11 @@ def remarks(report: GateReport, names: Names) -> list[str]:
     return [shorten(text, 2 * LONGEST) for text in found]
 
 
+LEGEND = (
+    "base and head: the geometric mean over the processes judged; change: of the head over the "
+    "base, with its 95 % interval; q: the rate of false alarms among all cases called slower, were "
+    "this one called so"
+)
 NOT_CALIBRATED = "the error rate of this suite was not calibrated here: gpuperf gate calibrate"
 
 
@@ -145,6 +173,7 @@ def conditions(report: GateReport, names: Names) -> list[str]:
         rule_text(report),
         *_steady(report, names),
         contracts_text([report.contract]),
+        LEGEND,
         f"detectable: the slowdown that would be found with a probability of {report.rule.power:g};"
         f" {report.target * 100:g} % must be, in every case",
         *_fixed(names),

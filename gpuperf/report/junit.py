@@ -27,6 +27,8 @@ from gpuperf.report.judgement import (
     names_of,
     reason_of,
     remarks,
+    suspected,
+    words_of,
 )
 from gpuperf.report.text import clean, shorten
 
@@ -51,7 +53,7 @@ def render_junit(report: GateReport) -> str:
     for name, value in _properties(report):
         ElementTree.SubElement(properties, "property", name=name, value=_text(value))
     suite.extend(cases)
-    told = [headline(report, names), counts(report.cases)]
+    told = [headline(report, names), counts(report.cases, words_of(report))]
     told += [*remarks(report, names), *conditions(report, names)]
     ElementTree.SubElement(suite, "system-out").text = _lines(told)
     ElementTree.SubElement(suite, "system-err")
@@ -81,7 +83,8 @@ def _attributes(report: GateReport, cases: Sequence[ElementTree.Element]) -> dic
 def _whole(report: GateReport, names: Names, red: bool) -> ElementTree.Element:
     """The outcome, as an error where it is none of the cases' own."""
     case = _testcase(report, WHOLE, None)
-    if report.outcome != "passed" and (report.outcome in ("contaminated", "incomplete") or not red):
+    own = report.outcome in ("contaminated", "incomplete") or suspected(report)
+    if report.outcome != "passed" and (own or not red):
         told = headline(report, names)
         _told(case, "error", report.outcome, told, [told, *report.reasons[1:]])
     return case
@@ -90,11 +93,13 @@ def _whole(report: GateReport, names: Names, red: bool) -> ElementTree.Element:
 def _case(case: CaseVerdict, name: str, report: GateReport) -> ElementTree.Element:
     """One case with what keeps the gate from passing."""
     found, verdict = _testcase(report, name, case.head_s), case.judged.verdict
-    lines = [line for line in (figures(case), *reason_of(case, report.target)) if line]
+    lines = [line for line in (figures(case), *reason_of(case, report)) if line]
     if case.owner:
         lines.append(f"owner {shorten(clean(case.owner), NAME)}")
     message = "; ".join(lines[:2]) or WORDS[verdict]
-    if verdict == "REGRESSED":
+    if verdict == "REGRESSED" and suspected(report):
+        _told(found, "error", words_of(report)[verdict], message, lines)
+    elif verdict == "REGRESSED":
         _told(found, "failure", case.cause.kind if case.cause else WORDS[verdict], message, lines)
     elif verdict == "NOT_COMPARABLE" or hides(case, report.target):
         _told(found, "error", WORDS[verdict], message, lines)

@@ -18,13 +18,13 @@ from gpuperf.report.casename import Names
 from gpuperf.report.chart.file import DPI, save_figure, targets_of
 from gpuperf.report.chart.style import COLOURS, FAINT, GRID, INK, rc_parameters
 from gpuperf.report.judgement import (
-    WORDS,
     conditions,
     counts,
     mean_change,
     names_of,
     percent,
     rule_text,
+    words_of,
     worst_first,
 )
 from gpuperf.report.text import clean, shorten
@@ -87,13 +87,13 @@ def draw_pairs(report: GateReport, paths: Sequence[Path]) -> None:
     targets = targets_of(paths)
     names = names_of(report, NAME)
     shown = worst_first(report)[:MOST]
-    rows = [_row(case, report.rule, names) for case in shown]
+    rows = [_row(case, report, names) for case in shown]
     steady = [_steady(name, report, names) for name in list(report.sentinels)[:MOST_STEADY]]
     if not any(row.hollow or row.filled for row in (*rows, *steady)):
         raise UsageError("no case has a time on both sides: nothing to draw", "the table says why")
     import matplotlib
 
-    title = shorten(f"Gate {report.outcome}: {counts(report.cases)}", TITLE)
+    title = shorten(f"Gate {report.outcome}: {counts(report.cases, words_of(report))}", TITLE)
     with matplotlib.rc_context(rc_parameters()), warnings.catch_warnings():
         # A name in a script that the font lacks is drawn as boxes; that is no reason to talk.
         warnings.filterwarnings("ignore", message=r"Glyph .* missing from font")
@@ -102,11 +102,11 @@ def draw_pairs(report: GateReport, paths: Sequence[Path]) -> None:
             save_figure(drawn, target, title)
 
 
-def _row(case: CaseVerdict, rule: Rule, names: Names) -> _Row:
+def _row(case: CaseVerdict, report: GateReport, names: Names) -> _Row:
     judged, loud = case.judged, case.judged.verdict == "REGRESSED"
-    hollow, filled, margin = _dots(case, rule)
+    hollow, filled, margin = _dots(case, report.rule)
     cause = f": {clean(case.cause.kind)}" if case.cause is not None and loud else ""
-    word = "" if judged.verdict == "UNCHANGED" else f"  {WORDS[judged.verdict]}{cause}"
+    word = "" if judged.verdict == "UNCHANGED" else f"  {words_of(report)[judged.verdict]}{cause}"
     mean, low, high = (_logarithm(v) for v in (judged.change, judged.low, judged.high))
     told = "" if judged.change is None else percent(judged.change)
     words = shorten(f"{told}{word}".strip(), TELLING)
@@ -127,7 +127,7 @@ def _dots(case: CaseVerdict, rule: Rule) -> tuple[Dots, Dots, float]:
         sides = (case.sets.base, case.sets.head)
         hollow, filled = (tuple(math.log(v) - middle for v in side) for side in sides)
         pairs = Pairs(case.sets.base, case.sets.base)
-        return hollow, filled, _margin(pairs, rule, case.sets.margin)
+        return hollow, filled, _margin(pairs, rule, max(rule.margin, case.sets.margin or 0.0))
     return (), (), math.log1p(rule.margin)
 
 
