@@ -15,21 +15,23 @@ import os
 import secrets
 import stat
 from collections.abc import Iterator
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
 
 __all__ = ["is_regular", "locked", "open_regular", "read_regular", "write_atomically"]
 
 
-def open_regular(path: str | Path) -> BinaryIO:
+def open_regular(path: str | Path) -> BufferedReader:
     """Open *path*, or the file that it links to, for reading.
 
     Raises: OSError, also where it is no regular file.
     """
     handle = _open(path, os.O_RDONLY | os.O_NONBLOCK)
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
+    mode = os.fstat(handle).st_mode
+    if not stat.S_ISREG(mode):
         os.close(handle)
-        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+        number = errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL
+        raise OSError(number, "it is not a regular file", str(path))
     return os.fdopen(handle, "rb")
 
 
@@ -108,4 +110,4 @@ def _refuse_special(path: Path) -> None:
 
 
 def _size(limit_bytes: int) -> str:
-    return f"{limit_bytes >> 20} MiB" if limit_bytes >= 1 << 20 else f"{limit_bytes} bytes"
+    return f"{limit_bytes >> 20} MiB" if limit_bytes >= 1 << 20 else f"{limit_bytes:,} bytes"

@@ -81,5 +81,5 @@ def test_without_a_file_nothing_is_said(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be read"):
         load_project(tmp_path)
     (tmp_path / "gpuperf.toml").write_text("# " + "x" * 300_000)
-    with pytest.raises(UsageError, match="longer than 200,000 bytes"):
+    with pytest.raises(UsageError, match="is over 200,000 bytes"):
         load_project(tmp_path)

@@ -6,8 +6,11 @@ Everything here runs in the tests' own process; what needs a process is in `test
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import json
+import os
+import subprocess
 import sys
 import warnings
 import xml.etree.ElementTree as ElementTree
@@ -19,8 +22,13 @@ import pytest
 
 from gpuperf.cli import app
 from gpuperf.cli.printing import draw
+from gpuperf.errors import UsageError
+from gpuperf.gate.project import load_project, parse_project
+from gpuperf.importers import eventstream, kineto
+from gpuperf.importers.kineto import read_trace
 from gpuperf.model.codec import to_builtins
 from gpuperf.model.text import clean_json
+from gpuperf.model.toml import parse_toml
 from gpuperf.report.cells import to_csv
 from gpuperf.report.plain import plain_table
 from gpuperf.runner.store import read_run
@@ -185,3 +193,179 @@ def test_the_head_of_a_markdown_table_is_text_too() -> None:
     shown = plain_table([], ["n<img src=x>", "a|b"], [["1", "2"]], "md")
     assert "<img" not in shown
     assert shown.splitlines()[0].count(" | ") == 1
+
+
+LONG = "x" * 5000
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("show", LONG), ("show", f"{LONG}.jsonl"), ("explain", LONG), ("import", f"{LONG}.json"),
+        ("import", f"{LONG}.ncu-rep"), ("roofline", "--resume", LONG), ("gate", "check", LONG),
+        ("gate", "compare", LONG, LONG), ("gate", "ab", "--resume", LONG),
+        ("baseline", "set", LONG), ("baseline", "show", LONG), ("run", "--suite", f"{LONG}.toml"),
+        ("devices", f"{LONG}.toml"), ("devices", "--lint", f"{LONG}.toml"),
+        ("history", "list", "--folder", LONG), ("profile", LONG), (LONG,),
+    ],
+    ids=lambda words: " ".join(word.replace(LONG, "LONG") for word in words),
+)  # fmt: skip
+def test_a_name_of_5000_characters_is_one_short_sentence(
+    gpuperf: Command, words: tuple[str, ...]
+) -> None:
+    code, out, err = gpuperf(*words)
+    assert (code, out) == (2, "")
+    said, hint = err.splitlines()
+    assert said.startswith("gpuperf: ")
+    assert "internal error" not in said
+    assert len(said) < 1100
+    assert len(hint) < 1100
+
+
+def test_a_message_keeps_both_ends_of_a_long_name_and_is_itself_bounded() -> None:
+    assert app._brief("no run " + "a" * 300) == "no run " + "a" * 300
+    brief = app._brief(f"no run /{LONG}.jsonl here")
+    assert brief.startswith("no run /xxx")
+    assert brief.endswith("x.jsonl here")
+    assert "…" in brief
+    assert len(app._brief("word " * 5000)) == app.LONGEST_MESSAGE
+    assert app._brief("a\x1b[31mb\r\nc") == "a[31mb c"
+
+
+DOTTED = "a." * 3000 + "b = 1\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        DOTTED, f"[{DOTTED[:-5]}]\n", f"x = {{{DOTTED[:-1]}}}\n",
+        '"a\\"" . ' * 3000 + "b = 1\n", "'a'." * 3000 + "b = 1\n",
+    ],
+    ids=["key", "table", "inline", "quoted", "literal"],
+)  # fmt: skip
+def test_a_key_of_thousands_of_parts_is_refused_before_it_is_parsed(text: str) -> None:
+    with pytest.raises(ValueError, match=r"a key on line 2 has over 16 parts"):
+        parse_toml("schema = 1\n" + text)
+
+
+def test_sixteen_parts_and_dots_in_texts_are_read() -> None:
+    key = ".".join("a" * 16)
+    found = parse_toml(f'{key} = "see https://docs.x.y/1.2.3 ... and so on. End."\n')
+    assert str(found).count("{") == 16
+    with pytest.raises(ValueError, match="nested too deep"):
+        parse_toml("a = " + "[" * 100_000)
+
+
+def test_every_reader_of_toml_refuses_such_a_key(gpuperf: Command, tmp_path: Path) -> None:
+    (tmp_path / "s.toml").write_text("schema = 1\n" + DOTTED)
+    for words in (("run", "--suite", "./s.toml"), ("devices", "--lint", "s.toml")):
+        code, out, err = gpuperf(*words)
+        assert (code, out) == (2, "")
+        assert "a key on line 2 has over 16 parts" in err
+    with pytest.raises(UsageError, match="a key on line 1 has over 16 parts"):
+        parse_project(DOTTED)
+
+
+EVENTS = b'{"traceEvents": ['
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [b" ", b",", b"{},", b'{"ph": "X", "cat": "cpu_op", "name": "n", "ts": 1, "dur": 1},'],
+    ids=["spaces", "commas", "empty events", "events"],
+)
+def test_a_small_file_that_unpacks_to_a_huge_trace_is_refused(tmp_path: Path, unit: bytes) -> None:
+    path = tmp_path / "trace.json.gz"
+    filling = gzip.compress(unit * (32 * MIB // len(unit)))
+    path.write_bytes(gzip.compress(EVENTS) + filling * 100)  # 3 GB of text
+    with pytest.raises(UsageError, match=r"grows over 200 times|none of its first"):
+        read_trace(path)
+
+
+@pytest.mark.parametrize("blank", [b" ", b","])
+def test_blanks_without_an_end_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, blank: bytes
+) -> None:
+    monkeypatch.setattr(eventstream, "MOST_BLANK", 2 * MIB)
+    path = tmp_path / "trace.json"
+    path.write_bytes(EVENTS + blank * (5 * MIB) + b"{}]}")
+    with pytest.raises(UsageError, match="has over 2 MiB of blanks or commas in a row"):
+        read_trace(path)
+
+
+def test_a_trace_of_another_tool_is_refused_before_it_is_read_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kineto, "MOST_OTHERS", 1000)
+    path = tmp_path / "trace.json"
+    own = b'{"ph": "X", "cat": "cpu_op", "name": "aten::mm", "ts": 1.0, "dur": 1}'
+    path.write_bytes(EVENTS + b"{}," * 1000 + own + b"]}")
+    assert len(read_trace(path).operators.start) == 1
+    path.write_bytes(EVENTS + b"{}," * 1001 + own + b"]}")
+    with pytest.raises(UsageError, match=r"none of its first 1,001 events is torch.profiler's"):
+        read_trace(path)
+
+
+def test_the_reading_of_a_long_trace_is_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(eventstream, "NEWS", 1 * MIB)
+    event = b'{"ph": "X", "cat": "cpu_op", "name": "aten::mm", "ts": %d.0, "dur": 1},\n'
+    text = EVENTS + b"".join(event % i for i in range(40_000)) + b"{}]}"
+    (tmp_path / "trace.json").write_bytes(text)
+    heard: list[int] = []
+    timeline = read_trace(tmp_path / "trace.json", heard.append)
+    assert len(timeline.operators.start) == 40_000
+    assert [size // MIB for size in heard] == list(range(1, len(text) // MIB + 1))
+
+
+@pytest.mark.parametrize(
+    "head", [b"", b"{", EVENTS, b'{"traceEvents": [{"ph": "X"},'], ids=["none", "{", "[", "event"]
+)
+def test_a_trace_that_is_a_hole_is_refused(tmp_path: Path, head: bytes) -> None:
+    path = tmp_path / "trace.json"
+    path.write_bytes(head)
+    os.truncate(path, 20 << 30)  # it takes no room
+    with pytest.raises(UsageError, match=r"is not JSON|never ends"):
+        read_trace(path)
+
+
+def test_a_pipe_in_place_of_a_file_is_refused_and_not_waited_for(
+    gpuperf: Command, tmp_path: Path
+) -> None:
+    for name in ("p.jsonl", "p.json", "p.json.gz", "p.ncu-rep", "p.toml", "gpuperf.toml"):
+        os.mkfifo(tmp_path / name)
+    for words in (
+        ("show", "p.jsonl"), ("explain", "p.jsonl"), ("import", "p.json"), ("import", "p.json.gz"),
+        ("import", "p.ncu-rep"), ("run", "--suite", "./p.toml"), ("devices", "--lint", "p.toml"),
+        ("roofline", "--resume", "p.jsonl"),
+    ):  # fmt: skip
+        code, out, err = gpuperf(*words)
+        assert (code, out, len(err.splitlines())) == (2, "", 2), (words, err)
+    with pytest.raises(UsageError, match="not a regular file"):
+        load_project(tmp_path)
+
+
+def test_a_full_stdout_is_one_sentence_and_exit_code_2(
+    gpuperf: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open("/dev/full", "w") as full:  # noqa: PTH123
+        monkeypatch.setattr(sys, "stdout", full)
+        code, _, err = gpuperf("show", MEASURED / "h200-copy.jsonl")
+    assert code == 2
+    said, hint = err.splitlines()
+    assert said == "gpuperf: stdout cannot be written: No space left on device"
+    assert "`gpuperf show` prints it again" in hint
+
+
+@pytest.mark.parametrize("closed", [">&-", "<&-", ">&- <&- 2>&-"])
+def test_closed_streams_change_no_exit_code_and_take_no_file(tmp_path: Path, closed: str) -> None:
+    """What is printed must not go into a file that took the number of a closed stream."""
+    run = MEASURED / "h200-copy.jsonl"
+    start = f"{sys.executable} -c 'from gpuperf.cli.app import main; main()'"
+    words = f"{start} show {run} --chart {tmp_path}/c.svg {closed}"
+    ended = subprocess.run(["sh", "-c", words], capture_output=True, text=True, timeout=120)
+    assert ended.returncode == 0, ended.stderr
+    assert "Error" not in ended.stderr
+    ElementTree.parse(tmp_path / "c.svg")

@@ -7,6 +7,7 @@ pipe is quiet.
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
@@ -19,6 +20,8 @@ import typer
 
 import gpuperf
 from gpuperf.errors import GpuperfError
+from gpuperf.model.text import clean
+from gpuperf.report.text import shorten
 
 __all__ = ["VERBS", "main", "make_app"]
 
@@ -154,6 +157,13 @@ def _options(
 
 SWITCHES = {"-m", "--repeat", "--debug", "--help"}  # options of `profile` without a value
 INCOMPLETE = 4
+LONGEST_NAME, LONGEST_MESSAGE = 400, 1000  # characters of an error
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
+# Errors of the system that are not gpuperf's fault, where they name a file.
+ENVIRONMENT = {
+    *FULL, errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.EROFS, errno.ELOOP,
+    errno.ENOTDIR, errno.EMFILE, errno.ENFILE,
+}  # fmt: skip
 
 # The root of typer's own errors; its module differs between versions of typer.
 _ClickError: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
@@ -165,8 +175,21 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # by nohup, say
             signal.signal(number, _interrupt)
+    _open_closed_streams()
     code = _guarded(_run)
     sys.exit(128 + _heard[0] if _heard else code)
+
+
+def _open_closed_streams() -> None:
+    """Give stdin, stdout and stderr the null device where the caller closed them: otherwise the
+    next file that is opened takes their number, and what is printed goes into it."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            null = os.open(os.devnull, os.O_RDWR)
+            if null != number:
+                os.dup2(null, number)
+                os.close(null)
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
 
 
 def _run() -> Any:
@@ -215,17 +238,39 @@ def _guarded(run: Callable[[], Any]) -> int:
         # click and rich leave by SystemExit(1) when the reader is gone, and 1 is the gate's alone.
         if isinstance(error, SystemExit) and error.code not in (0, 1, None):
             return 2
-        # Python flushes stdout once more at exit; what it would say of that is nobody's concern.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_stdout()
         return code
     except Exception as error:
         if debug:
             traceback.print_exc()
+        if isinstance(error, OSError) and (refused := _refused(error)):
+            _tell(*refused)
+            return 2
         _tell(
             f"internal error: {type(error).__name__}: {error}",
             "this is a fault of gpuperf; --debug shows where",
         )
         return 2
+
+
+def _refused(error: OSError) -> tuple[str, str] | None:
+    """What the system refused and what to do; None where gpuperf itself is at fault."""
+    if error.errno in FULL and not error.filename:
+        try:  # a blank at the end of a stdout that is not at fault does no harm
+            os.write(sys.stdout.fileno(), b" ")
+        except OSError as full:
+            _drop_stdout()
+            told = f"stdout cannot be written: {full.strerror}"
+            return told, "what was measured is in the run file; `gpuperf show` prints it again"
+    if error.errno not in ENVIRONMENT or not error.filename:
+        return None
+    told = f"{os.fsdecode(error.filename)!r} cannot be used: {error.strerror}"
+    return told, "choose another file or folder"
+
+
+def _drop_stdout() -> None:
+    """Send to the null device what stdout still holds, which Python flushes once more at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _take_debug() -> bool:
@@ -251,7 +296,7 @@ def _script_at(start: int) -> int:
 
 
 def _tell(message: str, hint: str) -> None:
-    told = f"gpuperf: {_plain(message)}\n" + (f"  hint: {_plain(hint)}\n" if hint else "")
+    told = f"gpuperf: {_brief(message)}\n" + (f"  hint: {_brief(hint)}\n" if hint else "")
     try:
         sys.stderr.write(told)
         sys.stderr.flush()
@@ -259,6 +304,8 @@ def _tell(message: str, hint: str) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
-def _plain(text: str) -> str:
-    """Without control characters: a file's or a device's name must not steer the terminal."""
-    return "".join(c if c.isprintable() else " " for c in text)
+def _brief(text: str) -> str:
+    """*text* without control characters, which could steer the terminal, and with long names and
+    long lists shortened."""
+    words = (shorten(word, LONGEST_NAME) for word in clean(text).split(" "))
+    return shorten(" ".join(words), LONGEST_MESSAGE)

@@ -86,7 +86,7 @@ def _traced(file: Path, warmup: int, out: Path) -> tuple[Run, Path]:
     from gpuperf.analysis.windows import steps_of
     from gpuperf.importers.kineto import read_trace
 
-    timeline = read_trace(file)
+    timeline = read_trace(file, lambda size: say(f"{file}: read {size >> 20:,} MiB of text"))
     if timeline.cut:
         say(f"{file} is cut short: what there is was read")
     if not timeline.shapes:

@@ -13,10 +13,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from gpuperf.model.record import Record
-from gpuperf.report.text import clean
+from gpuperf.report.text import clean, shorten
 from gpuperf.units import format_percent, format_time
 
 __all__ = ["Reporter", "say"]
+
+LONGEST_WORD = 1000  # characters; the path of a run file is shorter
 
 
 class _Talk(Console):
@@ -30,7 +32,8 @@ class _Talk(Console):
 def say(message: str) -> None:
     """One line on stderr."""
     with contextlib.suppress(OSError):  # nobody listens, or the terminal is gone
-        _Talk(stderr=True, highlight=False).print(Text(clean(message)), soft_wrap=True)
+        words = (shorten(word, LONGEST_WORD) for word in clean(message).split(" "))
+        _Talk(stderr=True, highlight=False).print(Text(" ".join(words)), soft_wrap=True)
 
 
 class Reporter:

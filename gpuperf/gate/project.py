@@ -12,13 +12,14 @@
 from __future__ import annotations
 
 import fnmatch
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gpuperf.errors import UnknownName, UsageError
+from gpuperf.files import read_regular
+from gpuperf.model.toml import parse_toml
 
 __all__ = ["FILE", "Margin", "Project", "load_project", "parse_project"]
 
@@ -81,24 +82,22 @@ def _literal(pattern: str) -> str:
 def load_project(folder: Path) -> Project:
     """The project's own file in *folder*; an empty project without one. Raises: UsageError."""
     path = folder / FILE
-    if not path.is_file():
-        return Project()
     try:
-        with path.open("rb") as file:
-            data = file.read(LARGEST + 1)
-        text = data.decode("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
+        text = read_regular(path, LARGEST).decode("utf-8-sig")
+    except FileNotFoundError:
+        return Project()
+    except OSError as error:
+        raise UsageError(f"{FILE} cannot be read: {error.strerror}", "TOML as UTF-8") from None
+    except UnicodeDecodeError as error:
         raise UsageError(f"{FILE} cannot be read: {error}", "TOML as UTF-8") from None
-    if len(data) > LARGEST:
-        raise UsageError(f"{FILE} is longer than {LARGEST:,} bytes", "shorten it")
     return parse_project(text)
 
 
 def parse_project(text: str) -> Project:
     """Raises: UsageError for an unknown key, and for what is no number or no text."""
     try:
-        found = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
+        found = parse_toml(text)
+    except ValueError as error:
         raise UsageError(f"{FILE} is not TOML: {str(error)[:200]}", "see the README") from None
     _refuse_unknown(found, KEYS)
     margins = found.get("margin", [])

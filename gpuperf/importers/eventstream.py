@@ -11,22 +11,28 @@ neither a control character in a name nor a number of the wrong type, both of wh
 from __future__ import annotations
 
 import codecs
+import errno
 import gzip
 import io
 import json
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from gpuperf.errors import UsageError
+from gpuperf.files import open_regular
 
-__all__ = ["EventStream"]
+__all__ = ["EventStream", "Progress"]
 
 CHUNK = 1 << 20  # bytes read at a time
 LONGEST = 16 << 20  # characters of one event, or of another value beside `traceEvents`
-LARGEST_TEXT = 16 << 30  # bytes after decompression: a few kB of gzip can become any number
+LARGEST_TEXT = 16 << 30  # bytes after decompression
+# Traces shrink 10 to 40 times; 1,000 times is gzip's most, which 10 GB of blanks reach.
+MOST_RATIO, FREE_TEXT = 200, 4 << 20  # bytes of text to a byte of gzip; the text free of it
+MOST_BLANK = 16 << 20  # characters between two values
+NEWS = 512 << 20  # bytes of text between two calls of `progress`
 MOST_KEYS = 1000  # beside `traceEvents`
 NEAR = 16  # characters: an error so close to the end of what is read may be only that end
 FACTS = ("deviceProperties",)  # values beside `traceEvents` that are kept
@@ -46,6 +52,9 @@ DISPENSABLE = re.compile(r'"cat"\s*:\s*"(?:python_function|(?:gpu_)?user_annotat
 DECODER = json.JSONDecoder(strict=False, parse_float=str, parse_constant=str)
 
 
+Progress = Callable[[int], None]
+
+
 class _Cut(Exception):
     """The text ended inside a value."""
 
@@ -57,21 +66,24 @@ class _Malformed(Exception):
 class EventStream:
     """The events of the trace at *path*, in the file's order.
 
+    `progress` is called with the bytes of text read, every 512 MiB.
+
     `facts` holds those of `FACTS` that were met beside them; `cut` says whether the file broke off;
     `unreadable` counts events that were no JSON, and dispensable.
 
     Raises (from the iteration): UsageError for what is no trace, with the reason.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, progress: Progress | None = None) -> None:
         self.path = path
+        self._progress = progress
         self.facts: dict[str, Any] = {}
         self.cut = False
         self.unreadable = 0
         self.count = 0
 
     def __iter__(self) -> Iterator[Any]:
-        text = _Text(self.path)
+        text = _Text(self.path, self._progress)
         found = False
         try:
             self._expect_object(text)
@@ -150,19 +162,24 @@ class EventStream:
 class _Text:
     """A window on the text of a file, and a cursor in it."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, progress: Progress | None) -> None:
         self._path = path
-        self._chunks = _chunks(path)
+        self._chunks = _chunks(path, progress)
         self._text = ""
         self.at = 0
 
     def token(self, between: re.Pattern[str] = SPACE) -> str:
         """The next character after what *between* matches, left there; empty at the end."""
+        blank = 0
         while True:
             match = between.match(self._text, self.at)
+            blank += match.end() - self.at if match else 0
             self.at = match.end() if match else self.at
             if self.at < len(self._text):
                 return self._text[self.at]
+            if blank > MOST_BLANK:
+                told = f"{self._path} has over {MOST_BLANK >> 20} MiB of blanks or commas in a row"
+                raise UsageError(told, HINT)
             if not self._more():
                 return ""
 
@@ -225,33 +242,39 @@ class _Text:
         return len(pieces) > 1
 
 
-def _chunks(path: Path) -> Iterator[str]:
+def _chunks(path: Path, progress: Progress | None) -> Iterator[str]:
     """The text of the file at *path*, decompressed where it begins as gzip does.
 
     Raises: UsageError.
     """
-    if not path.is_file():
-        what = "is a folder, not a trace" if path.is_dir() else "is not there"
-        raise UsageError(f"{path} {what}", HINT)
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             packed = file.read(len(GZIP)) == GZIP
-        with gzip.open(path) if packed else path.open("rb") as opened:
-            yield from _decoded(opened, path)
+            file.seek(0)
+            text = gzip.GzipFile(fileobj=file) if packed else file
+            yield from _decoded(text, file, path, progress)
+    except FileNotFoundError:
+        raise UsageError(f"{path} is not there", HINT) from None
     except (gzip.BadGzipFile, zlib.error) as error:
         raise UsageError(f"{path} is broken as a gzip file: {error}", "fetch it again") from None
     except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror or error}") from None
+        what = "it is a folder" if error.errno == errno.EISDIR else error.strerror or error
+        raise UsageError(f"{path} cannot be read: {what}", HINT) from None
 
 
-def _decoded(file: gzip.GzipFile | io.BufferedReader, path: Path) -> Iterator[str]:
-    """Chunks of text. A gzip file that breaks off ends there, as a plain one does; `read1` loses
-    nothing of what came before that."""
+def _decoded(
+    text: gzip.GzipFile | io.BufferedReader,
+    file: io.BufferedReader,
+    path: Path,
+    progress: Progress | None,
+) -> Iterator[str]:
+    """Chunks of *text*, which is *file* or what is packed in it. A gzip file that breaks off ends
+    there, as a plain one does; `read1` loses nothing of what came before that."""
     decoder = codecs.getincrementaldecoder("utf-8-sig")(errors="replace")
     total = 0
     while True:
         try:
-            data = file.read1(CHUNK)
+            data = text.read1(CHUNK)
         except EOFError:
             data = b""
         if not data:
@@ -261,4 +284,9 @@ def _decoded(file: gzip.GzipFile | io.BufferedReader, path: Path) -> Iterator[st
             raise UsageError(
                 f"{path} holds over {LARGEST_TEXT >> 30} GiB of text", "profile fewer steps"
             )
+        if total > FREE_TEXT + MOST_RATIO * file.tell():
+            told = f"{path} grows over {MOST_RATIO} times as it is decompressed"
+            raise UsageError(told, "no trace does: what wrote it?")
+        if progress is not None and total // NEWS > (total - len(data)) // NEWS:
+            progress(total)
         yield decoder.decode(data)

@@ -18,7 +18,7 @@ from typing import Any
 
 from gpuperf.errors import UsageError
 from gpuperf.importers.columns import Names, Table, launchers, legible
-from gpuperf.importers.eventstream import EventStream
+from gpuperf.importers.eventstream import EventStream, Progress
 from gpuperf.importers.shapes import Calls
 from gpuperf.model.contract import DeviceFacts
 from gpuperf.model.record import Launch
@@ -35,7 +35,8 @@ from gpuperf.model.timeline import (
 
 __all__ = ["read_trace"]
 
-MOST_EVENTS = 30_000_000  # that are kept; 2 GB of trace have 5 million
+MOST_EVENTS = 30_000_000  # 2 GB of trace have 5 million
+MOST_OTHERS = 300_000  # before the first of torch.profiler's
 MOST_CATEGORIES = 100  # that are counted by name
 MOST_DEVICES = 1024
 LARGEST = 2**62  # of any number; in nanoseconds since 1970, the year 2116
@@ -52,12 +53,13 @@ COMPILED = "## Call CompiledFxGraph"
 Event = dict[str, Any]
 
 
-def read_trace(path: Path) -> Timeline:
-    """The timeline in the chrome trace at *path*, which may be packed with gzip.
+def read_trace(path: Path, progress: Progress | None = None) -> Timeline:
+    """The timeline in the chrome trace at *path*, which may be packed with gzip; *progress* is
+    called with the bytes of text read, now and then.
 
     Raises: UsageError for what is no trace of torch.profiler, or cannot be true.
     """
-    stream = EventStream(path)
+    stream = EventStream(path, progress)
     reader = _Reader()
     for event in stream:
         try:
@@ -67,10 +69,13 @@ def read_trace(path: Path) -> Timeline:
                 f"{path}: event {stream.count}{_shown(event)} cannot be true: {error}",
                 "is it as torch.profiler wrote it?",
             ) from None
-        if reader.kept > MOST_EVENTS:
+        if not reader.kept and stream.count > MOST_OTHERS:
+            break
+        if stream.count > MOST_EVENTS:
             raise UsageError(f"{path} has over {MOST_EVENTS:,} events", "profile fewer steps")
     if not reader.kept:
-        what = f"none of its {stream.count:,} events is torch.profiler's"
+        first = "first " if stream.count > MOST_OTHERS else ""
+        what = f"none of its {first}{stream.count:,} events is torch.profiler's"
         raise UsageError(
             f"{path}: {what if stream.count else 'it has no events'}",
             "profile(activities=[CPU, CUDA], record_shapes=True), then export_chrome_trace",

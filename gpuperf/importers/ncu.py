@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuperf.errors import CannotMeasure, UsageError
+from gpuperf.files import is_regular
 from gpuperf.model.contract import Contract, DeviceFacts
 from gpuperf.model.cost import Bytes, Cost, Flops
 from gpuperf.model.metrics import KERNEL, derive, scale
@@ -84,7 +85,7 @@ def read_report(path: Path, run: str, load: Callable[[str], Any] | None = None) 
 
     Raises: UsageError for what is no report or holds no kernel; CannotMeasure without the reader.
     """
-    if not path.is_file():
+    if not is_regular(path):
         raise UsageError(f"there is no report {str(path)!r}", "ncu -o NAME writes NAME.ncu-rep")
     if path.stat().st_size > LARGEST_FILE:
         raise UsageError(f"{path} is larger than {LARGEST_FILE >> 30} GiB", "profile fewer kernels")

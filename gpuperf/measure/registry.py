@@ -19,6 +19,7 @@ from pathlib import Path
 from types import ModuleType
 
 from gpuperf.errors import UnknownName, UsageError, WorkloadError
+from gpuperf.files import is_regular
 from gpuperf.measure.validation import validate
 from gpuperf.model.workload import Workload
 
@@ -91,7 +92,7 @@ def _collect(holder: object, source: str) -> dict[str, Workload]:
 def _load_file(path: Path) -> ModuleType:
     """Run the file as a module of its own. Its folder and the working folder are searched last: it
     imports its neighbours and the packages of its repository, and none of them hides a library."""
-    if not path.is_file():
+    if not is_regular(path):
         raise UsageError(f"no file {str(path)!r}", "a workload of gpuperf's is named without .py")
     name = f"gpuperf_user_{re.sub(r'[^A-Za-z0-9_]', '_', path.stem)}"
     spec = importlib.util.spec_from_file_location(name, path)

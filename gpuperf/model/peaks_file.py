@@ -10,13 +10,13 @@ from __future__ import annotations
 import difflib
 import math
 import re
-import tomllib
 from typing import Any, Literal, get_args
 
 import msgspec
 
 from gpuperf.errors import UsageError
 from gpuperf.model.peaks import Ceiling, Figure, Peaks, Pipe, Sureness
+from gpuperf.model.toml import parse_toml
 from gpuperf.units import SI_FACTOR
 
 __all__ = ["LARGEST_FILE", "MOST_CEILINGS", "SCHEMA", "UNITS", "parse_peaks"]
@@ -133,8 +133,8 @@ def _read(text: str) -> _File:
     if len(text) > LARGEST_FILE:
         raise _Fault("", f"is longer than {LARGEST_FILE:,} characters; it holds one device")
     try:
-        tables = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
+        tables = parse_toml(text)
+    except ValueError as error:
         raise _Fault("", f"is not TOML: {_shorten(str(error))}") from None
     _check_schema(tables)
     try:

@@ -7,6 +7,7 @@ import importlib.resources
 from pathlib import Path
 
 from gpuperf.errors import UsageError
+from gpuperf.files import read_regular
 from gpuperf.model.contract import DeviceFacts
 from gpuperf.model.peaks import Peaks, matches
 from gpuperf.model.peaks_file import LARGEST_FILE, parse_peaks
@@ -30,14 +31,17 @@ def builtin_peaks() -> tuple[Peaks, ...]:
 def load_peaks(path: Path) -> Peaks:
     """The peaks in the user's file at *path*. Raises: UsageError when it cannot be read."""
     try:
-        data = _read(path)
-    except OSError as error:
-        raise UsageError(f"the peaks file {str(path)!r} cannot be read: {error.strerror}") from None
-    if len(data) > LARGEST_FILE:
+        data = read_regular(path, LARGEST_FILE)
+    except FileNotFoundError:
         raise UsageError(
-            f"the peaks file {str(path)!r} is longer than {LARGEST_FILE:,} bytes",
-            "a peaks file holds one device",
-        )
+            f"there is no peaks file {str(path)!r}",
+            "the devices known without one: gpuperf devices",
+        ) from None
+    except OSError as error:
+        raise UsageError(
+            f"the peaks file {str(path)!r} cannot be read: {error.strerror}",
+            "a peaks file is one TOML file a device",
+        ) from None
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -45,19 +49,6 @@ def load_peaks(path: Path) -> Peaks:
             f"the peaks file {str(path)!r} is not UTF-8 text", "it is TOML, saved as UTF-8"
         ) from None
     return parse_peaks(text, str(path))
-
-
-def _read(path: Path) -> bytes:
-    """Enough bytes of *path* to see whether it is too long; never from a pipe or a device."""
-    if not path.exists():
-        raise UsageError(
-            f"there is no peaks file {str(path)!r}",
-            "the devices known without one: gpuperf devices",
-        )
-    if not path.is_file():
-        raise UsageError(f"{str(path)!r} is not a file", "a peaks file is one TOML file a device")
-    with path.open("rb") as file:
-        return file.read(LARGEST_FILE + 1)
 
 
 def resolve_peaks(name: str, sm_count: int, user: Peaks | None = None) -> tuple[Peaks | None, str]:

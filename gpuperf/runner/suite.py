@@ -9,15 +9,16 @@ is code, as it is on the command line.
 from __future__ import annotations
 
 import importlib.resources
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_args
 
 from gpuperf.errors import UnknownName, UsageError
+from gpuperf.files import read_regular
 from gpuperf.model.contract import Counting, DeviceFacts, TimerName
 from gpuperf.model.protocol import Described
+from gpuperf.model.toml import parse_toml
 from gpuperf.model.workload import Case
 from gpuperf.runner.catalogue import find_workload
 from gpuperf.runner.plan import MOST_CASES, Conditions, plan_cases, settle_dtype
@@ -64,24 +65,24 @@ def load_suite(name: str) -> Suite:
     if not name.endswith(".toml"):
         raise UnknownName("suite", name, suites(), "or a file: ./mine.toml")
     path = Path(name)
-    if not path.is_file():
-        raise UsageError(f"there is no suite {name!r}", f"known: {', '.join(suites())}")
     try:
-        with path.open("rb") as file:
-            data = file.read(LARGEST_FILE + 1)
-        text = data.decode("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
+        text = read_regular(path, LARGEST_FILE).decode("utf-8-sig")
+    except FileNotFoundError:
+        known = ", ".join(suites())
+        raise UsageError(f"there is no suite {name!r}", f"known: {known}") from None
+    except OSError as error:
+        told = f"the suite {name!r} cannot be read: {error.strerror}"
+        raise UsageError(told, "a suite is a short file of TOML") from None
+    except UnicodeDecodeError as error:
         raise UsageError(f"the suite {name!r} cannot be read: {error}", "TOML as UTF-8") from None
-    if len(data) > LARGEST_FILE:
-        raise UsageError(f"the suite {name!r} is longer than {LARGEST_FILE:,} bytes", "split it")
     return parse_suite(text, path.stem)
 
 
 def parse_suite(text: str, name: str) -> Suite:
     """Raises: UsageError for what is no suite."""
     try:
-        found = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
+        found = parse_toml(text)
+    except ValueError as error:
         told = f"the suite {name!r} is not TOML: {str(error)[:200]}"
         raise UsageError(told, "see the suites of gpuperf") from None
     _refuse_unknown(name, "suite", found, ("schema", "about", "conditions", "case"))
