@@ -30,6 +30,7 @@ TOP = replace(
     header(h200_device(), Contract("blocked"), h200_peaks()), baseline="naive",
     main=("m", "n", "k"),
 )  # fmt: skip
+SHOWN = "speed-up over naive, one process"
 FASTER = {"naive": 1.0, "tiled": 4.0, "triton": 10.0}
 
 
@@ -231,7 +232,7 @@ def cells(of: Sheet) -> dict[str, tuple[str, ...]]:
 
 def test_the_table_shows_speed_up_error_memory_and_kernels() -> None:
     found = cells(sheet(compared()))
-    first, second, third = found["speed-up over naive"]
+    first, second, third = found[SHOWN]
     assert first == "1.00×"
     assert second.startswith("4.00× ±")
     assert third.startswith("10.0× ±")
@@ -244,7 +245,7 @@ def test_the_table_shows_speed_up_error_memory_and_kernels() -> None:
 def test_a_baseline_that_fails_makes_speed_ups_empty_and_the_rest_stays() -> None:
     run = failing(compared((512, 1024)), "naive", status="oom", reason="asked for 9 GB")
     of = sheet(run)
-    assert cells(of)["speed-up over naive"] == (NOTHING,) * 6
+    assert cells(of)[SHOWN] == (NOTHING,) * 6
     assert of.failures == ("oom: asked for 9 GB", "", "") * 2
     assert [row["speedup"] for row in rows(run)] == [None] * 6
     assert cells(of)["time median"][1] != NOTHING
@@ -255,7 +256,7 @@ def test_one_that_fails_is_a_row_and_costs_the_others_nothing(status: str) -> No
     run, whole = failing(compared(), "tiled", status=status, reason="why"), compared()
     of = sheet(run)
     assert of.failures == ("", f"{status}: why", "")
-    assert cells(of)["speed-up over naive"][2] == cells(sheet(whole))["speed-up over naive"][2]
+    assert cells(of)[SHOWN][2] == cells(sheet(whole))[SHOWN][2]
     assert {name: column[1] for name, column in cells(of).items() if name != "implementation"} == {
         name: NOTHING if name not in ("m=n=k", "dtype", "caveats") else column[1]
         for name, column in cells(of).items() if name != "implementation"
@@ -290,7 +291,7 @@ def test_a_narrow_interval_has_digits_that_tell_it_from_one() -> None:
             for r, found in zip((base, own), samples, strict=True)
         )
         run = Run(replace(TOP, baseline="naive"), pair)
-        told[spread] = cells(sheet(run))["speed-up over naive"][1].split()[0]
+        told[spread] = cells(sheet(run))[SHOWN][1].split()[0]
     assert told == {1e-5: "1.003×", 0.1: "1.00×"}
 
 
@@ -310,14 +311,15 @@ def test_json_and_csv_have_the_speed_up_with_its_interval_and_the_baseline() -> 
     assert found["header"]["baseline"] == "naive"
     last = found["rows"][-1]
     assert last["speedup"] == pytest.approx(10, rel=1e-3)
-    assert last["speedup_low"] < last["speedup"] < last["speedup_high"]
+    assert last["speedup_one_process_low"] < last["speedup"] < last["speedup_one_process_high"]
+    assert (last["speedup_low"], last["speedup_high"], last["processes"]) == (None, None, 1)
     assert last["kernels_per_call"] == 3
     assert (found["rows"][0]["speedup"], found["rows"][0]["speedup_low"]) == (1, None)
     for row, line in zip(
         found["rows"], csv.DictReader(io.StringIO(render(compared(), "csv"))), strict=True
     ):
         assert float(line["speedup"]) == row["speedup"]
-        assert line["speedup_low"] == str(row["speedup_low"] or "")
+        assert line["speedup_one_process_low"] == str(row["speedup_one_process_low"] or "")
         assert "memory_call_bytes" in line
 
 

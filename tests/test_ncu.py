@@ -246,7 +246,7 @@ def test_ctrl_c_under_ncu_keeps_what_was_timed(
     supervisor: Any = Measuring()
     with RunWriter(tmp_path / "run.jsonl") as writer, pytest.raises(KeyboardInterrupt):
         writer.header(top)
-        session.measure_cases(supervisor, writer, top, [(CASE, COLD)], lambda record: None)
+        session.measure_cases(supervisor, writer, top, [(CASE, COLD, 0)], lambda record: None)
     assert len(read_run(tmp_path / "run.jsonl").records) == 1
 
 

@@ -341,18 +341,32 @@ def test_each_case_is_planned_under_each_contract_and_what_is_done_is_left_out()
     header = replace(run.header, plan=cases, variants=(hot,))
     contracts = (header.contract, *header.variants)
     plan = planned(header)
-    assert plan == tuple((case, contract) for case in header.plan for contract in contracts)
+    assert plan == tuple((case, contract, 0) for case in header.plan for contract in contracts)
     opened = Opened(header.device, header.fingerprint)
     assert unfinished(Run(header, ()), opened) == plan
     done = Run(header, run.records)
     assert {record.contract for record in run.records} == {header.contract}
-    assert unfinished(done, opened) == tuple((case, contracts[1]) for case in header.plan)
+    assert unfinished(done, opened) == tuple((case, contracts[1], 0) for case in header.plan)
     all_done = (*run.records, *(replace(r, contract=contracts[1]) for r in run.records))
     assert unfinished(Run(header, all_done), opened) == ()
     crashed = replace(all_done[-1], status="crashed")
     assert unfinished(Run(header, (*all_done[:-1], crashed)), opened) == (plan[-1],)
     impossible = replace(all_done[-1], status="impossible")
     assert unfinished(Run(header, (*all_done[:-1], impossible)), opened) == ()
+
+
+def test_each_process_measures_the_plan_once_and_every_second_one_in_turned_order() -> None:
+    run = h200_sweep((128, 256))
+    cases = tuple(record.case for record in run.records)
+    header = replace(run.header, plan=cases, processes=3)
+    first, second = ((case, header.contract) for case in cases)
+    assert planned(header) == (
+        (*first, 0), (*second, 0), (*second, 1), (*first, 1), (*first, 2), (*second, 2),
+    )  # fmt: skip
+    opened = Opened(header.device, header.fingerprint)
+    turned = replace(run.records[1], pass_index=1)
+    left = unfinished(Run(header, (*run.records, turned)), opened)
+    assert left == ((*first, 1), (*first, 2), (*second, 2))
 
 
 @pytest.mark.parametrize("odd", [float("nan"), float("inf")])

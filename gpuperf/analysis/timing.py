@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpuperf.model.record import Noise, Record
-from gpuperf.model.samples import Samples
+from gpuperf.model.samples import Samples, student
 
-__all__ = ["TIMERS", "CaseTiming", "noise_of", "timings"]
+__all__ = ["TIMERS", "CaseTiming", "next_interval", "noise_of", "timings"]
 
 # What is held against CUPTI's busy time, and under which cache state that was taken.
 TIMERS: Mapping[str, str] = {
@@ -26,6 +26,7 @@ TIMERS: Mapping[str, str] = {
     "nvbench": "busy",
 }
 
+LARGEST_LOG = 30.0  # of a scatter: exp of more is no interval of any use
 NORMAL_IQR = 1.349  # of a normal distribution's standard deviation
 
 
@@ -105,6 +106,23 @@ def noise_of(group: Sequence[Record]) -> Noise | None:
         within=statistics.median(_deviation(s) for s in samples),
         between=statistics.stdev(medians) / statistics.fmean(medians),
         processes=len(processes),
+    )
+
+
+def next_interval(samples: Samples, noise: Noise) -> tuple[float, float] | None:
+    """Where the median of another process lies with 95 %; None where that is unknown.
+
+    Two processes differ by √2 times the deviation of one, which *noise* estimates from so many
+    processes (Student's t); the median's own interval in this process is added as a square.
+    """
+    if samples.size < 2 or samples.median_s <= 0 or noise.processes < 2 or noise.between < 0:
+        return None
+    scatter = student(noise.processes - 1) * math.sqrt(2) * noise.between
+    low, high = samples.interval_s
+    down, up = (abs(end - samples.median_s) / samples.median_s for end in (low, high))
+    return (
+        samples.median_s * math.exp(-math.hypot(down, scatter)),
+        samples.median_s * math.exp(min(math.hypot(up, scatter), LARGEST_LOG)),
     )
 
 

@@ -31,10 +31,12 @@ from gpuperf.runner.plan import (
 )
 from gpuperf.runner.session import (
     FAILED,
+    Planned,
     make_header,
     measure_cases,
     new_run_id,
     planned,
+    process_text,
     unfinished,
 )
 from gpuperf.runner.store import RunWriter, read_run
@@ -74,6 +76,7 @@ class Request:
     study: Study = ""
     asked: tuple[int, ...] = ()
     heatmap: bool = False
+    processes: int = 1
 
 
 @dataclass(frozen=True)
@@ -173,7 +176,7 @@ def _begin(
     command, run_id = ["gpuperf", *sys.argv[1:]], new_run_id(request.verb, name)
     header = make_header(
         run_id, command, cases, contracts, opened, peaks, reason, ceilings, request.seed,
-        counting, baseline, main, request.study, request.asked,
+        counting, baseline, main, request.study, request.asked, request.processes,
     )  # fmt: skip
     return _measure(supervisor, request.out / f"{run_id}.jsonl", Run(header, ()), planned(header))
 
@@ -252,8 +255,11 @@ def exit_code(outcome: Outcome) -> int:
             raise CannotMeasure(told, lacking[0].hint)
     failed = [record for record in records if record.status in FAILED]
     if failed:
-        names = ", ".join(f"{r.case.id} ({r.status})" for r in failed[:3])
-        raise CannotMeasure(f"{len(failed)} of {len(records)} cases failed: {names}")
+        names = dict.fromkeys(f"{r.case.id} ({r.status})" for r in failed)
+        cases = len({(r.case.id, r.contract) for r in records})
+        lost = len({(r.case.id, r.contract) for r in failed})
+        told = ", ".join(list(names)[:3])
+        raise CannotMeasure(f"{lost} of {cases} cases failed: {told}")
     return 0
 
 
@@ -331,7 +337,7 @@ def _measure(
     supervisor: Supervisor,
     path: Path,
     run: Run,
-    plan: Sequence[tuple[Case, Contract]],
+    plan: Sequence[Planned],
     resumed: bool = False,
 ) -> Outcome:
     """Measure *plan* into *path*; whatever ends it, what was measured is in the outcome."""
@@ -342,7 +348,7 @@ def _measure(
 
         def keep(record: Record) -> None:
             records.append(record)
-            reporter.done(record)
+            reporter.done(record, process_text(run.header, record.pass_index))
 
         opened = supervisor.open()
 
@@ -357,11 +363,11 @@ def _measure(
     say(f"run file: {path}")
     if isinstance(ended, KeyboardInterrupt):
         say(f"interrupted; the rest: gpuperf roofline --resume {path}")
-    latest = {(record.case.id, record.contract): record for record in records}
+    latest = {(r.case.id, r.contract, r.pass_index): r for r in records}
     return Outcome(_of_header(run.header, latest), path, ended)
 
 
-def _of_header(header: Header, latest: dict[tuple[str, Contract], Record]) -> Run:
+def _of_header(header: Header, latest: dict[tuple[str, Contract, int], Record]) -> Run:
     """The run with its records in the order of the plan."""
-    keys = [(case.id, contract) for case, contract in planned(header)]
+    keys = [(case.id, contract, index) for case, contract, index in planned(header)]
     return Run(header, tuple(latest[key] for key in keys if key in latest))

@@ -110,8 +110,9 @@ TimerOption = Annotated[
     TimerChoice | None,
     typer.Option("--timer", help="How to time; never swapped for another.", show_default=False),
 ]
+LEAST_PRECISE = 1.0
 Precision = Annotated[
-    float, typer.Option(min=1e-4, max=1.0, help="Stop at this half-width of the 95 % interval.")
+    float, typer.Option(min=1e-4, max=LEAST_PRECISE, help="Stop at this half-width of the 95 % interval.")
 ]
 CacheOption = Annotated[
     str | None,

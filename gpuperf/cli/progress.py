@@ -77,11 +77,12 @@ class Reporter:
             detail = f"{phase} {samples}" if samples else phase
             self._progress.update(self._task, description=f"{self._case} · {detail}")
 
-    def done(self, record: Record) -> None:
-        """A case is finished; without a terminal it is a line."""
+    def done(self, record: Record, process: str = "") -> None:
+        """A case is finished, in *process* where there are several; without a terminal it is a
+        line."""
         self._progress.advance(self._task)
         if not self._live:
-            line = clean(f"{record.case.id}  {_outcome(record)}")
+            line = clean(f"{process}{record.case.id}  {_outcome(record)}")
             self._console.print(Text(line), soft_wrap=True)
 
 

@@ -12,10 +12,18 @@ from gpuperf.model.contract import Contract
 from gpuperf.model.record import TimerFacts
 from gpuperf.model.samples import Samples
 
-__all__ = ["FEWEST_SAMPLES", "Rest", "Taken", "take_samples"]
+__all__ = ["FEWEST_SAMPLES", "Rest", "Taken", "is_known", "take_samples"]
 
 # However slow the call, a median of fewer says nothing of its own spread.
 FEWEST_SAMPLES = 3
+
+# The rule looks many times, and each look may find the samples narrow by chance. Where that is
+# likely, it asks for more. With two modes the median lies in one or in the other, and its interval
+# is narrow as soon as it lies in one: the ranks of the interval are doubled, from 40 samples on.
+# Correlated samples are worth few independent ones, of which the scatter is hardly known: at least
+# ten, unless their whole range is within half the precision. tests/test_coverage.py simulates both.
+TWO_MODES_SAMPLES, TWO_MODES_WIDENED = 40, 2.0
+LEAST_EFFECTIVE = 10
 
 LONGEST_REST_S = 0.25
 RECOVERED = 0.98  # of the rested clock
@@ -61,6 +69,22 @@ class Rest:
             self.idle_s = min(2 * self.idle_s, max(LONGEST_REST_S, self.contract.gap_s))
 
 
+def is_known(samples: Samples, precision: float) -> bool:
+    """Whether the median is known to *precision*, and not by chance."""
+    if samples.sampling_precision > precision:
+        return False
+    if samples.has_two_modes:
+        return (
+            samples.size >= TWO_MODES_SAMPLES
+            and samples.widened_precision(TWO_MODES_WIDENED) <= precision
+        )
+    width = samples.quantile_s(1.0) - samples.quantile_s(0.0)
+    return (
+        samples.effective_size >= min(LEAST_EFFECTIVE, samples.size)
+        or width <= precision / 2 * samples.median_s
+    )
+
+
 def take_samples(
     draw: Draw,
     contract: Contract,
@@ -74,7 +98,8 @@ def take_samples(
 ) -> Taken:
     """Samples until the median's interval is as narrow as the contract asks, *first* included.
 
-    At `precision` from `min_samples` on, at `budget_s` seconds from `FEWEST_SAMPLES` on, or at
+    At `precision` from `min_samples` on (later where the samples have two modes or follow each
+    other), at `budget_s` seconds from `FEWEST_SAMPLES` on, or at
     `max_samples`. The interval is looked at after ever longer stretches (a tenth more samples each
     time), so that looking costs little and does not itself make a stop by luck likely. *draw* is
     asked for up to *at_once* samples, as many as the budget has room for. The floor in *facts* is
@@ -95,7 +120,7 @@ def take_samples(
                 facts.floor_uncertainty_s,
                 calls_per_sample,
             )
-            if count >= contract.min_samples and samples.sampling_precision <= contract.precision:
+            if count >= contract.min_samples and is_known(samples, contract.precision):
                 return Taken(samples, "precision")
             if spent or count >= contract.max_samples:
                 return Taken(samples, "budget" if spent else "samples")

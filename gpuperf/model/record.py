@@ -16,7 +16,7 @@ Schema history
     6   2026-11: `launch` and `time_s` of a kernel; cycles among the counters.
     7   2026-11: profiles: `region`, `program` and `operator` of a record.
     8   2026-11: what a profile says of its program's steps.
-    9   2026-11: the status `impossible`: what was measured breaks physics.
+    9   2026-11: the status `impossible`: what was measured breaks physics; `processes` of a header.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ __all__ = [
 ]
 
 SCHEMA = 9
+MOST_PROCESSES = 1000  # of a comparison: more would be weeks
 MOST_BYTES = 2**200
 MOST_LAUNCHED = 2**31  # blocks along an axis of a grid, in CUDA C's guide
 LEAST_COUNTED = -1e12  # a difference of two counts scatters about nought
@@ -310,7 +311,8 @@ class Header:
     `ceilings` the measured ones, where there are any. `counting` is what was asked of the
     hardware's counters; `baseline` the implementation that a comparison holds the others against;
     `main` the axes that `--sizes` sets. `study` says what a run is more than its rows, and `asked`
-    the sizes that a better one nearby is sought for.
+    the sizes that a better one nearby is sought for. Each of so many fresh `processes` measures the
+    plan once.
     """
 
     run: str
@@ -333,8 +335,13 @@ class Header:
     main: tuple[str, ...] = ()
     study: Study = ""
     asked: tuple[int, ...] = ()
+    processes: int = 1
     schema: int = SCHEMA
     type: Literal["header"] = "header"
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.processes <= MOST_PROCESSES:
+            raise ValueError(f"a run of {self.processes} processes is none")
 
 
 @dataclass(frozen=True)

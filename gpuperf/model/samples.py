@@ -12,17 +12,20 @@ samples still tell, and values on one tick are spread evenly over it before they
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 from dataclasses import dataclass
 from functools import cached_property
 
-__all__ = ["Samples", "correlation", "effective_size"]
+__all__ = ["Samples", "correlation", "effective_size", "student"]
 
 CONFIDENCE = 0.975  # one-sided, of a two-sided 95 %
 Z95 = statistics.NormalDist().inv_cdf(CONFIDENCE)
 LEAST_FREEDOM = 2.0  # below, t grows beyond any use; found to suffice in simulation
 LEAST_SEEN = 0.25
+MODES_APART = 0.02  # of the median: a wider gap between times is between two modes
+SMALLER_MODE = 0.05  # of the samples: fewer beyond a gap are outliers
 ENOUGH = 15  # steps between samples, for their quartiles to tell the spread
 SAME_TICK = 8  # of a tick: what rounding to nanoseconds may part
 TICK_ERROR = 0.1  # of a tick, by which a median between two ticks may be off
@@ -87,19 +90,35 @@ class Samples:
         # effective for the actual size; no shape of the distribution is assumed, but for few
         # samples it reaches beyond them. The samples spread less than their process, of which they
         # have seen a part: by √(1 − 1/n).
+        low, high = self._between(1.0)
+        return low - self.offset_uncertainty_s, high + self.offset_uncertainty_s
+
+    def _between(self, widened: float) -> tuple[float, float]:
+        """The interval by the samples and their tick, its ranks *widened* times as far apart."""
         n = self.effective_size
-        reach = _student(n - 1) / (2 * math.sqrt(n))
+        reach = widened * _student(n - 1) / (2 * math.sqrt(n))
         reach /= math.sqrt(max(1 - 1 / n, LEAST_SEEN))
         low, high = _quantile(self._ordered, 0.5 - reach), _quantile(self._ordered, 0.5 + reach)
-        blur = self.offset_uncertainty_s + self._tick_uncertainty
-        return low - blur, high + blur
+        return low - self._tick_uncertainty, high + self._tick_uncertainty
 
     @property
     def sampling_precision(self) -> float:
         """`precision` without what was subtracted: the part that more samples would narrow."""
-        low, high = self.interval_s
-        half = (high - low) / 2 - self.offset_uncertainty_s
-        return half / self.median_s if self.median_s > 0 else math.inf
+        return self.widened_precision(1.0)
+
+    def widened_precision(self, widened: float) -> float:
+        """`sampling_precision` with the ranks of the interval so many times as far apart."""
+        low, high = self._between(widened)
+        return (high - low) / 2 / self.median_s if self.median_s > 0 else math.inf
+
+    @cached_property
+    def has_two_modes(self) -> bool:
+        """Whether times lie on both sides of an empty gap of more than 2 % of the median, at least
+        a twentieth of them (and one) on each."""
+        ordered, least = self._ordered, max(1, int(SMALLER_MODE * self.size))
+        gaps = (b - a for a, b in zip(ordered[least - 1 :], ordered[least:], strict=False))
+        inner = itertools.islice(gaps, max(0, self.size - 2 * least + 1))
+        return max(inner, default=0.0) > MODES_APART * self.median_s
 
     @cached_property
     def _tick_uncertainty(self) -> float:
@@ -163,6 +182,17 @@ def _quantile(ordered: list[float], q: float) -> float:
     below = min(math.floor(place), last)
     above = min(below + 1, last)
     return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
+
+
+def student(freedom: int) -> float:
+    """The two-sided 95 % point of Student's t with *freedom* degrees of freedom, at least 1: exact
+    for 1 and 2, within 0.2 % above."""
+    if freedom < 1:
+        raise ValueError(f"{freedom} degrees of freedom tell nothing of a scatter")
+    both = 2 * CONFIDENCE - 1
+    if freedom == 1:
+        return math.tan(math.pi * both / 2)
+    return both * math.sqrt(2 / (1 - both**2)) if freedom == 2 else _student(freedom)
 
 
 def _student(freedom: float) -> float:

@@ -215,7 +215,13 @@ def _contracts(found: Sequence[Entry], default: Contract) -> Iterable[Note]:
         rule = f"until ±{precision} or {_brief(format_time(contract.budget_s, 3))}"
         late = sum(e.record.stop == "budget" for e in own)
         spent = f"; the budget ended {late} of {len(own)} rows first" if late else ""
-        yield "Contract", f"median, 95 % interval within this process, {rule}{spent}"
+        several = max((e.processes for e in own), default=1)
+        of = "median, 95 % interval within this process, "
+        if several > 1:
+            of = f"median of {several} processes, 95 % intervals over them; in each "
+        yield "Contract", f"{of}{rule}{spent}"
+    if any(e.next_s for e in found):
+        yield "Next time", "where another process's median lies, by what earlier ones scattered"
 
 
 def _floor(found: Sequence[Entry]) -> str:

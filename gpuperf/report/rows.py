@@ -12,7 +12,9 @@ from typing import Any
 
 from gpuperf.analysis.compare import Speedup, key_of, speedups
 from gpuperf.analysis.counted import Counted, counted
+from gpuperf.analysis.processes import Reduced, reduce_processes
 from gpuperf.analysis.roofline import Placement, place, raise_ceilings
+from gpuperf.analysis.timing import next_interval
 from gpuperf.model.record import Caveat, Record, Run
 from gpuperf.model.samples import Samples
 from gpuperf.report.axes import dtype_of
@@ -25,12 +27,18 @@ DIGITS = 12  # significant ones: beyond any measurement, within what every platf
 
 @dataclass(frozen=True)
 class Entry:
-    """A record, where it lies under the roofline, and every doubt about it."""
+    """A record, where it lies under the roofline, and every doubt about it.
+
+    Of a comparison over several `processes`, the record is the one that stands for them, and
+    `across_s` the 95 % interval of its time over them.
+    """
 
     record: Record
     placement: Placement | None
     caveats: tuple[Caveat, ...]
     speedup: Speedup | None = None
+    processes: int = 1
+    across_s: tuple[float, float] | None = None
 
     @property
     def valid(self) -> bool:
@@ -45,6 +53,13 @@ class Entry:
         return counted(self.record)
 
     @property
+    def next_s(self) -> tuple[float, float] | None:
+        """Where another process's median lies with 95 %, where earlier processes showed how far
+        they scatter."""
+        noise, time = self.record.noise, self.time
+        return next_interval(time, noise) if noise and time and self.processes == 1 else None
+
+    @property
     def time(self) -> Samples | None:
         """The primary time of a record that succeeded."""
         samples = self.record.samples
@@ -52,15 +67,24 @@ class Entry:
 
 
 def entries(run: Run) -> tuple[Entry, ...]:
-    """Each record of *run* with its placement, in the run's order."""
+    """Each record of *run* with its placement, in the run's order; of a comparison each case, over
+    its processes."""
     ceilings = raise_ceilings(run.header.ceilings, run.records, run.header.peaks)
-    faster = speedups(run.records, run.header.baseline) if run.header.baseline else {}
+    top = run.header
+    faster = speedups(run.records, top.baseline) if top.baseline else {}
+    reduced = (
+        reduce_processes(run.records, top.processes) if top.baseline else map(Reduced, run.records)
+    )
     found = []
-    for record in run.records:
+    for each in reduced:
+        record = each.record
         placement = place(record, run.header.peaks, ceilings)
         doubts = (*record.caveats, *(placement.caveats if placement else ()))
         speedup = faster.get(key_of(record))
-        found.append(Entry(record, placement, tuple(dict.fromkeys(doubts)), speedup))
+        found.append(Entry(
+            record, placement, tuple(dict.fromkeys(doubts)), speedup, each.processes,
+            each.interval_s,
+        ))  # fmt: skip
     return tuple(found)
 
 
@@ -74,9 +98,8 @@ def row(entry: Entry) -> dict[str, Any]:
     values = {
         **_identity(entry),
         **_time(entry.time),
-        "speedup": entry.speedup.value if entry.speedup else None,
-        "speedup_low": entry.speedup.low if entry.speedup else None,
-        "speedup_high": entry.speedup.high if entry.speedup else None,
+        **_elsewhere(entry),
+        **_compared(entry.speedup),
         **_rates(entry),
         **_conditions(entry.record),
     }
@@ -123,6 +146,30 @@ def _time(samples: Samples | None) -> dict[str, Any]:
         samples.calls_per_window,
     )
     return dict(zip(_TIME_KEYS, values, strict=True))
+
+
+def _elsewhere(entry: Entry) -> dict[str, Any]:
+    """Intervals of the time beyond the process that the row shows."""
+    across, following = entry.across_s, entry.next_s
+    return {
+        "processes": entry.processes,
+        "time_across_processes_low_s": across[0] if across else None,
+        "time_across_processes_high_s": across[1] if across else None,
+        "time_next_low_s": following[0] if following else None,
+        "time_next_high_s": following[1] if following else None,
+    }
+
+
+def _compared(speedup: Speedup | None) -> dict[str, Any]:
+    """The speed-up, its interval under a name that says what it holds."""
+    alone, several = (speedup, None) if speedup and speedup.processes == 1 else (None, speedup)
+    return {
+        "speedup": speedup.value if speedup else None,
+        "speedup_low": several.low if several else None,
+        "speedup_high": several.high if several else None,
+        "speedup_one_process_low": alone.low if alone else None,
+        "speedup_one_process_high": alone.high if alone else None,
+    }
 
 
 _TIME_KEYS = (

@@ -136,7 +136,7 @@ def _identity(found: Sequence[Entry], axes: Axes) -> Iterable[Column]:
         yield column(shorten(clean(axis), LONGEST), names)
     others = {
         "kind": [str(r.kind) for r in records],
-        "pass": [str(r.pass_index) for r in records],
+        "pass": [] if any(e.processes > 1 for e in found) else [str(r.pass_index) for r in records],
         "rank": [str(r.rank) for r in records],
         "timer": [str(r.contract.timer) for r in records],
         "regime": [str(r.contract.regime) for r in records],
@@ -168,8 +168,10 @@ def _figures(run: Run, found: Sequence[Entry]) -> Iterable[Column]:
     flops = any(e.record.cost and e.record.cost.flops for e in found)
     moved = not flops or any(e.placement and e.placement.limiter == "memory" for e in found)
     byte_scale, byte_unit = byte_rate_unit(found)
+    several = max((e.processes for e in found), default=1)
     yield Column("time", "median", tuple(_time(e) for e in found))
-    yield Column("interval", "95 %", tuple(_interval(e) for e in found))
+    yield Column("interval", _within(several), tuple(_interval(e, several) for e in found))
+    yield Column("next time", "95 %", tuple(_next(e) for e in found), 9)
     if run.header.baseline:
         yield from _compared(run.header.baseline, found)
     yield from _around(run, found)
@@ -209,8 +211,9 @@ def _compared(baseline: str, found: Sequence[Entry]) -> Iterable[Column]:
     checks = [e.record.check if e.time else None for e in found]
     memory = [e.record.memory.call_bytes if e.time and e.record.memory else None for e in found]
     kernels = [sum(k.count for k in e.record.kernels) if e.time else 0 for e in found]
-    over = f"over {shorten(clean(baseline), 16)}"
-    yield Column("speed-up", over, tuple(_speedup(e) for e in found))
+    several = max((e.speedup.processes for e in found if e.speedup), default=1)
+    over = f"over {shorten(clean(baseline), 16)}, {_within(several)}"
+    yield Column("speed-up", over, tuple(_speedup(e, several) for e in found))
     yield Column("error", "most", tuple(f"{c.error:.1e}" if c else NOTHING for c in checks), 7)
     yield Column(
         "error", "allowed", tuple(f"{c.tolerance:.1e}" if c else NOTHING for c in checks), 2
@@ -222,11 +225,18 @@ def _compared(baseline: str, found: Sequence[Entry]) -> Iterable[Column]:
     yield Column("kernels", "a call", tuple(str(k) if k else NOTHING for k in kernels), 7)
 
 
-def _speedup(entry: Entry) -> str:
+def _within(processes: int) -> str:
+    """What an interval of a column holds: the scatter in one process, or over several."""
+    return f"{processes} processes" if processes > 1 else "one process"
+
+
+def _speedup(entry: Entry, several: int) -> str:
+    """The speed-up, with its interval unless that is of one process in a column of several."""
     if entry.speedup is None:
         return NOTHING
     value, low, high = entry.speedup.value, entry.speedup.low, entry.speedup.high
-    if low is None or high is None:
+    alone = entry.speedup.processes == 1 < several
+    if low is None or high is None or alone:
         return f"{format_number(value)}×"
     # A narrow interval is of a figure with digits enough to tell it from 1.
     digits = 3 if high - low > NARROW * value else 4
@@ -271,11 +281,20 @@ def _time(entry: Entry) -> str:
     return format_time(entry.time.median_s) if entry.time else NOTHING
 
 
-def _interval(entry: Entry) -> str:
-    if entry.time is None or entry.time.median_s <= 0 or entry.time.size < 2:
+def _interval(entry: Entry, several: int) -> str:
+    """Over the processes, in a column of *several*; within the one that there is otherwise."""
+    if entry.time is None or entry.time.median_s <= 0 or (several == 1 and entry.time.size < 2):
         return NOTHING
-    low, high = entry.time.interval_s
-    return interval_text(entry.time.median_s, max(low, 0.0), high)
+    found = entry.across_s if several > 1 else entry.time.interval_s
+    return _around_time(entry.time.median_s, found)
+
+
+def _next(entry: Entry) -> str:
+    return _around_time(entry.time.median_s, entry.next_s) if entry.time else NOTHING
+
+
+def _around_time(median_s: float, found: tuple[float, float] | None) -> str:
+    return interval_text(median_s, max(found[0], 0.0), found[1]) if found else NOTHING
 
 
 def _beside(entry: Entry, name: str) -> str:

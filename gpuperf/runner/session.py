@@ -27,7 +27,16 @@ from gpuperf.runner.ncu import Ncu, find_ncu, with_ncu
 from gpuperf.runner.store import RunWriter
 from gpuperf.runner.supervisor import Supervisor
 
-__all__ = ["FAILED", "make_header", "measure_cases", "new_run_id", "planned", "unfinished"]
+__all__ = [
+    "FAILED",
+    "Planned",
+    "make_header",
+    "measure_cases",
+    "new_run_id",
+    "planned",
+    "process_text",
+    "unfinished",
+]
 
 # In a sweep these say that something is broken; `oom` and `skipped` are findings.
 FAILED = (
@@ -38,6 +47,9 @@ FAILED = (
 UNFINISHED = ("crashed", "timeout")
 
 OnRecord = Callable[[Record], None]
+
+# A case, how it is measured, and in which of the processes.
+Planned = tuple[Case, Contract, int]
 
 
 def new_run_id(verb: str, op: str) -> str:
@@ -61,6 +73,7 @@ def make_header(
     main: Sequence[str] = (),
     study: Study = "",
     asked: Sequence[int] = (),
+    processes: int = 1,
 ) -> Header:
     """The first line of a new run."""
     return Header(
@@ -83,6 +96,7 @@ def make_header(
         main=tuple(main),
         study=study,
         asked=tuple(asked),
+        processes=processes,
     )
 
 
@@ -90,22 +104,28 @@ def measure_cases(
     supervisor: Supervisor,
     writer: RunWriter,
     header: Header,
-    plan: Sequence[tuple[Case, Contract]],
+    plan: Sequence[Planned],
     on_record: OnRecord,
     on_begin: Callable[[str], None] = lambda case: None,
     noise: Callable[[Case, Contract], Noise | None] = lambda case, contract: None,
 ) -> None:
-    """Measure *plan* and write each record as it comes. What is interrupted stays written."""
+    """Measure *plan* and write each record as it comes, each of its processes in a fresh worker.
+    What is interrupted stays written."""
     by_ncu = Ncu(find_ncu(), supervisor.deadline_s) if header.counting == "ncu" else None
-    for case, contract in plan:
-        on_begin(case.id)
-        counting: Counting = "off" if by_ncu else header.counting
+    process = plan[0][2] if plan else 0
+    for case, contract, index in plan:
+        if index != process:
+            supervisor.renew()
+            process = index
+        on_begin(process_text(header, index) + case.id)
+        # What a call moves is no matter of the process: the first one counts it.
+        counting: Counting = "off" if by_ncu or index else header.counting
         record = supervisor.measure(header.run, case, contract, header.seed, counting=counting)
         try:
-            if by_ncu is not None and record.status == "ok":
+            if by_ncu is not None and not index and record.status == "ok":
                 record = _counted(record, by_ncu, header)
         finally:
-            record = replace(record, noise=noise(case, contract))
+            record = replace(record, noise=noise(case, contract), pass_index=index)
             try:
                 on_record(record)  # first, so that a full disk does not hide what was measured
             finally:
@@ -128,13 +148,25 @@ def _is_unfinished(record: Record, header: Header) -> bool:
     return record.status in UNFINISHED or (header.counting not in ("off", "auto") and lacks)
 
 
-def planned(header: Header) -> tuple[tuple[Case, Contract], ...]:
-    """Each case of the plan under each contract, the contracts of one case together."""
+def process_text(header: Header, index: int) -> str:
+    """`process 2 of 3: `, where a run has several."""
+    return f"process {index + 1} of {header.processes}: " if header.processes > 1 else ""
+
+
+def planned(header: Header) -> tuple[Planned, ...]:
+    """Each case of the plan under each contract, the contracts of one case together; once in each
+    process, and the whole order turned in every second one, so that what comes first in one comes
+    last in the next (ABBA)."""
     contracts = (header.contract, *header.variants)
-    return tuple((case, contract) for case in header.plan for contract in contracts)
+    once = [(case, contract) for case in header.plan for contract in contracts]
+    return tuple(
+        (case, contract, index)
+        for index in range(header.processes)
+        for case, contract in (reversed(once) if index % 2 else once)
+    )
 
 
-def unfinished(run: Run, opened: Opened) -> tuple[tuple[Case, Contract], ...]:
+def unfinished(run: Run, opened: Opened) -> tuple[Planned, ...]:
     """What of the run's plan is still to be measured, on the device it began on.
 
     Raises: UsageError without a plan; CannotMeasure when this is another device.
@@ -146,9 +178,13 @@ def unfinished(run: Run, opened: Opened) -> tuple[tuple[Case, Contract], ...]:
     if differing:
         told = ", ".join(f"{k} was {theirs.get(k)!r} and is {ours.get(k)!r}" for k in differing)
         raise CannotMeasure(f"this run cannot be resumed here: {told}", "begin a new run")
-    done = {(r.case.id, r.contract) for r in run.records if not _is_unfinished(r, run.header)}
+    done = {
+        (r.case.id, r.contract, r.pass_index)
+        for r in run.records
+        if not _is_unfinished(r, run.header)
+    }
     return tuple(
-        (case, contract)
-        for case, contract in planned(run.header)
-        if (case.id, contract) not in done
+        (case, contract, index)
+        for case, contract, index in planned(run.header)
+        if (case.id, contract, index) not in done
     )
