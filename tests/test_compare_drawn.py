@@ -272,7 +272,7 @@ def at(tmp_path_factory: pytest.TempPathFactory) -> CommandLine:
 
 
 def compare(at: CommandLine, file: str, *words: str, out: str) -> Ended:
-    return at("compare", f"./{file}.py", *words, *QUICK, "--out", out)
+    return at("compare", f"./{file}.py", "--processes", "1", *words, *QUICK, "--out", out)
 
 
 @pytest.fixture(scope="module")

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from gpuperf.analysis.compare import Key, center, key_of
-from gpuperf.model.record import NO_COUNTERS, Caveat, Record
+from gpuperf.model.record import NO_COUNTERS, Caveat, Record, Run
 
-__all__ = ["FEWER", "Reduced", "reduce_processes"]
+__all__ = ["FEWER", "Reduced", "reduce_processes", "reduced"]
 
 FEWER = "fewer-processes"  # the kind of a caveat
 FINDINGS = ("oom", "skipped")  # any other status than these and ok is worse than they are
@@ -27,6 +27,13 @@ class Reduced:
     record: Record
     processes: int = 1
     interval_s: tuple[float, float] | None = None
+
+
+def reduced(run: Run) -> tuple[Reduced, ...]:
+    """What *run* shows: each case of a comparison over its processes, else each record."""
+    if run.header.baseline:
+        return reduce_processes(run.records, run.header.processes)
+    return tuple(Reduced(record) for record in run.records)
 
 
 def reduce_processes(records: Iterable[Record], asked: int) -> tuple[Reduced, ...]:

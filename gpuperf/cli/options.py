@@ -112,7 +112,10 @@ TimerOption = Annotated[
 ]
 LEAST_PRECISE = 1.0
 Precision = Annotated[
-    float, typer.Option(min=1e-4, max=LEAST_PRECISE, help="Stop at this half-width of the 95 % interval.")
+    float,
+    typer.Option(
+        min=1e-4, max=LEAST_PRECISE, help="Stop at this half-width of the 95 % interval."
+    ),
 ]
 CacheOption = Annotated[
     str | None,

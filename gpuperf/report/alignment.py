@@ -81,8 +81,8 @@ def _row(group: Group, point: AlignedPoint, axes: str, asked: set[int]) -> dict[
         "kernel": clean(point.kernel),
         "better": better.elements if better else None,
         "gain": gain.value if gain else None,
-        "gain_low": gain.low if gain else None,
-        "gain_high": gain.high if gain else None,
+        "gain_one_process_low": gain.low if gain else None,
+        "gain_one_process_high": gain.high if gain else None,
     }
 
 
@@ -109,7 +109,7 @@ def _suggestions(
     run: Run, found: tuple[Group, ...], axes: str, format: str, failed: list[str]
 ) -> str:
     heads = [
-        clean(axes), "implementation", "time", "better", "wider by", "its time", "gain"
+        clean(axes), "implementation", "time", "better", "wider by", "its time", "gain, one process"
     ]  # fmt: skip
     cells = []
     for group in found:

@@ -8,6 +8,7 @@ from typing import Any
 from gpuperf.analysis.advice import advise, note
 from gpuperf.analysis.explain import Explained, explain
 from gpuperf.analysis.ladder import TIE
+from gpuperf.analysis.processes import reduced
 from gpuperf.errors import UsageError
 from gpuperf.model.record import Run
 from gpuperf.report.plain import plain_table
@@ -27,7 +28,7 @@ def chosen(run: Run, pattern: str) -> tuple[tuple[Explained, ...], tuple[str, ..
 
     Raises: UsageError where no case does, or none has a budget.
     """
-    records = [record for record in run.records if pattern in record.case.id]
+    records = [each.record for each in reduced(run) if pattern in each.record.case.id]
     if not records:
         if not run.records:
             raise UsageError("the run has no records", "choose another file")

@@ -12,7 +12,7 @@ from typing import Any
 
 from gpuperf.analysis.compare import Speedup, key_of, speedups
 from gpuperf.analysis.counted import Counted, counted
-from gpuperf.analysis.processes import Reduced, reduce_processes
+from gpuperf.analysis.processes import reduced
 from gpuperf.analysis.roofline import Placement, place, raise_ceilings
 from gpuperf.analysis.timing import next_interval
 from gpuperf.model.record import Caveat, Record, Run
@@ -70,13 +70,9 @@ def entries(run: Run) -> tuple[Entry, ...]:
     """Each record of *run* with its placement, in the run's order; of a comparison each case, over
     its processes."""
     ceilings = raise_ceilings(run.header.ceilings, run.records, run.header.peaks)
-    top = run.header
-    faster = speedups(run.records, top.baseline) if top.baseline else {}
-    reduced = (
-        reduce_processes(run.records, top.processes) if top.baseline else map(Reduced, run.records)
-    )
+    faster = speedups(run.records, run.header.baseline) if run.header.baseline else {}
     found = []
-    for each in reduced:
+    for each in reduced(run):
         record = each.record
         placement = place(record, run.header.peaks, ceilings)
         doubts = (*record.caveats, *(placement.caveats if placement else ()))
