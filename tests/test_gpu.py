@@ -175,7 +175,8 @@ def test_several_kernels_take_between_their_busy_time_and_their_span(
     )
     assert timing.primary == "window"
     assert sum(kernel.count for kernel in timing.kernels) >= 4
-    assert 0 < unsure_s < 0.3e-6
+    # An uncertainty as wide as the gaps between the kernels could not place the time among them.
+    assert 0 < unsure_s < timing.times["span"].median_s - timing.times["busy"].median_s
     assert busy[0] <= window.median_s <= span[1] + unsure_s
 
 
