@@ -24,6 +24,25 @@ def test_each_suite_of_gpuperf_is_read(name: str) -> None:
     assert suite.entries
 
 
+def test_the_suite_ci_holds_these_cases_under_these_conditions() -> None:
+    """What a gate is judged by changes only on purpose."""
+    suite = load_suite("ci")
+    asked = suite.conditions
+    assert (asked.precision, asked.budget_s, asked.counting) == (0.02, 0.15, "off")
+    assert [(e.op, e.sizes, ",".join(e.implementations), dict(e.axes)) for e in suite.entries] == [
+        ("matmul", "512,1024,2048,4096", "torch", {}),
+        ("matmul", "512,1024", "triton", {"tile": "64x128x64"}),
+        ("matmul", "2048,4096", "triton", {"tile": "128x256x64"}),
+        ("matmul", None, "torch", {"m": "16", "n": "4096", "k": "4096"}),
+        ("attention", None, "triton_flash,sdpa_flash", {"batch": "2", "seq": "1024,2048"}),
+        ("softmax", None, "fused", {"m": "8192", "n": "1024,4096"}),
+        ("layernorm", None, "triton", {"m": "8192", "n": "4096"}),
+        ("rmsnorm", None, "triton", {"m": "8192", "n": "4096"}),
+        ("sincos", "16M", "triton", {"dtype": "fp32"}),
+        ("vector_add", None, "torch", {"n": "1M,16M", "dtype": "fp32"}),
+    ]
+
+
 def test_there_are_the_three_that_are_told_of() -> None:
     assert suites() == ("ci", "full", "quick")
 
