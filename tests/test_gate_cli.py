@@ -108,3 +108,59 @@ def test_two_runs_are_compared_with_the_right_codes(tmp_path: Path) -> None:
         "junit.xml", "pairs.png", "pairs.svg", "report.md", "verdict.json",
     ]  # fmt: skip
     assert gpuperf("baseline", "set", "b.jsonl", folder=tmp_path)[0] == 2
+
+
+def test_a_repository_without_a_suite_of_its_own_is_refused(
+    project: Path,  # noqa: F811
+) -> None:
+    """Its gate would measure gpuperf's kernels, which no change of it can make slower."""
+    code, out, err = gpuperf("gate", "ab", "--base", "HEAD~1", folder=project)
+    assert (code, out) == (2, "")
+    assert "project names no suite" in err
+    assert 'suite = "bench.toml" into gpuperf.toml' in err
+    code, _, err = gpuperf(
+        "gate", "ab", "--base", "HEAD~1", "--suite", "ci", "--setup", "exit 7", folder=project
+    )
+    assert code == 3
+    assert "the suite ci measures gpuperf's own kernels" in err
+    (project / "gpuperf.toml").write_text('suite = "ci"\n')
+    code, _, err = gpuperf(
+        "gate", "ab", "--base", "HEAD~1", "--setup", "exit 7", folder=project
+    )
+    assert code == 3
+    assert "the suite ci measures gpuperf's own kernels" in err
+
+
+def test_gpuperf_itself_is_gated_by_its_own_kernels(
+    project: Path,  # noqa: F811
+) -> None:
+    (project / "pyproject.toml").write_text('[project]\nname = "gpuperf"\n')
+    code, _, err = gpuperf(
+        "gate", "ab", "--base", "HEAD~1", "--setup", "exit 7", folder=project
+    )
+    assert code == 3
+    assert "of the base ended with exit code 7" in err
+    assert "own kernels" not in err
+
+
+@pytest.mark.parametrize("broken", ["gpuperf.toml", "suite.toml"])
+def test_an_error_in_a_file_of_the_base_says_that_it_is_the_bases(
+    gated: Path, broken: str
+) -> None:
+    right = (gated / broken).read_text()
+    (gated / broken).write_text("suite = 3\n")
+    git(gated, "commit", "-qam", "broken")
+    (gated / broken).write_text(right)
+    git(gated, "commit", "-qam", "mended")
+    code, _, err = gpuperf("gate", "ab", "--base", "HEAD~1", folder=gated)
+    assert code == 2
+    assert "in the base HEAD~1 (" in err
+
+
+def test_an_interpreter_that_is_none_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    words = ("--base-python", "nofile", "--head-python", sys.executable)
+    code, _, err = gpuperf("gate", "ab", *words, folder=tmp_path)
+    assert code == 2
+    assert "nofile of the base is no program" in err
+    assert "interrupted" not in err
+    assert not list(tmp_path.glob("gpuperf-runs/*"))

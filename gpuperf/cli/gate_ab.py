@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -17,7 +19,7 @@ from gpuperf.errors import UsageError
 from gpuperf.gate.plan import GatePlan, read_plan, write_plan
 from gpuperf.gate.project import FILE, Project, load_project, parse_project
 from gpuperf.gate.rule import Rule
-from gpuperf.gate.sides import Commits, resolve, show
+from gpuperf.gate.sides import Commits, interpreters, is_gpuperf, resolve, show
 from gpuperf.gate.verdict import exit_code
 from gpuperf.report.gate import GateFormat
 from gpuperf.runner.session import new_run_id
@@ -43,7 +45,8 @@ def gate_ab(
         bool, typer.Option("--dirty", help="Measure changes that are not committed.")
     ] = False,
     suite: Annotated[
-        str | None, typer.Option(help="ci, quick, full, or a file; else gpuperf.toml's, or ci.")
+        str | None,
+        typer.Option(help="A file, or ci, quick, full; else gpuperf.toml's.", show_default=False),
     ] = None,
     device: opt.DeviceName = "auto",
     dry_run: Annotated[
@@ -101,8 +104,10 @@ def gate_ab(
             seed=int.from_bytes(os.urandom(3)) if seed is None else seed,
         )  # fmt: skip
         commits = _commits(base, head, base_python, head_python, setup, dirty)
-        if base_python and base_python == head_python:
-            raise UsageError("both sides are the same interpreter", SAME)
+        if base_python and head_python:
+            interpreters(base_python, head_python, out)  # refuses what is no program
+            if base_python == head_python:
+                raise UsageError("both sides are the same interpreter", SAME)
         plan = _plan(commits, suite, rule, target_mde)
         plan = replace(
             plan, base_python=base_python or "", head_python=head_python or "", setup=setup,
@@ -179,12 +184,44 @@ def _judged_by(
         if project != Project():
             notes.append(f"the base has no {FILE}: the head's own counts")
     else:
-        project = parse_project(text)
-    name = suite or (str(commits.top / project.suite) if project.suite.endswith(".toml") else
-                     project.suite) or "ci"  # fmt: skip
+        with _of_base(commits):
+            project = parse_project(text)
+    name = suite or _own_suite(commits, project)
+    if not name.endswith(".toml") and not is_gpuperf(commits.top):
+        notes.append(
+            f"the suite {name} measures gpuperf's own kernels: of a change here it sees what these "
+            "import, and nothing else"
+        )
+        say(notes[-1])
     known = show(commits, commits.base_commit, name) if name.endswith(".toml") else None
     if known is not None:
-        return project, parse_suite(known, Path(name).stem)
+        with _of_base(commits):
+            return project, parse_suite(known, Path(name).stem)
     if name.endswith(".toml"):
         notes.append(f"the base has no {Path(name).name}: the one that is here counts")
     return project, load_suite(name)
+
+
+def _own_suite(commits: Commits, project: Project) -> str:
+    """The suite that the project names. Raises: UsageError for a repository without one: a gate of
+    gpuperf's own kernels would pass whatever changed."""
+    if project.suite:
+        inside = commits.top / project.suite
+        return str(inside) if project.suite.endswith(".toml") else project.suite
+    if is_gpuperf(commits.top):
+        return "ci"
+    raise UsageError(
+        f"{commits.top.name} names no suite, and gpuperf's own kernels do not change with it",
+        f'write suite = "bench.toml" into {FILE}, and [[case]] op = "./my_kernel.py" into '
+        "bench.toml; or --suite ci, where gpuperf's kernels are meant",
+    )
+
+
+@contextlib.contextmanager
+def _of_base(commits: Commits) -> Iterator[None]:
+    """Say of an error in a file that it is in the base's, which the head may have mended."""
+    try:
+        yield
+    except UsageError as error:
+        told = f"in the base {commits.base} ({commits.base_commit[:10]}): {error}"
+        raise UsageError(told, error.hint) from None

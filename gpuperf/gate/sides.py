@@ -19,16 +19,18 @@ from pathlib import Path
 from typing import Literal
 
 from gpuperf.errors import CannotMeasure, UsageError
+from gpuperf.files import read_regular
 from gpuperf.runner.launcher import Place
 
 __all__ = [
-    "LABELS", "Commits", "Label", "Side", "interpreters", "packages_of", "refuse_foreign",
-    "resolve", "show", "worktrees",
+    "LABELS", "Commits", "Label", "Side", "interpreters", "is_gpuperf", "packages_of",
+    "refuse_foreign", "resolve", "show", "worktrees",
 ]  # fmt: skip
 
 Label = Literal["base", "head"]
 LABELS: tuple[Label, Label] = ("base", "head")
 NEAR = 2  # folders below the top
+LARGEST = 1 << 20  # bytes of a pyproject.toml
 TOLD = 300  # characters of what another program says
 
 
@@ -142,17 +144,17 @@ def _checked_out(label: Label, name: str, commit: str, folder: Path) -> Side:
         python=str(own) if own.exists() else sys.executable,
         folder=str(root),
         paths=tuple(paths),
-        kernels=str(root / "kernels" / "ops") if _is_gpuperf(root) else "",
+        kernels=str(root / "kernels" / "ops") if is_gpuperf(root) else "",
         environment=_caches((folder / "caches" / label).absolute()),
     )
     return Side(label, f"{name} ({commit[:10]})", place, commit)
 
 
-def _is_gpuperf(root: Path) -> bool:
+def is_gpuperf(root: Path) -> bool:
     """Whether a worktree is of gpuperf itself: then its kernels are what is measured."""
     try:
-        project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        project = tomllib.loads(read_regular(root / "pyproject.toml", LARGEST).decode())
+    except (OSError, ValueError, RecursionError):
         return False
     named = project.get("project", {})
     return isinstance(named, dict) and named.get("name") == "gpuperf"
