@@ -43,7 +43,7 @@ from gpuperf.report.casename import Names, whole_names
 from gpuperf.report.chart.pairs import draw_pairs
 from gpuperf.report.gate import GateFormat, render_gate
 from gpuperf.report.gate_markdown import COMMENT_LIMIT, MARKER, SUMMARY_LIMIT
-from gpuperf.report.workflow import github_workflow, workflow_files
+from gpuperf.report.workflow import github_workflow, source_of, workflow_files
 
 RULE = Rule(resamples=9999)
 COMMIT = "fedcba9876543210fedcba9876543210fedcba98"
@@ -731,6 +731,47 @@ def test_the_command_prints_both_files_under_their_paths() -> None:
     assert printed == github_workflow()
     assert printed.count("# .github/workflows/gpuperf-gate.yml\n") == 1
     assert printed.count("# .github/workflows/gpuperf-report.yml\n") == 1
+
+
+def test_what_is_printed_are_two_yaml_documents() -> None:
+    documents = github_workflow().split("\n---\n")
+    assert [d.startswith(f"# .github/workflows/{n}\n") for d, n in zip(
+        documents, workflow_files(), strict=True
+    )] == [True, True]  # fmt: skip
+
+
+def test_the_workflow_installs_gpuperf_from_where_it_can_be_had() -> None:
+    """This one is installed from a folder, which no runner has."""
+    assert "gpuperf==" not in github_workflow()
+    assert github_workflow().count("GPUPERF: ${{ vars.GPUPERF }}\n") == 2
+    known = github_workflow("git+https://host/gpuperf@0123")
+    assert known.count("GPUPERF: ${{ vars.GPUPERF || 'git+https://host/gpuperf@0123' }}\n") == 2
+    for text in (GATE, REPORT):
+        assert ': "${GPUPERF:?' in text
+
+
+@pytest.mark.parametrize(
+    ("told", "source"),
+    [
+        (None, "gpuperf==9.8"),
+        ('{"url": "file:///home/me/gpuperf", "dir_info": {}}', ""),
+        ('{"url": "https://host/g.git", "vcs_info": {"vcs": "git", "commit_id": "01ab"}}',
+         "git+https://host/g.git@01ab"),
+        ('{"url": "https://host/g-1.whl", "archive_info": {}}', "https://host/g-1.whl"),
+        ('{"url": "https://host/\' }} x"}', ""),
+        ("no json", ""),
+    ],
+)  # fmt: skip
+def test_where_gpuperf_can_be_had_is_what_pip_noted(
+    told: str | None, source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    info = tmp_path / "gpuperf-9.8.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: gpuperf\nVersion: 9.8\n")
+    if told is not None:
+        (info / "direct_url.json").write_text(told)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert source_of("9.8") == source
 
 
 def run_ci(*words: str) -> Any:

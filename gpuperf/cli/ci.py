@@ -8,10 +8,11 @@ from typing import Annotated
 
 import typer
 
+import gpuperf
 from gpuperf.cli.progress import say
 from gpuperf.errors import UsageError
 from gpuperf.files import write_atomically
-from gpuperf.report.workflow import github_workflow, workflow_files
+from gpuperf.report.workflow import github_workflow, source_of, workflow_files
 
 __all__ = ["ci", "ci_github"]
 
@@ -31,6 +32,8 @@ def ci_github(
     ] = None,
 ) -> None:
     """Print two workflows: one measures without a token, one reports without the change's code."""
+    if not source_of(gpuperf.__version__):
+        say("no package index is known to have this gpuperf: set the repository variable GPUPERF")
     if out is None:
         sys.stdout.write(github_workflow())
         return

@@ -16,28 +16,48 @@ A report in a second job of the first workflow would have no token that writes f
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, distribution
 
 import gpuperf
 
-__all__ = ["github_workflow", "workflow_files"]
+__all__ = ["github_workflow", "source_of", "workflow_files"]
 
 GATE, REPORT = "gpuperf-gate.yml", "gpuperf-report.yml"
 FOLDER = ".github/workflows"
 
 
-def github_workflow() -> str:
-    """Both files one after the other, each under its path."""
-    return "\n".join(workflow_files().values())
+def github_workflow(source: str | None = None) -> str:
+    """Both files one after the other, each a YAML document under its path."""
+    return "---\n".join(workflow_files(source).values())
 
 
-def workflow_files() -> Mapping[str, str]:
-    """The files by name, for `.github/workflows`."""
-    texts = {GATE: _GATE, REPORT: _REPORT}
+def workflow_files(source: str | None = None) -> Mapping[str, str]:
+    """The files by name, for `.github/workflows`; *source* is what pip installs gpuperf from."""
+    source = source_of(gpuperf.__version__) if source is None else source
+    wanted = f"${{{{ vars.GPUPERF || '{source}' }}}}" if source else "${{ vars.GPUPERF }}"
     return {
-        name: f"# {FOLDER}/{name}\n{text.replace('VERSION', gpuperf.__version__)}"
-        for name, text in texts.items()
+        name: f"# {FOLDER}/{name}\n{text.replace('SOURCE', wanted)}"
+        for name, text in {GATE: _GATE, REPORT: _REPORT}.items()
     }
+
+
+def source_of(version: str) -> str:
+    """What pip installs this gpuperf from on another machine: the commit or the archive that it was
+    installed from, or *version* of the package index; nothing for a folder of this machine."""
+    try:
+        told = distribution("gpuperf").read_text("direct_url.json")  # PEP 610
+        found = json.loads(told) if told else None
+    except (PackageNotFoundError, ValueError):
+        return ""
+    if found is None:
+        return f"gpuperf=={version}"
+    url = str(found.get("url", ""))
+    if commit := found.get("vcs_info", {}).get("commit_id"):
+        url = f"git+{url}@{commit}"
+    return url if re.fullmatch(r"(git\+)?https://[\w.+:/@=~#%-]+", url) else ""
 
 
 _GATE = """\
@@ -46,6 +66,10 @@ _GATE = """\
 # The runner runs the code of the pull request. Let it be thrown away after each job, and let forks
 # wait for an approval (Settings, Actions, General: require approval for all external contributors).
 # One job at a time on a GPU: another process there discards what is measured.
+#
+# The gate needs gpuperf.toml with `suite = "bench.toml"`: a suite that names your workloads.
+# The repository variable GPUPERF is what pip installs gpuperf from, where that is set: a version of
+# your package index, a wheel's URL, or git+https://HOST/PROJECT@COMMIT.
 name: gpuperf gate
 on:
   pull_request:
@@ -76,9 +100,10 @@ jobs:
 
       - name: Install gpuperf, apart from what is measured
         env:
-          GPUPERF: gpuperf==VERSION
+          GPUPERF: SOURCE
         run: |
           set -euo pipefail
+          : "${GPUPERF:?set the repository variable GPUPERF to what pip installs gpuperf from}"
           python3 -m venv "$RUNNER_TEMP/gpuperf"
           "$RUNNER_TEMP/gpuperf/bin/pip" install --quiet "$GPUPERF"
 
@@ -141,9 +166,10 @@ jobs:
 
       - name: Install gpuperf without torch, which a verdict needs not
         env:
-          GPUPERF: gpuperf==VERSION
+          GPUPERF: SOURCE
         run: |
           set -euo pipefail
+          : "${GPUPERF:?set the repository variable GPUPERF to what pip installs gpuperf from}"
           pip install --quiet --no-deps "$GPUPERF"
           pip install --quiet typer rich scipy msgspec
 
