@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from gpuperf.choices import KEPT, PREFERRED, read_choice, write_choice
+
 __all__ = [
     "Tuned", "begin_build", "compiled", "jit", "lacks_compiler", "lacks_descriptors",
     "lacks_triton", "tl", "triton", "tune",
@@ -37,6 +39,7 @@ except ImportError:
 
 TIMED_MS, FEWEST, MOST = 10, 5, 50  # of each candidate: about so long, so many calls
 FLUSHED = 8  # times the L2 is read before each: on an H200 some 110 µs
+TIE = 0.02  # of a candidate's time: no more than tuning scatters by
 TimeCall = Callable[[Callable[[], Any]], float]  # seconds of one call
 MOST_COMPILED = 10_000  # shapes of one function in one process
 
@@ -152,23 +155,28 @@ def tune(
 ) -> Tuned:
     """The fastest call that *make* makes of a candidate; what does not compile is passed over.
 
-    Interpreted it is the first. Raises: what the last candidate raises, when none runs; ValueError
-    when there is none.
+    A process of a gate's side takes what the first process of the side chose; there the head keeps
+    to the base's choice unless another is faster by more than `TIE`, since two sides of one code
+    that chose differently would differ in every pair. Interpreted it is the first.
+
+    Raises: what the last candidate raises, when none runs; ValueError when there is none.
     """
     place = _remembered.place()
-    if place in _remembered.choices:
-        return Tuned(make(_remembered.choices[place]), _remembered.choices[place])
-    best: tuple[float, Callable[[], Any], Mapping[str, int]] | None = None
     every = list(candidates)
     if not every:
         raise ValueError("there are no candidates to tune among")
     if INTERPRETED or len(every) == 1:
         return Tuned(make(every[0]), every[0])
+    known = _remembered.choices.get(place) or read_choice(KEPT, place, every)
+    if known is not None:
+        return Tuned(make(known), known)
+    usual = read_choice(PREFERRED, place, every)
+    best: tuple[float, Callable[[], Any], Mapping[str, int]] | None = None
     for candidate in every:
         call: Callable[[], Any] | None = None  # nor is the last one's memory held by now
         with contextlib.suppress(Exception):  # too much shared memory, too many registers
             call = make(candidate)
-            time_ms = _median_ms(call)
+            time_ms = _median_ms(call) * (1 - TIE if candidate == usual else 1)
             if best is None or time_ms < best[0]:
                 best = (time_ms, call, candidate)
     if best is None:
@@ -176,4 +184,5 @@ def tune(
         call()  # raises what it raised
         return Tuned(call, every[-1])
     _remembered.choices[place] = best[2]
+    write_choice(place, best[2])
     return Tuned(*best[1:])

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from gpuperf.choices import KEPT, PREFERRED
 from gpuperf.errors import CannotMeasure, UsageError
 from gpuperf.gate.sides import (
     Side,
@@ -146,8 +147,10 @@ def test_an_interpreter_that_is_none_is_an_error(tmp_path: Path) -> None:
 
 def test_the_caches_of_the_sides_are_apart(tmp_path: Path) -> None:
     base, head = interpreters(sys.executable, sys.executable, tmp_path)
-    assert base.place.environment.keys() == head.place.environment.keys()
-    assert not set(base.place.environment.values()) & set(head.place.environment.values())
+    own = dict(head.place.environment)
+    assert own.pop(PREFERRED) == base.place.environment[KEPT]
+    assert base.place.environment.keys() == own.keys()
+    assert not set(base.place.environment.values()) & set(own.values())
 
 
 def test_a_worker_at_a_side_loads_that_sides_code_under_this_gpuperf(

@@ -5,11 +5,13 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gpuperf import jit
+from gpuperf.choices import KEPT, PREFERRED
 
 SLOW, FAST, BROKEN = {"ms": 3}, {"ms": 1}, {"ms": -1}
 
@@ -105,3 +107,47 @@ def test_candidates_are_timed_as_the_case_will_be(monkeypatch: pytest.MonkeyPatc
     jit.begin_build("matmul/triton[n=64]", lambda call: rested_s[call()[0]])
     assert jit.tune(make, [FAST, SLOW]).chosen == SLOW
     jit.begin_build("")
+
+
+def in_a_new_process(times_s: dict[int, float], monkeypatch: pytest.MonkeyPatch) -> object:
+    """What is chosen for a case of two candidates that take *times_s*, with nothing remembered."""
+    monkeypatch.setattr(jit, "_remembered", jit._Memory())
+    monkeypatch.setattr(jit, "_median_ms", lambda call: times_s[call()[0]])
+    jit.begin_build("matmul/triton[n=64]")
+    return jit.tune(make, [FAST, SLOW]).chosen
+
+
+def test_what_the_first_process_of_a_side_chose_holds_for_the_later_ones(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    first, later = {1: 1e-3, 3: 1.01e-3}, {1: 1.01e-3, 3: 1e-3}
+    assert in_a_new_process(first, monkeypatch) == FAST
+    assert in_a_new_process(later, monkeypatch) == SLOW
+    monkeypatch.setenv(KEPT, str(tmp_path / "base"))
+    assert in_a_new_process(first, monkeypatch) == FAST
+    made.clear()
+    assert in_a_new_process(later, monkeypatch) == FAST
+    assert len(made) == 1  # the other was not even built
+
+
+def test_a_head_keeps_to_the_choice_of_the_base_unless_another_is_clearly_faster(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv(KEPT, str(tmp_path / "base"))
+    assert in_a_new_process({1: 1e-3, 3: 1.01e-3}, monkeypatch) == FAST
+    monkeypatch.setenv(PREFERRED, str(tmp_path / "base"))
+    monkeypatch.setenv(KEPT, str(tmp_path / "head"))
+    assert in_a_new_process({1: 1.01e-3, 3: 1e-3}, monkeypatch) == FAST
+    monkeypatch.setenv(KEPT, str(tmp_path / "another head"))
+    assert in_a_new_process({1: 1.05e-3, 3: 1e-3}, monkeypatch) == SLOW
+
+
+def test_a_choice_that_is_no_candidate_any_more_is_tuned_anew(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv(KEPT, str(tmp_path))
+    assert in_a_new_process({1: 1e-3, 3: 2e-3}, monkeypatch) == FAST
+    (kept,) = tmp_path.iterdir()
+    for text in ('{"BLOCK": 7}', "[", "null"):
+        kept.write_text(text)
+        assert in_a_new_process({1: 2e-3, 3: 1e-3}, monkeypatch) == SLOW

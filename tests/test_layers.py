@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "gpuperf"
 
-GROUND = {"errors", "files", "units", "nvrtc", "jit", "marks"}
+GROUND = {"choices", "errors", "files", "units", "nvrtc", "jit", "marks"}
 # What each room may import of the others; every room may import itself and the ground.
 MAY = {
     "model": set(),

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from gpuperf.choices import KEPT, PREFERRED
 from gpuperf.errors import CannotMeasure, UsageError
 from gpuperf.files import read_regular
 from gpuperf.runner.launcher import Place
@@ -54,7 +55,7 @@ def _interpreted(label: Label, python: str, caches: Path) -> Side:
     found = shutil.which(python)
     if found is None:
         raise UsageError(f"{python} of the {label} is no program", "give the path of a python")
-    place = Place(python=str(Path(found).absolute()), environment=_caches(caches / label))
+    place = Place(python=str(Path(found).absolute()), environment=_caches(caches, label))
     same = Path(found).absolute() == Path(sys.executable).absolute()
     return Side(label, "this interpreter" if same else python, place)
 
@@ -145,7 +146,7 @@ def _checked_out(label: Label, name: str, commit: str, folder: Path) -> Side:
         folder=str(root),
         paths=tuple(paths),
         kernels=str(root / "kernels" / "ops") if is_gpuperf(root) else "",
-        environment=_caches((folder / "caches" / label).absolute()),
+        environment=_caches(folder / "caches", label),
     )
     return Side(label, f"{name} ({commit[:10]})", place, commit)
 
@@ -160,10 +161,14 @@ def is_gpuperf(root: Path) -> bool:
     return isinstance(named, dict) and named.get("name") == "gpuperf"
 
 
-def _caches(folder: Path) -> dict[str, str]:
-    """Compiled code is kept by side: nothing of one is found by the other."""
-    at = folder.absolute()
+def _caches(folder: Path, label: Label) -> dict[str, str]:
+    """Compiled code is kept by side: nothing of one is found by the other. So is what was tuned, of
+    which the head prefers the base's where it makes no difference."""
+    at, base = folder.absolute() / label, folder.absolute() / "base"
+    preferred = {PREFERRED: str(base / "choices")} if label == "head" else {}
     return {
+        **preferred,
+        KEPT: str(at / "choices"),
         "TRITON_CACHE_DIR": str(at / "triton"),
         "TORCHINDUCTOR_CACHE_DIR": str(at / "inductor"),
         "TORCH_EXTENSIONS_DIR": str(at / "extensions"),
