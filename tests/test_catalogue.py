@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import sys
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -14,6 +15,7 @@ from gpuperf import kernels
 from gpuperf.errors import CannotMeasure, UnknownName, UsageError
 from gpuperf.model.protocol import Described
 from gpuperf.model.workload import Axis, Description, ImplementationDescription
+from gpuperf.runner.cache import fetch, keep
 from gpuperf.runner.catalogue import builtin_catalogue, find_workload, whole_catalogue
 
 AXES = (Axis("n", 64, main=True), Axis("dtype", "auto", choices=("fp32",)))
@@ -143,6 +145,47 @@ def test_a_spoilt_cache_is_no_cache(own_cache: Path, rubbish: str) -> None:
     assert builtin_catalogue(worker.describe).get("matmul")
     assert worker.asked == ["gpuperf.kernels"]
     assert builtin_catalogue(silent), "and it is mended"
+
+
+def test_a_pipe_in_place_of_a_kept_file_is_not_waited_for(own_cache: Path) -> None:
+    builtin_catalogue(Worker().describe)
+    (file,) = (own_cache / "catalogue").iterdir()
+    file.unlink()
+    os.mkfifo(file)
+    worker = Worker()
+    assert builtin_catalogue(worker.describe).get("matmul")
+    assert worker.asked == ["gpuperf.kernels"]
+
+
+@pytest.mark.parametrize("umask", [0, 0o077])
+def test_no_other_user_may_write_the_cache_whatever_the_umask(own_cache: Path, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        keep("steps", "key", [1])
+    finally:
+        os.umask(before)
+    made = (own_cache, own_cache / "steps", own_cache / "steps" / "key.json")
+    assert [stat.S_IMODE(path.stat().st_mode) for path in made] == [0o700, 0o700, 0o600]
+    assert fetch("steps", "key", list[int]) == [1]
+
+
+def test_a_cache_that_others_could_write_is_closed_and_emptied(own_cache: Path) -> None:
+    keep("steps", "key", [1])
+    (own_cache / "steps").chmod(0o777)
+    assert fetch("steps", "key", list[int]) is None
+    assert stat.S_IMODE((own_cache / "steps").stat().st_mode) == 0o700
+    keep("steps", "key", [2])
+    assert fetch("steps", "key", list[int]) == [2]
+
+
+def test_a_cache_of_another_user_is_neither_read_nor_written(
+    own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep("steps", "key", [1])
+    monkeypatch.setattr(os, "geteuid", lambda: own_cache.stat().st_uid + 1)
+    assert fetch("steps", "key", list[int]) is None
+    keep("steps", "other", [2])
+    assert [path.name for path in (own_cache / "steps").iterdir()] == ["key.json"]
 
 
 def test_a_cache_that_cannot_be_written_is_no_error(own_cache: Path) -> None:

@@ -17,9 +17,10 @@ from pathlib import Path
 
 from gpuperf.analysis.history import Environment, Reading, readings_of
 from gpuperf.errors import RunFileError, UsageError
+from gpuperf.files import is_regular
 from gpuperf.model.codec import decode, encode
 from gpuperf.model.record import SCHEMA
-from gpuperf.runner.cache import cache_folder, key_of
+from gpuperf.runner.cache import key_of, private_folder
 from gpuperf.runner.store import read_runs
 
 __all__ = ["Holdings", "read_folder"]
@@ -133,10 +134,9 @@ def _regular(path: Path, folder: Path) -> _File | None:
 
 def _place(folder: Path, anew: bool = False) -> str:
     """Where the index of *folder* is kept; with *anew* there is none any more."""
-    kept = cache_folder() / "history" / f"{key_of(str(folder.resolve()))}.sqlite"
     try:
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        if anew:
+        kept = private_folder("history") / f"{key_of(str(folder.resolve()))}.sqlite"
+        if anew or not is_regular(kept):  # sqlite would wait for a pipe
             kept.unlink(missing_ok=True)
     except OSError:
         return ":memory:"
