@@ -97,6 +97,27 @@ def test_a_traceback_is_the_programs_own(
     assert "runpy" not in told
 
 
+def test_a_traceback_has_no_control_characters_and_no_frame_of_ours(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    text = """
+import torch, gpuperf
+class Model(torch.nn.Module):
+    def forward(self, x):
+        raise ValueError("bad \\x1b[31mred\\x07\\nand more")
+with gpuperf.region("all"):
+    Model()(torch.ones(2))
+"""
+    found = ran(tmp_path, text)
+    told = capfd.readouterr().err
+    assert 'train.py", line 5, in forward' in told
+    assert "bad [31mred" in told
+    assert "and more" in told
+    assert all(c.isprintable() or c == "\n" for c in told)
+    assert f"gpuperf{os.sep}measure" not in told
+    assert found.exit_code == 1
+
+
 def test_a_program_that_runs_for_ever_is_ended(tmp_path: Path) -> None:
     began = time.monotonic()
     found = ran(tmp_path, LOOP.format(rounds=12, more="") + "while True: pass", timeout_s=12.0)

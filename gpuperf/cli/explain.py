@@ -40,6 +40,11 @@ def explain(
         say(f"{run}: {problem}; the rest was read")
     if len(runs) > 1:
         raise UsageError(f"{run} holds {len(runs)} runs; explain takes one", "split the file")
+    if runs[0].header.study == "profile":
+        raise UsageError(
+            f"{run} is a profile, whose operators are of no measured case",
+            f"`gpuperf show {run}` has what each of them loses; explain takes a run of roofline",
+        )
     found, left_out = chosen(runs[0], case)
     for words in left_out[:MOST_WORDS]:
         say(f"not explained: {words}")

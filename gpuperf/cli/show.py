@@ -42,6 +42,10 @@ def show(
     runs = read_runs(run)
     for problem in runs[0].problems:
         say(f"{run}: {problem}; the rest was read")
+    if by is By.KERNELS and any(found.header.study != "profile" for found in runs):
+        raise UsageError(
+            f"{run} is no profile, and has no rows by kernels", "leave out --by kernels"
+        )
     if len(runs) > 1 and format in (Format.JSON, Format.CSV):
         raise UsageError(f"{run} holds {len(runs)} runs; {format} shows one", "split the file")
     if chart is None:

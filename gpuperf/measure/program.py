@@ -40,6 +40,7 @@ from gpuperf.model.protocol import (
     Progress,
     ToWorker,
 )
+from gpuperf.model.text import clean
 
 if TYPE_CHECKING:
     from gpuperf.measure.session import Session
@@ -48,6 +49,7 @@ __all__ = ["main"]
 
 UNMARKED_S = 20.0  # from its first use of the GPU on a program that should mark steps may mark none
 OWN = (__file__, script.__file__, "<frozen importlib")  # what runs the program
+PACKAGE = f"{Path(__file__).parents[1]}{os.sep}"
 
 
 class Stage:
@@ -212,7 +214,10 @@ def _uncaught(error: BaseException) -> int:
         frames = frames.tb_next
     error.__traceback__ = frames
     try:
-        sys.excepthook(type(error), error, frames)
+        if sys.excepthook is sys.__excepthook__:
+            sys.stderr.write(_traceback(error))
+        else:
+            sys.excepthook(type(error), error, frames)
     except SystemExit as other:
         return other.code if isinstance(other.code, int) else 1
     except BaseException as other:
@@ -221,6 +226,23 @@ def _uncaught(error: BaseException) -> int:
         sys.stderr.write("\nOriginal exception was:\n")
         traceback.print_exception(error)
     return 1
+
+
+def _traceback(error: BaseException) -> str:
+    """What python prints of *error*, without our frames and without control characters."""
+    told = traceback.TracebackException.from_exception(error)
+    pending = [told]
+    while pending:
+        one = pending.pop()
+        theirs = [frame for frame in one.stack if not frame.filename.startswith(PACKAGE)]
+        one.stack = traceback.StackSummary.from_list(theirs)
+        pending += [other for other in (one.__cause__, one.__context__) if other is not None]
+    lines = "".join(told.format()).splitlines()
+    return "".join(f"{_indent(line)}{clean(line)}\n" for line in lines)
+
+
+def _indent(line: str) -> str:
+    return "" if line.isprintable() else " " * (len(line) - len(line.lstrip(" ")))
 
 
 def _end_child(code: int) -> NoReturn:
