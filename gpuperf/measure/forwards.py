@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import threading
 import weakref
 from collections import Counter
@@ -95,8 +96,8 @@ def _size(shape: Shape) -> tuple[int, Shape]:
 
 def _replace(kind: Any, listen: Callable[[Any, Sequence[Any], Mapping[str, Any]], None]) -> Any:
     """Have calls of modules of the class *kind* pass by *listen*, but for those within another;
-    returns what ends that. Code that `torch.compile` made keeps the replacement, which then only
-    passes calls on, and it skips the replacement's own frame."""
+    returns what ends that. Where `torch.compile` has compiled anything the replacement stays, and
+    only passes calls on: compiled code is guarded by it, and would be compiled again."""
     own = vars(kind).get("__call__")
     call = kind.__call__
     inside = False
@@ -117,7 +118,7 @@ def _replace(kind: Any, listen: Callable[[Any, Sequence[Any], Mapping[str, Any]]
     def restore() -> None:
         nonlocal inside, ended
         inside = ended = True
-        if vars(kind).get("__call__") is passed_on:
+        if vars(kind).get("__call__") is passed_on and not _has_compiled():
             if own is None:
                 del kind.__call__
             else:
@@ -126,6 +127,12 @@ def _replace(kind: Any, listen: Callable[[Any, Sequence[Any], Mapping[str, Any]]
     _skip(passed_on)
     kind.__call__ = passed_on
     return restore
+
+
+def _has_compiled() -> bool:
+    """Whether Dynamo looked at any frame."""
+    dynamo = sys.modules.get("torch._dynamo.convert_frame")
+    return dynamo is not None and bool(getattr(dynamo, "FRAME_COUNTER", 1))
 
 
 def _skip(function: Any) -> None:

@@ -1,0 +1,186 @@
+"""Is each forward pass of the outermost module reported, and does the program notice nothing?"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from gpuperf import marks
+from gpuperf.measure.courses import Limits
+from gpuperf.measure.forwards import ROUNDS, Forwards
+from gpuperf.measure.session import FORWARD, IMPLICIT, Session
+from gpuperf.model.program import Passed
+
+
+class Watched:
+    """The calls of modules that were reported."""
+
+    def __init__(self) -> None:
+        self.usual: list[bool] = []
+        self.forwards = Forwards(self.usual.append)
+
+
+@pytest.fixture
+def watched() -> Iterator[Watched]:
+    own = nn.Module.__call__
+    found = Watched()
+    yield found
+    found.forwards.remove()
+    left = nn.Module.__call__
+    nn.Module.__call__ = own  # type: ignore[method-assign]
+    assert left is own or "torch._dynamo" in sys.modules
+
+
+def model() -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.Linear(4, 4), nn.ReLU()))
+
+
+def test_each_call_of_the_outermost_module_is_one_and_those_within_are_none(
+    watched: Watched,
+) -> None:
+    own, x = model(), torch.ones(2, 4)
+    expected = own(x)
+    for _ in range(9):
+        assert torch.equal(own(x), expected)
+    assert watched.usual == [True] * (10 - ROUNDS + 1)
+
+
+def test_a_module_without_parameters_leads_no_rounds(watched: Watched) -> None:
+    own, activation, x = model(), nn.GELU(), torch.ones(2, 4)
+    for _ in range(6):
+        activation(own(activation(x)))
+    assert len(watched.usual) == 6 - ROUNDS + 1
+
+
+def test_of_two_modules_in_turn_the_first_leads(watched: Watched) -> None:
+    encoder, decoder, x = model(), model(), torch.ones(2, 4)
+    for _ in range(6):
+        decoder(encoder(x))
+    assert len(watched.usual) == 6 - ROUNDS + 1
+
+
+def test_another_module_that_is_called_again_and_again_leads_where_the_first_is_not(
+    watched: Watched,
+) -> None:
+    text, unet, x = model(), model(), torch.ones(2, 4)
+    text(x)
+    for _ in range(10):
+        unet(x)
+    text(x)
+    assert len(watched.usual) == 10 - ROUNDS + 1
+
+
+def test_the_prompt_is_of_another_kind_than_the_tokens_after_it(watched: Watched) -> None:
+    own = model()
+    for _ in range(2):
+        for length in (7, 1, 1, 1, 1):
+            own(torch.ones(1, length, 4))
+    assert watched.usual == [True, True, True, False, True, True, True, True]
+
+
+def test_steps_that_all_differ_all_count(watched: Watched) -> None:
+    own = model()
+    for length in range(1, 9):
+        own(torch.ones(1, length, 4))
+    assert watched.usual == [True] * (8 - ROUNDS + 1)
+
+
+def test_the_smallest_tensor_tells_the_kind_and_not_a_mask_that_grows(watched: Watched) -> None:
+    class Masked(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(1))
+
+        def forward(self, mask: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+            return ids * self.scale
+
+    own = Masked()
+    own(mask=torch.ones(1, 9), ids=torch.ones(1, 9))
+    for length in range(10, 20):
+        own(mask=torch.ones(1, length), ids=torch.ones(1, 1))
+    assert all(watched.usual)
+
+
+def test_a_failing_forward_ends_its_own_call_alone(watched: Watched) -> None:
+    own = model()
+    for width in (4, 4, 3, 4, 4):
+        if width == 4:
+            own(torch.ones(1, width))
+        else:
+            with pytest.raises(RuntimeError):
+                own(torch.ones(1, width))
+    assert len(watched.usual) == 3
+
+
+def test_modules_on_other_threads_are_not_heard(watched: Watched) -> None:
+    own, x = model(), torch.ones(1, 4)
+    other = threading.Thread(target=lambda: [own(x) for _ in range(9)])
+    other.start()
+    other.join()
+    assert watched.usual == []
+
+
+def test_what_is_compiled_is_neither_broken_nor_compiled_again(watched: Watched) -> None:
+    from torch._dynamo.testing import CompileCounter
+
+    torch._dynamo.reset()
+    counter = CompileCounter()
+    own, x = model(), torch.ones(2, 4)
+    compiled = torch.compile(own, backend=counter)
+    for _ in range(8):
+        assert torch.allclose(compiled(x), own(x))
+    watched.forwards.remove()
+    compiled(x)
+    assert counter.frame_count == 1
+    assert len(watched.usual) == 8 - ROUNDS + 1
+
+
+class Program:
+    """A loop without marks, under a session."""
+
+    def __init__(self, folder: Path, limits: Limits) -> None:
+        self.told: list[Passed] = []
+        names = ("plain", "trace", "accounting")
+        self.session = Session(limits, names, folder, self.told.append)
+        marks.listen(self.session)
+
+
+@pytest.fixture(autouse=True)
+def silence() -> Iterator[None]:
+    yield
+    marks.listen(None)
+
+
+def test_forward_passes_are_steps_until_an_optimizer_takes_one(tmp_path: Path) -> None:
+    program = Program(tmp_path, Limits(0, 2))
+    for _ in range(4):
+        program.session.forwarded()
+    assert list(program.session.courses) == [FORWARD]
+    program.session.optimized()
+    program.session.forwarded()
+    assert list(program.session.courses) == [IMPLICIT]
+    assert [(p.region, p.name, p.steps) for p in program.told] == [(FORWARD, "plain", 2)]
+
+
+def test_steps_that_another_kind_ends_are_of_no_pass(tmp_path: Path) -> None:
+    from gpuperf.analysis.windows import marked
+    from gpuperf.importers.kineto import read_trace
+
+    program = Program(tmp_path, Limits(0, 3))
+    x = torch.ones(3)
+    for usual in (True, True, False, True) * 8:
+        program.session.forwarded(usual)
+        x = x + 1 if usual else x * 2
+    program.session.close()
+    by = {p.name: p for p in program.told}
+    assert {name: p.steps for name, p in by.items()} == {"plain": 3, "trace": 3, "accounting": 3}
+    windows = marked(read_trace(Path(by["trace"].trace)), FORWARD)
+    assert len(windows) >= 3 + len(by["trace"].dropped) > 3
+    assert {one.call.name for one in by["accounting"].seen} == {"aten::add"}
+    assert len(by["accounting"].seen) == 3
