@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from synthetic import HOSTILE, h200_ceilings, h200_peaks
 from synthetic_profile import STEP_S, operator, region, run_of, training
 
@@ -457,3 +459,93 @@ def test_a_copy_does_not_follow_the_clock() -> None:
     assert [use.seconds for use in kernels_of(found)] == pytest.approx([88e-3, 10e-3])
     assert found.scale == pytest.approx(88 / 80)
 
+
+
+def test_a_loop_that_waits_for_data_is_told_so_first() -> None:
+    whole = region(busy_s=30e-3, data_s=60e-3, data_where="train.py:9")
+    found = profile(whole, MATMUL)
+    assert found.parts["idle: data"] == pytest.approx(60e-3)
+    assert found.parts["idle: launch or host"] == pytest.approx(10e-3)
+    first, *_ = findings(found, training().header)
+    assert first.title.startswith("load data faster")
+    assert (first.gain_s, first.where) == (pytest.approx(60e-3), ("train.py:9",))
+
+
+def test_data_that_comes_while_the_device_works_costs_nothing() -> None:
+    found = profile(region(busy_s=99e-3, data_s=60e-3), MATMUL)
+    assert found.parts["idle: data"] == pytest.approx(1e-3)
+    assert not [one for one in findings(found, training().header) if "load data" in one.title]
+
+
+def test_the_chains_of_an_optimizer_are_its_own_to_fuse() -> None:
+    slow = operator("aten::addcdiv_", "1×1 fp32", 40e-3, "elementwise", 10**9, 10**9)
+    chain = Chain(("addcdiv_", "mul_"), "a.py:1", 1, 10**9, 5 * 10**8, True)
+    run = run_of(region(busy_s=STEP_S, chains=(chain,)), (slow,))
+    (found,) = findings(profiles(run)[0], run.header)
+    assert "fused=True" in found.title
+    assert found.gain_s == pytest.approx(20e-3)
+
+
+def traced_only(whole: Record) -> Record:
+    times = {"busy": whole.times["busy"], "traced": Samples((STEP_S,))}
+    return replace(whole, times=times, primary="traced")
+
+
+def test_a_gain_is_never_of_a_time_under_the_profiler() -> None:
+    run = run_of(traced_only(region(busy_s=3e-3)), (MATMUL,))
+    assert findings(profiles(run)[0], run.header) == ()
+    text = render_profile(run, "table")
+    assert "no gain is foretold" in text
+    assert "busy" not in text
+    assert "under the profiler" in text
+
+
+def test_where_there_is_nothing_to_change_a_sentence_says_so() -> None:
+    text = render_profile(run_of(region(busy_s=STEP_S), (MATMUL,)), "table")
+    assert "no change was found that would save 2% of the step" in text
+
+
+def test_a_step_without_roofs_points_to_calibrate() -> None:
+    run = run_of(region(), (MATMUL,))
+    bare = replace(run, header=replace(run.header, peaks=None, ceilings=None))
+    assert "`gpuperf calibrate` measures them" in render_profile(bare, "table")
+    assert "calibrate" not in render_profile(run, "table")
+
+
+SECONDS = st.floats(1e-3, 60e-3)
+
+
+@settings(max_examples=150, deadline=None)
+@given(SECONDS, SECONDS, SECONDS, SECONDS, SECONDS, st.floats(0, 60e-3), st.floats(0, 60e-3),
+       st.integers(10**6, 10**10), st.floats(20e-3, 200e-3))  # fmt: skip
+def test_no_gain_is_above_the_step_less_what_remains(
+    mm: float, mul: float, step: float, copied: float, soft: float, data: float, wait: float,
+    moved: int, step_s: float,
+) -> None:  # fmt: skip
+    """What remains is at the least all kernels that the finding is not about, or all copies, and
+    what the device idles for another reason."""
+    chains = (Chain(("mul",), "a.py:1", 1, moved, moved // 3),
+              Chain(("addcdiv_",), "a.py:2", 1, moved, moved // 4, True))  # fmt: skip
+    operators = (
+        operator("aten::mm", "4095×4095 fp32, 4095×4095 fp32", mm, flops=10**10, dtype="fp32"),
+        operator("aten::mul", "1×1 bf16", mul, "elementwise", 10**6, moved),
+        operator("aten::addcdiv_", "1×1 bf16", step, "elementwise", 10**6, moved),
+        operator("aten::_softmax", "4×64×64 bf16", soft, "softmax", 10**6, moved),
+        operator("aten::copy_", "1 fp32", copied, "copy", kernel="Memcpy HtoD (Pageable ->"),
+    )
+    kernels = mm + mul + step + soft
+    busy = min(step_s, kernels + copied)
+    whole = region(
+        busy_s=kernels + copied, step_s=step_s, chains=chains, data_s=data,
+        waits=(Wait("item", "a.py:3", 1, wait),), moved={"copy HtoD pageable": moved},
+        occupied={"busy": kernels + copied, "copy HtoD pageable": copied},
+    )  # fmt: skip
+    run = run_of(whole, operators)
+    about = {"fuse": (mul, 0.0), "let the optimizer": (step, 0.0), "let fp32": (mm, 0.0),
+             "pad": (mm, 0.0), "copy": (0.0, copied), "use scaled": (soft, 0.0),
+             "let scaled": (soft, 0.0)}  # fmt: skip
+    for one in findings(profiles(run)[0], run.header):
+        own = next((v for k, v in about.items() if one.title.startswith(k)), (0.0, 0.0))
+        remains = max(kernels - own[0], copied - own[1])
+        assert 0 < one.gain_s <= step_s - min(busy, remains) + 1e-9, one
+        assert one.gain_s <= step_s

@@ -32,8 +32,10 @@ def saved(profile: Profile, device_s: float, copies: bool = False) -> tuple[floa
     engines = dict.fromkeys(("kernels", "copies", "communication"), 0.0)
     for share in profile.operators:
         engines[share.part if share.part in engines else "kernels"] += share.seconds
+    if profile.cuda:  # kernels and copies that overlap were drawn in to fit the step
+        engines["kernels"] /= min(1.0, profile.scale)
     engines["copies" if copies else "kernels"] -= device_s
     left_s = max(busy_s - device_s, *engines.values(), 0.0)
     counts = busy_s / profile.step_s if profile.cuda else 1.0
-    gain_s = max(0.0, min(device_s * counts, busy_s - left_s))
+    gain_s = max(0.0, min(device_s * counts, busy_s - min(busy_s, left_s)))
     return gain_s, gain_s / profile.step_s

@@ -90,12 +90,12 @@ def scatter(plain: Passed) -> Caveat | None:
     begin, end = (statistics.median(part) for part in (samples.values_s[:third],
                                                        samples.values_s[-third:]))  # fmt: skip
     odd = [value for value in samples.values_s if value > ODD * samples.median_s]
-    if abs(end / begin - 1) > CHANGES and len(odd) < SOME:
-        what = f"they went from {format_time(begin)} to {format_time(end)} in the plain pass"
-        hint = "a card that warms up has a falling clock: give --warmup and --steps more"
-    elif odd:
+    if odd:
         what = f"{len(odd)} of {samples.size} take up to {format_time(max(odd))}"
         hint = "give --steps more where such steps belong to the program"
+    elif abs(end / begin - 1) > CHANGES:
+        what = f"they went from {format_time(begin)} to {format_time(end)} in the plain pass"
+        hint = "a card that warms up has a falling clock: give --warmup and --steps more"
     else:
         low, high = samples.quantile_s(0.1), samples.quantile_s(0.9)
         what = f"most take between {format_time(low)} and {format_time(high)}"

@@ -17,7 +17,7 @@ MOST: dict[PassName, int] = {"light": 5, "trace": 5, "kernels": 64, "accounting"
 # Shares of the budget that the warm-up, the plain pass and any other pass may take.
 WARM, PLAIN, OTHER = 1 / 6, 1 / 3, 1 / 6
 FEWEST_PLAIN = 2  # steps of a plain pass whose time is over
-LONGER, SHORT_S = 3, 1.0  # times the steps that a plain pass takes which has lasted less than that
+LONGER, SHORT_S = 3, 1.0  # times the steps of a plain pass that wants more and took less than that
 LATER = 1000  # steps at most of a second plain pass
 SETTLE_S = 1.0  # before it, for the clock of a card that rested while a trace was written
 
@@ -25,8 +25,8 @@ SETTLE_S = 1.0  # before it, for the clock of a card that rested while a trace w
 @dataclass(frozen=True)
 class Limits:
     """Steps that go by first, steps of the plain pass, and the seconds that all passes of a region
-    may take together. With *more* the plain pass is longer where steps are short, and comes a
-    second time when all other passes are done: the card is as warm then as it will be."""
+    may take together. With *more* the plain pass is longer where its short steps scatter, and comes
+    a second time when all other passes are done: the card is as warm then as it will be."""
 
     warmup: int
     steps: int
@@ -99,5 +99,5 @@ class Course:
         share = PLAIN if plain and not later else OTHER
         if spent_s > share * limits.budget_s and self.taken >= (FEWEST_PLAIN if plain else 1):
             return True
-        longer = limits.more and plain and not later and spent_s < SHORT_S
+        longer = limits.more and not later and spent_s < SHORT_S and running.unsure
         return self.taken >= self.wanted * (LONGER if longer else 1)

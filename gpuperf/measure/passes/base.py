@@ -26,6 +26,10 @@ class Pass(Protocol):
     name: PassName
     done: bool  # before it has all the steps that it might have
 
+    @property
+    def unsure(self) -> bool:
+        """Whether more steps would tell more, and no later pass can take them."""
+
     def start(self) -> None:
         """Before the first step. Raises: RuntimeError, NoCounters where it cannot be had."""
 
@@ -54,6 +58,7 @@ class Base:
 
     name: PassName = "plain"
     done = False
+    unsure = False
 
     def __init__(self, region: str) -> None:
         self.region, self.steps = region, 0

@@ -7,8 +7,12 @@ import torch
 from gpuperf.measure.loading import loading
 from gpuperf.measure.passes.base import Timed
 from gpuperf.model.program import Passed
+from gpuperf.model.samples import Samples
 
 __all__ = ["Plain"]
+
+AHEAD = 0.9  # of the steps: from here on the device does not wait for the host
+SCATTERS = 0.01  # half-width of the interval of a step
 
 
 class Plain(Timed):
@@ -19,6 +23,16 @@ class Plain(Timed):
         self._peak_bytes = 0
         self._ahead = 0
         self._data_s = self._loaded_s = 0.0
+
+    @property
+    def unsure(self) -> bool:  # type: ignore[override]
+        """Whether the steps of a GPU that waits for the host scatter. Behind a trace, where CUPTI
+        slows launches down, they tell nothing any more."""
+        if not self.cuda or self.steps < 2 or self._ahead >= AHEAD * self.steps:
+            return False
+        clocks = self._clocks
+        host = tuple(clocks[i + 1] - clocks[i] for i in range(0, 2 * self.steps, 2))
+        return Samples(host).precision > SCATTERS
 
     def start(self) -> None:
         """Without a wait: a step that began on an idle device would have to fill it first."""
