@@ -52,3 +52,8 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     return getattr(import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    """The public names, which are here only once they were used."""
+    return sorted({*globals(), *__all__})

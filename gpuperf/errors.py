@@ -30,6 +30,17 @@ __all__ = [
 ]
 
 
+NEAR = 0.6  # of difflib's ratio: "nope" is no slip for "copy", "matmull" is one for "matmul"
+MOST_GUESSES = 4
+# Words that users bring from elsewhere, and the names here that they mean.
+SYNONYMS = {
+    "gpu": ("cuda:0",), "normal": ("randn",), "gaussian": ("randn",), "random": ("randn",),
+    "half": ("fp16",), "float16": ("fp16",), "bfloat16": ("bf16",), "float": ("fp32",),
+    "float32": ("fp32",), "single": ("fp32",), "double": ("fp64",), "float64": ("fp64",),
+    "gemm": ("matmul",), "mm": ("matmul",),
+}  # fmt: skip
+
+
 class GpuperfError(Exception):
     """The root: a sentence for the user, a hint, and the process's exit code."""
 
@@ -47,17 +58,25 @@ class UsageError(GpuperfError):
 class UnknownName(UsageError):
     """A name that is not there: `no workload 'matmull'; did you mean 'matmul'?`"""
 
-    def __init__(self, noun: str, name: str, known: Iterable[str], hint: str = "") -> None:
+    def __init__(
+        self, noun: str, name: str, known: Iterable[str], hint: str = "", told: str = ""
+    ) -> None:
+        """*told* stands in place of `no {noun} {name}`."""
         names = sorted(known)
-        by_lower = {n.lower(): n for n in names}
-        near = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.5)
-        starting = [n for n in by_lower if n.startswith(name.lower())] if name else []
-        near = starting[:1] or near
-        guess = f"; did you mean {by_lower[near[0]]!r}?" if near else ""
+        guess = _guess(name.lower(), {n.lower(): n for n in names})
         shown = ", ".join(names[:12]) + (" …" if len(names) > 12 else "")
         super().__init__(
-            f"no {noun} {name!r}{guess}", hint or (f"known: {shown}" if names else "")
+            f"{told or f'no {noun} {name!r}'}{guess}", hint or (f"known: {shown}" if names else "")
         )
+
+
+def _guess(name: str, known: dict[str, str]) -> str:
+    """What *name* may have meant; nothing where no known name is near enough."""
+    starting = [n for n in known if name and n.startswith(name)]
+    near = starting[:MOST_GUESSES] if len(starting) <= MOST_GUESSES else []
+    near = near or [n for n in SYNONYMS.get(name, ()) if n in known][:1]
+    near = near or difflib.get_close_matches(name, known, n=1, cutoff=NEAR)
+    return f"; did you mean {' or '.join(repr(known[n]) for n in near)}?" if near else ""
 
 
 class RunFileError(UsageError):

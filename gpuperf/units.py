@@ -13,8 +13,10 @@ __all__ = [
     "DTYPES",
     "LARGEST",
     "SI_FACTOR",
+    "digits_of_percent",
     "format_bytes",
     "format_flop_rate",
+    "format_interval",
     "format_number",
     "format_percent",
     "format_range",
@@ -209,6 +211,27 @@ def format_rate(byte_per_s: float) -> str:
 def format_bytes(count: float) -> str:
     """Bytes for people, decimal: `268 MB`."""
     return format_si(count, "B")
+
+
+# ± stands for both sides while the wider is at most this many times the narrower; it shows the
+# wider, so the interval shown is never smaller than the one found.
+LOPSIDED = 1.5
+
+
+def format_interval(median: float, low: float, high: float) -> str:
+    """`±0.4 %`, or `−0.2/+0.9 %` where one side is much wider than the other."""
+    if median <= 0:
+        return "±∞ %"
+    below, above = (median - low) / median * 100, (high - median) / median * 100
+    narrow, wide = sorted((below, above))
+    if wide <= LOPSIDED * narrow or digits_of_percent(narrow) == digits_of_percent(wide):
+        return f"±{digits_of_percent(wide)} %"
+    return f"−{digits_of_percent(below)}/+{digits_of_percent(above)} %"
+
+
+def digits_of_percent(value: float) -> str:
+    """A number of percent in two or three digits: `0.04`, `0.4`, `4.0`, `40`."""
+    return f"{value:.2f}" if value < 0.095 else f"{value:.1f}" if value < 9.95 else f"{value:.0f}"
 
 
 def format_percent(fraction: float) -> str:

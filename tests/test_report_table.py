@@ -30,9 +30,9 @@ from gpuperf.errors import UnknownName
 from gpuperf.model.record import Caveat, Run
 from gpuperf.model.samples import Samples
 from gpuperf.report.formats import FORMATS, render
-from gpuperf.report.sheet import interval_text
 from gpuperf.report.table import rows
 from gpuperf.report.text import clean, shorten, to_ascii
+from gpuperf.units import format_interval
 
 GOLDEN = Path(__file__).parent / "golden" / "report"
 
@@ -180,7 +180,7 @@ def test_axes_that_differ_are_written_apart_and_still_ones_go_to_the_caption() -
     ],
 )
 def test_an_interval_reads_as_it_is(low: float, high: float, text: str) -> None:
-    assert interval_text(1.0, low, high) == text
+    assert format_interval(1.0, low, high) == text
 
 
 def test_a_sentence_stands_once_and_many_alike_are_counted() -> None:

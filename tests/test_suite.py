@@ -70,7 +70,7 @@ def test_a_suite_says_what_a_command_line_would() -> None:
         ("schema = 1\ncase = 3\n", "has no cases"),
         ("schema = 1\n[[case]]\nsizes = '64'\n", "names no workload"),
         (PLAIN + "m = 64\n", "m of a case of the suite 'mine' is 64, and no text"),
-        (PLAIN + "[conditions]\nbudget = 1\n", "no key of the conditions in 'mine' 'budget'"),
+        (PLAIN + "[conditions]\nbudget = 1\n", "has in [conditions] the unknown key 'budget'"),
         (PLAIN + "[conditions]\nprecision = true\n", "precision of the suite 'mine' is no number"),
         (PLAIN + "[conditions]\nprecision = nan\n", "precision of the suite 'mine' is nan"),
         (PLAIN + "[conditions]\nprecision = 0\n", "is 0"),

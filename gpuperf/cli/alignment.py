@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from gpuperf.cli import options as opt
-from gpuperf.cli.measuring import Request, exit_code, measure_new
+from gpuperf.cli.measuring import Request, exit_code, measure_new, refuse_axis
 from gpuperf.cli.printing import print_run, write_charts
 from gpuperf.errors import UsageError
 from gpuperf.units import LARGEST, parse_range
@@ -47,6 +47,7 @@ def alignment(
     dtype: opt.Dtype = None,
     impl: opt.Impl = None,
     device: opt.DeviceName = "auto",
+    threads: opt.Threads = None,
     timer: opt.TimerOption = None,
     precision: opt.Precision = 0.01,
     budget: opt.Budget = 0.5,
@@ -64,16 +65,18 @@ def alignment(
     """
     if axis is not None and _option(axis) in NO_SIZE:
         raise UsageError(f"{_option(axis)} is no axis of sizes", "--axis n moves n")
-    moved, asked = _moved(ctx.args, axis, sizes, offsets, suggest)
-    words = list(ctx.args)
-    if axis is not None:
-        words = [*_without(words, axis), f"--{_option(axis)}", moved]
-    request = Request(
-        "alignment", op, words, sizes if axis is not None else moved, dtype, impl,
-        opt.conditions(timer, precision, budget, None, None, None, None, None, counters),
-        peaks, out, seed, study="alignment", asked=asked,
-    )  # fmt: skip
-    with opt.make_supervisor(device, deadline) as supervisor:
+    with opt.make_supervisor(device, deadline, threads) as supervisor:
+        if axis is not None:
+            refuse_axis(supervisor, op, ctx.args, _option(axis).replace("-", "_"))
+        moved, asked = _moved(ctx.args, axis, sizes, offsets, suggest)
+        words = list(ctx.args)
+        if axis is not None:
+            words = [*_without(words, axis), f"--{_option(axis)}", moved]
+        request = Request(
+            "alignment", op, words, sizes if axis is not None else moved, dtype, impl,
+            opt.conditions(timer, precision, budget, None, None, None, None, None, counters),
+            peaks, out, seed, study="alignment", asked=asked,
+        )  # fmt: skip
         outcome = measure_new(supervisor, request)
     if outcome.run.records:
         print_run(outcome.run, format)

@@ -19,6 +19,7 @@ from typing import Any
 import typer
 
 import gpuperf
+from gpuperf.cli.words import HELP, axes_help, refuse_repeated
 from gpuperf.errors import GpuperfError
 from gpuperf.model.text import clean
 from gpuperf.report.text import shorten
@@ -114,6 +115,7 @@ def make_app(verbs: Iterable[str] = tuple(VERBS), listed: bool = False) -> typer
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
+        context_settings={"help_option_names": list(HELP)},
         rich_markup_mode=None,  # plain help starts in half the time
     )
     app.callback()(_options)
@@ -131,9 +133,10 @@ def make_app(verbs: Iterable[str] = tuple(VERBS), listed: bool = False) -> typer
             continue
         free = verb in MEASURING
         settings = {"allow_extra_args": True, "ignore_unknown_options": True} if free else None
+        epilog = axes_help(sys.argv[2:]) if free and set(HELP) & set(sys.argv) else None
         if verb == "profile":  # what follows the script is the script's
             settings = {"allow_interspersed_args": False}
-        app.command(verb, context_settings=settings)(found)
+        app.command(verb, context_settings=settings, epilog=epilog)(found)
     return app
 
 
@@ -155,7 +158,7 @@ def _options(
     """Options of every verb. `--debug` may stand anywhere: tracebacks, and the worker's output."""
 
 
-SWITCHES = {"-m", "--repeat", "--debug", "--help"}  # options of `profile` without a value
+SWITCHES = {"-m", "--repeat", "--debug", *HELP}  # options of `profile` without a value
 INCOMPLETE = 4
 LONGEST_NAME, LONGEST_MESSAGE = 400, 1000  # characters of an error
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
@@ -195,6 +198,8 @@ def _open_closed_streams() -> None:
 def _run() -> Any:
     """The verb that is asked for, alone; all of them for help, and for a verb that there is not."""
     asked = [verb for verb in sys.argv[1:2] if verb in VERBS]
+    if set(asked) & (MEASURING | {"run", "calibrate"}):
+        refuse_repeated(sys.argv[2:])
     return make_app(asked or VERBS, listed=not asked)(prog_name="gpuperf", standalone_mode=False)
 
 

@@ -44,6 +44,7 @@ CPU_DTYPES = ("fp32", "fp64", "bf16")
 
 def calibrate(
     device: opt.DeviceName = "auto",
+    threads: opt.Threads = None,
     dtype: opt.Dtype = None,
     show: Annotated[bool, typer.Option(help="Only show what was measured earlier.")] = False,
     force: Annotated[bool, typer.Option(help="Measure anew what is kept.")] = False,
@@ -58,7 +59,7 @@ def calibrate(
     for name in wanted:
         if name not in CALIBRATION_DTYPES:
             raise UnknownName("dtype", name, CALIBRATION_DTYPES)
-    with opt.make_supervisor(device, deadline) as supervisor:
+    with opt.make_supervisor(device, deadline, threads) as supervisor:
         opened = supervisor.open()
         facts = opened.device
         peaks, _ = find_peaks(facts)

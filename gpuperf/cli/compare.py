@@ -40,6 +40,7 @@ def compare(
     dtype: opt.Dtype = None,
     impl: opt.Impl = None,
     device: opt.DeviceName = "auto",
+    threads: opt.Threads = None,
     timer: opt.TimerOption = None,
     precision: opt.Precision = 0.01,
     budget: opt.Budget = 2.0,
@@ -65,7 +66,7 @@ def compare(
         "compare", op, ctx.args, sizes, dtype, impl, _each(asked, processes),
         peaks, out, seed, baseline=baseline, processes=processes,
     )  # fmt: skip
-    with opt.make_supervisor(device, deadline) as supervisor:
+    with opt.make_supervisor(device, deadline, threads) as supervisor:
         outcome = measure_new(supervisor, request)
     if outcome.run.records:
         print_run(outcome.run, format)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -22,7 +23,10 @@ __all__ = ["devices"]
 
 def devices(
     device: Annotated[
-        str | None, typer.Argument(help="The id of one device, like h200-sxm.", show_default=False)
+        str | None, typer.Argument(
+            help="One device: its id, like h200-sxm, or a part of it or of its name, like H100.",
+            show_default=False,
+        ),
     ] = None,
     lint: Annotated[
         Path | None,
@@ -36,21 +40,25 @@ def devices(
             raise UsageError("--lint judges one file, and takes no device and no --format")
         _judge(lint)
     elif device is None:
-        _show_all(format)
+        _show_all(format, builtin_peaks())
     else:
-        _show(_find(device), format)
+        found = _find(device)
+        _show(found[0], format) if len(found) == 1 else _show_all(format, found)
 
 
-def _find(id: str) -> Peaks:
+def _find(name: str) -> Sequence[Peaks]:
+    """The device whose id is *name*, or all whose id, or a name that they go by, has it inside."""
     known = {peaks.id: peaks for peaks in builtin_peaks()}
-    try:
-        return known[id]
-    except KeyError:
-        raise UnknownName("device", id, known, "all of them: gpuperf devices") from None
+    if name in known:
+        return [known[name]]
+    asked = name.strip().lower()
+    found = [p for p in known.values() if any(asked in n.lower() for n in (p.id, p.name, *p.names))]
+    if not asked or not found:
+        raise UnknownName("device", name, known, "all of them: gpuperf devices")
+    return found
 
 
-def _show_all(format: Format) -> None:
-    known = builtin_peaks()
+def _show_all(format: Format, known: Sequence[Peaks]) -> None:
     if format is Format.TABLE:
         console = _console()
         _print(console, report.devices_table(known, console.width))

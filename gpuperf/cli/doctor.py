@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from gpuperf.cli.options import DeviceName, make_supervisor
+from gpuperf.cli.options import DeviceName, TableOrJson, make_supervisor
 from gpuperf.model.codec import to_builtins
 from gpuperf.model.finding import Finding
 from gpuperf.model.protocol import Opened
@@ -25,13 +25,14 @@ MARK = {"ok": "ok", "note": "note", "bad": "BAD"}
 
 def doctor(
     device: DeviceName = "auto",
-    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+    format: Annotated[TableOrJson, typer.Option(help="How to print.")] = TableOrJson.TABLE,
+    as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
 ) -> None:
     """Look at this machine before believing what it measures; nothing is changed."""
     with make_supervisor(device) as supervisor:
         opened = supervisor.open()
         findings = (_device(opened), *supervisor.examine(), *_known(opened))
-    if as_json:
+    if as_json or format is TableOrJson.JSON:
         sys.stdout.write(json.dumps(to_builtins(findings), indent=2, ensure_ascii=False) + "\n")
         return
     table = Table(box=None, pad_edge=False, show_header=False)

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from gpuperf.cli.options import make_supervisor
+from gpuperf.cli.options import TableOrJson, make_supervisor
 from gpuperf.cli.progress import say
 from gpuperf.model.codec import to_builtins
 from gpuperf.model.workload import Axis, Description
@@ -24,7 +24,8 @@ def list_workloads(
     op: Annotated[
         str | None, typer.Argument(help="One workload: a name, or ./mine.py.", show_default=False)
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+    format: Annotated[TableOrJson, typer.Option(help="How to print.")] = TableOrJson.TABLE,
+    as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
 ) -> None:
     """The workloads: axes with their defaults, implementations, and the formula of the cost."""
     with make_supervisor("cpu") as supervisor:
@@ -35,7 +36,7 @@ def list_workloads(
             found = known.descriptions
             for source, reason in known.broken.items():
                 say(f"{source} does not load: {reason}")
-    if as_json:
+    if as_json or format is TableOrJson.JSON:
         sys.stdout.write(json.dumps(to_builtins(found), indent=2, ensure_ascii=False) + "\n")
     else:
         _print(found)

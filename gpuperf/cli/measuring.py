@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gpuperf.cli.options import axis_options, split
 from gpuperf.cli.progress import Reporter, say
 from gpuperf.cli.roofs import measured_roofs
-from gpuperf.errors import CannotMeasure, GpuperfError, UsageError
+from gpuperf.errors import CannotMeasure, GpuperfError, UnknownName, UsageError
 from gpuperf.model.contract import Contract, Counting, DeviceFacts
 from gpuperf.model.peaks import lint
 from gpuperf.model.protocol import Opened
@@ -54,6 +54,7 @@ __all__ = [
     "measure_rest",
     "measure_suite",
     "planned_cases",
+    "refuse_axis",
 ]
 
 
@@ -185,6 +186,9 @@ def _refuse_study(
     study: Study, cases: Sequence[Case], device: DeviceFacts, heatmap: bool
 ) -> None:
     """What cannot be studied is refused before minutes are spent."""
+    if study == "waves" and any(not {"m", "n", "k"} <= case.point.keys() for case in cases):
+        told = f"waves are of matmuls, and {cases[0].op} has no axes m, n and k"
+        raise UsageError(told, "gpuperf waves matmul --n 1024:8192:+128 --m 3072 --k 4096")
     points = [[v for k, v in case.point.items() if isinstance(v, int)] for case in cases]
     if len({tuple(point) for point in points}) < 2:
         hint = "--sizes 1024:8192:+128" if study == "waves" else "--offsets -64:64:+1"
@@ -198,8 +202,14 @@ def _refuse_study(
             f"waves are of an NVIDIA GPU's SMs, timed in their cycles, and this is {device.name}",
             "run it on a GPU",
         )
-    if any(not {"m", "n", "k"} <= case.point.keys() for case in cases):
-        raise UsageError(f"{cases[0].op} has no m, n and k", "waves are of matmuls")
+
+
+def refuse_axis(supervisor: Supervisor, op: str | None, words: Sequence[str], axis: str) -> None:
+    """Raises: UnknownName where the workload has no *axis* of sizes."""
+    description = find_workload(_workload_name(op, words)[0], supervisor.describe)
+    sizes = [a.name for a in description.axes if not isinstance(a.default, str)]
+    if axis not in sizes:
+        raise UnknownName(f"axis of {description.name}", axis, sizes)
 
 
 def _refuse_line(cases: Sequence[Case]) -> None:
@@ -289,6 +299,7 @@ def _drawn(
 ) -> tuple[Case, ...]:
     """The cases; *every* implementation unless some are named, or the workload's standard ones."""
     axes = axis_options(words, description)
+    _say_of_sizes(description, axes, sizes)
     if dtype is not None:
         axes["dtype"] = dtype
     chosen = split(implementations)
@@ -298,6 +309,17 @@ def _drawn(
         for left in (i for i in description.implementations if i.computes != same):
             say(f"{left.name} is left out: it computes {left.computes or 'the formula'}")
     return plan_cases(description, axes, sizes, chosen)
+
+
+def _say_of_sizes(
+    description: Description, axes: Mapping[str, str], sizes: str | None
+) -> None:
+    """Which axes --sizes sets, where another option sets some of them itself."""
+    main = [axis.name for axis in description.axes if axis.main]
+    own = [name for name in main if name in axes]
+    if sizes is not None and own and len(own) < len(main):
+        rest = " and ".join(f"--{name}" for name in main if name not in own)
+        say(f"--sizes sets {rest} alone: --{', --'.join(own)} is given itself")
 
 
 def _workload_name(op: str | None, given: Sequence[str]) -> tuple[str, list[str]]:
@@ -343,7 +365,8 @@ def _measure(
     """Measure *plan* into *path*; whatever ends it, what was measured is in the outcome."""
     records = list(run.records)
     ended: BaseException | None = None
-    with RunWriter(path) as writer, Reporter(len(plan)) as reporter:
+    under = [contract for _, contract in plan]
+    with RunWriter(path) as writer, Reporter(len(plan), under) as reporter:
         supervisor.listen = reporter.hear
 
         def keep(record: Record) -> None:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, TypeVar, get_args
 
 import typer
 
-from gpuperf.errors import UnknownName, UsageError
+from gpuperf.errors import CannotMeasure, UnknownName, UsageError
 from gpuperf.model.contract import Cache, Counting, Data, Regime
 from gpuperf.model.workload import RESERVED, Description
 from gpuperf.report.view import View
@@ -21,6 +22,7 @@ from gpuperf.units import parse_duration
 
 __all__ = [
     "INTENSITY",
+    "LEAST_PRECISE",
     "Budget",
     "By",
     "ByOption",
@@ -44,6 +46,8 @@ __all__ = [
     "Seed",
     "Settle",
     "Sizes",
+    "TableOrJson",
+    "Threads",
     "TimerChoice",
     "TimerOption",
     "axis_options",
@@ -70,6 +74,13 @@ class Format(StrEnum):
     MD = "md"
 
 
+class TableOrJson(StrEnum):
+    """How data is printed that is no table of rows."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
 class TimerChoice(StrEnum):
     """The timers, by name."""
 
@@ -91,19 +102,39 @@ Sizes = Annotated[
     str | None,
     typer.Option(
         metavar="RANGE",
-        help="Main axes together: 128:8192 doubles, 1k:2k:+64 steps, commas join.",
+        help="Main axes together: 128:8192 doubles, 1k:2k:+64 steps, commas join. An axis given "
+        "by name keeps its own sizes.",
         show_default=False,
     ),
 ]
 Dtype = Annotated[
     str | None,
-    typer.Option(help="bf16, fp16, fp32, tf32, fp64, fp8, int8; commas join.", show_default=False),
+    typer.Option(
+        help="bf16, fp16, fp32, tf32, fp64, fp8, int8; commas join; all.", show_default=False
+    ),
 ]
 Impl = Annotated[
     str | None, typer.Option(help="Implementations; commas join.", show_default=False)
 ]
 DeviceName = Annotated[str, typer.Option("--device", help="auto, cuda:0 or cpu.")]
-Out = Annotated[Path, typer.Option(help="Folder for the run file and the charts.")]
+Threads = Annotated[
+    int | None,
+    typer.Option(
+        "--threads", min=1, max=4096, show_default=False,
+        help="Threads of a CPU that compute; torch's own choice, unless given.",
+    ),
+]
+
+
+def _folder(text: str | Path) -> Path:
+    if not str(text):
+        raise UsageError("--out names no folder", "for example --out gpuperf-runs")
+    return Path(text)
+
+
+Out = Annotated[
+    Path, typer.Option(parser=_folder, metavar="PATH", help="Folder for the run file and charts.")
+]
 ByOption = Annotated[By, typer.Option(help="Of a profile: its operators, or the kernels.")]
 FormatOption = Annotated[Format, typer.Option("--format", help="How to print.")]
 TimerOption = Annotated[
@@ -111,10 +142,26 @@ TimerOption = Annotated[
     typer.Option("--timer", help="How to time; never swapped for another.", show_default=False),
 ]
 LEAST_PRECISE = 1.0
+
+
+def _precision(text: str | float) -> float:
+    """`0.01` and `1%` are the same. Raises: UsageError."""
+    words = str(text).strip()
+    try:
+        value = float(words.removesuffix("%")) / (100 if words.endswith("%") else 1)
+    except ValueError:
+        value = math.nan
+    if not 1e-4 <= value <= LEAST_PRECISE:
+        told = "is not a number" if math.isnan(value) else "is not from 0.0001 to 1"
+        raise UsageError(f"--precision {words} {told}", "0.01 is 1 %; --precision 1% is the same")
+    return value
+
+
 Precision = Annotated[
     float,
     typer.Option(
-        min=1e-4, max=LEAST_PRECISE, help="Stop at this half-width of the 95 % interval."
+        parser=_precision, metavar="FRACTION",
+        help="Stop at this half-width of the 95 % interval: 0.01, or 1%.",
     ),
 ]
 CacheOption = Annotated[
@@ -145,17 +192,45 @@ INTENSITY = typer.Option(
 IntensityOption = Annotated[str, INTENSITY]
 Gap = Annotated[
     str | None,
-    typer.Option(help="Rest before each sample, for example 5ms.", show_default=False),
+    typer.Option(
+        metavar="DURATION", show_default=False,
+        help="Rest before each sample: 5ms, 500us; a bare number is seconds.",
+    ),
 ]
 Settle = Annotated[
     str | None,
-    typer.Option(help="Longest sustained load, for example 60s.", show_default=False),
+    typer.Option(
+        metavar="DURATION", show_default=False,
+        help="Longest sustained load: 60s, 2min; a bare number is seconds.",
+    ),
 ]
+
+
+def _seconds_of(option: str, least: float, most: float) -> Callable[[str | float], float]:
+    def parse(text: str | float) -> float:
+        found = _duration(option, str(text), most) or 0.0
+        if found < least:
+            raise UsageError(f"--{option} {text} is under {least:g} s", f"--{option} {least:g}")
+        return found
+
+    return parse
+
+
+LONGEST_BUDGET_S, LONGEST_DEADLINE_S = 3600.0, 86400.0
 Budget = Annotated[
-    float, typer.Option(min=0.0, max=3600.0, help="Seconds of sampling a case, at most.")
+    float,
+    typer.Option(
+        parser=_seconds_of("budget", 0.0, LONGEST_BUDGET_S), metavar="DURATION",
+        help="Sampling of a case, at most: seconds, or 500ms, 2min. On a CPU, a size whose calls "
+        "exceed it is skipped.",
+    ),
 ]
 Deadline = Annotated[
-    float, typer.Option(min=1.0, max=86400.0, help="Longest silence of a case, in seconds.")
+    float,
+    typer.Option(
+        parser=_seconds_of("deadline", 1.0, LONGEST_DEADLINE_S), metavar="DURATION",
+        help="Longest silence of a case: seconds, or 500ms, 2min.",
+    ),
 ]
 PeaksFile = Annotated[
     Path | None,
@@ -168,6 +243,7 @@ Resume = Annotated[
 Seed = Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Of the inputs.")]
 
 DEFAULT_DEADLINE_S = DEADLINE_S
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 LONGEST_GAP_S, LONGEST_SETTLE_S = 60.0, 3600.0
 
 T = TypeVar("T")
@@ -275,6 +351,19 @@ def axis_options(extra: Sequence[str], description: Description) -> dict[str, st
     return given
 
 
-def make_supervisor(device: str, deadline_s: float = DEFAULT_DEADLINE_S) -> Supervisor:
-    """A supervisor of local workers; `--debug` shows what they print."""
-    return Supervisor(LocalLauncher(bool(os.environ.get("GPUPERF_DEBUG"))), device, deadline_s)
+def make_supervisor(
+    device: str, deadline_s: float = DEFAULT_DEADLINE_S, threads: int | None = None
+) -> Supervisor:
+    """A supervisor of local workers; `--debug` shows what they print. On a CPU they compute with
+    so many *threads*. Raises: CannotMeasure where *threads* are asked for and the device is a GPU.
+    """
+    debug = bool(os.environ.get("GPUPERF_DEBUG"))
+    # A worker inherits them: a library reads them when it is loaded, and keeps to them.
+    limits = {name: str(threads) for name in THREAD_VARIABLES} if threads else {}
+    os.environ.update(limits)
+    supervisor = Supervisor(LocalLauncher(debug), device, deadline_s)
+    if threads is not None and (facts := supervisor.open().device).kind != "cpu":
+        raise CannotMeasure(
+            f"--threads is for a CPU, and the device is {facts.name}", "--device cpu, or leave it"
+        )
+    return supervisor

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from collections.abc import Callable, Sequence
@@ -27,7 +28,11 @@ def print_run(
 ) -> None:
     """The run on stdout; as a table, with its roofline below. A profile *by* what it is asked."""
     terminal = sys.stdout.isatty()
+    color = terminal and os.environ.get("TERM") != "dumb"
     width = shutil.get_terminal_size().columns if terminal else WIDTH_WITHOUT_TERMINAL
+    if by is By.KERNELS and run.header.study != "profile":
+        told = f"--by {by.value} is of a profile, and run {run.header.run} is none"
+        raise UsageError(told, "leave --by out")
     if is_timing_check(run):
         sys.stdout.write(render_timing(run, format.value))
         return
@@ -35,14 +40,14 @@ def print_run(
         sys.stdout.write(_render_study(run, format.value, by))
         return
     plain = not (sys.stdout.encoding or "").lower().startswith("utf")
-    text = render(run, format.value, width=width, color=terminal, ascii=plain)
+    text = render(run, format.value, width=width, color=color, ascii=plain)
     sys.stdout.write(text)
     if format is Format.TABLE and any(record.status == "ok" for record in run.records):
         from gpuperf.report.terminal import terminal_roofline
 
         try:
             told = _roofline_view(run, view)
-            drawn = terminal_roofline(run, min(width, 100), 22, terminal, plain, told)
+            drawn = terminal_roofline(run, min(width, 100), 22, color, plain, told)
         except UsageError as error:
             say(f"no roofline is drawn: {error}; {error.hint}")
         else:
@@ -58,7 +63,10 @@ def print_changes(before: Run, after: Run, format: Format) -> None:
 
     for run in (before, after):
         if run.header.study != "profile":
-            raise UsageError(f"run {run.header.run} is no profile", "gpuperf profile makes one")
+            raise UsageError(
+                f"run {run.header.run} is no profile: two profiles can be shown beside each other",
+                "gpuperf gate compare BEFORE AFTER judges two runs of cases",
+            )
     names = {run.header.device.name for run in (before, after)}
     if len(names) > 1:
         say(f"the profiles are of two devices: {' and '.join(sorted(names))}")

@@ -6,19 +6,24 @@ A bar on a terminal; without one, a line a case.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from types import TracebackType
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
+from gpuperf.model.contract import Contract
 from gpuperf.model.record import Record
 from gpuperf.report.text import clean, shorten
-from gpuperf.units import format_percent, format_time
+from gpuperf.units import format_interval, format_time
 
 __all__ = ["Reporter", "say"]
 
 LONGEST_WORD = 1000  # characters; the path of a run file is shorter
+
+
+VARIED = ("timer", "cache", "regime", "data")  # what the options of one command may vary
 
 
 class _Talk(Console):
@@ -39,7 +44,9 @@ def say(message: str) -> None:
 class Reporter:
     """Follows a sweep of *total* cases."""
 
-    def __init__(self, total: int) -> None:
+    def __init__(self, total: int, contracts: Sequence[Contract] = ()) -> None:
+        """With several *contracts*, each line says under which of them its case was measured."""
+        self._varied = [f for f in VARIED if len({getattr(c, f) for c in contracts}) > 1]
         self._console = _Talk(stderr=True, highlight=False)
         self._live = self._console.is_terminal
         self._progress = Progress(
@@ -82,7 +89,8 @@ class Reporter:
         line."""
         self._progress.advance(self._task)
         if not self._live:
-            line = clean(f"{process}{record.case.id}  {_outcome(record)}")
+            under = "".join(f" · {getattr(record.contract, name)}" for name in self._varied)
+            line = clean(f"{process}{record.case.id}{under}  {_outcome(record)}")
             self._console.print(Text(line), soft_wrap=True)
 
 
@@ -90,4 +98,6 @@ def _outcome(record: Record) -> str:
     samples = record.samples
     if samples is None:
         return f"{record.status}: {record.reason}"
-    return f"{format_time(samples.median_s)} ± {format_percent(samples.precision)}"
+    low, high = samples.interval_s
+    interval = format_interval(samples.median_s, max(low, 0.0), high)
+    return f"{format_time(samples.median_s)} {interval}"

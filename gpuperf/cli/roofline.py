@@ -28,6 +28,7 @@ def roofline(
     dtype: opt.Dtype = None,
     impl: opt.Impl = None,
     device: opt.DeviceName = "auto",
+    threads: opt.Threads = None,
     timer: opt.TimerOption = None,
     precision: opt.Precision = 0.01,
     budget: opt.Budget = 2.0,
@@ -56,7 +57,7 @@ def roofline(
         opt.conditions(timer, precision, budget, cache, regime, data, gap, settle, counters),
         peaks, out, seed, view,
     )  # fmt: skip
-    with opt.make_supervisor(device, deadline) as supervisor:
+    with opt.make_supervisor(device, deadline, threads) as supervisor:
         if resume is None:
             outcome = measure_new(supervisor, request)
         else:

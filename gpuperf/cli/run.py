@@ -23,6 +23,7 @@ def run(
         int, typer.Option(min=1, max=1000, help="Fresh processes; 6 and more tell their scatter.")
     ] = 1,
     device: opt.DeviceName = "auto",
+    threads: opt.Threads = None,
     deadline: opt.Deadline = opt.DEFAULT_DEADLINE_S,
     peaks: opt.PeaksFile = None,
     out: opt.Out = Path("gpuperf-runs"),
@@ -32,7 +33,7 @@ def run(
     """Measure the cases of a suite, under the conditions that it names."""
     found = load_suite(suite)
     request = Request("run", None, (), None, None, None, found.conditions, peaks, out, seed)
-    with opt.make_supervisor(device, deadline) as supervisor:
+    with opt.make_supervisor(device, deadline, threads) as supervisor:
         outcome = measure_suite(supervisor, found, request)
         if passes > 1 and outcome.ended is None:
             outcome = measure_again(supervisor, outcome, passes - 1)

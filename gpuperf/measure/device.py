@@ -76,10 +76,11 @@ def open_device(name: str) -> Device:
         name = "cuda:0" if torch.cuda.is_available() else "cpu"
     if name == "cpu":
         return Device(torch.device("cpu"), _cpu_facts())
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     match = re.fullmatch(r"cuda(?::(\d{1,3}))?", name)
     if match is None:
-        raise UnknownName("device", name, ["auto", "cpu", *(f"cuda:{i}" for i in range(8))])
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        known = ["auto", "cpu", *(f"cuda:{i}" for i in range(max(1, count)))]
+        raise UnknownName("device", name, known)
     index = int(match[1] or 0)
     if index >= count:
         there = f"{count} GPU{'s' if count > 1 else ''}" if count else "no GPU that torch can use"

@@ -9,11 +9,12 @@ from gpuperf.measure.stopwatch import Timing
 from gpuperf.model.record import Caveat, Record
 from gpuperf.model.samples import Samples, correlation
 from gpuperf.model.workload import Point, Workload
-from gpuperf.units import format_time
+from gpuperf.units import format_interval, format_time
 
 __all__ = ["sample_doubts"]
 
 SLOWED = 0.9  # of the highest SM clock: below it a word is due
+HOPELESS = 0.5  # a precision beyond which more samples would not help
 FEW_SAMPLES = 6  # under which no order statistics span 95 %
 LEAST_EVENTS_S = 20e-6  # a plain event pair adds launch cost and 2 µs: a tenth of this
 ALTERNATING_FROM = 20  # samples, from which on the two times are told apart from noise
@@ -72,13 +73,17 @@ def sample_doubts(
 def _ended_early(samples: Samples, spent: bool, budget_s: float) -> Caveat:
     """How well the time is known when sampling ended short of its aim."""
     few = samples.size < FEW_SAMPLES
+    low, high = samples.interval_s
+    interval = format_interval(samples.median_s, max(low, 0.0), high)
     short = (
         f"{samples.size} samples tell little of their own spread"
         if few
-        else f"± {samples.sampling_precision * 100:.1f} % after {samples.size} samples"
+        else f"{interval} after {samples.size} samples"
     )
     ended = f"{budget_s:g} s were spent" if spent else "no more are taken"
     hint = "give --budget more seconds" if spent else "such noise does not average out"
+    if samples.sampling_precision > HOPELESS:
+        hint = "other work disturbs this machine, and more seconds do not help: measure it idle"
     return Caveat("few-samples" if few else "imprecise", f"{short}, when {ended}", hint)
 
 

@@ -15,19 +15,22 @@ from gpuperf.report.axes import Axes, dtype_of, implementation_of
 from gpuperf.report.caption import Note, caption, footnotes
 from gpuperf.report.rows import Entry, entries
 from gpuperf.report.text import clean, shorten
-from gpuperf.units import format_bytes, format_number, format_si, format_time
+from gpuperf.units import (
+    digits_of_percent,
+    format_bytes,
+    format_interval,
+    format_number,
+    format_si,
+    format_time,
+)
 
-__all__ = ["ALWAYS", "Column", "Sheet", "flop_unit", "interval_text", "sheet"]
+__all__ = ["ALWAYS", "Column", "Sheet", "flop_unit", "sheet"]
 
 MOST_NAMED = 12  # operations in a title
 ALWAYS = 99  # a column that is never dropped
 NOTHING = "–"
 LONGEST = 40  # characters of a name in a cell
 NARROW = 0.005  # of a speed-up: an interval that needs a digit more
-
-# ± stands for both sides while the wider is at most this many times the narrower; it shows the
-# wider, so the interval shown is never smaller than the one found.
-LOPSIDED = 1.5
 
 
 @dataclass(frozen=True)
@@ -240,7 +243,7 @@ def _speedup(entry: Entry, several: int) -> str:
         return f"{format_number(value)}×"
     # A narrow interval is of a figure with digits enough to tell it from 1.
     digits = 3 if high - low > NARROW * value else 4
-    return f"{format_number(value, digits)}× {interval_text(value, low, high)}"
+    return f"{format_number(value, digits)}× {format_interval(value, low, high)}"
 
 
 def _counted(found: Sequence[Entry]) -> Iterable[Column]:
@@ -294,7 +297,7 @@ def _next(entry: Entry) -> str:
 
 
 def _around_time(median_s: float, found: tuple[float, float] | None) -> str:
-    return interval_text(median_s, max(found[0], 0.0), found[1]) if found else NOTHING
+    return format_interval(median_s, max(found[0], 0.0), found[1]) if found else NOTHING
 
 
 def _beside(entry: Entry, name: str) -> str:
@@ -317,20 +320,7 @@ def _noise(entry: Entry) -> str:
     noise = entry.record.noise
     if noise is None or entry.time is None:
         return NOTHING
-    return f"{_percent(noise.within * 100)}, {_percent(noise.between * 100)} %"
-
-
-def interval_text(median: float, low: float, high: float) -> str:
-    """`±0.4 %`, or `−0.2/+0.9 %` where one side is much wider than the other."""
-    below, above = (median - low) / median * 100, (high - median) / median * 100
-    narrow, wide = sorted((below, above))
-    if wide <= LOPSIDED * narrow or _percent(narrow) == _percent(wide):
-        return f"±{_percent(wide)} %"
-    return f"−{_percent(below)}/+{_percent(above)} %"
-
-
-def _percent(value: float) -> str:
-    return f"{value:.2f}" if value < 0.095 else f"{value:.1f}" if value < 9.95 else f"{value:.0f}"
+    return f"{digits_of_percent(noise.within * 100)}, {digits_of_percent(noise.between * 100)} %"
 
 
 def _tenths(fraction: float) -> str:

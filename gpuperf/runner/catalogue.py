@@ -18,7 +18,14 @@ from gpuperf.model.protocol import PROTOCOL, Described
 from gpuperf.model.workload import Description
 from gpuperf.runner.cache import fetch, keep, key_of
 
-__all__ = ["BUILTIN", "Catalogue", "builtin_catalogue", "find_workload", "whole_catalogue"]
+__all__ = [
+    "BUILTIN",
+    "Catalogue",
+    "builtin_catalogue",
+    "find_workload",
+    "known_workload",
+    "whole_catalogue",
+]
 
 BUILTIN = "gpuperf.kernels"
 ENTRY_GROUP = "gpuperf.workloads"
@@ -52,6 +59,12 @@ def builtin_catalogue(describe: Describe, cached: bool = True) -> Catalogue:
     return known
 
 
+def known_workload(op: str) -> Description | None:
+    """The builtin workload called *op*, if the catalogue is cached: no worker is started."""
+    known = fetch("catalogue", _builtin_key(), Catalogue)
+    return known.get(op) if known else None
+
+
 def whole_catalogue(describe: Describe) -> Catalogue:
     """The builtin workloads and those of installed packages' entry points."""
     from importlib.metadata import entry_points  # 15 ms that `--help` has no use for
@@ -83,6 +96,8 @@ def find_workload(op: str, describe: Describe, cached: bool = True) -> Descripti
     """
     path, _, name = op.partition(":")
     if path.endswith(".py") or "/" in path:
+        if Path(op).is_dir():
+            raise UsageError(f"{op!r} is a folder", f"name a file in it: {op.rstrip('/')}/mine.py")
         return _only(op, name, describe(path).descriptions)
     if ":" in op or "." in op:
         return _only(op, "", describe(op).descriptions)
@@ -91,6 +106,8 @@ def find_workload(op: str, describe: Describe, cached: bool = True) -> Descripti
         return found
     known = whole_catalogue(describe)
     found = known.get(op)
+    if found is None and op and Path(op).is_dir():
+        raise UsageError(f"{op!r} is a folder", f"name a file in it: {op}/mine.py")
     if found is None:
         names = [d.name for d in known.descriptions]
         raise UnknownName("workload", op, names, "`gpuperf list` shows them; a file is ./mine.py")

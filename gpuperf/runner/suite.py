@@ -26,6 +26,7 @@ from gpuperf.runner.plan import MOST_CASES, Conditions, plan_cases, settle_dtype
 __all__ = ["Entry", "Suite", "load_suite", "parse_suite", "plan_suite", "suites"]
 
 SCHEMA = 1
+EXAMPLE = 'schema = 1, and a [[case]] for each workload, with op = "matmul" and sizes = "64:512"'
 LARGEST_FILE = 200_000  # bytes; the longest of ours has a thousand
 MOST_ENTRIES = 1000
 CONDITIONS = ("timer", "precision", "budget_s", "gap_s", "counters")
@@ -63,7 +64,8 @@ def load_suite(name: str) -> Suite:
         folder = importlib.resources.files("gpuperf.configs") / "suites"
         return parse_suite((folder / f"{name}.toml").read_text(encoding="utf-8"), name)
     if not name.endswith(".toml"):
-        raise UnknownName("suite", name, suites(), "or a file: ./mine.toml")
+        known = ", ".join(suites())
+        raise UnknownName("suite", name, suites(), f"known: {known}; or a file: ./mine.toml")
     path = Path(name)
     try:
         text = read_regular(path, LARGEST_FILE).decode("utf-8-sig")
@@ -84,7 +86,7 @@ def parse_suite(text: str, name: str) -> Suite:
         found = parse_toml(text)
     except ValueError as error:
         told = f"the suite {name!r} is not TOML: {str(error)[:200]}"
-        raise UsageError(told, "see the suites of gpuperf") from None
+        raise UsageError(told, EXAMPLE) from None
     _refuse_unknown(name, "suite", found, ("schema", "about", "conditions", "case"))
     if found.get("schema") != SCHEMA:
         raise UsageError(
@@ -178,4 +180,6 @@ def _refuse_unknown(
 ) -> None:
     for key in table:
         if key not in known:
-            raise UnknownName(f"key of the {where} in {name!r}", key, known)
+            at = "" if where == "suite" else f" in [{where}]"
+            told = f"the suite {name!r} has{at} the unknown key {key!r}"
+            raise UnknownName("key", key, known, told=told)

@@ -1,0 +1,5 @@
+"""`python -m gpuperf` is `gpuperf`."""
+
+from gpuperf.cli.app import main
+
+main()
