@@ -365,7 +365,7 @@ def _measure(
     """Measure *plan* into *path*; whatever ends it, what was measured is in the outcome."""
     records = list(run.records)
     ended: BaseException | None = None
-    under = [contract for _, contract in plan]
+    under = [entry[1] for entry in plan]
     with RunWriter(path) as writer, Reporter(len(plan), under) as reporter:
         supervisor.listen = reporter.hear
 
