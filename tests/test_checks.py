@@ -426,8 +426,9 @@ def test_a_big_product_is_checked_on_a_few_rows_with_the_first_and_the_last() ->
     record = measure(replace(MATMUL, narrow=narrow), **product(4096, 256, 8, "fp32"))
     assert record.check is not None
     assert record.check.rows == 32
-    assert asked[0][0] == 0
-    assert asked[0][-1] == 4095
+    rows = max(asked, key=len)
+    assert len(rows) == 32
+    assert (rows[0], rows[-1]) == (0, 4095)
 
 
 def test_a_reference_that_disagrees_by_hand() -> None:

@@ -20,17 +20,22 @@ Four roundings count, with u the unit roundoff of a dtype (half the spacing at 1
   attention its scores and shares): 4·u_out each;
 - the inputs', where the hardware rounds them to a shorter dtype (tf32): 6·u_in.
 
-Integers must be exact.
+Integers must be exact. The root mean square of the errors is held to a quarter of the tolerance of
+an element (more where there are few): an honest one is under an eighth.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
+from gpuperf.measure.deviation import UNIT_ROUNDOFF, WrongResult, check_product, deviation
 from gpuperf.model.record import Check
 from gpuperf.model.workload import Implementation, Point, Workload
 
@@ -41,6 +46,19 @@ __all__ = [
 # Of a big result so many rows are compared, and rows enough to hold so many elements.
 ROWS = 32
 ELEMENTS = 2**12
+# Then all of it, so many elements at a time and for so many seconds.
+PIECE = 2**22
+WHOLE_S = 0.5
+
+GRANTED = 8.0  # times a rounding of the inputs, where they are harsh: of two kernels as good as can
+# be one may err so much more than the other (the mean of a row by Welford's way and by a tree).
+
+TF32_ERRORS = 1e-4, 1e-2  # of products whose factors have 11 bits
+TF32 = (
+    "TF32 may be on: torch rounds the inputs of convolutions to it unless "
+    "torch.backends.cudnn.allow_tf32 = False, those of matmuls if "
+    "torch.backends.cuda.matmul.allow_tf32 is set"
+)
 
 # An error so many times the tolerance may be rounding that the workload does not declare.
 NEARLY = 100.0
@@ -48,12 +66,6 @@ WIDEN = (
     "nothing was timed; if this is rounding, the Workload declares how much: terms=lambda point: "
     "addends of one element, roundings=lambda point: results in between kept in the output's dtype"
 )
-
-# Half the spacing of numbers just above 1: 2^-p with p bits of significand, the hidden one counted.
-UNIT_ROUNDOFF = {
-    "fp64": 2.0**-53, "fp32": 2.0**-24, "tf32": 2.0**-11, "fp16": 2.0**-11, "bf16": 2.0**-8,
-    "fp8": 2.0**-4,
-}  # fmt: skip
 
 _TORCH_NAME = {
     torch.float64: "fp64",
@@ -67,14 +79,6 @@ _TORCH_NAME = {
 def dtype_name(dtype: torch.dtype) -> str | None:
     """Our name of a floating *dtype*; None for another."""
     return _TORCH_NAME.get(dtype)
-
-
-class WrongResult(Exception):
-    """The result is not what the reference says; the message says how it differs."""
-
-    def __init__(self, message: str, hint: str = "nothing was timed") -> None:
-        super().__init__(message)
-        self.hint = hint
 
 
 def tolerance(
@@ -107,37 +111,176 @@ def compare(
     accumulate: str,
     pick: Callable[[int, int], torch.Tensor],
     implementation: Implementation | None = None,
+    whole_s: float = WHOLE_S,
+    harsh: bool = False,
 ) -> Check:
     """Hold *output* against the reference of *inputs* (as they were before the call).
 
-    `pick(count, n)` draws *count* row numbers below *n*. Raises: WrongResult.
+    `pick(count, n)` draws *count* row numbers below *n*. A result of many rows is compared on some
+    rows, and then whole: a product by Freivalds's test, another one by pieces in random order, for
+    *whole_s* seconds at most. *harsh* inputs are compared on some rows, and the error that rounding
+    them causes is granted. Raises: WrongResult.
     """
     outputs = tensors_of(output)
+    judge = Judge(workload, point, accumulate, implementation, harsh)
+    some = _some_rows(workload, inputs, outputs, pick)
+    if some is None:
+        return judge.whole(inputs, outputs)
+    _check_whole(workload, point, inputs, outputs)
+    check = judge.rows(inputs, outputs, some)
+    if workload.factors is not None and not harsh:
+        check_product(*workload.factors(inputs, point), outputs[0], judge.allowed(outputs[0]), pick)
+    elif not harsh:
+        began, every = time.perf_counter(), _pieces(outputs, pick)
+        for rows in every:
+            if time.perf_counter() - began > whole_s:
+                break
+            check = _worse(check, judge.rows(inputs, outputs, rows))
+    return check
+
+
+@dataclass(frozen=True)
+class Judge:
+    """Compares results of one implementation with the reference, and refuses them."""
+
+    workload: Workload
+    point: Point
+    accumulate: str
+    implementation: Implementation | None
+    harsh: bool
+
+    def rows(
+        self, inputs: Mapping[str, Any], outputs: list[torch.Tensor], rows: torch.Tensor
+    ) -> Check:
+        """Compare some *rows* of the result. Raises: WrongResult."""
+        assert self.workload.narrow is not None
+        few = self.workload.narrow(inputs, rows)
+        assert few is not None
+        return self.whole(few, [tensor[rows] for tensor in outputs])
+
+    def whole(self, inputs: Mapping[str, Any], outputs: list[torch.Tensor]) -> Check:
+        """Compare everything. Raises: WrongResult."""
+        references = tensors_of(self.workload.reference(inputs, self.point))
+        _check_count(outputs, references)
+        moved = self._moved(inputs, outputs) if self.harsh else [None] * len(outputs)
+        checks = []
+        for got, want, other in zip(outputs, references, moved, strict=True):
+            _check_shape(got, want)
+            granted = None if other is None else _largest_of_rows(other, want)
+            checks.append(deviation(got, want, self.allowed(got), granted))
+        worst = max(checks, key=_share)
+        refuse(worst, self.point, outputs[0].is_cuda)
+        return worst
+
+    def allowed(self, got: torch.Tensor) -> float:
+        """The largest error of an element of *got*."""
+        if not got.dtype.is_floating_point:
+            return 0.0
+        name = dtype_name(got.dtype)
+        if name is None:
+            raise WrongResult(f"has the dtype {got.dtype}, which no tolerance is known for")
+        return tolerance(
+            name, self._sums(name), self.workload.terms_of(self.point),
+            self.workload.rounds_inputs_to(self.point), self._roundings(),
+        )  # fmt: skip
+
+    def _moved(
+        self, inputs: Mapping[str, Any], outputs: list[torch.Tensor]
+    ) -> list[torch.Tensor | None]:
+        """The reference of inputs that are off by as much as results in between are rounded."""
+        name = dtype_name(outputs[0].dtype) or "fp32"
+        off = UNIT_ROUNDOFF[self._sums(name)] + self._roundings() * UNIT_ROUNDOFF[name]
+        near = {
+            key: value.double() * (1 + GRANTED * off * _signs(value))
+            if isinstance(value, torch.Tensor) and value.is_floating_point()
+            else value
+            for key, value in inputs.items()
+        }
+        return [*tensors_of(self.workload.reference(near, self.point))]
+
+    def _roundings(self) -> int:
+        own = self.implementation.roundings if self.implementation is not None else None
+        return (own or self.workload.roundings_of)(self.point)
+
+    def _sums(self, output: str) -> str:
+        """The dtype of sums. Where the cost names none it is the output's; for a workload that says
+        nothing of its rounding at least fp32, as libraries keep them."""
+        if self.accumulate:
+            return self.accumulate
+        return output if self.workload.declares_rounding or output == "fp64" else "fp32"
+
+
+def refuse(check: Check, point: Point, on_gpu: bool) -> None:
+    """Refuse an error over its bound. Raises: WrongResult."""
+    if not check.error <= check.tolerance:
+        off, bound, kind = check.error, check.tolerance, ""
+    elif not check.rms <= check.rms_tolerance:
+        off, bound, kind = check.rms, check.rms_tolerance, ", in its root mean square,"
+    else:
+        return
+    hint = WIDEN if off <= NEARLY * bound else "nothing was timed"
+    if on_gpu and point.get("dtype") == "fp32" and TF32_ERRORS[0] <= off <= TF32_ERRORS[1]:
+        hint = TF32
+    raise WrongResult(
+        f"differs from the float64 reference{kind} by {off:.3g} of the values' size, "
+        f"over the tolerance of {bound:.3g}",
+        hint,
+    )
+
+
+def _largest_of_rows(other: torch.Tensor, want: torch.Tensor) -> torch.Tensor:
+    """The largest difference of each row: that of one element may be small by chance."""
+    off = (other.double() - want.double()).abs().nan_to_num_(0.0)
+    return off.amax(-1, keepdim=True) if off.dim() else off
+
+
+def _signs(like: torch.Tensor) -> torch.Tensor:
+    """As many ones and minus ones, the same each time."""
+    count = torch.arange(like.numel(), device=like.device).reshape(like.shape)
+    return 1.0 - 2.0 * ((count * 2654435761 >> 13) & 1).double()
+
+
+def _share(check: Check) -> float:
+    return max(
+        math.inf if math.isnan(off) else off / max(bound, 1e-300)
+        for off, bound in ((check.error, check.tolerance), (check.rms, check.rms_tolerance))
+    )
+
+
+def _worse(one: Check, other: Check) -> Check:
+    """The larger of two errors, of the rows of both."""
+    return replace(max(one, other, key=_share), rows=one.rows + other.rows)
+
+
+def _some_rows(
+    workload: Workload,
+    inputs: Mapping[str, Any],
+    outputs: list[torch.Tensor],
+    pick: Callable[[int, int], torch.Tensor],
+) -> torch.Tensor | None:
+    """Some rows of a result that has many, the first and the last among them; else None."""
     rows = _rows(outputs[0]) if workload.narrow is not None and outputs else 0
-    if workload.narrow is not None and rows:
-        _check_whole(workload, point, inputs, outputs)
-        chosen = pick(rows, outputs[0].shape[0])
-        chosen[0], chosen[-1] = 0, outputs[0].shape[0] - 1  # where a kernel's tail goes wrong
-        inputs = workload.narrow(inputs, chosen)
-        outputs = [tensor[chosen] for tensor in outputs]
-    references = tensors_of(workload.reference(inputs, point))
-    _check_count(outputs, references)
-    checks = [
-        _compare_one(workload, point, got, want, accumulate, implementation)
-        for got, want in zip(outputs, references, strict=True)
-    ]
-    worst = max(checks, key=lambda c: c.error / max(c.tolerance, 1e-300))
-    if not worst.error <= worst.tolerance:
-        raise WrongResult(
-            f"differs from the float64 reference by {worst.error:.3g} of the values' size, "
-            f"over the tolerance of {worst.tolerance:.3g}",
-            WIDEN if worst.error <= NEARLY * worst.tolerance else "nothing was timed",
-        )
-    return worst
+    if workload.narrow is None or not rows:
+        return None
+    chosen = pick(rows, outputs[0].shape[0])
+    chosen[0], chosen[-1] = 0, outputs[0].shape[0] - 1  # where a kernel's tail goes wrong
+    return chosen if workload.narrow(inputs, chosen[:1]) is not None else None
+
+
+def _pieces(
+    outputs: list[torch.Tensor], pick: Callable[[int, int], torch.Tensor]
+) -> Iterator[torch.Tensor]:
+    """All rows, some neighbours at a time, in an order that *pick* draws."""
+    total, device = outputs[0].shape[0], outputs[0].device
+    each = max(1, PIECE * total // max(1, outputs[0].numel()))
+    starts = [*range(0, total, each)]
+    random.Random(int(pick(1, 2**31).item())).shuffle(starts)
+    for start in starts:
+        yield torch.arange(start, min(start + each, total), device=device)
 
 
 def _rows(output: torch.Tensor) -> int:
-    """How many rows of *output* are compared; 0 where it is small enough to take whole."""
+    """How many rows of *output* are compared at first; 0 where it is small enough to take whole."""
     if output.dim() == 0:
         return 0
     total = output.shape[0]
@@ -174,55 +317,6 @@ def _check_count(outputs: list[torch.Tensor], references: list[torch.Tensor]) ->
 def _check_shape(got: torch.Tensor, want: torch.Tensor) -> None:
     if got.shape != want.shape:
         raise WrongResult(f"has the shape {tuple(got.shape)} where {tuple(want.shape)} is right")
-
-
-def _compare_one(
-    workload: Workload,
-    point: Point,
-    got: torch.Tensor,
-    want: torch.Tensor,
-    accumulate: str,
-    implementation: Implementation | None,
-) -> Check:
-    _check_shape(got, want)
-    got = got.to(want.device)
-    rows = got.shape[0] if got.dim() else 1
-    if not got.dtype.is_floating_point:
-        error = (got.double() - want.double()).abs().max().item() if got.numel() else 0.0
-        return Check(error=error, tolerance=0.0, rows=rows)
-    name = dtype_name(got.dtype)
-    if name is None:
-        raise WrongResult(f"has the dtype {got.dtype}, which no tolerance is known for")
-    roundings = implementation.roundings if implementation is not None else None
-    allowed = tolerance(
-        name, accumulate or _usual_sum(workload, name), workload.terms_of(point),
-        workload.rounds_inputs_to(point), (roundings or workload.roundings_of)(point),
-    )  # fmt: skip
-    values, want = got.double(), want.double()
-    unwritten = int(torch.isnan(values).sum().item() - torch.isnan(want).sum().item())
-    if unwritten > 0:
-        raise WrongResult(f"left {unwritten} of {values.numel()} checked elements NaN or unwritten")
-    if not values.numel():
-        return Check(error=0.0, tolerance=allowed, rows=rows)
-    # An infinity or a NaN of the reference (a masked row's log-sum-exp) has to be met exactly.
-    finite = torch.isfinite(want)
-    met = (values == want) | (torch.isnan(values) & torch.isnan(want))
-    rms = torch.where(finite, want, 0.0).square().sum() / finite.sum().clamp_min(1)
-    size = want.abs().clamp_min(1e-300).clamp_min(rms.sqrt())
-    if want.dim() > 1:
-        row = torch.where(finite, want, 0.0).square().mean(-1, keepdim=True)
-        alike = row.mean([dim for dim in range(want.dim()) if dim != want.dim() - 2], keepdim=True)
-        size = size.maximum(row.sqrt()).maximum(alike.sqrt())
-    error = torch.where(met, 0.0, torch.where(finite, (values - want).abs() / size, math.inf))
-    return Check(error=error.max().item(), tolerance=allowed, rows=rows)
-
-
-def _usual_sum(workload: Workload, output: str) -> str:
-    """The dtype of sums where the cost names none: the output's; for a workload that says nothing
-    of its rounding at least fp32, as libraries keep them."""
-    if workload.declares_rounding or output == "fp64":
-        return output
-    return "fp32"
 
 
 def tensors_of(output: Any) -> list[torch.Tensor]:

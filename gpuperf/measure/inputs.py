@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from gpuperf.model.contract import Data
+from gpuperf.model.workload import Draw
 from gpuperf.units import itemsize
 
 __all__ = ["Counter", "TooLarge", "bind_make", "refill", "renew_part", "torch_dtype"]
@@ -34,6 +35,7 @@ DRAWN = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
 # `randn` in integers is a rounded normal distribution that fills int8 without clipping much.
 INTEGER_SIGMA = 32.0
+EXTREME = 64.0  # normal numbers so stretched reach 200, where exp overflows at 88 (fp16: 11)
 PART = 8  # of an input's elements one in so many is renewed at a time
 UNIFORM_INTEGER, SMALL_INTEGER = 127.0, 8  # the largest of `uniform` in integers, and of `ints`
 
@@ -49,13 +51,14 @@ def torch_dtype(dtype: str) -> torch.dtype:
 
 
 def bind_make(
-    device: torch.device, seed: int, data: Data = "randn"
+    device: torch.device, seed: int, data: Data = "randn", draw: Draw | None = None
 ) -> Callable[..., torch.Tensor]:
     """Return a `make(shape, dtype, high=None)` that draws *data* on *device*, from *seed*.
 
     `randn` is standard normal (integers: sigma 32), `uniform` in [−1, 1] (integers: −127 … 127),
     `ints` whole numbers from −8 to 8. With `high`, integers are uniform from 0 to high − 1, as
-    indices are; `bool` is true or false evenly.
+    indices are; `bool` is true or false evenly. With a *draw*, floats of two axes and more are made
+    harsher (see `Workload.draws`).
     """
     generator = torch.Generator(device=device).manual_seed(seed)
 
@@ -64,6 +67,8 @@ def bind_make(
         most = 2 if tensor.dtype == torch.bool else _checked(high, tensor.dtype)
         if most is None or data == "zeros":
             _fill(tensor, generator, data)
+            if draw is not None and tensor.is_floating_point() and tensor.dim() > 1:
+                _make_harsh(tensor, generator, draw)
         else:
             tensor.random_(0, most, generator=generator)
         return tensor
@@ -147,6 +152,21 @@ def _in_memory_order(tensor: torch.Tensor) -> torch.Tensor | None:
     axes = sorted(range(tensor.dim()), key=lambda axis: -tensor.stride(axis))
     ordered = tensor.permute(axes)
     return ordered.view(-1) if ordered.is_contiguous() else None
+
+
+def _make_harsh(tensor: torch.Tensor, generator: torch.Generator, draw: Draw) -> None:
+    """Scale and move each row of *tensor*, or stretch it beyond where exp overflows in fp32."""
+    if draw == "extreme":
+        tensor.mul_(EXTREME)
+        return
+    shape = (*tensor.shape[:-1], 1)
+    scale = torch.empty(shape, device=tensor.device).uniform_(-6, 6, generator=generator).exp2_()
+    moved = torch.empty(shape, device=tensor.device).normal_(0, 8, generator=generator)
+    rows = max(1, (1 << 26) // max(1, tensor[0].numel()))
+    for part, by, to in zip(
+        tensor.split(rows), scale.split(rows), moved.split(rows), strict=True
+    ):
+        part.copy_(part.float() * by + to)
 
 
 def _fill(tensor: torch.Tensor, generator: torch.Generator, data: Data) -> None:

@@ -28,14 +28,15 @@ from gpuperf.measure.timers.timer import Call
 from gpuperf.measure.witness import Witness
 from gpuperf.model.contract import Data
 from gpuperf.model.record import Check
-from gpuperf.model.workload import Implementation, Point, Workload
+from gpuperf.model.workload import Draw, Implementation, Point, Workload
 
 __all__ = ["SEED_VARIABLE", "Turn", "Verifier"]
 
 SEED_VARIABLE = "GPUPERF_CHECK_SEED"
 SEED_BYTES = 6  # JSON's numbers are exact up to 2^53
 # What is added to the seed: the copies in rotation come first.
-AFTER, PART, PLACES, ROWS = 900, 901, 902, 903
+AFTER, PART, PLACES, ROWS, HARSH = 900, 901, 902, 903, 910
+DRAWN = {"offset": "rows scaled and moved apart", "extreme": "values up to 200"}
 SLOW_S = 1.0  # a call that takes longer is repeated once after its samples, not twice
 STALE = "the call keeps a result, or computes something else once it is timed"
 
@@ -67,8 +68,11 @@ class Verifier:
 
     def before(self, turn: Turn, output: Any) -> Check:
         """Check a call that has returned *output* once. Raises: WrongResult."""
+        draws = self.workload.draws(self.point)
+        for step, draw in enumerate(draws):
+            output = self._harshly_checked(turn, output, self.seed + HARSH + step, draw)
         check = self._checked(turn, output, self.seed)
-        return replace(check, seed=self.seed, draws=("normal",))
+        return replace(check, seed=self.seed, draws=("normal", *draws))
 
     def before_copy(self, turn: Turn, index: int) -> None:
         """Check the copy *index* of the call, with its own inputs. Raises: WrongResult."""
@@ -89,6 +93,19 @@ class Verifier:
         except WrongResult as wrong:
             raise WrongResult(f"when timed {wrong}", STALE) from None
 
+    def _harshly_checked(self, turn: Turn, output: Any, seed: int, draw: Draw) -> Any:
+        """The result of harsh inputs, which is right."""
+        fresh, _ = self._drawn(seed, draw)
+        poison(output)
+        refill(turn.inputs, fresh)
+        del output
+        output = self._run(turn.call)
+        try:
+            self._judge([turn], fresh, output, harsh=True)
+        except WrongResult as wrong:
+            raise WrongResult(f"of {DRAWN[draw]} {wrong}", wrong.hint) from None
+        return output
+
     def _checked(self, turn: Turn, output: Any, seed: int) -> Check:
         fresh, _ = self._drawn(seed)
         poison(output)
@@ -101,14 +118,16 @@ class Verifier:
             poison(output)  # whoever hands it out once more has not computed it again
         return check
 
-    def _judge(self, turns: Sequence[Turn], fresh: Mapping[str, Any], output: Any) -> Check:
+    def _judge(
+        self, turns: Sequence[Turn], fresh: Mapping[str, Any], output: Any, harsh: bool = False
+    ) -> Check:
         for turn in turns:
             refuse_form(self.workload, self.point, turn.inputs, output, self.device.torch)
             refuse_changed_inputs(self.workload, turn.inputs, fresh)
         generator = torch.Generator(device=self.device.torch).manual_seed(self.seed + ROWS)
         return compare(
             self.workload, self.point, fresh, output, self.accumulate, picker(generator),
-            self.implementation,
+            self.implementation, harsh=harsh,
         )  # fmt: skip
 
     def _renew(self, turns: Sequence[Turn], fresh: Mapping[str, Any]) -> None:
@@ -121,10 +140,11 @@ class Verifier:
         self.device.synchronize()  # an output on the host may still be on its way
         return output
 
-    def _drawn(self, seed: int) -> tuple[Mapping[str, Any], set[int]]:
+    def _drawn(self, seed: int, draw: Draw | None = None) -> tuple[Mapping[str, Any], set[int]]:
         """Inputs from *seed*, and the addresses of those that `make` made."""
         # Zeros would hide whatever is wrong.
-        make = bind_make(self.device.torch, seed, "randn" if self.data == "zeros" else self.data)
+        data: Data = "randn" if draw or self.data == "zeros" else self.data
+        make = bind_make(self.device.torch, seed, data, draw)
         made: list[torch.Tensor] = []
 
         def noted(*asked: Any, **more: Any) -> torch.Tensor:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 from gpuperf.model.cost import Cost, Work
 from gpuperf.units import DTYPES, itemsize
@@ -20,6 +20,7 @@ __all__ = [
     "Axis",
     "Case",
     "Description",
+    "Draw",
     "Implementation",
     "ImplementationDescription",
     "Point",
@@ -29,6 +30,7 @@ __all__ = [
 ]
 
 Value = int | str
+Draw = Literal["offset", "extreme"]
 
 # Options of the command line, which no axis may be named like.
 RESERVED = frozenset({
@@ -108,9 +110,10 @@ class Workload:
     device, seed and data; `make(shape, "int64", high=n)` draws indices from 0 to n − 1 (`int32` and
     `int8` too), and `make(shape, "bool")` a mask. `reference(inputs, point)` computes the result in
     float64. `narrow(inputs, rows)`, where given, returns inputs that yield only these rows of the
-    result's leading axis, so that a big result can be checked on a few rows; `reference` is then
-    also asked for the whole shape, on meta tensors. `terms(point)` is how many products or addends
-    make one element of the result; rounding errors grow with its square root.
+    result's leading axis (or None where they need all), so that a big result can be checked by
+    pieces; `reference` is then also asked for the whole shape, on meta tensors. `terms(point)` is
+    how many products or addends make one element of the result; rounding errors grow with its
+    square root.
     `rounds_inputs_to(point)` names a dtype that inputs are rounded to inside (tf32);
     `roundings(point)` is how many results in between an implementation may round to the output's
     dtype. A workload that declares neither `terms` nor `roundings` is given terms by its cost, and
@@ -120,9 +123,12 @@ class Workload:
     the timed call (by a forward pass, say): it sees by their `_version` that they have changed,
     while all others are checked to be read in every call. `result(point)` names the dtype of the
     result; where it is empty the result has the case's dtype or a finer one. `on_host` is set where
-    the result is in the host's memory. `standard` names the implementations that a sweep measures
-    unless told otherwise (all, if empty); `compare` measures all. `version` is raised when the
-    computation changes.
+    the result is in the host's memory. `factors(inputs, point)`, where given, are two matrices that
+    the result is the product of: then all of it is checked in O(n²). `draws(point)` names harsher
+    inputs to be checked besides the usual ones, where the formula stands them: `offset` (each row
+    of a matrix scaled by 2⁻⁶ … 2⁶ and moved by 8·N), `extreme` (beyond where exp overflows).
+    `standard` names the implementations that a sweep measures unless told otherwise (all, if
+    empty); `compare` measures all. `version` is raised when the computation changes.
     """
 
     name: str
@@ -133,7 +139,7 @@ class Workload:
     reference: Callable[[Mapping[str, Any], Point], Any]
     cost: Callable[[Point], Cost]
     implementations: tuple[Implementation, ...]
-    narrow: Callable[[Mapping[str, Any], Any], Mapping[str, Any]] | None = None
+    narrow: Callable[[Mapping[str, Any], Any], Mapping[str, Any] | None] | None = None
     terms: Callable[[Point], int] | None = None
     rounds_inputs_to: Callable[[Point], str] = lambda point: ""
     roundings: Callable[[Point], int] | None = None
@@ -141,6 +147,8 @@ class Workload:
     aliases: tuple[str, ...] = ()
     prepared: Callable[[Point], tuple[str, ...]] = lambda point: ()
     result: Callable[[Point], str] = lambda point: ""
+    factors: Callable[[Mapping[str, Any], Point], tuple[Any, Any]] | None = None
+    draws: Callable[[Point], tuple[Draw, ...]] = lambda point: ()
     on_host: bool = False
     standard: tuple[str, ...] = ()
     version: int = 1

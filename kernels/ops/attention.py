@@ -263,6 +263,17 @@ def eager_work(point: Point) -> Work:
     return Work(matmuls(point, 2, 4, pairs), moved(point, forward, backward))
 
 
+def eager_roundings(point: Point) -> int:
+    """Scores before and after the scale, twice each: they reach 6, and a share's error is theirs
+    times that; the mask's, the shares; and four gradients."""
+    return 6 if point.mode == "fwd" else 10
+
+
+def compile_roundings(point: Point) -> int:
+    """Scores once, which count twice, and the shares; and the same four gradients."""
+    return 3 if point.mode == "fwd" else 7
+
+
 def flash_work(point: Point) -> Work:
     """The scores once more for dk and dv, and once more for dq: seven matmuls instead of four."""
     q, k, _, lse = sizes(point)
@@ -357,9 +368,10 @@ ATTENTION = Workload(
     reference=reference,
     cost=cost,
     implementations=(
-        Implementation("eager", built(eager), "operation by operation", work=eager_work),
+        Implementation("eager", built(eager), "operation by operation", work=eager_work,
+                       roundings=eager_roundings),
         Implementation("compile", built(lambda point, device: compiled(eager(point, device))),
-                       "torch.compile of it", lacks_compiler),
+                       "torch.compile of it", lacks_compiler, roundings=compile_roundings),
         Implementation("sdpa_math", built(sdpa("MATH")), "torch, composed", sdpa_supports),
         # `runs`: names of kernels as an H200 ran them; cuDNN's say "flash" too.
         Implementation("sdpa_efficient", built(sdpa("EFFICIENT_ATTENTION")),
@@ -377,7 +389,8 @@ ATTENTION = Workload(
     ),
     terms=key_count,
     prepared=lambda point: NAMES if point.mode == "bwd" else (),
-    # Scores before and after the scale, twice each: they reach 6, and a share's error is theirs
-    # times that; the mask's, the shares; and four gradients.
-    roundings=lambda point: 6 if point.mode == "fwd" else 10,
+    narrow=lambda inputs, rows: {name: tensor[rows] for name, tensor in inputs.items()},
+    # Scores stay in fp32; the shares are rounded before they meet v, and behind them the output
+    # that the gradient begins with, and the gradient of the scores.
+    roundings=lambda point: 1 if point.mode == "fwd" else 3,
 )  # fmt: skip

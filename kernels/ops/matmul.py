@@ -381,6 +381,7 @@ MATMUL = Workload(
     narrow=narrow,
     terms=lambda point: point.k,
     rounds_inputs_to=lambda point: "tf32" if point.dtype == "tf32" else "",
+    factors=lambda inputs, point: (inputs["a"], inputs["b"]),
     result=lambda point: RESULT.get(point.dtype, point.dtype),
     standard=("torch",),
 )

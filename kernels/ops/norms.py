@@ -289,6 +289,11 @@ def reference(inputs: Inputs, point: Point) -> Any:
     return of_torch(plain, {k: v.double() for k, v in inputs.items()}, point.mode)()
 
 
+def narrow(inputs: Inputs, rows: torch.Tensor) -> Inputs | None:
+    """A row of y needs that row of x; a gradient of the vectors needs all."""
+    return None if "dy" in inputs else {**inputs, "x": inputs["x"][rows]}
+
+
 def inputs_of(names: tuple[str, ...]) -> Callable[[Point, Make], Inputs]:
     """x (m, n), the vectors *names* (n,), and where there is a backward dy (m, n)."""
 
@@ -374,7 +379,9 @@ def norm(
                 work_of(cost, 1),
             ),
         ),
+        narrow=narrow,
         terms=lambda point: max(point.m, point.n),
+        draws=lambda point: ("offset",) if point.mode == "fwd" else (),
         prepared=lambda point: ("x", *vectors) if point.mode == "bwd" else (),
     )
 

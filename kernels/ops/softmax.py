@@ -213,7 +213,10 @@ SOFTMAX = Workload(
     reference=reference,
     cost=cost,
     implementations=(
-        Implementation("eager", softmax_eager, "five kernels of torch", work=passes(5, 3)),
+        # A difference of up to 8, rounded to x's dtype, makes 8 roundoffs of the exponential; and
+        # those of its exponential, sum and quotient. The others keep results in between in fp32.
+        Implementation("eager", softmax_eager, "five kernels of torch", work=passes(5, 3),
+                       roundings=lambda point: 2),
         Implementation(
             "safe",
             softmax_streamed(softmax_safe_kernel),
@@ -236,7 +239,5 @@ SOFTMAX = Workload(
     ),
     narrow=lambda inputs, rows: {"x": inputs["x"][rows]},
     terms=lambda point: point.n,
-    # A difference of up to 8, rounded to x's dtype, makes 8 roundoffs of the exponential; and those
-    # of eager's exponential, sum and quotient.
-    roundings=lambda point: 2,
-)
+    draws=lambda point: ("offset", "extreme"),
+)  # fmt: skip

@@ -11,11 +11,7 @@ from test_checks import CONTRACT, make_bench
 from gpuperf.model.record import Record
 from gpuperf.model.workload import Case, Implementation
 
-PENDING = {
-    "sincos_that_returns_ones", "sincos_of_another_argument", "softmax_by_statistics",
-    "softmax_without_maximum", "variance_as_a_difference", "layer_norm_without_the_mean",
-    "rms_norm_without_the_rms", "two_percent_of_rows_zero", "one_wrong_tile",
-}  # fmt: skip
+PENDING = {"sincos_that_returns_ones", "sincos_of_another_argument"}
 CAUGHT = [pytest.param(c, id=c.name) for c in CHEATS if c.name not in PENDING]
 
 

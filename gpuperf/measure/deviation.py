@@ -1,0 +1,119 @@
+"""Computes how far a result is from its reference, and a product from that of its factors.
+
+The tolerances are derived in `checks`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+
+from gpuperf.model.record import Check
+
+__all__ = ["UNIT_ROUNDOFF", "WrongResult", "check_product", "deviation"]
+
+RMS_SHARE = 0.25  # of the tolerance of one element
+VECTORS = 4  # of Freivalds's test
+SLICE = 2**23  # elements in float64 at a time
+
+# Half the spacing of numbers just above 1: 2^-p with p bits of significand, the hidden one counted.
+UNIT_ROUNDOFF = {
+    "fp64": 2.0**-53, "fp32": 2.0**-24, "tf32": 2.0**-11, "fp16": 2.0**-11, "bf16": 2.0**-8,
+    "fp8": 2.0**-4,
+}  # fmt: skip
+
+
+class WrongResult(Exception):
+    """The result is not what the reference says; the message says how it differs."""
+
+    def __init__(self, message: str, hint: str = "nothing was timed") -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+def deviation(
+    got: torch.Tensor, want: torch.Tensor, allowed: float, granted: torch.Tensor | None = None
+) -> Check:
+    """The errors of *got*, with *allowed* for one element, less what is *granted* to each.
+
+    Raises: WrongResult where elements are unwritten.
+    """
+    got = got.to(want.device)
+    rows = got.shape[0] if got.dim() else 1
+    if not got.dtype.is_floating_point:
+        error = (got.double() - want.double()).abs().max().item() if got.numel() else 0.0
+        return Check(error=error, tolerance=0.0, rows=rows)
+    values, want = got.double(), want.double()
+    unwritten = int(torch.isnan(values).sum().item() - torch.isnan(want).sum().item())
+    if unwritten > 0:
+        raise WrongResult(f"left {unwritten} of {values.numel()} checked elements NaN or unwritten")
+    if not values.numel():
+        return Check(error=0.0, tolerance=allowed, rows=rows)
+    error = _relative(values, want, granted)
+    share = RMS_SHARE + (1 - RMS_SHARE) / math.sqrt(values.numel())
+    return Check(
+        error=error.max().item(), tolerance=allowed, rows=rows,
+        rms=error.square().mean().sqrt().item(), rms_tolerance=share * allowed,
+    )  # fmt: skip
+
+
+def _relative(
+    values: torch.Tensor, want: torch.Tensor, granted: torch.Tensor | None
+) -> torch.Tensor:
+    """The error of each element, relative to the size of those like it."""
+    # An infinity or a NaN of the reference (a masked row's log-sum-exp) has to be met exactly.
+    finite = torch.isfinite(want)
+    met = (values == want) | (torch.isnan(values) & torch.isnan(want))
+    rms = torch.where(finite, want, 0.0).square().sum() / finite.sum().clamp_min(1)
+    size = want.abs().clamp_min(1e-300).clamp_min(rms.sqrt())
+    if want.dim() > 1:
+        row = torch.where(finite, want, 0.0).square().mean(-1, keepdim=True)
+        alike = row.mean([dim for dim in range(want.dim()) if dim != want.dim() - 2], keepdim=True)
+        size = size.maximum(row.sqrt()).maximum(alike.sqrt())
+    off = (values - want).abs()
+    if granted is not None:
+        off = (off - granted).clamp_min(0.0)
+    return torch.where(met, 0.0, torch.where(finite, off / size, math.inf))
+
+
+def check_product(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    c: torch.Tensor,
+    allowed: float,
+    pick: Callable[[int, int], torch.Tensor],
+) -> None:
+    """Hold all of *c* (m, n) against the product of *a* (m, k) and *b* (k, n) by Freivalds's test.
+
+    c·x and a·(b·x) are compared in float64 for vectors x of random signs, and so are y·c and
+    (y·a)·b. The roundings of the n elements of a row are of random sign, so their sum is √n times
+    one of them, as the sum of the row is of its elements: relative to each other they are bound by
+    *allowed* too. A wrong tile of 64 x 64 in a row of n is off by √(64/n). Raises: WrongResult.
+    """
+    for left, right, whole in ((a, b, c), (b.t(), a.t(), c.t())):
+        signs = 2.0 * pick(right.shape[1] * VECTORS, 2).double() - 1.0
+        order = torch.randperm(
+            len(signs), device=signs.device, generator=_generator(pick, signs.device)
+        )
+        x = signs[order].view(-1, VECTORS)
+        want, got = _times(left, _times(right, x)), _times(whole, x)
+        size = want.square().mean(1, keepdim=True).maximum(want.square().mean()).sqrt()
+        worst = ((got - want).abs() / size.clamp_min(1e-300)).max().item()
+        if not worst <= allowed:
+            raise WrongResult(
+                f"differs from the product of its inputs by {worst:.3g} of a row's size, over the "
+                f"tolerance of {allowed:.3g} (Freivalds's test of the whole result)"
+            )
+
+
+def _generator(pick: Callable[[int, int], torch.Tensor], device: torch.device) -> torch.Generator:
+    """One whose seed *pick* draws."""
+    return torch.Generator(device=device).manual_seed(int(pick(1, 2**31).item()))
+
+
+def _times(matrix: torch.Tensor, vectors: torch.Tensor) -> torch.Tensor:
+    """matrix·vectors in float64, some rows or columns at a time."""
+    step = max(1, SLICE // max(1, matrix.shape[1]))
+    return torch.cat([part.double() @ vectors for part in matrix.split(step)])
