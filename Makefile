@@ -8,7 +8,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIN := $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS))
 
-.PHONY: roofline test check clean
+.PHONY: roofline test check mutants clean
 
 roofline: $(VENV)/installed
 	$(BIN)/gpuperf roofline --op matmul --sizes 128:8192
@@ -20,6 +20,10 @@ check: $(VENV)/installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest tests/test_layers.py
+
+# Single changes to the code that a test has to notice; takes half an hour, and is no part of CI.
+mutants: $(VENV)/installed-dev
+	$(BIN)/python tests/mutants/run.py
 
 $(VENV)/installed: pyproject.toml $(CONSTRAINTS)
 	$(PYTHON) -m venv $(VENV)
