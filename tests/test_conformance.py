@@ -243,7 +243,10 @@ def test_a_narrowed_reference_is_those_rows_of_the_whole(workload: Workload) -> 
         inputs = workload.inputs(point, bind_make(CPU.torch, 0))
         whole = tensors(workload.reference(inputs, point))
         rows = pick(4, whole[0].shape[0])
-        few = tensors(workload.reference(workload.narrow(inputs, rows), point))
+        narrowed = workload.narrow(inputs, rows)
+        if narrowed is None:
+            continue
+        few = tensors(workload.reference(narrowed, point))
         for wide, narrow in zip(whole, few, strict=True):
             torch.testing.assert_close(narrow, wide[rows], rtol=1e-12, atol=1e-12)
 

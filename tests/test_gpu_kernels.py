@@ -36,7 +36,7 @@ def test_sincos_in_cuda_c_is_right_for_any_number() -> None:
     x = torch.randn(4099, device="cuda") * torch.logspace(0, 30, 4099, device="cuda")
     odd = torch.tensor([torch.inf, -torch.inf, torch.nan, 1e4, 1.0001e4, -0.0], device="cuda")
     x[:6], x[-6:] = odd, odd
-    y = sincos.sincos_cuda({"x": x}, point, None)()
+    y = sincos.sincos_cuda({"x": x, "b": torch.ones(1, device="cuda")}, point, None)()
     real = torch.isfinite(x)
     assert torch.equal(torch.isnan(y), ~real)
     assert (y[real] - 1).abs().max() <= 1e-6

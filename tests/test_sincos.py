@@ -34,9 +34,17 @@ def of(n: int, dtype: str) -> Point:
 def test_triton_is_right_for_large_arguments_too(n: int, dtype: str) -> None:
     point = of(n, dtype)
     x = bind_make(torch.device("cpu"), 0)((n,), dtype).mul_(2000).clamp_(-1e4, 1e4)
-    y = BY_NAME["triton"].build({"x": x}, point, {})()
+    y = BY_NAME["triton"].build({"x": x, "b": torch.ones(1, dtype=x.dtype)}, point, {})()
     assert y.dtype == x.dtype
     assert (y.double() - 1).abs().max() <= tolerance(dtype, dtype, SINCOS.terms_of(point))
+
+
+def test_an_error_of_the_argument_shows_in_the_result() -> None:
+    """With b = 1 the result is 1 whatever the argument."""
+    inputs = SINCOS.inputs(of(100, "fp32"), bind_make(torch.device("cpu"), 0))
+    moved = {**inputs, "x": inputs["x"] + 1e-3}
+    right, wrong = (SINCOS.reference(given, of(100, "fp32")) for given in (inputs, moved))
+    assert (right - wrong).abs().max() > 1e-4
 
 
 @pytest.mark.parametrize(
@@ -73,7 +81,7 @@ def test_the_passes_of_each_implementation(name: str, passes: int) -> None:
     point = of(1000, "fp32")
     work = BY_NAME[name].work
     assert work is not None
-    assert work(point).dram_bytes == passes * 4000
+    assert work(point).dram_bytes == passes * 4000 + 4  # and b
     assert work(point).flops == SINCOS.cost(point).flops
 
 
@@ -88,7 +96,7 @@ def test_a_size_too_many_for_torch_fails_and_does_not_run_in_eager(
     put_back = torch._dynamo.config.patch(recompile_limit=8)
     with put_back, pytest.raises(torch._dynamo.exc.FailOnRecompileLimitHit):
         for n in range(2, 6):
-            build({"x": torch.ones(n)}, of(n, "fp32"), {})
+            build({"x": torch.ones(n), "b": torch.ones(1)}, of(n, "fp32"), {})
     torch._dynamo.reset()
 
 
@@ -98,8 +106,8 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from gpuperf.kernels.sincos import sincos_kernel
 for dtype in ("fp32", "bf16", "fp64"):
-    kinds = {"x": f"*{dtype}", "y": f"*{dtype}", "n": "i32", "BLOCK": "constexpr"}
-    triton.compile(ASTSource(sincos_kernel, kinds, {(3,): 1024}), GPUTarget("cuda", 90, 32))
+    kinds = {name: f"*{dtype}" for name in "xby"} | {"n": "i32", "BLOCK": "constexpr"}
+    triton.compile(ASTSource(sincos_kernel, kinds, {(4,): 1024}), GPUTarget("cuda", 90, 32))
 """
 
 

@@ -3,17 +3,17 @@
 
 typedef unsigned long long u64;
 
-// sin^2 x + cos^2 x, by the library's reduction, which is right for any x.
-__device__ static float sum_of_squares(float x) {
+// sin^2 x + b cos^2 x, by the library's reduction, which is right for any x.
+__device__ static float sum_of_squares(float x, float b) {
     float s, c;
     sincosf(x, &s, &c);
-    return s * s + c * c;
+    return s * s + b * (c * c);
 }
 
 // The same for |x| <= 10^4, to 5e-7: x less its multiple of pi/2, which is in three parts, the first
-// with few digits; polynomials of Cephes (S. L. Moshier) on [-pi/4, pi/4]. Which of the two is the
-// sine, and their signs, are all the same to the sum.
-__device__ static float sum_of_squares_near(float x) {
+// with few digits; polynomials of Cephes (S. L. Moshier) on [-pi/4, pi/4]. After an odd number of
+// quarter turns sine and cosine are exchanged; their signs are all the same to the squares.
+__device__ static float sum_of_squares_near(float x, float b) {
     const float turns = rintf(x * 0.6366197723675814f);
     const float r = ((x - turns * 1.5703125f) - turns * 4.837512969970703e-4f) -
                     turns * 7.549789948768648e-8f;
@@ -23,24 +23,25 @@ __device__ static float sum_of_squares_near(float x) {
     const float c = 1.0f - 0.5f * r2 +
                     r2 * r2 * (4.166664568298827e-2f -
                                r2 * (1.388731625493765e-3f - r2 * 2.443315711809948e-5f));
-    return s * s + c * c;
+    const bool odd = static_cast<int>(turns) & 1;
+    return (odd ? b : 1.0f) * (s * s) + (odd ? 1.0f : b) * (c * c);
 }
 
 // The library's way has a branch in each element's arithmetic; here one branch serves four
 // elements. (fmaxf passes over NaN, which stays NaN either way.)
-__device__ static float4 sums_of_squares(float4 v) {
+__device__ static float4 sums_of_squares(float4 v, float b) {
     const float most = fmaxf(fmaxf(fabsf(v.x), fabsf(v.y)), fmaxf(fabsf(v.z), fabsf(v.w)));
     if (most <= 1e4f)
-        return make_float4(sum_of_squares_near(v.x), sum_of_squares_near(v.y),
-                           sum_of_squares_near(v.z), sum_of_squares_near(v.w));
-    return make_float4(sum_of_squares(v.x), sum_of_squares(v.y), sum_of_squares(v.z),
-                       sum_of_squares(v.w));
+        return make_float4(sum_of_squares_near(v.x, b), sum_of_squares_near(v.y, b),
+                           sum_of_squares_near(v.z, b), sum_of_squares_near(v.w, b));
+    return make_float4(sum_of_squares(v.x, b), sum_of_squares(v.y, b), sum_of_squares(v.z, b),
+                       sum_of_squares(v.w, b));
 }
 
-extern "C" __global__ void sincos_vector(const float* x, float* y, u64 n) {
+extern "C" __global__ void sincos_vector(const float* x, const float* b, float* y, u64 n) {
     const u64 i = blockIdx.x * (u64)blockDim.x + threadIdx.x, count = n / 4;
     if (i < count)
         __stcs(reinterpret_cast<float4*>(y) + i,
-               sums_of_squares(__ldcs(reinterpret_cast<const float4*>(x) + i)));
-    if (i < n % 4) y[count * 4 + i] = sum_of_squares(x[count * 4 + i]);
+               sums_of_squares(__ldcs(reinterpret_cast<const float4*>(x) + i), *b));
+    if (i < n % 4) y[count * 4 + i] = sum_of_squares(x[count * 4 + i], *b);
 }

@@ -260,9 +260,8 @@ def norm_torch(function: Callable[..., torch.Tensor]) -> Callable[[Inputs, Point
 
 def torch_supports(point: Point, device: Any) -> str | None:
     """A CPU's kernel adds up dweight and dbias in the dtype of x (torch 2.13): to 8 % in bf16."""
-    if device.kind != "cpu" or point.dtype == "fp32" or point.mode == "fwd":
-        return None
-    return f"torch sums gradients in {point.dtype} on a CPU"
+    short = device.kind == "cpu" and point.dtype != "fp32" and point.mode != "fwd"
+    return f"torch sums gradients in {point.dtype} on a CPU" if short else None
 
 
 def norm_compile(function: Callable[..., torch.Tensor]) -> Callable[[Inputs, Point, object], Call]:
@@ -363,13 +362,9 @@ def norm(
         reference=reference,
         cost=cost,
         implementations=(
-            Implementation(
-                "torch",
-                norm_torch(function),
-                f"F.{function.__name__}",
-                torch_supports if vectors[1:] else lambda point, device: None,
-                work_of(cost, 2),
-            ),
+            Implementation("torch", norm_torch(function), f"F.{function.__name__}",
+                           torch_supports if vectors[1:] else lambda point, device: None,
+                           work_of(cost, 2)),
             Implementation("compile", norm_compile(function), "torch.compile", lacks_compiler),
             Implementation(
                 "triton",
@@ -383,7 +378,7 @@ def norm(
         terms=lambda point: max(point.m, point.n),
         draws=lambda point: ("offset",) if point.mode == "fwd" else (),
         prepared=lambda point: ("x", *vectors) if point.mode == "bwd" else (),
-    )
+    )  # fmt: skip
 
 
 LAYERNORM = norm(

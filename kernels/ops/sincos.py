@@ -1,8 +1,10 @@
-"""sin²x + cos²x of a vector: y (n,) from x (n,), which is 1 everywhere, the long way round.
+"""sin²x + b·cos²x of a vector: y (n,) from x (n,) and a number b in memory.
 
-2 special functions and 3 FLOP an element; x read once and y written once: 2 tensor passes.
+2 special functions and 3 FLOP an element, as b + (1 − b)·sin²x has it; x read once and y written
+once: 2 tensor passes. With b = 1 the result would be 1 whatever the kernel takes for x: b is drawn
+as x is, so that an error of the argument shows.
 
-- `eager`: five kernels of torch (sin, cos, two squares, a sum); 11 tensor passes.
+- `eager`: five kernels of torch (sin, cos, two squares, `addcmul`); 11 tensor passes.
 - `graph`: the same five, launched together as a CUDA graph: no less is moved.
 - `compile-reduce-overhead`: one kernel by torch.compile, in a CUDA graph with an input of its own,
   which x is copied into: 4 passes.
@@ -53,7 +55,9 @@ def sine_and_cosine(x: tl.tensor) -> Any:
 
 
 @jit
-def sincos_kernel(x: tl.tensor, y: tl.tensor, n: tl.tensor, BLOCK: tl.constexpr) -> None:
+def sincos_kernel(
+    x: tl.tensor, b: tl.tensor, y: tl.tensor, n: tl.tensor, BLOCK: tl.constexpr
+) -> None:
     """BLOCK elements a program; arithmetic in fp32, or fp64 as it comes."""
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     value = tl.load(x + i, i < n, 0.0)
@@ -61,27 +65,28 @@ def sincos_kernel(x: tl.tensor, y: tl.tensor, n: tl.tensor, BLOCK: tl.constexpr)
         sine, cosine = tl.sin(value), tl.cos(value)
     else:
         sine, cosine = sine_and_cosine(value.to(tl.float32))
-    tl.store(y + i, (sine * sine + cosine * cosine).to(y.dtype.element_ty), i < n)
+    factor = tl.load(b).to(sine.dtype)
+    tl.store(y + i, (sine * sine + factor * (cosine * cosine)).to(y.dtype.element_ty), i < n)
 
 
-def sum_of_squares(x: torch.Tensor) -> torch.Tensor:
-    """sin²x + cos²x, operation by operation."""
+def sum_of_squares(x: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """sin²x + b·cos²x, operation by operation."""
     sine, cosine = torch.sin(x), torch.cos(x)
-    return sine * sine + cosine * cosine
+    return torch.addcmul(sine * sine, cosine * cosine, b)
 
 
 def sincos_eager(inputs: Inputs, point: Point, options: object) -> Call:
     """Operation by operation."""
-    return lambda: sum_of_squares(inputs["x"])
+    return lambda: sum_of_squares(inputs["x"], inputs["b"])
 
 
 def sincos_graph(inputs: Inputs, point: Point, options: object) -> Call:
     """The replay of what eager launches, into the output that it was captured with."""
-    x = inputs["x"]
-    sum_of_squares(x)  # loads the kernels, which may not happen in a capture
+    x, b = inputs["x"], inputs["b"]
+    sum_of_squares(x, b)  # loads the kernels, which may not happen in a capture
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        y = sum_of_squares(x)
+        y = sum_of_squares(x, b)
 
     def call() -> torch.Tensor:
         graph.replay()
@@ -94,25 +99,25 @@ def sincos_compiled(mode: str) -> Callable[[Inputs, Point, object], Call]:
     """What builds the call by torch.compile in *mode*."""
 
     def build(inputs: Inputs, point: Point, options: object) -> Call:
-        x = inputs["x"]
+        x, b = inputs["x"], inputs["b"]
         function = compiled(sum_of_squares, mode)
         for _ in range(3):  # compiles, warms up, captures where the mode does
-            function(x)
-        return lambda: function(x)
+            function(x, b)
+        return lambda: function(x, b)
 
     return build
 
 
 def sincos_triton(inputs: Inputs, point: Point, options: object) -> Call:
     """Our Triton kernel with the fastest block."""
-    x = inputs["x"]
+    x, b = inputs["x"], inputs["b"]
     y = torch.empty_like(x)
 
     def make(tile: Mapping[str, int]) -> Call:
         grid, block, warps = (triton.cdiv(point.n, tile["BLOCK"]),), tile["BLOCK"], tile["warps"]
 
         def call() -> torch.Tensor:
-            sincos_kernel[grid](x, y, point.n, BLOCK=block, num_warps=warps)
+            sincos_kernel[grid](x, b, y, point.n, BLOCK=block, num_warps=warps)
             return y
 
         return call
@@ -122,7 +127,7 @@ def sincos_triton(inputs: Inputs, point: Point, options: object) -> Call:
 
 def sincos_cuda(inputs: Inputs, point: Point, options: object) -> Call:
     """Our CUDA C kernel, with the fastest size of blocks."""
-    x = inputs["x"]
+    x, b = inputs["x"], inputs["b"]
     y = torch.empty_like(x)
     properties = torch.cuda.get_device_properties(x.device)
     arch = f"sm_{properties.major}{properties.minor}"
@@ -134,8 +139,8 @@ def sincos_cuda(inputs: Inputs, point: Point, options: object) -> Call:
 
         def call() -> torch.Tensor:
             stream = torch.cuda.current_stream(x.device).cuda_stream
-            args = (x.data_ptr(), y.data_ptr(), point.n)
-            kernel.launch(stream, grid, threads, args, (POINTER, POINTER, U64))
+            args = (x.data_ptr(), b.data_ptr(), y.data_ptr(), point.n)
+            kernel.launch(stream, grid, threads, args, (POINTER, POINTER, POINTER, U64))
             return y
 
         return call
@@ -163,11 +168,11 @@ def cuda_supports(point: Point, device: Any) -> str | None:
 def reference(inputs: Inputs, point: Point) -> torch.Tensor:
     """The same in float64."""
     x = inputs["x"].double()
-    return x.sin().square() + x.cos().square()
+    return x.sin().square() + inputs["b"].double() * x.cos().square()
 
 
 def flops(point: Point) -> tuple[Flops, ...]:
-    """Two special functions, two products and a sum an element."""
+    """Two special functions, a square, and a product that is added, an element."""
     return (
         Flops(2 * point.n, "special", point.dtype),
         Flops(3 * point.n, "elementwise", point.dtype),
@@ -175,17 +180,17 @@ def flops(point: Point) -> tuple[Flops, ...]:
 
 
 def cost(point: Point) -> Cost:
-    """One pass in, one out."""
-    size = point.n * itemsize(point.dtype)
-    return Cost(flops(point), (Bytes(size, size),))
+    """One pass in, with b, and one out."""
+    size, number = point.n * itemsize(point.dtype), itemsize(point.dtype)
+    return Cost(flops(point), (Bytes(size + number, size),))
 
 
 def passes(read: int, written: int) -> Callable[[Point], Work]:
     """The work of so many tensors (n,) read and written."""
 
     def work(point: Point) -> Work:
-        size = point.n * itemsize(point.dtype)
-        return Work(flops(point), (Bytes(read * size, written * size),))
+        size, number = point.n * itemsize(point.dtype), itemsize(point.dtype)
+        return Work(flops(point), (Bytes(read * size + number, written * size),))
 
     return work
 
@@ -195,13 +200,13 @@ FUSED = passes(1, 1)
 
 SINCOS = Workload(
     name="sincos",
-    summary="sin²x + cos²x of a vector",
+    summary="sin²x + b·cos²x of a vector",
     formula="2·n special functions + 3·n FLOP; 2·n·s bytes",
     axes=(
         Axis("n", 2**26, "elements", main=True),
         Axis("dtype", "auto", "of x and y", choices=("fp32", "bf16", "fp16", "fp64")),
     ),
-    inputs=lambda point, make: {"x": make((point.n,), point.dtype)},
+    inputs=lambda point, make: {"x": make((point.n,), point.dtype), "b": make((1,), point.dtype)},
     reference=reference,
     cost=cost,
     implementations=(
@@ -227,6 +232,7 @@ SINCOS = Workload(
         Implementation("triton", sincos_triton, "a tuned block", lacks_triton, FUSED),
         Implementation("cuda", sincos_cuda, "16 bytes a thread", cuda_supports, FUSED),
     ),
-    narrow=lambda inputs, rows: {"x": inputs["x"][rows]},
+    narrow=lambda inputs, rows: {**inputs, "x": inputs["x"][rows]},
     terms=lambda point: 4,
+    version=2,
 )

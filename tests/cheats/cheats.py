@@ -308,13 +308,13 @@ def sincos_that_returns_ones(inputs: Inputs, point: Point, options: Any) -> Call
     return lambda: y.fill_(1)
 
 
-@cheat(SINCOS, {"n": 4096, "dtype": "fp32"}, "")
+@cheat(SINCOS, LINE, "")
 def sincos_of_another_argument(inputs: Inputs, point: Point, options: Any) -> Call:
     """A reduction of the argument that is off by 1e-3."""
 
     def call() -> torch.Tensor:
         x = inputs["x"] + 1e-3
-        return torch.sin(x).square() + torch.cos(x).square()
+        return torch.addcmul(torch.sin(x).square(), torch.cos(x).square(), inputs["b"])
 
     return call
 
