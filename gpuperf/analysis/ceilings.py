@@ -8,7 +8,7 @@ from typing import Literal
 
 from gpuperf.model.contract import Contract, DeviceFacts
 from gpuperf.model.cost import Flops
-from gpuperf.model.peaks import Ceiling, Figure, Peaks, Pipe
+from gpuperf.model.peaks import READ_SHARES, Ceiling, Figure, Peaks, Pipe
 from gpuperf.model.record import Record
 from gpuperf.model.samples import Samples
 
@@ -25,8 +25,6 @@ BANDWIDTHS: Mapping[str, tuple[str, Literal["dram", "l2", "l1", "link", "host"]]
     "h2d": ("h2d_bandwidth", "host"),
     "d2h": ("d2h_bandwidth", "host"),
 }
-# Writing alone is none of them: what it leaves in L2 flatters it.
-DRAM = ("copy_bandwidth", "read_bandwidth", "triad_bandwidth")
 
 
 def measured_ceilings(
@@ -60,7 +58,8 @@ def measured_ceilings(
                 compute[key] = Ceiling(
                     pipe, flops.dtype, flops.accumulate, rate, samples.clock_hz, regime=regime
                 )
-    best = max((figures[n] for n in DRAM if n in figures), key=lambda f: f.value, default=None)
+    shown = [figures[name] for name in READ_SHARES if name in figures]
+    best = max(shown, key=lambda figure: figure.value, default=None)
     return Peaks(
         id="measured",
         name=device.name,

@@ -38,6 +38,7 @@ from gpuperf.analysis.roofline import place
 from gpuperf.analysis.tiling import sizes_of, tiling_of
 from gpuperf.analysis.waves import turned
 from gpuperf.errors import UsageError
+from gpuperf.model.cost import Cost
 from gpuperf.model.metrics import NOT_KERNELS, TENSOR, moved_bytes
 from gpuperf.model.peaks import Ceiling, Peaks
 from gpuperf.model.record import Header, Record
@@ -207,14 +208,15 @@ def _compute(
 def _memory(record: Record, header: Header, peaks: Peaks) -> Explained:
     assert record.cost is not None and peaks.bandwidth is not None  # `explain` saw both
     time_s, span_s, busy_s, absent = _times(record)
-    best = header.ceilings.bandwidth if header.ceilings and peaks is header.peaks else None
+    measured = header.ceilings if peaks is header.peaks else None
+    best = measured.bandwidth_at(_read_share(record.cost)) if measured else None
     peak, least = peaks.bandwidth.value, record.cost.dram_bytes
     moved = _moved_bytes(record, peak * (busy_s or time_s))
     if peaks is not header.peaks:
         absent |= {STEPS["memory"][2]}  # the peak is memory's own best
     ladder = [
         Rung(peak * time_s), Rung(_times_of(peak, span_s)), Rung(_times_of(peak, busy_s)),
-        Rung(_times_of(best.value if best else None, busy_s)), moved, Rung(least),
+        Rung(_times_of(best, busy_s)), moved, Rung(least),
     ]  # fmt: skip
     missing = list(_missing_kernels(record))
     if best is None and peaks is header.peaks:
@@ -229,6 +231,12 @@ def _memory(record: Record, header: Header, peaks: Peaks) -> Explained:
         record, "memory", peak, _source(header, peaks, peaks.bandwidth.condition), least / time_s,
         factors_of("memory", ladder, absent), _shares(record, peak), missing=tuple(missing),
     )  # fmt: skip
+
+
+def _read_share(cost: Cost) -> float:
+    """The share of the DRAM bytes of *cost* that is read."""
+    read = sum(moved.read for moved in cost.bytes if moved.channel == "dram")
+    return read / cost.dram_bytes if cost.dram_bytes else 1.0
 
 
 def _moved_bytes(record: Record, most: float) -> Rung:

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Literal, NamedTuple
 
 from gpuperf.model.contract import Regime
 from gpuperf.model.cost import FlopKind, Flops
 
 __all__ = [
+    "READ_SHARES",
     "Ceiling",
     "CrossCheck",
     "Figure",
@@ -32,6 +34,12 @@ TOLERANCE = 0.015
 Sureness = Literal["verified", "derived", "uncertain", "measured"]
 Pipe = Literal["tensor", "vector", "special"]
 
+
+# The share that is read of the bytes of each measured bandwidth. Writing alone is left out: what it
+# leaves in L2 flatters it.
+READ_SHARES: Mapping[str, float] = {
+    "copy_bandwidth": 1 / 2, "triad_bandwidth": 2 / 3, "read_bandwidth": 1.0
+}  # fmt: skip
 
 PIPES: Mapping[FlopKind, tuple[Pipe, ...]] = {
     "matmul": ("tensor", "vector"),
@@ -123,6 +131,24 @@ class Peaks:
     def bandwidth(self) -> Figure | None:
         """DRAM bandwidth in byte/s, if known."""
         return self.figures.get("memory_bandwidth")
+
+    def bandwidth_at(self, read: float) -> float | None:
+        """The best DRAM bandwidth in byte/s where a share *read* of the bytes is read.
+
+        DRAM turns around between reads and writes, so reading alone is fastest. Shares between
+        those that were measured are interpolated; under half is as a copy.
+        """
+        known = [
+            (share, self.figures[name].value)
+            for name, share in READ_SHARES.items()
+            if name in self.figures
+        ]
+        if not known:
+            return self.bandwidth.value if self.bandwidth else None
+        for (low, slow), (high, fast) in pairwise(known):
+            if low <= read <= high:
+                return slow + (fast - slow) * (read - low) / (high - low)
+        return known[0][1] if read < known[0][0] else known[-1][1]
 
     def ceiling(self, flops: Flops) -> Ceiling | None:
         """The roof over *flops*: the fastest pipe that does this dtype with this accumulate type.
