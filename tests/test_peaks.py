@@ -258,7 +258,8 @@ def test_a_matmul_takes_the_roof_of_its_accumulate_type():
     assert roof("matmul", "fp64") == roof("elementwise", "fp64") == 1.29e12
     assert roof("elementwise", "bf16") == roof("elementwise", "fp32") == 82.6e12
     assert roof("elementwise", "int8") is None
-    assert roof("special", "fp32") is None
+    assert roof("special", "fp32") == roof("special", "bf16") == 128 * 16 * 2.52e9
+    assert roof("special", "fp64") is None
 
 
 def test_fused_multiply_adds_are_a_roof_of_the_vector_pipes_matmul():

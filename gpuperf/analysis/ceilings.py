@@ -8,11 +8,11 @@ from typing import Literal
 
 from gpuperf.model.contract import Contract, DeviceFacts
 from gpuperf.model.cost import Flops
-from gpuperf.model.peaks import READ_SHARES, Ceiling, Figure, Peaks, Pipe
+from gpuperf.model.peaks import READ_SHARES, Ceiling, Figure, Peaks, Pipe, Sureness
 from gpuperf.model.record import Record
 from gpuperf.model.samples import Samples
 
-__all__ = ["describe_contract", "measured_ceilings", "merge_ceilings"]
+__all__ = ["SPOILING", "describe_contract", "measured_ceilings", "merge_ceilings"]
 
 # The figure that an operation's bytes through a channel show.
 BANDWIDTHS: Mapping[str, tuple[str, Literal["dram", "l2", "l1", "link", "host"]]] = {
@@ -27,6 +27,10 @@ BANDWIDTHS: Mapping[str, tuple[str, Literal["dram", "l2", "l1", "link", "host"]]
 }
 
 
+# Caveats of a measurement that was not alone: such roofs are not kept for good, and judge nothing.
+SPOILING = ("contended", "shared")
+
+
 def measured_ceilings(
     records: Iterable[Record], device: DeviceFacts, known: Peaks | None
 ) -> Peaks:
@@ -35,29 +39,33 @@ def measured_ceilings(
     *known* (the data sheet, if there is one) names the pipe that serves a dtype; without it
     fp32 and fp64 are taken for the vector pipe, and so is everything on a CPU.
     """
-    compute: dict[tuple[str, ...], Ceiling] = {}
+    compute: dict[_Key, Ceiling] = {}
     figures: dict[str, Figure] = {}
     for record in records:
         samples, cost = record.samples, record.cost
         if record.status != "ok" or samples is None or cost is None:
             continue
+        alone = not any(caveat.kind in SPOILING for caveat in record.caveats)
+        sure: Sureness = "measured" if alone else "uncertain"
         condition = f"{describe_contract(record.contract)}, {record.case.id}"
         if record.case.op in BANDWIDTHS:
             name, channel = BANDWIDTHS[record.case.op]
             moved = sum(b.read + b.written for b in cost.bytes if b.channel == channel)
-            figure = _rate(moved, samples, "byte/s", condition)
+            figure = _rate(moved, samples, "byte/s", condition, sure)
             if name not in figures or figure.value > figures[name].value:
                 figures[name] = figure
             _note_launch(record, figures, condition)
         elif len(cost.flops) == 1:
             flops, regime = cost.flops[0], record.contract.regime
-            rate = _rate(flops.count, samples, "FLOP/s", condition)
-            pipe = _pipe(flops, device, known)
-            key = (pipe, flops.dtype, flops.accumulate, regime)
+            rate = _rate(flops.count, samples, "FLOP/s", condition, sure)
+            function, accurate = _function(record, flops)
+            found = Ceiling(
+                _pipe(flops, device, known), flops.dtype, flops.accumulate, rate, samples.clock_hz,
+                regime=regime, function=function, accurate=accurate,
+            )  # fmt: skip
+            key = _key(found)
             if key not in compute or rate.value > compute[key].rate.value:
-                compute[key] = Ceiling(
-                    pipe, flops.dtype, flops.accumulate, rate, samples.clock_hz, regime=regime
-                )
+                compute[key] = found
     shown = [figures[name] for name in READ_SHARES if name in figures]
     best = max(shown, key=lambda figure: figure.value, default=None)
     return Peaks(
@@ -74,11 +82,13 @@ def measured_ceilings(
     )
 
 
-def _rate(amount: int, samples: Samples, unit: str, condition: str) -> Figure:
+def _rate(
+    amount: int, samples: Samples, unit: str, condition: str, sure: Sureness = "measured"
+) -> Figure:
     """*amount* over the median, and over the slow and the fast tenth of the samples."""
     slow, fast = samples.quantile_s(0.9), samples.quantile_s(0.1)
     return Figure(
-        amount / samples.median_s, unit, "measured", "calibrate", condition,
+        amount / samples.median_s, unit, sure, "calibrate", condition,
         p10=amount / slow, p90=amount / fast,
     )  # fmt: skip
 
@@ -98,16 +108,37 @@ def _note_launch(record: Record, figures: dict[str, Figure], condition: str) -> 
 
 
 def merge_ceilings(old: Peaks | None, new: Peaks) -> Peaks:
-    """*new* beside what *old* knows and *new* does not."""
+    """*new* beside what *old* knows and *new* does not. Roofs of each special function replace one
+    of all of them, which older versions measured."""
     if old is None:
         return new
     fresh = {_key(c) for c in new.compute}
-    kept = tuple(c for c in old.compute if _key(c) not in fresh)
+    apart = any(c.function for c in new.compute)
+    kept = tuple(
+        c for c in old.compute
+        if _key(c) not in fresh and not (apart and c.pipe == "special" and not c.function)
+    )  # fmt: skip
     return replace(new, compute=kept + new.compute, figures={**old.figures, **new.figures})
 
 
-def _key(ceiling: Ceiling) -> tuple[str, str, str, str]:
-    return (ceiling.pipe, ceiling.dtype, ceiling.accumulate, ceiling.regime)
+_Key = tuple[str, str, str, str, str, bool]
+
+
+def _key(ceiling: Ceiling) -> _Key:
+    return (
+        ceiling.pipe, ceiling.dtype, ceiling.accumulate, ceiling.regime, ceiling.function,
+        ceiling.accurate,
+    )  # fmt: skip
+
+
+def _function(record: Record, flops: Flops) -> tuple[str, bool]:
+    """The special function that *record* measured, and whether it is CUDA's accurate one, beside
+    which there is an approximation. Older records name the function on their axis only.
+    """
+    if flops.kind != "special":
+        return "", False
+    function = flops.function or str(record.case.point.get("function", ""))
+    return function, bool(function) and record.case.implementation == "cuda"
 
 
 def describe_contract(contract: Contract) -> str:

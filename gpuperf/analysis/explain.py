@@ -19,6 +19,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from gpuperf.analysis.binding import read_share
 from gpuperf.analysis.counted import counted
 from gpuperf.analysis.ladder import (
     CLOCK,
@@ -38,7 +39,6 @@ from gpuperf.analysis.roofline import place
 from gpuperf.analysis.tiling import sizes_of, tiling_of
 from gpuperf.analysis.waves import turned
 from gpuperf.errors import UsageError
-from gpuperf.model.cost import Cost
 from gpuperf.model.metrics import NOT_KERNELS, TENSOR, moved_bytes
 from gpuperf.model.peaks import Ceiling, Peaks
 from gpuperf.model.record import Header, Record
@@ -123,9 +123,11 @@ def explain(record: Record, header: Header) -> Explained:
         why = "; ".join(placed.reasons) or f"no peak of {header.device.name} is known"
         raise UsageError(f"{identity} has no roof: {why}", "`gpuperf calibrate` measures some")
     compute, memory = _bound(record, peaks), peaks.bandwidth
+    # What the implementation moves decides, where that is known: it may be many times the least.
+    moved = _moved_bytes(record, memory.value * time_s).value if memory else None
     least = {
         "compute": compute[1] / compute[0].rate.value if compute else 0.0,
-        "memory": cost.dram_bytes / memory.value if memory else 0.0,
+        "memory": max(cost.dram_bytes, moved or 0.0) / memory.value if memory else 0.0,
     }
     sound = SMALLEST < time_s < LONGEST_S and all(value < LONGEST_S for value in least.values())
     if not sound or not max(least.values()) > 0:
@@ -134,8 +136,8 @@ def explain(record: Record, header: Header) -> Explained:
         told = _compute(record, header, peaks, compute[0], compute[1])
     else:
         told = _memory(record, header, peaks)
-    moved = counted(record).measured
-    share = moved / time_s / memory.value if memory and moved is not None else None
+    through = counted(record).measured
+    share = through / time_s / memory.value if memory and through is not None else None
     return replace(told, memory_share=share, missing=(*told.missing, *_unknown(record, peaks)))
 
 
@@ -209,7 +211,7 @@ def _memory(record: Record, header: Header, peaks: Peaks) -> Explained:
     assert record.cost is not None and peaks.bandwidth is not None  # `explain` saw both
     time_s, span_s, busy_s, absent = _times(record)
     measured = header.ceilings if peaks is header.peaks else None
-    best = measured.bandwidth_at(_read_share(record.cost)) if measured else None
+    best = measured.bandwidth_at(read_share(record.cost)) if measured else None
     peak, least = peaks.bandwidth.value, record.cost.dram_bytes
     moved = _moved_bytes(record, peak * (busy_s or time_s))
     if peaks is not header.peaks:
@@ -231,12 +233,6 @@ def _memory(record: Record, header: Header, peaks: Peaks) -> Explained:
         record, "memory", peak, _source(header, peaks, peaks.bandwidth.condition), least / time_s,
         factors_of("memory", ladder, absent), _shares(record, peak), missing=tuple(missing),
     )  # fmt: skip
-
-
-def _read_share(cost: Cost) -> float:
-    """The share of the DRAM bytes of *cost* that is read."""
-    read = sum(moved.read for moved in cost.bytes if moved.channel == "dram")
-    return read / cost.dram_bytes if cost.dram_bytes else 1.0
 
 
 def _moved_bytes(record: Record, most: float) -> Rung:

@@ -225,7 +225,7 @@ def _part(record: Record, placed: Placement | None, seconds: float) -> str:
     if launches and seconds / launches < NO_KERNEL_S:
         return "latency-bound"
     told = placed is not None and (placed.intensity > 0 or placed.attained_byte_per_s > 0)
-    return LIMITS.get(placed.limiter, "other kernels") if placed and told else "other kernels"
+    return LIMITS.get(placed.longer, "other kernels") if placed and told else "other kernels"
 
 
 def _parts(

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from gpuperf.analysis.binding import ABOVE_ROOF, Limiter, busiest
 from gpuperf.analysis.bounds import Bound, compute_bound, seconds_at_clock
 from gpuperf.analysis.counted import cross_check
 from gpuperf.analysis.physics import RAISED, breach
@@ -22,9 +23,6 @@ from gpuperf.model.record import Caveat, Header, Record
 
 __all__ = ["Limiter", "Placement", "Roof", "place", "raise_ceilings", "roofs"]
 
-Limiter = Literal["compute", "memory", "special function", "latency", "unknown"]
-
-ABOVE_ROOF = 1.05  # of a measured roof: what two good measurements may differ
 CHANNELS = {
     "l2": "L2", "l1": "L1", "link": "the link between GPUs", "host": "the link to the host"
 }  # fmt: skip
@@ -36,9 +34,10 @@ LEFT = 0.1  # of all bytes: a share of writes left in cache that flatters the ba
 class Placement:
     """A record under the roofline, in SI units and fractions; `None` with a reason where unknown.
 
-    `roof` says which ceilings `attainable_flop_per_s`, `fraction` and `limiter` refer to. The three
-    MFUs are of the data sheet, at the clock observed, and of the measured ceiling. `valid` is false
-    where the record breaks physics. Where no bytes are known, `intensity` is 0.
+    `roof` says which ceilings `attainable_flop_per_s`, `fraction` and `longer` refer to. `longer`
+    is what the algorithm needs longest, and `limiter` what holds this implementation back. The
+    three MFUs are of the data sheet, at the clock observed, and of the measured ceiling. `valid`
+    is false where the record breaks physics. Where no bytes are known, `intensity` is 0.
     """
 
     intensity: float
@@ -49,6 +48,7 @@ class Placement:
     attainable_flop_per_s: float | None = None
     fraction: float | None = None
     ridge: float | None = None
+    longer: Limiter = "unknown"
     limiter: Limiter = "unknown"
     pipe: str = ""
     mfu_data_sheet: float | None = None
@@ -102,6 +102,7 @@ def place(record: Record, peaks: Peaks | None, ceilings: Peaks | None) -> Placem
         placed = replace(placed, reasons=(*placed.reasons, NO_BYTES))
     elif basis is not None:
         placed = _under(placed, cost, basis, bound, time_s, record.timer.empty_call_s)
+        placed = _held(placed, record, peaks, ceilings)
     measured = basis if not by_sheet else None
     placed = _doubts(placed, cost, measured, peaks, record.contract.data)
     impossible = breach(record, peaks, ceilings)
@@ -124,11 +125,11 @@ def _under(
     memory_s = cost.dram_bytes / bandwidth.value
     compute_s = bound.seconds if bound else 0.0
     ideal_s = max(memory_s, compute_s)
-    limiter: Limiter = "memory"
+    longer: Limiter = "memory"
     if bound is not None and compute_s > memory_s:
-        limiter = "special function" if bound.ceiling.pipe == "special" else "compute"
+        longer = "special function" if bound.ceiling.pipe == "special" else "compute"
     if ideal_s < empty_call_s:
-        limiter = "latency"
+        longer = "latency"
     ridge = cost.flop_count / compute_s / bandwidth.value if compute_s else None
     return replace(
         placed,
@@ -136,8 +137,21 @@ def _under(
         attainable_flop_per_s=cost.flop_count / ideal_s if cost.flops and ideal_s else None,
         fraction=ideal_s / time_s,
         ridge=ridge,
-        limiter=limiter,
+        longer=longer,
+        limiter=longer,
     )
+
+
+def _held(
+    placed: Placement, record: Record, peaks: Peaks | None, ceilings: Peaks | None
+) -> Placement:
+    """*placed* with what holds its implementation back. The parts of a profiled step are those of
+    its algorithms; no call is faster than an empty one, whatever it does."""
+    if placed.longer in ("unknown", "latency") or record.kind not in ("case", "kernel"):
+        return placed
+    most = busiest(record, peaks, ceilings)
+    pipe = most.pipe if most.limiter == "compute" else placed.pipe
+    return replace(placed, limiter=most.limiter, pipe=pipe)
 
 
 def _lacks_bytes(record: Record) -> bool:
@@ -159,7 +173,10 @@ def _reasons(
     for flops in cost.flops:
         for known, name in ((peaks, "data-sheet"), (ceilings, "measured")):
             if known is not None and known.ceiling(flops) is None:
-                yield f"no {name} peak is known for {flops.kind} in {flops.dtype}"
+                why = "" if flops.kind != "special" else (
+                    ": `gpuperf calibrate` measures sine and exponential in fp32"
+                )  # fmt: skip
+                yield f"no {name} peak is known for {flops.kind} in {flops.dtype}{why}"
     basis, name = (peaks, "data-sheet") if peaks is not None else (ceilings, "measured")
     if basis is not None and basis.bandwidth is None:
         yield f"no {name} memory bandwidth is known"
@@ -187,7 +204,7 @@ def _doubts(
         )
     l2 = peaks.figures.get("l2") if peaks else None
     written = sum(b.written for b in cost.bytes if b.channel == "dram")
-    if l2 and placed.limiter == "memory" and min(written, l2.value) > LEFT * cost.dram_bytes:
+    if l2 and placed.longer == "memory" and min(written, l2.value) > LEFT * cost.dram_bytes:
         caveats.append(
             Caveat(
                 "writes-in-cache",

@@ -48,7 +48,7 @@ def cause_of(base: Record, head: Record, peaks: Peaks | None) -> Cause | None:
         return Cause("more bytes", _told(figures, ["bytes", "launches"], changed), figures)
     if _launch_share(base, head, launches[1] - launches[0]) >= HALF:
         return Cause("more launches", _told(figures, ["launches"], changed), figures)
-    memory = placed[0].limiter == "memory" or not figures.get("flop_per_s")
+    memory = placed[0].longer == "memory" or not figures.get("flop_per_s")
     kind = "lower bandwidth" if memory else "lower compute rate"
     rate = "byte_per_s" if memory else "flop_per_s"
     if before != after:

@@ -28,13 +28,15 @@ class Flops:
     """*count* floating-point operations of one kind; a fused multiply-add counts as 2.
 
     `accumulate` names the dtype of a matmul's sums (fp32 for bf16 and tf32, int32 for int8); left
-    empty, any will do. Elementwise work needs none.
+    empty, any will do. Elementwise work needs none. `function` names a special function (`sin`,
+    which stands for the cosine too, or `exp`); left empty, it is any.
     """
 
     count: int
     kind: FlopKind
     dtype: str
     accumulate: str = ""
+    function: str = ""
 
     def __post_init__(self) -> None:
         _check_count(self.count)

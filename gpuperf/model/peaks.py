@@ -41,6 +41,13 @@ READ_SHARES: Mapping[str, float] = {
     "copy_bandwidth": 1 / 2, "triad_bandwidth": 2 / 3, "read_bandwidth": 1.0
 }  # fmt: skip
 
+# Results a clock and SM of the special-function unit in fp32 (reciprocal, its square root, base-2
+# exponential and logarithm, sine, cosine), by compute capability: CUDA C++ Programming Guide, table
+# "Throughput of Native Arithmetic Instructions".
+SPECIAL_PER_CLOCK: Mapping[str, int] = dict.fromkeys(
+    ("7.0", "7.5", "8.0", "8.6", "8.9", "9.0", "10.0", "12.0"), 16
+)
+
 PIPES: Mapping[FlopKind, tuple[Pipe, ...]] = {
     "matmul": ("tensor", "vector"),
     "elementwise": ("vector",),
@@ -74,7 +81,9 @@ class Ceiling:
 
     `clock_hz` is the clock that the figure is stated at, `flop_per_clock_per_sm` the rate behind
     it, so that SMs × clock × rate can be held against it; `waiver` says in words why it differs.
-    `regime` is how a measured one was loaded.
+    `regime` is how a measured one was loaded. One of special functions may be that of a `function`
+    alone (empty: of any), and `accurate` where it is that of a library's, right to the last bits,
+    and not of the hardware's own approximation.
     """
 
     pipe: Pipe
@@ -85,6 +94,8 @@ class Ceiling:
     flop_per_clock_per_sm: float | None = None
     waiver: str = ""
     regime: Regime = "burst"
+    function: str = ""
+    accurate: bool = False
 
     def __post_init__(self) -> None:
         if self.rate.value <= 0:
@@ -93,6 +104,10 @@ class Ceiling:
     @property
     def label(self) -> str:
         """`tensor bf16`; with the accumulate type where it is not the usual one."""
+        if self.function:
+            return f"{self.pipe} {self.dtype} {self.function}" + (
+                " (accurate)" if self.accurate else ""
+            )
         usual = {"fp64": "fp64", "int8": "int32", "int4": "int32"}.get(self.dtype, "fp32")
         return f"{self.pipe} {self.dtype}" + (
             f" ({self.accumulate} accumulate)" if self.accumulate not in ("", usual) else ""
@@ -153,8 +168,8 @@ class Peaks:
     def ceiling(self, flops: Flops) -> Ceiling | None:
         """The roof over *flops*: the fastest pipe that does this dtype with this accumulate type.
 
-        A matmul may run on the tensor or the vector pipe, elementwise work on the vector pipe;
-        special functions have a pipe that no data sheet gives a rate of.
+        A matmul may run on the tensor or the vector pipe, elementwise work on the vector pipe. The
+        pipe of special functions is in no data sheet: NVIDIA's programming guide has its rate.
         """
         pipes = PIPES[flops.kind]
         if flops.kind != "matmul" and flops.dtype in ("bf16", "fp16"):
@@ -170,8 +185,44 @@ class Peaks:
             and c.dtype == flops.dtype
             and (flops.accumulate in ("", c.accumulate) or _sums_in_itself(c, flops))
             and c.regime == "burst"
+            and not c.accurate
         ]
-        return max(fitting, key=lambda c: c.rate.value, default=None)
+        if flops.kind == "special":
+            own = [c for c in fitting if not c.function or c.function == flops.function]
+            fitting = own or fitting
+        best = max(fitting, key=lambda c: c.rate.value, default=None)
+        if best is None and (flops.kind, flops.dtype) == ("special", "fp32"):
+            return self._special_by_arithmetic()
+        return best
+
+    def accurate(self, flops: Flops) -> Ceiling | None:
+        """The rate of the library's special function, right to the last bits; `None` where it was
+        not measured. It is no roof: an approximation may be faster."""
+        if flops.kind != "special":
+            return None
+        if flops.dtype in ("bf16", "fp16"):
+            return self.accurate(replace(flops, dtype="fp32"))
+        found = [
+            c for c in self.compute
+            if c.accurate and c.function == flops.function and c.dtype == flops.dtype
+        ]  # fmt: skip
+        return max(found, key=lambda c: c.rate.value, default=None)
+
+    def _special_by_arithmetic(self) -> Ceiling | None:
+        """SMs × results a clock × the boost clock, of an NVIDIA GPU in fp32.
+
+        It has no rate per clock: a polynomial on the vector pipe may do more, so physics does not
+        hold a record to it.
+        """
+        clock, each = self.figures.get("boost_clock"), SPECIAL_PER_CLOCK.get(self.capability)
+        if self.vendor != "nvidia" or clock is None or each is None:
+            return None
+        rate = Figure(
+            self.sm_count * each * clock.value, "FLOP/s", "derived",
+            "CUDA C++ Programming Guide, throughput of native arithmetic instructions",
+            f"{each} results a clock and SM at the boost clock",
+        )  # fmt: skip
+        return Ceiling("special", "fp32", "", rate, clock.value)
 
 
 def _sums_in_itself(ceiling: Ceiling, flops: Flops) -> bool:

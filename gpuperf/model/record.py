@@ -16,7 +16,8 @@ Schema history
     6   2026-11: `launch` and `time_s` of a kernel; cycles among the counters.
     7   2026-11: profiles: `region`, `program` and `operator` of a record.
     8   2026-11: what a profile says of its program's steps.
-    9   2026-11: the status `impossible`: what was measured breaks physics; `processes` of a header.
+    9   2026-11: the status `impossible`: what was measured breaks physics; `processes` of a header;
+        `function` of FLOPs and of ceilings, `accurate` of ceilings.
 """
 
 from __future__ import annotations

@@ -61,9 +61,11 @@ def _compute_row(ceiling: Ceiling, peaks: Peaks | None) -> dict[str, Any]:
     kind: FlopKind = "matmul" if ceiling.accumulate else "elementwise"
     if ceiling.pipe == "special":
         kind = "special"
-    flops = Flops(1, kind, ceiling.dtype, ceiling.accumulate)
+    flops = Flops(1, kind, ceiling.dtype, ceiling.accumulate, ceiling.function)
     sheet = peaks.ceiling(flops) if peaks else None
-    name = {"special": "special function", "elementwise": f"{ceiling.pipe} FMA"}.get(kind)
+    special = f"{ceiling.function}{', accurate' if ceiling.accurate else ''}".strip()
+    names = {"special": special or "special function", "elementwise": f"{ceiling.pipe} FMA"}
+    name = names.get(kind)
     row = _row(
         f"{ceiling.dtype} {name or f'{ceiling.pipe} matmul'}"
         + (", sustained" if ceiling.regime == "sustained" else ""),

@@ -217,7 +217,7 @@ def _one_intensity(found: Sequence[Entry]) -> bool:
     placements = [e.placement for e in found if e.placement]
     intensities = [p.intensity for p in placements]
     level = max(intensities) < 1.01 * min(intensities)
-    return len(found) > 1 and level and all(p.limiter in ("memory", "latency") for p in placements)
+    return len(found) > 1 and level and all(p.longer in ("memory", "latency") for p in placements)
 
 
 def _counts(found: Iterable[Entry]) -> str:

@@ -169,7 +169,7 @@ def _figures(run: Run, found: Sequence[Entry]) -> Iterable[Column]:
 
     scale, unit = flop_unit(run, found)
     flops = any(e.record.cost and e.record.cost.flops for e in found)
-    moved = not flops or any(e.placement and e.placement.limiter == "memory" for e in found)
+    moved = not flops or any(e.placement and e.placement.longer == "memory" for e in found)
     byte_scale, byte_unit = byte_rate_unit(found)
     several = max((e.processes for e in found), default=1)
     yield Column("time", "median", tuple(_time(e) for e in found))
@@ -192,7 +192,9 @@ def _figures(run: Run, found: Sequence[Entry]) -> Iterable[Column]:
     yield percent("MFU", "meas. %", lambda p: p.mfu_measured, 3 if run.header.peaks else 6)
     clocks = (e.time.clock_hz if e.time else None for e in found)
     yield Column("clock", "MHz", tuple(f"{c / 1e6:.0f}" if c else NOTHING for c in clocks), 1)
-    limiters = tuple(e.placement.limiter if e.placement else NOTHING for e in found)
+    limiters = tuple(
+        e.placement.limiter.removesuffix(" or occupancy") if e.placement else NOTHING for e in found
+    )
     yield Column("bound by", "", tuple(_bound(e) for e in found), 8, left=True, short=limiters)
     doubts = tuple(_doubts(e) for e in found)
     if any(doubts):

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from gpuperf.analysis.ceilings import measured_ceilings, merge_ceilings
+from gpuperf.analysis.ceilings import SPOILING, measured_ceilings, merge_ceilings
 from gpuperf.model.contract import Contract, DeviceFacts
 from gpuperf.model.peaks import Peaks
 from gpuperf.model.protocol import Opened
@@ -38,15 +38,14 @@ SUSTAINED = ("bf16", "fp8")
 # on an old CPU would teach nothing.
 GPU_LIMIT_S, CPU_LIMIT_S = 0.03, 0.5
 CPU_SIZES = (1024, 2048)
+FUNCTIONS = ("sin", "exp")
+CPU_ROWS = 2**13  # of four elements, for each thread: what torch gives a thread at least
 GPU_COPY, CPU_COPY = (2**28, 2**29), (2**25, 2**26)  # elements of fp32
 
 # Tiles of 256 × 128 are what the best matmuls of NVIDIA's library use from Ampere on.
 TILE_M, TILE_N, DEPTH = 256, 128, 8192
 WAVES = (2, 4, 8, 16)
 SQUARES = (4096, 6144, 8192, 16384)
-
-# Caveats of a measurement that was not alone: such roofs are not kept for good.
-SPOILING = ("contended", "shared")
 
 DOUBTFUL_S = 3600.0  # so long they serve the next commands, which would do no better
 
@@ -85,6 +84,12 @@ def calibration_plan(
     """Series of cases, each from small to large: memory, arithmetic, then each dtype's matmuls."""
     if device.kind == "cpu":
         yield tuple((_case("copy", "torch", n=n), contract) for n in CPU_COPY)
+        n = CPU_ROWS * device.sm_count
+        for function in FUNCTIONS:
+            case = _case("special", "torch", n=n, repeats=16, function=function)
+            yield ((case, contract),)
+        if {"bf16", "fp16"} & {*dtypes} and "fp32" not in dtypes:
+            dtypes = (*dtypes, "fp32")  # what their elementwise work is done in
     else:
         yield from _gpu_plan(device, contract)
     for dtype in dtypes:
@@ -117,7 +122,7 @@ def _gpu_plan(device: DeviceFacts, contract: Contract) -> Iterator[tuple[Planned
         yield ((_case("l2", "cuda", n=n, passes=64), hot),)
     yield ((_case("l1", "cuda", m=16 * device.sm_count, n=4096, passes=512), hot),)
     yield ((_case("fma", "cuda", n=2**19, repeats=2048), contract),)
-    for function in ("sin", "exp"):
+    for function in FUNCTIONS:
         for implementation in ("cuda", "cuda_fast"):
             case = _case("special", implementation, n=2**19, repeats=128, function=function)
             yield ((case, contract),)
@@ -184,7 +189,7 @@ def _fastest(records: Iterable[Record]) -> Record | None:
     rates = [
         (record.cost.flop_count / record.samples.median_s, record)
         for record in records
-        if record.cost and record.samples
+        if record.status == "ok" and record.cost and record.samples
     ]
     return max(rates, key=lambda pair: pair[0])[1] if rates else None
 

@@ -3,6 +3,7 @@
 - `fma`      y ← y·½ + 1, `repeats` times: 2 FLOP an element and step
 - `special`  y ← sin(y + π/2 − 1) or exp(−y), `repeats` times: one special function a step
 
+- `torch`: of special functions on a CPU, torch's own on a tensor that stays in the caches.
 - `cuda`: ours, four independent chains a thread.
 - `cuda_fast`: the same with the intrinsics `__sinf` and `__expf`, which are the hardware's own
   approximations: the roof over any kernel that calls such functions.
@@ -26,6 +27,11 @@ Call = Callable[[], torch.Tensor]
 THREADS = 256
 SHIFT = 0.5707963  # π/2 − 1: sin(y + SHIFT) leads to 1
 NAMES = ("fma_chain", "sin_chain", "exp_chain", "sin_fast_chain", "exp_fast_chain")
+
+
+def is_cpu(point: Point, device: Any) -> str | None:
+    """A tensor of which each thread's part stays in its cache."""
+    return None if device.kind == "cpu" else "a GPU would move the tensor each time"
 
 
 def supports(point: Point, device: Any) -> str | None:
@@ -54,6 +60,23 @@ def chain(name: str, inputs: Inputs, point: Point, *factors: float) -> Call:
 def fma_cuda(inputs: Inputs, point: Point, options: object) -> Call:
     """Fused multiply-adds."""
     return chain("fma_chain", inputs, point, 0.5, 1.0)
+
+
+def special_torch(inputs: Inputs, point: Point, options: object) -> Call:
+    """torch's sine or exponential, and the sum or the sign before it."""
+    x, sine = inputs["x"], point.function == "sin"
+    y = torch.empty_like(x)
+
+    def call() -> torch.Tensor:
+        y.copy_(x)
+        for _ in range(point.repeats):
+            if sine:
+                torch.sin(y.add_(SHIFT), out=y)
+            else:
+                torch.exp(y.neg_(), out=y)
+        return y
+
+    return call
 
 
 def special_cuda(inputs: Inputs, point: Point, options: object) -> Call:
@@ -85,7 +108,8 @@ def cost(kind: Any, each: int) -> Callable[[Point], Cost]:
     def of(point: Point) -> Cost:
         elements = 4 * point.n
         size = elements * itemsize(point.dtype)
-        flops = Flops(each * point.repeats * elements, kind, point.dtype)
+        function = point.function if kind == "special" else ""
+        flops = Flops(each * point.repeats * elements, kind, point.dtype, function=function)
         return Cost((flops,), (Bytes(size, size),))
 
     return of
@@ -125,6 +149,7 @@ SPECIAL = Workload(
         Implementation(
             "cuda_fast", special_fast, "__sinf, __expf", supports, computes="approximations"
         ),
+        Implementation("torch", special_torch, "torch's, in the caches of a CPU", is_cpu),
     ),
     narrow=lambda inputs, rows: {"x": inputs["x"][rows]},
     terms=lambda point: 16 * point.repeats,

@@ -174,7 +174,7 @@ def reference(inputs: Inputs, point: Point) -> torch.Tensor:
 def flops(point: Point) -> tuple[Flops, ...]:
     """Two special functions, a square, and a product that is added, an element."""
     return (
-        Flops(2 * point.n, "special", point.dtype),
+        Flops(2 * point.n, "special", point.dtype, function="sin"),
         Flops(3 * point.n, "elementwise", point.dtype),
     )
 

@@ -180,7 +180,7 @@ def flops(point: Point) -> tuple[Flops, ...]:
     count = point.m * point.n
     return (
         Flops(4 * count, "elementwise", point.dtype, "fp32"),
-        Flops(count, "special", point.dtype),
+        Flops(count, "special", point.dtype, function="exp"),
     )
 
 
