@@ -65,6 +65,16 @@ def test_a_golden_run_written_again_is_the_same_file(path: Path, tmp_path: Path)
     assert again.read_bytes() == path.read_bytes()
 
 
+def test_the_run_of_schema_9_holds_records_that_break_physics() -> None:
+    run = read_run(Path(__file__).parent / "golden" / "run_schema_9.jsonl")
+    assert [r.status for r in run.records] == ["impossible", "impossible"]
+    assert "of the measured roof of vector fp32" in run.records[0].reason
+    assert run.records[0].samples is not None, "what was measured is kept as evidence"
+    shown = render(run, "table")
+    assert "impossible: its FLOPs" in shown
+    assert "INVALID" not in shown
+
+
 def test_the_run_of_schema_1_says_what_it_said() -> None:
     run = read_run(Path(__file__).parent / "golden" / "run_schema_1.jsonl")
     small, skipped, large = run.records
@@ -100,7 +110,7 @@ def test_the_csv_of_a_golden_run_has_a_row_for_each_record(path: Path) -> None:
         assert row["op"] == record.case.op
         for axis, value in record.case.point.items():
             assert row[f"point.{axis}"] == str(value)
-        if record.samples is not None:
+        if record.status == "ok" and record.samples is not None:
             assert float(row["time_s"]) == pytest.approx(record.samples.median_s, rel=1e-9)
             assert int(row["samples"]) == record.samples.size
         else:

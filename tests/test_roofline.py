@@ -262,7 +262,7 @@ def test_a_special_function_has_a_roof_by_arithmetic_where_the_guide_gives_its_r
     unknown = placed(taken(double, 1e-3, 1.5e9))
     assert (unknown.limiter, unknown.attainable_flop_per_s) == ("unknown", None)
     assert unknown.reasons[0].startswith("no data-sheet peak is known for special in fp64: ")
-    assert "gpuperf calibrate" in unknown.reasons[0]
+    assert "gpuperf calibrate --force" in unknown.reasons[0]
 
 
 def test_another_accumulate_type_is_not_served_by_its_neighbours_peak() -> None:

@@ -174,7 +174,7 @@ def _reasons(
         for known, name in ((peaks, "data-sheet"), (ceilings, "measured")):
             if known is not None and known.ceiling(flops) is None:
                 why = "" if flops.kind != "special" else (
-                    ": `gpuperf calibrate` measures sine and exponential in fp32"
+                    ": `gpuperf calibrate --force` measures sine and exponential in fp32"
                 )  # fmt: skip
                 yield f"no {name} peak is known for {flops.kind} in {flops.dtype}{why}"
     basis, name = (peaks, "data-sheet") if peaks is not None else (ceilings, "measured")

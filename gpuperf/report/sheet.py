@@ -339,7 +339,8 @@ def _bound(entry: Entry) -> str:
 
 def _doubts(entry: Entry) -> str:
     kinds = list(dict.fromkeys(shorten(clean(c.kind), LONGEST) for c in entry.caveats))
-    return ", ".join(kinds if entry.valid else ["INVALID", *kinds])
+    marked = entry.valid or entry.record.status == "impossible"  # which says it itself
+    return ", ".join(kinds if marked else ["INVALID", *kinds])
 
 
 def flop_unit(run: Run, found: Iterable[Entry]) -> tuple[float, str]:
