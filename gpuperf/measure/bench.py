@@ -7,11 +7,10 @@ never a time.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import math
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -22,19 +21,21 @@ import torch
 from gpuperf.errors import CannotMeasure, UnknownName, Unsupported, WorkloadError
 from gpuperf.jit import begin_build
 from gpuperf.measure.blame import blame, no_memory, read_back
-from gpuperf.measure.checks import WrongResult
+from gpuperf.measure.checks import WrongResult, tensors_of
 from gpuperf.measure.counting import CaseCounter
 from gpuperf.measure.device import Device
 from gpuperf.measure.doubts import sample_doubts
 from gpuperf.measure.everytimer import EveryTimer
 from gpuperf.measure.forecast import CALLS, Forecast
+from gpuperf.measure.form import share_memory
 from gpuperf.measure.geometry import launches_of, with_launches
 from gpuperf.measure.inputs import Counter, TooLarge, bind_make, refill
 from gpuperf.measure.refusals import NoTime
+from gpuperf.measure.settings import kept_settings
 from gpuperf.measure.stopwatch import Stopwatch, Timing
 from gpuperf.measure.telemetry import Meter, telemetry_caveats
 from gpuperf.measure.timers.timer import Call, CannotBlock
-from gpuperf.measure.verify import Turn, Verifier
+from gpuperf.measure.verify import Rotation, Turn, Verifier
 from gpuperf.measure.warmup import warm_up
 from gpuperf.model.contract import Contract, Counting, Fingerprint
 from gpuperf.model.cost import Cost, Work
@@ -56,18 +57,6 @@ class _Stop(NoTime):
 
     def __init__(self, status: Status, reason: str, hint: str = "") -> None:
         super().__init__(status, reason, hint)
-
-
-class Rotation:
-    """Calls in turn; `latest` is the number of the one that ran last."""
-
-    def __init__(self, calls: Sequence[Call]) -> None:
-        self._turn = itertools.cycle(enumerate(calls))
-        self.latest = 0
-
-    def __call__(self) -> Any:
-        self.latest, call = next(self._turn)
-        return call()
 
 
 @dataclass
@@ -111,7 +100,8 @@ class Bench:
         )
         self._known = record
         try:
-            return self._measure(record, workload, extra_s)
+            with kept_settings():
+                return self._measure(record, workload, extra_s)
         except NoTime as stop:
             return replace(self._known, status=stop.status, reason=stop.reason, hint=stop.hint)
         except (torch.OutOfMemoryError, MemoryError) as error:
@@ -386,9 +376,8 @@ class Bench:
 
 def _is_an_input(output: Any, inputs: Mapping[str, Any]) -> bool:
     """Whether the result lies where an input does, as one that is filled or changed in place."""
-    places = {v.data_ptr() for v in inputs.values() if isinstance(v, torch.Tensor)}
-    found = output if isinstance(output, tuple | list) else [output]
-    return any(isinstance(t, torch.Tensor) and t.data_ptr() in places for t in found)
+    given = [value for value in inputs.values() if isinstance(value, torch.Tensor)]
+    return any(share_memory(tensor, value) for tensor in tensors_of(output) for value in given)
 
 
 def _with_times(record: Record, timing: Timing) -> Record:

@@ -12,6 +12,7 @@ seed is in the record, and GPUPERF_CHECK_SEED repeats it.
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -30,7 +31,7 @@ from gpuperf.model.contract import Data
 from gpuperf.model.record import Check
 from gpuperf.model.workload import Draw, Implementation, Point, Workload
 
-__all__ = ["SEED_VARIABLE", "Turn", "Verifier"]
+__all__ = ["SEED_VARIABLE", "Rotation", "Turn", "Verifier"]
 
 SEED_VARIABLE = "GPUPERF_CHECK_SEED"
 SEED_BYTES = 6  # JSON's numbers are exact up to 2^53
@@ -47,6 +48,18 @@ class Turn:
 
     inputs: Mapping[str, Any]
     call: Call
+
+
+class Rotation:
+    """Calls in turn; `latest` is the number of the one that ran last."""
+
+    def __init__(self, calls: Sequence[Call]) -> None:
+        self._turn = itertools.cycle(enumerate(calls))
+        self.latest = 0
+
+    def __call__(self) -> Any:
+        self.latest, call = next(self._turn)
+        return call()
 
 
 @dataclass
