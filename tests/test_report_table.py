@@ -271,3 +271,19 @@ def test_the_peaks_are_known_by_their_id_in_the_header() -> None:
     assert header["peaks"] == h200_peaks().id
     assert header["device"]["name"] == "NVIDIA H200"
     assert header["problems"] == ["line 14: not JSON"]
+
+
+def test_a_hint_is_printed_once_and_names_its_rows() -> None:
+    """Three rows of one doubt with figures of their own, one row of another doubt."""
+    run = h200_run()
+    hint = "give --budget more seconds"
+    spread = [Caveat("imprecise", f"±{n} % after 9 samples", hint) for n in (4, 5, 6)]
+    records = [
+        replace(record, caveats=(spread[i],) if i < 3 else ())
+        for i, record in enumerate(run.records)
+    ]
+    text = render(replace(run, records=tuple(records)), "md")
+    (line,) = [line for line in text.splitlines() if line.startswith("- **imprecise**")]
+    sizes = [record.case.point["m"] for record in records[:3]]
+    told = "; ".join(f"{m}: ±{n} % after 9 samples" for m, n in zip(sizes, (4, 5, 6), strict=True))
+    assert line == f"- **imprecise**: {told} → {hint}"

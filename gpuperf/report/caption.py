@@ -6,14 +6,14 @@ each once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from gpuperf.analysis.counted import LITTLE
 from gpuperf.analysis.roofline import Roof, roofs
 from gpuperf.model.contract import Contract
 from gpuperf.model.peaks import Figure
 from gpuperf.model.record import Run
-from gpuperf.report.axes import Axes
+from gpuperf.report.axes import Axes, dtype_of, implementation_of
 from gpuperf.report.rows import Entry
 from gpuperf.report.text import clean, shorten
 from gpuperf.units import (
@@ -281,23 +281,39 @@ def _run(run: Run) -> str:
     return ", ".join(filter(None, map(clean, (header.run, header.created, version))))
 
 
-def footnotes(found: Iterable[Entry]) -> list[Note]:
-    """Every doubt in a full sentence with its hint, each once, grouped by its kind."""
-    by_kind: dict[str, dict[str, None]] = {}
+def footnotes(found: Sequence[Entry], axes: Axes) -> list[Note]:
+    """Every doubt in a full sentence with its rows and its hint, each hint once, by kind."""
+    several = len({implementation_of(entry.record, len(axes.ops) > 1) for entry in found}) > 1
+    dtypes = {dtype_of(entry.record) for entry in found}
+    by_hint: dict[tuple[str, str], dict[str, list[str]]] = {}
     for entry in found:
-        for caveat in entry.caveats:
-            said = _sentence(caveat.message, caveat.hint)
-            by_kind.setdefault(clean(caveat.kind), {})[said] = None
-        if entry.record.hint:
-            by_kind.setdefault(entry.record.status, {})[clean(entry.record.hint)] = None
-    notes: list[Note] = []
-    for kind, sentences in by_kind.items():
-        shown = list(sentences)[:MOST_ALIKE]
-        notes += [(kind, sentence) for sentence in shown]
-        if len(sentences) > len(shown):
-            notes.append((kind, f"and {len(sentences) - len(shown)} more; --format json has all"))
-    return notes
+        record = entry.record
+        row = [axes.size(record), dtype_of(record) if len(dtypes) > 1 else ""]
+        row += [implementation_of(record, len(axes.ops) > 1)] if several else []
+        doubts = [(clean(c.kind), clean(c.message), clean(c.hint)) for c in entry.caveats]
+        doubts += [(record.status, "", clean(record.hint))] if record.hint else []
+        for kind, message, hint in doubts:
+            rows = by_hint.setdefault((kind, hint), {}).setdefault(message, [])
+            rows.append(" ".join(filter(None, row)))
+    return [
+        (kind, _sentence(_with_rows(messages, len(found)), hint))
+        for (kind, hint), messages in by_hint.items()
+    ]
+
+
+def _with_rows(messages: Mapping[str, Sequence[str]], count: int) -> str:
+    """Each message after the rows that it is about, unless it is about all *count* of them."""
+    told = []
+    for message, rows in list(messages.items())[:MOST_ALIKE]:
+        where = ", ".join(list(dict.fromkeys(rows))[:MOST_ALIKE])
+        more = len(set(rows)) - MOST_ALIKE
+        where += f" and {more} more" if more > 0 else ""
+        everywhere = len(messages) == 1 and len(rows) == count
+        told.append(": ".join(filter(None, ("" if everywhere else where, message))))
+    if len(messages) > MOST_ALIKE:
+        told.append(f"and {len(messages) - MOST_ALIKE} more; --format json has all")
+    return "; ".join(filter(None, told))
 
 
 def _sentence(message: str, hint: str) -> str:
-    return f"{clean(message)} → {clean(hint)}" if hint else clean(message)
+    return " → ".join(filter(None, (message, hint)))

@@ -69,7 +69,7 @@ def sheet(run: Run) -> Sheet:
         title=_title(run, axes),
         columns=tuple(c for c in columns if c.keep == ALWAYS or set(c.cells) - {NOTHING}),
         failures=tuple(_failure(entry) for entry in found),
-        footnotes=tuple(footnotes(found)),
+        footnotes=tuple(footnotes(found, axes)),
         notes=(*skipped, *_tell_baseline(run, every), *caption(run, found, axes)),
     )
 
