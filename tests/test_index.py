@@ -301,18 +301,18 @@ def test_a_time_that_is_none_is_no_reading_with_a_time(folder: Path, value: str)
 
 def test_a_file_of_a_million_lines_is_refused_fast(folder: Path) -> None:
     (folder / "garbage.jsonl").write_bytes(b'{"x": 1}\n' * 1_000_000)
-    started = time.perf_counter()
+    started = time.process_time()
     assert len(read_folder(folder).readings) == 6
-    assert time.perf_counter() - started < 4
+    assert time.process_time() - started < 4
 
 
 def test_a_file_beyond_any_run_is_not_opened(folder: Path) -> None:
     path = write_run(folder / "huge.jsonl", night(9, {"torch": 1e-3}))
     os.truncate(path, index.MOST_BYTES + 1)  # a hole
     for most in (2.0, 0.5):  # seconds; the second time the index remembers
-        started = time.perf_counter()
+        started = time.process_time()
         found = read_folder(folder)
-        assert time.perf_counter() - started < most
+        assert time.process_time() - started < most
         assert len(found.readings) == 6
         assert found.skipped == (f"{path}: is over 256 MiB",)
 
@@ -328,12 +328,12 @@ def test_a_thousand_files_are_read_once(tmp_path: Path) -> None:
     """1,000 runs of 20 cases; the bounds are for a machine that does three other things."""
     names = {f"impl{i}": 1e-4 * (i + 1) for i in range(20)}
     folder = write_runs(tmp_path / "runs", (night(i, names) for i in range(1000)))
-    started = time.perf_counter()
+    started = time.process_time()
     assert len(read_folder(folder).readings) == 20_000
-    assert time.perf_counter() - started < 15
-    started = time.perf_counter()
+    assert time.process_time() - started < 15
+    started = time.process_time()
     assert len(read_folder(folder).readings) == 20_000
-    assert time.perf_counter() - started < 2
+    assert time.process_time() - started < 2
 
 
 def test_an_empty_folder_has_no_case(tmp_path: Path) -> None:

@@ -184,9 +184,9 @@ def test_an_axis_with_a_minimum_keeps_it_under_sizes_too() -> None:
 
 def test_too_many_cases_are_refused_before_they_are_made() -> None:
     many = "1:9999:+1"
-    start = time.perf_counter()
+    start = time.process_time()
     error = refusal({"m": many, "n": many, "k": many})
-    assert time.perf_counter() - start < 1.0
+    assert time.process_time() - start < 1.0
     assert str(error) == f"{2 * 9999**3} cases are more than 10000"
     assert len(plan_cases(MATMUL, {"m": "1:5000:+1"})) == 10_000
     refusal({"m": "1:5001:+1"})

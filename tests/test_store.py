@@ -245,11 +245,11 @@ def test_a_folder_is_no_run(tmp_path: Path) -> None:
 def test_one_enormous_line_is_refused_soon_and_in_little_memory(tmp_path: Path) -> None:
     path = tmp_path / "huge.jsonl"
     with path.open("wb") as file:
-        file.truncate(200 << 20)  # sparse: 200 MiB of zeros, and no newline
+        file.truncate(40 << 30)  # sparse: 40 GiB of zeros, and no newline
     tracemalloc.start()
-    start = time.perf_counter()
+    start = time.process_time()
     error = refusal(path)
-    spent = time.perf_counter() - start
+    spent = time.process_time() - start
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert str(error) == f"line 1 of {path} is over 64 MiB"
@@ -365,7 +365,7 @@ def test_no_value_in_a_strangers_run_breaks_the_reader_or_reaches_the_terminal(
 def test_a_line_of_many_beginnings_is_refused_at_once(tmp_path: Path) -> None:
     file = tmp_path / "run.jsonl"
     file.write_text('{"run":"' * 250_000 + '"type":"header"')
-    start = time.monotonic()
+    start = time.process_time()
     with pytest.raises(RunFileError):
         read_runs(file)
-    assert time.monotonic() - start < 2
+    assert time.process_time() - start < 2

@@ -45,12 +45,9 @@ def test_the_host_meter_sees_the_work_of_others_and_not_our_own() -> None:
         other.wait()
     assert busy is not None
     assert busy > 0.4
-    end = time.monotonic() + 0.6
     own = time.process_time()
-    while time.monotonic() < end:
+    while time.process_time() - own < 0.4:
         pass
-    spent = time.process_time() - own
     alone = meter.summary().other_load
     assert alone is not None
-    assert spent > 0.2
     assert alone < busy + 0.2

@@ -149,11 +149,11 @@ def test_a_longer_name_is_not_mistaken(name: str, more: str) -> None:
 
 
 def test_a_hostile_name_takes_no_time() -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     for begin, more in (
         ("sm80_xmma_gemm_", "a_"), ("Cijk_", "_MT1"), ("cutlass_80_", "gemm_1x1_"),
         ("nvjet_sm90_tst_1x1_1x1_1x1", "_a"), ("ampere_", "gemm_1x1"), ("cutlass3x_sm9_", "gemm_"),
     ):  # fmt: skip
         for length in (LONGEST - 50, 10**6):
             assert parse_name(begin + more * (length // len(more)) + "!") is None
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1

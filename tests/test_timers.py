@@ -20,22 +20,22 @@ NEED_A_GPU = [name for name in get_args(TimerName) if name != "wall"]
 
 def test_the_wall_timer_reads_a_wait_of_known_length() -> None:
     def wait() -> None:
-        end = time.perf_counter() + 0.005
+        end = time.perf_counter() + 0.0005
         while time.perf_counter() < end:
             pass
 
     timer = WallTimer(CPU)
-    least = min(timer.sample(wait, 0.0, "hot").time_s for _ in range(20))
-    assert least - timer.facts.floor_s == pytest.approx(0.005, rel=0.02)
+    least = min(timer.sample(wait, 0.0, "hot").time_s for _ in range(200))
+    assert least - timer.facts.floor_s == pytest.approx(0.0005, rel=0.02)
 
 
 def test_the_wall_timer_knows_its_own_cost() -> None:
     timer = WallTimer(CPU)
     facts = timer.facts
-    assert 0 < facts.floor_s < 2e-5
     hot = sorted(timer.sample(lambda: None, 0.0, "hot").time_s for _ in range(200))
     cold = sorted(timer.sample(lambda: None, 0.0, "cold").time_s for _ in range(15))
     assert min(hot) > 0  # a sample is as it was read
+    assert facts.floor_s > 0
     assert abs(hot[100] - facts.floor_s) <= facts.floor_uncertainty_s + 1e-6
     assert abs(cold[7] - facts.floor_s) <= 3 * facts.floor_uncertainty_s + 2e-6
     assert timer.facts.empty_call_s > 0

@@ -242,12 +242,23 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def _refuse_long(file: BinaryIO, path: Path) -> None:
-    lines = 0
+    lines = unbroken = 0
     while chunk := file.read(1 << 20):
         lines += chunk.count(b"\n")
         if lines > MOST_RECORDS:
             raise RunFileError(f"{path} has over {MOST_RECORDS:,} lines", "split it")
+        last = chunk.rfind(b"\n")
+        unbroken = unbroken + len(chunk) if last == -1 else len(chunk) - last - 1
+        if unbroken > LONGEST_LINE:
+            raise _endless(lines + 1, path)
     file.seek(0)
+
+
+def _endless(number: int, path: Path) -> RunFileError:
+    return RunFileError(
+        f"line {number} of {path} is over {LONGEST_LINE >> 20} MiB",
+        "this is no run that gpuperf wrote",
+    )
 
 
 def _bounded_lines(file: BinaryIO, path: Path) -> Iterator[tuple[int, bytes]]:
@@ -255,10 +266,7 @@ def _bounded_lines(file: BinaryIO, path: Path) -> Iterator[tuple[int, bytes]]:
     while line := file.readline(LONGEST_LINE + 1):
         number += 1
         if len(line) > LONGEST_LINE:
-            raise RunFileError(
-                f"line {number} of {path} is over {LONGEST_LINE >> 20} MiB",
-                "this is no run that gpuperf wrote",
-            )
+            raise _endless(number, path)
         if line.strip():
             yield number, line
 
