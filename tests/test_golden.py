@@ -93,6 +93,67 @@ def test_the_run_of_schema_1_says_what_it_said() -> None:
     assert large.check.error <= large.check.tolerance
 
 
+# What the first record of each later schema says: what came with the schema, and what every record
+# has. device, case, status, kind, primary time, its samples and their median in seconds, FLOPs,
+# caveats, timer.
+SAID: dict[int, tuple[object, ...]] = {
+    2: ("AMD EPYC", "matmul/torch[m=32,n=32,k=32,dtype=fp32]", "ok", "case", "window", 15,
+        39.178502e-6, 2 * 32**3, ["imprecise", "near-floor"], "wall"),
+    3: ("NVIDIA H200", "sincos/eager[n=4194304,dtype=fp32]", "ok", "case", "window", 20,
+        47.83670e-6, 5 * 2**22, [], "blocked"),
+    4: ("NVIDIA H200", "sincos/eager[n=268435456,dtype=fp32]", "ok", "case", "window", 20,
+        2.755886e-3, 5 * 2**28, [], "blocked"),
+    5: ("AMD EPYC", "matmul/torch[m=62,n=62,k=62,dtype=fp32]", "ok", "case", "window", 3,
+        15.993714e-3, 2 * 62**3, ["contended", "few-samples"], "wall"),
+    6: ("NVIDIA H200", "vector_add/torch[n=1048576,dtype=fp32]", "ok", "case", "busy", 20,
+        4.140444e-6, 2**20, ["launch-bound"], "blocked"),
+    7: ("AMD EPYC", "optimizer step/train.py[]", "ok", "region", "step", 3,
+        993.37299e-6, 37_436_038, [], "wall"),
+    8: ("AMD EPYC", "step/train.py[]", "ok", "region", "step", 3,
+        396.21000e-6, 2_563_408, [], "wall"),
+    9: ("AMD EPYC", "overstated/torch[m=16,n=16,k=16,dtype=fp32]", "impossible", "case", "window",
+        3, 86.296999e-6, 8_192_000_000, ["contended", "few-samples", "near-floor"], "wall"),
+}  # fmt: skip
+
+
+def test_what_the_runs_said_is_known_of_every_schema() -> None:
+    assert [1, *SAID] == list(range(1, SCHEMA + 1))
+
+
+@pytest.mark.parametrize("schema", SAID)
+def test_the_run_of_each_later_schema_says_what_it_said(schema: int) -> None:
+    run = read_run(TESTS / "golden" / f"run_schema_{schema}.jsonl")
+    first = run.records[0]
+    assert first.samples is not None
+    assert first.cost is not None
+    told = (
+        run.header.device.name, first.case.id, first.status, first.kind, first.primary,
+        first.samples.size, pytest.approx(first.samples.median_s, rel=1e-6), first.cost.flop_count,
+        [caveat.kind for caveat in first.caveats], first.contract.timer,
+    )  # fmt: skip
+    assert told == SAID[schema]
+
+
+def test_what_came_with_a_schema_is_read() -> None:
+    """Counters with 3, the baseline with 4, studies with 5, kernels beside a case's times with 6,
+    programs with 7 and 8, the status `impossible` with 9."""
+    runs = {n: read_run(TESTS / "golden" / f"run_schema_{n}.jsonl") for n in range(1, SCHEMA + 1)}
+    read = {n: runs[n].records[0].counters.get("dram_read_bytes") for n in (3, 4, 6)}
+    assert read == pytest.approx({3: 56_985_823.186, 4: 6_442_654_922.882, 6: 8_373_523.007})
+    assert {n: len(runs[n].records[0].kernels) for n in (1, 3, 4, 6)} == {1: 0, 3: 4, 4: 4, 6: 1}
+    assert {n: run.header.baseline for n, run in runs.items() if run.header.baseline} == {
+        4: "eager"
+    }
+    studies = {n: run.header.study for n, run in runs.items() if run.header.study}
+    assert studies == {5: "alignment", 7: "profile", 8: "profile"}
+    peaks = {n: run.header.peaks.id for n, run in runs.items() if run.header.peaks}
+    assert peaks == dict.fromkeys((3, 4, 6), "h200-sxm")
+    regions = {n: runs[n].records[0].region for n in (7, 8)}
+    assert regions == {7: "optimizer step", 8: "step"}
+    assert runs[7].records[0].program is not None
+    assert {record.status for record in runs[9].records} == {"impossible"}
+
+
 @by_name
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_golden_run_is_shown_in_every_format(path: Path, format: str) -> None:

@@ -38,12 +38,31 @@ GOLDEN = Path(__file__).parent / "golden" / "report"
 
 
 def assert_golden(name: str, text: str) -> None:
-    """*text* is the golden file *name*; GPUPERF_GOLDEN=write writes it instead."""
+    """*text* is the golden file *name*. GPUPERF_GOLDEN=write writes it instead, and fails: what was
+    written is for a person to read before it counts. CI writes none."""
     path = GOLDEN / name
     if os.environ.get("GPUPERF_GOLDEN") == "write":
+        assert not os.environ.get("CI"), "GPUPERF_GOLDEN has no place in CI"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
+        pytest.fail(f"{name} was written: read it, then run without GPUPERF_GOLDEN")
     assert text == path.read_text(encoding="utf-8")
+
+
+def test_writing_a_golden_file_is_no_success(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "GOLDEN", tmp_path)
+    monkeypatch.setenv("GPUPERF_GOLDEN", "write")
+    monkeypatch.setenv("CI", "true")
+    with pytest.raises(AssertionError, match="no place in CI"):
+        assert_golden("some.txt", "text")
+    assert not (tmp_path / "some.txt").exists()
+    monkeypatch.delenv("CI")
+    with pytest.raises(pytest.fail.Exception, match=r"some\.txt was written"):
+        assert_golden("some.txt", "text")
+    monkeypatch.delenv("GPUPERF_GOLDEN")
+    assert_golden("some.txt", "text")
 
 
 @pytest.mark.parametrize("width", [80, 120, 160])
