@@ -132,3 +132,30 @@ def test_memory_that_cannot_be_had_is_told_without_the_allocators_words(changed:
     record = changed("return x * 2", "return torch.empty(2**42).sum() + x")
     assert record.status == "oom"
     assert record.reason == "17,592.2 GB could not be allocated (mine.py:6)"
+
+
+def test_a_result_that_is_random_is_called_so(changed: Measured) -> None:
+    record = changed("return x * 2", "return torch.nn.functional.dropout(x * 2, 0.5)")
+    assert record.status == "wrong"
+    assert "not deterministic" in record.reason
+    assert "dropout" in record.hint
+
+
+def test_a_result_that_is_wrong_in_the_same_way_each_time_is_not_called_random(
+    changed: Measured,
+) -> None:
+    record = changed("return x * 2", "return x * 3")
+    assert record.status == "wrong"
+    assert "deterministic" not in record.reason
+
+
+@pytest.mark.parametrize(
+    "reference", ['inputs["x"] * 2', 'inputs["x"].half() * 2'], ids=["fp32", "fp16"]
+)
+def test_a_reference_that_is_not_in_float64_is_refused(
+    changed: Measured, reference: str
+) -> None:
+    record = changed('inputs["x"].double() * 2', reference)
+    assert record.status == "error"
+    assert "the reference is computed in fp" in record.reason
+    assert ".double()" in record.hint

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -98,3 +99,24 @@ def test_the_hint_of_a_near_miss_names_terms_and_roundings_and_that_of_a_far_one
     assert "terms=" in off_by(1 + 1e-6)
     assert "roundings=" in off_by(1 + 1e-6)
     assert "terms=" not in off_by(2.0)
+
+
+def test_indices_and_masks_are_inputs_like_others() -> None:
+    rows, width = 100, 64
+
+    def inputs(point: Point, make: Callable[..., torch.Tensor]) -> dict[str, torch.Tensor]:
+        return {
+            "table": make((rows, width), point.dtype),
+            "index": make((512,), "int64", high=rows),
+            "mask": make((512, 1), "bool"),
+        }
+
+    def embed(i: dict[str, torch.Tensor]) -> torch.Tensor:
+        return F.embedding(i["index"], i["table"]) * i["mask"]
+
+    workload = replace(
+        plain({}, embed, 512 * width), inputs=inputs,
+        reference=lambda i, point: embed({**i, "table": i["table"].double()}),
+    )  # fmt: skip
+    record = measure(workload, dtype="fp32")
+    assert (record.status, record.reason) == ("ok", "")

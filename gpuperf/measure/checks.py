@@ -29,18 +29,20 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
+from gpuperf.errors import WorkloadError
 from gpuperf.measure.deviation import UNIT_ROUNDOFF, WrongResult, check_product, deviation
 from gpuperf.model.record import Check
 from gpuperf.model.workload import Implementation, Point, Workload
 
 __all__ = [
-    "UNIT_ROUNDOFF", "WrongResult", "compare", "dtype_name", "poison", "tensors_of", "tolerance",
+    "UNIT_ROUNDOFF", "WrongResult", "compare", "differ_much", "dtype_name", "poison", "tensors_of",
+    "tolerance",
 ]  # fmt: skip
 
 # Of a big result so many rows are compared, and rows enough to hold so many elements.
@@ -59,6 +61,8 @@ TF32 = (
     "torch.backends.cudnn.allow_tf32 = False, those of matmuls if "
     "torch.backends.cuda.matmul.allow_tf32 is set"
 )
+
+UNSTEADY = 0.01  # of the rms: the order of a sum moves a result by less, a random number by more
 
 # An error so many times the tolerance may be rounding that the workload does not declare.
 NEARLY = 100.0
@@ -314,7 +318,24 @@ def _check_count(outputs: list[torch.Tensor], references: list[torch.Tensor]) ->
         raise WrongResult(f"is {len(outputs)} tensors where the reference is {len(references)}")
 
 
+def differ_much(some: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> bool:
+    """Whether two results of a call differ by more than the order of sums explains."""
+    for one, other in zip(some, others, strict=False):
+        if one.shape != other.shape:
+            return True
+        size = one.double().square().nanmean().sqrt()
+        off = (one.double() - other.double()).abs().nan_to_num()
+        if one.numel() and off.max() > UNSTEADY * size:
+            return True
+    return False
+
+
 def _check_shape(got: torch.Tensor, want: torch.Tensor) -> None:
+    if want.is_floating_point() and want.dtype != torch.float64:
+        raise WorkloadError(
+            f"the reference is computed in {dtype_name(want.dtype) or want.dtype}, not in float64",
+            'it converts its inputs first: inputs["x"].double()',
+        )
     if got.shape != want.shape:
         raise WrongResult(f"has the shape {tuple(got.shape)} where {tuple(want.shape)} is right")
 

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from gpuperf.errors import CannotMeasure
-from gpuperf.measure.checks import WrongResult, compare, poison
+from gpuperf.measure.checks import WrongResult, compare, differ_much, poison, tensors_of
 from gpuperf.measure.device import Device
 from gpuperf.measure.form import refuse_changed_inputs, refuse_form
 from gpuperf.measure.inputs import bind_make, refill, renew_part
@@ -125,11 +125,24 @@ class Verifier:
         refill(turn.inputs, fresh)
         del output
         output = self._run(turn.call)
-        check = self._judge([turn], fresh, output)
+        try:
+            check = self._judge([turn], fresh, output)
+        except WrongResult as wrong:
+            raise self._random(turn, fresh, output) or wrong from None
         if self.witness.active:
             self.witness.expect(output, check)
             poison(output)  # whoever hands it out once more has not computed it again
         return check
+
+    def _random(self, turn: Turn, fresh: Mapping[str, Any], output: Any) -> WrongResult | None:
+        """What to say of a wrong result that is another one for equal inputs."""
+        before = [tensor.clone() for tensor in tensors_of(output)]
+        refill(turn.inputs, fresh)
+        after = tensors_of(self._run(turn.call))
+        if not differ_much(before, after):
+            return None
+        told = "is another one each time for equal inputs: the call is not deterministic"
+        return WrongResult(told, "leave what is random (dropout, sampling) out, or fix its seed")
 
     def _judge(
         self, turns: Sequence[Turn], fresh: Mapping[str, Any], output: Any, harsh: bool = False
