@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
+import resource
 import subprocess
 import sys
 import time
@@ -16,7 +18,7 @@ import pytest
 from fake_sides import DEVICE, case_of
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import binomtest, false_discovery_control
+from scipy.stats import binomtest, false_discovery_control, ttest_ind
 
 from gpuperf.errors import CannotMeasure, RunFileError, UnknownName, UsageError
 from gpuperf.gate.baseline import Shelf
@@ -27,8 +29,9 @@ from gpuperf.gate.stored import SESSION, Sets, adjusted, judge_stored
 from gpuperf.gate.verdict import GateReport, exit_code, read_report, recheck, write_report
 from gpuperf.model.brief import brief
 from gpuperf.model.contract import Contract, Fingerprint
+from gpuperf.model.cost import Bytes, Cost, Flops
 from gpuperf.model.protocol import Opened
-from gpuperf.model.record import Noise, Record, Run, Telemetry
+from gpuperf.model.record import Kernel, Noise, Record, Run, Telemetry
 from gpuperf.model.samples import Samples
 from gpuperf.model.workload import Case
 from gpuperf.runner.session import make_header
@@ -224,6 +227,96 @@ def test_a_margin_of_a_project_never_undoes_the_guard_against_the_session() -> N
     assert any("1 margins of gpuperf.toml are under 4 %" in note for note in report.notes)
 
 
+def test_a_faster_run_is_improved_and_no_failure() -> None:
+    report = compare_runs(run_of(), run_of({CASES[1].id: -0.05}, seed=2), Rule(), 0.05)
+    assert exit_code(report) == 0
+    assert [c.case for c in report.cases if c.judged.verdict == "IMPROVED"] == [CASES[1].id]
+    (faster,) = [c.judged for c in report.cases if c.judged.verdict == "IMPROVED"]
+    assert faster.change == pytest.approx(-0.05, abs=0.005)
+
+
+def times(*logs: float) -> tuple[float, ...]:
+    return tuple(1e-4 * math.exp(log) for log in logs)
+
+
+# Of eight processes of the base two met a mode that is 8 % slower.
+SLOW_MODE = Sets(
+    times(0.0, 0.001, 0.002, 0.003, 0.004, 0.005, 0.08, 0.081),
+    times(*(0.05 + 0.001 * i for i in range(8))),
+)
+
+
+def test_a_slow_mode_of_the_base_hides_no_slowdown_of_a_stored_run() -> None:
+    """Welch's test alone finds nothing there; the lower half is as fast as ever."""
+    rule = Rule()
+    base, head = (numpy.log(side) for side in (SLOW_MODE.base, SLOW_MODE.head))
+    welch = ttest_ind(head - math.log1p(0.01), base, equal_var=False, alternative="greater").pvalue
+    assert welch > rule.alpha
+    assert judge_stored({"a": SLOW_MODE}, rule)["a"].verdict == "REGRESSED"
+
+
+def lower_half(logs: Sequence[float]) -> float:
+    return math.fsum(sorted(logs)[: (len(logs) + 1) // 2]) / ((len(logs) + 1) // 2)
+
+
+def p_by_all_exchanges(head: Sequence[float], base: Sequence[float]) -> float:
+    """The share of all ways to deal the times to two sides of six that differ by as much."""
+    both, seen = [*head, *base], lower_half(head) - lower_half(base)
+    dealt = [
+        lower_half([both[i] for i in chosen])
+        - lower_half([both[i] for i in range(12) if i not in chosen])
+        for chosen in itertools.combinations(range(12), 6)
+    ]
+    return sum(difference >= seen - 1e-12 for difference in dealt) / len(dealt)
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "by"),
+    [
+        ((0.0, 0.001, 0.002, 0.003, 0.004, 0.08), (0.05, 0.051, 0.053, 0.056, 0.06, 0.09), "mode"),
+        ((0.0, 0.001, 0.002, 0.003, 0.004, 0.005), (0.05, 0.051, 0.052, 0.053, 0.054, 0.055), "t"),
+    ],
+)
+def test_p_of_a_stored_case_is_twice_the_smaller_of_both_tests(
+    base: tuple[float, ...], head: tuple[float, ...], by: str
+) -> None:
+    moved = [log - math.log1p(0.01) for log in head]
+    by_t = float(ttest_ind(moved, base, equal_var=False, alternative="greater").pvalue)
+    by_mode = p_by_all_exchanges(moved, base)
+    assert (by_mode < by_t) == (by == "mode")
+    judged = judge_stored({"a": Sets(times(*base), times(*head))}, Rule())["a"]
+    assert judged.p == pytest.approx(2 * min(by_t, by_mode))
+
+
+def test_a_regressed_case_of_a_stored_run_has_its_times_and_its_cause() -> None:
+    cost = Cost((Flops(10**6, "elementwise", "fp32"),), (Bytes(10**6, 10**6),))
+
+    def costed(run: Run) -> Run:
+        kernels = (Kernel("a_kernel"),)
+        return replace(
+            run, records=tuple(replace(r, cost=cost, kernels=kernels) for r in run.records)
+        )
+
+    head = costed(run_of({CASES[1].id: 0.06}, seed=2))
+    report = compare_runs(costed(run_of()), head, Rule(), 0.05)
+    (case,) = [c for c in report.cases if c.judged.verdict == "REGRESSED"]
+    assert case.cause is not None
+    assert case.cause.kind == "lower compute rate"
+    assert case.notes == ("same kernels, same launch configuration on both sides",)
+    assert case.base_s == pytest.approx(1e-4, rel=0.01)
+    assert case.head_s == pytest.approx(1.06e-4, rel=0.01)
+    assert all(c.cause is None for c in report.cases if c is not case)
+
+
+def test_runs_that_name_no_host_are_advice_and_no_verdict() -> None:
+    """Two unknown hosts are not one."""
+    unknown = replace(HERE, live={})
+    base, head = (run_of(seed=seed, fingerprint=unknown) for seed in (1, 2))
+    report = compare_runs(base, head, Rule(), 0.05)
+    assert (report.outcome, exit_code(report)) == ("inconclusive", 4)
+    assert "do not say whether they are of one host" in report.reasons[0]
+
+
 def test_lines_that_cannot_be_read_are_no_pass(tmp_path: Path) -> None:
     path = written(run_of(seed=2), tmp_path / "head.jsonl")
     text = path.read_text().replace('"values_s":[0', '"values_s":[NaN,0', 1)
@@ -320,15 +413,16 @@ def test_a_broken_index_is_an_error(tmp_path: Path, text: str) -> None:
 
 
 def test_a_million_records_are_refused_at_once(tmp_path: Path) -> None:
+    """By the number of lines alone: the reader's processor time is that of counting them."""
     path = tmp_path / "hostile.jsonl"
     path.write_bytes(b"{}\n" * 1_100_000)
-    start = time.perf_counter()
+    start_s = time.process_time()
     with pytest.raises(RunFileError, match=r"lines|broken"):
         read_run(path)
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start_s < 1
 
 
-def test_ten_thousand_cases_are_compared_in_two_seconds_and_half_a_gigabyte(
+def test_ten_thousand_cases_are_compared_in_seconds_and_half_a_gigabyte(
     tmp_path: Path,
 ) -> None:
     cases = [case_of(f"op{i % 7}", i) for i in range(10_000)]
@@ -344,13 +438,14 @@ def test_ten_thousand_cases_are_compared_in_two_seconds_and_half_a_gigabyte(
         "print(next(l.split()[1] for l in lines if l.startswith('VmHWM')), file=sys.stderr)"
     )
     words = ["gate", "compare", str(tmp_path / "1.jsonl"), str(tmp_path / "2.jsonl")]
-    start = time.perf_counter()
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(
         [sys.executable, "-c", code, *words], capture_output=True, text=True, check=True
     )
-    took_s = time.perf_counter() - start
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    took_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     assert int(done.stderr.strip().splitlines()[-1]) < 500_000, "kB"
-    assert took_s < 4, f"{took_s:.1f} s, of which a busy machine may take half"
+    assert took_s < 6, f"{took_s:.1f} s of a processor: 3 where nothing shares its caches"
     assert DEVICE.name in done.stdout
 
 
