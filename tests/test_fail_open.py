@@ -6,6 +6,7 @@ drifted with the regressions, a comment that a platform cut.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -27,8 +28,10 @@ from gpuperf.gate.verdict import (
     conclude,
     exit_code,
     read_report,
+    write_report,
 )
 from gpuperf.model.record import Run
+from gpuperf.report.gate import GateFormat, render_gate
 from gpuperf.report.gate_markdown import render_comment, render_summary
 
 
@@ -145,6 +148,63 @@ def test_a_closed_pipe_is_no_pass(tmp_path: Path) -> None:
             ["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True
         )
         assert int(done.stdout.split()[-1]) in (wanted, 4), words
+
+
+def ended(code: str, *words: str, folder: Path, closed: bool = True) -> int:
+    """The exit code of Python's *code* whose stdout is a pipe that nobody reads."""
+    reader, writer = os.pipe()
+    if closed:
+        os.close(reader)
+    try:
+        return subprocess.run(
+            [sys.executable, "-c", code, *words], cwd=folder, stdout=writer,
+            stderr=subprocess.DEVNULL, check=False,
+        ).returncode  # fmt: skip
+    finally:
+        os.close(writer)
+        if not closed:
+            os.close(reader)
+
+
+@pytest.mark.parametrize("outcome", ["regressed", "passed", "incomplete"])
+def test_a_long_report_into_a_closed_pipe_ends_as_the_gate_did(
+    tmp_path: Path, outcome: str
+) -> None:
+    """Longer than any buffer: the pipe breaks in the middle of the report."""
+    report = gate(tmp_path, slower=0.05 if outcome == "regressed" else 0.0)
+    if outcome == "incomplete":
+        report = conclude(replace(report, ended="it was interrupted"))
+    padded = replace(report, notes=tuple(f"{i}: {'x' * 200}" for i in range(1000)))
+    write_report(padded, tmp_path / "verdict.json")
+    assert len(render_gate(padded, GateFormat.JSON)) > 3 * 65_536
+    code = "from gpuperf.cli.app import main; main()"
+    words = ("gate", "check", "verdict.json", "--format", "json")
+    assert ended(code, *words, folder=tmp_path) == exit_code(report)
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"), [(("gate", "ab"), 4), (("gate", "check"), 4), (("show", "a.jsonl"), 0)]
+)
+def test_a_pipe_that_breaks_before_a_gates_verdict_is_known_is_no_pass(
+    tmp_path: Path, words: tuple[str, ...], wanted: int
+) -> None:
+    """Other verbs end quietly: nothing was judged."""
+    code = (
+        "import sys\nfrom gpuperf.cli import app\n"
+        "app._run = lambda: sys.stdout.write('x' * 200_000) and 1\napp.main()"
+    )
+    assert ended(code, *words, folder=tmp_path) == wanted
+
+
+def test_ctrl_c_ends_with_130(tmp_path: Path) -> None:
+    """As a signal, and as an exception that no signal of ours raised."""
+    for raised in ("os.kill(os.getpid(), signal.SIGINT)", "raise_(KeyboardInterrupt)"):
+        code = (
+            "import os, signal\nfrom gpuperf.cli import app\n"
+            "def raise_(error):\n    raise error\n"
+            f"app._run = lambda: {raised}\napp.main()"
+        )
+        assert ended(code, folder=tmp_path, closed=False) == 130
 
 
 def test_a_memory_that_no_longer_suffices_is_no_finding_of_both(tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from test_gate_sides import git, project  # noqa: F401 - a fixture
 
+from gpuperf.gate.plan import read_plan
+
 SUITE = """
 schema = 1
 [conditions]
@@ -141,6 +143,9 @@ def test_gpuperf_itself_is_gated_by_its_own_kernels(
     assert code == 3
     assert "of the base ended with exit code 7" in err
     assert "own kernels" not in err
+    (folder,) = (project / "gpuperf-runs").iterdir()
+    assert read_plan(folder).suite.name == "ci"
+    assert read_plan(folder).target == 0.05
 
 
 @pytest.mark.parametrize("broken", ["gpuperf.toml", "suite.toml"])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +13,19 @@ import numpy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import binomtest, false_discovery_control
+from scipy.stats import binomtest, false_discovery_control, ttest_1samp
 
 from gpuperf.errors import UsageError
-from gpuperf.gate.rule import Evidence, Judged, Pairs, Rule, judge, slower_p, suspicious
+from gpuperf.gate.rule import (
+    Evidence,
+    Judged,
+    Pairs,
+    Rule,
+    detectable,
+    judge,
+    slower_p,
+    suspicious,
+)
 
 RULE = Rule(resamples=9999)
 ORDER = "ABBA"
@@ -110,6 +121,57 @@ def test_a_slow_mode_hides_no_slowdown_of_six_percent() -> None:
     random = numpy.random.default_rng(13)
     caught = sum(0 in red(MODELS["bimodal"], random, CASES, 0.06) for _ in range(100))
     assert caught >= 88  # the t-test alone finds three of four
+
+
+def lower_half(logs: Sequence[float]) -> float:
+    half = (len(logs) + 1) // 2
+    return math.fsum(sorted(logs)[:half]) / half
+
+
+def p_by_all_swaps(head: Sequence[float], base: Sequence[float]) -> float:
+    """The share of all ways to swap the sides of pairs that differ by as much."""
+    seen, count = lower_half(head) - lower_half(base), 0
+    for swapped in itertools.product((False, True), repeat=len(head)):
+        one = [b if swap else h for h, b, swap in zip(head, base, swapped, strict=True)]
+        other = [h if swap else b for h, b, swap in zip(head, base, swapped, strict=True)]
+        count += lower_half(one) - lower_half(other) >= seen - 1e-12
+    return count / 2 ** len(head)
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "by"),
+    [
+        # One process of the base met a slow mode: the lower half does not mind, the mean does.
+        ((0.0, 0.001, 0.002, 0.003, 0.004, 0.09, 0.006, 0.007),
+         (0.03, 0.032, 0.034, 0.033, 0.036, 0.038, 0.037, 0.039), "mode"),
+        ((0.0, 0.001, 0.002, 0.003, 0.004, 0.005, 0.006, 0.007),
+         (0.03, 0.032, 0.034, 0.033, 0.036, 0.038, 0.037, 0.039), "t"),
+        # Neither finds much.
+        ((0.0, 0.01, 0.002, 0.003, 0.02, 0.005, 0.006, 0.007),
+         (0.03, 0.0, 0.034, 0.001, 0.036, 0.002, 0.037, 0.003), "t"),
+    ],
+)  # fmt: skip
+def test_p_is_the_screens_level_times_twice_the_smaller_of_both_tests(
+    base: tuple[float, ...], head: tuple[float, ...], by: str
+) -> None:
+    margin = math.log1p(0.01)
+    differences = [h - b for h, b in zip(head, base, strict=True)]
+    by_t = float(ttest_1samp(differences, margin, alternative="greater").pvalue)
+    by_mode = p_by_all_swaps(head, [log + margin for log in base])
+    assert (by_mode < by_t) == (by == "mode")
+    confirm = Pairs(*(tuple(math.exp(log) for log in side) for side in (base, head)))
+    rule = Rule(confirm_pairs=8)
+    found = slower_p({"a": Evidence(steady(1.0, 1.05, 6), confirm)}, rule)["a"]
+    assert found == pytest.approx(0.2 * min(1.0, 2 * min(by_t, by_mode)))
+
+
+def test_the_detectable_slowdown_is_that_of_one_of_two_tests_at_what_alpha_leaves_it() -> None:
+    """Of 20 cases: 0.01 / 20 / 0.2 / 2 = 0.00125, where t of 19 degrees is 3.4812; of 5 pairs the
+    95 % quantile is 2.1318 (4 degrees), of 20 it is 1.7291."""
+    far = (3.4812 + 1.7291) * 0.01 / math.sqrt(20)
+    assert detectable(0.01, 20, 0.01, Rule(), 20) == pytest.approx(0.01 + far, rel=1e-4)
+    few = (3.4812 + 2.1318) * 0.01 / math.sqrt(20)
+    assert detectable(0.01, 5, 0.01, Rule(), 20) == pytest.approx(0.01 + few, rel=1e-4)
 
 
 def test_many_cases_ask_more_of_each() -> None:
