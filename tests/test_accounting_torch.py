@@ -14,7 +14,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from gpuperf.analysis.accounting import account
-from gpuperf.model.aten import Call
+from gpuperf.model.aten import Call, Tensor
 
 Run = Callable[[], Any]
 aten = torch.ops.aten
@@ -177,6 +177,57 @@ def test_a_call_costs_the_same_whether_its_results_were_seen_or_not(run: Run) ->
     for call in seen(run):
         assert account(call) == account(replace(call, outputs=())), call
         assert account(call).known, call
+
+
+def own(name: str, run: Run) -> Call:
+    """The one call of the operator *name*, without the results that were seen."""
+    (call,) = (one for one in seen(run) if one.name.split(".")[0] == f"aten::{name}")
+    return replace(call, outputs=())
+
+
+def test_a_bag_of_embeddings_adds_up_each_row_that_it_reads() -> None:
+    table, indices, offsets = some(10, 4), torch.tensor([1, 2, 2, 7, 0]), torch.tensor([0, 3])
+    call = own("_embedding_bag", lambda: F.embedding_bag(indices, table, offsets, mode="sum"))
+    found = account(call).cost
+    assert found.flop_count == 5 * 4
+    assert found.bytes[0].read == 5 * 4 * 4 + (5 + 2) * 8
+    assert found.bytes[0].written == 2 * 4 * 4
+
+
+def test_the_columns_of_an_image_are_inferred_and_added_up_again() -> None:
+    x = some(2, 3, 9, 7)
+    call = own("im2col", lambda: F.unfold(x, (3, 2), dilation=2, padding=1, stride=(2, 1)))
+    places = ((9 + 2 - 2 * 2 - 1) // 2 + 1) * ((7 + 2 - 2 * 1 - 1) // 1 + 1)
+    found = account(call).cost
+    assert (found.flop_count, found.bytes[0].read) == (0, 2 * 3 * 63 * 4)
+    assert found.bytes[0].written == 2 * 3 * 6 * places * 4
+    columns = F.unfold(x, (3, 2), dilation=2, padding=1, stride=(2, 1)).detach()
+    back = own("col2im", lambda: F.fold(columns, (9, 7), (3, 2), 2, 1, (2, 1)))
+    assert account(back).cost.flop_count == columns.numel()
+
+
+@pytest.mark.parametrize(("form", "forward", "backward"), [
+    ("none", (4, 1), (9, 2)), ("tanh", (8, 1), (17, 1)),
+])  # fmt: skip
+def test_either_form_of_gelu_has_its_own_flops(
+    form: str, forward: tuple[int, int], backward: tuple[int, int]
+) -> None:
+    x = some(6)
+    run = back(lambda: F.gelu(x, approximate=form))
+    for name, expected in (("gelu", forward), ("gelu_backward", backward)):
+        call = own(name, run)
+        assert (flops([call], "elementwise"), flops([call], "special")) == tuple(
+            6 * one for one in expected
+        )
+
+
+def test_a_shape_of_more_axes_than_torch_has_is_garbage() -> None:
+    axes = (2,) * 64
+    few, many = (Tensor(shape, "bf16", (), 1) for shape in (axes[:20], (*axes, 1)))
+    for tensor, known in ((few, True), (many, False)):
+        call = Call("aten::relu", ((tensor,),), ("",), (tensor,))
+        assert account(call).known is known
+        assert bool(account(call).cost.bytes) is known
 
 
 def total(model: nn.Module, step: Run) -> tuple[int, int, int]:

@@ -228,9 +228,9 @@ def test_a_buffer_of_very_many_pieces_takes_no_time() -> None:
         own = Tensor((16,), "fp32", (), i + 2, 0)
         seen.append(Seen(Call("aten::exp", ((piece,),), ("",), (own,))))
         seen.append(Seen(Call("aten::add_", ((piece,), (own,)), ("", ""), (piece,))))
-    began = time.perf_counter()
+    began = time.process_time()
     (chain,) = chains_of(seen)
-    assert time.perf_counter() - began < 20
+    assert time.process_time() - began < 20
     assert chain.count == 5000
     assert (chain.bytes, chain.fused_bytes) == (5000 * 5 * 64, 5000 * 2 * 64)
 
