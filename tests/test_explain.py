@@ -441,3 +441,32 @@ def test_a_gain_that_cannot_be_is_no_named_cause() -> None:
     assert whole is not None
     assert less is not None
     assert less < whole - 0.2
+
+
+def test_a_profile_is_not_explained_and_says_what_shows_it(tmp_path: Path) -> None:
+    from synthetic_profile import training
+
+    from gpuperf.cli.explain import explain as verb
+
+    run = training()
+    path = tmp_path / "run.jsonl"
+    with RunWriter(path) as writer:
+        writer.header(run.header)
+        for record in run.records:
+            writer.record(record)
+    with pytest.raises(UsageError, match="is a profile") as refused:
+        verb(path)
+    assert "gpuperf show" in refused.value.hint
+
+
+def test_rows_by_kernels_are_of_profiles_alone(tmp_path: Path) -> None:
+    from synthetic_profile import EVENTS
+
+    from gpuperf.cli.options import By
+    from gpuperf.cli.show import show
+
+    path = tmp_path / "run.jsonl"
+    with RunWriter(path) as writer:
+        writer.header(header(h200_device(), EVENTS))
+    with pytest.raises(UsageError, match="is no profile"):
+        show(path, by=By.KERNELS)

@@ -610,3 +610,18 @@ def test_kernels_that_may_wait_for_another_gpu_are_not_run_one_by_one(
     program.session.close()
     assert "wait for those of another GPU" in program.of("kernels").reason
 
+
+
+@pytest.mark.parametrize("cut", [True, False])
+def test_what_was_traced_before_the_program_ended_is_a_part_of_it(
+    tmp_path: Path, cut: bool
+) -> None:
+    program = Program(tmp_path)
+    program.session.watch()
+    program.work()
+    if cut:
+        program.session._cut()
+    program.work()
+    program.session.close()
+    (found,) = program.told
+    assert (found.region, found.cut) == ("program", cut)

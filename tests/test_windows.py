@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from synthetic_kineto import Trace
 
-from gpuperf.analysis.windows import marked, steps_of
+from gpuperf.analysis.windows import marked, named, steps_of
 from gpuperf.importers.kineto import read_trace
 from gpuperf.model.timeline import Timeline
 
@@ -76,5 +76,23 @@ def test_operators_repeat_where_no_device_does_whatever_their_scalars(tmp_path: 
         shapes = {"Input Dims": [[4, 4], []], "Input type": ["float", "Scalar"],
                   "Concrete Inputs": ["", str(i)]}  # fmt: skip
         trace.op("aten::mul" if i % 2 else "aten::add", i * 10 * US, (i * 10 + 5) * US, **shapes)
+    name, windows = steps_of(timeline(trace, tmp_path))
+    assert (name, len(windows)) == ("loop", 12)
+
+
+def test_a_part_of_a_program_is_never_called_the_whole(tmp_path: Path) -> None:
+    found = timeline(loop(1), tmp_path)
+    assert named("whole", found, cut=True) == f"first {found.length / 1e9:.3g} s"
+    assert named("whole", found, cut=False) == "whole"
+    assert named("loop", found, cut=True) == "loop"
+
+
+def test_a_loop_whose_cache_grows_is_one_by_its_names(tmp_path: Path) -> None:
+    trace = Trace()
+    at = 0
+    for i in range(12):
+        for name, shape in (("aten::mm", [4, 4]), ("aten::cat", [i + 1, 4]), ("aten::add", [4])):
+            trace.op(name, at * US, (at + 5) * US, **{"Input Dims": [shape]})
+            at += 10
     name, windows = steps_of(timeline(trace, tmp_path))
     assert (name, len(windows)) == ("loop", 12)

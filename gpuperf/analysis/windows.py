@@ -10,7 +10,7 @@ from gpuperf.analysis.periods import periods, repeats
 from gpuperf.model.program import MARK, PART
 from gpuperf.model.timeline import Timeline
 
-__all__ = ["WHOLE", "Window", "marked", "parts_of", "steps_of"]
+__all__ = ["Window", "marked", "named", "parts_of", "steps_of"]
 
 Window = tuple[int, int]  # nanoseconds of the host
 
@@ -55,6 +55,11 @@ def steps_of(
     return WHOLE, [(0, timeline.length + 1)]
 
 
+def named(name: str, timeline: Timeline, cut: bool) -> str:
+    """*name* of what `steps_of` found; of a trace that was *cut*, a part is not the whole."""
+    return f"first {timeline.length / 1e9:.3g} s" if cut and name == WHOLE else name
+
+
 def _rest(found: list[Window], warmup: int) -> list[Window]:
     return found[min(warmup, len(found) - 1) :]
 
@@ -90,7 +95,7 @@ def _repeated(timeline: Timeline) -> list[Window]:
         starts = operators.start.tolist()
     found = periods(names)
     if found is None and not len(activities):  # a cache may grow from round to round
-        names = [hash(timeline.calls[call].name) for call in operators.call.tolist()]
+        names = [ids.setdefault(timeline.calls[c].name, len(ids)) for c in operators.call.tolist()]
         found = periods(names)
     if found is None:
         return []

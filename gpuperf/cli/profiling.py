@@ -36,6 +36,7 @@ __all__ = ["profile"]
 
 FAILED = 3
 STEPS = 10  # of the plain pass, at the least
+OTHER_STEPS = 24  # of all other passes, unless their time is over
 # What must have been counted, by what was asked for.
 REQUIRED: dict[str, PassName] = {"require": "counters", "kernels": "kernels"}
 
@@ -107,7 +108,9 @@ def profile(
     if not module and not Path(program[0]).is_file():
         raise UsageError(f"there is no script {program[0]!r}", "-m runs a module by its name")
     identity = new_run_id("profile", Path(program[0]).stem[:40])
-    kept = _Kept(out / f"{identity}.jsonl", identity, Path(program[0]).name, warmup, steps, items)
+    kept = _Kept(
+        out / f"{identity}.jsonl", identity, Path(program[0]).name, warmup, steps, items, budget
+    )
     quiet = format is not opt.Format.TABLE  # then stdout is for the profile alone
     waiting = partial(say, f"{program[0]} ended: its threads and handlers at exit have time")
     run_it = partial(
@@ -193,10 +196,11 @@ class _Kept:
     warmup: int
     steps: int
     items: float | None
+    budget_s: float
 
     def heard(self, ran: Ran) -> None:
         """A pass came: the last one in *ran*."""
-        _tell(ran.passed[-1])
+        _tell(ran.passed[-1], self.budget_s)
         if ran.opened is None:
             return
         try:
@@ -229,7 +233,7 @@ def _repeated(request: Profile, run_it: Callable[..., Ran], kept: _Kept) -> Ran:
         folder = Path(request.folder) / name
         folder.mkdir()
         own = msgspec.structs.replace(request, passes=(name,), folder=str(folder))
-        ran = run_it(own, heard=lambda ran: _tell(ran.passed[-1]))
+        ran = run_it(own, heard=lambda ran: _tell(ran.passed[-1], request.budget_s))
         if whole is None:
             whole = ran
         else:
@@ -246,13 +250,17 @@ def _repeated(request: Profile, run_it: Callable[..., Ran], kept: _Kept) -> Ran:
     return whole
 
 
-def _tell(passed: Passed) -> None:
+def _tell(passed: Passed, budget_s: float) -> None:
     if not passed.steps and passed.name == "plain" and passed.reason == ENDED:
         return  # a second plain pass that the program had no step for
     if not passed.steps:
         say(f"{passed.region}: no pass {passed.name}: {passed.reason}")
         return
-    each = f", {format_time(passed.wall_s / passed.steps)} each" if passed.name == "plain" else ""
+    each = ""
+    if passed.name == "plain":
+        each_s = passed.wall_s / passed.steps
+        left_s = min(OTHER_STEPS * each_s, budget_s)
+        each = f", {format_time(each_s)} each; other passes take {format_time(left_s, 2)} or more"
     plural = "" if passed.steps == 1 else "s"
     say(f"{passed.region}: {passed.name}, {passed.steps} step{plural}{each}")
 
@@ -269,8 +277,7 @@ def _contract(opened: Opened, warmup: int, steps: int) -> Contract:
 def _records(kept: _Kept, contract: Contract, ran: Ran, traced: bool) -> tuple[Record, ...]:
     """Region by region; a trace that cannot be read costs its own pass alone."""
     from gpuperf.analysis.profiled import Told, region_records
-    from gpuperf.analysis.windows import WHOLE as WHOLE_TRACE
-    from gpuperf.analysis.windows import Window, steps_of
+    from gpuperf.analysis.windows import Window, named, steps_of
 
     assert ran.opened is not None
     found: list[Record] = []
@@ -285,8 +292,7 @@ def _records(kept: _Kept, contract: Contract, ran: Ran, traced: bool) -> tuple[R
         if timeline is not None and region == WHOLE:
             name, found_windows = steps_of(timeline, own=False)
             windows = tuple(found_windows)
-            if name == WHOLE_TRACE and any(passed.cut for passed in own):
-                name = f"first {timeline.length / 1e9:.3g} s"
+            name = named(name, timeline, any(passed.cut for passed in own))
             own = [replace(p, region=name, steps=len(windows)) for p in own]
         told = Told(
             kept.identity, name, kept.script, contract, ran.opened.fingerprint, tuple(own),
