@@ -200,7 +200,8 @@ class _Kept:
 
     def heard(self, ran: Ran) -> None:
         """A pass came: the last one in *ran*."""
-        _tell(ran.passed[-1], self.budget_s)
+        again = [p.region for p in ran.passed if p.name == "plain"].count(ran.passed[-1].region)
+        _tell(ran.passed[-1], self.budget_s if again < 2 else 0.0)
         if ran.opened is None:
             return
         try:
@@ -260,7 +261,8 @@ def _tell(passed: Passed, budget_s: float) -> None:
     if passed.name == "plain":
         each_s = passed.wall_s / passed.steps
         left_s = min(OTHER_STEPS * each_s, budget_s)
-        each = f", {format_time(each_s)} each; other passes take {format_time(left_s, 2)} or more"
+        each = f", {format_time(each_s)} each"
+        each += f"; other passes take {format_time(left_s, 2)} or more" if left_s else ""
     plural = "" if passed.steps == 1 else "s"
     say(f"{passed.region}: {passed.name}, {passed.steps} step{plural}{each}")
 
