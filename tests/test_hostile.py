@@ -29,8 +29,11 @@ from gpuperf.importers.kineto import read_trace
 from gpuperf.model.codec import to_builtins
 from gpuperf.model.text import clean_json
 from gpuperf.model.toml import parse_toml
+from gpuperf.report import rows
 from gpuperf.report.cells import to_csv
+from gpuperf.report.formats import render
 from gpuperf.report.plain import plain_table
+from gpuperf.report.terminal import terminal_roofline
 from gpuperf.runner.store import read_run
 
 MEASURED = Path(__file__).parent.parent / "docs" / "measured"
@@ -369,3 +372,18 @@ def test_closed_streams_change_no_exit_code_and_take_no_file(tmp_path: Path, clo
     assert ended.returncode == 0, ended.stderr
     assert "Error" not in ended.stderr
     ElementTree.parse(tmp_path / "c.svg")
+
+
+def test_a_table_and_a_roofline_of_one_run_place_each_record_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run = read_run(MEASURED / "h200-matmul-bf16.jsonl")
+    placed: list[object] = []
+    place = rows.place
+    monkeypatch.setattr(rows, "place", lambda *given: placed.append(given) or place(*given))
+    render(run, "table")
+    terminal_roofline(run)
+    assert len(placed) == len(run.records)
+    again = read_run(MEASURED / "h200-matmul-bf16.jsonl")
+    render(again, "table")
+    assert len(placed) == 2 * len(run.records), "another run is placed anew"

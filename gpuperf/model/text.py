@@ -15,8 +15,9 @@ from typing import Any
 __all__ = ["clean", "clean_json", "clean_value"]
 
 _INVISIBLE = {"Cc", "Cf", "Cs", "Co", "Cn"}
-# JSON hides a control character behind a backslash; DEL alone may be written as it is.
-_ESCAPED = re.compile(rb'\\[^"\\/]|\x7f')
+# JSON hides a control character behind a backslash; DEL alone may be written as it is. Escapes of
+# U+0020 to U+006F and U+00B0 to U+00FF are of characters that print.
+_ESCAPED = re.compile(rb'\\(?!["\\/]|u00[2-6b-fB-F])|\x7f')
 
 
 def clean(text: str) -> str:

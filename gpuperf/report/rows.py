@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from gpuperf.analysis.compare import Speedup, key_of, speedups
@@ -47,7 +48,7 @@ class Entry:
             return False
         return self.placement is None or self.placement.valid
 
-    @property
+    @cached_property
     def counted(self) -> Counted:
         """Bytes and operations: the least, the model's, the hardware's."""
         return counted(self.record)
@@ -66,9 +67,18 @@ class Entry:
         return samples if self.record.status == "ok" and samples and samples.size else None
 
 
+_latest: list[tuple[Run, tuple[Entry, ...]]] = []
+
+
 def entries(run: Run) -> tuple[Entry, ...]:
     """Each record of *run* with its placement, in the run's order; of a comparison each case, over
-    its processes."""
+    its processes. Kept for the latest run: its table and its chart both need them."""
+    if not _latest or _latest[0][0] is not run:
+        _latest[:] = [(run, _entries(run))]
+    return _latest[0][1]
+
+
+def _entries(run: Run) -> tuple[Entry, ...]:
     ceilings = raise_ceilings(run.header.ceilings, run.records, run.header.peaks)
     faster = speedups(run.records, run.header.baseline) if run.header.baseline else {}
     found = []

@@ -75,12 +75,13 @@ def _plot(shown: Scene, width: int, height: int, color: bool) -> list[str]:
             plt.scatter(xs, ys, marker=ROOF_DOTS[roof.origin])
         # Where levels of a hierarchy coincide, DRAM's letter stays: it is drawn last.
         for i, series in sorted(enumerate(shown.series), key=lambda each: each[1].level == DRAM):
-            xs = [math.log10(d.x) for d in series.dots]
-            ys = [math.log10(d.y / shown.unit[0]) for d in series.dots]
-            for dot, x, y in zip(series.dots, xs, ys, strict=True):
-                letter = LETTERS[i % len(LETTERS)]
-                marker = letter.lower() if dot.doubts else letter
-                plt.scatter([x], [y], marker=marker, color=COLOURS[i % len(COLOURS)])
+            letter, shade = LETTERS[i % len(LETTERS)], COLOURS[i % len(COLOURS)]
+            # One call for the dots in a row that look alike: later ones stay on top of earlier.
+            for doubted, dots in itertools.groupby(series.dots, lambda dot: bool(dot.doubts)):
+                alike = list(dots)
+                xs = [math.log10(d.x) for d in alike]
+                ys = [math.log10(d.y / shown.unit[0]) for d in alike]
+                plt.scatter(xs, ys, marker=letter.lower() if doubted else letter, color=shade)
         built = str(plt.build())
         return (built if color else str(plt.uncolorize(built))).rstrip("\n").split("\n")
     finally:
