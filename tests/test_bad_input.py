@@ -239,7 +239,7 @@ def test_a_size_beyond_memory_is_a_finding_and_the_others_are_measured(
     assert ended.code == 0, ended.err
     by_size = {r.case.point["n"]: r for r in read_run(gpuperf_at.run_file("oom")).records}
     assert {n: r.status for n, r in by_size.items()} == {512: "ok", 2**40: "oom", 256: "ok"}
-    (row,) = [line for line in ended.out.splitlines() if str(2**40) in line.split()]
+    (row,) = [line for line in ended.out.splitlines() if line.strip().startswith(str(2**40))]
     assert "oom: needs 21,990.2 GB" in row
 
 
