@@ -898,10 +898,19 @@ def test_the_reporting_job_is_red_without_a_verdict_of_this_commit(
     assert comment.startswith(f"{MARKER}\n### ⚠️ gpuperf gate: the")
 
 
-@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="needs shellcheck on the PATH")
+def on_path(program: str) -> str | None:
+    """Where *program* is, beside this interpreter or on the PATH."""
+    folders = (str(Path(sys.executable).parent), os.environ["PATH"])
+    return shutil.which(program, path=os.pathsep.join(folders))
+
+
+SHELLCHECK = on_path("shellcheck")
+
+
+@pytest.mark.skipif(SHELLCHECK is None, reason="needs shellcheck, which the extra `test` installs")
 def test_the_scripts_pass_shellcheck() -> None:
     for name, body in {**scripts(GATE), **scripts(REPORT)}.items():
-        done = subprocess.run(["shellcheck", "--shell=bash", "-"], input=body, text=True,
+        done = subprocess.run([SHELLCHECK, "--shell=bash", "-"], input=body, text=True,
                               capture_output=True, check=False)  # fmt: skip
         assert done.returncode == 0, f"{name}: {done.stdout}"
 
