@@ -1,6 +1,6 @@
 """Does every workload keep its promises? Written once: a new file in kernels/ops is held to it too.
 
-Only what the CPU computes is compared with the reference here; the rest is skipped with its reason.
+Only what the CPU computes is compared with the reference here, and `ON_THE_CPU` says what that is.
 """
 
 from __future__ import annotations
@@ -83,30 +83,28 @@ def odd_points(workload: Workload, chosen: Mapping[str, str]) -> Iterator[Point]
 
 
 def every_case() -> Iterator[Any]:
-    """(workload, implementation, words, options) as parameters with a name."""
+    """(workload, implementation, point, options) of each case that the CPU computes, as parameters
+    with a name."""
     for workload in FOUND.values():
         for implementation in workload.implementations:
             # Compiling takes seconds: one combination does.
             compiles = "compile" in implementation.name or implementation.name == "flex"
             for chosen in itertools.islice(words(workload), 1 if compiles else None):
-                for given in options(implementation):
+                point = supported_point(workload, implementation, chosen)
+                for given in options(implementation) if point is not None else ():
                     values = ",".join(map(str, (*chosen.values(), *given.values())))
                     name = f"{workload.name}-{implementation.name}-{values}"
-                    yield pytest.param(workload, implementation, chosen, given, id=name)
+                    yield pytest.param(workload, implementation, point, given, id=name)
 
 
 def supported_point(
     workload: Workload, implementation: Implementation, chosen: Mapping[str, str]
-) -> Point:
-    """The most crooked point that *implementation* takes on the CPU; skips where there is none."""
+) -> Point | None:
+    """The most crooked point that *implementation* takes on the CPU; None where there is none."""
     if chosen["dtype"] not in CPU.facts.dtypes:
-        pytest.skip(f"needs a device that computes in {chosen['dtype']}")
-    reason: str | None = "every size tried has too large inputs"
-    for point in odd_points(workload, chosen):
-        reason = implementation.supports(point, CPU.facts)
-        if reason is None:
-            return point
-    pytest.skip(f"{implementation.name} needs another device: {reason}")
+        return None
+    taken = (p for p in odd_points(workload, chosen) if not implementation.supports(p, CPU.facts))
+    return next(taken, None)
 
 
 def tensors(value: Any) -> list[torch.Tensor]:
@@ -125,14 +123,40 @@ def pick(count: int, below: int) -> torch.Tensor:
 of_every_workload = pytest.mark.parametrize(
     "workload", [pytest.param(workload, id=name) for name, workload in FOUND.items()]
 )
-of_every_case = pytest.mark.parametrize(
-    ("workload", "implementation", "chosen", "given"), list(every_case())
-)
+CASES = list(every_case())
+of_every_case = pytest.mark.parametrize(("workload", "implementation", "point", "given"), CASES)
 
 
 def test_every_file_of_workloads_loads() -> None:
     assert BROKEN == {}
     assert {"copy", "matmul"} <= FOUND.keys()
+
+
+# The implementations that the CPU computes, Triton's kernels under its interpreter. What supports
+# nothing any more would otherwise pass every test.
+ON_THE_CPU = {
+    "attention": "compile eager sdpa_math triton_flash",
+    "copy": "torch triton",
+    "layernorm": "compile torch triton",
+    "matmul": "compile torch triton",
+    "read": "torch triton",
+    "rmsnorm": "compile torch triton",
+    "sincos": "compile compile-max-autotune eager triton",
+    "softmax": "compile eager fused online safe torch",
+    "special": "torch",
+    "triad": "torch triton",
+    "vector_add": "torch triton",
+    "write": "torch triton",
+}
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs Triton's interpreter")
+def test_what_the_cpu_computes_is_what_it_should() -> None:
+    computed: dict[str, set[str]] = {}
+    for case in CASES:
+        workload, implementation, *_ = case.values
+        computed.setdefault(workload.name, set()).add(implementation.name)
+    assert {name: " ".join(sorted(found)) for name, found in computed.items()} == ON_THE_CPU
 
 
 def test_a_matmul_is_tried_at_an_odd_shape_that_is_not_square() -> None:
@@ -144,10 +168,10 @@ def test_a_matmul_is_tried_at_an_odd_shape_that_is_not_square() -> None:
 def test_an_implementation_matches_the_reference_at_an_odd_size(
     workload: Workload,
     implementation: Implementation,
-    chosen: Mapping[str, str],
+    point: Point,
     given: Mapping[str, Any],
 ) -> None:
-    point = supported_point(workload, implementation, chosen)
+    """And the bytes that its cost says are written are those of the real output."""
     inputs = workload.inputs(point, bind_make(CPU.torch, 0))
     call = implementation.build(inputs, point, given)
     poison(call())
@@ -155,39 +179,29 @@ def test_an_implementation_matches_the_reference_at_an_odd_size(
     before = {name: value.clone() for name, value in inputs.items()}
     cost = workload.cost(point)
     accumulate = cost.flops[0].accumulate if cost.flops else ""
-    check = compare(workload, point, before, call(), accumulate, pick)
+    output = call()
+    check = compare(workload, point, before, output, accumulate, pick)
     assert check.rows > 0
+    assert sum(b.written for b in cost.bytes) == size(tensors(output))
     for name in inputs.keys() - set(workload.mutates):
         assert torch.equal(inputs[name], before[name]), f"{name} was changed and is not declared"
 
 
-@of_every_case
+# The order of the checks is the same for each dtype: two do.
+@pytest.mark.parametrize(
+    ("workload", "implementation", "point", "given"),
+    [case for case in CASES if case.values[2].dtype in ("fp32", "int8")],
+)
 def test_an_implementation_passes_every_check_of_the_bench(
     workload: Workload,
     implementation: Implementation,
-    chosen: Mapping[str, str],
+    point: Point,
     given: Mapping[str, Any],
 ) -> None:
     """Among them those of what was timed: inputs that change without a new `_version`."""
-    if chosen["dtype"] not in ("fp32", "int8"):
-        pytest.skip("needs no run: the order of the checks is the same for each dtype")
-    point = supported_point(workload, implementation, chosen)
     case = Case(workload.name, implementation.name, point, given)
     record = make_bench(facts=CPU.facts).measure(workload, case, CONTRACT, "r", 0)
     assert (record.status, record.reason) == ("ok", "")
-
-
-@of_every_case
-def test_the_bytes_written_are_those_of_the_real_output(
-    workload: Workload,
-    implementation: Implementation,
-    chosen: Mapping[str, str],
-    given: Mapping[str, Any],
-) -> None:
-    point = supported_point(workload, implementation, chosen)
-    inputs = workload.inputs(point, bind_make(CPU.torch, 0))
-    output = implementation.build(inputs, point, given)()
-    assert sum(b.written for b in workload.cost(point).bytes) == size(tensors(output))
 
 
 def is_read(workload: Workload, point: Point, name: str) -> bool:
