@@ -506,7 +506,7 @@ def test_short_calls_of_several_kernels_are_taken_over_a_period_of_the_launch_qu
     if periodic:
         assert asked[0] == (3, 0.002, "cold")
         assert timing.times["window"].values_s == pytest.approx([20 * US] * 20)
-        assert timing.times["window"].calls_per_window == 4
+        assert timing.times["window"].windows == 4
         assert timing.times["window"].tick_s == TICK / 4
 
 

@@ -94,7 +94,7 @@ def take_samples(
     first: Sequence[Sample] = (),
     on_sample: Callable[[int], None] = lambda count: None,
     now: Callable[[], float] = time.perf_counter,
-    calls_per_sample: int = 1,
+    windows: int = 1,
 ) -> Taken:
     """Samples until the median's interval is as narrow as the contract asks, *first* included.
 
@@ -103,7 +103,7 @@ def take_samples(
     `max_samples`. The interval is looked at after ever longer stretches (a tenth more samples each
     time), so that looking costs little and does not itself make a stop by luck likely. *draw* is
     asked for up to *at_once* samples, as many as the budget has room for. The floor in *facts* is
-    subtracted from them all. Each sample is the mean of *calls_per_sample* calls.
+    subtracted from them all. Each sample is the mean of *windows* windows of a call.
     """
     start = now()
     taken = list(first)
@@ -116,16 +116,16 @@ def take_samples(
             samples = Samples(
                 tuple(sample.time_s - facts.floor_s for sample in taken),
                 tuple(sample.clock_hz for sample in taken),
-                facts.tick_s / calls_per_sample,  # the step of a mean of so many
+                facts.tick_s / windows,  # the step of a mean of so many
                 facts.floor_uncertainty_s,
-                calls_per_sample,
+                windows=windows,
             )
             if count >= contract.min_samples and is_known(samples, contract.precision):
                 return Taken(samples, "precision")
             if spent or count >= contract.max_samples:
                 return Taken(samples, "budget" if spent else "samples")
             look_at = count + max(1, count // 10, min(at_once, count) // 2)
-        each_s = calls_per_sample * (rest.idle_s + rest.call_s)
+        each_s = windows * (rest.idle_s + rest.call_s)
         room = int(max(0.0, left_s) / max(each_s, 1e-6))
         wanted = min(look_at, contract.max_samples) - count
         drawn = draw(max(1, min(wanted, at_once, max(room, FEWEST_SAMPLES))), rest.idle_s)

@@ -284,7 +284,7 @@ class Stopwatch:
 
         return take_samples(
             draw, contract, self._facts(timer, trace), rest, on_sample=self.heard,
-            calls_per_sample=LAUNCH_PERIOD if period is not None else 1,
+            windows=LAUNCH_PERIOD if period is not None else 1,
         )  # fmt: skip
 
     def _facts(self, timer: Timer, trace: Trace | None) -> TimerFacts:

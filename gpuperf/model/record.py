@@ -17,7 +17,7 @@ Schema history
     7   2026-11: profiles: `region`, `program` and `operator` of a record.
     8   2026-11: what a profile says of its program's steps.
     9   2026-11: the status `impossible`: what was measured breaks physics; `processes` of a header;
-        `function` of FLOPs and of ceilings, `accurate` of ceilings.
+        `function` of FLOPs and of ceilings, `accurate` of ceilings; `windows` of samples.
 """
 
 from __future__ import annotations

@@ -33,8 +33,8 @@ TICK_ERROR = 0.1  # of a tick, by which a median between two ticks may be off
 
 @dataclass(frozen=True)
 class Samples:
-    """Times of single calls in seconds, in the order taken; each value is the mean of
-    `calls_per_window` calls.
+    """Times of single calls in seconds, in the order taken. Each value is the mean over `windows`
+    windows, and a window holds `calls_per_window` calls.
 
     `sm_clock_hz` holds the SM clock inside each sample, `None` where it could not be read;
     `tick_s` is the resolution of the clock that took them; `offset_uncertainty_s` the half-width
@@ -46,6 +46,7 @@ class Samples:
     tick_s: float = 0.0
     offset_uncertainty_s: float = 0.0
     calls_per_window: int = 1
+    windows: int = 1
 
     def __post_init__(self) -> None:
         if not self.values_s or not all(map(math.isfinite, self.values_s)):
