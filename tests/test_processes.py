@@ -139,7 +139,7 @@ def test_fewer_processes_than_asked_are_a_caveat() -> None:
     run = both(own=OWN[:2])
     assert [c.kind for c in entries(run)[1].caveats] == [FEWER]
     (note,) = (text for kind, text in sheet(run).footnotes if kind == FEWER)
-    assert note.startswith("2 of 3 processes measured it")
+    assert "2 of 3 processes measured it" in note
     assert FEWER not in {c.kind for c in entries(both())[1].caveats}
 
 
@@ -249,7 +249,7 @@ def test_compare_measures_in_three_fresh_processes_unless_told_otherwise(at: Com
         (0, "eager"), (0, "fused"), (1, "fused"), (1, "eager"), (2, "eager"), (2, "fused"),
     ]  # fmt: skip
     assert (run.header.processes, run.header.contract.precision) == (3, 0.017)
-    assert run.header.contract.budget_s == pytest.approx(0.02 / 3)
+    assert run.header.contract.budget_s == 0.02
     assert "over eager, 3 processes" in ended.out
     assert "process 2 of 3: plain" in ended.err.replace("saxpy", "plain")
     alone = compare(at, "plain", "--processes", "1", "--format", "md", out="alone")

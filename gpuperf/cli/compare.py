@@ -43,7 +43,13 @@ def compare(
     threads: opt.Threads = None,
     timer: opt.TimerOption = None,
     precision: opt.Precision = 0.01,
-    budget: opt.Budget = 2.0,
+    budget: Annotated[
+        float | None,
+        typer.Option(
+            min=0.0, max=3600.0, show_default="2, or 1 in each of several processes",
+            help="Seconds of sampling a case in one process, at most.",
+        ),
+    ] = None,
     cache: opt.CacheOption = None,
     regime: opt.RegimeOption = None,
     data: opt.DataOption = None,
@@ -61,7 +67,8 @@ def compare(
     OP may stand first, without --op. Any axis of the workload is an option too: --seq 512,4096
     --causal both --mode fwd,bwd.
     """
-    asked = opt.conditions(timer, precision, budget, cache, regime, data, gap, settle, counters)
+    budget_s = budget if budget is not None else 2.0 if processes == 1 else 1.0
+    asked = opt.conditions(timer, precision, budget_s, cache, regime, data, gap, settle, counters)
     request = Request(
         "compare", op, ctx.args, sizes, dtype, impl, _each(asked, processes),
         peaks, out, seed, baseline=baseline, processes=processes,
@@ -75,10 +82,7 @@ def compare(
 
 
 def _each(asked: Conditions, processes: int) -> Conditions:
-    """What each of *processes* is asked for, so that together they are as precise as *asked* and
-    take no longer: their medians scatter by √n less together."""
-    return replace(
-        asked,
-        precision=min(float(f"{asked.precision * math.sqrt(processes):.2g}"), opt.LEAST_PRECISE),
-        budget_s=asked.budget_s / processes,
-    )
+    """What each of *processes* is asked for, so that together they are as precise as *asked*: the
+    center of n medians scatters by √n less than one."""
+    each = asked.precision * math.sqrt(processes)
+    return replace(asked, precision=min(float(f"{each:.2g}"), opt.LEAST_PRECISE))
