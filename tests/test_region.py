@@ -169,6 +169,14 @@ def test_chains_save_their_bytes_at_the_rate_of_elementwise_kernels() -> None:
     assert gains(region(busy_s=STEP_S / 2, chains=(chain,)), slow)["fuse"] == pytest.approx(0.05)
 
 
+def test_a_chain_is_told_with_the_rate_that_its_operators_reach() -> None:
+    """24 GB in 7 ms are 3.43 TB/s."""
+    run = training()
+    found = findings(profiles(run)[0], run.header)
+    (chain,) = (one for one in found if "elementwise operators" in one.title)
+    assert "at the 3.43 TB/s that these operators reach here" in chain.basis
+
+
 def test_what_saves_less_than_a_fiftieth_is_not_said() -> None:
     slow = operator("aten::mul", "1×1 bf16", 40e-3, "elementwise", 10**9, 40 * 10**9)
     small = Chain(("mul", "add"), "a.py:1", 1, 2 * 10**9, 10**9)

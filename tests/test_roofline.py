@@ -426,6 +426,35 @@ def test_nothing_else_raises_a_ceiling(record: Record) -> None:
     assert raise_ceilings(before, [record], H200) == before
 
 
+def test_a_run_raises_a_measured_roof_by_half_at_most() -> None:
+    before = measured(500e12, 4.29e12)
+    for rate, wanted in ((749e12, 749e12), (751e12, 500e12)):
+        raised = raise_ceilings(before, [at_rate(rate)])
+        assert raised is not None
+        assert raised.compute[0].rate.value == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize("data", ["uniform", "zeros", "ints"])
+def test_only_normal_data_raises_a_roof(data: Any) -> None:
+    fast = at_rate(830e12)
+    fast = replace(fast, contract=replace(fast.contract, data=data))
+    before = measured(824e12, 4.29e12)
+    assert raise_ceilings(before, [fast]) == before
+
+
+def test_above_a_measured_roof_by_more_than_a_twentieth_is_a_doubt() -> None:
+    roof = measured(500e12, 4.29e12)
+    assert kinds(placed(at_rate(524e12), None, roof)) == []
+    assert kinds(placed(at_rate(526e12), None, roof)) == ["above-roof"]
+
+
+def test_what_is_sustained_is_no_roof_of_a_burst() -> None:
+    burst = measured(500e12, 4.29e12)
+    lasting = replace(burst, compute=(replace(burst.compute[0], regime="sustained"),))
+    assert placed(at_rate(400e12), None, burst).fraction == pytest.approx(0.8)
+    assert placed(at_rate(400e12), None, lasting).fraction is None
+
+
 def test_there_is_nothing_to_raise_without_ceilings() -> None:
     assert raise_ceilings(None, [at_rate(1e14)], H200) is None
 

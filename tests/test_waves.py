@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import statistics
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -92,6 +93,27 @@ def test_several_k_tell_start_and_step_apart() -> None:
     points = [p for k in (512, 2048, 8192) for p in made_up(truth, k=k)]
     found = fit(H200, points)
     assert (found.launch, found.start, found.step) == pytest.approx((4000, 1500, 512), rel=1e-6)
+
+
+def test_a_stream_k_kernel_shares_k_tiles_and_begins_every_tile_it_touches() -> None:
+    """2 × 3 tiles of 2 K-tiles on 4 SMs: 12 K-tiles, 3 for each SM, which are of 2 tiles."""
+    streams = Tiling(128, 128, 64, 4, streams=True)
+    assert streams.load(256, 384, 128) == (2, 3)
+    assert Tiling(128, 128, 64, 4).load(256, 384, 128) == (2, 4)
+    assert Tiling(128, 128, 64, 6, streams=True).load(256, 384, 128) == (1, 2)
+    assert Fit(streams, 1000.0, 100.0, 10.0).cycles(256, 384, 128) == 1000 + 2 * 100 + 3 * 10
+
+
+@pytest.mark.parametrize(("share", "bound"), [(0.89, False), (0.91, True)])
+def test_a_point_that_takes_what_its_bytes_need_tells_nothing_of_tiles(
+    share: float, bound: bool
+) -> None:
+    point = Measured(1024, 1024, 1024, 1e5, share * 1e5)
+    assert point.memory_bound is bound
+    slow = replace(point, cycles=1e7, memory=share * 1e7)
+    truth = [Measured(1024 * i, 1024 * i, 1024, 1e5 * i * i) for i in (2, 4)]
+    alone, beside = fit(H200, truth), fit(H200, [*truth, slow])
+    assert (alone == beside) is bound
 
 
 def test_the_wrong_tile_is_found_out() -> None:
