@@ -113,6 +113,9 @@ class FakeWorker:
     def death(self) -> str | None:
         return "signal 9 (SIGKILL)" if self.killed else None
 
+    def starved(self) -> str:
+        return ""
+
     def last_words(self) -> str:
         return ""
 

@@ -18,16 +18,14 @@ import traceback
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
-
-import msgspec
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from gpuperf import marks
 from gpuperf.measure import script
 from gpuperf.measure.imported import AfterImport
 from gpuperf.measure.parent import die_with_parent
+from gpuperf.measure.pipe import Pipe
 from gpuperf.measure.script import load, marks_steps
-from gpuperf.model.codec import encode
 from gpuperf.model.program import Passed
 from gpuperf.model.protocol import (
     PROTOCOL,
@@ -38,7 +36,6 @@ from gpuperf.model.protocol import (
     Passing,
     Profile,
     Progress,
-    ToWorker,
 )
 from gpuperf.model.text import clean
 
@@ -55,8 +52,8 @@ PACKAGE = f"{Path(__file__).parents[1]}{os.sep}"
 class Stage:
     """Where the program runs, and who hears of it."""
 
-    def __init__(self, out: BinaryIO, request: Profile) -> None:
-        self._out, self._request = out, request
+    def __init__(self, pipe: Pipe, request: Profile) -> None:
+        self._pipe, self._request = pipe, request
         self._process = os.getpid()
         self._session: Session | None = None
         self._opened = False
@@ -66,9 +63,7 @@ class Stage:
 
     def say(self, message: FromWorker) -> None:
         """One line to the supervisor, at once; a forked child says nothing."""
-        if os.getpid() == self._process:
-            self._out.write(encode(message) + b"\n")
-            self._out.flush()
+        self._pipe.say(message)
 
     def run(self) -> int:
         """The program's exit code."""
@@ -274,15 +269,11 @@ def main(arguments: list[str] | None = None) -> int:
     die_with_parent(options.parent)
     # Ctrl-C is passed on by the supervisor, also to what a shell started without hearing it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    for descriptor in (options.requests, options.replies):
-        os.set_inheritable(descriptor, False)
-    out = os.fdopen(options.replies, "wb")
-    out.write(encode(Hello(PROTOCOL, os.getpid(), _torch())) + b"\n")
-    out.flush()
-    with os.fdopen(options.requests, "rb") as requests:
-        request = msgspec.json.decode(requests.readline(), type=ToWorker)
+    pipe = Pipe(options.requests, options.replies)
+    pipe.say(Hello(PROTOCOL, os.getpid(), _torch()))
+    request = next(pipe.requests())
     assert isinstance(request, Profile)
-    return Stage(out, request).run()
+    return Stage(pipe, request).run()
 
 
 if __name__ == "__main__":

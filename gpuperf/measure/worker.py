@@ -16,9 +16,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from importlib.metadata import packages_distributions
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
-import msgspec
 import torch
 
 import gpuperf
@@ -29,13 +28,14 @@ from gpuperf.measure.everytimer import open_every_timer
 from gpuperf.measure.examine import examine
 from gpuperf.measure.fingerprint import fingerprint_of
 from gpuperf.measure.forecast import Forecast
+from gpuperf.measure.isolation import Isolation
 from gpuperf.measure.nvbench import nvbench_means
 from gpuperf.measure.parent import die_with_parent
+from gpuperf.measure.pipe import Pipe, end_child_on_return
 from gpuperf.measure.registry import load_source
 from gpuperf.measure.stopwatch import open_stopwatch
 from gpuperf.measure.telemetry import Meter, open_meter
 from gpuperf.measure.warmup import warm_call
-from gpuperf.model.codec import encode
 from gpuperf.model.contract import Fingerprint, TimerName
 from gpuperf.model.protocol import (
     PROTOCOL,
@@ -60,7 +60,6 @@ from gpuperf.model.protocol import (
     Timed,
     ToWorker,
 )
-from gpuperf.model.record import Record
 from gpuperf.model.workload import Workload
 
 __all__ = ["Worker", "main"]
@@ -75,19 +74,20 @@ class DeviceLost(Exception):
 class Worker:
     """Answers requests one at a time."""
 
-    def __init__(self, out: BinaryIO) -> None:
-        self._out = out
+    def __init__(self, pipe: Pipe) -> None:
+        self._pipe = pipe
         self._device: Device | None = None
         self._meter: Meter | None = None
+        self._isolation: Isolation | None = None
         self._fingerprint = Fingerprint()
         self._timers: set[TimerName] = set()
         self._forecast = Forecast()
         self._sources: dict[str, tuple[dict[str, Workload], dict[str, str]]] = {}
 
     def say(self, message: FromWorker) -> None:
-        """One line to the supervisor, at once."""
-        self._out.write(encode(message) + b"\n")
-        self._out.flush()
+        """One line to the supervisor, at once; a forked child that comes here ends."""
+        if not self._pipe.say(message):
+            os._exit(0)
 
     def answer(self, request: ToWorker) -> None:
         """Serve *request*; what goes wrong is said, not raised. Raises: DeviceLost."""
@@ -97,7 +97,7 @@ class Worker:
             elif isinstance(request, Describe):
                 self._describe(request.source)
             elif isinstance(request, Examine):
-                device, meter = self._opened()
+                device, meter, _ = self._opened()
                 self.say(Examined(examine(device, meter)))
             elif isinstance(request, Loaded):
                 self.say(Modules(_modules(request.folders, request.packages)))
@@ -106,7 +106,7 @@ class Worker:
             elif isinstance(request, Runnable):
                 self.say(RunnableCases(tuple(self._runnable(request))))
             elif isinstance(request, Measure):
-                self.say(Measured(self._measure(request)))
+                self.say(self._measure(request))
             else:
                 raise CannotMeasure("this worker runs no programs")
         except WorkloadError as error:
@@ -121,12 +121,13 @@ class Worker:
         self._meter = open_meter(device.torch)
         facts, self._fingerprint = fingerprint_of(device, self._meter)
         self._device = replace(device, facts=facts)
+        self._isolation = Isolation(device.torch)
         self.say(Opened(facts, self._fingerprint))
 
-    def _opened(self) -> tuple[Device, Meter]:
-        if self._device is None or self._meter is None:
+    def _opened(self) -> tuple[Device, Meter, Isolation]:
+        if self._device is None or self._meter is None or self._isolation is None:
             raise CannotMeasure("no device was opened")
-        return self._device, self._meter
+        return self._device, self._meter, self._isolation
 
     def _workloads(self, source: str) -> tuple[dict[str, Workload], dict[str, str]]:
         if source not in self._sources:
@@ -137,13 +138,14 @@ class Worker:
         found, broken = self._workloads(source)
         self.say(Described(tuple(w.describe(source) for w in found.values()), broken))
 
-    def _measure(self, request: Measure) -> Record:
-        device, meter = self._opened()
+    def _measure(self, request: Measure) -> Measured:
+        device, meter, isolation = self._opened()
         found, _ = self._workloads(request.case.source)
         if request.case.op not in found:
             raise WorkloadError(f"{request.case.source} holds no workload {request.case.op!r}")
         name = request.contract.timer
-        if name not in self._timers:
+        fresh = name not in self._timers
+        if fresh:
             self.say(Progress("timer"))
             self._timers.add(name)
         bench = Bench(
@@ -157,13 +159,14 @@ class Worker:
             self._forecast,
         )
         workload = found[request.case.op]
+        isolation.begin(fresh_timer=fresh)
         try:
-            return bench.measure(
+            record = bench.measure(
                 workload, request.case, request.contract, request.run, request.seed, request.extra_s
             )
         except RuntimeError as error:
             raise DeviceLost(str(error).strip().splitlines()[0]) from error
-
+        return Measured(record, isolation.end())
 
     def _runnable(self, request: Runnable) -> Iterator[int]:
         device, meter = self._opened()
@@ -177,7 +180,7 @@ class Worker:
 
     def _nvbench(self, request: Nvbench) -> list[float | None]:
         """Every call is built before the first is timed. Raises: CannotMeasure."""
-        device, _ = self._opened()
+        device, _, _ = self._opened()
         calls = []
         for case in request.cases:
             found, _ = self._workloads(case.source)
@@ -240,16 +243,13 @@ def main(arguments: list[str] | None = None) -> int:
     options: Any = parser.parse_args(arguments)
     die_with_parent(options.parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the supervisor's to handle
-    # What a workload starts must not hold the pipes open.
-    for descriptor in (options.requests, options.replies):
-        os.set_inheritable(descriptor, False)
+    pipe = Pipe(options.requests, options.replies)
+    end_child_on_return()
     if options.ahead:
         _import_ahead()
-    requests = os.fdopen(options.requests, "rb")
-    worker = Worker(os.fdopen(options.replies, "wb"))
+    worker = Worker(pipe)
     worker.say(Hello(PROTOCOL, os.getpid(), str(torch.__version__)))
-    for line in requests:
-        request = msgspec.json.decode(line, type=ToWorker)
+    for request in pipe.requests():
         try:
             worker.answer(request)
         except DeviceLost as lost:

@@ -1,8 +1,9 @@
 """What do the supervisor and its worker say to each other?
 
-JSON lines over a pipe of their own, so that a workload that prints breaks nothing. The worker
-speaks first: `Hello` with the protocol's version. Then each request is answered by any number of
-`Progress` and one last message.
+JSON lines over a pipe of their own, so that a workload that prints breaks nothing. The supervisor's
+first line is a token, with which every line of the worker begins. The worker's first message is
+`Hello` with the protocol's version. Then each request is answered by any number of `Progress` and
+one last message.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ __all__ = [
     "ToWorker",
 ]
 
-PROTOCOL = 7
+PROTOCOL = 8
 
 
 class Open(msgspec.Struct, tag="open", frozen=True):
@@ -162,9 +163,10 @@ class Timed(msgspec.Struct, tag="timed", frozen=True):
 
 
 class Measured(msgspec.Struct, tag="measured", frozen=True):
-    """A case's record."""
+    """A case's record, and what the case changed in the worker that the next one would notice."""
 
     record: Record
+    changed: str = ""
 
 
 class RunnableCases(msgspec.Struct, tag="runnable-cases", frozen=True):

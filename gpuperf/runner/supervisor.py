@@ -1,7 +1,8 @@
 """Who keeps a worker alive, and what becomes of a case that kills it?
 
 A case that crashes its worker, loses the device or falls silent past the deadline is one record
-(`crashed`, `timeout`); the next case gets a fresh worker.
+(`crashed`, `timeout`), and so is one that takes all memory (`oom`). The next case gets a fresh
+worker, also after a case that failed, and after one that changed the state of its process.
 """
 
 from __future__ import annotations
@@ -55,6 +56,9 @@ START_S = 120.0
 
 Listener = Callable[[str, int], None]
 
+# After these the worker is replaced: what the case did until then is not known.
+SPOILING = frozenset({"error", "wrong", "impossible", "oom"})
+UNSTARTED = "oom"  # alone of them it may come before anything of the case was run
 
 ON_DEVICE = Measure | Examine | Nvbench | Runnable  # requests that need it open
 NVBENCH_S = 30.0  # nvbench gives up on a case after 15 s, and says nothing meanwhile
@@ -91,6 +95,9 @@ class Supervisor:
         self._has_device = False
         self._opened: Opened | None = None
         self._timed: Record | None = None  # of the case in hand, once it lacks its counters only
+        self._ran = False  # whether the case in hand came as far as its inputs
+        self._spoiled = ""  # why the living worker measures no further case
+        self.renewals: list[str] = []  # why each worker was replaced by a fresh one
 
     def __enter__(self) -> Supervisor:
         return self
@@ -172,7 +179,9 @@ class Supervisor:
                 fingerprint=self.open().fingerprint,
             )
         assert isinstance(reply, Measured)
-        return judged(reply.record, self.peaks, self.ceilings)
+        record = judged(reply.record, self.peaks, self.ceilings)
+        self._spoiled = self._spoiled or self._spoils(record, reply.changed)
+        return record
 
     def runnable(self, cases: Sequence[Case], contract: Contract) -> tuple[Case, ...]:
         """Those of *cases* that can be begun on the opened device; all of them where the worker
@@ -184,6 +193,12 @@ class Supervisor:
             return tuple(cases)
         assert isinstance(reply, RunnableCases)
         return tuple(cases[index] for index in reply.indexes if 0 <= index < len(cases))
+
+    def _spoils(self, record: Record, changed: str) -> str:
+        """Why the next case needs a fresh worker; nothing where it does not."""
+        ran = self._ran or record.status != UNSTARTED
+        ended = f"the case ended {record.status}" if record.status in SPOILING and ran else ""
+        return changed or ended
 
     def nvbench(
         self, cases: tuple[Case, ...], contract: Contract, seed: int
@@ -202,6 +217,10 @@ class Supervisor:
 
     def _ask(self, request: ToWorker) -> FromWorker:
         """Send *request* to a living worker and wait for its last reply. Raises: _Died."""
+        if self._spoiled and isinstance(request, Measure | Nvbench):
+            self.renewals.append(self._spoiled)
+            self._drop()
+        self._ran = False
         worker = self._living(needs_device=isinstance(request, ON_DEVICE))
         opening = isinstance(request, Open)
         self._send(worker, request)
@@ -251,6 +270,7 @@ class Supervisor:
                     "crashed", f"the worker's answer cannot be read: {error}", GARBLED_HINT
                 ) from None
             if isinstance(message, Progress):
+                self._ran = self._ran or message.phase == "inputs"
                 self.listen(message.phase, message.samples)
             elif isinstance(message, Timed):
                 self._timed = message.record
@@ -268,7 +288,10 @@ class Supervisor:
 
     def _mourn(self, worker: Connection) -> _Died:
         death, words = worker.death() or "a closed pipe", worker.last_words()
+        starved = worker.starved()
         self._drop()
+        if starved:
+            return _Died("oom", f"the worker took too much memory: {starved}", STARVED_HINT)
         last = words.splitlines()[-1][:300] if words else ""
         hint = (
             "was it the out-of-memory killer? look at `dmesg`"
@@ -279,10 +302,12 @@ class Supervisor:
 
     def _drop(self) -> None:
         worker, self._worker, self._has_device = self._worker, None, False
+        self._spoiled = ""
         if worker is not None:
             worker.kill()
 
 
+STARVED_HINT = "choose smaller sizes"
 GARBLED_HINT = "does the workload write to file descriptors that are not its own?"
 LOST_HINT = "an illegal access in a kernel? `compute-sanitizer` finds it"
 

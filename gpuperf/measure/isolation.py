@@ -1,0 +1,342 @@
+"""Keep one case from changing how the next one in the same worker is measured.
+
+Settings that can be put back (environment, working folder, torch's flags, signal handlers) are put
+back after each case. What cannot (descriptors, memory, threads, children, replaced functions) is
+named, and the supervisor starts a fresh worker.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gc
+import os
+import resource
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import BuiltinFunctionType, FunctionType
+from typing import Any
+
+import torch
+
+__all__ = ["Isolation"]
+
+MOST_FILES = 128  # open descriptors more than at first; a CUDA context alone opens some 50
+LEAST_BYTES, MOST_BYTES = 2 << 30, 4 << 30  # more than at first: CUDA's libraries load by and by
+MOST_SHARE = 1 / 16  # of the host's memory, within these bounds
+MOST_DEVICE_BYTES, MOST_DEVICE_SHARE = 256 << 20, 0.01  # of torch's allocations
+POOLS = ("ThreadPoolExecutor", "Inductor")  # threads that wait for work, of torch's compiler
+COMPILERS = "torch/_inductor"  # in the command lines of torch's own compile workers
+CACHES = ("TORCH", "_TORCH", "TRITON", "KINETO")  # variables that name caches, set at first use
+
+
+@dataclass(frozen=True)
+class _Setting:
+    """A part of the process's state that can be read and put back."""
+
+    name: str
+    read: Callable[[], Any]
+    write: Callable[[Any], Any]
+
+    def value(self) -> Any:
+        """The present value; None where this system or this torch has none."""
+        with contextlib.suppress(OSError, RuntimeError, AttributeError, ValueError):
+            return self.read()
+        return None
+
+    def put_back(self, value: Any) -> bool:
+        """Whether the setting has *value* again."""
+        with contextlib.suppress(OSError, RuntimeError, AttributeError, ValueError, TypeError):
+            if self.value() != value:
+                self.write(value)
+        return bool(self.value() == value)
+
+
+class Isolation:
+    """What a case finds, and what it left behind."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._gpu = device if device.type == "cuda" else None
+        self._most_bytes = min(max(_host_bytes() * MOST_SHARE, LEAST_BYTES), MOST_BYTES)
+        self._files, self._bytes = _files(), _anonymous_bytes()
+        self._device_bytes: int | None = None
+        self._before: dict[str, Any] = {}
+        self._settings: list[tuple[_Setting, Any]] = []
+
+    def begin(self, fresh_timer: bool = False) -> None:
+        """Remember the state before a case; a *fresh_timer* has just allocated its own buffers."""
+        if self._device_bytes is None or fresh_timer:
+            self._device_bytes = self._allocated()
+        self._settings = [(setting, setting.value()) for setting in SETTINGS]
+        self._before = _state()
+
+    def end(self) -> str:
+        """Put back what can be, and return what remains changed; nothing where all is as before."""
+        stuck = [setting.name for setting, value in self._settings if not setting.put_back(value)]
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        if stuck:
+            return f"it changed the {stuck[0]}"
+        return self._grown() or _difference(self._before, _state())
+
+    def _grown(self) -> str:
+        """Which resource the cases so far have kept too much of."""
+        files = _files()
+        if files is None:
+            return "it left no file descriptor free"
+        if files > (self._files or 0) + MOST_FILES:
+            return f"it left {files} file descriptors open"
+        held = _anonymous_bytes() - self._bytes
+        if held > self._most_bytes:
+            return f"it kept {held / 1e9:.1f} GB of memory"
+        return self._grown_device()
+
+    def _grown_device(self) -> str:
+        if self._gpu is None:
+            return ""
+        total = torch.cuda.get_device_properties(self._gpu).total_memory
+        held = self._allocated() - (self._device_bytes or 0)
+        most = max(MOST_DEVICE_BYTES, MOST_DEVICE_SHARE * total)
+        return f"it kept {held / 1e9:.1f} GB of the GPU's memory" if held > most else ""
+
+    def _allocated(self) -> int:
+        return torch.cuda.memory_allocated(self._gpu) if self._gpu else 0
+
+
+def _state() -> dict[str, Any]:
+    """What cannot be put back, by the words for its change."""
+    return {
+        "it replaced functions": _functions(),
+        "it closed or replaced stdout or stderr": [_identity(fd) for fd in (1, 2)],
+        "it left modes of torch on": _modes(),
+        "it left child processes": _children(),
+        "it left threads": {
+            t.name for t in threading.enumerate() if not t.name.startswith(POOLS)
+        },
+    }  # fmt: skip
+
+
+def _difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    """The first change for which something is new, or is another; what ended changes nothing."""
+    for words, now in after.items():
+        then = before[words]
+        if isinstance(now, set) and now - then:
+            return f"{words}: {', '.join(map(str, sorted(now - then)[:3]))}"
+        if isinstance(now, dict):
+            others = [name for name in then if name in now and now[name] is not then[name]]
+            if others:
+                return f"{words}: {', '.join(others[:3])}"
+        elif not isinstance(now, set) and now != then:
+            return words
+    return ""
+
+
+def _functions() -> dict[str, Any]:
+    """The functions and classes on which measuring rests: of the clock, of torch.cuda, our own."""
+    modules = [time, torch.cuda, *(m for n, m in list(sys.modules.items()) if _is_ours(n))]
+    return {
+        f"{module.__name__}.{name}": value
+        for module in modules
+        if module is not None
+        for name, value in list(vars(module).items())
+        if isinstance(value, FunctionType | BuiltinFunctionType | type)
+    }
+
+
+def _is_ours(name: str) -> bool:
+    return name.startswith("gpuperf.") and not name.startswith("gpuperf.kernels")
+
+
+def _modes() -> tuple[bool, int, int]:
+    return (
+        torch.is_inference_mode_enabled(),
+        torch._C._len_torch_function_stack(),
+        torch._C._len_torch_dispatch_stack(),
+    )
+
+
+def _children() -> set[int]:
+    """The children of this process, ended ones that were not waited for included."""
+    found = set()
+    for file in Path("/proc/self/task").glob("*/children"):
+        with contextlib.suppress(OSError):  # the thread has ended
+            found |= {int(pid) for pid in file.read_text().split()}
+    return {pid for pid in found if COMPILERS not in _command(pid)}
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+def _files() -> int | None:
+    """How many descriptors are open; None where not one more can be opened."""
+    try:
+        return sum(1 for _ in Path("/dev/fd").iterdir())
+    except OSError:
+        return None
+
+
+def _identity(descriptor: int) -> tuple[int, int] | None:
+    try:
+        found = os.fstat(descriptor)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _anonymous_bytes() -> int:
+    """The memory of this process that no file backs; 0 where there is no /proc."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("RssAnon:"):
+                return int(line.split()[1]) * 1024
+    return 0
+
+
+def _host_bytes() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _read_umask() -> int:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
+def _write_environment(values: dict[str, str]) -> None:
+    """Put *values* back; new names of caches stay, since who set them sets them once."""
+    for name in os.environ.keys() - values.keys():
+        if not name.startswith(CACHES):
+            del os.environ[name]
+    os.environ.update(values)
+
+
+def _read_environment() -> dict[str, str]:
+    """The environment as a comparison needs it: without the names of caches."""
+    return {k: v for k, v in os.environ.items() if not k.startswith(CACHES)}
+
+
+def _read_handlers() -> dict[int, Any]:
+    """The handlers that Python knows of."""
+    handlers = {number: signal.getsignal(number) for number in signal.valid_signals()}
+    return {number: handler for number, handler in handlers.items() if handler is not None}
+
+
+def _write_handlers(handlers: dict[int, Any]) -> None:
+    for number, handler in handlers.items():
+        if signal.getsignal(number) != handler:
+            signal.signal(number, handler)
+
+
+def _read_limits() -> dict[int, tuple[int, int]]:
+    names = [name for name in dir(resource) if name.startswith("RLIMIT_")]
+    return {number: resource.getrlimit(number) for n in names for number in [getattr(resource, n)]}
+
+
+def _write_limits(limits: dict[int, tuple[int, int]]) -> None:
+    for number, limit in limits.items():
+        if resource.getrlimit(number) != limit:
+            resource.setrlimit(number, limit)
+
+
+def _read_collector() -> tuple[Any, ...]:
+    return gc.isenabled(), gc.get_threshold()
+
+
+def _write_collector(value: tuple[Any, ...]) -> None:
+    (gc.enable if value[0] else gc.disable)()
+    gc.set_threshold(*value[1])
+
+
+def _write_default_device(device: torch.device) -> None:
+    # Any device but None, also the CPU, would leave a mode on.
+    torch.set_default_device(None if device.type == "cpu" else device)
+
+
+def _write_deterministic(value: tuple[bool, bool]) -> None:
+    torch.use_deterministic_algorithms(value[0], warn_only=value[1])
+
+
+def _flags() -> Iterator[_Setting]:
+    """torch's switches, each an attribute of a module."""
+    places: dict[str, tuple[Any, tuple[str, ...]]] = {
+        "cuDNN": (torch.backends.cudnn, ("enabled", "benchmark", "deterministic", "allow_tf32")),
+        "matmuls": (
+            torch.backends.cuda.matmul,
+            (
+                "allow_tf32", "allow_fp16_reduced_precision_reduction",
+                "allow_bf16_reduced_precision_reduction",
+            ),
+        ),
+    }  # fmt: skip
+    for where, (module, names) in places.items():
+        for name in names:
+            yield _Setting(
+                f"{name} of {where}",
+                functools.partial(getattr, module, name),
+                functools.partial(setattr, module, name),
+            )
+    for kind in ("flash", "mem_efficient", "math", "cudnn"):
+        read = getattr(torch.backends.cuda, f"{kind}_sdp_enabled", None)
+        write = getattr(torch.backends.cuda, f"enable_{kind}_sdp", None)
+        if read and write:
+            yield _Setting(f"{kind} attention of torch", read, write)
+    for device in ("cpu", "cuda"):
+        yield _Setting(
+            f"autocast of torch on {device}",
+            functools.partial(torch.is_autocast_enabled, device),
+            functools.partial(torch.set_autocast_enabled, device),
+        )
+
+
+def _read_stream() -> Any:
+    return torch.cuda.current_stream() if torch.cuda.is_initialized() else None
+
+
+def _read_device() -> int:
+    return torch.cuda.current_device() if torch.cuda.is_initialized() else -1
+
+
+SETTINGS = (
+    _Setting("working folder", os.getcwd, os.chdir),
+    _Setting("umask", _read_umask, os.umask),
+    _Setting("environment", _read_environment, _write_environment),
+    _Setting("signal handlers", _read_handlers, _write_handlers),
+    _Setting("resource limits", _read_limits, _write_limits),
+    _Setting("processors", lambda: os.sched_getaffinity(0), lambda v: os.sched_setaffinity(0, v)),
+    _Setting("priority", lambda: os.nice(0), lambda v: os.nice(v - os.nice(0))),
+    _Setting("garbage collector", _read_collector, _write_collector),
+    _Setting("recursion limit", sys.getrecursionlimit, sys.setrecursionlimit),
+    _Setting("switch interval", sys.getswitchinterval, sys.setswitchinterval),
+    _Setting("trace function", sys.gettrace, sys.settrace),
+    _Setting("profile function", sys.getprofile, sys.setprofile),
+    _Setting("stdout of Python", lambda: sys.stdout, lambda v: setattr(sys, "stdout", v)),
+    _Setting("stderr of Python", lambda: sys.stderr, lambda v: setattr(sys, "stderr", v)),
+    _Setting("default device of torch", torch.get_default_device, _write_default_device),
+    _Setting("default dtype of torch", torch.get_default_dtype, torch.set_default_dtype),
+    _Setting("gradients of torch", torch.is_grad_enabled, torch.set_grad_enabled),
+    _Setting("threads of torch", torch.get_num_threads, torch.set_num_threads),
+    _Setting(
+        "determinism of torch",
+        lambda: (
+            torch.are_deterministic_algorithms_enabled(),
+            torch.is_deterministic_algorithms_warn_only_enabled(),
+        ),
+        _write_deterministic,
+    ),
+    _Setting(
+        "matmul precision of torch",
+        torch.get_float32_matmul_precision,
+        torch.set_float32_matmul_precision,
+    ),
+    *_flags(),
+    _Setting("current device", _read_device, lambda v: torch.cuda.set_device(v)),
+    _Setting("current stream", _read_stream, lambda v: torch.cuda.set_stream(v)),
+)

@@ -1,0 +1,231 @@
+"""The process between a supervisor and its worker: it ends everything that the worker started.
+
+It runs as a file and imports nothing but the standard library, so that it starts in milliseconds
+under any interpreter. Orphans of the worker become its children (PR_SET_CHILD_SUBREAPER), also
+those in a session of their own, and none outlives it. It ends when the worker ends, when the
+supervisor closes its end of the control socket, and when the supervisor is gone.
+
+A worker that takes nearly all memory of the machine is killed before the kernel has to choose whom
+to kill. How the worker ended goes to the supervisor as one line of JSON.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import sys
+import time
+from pathlib import Path
+
+__all__ = ["main"]
+
+PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
+POLL_S, HURRIED_POLL_S = 0.25, 0.05  # between two looks at the memory
+PLENTY = 0.5  # of the machine's memory: above that nothing is counted
+MOST_SHARE = 0.9  # of the memory that is free or held by the worker
+END_S = 5.0  # for killed processes to be gone: one in the kernel's hands may take longer
+PAUSE_S = 0.005
+
+
+def main() -> None:
+    """Start the worker, wait for its end, end what it left, and report."""
+    control, parent, limit, passed, *command = sys.argv[1:]
+    os.set_inheritable(int(control), False)
+    _adopt_orphans()
+    killed_before = _kernel_kills()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    woken = _wake_at_ends()
+    worker = _start(command, [int(fd) for fd in passed.split(",")])
+    status, starved = None, ""
+    try:
+        status, starved = _wait(worker, int(control), woken, int(parent), int(limit))
+    finally:
+        _end_all(worker)
+    if status is not None:
+        code = os.waitstatus_to_exitcode(status)
+        if code == -signal.SIGKILL and not starved and _kernel_kills() > killed_before:
+            starved = "the machine had no memory left"
+        _report(int(control), code, starved)
+
+
+def _wake_at_ends() -> int:
+    """A descriptor that can be read when a child has ended."""
+    woken, wake = os.pipe()
+    os.set_blocking(wake, False)
+    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    return woken
+
+
+def _wait(
+    worker: int, control: int, woken: int, parent: int, limit: int
+) -> tuple[int | None, str]:
+    """The status with which *worker* ended, and why it had to; None when it has to end now."""
+    wait_s = POLL_S
+    while os.getppid() == parent:
+        ready = select.select([control, woken], [], [], wait_s)[0]
+        if control in ready:
+            break  # the supervisor sends nothing: it has closed its end
+        if woken in ready:
+            os.read(woken, 4096)
+        status = _reap(worker)
+        if status is not None:
+            return status, ""
+        starved, wait_s = _starved(limit)
+        if starved:
+            os.kill(worker, signal.SIGKILL)
+            return os.waitpid(worker, 0)[1], starved
+    return None, ""
+
+
+def _adopt_orphans() -> None:
+    """Have orphaned descendants become children of this process, where the system can do that."""
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _start(command: list[str], passed: list[int]) -> int:
+    """The pid of *command*, in a session of its own; it alone keeps the *passed* descriptors."""
+    worker = os.fork()
+    if worker == 0:
+        try:
+            os.setsid()
+            signal.set_wakeup_fd(-1)
+            for number in (signal.SIGCHLD, signal.SIGPIPE):
+                signal.signal(number, signal.SIG_DFL)
+            _volunteer()
+            for descriptor in passed:
+                os.set_inheritable(descriptor, True)
+            os.execvp(command[0], [*command, f"--parent={os.getppid()}"])
+        except OSError as error:
+            sys.stderr.write(f"{command[0]} does not start: {error.strerror}\n")
+            sys.stderr.flush()
+        finally:
+            os._exit(127)
+    for descriptor in passed:
+        os.close(descriptor)
+    return worker
+
+
+def _volunteer() -> None:
+    """When memory is out, the kernel kills this process first, and not the supervisor."""
+    with contextlib.suppress(OSError):  # then the kernel chooses by size
+        Path("/proc/self/oom_score_adj").write_text("1000")
+
+
+def _reap(worker: int) -> int | None:
+    """Collect children that ended; the status of *worker* if it is one of them."""
+    found = None
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return found
+        if pid == 0:
+            return found
+        if pid == worker:
+            found = status
+
+
+def _end_all(worker: int) -> None:
+    """Kill *worker*'s process group and every descendant, until none is left."""
+    with contextlib.suppress(OSError):  # the group is empty
+        os.killpg(worker, signal.SIGKILL)
+    end = time.monotonic() + END_S
+    while time.monotonic() < end:
+        alive = _descendants(os.getpid())
+        for pid in alive:
+            with contextlib.suppress(OSError):  # it has ended, or it runs as another user
+                os.kill(pid, signal.SIGKILL)
+        _reap(worker)
+        if not alive:
+            return
+        time.sleep(PAUSE_S)
+
+
+def _descendants(root: int) -> list[int]:
+    """The processes below *root* that have not ended, as /proc has them."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").glob("[1-9]*"):
+        fields = _read(f"{entry}/stat").rpartition(")")[2].split()
+        if len(fields) > 1 and fields[0] not in "ZX":
+            children.setdefault(int(fields[1]), []).append(int(entry.name))
+    found: list[int] = []
+    below = [root]
+    while below:
+        own = children.pop(below.pop(), [])
+        found += own
+        below += own
+    return found
+
+
+def _starved(limit: int) -> tuple[str, float]:
+    """Why the worker has to end for the memory it holds, or nothing; and how soon to look again.
+
+    It may hold *limit* bytes (0: any number), and `MOST_SHARE` of what it could ever have.
+    """
+    total, free = _memory()
+    if not limit and free > PLENTY * total:
+        return "", POLL_S
+    held = sum(_anonymous(pid) for pid in _descendants(os.getpid()))
+    if (limit and held > limit) or (total and held > MOST_SHARE * (held + free)):
+        return f"it held {held / 1e9:.1f} GB, and {free / 1e9:.1f} GB were free", 0.0
+    return "", HURRIED_POLL_S
+
+
+def _memory() -> tuple[int, int]:
+    """The bytes of memory here, and those that are free: of the machine, or of a control group
+    (version 2) that has fewer."""
+    sizes = _table("/proc/meminfo")
+    total, free = sizes.get("MemTotal:", 0) * 1024, sizes.get("MemAvailable:", 0) * 1024
+    path = _read("/proc/self/cgroup").rpartition("::")[2].strip().strip("/")
+    while True:
+        group = f"/sys/fs/cgroup/{path}"
+        most, used = _read(f"{group}/memory.max").strip(), _read(f"{group}/memory.current").strip()
+        if most.isdigit() and used.isdigit():
+            cached = _table(f"{group}/memory.stat")
+            spare = cached.get("active_file", 0) + cached.get("inactive_file", 0)
+            total, free = min(total, int(most)), min(free, int(most) - int(used) + spare)
+        if not path:
+            return total, free
+        path = path.rpartition("/")[0]
+
+
+def _anonymous(pid: int) -> int:
+    """The bytes of *pid* in memory that no file backs."""
+    sizes = _table(f"/proc/{pid}/status")
+    return 1024 * (sizes.get("RssAnon:", 0) + sizes.get("RssShmem:", 0))
+
+
+def _kernel_kills() -> int:
+    """How many processes the kernel has killed for want of memory since it started."""
+    return _table("/proc/vmstat").get("oom_kill", 0)
+
+
+def _table(path: str) -> dict[str, int]:
+    """The numbers of a file with lines of a name and a number."""
+    rows = (line.split() for line in _read(path).splitlines())
+    return {row[0]: int(row[1]) for row in rows if len(row) > 1 and row[1].isdigit()}
+
+
+def _read(path: str) -> str:
+    """The text of *path*; none where it cannot be read: a process that just ended."""
+    try:
+        return Path(path).read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+def _report(control: int, code: int, starved: str) -> None:
+    """Say how the worker ended; a supervisor that is gone does not hear it."""
+    with contextlib.suppress(OSError):
+        os.write(control, json.dumps({"code": code, "starved": starved}).encode())
+
+
+if __name__ == "__main__":
+    main()
