@@ -3,7 +3,9 @@
 import contextlib
 import copy
 import json
+import os
 import resource
+import shutil
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
@@ -16,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from synthetic import h200_run, h200_sweep, matmul
 
-from gpuperf.errors import GpuperfError, Incomplete, RunFileError, UsageError
+from gpuperf.errors import CannotMeasure, GpuperfError, Incomplete, RunFileError, UsageError
 from gpuperf.model.codec import encode
 from gpuperf.model.record import SCHEMA, Run
 from gpuperf.report.formats import render
@@ -313,14 +315,85 @@ def test_a_writer_adds_to_what_is_there(path: Path) -> None:
     assert read_runs(path) == (RUN, OTHER)
 
 
-def test_two_writers_do_not_tear_each_others_lines(path: Path) -> None:
-    with RunWriter(path) as one, RunWriter(path) as two:
-        for i in range(1, 50):
-            one.record(replace(RUN.records[0], pass_index=i))
-            two.record(replace(RUN.records[1], pass_index=i))
-    again = read_run(path)
-    assert len(again.records) == 3 + 98
-    assert again.problems == ()
+def test_a_second_writer_is_refused_and_names_the_process_that_writes(path: Path) -> None:
+    with RunWriter(path) as one:
+        with pytest.raises(CannotMeasure, match=f"{path} is being written by process") as caught:
+            RunWriter(path)
+        assert caught.value.exit_code == 3
+        if Path("/proc/locks").exists():
+            assert f"process {os.getpid()}" in str(caught.value)
+        one.record(RUN.records[0])
+    with RunWriter(path) as again:
+        again.record(RUN.records[1])
+
+
+def test_a_fresh_file_takes_the_place_of_nothing_and_follows_no_link(
+    path: Path, tmp_path: Path
+) -> None:
+    before, link = path.read_bytes(), tmp_path / "link.jsonl"
+    link.symlink_to(path)
+    for place in (path, link):
+        with pytest.raises(UsageError, match="cannot be written: File exists"):
+            RunWriter(place, fresh=True)
+    assert path.read_bytes() == before
+
+
+def removed(path: Path) -> None:
+    path.unlink()
+
+
+def moved(path: Path) -> None:
+    path.rename(path.with_name("elsewhere.jsonl"))
+
+
+def emptied(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def exchanged(path: Path) -> None:
+    path.unlink()
+    path.write_text("another file")
+
+
+def without_folder(path: Path) -> None:
+    shutil.rmtree(path.parent)
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("change", [removed, moved, emptied, exchanged, without_folder])
+def test_a_run_whose_file_is_lost_meanwhile_is_whole_in_another_that_is_named(
+    change: Callable[[Path], None], late: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "runs" / "run.jsonl"
+    first, *others = RUN.records
+    with pytest.raises(CannotMeasure) as caught, RunWriter(path, fresh=True) as writer:
+        writer.header(RUN.header)
+        writer.record(first)
+        if not late:
+            change(path)
+        for record in others:
+            writer.record(record)
+        if late:
+            change(path)
+    assert caught.value.exit_code == 3
+    assert f"the whole run is in {writer.path}" in str(caught.value)
+    assert writer.path != path
+    assert read_run(writer.path) == RUN
+
+
+def test_what_was_in_a_resumed_file_is_rescued_with_it(path: Path) -> None:
+    more = replace(RUN.records[0], pass_index=7)
+    with pytest.raises(CannotMeasure), RunWriter(path) as writer:
+        writer.resume()
+        path.write_bytes(b"")
+        writer.record(more)
+    assert read_run(writer.path).records == (*RUN.records, more)
+
+
+def test_a_file_that_is_left_alone_is_no_error_and_no_second_file(tmp_path: Path) -> None:
+    write(tmp_path / "run.jsonl")
+    assert [file.name for file in tmp_path.iterdir()] == ["run.jsonl"]
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc, which Linux has")

@@ -555,10 +555,8 @@ def test_a_death_is_seen_before_the_deadline_though_a_child_keeps_the_pipes_open
     assert dies_within(child, 1.0), "what a dead worker leaves behind is ended with it"
 
 
-def test_what_a_workload_writes_to_our_pipe_costs_its_own_case_only(attempt: Try) -> None:
-    record = attempt("garbles")
-    assert record.status == "crashed"
-    assert "cannot be read" in record.reason
+def test_writing_to_every_low_descriptor_does_not_reach_our_pipe(attempt: Try) -> None:
+    assert attempt("garbles").status == "ok"
     assert attempt("good").status == "ok"
 
 

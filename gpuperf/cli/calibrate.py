@@ -109,7 +109,7 @@ def _measure(
     )
     check_writable(out)
     path = out / f"{run}.jsonl"
-    with RunWriter(path) as writer, Reporter(0) as reporter:
+    with RunWriter(path, fresh=True) as writer, Reporter(0) as reporter:
         supervisor.listen = reporter.hear
         writer.header(header)
 

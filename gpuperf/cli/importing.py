@@ -53,7 +53,7 @@ def import_file(
     check_writable(out)
     traced = file.name.endswith((".json", ".json.gz"))
     run, path = _traced(file, warmup, out) if traced else _report(file, out)
-    with RunWriter(path) as writer:
+    with RunWriter(path, fresh=True) as writer:
         writer.header(run.header)
         for record in run.records:
             writer.record(record)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -179,7 +181,8 @@ def _begin(
         run_id, command, cases, contracts, opened, peaks, reason, ceilings, request.seed,
         counting, baseline, main, request.study, request.asked, request.processes,
     )  # fmt: skip
-    return _measure(supervisor, request.out / f"{run_id}.jsonl", Run(header, ()), planned(header))
+    with RunWriter(request.out / f"{run_id}.jsonl", fresh=True) as writer:
+        return _measure(supervisor, writer, Run(header, ()), planned(header))
 
 
 def _refuse_study(
@@ -239,16 +242,18 @@ def _refuse_view(view: View, counting: Counting, device: DeviceFacts) -> None:
 
 def measure_rest(supervisor: Supervisor, path: Path) -> Outcome:
     """Measure what the run in *path* still lacks, into the same file."""
-    run = read_run(path)
-    for source in sorted({case.source for case in run.header.plan} - {BUILTIN}):
-        say(f"the run names workloads of {source}: they are loaded from here")
-    opened = _open(supervisor)
-    plan = unfinished(run, opened)
-    supervisor.peaks, supervisor.ceilings = run.header.peaks, run.header.ceilings
-    then, now = run.header.fingerprint.soft, opened.fingerprint.soft
-    for name in sorted(k for k in then.keys() | now.keys() if then.get(k) != now.get(k)):
-        say(f"{name} was {then.get(name)} when the run began, and is {now.get(name)}")
-    return _measure(supervisor, path, run, plan, resumed=True)
+    read_run(path)  # what is no run is not opened for writing
+    with RunWriter(path) as writer:
+        run = read_run(path)  # again: no other process writes to it from now on
+        for source in sorted({case.source for case in run.header.plan} - {BUILTIN}):
+            say(f"the run names workloads of {source}: they are loaded from here")
+        opened = _open(supervisor)
+        plan = unfinished(run, opened)
+        supervisor.peaks, supervisor.ceilings = run.header.peaks, run.header.ceilings
+        then, now = run.header.fingerprint.soft, opened.fingerprint.soft
+        for name in sorted(k for k in then.keys() | now.keys() if then.get(k) != now.get(k)):
+            say(f"{name} was {then.get(name)} when the run began, and is {now.get(name)}")
+        return _measure(supervisor, writer, run, plan, resumed=True)
 
 
 def exit_code(outcome: Outcome) -> int:
@@ -346,9 +351,9 @@ def check_writable(out: Path) -> None:
     """Before minutes are spent. Raises: UsageError."""
     try:
         out.mkdir(parents=True, exist_ok=True)
-        probe = out / ".gpuperf-probe"
-        probe.write_bytes(b"")
-        probe.unlink()
+        handle, probe = tempfile.mkstemp(prefix=".gpuperf-", dir=out)
+        os.close(handle)
+        Path(probe).unlink()
     except OSError as error:
         raise UsageError(
             f"nothing can be written to {out}: {error.strerror}", "choose another --out"
@@ -357,16 +362,16 @@ def check_writable(out: Path) -> None:
 
 def _measure(
     supervisor: Supervisor,
-    path: Path,
+    writer: RunWriter,
     run: Run,
     plan: Sequence[Planned],
     resumed: bool = False,
 ) -> Outcome:
-    """Measure *plan* into *path*; whatever ends it, what was measured is in the outcome."""
+    """Measure *plan* into *writer*; whatever ends it, what was measured is in the outcome."""
     records = list(run.records)
     ended: BaseException | None = None
     under = [entry[1] for entry in plan]
-    with RunWriter(path) as writer, Reporter(len(plan), under) as reporter:
+    with Reporter(len(plan), under) as reporter:
         supervisor.listen = reporter.hear
 
         def keep(record: Record) -> None:
@@ -383,6 +388,12 @@ def _measure(
             measure_cases(supervisor, writer, run.header, plan, keep, reporter.begin, noise)
         except (GpuperfError, KeyboardInterrupt) as error:
             ended = error
+    try:
+        writer.verify()
+    except GpuperfError as lost:
+        say(str(lost))
+        ended = ended or lost
+    path = writer.path
     say(f"run file: {path}")
     if isinstance(ended, KeyboardInterrupt):
         say(f"interrupted; the rest: gpuperf roofline --resume {path}")

@@ -217,7 +217,7 @@ class _Kept:
         run = Run(_header(self.identity, ran.opened, contract, records), records)
         fresh = self.path.with_suffix(".part")
         fresh.unlink(missing_ok=True)
-        with RunWriter(fresh) as writer:
+        with RunWriter(fresh, fresh=True) as writer:
             writer.header(run.header)
             for record in records:
                 writer.record(record)

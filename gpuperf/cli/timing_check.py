@@ -84,7 +84,7 @@ def _measure(
     records, and what ended it early."""
     run, cases, contract, seed = header.run, header.plan, header.contract, header.seed
     records: list[Record] = []
-    with RunWriter(path) as writer, Reporter(processes * len(cases)) as reporter:
+    with RunWriter(path, fresh=True) as writer, Reporter(processes * len(cases)) as reporter:
         supervisor.listen = reporter.hear
         writer.header(header)
 

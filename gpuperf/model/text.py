@@ -54,7 +54,8 @@ def clean_json(line: bytes) -> bytes:
 
 def _is_clean(line: bytes) -> bool:
     """Whether *line* certainly holds nothing to clean. It is asked of every line of a run file."""
-    if _ESCAPED.search(line):
+    # Of nearly every line: to look for two bytes takes a thirtieth of the time of the expression.
+    if (b"\\" in line or b"\x7f" in line) and _ESCAPED.search(line):
         return False
     if line.isascii():
         return True

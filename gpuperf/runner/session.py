@@ -53,9 +53,9 @@ Planned = tuple[Case, Contract, int]
 
 
 def new_run_id(verb: str, op: str) -> str:
-    """Time, verb and workload, and four letters that make it unique."""
+    """Time, verb and workload, and six letters that make it unique."""
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
-    return f"{stamp}-{verb}-{op}-{secrets.token_hex(2)}"
+    return f"{stamp}-{verb}-{op}-{secrets.token_hex(3)}"
 
 
 def make_header(

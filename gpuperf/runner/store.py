@@ -1,30 +1,28 @@
-"""How is a run kept, and read back, whatever happened to it meanwhile?
+"""How is a run read back, whatever happened to it meanwhile?
 
-A run is one JSONL file: a header, then a record a line, each written by one `write` as it comes.
-What is half written is skipped and said; a header glued to a broken line is found again.
+A run is one JSONL file: a header, then a record a line (`runfile.py` writes it). What is half
+written is skipped and said; a header glued to a broken line is found again.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import gc
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import BinaryIO, Protocol, TypeVar
 
 import msgspec
 
 from gpuperf.analysis.physics import judged
-from gpuperf.errors import Incomplete, RunFileError, UsageError
+from gpuperf.errors import RunFileError
 from gpuperf.model.brief import Brief, BriefRun, brief
-from gpuperf.model.codec import decode, encode
+from gpuperf.model.codec import decode
 from gpuperf.model.contract import Contract
 from gpuperf.model.record import SCHEMA, Header, Record, Run
 from gpuperf.model.text import clean_json
 from gpuperf.model.workload import Case
+from gpuperf.runner.runfile import RunWriter
 
 __all__ = ["RunWriter", "read_brief", "read_run", "read_runs"]
 
@@ -61,54 +59,7 @@ LONGEST_LINE = 64 << 20  # bytes; a header of 10,000 cases has 3 MB
 MOST_RECORDS = 200_000  # 10,000 cases in 20 processes
 MOST_BROKEN = 10_000  # lines
 HEADER_MARK = b'"type":"header"'
-
-
-class RunWriter:
-    """Appends to a run file; a context manager."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        except OSError as error:
-            raise UsageError(
-                f"{path} cannot be written: {error.strerror}", "choose another --out"
-            ) from None
-
-    def __enter__(self) -> RunWriter:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        os.close(self._file)
-
-    def header(self, header: Header) -> None:
-        """Begin a run. A newline goes first, so that files merge with `cat`."""
-        self._write(b"\n" + encode(header) + b"\n")
-
-    def record(self, record: Record) -> None:
-        """Add a record. Raises: Incomplete when the disk is full."""
-        self._write(encode(record) + b"\n")
-
-    def resume(self) -> None:
-        """Continue a file whose last line may be cut off."""
-        self._write(b"\n")
-
-    def _write(self, line: bytes) -> None:
-        try:
-            written = os.write(self._file, line)
-            if written < len(line):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        except OSError as error:
-            raise Incomplete(
-                f"{self.path} cannot be written on: {error.strerror}",
-                f"what was written stands; make room, then --resume {self.path}",
-            ) from None
+OWN_END = b',"schema":%d,"type":"record"}' % SCHEMA  # of the lines that this version writes
 
 
 class _Peek(msgspec.Struct):
@@ -274,6 +225,8 @@ def _bounded_lines(file: BinaryIO, path: Path) -> Iterator[tuple[int, bytes]]:
 def _parse(line: bytes, path: Path, kind: type[K]) -> Header | K:
     """The noun on *line*. Raises: ValueError when it is broken, RunFileError when it is newer."""
     line = clean_json(line)
+    if line.endswith(OWN_END, 0, len(line.rstrip())):  # then the brace closes the whole record
+        return decode(line, kind)
     peek = decode(line, _Peek)
     if peek.schema > SCHEMA:
         raise RunFileError(
