@@ -19,7 +19,7 @@ from gpuperf.model.record import Header, Record
 from gpuperf.model.workload import Case
 from gpuperf.runner.launcher import LocalLauncher
 from gpuperf.runner.session import measure_cases, planned
-from gpuperf.runner.store import RunWriter, read_run
+from gpuperf.runner.store import RunWriter
 from gpuperf.runner.supervisor import Supervisor
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux: /proc, its signals")

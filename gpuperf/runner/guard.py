@@ -138,22 +138,25 @@ def _end_all(worker: int) -> None:
         os.killpg(worker, signal.SIGKILL)
     end = time.monotonic() + END_S
     while time.monotonic() < end:
-        alive = _descendants(os.getpid())
-        for pid in alive:
+        below = _descendants(os.getpid())
+        if not below:
+            return
+        for pid in below:
             with contextlib.suppress(OSError):  # it has ended, or it runs as another user
                 os.kill(pid, signal.SIGKILL)
         _reap(worker)
-        if not alive:
-            return
         time.sleep(PAUSE_S)
 
 
 def _descendants(root: int) -> list[int]:
-    """The processes below *root* that have not ended, as /proc has them."""
+    """The processes below *root*, as /proc has them.
+
+    Zombies are among them: while one's threads are still ending, its children stay its own.
+    """
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").glob("[1-9]*"):
         fields = _read(f"{entry}/stat").rpartition(")")[2].split()
-        if len(fields) > 1 and fields[0] not in "ZX":
+        if len(fields) > 1:
             children.setdefault(int(fields[1]), []).append(int(entry.name))
     found: list[int] = []
     below = [root]
