@@ -169,7 +169,7 @@ class Worker:
         return Measured(record, isolation.end())
 
     def _runnable(self, request: Runnable) -> Iterator[int]:
-        device, meter = self._opened()
+        device, meter, _ = self._opened()
         bench = Bench(
             device, open_stopwatch(request.contract.timer, device.torch), meter, self._fingerprint
         )
