@@ -266,6 +266,18 @@ def test_the_list_has_a_line_a_case() -> None:
     assert lines[2].rstrip().endswith("none")
 
 
+@pytest.mark.parametrize("format", ["table", "md"])
+def test_a_case_that_was_never_measured_has_no_line_in_the_list(format: str) -> None:
+    skipped = Series("softmax/triton[n=64]", (), {"skipped": 3})
+    lines = render_list([*both(CHANGED), skipped], format).splitlines()
+    named = [line for line in lines if "softmax" in line]
+    assert len(named) == 1
+    assert "3 × skipped" in named[0]
+    text = "\n".join(lines)
+    assert "cases without a point, not listed: 1" in text
+    assert "softmax" in render_list([skipped], "json")
+
+
 @pytest.mark.parametrize("format", ["json", "csv"])
 def test_the_list_is_data(format: str) -> None:
     text = render_list(both(CHANGED), format)

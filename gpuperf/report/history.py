@@ -36,13 +36,16 @@ STEP_HEADS = ["step", "change", "95 %", "p", "q", "segment", "last run before", 
 
 
 def render_list(series: Sequence[Series], format: str) -> str:
-    """A line a case."""
+    """A line a case that has points; JSON and CSV have those that were never measured too."""
     rows = [_list_row(each) for each in series]
     if format in ("json", "csv"):
         return plain_table(rows, LIST_HEADS, [], format)
     names = Names((each.case for each in series), LONGEST)
-    cells = [_list_cells(each, _foreign(names.of(each.case))) for each in series]
+    timed = [each for each in series if each.points]
+    cells = [_list_cells(each, _foreign(names.of(each.case))) for each in timed]
+    without = len(series) - len(timed)
     notes = [
+        *([f"cases without a point, not listed: {without:,}"] if without else []),
         *(f"all of {_foreign(op)}: {_foreign(axes, 2 * LONGEST)}"
           for op, axes in names.fixed.items()),
         rule_text(series),
