@@ -196,6 +196,7 @@ def tell_forecast(plan: GatePlan, deadline_s: float, fit: bool, format: GateForm
         f"sentinels, {2 * rule.confirm_pairs} of the suspicious: {how_long}",
         "detectable: the slowdown found with a probability of 0.95, by the noise that earlier "
         "processes saw here",
+        "cases that neither side can run here are found, and left out, when the gate begins",
     ]
     kind = format.value if format.value in ("json", "md") else "table"
     heads = ["case", "detectable", "not comparable"]

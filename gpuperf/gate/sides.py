@@ -12,7 +12,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ from typing import Literal
 from gpuperf.choices import KEPT, PREFERRED
 from gpuperf.errors import CannotMeasure, UsageError
 from gpuperf.files import read_regular
+from gpuperf.model.toml import parse_toml
 from gpuperf.runner.launcher import Place
 
 __all__ = [
@@ -154,8 +154,8 @@ def _checked_out(label: Label, name: str, commit: str, folder: Path) -> Side:
 def is_gpuperf(root: Path) -> bool:
     """Whether a worktree is of gpuperf itself: then its kernels are what is measured."""
     try:
-        project = tomllib.loads(read_regular(root / "pyproject.toml", LARGEST).decode())
-    except (OSError, ValueError, RecursionError):
+        project = parse_toml(read_regular(root / "pyproject.toml", LARGEST).decode())
+    except (OSError, ValueError):
         return False
     named = project.get("project", {})
     return isinstance(named, dict) and named.get("name") == "gpuperf"
