@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -32,7 +32,7 @@ from gpuperf.model.protocol import (
     Timed,
     ToWorker,
 )
-from gpuperf.model.record import Header, Record
+from gpuperf.model.record import Header, Record, Status
 from gpuperf.model.workload import Case
 from gpuperf.runner.launcher import Connection, LocalLauncher
 from gpuperf.runner.session import measure_cases, planned
@@ -223,6 +223,54 @@ def test_a_short_deadline_does_not_hurry_the_start_of_a_worker() -> None:
     hello_s, open_s, case_s = worker.timeouts
     assert case_s == 7.0
     assert min(hello_s, open_s) >= 60.0
+
+
+def test_a_case_may_be_silent_for_two_minutes_unless_another_deadline_is_given() -> None:
+    launcher = ScriptedLauncher([HELLO, OPENED, measured()])
+    Supervisor(launcher, "cpu").measure("r", case(), CONTRACT, 0)
+    assert launcher.workers[0].timeouts[-1] == 120.0
+
+
+def test_a_worker_that_took_all_memory_is_oom_with_how_much() -> None:
+    end = Death("signal 9 (SIGKILL)", starved="it held 5.4 GB, and 0.3 GB were free")
+    supervisor, _ = supervise([HELLO, OPENED, end])
+    record = supervisor.measure("r", case(), CONTRACT, 0)
+    assert record.status == "oom"
+    assert record.reason.endswith("it held 5.4 GB, and 0.3 GB were free")
+
+
+def refused(status: Status) -> Measured:
+    return Measured(replace(measured().record, status=status, reason="so"))
+
+
+@pytest.mark.parametrize("status", ["error", "wrong", "impossible"])
+def test_after_a_case_that_failed_the_next_has_a_fresh_worker(status: Status) -> None:
+    supervisor, (first, second) = supervise(
+        [HELLO, OPENED, refused(status)], [HELLO, OPENED, measured()]
+    )
+    assert supervisor.measure("r", case(), CONTRACT, 0).status == status
+    assert not first.killed, "it may still be asked for its modules"
+    assert supervisor.measure("r", case(), CONTRACT, 0).status == "ok"
+    assert first.killed
+    assert second.heard[0] == Open("cpu")
+    assert supervisor.renewals == [f"the case ended {status}"]
+
+
+def test_what_a_case_changed_costs_its_worker_the_next_case() -> None:
+    changed = Measured(measured().record, "it left 300 file descriptors open")
+    supervisor, (first, _) = supervise([HELLO, OPENED, changed], [HELLO, OPENED, measured()])
+    supervisor.measure("r", case(), CONTRACT, 0)
+    supervisor.measure("r", case(), CONTRACT, 0)
+    assert first.killed
+    assert supervisor.renewals == ["it left 300 file descriptors open"]
+
+
+@pytest.mark.parametrize("status", ["skipped", "cannot-block", "oom"])
+def test_a_case_that_was_never_run_leaves_the_worker_to_the_next(status: Status) -> None:
+    supervisor, (first,) = supervise([HELLO, OPENED, refused(status), measured()])
+    supervisor.measure("r", case(), CONTRACT, 0)
+    assert supervisor.measure("r", case(), CONTRACT, 0).status == "ok"
+    assert not first.killed
 
 
 def test_a_lost_device_is_a_crash_of_the_case_and_the_end_of_the_worker() -> None:
