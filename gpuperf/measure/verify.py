@@ -102,7 +102,7 @@ class Verifier:
             if not self.workload.mutates:
                 renew_part(fresh, turns[0].inputs, made, self.seed)
             self._renew(turns, fresh)
-            self._judge(turns, fresh, self._run(repeat))
+            self._judge(turns, fresh, self._run(repeat), again=True)
         except WrongResult as wrong:
             raise WrongResult(f"when timed {wrong}", STALE) from None
 
@@ -145,15 +145,16 @@ class Verifier:
         return WrongResult(told, "leave what is random (dropout, sampling) out, or fix its seed")
 
     def _judge(
-        self, turns: Sequence[Turn], fresh: Mapping[str, Any], output: Any, harsh: bool = False
-    ) -> Check:
+        self, turns: Sequence[Turn], fresh: Mapping[str, Any], output: Any, harsh: bool = False,
+        again: bool = False,
+    ) -> Check:  # fmt: skip
         for turn in turns:
             refuse_form(self.workload, self.point, turn.inputs, output, self.device.torch)
             refuse_changed_inputs(self.workload, turn.inputs, fresh)
         generator = torch.Generator(device=self.device.torch).manual_seed(self.seed + ROWS)
         return compare(
             self.workload, self.point, fresh, output, self.accumulate, picker(generator),
-            self.implementation, harsh=harsh,
+            self.implementation, harsh=harsh, again=again,
         )  # fmt: skip
 
     def _renew(self, turns: Sequence[Turn], fresh: Mapping[str, Any]) -> None:
