@@ -264,7 +264,7 @@ def thread_that_works_on(inputs: Inputs, point: Point, options: Any) -> Call:
     a, b, c = inputs["a"], inputs["b"], empty(inputs, point)
 
     def late() -> None:
-        with contextlib.suppress(Exception), warnings.catch_warnings():  # whatever has ended by then
+        with contextlib.suppress(Exception), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             torch.mm(a, b, out=c)
 
