@@ -192,3 +192,13 @@ def test_a_recorded_kernel_is_in_the_record_with_its_own_facts() -> None:
     assert record.samples is not None
     assert record.samples.values_s == (3e-6,) * 3
     assert record.samples.clock_hz == 1.9e9
+
+
+@pytest.mark.parametrize(("short", "status"), [(0, "ok"), (1, "oom")])
+def test_a_case_needs_room_for_its_result_and_twice_its_inputs(
+    short: int, status: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The check draws the inputs once more. A copy reads 4,000 bytes here and writes as many."""
+    monkeypatch.setattr(Device, "free_bytes", lambda _: 3 * 4000 - short)
+    record = measure(COPY, n=1000, dtype="fp32")
+    assert record.status == status, record.reason

@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuperf.cli.gate_ab import _plan as new_plan
 from gpuperf.errors import GpuperfError, UsageError
 from gpuperf.gate.project import Margin, Project, load_project, parse_project
+from gpuperf.gate.rule import Rule
 
 WHOLE = """
 suite = "./bench/suite.toml"
@@ -83,3 +85,13 @@ def test_without_a_file_nothing_is_said(tmp_path: Path) -> None:
     (tmp_path / "gpuperf.toml").write_text("# " + "x" * 300_000)
     with pytest.raises(UsageError, match="is over 200,000 bytes"):
         load_project(tmp_path)
+
+
+@pytest.mark.parametrize(("text", "target"), [("", 0.05), ("target = 0.03", 0.03)])
+def test_a_gate_has_to_see_five_percent_unless_another_target_is_given(
+    text: str, target: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "gpuperf.toml").write_text(text)
+    assert new_plan(None, "ci", Rule(), None).target == target
+    assert new_plan(None, "ci", Rule(), 0.2).target == 0.2

@@ -9,8 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from fake_sides import plan_of
 
 from gpuperf.choices import KEPT, PREFERRED
+from gpuperf.cli.gating import sides_of
 from gpuperf.errors import CannotMeasure, UsageError
 from gpuperf.gate.sides import (
     Side,
@@ -218,3 +220,10 @@ def test_a_side_says_its_commit(project: Path, tmp_path: Path) -> None:
         base: Side = sides[0]
         assert base.commit == git(project, "rev-parse", "HEAD~1")
         assert base.told == f"HEAD~1 ({base.commit[:10]})"
+
+
+def test_a_gate_of_two_interpreters_needs_no_repository(tmp_path: Path) -> None:
+    plan = plan_of(base_python=sys.executable, head_python="/bin/sh", top=str(tmp_path / "none"))
+    with sides_of(plan, tmp_path) as (base, head):
+        assert (base.told, head.told) == ("this interpreter", "/bin/sh")
+        assert (base.place.python, head.place.python) == (sys.executable, "/bin/sh")

@@ -313,6 +313,19 @@ def test_a_step_to_another_host_is_marked_everywhere(tmp_path: Path) -> None:
     assert "of another host" in (tmp_path / "trend.svg").read_text(encoding="utf-8")
 
 
+def test_one_step_of_several_to_another_host_is_marked_in_the_chart(tmp_path: Path) -> None:
+    """The first step stays on its host, the second does not."""
+    runs = [
+        *nights(40, step_at=20, host="one"),
+        *nights(20, step_at=40, change=0.09, first=40, seed=2, host="two"),
+    ]
+    series = told(runs)
+    steps = [segment.moved(step) for segment in series.segments for step in segment.steps]
+    assert steps == [False, True]
+    draw_history(series, [tmp_path / "trend.svg"])
+    assert "of another host" in (tmp_path / "trend.svg").read_text(encoding="utf-8")
+
+
 def test_one_case_is_data_as_csv_and_json() -> None:
     rows = list(csv.DictReader(io.StringIO(render_show(told(CHANGED), "csv"))))
     assert len(rows) == 36

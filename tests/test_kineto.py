@@ -16,12 +16,14 @@ import torch
 from synthetic_kineto import BASE, H200, Trace, write_large
 from torch.profiler import ProfilerActivity, profile, record_function
 
+from gpuperf.cli.importing import import_file
 from gpuperf.errors import UsageError
 from gpuperf.importers import eventstream
-from gpuperf.importers.kineto import read_trace
+from gpuperf.importers.kineto import MOST_CATEGORIES, read_trace
 from gpuperf.model.aten import Tensor
 from gpuperf.model.record import Launch
 from gpuperf.model.timeline import COPY, KERNEL, SET, Timeline
+from gpuperf.runner.store import read_run
 
 LARGE = "GPUPERF_LARGE_TRACE"  # set: the whole 200 MB, not 20
 
@@ -331,6 +333,24 @@ def test_a_name_that_breaks_a_python_event_is_passed_over(example: Trace, tmp_pa
         read_trace(path)
 
 
+def test_categories_beyond_a_hundred_are_counted_together(tmp_path: Path) -> None:
+    trace = Trace()
+    trace.op("aten::f", 0, 9)
+    for number in (*range(MOST_CATEGORIES + 20), 3, MOST_CATEGORIES + 3):
+        trace.add(f"odd {number}", "a", 0, 9, 1, 1, "")
+    passed_over = read_trace(trace.write(tmp_path / "t.json")).passed_over
+    named = {f"odd {number}": 1 for number in range(MOST_CATEGORIES)} | {"odd 3": 2}
+    assert passed_over == {**named, "others": 21}
+
+
+@pytest.mark.parametrize("number", [2**62, 2**63, 3**62])
+def test_a_moment_beyond_the_year_2116_is_refused(tmp_path: Path, number: int) -> None:
+    trace = Trace(base=0)
+    trace.op("aten::f", number, number + 9)
+    with pytest.raises(UsageError, match="event 1"):
+        read_trace(trace.write(tmp_path / "t.json"))
+
+
 def test_a_broken_last_event_is_passed_over(tmp_path: Path) -> None:
     trace = Trace()
     trace.op("a", 0, 9)
@@ -436,3 +456,21 @@ def test_the_base_of_times_is_a_quarter_of_a_year(real: Path) -> None:
     first = json.loads(real.read_text())["traceEvents"][0]["ts"] * 1000
     assert 0 <= first < 100 * 86400e9
     assert BASE < 100 * 86400e9
+
+
+@pytest.mark.parametrize("shapes", [False, True])
+def test_an_import_says_what_a_trace_does_not_have(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], shapes: bool
+) -> None:
+    trace = Trace(device=None)
+    given = {"Input_Dims": [[8, 8]], "Input_type": ["float"]} if shapes else {}
+    trace.mark("ProfilerStep#1", 0, 900_000)
+    trace.op("aten::relu", 100, 200_000, **given)
+    trace.launch("relu_kernel", 150, 1_000, 300_000)
+    import_file(trace.write(tmp_path / "t.json"), out=tmp_path / "runs")
+    said = capsys.readouterr().err
+    assert ("has no shapes, so no FLOPs are known" in said) is not shapes
+    (path,) = (tmp_path / "runs").glob("*.jsonl")
+    header = read_run(path).header
+    assert (header.device.kind, header.devices) == ("cuda", (0,))
+    assert header.device.name == "a device that the trace does not name"

@@ -544,3 +544,23 @@ def test_a_counter_is_a_count(value: float) -> None:
 def test_a_launch_is_one_that_cuda_allows(grid: tuple[int, int, int]) -> None:
     with pytest.raises(ValueError, match="beyond what CUDA allows"):
         Launch(grid, (128, 1, 1))
+
+
+@pytest.mark.parametrize("number", [2**64, -(2**64)])
+def test_no_number_of_a_case_is_beyond_two_to_the_64(number: int) -> None:
+    for point, options in (({"n": 0}, {"tile": 0}), ({"n": number}, {}), ({}, {"tile": number})):
+        Case("copy", "torch", point, options)
+    beyond = number + (1 if number > 0 else -1)
+    for point, options in (({"n": beyond}, {}), ({}, {"tile": beyond})):
+        with pytest.raises(ValueError, match="beyond 2\\^64"):
+            Case("copy", "torch", point, options)
+
+
+def test_a_count_ends_where_a_float_does() -> None:
+    assert Flops(2**200 - 1, "matmul", "fp32").count == 2**200 - 1
+    with pytest.raises(ValueError, match="no count of operations"):
+        Flops(2**200, "matmul", "fp32")
+
+
+def test_a_load_settles_for_ten_seconds_at_most_unless_another_time_is_given() -> None:
+    assert Contract("wall").settle_s == 10.0

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from synthetic import h200_sweep
 
 from gpuperf.errors import CannotMeasure, UnknownName, UsageError
-from gpuperf.model.contract import Contract, DeviceFacts, TimerName
+from gpuperf.model.contract import Contract, Counting, DeviceFacts, TimerName
 from gpuperf.model.protocol import Opened
-from gpuperf.model.record import Run
+from gpuperf.model.record import NO_COUNTERS, Caveat, Run
 from gpuperf.model.workload import Axis, Case, Description, ImplementationDescription
 from gpuperf.runner.cache import cache_folder, fetch, keep, key_of
 from gpuperf.runner.plan import (
@@ -353,6 +353,20 @@ def test_each_case_is_planned_under_each_contract_and_what_is_done_is_left_out()
     assert unfinished(Run(header, (*all_done[:-1], crashed)), opened) == (plan[-1],)
     impossible = replace(all_done[-1], status="impossible")
     assert unfinished(Run(header, (*all_done[:-1], impossible)), opened) == ()
+
+
+@pytest.mark.parametrize(("counting", "again"), [
+    ("off", False), ("auto", False), ("require", True), ("kernels", True), ("ncu", True),
+])  # fmt: skip
+def test_a_resumed_run_repeats_a_case_without_its_counters_only_where_they_were_required(
+    counting: Counting, again: bool
+) -> None:
+    run = h200_sweep((128, 256))
+    header = replace(run.header, plan=tuple(r.case for r in run.records), counting=counting)
+    lacks = replace(run.records[0], caveats=(Caveat(NO_COUNTERS, "they are locked", ""),))
+    opened = Opened(header.device, header.fingerprint)
+    left = unfinished(Run(header, (lacks, run.records[1])), opened)
+    assert left == (((lacks.case, header.contract, 0),) if again else ())
 
 
 def test_each_process_measures_the_plan_once_and_every_second_one_in_turned_order() -> None:

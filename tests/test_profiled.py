@@ -356,3 +356,21 @@ def test_what_a_light_trace_idled_is_the_steps_own_if_they_follow_each_other(
     assert occupied["idle_between"] == pytest.approx(0 if apart else 29 * 3e-6 / 3)
     # The light one idled for 87 µs in two steps, the other for 140.
     assert occupied.get("idle_most") == (None if apart else pytest.approx(29 * 3e-6 / 2))
+
+
+@pytest.mark.parametrize("has_trace", [False, True])
+def test_a_light_pass_without_its_trace_and_a_trace_without_its_pass_change_nothing(
+    tmp_path: Path, has_trace: bool
+) -> None:
+    """A program may end between the two."""
+    timeline = read_trace(trace(tmp_path))
+    passed = (PLAIN, ACCOUNTING, replace(PLAIN, name="trace", steps=STEPS))
+    neither = Told(
+        "r", "step", "train.py", EVENTS, Fingerprint(), passed, timeline, cuda=True,
+    )  # fmt: skip
+    half = replace(neither, light=light(tmp_path))
+    if not has_trace:
+        half = replace(neither, passed=(*passed, replace(PLAIN, name="light", steps=STEPS)))
+    (region, *_), (expected, *_) = region_records(half), region_records(neither)
+    assert region.program is not None and expected.program is not None
+    assert region.program.waits == expected.program.waits

@@ -557,3 +557,11 @@ def test_no_gain_is_above_the_step_less_what_remains(
         remains = max(kernels - own[0], copied - own[1])
         assert 0 < one.gain_s <= step_s - min(busy, remains) + 1e-9, one
         assert one.gain_s <= step_s
+
+
+def test_the_flops_of_an_operator_that_is_not_known_are_unknown_and_not_none() -> None:
+    value = json.loads(render_profile(training(), "json"))
+    rows = {row["operator"]: row for row in value["regions"][0]["operators"]}
+    assert rows["mylib::rope"]["flops"] is None
+    known = [row["flops"] for name, row in rows.items() if name != "mylib::rope"]
+    assert None not in known

@@ -363,6 +363,29 @@ def test_placed_labels_never_overlap_nor_leave_the_frame(points: list[tuple[floa
         assert all(-1e-6 <= x <= 300 + 1e-6 and -1e-6 <= y <= 200 + 1e-6 for x, y in box.corners)
 
 
+def test_a_label_takes_a_later_place_where_the_first_would_hide_a_point() -> None:
+    surface = Surface(Box(150, 100, 300, 200), marks=[Box(100, 100, 4, 4).corners])
+    hiding, free, dearer = (Place(Box(x, 100, 40, 12), cost=x / 100) for x in (100, 160, 220))
+    assert surface.put([hiding, free, dearer]) == free
+    assert surface.put([hiding]) == hiding
+
+
+def test_a_turned_box_has_its_corners_turned() -> None:
+    corners = Box(10, 20, 4, 2, math.pi / 6).corners
+    u, v = math.sqrt(3) / 2, 0.5
+    wanted = [(10 + 2 * a * u - b * v, 20 + 2 * a * v + b * u)
+              for a, b in ((-1, -1), (1, -1), (1, 1), (-1, 1))]  # fmt: skip
+    for corner, expected in zip(corners, wanted, strict=True):
+        assert corner == pytest.approx(expected)
+
+
+def test_labels_know_of_the_line_below_a_ridge() -> None:
+    canvas = drawn_once(h200_run)
+    ridges = {round(canvas._pixel(x, 1.0)[0], 3) for x, _ in canvas.scene.ridges()}
+    upright = {round(a[0], 3) for a, *_, b in canvas.surface.lines if a[0] == b[0]}
+    assert upright & ridges
+
+
 def test_a_leader_ends_at_the_edge_of_its_label() -> None:
     assert Place(Box(10, 0, 4, 2), anchor=(0.0, 0.0)).leader == ((0.0, 0.0), (8.0, 0.0))
     assert Place(Box(10, 0, 4, 2)).leader is None

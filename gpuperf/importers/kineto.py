@@ -245,8 +245,9 @@ def _nanoseconds(event: Event, key: str) -> int:
     value = event.get(key)
     if isinstance(value, str):
         whole, _, decimals = value.partition(".")
-        if len(decimals) == 3 and len(whole) < 20 and (whole + decimals).isdecimal():
-            return int(whole + decimals)
+        exact = len(decimals) == 3 and len(whole) < 20 and (whole + decimals).isdecimal()
+        if exact and (nanoseconds := int(whole + decimals)) < LARGEST:
+            return nanoseconds
     try:
         number = Decimal(str(value)[:LONGEST_NUMBER])
     except InvalidOperation:
