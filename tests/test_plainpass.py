@@ -12,14 +12,14 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from gpuperf import marks
-from gpuperf.analysis.plainpass import chosen, scatter, step_s
+from gpuperf.analysis.plainpass import chosen, phases, scatter, step_s
 from gpuperf.measure import courses
 from gpuperf.measure.courses import LATER, Course, Limits
 from gpuperf.measure.loading import Loading
 from gpuperf.measure.passes.plain import Plain
 from gpuperf.measure.session import STEP, Session
 from gpuperf.model.program import Passed, PassName
-from gpuperf.model.samples import Samples
+from gpuperf.model.samples import Samples, mean_precision
 
 
 def plain(*times: float, ahead: int = 0, reason: str = "", data_s: float = 0.0) -> Passed:
@@ -72,12 +72,63 @@ def test_a_change_late_in_the_pass_is_of_the_program() -> None:
     assert own.steps == 130
 
 
-def test_a_loop_that_waits_for_data_again_and_again_takes_its_mean() -> None:
-    bursts = Samples((20e-3, 20e-3, 20e-3, 180e-3) * 10)
-    assert step_s(bursts) == pytest.approx(60e-3)
-    once = Samples((20e-3,) * 20 + (500e-3,))
-    assert step_s(once) == pytest.approx(20e-3)
-    assert step_s(Samples(noisy(20e-3, 50))) == Samples(noisy(20e-3, 50)).median_s
+RESNET = tuple(v * 1e-3 for v in (
+    31.21, 22.34, 21.73, 20.93, 17.0, 16.94, 26.63, 36.54, 20.68, 24.55, 24.9, 25.89, 16.95, 23.6,
+    31.65, 25.02, 17.88, 24.61, 32.57, 20.04, 27.4, 22.3, 22.32, 22.51, 18.04, 18.33, 23.04, 17.44,
+    16.95, 27.97,
+))  # fmt: skip
+SHORT_PROMPT = tuple(v * 1e-3 for v in (
+    6.82, 6.32, 6.28, 6.63, 6.35, 6.25, 6.28, 6.21, 6.29, 6.32, 6.28, 6.44, 6.32, 6.24, 6.3, 6.26,
+    39.5,
+))  # fmt: skip
+DRIFTS = tuple(v * 1e-3 for v in (
+    13.18, 13.05, 12.97, 12.96, 12.97, 12.86, 12.8, 12.97, 12.85, 12.85, 12.82, 12.83, 12.78,
+    12.85, 12.74, 12.74, 12.69, 12.69, 12.64, 12.6, 12.6, 12.62, 12.72, 12.71, 12.92, 13.01, 13.11,
+    13.14, 13.28, 13.08, 13.64, 13.39, 13.27, 13.5, 13.38, 13.1, 12.91, 12.74, 12.74, 12.77, 12.85,
+))  # fmt: skip
+
+
+@pytest.mark.parametrize("times", [
+    (20e-3, 20e-3, 20e-3, 180e-3) * 10, (20e-3,) * 20 + (500e-3,), RESNET, SHORT_PROMPT, DRIFTS,
+    noisy(20e-3, 50),
+])  # fmt: skip
+def test_a_step_takes_what_a_clock_around_the_loop_says(times: tuple[float, ...]) -> None:
+    assert step_s(Samples(times)) == pytest.approx(sum(times) / len(times))
+
+
+def test_a_time_that_goes_on_changing_keeps_all_its_steps() -> None:
+    times = noisy(11e-3, 40) + noisy(12e-3, 40, 1) + noisy(11e-3, 40, 2) + noisy(12e-3, 60, 3)
+    (own,) = chosen((plain(*times),), 0, True)
+    assert own.steps == 180
+
+
+def test_steps_of_two_phases_are_told_with_their_times() -> None:
+    times = noisy(6.3e-3, 17) + noisy(17e-3, 43, 1)
+    doubt = phases((plain(*times), TRACE), 400, True)
+    assert doubt is not None
+    assert "the first 17 of 60 took 6.299 ms" in doubt.message
+    assert "later ones 17" in doubt.message
+    assert "of the last 43" in doubt.hint
+    late = phases((plain(*noisy(6.3e-3, 43), *noisy(17e-3, 17, 1)),), 400, True)
+    assert late is not None
+    assert "mean of all" in late.hint
+    assert phases((plain(*noisy(17e-3, 60)),), 400, True) is None
+    assert phases((TRACE,), 400, True) is None
+
+
+def test_the_interval_of_a_mean_holds_it_19_times_of_20() -> None:
+    draw = random.Random(7)
+    held = 0
+    for _ in range(400):
+        values = tuple(draw.expovariate(1) + 1 for _ in range(150))
+        mean = sum(values) / 150
+        held += abs(mean - 2) <= mean_precision(values) * mean
+    assert 0.91 * 400 < held < 0.99 * 400
+
+
+def test_a_mean_of_one_value_is_not_sure() -> None:
+    assert mean_precision((1.0,)) == float("inf")
+    assert mean_precision((1.0, 1.0)) == 0.0
 
 
 @pytest.mark.parametrize(("times", "word"), [
@@ -128,6 +179,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     found = Clock()
     monkeypatch.setattr(courses, "time", found)
     monkeypatch.setattr("gpuperf.measure.session.time", found)
+    monkeypatch.setattr("gpuperf.measure.passes.base.time", found)
     return found
 
 
@@ -146,23 +198,91 @@ def test_short_steps_are_timed_once_more_at_the_end(
     assert 900 < found[2][1] <= LATER
 
 
-@pytest.mark.parametrize(("ahead", "scatter", "unsure"), [
-    (0, 0.1, True), (0, 0.0, False), (10, 0.1, False),
-])  # fmt: skip
-def test_a_gpu_that_waits_for_a_host_that_scatters_is_timed_for_longer(
-    ahead: int, scatter: float, unsure: bool
-) -> None:
+def waiting(
+    clock: Clock, step: Callable[[int], float], rounds: int,
+    left: tuple[PassName, ...] = ("trace", "accounting"), ahead: bool = False,
+    budget_s: float = 60.0,
+) -> tuple[int, float]:  # fmt: skip
+    """Steps and seconds of the first plain pass in a program of so many rounds of *step*, as if a
+    GPU waited for its host, or else was behind it all the time (*ahead*)."""
     running = Plain("step")
-    running.cuda, running.steps, running._ahead = True, 10, ahead
-    draw = random.Random(1)
-    running._clocks = [t for i in range(10) for t in (i, i + 0.01 * (1 + scatter * draw.random()))]
-    assert running.unsure is unsure
-    limits = Limits(0, 10, 60.0, True)
-    course = Course("step", limits, [], running=running, wanted=10, taken=10)
-    course.pass_s = time.perf_counter()
-    assert course.complete is not unsure
-    course.taken = 30
-    assert course.complete
+    course = Course(
+        "step", Limits(0, 10, budget_s, True), [(name, 5) for name in left], running=running,
+        wanted=10, pass_s=clock.now,
+    )  # fmt: skip
+    began = clock.now
+    for i in range(rounds):
+        running.cuda = False  # no event is recorded
+        running.begin()
+        clock.now += step(i)
+        running.end()
+        running.cuda = True
+        running._ahead += ahead
+        course.taken += 1
+        if course.complete:
+            break
+    return course.taken, clock.now - began
+
+
+def scattering(_: int, draw: random.Random = random.Random(5)) -> float:  # noqa: B008
+    return draw.choice(RESNET)
+
+
+@pytest.fixture
+def loader(monkeypatch: pytest.MonkeyPatch) -> Loading:
+    own = Loading()
+    monkeypatch.setattr(courses, "loading", own)
+    return own
+
+
+@pytest.mark.parametrize("step", [lambda _: 20e-3, scattering])
+def test_a_short_program_keeps_half_of_its_steps_for_the_other_passes(
+    clock: Clock, loader: Loading, step: Callable[[int], float]
+) -> None:
+    steps, seconds = waiting(clock, step, 150)
+    assert 50 <= steps <= 100
+    assert 1.4 < seconds < 1.7
+
+
+def test_a_pass_goes_on_until_the_mean_is_sure_where_the_loader_has_more(
+    clock: Clock, loader: Loading
+) -> None:
+    loader._batches = 1000
+    steps, seconds = waiting(clock, scattering, 1000)
+    assert 8.0 <= seconds < 8.1
+    assert 200 < steps < 500
+    assert 2.9 < waiting(clock, lambda _: 20e-3, 1000)[1] < 3.1
+    loader._given = 501
+    assert waiting(clock, scattering, 1000)[1] < 1.6
+
+
+def test_a_pass_goes_on_where_nothing_else_needs_the_steps(clock: Clock, loader: Loading) -> None:
+    assert waiting(clock, scattering, 2000, ("plain",))[1] > 8.0
+    assert waiting(clock, scattering, 2000, ("plain",), budget_s=6.0)[1] < 2.1
+
+
+def test_tokens_of_a_short_prompt_do_not_end_the_pass(clock: Clock, loader: Loading) -> None:
+    """A warm-up of 17 tokens, the boundary to the next generate, and then slower tokens."""
+    times = (*SHORT_PROMPT, *noisy(17e-3, 900))
+    steps, seconds = waiting(clock, times.__getitem__, 900)
+    assert 1.5 < seconds <= 8.1
+    (own,) = chosen((plain(*times[:steps]),), 400, True)
+    assert step_s(Samples(own.steps_s)) == pytest.approx(17e-3, rel=0.01)
+    assert waiting(clock, lambda _: 6.3e-3, 900)[0] == courses.MANY
+
+
+def test_a_drift_that_never_ends_ends_with_the_clock(clock: Clock, loader: Loading) -> None:
+    steps, seconds = waiting(clock, lambda i: 10e-3 * (1 + i / 500), 9000)
+    assert 8.0 <= seconds < 8.2
+    assert steps > courses.MANY
+    _, seconds = waiting(clock, lambda _: 1e-5, 90_000, ("plain",))
+    assert seconds == pytest.approx(courses.MOST_STEPS * 1e-5)
+
+
+def test_a_device_that_does_not_wait_for_its_host_is_timed_later(
+    clock: Clock, loader: Loading
+) -> None:
+    assert waiting(clock, lambda _: 20e-3, 100, ahead=True)[0] == 10
 
 
 def test_steps_of_a_number_that_was_asked_for_are_as_many(tmp_path: Path, clock: Clock) -> None:
@@ -204,6 +324,8 @@ def test_the_time_that_a_loop_waits_for_its_loader_is_known_with_its_line(
     assert len(found) == 3
     assert 6 * 0.02 <= loading.waited_s <= whole_s
     assert "test_plainpass.py:" in loading.where
+    assert loading.given is not None
+    assert loading.given >= 1
 
 
 def test_the_plain_pass_has_the_waits_of_its_own_steps(

@@ -3,7 +3,8 @@
 The first plain pass comes before any profiler. A second one follows all other passes, where the
 program still runs: it has more steps, and a card that is as warm as it will be. But CUPTI stays in
 the process, where each launch takes longer, so that it only counts where launches hardly matter.
-Steps of either before its times became steady do not count.
+Steps of either before its times became steady do not count. What a step takes is the mean of the
+others: that of a clock around the program's loop, with whatever the loop does between steps.
 """
 
 from __future__ import annotations
@@ -11,36 +12,43 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
+from itertools import pairwise
 
 from gpuperf.analysis.steps import LEAST, find_steps
 from gpuperf.model.program import Passed
 from gpuperf.model.record import Caveat
-from gpuperf.model.samples import Samples
+from gpuperf.model.samples import Samples, mean_precision
 from gpuperf.units import format_time
 
-__all__ = ["chosen", "scatter", "step_s"]
+__all__ = ["chosen", "phases", "scatter", "step_s"]
 
 FEWEST = 10  # steps of a second pass that counts
 AHEAD = 0.9  # of its steps that the device had not begun when they ended: launches do not matter
 BEHIND_S, HARDLY = 2.5e-6, 0.005  # what a launch takes more behind a trace; the share that may be
 MOST_BLOCKS = 100  # of steps, whose medians are searched for a change of level
 SOME = 5  # steps of which a scatter is told
-SCATTERS, CHANGES = 0.02, 0.02  # half-width of the interval, and of medians between thirds
+SCATTERS, CHANGES = 0.02, 0.02  # half-width of the mean's interval; of medians between thirds
 ODD = 1.5  # times the median: a step that takes longer is odd
-UNLIKE = 0.01  # what median and mean may differ before the mean is what a step takes
+PHASES = 0.05  # a change of level of so much is told
 
 
 def chosen(passed: Sequence[Passed], launches: float, cuda: bool) -> tuple[Passed, ...]:
     """*passed* with one plain pass at the most: that which tells more, of a step with so many
     *launches*, from where its steps became steady."""
-    plain = [one for one in passed if one.name == "plain"]
+    plain = _telling(passed, launches, cuda)
     rest = tuple(one for one in passed if one.name != "plain")
+    return rest if plain is None else (_steady(plain), *rest)
+
+
+def _telling(passed: Sequence[Passed], launches: float, cuda: bool) -> Passed | None:
+    plain = [one for one in passed if one.name == "plain"]
     if not plain:
-        return rest
+        return None
     first, later = plain[0], plain[-1]
     if len(plain) > 1 and later.steps >= FEWEST and _trusted(later, launches, cuda):
-        first = replace(later, reason="")
-    return (_steady(first), *rest)
+        return replace(later, reason="")
+    return first
 
 
 def _trusted(later: Passed, launches: float, cuda: bool) -> bool:
@@ -50,16 +58,13 @@ def _trusted(later: Passed, launches: float, cuda: bool) -> bool:
 
 
 def _steady(plain: Passed) -> Passed:
-    """*plain* without the steps before its level last changed in the first half."""
-    times = plain.steps_s
-    if len(times) < 2 * LEAST or min(times) <= 0:
+    """*plain* without the steps before its level last changed, if it never does in the second
+    half."""
+    cuts = _changes(plain.steps_s)
+    half = len(plain.steps_s) / 2
+    if not cuts or cuts[-1] > half:  # a time that goes on changing is of the program
         return plain
-    size = -(-len(times) // MOST_BLOCKS)
-    blocks = [statistics.median(times[i : i + size]) for i in range(0, len(times), size)]
-    early = [one.at for one in find_steps([blocks])[0] if one.at <= len(blocks) / 2]
-    if not early:
-        return plain
-    cut = early[-1] * size
+    times, cut = plain.steps_s, cuts[-1]
     left = len(times) - cut
     share = left / len(times)
     return replace(
@@ -69,14 +74,42 @@ def _steady(plain: Passed) -> Passed:
 
 
 def step_s(samples: Samples) -> float:
-    """Seconds of a step: the median, or the mean where some steps take longer again and again, as
-    those do that wait for data. A single odd step is left out of the mean."""
-    median_s, values = samples.median_s, samples.values_s
-    odd = [value for value in values if value > ODD * median_s]
-    if len(odd) == 1 and samples.size >= SOME:
-        values = tuple(value for value in values if value != odd[0])
-    mean_s = statistics.fmean(values)
-    return mean_s if abs(mean_s / median_s - 1) > UNLIKE else median_s
+    """Seconds of a step: the mean."""
+    return statistics.fmean(samples.values_s)
+
+
+@lru_cache(maxsize=8)
+def _changes(times: tuple[float, ...]) -> list[int]:
+    """Before which steps the level of *times* changes."""
+    if len(times) < 2 * LEAST or min(times) <= 0:
+        return []
+    size = -(-len(times) // MOST_BLOCKS)
+    blocks = [statistics.median(times[i : i + size]) for i in range(0, len(times), size)]
+    return [one.at * size for one in find_steps([blocks])[0]]
+
+
+def phases(passed: Sequence[Passed], launches: float, cuda: bool) -> Caveat | None:
+    """Whether the steps of the plain pass that counts took one time first and another later."""
+    plain = _telling(passed, launches, cuda)
+    cuts = _changes(plain.steps_s) if plain else []
+    if plain is None or not cuts:
+        return None
+    times = plain.steps_s
+    means = [statistics.fmean(times[a:b]) for a, b in pairwise((0, *cuts, len(times)))]
+    if max(means) <= (1 + PHASES) * min(means):
+        return None
+    later = f"later ones {format_time(means[1])}"
+    if len(means) > 2:
+        least, most = format_time(min(means[1:])), format_time(max(means[1:]))
+        later = f"later ones between {least} and {most}"
+    counted = _steady(plain).steps
+    which = f"of the last {counted}" if counted < plain.steps else "the mean of all"
+    return Caveat(
+        "phases",
+        f"steps take another time later: the first {cuts[0]} of {len(times)} took "
+        f"{format_time(means[0])}, {later}",
+        f"the time of a step is {which}: --warmup and --steps choose others",
+    )
 
 
 def scatter(plain: Passed) -> Caveat | None:
@@ -84,7 +117,7 @@ def scatter(plain: Passed) -> Caveat | None:
     if len(plain.steps_s) < SOME:
         return None
     samples = Samples(plain.steps_s)
-    if samples.precision <= SCATTERS:
+    if mean_precision(samples.values_s) <= SCATTERS:
         return None
     third = max(1, samples.size // 3)
     begin, end = (statistics.median(part) for part in (samples.values_s[:third],

@@ -12,7 +12,7 @@ from gpuperf.analysis.attribution import Usage, usages
 from gpuperf.analysis.chains import Ran, chains_of
 from gpuperf.analysis.joined import Group, Key, add_traced, containers, grouped, visible
 from gpuperf.analysis.occupied import Occupied, occupancy_of
-from gpuperf.analysis.plainpass import chosen, scatter
+from gpuperf.analysis.plainpass import chosen, phases, scatter
 from gpuperf.analysis.region import NO_PASS
 from gpuperf.analysis.used import Used, in_step, seconds_of, stretches
 from gpuperf.analysis.waiting import idled_s, waits_of, whole_of
@@ -58,6 +58,7 @@ class Told:
     cuda: bool = False
     light: Timeline | None = None  # of the light pass
     device: int | None = None  # by whose clock the steps were timed
+    phases: Caveat | None = None  # of the steps of its plain pass
 
     def of(self, name: PassName) -> Passed | None:
         """What the pass *name* brought, if it took a step."""
@@ -66,7 +67,8 @@ class Told:
 
 def region_records(told: Told) -> tuple[Record, ...]:
     """The record of the region, then those of its operators, by what they take."""
-    told = replace(told, passed=chosen(told.passed, _launches(told), told.cuda))
+    timed = (told.passed, _launches(told), told.cuda)
+    told = replace(told, passed=chosen(*timed), phases=phases(*timed))
     counted, traced = told.of("accounting"), told.of("trace")
     seen = counted.seen if counted else ()
     windows = list(told.windows)
@@ -339,8 +341,7 @@ def _doubts(told: Told, groups: Mapping[Key, Group]) -> Iterable[Caveat]:
     yield from _counts(told, groups)
     plain = told.of("plain")
     uncertain = scatter(plain) if plain else None
-    if uncertain is not None:
-        yield uncertain
+    yield from (doubt for doubt in (told.phases, uncertain) if doubt is not None)
     each = told.of("kernels")
     counted = any(k.counters for g in groups.values() for k in g.kernels)
     if each and told.timeline is not None and not counted:

@@ -6,6 +6,7 @@ import math
 import time
 from dataclasses import dataclass
 
+from gpuperf.measure.loading import loading
 from gpuperf.measure.passes import Pass
 from gpuperf.model.program import PassName
 
@@ -17,7 +18,12 @@ MOST: dict[PassName, int] = {"light": 5, "trace": 5, "kernels": 64, "accounting"
 # Shares of the budget that the warm-up, the plain pass and any other pass may take.
 WARM, PLAIN, OTHER = 1 / 6, 1 / 3, 1 / 6
 FEWEST_PLAIN = 2  # steps of a plain pass whose time is over
-LONGER, SHORT_S = 3, 1.0  # times the steps of a plain pass that wants more and took less than that
+# A plain pass that must tell all (see `Course._longer`): where steps are sure to follow it takes
+# LONG_S, and up to MOST_S until it is sure; else half of a loop of 3 s, or MANY steps.
+LONG_S, MOST_S = 3.0, 8.0
+SHORT_S, MANY = 1.5, 100
+MOST_STEPS = 10_000  # of it
+LOOK = 1.25  # times the seconds of it until its times are looked at once more
 LATER = 1000  # steps at most of a second plain pass
 SETTLE_S = 1.0  # before it, for the clock of a card that rested while a trace was written
 
@@ -25,8 +31,8 @@ SETTLE_S = 1.0  # before it, for the clock of a card that rested while a trace w
 @dataclass(frozen=True)
 class Limits:
     """Steps that go by first, steps of the plain pass, and the seconds that all passes of a region
-    may take together. With *more* the plain pass is longer where its short steps scatter, and comes
-    a second time when all other passes are done: the card is as warm then as it will be."""
+    may take together. With *more* the plain pass is longer where a second one will tell less, and
+    that one comes when all other passes are done: the card is as warm then as it will be."""
 
     warmup: int
     steps: int
@@ -64,6 +70,7 @@ class Course:
     step_s: float = 0.0
     launched: int = 0  # kernels of a traced step
     pass_s: float = 0.0  # when the pass under way took its first step
+    look_s: float = 0.0  # of a plain pass: when its times are looked at next
     ended_s: float = 0.0  # when the last pass ended
 
     @property
@@ -99,5 +106,28 @@ class Course:
         share = PLAIN if plain and not later else OTHER
         if spent_s > share * limits.budget_s and self.taken >= (FEWEST_PLAIN if plain else 1):
             return True
-        longer = limits.more and not later and spent_s < SHORT_S and running.unsure
-        return self.taken >= self.wanted * (LONGER if longer else 1)
+        if self.taken < self.wanted:
+            return False
+        return not (limits.more and plain and not later and self._longer(running, spent_s))
+
+    def _longer(self, running: Pass, spent_s: float) -> bool:
+        """Whether a plain pass needs more steps than were wanted, and may have them.
+
+        Of a GPU that waits for its host no later pass can tell the time of a step. So the pass goes
+        on by the clock. Where enough steps follow, since nothing is left that needs one or the data
+        loader has more batches than it gave, it goes on until the mean is sure. Where none is known
+        to follow, other passes need the rest of a short program: only a time that has changed in
+        the pass makes that longer.
+        """
+        if not running.last or self.taken >= MOST_STEPS:
+            return False
+        given = loading.given
+        room = all(name == "plain" for name, _ in self.left) or (given is not None and given < 0.5)
+        if spent_s < (LONG_S if room else SHORT_S) and (room or self.taken < MANY):
+            return True
+        if spent_s >= MOST_S or (given is not None and not room):
+            return False
+        if spent_s >= self.look_s:
+            self.look_s = LOOK * spent_s
+            return running.changing or (room and running.unsure)
+        return True

@@ -20,6 +20,8 @@ class Loading:
 
     def __init__(self) -> None:
         self.waited_s = 0.0
+        self._batches: int | None = None  # of the loader that was asked last, if it knows
+        self._given = 0
         self._place: tuple[str, int] | None = None
         self._thread = 0
         self._inside = False
@@ -32,6 +34,12 @@ class Loading:
 
         return "" if self._place is None else f"{short_path(self._place[0])}:{self._place[1]}"
 
+    @property
+    def given(self) -> float | None:
+        """The share of its batches that the loader which was asked last has given by now; None
+        where there is no loader, or it does not know how many it has."""
+        return self._given / self._batches if self._batches else None
+
     def install(self) -> None:
         """Watch the loaders of torch, from now on."""
         if self._installed:
@@ -41,14 +49,18 @@ class Loading:
         self._installed = True
         for kind, name in ((dataloader.DataLoader, "__iter__"),
                            (dataloader._BaseDataLoaderIter, "__next__")):  # fmt: skip
-            setattr(kind, name, self._timed(getattr(kind, name)))
+            setattr(kind, name, self._timed(getattr(kind, name), name))
 
-    def _timed(self, wait: Callable[..., Any]) -> Callable[..., Any]:
+    def _timed(self, wait: Callable[..., Any], name: str) -> Callable[..., Any]:
         def timed(loader: Any) -> Any:
             self._thread = self._thread or threading.get_ident()
             if self._inside or threading.get_ident() != self._thread:
                 return wait(loader)
             self._inside, began = True, time.perf_counter()
+            if name == "__iter__":
+                self._given, self._batches = 0, _length(loader)
+            else:
+                self._given += 1
             try:
                 return wait(loader)
             finally:
@@ -58,6 +70,13 @@ class Loading:
                 self._place = caller.f_code.co_filename, caller.f_lineno
 
         return timed
+
+
+def _length(loader: Any) -> int | None:
+    try:
+        return len(loader)
+    except Exception:  # of a dataset that has no length, or whose own `__len__` fails
+        return None
 
 
 loading = Loading()

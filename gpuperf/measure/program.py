@@ -216,10 +216,8 @@ def _uncaught(error: BaseException) -> int:
     except SystemExit as other:
         return other.code if isinstance(other.code, int) else 1
     except BaseException as other:
-        sys.stderr.write("Error in sys.excepthook:\n")
-        traceback.print_exception(other)
-        sys.stderr.write("\nOriginal exception was:\n")
-        traceback.print_exception(error)
+        sys.stderr.write(f"Error in sys.excepthook:\n{_traceback(other)}")
+        sys.stderr.write(f"\nOriginal exception was:\n{_traceback(error)}")
     return 1
 
 

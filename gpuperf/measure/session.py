@@ -299,7 +299,7 @@ class Session:
                 self._cease(other, AWAY)
         self._begin_telling()
         name, course.wanted = course.left.pop(0)
-        course.taken, course.waited, course.pass_s = 0, 0, 0.0
+        course.taken, course.waited, course.pass_s, course.look_s = 0, 0, 0.0, 0.0
         # Without a plain pass of its own process, by what the steps took that went by.
         each_s = course.step_s or (time.perf_counter() - course.began_s) / max(1, course.done)
         longest_s = COUNTED_S + 2 * course.wanted * each_s

@@ -18,7 +18,7 @@ import statistics
 from dataclasses import dataclass
 from functools import cached_property
 
-__all__ = ["Samples", "correlation", "effective_size", "student"]
+__all__ = ["Samples", "correlation", "effective_size", "mean_precision", "student"]
 
 CONFIDENCE = 0.975  # one-sided, of a two-sided 95 %
 Z95 = statistics.NormalDist().inv_cdf(CONFIDENCE)
@@ -27,6 +27,7 @@ LEAST_SEEN = 0.25
 MODES_APART = 0.02  # of the median: a wider gap between times is between two modes
 SMALLER_MODE = 0.05  # of the samples: fewer beyond a gap are outliers
 ENOUGH = 15  # steps between samples, for their quartiles to tell the spread
+MOST_BLOCKS = 100  # whose means give the interval of the mean of many times
 SAME_TICK = 8  # of a tick: what rounding to nanoseconds may part
 TICK_ERROR = 0.1  # of a tick, by which a median between two ticks may be off
 
@@ -231,6 +232,19 @@ def effective_size(values: tuple[float, ...]) -> float:
     unbiased = min(max(first + (1 + 4 * first) / n, 0.0) if first > 0 else 0.0, 1 - 1 / n)
     longest = max(1 + 2 * total, (1 + unbiased) / (1 - unbiased))
     return min(float(n), max(1.0, n / longest))
+
+
+def mean_precision(values: tuple[float, ...]) -> float:
+    """Half the 95 % interval of the mean of *values* over the mean, a fraction; infinite for fewer
+    than two. Many values are taken by blocks, whose means depend less on each other."""
+    size = -(-len(values) // MOST_BLOCKS) or 1
+    whole = len(values) // size * size
+    blocks = tuple(statistics.fmean(values[i : i + size]) for i in range(0, whole, size))
+    if len(blocks) < 2 or statistics.fmean(values) <= 0:
+        return math.inf
+    count = effective_size(blocks)
+    reach_s = _student(count - 1) * statistics.stdev(blocks) / math.sqrt(count)
+    return reach_s / statistics.fmean(values)
 
 
 def correlation(values: tuple[float, ...]) -> float:

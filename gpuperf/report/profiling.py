@@ -11,6 +11,7 @@ from gpuperf.model.codec import to_builtins
 from gpuperf.model.metrics import NOT_KERNELS, moved_bytes, tensor_operations
 from gpuperf.model.program import Program
 from gpuperf.model.record import Run
+from gpuperf.model.samples import mean_precision
 from gpuperf.report.plain import plain_table
 from gpuperf.report.text import clean, clean_value, escape, shorten
 from gpuperf.units import format_bytes, format_flop_rate, format_number, format_si, format_time
@@ -198,18 +199,17 @@ def _time_line(profile: Profile) -> str:
 
 
 def _spread(profile: Profile) -> str:
-    """How sure the median of a step is, and the mean where that is another figure."""
-    samples, wall = profile.region.samples, profile.region.times.get("wall")
+    """How sure the mean of a step is, and the median where that is another figure."""
+    samples = profile.region.samples
     if samples is None or samples.size < FEWEST:
         return ""
-    told = f" ± {samples.precision * 100:.1f} %"
-    if samples.precision > UNSURE:
+    precision = mean_precision(samples.values_s)
+    told = f" ± {precision * 100:.1f} %"
+    if precision > UNSURE:
         least, most = min(samples.values_s), max(samples.values_s)
         told = f", between {format_time(least)} and {format_time(most)} in {samples.size} steps"
-    if profile.step_s != samples.median_s:
+    if abs(samples.median_s / profile.step_s - 1) > UNEVEN:
         told += f" (mean; the median is {format_time(samples.median_s)})"
-    elif wall is not None and abs(wall.median_s / profile.step_s - 1) > UNEVEN:
-        told += f" (median; the mean is {format_time(wall.median_s)})"
     return told
 
 

@@ -27,8 +27,16 @@ class Pass(Protocol):
     done: bool  # before it has all the steps that it might have
 
     @property
+    def last(self) -> bool:
+        """Whether no later pass can tell what this one does."""
+
+    @property
     def unsure(self) -> bool:
-        """Whether more steps would tell more, and no later pass can take them."""
+        """Whether the mean of its steps is not sure yet."""
+
+    @property
+    def changing(self) -> bool:
+        """Whether its later steps take another time than its first ones."""
 
     def start(self) -> None:
         """Before the first step. Raises: RuntimeError, NoCounters where it cannot be had."""
@@ -58,7 +66,7 @@ class Base:
 
     name: PassName = "plain"
     done = False
-    unsure = False
+    last = unsure = changing = False
 
     def __init__(self, region: str) -> None:
         self.region, self.steps = region, 0

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
+import statistics
+
 import torch
 
 from gpuperf.measure.loading import loading
 from gpuperf.measure.passes.base import Timed
 from gpuperf.model.program import Passed
-from gpuperf.model.samples import Samples
+from gpuperf.model.samples import mean_precision
 
 __all__ = ["Plain"]
 
 AHEAD = 0.9  # of the steps: from here on the device does not wait for the host
-SCATTERS = 0.01  # half-width of the interval of a step
+SCATTERS = 0.01  # half-width of the interval of the mean step
+CHANGES, CLEAR = 0.02, 3.0  # of the mean between its halves: as a fraction, and in standard errors
 
 
 class Plain(Timed):
@@ -25,14 +29,33 @@ class Plain(Timed):
         self._data_s = self._loaded_s = 0.0
 
     @property
+    def last(self) -> bool:  # type: ignore[override]
+        """Whether the GPU waits for the host: behind a trace, where CUPTI slows launches down, its
+        steps tell nothing any more."""
+        return self.cuda and self.steps >= 2 and self._ahead < AHEAD * self.steps
+
+    @property
     def unsure(self) -> bool:  # type: ignore[override]
-        """Whether the steps of a GPU that waits for the host scatter. Behind a trace, where CUPTI
-        slows launches down, they tell nothing any more."""
-        if not self.cuda or self.steps < 2 or self._ahead >= AHEAD * self.steps:
+        """Whether the interval of the mean is wider than it may be."""
+        return mean_precision(self._host_s()) > SCATTERS
+
+    @property
+    def changing(self) -> bool:  # type: ignore[override]
+        """Whether the second half of its steps takes another time than the first, and not by
+        chance."""
+        times = self._host_s()
+        half = len(times) // 2
+        if half < 2:
             return False
+        first, second = times[:half], times[half:]
+        apart_s = abs(statistics.fmean(first) - statistics.fmean(second))
+        error_s = math.sqrt(sum(statistics.variance(one) / len(one) for one in (first, second)))
+        return apart_s > max(CLEAR * error_s, CHANGES * statistics.fmean(times))
+
+    def _host_s(self) -> tuple[float, ...]:
+        """Seconds of each step by the host's clock: the device's is not read before the end."""
         clocks = self._clocks
-        host = tuple(clocks[i + 1] - clocks[i] for i in range(0, 2 * self.steps, 2))
-        return Samples(host).precision > SCATTERS
+        return tuple(clocks[i + 1] - clocks[i] for i in range(0, 2 * self.steps, 2))
 
     def start(self) -> None:
         """Without a wait: a step that began on an idle device would have to fill it first."""
