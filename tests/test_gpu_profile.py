@@ -148,7 +148,7 @@ with torch.no_grad():
     else:
         compiled = torch.compile(m, mode="reduce-overhead")
         run = lambda: compiled(x)
-    for _ in range(60):
+    for _ in range(120):
         run()
         gpuperf.step()
     torch.cuda.synchronize()

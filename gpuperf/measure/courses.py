@@ -19,9 +19,10 @@ MOST: dict[PassName, int] = {"light": 5, "trace": 5, "kernels": 64, "accounting"
 WARM, PLAIN, OTHER = 1 / 6, 1 / 3, 1 / 6
 FEWEST_PLAIN = 2  # steps of a plain pass whose time is over
 # A plain pass that must tell all (see `Course._longer`): where steps are sure to follow it takes
-# LONG_S, and up to MOST_S until it is sure; else half of a loop of 3 s, or MANY steps.
+# LONG_S, and up to MOST_S until it is sure; else half of a loop of 3 s, or MANY steps, so that a
+# loop of 100 has steps for the other passes.
 LONG_S, MOST_S = 3.0, 8.0
-SHORT_S, MANY = 1.5, 100
+SHORT_S, MANY = 1.5, 60
 MOST_STEPS = 10_000  # of it
 LOOK = 1.25  # times the seconds of it until its times are looked at once more
 LATER = 1000  # steps at most of a second plain pass

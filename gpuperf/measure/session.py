@@ -179,7 +179,11 @@ class Session:
             self._begin_telling()
             self.say(self._unmarked.found)
         for course in self.courses.values():
+            long = course.running is not None and course.running.last
             self._cease(course, CUT if course.alone and course.taken else ENDED)
+            for name, _ in course.left if long else ():  # --steps would have left steps for them
+                if name != "plain":
+                    self.say(Passed(course.region, name, 0, reason=ENDED))
 
     def fail(self, error: Exception) -> None:
         """Something of ours went wrong: all passes under way are lost, and the program goes on."""
