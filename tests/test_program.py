@@ -118,6 +118,25 @@ with gpuperf.region("all"):
     assert found.exit_code == 1
 
 
+def test_a_hook_that_fails_has_no_control_characters_printed(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    text = """
+import sys, torch
+def hook(*_):
+    raise RuntimeError("hook \\x1b[31mred")
+sys.excepthook = hook
+raise ValueError("bad \\x1b[31mred\\x07")
+"""
+    found = ran(tmp_path, text)
+    told = capfd.readouterr().err
+    assert "RuntimeError: hook [31mred" in told
+    assert "Original exception was:" in told
+    assert "ValueError: bad [31mred" in told
+    assert all(c.isprintable() or c == "\n" for c in told)
+    assert found.exit_code == 1
+
+
 def test_a_program_that_runs_for_ever_is_ended(tmp_path: Path) -> None:
     began = time.monotonic()
     found = ran(tmp_path, LOOP.format(rounds=12, more="") + "while True: pass", timeout_s=12.0)
