@@ -30,7 +30,8 @@ MOST_FILES = 128  # open descriptors more than at first; a CUDA context alone op
 LEAST_BYTES, MOST_BYTES = 2 << 30, 4 << 30  # more than at first: CUDA's libraries load by and by
 MOST_SHARE = 1 / 16  # of the host's memory, within these bounds
 MOST_DEVICE_BYTES, MOST_DEVICE_SHARE = 256 << 20, 0.01  # of torch's allocations
-POOLS = ("ThreadPoolExecutor", "Inductor")  # threads that wait for work, of torch's compiler
+# Threads that only wait: of torch's compiler, and of the progress bars that autotuning draws.
+POOLS = ("ThreadPoolExecutor", "Inductor", "tqdm_monitor")
 COMPILERS = "torch/_inductor"  # in the command lines of torch's own compile workers
 CACHES = ("TORCH", "_TORCH", "TRITON", "KINETO")  # variables that name caches, set at first use
 
