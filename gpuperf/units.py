@@ -216,13 +216,17 @@ def format_bytes(count: float) -> str:
 # ± stands for both sides while the wider is at most this many times the narrower; it shows the
 # wider, so the interval shown is never smaller than the one found.
 LOPSIDED = 1.5
+UNKNOWN = 1e4  # percent above the median, from which on an interval says nothing
 
 
 def format_interval(median: float, low: float, high: float) -> str:
-    """`±0.4 %`, or `−0.2/+0.9 %` where one side is much wider than the other."""
+    """`±0.4 %`, or `−0.2/+0.9 %` where one side is much wider than the other; `unknown` where the
+    upper end is a hundred times the median and more."""
     if median <= 0:
         return "±∞ %"
     below, above = (median - low) / median * 100, (high - median) / median * 100
+    if above > UNKNOWN:
+        return "unknown"
     narrow, wide = sorted((below, above))
     if wide <= LOPSIDED * narrow or digits_of_percent(narrow) == digits_of_percent(wide):
         return f"±{digits_of_percent(wide)} %"

@@ -196,6 +196,8 @@ def test_axes_that_differ_are_written_apart_and_still_ones_go_to_the_caption() -
         (0.9996, 1.0004, "±0.04 %"),
         (0.5, 1.6, "±60 %"),
         (0.95, 1.0, "−5.0/+0.00 %"),
+        (0.0, 99.0, "−100/+9800 %"),
+        (0.0, 102.0, "unknown"),
     ],
 )
 def test_an_interval_reads_as_it_is(low: float, high: float, text: str) -> None:

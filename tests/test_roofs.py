@@ -88,6 +88,20 @@ def test_roofs_of_a_busy_machine_are_forgotten_after_an_hour() -> None:
     assert roofs_on(FakeSide(change=busy), case_of("matmul"))
 
 
+def test_no_kept_roof_that_is_in_doubt_calls_a_case_impossible() -> None:
+    """Whoever kept it may have called its figures measured."""
+    roofs_on(FakeSide(change=busy), case_of("matmul"))
+    found = doubtful_ceilings(OPENED)
+    assert found is not None
+    sure = [replace(c, rate=replace(c.rate, status="measured")) for c in found.ceilings.compute]
+    kept = replace(found, ceilings=replace(found.ceilings, compute=tuple(sure)))
+    keep("doubtful", device_key(OPENED), kept)
+    again = doubtful_ceilings(OPENED)
+    assert again is not None
+    assert again.ceilings.compute
+    assert {c.rate.status for c in again.ceilings.compute} == {"uncertain"}
+
+
 def test_ctrl_c_while_roofs_are_measured_says_that_nothing_is_kept(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -212,8 +212,8 @@ def _own_suite(commits: Commits, project: Project) -> str:
         return "ci"
     raise UsageError(
         f"{commits.top.name} names no suite, and gpuperf's own kernels do not change with it",
-        f'write suite = "bench.toml" into {FILE}, and [[case]] op = "./my_kernel.py" into '
-        "bench.toml; or --suite ci, where gpuperf's kernels are meant",
+        f'write suite = "bench.toml" into {FILE}, and schema = 1, then [[case]] with '
+        'op = "./my_kernel.py" into bench.toml; or --suite ci, where gpuperf\'s kernels are meant',
     )
 
 

@@ -205,9 +205,23 @@ def kept_ceilings(opened: Opened) -> Peaks | None:
 
 
 def doubtful_ceilings(opened: Opened) -> Doubtful | None:
-    """Roofs measured on this device within the last hour, while other work ran beside them."""
+    """Roofs measured on this device within the last hour, while other work ran beside them. Each
+    of their figures is uncertain, whoever kept it: none may call a case impossible."""
     found = fetch("doubtful", device_key(opened), Doubtful)
-    return found if found and 0 <= time.time() - found.measured < DOUBTFUL_S else None
+    if found is None or not 0 <= time.time() - found.measured < DOUBTFUL_S:
+        return None
+    return replace(found, ceilings=_uncertain(found.ceilings))
+
+
+def _uncertain(peaks: Peaks) -> Peaks:
+    """*peaks* with every figure marked uncertain."""
+    return replace(
+        peaks,
+        figures={k: replace(f, status="uncertain") for k, f in peaks.figures.items()},
+        compute=tuple(
+            replace(c, rate=replace(c.rate, status="uncertain")) for c in peaks.compute
+        ),
+    )
 
 
 def _predicted_s(previous: Record, case: Case) -> float:
