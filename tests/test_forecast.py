@@ -58,8 +58,8 @@ def test_a_size_is_refused_where_the_calls_that_a_case_needs_exceed_its_budget()
     assert known(1024, 0.02).refusal(CASE, cube(2048), contract, None) is None
     told = known(2048, 0.16).refusal(CASE, cube(4096), contract, None)
     assert told == (
-        "a call takes about 1.3 s, and a case needs 4 of them: over the budget of 2 s",
-        "--budget 8 measures it",
+        "a call takes about 1.3 s, and a case needs 4 of them: over the 2 s of a case",
+        "a budget of 8 s (--budget, or budget_s of a suite) measures it",
     )
 
 
@@ -98,8 +98,8 @@ def test_a_size_over_the_budget_is_skipped_on_a_cpu_alone(kind: str, status: str
     record = bench.measure(MATMUL, replace(CASE, point=point), CONTRACT, "r", seed=1)
     assert record.status == status
     if kind == "cpu":
-        assert "over the budget" in record.reason
-        assert record.hint.startswith("--budget ")
+        assert "s of a case" in record.reason
+        assert record.hint.startswith("a budget of ")
 
 
 def test_what_a_case_took_is_known_to_the_next() -> None:

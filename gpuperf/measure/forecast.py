@@ -78,9 +78,10 @@ def _over_budget(call_s: float, contract: Contract, calls: int = CALLS) -> tuple
         return None
     several = f", and a case needs {calls} of them" if calls > 1 else ""
     wanted = math.ceil(1.5 * CALLS * call_s)
+    larger = f"a budget of {wanted} s (--budget, or budget_s of a suite) measures it"
     return (
-        f"a call takes about {format_time(call_s, 2)}{several}: over the budget of {limit_s:g} s",
-        f"--budget {wanted} measures it" if wanted <= 3600 else "choose smaller sizes",
+        f"a call takes about {format_time(call_s, 2)}{several}: over the {limit_s:g} s of a case",
+        larger if wanted <= 3600 else "choose smaller sizes",
     )
 
 
