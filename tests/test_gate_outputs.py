@@ -741,9 +741,9 @@ def test_what_is_printed_are_two_yaml_documents() -> None:
 
 
 def test_the_workflow_installs_gpuperf_from_where_it_can_be_had() -> None:
-    """This one is installed from a folder, which no runner has."""
-    assert "gpuperf==" not in github_workflow()
-    assert github_workflow().count("GPUPERF: ${{ vars.GPUPERF }}\n") == 2
+    """One that is installed from a folder names no source, since no runner has the folder."""
+    assert "gpuperf==" not in github_workflow("")
+    assert github_workflow("").count("GPUPERF: ${{ vars.GPUPERF }}\n") == 2
     known = github_workflow("git+https://host/gpuperf@0123")
     assert known.count("GPUPERF: ${{ vars.GPUPERF || 'git+https://host/gpuperf@0123' }}\n") == 2
     for text in (GATE, REPORT):

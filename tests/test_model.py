@@ -39,6 +39,8 @@ from gpuperf.model.protocol import (
     Passing,
     Profile,
     Progress,
+    Runnable,
+    RunnableCases,
     Timed,
     ToWorker,
 )
@@ -91,7 +93,7 @@ def mapping(strategy: st.SearchStrategy) -> st.SearchStrategy:
     return st.dictionaries(text, strategy, max_size=2)
 
 
-flops = st.builds(Flops, count, words(Flops, "kind"), text, text)
+flops = st.builds(Flops, count, words(Flops, "kind"), text, text, text)
 traffic = st.builds(Bytes, count, count, words(Bytes, "channel"))
 cost = st.builds(Cost, several(flops), several(traffic))
 work = st.builds(Work, several(flops), several(traffic))
@@ -102,7 +104,7 @@ figure = st.builds(
 )
 ceiling = st.builds(
     Ceiling, words(Ceiling, "pipe"), text, text, figure, optional(number), optional(number), text,
-    words(Ceiling, "regime"),
+    words(Ceiling, "regime"), text, st.booleans(),
 )  # fmt: skip
 peaks = st.builds(
     Peaks, text, text, text, text, text, several(text), st.integers(1, 10**6), several(ceiling),
@@ -120,7 +122,7 @@ device = st.builds(
 fingerprint = st.builds(Fingerprint, mapping(fact), mapping(fact), mapping(fact))
 samples = st.builds(
     Samples, st.lists(number, min_size=1, max_size=2).map(tuple), several(optional(number)),
-    positive, positive, st.integers(1, 64),
+    positive, positive, st.integers(1, 64), st.integers(1, 64),
 )
 axis = st.builds(Axis, text, value, text, st.booleans(), several(text), count)
 case = st.builds(Case, text, text, mapping(value), mapping(value), text)
@@ -132,7 +134,7 @@ description = st.builds(
     several(text),
 )
 caveat = st.builds(Caveat, text, text, text)
-check = st.builds(Check, number, number, count)
+check = st.builds(Check, number, number, count, number, number, count, several(text))
 timer = st.builds(TimerFacts, number, number, number, number, optional(number))
 counts = mapping(st.floats(-1e11, 1e20))
 few = st.integers(0, 2**31)
@@ -149,21 +151,23 @@ tensor = st.builds(
     Tensor, several(st.integers(0, 2**20)), text, several(count), count, optional(count)
 )
 call = st.builds(Call, text, several(several(tensor)), several(text), several(tensor))
-seen = st.builds(Seen, call, text, text, st.booleans(), optional(cost), st.booleans())
+seen = st.builds(
+    Seen, call, text, text, st.booleans(), optional(cost), st.booleans(), st.booleans()
+)
 wait = st.builds(Wait, text, text, number, number)
-chain = st.builds(Chain, several(text), text, count, count, count)
+chain = st.builds(Chain, several(text), text, count, count, count, st.booleans())
 operator = st.builds(
     Operator, text, number, st.booleans(), st.booleans(), number, several(text), text
 )
 program = st.builds(
     Program, mapping(count), count, optional(count), text, optional(number), optional(count),
     mapping(number), mapping(number), mapping(number), several(wait), several(chain),
-    several(text), mapping(number),
+    several(text), mapping(number), number, text,
 )  # fmt: skip
 passed = st.builds(
     Passed, text, words(Passed, "name"), count, several(number), number, optional(count), text,
     several(seen), several(count), mapping(number), text, st.booleans(),
-    count, several(mapping(number)),
+    count, several(mapping(number)), several(count), number, text, st.booleans(),
 )  # fmt: skip
 record = st.builds(
     Record,
@@ -225,6 +229,7 @@ header = st.builds(
     main=several(text),
     study=words(Header, "study"),
     asked=several(count),
+    processes=st.integers(1, 99),
 )
 NOUNS = {
     Axis: axis, Bytes: traffic, Call: call, Case: case, Caveat: caveat, Ceiling: ceiling,
@@ -247,8 +252,9 @@ TO_WORKER = {
     Loaded: st.builds(Loaded, several(text), several(text)),
     Profile: st.builds(
         Profile, several(text), st.booleans(), count, count,
-        several(st.sampled_from(["plain", "trace"])), text,
+        several(st.sampled_from(["plain", "trace"])), text, positive, st.booleans(),
     ),
+    Runnable: st.builds(Runnable, several(case), contract),
 }  # fmt: skip
 FROM_WORKER = {
     Hello: st.builds(Hello, count, count, text),
@@ -258,11 +264,12 @@ FROM_WORKER = {
     Modules: st.builds(Modules, mapping(text)),
     Progress: st.builds(Progress, text, count),
     Timed: st.builds(Timed, record),
-    Measured: st.builds(Measured, record),
+    Measured: st.builds(Measured, record, text),
     NvbenchTimes: st.builds(NvbenchTimes, several(optional(number))),
     Passing: st.builds(Passing, passed),
     Ended: st.builds(Ended, st.integers(-64, 255), text, mapping(count)),
     Failed: st.builds(Failed, text, text, text),
+    RunnableCases: st.builds(RunnableCases, several(count)),
 }
 MESSAGES = {**TO_WORKER, **FROM_WORKER}
 quick = settings(
