@@ -34,6 +34,8 @@ def watched() -> Iterator[Watched]:
     found.forwards.remove()
     left = nn.Module.__call__
     nn.Module.__call__ = own  # type: ignore[method-assign]
+    if "__call__" in vars(nn.Sequential):  # stays where Dynamo compiled anything in this process
+        del nn.Sequential.__call__
     assert left is own or "torch._dynamo" in sys.modules
 
 

@@ -13,6 +13,7 @@ import pytest
 import typer
 
 from gpuperf.cli.app import SWITCHES, make_app
+from gpuperf.cli.words import HELP
 from gpuperf.model.record import Record, Run
 from gpuperf.runner.store import read_run
 
@@ -209,7 +210,7 @@ def test_each_option_that_takes_no_value_is_known_to_be_one() -> None:
     command: Any = typer.main.get_command(make_app(["profile"]))
     switches = {name for p in command.commands["profile"].params
                 for name in getattr(p, "opts", ()) if getattr(p, "is_flag", False)}  # fmt: skip
-    assert switches | {"--debug", "--help"} == SWITCHES
+    assert switches | {"--debug", *HELP} == SWITCHES
 
 
 def _hear() -> None:

@@ -80,7 +80,7 @@ def _memory(
 def _caches(record: Record, ceilings: Peaks | None, time_s: float) -> Iterator[Share]:
     for limiter, counter, roof in CACHES:
         moved, best = record.counters.get(counter), ceilings and ceilings.figures.get(roof)
-        if moved is not None and best:
+        if moved is not None and best and best.value > 0:
             yield Share(moved / best.value / time_s, limiter)
 
 

@@ -47,9 +47,14 @@ class Pipe:
 
     def requests(self) -> Iterator[ToWorker]:
         """The requests, until the supervisor closes its end."""
-        for line in self._requests:
+        while line := self._line():
             request: ToWorker = msgspec.json.decode(line, type=ToWorker)
             yield request
+
+    def _line(self) -> bytes:
+        """The next request; a workload may have set its descriptor not to wait for one."""
+        os.set_blocking(self._requests.fileno(), True)
+        return self._requests.readline()
 
     def _cut(self) -> None:
         """In a forked child: put /dev/null in the place of both descriptors."""

@@ -156,7 +156,7 @@ class Peaks:
         known = [
             (share, self.figures[name].value)
             for name, share in READ_SHARES.items()
-            if name in self.figures
+            if name in self.figures and self.figures[name].value > 0
         ]
         if not known:
             return self.bandwidth.value if self.bandwidth else None
