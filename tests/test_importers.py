@@ -384,6 +384,16 @@ def test_what_the_reader_cannot_read_is_refused_in_one_sentence(tmp_path: Path) 
         read_report(tmp_path, "run", load)
 
 
+@pytest.mark.parametrize("name", ["passwd", "run.jsonl", "a.ncu-rep.part"])
+def test_a_file_that_is_named_like_neither_is_refused_by_its_name(
+    tmp_path: Path, name: str
+) -> None:
+    (tmp_path / name).write_text("root")
+    with pytest.raises(UsageError, match="neither a report of Nsight Compute nor a trace"):
+        importing.import_file(tmp_path / name, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_file_or_a_report_beyond_all_measure_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -100,6 +100,12 @@ def test_a_case_is_one_row_with_the_middle_time_and_the_interval_over_processes(
     assert shown["speed-up over naive, 3 processes"][1].startswith("4.00× ")
 
 
+def test_of_two_processes_the_slower_is_shown() -> None:
+    own = entries(both(BASE[:2], OWN[:2]))[1]
+    assert own.time is not None
+    assert own.time.median_s == max(OWN[:2])
+
+
 def test_each_format_says_whether_an_interval_is_over_processes_or_in_one() -> None:
     alone = replace(both(BASE[:1], OWN[:1]), header=replace(TOP, processes=1))
     heads = {}

@@ -10,6 +10,7 @@ import pytest
 from fake_sides import OPENED, FakeSide, case_of
 from test_cli import CommandLine
 
+from gpuperf.cli.doctor import _roofs
 from gpuperf.cli.roofs import measured_roofs
 from gpuperf.model.contract import Contract
 from gpuperf.model.record import Caveat, Record
@@ -77,6 +78,18 @@ def test_roofs_of_a_busy_machine_serve_the_next_commands_with_their_doubt(
     capsys.readouterr()
     assert roofs_on(FakeSide(change=busy), case_of("matmul")) == []
     assert "in doubt: other work ran on the processors" in capsys.readouterr().err
+
+
+def test_the_doctor_says_whether_roofs_are_sure_uncertain_or_none() -> None:
+    assert _roofs(OPENED).value == "none yet"
+    roofs_on(FakeSide(change=busy), case_of("matmul"))
+    uncertain = _roofs(OPENED)
+    assert uncertain.verdict == "note"
+    assert uncertain.value.startswith("uncertain, for an hour: other work ran")
+    found = doubtful_ceilings(OPENED)
+    assert found is not None
+    keep("ceilings", device_key(OPENED), found.ceilings)
+    assert (_roofs(OPENED).verdict, _roofs(OPENED).value) == ("ok", "fp32")
 
 
 def test_roofs_of_a_busy_machine_are_forgotten_after_an_hour() -> None:

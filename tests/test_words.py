@@ -129,13 +129,14 @@ def test_help_starts_no_worker_where_nothing_is_cached(command: Command) -> None
     assert "`gpuperf list OP` shows them" in out
 
 
-def test_a_file_without_a_record_is_shown_with_the_exit_code_of_nothing_measured(
-    command: Command, tmp_path: Path
+@pytest.mark.parametrize("verb", ["show", "explain"])
+def test_a_file_without_a_record_ends_with_the_exit_code_of_nothing_measured(
+    command: Command, tmp_path: Path, verb: str
 ) -> None:
     whole = (GOLDEN / "run_schema_9.jsonl").read_text().strip().splitlines()
     header = next(line for line in whole if '"type":"header"' in line)
     (tmp_path / "cut.jsonl").write_text(header + "\n")
-    code, _, err = command("show", "cut.jsonl")
+    code, _, err = command(verb, "cut.jsonl")
     assert code == 3
     assert "cut.jsonl holds no record" in err
     assert "--resume cut.jsonl" in err

@@ -15,7 +15,7 @@ from gpuperf.cli.options import DeviceName, TableOrJson, make_supervisor
 from gpuperf.model.codec import to_builtins
 from gpuperf.model.finding import Finding
 from gpuperf.model.protocol import Opened
-from gpuperf.runner.ceilings import kept_ceilings
+from gpuperf.runner.ceilings import doubtful_ceilings, kept_ceilings
 from gpuperf.runner.devices import find_peaks
 
 __all__ = ["doctor"]
@@ -55,14 +55,20 @@ def _device(opened: Opened) -> Finding:
 def _known(opened: Opened) -> tuple[Finding, ...]:
     facts = opened.device
     peaks, reason = find_peaks(facts)
-    ceilings = kept_ceilings(opened)
     return (
         Finding("data-sheet peaks", "ok", peaks.id)
         if peaks
         else Finding(
             "data-sheet peaks", "note", reason, "MFU stays empty; measured roofs serve instead"
         ),
-        Finding("measured roofs", "ok", ", ".join(dict.fromkeys(c.dtype for c in ceilings.compute)))
-        if ceilings
-        else Finding("measured roofs", "note", "none yet", "`gpuperf calibrate` measures them"),
+        _roofs(opened),
     )
+
+
+def _roofs(opened: Opened) -> Finding:
+    name, measure = "measured roofs", "`gpuperf calibrate` measures them"
+    if ceilings := kept_ceilings(opened):
+        return Finding(name, "ok", ", ".join(dict.fromkeys(c.dtype for c in ceilings.compute)))
+    if doubtful := doubtful_ceilings(opened):
+        return Finding(name, "note", f"uncertain, for an hour: {doubtful.doubt}", measure)
+    return Finding(name, "note", "none yet", measure)

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from gpuperf.cli.options import Format, FormatOption
+from gpuperf.cli.printing import refuse_empty
 from gpuperf.cli.progress import say
 from gpuperf.errors import UsageError
 from gpuperf.runner.store import read_runs
@@ -45,6 +46,7 @@ def explain(
             f"{run} is a profile, whose operators are of no measured case",
             f"`gpuperf show {run}` has what each of them loses; explain takes a run of roofline",
         )
+    refuse_empty(run, runs)
     found, left_out = chosen(runs[0], case)
     for words in left_out[:MOST_WORDS]:
         say(f"not explained: {words}")

@@ -50,8 +50,13 @@ def import_file(
     NAME …`. Of a trace the shapes of operators tell: profile(record_shapes=True).
     """
     bytes_of = view(intensity)
-    check_writable(out)
     traced = file.name.endswith((".json", ".json.gz"))
+    if not traced and file.suffix != ".ncu-rep":
+        raise UsageError(
+            f"{str(file)!r} is neither a report of Nsight Compute nor a trace by its name",
+            "NAME.ncu-rep, NAME.json or NAME.json.gz",
+        )
+    check_writable(out)
     run, path = _traced(file, warmup, out) if traced else _report(file, out)
     with RunWriter(path, fresh=True) as writer:
         writer.header(run.header)

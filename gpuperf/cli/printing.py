@@ -11,13 +11,13 @@ from pathlib import Path
 from gpuperf.analysis.counted import counted
 from gpuperf.cli.options import By, Format
 from gpuperf.cli.progress import say
-from gpuperf.errors import UsageError
+from gpuperf.errors import CannotMeasure, UsageError
 from gpuperf.model.record import Run
 from gpuperf.report.formats import render
 from gpuperf.report.timing import is_timing_check, render_timing
 from gpuperf.report.view import View, best_known
 
-__all__ = ["draw", "print_changes", "print_run", "write_charts", "write_heatmap"]
+__all__ = ["draw", "print_changes", "print_run", "refuse_empty", "write_charts", "write_heatmap"]
 
 # Without a terminal there is no width to keep to; this shows all columns of most runs.
 WIDTH_WITHOUT_TERMINAL = 200
@@ -53,6 +53,15 @@ def print_run(
         else:
             sys.stdout.write("\n" + drawn)
     sys.stdout.flush()
+
+
+def refuse_empty(path: Path, runs: Sequence[Run]) -> None:
+    """Raises: CannotMeasure where none of the *runs* in *path* holds a record."""
+    if not any(run.records for run in runs):
+        raise CannotMeasure(
+            f"{path} holds no record: it was cut, or interrupted before the first",
+            f"gpuperf roofline --resume {path} measures what it lacks",
+        )
 
 
 def print_changes(before: Run, after: Run, format: Format) -> None:

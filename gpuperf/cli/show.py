@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from gpuperf.cli.options import INTENSITY, By, ByOption, Format, FormatOption, view
-from gpuperf.cli.printing import draw, print_changes, print_run, write_heatmap
+from gpuperf.cli.printing import draw, print_changes, print_run, refuse_empty, write_heatmap
 from gpuperf.cli.progress import say
-from gpuperf.errors import CannotMeasure, UsageError
+from gpuperf.errors import UsageError
 from gpuperf.runner.store import read_run, read_runs
 
 __all__ = ["show"]
@@ -51,11 +51,7 @@ def show(
     if chart is None:
         for found in runs:
             print_run(found, format, bytes_of, by)
-        if not any(found.records for found in runs):
-            raise CannotMeasure(
-                f"{run} holds no record: it was cut, or interrupted before the first",
-                f"gpuperf roofline --resume {run} measures what it lacks",
-            )
+        refuse_empty(run, runs)
         return 0
     if len(runs) > 1:
         raise UsageError(f"{run} holds {len(runs)} runs; a chart shows one", "split the file")
