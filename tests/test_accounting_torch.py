@@ -222,8 +222,7 @@ def test_either_form_of_gelu_has_its_own_flops(
 
 
 def test_a_shape_of_more_axes_than_torch_has_is_garbage() -> None:
-    axes = (2,) * 64
-    few, many = (Tensor(shape, "bf16", (), 1) for shape in (axes[:20], (*axes, 1)))
+    few, many = (Tensor((1,) * axes, "bf16", (), 1) for axes in (64, 65))
     for tensor, known in ((few, True), (many, False)):
         call = Call("aten::relu", ((tensor,),), ("",), (tensor,))
         assert account(call).known is known

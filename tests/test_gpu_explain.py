@@ -41,14 +41,19 @@ def found(run: Run, size: int) -> tuple[Record, Explained]:
     return record, explain(record, run.header)
 
 
+STAMPS_S = 0.5e-6  # CUPTI's stamps around a call; seen up to 0.48 µs, of 1000³ (7.7 µs)
+
+
 @pytest.mark.parametrize("size", [1000, 1024, 8191, 8192])
 def test_a_budget_of_measured_steps_is_exact_and_tied_to_the_time(run: Run, size: int) -> None:
-    told = found(run, size)[1]
+    record, told = found(run, size)
     steps = {factor.name: factor for factor in told.factors}
     assert all(factor.how == "measured" for factor in told.factors)
     product = math.prod(factor.value for factor in told.factors)
     assert product == pytest.approx(told.attained / told.peak, rel=1e-9)
-    assert steps[TIE].value == pytest.approx(1, abs=0.02)
+    assert record.samples is not None
+    doubt = max(0.02, STAMPS_S / record.samples.median_s)
+    assert steps[TIE].value == pytest.approx(1, abs=doubt)
     assert 0 < steps["ramp and tail"].value <= 1.01
     assert 0 < steps["feeding"].value <= 1.001
 
