@@ -16,7 +16,7 @@ from test_gate_rule import MODELS, Noise, RealNoise
 
 from gpuperf.analysis.steps import ALPHA, LEAST, MOST_POINTS, SIDE, find_steps, greatest_p
 
-SERIES = {20: 4000, 50: 2000, 100: 1000}  # points → series of each kind of noise
+SERIES = {20: 2000, 50: 1000, 100: 500}  # points → series of each kind of noise
 
 
 class Sessions:
