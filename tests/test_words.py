@@ -142,6 +142,16 @@ def test_a_file_without_a_record_ends_with_the_exit_code_of_nothing_measured(
     assert "--resume cut.jsonl" in err
 
 
+def test_a_large_file_is_announced_before_it_is_read(
+    command: Command, tmp_path: Path
+) -> None:
+    text = (GOLDEN / "run_schema_9.jsonl").read_text()
+    (tmp_path / "large.jsonl").write_text(text + (" " * 1023 + "\n") * (17 << 10))
+    code, _, err = command("show", "large.jsonl")
+    assert code == 0
+    assert err.startswith("large.jsonl: reading 17 MiB")
+
+
 def test_kernels_are_asked_of_a_profile_alone(command: Command) -> None:
     code, out, err = command("show", str(GOLDEN / "run_schema_9.jsonl"), "--by", "kernels")
     assert (code, out) == (2, "")

@@ -11,9 +11,12 @@ from gpuperf.cli.options import INTENSITY, By, ByOption, Format, FormatOption, v
 from gpuperf.cli.printing import draw, print_changes, print_run, refuse_empty, write_heatmap
 from gpuperf.cli.progress import say
 from gpuperf.errors import UsageError
+from gpuperf.files import is_regular
 from gpuperf.runner.store import read_run, read_runs
 
 __all__ = ["show"]
+
+LARGE = 16 << 20  # bytes of a run file that takes some seconds
 
 
 def show(
@@ -39,6 +42,8 @@ def show(
     if other is not None:
         return _show_changes(run, other, format)
     bytes_of = None if intensity is None else view(intensity)
+    if is_regular(run) and (size := run.stat().st_size) > LARGE:
+        say(f"{run}: reading {size >> 20:,} MiB; each 1,000 records take about a second")
     runs = read_runs(run)
     for problem in runs[0].problems:
         say(f"{run}: {problem}; the rest was read")

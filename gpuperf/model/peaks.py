@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
@@ -171,6 +172,17 @@ class Peaks:
         A matmul may run on the tensor or the vector pipe, elementwise work on the vector pipe. The
         pipe of special functions is in no data sheet: NVIDIA's programming guide has its rate.
         """
+        key = (flops.kind, flops.dtype, flops.accumulate, flops.function)
+        if key not in self._roofs:
+            self._roofs[key] = self._ceiling(flops)
+        return self._roofs[key]
+
+    @cached_property
+    def _roofs(self) -> dict[tuple[str, ...], Ceiling | None]:
+        """What `ceiling` found: a run asks the same for each of its records."""
+        return {}
+
+    def _ceiling(self, flops: Flops) -> Ceiling | None:
         pipes = PIPES[flops.kind]
         if flops.kind != "matmul" and flops.dtype in ("bf16", "fp16"):
             # Data sheets name no vector rate for them. Converting to fp32 is always possible, so
