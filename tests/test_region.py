@@ -5,8 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 from hypothesis import given, settings
@@ -206,10 +208,13 @@ def test_without_a_trace_no_idle_time_is_known() -> None:
     assert gains(replace(whole, times={"step": whole.times["step"]})) == {}
 
 
-def pageable(pcie: str, step_s: float, *kernels: Record) -> float:
-    """The gain that a gigabyte from pageable memory foretells, which took 60 ms."""
+def pageable(
+    pcie: str, step_s: float, *kernels: Record, traced: Mapping[str, float] = MappingProxyType({})
+) -> float:
+    """The gain that a gigabyte from pageable memory foretells, which took 60 ms in the trace."""
     copied = operator("aten::copy_", "1 fp32", 60e-3, "copy", kernel="Memcpy HtoD (Pageable ->")
-    whole = region(moved={"copy HtoD pageable": 10**9}, occupied={"copy HtoD pageable": 60e-3},
+    occupied = {"copy HtoD pageable": 60e-3, **traced}
+    whole = region(moved={"copy HtoD pageable": 10**9}, occupied=occupied,
                    busy_s=step_s, step_s=step_s)  # fmt: skip
     run = run_of(whole, (copied, *kernels))
     top = replace(run.header, peaks=replace(h200_peaks(), pcie=pcie))
@@ -226,6 +231,16 @@ def test_copies_from_pageable_memory_are_held_against_pinned_ones_of_the_same_li
 def test_a_faster_copy_gains_no_more_than_the_step_has_beyond_its_kernels() -> None:
     kernels = operator("aten::mm", "1×1 bf16", 45e-3)
     assert pageable("5.0", 70e-3, kernels) == pytest.approx(25e-3)
+
+
+def test_a_copy_that_the_profiler_delayed_gains_no_more_than_it_took_without_it() -> None:
+    """105 ms of the trace in turn are a plain step of 70 ms: the copy took 25 ms of it."""
+    kernels = operator("aten::mm", "1×1 bf16", 45e-3)
+    pinned_s = 1 / (0.8 * 63)
+    in_turn = pageable("5.0", 70e-3, kernels, traced={"kernels": 45e-3, "busy": 105e-3})
+    assert in_turn == pytest.approx(25e-3 - pinned_s)
+    at_once = pageable("5.0", 70e-3, kernels, traced={"kernels": 45e-3, "busy": 70e-3})
+    assert at_once == pytest.approx(25e-3)
 
 
 SOFT = operator("aten::_softmax", "2×12×512×256 bf16", 10e-3, "softmax", 10**9, 10**9)
