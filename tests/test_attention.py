@@ -242,6 +242,37 @@ def test_a_backward_alone_follows_its_inputs(name: str) -> None:
         assert torch.equal(again, before)
 
 
+def flash_by_hand(point: Point, inputs: dict[str, torch.Tensor], drop: float = 1.0) -> Any:
+    """dq, dk and dv in fp32 by the formula of FlashAttention-2, with *drop* times its δ."""
+    k, v = (inputs[name].repeat_interleave(point.gqa, 1) for name in "kv")
+    q, do, scale = inputs["q"], inputs["do"], point.head_dim**-0.5
+    i, j = torch.arange(q.shape[2])[:, None], torch.arange(k.shape[2])
+    hidden = j > i + masks.offset_of(point)
+    scores = (q @ k.mT * (scale * math.log2(math.e))).masked_fill(hidden, -math.inf)
+    norm = scores.exp2().sum(-1, keepdim=True).log2()
+    norm = torch.where(norm == -math.inf, math.inf, norm)
+    shares = (scores - norm).exp2()
+    sums = ((shares @ v) * do).sum(-1, keepdim=True)
+    dscores = shares * (do @ v.mT - drop * sums)
+    gradients = (dscores.mT @ q * scale, shares.mT @ do)
+    shared = (t.unflatten(1, (-1, point.gqa)).sum(2) for t in gradients)
+    return (dscores @ k * scale, *shared)
+
+
+def test_gradients_that_cancel_for_a_query_of_one_key_are_held_to_their_addends() -> None:
+    """dq of that query is 0: what is left are the roundings of two sums of the kernel."""
+    point = of(heads=6, gqa=3, seq=33, kv=17, causal="yes", align="lower-right", mode="bwd")
+    for seed in range(60):
+        inputs = inputs_of(point, seed)
+        assert_right(point, inputs, flash_by_hand(point, inputs))
+    with pytest.raises(WrongResult):
+        assert_right(point, inputs, flash_by_hand(point, inputs, 1 - 1e-4))
+    one = flash_by_hand(point, inputs)
+    one[0][:, :, 16] += 1e-4  # of that query alone, which no sum hides
+    with pytest.raises(WrongResult):
+        assert_right(point, inputs, one)
+
+
 def test_a_forward_is_made_anew_only_after_a_change_and_never_held_twice() -> None:
     inputs = {"x": torch.ones(2), "dy": torch.ones(2)}
     alive: list[int] = []

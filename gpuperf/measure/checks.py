@@ -8,6 +8,7 @@ Tolerance. The error of an element is taken relative to the largest of |referenc
 reference's rms: over all, over its row, and over its row in all heads and batches; a sum that
 happens to cancel is no more exact than its neighbours. (Under a causal mask the first rows, of few
 keys, are far larger than the rest; and of two keys, a head's gradients may cancel to nothing.)
+Where addends cancel by the formula, the workload gives their size, and no element's is less.
 Four roundings count, with u the unit roundoff of a dtype (half the spacing at 1):
 
 - the output's own, u_out, and at most three more of the same size where partial sums are kept in
@@ -170,11 +171,13 @@ class Judge:
         references = tensors_of(self.workload.reference(inputs, self.point))
         _check_count(outputs, references)
         moved = self._moved(inputs, outputs) if self.harsh else [None] * len(outputs)
+        own = self.workload.sizes
+        sizes = own(inputs, self.point) if own is not None else [None] * len(outputs)
         checks = []
-        for got, want, other in zip(outputs, references, moved, strict=True):
+        for got, want, other, size in zip(outputs, references, moved, sizes, strict=True):
             _check_shape(got, want)
             granted = None if other is None else _largest_of_rows(other, want)
-            checks.append(deviation(got, want, self.allowed(got), granted))
+            checks.append(deviation(got, want, self.allowed(got), granted, size))
         worst = max(checks, key=_share)
         refuse(worst, self.point, outputs[0].is_cuda)
         return worst

@@ -34,9 +34,11 @@ class WrongResult(Exception):
 
 
 def deviation(
-    got: torch.Tensor, want: torch.Tensor, allowed: float, granted: torch.Tensor | None = None
-) -> Check:
-    """The errors of *got*, with *allowed* for one element, less what is *granted* to each.
+    got: torch.Tensor, want: torch.Tensor, allowed: float, granted: torch.Tensor | None = None,
+    least: torch.Tensor | None = None,
+) -> Check:  # fmt: skip
+    """The errors of *got*, with *allowed* for one element, less what is *granted* to each; they are
+    relative to the size of the values, which is *least* or more.
 
     Raises: WrongResult where elements are unwritten.
     """
@@ -51,7 +53,7 @@ def deviation(
         raise WrongResult(f"left {unwritten} of {values.numel()} checked elements NaN or unwritten")
     if not values.numel():
         return Check(error=0.0, tolerance=allowed, rows=rows)
-    error = _relative(values, want, granted)
+    error = _relative(values, want, granted, least)
     share = RMS_SHARE + (1 - RMS_SHARE) / math.sqrt(values.numel())
     return Check(
         error=error.max().item(), tolerance=allowed, rows=rows,
@@ -60,8 +62,9 @@ def deviation(
 
 
 def _relative(
-    values: torch.Tensor, want: torch.Tensor, granted: torch.Tensor | None
-) -> torch.Tensor:
+    values: torch.Tensor, want: torch.Tensor, granted: torch.Tensor | None,
+    least: torch.Tensor | None = None,
+) -> torch.Tensor:  # fmt: skip
     """The error of each element, relative to the size of those like it."""
     # An infinity or a NaN of the reference (a masked row's log-sum-exp) has to be met exactly.
     finite = torch.isfinite(want)
@@ -72,6 +75,8 @@ def _relative(
         row = torch.where(finite, want, 0.0).square().mean(-1, keepdim=True)
         alike = row.mean([dim for dim in range(want.dim()) if dim != want.dim() - 2], keepdim=True)
         size = size.maximum(row.sqrt()).maximum(alike.sqrt())
+    if least is not None:
+        size = size.maximum(least.to(size))
     off = (values - want).abs()
     if granted is not None:
         off = (off - granted).clamp_min(0.0)

@@ -123,10 +123,13 @@ class Workload:
     the timed call (by a forward pass, say): it sees by their `_version` that they have changed,
     while all others are checked to be read in every call. `result(point)` names the dtype of the
     result; where it is empty the result has the case's dtype or a finer one. `on_host` is set where
-    the result is in the host's memory. `factors(inputs, point)`, where given, are two matrices that
-    the result is the product of: then all of it is checked in O(n²). `draws(point)` names harsher
-    inputs to be checked besides the usual ones, where the formula stands them: `offset` (each row
-    of a matrix scaled by 2⁻⁶ … 2⁶ and moved by 8·N), `extreme` (beyond where exp overflows).
+    the result is in the host's memory. `sizes(inputs, point)` gives for each tensor of the result
+    the size of what is added up to make its elements, in a shape that broadcasts, or None: where
+    addends may cancel to nothing, rounding is as large as they are. `factors(inputs, point)`, where
+    given, are two matrices that the result is the product of: then all of it is checked in O(n²).
+    `draws(point)` names harsher inputs to be checked besides the usual ones, where the formula
+    stands them: `offset` (each row of a matrix scaled by 2⁻⁶ … 2⁶ and moved by 8·N), `extreme`
+    (beyond where exp overflows).
     `standard` names the implementations that a sweep measures unless told otherwise (all, if
     empty); `compare` measures all. `version` is raised when the computation changes.
     """
@@ -150,6 +153,7 @@ class Workload:
     factors: Callable[[Mapping[str, Any], Point], tuple[Any, Any]] | None = None
     draws: Callable[[Point], tuple[Draw, ...]] = lambda point: ()
     on_host: bool = False
+    sizes: Callable[[Mapping[str, Any], Point], tuple[Any, ...]] | None = None
     standard: tuple[str, ...] = ()
     version: int = 1
 

@@ -201,6 +201,22 @@ def reference(inputs: Inputs, point: Point) -> Any:
     return {"fwd": o, "bwd": gradients, "fwd+bwd": (o, *gradients)}[point.mode]
 
 
+def gradient_sizes(inputs: Inputs, point: Point) -> tuple[torch.Tensor | None, ...]:
+    """Of the addends of dq. Where a query sees one key they cancel by the formula, p·(do·v − δ)·k
+    with δ = do·v, but not in a kernel that takes both from sums of its own. They are so many as
+    there are keys, of shares like 1/keys: (b, h, n, 1)."""
+    if point.mode == "fwd":
+        return (None,)
+    _, k, v = (inputs[name].double().square().mean().sqrt() for name in NAMES)
+    keys = torch.full((point.seq,), float(key_count(point)), device=k.device)
+    if point.causal == "yes":
+        seen = torch.arange(point.seq, device=k.device) + 1.0 + offset_of(point)
+        keys = seen.clamp(1.0, float(key_count(point)))
+    grad = inputs["do"].double().norm(dim=-1, keepdim=True)
+    of_dq = grad * v * k * point.head_dim**-0.5 / keys.double().sqrt()[:, None]
+    return (None, of_dq, None, None)[point.mode == "bwd" :]
+
+
 def make_inputs(point: Point, make: Callable[[tuple[int, ...], str], torch.Tensor]) -> Inputs:
     """q, k, v, and the gradient of the output where there is a backward."""
     if point.heads % point.gqa:
@@ -272,6 +288,15 @@ def eager_roundings(point: Point) -> int:
 def compile_roundings(point: Point) -> int:
     """Scores once, which count twice, and the shares; and the same four gradients."""
     return 3 if point.mode == "fwd" else 7
+
+
+def flash_roundings(point: Point) -> int:
+    """The shares are rounded before they meet v, and behind them the output that the gradient
+    begins with, and the gradient of the scores. Scores stay in fp32: of that dtype all of eager
+    attention's are in between, and the log-sum-exp and δ besides."""
+    if point.mode == "fwd":
+        return 1
+    return eager_roundings(point) + 2 if point.dtype == "fp32" else 3
 
 
 def flash_work(point: Point) -> Work:
@@ -390,7 +415,6 @@ ATTENTION = Workload(
     terms=key_count,
     prepared=lambda point: NAMES if point.mode == "bwd" else (),
     narrow=lambda inputs, rows: {name: tensor[rows] for name, tensor in inputs.items()},
-    # Scores stay in fp32; the shares are rounded before they meet v, and behind them the output
-    # that the gradient begins with, and the gradient of the scores.
-    roundings=lambda point: 1 if point.mode == "fwd" else 3,
+    sizes=gradient_sizes,
+    roundings=flash_roundings,
 )  # fmt: skip
