@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from gpuperf import marks
 from gpuperf.analysis.plainpass import chosen, phases, scatter, step_s
 from gpuperf.measure import courses
-from gpuperf.measure.courses import LATER, Course, Limits
+from gpuperf.measure.courses import FORWARD, LATER, Course, Limits
 from gpuperf.measure.loading import Loading
 from gpuperf.measure.passes.plain import Plain
 from gpuperf.measure.session import STEP, Session
@@ -201,13 +201,13 @@ def test_short_steps_are_timed_once_more_at_the_end(
 def waiting(
     clock: Clock, step: Callable[[int], float], rounds: int,
     left: tuple[PassName, ...] = ("trace", "accounting"), ahead: bool = False,
-    budget_s: float = 60.0,
+    budget_s: float = 60.0, region: str = "step",
 ) -> tuple[int, float]:  # fmt: skip
     """Steps and seconds of the first plain pass in a program of so many rounds of *step*, as if a
     GPU waited for its host, or else was behind it all the time (*ahead*)."""
     running = Plain("step")
     course = Course(
-        "step", Limits(0, 10, budget_s, True), [(name, 5) for name in left], running=running,
+        region, Limits(0, 10, budget_s, True), [(name, 5) for name in left], running=running,
         wanted=10, pass_s=clock.now,
     )  # fmt: skip
     began = clock.now
@@ -240,8 +240,26 @@ def test_a_short_program_keeps_half_of_its_steps_for_the_other_passes(
     clock: Clock, loader: Loading, step: Callable[[int], float]
 ) -> None:
     steps, seconds = waiting(clock, step, 150)
-    assert 40 <= steps <= 75
-    assert 1.0 < seconds < 1.6
+    assert steps == courses.FEW
+    assert 0.4 < seconds < 1.6
+    steps, seconds = waiting(clock, lambda i: 3 * step(i), 150)
+    assert 20 <= steps <= 30
+    assert 1.4 < seconds < 1.6
+    assert 40 <= waiting(clock, step, 150, region=FORWARD)[0] <= 75
+
+
+@pytest.mark.parametrize("drift", [0.0, 0.3])
+def test_a_loop_of_sixty_steps_has_steps_for_every_pass(
+    tmp_path: Path, clock: Clock, loader: Loading, monkeypatch: pytest.MonkeyPatch, drift: float
+) -> None:
+    """Also where their time changes: a headline without its reasons is no profile."""
+    monkeypatch.setattr(Plain, "last", True)
+    monkeypatch.setattr(Plain, "changing", drift > 0)
+    limits = Limits(5, 10, 60.0, True)
+    found = taken(tmp_path, clock, limits, 60, 8e-3)
+    assert found[:2] == [("plain", courses.FEW), ("accounting", 4)]
+    others = limits.plan(("light", "trace", "counters", "accounting"))  # of a GPU
+    assert limits.warmup + courses.FEW + sum(steps for _, steps in others) < 60 - 1
 
 
 def test_a_pass_goes_on_until_the_mean_is_sure_where_the_loader_has_more(
@@ -264,15 +282,15 @@ def test_a_pass_goes_on_where_nothing_else_needs_the_steps(clock: Clock, loader:
 def test_tokens_of_a_short_prompt_do_not_end_the_pass(clock: Clock, loader: Loading) -> None:
     """A warm-up of 17 tokens, the boundary to the next generate, and then slower tokens."""
     times = (*SHORT_PROMPT, *noisy(17e-3, 900))
-    steps, seconds = waiting(clock, times.__getitem__, 900)
+    steps, seconds = waiting(clock, times.__getitem__, 900, region=FORWARD)
     assert 1.5 < seconds <= 8.1
     (own,) = chosen((plain(*times[:steps]),), 400, True)
     assert step_s(Samples(own.steps_s)) == pytest.approx(17e-3, rel=0.01)
-    assert waiting(clock, lambda _: 6.3e-3, 900)[0] == courses.MANY
+    assert waiting(clock, lambda _: 6.3e-3, 900, region=FORWARD)[0] == courses.MANY
 
 
 def test_a_drift_that_never_ends_ends_with_the_clock(clock: Clock, loader: Loading) -> None:
-    steps, seconds = waiting(clock, lambda i: 10e-3 * (1 + i / 500), 9000)
+    steps, seconds = waiting(clock, lambda i: 10e-3 * (1 + i / 500), 9000, region=FORWARD)
     assert 8.0 <= seconds < 8.2
     assert steps > courses.MANY
     _, seconds = waiting(clock, lambda _: 1e-5, 90_000, ("plain",))
@@ -289,8 +307,8 @@ def test_a_program_that_ends_in_a_long_plain_pass_hears_which_passes_it_lacks(
     tmp_path: Path, clock: Clock, loader: Loading, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Plain, "last", True)
-    found = taken(tmp_path, clock, Limits(0, 10, 60.0, True), 40, 1e-3)
-    assert found == [("plain", 39), ("accounting", 0)]
+    found = taken(tmp_path, clock, Limits(0, 10, 60.0, True), 20, 1e-3)
+    assert found == [("plain", 19), ("accounting", 0)]
 
 
 def test_steps_of_a_number_that_was_asked_for_are_as_many(tmp_path: Path, clock: Clock) -> None:

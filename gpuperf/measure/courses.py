@@ -10,7 +10,9 @@ from gpuperf.measure.loading import loading
 from gpuperf.measure.passes import Pass
 from gpuperf.model.program import PassName
 
-__all__ = ["ANEW", "Course", "Limits"]
+__all__ = ["ANEW", "FORWARD", "Course", "Limits"]
+
+FORWARD = "forward step"  # from one forward pass of the outermost module to the next
 
 ANEW: tuple[PassName, ...] = ("light", "trace", "counters", "kernels")  # begin again after a break
 # Steps of the passes that slow the program down; the counters of kernels end when they have all.
@@ -19,10 +21,11 @@ MOST: dict[PassName, int] = {"light": 5, "trace": 5, "kernels": 64, "accounting"
 WARM, PLAIN, OTHER = 1 / 6, 1 / 3, 1 / 6
 FEWEST_PLAIN = 2  # steps of a plain pass whose time is over
 # A plain pass that must tell all (see `Course._longer`): where steps are sure to follow it takes
-# LONG_S, and up to MOST_S until it is sure; else half of a loop of 3 s, or MANY steps, so that a
-# loop of 100 has steps for the other passes.
+# LONG_S, and up to MOST_S until it is sure; else half of a loop of 3 s, or FEW steps, so that a
+# loop of 60 has steps for the other passes. Forward passes without an optimizer are most often
+# tokens, of which there are more.
 LONG_S, MOST_S = 3.0, 8.0
-SHORT_S, MANY = 1.5, 60
+SHORT_S, FEW, MANY = 1.5, 25, 60
 MOST_STEPS = 10_000  # of it
 LOOK = 1.25  # times the seconds of it until its times are looked at once more
 LATER = 1000  # steps at most of a second plain pass
@@ -117,16 +120,17 @@ class Course:
         Of a GPU that waits for its host no later pass can tell the time of a step. So the pass goes
         on by the clock. Where enough steps follow, since nothing is left that needs one or the data
         loader has more batches than it gave, it goes on until the mean is sure. Where none is known
-        to follow, other passes need the rest of a short program: only a time that has changed in
-        the pass makes that longer.
+        to follow, other passes need the rest of a short program: only tokens whose time has changed
+        in the pass make that longer.
         """
         if not running.last or self.taken >= MOST_STEPS:
             return False
-        given = loading.given
+        given, tokens = loading.given, self.region == FORWARD
         room = all(name == "plain" for name, _ in self.left) or (given is not None and given < 0.5)
-        if spent_s < (LONG_S if room else SHORT_S) and (room or self.taken < MANY):
+        most = math.inf if room else MANY if tokens else FEW
+        if spent_s < (LONG_S if room else SHORT_S) and self.taken < most:
             return True
-        if spent_s >= MOST_S or (given is not None and not room):
+        if spent_s >= MOST_S or not (room or (tokens and given is None)):
             return False
         if spent_s >= self.look_s:
             self.look_s = LOOK * spent_s

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from gpuperf.measure.courses import ANEW, Course, Limits
+from gpuperf.measure.courses import ANEW, FORWARD, Course, Limits
 from gpuperf.measure.passes import Trace, abandon, capturing, on_gpu, open_pass
 from gpuperf.measure.unmarked import AGAIN_S, Unmarked, sentence
 from gpuperf.model.program import ENDED, PART, WHOLE, Passed, PassName
@@ -30,7 +30,6 @@ __all__ = ["FORWARD", "IMPLICIT", "STEP", "Session"]
 
 STEP = "step"  # the region of `gpuperf.step()`
 IMPLICIT = "optimizer step"
-FORWARD = "forward step"  # from one forward pass of the outermost module to the next
 MOST_ANEW = 3  # times a step of a pass may be one in which the program compiles or forks
 COUNTED_S = 0.1  # beside the steps, in which counters must have room
 PATIENCE = 20  # steps of another region that waits for a pass of one that does not come again
