@@ -5,10 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 
 import pytest
 from hypothesis import given, settings
@@ -209,13 +207,14 @@ def test_without_a_trace_no_idle_time_is_known() -> None:
 
 
 def pageable(
-    pcie: str, step_s: float, *kernels: Record, traced: Mapping[str, float] = MappingProxyType({})
+    pcie: str, step_s: float, *kernels: Record, busy_s: float = 0.0, copied_s: float = 60e-3
 ) -> float:
-    """The gain that a gigabyte from pageable memory foretells, which took 60 ms in the trace."""
-    copied = operator("aten::copy_", "1 fp32", 60e-3, "copy", kernel="Memcpy HtoD (Pageable ->")
-    occupied = {"copy HtoD pageable": 60e-3, **traced}
+    """The gain that a gigabyte from pageable memory foretells, which took so long in a trace that
+    was busy for *busy_s* (0: for the whole step)."""
+    copied = operator("aten::copy_", "1 fp32", copied_s, "copy", kernel="Memcpy HtoD (Pageable ->")
+    occupied = {"copy HtoD pageable": copied_s, "busy": busy_s or step_s}
     whole = region(moved={"copy HtoD pageable": 10**9}, occupied=occupied,
-                   busy_s=step_s, step_s=step_s)  # fmt: skip
+                   busy_s=busy_s or step_s, step_s=step_s)  # fmt: skip
     run = run_of(whole, (copied, *kernels))
     top = replace(run.header, peaks=replace(h200_peaks(), pcie=pcie))
     (found,) = findings(profiles(run)[0], top)
@@ -236,11 +235,22 @@ def test_a_faster_copy_gains_no_more_than_the_step_has_beyond_its_kernels() -> N
 def test_a_copy_that_the_profiler_delayed_gains_no_more_than_it_took_without_it() -> None:
     """105 ms of the trace in turn are a plain step of 70 ms: the copy took 25 ms of it."""
     kernels = operator("aten::mm", "1×1 bf16", 45e-3)
-    pinned_s = 1 / (0.8 * 63)
-    in_turn = pageable("5.0", 70e-3, kernels, traced={"kernels": 45e-3, "busy": 105e-3})
-    assert in_turn == pytest.approx(25e-3 - pinned_s)
-    at_once = pageable("5.0", 70e-3, kernels, traced={"kernels": 45e-3, "busy": 70e-3})
+    in_turn = pageable("5.0", 70e-3, kernels, busy_s=105e-3)
+    assert in_turn == pytest.approx(25e-3 - 1 / (0.8 * 63))
+    long = pageable("5.0", 70e-3, kernels, busy_s=195e-3, copied_s=150e-3)
+    assert long == pytest.approx(in_turn)
+    at_once = pageable("5.0", 70e-3, kernels, busy_s=70e-3)
     assert at_once == pytest.approx(25e-3)
+
+
+def test_parts_and_kernels_of_a_delayed_copy_are_those_of_the_plain_step() -> None:
+    kernels = operator("aten::mm", "1×1 bf16", 45e-3)
+    copied = operator("aten::copy_", "1 fp32", 150e-3, "copy", kernel="Memcpy HtoD (Pageable ->")
+    whole = region(busy_s=195e-3, step_s=70e-3, occupied={"busy": 195e-3})
+    (own,) = profiles(run_of(whole, (kernels, copied)))
+    assert own.parts["copies"] == pytest.approx(25e-3)
+    assert own.scale == pytest.approx(1.0)
+    assert [use.seconds for use in kernels_of(own)] == pytest.approx([45e-3, 25e-3])
 
 
 SOFT = operator("aten::_softmax", "2×12×512×256 bf16", 10e-3, "softmax", 10**9, 10**9)
@@ -545,8 +555,8 @@ def test_no_gain_is_above_the_step_less_what_remains(
     mm: float, mul: float, step: float, copied: float, soft: float, data: float, wait: float,
     moved: int, step_s: float,
 ) -> None:  # fmt: skip
-    """What remains is at the least all kernels that the finding is not about, or all copies, and
-    what the device idles for another reason."""
+    """What remains is at the least all kernels that the finding is not about, or all copies (which
+    a profiler may have delayed), and what the device idles for another reason."""
     chains = (Chain(("mul",), "a.py:1", 1, moved, moved // 3),
               Chain(("addcdiv_",), "a.py:2", 1, moved, moved // 4, True))  # fmt: skip
     operators = (
@@ -558,6 +568,7 @@ def test_no_gain_is_above_the_step_less_what_remains(
     )
     kernels = mm + mul + step + soft
     busy = min(step_s, kernels + copied)
+    plain = min(copied, max(0.0, busy - kernels))
     whole = region(
         busy_s=kernels + copied, step_s=step_s, chains=chains, data_s=data,
         waits=(Wait("item", "a.py:3", 1, wait),), moved={"copy HtoD pageable": moved},
@@ -565,11 +576,11 @@ def test_no_gain_is_above_the_step_less_what_remains(
     )  # fmt: skip
     run = run_of(whole, operators)
     about = {"fuse": (mul, 0.0), "let the optimizer": (step, 0.0), "let fp32": (mm, 0.0),
-             "pad": (mm, 0.0), "copy": (0.0, copied), "use scaled": (soft, 0.0),
+             "pad": (mm, 0.0), "copy": (0.0, plain), "use scaled": (soft, 0.0),
              "let scaled": (soft, 0.0)}  # fmt: skip
     for one in findings(profiles(run)[0], run.header):
         own = next((v for k, v in about.items() if one.title.startswith(k)), (0.0, 0.0))
-        remains = max(kernels - own[0], copied - own[1])
+        remains = max(kernels - own[0], plain - own[1])
         assert 0 < one.gain_s <= step_s - min(busy, remains) + 1e-9, one
         assert one.gain_s <= step_s
 

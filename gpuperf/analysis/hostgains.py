@@ -78,7 +78,7 @@ def _pageable(profile: Profile, header: Header) -> Iterator[Gain]:
     link = f"PCIe {version}" if known else f"PCIe {UNKNOWN}, as the device's is unknown"
     for name, size in moved.items():
         seconds = program.occupied.get(name, 0.0) if program else 0.0
-        seconds = _plain(profile, seconds)
+        seconds *= profile.pageable_scale
         if "pageable" in name and seconds:
             gain_s, share = saved(profile, max(0.0, seconds - size / rate), copies=True)
             yield Gain(
@@ -87,17 +87,6 @@ def _pageable(profile: Profile, header: Header) -> Iterator[Gain]:
                 f"{format_bytes(size / seconds)}/s, pinned at {format_bytes(rate)}/s ({link})",
                 _copied_at(profile),
             )  # fmt: skip
-
-
-def _plain(profile: Profile, traced_s: float) -> float:
-    """Seconds of a plain step for copies of *traced_s*, which the host does and a profiler may
-    delay: no more than is left by what ran in the trace while nothing was copied."""
-    program = profile.region.program
-    occupied = program.occupied if program else {}
-    if "busy" not in occupied or profile.busy_s is None:
-        return traced_s
-    copies_s = sum(s for name, s in occupied.items() if name.startswith("copy "))
-    return min(traced_s, max(0.0, profile.busy_s - (occupied["busy"] - copies_s)))
 
 
 def _copied_at(profile: Profile) -> tuple[str, ...]:

@@ -7,6 +7,8 @@ time, and the trace only says what the host did meanwhile.
 That is, unless the device never waited for the host in the plain steps and idled for less under the
 trace: then the trace's kernels were faster, for a card that has rested between the passes has a
 higher clock than under a sustained load. Their times are drawn out to what the plain step leaves.
+A copy from or to pageable memory is made by the host, which a profiler delays: it takes no more
+than what the plain step has left beside all that ran in the trace while nothing was copied so.
 """
 
 from __future__ import annotations
@@ -38,6 +40,7 @@ LIMITS = {
 }  # fmt: skip
 NO_KERNEL_S = 4e-6  # a call of one kernel that takes less is of no roof
 NO_PASS = "no pass took a step"  # why a region has no time
+PAGEABLE = "Pageable"  # in the name of a copy, by libkineto's CuptiActivity.cpp
 MOST_SLOWER = 1.3  # than in the trace: an H200's clock is 1980 MHz at rest, 1500 at its power cap
 
 
@@ -60,7 +63,8 @@ class Profile:
 
     `placement` is that of the model's FLOPs and least bytes over the step, `hfu` what of the peak
     the operations come to that the operators do, recomputation included. Times of kernels (on a
-    CPU, of operators) are *scale* times what the trace says.
+    CPU, of operators) are *scale* times what the trace says, those of pageable copies
+    *pageable_scale* times.
     """
 
     region: Record
@@ -72,6 +76,7 @@ class Profile:
     hfu: float | None
     cuda: bool
     scale: float = 1.0
+    pageable_scale: float = 1.0
 
     @property
     def plain(self) -> bool:
@@ -105,7 +110,11 @@ def kernels_of(profile: Profile) -> tuple[KernelUse, ...]:
             found.setdefault(kernel.name, []).append((kernel, share.record.case.op))
     uses = []
     for name, own in found.items():
-        scale = profile.scale if profile.cuda and not name.startswith("Mem") else 1.0
+        scale = 1.0
+        if profile.cuda and not name.startswith("Mem"):
+            scale = profile.scale
+        elif PAGEABLE in name:
+            scale = profile.pageable_scale
         seconds = scale * sum(kernel.time_s or 0.0 for kernel, _ in own)
         operators = tuple(dict.fromkeys(operator for _, operator in own))
         count = sum(kernel.count for kernel, _ in own)
@@ -144,25 +153,31 @@ def profile_of(region: Record, operators: Sequence[Record], header: Header) -> P
     step_s = mean_or_median(samples) if region.primary == "step" else samples.median_s
     cuda = header.device.kind != "cpu"
     busy, traced = region.times.get("busy"), region.times.get("traced")
-    busy_s, scale = None if busy is None else step_s, 1.0
+    busy_s, scale, pageable_scale = None if busy is None else step_s, 1.0, 1.0
     if cuda and busy is not None:
         busy_s = _busy(region, step_s, busy.median_s)
-        fixed_s = sum(_traced_s(record) for record in operators if _off_clock(record))
-        if fixed_s < min(busy.median_s, busy_s):
-            scale = (busy_s - fixed_s) / (busy.median_s - fixed_s)
+        pageable_s = sum(_traced_s(record) for record in operators if _pageable(record))
+        if pageable_s:
+            left_s = max(0.0, busy_s - max(0.0, busy.median_s - pageable_s))
+            pageable_scale = min(1.0, left_s / pageable_s)
+        traced_s = sum(_traced_s(record) for record in operators if _off_clock(record))
+        fixed_s = traced_s - (1 - pageable_scale) * pageable_s
+        if traced_s < busy.median_s and fixed_s < busy_s:
+            scale = (busy_s - fixed_s) / (busy.median_s - traced_s)
     elif traced is not None and traced.median_s > 0:
         # The profiler lengthens what it times: only shares of the traced step are true.
         scale = step_s / traced.median_s
     shares = [
-        _share(record, step_s, header, 1.0 if cuda and _off_clock(record) else scale)
+        _share(record, step_s, header, pageable_scale if _pageable(record)
+               else 1.0 if cuda and _off_clock(record) else scale)
         for record in operators
-    ]
+    ]  # fmt: skip
     shares.sort(key=lambda share: -share.seconds)
     if not cuda and busy is not None:  # the host is the device
         busy_s = min(step_s, sum(share.seconds for share in shares))
     return Profile(
         region, step_s, busy_s, _parts(region, shares, step_s, busy_s, cuda), tuple(shares),
-        _placed(region, header), _hfu(region, header), cuda, scale,
+        _placed(region, header), _hfu(region, header), cuda, scale, pageable_scale,
     )  # fmt: skip
 
 
@@ -182,6 +197,10 @@ def _off_clock(record: Record) -> bool:
 
 def _is_copy(record: Record) -> bool:
     return bool(record.kernels) and all(k.name.startswith("Mem") for k in record.kernels)
+
+
+def _pageable(record: Record) -> bool:
+    return _is_copy(record) and all(PAGEABLE in k.name for k in record.kernels)
 
 
 def _traced_s(record: Record) -> float:

@@ -271,6 +271,11 @@ def _notes(profile: Profile, roofless: bool = False) -> list[str]:
             why = ("the plain step, in which the device never waited, leaves them so long (a card "
                    "that has rested has a higher clock)")  # fmt: skip
         notes.append(f"times of kernels are {profile.scale:.3f} times those of the trace: {why}")
+    if profile.pageable_scale < 1 - DRAWN_OUT:
+        notes.append(
+            f"times of pageable copies are {profile.pageable_scale:.3f} times those of the trace: "
+            "the host makes them, which a profiler delays, and the plain step leaves no more"
+        )
     if roofless and not any(s.placement and s.placement.fraction for s in profile.operators):
         notes.append("of roof: no roof of this device is known; `gpuperf calibrate` measures them")
     notes += _graphs(profile)
@@ -330,6 +335,7 @@ def _told(profile: Profile, run: Run) -> dict[str, Any]:
         "mean_s": wall.median_s if (wall := profile.region.times.get("wall")) else None,
         "busy_s": profile.busy_s,
         "scale": profile.scale,
+        "pageable_scale": profile.pageable_scale,
         "parts_s": dict(profile.parts),
         "placement": to_builtins(placed) if placed else None,
         "hfu": profile.hfu,
