@@ -18,7 +18,7 @@ from gpuperf.measure.device import Device
 from gpuperf.measure.inputs import Counter, TooLarge, bind_make, refill, torch_dtype
 from gpuperf.measure.stopwatch import Stopwatch
 from gpuperf.measure.telemetry import NoMeter
-from gpuperf.measure.timers.timer import Call, Sample, do_nothing
+from gpuperf.measure.timers.timer import Call, OpenTimer, Sample, do_nothing
 from gpuperf.model.contract import Cache, Contract, DeviceFacts, Fingerprint, TimerName
 from gpuperf.model.cost import Bytes, Cost
 from gpuperf.model.record import Record, TimerFacts
@@ -33,7 +33,7 @@ FACTS = DeviceFacts("cpu", 0, "a CPU", 2, 10**12, 10**12, dtypes=ALL)
 
 
 @dataclass
-class FakeTimer:
+class FakeTimer(OpenTimer):
     """Calls, and says that it took a millisecond (or *time_s*)."""
 
     name: TimerName = "wall"

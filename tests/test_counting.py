@@ -73,6 +73,9 @@ class FakeStopwatch:
     timer: Any = None
     facts: TimerFacts = field(default_factory=TimerFacts)
 
+    def with_hooks(self, *hooks: object) -> FakeStopwatch:
+        return self
+
     def repeat(self, call: Call) -> Call:
         return call
 

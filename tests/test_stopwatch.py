@@ -16,7 +16,7 @@ from gpuperf.errors import CannotMeasure
 from gpuperf.measure.refusals import NoTime
 from gpuperf.measure.stopwatch import Stopwatch, Timing
 from gpuperf.measure.timers.activity import Trace
-from gpuperf.measure.timers.timer import Call, CannotBlock, Sample, do_nothing
+from gpuperf.measure.timers.timer import Call, CannotBlock, OpenTimer, Sample, do_nothing
 from gpuperf.measure.timers.window import Reading
 from gpuperf.model.contract import Cache, Contract, TimerName
 from gpuperf.model.record import Caveat, Kernel, Status, TimerFacts
@@ -32,7 +32,7 @@ SPLIT = (Kernel("gemm"), Kernel("reduce", 2))
 
 
 @dataclass
-class FakeTimer:
+class FakeTimer(OpenTimer):
     """Hands out *times*, with its floor; refuses to admit a call for *refusal*, if there is one."""
 
     times: Iterator[float] = field(default_factory=lambda: repeat(12 * US))
@@ -42,6 +42,23 @@ class FakeTimer:
     refusal: str = ""
     watch: Callable[[], None] = do_nothing
     asked: list[tuple[float, Cache]] = field(default_factory=list)
+    own: Callable[[Trace], TimerFacts] | None = None
+    rested: Callable[[], bool] = lambda: True
+    period: Callable[[Call, int, float, Cache], Sample] | None = None
+
+    @property
+    def periodic(self) -> bool:  # type: ignore[override]
+        return self.period is not None
+
+    def facts_of(self, trace: Trace) -> TimerFacts:
+        return self.own(trace) if self.own else self.facts
+
+    def recover(self) -> bool:
+        return self.rested()
+
+    def sample_period(self, call: Call, launches: int, idle_s: float, cache: Cache) -> Sample:
+        assert self.period is not None
+        return self.period(call, launches, idle_s, cache)
 
     def admit(self, call: Call) -> None:
         if self.refusal:
@@ -157,7 +174,7 @@ def test_a_call_of_several_kernels_has_a_floor_of_its_own() -> None:
         traces.append(trace)
         return own
 
-    timing = take(Stopwatch(FakeTimer(), FakeTracer(SPLIT), facts_of=facts_of), fits_cache=True)
+    timing = take(Stopwatch(FakeTimer(own=facts_of), FakeTracer(SPLIT)), fits_cache=True)
     assert timing.facts == own
     assert timing.times["window"].values_s == pytest.approx([11.3 * US] * 20)
     assert timing.times["window"].offset_uncertainty_s == 0.1 * US
@@ -167,7 +184,7 @@ def test_a_call_of_several_kernels_has_a_floor_of_its_own() -> None:
 
 def test_another_timer_keeps_its_own_floor() -> None:
     timer = FakeTimer(name="events")
-    watch = Stopwatch(timer, FakeTracer(SPLIT), facts_of=lambda trace: replace(FACTS, floor_s=1.0))
+    watch = Stopwatch(timer, FakeTracer(SPLIT))
     assert take(watch, replace(BURST, timer="events")).facts == FACTS
 
 
@@ -245,7 +262,8 @@ def test_the_card_is_let_rest_before_the_first_call() -> None:
         asked_before.append(len(timer.asked) + len(tracer.asked))
         return True
 
-    timing = take(Stopwatch(timer, tracer, recover=recover))
+    timer.rested = recover
+    timing = take(Stopwatch(timer, tracer))
     assert asked_before == [0]
     assert caveats(timing) == {}
 
@@ -255,10 +273,10 @@ def test_a_card_that_does_not_come_to_rest_is_told_of_unless_a_load_is_asked_for
         return False
 
     for kernels in (GEMM, SPLIT):
-        found = caveats(take(Stopwatch(FakeTimer(), FakeTracer(kernels), recover=recover)))
+        found = caveats(take(Stopwatch(FakeTimer(rested=recover), FakeTracer(kernels))))
         assert found.keys() == {"unrecovered"}
         assert "after 2 s of waiting" in found["unrecovered"].message
-    load = Stopwatch(FakeTimer(), FakeTracer(), recover=recover, sustain=FakeLoad())
+    load = Stopwatch(FakeTimer(rested=recover), FakeTracer(), sustain=FakeLoad())
     assert caveats(take(load, SUSTAINED)) == {}
 
 
@@ -478,7 +496,7 @@ def test_a_kernel_now_and_then_that_hardly_takes_time_is_no_refusal() -> None:
 def test_the_window_of_a_single_kernel_bears_its_record_out(beyond_s: float, agreed: bool) -> None:
     """A kernel of 10 µs: a twentieth and 1 µs are left to the stamps."""
     own = replace(FACTS, floor_s=FACTS.floor_s + beyond_s)
-    watch = Stopwatch(FakeTimer(), FakeTracer(), facts_of=lambda trace: own)
+    watch = Stopwatch(FakeTimer(own=lambda trace: own), FakeTracer())
     if agreed:
         assert take(watch).primary == "busy"
         return
@@ -500,7 +518,7 @@ def test_short_calls_of_several_kernels_are_taken_over_a_period_of_the_launch_qu
         asked.append((launches, idle_s, cache))
         return Sample(20 * US + FACTS.floor_s)
 
-    watch = Stopwatch(FakeTimer(), FakeTracer(kernels, repeat(busy_s)), period=period)
+    watch = Stopwatch(FakeTimer(period=period), FakeTracer(kernels, repeat(busy_s)))
     timing = take(watch)
     assert bool(asked) == periodic
     if periodic:

@@ -12,19 +12,9 @@ from dataclasses import dataclass
 
 from gpuperf.model.record import Noise, Record
 from gpuperf.model.samples import Samples, student
+from gpuperf.model.timers import TIMERS
 
-__all__ = ["TIMERS", "CaseTiming", "next_interval", "noise_of", "timings"]
-
-# What is held against CUPTI's busy time, and under which cache state that was taken.
-TIMERS: Mapping[str, str] = {
-    "blocked": "busy",
-    "window": "busy",
-    "graph": "busy_hot",
-    "events": "busy",
-    "wall": "busy",
-    "do_bench": "busy",
-    "nvbench": "busy",
-}
+__all__ = ["CaseTiming", "compared_timers", "next_interval", "noise_of", "timings"]
 
 LARGEST_LOG = 30.0  # of a scatter: exp of more is no interval of any use
 NORMAL_IQR = 1.349  # of a normal distribution's standard deviation
@@ -48,6 +38,11 @@ class CaseTiming:
     over_span: float | None = None
 
 
+def compared_timers() -> Mapping[str, str]:
+    """Return the figures that timing-check compares, each with CUPTI's busy time of its cache."""
+    return {timer.name: timer.reference for timer in TIMERS.values() if timer.reference}
+
+
 def timings(records: Iterable[Record]) -> tuple[CaseTiming, ...]:
     """Each case that was measured, from the shortest to the longest."""
     groups: dict[str, list[Record]] = {}
@@ -68,7 +63,7 @@ def _timing(case: str, group: Sequence[Record], alone: Record | None) -> CaseTim
     mean_s = statistics.median(r.times["busy"].trimmed_mean_s for r in group)
     times = alone.times if alone is not None else {}
     bias = {name: samples.median_s / mean_s - 1 for name, samples in times.items()}
-    for timer, against in TIMERS.items():
+    for timer, against in compared_timers().items():
         ratios = [
             record.times[timer].trimmed_mean_s / record.times[against].trimmed_mean_s - 1
             for record in group

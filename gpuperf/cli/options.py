@@ -7,12 +7,13 @@ import os
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, TypeVar, get_args
 
 import typer
 
 from gpuperf.errors import CannotMeasure, UnknownName, UsageError
 from gpuperf.model.contract import Cache, Counting, Data, Regime
+from gpuperf.model.timers import TIMERS, timer_names
 from gpuperf.model.workload import RESERVED, Description
 from gpuperf.report.view import View
 from gpuperf.runner.launcher import LocalLauncher
@@ -81,15 +82,10 @@ class TableOrJson(StrEnum):
     JSON = "json"
 
 
-class TimerChoice(StrEnum):
-    """The timers, by name."""
-
-    BLOCKED = "blocked"
-    ACTIVITY = "activity"
-    GRAPH = "graph"
-    EVENTS = "events"
-    WALL = "wall"
-    AUTO = "auto"
+if TYPE_CHECKING:
+    TimerChoice = str
+else:
+    TimerChoice = StrEnum("TimerChoice", {name.upper(): name for name in timer_names()})
 
 
 Op = Annotated[
@@ -139,7 +135,13 @@ ByOption = Annotated[By, typer.Option(help="Of a profile: its operators, or the 
 FormatOption = Annotated[Format, typer.Option("--format", help="How to print.")]
 TimerOption = Annotated[
     TimerChoice | None,
-    typer.Option("--timer", help="How to time; never swapped for another.", show_default=False),
+    typer.Option(
+        "--timer",
+        help="How to time; never swapped for another. "
+        + "; ".join(f"{name}: {TIMERS[name].help}" for name in timer_names())
+        + ".",
+        show_default=False,
+    ),
 ]
 LEAST_PRECISE = 1.0
 
@@ -270,7 +272,7 @@ def conditions(
 ) -> Conditions:
     """What the options say of how times are to be taken. Raises: UnknownName, UsageError."""
     return Conditions(
-        timer=timer.value if timer else None,
+        timer=str(timer) if timer else None,
         precision=precision,
         budget_s=budget_s,
         caches=_chosen("cache", cache, get_args(Cache)),

@@ -165,13 +165,14 @@ class Bench:
         self._refuse_long(record, warm.call_s, calls=1)
         memory = self._call_memory(memory, call, held, inputs)
         self.meter.summary()  # forgets what was read before the samples
-        self.stopwatch.watch, self.stopwatch.heard = self._watch, self._heard(verifier)
-        self.stopwatch.keep = verifier.witness.keeping
-        timing = self.stopwatch.take(call, contract, warm.call_s, self._fits_cache(memory))
+        stopwatch = self.stopwatch.with_hooks(
+            self._watch, self._heard(verifier), verifier.witness.keeping
+        )
+        timing = stopwatch.take(call, contract, warm.call_s, self._fits_cache(memory))
         telemetry = self.meter.summary()
         _refuse_fallback(implementation, timing)
         self.tell("check", 0)
-        self._verified(lambda: verifier.after(turns, self.stopwatch.repeat(call), warm.call_s))
+        self._verified(lambda: verifier.after(turns, stopwatch.repeat(call), warm.call_s))
         if contract.data == "zeros":
             refill(inputs, workload.inputs(point, make))
         timing = self._launched(call, timing)

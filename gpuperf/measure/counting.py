@@ -17,6 +17,7 @@ from gpuperf.measure.timers.timer import Call
 from gpuperf.model.contract import Cache, Counting
 from gpuperf.model.metrics import sum_up
 from gpuperf.model.record import NO_COUNTERS, Caveat, Kernel, Record, without_counters
+from gpuperf.model.timers import TIMERS
 
 __all__ = ["CaseCounter"]
 
@@ -33,7 +34,6 @@ REPLAYED = Caveat(
     "the call's bytes in the table are those at full speed",
 )
 REPLAY_OFF = 0.05  # of the call's bytes
-WINDOWED = ("auto", "blocked", "activity")  # timers that take a call as it is into a window
 BYTE_PRECISION = 0.01
 
 
@@ -107,10 +107,9 @@ class CaseCounter:
         caveats = (*record.caveats, *doubts)
         return replace(record, kernels=kernels, counters=counts, caveats=caveats)
 
-
     def _with_cycles(self, record: Record, call: Call, timing: Timing) -> Record:
         contract = record.contract
-        if contract.timer not in WINDOWED or contract.regime != "burst":
+        if TIMERS[contract.timer].kernels == "never" or contract.regime != "burst":
             return record  # its time is of no window
         counts = dict(self._counters().cycles(call, contract.cache, contract.gap_s))
         extra, clock_hz = counts.pop("extra_cycles", None), timing.clock_hz

@@ -12,17 +12,18 @@ from gpuperf.measure.sampling import Rest
 from gpuperf.measure.stopwatch import Stopwatch, Timing, open_stopwatch
 from gpuperf.measure.timers import make_timer
 from gpuperf.measure.timers.activity import Trace
-from gpuperf.measure.timers.timer import Call, CannotBlock, Timer, do_nothing
+from gpuperf.measure.timers.timer import Call, CannotBlock, OpenTimer
 from gpuperf.model.contract import Cache, Contract, TimerName
 from gpuperf.model.record import Caveat
 from gpuperf.model.samples import Samples
+from gpuperf.model.timers import TIMERS
 
 __all__ = ["EveryTimer", "open_every_timer"]
 
 SAMPLES = 60
 
 
-@dataclass
+@dataclass(frozen=True)
 class EveryTimer:
     """A stopwatch that takes a call with all timers of a CUDA device, one after the other.
 
@@ -33,14 +34,20 @@ class EveryTimer:
 
     stopwatch: Stopwatch
     device: torch.device
-    watch: Callable[[], None] = do_nothing
-    heard: Callable[[int], None] = lambda count: None
-    keep: Callable[[Call], Call] = lambda call: call
 
     @property
-    def timer(self) -> Timer:
+    def timer(self) -> OpenTimer:
         """The default one."""
         return self.stopwatch.timer
+
+    def with_hooks(
+        self,
+        watch: Callable[[], None],
+        heard: Callable[[int], None],
+        keep: Callable[[Call], Call],
+    ) -> EveryTimer:
+        """Return this one with other functions around the samples."""
+        return replace(self, stopwatch=self.stopwatch.with_hooks(watch, heard, keep))
 
     def time_candidate(self, call: Call, contract: Contract) -> float:
         """As of the default timer's stopwatch."""
@@ -48,21 +55,15 @@ class EveryTimer:
 
     def take(self, call: Call, contract: Contract, call_s: float, fits_cache: bool) -> Timing:
         """The times of *call* by the name of the timer. Raises: NoTime, CannotBlock."""
-        self.stopwatch.watch, self.stopwatch.heard = self.watch, self.heard
-        self.stopwatch.keep = self.keep
         timing = self.stopwatch.take(call, contract, call_s, fits_cache)
         times = {"blocked": timing.times[timing.primary]}
         times |= {name: timing.times[name] for name in ("span",) if name in timing.times}
         caveats = list(timing.caveats)
-        plain: dict[str, tuple[TimerName, Cache]] = {
-            "window": ("blocked", "cold"),
-            "events": ("events", "cold"),
-            "wall": ("wall", "cold"),
-            "graph": ("graph", "hot"),
-        }
-        for name, (timer, cache) in plain.items():
+        compared = [t for t in TIMERS.values() if t.reference and (t.module or t.windows_of)]
+        for name in (timer.name for timer in compared if timer.name not in times):
+            cache: Cache = "hot" if TIMERS[name].follow else "cold"
             try:
-                times[name] = self._samples(timer, cache, call, contract, call_s)
+                times[name] = self._samples(name, cache, call, contract, call_s)
             except (CannotBlock, NoTime) as error:
                 caveats.append(Caveat("no-timer", f"{name}: {error}"))
         references: tuple[tuple[str, Cache], ...] = (("busy", "cold"), ("busy_hot", "hot"))
@@ -92,7 +93,8 @@ class EveryTimer:
         timer.admit(call)
         brief = replace(contract, cache=cache, max_samples=SAMPLES)
         rest = Rest(brief, call_s, timer.facts.clock_hz)
-        trace = self._traced(call, contract, cache) if name == "blocked" else None
+        periodic = TIMERS[timer.name].kernels != "never"
+        trace = self._traced(call, contract, cache) if periodic else None
         return self.stopwatch.sample(call, brief, rest, timer, trace).samples
 
 

@@ -12,6 +12,7 @@ from gpuperf.measure.timers.activity import Trace
 from gpuperf.model.contract import Contract
 from gpuperf.model.record import Caveat, Status
 from gpuperf.model.samples import Samples
+from gpuperf.model.timers import TIMERS
 from gpuperf.units import format_time
 
 __all__ = [
@@ -35,10 +36,10 @@ class NoTime(Exception):
 
 
 def refuse_activity(contract: Contract) -> None:
-    """There are no records, which the timer `activity` lives by. Raises: CannotMeasure."""
-    if contract.timer == "activity":
+    """Raises: CannotMeasure where the timer consists of CUPTI's records, of which none came."""
+    if TIMERS[contract.timer].kernels == "always":
         raise CannotMeasure(
-            "the timer 'activity' cannot be had: CUPTI gives no records",
+            f"the timer {contract.timer!r} cannot be had: CUPTI gives no records",
             "end other profilers, or choose --timer blocked",
         )
 

@@ -27,15 +27,14 @@ from gpuperf.measure.refusals import (
     rest_doubts,
 )
 from gpuperf.measure.sampling import Rest, Taken, take_samples
-from gpuperf.measure.timers import make_timer, open_window
+from gpuperf.measure.timers import make_timer
 from gpuperf.measure.timers.activity import Trace, trace_calls
-from gpuperf.measure.timers.blocked import BlockedTimer
-from gpuperf.measure.timers.graph import GraphTimer
-from gpuperf.measure.timers.timer import Call, CannotBlock, Sample, Timer, do_nothing
-from gpuperf.measure.timers.window import LAUNCH_PERIOD
+from gpuperf.measure.timers.timer import Call, CannotBlock, OpenTimer, Sample, do_nothing
+from gpuperf.measure.timers.window import LAUNCH_PERIOD, open_window
 from gpuperf.model.contract import Cache, Contract, TimerName
 from gpuperf.model.record import Caveat, Kernel, TimerFacts
 from gpuperf.model.samples import Samples
+from gpuperf.model.timers import TIMERS
 from gpuperf.units import format_time
 
 __all__ = ["Stopwatch", "Timing", "open_stopwatch"]
@@ -71,34 +70,39 @@ class Timing:
         return self.times[self.primary].clock_hz
 
 
-@dataclass
+@dataclass(frozen=True)
 class Stopwatch:
     """Times calls with *timer*, and with what else the device offers.
 
     `trace` records kernels; `fallback` is the timer of `auto` for a call that cannot be blocked;
-    `unfinished_s` tells how long the device works on when its stream is done; `wall` times calls
-    back to back; `sustain` a load until it is steady; `recover` waits until the card is
-    rested; `facts_of` tells the floor of a call whose trace is known; `period` gives the mean of a
-    call of so many kernels over a period of the launch queue. None where there is no such thing.
-    `keep` gives the call of a sample, which may keep its result until `heard`.
+    `unfinished_s` measures how long the device works on when its stream is done; `wall` times calls
+    back to back; `sustain` a load until it is steady. None where there is no such thing.
+    `watch` is called while a sample runs, `heard` after each; `keep` gives the call of a sample,
+    which may keep its result until `heard`.
     """
 
-    timer: Timer
+    timer: OpenTimer
     trace: Tracer | None = None
-    fallback: Callable[[], Timer] | None = None
+    fallback: Callable[[], OpenTimer] | None = None
     unfinished_s: Callable[[Call, float], float] | None = None
     wall: Callable[[Call, float], Samples] | None = None
     sustain: Callable[..., tuple[Samples, Samples, bool]] | None = None
-    recover: Callable[[], bool] | None = None
-    facts_of: Callable[[Trace], TimerFacts] | None = None
-    period: Callable[[Call, int, float, Cache], Sample] | None = None
     watch: Callable[[], None] = do_nothing
     heard: Callable[[int], None] = lambda count: None
     keep: Callable[[Call], Call] = lambda call: call
 
+    def with_hooks(
+        self,
+        watch: Callable[[], None],
+        heard: Callable[[int], None],
+        keep: Callable[[Call], Call],
+    ) -> Stopwatch:
+        """Return this stopwatch with other functions around its samples."""
+        return replace(self, watch=watch, heard=heard, keep=keep)
+
     def repeat(self, call: Call) -> Call:
         """What the samples were of, to be called once more: the replay of a graph, or *call*."""
-        return self.timer.again if isinstance(self.timer, GraphTimer) else call
+        return self.timer.repeat(call)
 
     def take(self, call: Call, contract: Contract, call_s: float, fits_cache: bool) -> Timing:
         """The times of *call*, which takes about *call_s* seconds.
@@ -109,17 +113,17 @@ class Stopwatch:
         timer.watch = self.watch
         rest = Rest(contract, call_s, timer.facts.clock_hz)
         self._refuse_side_streams(call, call_s)
-        rested = self.recover() if self.recover is not None else True
+        rested = self.timer.recover()
         trace = self._traced(call, contract, rest) if timer is self.timer else None
         caveats += _trace_doubts(trace, contract, timer)
         if contract.regime == "sustained":
             timing = self._sustained(call, contract, call_s, timer)
-        elif trace is not None and _by_kernel(trace, contract, timer):
+        elif trace is not None and _by_kernel(trace, contract):
             timing = self._by_kernel(call, contract, rest, trace, timer)
         else:
             timing = self._by_timer(call, contract, rest, timer, trace)
         times = {**(_trace_times(trace) if trace else {}), **timing.times}
-        if contract.timer == "wall":
+        if TIMERS[contract.timer].host:
             return timing
         if fits_cache and contract.cache in ("cold", "cold-dirty"):
             times |= self._hot(call, contract, rest, timing.primary, timer)
@@ -132,7 +136,7 @@ class Stopwatch:
             times=times,
             kernels=trace.timed if trace else (),
             launches=trace.launches if trace else (),
-            capture_s=timer.capture_s if isinstance(timer, GraphTimer) else None,
+            capture_s=timer.capture_s,
             caveats=(
                 *caveats,
                 *timing.caveats,
@@ -157,7 +161,7 @@ class Stopwatch:
         ]
         return statistics.median(times)
 
-    def _admitted(self, call: Call, contract: Contract) -> tuple[Timer, list[Caveat]]:
+    def _admitted(self, call: Call, contract: Contract) -> tuple[OpenTimer, list[Caveat]]:
         try:
             self.timer.admit(call)
         except CannotBlock as error:
@@ -172,7 +176,7 @@ class Stopwatch:
         return self.timer, []
 
     def _refuse_side_streams(self, call: Call, call_s: float) -> None:
-        if self.unfinished_s is None or self.timer.name == "wall":  # which waits for all
+        if self.unfinished_s is None or TIMERS[self.timer.name].host:  # which waits for all
             return
         for _ in range(UNFINISHED_TRIES):  # a busy host is late now and then, a side stream always
             left_s = self.unfinished_s(call, call_s)
@@ -186,15 +190,15 @@ class Stopwatch:
 
     def _traced(self, call: Call, contract: Contract, rest: Rest) -> Trace | None:
         """The first calls, traced. Raises: NoTime, CannotMeasure."""
-        if self.trace is None or contract.timer == "wall":
+        if self.trace is None or TIMERS[contract.timer].host:
             return None
         count = max(3, min(TRACED, int(contract.budget_s / (rest.idle_s + rest.call_s + 1e-3))))
         cache: Cache = "hot" if contract.regime == "sustained" else contract.cache
         try:
             trace = self.trace(self.keep(call), rest.idle_s, cache, count)
         except CannotBlock:
-            if contract.timer in ("events", "graph"):
-                return None  # which need no window
+            if TIMERS[contract.timer].kernels == "never":
+                return None  # it needs no trace
             raise
         if trace is None:
             refuse_activity(contract)
@@ -216,10 +220,8 @@ class Stopwatch:
     def _refuse_disagreement(self, trace: Trace) -> None:
         """The window is a second witness of a single kernel's duration, which no name or record
         of a kernel can deceive. Raises: NoTime."""
-        if self.facts_of is None:
-            return
         busy_s = statistics.median(trace.busy_s)
-        beyond_s = self.facts_of(trace).floor_s - self.timer.facts.floor_s
+        beyond_s = self.timer.facts_of(trace).floor_s - self.timer.facts.floor_s
         if abs(beyond_s) > AGREED_S + AGREED_SHARE * busy_s:
             raise NoTime(
                 "error",
@@ -229,7 +231,7 @@ class Stopwatch:
             )
 
     def _by_kernel(
-        self, call: Call, contract: Contract, rest: Rest, trace: Trace, timer: Timer
+        self, call: Call, contract: Contract, rest: Rest, trace: Trace, timer: OpenTimer
     ) -> Timing:
         """The busy time, from as many traced calls as the contract asks. Raises: NoTime."""
         if trace.kernel_count == 1:
@@ -258,47 +260,40 @@ class Stopwatch:
         return Timing(times, "busy", taken.stop, facts, caveats=odd_doubts(traces))
 
     def _by_timer(
-        self, call: Call, contract: Contract, rest: Rest, timer: Timer, trace: Trace | None
+        self, call: Call, contract: Contract, rest: Rest, timer: OpenTimer, trace: Trace | None
     ) -> Timing:
         taken = self.sample(call, contract, rest, timer, trace)
-        facts = self._facts(timer, trace)
+        facts = _facts(timer, trace)
         if taken.samples.median_s <= facts.floor_uncertainty_s + facts.tick_s:
             refuse_nothing(0.0)
         return Timing({"window": taken.samples}, "window", taken.stop, facts)
 
     def sample(
-        self, call: Call, contract: Contract, rest: Rest, timer: Timer, trace: Trace | None
+        self, call: Call, contract: Contract, rest: Rest, timer: OpenTimer, trace: Trace | None
     ) -> Taken:
         """Samples of *timer*, less the call's own floor if its trace is known."""
-        period = self.period if trace is not None and timer.name == "blocked" else None
         launches = trace.kernel_count if trace else 0
-        if trace is None or launches < 2 or statistics.median(trace.span_s) > LONGEST_PERIODIC_S:
-            period = None
+        short = trace is not None and statistics.median(trace.span_s) <= LONGEST_PERIODIC_S
+        periodic = timer.periodic and launches > 1 and short
+
+        def sample(idle_s: float) -> Sample:
+            if periodic:
+                return timer.sample_period(self.keep(call), launches, idle_s, contract.cache)
+            return timer.sample(self.keep(call), idle_s, contract.cache)
 
         def draw(count: int, idle_s: float) -> Sequence[Sample]:
-            if period is not None:
-                return [
-                    period(self.keep(call), launches, idle_s, contract.cache) for _ in range(count)
-                ]
-            return [timer.sample(self.keep(call), idle_s, contract.cache) for _ in range(count)]
+            return [sample(idle_s) for _ in range(count)]
 
-        return take_samples(
-            draw, contract, self._facts(timer, trace), rest, on_sample=self.heard,
-            windows=LAUNCH_PERIOD if period is not None else 1,
-        )  # fmt: skip
-
-    def _facts(self, timer: Timer, trace: Trace | None) -> TimerFacts:
-        if trace is None or self.facts_of is None or timer.name != "blocked":
-            return timer.facts
-        return self.facts_of(trace)
+        facts, windows = _facts(timer, trace), LAUNCH_PERIOD if periodic else 1
+        return take_samples(draw, contract, facts, rest, on_sample=self.heard, windows=windows)
 
     def _hot(
-        self, call: Call, contract: Contract, rest: Rest, primary: str, timer: Timer
+        self, call: Call, contract: Contract, rest: Rest, primary: str, timer: OpenTimer
     ) -> dict[str, Samples]:
         """The primary figure with the cache as the call left it, of a working set that fits."""
         call()
         trace = None
-        if self.trace is not None and timer.name == "blocked":
+        if self.trace is not None and TIMERS[timer.name].kernels != "never":
             trace = self.trace(call, contract.gap_s, "hot", TRACED)
         if primary == "busy":
             if trace is None or not trace.busy_s:
@@ -309,7 +304,7 @@ class Stopwatch:
         return {"hot": self.sample(call, brief, own, timer, trace).samples}
 
     def _sustained(
-        self, call: Call, contract: Contract, call_s: float, timer: Timer
+        self, call: Call, contract: Contract, call_s: float, timer: OpenTimer
     ) -> Timing:
         if self.sustain is None:
             raise CannotMeasure(
@@ -337,27 +332,25 @@ def open_stopwatch(name: TimerName, device: torch.device) -> Stopwatch:
     timer = make_timer(name, device)
     if device.type != "cuda":
         return Stopwatch(timer)
-    watch = Stopwatch(
+    window = None if TIMERS[name].host or torch.version.hip else open_window(device)
+    return Stopwatch(
         timer,
+        trace=partial(trace_calls, window) if window else None,
+        sustain=partial(sustain, window) if window else None,
         unfinished_s=unfinished_s,
         wall=wall_times,
         fallback=partial(make_timer, "events", device),
     )
-    if isinstance(timer, BlockedTimer):
-        watch.recover, watch.facts_of = timer.recover, timer.facts_of
-        watch.period = timer.sample_period
-    if name != "wall" and not torch.version.hip:
-        watch.trace = partial(trace_calls, open_window(device))
-        watch.sustain = partial(sustain, open_window(device))
-    return watch
 
 
-def _by_kernel(trace: Trace, contract: Contract, timer: Timer) -> bool:
-    """Whether the hardware's record of the kernels is the time: always if asked for, else for a
-    call of one kernel."""
-    if contract.timer == "activity":
-        return True
-    return timer.name == "blocked" and trace.kernel_count == 1
+def _facts(timer: OpenTimer, trace: Trace | None) -> TimerFacts:
+    return timer.facts if trace is None else timer.facts_of(trace)
+
+
+def _by_kernel(trace: Trace, contract: Contract) -> bool:
+    """Whether CUPTI's record of the kernels is the time."""
+    kernels = TIMERS[contract.timer].kernels
+    return kernels == "always" or (kernels == "one" and trace.kernel_count == 1)
 
 
 def _samples(trace: Trace) -> list[Sample]:
@@ -376,10 +369,10 @@ def _trace_times(trace: Trace) -> dict[str, Samples]:
     }
 
 
-def _trace_doubts(trace: Trace | None, contract: Contract, timer: Timer) -> list[Caveat]:
+def _trace_doubts(trace: Trace | None, contract: Contract, timer: OpenTimer) -> list[Caveat]:
     if trace is not None:
-        return [] if _by_kernel(trace, contract, timer) else list(odd_doubts([trace]))
-    if timer.name != "blocked":
+        return [] if _by_kernel(trace, contract) else list(odd_doubts([trace]))
+    if TIMERS[timer.name].kernels == "never":
         return []
     return [
         Caveat(

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from gpuperf.model.timers import TIMERS, timer_names
+
 __all__ = [
     "Cache",
     "Contract",
@@ -20,7 +22,7 @@ __all__ = [
     "TimerName",
 ]
 
-TimerName = Literal["auto", "blocked", "activity", "graph", "events", "wall"]
+TimerName = str  # one of `timer_names()`
 Cache = Literal["cold", "cold-dirty", "rotate", "hot"]
 Regime = Literal["burst", "sustained"]
 Data = Literal["randn", "uniform", "zeros", "ints", "own"]
@@ -34,10 +36,7 @@ Counting = Literal["off", "auto", "require", "kernels", "ncu"]
 class Contract:
     """How a time was taken: timer, cache and clock state, data, warm-up, stopping rule.
 
-    `timer`: `blocked` is the GPU's own time in a window that no launch falls into; `activity` the
-    kernels' busy time by the hardware's record; `graph` a CUDA graph of many calls over their
-    number; `events` a plain event pair; `wall` the host's clock; `auto` is `blocked`, or `events`
-    for a call that cannot be blocked.
+    `timer` is one of those in `model/timers.py`.
 
     `cache`: L2 is full of other, clean lines (`cold`) or dirty ones (`cold-dirty`), the call goes
     over to other copies of its inputs each time (`rotate`), or it finds what it left (`hot`).
@@ -68,6 +67,10 @@ class Contract:
     statistic: Literal["median"] = "median"
     duty: float = 1.0
     settle_s: float = 10.0
+
+    def __post_init__(self) -> None:
+        if self.timer not in TIMERS or not TIMERS[self.timer].chosen:
+            raise ValueError(f"no timer {self.timer[:40]!r}: {', '.join(timer_names())}")
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpuperf.analysis.timing import TIMERS, CaseTiming, timings
+from gpuperf.analysis.timing import CaseTiming, compared_timers, timings
 from gpuperf.model.record import Run
 from gpuperf.report.plain import plain_table
 from gpuperf.report.text import clean
@@ -31,7 +31,7 @@ def render_timing(run: Run, format: str) -> str:
     """The check as table, json, csv or md."""
     found = timings(run.records)
     rows = [_row(timing) for timing in found]
-    timers = [t for t in TIMERS if any(t in timing.bias for timing in found)]
+    timers = [t for t in compared_timers() if any(t in timing.bias for timing in found)]
     heads = ["case", "kernels", "CUPTI busy", "span", *timers, "/span", "in", "between"]
     cells = [_cells(timing, timers) for timing in found]
     failed = [
@@ -49,7 +49,7 @@ def _row(timing: CaseTiming) -> dict[str, Any]:
         "kernels": timing.kernels,
         "busy_s": timing.busy_s,
         "span_s": timing.span_s,
-        **{f"bias_{timer}": timing.bias.get(timer) for timer in TIMERS},
+        **{f"bias_{timer}": timing.bias.get(timer) for timer in compared_timers()},
         "over_span": timing.over_span,
         "within": noise.within if noise else None,
         "between": noise.between if noise else None,

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from gpuperf.errors import CannotMeasure, UnknownName, UsageError
 from gpuperf.model.contract import Cache, Contract, Counting, Data, DeviceFacts, Regime, TimerName
+from gpuperf.model.timers import TIMERS, timer_names
 from gpuperf.model.workload import Axis, Case, Description, Value
 from gpuperf.units import parse_range
 
@@ -201,13 +202,6 @@ def _points(
 # The rest before each sample beyond which an H200's times no longer change (docs/measured).
 GPU_GAP_S, GPU_DUTY = 0.002, 0.2
 
-# The timers of each kind of device, the default first.
-TIMERS: Mapping[str, tuple[TimerName, ...]] = {
-    "cuda": ("blocked", "activity", "graph", "events", "wall", "auto"),
-    "rocm": ("events", "wall"),
-    "cpu": ("wall",),
-}
-
 
 @dataclass(frozen=True)
 class Conditions:
@@ -272,7 +266,7 @@ def _contract(
             raise CannotMeasure(
                 f"a sustained load cannot be timed on {device.name}", "leave --regime out"
             )
-        if plain.timer not in ("blocked", "auto"):
+        if not TIMERS[plain.timer].sustained:
             raise UsageError(
                 f"--timer {plain.timer} and --regime sustained exclude each other: a load is timed "
                 "by batches between stamps on the device",
@@ -285,11 +279,11 @@ def _contract(
                 "leave --cache out",
             )
         cache = "hot"
-    if plain.timer == "graph":
+    if TIMERS[plain.timer].follow:
         if cache in ("cold", "cold-dirty"):
             raise UsageError(
-                f"--cache {cache} and --timer graph exclude each other: the calls of a graph "
-                "follow each other",
+                f"--cache {cache} and --timer {plain.timer} exclude each other: the calls of "
+                "a graph follow each other",
                 "--cache rotate takes other data each time",
             )
         cache = cache or "rotate"
@@ -311,21 +305,22 @@ def default_contract(
     for name, value in (("precision", precision), ("budget", budget_s)):
         if not math.isfinite(value):
             raise UsageError(f"--{name} {value} is not a number", f"for example --{name} 0.02")
-    if timer not in (None, *TIMERS[device.kind]):
+    names = timer_names(device.kind)
+    if timer not in (None, *names):
         raise CannotMeasure(
             f"the timer {timer!r} cannot be had on {device.name}",
-            f"choose --timer {' or '.join(TIMERS[device.kind])}",
+            f"choose --timer {' or '.join(names)}",
         )
     if device.kind == "cpu":
         return Contract(
-            timer=timer or TIMERS[device.kind][0],
+            timer=timer or names[0],
             gap_s=0.0,
             precision=precision,
             budget_s=budget_s,
             min_samples=10,
         )
     return Contract(
-        timer=timer or TIMERS[device.kind][0],
+        timer=timer or names[0],
         gap_s=GPU_GAP_S,
         duty=GPU_DUTY,
         precision=precision,

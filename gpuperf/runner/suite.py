@@ -16,8 +16,9 @@ from typing import Any, get_args
 
 from gpuperf.errors import UnknownName, UsageError
 from gpuperf.files import read_regular
-from gpuperf.model.contract import Counting, DeviceFacts, TimerName
+from gpuperf.model.contract import Counting, DeviceFacts
 from gpuperf.model.protocol import Described
+from gpuperf.model.timers import timer_names
 from gpuperf.model.toml import parse_toml
 from gpuperf.model.workload import Case
 from gpuperf.runner.catalogue import find_workload
@@ -144,9 +145,9 @@ def _conditions(name: str, found: Mapping[str, Any]) -> Conditions:
     if not isinstance(given, dict):
         raise UsageError(f"conditions of the suite {name!r} are no table", "[conditions]")
     _refuse_unknown(name, "conditions", given, CONDITIONS)
-    for key, kinds in (("timer", TimerName), ("counters", Counting)):
-        if key in given and given[key] not in get_args(kinds):
-            raise UnknownName(key, str(given[key])[:40], get_args(kinds))
+    for key, known in (("timer", timer_names()), ("counters", get_args(Counting))):
+        if key in given and given[key] not in known:
+            raise UnknownName(key, str(given[key])[:40], known)
     numbers = {}
     for key in ("precision", "budget_s", "gap_s"):
         value = given.get(key)

@@ -29,9 +29,8 @@ from gpuperf.measure.counters.traffic import (
     calibrate,
     measure_traffic,
 )
-from gpuperf.measure.timers import open_window
 from gpuperf.measure.timers.timer import Call, do_nothing
-from gpuperf.measure.timers.window import Window
+from gpuperf.measure.timers.window import Window, open_window
 from gpuperf.model.contract import Cache
 from gpuperf.model.metrics import CYCLES, OF_STEP
 

@@ -3,50 +3,29 @@
 from __future__ import annotations
 
 from functools import cache
+from importlib import import_module
 
 import torch
 
 from gpuperf.errors import CannotMeasure
 from gpuperf.model.contract import TimerName
+from gpuperf.model.timers import TIMERS
 
-from .timer import Timer
-from .window import Window
+from .timer import OpenTimer
 
-__all__ = ["make_timer", "open_window"]
-
-
-@cache
-def open_window(device: torch.device) -> Window:
-    """The one window of *device* in this process. Raises: CannotMeasure."""
-    if device.type != "cuda" or torch.version.hip:
-        raise CannotMeasure("the timer 'blocked' needs an NVIDIA GPU", "choose another --timer")
-    return Window(device)
+__all__ = ["make_timer"]
 
 
 @cache
-def make_timer(name: TimerName, device: torch.device) -> Timer:
-    """The timer called *name* on *device*, made once. Raises: CannotMeasure where there is none.
-
-    `auto`, `blocked` and `activity` take their samples in the same windows.
-    """
-    if name == "wall":
-        from .wall import WallTimer
-
-        return WallTimer(device)
-    if device.type != "cuda":
-        raise CannotMeasure(f"the timer {name!r} needs a GPU", "choose --timer wall")
-    if name == "events":
-        from .events import EventsTimer
-
-        return EventsTimer(device)
-    if torch.version.hip:
+def make_timer(name: TimerName, device: torch.device) -> OpenTimer:
+    """Open the timer called *name* on *device*, once. Raises: CannotMeasure where there is none."""
+    timer = TIMERS[name]
+    kind = "rocm" if device.type == "cuda" and torch.version.hip else device.type
+    if kind not in timer.kinds and kind == "rocm":
         raise CannotMeasure(f"the timer {name!r} needs CUDA", "choose --timer events")
-    if name == "graph":
-        from .graph import GraphTimer
-
-        return GraphTimer(open_window(device))
-    if name != "blocked":
-        return make_timer("blocked", device)
-    from .blocked import BlockedTimer
-
-    return BlockedTimer(open_window(device))
+    if kind not in timer.kinds:
+        raise CannotMeasure(f"the timer {name!r} needs a GPU", "choose --timer wall")
+    if timer.windows_of:
+        return make_timer(timer.windows_of, device)
+    opened: OpenTimer = import_module(timer.module).open_timer(device)
+    return opened

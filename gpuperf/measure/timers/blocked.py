@@ -18,11 +18,11 @@ import torch
 
 from gpuperf.measure.timers.activity import Trace, trace_calls
 from gpuperf.measure.timers.timer import Call, Sample
-from gpuperf.measure.timers.window import Window, WindowTimer
+from gpuperf.measure.timers.window import Window, WindowTimer, open_window
 from gpuperf.model.contract import Cache, TimerName
 from gpuperf.model.record import TimerFacts
 
-__all__ = ["BlockedTimer"]
+__all__ = ["BlockedTimer", "open_timer"]
 
 KERNEL_WINDOWS = 40  # of each reference, traced, and as many without
 
@@ -35,6 +35,7 @@ class BlockedTimer(WindowTimer):
     """Windows, and their floor in `facts`."""
 
     name: TimerName = "blocked"
+    periodic = True
 
     def __init__(self, window: Window) -> None:
         super().__init__(window)
@@ -172,6 +173,11 @@ class BlockedTimer(WindowTimer):
             floor_uncertainty_s=step_s / 2,
             empty_call_s=step_s / 2,
         )
+
+
+def open_timer(device: torch.device) -> BlockedTimer:
+    """Measure what a window adds on *device*. Raises: CannotMeasure."""
+    return BlockedTimer(open_window(device))
 
 
 def _middle(values: Sequence[float]) -> float:

@@ -7,27 +7,25 @@ reads too long: choose `blocked` where it can be had.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 import torch
 
-from gpuperf.measure.timers.timer import Call, Sample, do_nothing
+from gpuperf.measure.timers.timer import Call, OpenTimer, Sample
 from gpuperf.model.contract import Cache, TimerName
 from gpuperf.model.record import TimerFacts
 
-__all__ = ["EventsTimer"]
+__all__ = ["EventsTimer", "open_timer"]
 
 # Several times the cache; where torch does not tell its size (AMD shows 4 MB of 256), a plenty.
 LEAST_FLUSH_BYTES = 512 << 20
 
 
-class EventsTimer:
+class EventsTimer(OpenTimer):
     """One pair of events around each call, on the current stream of one GPU."""
 
     name: TimerName = "events"
 
     def __init__(self, device: torch.device) -> None:
-        self.watch: Callable[[], None] = do_nothing
         properties = torch.cuda.get_device_properties(device)
         size = max(4 * properties.L2_cache_size, LEAST_FLUSH_BYTES)
         self._flush = torch.zeros(size // 4, dtype=torch.int32, device=device)
@@ -37,9 +35,6 @@ class EventsTimer:
         nothing = torch.zeros(1, device=device)
         least = min(self.sample(nothing.zero_, 0.0, "cold").time_s for _ in range(50))
         self.facts = TimerFacts(empty_call_s=least)
-
-    def admit(self, call: Call) -> None:
-        """Any call can be timed."""
 
     def sample(self, call: Call, idle_s: float, cache: Cache) -> Sample:
         """One call."""
@@ -55,3 +50,8 @@ class EventsTimer:
         self.watch()
         torch.cuda.synchronize()
         return Sample(self._start.elapsed_time(self._end) * 1e-3)
+
+
+def open_timer(device: torch.device) -> EventsTimer:
+    """Measure what an event pair adds on *device*."""
+    return EventsTimer(device)

@@ -18,11 +18,11 @@ import torch
 from gpuperf.errors import CannotMeasure
 from gpuperf.measure.timers.activity import trace_calls
 from gpuperf.measure.timers.timer import Call, CannotBlock, Sample
-from gpuperf.measure.timers.window import Window, WindowTimer
+from gpuperf.measure.timers.window import Window, WindowTimer, open_window
 from gpuperf.model.contract import Cache, TimerName
 from gpuperf.model.record import TimerFacts
 
-__all__ = ["GraphTimer"]
+__all__ = ["GraphTimer", "open_timer"]
 
 GRAPH_S = 200e-6  # of calls in one graph: the window's floor is 1 % of it
 MOST_CALLS = 64
@@ -36,7 +36,7 @@ class GraphTimer(WindowTimer):
 
     def __init__(self, window: Window) -> None:
         super().__init__(window)
-        self.capture_s = 0.0
+        self.capture_s: float = 0.0
         self.calls = 1
         self._output: Any = None
         self._graph: torch.cuda.CUDAGraph | None = None
@@ -70,8 +70,11 @@ class GraphTimer(WindowTimer):
         reading = self.window.take(self._replay, idle_s, cache)
         return Sample(reading.window_s / self.calls, reading.clock_hz, reading.before_hz)
 
-    def again(self) -> Any:
-        """The result of the last call in the graph, after one more replay."""
+    def repeat(self, call: Call) -> Call:
+        """Return a replay of the graph, whose result is that of its last call."""
+        return self._again
+
+    def _again(self) -> Any:
         self._replay()
         return self._output
 
@@ -119,3 +122,8 @@ class GraphTimer(WindowTimer):
                 "is another profiler running?",
             )
         self._floor_s = statistics.median(windows) - statistics.median(trace.busy_s)
+
+
+def open_timer(device: torch.device) -> GraphTimer:
+    """Measure what a graph's window adds on *device*. Raises: CannotMeasure."""
+    return GraphTimer(open_window(device))

@@ -5,29 +5,27 @@ from __future__ import annotations
 import re
 import statistics
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 
-from gpuperf.measure.timers.timer import Call, Sample, do_nothing
+from gpuperf.measure.timers.timer import Call, OpenTimer, Sample, do_nothing
 from gpuperf.model.contract import Cache, TimerName
 from gpuperf.model.record import TimerFacts
 
-__all__ = ["WallTimer", "last_level_cache_bytes"]
+__all__ = ["WallTimer", "last_level_cache_bytes", "open_timer"]
 
 
 COLD = 15  # samples: each flush takes tens of milliseconds
 
 
-class WallTimer:
+class WallTimer(OpenTimer):
     """`perf_counter` around each call; on a GPU with a synchronise before and after."""
 
     name: TimerName = "wall"
 
     def __init__(self, device: torch.device) -> None:
-        self.watch: Callable[[], None] = do_nothing
         self._gpu = device.type == "cuda"
         cache = (
             torch.cuda.get_device_properties(device).L2_cache_size
@@ -50,9 +48,6 @@ class WallTimer:
         least = statistics.median(self.sample(one.zero_, 0.0, "cold").time_s for _ in range(COLD))
         self.facts = replace(floor, empty_call_s=max(least - floor.floor_s, 0.0))
 
-    def admit(self, call: Call) -> None:
-        """Any call can be timed."""
-
     def sample(self, call: Call, idle_s: float, cache: Cache) -> Sample:
         """One call."""
         if idle_s:
@@ -68,6 +63,11 @@ class WallTimer:
         if self._gpu:
             torch.cuda.synchronize()
         return Sample(time.perf_counter() - start)
+
+
+def open_timer(device: torch.device) -> WallTimer:
+    """Measure what reading the clock adds on *device*."""
+    return WallTimer(device)
 
 
 def last_level_cache_bytes() -> int:

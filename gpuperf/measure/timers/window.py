@@ -12,17 +12,19 @@ import ctypes
 import itertools
 import time
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any, NamedTuple, Protocol
 
 import torch
 
-from gpuperf.measure.timers.timer import Call, CannotBlock, do_nothing
+from gpuperf.errors import CannotMeasure
+from gpuperf.measure.timers.timer import Call, CannotBlock, OpenTimer, do_nothing
 from gpuperf.model.contract import Cache
 from gpuperf.nvrtc import POINTER, U64, load_kernels, read_source
 
 __all__ = [
     "BLOCK", "CLOSE", "FLUSHES", "HAND_OVER", "LAUNCH_PERIOD", "OPEN", "OWN_KERNELS", "Reading",
-    "Window", "WindowTimer",
+    "Window", "WindowTimer", "open_window",
 ]  # fmt: skip
 
 # Longest that the blocker waits for the host. The first use of a kernel, or a call that itself
@@ -72,7 +74,7 @@ class Ranges(Protocol):
         """End it."""
 
 
-class WindowTimer:
+class WindowTimer(OpenTimer):
     """What timers that take their samples in a window share."""
 
     def __init__(self, window: Window) -> None:
@@ -281,6 +283,14 @@ class Window:
         self._launch("gpuperf_tick", (self._told.data_ptr(),), (POINTER,))
         torch.cuda.synchronize()
         return float(self._told[0].item()) * 1e-9
+
+
+@cache
+def open_window(device: torch.device) -> Window:
+    """The one window of *device* in this process. Raises: CannotMeasure."""
+    if device.type != "cuda" or torch.version.hip:
+        raise CannotMeasure("the timer 'blocked' needs an NVIDIA GPU", "choose another --timer")
+    return Window(device)
 
 
 def _cycles(words: list[int]) -> int | None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpuperf.analysis.timing import TIMERS, CaseTiming, timings
+from gpuperf.analysis.timing import CaseTiming, compared_timers, timings
 from gpuperf.errors import UsageError
 from gpuperf.model.record import Run
 from gpuperf.report.chart.file import DPI, save_figure, targets_of
@@ -78,7 +78,7 @@ def _draw_bias(upper: Any, found: Sequence[CaseTiming]) -> None:
     """What each timer adds to a kernel, and the default one to the span of several."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-    for index, timer in enumerate(TIMERS):
+    for index, timer in enumerate(compared_timers()):
         points = [
             (_place(t), t.bias[timer]) for t in found if t.kernels == 1 and timer in t.bias
         ]
