@@ -8,6 +8,7 @@ from synthetic import h200_ceilings, h200_device, h200_peaks, header
 
 from gpuperf.model.contract import Contract
 from gpuperf.model.cost import Bytes, Cost, Flops, Work
+from gpuperf.model.older import operands_of
 from gpuperf.model.program import Chain, Operator, Program, Wait
 from gpuperf.model.record import Kernel, Memory, Record, Run
 from gpuperf.model.samples import Samples
@@ -28,12 +29,12 @@ def operator(
     own = (Flops(flops, flop_kind, dtype, "fp32" if flop_kind == "matmul" else ""),)  # type: ignore[arg-type]
     cost = Cost(own if flops else (), (Bytes(moved * 2 // 3, moved // 3),) if moved else ())
     return Record(
-        run="r", case=Case(name, "step", {"of": of, "pass": "backward" if backward else "forward"}),
+        run="r", case=Case(name, "step", {"pass": "backward" if backward else "forward"}),
         contract=EVENTS, status="ok", cost=cost, work=Work(cost.flops, cost.bytes),
         times={"busy": Samples((seconds,))} if seconds else {}, primary="busy" if seconds else "",
         kernels=(Kernel(kernel or f"{name}_kernel", round(count), time_s=seconds),),
         kind="operator", region="step",
-        operator=Operator(kind, count, known, backward, 1e-4, where),
+        operator=Operator(kind, count, known, backward, 1e-4, where, "", *operands_of(of)),
     )  # fmt: skip
 
 

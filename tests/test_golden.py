@@ -20,7 +20,9 @@ from gpuperf.runner.session import planned
 from gpuperf.runner.store import RunWriter, read_run
 
 TESTS = Path(__file__).parent
-SCHEMAS = sorted((TESTS / "golden").glob("run_schema_*.jsonl"))
+SCHEMAS = sorted(
+    (TESTS / "golden").glob("run_schema_*.jsonl"), key=lambda path: int(path.stem.split("_")[-1])
+)
 GOLDEN = [*SCHEMAS, *sorted((TESTS.parent / "docs" / "measured").glob("*.jsonl"))]
 CURRENT = [path for path in GOLDEN if path.stem == f"run_schema_{SCHEMA}"]
 by_name = pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
@@ -113,6 +115,8 @@ SAID: dict[int, tuple[object, ...]] = {
         396.21000e-6, 2_563_408, [], "wall"),
     9: ("AMD EPYC", "overstated/torch[m=16,n=16,k=16,dtype=fp32]", "impossible", "case", "window",
         3, 86.296999e-6, 8_192_000_000, ["contended", "few-samples", "near-floor"], "wall"),
+    10: ("AMD EPYC", "step/train.py[]", "ok", "region", "step", 3,
+         101.980726e-3, 5_470_848, [], "wall"),
 }  # fmt: skip
 
 
@@ -136,7 +140,7 @@ def test_the_run_of_each_later_schema_says_what_it_said(schema: int) -> None:
 
 def test_what_came_with_a_schema_is_read() -> None:
     """Counters with 3, the baseline with 4, studies with 5, kernels beside a case's times with 6,
-    programs with 7 and 8, the status `impossible` with 9."""
+    programs with 7 and 8, the status `impossible` with 9, the tensors of operators with 10."""
     runs = {n: read_run(TESTS / "golden" / f"run_schema_{n}.jsonl") for n in range(1, SCHEMA + 1)}
     read = {n: runs[n].records[0].counters.get("dram_read_bytes") for n in (3, 4, 6)}
     assert read == pytest.approx({3: 56_985_823.186, 4: 6_442_654_922.882, 6: 8_373_523.007})
@@ -145,13 +149,15 @@ def test_what_came_with_a_schema_is_read() -> None:
         4: "eager"
     }
     studies = {n: run.header.study for n, run in runs.items() if run.header.study}
-    assert studies == {5: "alignment", 7: "profile", 8: "profile"}
+    assert studies == {5: "alignment", 7: "profile", 8: "profile", 10: "profile"}
     peaks = {n: run.header.peaks.id for n, run in runs.items() if run.header.peaks}
     assert peaks == dict.fromkeys((3, 4, 6), "h200-sxm")
     regions = {n: runs[n].records[0].region for n in (7, 8)}
     assert regions == {7: "optimizer step", 8: "step"}
     assert runs[7].records[0].program is not None
     assert {record.status for record in runs[9].records} == {"impossible"}
+    told = {r.operator.operands for r in runs[10].records if r.operator}
+    assert {"32×64 fp32", "→ 32×64 fp32", "scalar fp32", ""} < told
 
 
 @by_name

@@ -83,14 +83,17 @@ def _changes(before: Profile, after: Profile) -> tuple[Change, ...]:
 
 def _timed(profile: Profile) -> dict[tuple[str, str, bool], Share]:
     """The operators that ran: what is compiled was accounted for as parts that did not."""
-    return {_key(share): share for share in profile.operators if share.seconds}
-
-
-def _key(share: Share) -> tuple[str, str, bool]:
-    record = share.record
-    backward = record.operator is not None and record.operator.backward
-    of, number = (record.case.point.get(name, "") for name in ("of", "number"))
-    return record.case.op, f"{of} ({number})" if number else str(of), backward
+    found: dict[tuple[str, str, bool], Share] = {}
+    met: Counter[tuple[str, str, bool]] = Counter()
+    for share in profile.operators:
+        operator = share.record.operator
+        if operator is None or not share.seconds:
+            continue
+        name, of, backward = share.record.case.op, operator.operands, operator.backward
+        met[name, of, backward] += 1
+        number = met[name, of, backward]  # the operands show a few tensors of many
+        found[name, f"{of} ({number})" if number > 1 else of, backward] = share
+    return found
 
 
 def _cause(before: Share | None, after: Share | None) -> str:

@@ -7,7 +7,6 @@ nothing at all of a step that was only timed under a profiler, which slows the h
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from gpuperf.analysis.gain import Gain, saved
@@ -185,8 +184,6 @@ def _least_s(share: Share, header: Header) -> float:
     return cost.dram_bytes / bandwidth.value if bandwidth and cost else 0.0
 
 
-SIZE = re.compile(r"[0-9]{1,18}")
-LONGEST = 1000  # characters of the shapes that are read
 WIDTH = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1, "fp64": 8}
 
 
@@ -256,13 +253,9 @@ def _kind(share: Share) -> str:
 
 
 def _shapes(share: Share) -> list[tuple[int, ...]]:
-    """What the operator takes, as far as its record tells: a stranger's text is no number."""
-    found = []
-    for text in str(share.record.case.point.get("of", ""))[:LONGEST].split(", "):
-        sizes = text.removeprefix("→ ").split(" ")[0].split("×")
-        if all(SIZE.fullmatch(size) for size in sizes):
-            found.append(tuple(map(int, sizes)))
-    return found
+    """Return the shapes of the tensors that the operator takes, numbers left out."""
+    operator = share.record.operator
+    return [tensor.shape for tensor in operator.tensors if tensor.shape] if operator else []
 
 
 def _places(shares: Iterable[Share]) -> tuple[str, ...]:
@@ -272,7 +265,7 @@ def _places(shares: Iterable[Share]) -> tuple[str, ...]:
     for share in ordered:
         operator = share.record.operator
         case = share.record.case
-        what = f"{case.op.removeprefix('aten::')} of {case.point.get('of')}"
+        what = f"{case.op.removeprefix('aten::')} of {operator.operands if operator else ''}"
         line = operator.where[0] if operator and operator.where else ""
         line = line or ("backward" if operator and operator.backward else "")
         told[f"{line} ({what})" if line else what] = None

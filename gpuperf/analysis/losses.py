@@ -6,7 +6,6 @@ one, and what tiles and waves predict of a matmul stands beside them.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 
 from gpuperf.analysis.explain import Explained, explain
@@ -15,8 +14,8 @@ from gpuperf.model.record import Header, Record
 
 __all__ = ["Loss", "largest_loss"]
 
-PRODUCT = re.compile(r"(?:[0-9]{1,9} \w+, )?([0-9]{1,9})×([0-9]{1,9}) \w+, \2×([0-9]{1,9}) \w+")
 PRODUCTS = ("aten::mm", "aten::addmm")  # of two matrices
+LARGEST = 10**9  # of a size: beyond it there are no tiles to count
 MEMORY_BUSY = "keeping memory busy"  # a step of `explain`'s
 INSIDE = "in the kernel"  # clock, feeding, instruction path: only counters tell them apart
 
@@ -43,10 +42,16 @@ def largest_loss(record: Record, header: Header) -> Loss | None:
 
 def _as_product(record: Record) -> Record:
     """With m, n and k, where its shapes tell them: for the model of tiles."""
-    match = PRODUCT.fullmatch(str(record.case.point.get("of", "")))
-    if record.case.op not in PRODUCTS or match is None:
+    operator = record.operator
+    if operator is None or operator.made or operator.more or record.case.op not in PRODUCTS:
         return record
-    m, k, n = (int(size) for size in match.groups())
+    shapes = [tensor.shape for tensor in operator.tensors]
+    factors = shapes[1:] if len(shapes) == 3 and len(shapes[0]) == 1 else shapes
+    if [len(shape) for shape in factors] != [2, 2] or factors[0][1] != factors[1][0]:
+        return record
+    (m, k), (_, n) = factors
+    if max(m, n, k) >= LARGEST:
+        return record
     return replace(record, case=replace(record.case, point={"m": m, "n": n, "k": k}))
 
 

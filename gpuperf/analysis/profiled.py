@@ -17,7 +17,7 @@ from gpuperf.analysis.region import NO_PASS
 from gpuperf.analysis.used import Used, in_step, seconds_of, stretches
 from gpuperf.analysis.waiting import idled_s, waits_of, whole_of
 from gpuperf.analysis.windows import Window, marked, parts_of
-from gpuperf.model.aten import Call, Tensor
+from gpuperf.model.aten import Tensor
 from gpuperf.model.contract import Contract, Fingerprint
 from gpuperf.model.cost import Bytes, Cost, Flops, Work
 from gpuperf.model.metrics import NOT_KERNELS, sum_up
@@ -29,7 +29,7 @@ from gpuperf.model.workload import Case
 
 __all__ = ["Told", "region_records"]
 
-MOST_SHAPES = 6  # tensors in a name
+MOST_TENSORS = 6  # of an operator, by their shapes
 DISAGREE = 0.1  # of torch's own count of FLOPs
 UNEVEN = 0.01  # what the FLOPs of steps may differ without a word
 ELSEWHERE = 0.05  # of the time, that only the trace knows
@@ -135,7 +135,7 @@ def _idle(told: Told, windows: Sequence[Window]) -> dict[str, float]:
 
 
 def _told_apart(operators: Iterable[Record]) -> list[Record]:
-    """Those of one name with a number: of many tensors a name shows a few."""
+    """Those of one name and direction with a number: their tensors are not part of their case."""
     met: dict[str, int] = {}
     found = []
     for record in operators:
@@ -156,7 +156,8 @@ def _operator(told: Told, key: Key, group: Group) -> Record:
             times["host"] = Samples((group.host_s,))
         primary = "busy" if told.cuda else "host"
     name, _, backward = key
-    point = {"of": _shapes(group.call), "pass": "backward" if backward else "forward"}
+    point = {"pass": "backward" if backward else "forward"}
+    tensors = group.call.tensors or group.call.outputs
     cost = _times(group.found.cost, group.count)
     work = _times(group.found.work, group.count)
     return Record(
@@ -168,6 +169,8 @@ def _operator(told: Told, key: Key, group: Group) -> Record:
         operator=Operator(
             group.found.kind, group.count, group.found.known, backward, group.host_s,
             tuple(group.lines), group.graph,
+            tuple(Tensor(tensor.shape, tensor.dtype) for tensor in tensors[:MOST_TENSORS]),
+            max(0, len(tensors) - MOST_TENSORS), bool(tensors) and not group.call.tensors,
         ),
     )  # fmt: skip
 
@@ -181,20 +184,6 @@ def _counters(kernels: Sequence[Kernel]) -> dict[str, float]:
     if sum(kernel.time_s or 0.0 for kernel in moving) > COPIED * whole_s:
         return {}
     return sum_up(kernel.counters for kernel in counted)
-
-
-def _shapes(call: Call) -> str:
-    """`8×768 bf16, 768×768 bf16`; of a call without tensors what it makes, behind an arrow."""
-    tensors = call.tensors or call.outputs
-    texts = [_shape(tensor) for tensor in tensors[:MOST_SHAPES]]
-    more = len(tensors) - len(texts)
-    if texts and not call.tensors:
-        texts[0] = f"→ {texts[0]}"
-    return ", ".join([*texts, *([f"{more} more"] if more > 0 else [])])
-
-
-def _shape(tensor: Tensor) -> str:
-    return f"{'×'.join(map(str, tensor.shape)) or 'scalar'} {tensor.dtype}"
 
 
 def _times(cost: Cost, count: float) -> Cost:

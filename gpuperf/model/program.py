@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from gpuperf.model.aten import Call
+from gpuperf.model.aten import Call, Tensor
 from gpuperf.model.cost import Cost
 
 __all__ = [
@@ -110,7 +110,11 @@ class Chain:
 class Operator:
     """An operator of a region, with tensors of the same shapes: its kind, how often a step, whether
     its FLOPs are known, whether it is of a backward pass, what the host spends on it a step, the
-    lines that call it, and the graph of torch.compile that it is in."""
+    lines that call it, and the graph of torch.compile that it is in.
+
+    `tensors` are the first of those that it takes, by shape and dtype, `more` counts the others.
+    Of an operator that takes none they are those that it `made`.
+    """
 
     kind: str
     count: float
@@ -119,6 +123,17 @@ class Operator:
     host_s: float = 0.0
     where: tuple[str, ...] = ()
     graph: str = ""
+    tensors: tuple[Tensor, ...] = ()
+    more: int = 0
+    made: bool = False
+
+    @property
+    def operands(self) -> str:
+        """The tensors in words: `8×768 bf16, 768×768 bf16, 2 more`; behind an arrow what it made.
+        """
+        texts = [f"{'×'.join(map(str, t.shape)) or 'scalar'} {t.dtype}" for t in self.tensors]
+        more = [f"{self.more} more"] if self.more > 0 else []
+        return ("→ " if self.made else "") + ", ".join([*texts, *more])
 
 
 @dataclass(frozen=True)

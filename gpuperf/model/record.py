@@ -18,6 +18,7 @@ Schema history
     8   2026-11: what a profile says of its program's steps.
     9   2026-11: the status `impossible`: what was measured breaks physics; `processes` of a header;
         `function` of FLOPs and of ceilings, `accurate` of ceilings; `windows` of samples.
+    10  2026-11: the tensors of a profile's operator, which were text in its case.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ __all__ = [
     "without_counters",
 ]
 
-SCHEMA = 9
+SCHEMA = 10
 MOST_PROCESSES = 1000  # of a comparison: more would be weeks
 MOST_BYTES = 2**200
 MOST_LAUNCHED = 2**31  # blocks along an axis of a grid, in CUDA C's guide

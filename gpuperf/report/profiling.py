@@ -242,7 +242,7 @@ def _cells(share: Share) -> list[str]:
     fraction = placed.fraction if placed and bytes_moved else None
     timed = share.seconds > 0
     return [
-        name_of(share), shorten(clean(str(record.case.point.get("of", ""))), LONGEST_SHAPES),
+        name_of(share), shorten(clean(operator.operands if operator else ""), LONGEST_SHAPES),
         f"{operator.count:.4g}" if operator else "",
         format_time(share.seconds) if timed else "–",
         f"{share.share * 100:.1f} %" if timed else "–",
@@ -353,7 +353,8 @@ def _row(share: Share) -> dict[str, Any]:
     record, placed = share.record, share.placement
     operator, cost = record.operator, record.cost
     return {
-        "operator": record.case.op, "of": record.case.point.get("of"), "region": record.region,
+        "operator": record.case.op, "of": operator.operands if operator else None,
+        "region": record.region,
         "backward": operator.backward if operator else None,
         "kind": operator.kind if operator else None,
         "calls": operator.count if operator else None, "time_s": share.seconds,

@@ -19,6 +19,7 @@ from gpuperf.errors import RunFileError
 from gpuperf.model.brief import Brief, BriefRun, brief
 from gpuperf.model.codec import decode
 from gpuperf.model.contract import Contract
+from gpuperf.model.older import renewed_record
 from gpuperf.model.record import SCHEMA, Header, Record, Run
 from gpuperf.model.text import clean_json
 from gpuperf.model.workload import Case
@@ -88,16 +89,17 @@ def read_runs(path: str | Path) -> tuple[Run, ...]:
     Raises: RunFileError when the file cannot be read, holds no run, or is from a newer gpuperf.
     """
     return tuple(
-        Run(header, _judged(header, records), problems)
+        Run(header, _renewed(header, records), problems)
         for header, records, problems in _read(Path(path), Record)
     )
 
 
-def _judged(header: Header, records: tuple[Record, ...]) -> tuple[Record, ...]:
-    """*records*, those of older schemas judged by physics as newer ones were when they were
-    written."""
+def _renewed(header: Header, records: tuple[Record, ...]) -> tuple[Record, ...]:
+    """*records*, those of older schemas as this version would have written them: judged by physics,
+    and with the fields that came later."""
     return tuple(
-        judged(r, header.peaks, header.ceilings) if r.schema < JUDGED else r for r in records
+        judged(r, header.peaks, header.ceilings) if r.schema < JUDGED else r
+        for r in map(renewed_record, records)
     )
 
 

@@ -160,8 +160,7 @@ def _list(axes: Any, shown: Sequence[Share], left_out: float) -> None:
     """What the numbers are, in the corner where nothing can lie: far below the roofs."""
     lines = [
         f"{i + 1}  {shorten(name_of(share), LONGEST)} of "
-        f"{shorten(clean(str(share.record.case.point.get('of', ''))), LONGEST_SHAPES)}"
-        f"  {share.share * 100:.1f} %"
+        f"{shorten(clean(_operands(share)), LONGEST_SHAPES)}  {share.share * 100:.1f} %"
         for i, share in enumerate(shown[:MOST_LABELS]) if share.share >= LEAST_LABEL
     ]  # fmt: skip
     if left_out > 0.005:
@@ -169,6 +168,10 @@ def _list(axes: Any, shown: Sequence[Share], left_out: float) -> None:
     for i, line in enumerate(reversed(lines)):
         axes.text(0.995, 0.015 + LINE * i, line, transform=axes.transAxes, ha="right",
                   fontsize=8, color=FAINT, zorder=4)  # fmt: skip
+
+
+def _operands(share: Share) -> str:
+    return share.record.operator.operands if share.record.operator else ""
 
 
 def _draw_roofs(axes: Any, roofs: Sequence[Any], ends: tuple[float, float], top: float) -> None:

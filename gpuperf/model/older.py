@@ -1,0 +1,48 @@
+"""Bring what older schemas wrote to the fields of this one.
+
+Schemas 7 to 9 kept the tensors of a profile's operator as text, the axis `of` of its case.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from gpuperf.model.aten import Tensor
+from gpuperf.model.record import Record
+
+__all__ = ["operands_of", "renewed_record"]
+
+OPERATORS = 10  # the first schema whose operators have their tensors
+LONGEST = 1000  # characters of a text that is read
+# `8×768 bf16`, `→ scalar fp32`, `2 more`
+OPERAND = re.compile(r"(→ )?(scalar|[0-9]{1,18}(?:×[0-9]{1,18})*) ([^,]*)(?:, |$)")
+
+
+def renewed_record(record: Record) -> Record:
+    """Return *record* with the fields that its schema did not have yet."""
+    if record.schema >= OPERATORS or record.operator is None:
+        return record
+    tensors, more, made = operands_of(str(record.case.point.get("of", "")))
+    operator = replace(record.operator, tensors=tensors, more=more, made=made)
+    return replace(record, operator=operator)
+
+
+def operands_of(text: str) -> tuple[tuple[Tensor, ...], int, bool]:
+    """Return the `tensors`, `more` and `made` of the operator that *text* describes.
+
+    A text of another form describes no tensors.
+    """
+    found: list[Tensor] = []
+    more = at = 0
+    while at < len(text) <= LONGEST:
+        match = OPERAND.match(text, at)
+        if match is None or (match[1] and found):
+            return (), 0, False
+        at = match.end()
+        if match[3] == "more" and at == len(text) and match[2].isdecimal():
+            more = int(match[2])
+            break
+        sizes = () if match[2] == "scalar" else tuple(map(int, match[2].split("×")))
+        found.append(Tensor(sizes, match[3]))
+    return tuple(found), more, text.startswith("→ ") and bool(found)
