@@ -60,6 +60,7 @@ from gpuperf.model.record import (
     TimerFacts,
 )
 from gpuperf.model.samples import Samples
+from gpuperf.model.timers import timer_names
 from gpuperf.model.workload import (
     Axis,
     Case,
@@ -113,7 +114,7 @@ peaks = st.builds(
     mapping(figure), sureness, text, text, sureness, text, text,
 )  # fmt: skip
 contract = st.builds(
-    Contract, words(Contract, "timer"), words(Contract, "cache"), words(Contract, "regime"),
+    Contract, st.sampled_from(timer_names()), words(Contract, "cache"), words(Contract, "regime"),
     gap_s=number, data=words(Contract, "data"), warmup_calls=count, precision=number,
     budget_s=number, min_samples=count, max_samples=count, duty=number, settle_s=number,
 )  # fmt: skip
