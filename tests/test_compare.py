@@ -21,10 +21,11 @@ from gpuperf.model.contract import Contract
 from gpuperf.model.record import Kernel, Memory, Record, Run
 from gpuperf.model.samples import Samples
 from gpuperf.model.workload import Case, Description, ImplementationDescription
-from gpuperf.report.formats import render
+from gpuperf.report.formats import render_run
 from gpuperf.report.rows import rows
-from gpuperf.report.sheet import NOTHING, Sheet, sheet
+from gpuperf.report.sheet import NOTHING, sheet
 from gpuperf.runner.plan import plan_comparison
+from gpuperf.show.table import Table
 
 TOP = replace(
     header(h200_device(), Contract("blocked"), h200_peaks()), baseline="naive",
@@ -160,7 +161,7 @@ def test_without_a_time_of_the_same_case_there_is_no_speed_up(base: Record, own:
         assert key_of(own) not in found
     shown = Run(replace(TOP, baseline="naive"), (base, own))
     for form in ("table", "json", "csv", "md"):
-        assert render(shown, form)
+        assert render_run(shown, form)
 
 
 @pytest.mark.parametrize(
@@ -226,7 +227,7 @@ def test_a_baseline_that_is_not_among_them_is_refused(name: str) -> None:
     assert caught.value.hint == "known: a, b, c"
 
 
-def cells(of: Sheet) -> dict[str, tuple[str, ...]]:
+def cells(of: Table) -> dict[str, tuple[str, ...]]:
     return {f"{c.head} {c.unit}".strip(): c.cells for c in of.columns}
 
 
@@ -307,7 +308,7 @@ def test_one_that_never_runs_here_is_a_note_and_no_row_for_every_size() -> None:
 
 
 def test_json_and_csv_have_the_speed_up_with_its_interval_and_the_baseline() -> None:
-    found = json.loads(render(compared(), "json"))
+    found = json.loads(render_run(compared(), "json"))
     assert found["header"]["baseline"] == "naive"
     last = found["rows"][-1]
     assert last["speedup"] == pytest.approx(10, rel=1e-3)
@@ -316,7 +317,7 @@ def test_json_and_csv_have_the_speed_up_with_its_interval_and_the_baseline() -> 
     assert last["kernels_per_call"] == 3
     assert (found["rows"][0]["speedup"], found["rows"][0]["speedup_low"]) == (1, None)
     for row, line in zip(
-        found["rows"], csv.DictReader(io.StringIO(render(compared(), "csv"))), strict=True
+        found["rows"], csv.DictReader(io.StringIO(render_run(compared(), "csv"))), strict=True
     ):
         assert float(line["speedup"]) == row["speedup"]
         assert line["speedup_one_process_low"] == str(row["speedup_one_process_low"] or "")
@@ -326,7 +327,7 @@ def test_json_and_csv_have_the_speed_up_with_its_interval_and_the_baseline() -> 
 def test_a_run_that_compares_nothing_has_neither_columns_nor_a_baseline() -> None:
     run = replace(compared(), header=replace(TOP, baseline=""))
     assert not any("speed-up" in name for name in cells(sheet(run)))
-    assert json.loads(render(run, "json"))["header"]["baseline"] is None
+    assert json.loads(render_run(run, "json"))["header"]["baseline"] is None
     assert not [text for heading, text in sheet(run).notes if heading == "Ran"]
 
 
@@ -363,4 +364,4 @@ def test_hostile_kernels_are_cleaned_and_what_is_long_is_cut() -> None:
     assert told(run, "Ran")[0].endswith("and 988 more (2 other lists in other cases)") or told(
         run, "Ran"
     )[0].endswith("and 988 more")
-    assert all(c.isprintable() for c in render(run, "table").replace("\n", ""))
+    assert all(c.isprintable() for c in render_run(run, "table").replace("\n", ""))

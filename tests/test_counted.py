@@ -21,11 +21,12 @@ from gpuperf.model.record import Kernel, Record, Run, without_counters
 from gpuperf.model.samples import Samples
 from gpuperf.model.workload import Case
 from gpuperf.report.chart.roofline import draw_roofline
-from gpuperf.report.formats import render
+from gpuperf.report.formats import render_run
 from gpuperf.report.scene import scene
 from gpuperf.report.terminal import terminal_roofline
 from gpuperf.report.view import View
 from gpuperf.runner.ncu import with_ncu
+from gpuperf.show.screen import Screen
 
 N = 4096
 FLOPS = 2 * N**3
@@ -265,13 +266,13 @@ def test_every_view_is_drawn(view: View, tmp_path: Path) -> None:
 
 
 def test_the_table_has_the_measured_bytes_and_their_ratio() -> None:
-    text = render(counted_run(), "table", width=220)
+    text = render_run(counted_run(), "table", Screen(220))
     assert "moved" in text
     assert "× least" in text
     assert " 2.00 " in text
     assert "ops hw" in text
     assert "hardware counters at full speed" in text
-    plain = render(h200_run(), "table", width=220)
+    plain = render_run(h200_run(), "table", Screen(220))
     assert "moved" not in plain
     assert "ops hw" not in plain
 
@@ -279,11 +280,12 @@ def test_the_table_has_the_measured_bytes_and_their_ratio() -> None:
 def test_counters_that_were_scaled_are_told_of() -> None:
     run = counted_run()
     twice = [replace(r, counters={**r.counters, "dram_factor": 2.0}) for r in run.records]
-    assert "showed 2 times the truth" in render(Run(run.header, tuple(twice)), "table", width=220)
+    shown = render_run(Run(run.header, tuple(twice)), "table", Screen(220))
+    assert "showed 2 times the truth" in shown
 
 
 def test_json_has_all_figures() -> None:
-    rows = json.loads(render(counted_run(), "json"))["rows"]
+    rows = json.loads(render_run(counted_run(), "json"))["rows"]
     row = next(r for r in rows if r["bytes_measured"])
     assert row["bytes_measured_over_compulsory"] == pytest.approx(2)
     assert row["bytes_measured"] == pytest.approx(2 * row["bytes_compulsory"])
@@ -319,8 +321,8 @@ def test_a_strangers_counters_break_nothing(counters: dict[str, float], tmp_path
         odd = replace(record(counters, time_s=time_s), run=run.header.run)
         strange = Run(run.header, (odd, *run.records))
         for form in ("table", "json", "csv", "md"):
-            assert render(strange, form)
-            assert all(len(word) < 60 for word in render(strange, "table", width=300).split())
+            assert render_run(strange, form)
+            assert all(len(word) < 60 for word in render_run(strange, "table", Screen(300)).split())
         for view in ("compulsory", "measured", "both", "hierarchy"):
             assert scene(strange, view).dots
             terminal_roofline(strange, view=view)
@@ -331,7 +333,7 @@ def test_what_has_no_bytes_at_all_is_refused_in_a_sentence() -> None:
     bare = [replace(r, cost=Cost(r.cost.flops)) for r in run.records if r.cost and r.times]
     with pytest.raises(UsageError, match="nothing to draw"):
         scene(Run(run.header, tuple(bare)))
-    assert render(Run(run.header, tuple(bare)), "table")
+    assert render_run(Run(run.header, tuple(bare)), "table")
 
 
 def test_each_implementation_of_a_hierarchy_is_labelled_at_dram() -> None:
@@ -346,7 +348,7 @@ def test_each_implementation_of_a_hierarchy_is_labelled_at_dram() -> None:
 def test_counts_of_nsight_compute_are_not_said_to_be_at_full_speed() -> None:
     run = counted_run()
     by_ncu = Run(replace(run.header, counting="ncu"), run.records)
-    text = render(by_ncu, "table", width=220)
+    text = render_run(by_ncu, "table", Screen(220))
     assert "Nsight Compute, each kernel alone" in text
     assert "full speed" not in text
 

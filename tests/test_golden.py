@@ -14,10 +14,11 @@ import pytest
 
 from gpuperf.model.codec import decode, encode
 from gpuperf.model.record import SCHEMA, Header, Record
-from gpuperf.report.formats import FORMATS, render
+from gpuperf.report.formats import render_run
 from gpuperf.report.scene import scene
 from gpuperf.runner.session import planned
 from gpuperf.runner.store import RunWriter, read_run
+from gpuperf.show.render import FORMATS
 
 TESTS = Path(__file__).parent
 SCHEMAS = sorted(
@@ -72,7 +73,7 @@ def test_the_run_of_schema_9_holds_records_that_break_physics() -> None:
     assert [r.status for r in run.records] == ["impossible", "impossible"]
     assert "of the measured roof of vector fp32" in run.records[0].reason
     assert run.records[0].samples is not None, "what was measured is kept as evidence"
-    shown = render(run, "table")
+    shown = render_run(run, "table")
     assert "impossible: its FLOPs" in shown
     assert "INVALID" not in shown
 
@@ -163,7 +164,7 @@ def test_what_came_with_a_schema_is_read() -> None:
 @by_name
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_golden_run_is_shown_in_every_format(path: Path, format: str) -> None:
-    text = render(read_run(path), format)
+    text = render_run(read_run(path), format)
     assert text.endswith("\n")
     assert read_run(path).records[0].case.op in text.replace("\\", "")
 
@@ -171,7 +172,7 @@ def test_a_golden_run_is_shown_in_every_format(path: Path, format: str) -> None:
 @by_name
 def test_the_csv_of_a_golden_run_has_a_row_for_each_record(path: Path) -> None:
     run = read_run(path)
-    table = list(csv.DictReader(io.StringIO(render(run, "csv"))))
+    table = list(csv.DictReader(io.StringIO(render_run(run, "csv"))))
     assert [row["status"] for row in table] == [record.status for record in run.records]
     for row, record in zip(table, run.records, strict=True):
         assert row["op"] == record.case.op

@@ -30,11 +30,11 @@ from gpuperf.model.codec import to_builtins
 from gpuperf.model.text import clean_json
 from gpuperf.model.toml import parse_toml
 from gpuperf.report import rows
-from gpuperf.report.cells import to_csv
-from gpuperf.report.formats import render
+from gpuperf.report.formats import render_run
 from gpuperf.report.plain import plain_table
 from gpuperf.report.terminal import terminal_roofline
 from gpuperf.runner.store import read_run
+from gpuperf.show.data import to_csv
 
 MEASURED = Path(__file__).parent.parent / "docs" / "measured"
 Answer = tuple[int, str, str]  # exit code, stdout, stderr
@@ -381,9 +381,9 @@ def test_a_table_and_a_roofline_of_one_run_place_each_record_once(
     placed: list[object] = []
     place = rows.place
     monkeypatch.setattr(rows, "place", lambda *given: placed.append(given) or place(*given))
-    render(run, "table")
+    render_run(run, "table")
     terminal_roofline(run)
     assert len(placed) == len(run.records)
     again = read_run(MEASURED / "h200-matmul-bf16.jsonl")
-    render(again, "table")
+    render_run(again, "table")
     assert len(placed) == 2 * len(run.records), "another run is placed anew"

@@ -18,10 +18,11 @@ from gpuperf.importers import ncu
 from gpuperf.importers.ncu import Imported, read_report
 from gpuperf.model.cost import Flops
 from gpuperf.model.record import Run
-from gpuperf.report.formats import render
+from gpuperf.report.formats import render_run
 from gpuperf.report.scene import scene
 from gpuperf.runner.devices import find_peaks
 from gpuperf.runner.store import read_run
+from gpuperf.show.screen import Screen
 
 Value = float | str
 
@@ -168,7 +169,7 @@ def test_kernels_of_one_template_are_told_apart_by_its_arguments(
 def test_the_table_has_the_template_arguments_of_each_kernel(tmp_path: Path) -> None:
     kernels = [replace(action("k"), demangled=SIN.replace("sin_", f)) for f in ("sin_", "cos_")]
     top = replace(header(h200_device(), ncu.CONTRACT, None, "none"), run="run")
-    text = render(Run(top, imported(tmp_path, *kernels).records), "table", width=220)
+    text = render_run(Run(top, imported(tmp_path, *kernels).records), "table", Screen(220))
     assert "4, sin_kernel_cuda, array<char *, 2>" in text
     assert "4, cos_kernel_cuda, array<char *, 2>" in text
 
@@ -181,7 +182,7 @@ def test_what_was_counted_is_not_held_against_itself(tmp_path: Path) -> None:
     assert figures.excess is figures.flop_excess is None
     assert figures.intensity("measured") == pytest.approx(2 * 4096**3 / 181.5e6)
     top = replace(header(h200_device(), ncu.CONTRACT, None, "none"), run="run")
-    text = render(Run(top, found.records), "table", width=220)
+    text = render_run(Run(top, found.records), "table", Screen(220))
     assert "181.5 MB" in text or "182 MB" in text
     assert "× least" not in text
     assert "× model" not in text
@@ -336,7 +337,7 @@ def test_a_thousand_kernels_are_one_series(tmp_path: Path) -> None:
     assert series.label == "kernels bf16"
     assert len(series.dots) == 1000
     assert list(series.stretches()) == []
-    assert "50 operations" in render(Run(replace(top, run="run"), found.records), "md")
+    assert "50 operations" in render_run(Run(replace(top, run="run"), found.records), "md")
 
 
 @pytest.mark.parametrize("name", ["dram__bytes_read.sum", "launch__grid_size"])

@@ -24,7 +24,7 @@ from gpuperf.model.contract import Contract
 from gpuperf.model.protocol import Opened
 from gpuperf.model.record import NO_COUNTERS, Caveat, Check, Kernel, Noise, Record, Run
 from gpuperf.model.samples import Samples
-from gpuperf.report.formats import render
+from gpuperf.report.formats import render_run
 from gpuperf.report.rows import entries
 from gpuperf.report.sheet import NOTHING, sheet
 from gpuperf.runner.session import measure_cases, planned, unfinished
@@ -110,10 +110,10 @@ def test_each_format_says_whether_an_interval_is_over_processes_or_in_one() -> N
     alone = replace(both(BASE[:1], OWN[:1]), header=replace(TOP, processes=1))
     heads = {}
     for name, run in (("one", alone), ("three", both())):
-        assert ("one process" in render(run, "table")) is (name == "one")
-        assert ("one process" in render(run, "md")) is (name == "one")
-        row = json.loads(render(run, "json"))["rows"][1]
-        (_, line) = csv.DictReader(io.StringIO(render(run, "csv")))
+        assert ("one process" in render_run(run, "table")) is (name == "one")
+        assert ("one process" in render_run(run, "md")) is (name == "one")
+        row = json.loads(render_run(run, "json"))["rows"][1]
+        (_, line) = csv.DictReader(io.StringIO(render_run(run, "csv")))
         heads[name] = {k for k in row if k.startswith("speedup_") and row[k] is not None}
         assert heads[name] == {k for k in line if k.startswith("speedup_") and line[k]}
         assert row["processes"] == (1 if name == "one" else 3)

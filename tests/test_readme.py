@@ -12,9 +12,10 @@ import typer
 from gpuperf.analysis.region import profiles
 from gpuperf.cli.app import GROUPS, make_app
 from gpuperf.measure.registry import load_source
-from gpuperf.report.formats import render
+from gpuperf.report.formats import render_run
 from gpuperf.report.profiling import title_of, totals_of
 from gpuperf.runner.store import read_run
+from gpuperf.show.screen import Screen
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -24,7 +25,7 @@ BLOCKS = re.findall(r"^```(?:\w*)\n(.*?)^```$", README, re.DOTALL | re.MULTILINE
 
 def test_the_table_is_that_of_the_committed_run() -> None:
     run = read_run(ROOT / "docs" / "measured" / "h200-matmul-bf16.jsonl")
-    shown = render(run, "table", width=160).split("\n\nRoof")[0]
+    shown = render_run(run, "table", Screen(160)).split("\n\nRoof")[0]
     plain = [line.rstrip() for line in shown.splitlines()]
     assert any([line.rstrip() for line in b.splitlines()] == plain for b in BLOCKS)
 

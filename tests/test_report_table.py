@@ -29,9 +29,12 @@ from synthetic import (
 from gpuperf.errors import UnknownName
 from gpuperf.model.record import Caveat, Run
 from gpuperf.model.samples import Samples
-from gpuperf.report.formats import FORMATS, render
-from gpuperf.report.table import rows
-from gpuperf.report.text import clean, shorten, to_ascii
+from gpuperf.report.formats import render_run
+from gpuperf.report.rows import rows
+from gpuperf.report.text import clean, shorten
+from gpuperf.show.render import FORMATS
+from gpuperf.show.screen import Screen
+from gpuperf.show.text import to_ascii
 from gpuperf.units import format_interval
 
 GOLDEN = Path(__file__).parent / "golden" / "report"
@@ -67,19 +70,19 @@ def test_writing_a_golden_file_is_no_success(
 
 @pytest.mark.parametrize("width", [80, 120, 160])
 def test_the_table_of_a_sweep_is_the_golden_one(width: int) -> None:
-    assert_golden(f"h200_{width}.txt", render(h200_run(), "table", width))
+    assert_golden(f"h200_{width}.txt", render_run(h200_run(), "table", Screen(width)))
 
 
 @pytest.mark.parametrize("format", ["json", "csv", "md"])
 def test_each_other_format_of_a_sweep_is_the_golden_one(format: str) -> None:
-    assert_golden(f"h200.{format}", render(h200_run(), format))
+    assert_golden(f"h200.{format}", render_run(h200_run(), format))
 
 
 def test_the_tables_of_a_cpu_of_a_copy_and_of_hostile_names_are_the_golden_ones() -> None:
-    assert_golden("cpu_120.txt", render(cpu_run(), "table", 120))
-    assert_golden("copy_ascii_100.txt", render(copy_run(), "table", 100, ascii=True))
-    assert_golden("hostile_160.txt", render(hostile_run(), "table", 160))
-    assert_golden("hostile.md", render(hostile_run(), "md"))
+    assert_golden("cpu_120.txt", render_run(cpu_run(), "table", Screen(120)))
+    assert_golden("copy_ascii_100.txt", render_run(copy_run(), "table", Screen(100, ascii=True)))
+    assert_golden("hostile_160.txt", render_run(hostile_run(), "table", Screen(160)))
+    assert_golden("hostile.md", render_run(hostile_run(), "md"))
 
 
 def test_every_record_is_a_row_with_the_same_keys() -> None:
@@ -111,37 +114,37 @@ def test_a_row_holds_si_values_against_known_numbers() -> None:
 
 
 def test_a_record_that_breaks_physics_is_marked_in_every_format() -> None:
-    last = json.loads(render(h200_run(), "json"))["rows"][-1]
+    last = json.loads(render_run(h200_run(), "json"))["rows"][-1]
     assert (last["status"], last["valid"], last["time_s"]) == ("impossible", False, None)
-    table = list(csv.DictReader(io.StringIO(render(h200_run(), "csv"))))
+    table = list(csv.DictReader(io.StringIO(render_run(h200_run(), "csv"))))
     assert table[-1]["valid"] == "False"
-    assert "impossible: its FLOPs" in render(h200_run(), "md")
+    assert "impossible: its FLOPs" in render_run(h200_run(), "md")
     for width in (60, 80, 120, 200):
-        assert "impossible: its FLOPs" in render(h200_run(), "table", width)
+        assert "impossible: its FLOPs" in render_run(h200_run(), "table", Screen(width))
 
 
 def test_a_record_that_breaks_physics_does_not_raise_the_measured_roof() -> None:
-    roofs = json.loads(render(h200_run(), "json"))["header"]["roofs"]
+    roofs = json.loads(render_run(h200_run(), "json"))["header"]["roofs"]
     assert 824e12 in [roof["value"] for roof in roofs]
 
 
 @pytest.mark.parametrize("width", [80, 100, 120, 160, 220])
 def test_no_line_is_wider_than_the_terminal(width: int) -> None:
     for run in (h200_run(), cpu_run(), copy_run(), crowded_run()):
-        assert max(map(len, render(run, "table", width).splitlines())) <= width
+        assert max(map(len, render_run(run, "table", Screen(width)).splitlines())) <= width
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 120])
 def test_caveats_are_never_dropped_for_want_of_width(width: int) -> None:
-    text = render(h200_run(), "table", width)
+    text = render_run(h200_run(), "table", Screen(width))
     assert text.count("throttled") == 3  # two rows and the footnote
     words = " ".join(text.split())
     assert "the power cap held the SM clock below its maximum" in words
 
 
 def test_what_is_dropped_for_want_of_width_is_named() -> None:
-    assert "Not shown" not in render(h200_run(), "table", 160)
-    text = " ".join(render(h200_run(), "table", 80).split())
+    assert "Not shown" not in render_run(h200_run(), "table", Screen(160))
+    text = " ".join(render_run(h200_run(), "table", Screen(80)).split())
     assert "for want of width: clock MHz, MFU @clock, dtype" in text
 
 
@@ -149,7 +152,7 @@ def test_uncertain_and_derived_ceilings_are_marked_where_they_are_named() -> Non
     run = h200_sweep((1024,))
     fp8 = matmul(run.header, 1024, 5e-6, 1.9e9, dtype="fp8")
     fp32 = matmul(run.header, 1024, 90e-6, 1.9e9, dtype="fp32")
-    text = render(replace(run, records=(fp8, fp32)), "table", 160)
+    text = render_run(replace(run, records=(fp8, fp32)), "table", Screen(160))
     assert "fp8 tensor 1980 TFLOP/s?" in text
     assert "fp32 vector ~66.9 TFLOP/s" in text
     assert "marks: ~ derived, ? uncertain" in text
@@ -158,19 +161,19 @@ def test_uncertain_and_derived_ceilings_are_marked_where_they_are_named() -> Non
 def test_without_any_ceilings_the_reason_stands_in_the_caption() -> None:
     run = h200_sweep((1024,))
     bare = replace(run, header=replace(run.header, peaks=None, peaks_reason="no file for it"))
-    text = render(bare, "table", 120)
+    text = render_run(bare, "table", Screen(120))
     assert "data sheet unknown: no file for it" in text
     assert "`gpuperf calibrate` measures them" in text
 
 
 def test_a_column_has_one_unit_gflops_on_a_cpu() -> None:
-    assert "GFLOP/s" in render(cpu_run(), "md").splitlines()[2]
-    assert "TFLOP/s" not in render(cpu_run(), "md")
+    assert "GFLOP/s" in render_run(cpu_run(), "md").splitlines()[2]
+    assert "TFLOP/s" not in render_run(cpu_run(), "md")
 
 
 def test_an_implementation_column_appears_when_there_are_several() -> None:
-    assert "implementation" not in render(h200_sweep(), "table", 160)
-    assert "implementation" in render(crowded_run(), "table", 160)
+    assert "implementation" not in render_run(h200_sweep(), "table", Screen(160))
+    assert "implementation" in render_run(crowded_run(), "table", Screen(160))
 
 
 def test_axes_that_differ_are_written_apart_and_still_ones_go_to_the_caption() -> None:
@@ -181,7 +184,7 @@ def test_axes_that_differ_are_written_apart_and_still_ones_go_to_the_caption() -
         replace(r, case=replace(r.case, point={**p, "dtype": "bf16"}))
         for r, p in zip((first, second), points, strict=True)
     )
-    text = render(replace(run, records=moved), "table", 160)
+    text = render_run(replace(run, records=moved), "table", Screen(160))
     assert "n×k" in text
     assert "256×64" in text
     assert "m=64, h=8" in text
@@ -210,14 +213,14 @@ def test_a_sentence_stands_once_and_many_alike_are_counted() -> None:
         replace(r, caveats=(Caveat("noisy", f"the interval is {i} %", "wait"),))
         for i, r in enumerate(run.records)
     )
-    text = render(replace(run, records=noisy), "table", 160)
+    text = render_run(replace(run, records=noisy), "table", Screen(160))
     assert text.count("the interval is") == 3
     assert "and 4 more; --format json has all" in text
 
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_hostile_names_reach_no_format_with_their_teeth(format: str) -> None:
-    text = render(hostile_run(), format)
+    text = render_run(hostile_run(), format)
     assert "\x1b" not in text
     assert "\x07" not in text
     assert "\u202e" not in text
@@ -228,33 +231,34 @@ def test_hostile_names_reach_no_format_with_their_teeth(format: str) -> None:
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_run_without_records_renders(format: str) -> None:
-    assert render(Run(h200_sweep().header, ()), format).endswith("\n")
+    assert render_run(Run(h200_sweep().header, ()), format).endswith("\n")
 
 
 def test_colour_adds_escapes_and_changes_no_letter() -> None:
     from rich.text import Text
 
-    coloured = render(h200_run(), "table", 120, color=True)
+    coloured = render_run(h200_run(), "table", Screen(120, color=True))
     assert "\x1b[" in coloured
     plain = Text.from_ansi(coloured).plain
-    assert plain.rstrip("\n") == render(h200_run(), "table", 120).rstrip("\n")
+    assert plain.rstrip("\n") == render_run(h200_run(), "table", Screen(120)).rstrip("\n")
 
 
 def test_the_ascii_table_is_ascii() -> None:
     for run in (h200_run(), cpu_run(), hostile_run()):
-        assert render(run, "table", 120, ascii=True).isascii()
+        assert render_run(run, "table", Screen(120, ascii=True)).isascii()
 
 
 def test_an_unknown_format_is_an_error_with_a_guess() -> None:
     with pytest.raises(UnknownName, match="did you mean 'json'"):
-        render(h200_run(), "jsn")
+        render_run(h200_run(), "jsn")
 
 
 def test_infinities_become_null_in_json() -> None:
     run = h200_sweep((1024,))
     zero = replace(run.records[0], times={"window": Samples((0.0,) * 5)})
-    assert json.loads(render(replace(run, records=(zero,)), "json"))["rows"][0]["precision"] is None
-    assert "0 " in render(replace(run, records=(zero,)), "table")
+    (row,) = json.loads(render_run(replace(run, records=(zero,)), "json"))["rows"]
+    assert row["precision"] is None
+    assert "0 " in render_run(replace(run, records=(zero,)), "table")
 
 
 @given(st.text())
@@ -275,8 +279,8 @@ def test_a_table_loads_neither_torch_nor_matplotlib_nor_pandas() -> None:
     code = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
         "from synthetic import h200_run\n"
-        "from gpuperf.report.formats import render\n"
-        "[render(h200_run(), f) for f in ('table', 'json', 'csv', 'md')]\n"
+        "from gpuperf.report.formats import render_run\n"
+        "[render_run(h200_run(), f) for f in ('table', 'json', 'csv', 'md')]\n"
         "print([m for m in ('torch', 'matplotlib', 'pandas', 'numpy', 'plotext') "
         "if m in sys.modules])"
     )
@@ -288,7 +292,7 @@ def test_a_table_loads_neither_torch_nor_matplotlib_nor_pandas() -> None:
 
 
 def test_the_peaks_are_known_by_their_id_in_the_header() -> None:
-    header = json.loads(render(h200_run(), "json"))["header"]
+    header = json.loads(render_run(h200_run(), "json"))["header"]
     assert header["peaks"] == h200_peaks().id
     assert header["device"]["name"] == "NVIDIA H200"
     assert header["problems"] == ["line 14: not JSON"]
@@ -303,7 +307,7 @@ def test_a_hint_is_printed_once_and_names_its_rows() -> None:
         replace(record, caveats=(spread[i],) if i < 3 else ())
         for i, record in enumerate(run.records)
     ]
-    text = render(replace(run, records=tuple(records)), "md")
+    text = render_run(replace(run, records=tuple(records)), "md")
     (line,) = [line for line in text.splitlines() if line.startswith("- **imprecise**")]
     sizes = [record.case.point["m"] for record in records[:3]]
     told = "; ".join(f"{m}: ±{n} % after 9 samples" for m, n in zip(sizes, (4, 5, 6), strict=True))

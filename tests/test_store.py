@@ -21,7 +21,7 @@ from synthetic import h200_run, h200_sweep, matmul
 from gpuperf.errors import CannotMeasure, GpuperfError, Incomplete, RunFileError, UsageError
 from gpuperf.model.codec import encode
 from gpuperf.model.record import SCHEMA, Run
-from gpuperf.report.formats import render
+from gpuperf.report.formats import render_run
 from gpuperf.runner.store import LONGEST_LINE, RunWriter, read_run, read_runs
 
 RUN = h200_sweep((128, 256, 512))
@@ -432,7 +432,7 @@ def test_no_value_in_a_strangers_run_breaks_the_reader_or_reaches_the_terminal(
             file.write_text("\n".join(json.dumps(line) for line in lines))
             with contextlib.suppress(GpuperfError):
                 for run in read_runs(file):
-                    assert "\x1b" not in render(run, "table") + render(run, "md")
+                    assert "\x1b" not in render_run(run, "table") + render_run(run, "md")
 
 
 def test_a_line_of_many_beginnings_is_refused_at_once(tmp_path: Path) -> None:

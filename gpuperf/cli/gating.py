@@ -23,10 +23,11 @@ from gpuperf.gate.verdict import GateReport
 from gpuperf.model.record import Record
 from gpuperf.report.gate import GateFormat, render_gate
 from gpuperf.report.plain import plain_table
-from gpuperf.report.text import clean, to_ascii
+from gpuperf.report.text import clean
 from gpuperf.runner.cache import fetch, keep, key_of
 from gpuperf.runner.launcher import LocalLauncher
 from gpuperf.runner.timing import kept_noise
+from gpuperf.show.text import to_ascii
 
 __all__ = [
     "Progress", "print_report", "run_gate", "sides_of", "tell_forecast", "write_outputs",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,23 +11,18 @@ from gpuperf.cli.options import By, Format
 from gpuperf.cli.progress import say
 from gpuperf.errors import CannotMeasure, UsageError
 from gpuperf.model.record import Run
-from gpuperf.report.formats import render
+from gpuperf.report.formats import render_run
 from gpuperf.report.timing import is_timing_check, render_timing
 from gpuperf.report.view import View, best_known
+from gpuperf.show.screen import put, stdout_screen
 
 __all__ = ["draw", "print_changes", "print_run", "refuse_empty", "write_charts", "write_heatmap"]
-
-# Without a terminal there is no width to keep to; this shows all columns of most runs.
-WIDTH_WITHOUT_TERMINAL = 200
-
 
 def print_run(
     run: Run, format: Format, view: View | None = None, by: By = By.OPERATORS
 ) -> None:
     """The run on stdout; as a table, with its roofline below. A profile *by* what it is asked."""
-    terminal = sys.stdout.isatty()
-    color = terminal and os.environ.get("TERM") != "dumb"
-    width = shutil.get_terminal_size().columns if terminal else WIDTH_WITHOUT_TERMINAL
+    screen = stdout_screen()
     if by is By.KERNELS and run.header.study != "profile":
         told = f"--by {by.value} is of a profile, and run {run.header.run} is none"
         raise UsageError(told, "leave --by out")
@@ -39,20 +32,18 @@ def print_run(
     if run.header.study and view is None:
         sys.stdout.write(_render_study(run, format.value, by))
         return
-    plain = not (sys.stdout.encoding or "").lower().startswith("utf")
-    text = render(run, format.value, width=width, color=color, ascii=plain)
-    sys.stdout.write(text)
+    put(render_run(run, format.value, screen))
     if format is Format.TABLE and any(record.status == "ok" for record in run.records):
         from gpuperf.report.terminal import terminal_roofline
 
         try:
             told = _roofline_view(run, view)
-            drawn = terminal_roofline(run, min(width, 100), 22, color, plain, told)
+            width = min(screen.width, 100)
+            drawn = terminal_roofline(run, width, 22, screen.color, screen.ascii, told)
         except UsageError as error:
             say(f"no roofline is drawn: {error}; {error.hint}")
         else:
-            sys.stdout.write("\n" + drawn)
-    sys.stdout.flush()
+            put("\n" + drawn)
 
 
 def refuse_empty(path: Path, runs: Sequence[Run]) -> None:

@@ -16,6 +16,7 @@ from gpuperf.model.record import Run
 from gpuperf.report.axes import Axes, dtype_of, implementation_of
 from gpuperf.report.rows import Entry
 from gpuperf.report.text import clean, shorten
+from gpuperf.show.table import Note
 from gpuperf.units import (
     format_bytes,
     format_flop_rate,
@@ -26,7 +27,6 @@ from gpuperf.units import (
 )
 
 __all__ = [
-    "Note",
     "caption",
     "contract_text",
     "contracts_text",
@@ -35,8 +35,6 @@ __all__ = [
     "run_roofs",
     "sure",
 ]
-
-Note = tuple[str, str]
 
 LONGEST = 60  # characters of a kernel's name
 LONGEST_CHOICE = 200  # and of what an autotuner chose

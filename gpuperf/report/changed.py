@@ -8,7 +8,8 @@ from typing import Any
 from gpuperf.analysis.changed import Change, Difference
 from gpuperf.analysis.region import PARTS
 from gpuperf.report.plain import plain_table
-from gpuperf.report.text import clean, clean_value, escape, shorten
+from gpuperf.report.text import clean, clean_value, shorten
+from gpuperf.show.text import escape
 from gpuperf.units import format_time
 
 __all__ = ["render_changed"]

@@ -17,8 +17,8 @@ from rich.text import Text
 
 from gpuperf.model.codec import to_builtins
 from gpuperf.model.peaks import Ceiling, CrossCheck, Figure, Peaks, Sureness, cross_check
-from gpuperf.report.cells import to_csv
-from gpuperf.report.text import escape
+from gpuperf.show.data import to_csv
+from gpuperf.show.text import escape
 from gpuperf.units import SI_FACTOR
 
 __all__ = [

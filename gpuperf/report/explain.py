@@ -12,7 +12,8 @@ from gpuperf.analysis.processes import reduced
 from gpuperf.errors import UsageError
 from gpuperf.model.record import Run
 from gpuperf.report.plain import plain_table
-from gpuperf.report.text import clean, escape, shorten
+from gpuperf.report.text import clean, shorten
+from gpuperf.show.text import escape
 from gpuperf.units import format_flop_rate, format_rate
 
 __all__ = ["chosen", "levels", "render_explained", "title_of", "unit_of"]

@@ -1,72 +1,40 @@
-"""In which form does a run leave the program: table, JSON, CSV or markdown?"""
+"""Render a run as table, JSON, CSV or markdown."""
 
 from __future__ import annotations
 
-import io
-import json
 from typing import Any
 
-from gpuperf.errors import UnknownName
 from gpuperf.model.codec import to_builtins
 from gpuperf.model.record import Run
 from gpuperf.report.caption import run_roofs
-from gpuperf.report.cells import to_csv
 from gpuperf.report.rows import rows
-from gpuperf.report.text import clean_value, to_ascii
+from gpuperf.report.sheet import sheet
+from gpuperf.show.data import to_csv, to_json
+from gpuperf.show.render import render
+from gpuperf.show.screen import WIDE, Screen
+from gpuperf.show.text import to_ascii
 
-__all__ = ["FORMATS", "render"]
+__all__ = ["render_run"]
 
-FORMATS = ("table", "json", "csv", "md")
 SCHEMA = 1  # of the JSON report
 
 
-def render(
-    run: Run, format: str = "table", width: int = 120, color: bool = False, ascii: bool = False
-) -> str:
-    """*run* as text that ends with a newline. *width*, *color* and *ascii* shape the table only.
+def render_run(run: Run, format: str = "table", screen: Screen = WIDE) -> str:
+    """*run* as text that ends with a newline.
 
-    Raises: UnknownName for a format that there is not.
+    Raises: UnknownName for a format that does not exist.
     """
     if format == "json":
-        return _json(run)
+        value = {"schema": SCHEMA, "header": _header(run), "rows": rows(run)}
+        return to_json(value, screen.ascii)
     if format == "csv":
-        return _csv(run)
-    if format == "md":
-        from gpuperf.report.markdown import markdown
-
-        return markdown(run)
-    if format == "table":
-        text = _table(run, width, color)
-        return to_ascii(text) if ascii else text
-    raise UnknownName("format", format, FORMATS)
-
-
-def _table(run: Run, width: int, color: bool) -> str:
-    from rich.console import Console
-
-    from gpuperf.report.table import table
-
-    out = io.StringIO()
-    console = Console(
-        file=out,
-        width=width,
-        force_terminal=color,
-        color_system="standard" if color else None,
-        no_color=not color,
-        legacy_windows=False,
-    )
-    console.print(table(run, width), crop=False)
-    return out.getvalue()
-
-
-def _json(run: Run) -> str:
-    value = {"schema": SCHEMA, "header": _header(run), "rows": rows(run)}
-    return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        return to_ascii(_csv(run)) if screen.ascii else _csv(run)
+    return render([sheet(run)], format, screen)
 
 
 def _header(run: Run) -> dict[str, Any]:
     header = run.header
-    value: dict[str, Any] = {
+    return {
         "run": header.run,
         "created": header.created,
         "gpuperf": header.gpuperf,
@@ -94,8 +62,6 @@ def _header(run: Run) -> dict[str, Any]:
         ],
         "problems": list(run.problems),
     }
-    cleaned: dict[str, Any] = clean_value(value)
-    return cleaned
 
 
 def _csv(run: Run) -> str:

@@ -25,7 +25,8 @@ from gpuperf.report.judgement import (
     words_of,
     worst_first,
 )
-from gpuperf.report.text import clean, escape, shorten
+from gpuperf.report.text import clean, shorten
+from gpuperf.show.text import escape
 
 __all__ = ["COMMENT_LIMIT", "MARKER", "SUMMARY_LIMIT", "render_comment", "render_summary"]
 

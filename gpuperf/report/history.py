@@ -11,7 +11,8 @@ from gpuperf.analysis.history import Point, Segment, Series
 from gpuperf.analysis.steps import ALPHA, LEAST, SIDE, Step
 from gpuperf.report.casename import Names
 from gpuperf.report.plain import plain_table
-from gpuperf.report.text import clean, escape, shorten
+from gpuperf.report.text import clean, shorten
+from gpuperf.show.text import escape
 from gpuperf.units import format_time
 
 __all__ = [

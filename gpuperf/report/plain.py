@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from gpuperf.report.cells import to_csv
-from gpuperf.report.text import escape
+from gpuperf.show.data import to_csv
+from gpuperf.show.text import escape
 
 __all__ = ["plain_table"]
 

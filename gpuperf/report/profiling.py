@@ -13,7 +13,8 @@ from gpuperf.model.program import Program
 from gpuperf.model.record import Run
 from gpuperf.model.samples import mean_precision
 from gpuperf.report.plain import plain_table
-from gpuperf.report.text import clean, clean_value, escape, shorten
+from gpuperf.report.text import clean, clean_value, shorten
+from gpuperf.show.text import escape
 from gpuperf.units import format_bytes, format_flop_rate, format_number, format_si, format_time
 
 __all__ = ["name_of", "render_profile", "title_of", "totals_of"]

@@ -1,20 +1,17 @@
-"""What does a person see of a run: which columns, in which units, what stands in each cell?
-
-A `Sheet` is text in cells, for the terminal's table and for markdown alike.
-"""
+"""Make the table of a run: which columns, in which units, with what in each cell."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 from gpuperf.analysis.counted import Counted
 from gpuperf.analysis.roofline import Placement
 from gpuperf.model.record import Run
 from gpuperf.report.axes import Axes, dtype_of, implementation_of
-from gpuperf.report.caption import Note, caption, footnotes
+from gpuperf.report.caption import caption, footnotes
 from gpuperf.report.rows import Entry, entries
 from gpuperf.report.text import clean, shorten
+from gpuperf.show.table import ALWAYS, Column, Mood, Note, Table
 from gpuperf.units import (
     digits_of_percent,
     format_bytes,
@@ -24,49 +21,22 @@ from gpuperf.units import (
     format_time,
 )
 
-__all__ = ["ALWAYS", "Column", "Sheet", "flop_unit", "sheet"]
+__all__ = ["byte_rate_unit", "flop_unit", "sheet"]
 
 MOST_NAMED = 12  # operations in a title
-ALWAYS = 99  # a column that is never dropped
 NOTHING = "–"
 LONGEST = 40  # characters of a name in a cell
 NARROW = 0.005  # of a speed-up: an interval that needs a digit more
 
 
-@dataclass(frozen=True)
-class Column:
-    """One column: a head of two lines (name, unit), a cell a row; the lowest *keep* goes first.
-
-    `short` holds the cells in fewer letters, for want of width.
-    """
-
-    head: str
-    unit: str
-    cells: tuple[str, ...]
-    keep: int = ALWAYS
-    left: bool = False
-    identity: bool = False
-    short: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Sheet:
-    """A run as text. `failures` holds a sentence for each row that has no time, else nothing."""
-
-    title: str
-    columns: tuple[Column, ...]
-    failures: tuple[str, ...]
-    footnotes: tuple[Note, ...]
-    notes: tuple[Note, ...]
-
-
-def sheet(run: Run) -> Sheet:
-    """The sheet of *run*."""
+def sheet(run: Run) -> Table:
+    """The table of *run*. A row that has no time fails with a sentence."""
     every, axes = entries(run), Axes(run.records, run.header.main)
     found, skipped = _tell_skipped(every) if run.header.baseline else (every, [])
     columns = [*_identity(found, axes), *_figures(run, found)]
-    return Sheet(
+    return Table(
         title=_title(run, axes),
+        lead=() if found else ("no records",),
         columns=tuple(c for c in columns if c.keep == ALWAYS or set(c.cells) - {NOTHING}),
         failures=tuple(_failure(entry) for entry in found),
         footnotes=tuple(footnotes(found, axes)),
@@ -198,7 +168,8 @@ def _figures(run: Run, found: Sequence[Entry]) -> Iterable[Column]:
     yield Column("bound by", "", tuple(_bound(e) for e in found), 8, left=True, short=limiters)
     doubts = tuple(_doubts(e) for e in found)
     if any(doubts):
-        yield Column("caveats", "", doubts, left=True)
+        moods: list[Mood] = ["doubt"] * len(doubts)
+        yield Column("caveats", "", doubts, left=True, wrap=1, moods=tuple(moods))
 
 
 def _around(run: Run, found: Sequence[Entry]) -> Iterable[Column]:

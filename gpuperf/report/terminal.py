@@ -17,8 +17,8 @@ from gpuperf.model.record import Run
 from gpuperf.report.caption import roof_text
 from gpuperf.report.scene import Scene, scene
 from gpuperf.report.series import DRAM
-from gpuperf.report.text import to_ascii
 from gpuperf.report.view import View
+from gpuperf.show.text import to_ascii
 from gpuperf.units import format_bytes, format_number
 
 __all__ = ["terminal_roofline"]
@@ -49,12 +49,7 @@ def terminal_roofline(
     )
     lines = [*textwrap.wrap(shown.title, width), *plot, *itertools.chain(*wrapped)]
     text = "\n".join(line.rstrip() for line in lines) + "\n"
-    return _plain(text) if ascii else text
-
-
-def _plain(text: str) -> str:
-    """ASCII, the escapes of colours kept."""
-    return "\x1b".join(to_ascii(part) for part in text.split("\x1b"))
+    return to_ascii(text) if ascii else text
 
 
 def _plot(shown: Scene, width: int, height: int, color: bool) -> list[str]:

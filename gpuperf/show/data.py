@@ -1,4 +1,4 @@
-"""Write rows as CSV whose cells a spreadsheet cannot execute.
+"""Write values for programs: JSON, and CSV whose cells a spreadsheet cannot execute.
 
 Names come from other people's files. A spreadsheet runs a text that begins with `=`, `+`, `-`, `@`,
 a tab or a carriage return as a formula (https://owasp.org/www-community/attacks/CSV_Injection), so
@@ -9,14 +9,33 @@ from __future__ import annotations
 
 import csv
 import io
+import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from gpuperf.model.text import clean
 
-__all__ = ["to_csv"]
+__all__ = ["to_csv", "to_json"]
 
 FORMULA = tuple("=+-@\t\r")
+
+
+def to_json(value: Any, ascii: bool = False) -> str:
+    """*value* as JSON that ends with a newline: infinities are null, texts are clean."""
+    return json.dumps(_plain(value), indent=2, ensure_ascii=ascii, allow_nan=False) + "\n"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {clean(str(key)): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value
 
 
 def to_csv(rows: Iterable[Mapping[str, Any]], names: Sequence[str]) -> str:

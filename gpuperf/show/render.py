@@ -1,0 +1,39 @@
+"""Render tables in the format that is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gpuperf.errors import UnknownName
+from gpuperf.show.data import to_csv, to_json
+from gpuperf.show.screen import WIDE, Screen
+from gpuperf.show.table import Table
+from gpuperf.show.text import to_ascii
+
+__all__ = ["FORMATS", "render"]
+
+FORMATS = ("table", "json", "csv", "md")
+
+
+def render(tables: Sequence[Table], format: str, screen: Screen = WIDE) -> str:
+    """*tables* one after the other, or their rows as json or csv, ending with a newline.
+
+    Raises: UnknownName for a format that does not exist.
+    """
+    if format == "table":
+        from gpuperf.show.terminal import to_terminal
+
+        return "\n".join(to_terminal(table, screen) for table in tables)
+    if format == "json":
+        return to_json([row for table in tables for row in table.rows], screen.ascii)
+    if format == "md":
+        from gpuperf.show.markdown import to_markdown
+
+        text = "\n".join(map(to_markdown, tables))
+    elif format == "csv":
+        rows = [row for table in tables for row in table.rows]
+        names = list(rows[0]) if rows else next((t.names for t in tables if t.names), ())
+        text = to_csv(rows, names)
+    else:
+        raise UnknownName("format", format, FORMATS)
+    return to_ascii(text) if screen.ascii else text

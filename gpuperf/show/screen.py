@@ -1,0 +1,42 @@
+"""Find out what the present stdout can show, and write to it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from dataclasses import dataclass
+
+__all__ = ["WIDE", "Screen", "put", "stdout_screen"]
+
+# Without a terminal there is no width to keep to; this shows all columns of most runs.
+WIDTH_WITHOUT_TERMINAL = 200
+
+
+@dataclass(frozen=True)
+class Screen:
+    """The width in characters, and whether colours and characters beyond ASCII can be shown."""
+
+    width: int = WIDTH_WITHOUT_TERMINAL
+    color: bool = False
+    ascii: bool = False
+
+
+WIDE = Screen()
+
+
+def stdout_screen() -> Screen:
+    """The screen behind stdout."""
+    terminal = sys.stdout.isatty()
+    fallback = (80 if terminal else WIDTH_WITHOUT_TERMINAL, 24)
+    return Screen(
+        width=shutil.get_terminal_size(fallback).columns,
+        color=terminal and os.environ.get("TERM") != "dumb" and not os.environ.get("NO_COLOR"),
+        ascii=not (sys.stdout.encoding or "").lower().startswith("utf"),
+    )
+
+
+def put(text: str) -> None:
+    """Write *text* to stdout at once."""
+    sys.stdout.write(text)
+    sys.stdout.flush()

@@ -1,0 +1,104 @@
+"""Hold what a person reads as a table: text in cells, without any layout.
+
+Each renderer (`terminal`, `markdown`, `data`) takes a `Table` and decides by itself what fits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+__all__ = ["ALWAYS", "Column", "Mood", "Note", "Table", "fill", "notes_of"]
+
+ALWAYS = 99  # keep of a column that is never dropped
+
+Note = tuple[str, str]  # a heading, which may be empty, and a text
+Mood = Literal["", "doubt", "failure"]
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: a head of two lines (name, unit) and a cell for each row.
+
+    A narrow screen drops the column with the lowest *keep* first. *short* holds the cells in fewer
+    letters, for want of width. The cells of a column with *wrap* wrap between words, where they get
+    at least so many characters. A row that failed shows only its *identity* columns.
+    """
+
+    head: str = ""
+    unit: str = ""
+    cells: tuple[str, ...] = ()
+    keep: int = ALWAYS
+    left: bool = False
+    identity: bool = False
+    short: tuple[str, ...] = ()
+    wrap: int = 0
+    code: bool = False  # markdown shows the cells as code
+    moods: tuple[Mood, ...] = ()
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns with a title and *lead* lines above them, and footnotes and notes below.
+
+    `failures` holds a sentence for each row that has no figures, else nothing; it spans all
+    columns. `details` holds the sentences under each row. `rows` are the values for programs, and
+    `names` the head of their CSV where there are none.
+    """
+
+    columns: tuple[Column, ...] = ()
+    title: str = ""
+    lead: tuple[str, ...] = ()
+    failures: tuple[str, ...] = ()
+    details: tuple[tuple[str, ...], ...] = ()
+    footnotes: tuple[Note, ...] = ()
+    notes: tuple[Note, ...] = ()
+    rows: Sequence[Mapping[str, Any]] = ()
+    names: Sequence[str] = ()
+
+    @property
+    def height(self) -> int:
+        """Number of rows."""
+        return len(self.columns[0].cells) if self.columns else 0
+
+    def each(self, change: Callable[[str], str]) -> Table:
+        """The table with *change* applied to every text of it."""
+
+        def all_of(texts: tuple[str, ...]) -> tuple[str, ...]:
+            return tuple(map(change, texts))
+
+        def notes(pairs: tuple[Note, ...]) -> tuple[Note, ...]:
+            return tuple((change(heading), change(text)) for heading, text in pairs)
+
+        columns = (
+            replace(
+                column,
+                head=change(column.head),
+                unit=change(column.unit),
+                cells=all_of(column.cells),
+                short=all_of(column.short),
+            )
+            for column in self.columns
+        )
+        return replace(
+            self,
+            columns=tuple(columns),
+            title=change(self.title),
+            lead=all_of(self.lead),
+            failures=all_of(self.failures),
+            details=tuple(map(all_of, self.details)),
+            footnotes=notes(self.footnotes),
+            notes=notes(self.notes),
+        )
+
+
+def fill(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> tuple[Column, ...]:
+    """*columns* with their cells taken from *rows*."""
+    cells = list(zip(*rows, strict=True)) or [()] * len(columns)
+    return tuple(replace(c, cells=of) for c, of in zip(columns, cells, strict=True))
+
+
+def notes_of(*texts: str) -> tuple[Note, ...]:
+    """Notes without a heading."""
+    return tuple(("", text) for text in texts)

@@ -1,0 +1,36 @@
+"""Escape text for markdown, and write it in ASCII."""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["escape", "escape_line", "to_ascii"]
+
+_HTML = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
+_ASCII = {
+    "µ": "u", "±": "+/-", "×": "x", "·": "-", "…": "...", "–": "-", "—": "-", "−": "-", "─": "-",
+    "│": "|", "┌": "+", "┐": "+", "└": "+", "┘": "+", "├": "+", "┤": "+", "┬": "+", "┴": "+",
+    "┼": "+", "²": "^2", "³": "^3", "≥": ">=", "≤": "<=", "→": "->", "°": "deg", "π": "pi",
+}  # fmt: skip
+
+
+def escape(text: str) -> str:
+    """*text* as literal text in a cell of a GitHub table; `@name` mentions nobody, and `#1` and
+    `GH-1` refer to nothing (a backslash alone does not keep GitHub from it)."""
+    safe = re.sub(r"([\\`*_\[\]|~#$])", r"\\\1", text).translate(_HTML)
+    safe = re.sub(r"(?i)\b(https?|ftp|www)(?=[:.])", r"\1<!-- -->", safe)
+    safe = re.sub(r"\\#(?=\w)", "#<!-- -->", safe)
+    safe = re.sub(r"(?i)\bgh-(?=\d)", lambda m: f"{m[0][:2]}<!-- -->-", safe)
+    return re.sub(r"@(?=\w)", "@<!-- -->", safe)
+
+
+def escape_line(text: str) -> str:
+    """*text* escaped where a line begins: it makes no list and no heading."""
+    return re.sub(r"^(\d*)([-+=.)])", r"\1\\\2", escape(text))
+
+
+def to_ascii(text: str) -> str:
+    """*text* for a terminal that knows ASCII only; a character without a likeness becomes `?`."""
+    if text.isascii():
+        return text
+    return "".join(c if c.isascii() else _ASCII.get(c, "?") for c in text)
