@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from measured import RUN_FILES, name_of, run_file, text_of
 
 from gpuperf.model.codec import decode, encode
 from gpuperf.model.record import SCHEMA, Header, Record
@@ -24,14 +25,15 @@ TESTS = Path(__file__).parent
 SCHEMAS = sorted(
     (TESTS / "golden").glob("run_schema_*.jsonl"), key=lambda path: int(path.stem.split("_")[-1])
 )
-GOLDEN = [*SCHEMAS, *sorted((TESTS.parent / "docs" / "measured").glob("*.jsonl"))]
+GOLDEN = [*SCHEMAS, *RUN_FILES]
 CURRENT = [path for path in GOLDEN if path.stem == f"run_schema_{SCHEMA}"]
-by_name = pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
-of_this_schema = pytest.mark.parametrize("path", CURRENT, ids=lambda path: path.stem)
+by_name = pytest.mark.parametrize("path", GOLDEN, ids=name_of)
+of_this_schema = pytest.mark.parametrize("path", CURRENT, ids=name_of)
 
 
 def lines(path: Path) -> Iterator[bytes]:
-    return (line for line in path.read_bytes().split(b"\n") if line)
+    data = path.read_bytes() if path in SCHEMAS else text_of(path).encode()
+    return (line for line in data.split(b"\n") if line)
 
 
 def test_there_is_a_run_of_every_schema() -> None:
@@ -189,5 +191,5 @@ def test_the_csv_of_a_golden_run_has_a_row_for_each_record(path: Path) -> None:
     ("name", "kind"), [("h200-matmul-bf16", "roofline"), ("h200-vector-add", "bandwidth")]
 )
 def test_a_workload_of_one_intensity_is_drawn_as_bandwidth(name: str, kind: str) -> None:
-    run = read_run(TESTS.parent / "docs" / "measured" / f"{name}.jsonl")
+    run = read_run(run_file(name))
     assert scene(run).kind == kind

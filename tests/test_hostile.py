@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from measured import RUN_FILES, name_of, run_file, text_of
 
 from gpuperf.cli import app
 from gpuperf.cli.printing import draw
@@ -36,7 +37,6 @@ from gpuperf.report.terminal import terminal_roofline
 from gpuperf.runner.store import read_run
 from gpuperf.show.data import to_csv
 
-MEASURED = Path(__file__).parent.parent / "docs" / "measured"
 Answer = tuple[int, str, str]  # exit code, stdout, stderr
 Command = Callable[..., Answer]
 
@@ -90,7 +90,7 @@ def poisoned_files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     found = {}
     for study, name in STUDIES.items():
         path = tmp_path_factory.mktemp("poisoned") / f"{study}.jsonl"
-        lines = (MEASURED / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
+        lines = text_of(run_file(name)).splitlines()
         told = (json.dumps(poisoned(json.loads(line))) for line in lines if line)
         path.write_text("\n".join(told) + "\n", encoding="utf-8")
         found[study] = path
@@ -119,11 +119,9 @@ def test_a_run_file_is_read_without_anything_that_does_not_print(
     assert [text for text in found if not text.isprintable()] == []
 
 
-@pytest.mark.parametrize(
-    "path", sorted(MEASURED.glob("*.jsonl")), ids=lambda path: str(path.stem)
-)
+@pytest.mark.parametrize("path", RUN_FILES, ids=name_of)
 def test_a_line_without_anything_hidden_is_read_as_it_is(path: Path) -> None:
-    for line in path.read_bytes().splitlines():
+    for line in text_of(path).encode().splitlines():
         assert clean_json(line) is line or json.loads(clean_json(line)) == json.loads(line)
 
 
@@ -355,7 +353,7 @@ def test_a_full_stdout_is_one_sentence_and_exit_code_2(
 ) -> None:
     with open("/dev/full", "w") as full:  # noqa: PTH123
         monkeypatch.setattr(sys, "stdout", full)
-        code, _, err = gpuperf("show", MEASURED / "h200-copy.jsonl")
+        code, _, err = gpuperf("show", run_file("h200-copy"))
     assert code == 2
     said, hint = err.splitlines()
     assert said == "gpuperf: stdout cannot be written: No space left on device"
@@ -365,7 +363,7 @@ def test_a_full_stdout_is_one_sentence_and_exit_code_2(
 @pytest.mark.parametrize("closed", [">&-", "<&-", ">&- <&- 2>&-"])
 def test_closed_streams_change_no_exit_code_and_take_no_file(tmp_path: Path, closed: str) -> None:
     """What is printed must not go into a file that took the number of a closed stream."""
-    run = MEASURED / "h200-copy.jsonl"
+    run = run_file("h200-copy")
     start = f"{sys.executable} -c 'from gpuperf.cli.app import main; main()'"
     words = f"{start} show {run} --chart {tmp_path}/c.svg {closed}"
     ended = subprocess.run(["sh", "-c", words], capture_output=True, text=True, timeout=120)
@@ -377,13 +375,13 @@ def test_closed_streams_change_no_exit_code_and_take_no_file(tmp_path: Path, clo
 def test_a_table_and_a_roofline_of_one_run_place_each_record_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    run = read_run(MEASURED / "h200-matmul-bf16.jsonl")
+    run = read_run(run_file("h200-matmul-bf16"))
     placed: list[object] = []
     place = rows.place
     monkeypatch.setattr(rows, "place", lambda *given: placed.append(given) or place(*given))
     render_run(run, "table")
     terminal_roofline(run)
     assert len(placed) == len(run.records)
-    again = read_run(MEASURED / "h200-matmul-bf16.jsonl")
+    again = read_run(run_file("h200-matmul-bf16"))
     render_run(again, "table")
     assert len(placed) == 2 * len(run.records), "another run is placed anew"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
 import os
@@ -52,6 +53,16 @@ def test_every_case_of_every_file_is_found(folder: Path) -> None:
     reading = next(reading for reading in found.readings if reading.case == TORCH)
     assert reading.median_s == nights(3)[0].records[0].samples.median_s  # type: ignore[union-attr]
     assert dict(reading.environment.soft)["torch"] == "2.11.0"
+
+
+def test_a_compressed_file_is_read_as_well(folder: Path) -> None:
+    before = read_folder(folder)
+    plain = next(folder.glob("*.jsonl"))
+    plain.with_name(f"{plain.name}.gz").write_bytes(gzip.compress(plain.read_bytes()))
+    plain.unlink()
+    found = read_folder(folder)
+    assert (found.files, found.skipped) == (3, ())
+    assert set(found.readings) == set(before.readings)
 
 
 def test_the_index_says_what_the_files_say(folder: Path, cache: Path) -> None:

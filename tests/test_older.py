@@ -7,16 +7,17 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from measured import MEASURED, name_of
 
 from gpuperf.model.aten import Tensor
 from gpuperf.model.older import operands_of
 from gpuperf.model.program import Operator
 from gpuperf.runner.store import read_run
 
-ROOT = Path(__file__).parent.parent
+GOLDEN = Path(__file__).parent / "golden"
 PROFILES = [
-    *(ROOT / "tests" / "golden" / f"run_schema_{n}.jsonl" for n in (7, 8)),
-    *sorted((ROOT / "docs" / "measured").glob("h200-profile-*.jsonl")),
+    *(GOLDEN / f"run_schema_{n}.jsonl" for n in (7, 8)),
+    *sorted(MEASURED.glob("h200-profile-*.jsonl.gz")),
 ]
 TENSORS = st.builds(
     Tensor,
@@ -52,7 +53,7 @@ def test_a_text_of_another_form_describes_no_tensors(text: str) -> None:
     assert operands_of(text) == ((), 0, False)
 
 
-@pytest.mark.parametrize("path", PROFILES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", PROFILES, ids=name_of)
 def test_the_operators_of_an_older_profile_have_the_tensors_of_their_case(path: Path) -> None:
     operators = [record for record in read_run(path).records if record.operator]
     assert operators

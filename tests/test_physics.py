@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from measured import RUN_FILES, name_of
 from synthetic import cpu_run, h200_ceilings, h200_peaks, h200_sweep
 
 from gpuperf.analysis.physics import judged
@@ -19,7 +20,6 @@ from gpuperf.runner.store import RunWriter, read_brief, read_run, read_runs
 
 H200 = next(peaks for peaks in builtin_peaks() if peaks.id == "h200-sxm")
 BLOCKED = Contract("blocked")
-MEASURED = sorted((Path(__file__).parent.parent / "docs" / "measured").glob("*.jsonl"))
 GOLDEN = sorted((Path(__file__).parent / "golden").glob("*.jsonl"))
 
 
@@ -172,7 +172,7 @@ def test_what_failed_keeps_its_status() -> None:
     assert judged(record, H200, None) is record
 
 
-@pytest.mark.parametrize("path", [*MEASURED, *GOLDEN], ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [*RUN_FILES, *GOLDEN], ids=name_of)
 def test_no_honest_record_is_impossible(path: Path) -> None:
     """Every run that was ever kept, whatever its schema."""
     for run in read_runs(path):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import typer
+from measured import MEASURED, run_file
 
 from gpuperf.analysis.region import profiles
 from gpuperf.cli.app import GROUPS, make_app
@@ -24,14 +25,14 @@ BLOCKS = re.findall(r"^```(?:\w*)\n(.*?)^```$", README, re.DOTALL | re.MULTILINE
 
 
 def test_the_table_is_that_of_the_committed_run() -> None:
-    run = read_run(ROOT / "docs" / "measured" / "h200-matmul-bf16.jsonl")
+    run = read_run(run_file("h200-matmul-bf16"))
     shown = render_run(run, "table", Screen(160)).split("\n\nRoof")[0]
     plain = [line.rstrip() for line in shown.splitlines()]
     assert any([line.rstrip() for line in b.splitlines()] == plain for b in BLOCKS)
 
 
 def test_the_profile_is_that_of_the_committed_run() -> None:
-    run = read_run(ROOT / "docs" / "measured" / "h200-profile-sdpa.jsonl")
+    run = read_run(run_file("h200-profile-sdpa"))
     (profile,) = profiles(run)
     shown = [title_of(profile, run), *totals_of(profile, run)]
     assert "\n".join([*shown, ""]) in BLOCKS
@@ -68,3 +69,10 @@ def test_every_command_is_there_with_its_options() -> None:
 @pytest.mark.parametrize("target", re.findall(r"\]\(([^)]+)\)", PROSE))
 def test_every_link_leads_to_a_file(target: str) -> None:
     assert (ROOT / target.partition("#")[0]).exists()
+
+
+def test_what_was_measured_takes_little_room() -> None:
+    """Run files are compressed, and charts have a palette: a clone fetches them all."""
+    files = [path for path in MEASURED.rglob("*") if path.is_file() and path.suffix != ".pyc"]
+    assert sum(path.stat().st_size for path in files) <= 4_000_000
+    assert {path.suffix for path in files} <= {".md", ".txt", ".py", ".json", ".gz", ".png"}

@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import gzip
 import json
 import os
 import resource
@@ -16,13 +17,21 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from measured import run_file, text_of
 from synthetic import h200_run, h200_sweep, matmul
 
 from gpuperf.errors import CannotMeasure, GpuperfError, Incomplete, RunFileError, UsageError
 from gpuperf.model.codec import encode
 from gpuperf.model.record import SCHEMA, Run
 from gpuperf.report.formats import render_run
-from gpuperf.runner.store import LONGEST_LINE, RunWriter, read_run, read_runs
+from gpuperf.runner.store import (
+    LONGEST_LINE,
+    MOST_EXPANDED,
+    RunWriter,
+    read_brief,
+    read_run,
+    read_runs,
+)
 
 RUN = h200_sweep((128, 256, 512))
 OTHER = replace(
@@ -198,12 +207,11 @@ def test_fields_that_are_not_known_are_ignored(tmp_path: Path) -> None:
         b'{"type":["header"]}\n',
         b'{"schema":"one"}\n',
         b"\x89PNG\r\n\x1a\n\x00\xff",
-        b"\x1f\x8b\x08\x00" + bytes(range(256)),
         b"[" * 1_000_000,
         b'{"run":"' * 1000 + b'"type":"header"',
         encode(RUN.records[0]) + b"\n",
     ],
-    ids=range(15),
+    ids=range(14),
 )
 def test_what_is_no_run_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "run.jsonl"
@@ -418,8 +426,8 @@ def spots(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 def test_no_value_in_a_strangers_run_breaks_the_reader_or_reaches_the_terminal(
     tmp_path: Path,
 ) -> None:
-    measured = Path(__file__).parent.parent / "docs" / "measured" / "h200-vector-add.jsonl"
-    header, record, *_ = [json.loads(s) for s in measured.read_text().splitlines() if s.strip()]
+    text = text_of(run_file("h200-vector-add"))
+    header, record, *_ = [json.loads(s) for s in text.splitlines() if s.strip()]
     cut = {**header, "peaks": {**header["peaks"], "compute": header["peaks"]["compute"][:3]}}
     file = tmp_path / "run.jsonl"
     for at, path in [(i, p) for i, v in enumerate((cut, record)) for p in spots(v)]:
@@ -442,3 +450,56 @@ def test_a_line_of_many_beginnings_is_refused_at_once(tmp_path: Path) -> None:
     with pytest.raises(RunFileError):
         read_runs(file)
     assert time.process_time() - start < 2
+
+
+@pytest.fixture
+def packed(path: Path) -> Path:
+    """The run file again, compressed by gzip."""
+    target = path.with_name("packed.jsonl.gz")
+    target.write_bytes(gzip.compress(path.read_bytes()))
+    return target
+
+
+def test_a_compressed_run_is_read_like_the_plain_one(path: Path, packed: Path) -> None:
+    assert read_run(packed) == read_run(path)
+    assert read_brief(packed).records == read_brief(path).records
+    renamed = packed.rename(packed.with_name("renamed.jsonl"))
+    assert read_run(renamed) == read_run(path)
+
+
+def test_two_compressed_runs_merge_with_cat(packed: Path, tmp_path: Path) -> None:
+    other = write(tmp_path / "other.jsonl", OTHER)
+    packed.write_bytes(packed.read_bytes() + gzip.compress(other.read_bytes()))
+    assert read_runs(packed) == (RUN, OTHER)
+
+
+def test_what_expands_without_end_is_refused_in_little_memory(tmp_path: Path) -> None:
+    bomb = tmp_path / "bomb.jsonl.gz"
+    line = b" " * ((1 << 20) - 1) + b"\n"
+    bomb.write_bytes(gzip.compress(line, 9) * (MOST_EXPANDED // len(line) + 8))
+    assert bomb.stat().st_size < 1 << 20
+    tracemalloc.start()
+    assert "bomb.jsonl.gz expands to over 256 MiB" in str(refusal(bomb))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 32 << 20
+
+
+@pytest.mark.parametrize("damage", ["cut", "wrong checksum", "no deflate", "two bytes", "any"])
+def test_a_broken_gzip_file_is_refused(packed: Path, damage: str) -> None:
+    data = packed.read_bytes()
+    packed.write_bytes({
+        "cut": data[: len(data) // 2],
+        "wrong checksum": data[:-8] + b"\0" * 8,
+        "no deflate": data[:10] + b"\xff" * 100,
+        "two bytes": data[:2],
+        "any": b"\x1f\x8b\x08\x00" + bytes(range(256)),
+    }[damage])
+    assert "packed.jsonl.gz is broken as a gzip file: " in str(refusal(packed))
+
+
+def test_nothing_is_added_to_a_compressed_run(packed: Path) -> None:
+    before = packed.read_bytes()
+    with pytest.raises(UsageError, match="is compressed, so nothing is added"):
+        RunWriter(packed)
+    assert packed.read_bytes() == before

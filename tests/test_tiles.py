@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import re
 import time
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from measured import MEASURED
 
 from gpuperf.analysis.tiles import LONGEST, NamedTile, parse_name, reduces_splits
 from gpuperf.runner.store import read_run
-
-MEASURED = Path(__file__).parents[1] / "docs" / "measured"
 
 NAMES = {
     "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT": NamedTile(
@@ -115,7 +113,7 @@ def test_a_reduction_of_split_sums_is_known() -> None:
 def matmul_kernels() -> set[str]:
     """Of cuBLAS, in the run files of this repository."""
     found = set()
-    for path in MEASURED.glob("h200-*matmul*.jsonl"):
+    for path in MEASURED.glob("h200-*matmul*.jsonl.gz"):
         for record in read_run(path).records:
             if record.case.implementation == "torch":
                 found |= {kernel.name for kernel in record.kernels}

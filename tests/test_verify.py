@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ import torch
 from gpuperf.kernels.matmul import MATMUL
 from gpuperf.kernels.stream import COPY
 from gpuperf.kernels.vector_add import ADD
+from measured import MEASURED, text_of
 from test_checks import CONTRACT, FACTS, make_bench, measure
 
 from gpuperf.measure.checks import TF32, Judge, WrongResult, refuse
@@ -26,7 +26,6 @@ from gpuperf.model.workload import Case, Implementation, Point
 
 Call = Callable[[], Any]
 Inputs = Mapping[str, torch.Tensor]
-MEASURED = Path(__file__).parent.parent / "docs" / "measured"
 SMALL = {"m": 8, "n": 8, "k": 8, "dtype": "fp32"}
 
 
@@ -156,8 +155,8 @@ def test_the_settings_of_tf32_are_put_back_after_a_case() -> None:
 
 def measured_checks() -> Iterator[tuple[str, str, Point, float]]:
     """Workload, implementation, point and error of each result that an H200 computed."""
-    for path in sorted(MEASURED.rglob("*.jsonl")):
-        for line in filter(None, path.read_text().splitlines()):
+    for path in sorted(MEASURED.rglob("*.jsonl.gz")):
+        for line in filter(None, text_of(path).splitlines()):
             record = json.loads(line)
             if record.get("type") == "record" and record["status"] == "ok" and record.get("check"):
                 case = record["case"]

@@ -1,6 +1,6 @@
 """How often do the intervals that gpuperf prints hold what they claim?
 
-Recomputed from `h200-noise.jsonl`: 13 cases in 20 fresh processes each. `python
+Recomputed from `h200-noise.jsonl.gz`: 13 cases in 20 fresh processes each. `python
 docs/measured/coverage.py` prints the table of `coverage.txt`. "Own" is the process that an interval
 was measured in; a speed-up of a case over itself is 1.
 """
@@ -20,7 +20,7 @@ from gpuperf.model.record import Record
 from gpuperf.model.samples import Samples
 from gpuperf.runner.store import read_run
 
-FILE = Path(__file__).with_name("h200-noise.jsonl")
+FILE = Path(__file__).with_name("h200-noise.jsonl.gz")
 DRAWS, SEED = 2000, 1  # of groups of processes, a case
 
 Processes = Sequence[Samples]

@@ -20,7 +20,7 @@ from gpuperf.gate.rule import Rule
 from gpuperf.gate.stored import SESSION
 from gpuperf.gate.verdict import exit_code, write_report
 from gpuperf.report.gate import GateFormat
-from gpuperf.runner.store import read_brief
+from gpuperf.runner.store import NAMES, read_brief
 
 __all__ = ["gate_compare"]
 
@@ -53,7 +53,7 @@ def gate_compare(
     head = read_brief(candidate)
     if is_regular(baseline):
         base = read_brief(baseline)
-    elif baseline.endswith(".jsonl"):
+    elif baseline.endswith(NAMES):
         raise CannotMeasure(f"there is no baseline {baseline[:200]}", "`gpuperf run` makes one")
     else:
         _, base = Shelf(folder).find(baseline, head.header)

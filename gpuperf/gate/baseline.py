@@ -254,7 +254,7 @@ def _failures(run: Run) -> list[str]:
 def _of_gate(path: Path) -> list[str]:
     """What the gate said whose run this is."""
     verdict = path.parent / "verdict.json"
-    if path.name != "head.jsonl":
+    if path.name.removesuffix(".gz") != "head.jsonl":
         return []
     outcome = read_report(verdict).outcome if os.path.lexists(verdict) else "without a verdict"
     return [] if outcome == "passed" else [f"its gate is {outcome}"]

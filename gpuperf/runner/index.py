@@ -21,7 +21,7 @@ from gpuperf.files import is_regular
 from gpuperf.model.codec import decode, encode
 from gpuperf.model.record import SCHEMA
 from gpuperf.runner.cache import key_of, private_folder
-from gpuperf.runner.store import read_runs
+from gpuperf.runner.store import NAMES, read_runs
 
 __all__ = ["Holdings", "read_folder"]
 
@@ -94,7 +94,7 @@ def read_folder(folder: Path, choose: Choose | None = None) -> Holdings:
 
 
 def _find(folder: Path) -> tuple[list[_File], list[str]]:
-    """The JSONL files in and below *folder*, and what of it was passed over. No link is followed,
+    """The run files in and below *folder*, and what of it was passed over. No link is followed,
     and no folder with a dot before its name entered."""
     found: list[_File] = []
     skipped: list[str] = []
@@ -102,7 +102,7 @@ def _find(folder: Path) -> tuple[list[_File], list[str]]:
     for top, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         seen += len(folders) + len(names)
-        runs = sorted(name for name in names if name.endswith(".jsonl"))
+        runs = sorted(name for name in names if name.endswith(NAMES))
         if GATE in names:  # a gate's sides are no history: one of them may never be merged
             gates += len(runs)
             continue

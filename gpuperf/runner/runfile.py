@@ -21,9 +21,10 @@ from gpuperf.errors import CannotMeasure, Incomplete, UsageError
 from gpuperf.model.codec import encode
 from gpuperf.model.record import Header, Record
 
-__all__ = ["RunWriter"]
+__all__ = ["GZIP", "RunWriter"]
 
 CHUNK = 1 << 20
+GZIP = b"\x1f\x8b"  # how a compressed file begins
 
 
 class RunWriter:
@@ -32,7 +33,8 @@ class RunWriter:
     def __init__(self, path: Path, fresh: bool = False) -> None:
         """Open *path* and lock it; a *fresh* one must not be there yet, not even as a link.
 
-        Raises: UsageError where it cannot be written, CannotMeasure where another process writes.
+        Raises: UsageError where it cannot be written or is compressed, CannotMeasure where another
+        process writes.
         """
         self.path = path
         self._lost = ""  # what became of the file that was opened first
@@ -50,7 +52,9 @@ class RunWriter:
         if self._regular:
             try:
                 _lock(self._file, path)
-            except CannotMeasure:
+                if os.pread(self._file, len(GZIP), 0) == GZIP:
+                    raise UsageError(f"{path} is compressed, so nothing is added", f"gunzip {path}")
+            except (CannotMeasure, UsageError):
                 os.close(self._file)
                 raise
             self._kept = list(_chunks(self._file))

@@ -1,16 +1,20 @@
 """How is a run read back, whatever happened to it meanwhile?
 
-A run is one JSONL file: a header, then a record a line (`runfile.py` writes it). What is half
-written is skipped and said; a header glued to a broken line is found again.
+A run is one JSONL file: a header, then a record a line (`runfile.py` writes it), plain or
+compressed by gzip afterwards. What is half written is skipped and said; a header glued to a broken
+line is found again.
 """
 
 from __future__ import annotations
 
 import contextlib
 import gc
+import gzip
+import io
+import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
 
@@ -23,9 +27,9 @@ from gpuperf.model.older import renewed_record
 from gpuperf.model.record import SCHEMA, Header, Record, Run
 from gpuperf.model.text import clean_json
 from gpuperf.model.workload import Case
-from gpuperf.runner.runfile import RunWriter
+from gpuperf.runner.runfile import GZIP, RunWriter
 
-__all__ = ["RunWriter", "read_brief", "read_run", "read_runs"]
+__all__ = ["NAMES", "RunWriter", "read_brief", "read_run", "read_runs"]
 
 
 class _Kept(Protocol):
@@ -55,8 +59,10 @@ class _Kept(Protocol):
 K = TypeVar("K", bound=_Kept)
 R = TypeVar("R", Run, BriefRun)
 
+NAMES = (".jsonl", ".jsonl.gz")  # how the name of a run file ends
 JUDGED = 9  # the first schema whose records were judged by physics before they were written
 LONGEST_LINE = 64 << 20  # bytes; a header of 10,000 cases has 3 MB
+MOST_EXPANDED = 256 << 20  # bytes of text in a compressed file
 MOST_RECORDS = 200_000  # 10,000 cases in 20 processes
 MOST_BROKEN = 10_000  # lines
 HEADER_MARK = b'"type":"header"'
@@ -185,8 +191,13 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
         raise RunFileError(f"{path} is not a file", "a run file is what `gpuperf roofline` writes")
     try:
         with path.open("rb") as file:
-            _refuse_long(file, path)  # before a second is spent on what will be refused
-            yield from _bounded_lines(file, path)
+            text = _text(file)
+            _refuse_long(text, path)  # before a second is spent on what will be refused
+            yield from _bounded_lines(text, path)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise RunFileError(
+            f"{path} is broken as a gzip file: {error}", "fetch it again, or compress it again"
+        ) from None
     except OSError as error:
         raise RunFileError(
             f"{path} cannot be read: {error.strerror}",
@@ -194,9 +205,21 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
         ) from None
 
 
-def _refuse_long(file: BinaryIO, path: Path) -> None:
-    lines = unbroken = 0
+def _text(file: io.BufferedReader) -> io.BufferedIOBase:
+    """Return *file*, decompressed where it begins as gzip does, whatever its name is."""
+    packed = file.read(len(GZIP)) == GZIP
+    file.seek(0)
+    return gzip.GzipFile(fileobj=file) if packed else file
+
+
+def _refuse_long(file: io.BufferedIOBase, path: Path) -> None:
+    lines = unbroken = size = 0
     while chunk := file.read(1 << 20):
+        size += len(chunk)
+        if size > MOST_EXPANDED and isinstance(file, gzip.GzipFile):
+            raise RunFileError(
+                f"{path} expands to over {MOST_EXPANDED >> 20} MiB", "decompress and split it"
+            )
         lines += chunk.count(b"\n")
         if lines > MOST_RECORDS:
             raise RunFileError(f"{path} has over {MOST_RECORDS:,} lines", "split it")
@@ -214,7 +237,7 @@ def _endless(number: int, path: Path) -> RunFileError:
     )
 
 
-def _bounded_lines(file: BinaryIO, path: Path) -> Iterator[tuple[int, bytes]]:
+def _bounded_lines(file: io.BufferedIOBase, path: Path) -> Iterator[tuple[int, bytes]]:
     number = 0
     while line := file.readline(LONGEST_LINE + 1):
         number += 1
