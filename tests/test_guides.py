@@ -1,0 +1,75 @@
+"""Run each command of the guides and of CONTRIBUTING, as a reader would."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+GUIDES = sorted((ROOT / "docs" / "guides").glob("*.md"))
+BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+FILE = re.compile(r"Save this as `([\w.]+)`:\n\n```\w+\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
+ON_GPU = "# on a GPU"
+
+
+def commands(guide: Path, gpu: bool) -> list[str]:
+    """The command lines of *guide* that need a GPU, or those that do not."""
+    lines = "".join(BLOCK.findall(guide.read_text(encoding="utf-8"))).splitlines()
+    return [line for line in lines if line and (ON_GPU in line) == gpu]
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """A repository with two commits and the documents, in which a reader would stand."""
+    (tmp_path / "docs").symlink_to(ROOT / "docs")
+    git = ["git", "-c", "user.name=reader", "-c", "user.email=reader@example.org"]
+    subprocess.run([*git, "init", "-q"], cwd=tmp_path, check=True)
+    for _ in range(2):
+        subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "a commit"], cwd=tmp_path,
+                       check=True)  # fmt: skip
+    return tmp_path
+
+
+def run(guide: Path, repository: Path, gpu: bool) -> None:
+    """Save the files that *guide* names, then run its commands one after the other."""
+    for name, text in FILE.findall(guide.read_text(encoding="utf-8")):
+        (repository / name).write_text(text, encoding="utf-8")
+    for line in commands(guide, gpu):
+        words = shlex.split(line, comments=True)
+        assert words[0] == "gpuperf", line
+        done = subprocess.run(
+            [sys.executable, "-m", *words], cwd=repository, capture_output=True, text=True,
+            timeout=300, check=False, env={**os.environ, "COLUMNS": "100"},
+        )  # fmt: skip
+        assert done.returncode == 0, f"{line}\n{done.stderr}"
+        assert done.stdout.strip(), line
+
+
+@pytest.mark.parametrize("guide", GUIDES, ids=lambda guide: guide.stem)
+def test_every_command_of_a_guide_runs(guide: Path, repository: Path) -> None:
+    assert commands(guide, False)
+    run(guide, repository, False)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    "guide", [one for one in GUIDES if commands(one, True)], ids=lambda guide: guide.stem
+)
+def test_every_command_of_a_guide_runs_on_a_gpu(guide: Path, repository: Path) -> None:
+    if shutil.which("nvidia-smi") is None:
+        pytest.skip("needs an NVIDIA GPU")
+    run(guide, repository, True)
+
+
+@pytest.mark.parametrize("guide", GUIDES, ids=lambda guide: guide.stem)
+def test_every_link_of_a_guide_leads_to_a_file(guide: Path) -> None:
+    for target in LINK.findall(guide.read_text(encoding="utf-8")):
+        assert (guide.parent / target).exists(), target
