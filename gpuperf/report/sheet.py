@@ -21,7 +21,7 @@ from gpuperf.units import (
     format_time,
 )
 
-__all__ = ["byte_rate_unit", "flop_unit", "sheet"]
+__all__ = ["byte_rate_unit", "flop_unit", "sheet", "shown_entries"]
 
 MOST_NAMED = 12  # operations in a title
 NOTHING = "–"
@@ -42,6 +42,12 @@ def sheet(run: Run) -> Table:
         footnotes=tuple(footnotes(found, axes)),
         notes=(*skipped, *_tell_baseline(run, every), *caption(run, found, axes)),
     )
+
+
+def shown_entries(run: Run) -> Sequence[Entry]:
+    """The entries of *run* that are rows of its table, in their order."""
+    every = entries(run)
+    return _tell_skipped(every)[0] if run.header.baseline else every
 
 
 def _tell_baseline(run: Run, every: Sequence[Entry]) -> Iterable[Note]:

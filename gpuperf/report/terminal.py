@@ -36,18 +36,21 @@ def terminal_roofline(
     color: bool = False,
     ascii: bool = False,
     view: View = "compulsory",
+    brief: bool = False,
 ) -> str:
-    """The roofline of *run*, a plot of *height* lines with a legend under it.
+    """The roofline of *run*, a plot of *height* lines with a legend under it; *brief* without its
+    title and its contract, for below a table that has both.
 
     Raises: UsageError when there is nothing to draw.
     """
     shown = scene(run, view)
     plot = _plot(shown, max(width, NARROWEST), max(height, LOWEST), color)
+    legend = _brief_legend(shown) if brief else (*_legend(shown), shown.subtitle)
     wrapped = (
-        textwrap.wrap(line, max(width, NARROWEST), subsequent_indent="    ")
-        for line in (*_legend(shown), shown.subtitle)
+        textwrap.wrap(line, max(width, NARROWEST), subsequent_indent="    ") for line in legend
     )
-    lines = [*textwrap.wrap(shown.title, width), *plot, *itertools.chain(*wrapped)]
+    title = [] if brief else textwrap.wrap(shown.title, width)
+    lines = [*title, *plot, *itertools.chain(*wrapped)]
     text = "\n".join(line.rstrip() for line in lines) + "\n"
     return to_ascii(text) if ascii else text
 
@@ -118,6 +121,19 @@ def _line(shown: Scene, roof: Roof, count: int) -> tuple[list[float], list[float
         [lx[0] + s * (lx[1] - lx[0]) for s in shares],
         [ly[0] + s * (ly[1] - ly[0]) for s in shares],
     )
+
+
+def _brief_legend(shown: Scene) -> Iterator[str]:
+    """A line for the roofs of each origin, then the series, several in a line."""
+    ridges = [f"ridge {format_number(x)} FLOP/byte" for x, _ in shown.ridges()][:1]
+    for origin, dot in ROOF_DOTS.items():
+        roofs = [roof_text(roof) for roof in shown.roofs if roof.origin == origin]
+        if roofs:
+            yield f"{dot * 2}  {origin}: {', '.join([*roofs, *ridges])}"
+            ridges = []
+    named = [f"{LETTERS[i % len(LETTERS)]} {s.label}" for i, s in enumerate(shown.series)]
+    doubts = f"small letters: {', '.join(shown.doubts)}" if shown.doubts else ""
+    yield "; ".join(filter(None, (", ".join(named), doubts)))
 
 
 def _legend(shown: Scene) -> Iterator[str]:

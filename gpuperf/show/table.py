@@ -44,7 +44,8 @@ class Table:
 
     `failures` holds a sentence for each row that has no figures, else nothing; it spans all
     columns. `details` holds the sentences under each row. `rows` are the values for programs, and
-    `names` the head of their CSV where there are none.
+    `names` the head of their CSV where there are none. `more` says where columns are shown that do
+    not fit on a screen; without it they are named.
     """
 
     columns: tuple[Column, ...] = ()
@@ -56,6 +57,7 @@ class Table:
     notes: tuple[Note, ...] = ()
     rows: Sequence[Mapping[str, Any]] = ()
     names: Sequence[str] = ()
+    more: str = ""
 
     @property
     def height(self) -> int:

@@ -53,7 +53,7 @@ def _painted(line: Line, color: bool) -> str:
 
 def _lines(table: Table, width: int) -> Iterator[Line]:
     kept, dropped = _fit(table.columns, width)
-    notes = [*table.notes, *_hidden(dropped, table.notes)]
+    notes = [*table.notes, *_hidden(dropped, table)]
     blocks: tuple[list[Line], ...] = (
         [*_title(table, width)],
         [*_body(table, kept, width)] if table.height else [],
@@ -73,11 +73,14 @@ def _title(table: Table, width: int) -> Iterator[Line]:
         yield from ([(part, "")] for part in _wrapped(line, max(width, LEAST), "  "))
 
 
-def _hidden(dropped: Sequence[str], notes: Sequence[Note]) -> Iterator[Note]:
-    if dropped:
-        told = f"for want of width: {', '.join(dropped)}; --format json has all"
-        headed = any(heading for heading, _ in notes)
-        yield ("Not shown", told) if headed else ("", f"not shown {told}")
+def _hidden(dropped: Sequence[str], table: Table) -> Iterator[Note]:
+    if not dropped:
+        return
+    text = f"for want of width: {', '.join(dropped)}; --format json has all"
+    if table.more:
+        text = f"{len(dropped)} column{'s' * (len(dropped) > 1)}: {table.more}"
+    headed = any(heading for heading, _ in table.notes)
+    yield ("Not shown", text) if headed else ("", f"not shown {text}")
 
 
 def _body(table: Table, columns: Sequence[Column], width: int) -> Iterator[Line]:

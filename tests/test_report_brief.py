@@ -1,0 +1,75 @@
+"""The first look at a run fits 100 columns and 45 lines, and hides no caveat."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gpuperf.errors import UnknownName
+from gpuperf.model.record import Run
+from gpuperf.report.brief import brief, chosen_columns, render_brief
+from gpuperf.report.rows import entries
+from gpuperf.report.sheet import sheet
+from gpuperf.runner.store import read_run
+from gpuperf.show.screen import WIDE, Screen
+
+MEASURED = Path(__file__).parent.parent / "docs" / "measured"
+RUNS = [
+    file for file in sorted(MEASURED.glob("h200-*.jsonl.gz"))
+    if not any(word in file.name for word in ("profile", "import", "noise", "timing", "suggest", "calibrate"))
+]  # fmt: skip
+
+
+def measured(name: str) -> Run:
+    return read_run(MEASURED / f"h200-{name}.jsonl.gz")
+
+
+@pytest.mark.parametrize("file", RUNS, ids=lambda file: file.name)
+def test_a_first_look_has_100_columns_at_the_most(file: Path) -> None:
+    shown = render_brief(read_run(file), WIDE, "compulsory")
+    assert max(map(len, shown.splitlines())) <= 100
+
+
+def test_the_main_job_of_a_gpu_is_45_lines_with_its_roofline() -> None:
+    shown = render_brief(measured("matmul-bf16"), WIDE, "compulsory")
+    assert shown.count("\n") <= 45
+    assert "data sheet: DRAM 4.80 TB/s, bf16 tensor 989 TFLOP/s, ridge 206 FLOP/byte" in shown
+    for head in ("time", "interval", "attained", "moved", "AI", "of roof", "MFU", "bound by"):
+        assert head in shown
+
+
+@pytest.mark.parametrize("name", ["matmul-bf16", "compare-attention", "matmul-sustained"])
+def test_every_caveat_has_a_mark_and_one_line(name: str) -> None:
+    run = measured(name)
+    table = brief(run)
+    kinds = {caveat.kind for entry in entries(run) for caveat in entry.caveats}
+    lines = [text for _, text in table.footnotes]
+    assert {line.split(" ")[1].rstrip(":") for line in lines} == kinds
+    assert max(map(len, lines)) <= 100
+    marks = "".join(table.columns[-1].cells)
+    assert set(marks) == {line[0] for line in lines}
+
+
+def test_rows_in_a_row_are_named_by_the_first_and_the_last() -> None:
+    (_, first), (_, second) = brief(measured("matmul-bf16")).footnotes
+    assert first.startswith("a launch-bound (128 to 1024): CUDA graphs")
+    assert second.startswith("b slowed (2048 to 8192): ")
+
+
+def test_a_comparison_keeps_speed_up_and_bytes_before_rates() -> None:
+    shown = render_brief(measured("compare-attention"), Screen(100), "compulsory")
+    head = shown.splitlines()[2]
+    assert [word in head for word in ("speed-up", "moved", "of roof", "bound by")] == [True] * 4
+    assert "attained" not in head
+    assert "over eager" in shown.splitlines()[0]
+
+
+def test_columns_are_chosen_by_their_heads() -> None:
+    table = sheet(measured("matmul-bf16"))
+    heads = [(c.head, c.unit) for c in chosen_columns(table, ["clock", "mfu-@clock"]).columns]
+    assert heads[-2:] == [("clock", "MHz"), ("MFU", "@clock %")]
+    assert heads[0] == ("m=n=k", "")
+    assert chosen_columns(table, ["all"]) is table
+    with pytest.raises(UnknownName, match="no column 'clok'"):
+        chosen_columns(table, ["clok"])
