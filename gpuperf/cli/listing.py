@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from gpuperf.cli.options import TableOrJson, make_supervisor
 from gpuperf.cli.progress import say
 from gpuperf.model.codec import to_builtins
 from gpuperf.model.workload import Axis, Description
+from gpuperf.report.text import shorten
 from gpuperf.runner.catalogue import find_workload, whole_catalogue
+from gpuperf.show.render import render
+from gpuperf.show.screen import put, stdout_screen
+from gpuperf.show.table import Column, Table, fill, notes_of
 
 __all__ = ["list_workloads"]
+
+LONGEST = 40  # characters of a summary in a line
+MOST_AXES = 3  # of a workload by name, in a line
 
 
 def list_workloads(
@@ -39,24 +44,48 @@ def list_workloads(
     if as_json or format is TableOrJson.JSON:
         sys.stdout.write(json.dumps(to_builtins(found), indent=2, ensure_ascii=False) + "\n")
     else:
-        _print(found)
+        tables = _in_full(found[0]) if op is not None else (_overview(found),)
+        put(render(tables, "table", stdout_screen()))
 
 
-def _print(found: tuple[Description, ...]) -> None:
-    table = Table(box=None, pad_edge=False, show_edge=False)
-    for head in ("workload", "axes (default)", "implementations", "cost of one call"):
-        table.add_column(head, overflow="fold")
-    for description in found:
-        table.add_row(
-            Text(f"{description.name}\n  {description.summary}"),
-            Text("\n".join(_axis(axis) for axis in description.axes)),
-            Text("\n".join(f"{i.name}: {i.summary}" for i in description.implementations)),
-            Text(description.formula),
-        )
-        table.add_row()
-    Console(highlight=False).print(table)
+def _overview(found: Sequence[Description]) -> Table:
+    """A line for each workload; `*` marks the axes that `--sizes` sets."""
+    rows = [
+        (d.name, shorten(d.summary, LONGEST), _axes(d.axes), str(len(d.implementations)))
+        for d in found
+    ]
+    heads = (
+        Column("workload", left=True), Column("computes", left=True),
+        Column("axes", left=True), Column("impl"),
+    )  # fmt: skip
+    return Table(
+        fill(heads, rows),
+        notes=notes_of("* set by --sizes; `gpuperf list NAME` shows a workload in full"),
+    )
 
 
-def _axis(axis: Axis) -> str:
-    values = f" of {', '.join(axis.choices)}" if axis.choices else ""
-    return f"{axis.name} ({axis.default}){values}{' *' if axis.main else ''}"
+def _in_full(description: Description) -> tuple[Table, Table]:
+    """The axes of *description*, then its implementations."""
+    axes = [(a.name, str(a.default), ", ".join(a.choices), "*" * a.main) for a in description.axes]
+    implementations = [(i.name, i.summary) for i in description.implementations]
+    heads = [Column(head, left=True) for head in ("axis", "default", "values", "")]
+    return (
+        Table(
+            fill(heads, axes),
+            title=f"{description.name}: {description.summary}",
+            lead=(f"cost of one call: {description.formula}",),
+            notes=notes_of("* set by --sizes"),
+        ),
+        Table(
+            fill([Column("implementation", left=True), Column("", left=True, wrap=30)],
+                 implementations)
+        ),
+    )  # fmt: skip
+
+
+def _axes(axes: Sequence[Axis]) -> str:
+    """`seq* batch heads +7`: the main axes first, and how many more there are."""
+    names = [f"{axis.name}{'*' * axis.main}" for axis in axes if axis.name != "dtype"]
+    names.sort(key=lambda name: not name.endswith("*"))
+    more = f" +{len(names) - MOST_AXES}" if len(names) > MOST_AXES else ""
+    return " ".join(names[:MOST_AXES]) + more
