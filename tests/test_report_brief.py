@@ -15,10 +15,12 @@ from gpuperf.runner.store import read_run
 from gpuperf.show.screen import WIDE, Screen
 
 MEASURED = Path(__file__).parent.parent / "docs" / "measured"
+OTHERS = ("profile", "import", "noise", "timing", "suggest", "calibrate")
 RUNS = [
-    file for file in sorted(MEASURED.glob("h200-*.jsonl.gz"))
-    if not any(word in file.name for word in ("profile", "import", "noise", "timing", "suggest", "calibrate"))
-]  # fmt: skip
+    file
+    for file in sorted(MEASURED.glob("h200-*.jsonl.gz"))
+    if not any(word in file.name for word in OTHERS)
+]
 
 
 def measured(name: str) -> Run:
