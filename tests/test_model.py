@@ -143,7 +143,9 @@ counts = mapping(st.floats(-1e11, 1e20))
 few = st.integers(0, 2**31)
 three = st.tuples(few, few, few)
 launch = st.builds(Launch, three, three, three, few, few, few)
-kernel = st.builds(Kernel, text, count, counts, optional(launch), optional(number))
+kernel = st.builds(
+    Kernel, text, count, counts, optional(launch), optional(number), words(Kernel, "kind"), text
+)
 memory = st.builds(Memory, count, count, optional(count), optional(count))
 noise = st.builds(Noise, number, number, count)
 telemetry = st.builds(
@@ -160,7 +162,8 @@ seen = st.builds(
 wait = st.builds(Wait, text, text, number, number)
 chain = st.builds(Chain, several(text), text, count, count, count, st.booleans())
 operator = st.builds(
-    Operator, text, number, st.booleans(), st.booleans(), number, several(text), text
+    Operator, text, number, st.booleans(), st.booleans(), number, several(text), text,
+    several(tensor), count, st.booleans(),
 )
 program = st.builds(
     Program, mapping(count), count, optional(count), text, optional(number), optional(count),
@@ -583,3 +586,25 @@ def test_a_count_ends_where_a_float_does() -> None:
 
 def test_a_load_settles_for_ten_seconds_at_most_unless_another_time_is_given() -> None:
     assert Contract("wall").settle_s == 10.0
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "route"),
+    [
+        ("void gemm<64>(float*)", "kernel", ""),
+        ("MemoryEfficientAttention_kernel", "kernel", ""),
+        ("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgs)", "communication", ""),
+        ("Memset (Device)", "set", ""),
+        ("Memcpy HtoD (Pageable -> Device)", "copy", "HtoD pageable"),
+        ("Memcpy DtoH (Device -> Pinned)", "copy", "DtoH pinned"),
+        ("Memcpy DtoD (Device -> Device)", "copy", "DtoD"),
+        ("Memcpy", "copy", "unknown"),
+    ],
+)
+def test_the_kind_of_a_kernel_is_decided_by_its_name_where_nothing_else_has_it(
+    name: str, kind: str, route: str
+) -> None:
+    kernel = Kernel(name)
+    assert (kernel.kind, kernel.route) == (kind, route)
+    assert kernel.computes == (kind in ("kernel", "communication"))
+    assert decode(encode(Kernel(name, kind="set")), Kernel).kind == "set", "what is known stays"

@@ -11,7 +11,6 @@ from gpuperf.analysis.explain import Explained
 from gpuperf.analysis.ladder import TIE
 from gpuperf.analysis.tiles import parse_name
 from gpuperf.analysis.tiling import sizes_of
-from gpuperf.model.metrics import NOT_KERNELS
 from gpuperf.model.record import Record
 from gpuperf.units import DTYPES, format_bytes, format_time, itemsize
 
@@ -221,7 +220,7 @@ def _padding_note(told: Explained) -> str:
 
 def _path_note(told: Explained) -> str:
     """The kernel, where there is one: its name tells the instructions."""
-    names = [k.name for k in told.record.kernels if not k.name.startswith(NOT_KERNELS)]
+    names = [k.name for k in told.record.kernels if k.computes]
     template = re.search(r"<(\w+)>", names[0]) if len(names) == 1 else None
     return (template[1] if template else names[0]) if len(names) == 1 else ""
 

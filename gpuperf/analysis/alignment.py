@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from gpuperf.analysis.compare import Speedup, ratio
 from gpuperf.analysis.tiles import parse_name
 from gpuperf.errors import UsageError
-from gpuperf.model.metrics import NOT_KERNELS
 from gpuperf.model.record import Record, Run
 from gpuperf.model.samples import Samples
 from gpuperf.units import DTYPES, LARGEST, itemsize
@@ -127,7 +126,7 @@ def nearby(elements: int) -> tuple[int, ...]:
 
 def main_kernel(record: Record) -> str:
     """The name of the kernel that did the work: the matmul among several, or else the first."""
-    names = [k.name for k in record.kernels if not k.name.startswith(NOT_KERNELS)]
+    names = [k.name for k in record.kernels if k.computes]
     return next((name for name in names if parse_name(name)), names[0] if names else "")
 
 

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 
 from gpuperf.analysis.intervals import Moments
 from gpuperf.model.aten import Call
+from gpuperf.model.kernelname import kind_of
 from gpuperf.model.metrics import sum_up
 from gpuperf.model.record import Kernel
-from gpuperf.model.timeline import Timeline
+from gpuperf.model.timeline import KINDS, Timeline
 
 if TYPE_CHECKING:
     import numpy
@@ -309,7 +310,8 @@ def _kernels(
     """By key, the activities *rows* alike in name and launch, the longest first."""
     import numpy
 
-    columns = (keys, timeline.activities.name[rows], timeline.activities.launch[rows])
+    activities = timeline.activities
+    columns = (keys, activities.name[rows], activities.launch[rows], activities.kind[rows])
     alike, place, alike_counts = numpy.unique(
         numpy.stack(columns, axis=1), axis=0, return_inverse=True, return_counts=True
     )
@@ -321,13 +323,14 @@ def _kernels(
             counts.setdefault(i, []).append(counted[row])
     found: dict[int, list[Kernel]] = {}
     for i in numpy.argsort(-sums, kind="stable"):
-        key, name, launch = alike[i].tolist()
+        key, name, launch, kind = alike[i].tolist()
         kernel = Kernel(
             timeline.names[name],
             int(alike_counts[i]),
             sum_up(counts.get(int(i), ())),
             launch=timeline.launches[launch] if launch >= 0 else None,
             time_s=int(sums[i]) / SECOND,
+            kind=kind_of(timeline.names[name], KINDS[kind]),
         )
         found.setdefault(key, []).append(kernel)
     return {key: tuple(kernels) for key, kernels in found.items()}

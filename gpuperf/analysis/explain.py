@@ -39,7 +39,7 @@ from gpuperf.analysis.roofline import place
 from gpuperf.analysis.tiling import sizes_of, tiling_of
 from gpuperf.analysis.waves import turned
 from gpuperf.errors import UsageError
-from gpuperf.model.metrics import NOT_KERNELS, TENSOR, moved_bytes
+from gpuperf.model.metrics import TENSOR, moved_bytes
 from gpuperf.model.peaks import Ceiling, Peaks
 from gpuperf.model.record import Header, Record
 
@@ -333,7 +333,7 @@ def _shares(
     clock_hz: float | None = None,
 ) -> tuple[KernelShare, ...]:
     """Each kernel of a call of several, by its share of the time; of memory without a *ceiling*."""
-    names = [kernel for kernel in record.kernels if not kernel.name.startswith(NOT_KERNELS)]
+    names = [kernel for kernel in record.kernels if kernel.computes]
     if len(names) < 2:
         return ()
     assert record.samples is not None  # `explain` saw it

@@ -83,7 +83,7 @@ def _fused(profile: Profile, chains: Sequence[Chain], optimizer: bool) -> Iterat
 
 
 def _to_or_from_host(share: Share) -> bool:
-    return any("HtoD" in kernel.name or "DtoH" in kernel.name for kernel in share.record.kernels)
+    return any(k.route.startswith(("HtoD", "DtoH")) for k in share.record.kernels)
 
 
 def _matmuls(profile: Profile) -> list[Share]:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpuperf.analysis.intervals import Moments
-from gpuperf.model.timeline import COPY, KERNEL, SET, Activities, Timeline
+from gpuperf.model.kernelname import KernelKind, kind_of, route_of
+from gpuperf.model.timeline import COPY, KERNEL, KINDS, SET, Activities, Timeline
 
 if TYPE_CHECKING:
     import numpy
@@ -20,11 +21,8 @@ if TYPE_CHECKING:
 __all__ = ["Occupied", "Share", "occupancy_of"]
 
 SECOND = 10**9  # nanoseconds
+PARTS = {"kernel": "kernels", "communication": "communication", "set": "sets"}
 
-# `ncclDevKernel_AllReduce_Sum_bf16_RING_LL(…)`; RCCL's kernels are mostly called so too.
-COMMUNICATION = re.compile(r"(?:^|\W)(?:nccl|rccl|msccl)", re.IGNORECASE)
-# `Memcpy HtoD (Pageable -> Device)`, by libkineto's CuptiActivity.cpp; HIP says `Host` for either.
-COPIED = re.compile(r"Memcpy (\w+)(?: \((\w+) -> (\w+)\))?")
 # Calls that return once the device is done. Those of a copy without `Async` wait for it too.
 WAITS = re.compile(
     r"(?:cuda|cu|hip)(?:Stream|Device|Ctx|Event)Synchronize|(?:cuda|hip)Memcpy(?:2D|3D)?"
@@ -46,8 +44,8 @@ class Occupied:
     """One device in a window of `wall_s` seconds.
 
     `busy_s` is the union of everything on it; on a trace without a device, of all operators.
-    `copies` are by direction and, where the name says it, memory (`HtoD pageable`, `DtoH pinned`,
-    `DtoD`); `kernels` are those that do not communicate. Shares may overlap one another.
+    `copies` are by route (`HtoD pageable`, `DtoH pinned`, `DtoD`); `kernels` are those that do not
+    communicate. Shares may overlap one another.
 
     The idle seconds, each in one part, the first that applies: `queued_s` when work had been
     launched but not begun (the device's own latency, or one stream waiting for another); `sync_s`
@@ -126,20 +124,13 @@ def _parts(timeline: Timeline, rows: Column) -> dict[str, Column]:
         for kind in (KERNEL, COPY, SET):
             some = own[kinds[place == i] == kind]
             if len(some):
-                found.setdefault(_part(timeline.names[name], kind), []).append(some)
+                found.setdefault(_part(timeline.names[name], KINDS[kind]), []).append(some)
     return {part: numpy.concatenate(columns) for part, columns in found.items()}
 
 
-def _part(name: str, kind: int) -> str:
-    if kind == SET:
-        return "sets"
-    if kind == KERNEL:
-        return "communication" if COMMUNICATION.search(name) else "kernels"
-    match = COPIED.match(name)
-    if match is None:
-        return "unknown"
-    memory = {"Pageable", "Pinned"} & {match[2], match[3]}
-    return " ".join((match[1], *sorted(one.lower() for one in memory)))
+def _part(name: str, activity: KernelKind) -> str:
+    kind = kind_of(name, activity)
+    return route_of(name) if kind == "copy" else PARTS[kind]
 
 
 def _share(activities: Activities, rows: Column, window: tuple[int, int]) -> Share:

@@ -20,7 +20,7 @@ from gpuperf.analysis.windows import Window, marked, parts_of
 from gpuperf.model.aten import Tensor
 from gpuperf.model.contract import Contract, Fingerprint
 from gpuperf.model.cost import Bytes, Cost, Flops, Work
-from gpuperf.model.metrics import NOT_KERNELS, sum_up
+from gpuperf.model.metrics import sum_up
 from gpuperf.model.program import ENDED, Chain, Operator, Passed, PassName, Program, Seen, Wait
 from gpuperf.model.record import Caveat, Kernel, Memory, Record, Status
 from gpuperf.model.samples import Samples
@@ -179,7 +179,7 @@ def _counters(kernels: Sequence[Kernel]) -> dict[str, float]:
     """Those of all *kernels*, if each has any, and copies, which nobody counts, hardly matter: as
     those that set a few bytes to zero do not."""
     whole_s = sum(kernel.time_s or 0.0 for kernel in kernels)
-    counted = [kernel for kernel in kernels if not kernel.name.startswith(NOT_KERNELS)]
+    counted = [kernel for kernel in kernels if kernel.computes]
     moving = [k for k in kernels if k not in counted and (k.time_s or 0.0) > FEW_BYTES_S * k.count]
     if sum(kernel.time_s or 0.0 for kernel in moving) > COPIED * whole_s:
         return {}

@@ -21,6 +21,7 @@ from gpuperf.analysis.plainpass import step_s as mean_or_median
 from gpuperf.analysis.roofline import Placement, place
 from gpuperf.errors import UsageError
 from gpuperf.model.cost import Cost
+from gpuperf.model.kernelname import PAGEABLE
 from gpuperf.model.metrics import sum_up
 from gpuperf.model.record import Header, Kernel, Record, Run
 from gpuperf.model.samples import Samples
@@ -40,7 +41,6 @@ LIMITS = {
 }  # fmt: skip
 NO_KERNEL_S = 4e-6  # a call of one kernel that takes less is of no roof
 NO_PASS = "no pass took a step"  # why a region has no time
-PAGEABLE = "Pageable"  # in the name of a copy, by libkineto's CuptiActivity.cpp
 MOST_SLOWER = 1.3  # than in the trace: an H200's clock is 1980 MHz at rest, 1500 at its power cap
 
 
@@ -111,9 +111,9 @@ def kernels_of(profile: Profile) -> tuple[KernelUse, ...]:
     uses = []
     for name, own in found.items():
         scale = 1.0
-        if profile.cuda and not name.startswith("Mem"):
+        if profile.cuda and own[0][0].computes:
             scale = profile.scale
-        elif PAGEABLE in name:
+        elif PAGEABLE in own[0][0].route:
             scale = profile.pageable_scale
         seconds = scale * sum(kernel.time_s or 0.0 for kernel, _ in own)
         operators = tuple(dict.fromkeys(operator for _, operator in own))
@@ -196,11 +196,11 @@ def _off_clock(record: Record) -> bool:
 
 
 def _is_copy(record: Record) -> bool:
-    return bool(record.kernels) and all(k.name.startswith("Mem") for k in record.kernels)
+    return bool(record.kernels) and not any(k.computes for k in record.kernels)
 
 
 def _pageable(record: Record) -> bool:
-    return _is_copy(record) and all(PAGEABLE in k.name for k in record.kernels)
+    return _is_copy(record) and all(PAGEABLE in k.route for k in record.kernels)
 
 
 def _traced_s(record: Record) -> float:

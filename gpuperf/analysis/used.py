@@ -23,7 +23,6 @@ __all__ = ["Used", "in_step", "seconds_of", "stretches"]
 SECOND = 10**9  # nanoseconds
 
 APART = 0.01  # of the time: steps with less between them follow each other
-STARTS = {"copy": "Memcpy", "set": "Memset"}  # of the names of what is no kernel
 
 
 @dataclass(frozen=True)
@@ -68,8 +67,7 @@ class Used:
         """Kernels, copies and sets of a step."""
         found: dict[str, float] = {}
         for kernel in (kernel for usage in self.usages for kernel in usage.kernels):
-            kinds = (kind for kind, start in STARTS.items() if kernel.name.startswith(start))
-            kind = next(kinds, "kernel")
+            kind = "kernel" if kernel.computes else kernel.kind
             found[kind] = found.get(kind, 0.0) + kernel.count / self.steps
         return found
 

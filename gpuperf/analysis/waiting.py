@@ -18,6 +18,7 @@ from gpuperf.analysis.intervals import Moments
 from gpuperf.analysis.occupied import WAITS
 from gpuperf.analysis.used import stretches
 from gpuperf.analysis.windows import Window
+from gpuperf.model.kernelname import PAGEABLE, route_of
 from gpuperf.model.program import Seen, Wait
 from gpuperf.model.timeline import Timeline
 
@@ -189,7 +190,7 @@ def _waiting(timeline: Timeline) -> Column:
     by = activities.runtime
     names = numpy.array([WAITS.fullmatch(name) is not None for name in timeline.names], bool)
     waits = names[runtime.name]
-    pageable = numpy.array(["Pageable" in name for name in timeline.names], bool)
+    pageable = numpy.array([PAGEABLE in route_of(name) for name in timeline.names], bool)
     waits[by[(by >= 0) & pageable[activities.name]]] = True
     launching = numpy.unique(runtime.thread[by[by >= 0]])
     return numpy.flatnonzero(waits & numpy.isin(runtime.thread, launching))

@@ -39,7 +39,7 @@ def cause_of(base: Record, head: Record, peaks: Peaks | None) -> Cause | None:
         return None
     figures = _figures(base, head, (placed[0], placed[1]))
     before, after = (_names(record) for record in (base, head))
-    launches = tuple(sum(k.count for k in r.kernels if _is_kernel(k)) for r in (base, head))
+    launches = tuple(sum(k.count for k in r.kernels if k.computes) for r in (base, head))
     changed = [f"kernels: {before} → {after}"] if before != after else _relaunched(base, head)
     bytes_share = _share(figures.get("bytes"), slower)
     if _share(figures.get("clock_hz"), slower, falls=True) >= HALF:
@@ -152,10 +152,6 @@ LABELS = {
     "bytes": "bytes", "byte_per_s": "bandwidth", "flop_per_s": "compute rate",
     "intensity": "intensity", "mfu": "MFU", "clock_hz": "clock", "launches": "launches",
 }  # fmt: skip
-
-
-def _is_kernel(kernel: Kernel) -> bool:
-    return not kernel.name.startswith(("Memcpy", "Memset"))
 
 
 def _names(record: Record) -> str:

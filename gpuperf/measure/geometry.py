@@ -25,7 +25,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from gpuperf.measure.counters.cupti import NoCounters, find_library
-from gpuperf.model.metrics import NOT_KERNELS
+from gpuperf.model.kernelname import COMPUTING, kind_of
 from gpuperf.model.record import Kernel, Launch
 
 __all__ = ["launches_of", "with_launches"]
@@ -162,7 +162,7 @@ def with_launches(
 ) -> tuple[Kernel, ...]:
     """*kernels* with the first launch of each, as *order* names what a call runs; without, where
     the two do not agree on which kernels those are: of two streams either may start first."""
-    names = [name for name in order if not name.startswith(NOT_KERNELS)]
+    names = [name for name in order if kind_of(name) in COMPUTING]
     pairs = list(zip(names, found, strict=False))
     if len(names) != len(found) or not all(_same(name, linked) for name, (linked, _) in pairs):
         return tuple(kernels)

@@ -16,7 +16,6 @@ __all__ = [
     "BY_NCU",
     "CYCLES",
     "KERNEL",
-    "NOT_KERNELS",
     "OF_STEP",
     "PERMISSION_HINT",
     "TENSOR",
@@ -106,8 +105,6 @@ PERMISSION_HINT = (
 )
 
 BY_NCU = "ncu-counters"  # the kind of the caveat on counts that Nsight Compute made
-
-NOT_KERNELS = ("Memset", "Memcpy")  # as torch.profiler calls what else a call may run
 
 LARGEST = {"sm__cycles_elapsed"}  # of all SMs, not their sum
 SECTOR = 32  # bytes of what L2 counts in `sectors`, on every chip since Kepler

@@ -18,7 +18,8 @@ Schema history
     8   2026-11: what a profile says of its program's steps.
     9   2026-11: the status `impossible`: what was measured breaks physics; `processes` of a header;
         `function` of FLOPs and of ceilings, `accurate` of ceilings; `windows` of samples.
-    10  2026-11: the tensors of a profile's operator, which were text in its case.
+    10  2026-11: the tensors of a profile's operator, which were text in its case; `kind` and
+        `route` of a kernel.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from typing import Literal
 
 from gpuperf.model.contract import Contract, Counting, DeviceFacts, Fingerprint
 from gpuperf.model.cost import Cost, Work
+from gpuperf.model.kernelname import COMPUTING, KernelKind, kind_of, route_of
 from gpuperf.model.peaks import Peaks
 from gpuperf.model.program import Operator, Program
 from gpuperf.model.samples import Samples
@@ -151,6 +153,9 @@ class Kernel:
     calls). `counters` are those of its runs in a call together, by the names of `Record.counters`,
     with `cycles` (of the SM that took most), `active_cycles` and `time_ns` under the profiler,
     which drains the machine before and after each kernel.
+
+    `kind` and the `route` of a copy (`HtoD pageable`, as `route_of` has it) are those that a trace
+    or a run file has, and else decided by the name.
     """
 
     name: str
@@ -158,9 +163,20 @@ class Kernel:
     counters: Mapping[str, float] = field(default_factory=dict)
     launch: Launch | None = None
     time_s: float | None = None
+    kind: KernelKind = ""
+    route: str = ""
 
     def __post_init__(self) -> None:
         _check_counters(self.counters)
+        if not self.kind:
+            object.__setattr__(self, "kind", kind_of(self.name))
+        if self.kind == "copy" and not self.route:
+            object.__setattr__(self, "route", route_of(self.name))
+
+    @property
+    def computes(self) -> bool:
+        """Whether it is a kernel, and no copy or memset."""
+        return self.kind in COMPUTING
 
 
 def _check_counters(counters: Mapping[str, float]) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from gpuperf.model.aten import Call
 from gpuperf.model.contract import DeviceFacts
+from gpuperf.model.kernelname import KernelKind
 from gpuperf.model.record import Launch
 
 if TYPE_CHECKING:
@@ -23,10 +24,19 @@ if TYPE_CHECKING:
     Column = NDArray[numpy.integer]
 
 __all__ = [
-    "COPY", "KERNEL", "SET", "Activities", "Annotations", "Operators", "RuntimeCalls", "Timeline",
-]  # fmt: skip
+    "COPY",
+    "KERNEL",
+    "KINDS",
+    "SET",
+    "Activities",
+    "Annotations",
+    "Operators",
+    "RuntimeCalls",
+    "Timeline",
+]
 
 KERNEL, COPY, SET = range(3)  # kinds of device activities
+KINDS: tuple[KernelKind, ...] = ("kernel", "copy", "set")  # in words, by these numbers
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ from typing import Any
 from gpuperf.analysis.findings import LEAST, Gain, findings
 from gpuperf.analysis.region import KernelUse, Profile, Share, kernels_of, profiles
 from gpuperf.model.codec import to_builtins
-from gpuperf.model.metrics import NOT_KERNELS, moved_bytes, tensor_operations
+from gpuperf.model.metrics import moved_bytes, tensor_operations
 from gpuperf.model.program import Program
 from gpuperf.model.record import Run
 from gpuperf.model.samples import mean_precision
@@ -312,7 +312,7 @@ def _graphs(profile: Profile) -> list[str]:
     for graph, own in sorted(found.items(), key=lambda one: -sum(s.share for s in one[1])):
         part, largest = sum(share.share for share in own), max(own, key=lambda s: s.seconds)
         back = " (backward)" if largest.record.operator and largest.record.operator.backward else ""
-        names = [k for s in own for k in s.record.kernels if not k.name.startswith(NOT_KERNELS)]
+        names = [k for s in own for k in s.record.kernels if k.computes]
         kernels = sum(kernel.count for kernel in names)
         count = f"{kernels} kernel{'' if kernels == 1 else 's'}, " if kernels else ""
         told.append(f"compiled graph {clean(graph)}{back}: {count}{part * 100:.1f} % of the step")

@@ -25,7 +25,6 @@ from gpuperf.errors import CannotMeasure
 from gpuperf.model.metrics import (
     BY_NCU,
     KERNEL,
-    NOT_KERNELS,
     PERMISSION_HINT,
     choose,
     combine,
@@ -177,7 +176,7 @@ def with_ncu(record: Record, found: Iterable[Counted]) -> Record:
     """*record* with what Nsight Compute counted; copies and memsets stay as they were seen."""
     kernels = sum_by_name(found)
     totals = sum_up(kernel.counters for kernel in kernels)
-    others = tuple(k for k in record.kernels if k.name.startswith(NOT_KERNELS))
+    others = tuple(k for k in record.kernels if not k.computes)
     return replace(
         record,
         kernels=(*kernels, *others),

@@ -12,10 +12,10 @@ from dataclasses import replace
 
 from gpuperf.measure.counters.cupti import Cupti
 from gpuperf.measure.counters.ranges import ALL_KERNELS, BY_KERNEL, MOST_RANGES, RangeProfiler
+from gpuperf.model.kernelname import COMPUTING, kind_of
 from gpuperf.model.metrics import (
     CYCLES,
     KERNEL,
-    NOT_KERNELS,
     Groups,
     choose,
     combine,
@@ -120,7 +120,7 @@ def with_counts(
     Copies and memsets are no kernels, and have none. Where the two disagree nobody knows whose
     counters they are, and none has any.
     """
-    names = [name for name in launches if not name.startswith(NOT_KERNELS)]
+    names = [name for name in launches if kind_of(name) in COMPUTING]
     if len(names) != len(found):
         return tuple(kernels)
     own = {kernel.name: kernel.counters for kernel in sum_by_name(zip(names, found, strict=True))}
