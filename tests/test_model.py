@@ -233,7 +233,7 @@ header = st.builds(
     counting=words(Header, "counting"),
     baseline=text,
     main=several(text),
-    study=words(Header, "study"),
+    study=text,
     asked=several(count),
     processes=st.integers(1, 99),
 )

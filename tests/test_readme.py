@@ -11,7 +11,8 @@ import typer
 from measured import MEASURED, run_file
 
 from gpuperf.analysis.region import profiles
-from gpuperf.cli.app import GROUPS, make_app
+from gpuperf.cli.app import make_app
+from gpuperf.cli.verbs import VERBS
 from gpuperf.measure.registry import load_source
 from gpuperf.report.formats import render_run
 from gpuperf.report.profiling import title_of, totals_of
@@ -57,7 +58,7 @@ def test_every_command_is_there_with_its_options() -> None:
         words = shlex.split(command)
         assert words[1] in verbs, command
         verb = verbs[words[1]]
-        if words[1] in GROUPS and len(words) > 2:
+        if VERBS[words[1]].group and len(words) > 2:
             verb = verb.commands[words[2]]
         if words[1] == "profile":  # what follows the script is the script's
             words = words[: next(i for i, word in enumerate(words) if word.endswith(".py")) + 1]

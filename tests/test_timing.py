@@ -15,6 +15,7 @@ from synthetic import h200_device, header
 
 from gpuperf.analysis.timing import noise_of, timings
 from gpuperf.cli import timing_check
+from gpuperf.cli.verbs import verb_of
 from gpuperf.errors import UsageError
 from gpuperf.model.contract import Contract, Fingerprint
 from gpuperf.model.protocol import Opened
@@ -22,7 +23,7 @@ from gpuperf.model.record import Kernel, Record, Run
 from gpuperf.model.samples import Samples
 from gpuperf.model.workload import Case
 from gpuperf.report.chart.timing import draw_timing
-from gpuperf.report.timing import is_timing_check, render_timing
+from gpuperf.report.timing import render_timing
 from gpuperf.runner.store import read_run
 from gpuperf.runner.timing import keep_noise, kept_noise, timing_cases
 
@@ -132,7 +133,7 @@ def test_the_noise_that_is_kept_is_the_default_timers_alone(
 
 def test_every_format_tells_the_same() -> None:
     run = check(record({"blocked": (10.1,) * 5, "busy": TEN, "events": (25.0,) * 5}))
-    assert is_timing_check(run)
+    assert verb_of(run.header).name == "timing-check"
     row = json.loads(render_timing(run, "json"))[0]
     assert row["bias_events"] == pytest.approx(1.5)
     assert row["between"] is None

@@ -13,101 +13,20 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterable
-from importlib import import_module
 from typing import Any
 
 import typer
 
 import gpuperf
+from gpuperf.cli.verbs import VERBS, load
 from gpuperf.cli.words import HELP, axes_help, refuse_repeated
 from gpuperf.errors import GpuperfError
 from gpuperf.model.text import clean
 from gpuperf.report.text import shorten
 
-__all__ = ["VERBS", "main", "make_app"]
+__all__ = ["main", "make_app"]
 
-# Where each verb's function is. Its module is imported when it is asked for, so that a command
-# starts as fast beside thirty others as alone.
-VERBS = {
-    "roofline": "gpuperf.cli.roofline:roofline",
-    "compare": "gpuperf.cli.compare:compare",
-    "alignment": "gpuperf.cli.alignment:alignment",
-    "waves": "gpuperf.cli.waves:waves",
-    "explain": "gpuperf.cli.explain:explain",
-    "profile": "gpuperf.cli.profiling:profile",
-    "run": "gpuperf.cli.run:run",
-    "gate": "gpuperf.cli.gate:gate",
-    "baseline": "gpuperf.cli.baseline:baseline",
-    "history": "gpuperf.cli.history:history",
-    "ci": "gpuperf.cli.ci:ci",
-    "calibrate": "gpuperf.cli.calibrate:calibrate",
-    "timing-check": "gpuperf.cli.timing_check:timing_check",
-    "show": "gpuperf.cli.show:show",
-    "list": "gpuperf.cli.listing:list_workloads",
-    "import": "gpuperf.cli.importing:import_file",
-    "devices": "gpuperf.cli.devices:devices",
-    "doctor": "gpuperf.cli.doctor:doctor",
-}
-# In these axes of a workload are options too (`--m 128`); the verb checks each against the
-# catalogue.
-MEASURING = {"roofline", "compare", "alignment", "waves", "timing-check"}
-
-
-# What the help says of each: to list them, none of their modules is imported.
-LINES = {
-    "roofline": "Measure OP over its sizes, and show where each lies under the roofline.",
-    "compare": (
-        "Measure every implementation of OP: speed-up over a baseline, bytes, memory, error, "
-        "kernels."
-    ),
-    "alignment": (
-        "Throughput by the alignment of a row: what sizes off the grid lose, and which "
-        "kernels ran."
-    ),
-    "waves": (
-        "Matmul throughput over size, with what tiles and waves predict of it, kernel by "
-        "kernel."
-    ),
-    "explain": (
-        "The loss budget of a case: each step from the data sheet's peak to what was "
-        "attained."
-    ),
-    "profile": (
-        "Profile a program: time, kernels, FLOPs and bytes of each step, and what to change "
-        "first."
-    ),
-    "run": "Measure the cases of a suite, under the conditions that it names.",
-    "gate": "Judge a change: red on a real slowdown, green when nothing changed, and why.",
-    "baseline": "Runs that others are held against, by device and software.",
-    "history": "How cases went over the runs of a folder: trends, and steps that are no chance.",
-    "ci": "Continuous integration: ready workflows that gate each change.",
-    "calibrate": (
-        "Measure what this device really reaches: matmul, memory, arithmetic, launches; kept."
-    ),
-    "timing-check": (
-        "Hold every timer against CUPTI on the same kernels, in several fresh processes."
-    ),
-    "show": (
-        "Print a run again, or draw its chart, or hold one profile against another; nothing "
-        "is measured."
-    ),
-    "list": (
-        "The workloads: axes with their defaults, implementations, and the formula of the "
-        "cost."
-    ),
-    "import": (
-        "Make a run file of a report or a trace that exists: its kernels under the roofline."
-    ),
-    "devices": (
-        "The devices whose peaks are known, one of them in full, or the judgement of a peaks "
-        "file."
-    ),
-    "doctor": "Look at this machine before believing what it measures; nothing is changed.",
-}
-GROUPS = ("gate", "baseline", "history", "ci")  # that have verbs of their own
-
-
-def make_app(verbs: Iterable[str] = tuple(VERBS), listed: bool = False) -> typer.Typer:
+def make_app(verbs: Iterable[str] = VERBS, listed: bool = False) -> typer.Typer:
     """The command line with these *verbs*; with nothing behind them, if they are only *listed*."""
     app = typer.Typer(
         name="gpuperf",
@@ -119,24 +38,22 @@ def make_app(verbs: Iterable[str] = tuple(VERBS), listed: bool = False) -> typer
         rich_markup_mode=None,  # plain help starts in half the time
     )
     app.callback()(_options)
-    for verb in verbs:
-        if listed and verb in GROUPS:
-            app.add_typer(typer.Typer(), name=verb, help=LINES[verb])
+    for verb in (VERBS[name] for name in verbs):
+        if listed and verb.group:
+            app.add_typer(typer.Typer(), name=verb.name, help=verb.help)
             continue
         if listed:
-            app.command(verb, help=LINES[verb])(_nothing)
+            app.command(verb.name, help=verb.help)(_nothing)
             continue
-        module, _, function = VERBS[verb].partition(":")
-        found = getattr(import_module(module), function)
-        if verb in GROUPS:
-            app.add_typer(found, name=verb, help=LINES[verb])
+        command = load(verb.command)
+        if verb.group:
+            app.add_typer(command, name=verb.name, help=verb.help)
             continue
-        free = verb in MEASURING
-        settings = {"allow_extra_args": True, "ignore_unknown_options": True} if free else None
-        epilog = axes_help(sys.argv[2:]) if free and set(HELP) & set(sys.argv) else None
-        if verb == "profile":  # what follows the script is the script's
+        settings = {"allow_extra_args": True, "ignore_unknown_options": True} if verb.axes else None
+        epilog = axes_help(sys.argv[2:]) if verb.axes and set(HELP) & set(sys.argv) else None
+        if verb.script:
             settings = {"allow_interspersed_args": False}
-        app.command(verb, context_settings=settings, epilog=epilog)(found)
+        app.command(verb.name, context_settings=settings, epilog=epilog)(command)
     return app
 
 
@@ -198,7 +115,7 @@ def _open_closed_streams() -> None:
 def _run() -> Any:
     """The verb that is asked for, alone; all of them for help, and for a verb that there is not."""
     asked = [verb for verb in sys.argv[1:2] if verb in VERBS]
-    if set(asked) & (MEASURING | {"run", "calibrate"}):
+    if any(VERBS[verb].measures for verb in asked):
         refuse_repeated(sys.argv[2:])
     return make_app(asked or VERBS, listed=not asked)(prog_name="gpuperf", standalone_mode=False)
 

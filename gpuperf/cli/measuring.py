@@ -16,7 +16,7 @@ from gpuperf.errors import CannotMeasure, GpuperfError, UnknownName, UsageError
 from gpuperf.model.contract import Contract, Counting, DeviceFacts
 from gpuperf.model.peaks import lint
 from gpuperf.model.protocol import Opened
-from gpuperf.model.record import NO_COUNTERS, Header, Noise, Record, Run, Study
+from gpuperf.model.record import NO_COUNTERS, Header, Noise, Record, Run
 from gpuperf.model.workload import Case, Description
 from gpuperf.report.view import View
 from gpuperf.runner.catalogue import BUILTIN, find_workload
@@ -76,7 +76,7 @@ class Request:
     seed: int
     view: View = "compulsory"
     baseline: str | None = None
-    study: Study = ""
+    study: str = ""
     asked: tuple[int, ...] = ()
     heatmap: bool = False
     processes: int = 1
@@ -186,7 +186,7 @@ def _begin(
 
 
 def _refuse_study(
-    study: Study, cases: Sequence[Case], device: DeviceFacts, heatmap: bool
+    study: str, cases: Sequence[Case], device: DeviceFacts, heatmap: bool
 ) -> None:
     """What cannot be studied is refused before minutes are spent."""
     if study == "waves" and any(not {"m", "n", "k"} <= case.point.keys() for case in cases):

@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from gpuperf.analysis.counted import counted
 from gpuperf.cli.options import By, Format
 from gpuperf.cli.progress import say
+from gpuperf.cli.verbs import load, verb_of
 from gpuperf.errors import CannotMeasure, UsageError
 from gpuperf.model.record import Run
 from gpuperf.report.formats import render_run
-from gpuperf.report.timing import is_timing_check, render_timing
 from gpuperf.report.view import View, best_known
 from gpuperf.show.screen import put, stdout_screen
 
-__all__ = ["draw", "print_changes", "print_run", "refuse_empty", "write_charts", "write_heatmap"]
+__all__ = [
+    "draw",
+    "draw_best",
+    "print_changes",
+    "print_run",
+    "refuse_empty",
+    "write_beside",
+    "write_charts",
+]
+
 
 def print_run(
     run: Run, format: Format, view: View | None = None, by: By = By.OPERATORS
@@ -26,11 +36,10 @@ def print_run(
     if by is By.KERNELS and run.header.study != "profile":
         told = f"--by {by.value} is of a profile, and run {run.header.run} is none"
         raise UsageError(told, "leave --by out")
-    if is_timing_check(run):
-        sys.stdout.write(render_timing(run, format.value))
-        return
-    if run.header.study and view is None:
-        sys.stdout.write(_render_study(run, format.value, by))
+    verb = verb_of(run.header)
+    if verb.tables and (view is None or not verb.placed):
+        kernels = (by.value,) if by is By.KERNELS else ()
+        sys.stdout.write(load(verb.tables)(run, format.value, *kernels))
         return
     put(render_run(run, format.value, screen))
     if format is Format.TABLE and any(record.status == "ok" for record in run.records):
@@ -74,80 +83,44 @@ def print_changes(before: Run, after: Run, format: Format) -> None:
     sys.stdout.flush()
 
 
-def _render_study(run: Run, format: str, by: By) -> str:
-    """What *run* is a study of. Loaded when wanted, for `--help` to be there at once."""
-    if run.header.study == "alignment":
-        from gpuperf.report.alignment import render_alignment
-
-        return render_alignment(run, format)
-    if run.header.study == "profile":
-        from gpuperf.report.profiling import render_profile
-
-        return render_profile(run, format, by.value)
-    from gpuperf.report.waves import render_waves
-
-    return render_waves(run, format)
-
-
 def draw(run: Run, files: Sequence[Path], view: View | None = None) -> None:
-    """The chart of *run*: the roofline, what timers add, or, unless a *view* asks for their
-    roofline, implementations beside each other or throughput by alignment. Raises: UsageError."""
-    if is_timing_check(run):
-        from gpuperf.report.chart.timing import draw_timing
+    """Draw the chart of the run's verb, or the roofline where there is none or *view* asks for it.
 
-        draw_timing(run, files)
-    elif run.header.study == "alignment" and view is None:
-        from gpuperf.report.chart.alignment import draw_alignment
-
-        draw_alignment(run, files)
-    elif run.header.study == "profile" and view is None:
-        from gpuperf.report.chart.profiling import draw_profile
-
-        draw_profile(run, files)
-    elif run.header.study == "waves" and view is None:
-        from gpuperf.report.chart.waves import draw_waves
-
-        draw_waves(run, files)
-    elif run.header.baseline and view is None:
-        from gpuperf.report.chart.compare import draw_comparison
-
-        draw_comparison(run, files)
+    Raises: UsageError.
+    """
+    verb = verb_of(run.header)
+    if verb.charts and (view is None or not verb.placed):
+        load(verb.charts[0].draw)(run, files)
     else:
         from gpuperf.report.chart.roofline import draw_roofline
 
         draw_roofline(run, files, view or "compulsory")
 
 
+def draw_best(run: Run, files: Sequence[Path]) -> None:
+    """Draw the roofline of a comparison, by the best bytes that all its implementations have."""
+    from gpuperf.report.chart.roofline import draw_roofline
+
+    draw_roofline(run, files, _roofline_view(run, None))
+
+
 def write_charts(run: Run, path: Path, view: View | None = None) -> None:
     """The chart beside the run file, as PNG and SVG; a chart that fails costs no data."""
     if not any(record.status == "ok" for record in run.records):
         return
-    from gpuperf.report.chart.roofline import draw_roofline
-
-    charts: list[tuple[str, Callable[[list[Path]], object]]] = [
-        (path.stem, lambda files: draw(run, files, view))
-    ]
-    if run.header.baseline:
-        best = _roofline_view(run, view)
-        charts.append((f"{path.stem}-roofline", lambda files: draw_roofline(run, files, best)))
-    for name, drawn in charts:
-        files = [path.with_name(f"{name}{suffix}") for suffix in (".png", ".svg")]
-        _write(drawn, files, "chart")
+    files = [path.with_suffix(suffix) for suffix in (".png", ".svg")]
+    _write(lambda targets: draw(run, targets, view), files, "chart")
     if view is None:
-        write_heatmap(run, [path.with_name(f"{path.stem}{suffix}") for suffix in (".png", ".svg")])
+        write_beside(run, files)
 
 
-def write_heatmap(run: Run, files: Sequence[Path]) -> None:
-    """Beside the charts *files* of a study of waves in which m and n vary, the one over both."""
-    if run.header.study != "waves":
-        return
-    from gpuperf.analysis.waveplane import varies_both
-    from gpuperf.report.chart.heatmap import draw_heatmap
-
-    if not varies_both(record.case for record in run.records):
-        return
-    beside = [file.with_name(f"{file.stem}-heatmap{file.suffix}") for file in files]
-    _write(lambda targets: draw_heatmap(run, targets), beside, "heatmap")
+def write_beside(run: Run, files: Sequence[Path], again: bool = False) -> None:
+    """Draw the further charts of the run's verb beside *files*; *again*, those that `show` does."""
+    for chart in verb_of(run.header).charts[1:]:
+        fits = not chart.fits or load(chart.fits)(record.case for record in run.records)
+        if fits and (chart.shown or not again):
+            beside = [file.with_name(f"{file.stem}{chart.suffix}{file.suffix}") for file in files]
+            _write(partial(load(chart.draw), run), beside, chart.noun)
 
 
 def _write(drawn: Callable[[list[Path]], object], files: list[Path], what: str) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from gpuperf.cli.options import INTENSITY, By, ByOption, Format, FormatOption, view
-from gpuperf.cli.printing import draw, print_changes, print_run, refuse_empty, write_heatmap
+from gpuperf.cli.printing import draw, print_changes, print_run, refuse_empty, write_beside
 from gpuperf.cli.progress import say
 from gpuperf.errors import UsageError
 from gpuperf.files import is_regular
@@ -63,7 +63,7 @@ def show(
     draw(runs[0], [chart], bytes_of)
     say(f"chart: {chart}")
     if bytes_of is None:
-        write_heatmap(runs[0], [chart])
+        write_beside(runs[0], [chart], again=True)
     return 0
 
 

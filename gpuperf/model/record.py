@@ -50,7 +50,6 @@ __all__ = [
     "Record",
     "Run",
     "Status",
-    "Study",
     "Telemetry",
     "TimerFacts",
     "without_counters",
@@ -70,7 +69,6 @@ Status = Literal[
 ]  # fmt: skip
 
 
-Study = Literal["", "alignment", "waves", "profile"]
 
 
 @dataclass(frozen=True)
@@ -351,7 +349,7 @@ class Header:
     counting: Counting = "off"
     baseline: str = ""
     main: tuple[str, ...] = ()
-    study: Study = ""
+    study: str = ""
     asked: tuple[int, ...] = ()
     processes: int = 1
     schema: int = SCHEMA

@@ -10,7 +10,7 @@ from gpuperf.report.plain import plain_table
 from gpuperf.report.text import clean
 from gpuperf.units import format_time
 
-__all__ = ["is_timing_check", "render_timing"]
+__all__ = ["render_timing"]
 
 NOTES = (
     "bias: the timer's mean (without the outermost tenths) over that of CUPTI's busy time of other "
@@ -20,11 +20,6 @@ NOTES = (
     "in, between: relative standard deviation of samples inside a process, and of the processes' "
     "medians, of the default timer",
 )
-
-
-def is_timing_check(run: Run) -> bool:
-    """Whether *run* is one of `gpuperf timing-check`."""
-    return run.header.command[1:2] == ("timing-check",)
 
 
 def render_timing(run: Run, format: str) -> str:

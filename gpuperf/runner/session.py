@@ -19,7 +19,6 @@ from gpuperf.model.record import (
     Noise,
     Record,
     Run,
-    Study,
     without_counters,
 )
 from gpuperf.model.workload import Case
@@ -71,7 +70,7 @@ def make_header(
     counting: Counting = "off",
     baseline: str = "",
     main: Sequence[str] = (),
-    study: Study = "",
+    study: str = "",
     asked: Sequence[int] = (),
     processes: int = 1,
 ) -> Header:
