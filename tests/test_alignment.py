@@ -25,8 +25,8 @@ from gpuperf.model.samples import Samples
 from gpuperf.model.workload import Case
 from gpuperf.report.alignment import render_alignment
 from gpuperf.report.chart import alignment as chart
-from gpuperf.report.chart.style import rc_parameters
 from gpuperf.runner.store import read_run
+from gpuperf.show import figure as show
 
 TOP = replace(header(h200_device(), Contract("blocked"), h200_peaks()), study="alignment")
 FAST = "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT"
@@ -228,8 +228,8 @@ def test_a_gain_that_no_interval_bears_out_is_none() -> None:
 
 def drawn(run: Run) -> Any:
     kept: list[Any] = []
-    with pytest.MonkeyPatch.context() as patch, matplotlib.rc_context(rc_parameters()):
-        patch.setattr(chart, "save_figure", lambda figure, *_: kept.append(figure))
+    with pytest.MonkeyPatch.context() as patch, matplotlib.rc_context(show.rc_parameters()):
+        patch.setattr(show, "save_figure", lambda figure, *_: kept.append(figure))
         chart.draw_alignment(run, [Path("x.svg")])
         kept[0].draw_without_rendering()
     return kept[0]

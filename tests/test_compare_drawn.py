@@ -19,19 +19,21 @@ from gpuperf.errors import UsageError
 from gpuperf.model.record import Run
 from gpuperf.report.chart import compare as chart
 from gpuperf.report.chart.footer import footer
-from gpuperf.report.chart.style import rc_parameters
 from gpuperf.report.rows import entries
 from gpuperf.report.scene import scene
 from gpuperf.report.series import Dot
 from gpuperf.report.view import View
 from gpuperf.runner.store import RunWriter, read_run
+from gpuperf.show import figure as show
+
+SIZES = (512, 1024, 2048, 4096)  # more than are drawn as bars
 
 
 def drawn(run: Run) -> Any:
     """The figure of a comparison."""
     kept = []
-    with pytest.MonkeyPatch.context() as patch, matplotlib.rc_context(rc_parameters()):
-        patch.setattr(chart, "save_figure", lambda figure, *_: kept.append(figure))
+    with pytest.MonkeyPatch.context() as patch, matplotlib.rc_context(show.rc_parameters()):
+        patch.setattr(show, "save_figure", lambda figure, *_: kept.append(figure))
         chart.draw_comparison(run, [Path("x.svg")])
         kept[0].draw_without_rendering()
     return kept[0]
@@ -65,22 +67,40 @@ def test_one_size_is_drawn_as_bars_with_times_and_speed_ups() -> None:
 
 
 def test_several_sizes_are_lines_and_bytes_are_the_best_that_all_have() -> None:
-    run = counted(compared((512, 1024, 2048)), {"naive": 5.0, "tiled": 2.0, "triton": 1.0})
+    run = counted(compared(SIZES), {"naive": 5.0, "tiled": 2.0, "triton": 1.0})
     figure = drawn(run)
     left, right = figure.axes
-    assert [list(line.get_xdata()) for line in left.lines] == [[512, 1024, 2048]] * 3
+    assert [list(line.get_xdata()) for line in left.lines] == [list(SIZES)] * 3
     assert right.get_title(loc="left") == "bytes through DRAM, measured"
     assert {t.get_text() for t in figure.legends[-1].get_texts()} == set(FASTER)
     assert left.get_xlabel() == "m=n=k"
     inside(figure)
 
 
+def test_a_few_sizes_are_groups_of_bars_with_intervals_and_speed_ups() -> None:
+    run = counted(compared((512, 1024)), {"naive": 5.0, "tiled": 2.0, "triton": 1.0})
+    figure = drawn(run)
+    times, moved = figure.axes
+    found = entries(run)
+    heights = sorted(patch.get_height() for patch in times.patches)
+    assert heights == pytest.approx(sorted(e.time.median_s for e in found if e.time))
+    assert len(moved.patches) == len(times.containers) / 2 == 6
+    lengths = sorted(
+        bar.get_segments()[0][1][1] - bar.get_segments()[0][0][1] for bar in times.collections
+    )
+    intervals = [e.time.interval_s for e in found if e.time]
+    assert lengths == pytest.approx(sorted(high - low for low, high in intervals))
+    assert {"1.00×", "4.00×", "10.0×"} <= {text.get_text() for text in times.texts}
+    assert [t.get_text().strip() for t in times.get_xticklabels()] == ["m=n=k 512", "m=n=k 1024"]
+    inside(figure)
+
+
 def test_modes_and_caches_are_variants_and_each_has_its_line() -> None:
-    parts = [compared((512, 1024), mode=mode).records for mode in ("fwd", "bwd")]
+    parts = [compared(SIZES, mode=mode).records for mode in ("fwd", "bwd")]
     hot = replace(TOP.contract, cache="hot")
     both = [*parts[0], *parts[1], *(replace(r, contract=hot) for r in parts[0])]
     figure = drawn(Run(replace(TOP, variants=(hot,)), tuple(both)))
-    assert {len(line.get_xdata()) for line in figure.axes[0].lines if len(line.get_xdata())} == {2}
+    assert {len(line.get_xdata()) for line in figure.axes[0].lines if len(line.get_xdata())} == {4}
     variants = {t.get_text() for t in figure.legends[-1].get_texts()} - set(FASTER)
     assert variants == {"mode=fwd, cold", "mode=bwd, cold", "mode=fwd, hot"}
     inside(figure)
@@ -89,19 +109,19 @@ def test_modes_and_caches_are_variants_and_each_has_its_line() -> None:
 def test_of_axes_that_vary_each_by_itself_the_longest_is_the_size() -> None:
     records = [
         replace(r, case=replace(r.case, point={"heads": heads, "seq": n, "kv": kv}))
-        for heads in (8, 16) for n in (512, 1024, 2048) for kv in (0, 64)
+        for heads in (8, 16) for n in SIZES for kv in (0, 64)
         for r in compared((n,)).records
     ]  # fmt: skip
     figure = drawn(Run(TOP, tuple(records)))
     assert figure.axes[0].get_xlabel() == "seq"
-    assert [list(line.get_xdata()) for line in figure.axes[0].lines] == [[512, 1024, 2048]] * 12
+    assert [list(line.get_xdata()) for line in figure.axes[0].lines] == [list(SIZES)] * 12
     assert "heads=8, kv=64" in words(figure)
 
 
 def test_a_size_of_nought_has_its_place() -> None:
     records = [
         replace(r, case=replace(r.case, point={"kv": kv}))
-        for kv in (0, 512) for r in compared().records
+        for kv in (0, 128, 256, 512) for r in compared().records
     ]  # fmt: skip
     figure = drawn(Run(TOP, tuple(records)))
     assert figure.axes[0].get_xlim()[0] < 0 < 512 < figure.axes[0].get_xlim()[1]
@@ -181,7 +201,7 @@ def test_an_odd_run_is_drawn_inside_its_figure(
 
 def test_times_beyond_any_device_are_left_out_with_a_word() -> None:
     figure = drawn(extreme(compared()))
-    assert [list(line.get_xdata()) for line in figure.axes[0].lines] == [[2**18, 2**24]] * 3
+    assert len(figure.axes[0].patches) == 6
     assert any("not drawn: 12 out of range" in text for text in words(figure))
 
 

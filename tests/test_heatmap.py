@@ -26,8 +26,8 @@ from gpuperf.model.record import Kernel, Record, Run
 from gpuperf.model.samples import Samples
 from gpuperf.model.workload import Case
 from gpuperf.report.chart import heatmap as chart
-from gpuperf.report.chart.style import rc_parameters
 from gpuperf.runner.store import RunWriter
+from gpuperf.show import figure as show
 from gpuperf.units import LARGEST
 
 TOP = replace(header(h200_device(), Contract("blocked"), h200_peaks()), study="waves")
@@ -154,8 +154,8 @@ def test_what_is_not_drawn_is_counted() -> None:
 
 def drawn(run: Run) -> Any:
     kept: list[Any] = []
-    with pytest.MonkeyPatch.context() as patch, matplotlib.rc_context(rc_parameters()):
-        patch.setattr(chart, "save_figure", lambda figure, *_: kept.append(figure))
+    with pytest.MonkeyPatch.context() as patch, matplotlib.rc_context(show.rc_parameters()):
+        patch.setattr(show, "save_figure", lambda figure, *_: kept.append(figure))
         chart.draw_heatmap(run, [Path("x.svg")])
         kept[0].draw_without_rendering()
     return kept[0]

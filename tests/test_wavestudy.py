@@ -23,9 +23,9 @@ from gpuperf.model.record import Kernel, Record, Run
 from gpuperf.model.samples import Samples
 from gpuperf.model.workload import Case
 from gpuperf.report.chart import waves as chart
-from gpuperf.report.chart.style import rc_parameters
 from gpuperf.report.waves import render_waves
 from gpuperf.runner.store import RunWriter
+from gpuperf.show import figure as show
 
 TOP = replace(header(h200_device(), Contract("blocked"), h200_peaks()), study="waves")
 CLOCK = 1.7e9
@@ -233,8 +233,8 @@ def test_the_table_names_kernels_tiles_errors_and_cliffs() -> None:
 
 def drawn(run: Run) -> Any:
     kept: list[Any] = []
-    with pytest.MonkeyPatch.context() as patch, matplotlib.rc_context(rc_parameters()):
-        patch.setattr(chart, "save_figure", lambda figure, *_: kept.append(figure))
+    with pytest.MonkeyPatch.context() as patch, matplotlib.rc_context(show.rc_parameters()):
+        patch.setattr(show, "save_figure", lambda figure, *_: kept.append(figure))
         chart.draw_waves(run, [Path("x.svg")])
         kept[0].draw_without_rendering()
     return kept[0]

@@ -51,7 +51,7 @@ def show_history(
     format: FormatOption = Format.TABLE,
 ) -> None:
     """One case: its points, its segments of one environment each, and the steps in them."""
-    from gpuperf.report.chart.file import targets_of
+    from gpuperf.show.figure import targets_of
 
     targets = targets_of([chart] if chart else [])
     (series,) = _read(folder, lambda cases: _chosen(case, cases))

@@ -1,1 +1,1 @@
-"""Tables and texts of every verb: one `Table` value, a renderer for each format, one screen."""
+"""Tables, texts and figures of every verb: a value each, and what renders it."""

@@ -7,33 +7,28 @@ SVG look alike.
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from gpuperf.analysis.roofline import Roof
-from gpuperf.model.record import Run
 from gpuperf.report.caption import roof_text
-from gpuperf.report.chart.file import DPI
-from gpuperf.report.chart.footer import footer
 from gpuperf.report.chart.labels import Box, Place, Surface, Vertex, along, around, beside, off
-from gpuperf.report.chart.style import (
+from gpuperf.report.scene import Scene
+from gpuperf.report.series import DRAM, Dot, Series
+from gpuperf.report.text import clean
+from gpuperf.show.figure import (
     COLOURS,
+    DPI,
     FAINT,
-    GRID,
     INK,
     MARKERS,
-    MEASURED_LINE,
-    SHEET_LINE,
+    Frame,
     decades,
     plain_bytes,
     plain_number,
     tick_values,
 )
-from gpuperf.report.scene import Scene
-from gpuperf.report.series import DRAM, Dot, Series
-from gpuperf.report.text import clean
 from gpuperf.units import format_bytes, format_number
 
 if TYPE_CHECKING:
@@ -41,11 +36,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Canvas"]
 
-WIDTH, HEIGHT = 9.6, 6.0  # inches
-SIDE = 0.18  # margin of the words, inches
-RIGHT = 0.30  # margin of the axes, inches
+HEIGHT = 4.4  # inches of the axes
 MARKER = 8.0  # points
-TITLE, TICKS, WORDS, SMALL = 15.0, 11.0, 10.5, 8.0  # points
+TICKS, WORDS = 11.0, 10.5  # points
+SHEET_LINE, MEASURED_LINE = "#777777", INK
 MOST_LABELS = 24
 MOST_HIDDEN = 34.0  # what a label may hide (see `Surface.put`) before it is left out
 MOST_OFF = 14.0  # the same for the words on a roof, in the first round
@@ -58,73 +52,33 @@ LEVEL_MARKERS = {DRAM: ("o", 6.0), "L2": ("s", 8.5), "L1": ("^", 9.0)}  # and po
 class Canvas:
     """A figure in the making."""
 
-    def __init__(self, scene: Scene, run: Run) -> None:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-
+    def __init__(self, scene: Scene, frame: Frame) -> None:
         self.scene = scene
-        self.run = run
-        self.figure = Figure(figsize=(WIDTH, HEIGHT), dpi=DPI, facecolor="white")
-        canvas: Any = FigureCanvasAgg(self.figure)
-        self.renderer = canvas.get_renderer()
-        self.axes = self.figure.add_axes((0.1, 0.1, 0.8, 0.8))
+        self.frame = frame
+        self.figure, self.renderer = frame.figure, frame.renderer
         self.x_limits, self.y_limits = scene.limits()
         self.texts: list[Text] = []
         self.surface = Surface(Box(0, 0, 0, 0))
 
-    def lay_out(self) -> None:
-        """Title, subtitle, legend, footer, axes with ticks: everything around the data."""
-        top = self._stack(HEIGHT - SIDE, self._wrapped(self.scene.title, TITLE), TITLE, "bold")
-        top = self._stack(top - 0.04, self._wrapped(self.scene.subtitle, WORDS), WORDS)
-        top = self._legend(top - 0.06)
-        texts = footer(self.scene, self.run)
-        small = [line for text in texts for line in self._wrapped(text, SMALL)]
-        base = 0.12 + len(small) * SMALL * 1.35 / 72
-        self._stack(base, small, SMALL)
-        bottom = base + 0.62
+    def draw(self) -> None:
+        """Draw everything inside the frame."""
+        self._lay_out()
+        self._draw_roofs()
+        self._draw_series()
+        self._draw_labels()
+
+    def _lay_out(self) -> None:
+        """Draw the legend and the axes with their ticks: everything around the data."""
+        self.frame.legend(self._handles(), 5, WORDS)
+        (self.axes,) = self.frame.stack(HEIGHT)
         self._scale()
-        widest = max((self._size(t, WORDS)[0] for t in self._tick_texts()), default=0.0)
-        left = SIDE + 12 * 1.5 / 72 + widest * TICKS / WORDS / DPI + 0.12
-        width, height = WIDTH - left - RIGHT, top - 0.12 - bottom
-        self.axes.set_position((left / WIDTH, bottom / HEIGHT, width / WIDTH, height / HEIGHT))
+        self.frame.fit()
         frame = self.axes.get_window_extent(self.renderer)
         centre = ((frame.x0 + frame.x1) / 2, (frame.y0 + frame.y1) / 2)
         self.surface = Surface(Box(*centre, frame.width - 8, frame.height - 8))
 
-    def _tick_texts(self) -> list[str]:
-        return [text.get_text() for text in self.axes.get_yticklabels()]
-
-    def _stack(self, top: float, lines: list[str], size: float, weight: str = "normal") -> float:
-        """Lines of text from *top* (inches from the bottom) downwards; where they end."""
-        for line in lines:
-            self.figure.text(
-                SIDE / WIDTH, top / HEIGHT, line, fontsize=size, fontweight=weight, va="top",
-                color=FAINT if size == SMALL else INK,
-            )  # fmt: skip
-            top -= size * 1.35 / 72
-        return top
-
-    def _wrapped(self, text: str, size: float) -> list[str]:
-        """*text* in lines that fit the figure's width."""
-        room = (WIDTH - 2 * SIDE) * DPI
-        letters = max(10, int(room / (size * DPI / 72 * 0.45)))
-        while True:
-            lines = textwrap.wrap(text, letters)
-            if letters <= 10 or all(self._size(line, size)[0] <= room for line in lines):
-                return lines
-            letters -= 2
-
-    def _size(self, text: str, size: float) -> tuple[float, float]:
-        """Width and height of *text* in pixels."""
-        from matplotlib.text import Text
-
-        probe = Text(0, 0, text, fontsize=size, fontweight="bold" if size == TITLE else "normal")
-        probe.set_figure(self.figure)
-        extent = probe.get_window_extent(self.renderer)
-        return extent.width, extent.height
-
-    def _legend(self, top: float) -> float:
-        """The series, what hollow points and bars mean, in as few rows as fit; where they end."""
+    def _handles(self) -> list[Any]:
+        """Return the entries of the legend: the series, and what hollow points mean."""
         from matplotlib.lines import Line2D
 
         handles = [
@@ -137,16 +91,7 @@ class Canvas:
             where = f", {DRAM}" if self.scene.view == "hierarchy" else ""
             hollow.set_label(f"hollow{where}: {', '.join(self.scene.doubts)}")
             handles.append(hollow)
-        for columns in range(min(5, len(handles)), 0, -1):
-            legend = self.figure.legend(
-                handles=handles, loc="upper left", bbox_to_anchor=(SIDE / WIDTH, top / HEIGHT),
-                ncols=columns, frameon=False, fontsize=WORDS, borderpad=0, borderaxespad=0,
-            )  # fmt: skip
-            extent = legend.get_window_extent(self.renderer)
-            if extent.x1 <= WIDTH * DPI or columns == 1:
-                return top - extent.height / DPI
-            legend.remove()
-        return top
+        return handles
 
     def _look(self, series: Series) -> dict[str, Any]:
         """Colour, marker and line by the series' group; of a hierarchy the marker by its level."""
@@ -185,9 +130,7 @@ class Canvas:
             axis.set_major_formatter(FixedFormatter([text(t) for t in ticks]))
             axis.set_minor_locator(FixedLocator(tick_values(*ends, range(1, 10))))
             axis.set_minor_formatter(NullFormatter())
-        axes.grid(which="major", color=GRID, linewidth=0.8)
-        axes.set_axisbelow(True)
-        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(which="major", linewidth=0.8)
         axes.tick_params(labelsize=TICKS)
         axes.set_xlabel(
             "arithmetic intensity (FLOP/byte)" if roofline else "bytes read and written by a call",
@@ -196,7 +139,7 @@ class Canvas:
         y_name = "performance" if roofline else "bandwidth"
         axes.set_ylabel(f"{y_name} ({scene.unit[1]})", fontsize=12)
 
-    def draw_roofs(self) -> None:
+    def _draw_roofs(self) -> None:
         """The roofs, their ridge points, and the size of the L2 under a bandwidth scene."""
         for roof in self.scene.roofs:
             (x0, y0), (x1, y1) = self.scene.ends(roof)
@@ -221,7 +164,7 @@ class Canvas:
             self.axes.plot([x], [y], marker="o", markersize=5, color=INK, zorder=2.5)
         self.surface.lines.append((self._pixel(x, base), self._pixel(x, y)))
 
-    def draw_series(self) -> None:
+    def _draw_series(self) -> None:
         """The points, joined in order of size, of a hierarchy by record; hollow where doubtful;
         bars where they show."""
         for series in self.scene.series:
@@ -296,7 +239,7 @@ class Canvas:
         place = self.axes.transData.transform((x, y))
         return float(place[0]), float(place[1])
 
-    def draw_labels(self) -> None:
+    def _draw_labels(self) -> None:
         """The words on roofs, at the ridge, and beside the points."""
         # A roof's words that find no free place on its line give way to the points', and then
         # stand off with a leader: a roof is never nameless.
@@ -306,18 +249,18 @@ class Canvas:
                 late.append((texts[-1], roof))
         for x, text in self._drops():
             foot = self._pixel(x, self.y_limits[0])
-            self._put(text, beside(foot, *self._size(text, WORDS)))
+            self._put(text, beside(foot, *self.frame.size(text, WORDS)))
         self._label_points()
         for text, roof in late:
             line, frame = self._ends(roof), self.surface.frame
-            self._put(text, off(*line, *self._size(text, WORDS), frame), math.inf)
+            self._put(text, off(*line, *self.frame.size(text, WORDS), frame), math.inf)
 
     def _along(self, text: str, roof: Roof) -> Iterator[Place]:
         # A measured roof lies under the data sheet's, so its words go below.
         under = roof.origin == "measured" and any(
             r.kind == roof.kind and r.origin != roof.origin for r in self.scene.roofs
         )
-        return along(*self._ends(roof), *self._size(text, WORDS), under)
+        return along(*self._ends(roof), *self.frame.size(text, WORDS), under)
 
     def _ends(self, roof: Roof) -> tuple[Vertex, Vertex]:
         (x0, y0), (x1, y1) = self.scene.ends(roof)
@@ -331,7 +274,7 @@ class Canvas:
             for dot in self.scene.dots if dot.span
         ]  # fmt: skip
         for anchor, text in self._point_labels():
-            width, height = self._size(text, WORDS)
+            width, height = self.frame.size(text, WORDS)
             self._put(text, around(anchor, width + 4, height + 2, MARKER * DPI / 144 + 6))
 
     def _point_labels(self) -> Iterator[tuple[Vertex, str]]:

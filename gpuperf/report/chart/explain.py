@@ -4,29 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpuperf.analysis.advice import advise, note
 from gpuperf.analysis.explain import Explained
 from gpuperf.analysis.ladder import Factor
 from gpuperf.errors import UsageError
 from gpuperf.model.record import Run
-from gpuperf.report.caption import contracts_text
-from gpuperf.report.chart.file import DPI, save_figure, targets_of
-from gpuperf.report.chart.style import COLOURS, FAINT, GRID, INK, rc_parameters
+from gpuperf.report.chart.footer import how
+from gpuperf.report.chart.footer import note as note_of
 from gpuperf.report.explain import levels, title_of, unit_of
 from gpuperf.report.text import clean, shorten
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from gpuperf.show.figure import COLOURS, FAINT, GRID, INK, figure, targets_of
 
 __all__ = ["draw_explained", "refuse_unfit"]
 
 MOST_PANELS = 6
-WIDTH, ROW, TOP, BOTTOM = 9.6, 0.27, 0.7, 0.35  # inches
-HEAD, FOOT = 0.3, 0.4  # of a panel
+ROW = 0.27  # inches
 LONGEST = 96
+NAMES_AT = -110  # points, left of the bars
 LETTER = 0.0078  # of the axes' width, at 8 points
+READING = (
+    "each step is the ratio of two quantities, and their product is exact · "
+    "grey: not on a named cause"
+)
 PEAK, LOST, UNNAMED, GAIN, LEFT = COLOURS[0], COLOURS[1], "#b8b8b8", COLOURS[2], COLOURS[0]
 
 
@@ -35,14 +36,14 @@ def draw_explained(run: Run, found: Sequence[Explained], paths: Sequence[Path]) 
 
     Raises: UsageError for another suffix, an unwritable path, and more panels than there is room.
     """
-    targets = refuse_unfit(found, paths)
-    import matplotlib
-
+    refuse_unfit(found, paths)
     title = shorten(f"Where the time went, on {clean(run.header.device.name)}", LONGEST)
-    with matplotlib.rc_context(rc_parameters()):
-        drawn = _figure(run, found, title)
-        for target in targets:
-            save_figure(drawn, target, title)
+    several = len({each.record.contract for each in found}) > 1
+    with figure(paths, title, [how(run)], [note_of(run, READING)]) as frame:
+        panels = frame.stack(*(ROW * (len(each.factors) + 2) for each in found))
+        for axes, each in zip(panels, found, strict=True):
+            _draw(axes, each, title_of(each, several))
+        frame.fit()
 
 
 def refuse_unfit(found: Sequence[Explained], paths: Sequence[Path]) -> tuple[Path, ...]:
@@ -53,33 +54,6 @@ def refuse_unfit(found: Sequence[Explained], paths: Sequence[Path]) -> tuple[Pat
             "name a part of a case's id",
         )
     return targets_of(paths)
-
-
-def _figure(run: Run, found: Sequence[Explained], title: str) -> Figure:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    heights = [ROW * (len(told.factors) + 2) for told in found]
-    height = TOP + sum(heights) + (HEAD + FOOT) * len(found) + BOTTOM
-    figure = Figure(figsize=(WIDTH, height), dpi=DPI, facecolor="white")
-    FigureCanvasAgg(figure)
-    top = height - TOP
-    several = len({told.record.contract for told in found}) > 1
-    for told, own in zip(found, heights, strict=True):
-        top -= HEAD + own
-        axes = figure.add_axes((0.21, top / height, 0.76, own / height))
-        _draw(axes, told, title_of(told, several))
-        top -= FOOT
-    contracts = shorten(contracts_text([run.header.contract, *run.header.variants]), LONGEST)
-    figure.text(0.02, 1 - 0.12 / height, title, fontsize=14, fontweight="bold", color=INK, va="top")
-    figure.text(0.02, 1 - 0.42 / height, contracts, fontsize=9.5, color=INK, va="top")
-    note = (
-        "each step is the ratio of two quantities, and their product is exact · grey: not on a "
-        f"named cause · run {clean(run.header.run)} · gpuperf {clean(run.header.gpuperf)}"
-    )
-    small = shorten(note, 2 * LONGEST)
-    figure.text(0.02, 0.1 / height, small, fontsize=7.5, color=FAINT, va="bottom")
-    return figure
 
 
 def _draw(axes: Any, told: Explained, title: str) -> None:
@@ -101,19 +75,17 @@ def _draw(axes: Any, told: Explained, title: str) -> None:
     axes.set_xlim(0, max(left) * 1.02)
     axes.set_xticks([])
     axes.tick_params(length=0)
-    axes.spines[["top", "right", "bottom"]].set_visible(False)
+    axes.spines["bottom"].set_visible(False)
     axes.spines["left"].set_color(GRID)
     share = "" if told.named is None else f"{told.named * 100:.0f} %"
     named = share and f" · {share} of the loss on measured causes"
     head = shorten(title, LONGEST - len(named)) + named
-    axes.text(
-        -0.25, 1.0, head, transform=axes.transAxes, fontsize=10, fontweight="bold", va="bottom",
-        color=INK,
-    )  # fmt: skip
-    axes.text(
-        -0.25, -0.02, shorten(f"first: {clean(advise(told))}", 150), transform=axes.transAxes,
-        fontsize=8, va="top", color=INK, wrap=False,
-    )  # fmt: skip
+    names_at = {"xycoords": "axes fraction", "textcoords": "offset points", "color": INK}
+    axes.annotate(
+        head, (0, 1), xytext=(NAMES_AT, 2), fontsize=10, fontweight="bold", va="bottom", **names_at
+    )
+    first = shorten(f"first: {clean(advise(told))}", 150)
+    axes.annotate(first, (0, 0), xytext=(NAMES_AT, -3), fontsize=8, va="top", **names_at)
 
 
 def _bar(

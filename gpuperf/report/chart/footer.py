@@ -1,4 +1,4 @@
-"""What must stand under a chart: where its roofs come from, and what its bytes are?"""
+"""The words around a chart: how it was measured, where its roofs come from, what its bytes are."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from gpuperf.model.metrics import BY_NCU
 from gpuperf.model.record import Run
-from gpuperf.report.caption import ALONE
+from gpuperf.report.caption import ALONE, contracts_text
 from gpuperf.report.scene import Scene
 from gpuperf.report.series import LONGEST
 from gpuperf.report.text import clean, shorten
 
-__all__ = ["footer"]
+__all__ = ["footer", "how", "note"]
 
 COUNTED = "Bytes and FLOPs are what hardware counters showed"
 BYTES = {
@@ -23,39 +23,60 @@ BYTES = {
 }
 FULL_SPEED = "by hardware counters"
 MARKS = {"derived": "~ derived from other figures", "uncertain": "? uncertain"}
+LONGEST_SOURCE = 60  # characters
+MOST = 600  # characters of a note
+
+
+def how(run: Run) -> str:
+    """Describe how the times of *run* were taken."""
+    return shorten(contracts_text([run.header.contract, *run.header.variants]), MOST)
+
+
+def note(run: Run, *parts: str) -> str:
+    """Return the last line under a chart: *parts*, the run, and the version that measured it."""
+    names = shorten(clean(run.header.run), 2 * LONGEST), shorten(clean(run.header.gpuperf), LONGEST)
+    known = [f"{word} {name}" for word, name in zip(("run", "gpuperf"), names, strict=True) if name]
+    return " · ".join(filter(None, (*(shorten(part, MOST) for part in parts), *known)))
 
 
 def footer(scene: Scene, run: Run) -> Iterator[str]:
-    """The lines under the chart of *scene*, which is of *run*."""
-    for origin in ("data sheet", "measured"):
-        own = [r for r in scene.roofs if r.origin == origin]
-        sources = dict.fromkeys(clean(r.figure.source) for r in own if r.figure.source)
-        if own:
-            clocks = ((clean(r.label), scene.clock(r)) for r in own)
-            at = ", ".join(f"{name} at {hz / 1e6:.0f} MHz" for name, hz in clocks if hz)
-            source = "; ".join(sources) or "source not recorded"
-            yield f"Roofs, {origin}{f' ({at})' if at else ''}: {source}"
+    """Yield the lines under the chart of *scene*, which shows *run*."""
+    yield _roofs(scene, run)
+    missing = f"not drawn: {scene.missing}" if scene.missing else ""
+    yield note(run, _bytes(scene, run), missing)
+
+
+def _roofs(scene: Scene, run: Run) -> str:
+    """Name the device of the roofs and where they are from; the table has the sources in full."""
     if not scene.roofs:
-        reason = clean(run.header.peaks_reason) or "no ceilings are known for this device"
-        yield f"No roofs: {reason}"
-    seen = {r.figure.status for r in scene.roofs}
-    said = [text for status, text in MARKS.items() if status in seen]
-    if said:
-        yield f"Marks: {', '.join(said)}"
-    missing = f" · not drawn: {scene.missing}" if scene.missing else ""
-    version = f" · gpuperf {clean(run.header.gpuperf)}" if run.header.gpuperf else ""
-    yield f"{_bytes(scene, run)} · run {clean(run.header.run)}{version}{missing}"
+        return f"No roofs: {clean(run.header.peaks_reason) or 'none are known for this device'}"
+    origins = dict.fromkeys(roof.origin for roof in scene.roofs)
+    parts = [f"{origin}{_sources(scene, origin)}" for origin in origins]
+    seen = {roof.figure.status for roof in scene.roofs}
+    marks = [text for status, text in MARKS.items() if status in seen]
+    device = shorten(clean(run.header.device.name), LONGEST)
+    return " · ".join([f"Roofs of {device}: {', '.join(parts)}", *marks])
+
+
+def _sources(scene: Scene, origin: str) -> str:
+    """Name the first source of the roofs of *origin*, and count the others: ` (calibrate)`."""
+    own = [clean(roof.figure.source) for roof in scene.roofs if roof.origin == origin]
+    known = list(dict.fromkeys(filter(None, own)))
+    if not known:
+        return ""
+    more = f" and {len(known) - 1} more" if len(known) > 1 else ""
+    return f" ({shorten(known[0].partition(' (')[0], LONGEST_SOURCE)}{more})"
 
 
 def _bytes(scene: Scene, run: Run) -> str:
-    """Of which bytes the x axis is, and who counted them."""
+    """Describe the bytes of the x axis, and who counted them."""
     if scene.view == "compulsory" and any(r.kind == "kernel" for r in run.records):
         return COUNTED
     ways = {any(c.kind == BY_NCU for c in r.caveats) for r in run.records if r.counters}
     by = [FULL_SPEED] if False in ways or not ways else []
     by += [f"by {ALONE}"] if True in ways else []
-    told = BYTES[scene.view].format(by=" and ".join(by))
+    words = BYTES[scene.view].format(by=" and ".join(by))
     baseline = shorten(clean(run.header.baseline), LONGEST)
     if not baseline or scene.view == "both" or not any(dot.start for dot in scene.dots):
-        return told
-    return f"Arrows lead from {baseline} to the others · {told}"
+        return words
+    return f"Arrows lead from {baseline} to the others · {words}"

@@ -3,33 +3,30 @@
 from __future__ import annotations
 
 import statistics
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpuperf.analysis.waveplane import Plane, panels, predict
 from gpuperf.analysis.wavestudy import KernelStudy, study_plane
 from gpuperf.errors import UsageError
 from gpuperf.model.record import Run
-from gpuperf.report.caption import contracts_text
-from gpuperf.report.chart.file import DPI, save_figure, targets_of
-from gpuperf.report.chart.style import FAINT, INK, rc_parameters
+from gpuperf.report.chart.footer import how, note
 from gpuperf.report.text import clean, shorten
 from gpuperf.report.waves import tile_text
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from gpuperf.show.figure import INK, Frame, figure
 
 __all__ = ["draw_heatmap"]
 
 MOST_PANELS = 4
-# Inches: the side of a panel, what lies between two, and left and right of them all;
-SIDE, GAP, LEFT, RIGHT = 5.6, 0.9, 0.95, 1.35
-ABOVE, HEAD, UNDER, BELOW = 0.65, 0.8, 0.6, 0.5  # a title, a panel's words, its axis, the notes
+SIDE, BESIDE = 5.6, 1.35  # inches: of a panel, and right of them all
 DOT, CROWD = 42, 25_000  # square points: of a dot at most, and of all dots of a panel
 TERA = 1e12
 LONGEST = 72  # characters across a panel
+READING = (
+    "image: predicted by tiles and waves, in cycles, fitted on half of the sizes · "
+    "dots: measured, in cycles"
+)
 MAP = "viridis"  # even in lightness, and told apart by the colour-blind
 
 
@@ -38,7 +35,6 @@ def draw_heatmap(run: Run, paths: Sequence[Path]) -> None:
 
     Raises: UsageError for another suffix, an unwritable path, and a run with nothing to draw.
     """
-    targets = targets_of(paths)
     kernels, left_out = panels(study_plane(run), MOST_PANELS)
     if not kernels:
         told = ", ".join(left_out)
@@ -46,45 +42,29 @@ def draw_heatmap(run: Run, paths: Sequence[Path]) -> None:
             f"no kernel has a model and sizes that span m and n: {told}",
             "--impl triton --tile 128x128x64 pins one",
         )
-    import matplotlib
-
     op = clean(run.records[0].case.op)
     title = shorten(f"{op} on {clean(run.header.device.name)}: throughput over m and n", LONGEST)
-    with matplotlib.rc_context(rc_parameters()), warnings.catch_warnings():
-        # A name in a script that the font lacks is drawn as boxes; that is no reason to talk.
-        warnings.filterwarnings("ignore", message=r"Glyph .* missing from font")
-        drawn = _figure(run, kernels, left_out, title)
-        for target in targets:
-            save_figure(drawn, target, title)
-
-
-def _figure(
-    run: Run, kernels: Sequence[KernelStudy], left_out: Sequence[str], title: str
-) -> Figure:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
+    missing = f"not drawn: {', '.join(left_out)}" if left_out else ""
     across = min(2, len(kernels))
-    down = -(-len(kernels) // across)
-    width = LEFT + across * (SIDE + GAP) - GAP + RIGHT
-    height = ABOVE + down * (HEAD + SIDE + UNDER) + BELOW
-    figure = Figure(figsize=(width, height), dpi=DPI, facecolor="white")
-    FigureCanvasAgg(figure)
+    with figure(paths, title, [how(run)], [READING, note(run, missing)], 7.4 * across) as frame:
+        _draw_panels(frame, kernels, across)
+
+
+def _draw_panels(frame: Frame, kernels: Sequence[KernelStudy], across: int) -> None:
+    """Draw a square panel for each kernel, and the scale that they share."""
     clock_hz = statistics.median(p.clock_hz for kernel in kernels for p in kernel.points)
     planes = [predict(kernel) for kernel in kernels]
     limits = _limits(kernels, planes, clock_hz)
-    image = None
-    for i, (kernel, plane) in enumerate(zip(kernels, planes, strict=True)):
-        row, column = divmod(i, across)
-        left, top = LEFT + column * (SIDE + GAP), ABOVE + row * (HEAD + SIDE + UNDER) + HEAD
-        place = left / width, 1 - (top + SIDE) / height, SIDE / width, SIDE / height
-        axes = figure.add_axes(place)
-        image = _draw(axes, kernel, plane, limits, clock_hz)
-    tall = height - ABOVE - HEAD - UNDER - BELOW
-    place = (width - RIGHT + 0.2) / width, (BELOW + UNDER) / height, 0.22 / width, tall / height
-    _bar(figure, image, place, clock_hz)
-    _words(run, figure, title, left_out)
-    return figure
+    panels = frame.stack(*[SIDE] * -(-len(kernels) // across), columns=across)
+    for empty in panels[len(kernels) :]:
+        empty.set_axis_off()
+    shown = zip(panels, kernels, planes, strict=False)
+    images = [_draw(axes, kernel, plane, limits, clock_hz) for axes, kernel, plane in shown]
+    frame.fit(BESIDE, SIDE)
+    width = frame.figure.get_figwidth()
+    tops, foots = panels[0].get_position(), panels[-1].get_position()
+    place = (1 - BESIDE / width, foots.y0, 0.22 / width, tops.y1 - foots.y0)
+    _bar(frame.figure, images[-1], place, clock_hz)
 
 
 def _limits(
@@ -120,7 +100,7 @@ def _draw(
     for axis, sizes in ((axes.xaxis, ns), (axes.yaxis, ms)):
         axis.set_major_locator(FixedLocator(_ticks(sizes)))
         axis.set_major_formatter(FuncFormatter(_size))
-    axes.spines[:].set_visible(False)
+    axes.spines[["left", "bottom"]].set_visible(False)
     axes.tick_params(labelsize=10)
     axes.set_xlabel("n")
     axes.set_ylabel("m")
@@ -164,29 +144,9 @@ def _told(kernel: KernelStudy) -> str:
     return "\n".join(shorten(line, LONGEST) for line in lines)
 
 
-def _bar(figure: Figure, image: Any, place: tuple[float, float, float, float], hz: float) -> None:
-    bar = figure.colorbar(image, cax=figure.add_axes(place), extend="min")
+def _bar(drawn: Any, image: Any, place: tuple[float, float, float, float], hz: float) -> None:
+    bar = drawn.colorbar(image, cax=drawn.add_axes(place), extend="min")
     bar.outline.set_visible(False)
     bar.ax.yaxis.set_major_formatter(_rate)
     bar.ax.tick_params(labelsize=10)
     bar.set_label(f"TFLOP/s at {hz / 1e6:,.0f} MHz, the median SM clock measured")
-
-
-def _words(run: Run, figure: Figure, title: str, left_out: Sequence[str]) -> None:
-    width, height = figure.get_size_inches()
-    contracts = contracts_text([run.header.contract, *run.header.variants])
-    notes = (
-        "image: predicted by tiles and waves, in cycles, fitted on half of the sizes · "
-        "dots: measured, in cycles",
-        f"run {clean(run.header.run)} · gpuperf {clean(run.header.gpuperf)}"
-        + (f" · not drawn: {', '.join(left_out)}" if left_out else ""),
-    )
-    for y, text, size, color, weight in (
-        (height - 0.12, title, 14, INK, "bold"),
-        (height - 0.42, shorten(contracts, int(12 * width)), 9.5, INK, "normal"),
-        (0.4, notes[0], 8, FAINT, "normal"),
-        (0.22, shorten(notes[1], int(14 * width)), 8, FAINT, "normal"),
-    ):  # fmt: skip
-        figure.text(
-            0.2 / width, y / height, text, fontsize=size, fontweight=weight, color=color, va="top"
-        )

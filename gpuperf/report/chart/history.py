@@ -7,13 +7,11 @@ import statistics
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpuperf.analysis.history import Point, Segment, Series
 from gpuperf.analysis.steps import Step
 from gpuperf.errors import UsageError
-from gpuperf.report.chart.file import DPI, save_figure, targets_of
-from gpuperf.report.chart.style import COLOURS, FAINT, GRID, INK, rc_parameters
 from gpuperf.report.chart.trend import (
     Axis,
     axis_of,
@@ -24,14 +22,11 @@ from gpuperf.report.chart.trend import (
 )
 from gpuperf.report.history import MOVED, changed_text, last_step, marked_text, rule_text
 from gpuperf.report.text import clean, shorten
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from gpuperf.show.figure import COLOURS, FAINT, INK, figure
 
 __all__ = ["draw_history"]
 
-WIDTH, PANEL, TOP, BOTTOM = 11.0, 3.4, 0.92, 1.05  # inches
-LEFT, RIGHT, GAP, NAME = 0.075, 0.98, 0.45, 0.25  # of the width; inches between panels, and above
+WIDTH, PANEL = 11.0, 3.2  # inches
 MOST_PANELS = 4
 MOST_LINES = 12  # of environments in a panel
 MOST_LABELS = 12  # of steps in a panel
@@ -55,40 +50,21 @@ def draw_history(series: Series, paths: Sequence[Path]) -> None:
 
     Raises: UsageError for another suffix, an unwritable path, and a series without a point.
     """
-    targets = targets_of(paths)
     if not series.points:
         raise UsageError("the case has no time: nothing to draw", "the table says why")
-    import matplotlib
-
-    title = shorten(clean(series.case), LONGEST)
-    with matplotlib.rc_context(rc_parameters()):
-        drawn = _figure(series, title)
-        for target in targets:
-            save_figure(drawn, target, title)
-
-
-def _figure(series: Series, title: str) -> Figure:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     panels = panels_of(series)
     shown = panels[:MOST_PANELS]
-    top = TOP + (NAME if len(shown) > 1 else 0)
-    height = top + BOTTOM + PANEL * len(shown) + GAP * (len(shown) - 1)
-    figure = Figure(figsize=(WIDTH, height), dpi=DPI, facecolor="white")
-    FigureCanvasAgg(figure)
-    parts = list(figure.subplots(len(shown), 1, sharex=True, squeeze=False)[:, 0])
     axis = axis_of(series, max(panels, key=lambda panel: sum(len(s.points) for s in panel)))
-    for part, panel in zip(parts, shown, strict=True):
-        _draw_panel(part, panel, axis)
-    if len(shown) > 1:
-        _name_panels(parts, shown)
-    label_axis(parts[-1], axis)
-    _write_words(figure, series, title, height, len(panels) - len(shown))
-    figure.subplots_adjust(
-        left=LEFT, right=RIGHT, top=1 - top / height, bottom=BOTTOM / height, hspace=GAP / PANEL
-    )
-    return figure
+    title = shorten(clean(series.case), LONGEST)
+    lines = (_outcome(series), _alike(series, len(panels) - len(shown)))
+    with figure(paths, title, lines, _reading(series), WIDTH) as frame:
+        parts = frame.stack(*[PANEL] * len(shown), sharex=True)
+        for part, panel in zip(parts, shown, strict=True):
+            _draw_panel(part, panel, axis)
+        if len(shown) > 1:
+            _name_panels(parts, shown)
+        label_axis(parts[-1], axis)
+        frame.fit()
 
 
 def _draw_panel(part: Any, panel: Sequence[Segment], axis: Axis) -> None:
@@ -112,12 +88,10 @@ def _draw_panel(part: Any, panel: Sequence[Segment], axis: Axis) -> None:
     _draw_environments(part, panel, stretches, axis)
     _draw_steps(part, panel, axis, high)
     if beside:
-        part.legend(frameon=False, fontsize=8, loc="lower left", ncols=min(4, len(panel)))
+        part.legend(fontsize=8, loc="lower left", ncols=min(4, len(panel)))
     label_times(part, high)
     part.tick_params(labelsize=9.5)
-    part.grid(True, axis="y", color=GRID, linewidth=0.6)
-    part.set_axisbelow(True)
-    part.spines[["top", "right"]].set_visible(False)
+    part.grid(True, axis="y")
 
 
 def _grouped(both: Sequence[Any]) -> list[tuple[Segment, list[Any]]]:
@@ -167,7 +141,7 @@ def _draw_points(
                   markerfacecolor="white", zorder=3)  # fmt: skip
         if len(beyond) <= MOST_BEYOND:
             part.annotate(
-                f"{(point.median_s / middle - 1) * 100:+.0f} %", place, fontsize=7.5, color=color,
+                f"{(point.median_s / middle - 1) * 100:+.0f} %", place, fontsize=8, color=color,
                 xytext=(0, 4 if above else -4), textcoords="offset points", ha="center",
                 va="bottom" if above else "top",
             )  # fmt: skip
@@ -252,31 +226,23 @@ def _name_panels(parts: Sequence[Any], panels: Sequence[Sequence[Segment]]) -> N
         part.set_title(shorten(clean(told), LONGEST), loc="left", fontsize=9.5, color=INK)
 
 
-def _write_words(
-    figure: Figure, series: Series, title: str, height: float, missing: int
-) -> None:
-    """What is drawn, what was found, and how to read it."""
+def _reading(series: Series) -> tuple[str, str]:
+    """Describe how to read the chart."""
     steps = ((segment, step) for segment in series.segments for step in segment.steps)
     moved = f" · {MOVED}" if any(segment.moved(step) for segment, step in steps) else ""
-    left = f" · {missing} environments more are not drawn" if missing else ""
-    for y, text, size, color, weight in (
-        (height - 0.1, title, 14, INK, "bold"),
-        (height - 0.38, _outcome(series), 10, INK, "normal"),
-        (height - 0.6, shorten(clean(_alike(series)), LONGEST) + left, 9.5, FAINT, "normal"),
-        (0.36, READING, 8, FAINT, "normal"),
-        (0.2, rule_text([series]) + moved, 8, FAINT, "normal"),
-    ):
-        figure.text(0.02, y / height, text, fontsize=size, fontweight=weight, color=color, va="top")
+    return READING, rule_text([series]) + moved
 
 
-def _alike(series: Series) -> str:
-    """What all points have in common."""
+def _alike(series: Series, missing: int) -> str:
+    """Describe what all points have in common, and count the environments that are *missing*."""
     whole = [dict(segment.environment.fixed) for segment in series.segments]
     facts = {name: value for name, value in whole[0].items()
              if all(other.get(name) == value for other in whole)}  # fmt: skip
     words = (("product", "{}"), ("timer", "{} timer"), ("cache", "{} cache"), ("regime", "{}"),
              ("data", "{} data"))  # fmt: skip
-    return " · ".join(word.format(facts[name]) for name, word in words if name in facts)
+    known = " · ".join(word.format(facts[name]) for name, word in words if name in facts)
+    left = f"{missing} environments more are not drawn" if missing else ""
+    return " · ".join(filter(None, (shorten(clean(known), LONGEST), left)))
 
 
 def _outcome(series: Series) -> str:

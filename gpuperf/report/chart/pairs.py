@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import math
-import textwrap
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpuperf.errors import UsageError
 from gpuperf.gate.rule import Pairs, Rule, moved
 from gpuperf.gate.verdict import CaseVerdict, GateReport
 from gpuperf.report.caption import contracts_text
 from gpuperf.report.casename import Names
-from gpuperf.report.chart.file import DPI, save_figure, targets_of
-from gpuperf.report.chart.style import COLOURS, FAINT, GRID, INK, rc_parameters
 from gpuperf.report.judgement import (
     conditions,
     counts,
@@ -28,19 +24,16 @@ from gpuperf.report.judgement import (
     worst_first,
 )
 from gpuperf.report.text import clean, shorten
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from gpuperf.show.figure import COLOURS, DPI, FAINT, GRID, INK, figure
 
 __all__ = ["draw_pairs"]
 
-WIDTH, NARROWEST, ROW, TOP, BOTTOM = 11.0, 4.2, 0.3, 1.34, 0.9  # inches
-SIDE, GAP = 0.2, 0.1  # of the words
+WIDTH, NARROWEST, ROW, GAP = 11.0, 4.2, 0.3, 0.1  # inches
 MOST, MOST_STEADY = 40, 6  # rows of cases, and of sentinels
 MOST_DOTS = 1000  # of a row
 NAME = 44  # characters of a case
 LONGEST = 140  # and of a line of words
-TITLE, FOOTER = 84, 175
+TITLE, FOOTER = 84, 350
 TELLING = 42  # beside a row
 NEAR = 0.5  # inches between two ticks that would touch
 SPREAD = 0.3  # of a row, to either side: from the first pair above to the last below
@@ -84,22 +77,27 @@ def draw_pairs(report: GateReport, paths: Sequence[Path]) -> None:
 
     Raises: UsageError for another suffix, an unwritable path, and a report without any times.
     """
-    targets = targets_of(paths)
     names = names_of(report, NAME)
     shown = worst_first(report)[:MOST]
     rows = [_row(case, report, names) for case in shown]
     steady = [_steady(name, report, names) for name in list(report.sentinels)[:MOST_STEADY]]
     if not any(row.hollow or row.filled for row in (*rows, *steady)):
         raise UsageError("no case has a time on both sides: nothing to draw", "the table says why")
-    import matplotlib
-
     title = shorten(f"Gate {report.outcome}: {counts(report.cases, words_of(report))}", TITLE)
-    with matplotlib.rc_context(rc_parameters()), warnings.catch_warnings():
-        # A name in a script that the font lacks is drawn as boxes; that is no reason to talk.
-        warnings.filterwarnings("ignore", message=r"Glyph .* missing from font")
-        drawn = _figure(report, rows, steady, title, names)
-        for target in targets:
-            save_figure(drawn, target, title)
+    lines = _lines(report, names, len(report.cases) - len(rows))
+    with figure(paths, title, lines, [_reading(report)], WIDTH) as frame:
+        frame.legend(_handles(report, bool(steady)))
+        every = [*rows, *steady]
+        places = [*range(len(rows)), *(len(rows) + 0.4 + i for i in range(len(steady)))]
+        (axes,) = frame.stack((places[-1] + 1) * ROW)
+        _scale(axes, every)
+        for place, row in zip(places, every, strict=True):
+            _draw(axes, place, row)
+        if rows and steady:
+            axes.axhline(len(rows) - 0.3, color=GRID, linewidth=1)
+        _name(axes, places, every)
+        frame.fit(least=NARROWEST)
+        _thin_out(axes)
 
 
 def _row(case: CaseVerdict, report: GateReport, names: Names) -> _Row:
@@ -168,30 +166,6 @@ def _logarithm(change: float | None) -> float | None:
     return math.log1p(change) if change is not None and -1 < change < math.inf else None
 
 
-def _figure(
-    report: GateReport, rows: Sequence[_Row], steady: Sequence[_Row], title: str, names: Names
-) -> Figure:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    every = [*rows, *steady]
-    places = [*range(len(rows)), *(len(rows) + 0.4 + i for i in range(len(steady)))]
-    tall = (places[-1] + 1) * ROW
-    height = TOP + tall + BOTTOM
-    figure = Figure(figsize=(WIDTH, height), dpi=DPI, facecolor="white")
-    FigureCanvasAgg(figure)
-    axes = figure.add_axes((0.3, BOTTOM / height, 0.4, tall / height))
-    _scale(axes, every)
-    told = [_draw(axes, place, row) for place, row in zip(places, every, strict=True)]
-    if rows and steady:
-        axes.axhline(len(rows) - 0.3, color=GRID, linewidth=1)
-    _name(axes, places, every)
-    _place(axes, told)
-    _legend(figure, report, bool(steady))
-    _write_words(figure, report, title, names, len(report.cases) - len(rows))
-    return figure
-
-
 def _name(axes: Any, places: Sequence[float], rows: Sequence[_Row]) -> None:
     """The names of the rows, and what is left of the axes' frame."""
     axes.axvline(0, color=INK, linewidth=0.8, zorder=1)
@@ -201,23 +175,8 @@ def _name(axes: Any, places: Sequence[float], rows: Sequence[_Row]) -> None:
         label.set_color(row.colour if row.loud else FAINT if row.colour == SENTINEL else INK)
         label.set_fontweight("bold" if row.loud else "normal")
     axes.tick_params(axis="y", length=0)
-    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.spines["left"].set_visible(False)
     axes.set_xlabel("time of the head over that of the base, less 1", fontsize=10)
-
-
-def _place(axes: Any, told: Sequence[Any]) -> None:
-    """The axes between the names and the words *told*, with as much room as both leave."""
-    figure = axes.figure
-    figure.draw_without_rendering()
-    left, right = (
-        max(text.get_window_extent().width for text in texts) / DPI + SIDE + GAP
-        for texts in (axes.get_yticklabels(), told)
-    )
-    width = max(WIDTH, left + NARROWEST + right)
-    box = axes.get_position()
-    figure.set_figwidth(width)
-    axes.set_position((left / width, box.y0, (width - left - right) / width, box.height))
-    _thin_out(axes)
 
 
 def _thin_out(axes: Any) -> None:
@@ -251,11 +210,10 @@ def _scale(axes: Any, rows: Sequence[_Row]) -> None:
     axes.set_xlim(low, high)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:+,g} %" if v else "0"))
     axes.tick_params(axis="x", labelsize=9)
-    axes.grid(axis="x", color=GRID, linewidth=0.6)
-    axes.set_axisbelow(True)
+    axes.grid(axis="x")
 
 
-def _draw(axes: Any, place: float, row: _Row) -> Any:
+def _draw(axes: Any, place: float, row: _Row) -> None:
     """One row: the margin, the dots, the mean with its interval; the words beside it."""
     from matplotlib.patches import Rectangle
 
@@ -270,7 +228,7 @@ def _draw(axes: Any, place: float, row: _Row) -> Any:
     if row.mean is not None and abs(row.mean) < FARTHEST:
         axes.plot([100 * math.expm1(row.mean)], [place], marker="|", markersize=9, color=INK,
                   markeredgewidth=1.8, zorder=4)  # fmt: skip
-    return axes.annotate(
+    axes.annotate(
         row.words, (1, place), (GAP * 72, 0), xycoords=("axes fraction", "data"),
         textcoords="offset points", fontsize=9, va="center", annotation_clip=False,
         color=row.colour if row.loud or row.words.endswith("improved") else FAINT,
@@ -296,8 +254,8 @@ def _dot(axes: Any, place: float, row: _Row) -> None:
         )  # fmt: skip
 
 
-def _legend(figure: Any, report: GateReport, steady: bool) -> None:
-    """What dots, lines and the band mean, in one row over the axes."""
+def _handles(report: GateReport, steady: bool) -> list[Any]:
+    """Return the entries of the legend: what dots, lines and the band mean."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
@@ -315,27 +273,22 @@ def _legend(figure: Any, report: GateReport, steady: bool) -> None:
     if steady:
         dot["color"] = SENTINEL
         handles.append(Line2D([], [], **dot, label="sentinel, which no change can touch"))
-    x, y = SIDE / figure.get_figwidth(), 1 - 1.04 / figure.get_figheight()
-    figure.legend(
-        handles=handles, loc="upper left", bbox_to_anchor=(x, y),
-        ncols=len(handles), frameon=False, fontsize=9, borderpad=0, borderaxespad=0,
-        columnspacing=1.6, handletextpad=0.5,
-    )  # fmt: skip
+    return handles
 
 
-def _write_words(figure: Any, report: GateReport, title: str, names: Names, left: int) -> None:
-    """What was compared, by which rule, how it was measured, and what is not drawn."""
-    height, side = figure.get_figheight(), SIDE / figure.get_figwidth()
+def _lines(report: GateReport, names: Names, left: int) -> list[str]:
+    """Describe what was compared, by which rule, and how many cases are not drawn."""
     base_head, suite = conditions(report, names)[:2]
     suite += f"; the {MOST} worst of {left + MOST:,} cases" if left > 0 else ""
-    figure.text(side, 1 - 0.12 / height, title, fontsize=14, fontweight="bold", va="top")
-    for i, text in enumerate((base_head, suite, rule_text(report))):
-        y = 1 - (0.42 + 0.19 * i) / height
-        figure.text(side, y, shorten(text, LONGEST), fontsize=9.5, va="top")
+    return [shorten(text, LONGEST) for text in (base_head, suite, rule_text(report))]
+
+
+def _reading(report: GateReport) -> str:
+    """Describe how to read the dots, and how they were measured."""
     more = [contracts_text([report.contract]), f"gate {clean(report.id)}"]
     if report.kind == "ab":
-        more = ["pairs in order of time, from above down", "mean: of those that confirm, if any",
-                *more]  # fmt: skip
-    note = " · ".join([*more, f"gpuperf {clean(report.gpuperf)}"])
-    lines = textwrap.wrap(shorten(note, 2 * FOOTER), FOOTER)
-    figure.text(side, 0.08 / height, "\n".join(lines), fontsize=8, color=FAINT, va="bottom")
+        more = [
+            *("pairs in order of time, from above down", "mean: of those that confirm, if any"),
+            *more,
+        ]
+    return shorten(" · ".join([*more, f"gpuperf {clean(report.gpuperf)}"]), FOOTER)

@@ -6,24 +6,21 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpuperf.analysis.region import PARTS, Profile, Share, profiles
 from gpuperf.errors import UsageError
 from gpuperf.model.record import Run
 from gpuperf.report.caption import run_roofs
-from gpuperf.report.chart.file import DPI, save_figure, targets_of
-from gpuperf.report.chart.style import COLOURS, FAINT, GRID, INK, rc_parameters
+from gpuperf.report.chart.footer import note
 from gpuperf.report.profiling import name_of, title_of, totals_of
 from gpuperf.report.text import clean, shorten
+from gpuperf.show.figure import COLOURS, DPI, FAINT, INK, figure
 from gpuperf.units import format_flop_rate, format_rate
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 __all__ = ["draw_profile"]
 
-WIDTH, HEIGHT = 11.0, 8.2  # inches
+BAR, ROOFLINE = 0.45, 4.6  # inches
 LARGEST = 2600.0  # square points of a bubble of the whole step
 SMALLEST = 14.0
 MOST_LABELS = 10
@@ -52,37 +49,23 @@ def draw_profile(run: Run, paths: Sequence[Path]) -> None:
 
     Raises: UsageError for another suffix than PNG's and SVG's, an unwritable path, no region.
     """
-    targets = targets_of(paths)
     profile = profiles(run)[0]
     if profile.step_s <= 0:
         raise UsageError("the step took no time: nothing to draw", "profile more steps")
-    import matplotlib
-
-    title = title_of(profile, run)
-    with matplotlib.rc_context(rc_parameters()):
-        drawn = _figure(profile, run, title)
-        for target in targets:
-            save_figure(drawn, target, title)
-
-
-def _figure(profile: Profile, run: Run, title: str) -> Figure:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(WIDTH, HEIGHT), dpi=DPI, facecolor="white")
-    FigureCanvasAgg(figure)
-    figure.text(0.03, 0.975, title, fontsize=15, fontweight="bold", va="top")
     lines = totals_of(profile, run)
-    for i, line in enumerate([lines[0], *lines[2:5]]):
-        figure.text(0.03, 0.938 - 0.026 * i, shorten(line, 130), fontsize=10, va="top")
-    _draw_bar(figure.add_axes((0.03, 0.755, 0.94, 0.055)), profile)
-    _draw_roofline(figure.add_axes((0.085, 0.125, 0.885, 0.54)), profile, run)
-    figure.text(0.03, 0.028, READING, fontsize=8, color=FAINT, va="top")
-    return figure
+    kept = [shorten(line, 130) for line in (lines[0], *lines[2:5])]
+    with figure(paths, title_of(profile, run), kept, [note(run, READING)]) as frame:
+        bar, roofline = frame.stack(BAR, ROOFLINE)
+        frame.legend(_draw_bar(bar, profile), 11)
+        shown = _draw_roofline(roofline, profile, run)
+        frame.fit()
+        _number(roofline, shown)
 
 
-def _draw_bar(axes: Any, profile: Profile) -> None:
-    """The step from left to right, by part."""
+def _draw_bar(axes: Any, profile: Profile) -> list[Any]:
+    """Draw the step from left to right, by part, and return the entries of its legend."""
+    from matplotlib.patches import Patch
+
     left = 0.0
     for name, seconds in profile.parts.items():
         share = seconds / profile.step_s
@@ -97,14 +80,8 @@ def _draw_bar(axes: Any, profile: Profile) -> None:
     axes.set_xlim(0, 1)
     axes.set_ylim(-0.5, 0.5)
     axes.axis("off")
-    from matplotlib.patches import Patch
-
     shown = [name for name, seconds in profile.parts.items() if seconds > 0]
-    handles = [Patch(color=COLOUR[name], label=name) for name in shown]
-    axes.legend(
-        handles=handles, loc="upper left", bbox_to_anchor=(-0.005, -0.05), ncols=len(shown),
-        frameon=False, fontsize=9, handlelength=1.0, columnspacing=1.2,
-    )  # fmt: skip
+    return [Patch(color=COLOUR[name], label=name) for name in shown]
 
 
 def _drawn(profile: Profile) -> list[Share]:
@@ -116,22 +93,20 @@ def _drawn(profile: Profile) -> list[Share]:
     ]  # fmt: skip
 
 
-def _draw_roofline(axes: Any, profile: Profile, run: Run) -> None:
+def _draw_roofline(axes: Any, profile: Profile, run: Run) -> list[Share]:
+    """Draw the roofs and the operators, and return the operators."""
     shown = _drawn(profile)
     axes.set_xscale("log")
     axes.set_yscale("log")
-    axes.grid(True, which="major", color=GRID, linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(True, which="major")
     axes.set_xlabel("arithmetic intensity, FLOP/byte of DRAM")
     if not shown:
         axes.text(0.5, 0.5, "no operator has both FLOPs and bytes", transform=axes.transAxes,
                   ha="center", color=FAINT)  # fmt: skip
-        return
+        return []
     largest = [share for share in shown if share.share >= LEAST_SHOWN]
     shown = largest or shown
-    points = [(s.placement.intensity, s.placement.attained_flop_per_s) for s in shown
-              if s.placement]  # fmt: skip
+    points = _points(shown)
     roofs = run_roofs(run)
     scale, unit = (1e12, "TFLOP/s") if max(y for _, y in points) > 1e12 else (1e9, "GFLOP/s")
     top = max([y for _, y in points] + [r.value for r in roofs if r.kind == "compute"]) * 2.2
@@ -146,7 +121,6 @@ def _draw_roofline(axes: Any, profile: Profile, run: Run) -> None:
             [x], [y], s=max(SMALLEST, LARGEST * share.share), color=COLOUR[share.part], alpha=0.75,
             edgecolor="white", linewidth=0.8, zorder=3,
         )  # fmt: skip
-    _number(axes, shown, points)
     from matplotlib.ticker import FuncFormatter
 
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / scale:,g}"))
@@ -154,6 +128,13 @@ def _draw_roofline(axes: Any, profile: Profile, run: Run) -> None:
     axes.set_ylabel(f"attained, {unit}")
     left_out = 1 - sum(share.share for share in shown) - profile.idle_s / profile.step_s
     _list(axes, shown, left_out)
+    return shown
+
+
+def _points(shown: Sequence[Share]) -> list[tuple[float, float]]:
+    """Return (FLOP/byte, FLOP/s) of each operator."""
+    placed = [share.placement for share in shown if share.placement]
+    return [(each.intensity, each.attained_flop_per_s) for each in placed]
 
 
 def _list(axes: Any, shown: Sequence[Share], left_out: float) -> None:
@@ -204,11 +185,11 @@ def _draw_roofs(axes: Any, roofs: Sequence[Any], ends: tuple[float, float], top:
         )  # fmt: skip
 
 
-def _number(axes: Any, shown: Sequence[Share], points: Sequence[tuple[float, float]]) -> None:
+def _number(axes: Any, shown: Sequence[Share]) -> None:
     """The largest by their place in the list: in the bubble, or beside it where another lies."""
     from matplotlib.patheffects import withStroke
 
-    pixels = [axes.transData.transform(point) for point in points]
+    pixels = [axes.transData.transform(point) for point in _points(shown)]
     radii = [math.sqrt(max(SMALLEST, LARGEST * s.share) / math.pi) * DPI / 72 for s in shown]
     taken: list[tuple[float, float]] = []
     size = 9 * DPI / 72

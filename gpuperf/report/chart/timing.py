@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpuperf.analysis.timing import CaseTiming, compared_timers, timings
 from gpuperf.errors import UsageError
 from gpuperf.model.record import Run
-from gpuperf.report.chart.file import DPI, save_figure, targets_of
-from gpuperf.report.chart.style import COLOURS, GRID, INK, MARKERS, rc_parameters
+from gpuperf.report.chart.footer import note
 from gpuperf.report.text import clean
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from gpuperf.show.figure import COLOURS, INK, MARKERS, figure
 
 __all__ = ["draw_timing"]
 
@@ -26,52 +23,34 @@ def draw_timing(run: Run, paths: Sequence[Path]) -> None:
 
     Raises: UsageError for another suffix, an unwritable path, and a run with nothing to draw.
     """
-    targets = targets_of(paths)
     found = timings(run.records)
     if not any(t.bias and t.kernels == 1 for t in found):
         raise UsageError(
             "no call of one kernel was timed by every timer: nothing to draw",
             "run timing-check without --default-only",
         )
-    import matplotlib
-
     title = f"What timers add to a kernel on {clean(run.header.device.name)}"
-    with matplotlib.rc_context(rc_parameters()):
-        drawn = _figure(found, title)
-        for target in targets:
-            save_figure(drawn, target, title)
+    with figure(paths, title, notes=[note(run)]) as frame:
+        scattered = [t for t in found if t.noise]
+        parts = frame.stack(*((4.0, 1.5) if scattered else (4.0,)), sharex=True)
+        _draw_bias(parts[0], found)
+        if scattered:
+            _draw_scatter(parts[1], scattered)
+        _draw_sizes(parts[-1], found)
+        for part in parts:
+            part.grid(True)
+        frame.fit()
 
 
-def _figure(found: Sequence[CaseTiming], title: str) -> Figure:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+def _draw_sizes(lower: Any, found: Sequence[CaseTiming]) -> None:
+    """Draw the axis of the kernels' durations."""
     from matplotlib.ticker import FuncFormatter, NullFormatter
 
-    scattered = [t for t in found if t.noise]
-    figure = Figure(figsize=(9.6, 7.2 if scattered else 5.0), dpi=DPI, facecolor="white")
-    FigureCanvasAgg(figure)
-    parts = figure.subplots(
-        2 if scattered else 1, 1, sharex=True, squeeze=False,
-        gridspec_kw={"height_ratios": (3, 1.3)} if scattered else {},
-    )  # fmt: skip
-    _draw_bias(parts[0][0], found)
-    figure.suptitle(
-        title, x=0.02, ha="left", fontsize=14,
-        fontweight="bold", color=INK,
-    )  # fmt: skip
-    if scattered:
-        _draw_scatter(parts[1][0], scattered)
-    lower = parts[-1][0]
     lower.set_xlabel("busy time of the kernel (span of several), µs")
     xs = [_place(t) for t in found]
     lower.set_xlim(min(xs) / 1.4, max(xs) * 1.4)
     lower.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
     lower.xaxis.set_minor_formatter(NullFormatter())
-    for part in parts.flat:
-        part.grid(True, color=GRID, linewidth=0.6)
-        part.spines[["top", "right"]].set_visible(False)
-    figure.subplots_adjust(left=0.12, right=0.97, top=0.93, bottom=0.11, hspace=0.1)
-    return figure
 
 
 def _draw_bias(upper: Any, found: Sequence[CaseTiming]) -> None:
@@ -110,7 +89,7 @@ def _draw_bias(upper: Any, found: Sequence[CaseTiming]) -> None:
     upper.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v * 100:+g} %" if v else "0"))
     upper.axhline(0, color=INK, linewidth=0.8)
     upper.set_ylabel("timer over CUPTI busy, less 1")
-    upper.legend(ncols=4, frameon=False, fontsize=9, loc="upper right")
+    upper.legend(ncols=4, fontsize=9, loc="upper right")
 
 
 def _place(timing: CaseTiming) -> float:
@@ -119,18 +98,17 @@ def _place(timing: CaseTiming) -> float:
     return (timing.span_s if several and timing.span_s else timing.busy_s) * 1e6
 
 
-def _draw_scatter(part: object, found: Sequence[CaseTiming]) -> None:
-    axes = part
+def _draw_scatter(axes: Any, found: Sequence[CaseTiming]) -> None:
     found = sorted(found, key=_place)
     xs = [_place(t) for t in found]
     processes = max(t.noise.processes for t in found if t.noise)
     within = [t.noise.within * 100 for t in found if t.noise]
     between = [t.noise.between * 100 for t in found if t.noise]
-    axes.plot(xs, within, color=COLOURS[1], marker="o", markersize=4, label="inside a process")  # type: ignore[attr-defined]
-    axes.plot(  # type: ignore[attr-defined]
+    axes.plot(xs, within, color=COLOURS[1], marker="o", markersize=4, label="inside a process")
+    axes.plot(
         xs, between, color=COLOURS[0], marker="s", markersize=5, linewidth=2,
         label=f"between {processes} processes",
     )  # fmt: skip
-    axes.set_ylabel("scatter (σ), %")  # type: ignore[attr-defined]
-    axes.set_ylim(0, max(*within, *between) * 1.2)  # type: ignore[attr-defined]
-    axes.legend(ncols=2, frameon=False, fontsize=9, loc="upper right")  # type: ignore[attr-defined]
+    axes.set_ylabel("scatter (σ), %")
+    axes.set_ylim(0, max(*within, *between) * 1.2)
+    axes.legend(ncols=2, fontsize=9, loc="upper right")

@@ -5,28 +5,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpuperf.analysis.wavestudy import KernelStudy, WaveStudy, study_waves
 from gpuperf.errors import UsageError
 from gpuperf.model.record import Run
-from gpuperf.report.caption import contracts_text
-from gpuperf.report.chart.file import DPI, save_figure, targets_of
-from gpuperf.report.chart.style import COLOURS, FAINT, GRID, INK, MARKERS, rc_parameters
+from gpuperf.report.chart.footer import how, note
 from gpuperf.report.text import clean, shorten
 from gpuperf.report.waves import error_text
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from gpuperf.show.figure import COLOURS, GRID, MARKERS, figure
 
 __all__ = ["draw_waves"]
 
-WIDTH, HEIGHT = 10.5, 6.8  # inches
+UPPER, LOWER = 4.0, 1.25  # inches
 LONGEST = 90
 MOST_KERNELS = 10  # in the legend
 MOST_LINES = 60
 OTHER = "#b8b8b8"
 CURVE = 600  # points of a predicted curve
+READING = (
+    "dots: measured, a marker a kernel; lines: tiles and waves, fitted on half of the sizes"
+)
 
 
 def draw_waves(run: Run, paths: Sequence[Path]) -> None:
@@ -34,78 +33,49 @@ def draw_waves(run: Run, paths: Sequence[Path]) -> None:
 
     Raises: UsageError for another suffix, an unwritable path, and a run with nothing to draw.
     """
-    targets = targets_of(paths)
     study = study_waves(run)
     if not study.kernels:
         raise UsageError("no size has a time in cycles: nothing to draw", "the table says why")
-    import matplotlib
-
     op = clean(run.records[0].case.op)
     title = shorten(f"{op} on {clean(run.header.device.name)}: waves", LONGEST)
-    with matplotlib.rc_context(rc_parameters()):
-        drawn = _figure(run, study, title)
-        for target in targets:
-            save_figure(drawn, target, title)
+    lines = [error_text(study) or "no prediction", how(run)]
+    with figure(paths, title, lines, [note(run, READING, _ends(study))]) as frame:
+        upper, lower = frame.stack(UPPER, LOWER, sharex=True)
+        _draw_study(upper, lower, study, run.header.device.sm_count)
+        frame.legend(upper.get_legend_handles_labels()[0], 2, 8)
+        frame.fit()
 
 
-def _figure(run: Run, study: WaveStudy, title: str) -> Figure:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+def _ends(study: WaveStudy) -> str:
+    """Describe the vertical lines."""
+    if len(study.boundaries) > MOST_LINES:
+        return f"the {len(study.boundaries)} ends of waves are too many to draw"
+    return "vertical: a wave ends" if study.boundaries else ""
+
+
+def _draw_study(upper: Any, lower: Any, study: WaveStudy, sms: int) -> None:
+    """Draw the throughput above, the waves and the tiles below."""
     from matplotlib.ticker import MaxNLocator
 
-    figure = Figure(figsize=(WIDTH, HEIGHT), dpi=DPI, facecolor="white")
-    FigureCanvasAgg(figure)
-    upper, lower = figure.subplots(2, 1, sharex=True, gridspec_kw={"height_ratios": (3.2, 1)})
     tiles = lower.twinx()
-    device = run.header.device.sm_count
-    modelled = any(kernel.model for kernel in study.kernels)
     for i, kernel in enumerate(sorted(study.kernels, key=lambda kernel: -len(kernel.points))):
-        _draw(upper, lower, tiles, kernel, study.axes, i, device)
+        _draw(upper, lower, tiles, kernel, study.axes, i, sms)
     if len(study.kernels) > MOST_KERNELS:
         others = f"{len(study.kernels) - MOST_KERNELS} other kernels"
         upper.plot([], [], linestyle="none", marker="x", markersize=4.5, color=OTHER, label=others)
-    if len(study.boundaries) <= MOST_LINES:
-        for boundary in study.boundaries:
-            for axes in (upper, lower):
-                axes.axvline(boundary.last + 0.5, color=GRID, linewidth=0.9, zorder=0)
-    upper.set_ylim(bottom=0)
-    upper.set_ylabel("FLOP per cycle and SM")
-    upper.legend(frameon=False, fontsize=8, loc="lower right")
+    for boundary in study.boundaries if len(study.boundaries) <= MOST_LINES else ():
+        for axes in (upper, lower):
+            axes.axvline(boundary.last + 0.5, color=GRID, linewidth=0.9, zorder=0)
     lower.yaxis.set_major_locator(MaxNLocator(4, integer=True))
-    lower.set_ylim(bottom=0)
-    lower.set_ylabel("waves")
-    tiles.set_ylim(bottom=0)
-    tiles.set_ylabel("tiles (dotted)")
-    tiles.spines["top"].set_visible(False)
-    if not modelled:
+    words = ((upper, "FLOP per cycle and SM"), (lower, "waves"), (tiles, "tiles (dotted)"))
+    for axes, label in words:
+        axes.set_ylim(bottom=0)
+        axes.set_ylabel(label)
+    tiles.spines["right"].set_visible(True)
+    if not any(kernel.model for kernel in study.kernels):
         tiles.set_yticks([])
         lower.set_yticks([])
     lower.set_xlabel(shorten(clean("=".join(study.axes)), LONGEST))
-    for axes in (upper, lower):
-        axes.spines[["top", "right"]].set_visible(False)
-    _write_words(figure, run, study, title)
-    figure.subplots_adjust(left=0.1, right=0.93, top=1 - 0.92 / HEIGHT, bottom=0.11, hspace=0.08)
-    return figure
-
-
-def _write_words(figure: Figure, run: Run, study: WaveStudy, title: str) -> None:
-    """What is drawn, how well it is predicted, how it was measured, and how to read it."""
-    contracts = shorten(contracts_text([run.header.contract, *run.header.variants]), LONGEST)
-    ends = "vertical: a wave ends · " if study.boundaries else ""
-    if len(study.boundaries) > MOST_LINES:
-        ends = f"the {len(study.boundaries)} ends of waves are too many to draw · "
-    note = (
-        "dots: measured, a marker a kernel; lines: tiles and waves, fitted on half of the sizes · "
-        f"{ends}run {clean(run.header.run)} · gpuperf {clean(run.header.gpuperf)}"
-    )
-    for y, text, size, color, weight in (
-        (1 - 0.1 / HEIGHT, title, 14, INK, "bold"),
-        (1 - 0.38 / HEIGHT, error_text(study) or "no prediction", 9.5, INK, "normal"),
-        (1 - 0.57 / HEIGHT, contracts, 9.5, INK, "normal"),
-    ):  # fmt: skip
-        figure.text(0.02, y, text, fontsize=size, fontweight=weight, color=color, va="top")
-    note = shorten(note, 2 * LONGEST)
-    figure.text(0.02, 0.05 / HEIGHT, note, fontsize=8, color=FAINT, va="bottom")
 
 
 def _draw(
@@ -143,6 +113,6 @@ def _draw(
         drawstyle="steps-post",
     )  # fmt: skip
     tiles.plot(
-        sizes, [model.tiling.tiles(p.m, p.n) for p in at], color=color, linewidth=0.9,
+        sizes, [model.tiling.tiles(p.m, p.n) for p in at], color=color, linewidth=1.2,
         linestyle=":", drawstyle="steps-post",
     )  # fmt: skip
