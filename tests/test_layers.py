@@ -32,7 +32,7 @@ HEAVY = {
     "pynvml": ("measure", "kernels"),
     "cuda": ("measure", "kernels", "nvrtc"),
     "typer": ("cli",),
-    "matplotlib": ("report/chart", "show/figure"),
+    "matplotlib": ("report/chart", "show"),
 }
 # These cost hundreds of milliseconds: inside functions only, wherever they are.
 LATE = {"pandas", "scipy", "matplotlib"}
