@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from measured import MEASURED, name_of
+from measured import MEASURED, name_of, run_file
 
 from gpuperf.model.aten import Tensor
 from gpuperf.model.older import operands_of
@@ -60,3 +60,9 @@ def test_the_operators_of_an_older_profile_have_the_tensors_of_their_case(path: 
     for record in operators:
         assert record.operator is not None
         assert record.operator.operands == record.case.point["of"]
+
+
+def test_an_older_run_of_timing_check_is_one_by_its_study() -> None:
+    header = read_run(run_file("h200-timing-check")).header
+    assert header.schema < 10
+    assert header.study == "timing-check"

@@ -63,8 +63,18 @@ def timing_check(
         contract = default_contract(opened.device, precision=precision, budget_s=1.0)
         peaks, reason = find_peaks(opened.device)
         run = new_run_id("timing-check", opened.device.kind)
-        command = ["gpuperf", "timing-check", *sys.argv[2:]]
-        header = make_header(run, command, cases, [contract], opened, peaks, reason, None, seed)
+        header = make_header(
+            run,
+            ["gpuperf", *sys.argv[1:]],
+            cases,
+            [contract],
+            opened,
+            peaks,
+            reason,
+            None,
+            seed,
+            study="timing-check",
+        )
         check_writable(out)
         path = out / f"{run}.jsonl"
         records, ended = _measure(supervisor, header, path, processes, default_only)

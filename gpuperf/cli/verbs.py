@@ -71,8 +71,6 @@ def load(path: str) -> Any:
 
 def verb_of(header: Header) -> Verb:
     """Return the verb whose table and charts show a run: that of its study, if it is known."""
-    if header.command[1:2] == ("timing-check",):
-        return VERBS["timing-check"]
     return VERBS.get(header.study or ("compare" if header.baseline else ""), VERBS["roofline"])
 
 

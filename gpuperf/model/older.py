@@ -1,6 +1,7 @@
 """Bring what older schemas wrote to the fields of this one.
 
-Schemas 7 to 9 kept the tensors of a profile's operator as text, the axis `of` of its case.
+Schemas 7 to 9 kept the tensors of a profile's operator as text, the axis `of` of its case. Up to
+schema 9 only the command says that a run is one of `gpuperf timing-check`.
 """
 
 from __future__ import annotations
@@ -9,19 +10,26 @@ import re
 from dataclasses import replace
 
 from gpuperf.model.aten import Tensor
-from gpuperf.model.record import Record
+from gpuperf.model.record import Header, Record
 
-__all__ = ["operands_of", "renewed_record"]
+__all__ = ["operands_of", "renewed_header", "renewed_record"]
 
-OPERATORS = 10  # the first schema whose operators have their tensors
+FIELDS = 10  # the first schema that has all of these as fields
 LONGEST = 1000  # characters of a text that is read
 # `8×768 bf16`, `→ scalar fp32`, `2 more`
 OPERAND = re.compile(r"(→ )?(scalar|[0-9]{1,18}(?:×[0-9]{1,18})*) ([^,]*)(?:, |$)")
 
 
+def renewed_header(header: Header) -> Header:
+    """Return *header* with the study that its schema had no name for yet."""
+    if header.schema >= FIELDS or header.command[1:2] != ("timing-check",):
+        return header
+    return replace(header, study="timing-check")
+
+
 def renewed_record(record: Record) -> Record:
     """Return *record* with the fields that its schema did not have yet."""
-    if record.schema >= OPERATORS or record.operator is None:
+    if record.schema >= FIELDS or record.operator is None:
         return record
     tensors, more, made = operands_of(str(record.case.point.get("of", "")))
     operator = replace(record.operator, tensors=tensors, more=more, made=made)

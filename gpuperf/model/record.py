@@ -19,7 +19,7 @@ Schema history
     9   2026-11: the status `impossible`: what was measured breaks physics; `processes` of a header;
         `function` of FLOPs and of ceilings, `accurate` of ceilings; `windows` of samples.
     10  2026-11: the tensors of a profile's operator, which were text in its case; `kind` and
-        `route` of a kernel.
+        `route` of a kernel; the study `timing-check`.
 """
 
 from __future__ import annotations
@@ -233,11 +233,7 @@ class Memory:
 class Record:
     """One thing measured. Its key is (run, case, contract, pass, rank).
 
-    `times` holds, where they could be had, `busy` (the kernels of a call by CUPTI, gaps left out),
-    `span` (their first start to the last end; the profiler widens gaps), `window` (first to last
-    without a profiler, the timer's floor subtracted), `wall` (a call among calls back to back, what
-    the host spends launching included), `hot` (the primary figure with the cache as the call left
-    it) and `first_second` (of a sustained load). `primary` names the one that counts.
+    `times` has samples by the names that times.py lists, `primary` is the name of those that count.
 
     `build_s` holds compile and autotune, `first_call_s` lazy compilation and loading, `capture_s`
     the capture of a CUDA graph; `chosen` is what an autotuner settled on; `noise` is what earlier

@@ -23,7 +23,7 @@ from gpuperf.errors import RunFileError
 from gpuperf.model.brief import Brief, BriefRun, brief
 from gpuperf.model.codec import decode
 from gpuperf.model.contract import Contract
-from gpuperf.model.older import renewed_record
+from gpuperf.model.older import renewed_header, renewed_record
 from gpuperf.model.record import SCHEMA, Header, Record, Run
 from gpuperf.model.text import clean_json
 from gpuperf.model.workload import Case
@@ -259,7 +259,7 @@ def _parse(line: bytes, path: Path, kind: type[K]) -> Header | K:
             "upgrade gpuperf",
         )
     if peek.type == "header":
-        return decode(line, Header)
+        return renewed_header(decode(line, Header))
     if peek.type == "record":
         return decode(line, kind)
     raise ValueError("neither a header nor a record")
