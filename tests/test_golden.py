@@ -15,6 +15,7 @@ from measured import RUN_FILES, name_of, run_file, text_of
 
 from gpuperf.model.codec import decode, encode
 from gpuperf.model.record import SCHEMA, Header, Record
+from gpuperf.model.times import TIMES
 from gpuperf.report.formats import render_run
 from gpuperf.report.scene import scene
 from gpuperf.runner.session import planned
@@ -161,6 +162,11 @@ def test_what_came_with_a_schema_is_read() -> None:
     assert {record.status for record in runs[9].records} == {"impossible"}
     told = {r.operator.operands for r in runs[10].records if r.operator}
     assert {"32×64 fp32", "→ 32×64 fp32", "scalar fp32", ""} < told
+
+
+@by_name
+def test_the_times_of_a_golden_run_are_documented(path: Path) -> None:
+    assert {name for record in read_run(path).records for name in record.times} <= set(TIMES)
 
 
 @by_name

@@ -60,7 +60,8 @@ from gpuperf.model.record import (
     TimerFacts,
 )
 from gpuperf.model.samples import Samples
-from gpuperf.model.timers import timer_names
+from gpuperf.model.timers import TIMERS, timer_names
+from gpuperf.model.times import TIMES, TimeName
 from gpuperf.model.workload import (
     Axis,
     Case,
@@ -608,3 +609,9 @@ def test_the_kind_of_a_kernel_is_decided_by_its_name_where_nothing_else_has_it(
     assert (kernel.kind, kernel.route) == (kind, route)
     assert kernel.computes == (kind in ("kernel", "communication"))
     assert decode(encode(Kernel(name, kind="set")), Kernel).kind == "set", "what is known stays"
+
+
+def test_every_time_has_a_line_of_documentation() -> None:
+    assert tuple(TIMES) == get_args(TimeName)
+    compared = [timer for timer in TIMERS.values() if timer.reference]
+    assert {name for timer in compared for name in (timer.name, timer.reference)} <= set(TIMES)
