@@ -71,6 +71,7 @@ from gpuperf.model.workload import (
     Point,
     Workload,
     case_id,
+    id_parts,
 )
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
@@ -477,6 +478,15 @@ def test_a_case_id_names_workload_implementation_and_point_in_order() -> None:
         "matmul/torch[m=64,n=32,dtype=bf16]"
     )
     assert case_id("copy", "torch", {}) == "copy/torch[]"
+
+
+def test_the_parts_of_an_id_are_those_that_it_was_made_of() -> None:
+    made = case_id("matmul", "torch", {"m": 64, "n": 32, "dtype": "bf16"})
+    assert id_parts(made) == ("matmul", "torch", {"m": "64", "n": "32", "dtype": "bf16"})
+    assert id_parts("copy/torch[]") == ("copy", "torch", {})
+    assert id_parts("copy[n=1]") == ("copy", "", {"n": "1"})
+    for other in ("", "a/b", "a/b[n]", "a/b[=1]", "a/b[n=1][m=2]"):
+        assert id_parts(other) is None
     tuned = Case("matmul", "triton", {"m": 64}, {"tile": 128, "mode": "max"})
     assert tuned.id == "matmul/triton[m=64,tile=128,mode=max]"
 

@@ -6,6 +6,7 @@ only the measuring process loads it; everyone else plans with its `Description`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -27,9 +28,11 @@ __all__ = [
     "Value",
     "Workload",
     "case_id",
+    "id_parts",
 ]
 
 Value = int | str
+ID = re.compile(r"([^\[\]/]+)(?:/([^\[\]]*))?\[([^\[\]]*)\]")
 Draw = Literal["offset", "extreme"]
 
 # Options of the command line, which no axis may be named like.
@@ -225,6 +228,21 @@ class Description:
 def case_id(op: str, implementation: str, point: Mapping[str, Value]) -> str:
     """`op/implementation[k=v,…]`, axes in the workload's order."""
     return f"{op}/{implementation}[{','.join(f'{k}={v}' for k, v in point.items())}]"
+
+
+def id_parts(case: str) -> tuple[str, str, dict[str, str]] | None:
+    """Return op, implementation and axes of the id *case*, as far as `case_id` wrote it.
+
+    Verdicts of gates and the index of a history have ids alone. An id of another form has no parts;
+    without a slash it has no implementation.
+    """
+    match = ID.fullmatch(case)
+    if match is None:
+        return None
+    parts = [part.partition("=") for part in match[3].split(",") if part]
+    if any(not equals or not axis for axis, equals, _ in parts):
+        return None
+    return match[1], match[2] or "", {axis: value for axis, _, value in parts}
 
 
 @dataclass(frozen=True)

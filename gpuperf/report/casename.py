@@ -7,15 +7,13 @@ and said once, in `fixed`. An id of another form is called as it is, and no two 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 
+from gpuperf.model.workload import id_parts
 from gpuperf.report.axes import binary
 from gpuperf.report.text import clean, shorten
 
 __all__ = ["Names", "whole_names"]
-
-ID = re.compile(r"([^\[\]/]+)(/[^\[\]]*)?\[([^\[\]]*)\]")
 
 Axes = dict[str, str]
 
@@ -24,7 +22,7 @@ class Names:
     """The names of *cases* in at most *most* characters."""
 
     def __init__(self, cases: Iterable[str], most: int = 60) -> None:
-        self._parsed = {case: _parsed(case) for case in cases}
+        self._parsed = {case: id_parts(case) for case in cases}
         self._first: dict[str, Axes] = {}
         self._varying: dict[str, set[str]] = {}
         for found in self._parsed.values():
@@ -52,7 +50,8 @@ class Names:
         kept = {axis: value for axis, value in axes.items() if axis in varying}
         if not varying:
             kept = {a: v for a, v in axes.items() if v.isdecimal() and v not in ("0", "1")}
-        return clean(" ".join([op + implementation, *_merged(kept)]))
+        name = f"{op}/{implementation}" if implementation else op
+        return clean(" ".join([name, *_merged(kept)]))
 
     def of(self, case: str) -> str:
         """The name of *case*; its id, for one that is not among the others."""
@@ -80,17 +79,6 @@ class Names:
             if left:
                 found[clean(op)] = clean(", ".join(left))
         return found
-
-
-def _parsed(case: str) -> tuple[str, str, Axes] | None:
-    """`("matmul", "/torch", {"m": "512", …})`; nothing where *case* has another form."""
-    match = ID.fullmatch(case)
-    if match is None:
-        return None
-    parts = [part.partition("=") for part in match[3].split(",") if part]
-    if any(not equals or not axis for axis, equals, _ in parts):
-        return None
-    return match[1], match[2] or "", {axis: value for axis, _, value in parts}
 
 
 def _merged(axes: Axes) -> Iterable[str]:
