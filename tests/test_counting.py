@@ -330,7 +330,7 @@ def test_what_no_other_device_has_cannot_be_required_of_it(asked: Counting) -> N
 
 def asked_for(text: str) -> Counting:
     """What the command line makes of `--counters` *text*."""
-    return options.conditions(None, 0.01, 2.0, None, None, None, None, None, text).counting
+    return options.Options(counters=text).conditions.counting
 
 
 @pytest.mark.parametrize("name", get_args(Counting))

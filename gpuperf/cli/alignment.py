@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from dataclasses import replace
 from typing import Annotated
 
 import typer
 
 from gpuperf.cli import options as opt
-from gpuperf.cli.measuring import Request, exit_code, measure_new, refuse_axis
-from gpuperf.cli.printing import print_run, write_charts
+from gpuperf.cli.measuring import Request, measure_new, refuse_axis, report
 from gpuperf.errors import UsageError
 from gpuperf.units import LARGEST, parse_range
 
@@ -19,10 +18,19 @@ DEFAULT_OFFSETS = "-64:64:+1"
 NO_SIZE = ("dtype", "impl")  # options that are no axes of numbers
 
 
+@opt.takes(
+    *opt.CASES,
+    "device",
+    "threads",
+    *opt.TIMING,
+    "counters",
+    *opt.FILES,
+    "seed",
+    budget=0.5,
+    counters="off",
+)
 def alignment(
-    ctx: typer.Context,
-    op: opt.Op = None,
-    sizes: opt.Sizes = None,
+    options: opt.Options,
     offsets: Annotated[
         str | None,
         typer.Option(
@@ -44,19 +52,6 @@ def alignment(
             help="Sizes, to find the cheapest better one nearby for each.",
         ),
     ] = None,
-    dtype: opt.Dtype = None,
-    impl: opt.Impl = None,
-    device: opt.DeviceName = "auto",
-    threads: opt.Threads = None,
-    timer: opt.TimerOption = None,
-    precision: opt.Precision = 0.01,
-    budget: opt.Budget = 0.5,
-    counters: opt.CountersOption = "off",
-    deadline: opt.Deadline = opt.DEFAULT_DEADLINE_S,
-    peaks: opt.PeaksFile = None,
-    out: opt.Out = Path("gpuperf-runs"),
-    format: opt.FormatOption = opt.Format.TABLE,
-    seed: opt.Seed = 0,
 ) -> int:
     """Throughput by the alignment of a row: what sizes off the grid lose, and which kernels ran.
 
@@ -65,23 +60,19 @@ def alignment(
     """
     if axis is not None and _option(axis) in NO_SIZE:
         raise UsageError(f"{_option(axis)} is no axis of sizes", "--axis n moves n")
-    with opt.make_supervisor(device, deadline, threads) as supervisor:
+    given = list(options.words)
+    with options.supervisor() as supervisor:
         if axis is not None:
-            refuse_axis(supervisor, op, ctx.args, _option(axis).replace("-", "_"))
-        moved, asked = _moved(ctx.args, axis, sizes, offsets, suggest)
-        words = list(ctx.args)
-        if axis is not None:
-            words = [*_without(words, axis), f"--{_option(axis)}", moved]
-        request = Request(
-            "alignment", op, words, sizes if axis is not None else moved, dtype, impl,
-            opt.conditions(timer, precision, budget, None, None, None, None, None, counters),
-            peaks, out, seed, study="alignment", asked=asked,
-        )  # fmt: skip
+            refuse_axis(supervisor, options.op, given, _option(axis).replace("-", "_"))
+        moved, asked = _moved(given, axis, options.sizes, offsets, suggest)
+        if axis is None:
+            options = replace(options, sizes=moved)
+        else:
+            words = (*_without(given, axis), f"--{_option(axis)}", moved)
+            options = replace(options, words=words)
+        request = Request("alignment", options, options.conditions, study="alignment", asked=asked)
         outcome = measure_new(supervisor, request)
-    if outcome.run.records:
-        print_run(outcome.run, format)
-        write_charts(outcome.run, outcome.path)
-    return exit_code(outcome)
+    return report(outcome, options.format)
 
 
 def _moved(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -42,24 +41,20 @@ __all__ = ["calibrate"]
 CPU_DTYPES = ("fp32", "fp64", "bf16")
 
 
+@opt.takes("device", "threads", "dtype", "out", "deadline", "format")
 def calibrate(
-    device: opt.DeviceName = "auto",
-    threads: opt.Threads = None,
-    dtype: opt.Dtype = None,
+    options: opt.Options,
     show: Annotated[bool, typer.Option(help="Only show what was measured earlier.")] = False,
     force: Annotated[bool, typer.Option(help="Measure anew what is kept.")] = False,
-    out: opt.Out = Path("gpuperf-runs"),
-    deadline: opt.Deadline = opt.DEFAULT_DEADLINE_S,
-    format: opt.FormatOption = opt.Format.TABLE,
 ) -> None:
     """Measure what this device really reaches: matmul, memory, arithmetic, launches; kept."""
     if show and force:
         raise UsageError("--show and --force exclude each other", "leave one out")
-    wanted = opt.split(dtype)
+    wanted = opt.split(options.dtype)
     for name in wanted:
         if name not in CALIBRATION_DTYPES:
             raise UnknownName("dtype", name, CALIBRATION_DTYPES)
-    with opt.make_supervisor(device, deadline, threads) as supervisor:
+    with options.supervisor() as supervisor:
         opened = supervisor.open()
         facts = opened.device
         peaks, _ = find_peaks(facts)
@@ -74,11 +69,11 @@ def calibrate(
             raise CannotMeasure(f"no roofs are kept for {facts.name}", "run it without --show")
         if not show and (force or _missing(ceilings, facts, dtypes)):
             say(f"measuring the roofs of {facts.name}")
-            ceilings = _measure(supervisor, opened, peaks, dtypes, out, format)
+            ceilings = _measure(supervisor, opened, peaks, dtypes, options)
         elif not show:
             say(f"the roofs of {facts.name} are kept from earlier; --force measures them anew")
     assert ceilings is not None
-    sys.stdout.write(render_ceilings(ceilings, peaks, format.value))
+    sys.stdout.write(render_ceilings(ceilings, peaks, options.format.value))
 
 
 def _missing(kept: Peaks | None, device: DeviceFacts, dtypes: Sequence[str]) -> bool:
@@ -96,8 +91,7 @@ def _measure(
     opened: Opened,
     peaks: Peaks | None,
     dtypes: Sequence[str],
-    out: Path,
-    format: opt.Format,
+    options: opt.Options,
 ) -> Peaks:
     """Measure the roofs; each record is kept in a run file. Raises: CannotMeasure."""
     facts = opened.device
@@ -107,8 +101,8 @@ def _measure(
     header = make_header(
         run, ["gpuperf", *sys.argv[1:]], plan, [contract], opened, peaks, "", None, 0
     )
-    check_writable(out)
-    path = out / f"{run}.jsonl"
+    check_writable(options.out)
+    path = options.out / f"{run}.jsonl"
     with RunWriter(path, fresh=True) as writer, Reporter(0) as reporter:
         supervisor.listen = reporter.hear
         writer.header(header)
@@ -129,7 +123,7 @@ def _measure(
         except KeyboardInterrupt:
             say(f"run file: {path}; interrupted: what it shows so far is not kept")
             so_far = measured_ceilings(taken, facts, peaks)
-            sys.stdout.write(render_ceilings(so_far, peaks, format.value))
+            sys.stdout.write(render_ceilings(so_far, peaks, options.format.value))
             raise
     warn_of_calibration(records)
     say(f"run file: {path}")

@@ -4,22 +4,30 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from gpuperf.cli import options as opt
-from gpuperf.cli.measuring import Request, exit_code, measure_new
-from gpuperf.cli.printing import print_run, write_charts
+from gpuperf.cli.measuring import Request, measure_new, report
 from gpuperf.runner.plan import Conditions
 
 __all__ = ["compare"]
 
 
+@opt.takes(
+    *opt.CASES,
+    "device",
+    "threads",
+    "timer",
+    "precision",
+    *opt.CONDITIONS,
+    "counters",
+    *opt.FILES,
+    "seed",
+)
 def compare(
-    ctx: typer.Context,
-    op: opt.Op = None,
+    options: opt.Options,
     baseline: Annotated[
         str | None,
         typer.Option(
@@ -36,13 +44,6 @@ def compare(
             "over them.",
         ),
     ] = 3,
-    sizes: opt.Sizes = None,
-    dtype: opt.Dtype = None,
-    impl: opt.Impl = None,
-    device: opt.DeviceName = "auto",
-    threads: opt.Threads = None,
-    timer: opt.TimerOption = None,
-    precision: opt.Precision = 0.01,
     budget: Annotated[
         float | None,
         typer.Option(
@@ -50,17 +51,6 @@ def compare(
             help="Seconds of sampling a case in one process, at most.",
         ),
     ] = None,
-    cache: opt.CacheOption = None,
-    regime: opt.RegimeOption = None,
-    data: opt.DataOption = None,
-    gap: opt.Gap = None,
-    settle: opt.Settle = None,
-    counters: opt.CountersOption = "auto",
-    deadline: opt.Deadline = opt.DEFAULT_DEADLINE_S,
-    peaks: opt.PeaksFile = None,
-    out: opt.Out = Path("gpuperf-runs"),
-    format: opt.FormatOption = opt.Format.TABLE,
-    seed: opt.Seed = 0,
 ) -> int:
     """Measure every implementation of OP: speed-up over a baseline, bytes, memory, error, kernels.
 
@@ -68,17 +58,11 @@ def compare(
     --causal both --mode fwd,bwd.
     """
     budget_s = budget if budget is not None else 2.0 if processes == 1 else 1.0
-    asked = opt.conditions(timer, precision, budget_s, cache, regime, data, gap, settle, counters)
-    request = Request(
-        "compare", op, ctx.args, sizes, dtype, impl, _each(asked, processes),
-        peaks, out, seed, baseline=baseline, processes=processes,
-    )  # fmt: skip
-    with opt.make_supervisor(device, deadline, threads) as supervisor:
+    asked = _each(replace(options, budget=budget_s).conditions, processes)
+    request = Request("compare", options, asked, baseline=baseline, processes=processes)
+    with options.supervisor() as supervisor:
         outcome = measure_new(supervisor, request)
-    if outcome.run.records:
-        print_run(outcome.run, format)
-        write_charts(outcome.run, outcome.path)
-    return exit_code(outcome)
+    return report(outcome, options.format)
 
 
 def _each(asked: Conditions, processes: int) -> Conditions:

@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gpuperf.cli.options import axis_options, split
+from gpuperf.cli.options import Format, Options, axis_options, split
+from gpuperf.cli.printing import print_run, write_charts
 from gpuperf.cli.progress import Reporter, say
 from gpuperf.cli.roofs import measured_roofs
 from gpuperf.errors import CannotMeasure, GpuperfError, UnknownName, UsageError
@@ -50,30 +51,23 @@ __all__ = [
     "Outcome",
     "Request",
     "check_writable",
-    "exit_code",
     "measure_again",
     "measure_new",
     "measure_rest",
     "measure_suite",
     "planned_cases",
     "refuse_axis",
+    "report",
 ]
 
 
 @dataclass(frozen=True)
 class Request:
-    """What the user asked a measuring verb for; *words* are the options that may be axes."""
+    """What the user asked a measuring verb for, and the conditions under which to measure."""
 
     verb: str
-    op: str | None
-    words: Sequence[str]
-    sizes: str | None
-    dtype: str | None
-    implementations: str | None
+    options: Options
     conditions: Conditions
-    peaks: Path | None
-    out: Path
-    seed: int
     view: View = "compulsory"
     baseline: str | None = None
     study: str = ""
@@ -93,20 +87,16 @@ class Outcome:
 
 def measure_new(supervisor: Supervisor, request: Request) -> Outcome:
     """Measure what *request* asks for into a new run file. Raises: UsageError, CannotMeasure."""
-    if request.peaks:
-        load_peaks(request.peaks)  # before anything is started
-    op, words = _workload_name(request.op, request.words)
-    description = find_workload(op, supervisor.describe)
+    if request.options.peaks:
+        load_peaks(request.options.peaks)  # before anything is started
     compared = request.verb == "compare"
-    drawn = _drawn(
-        description, words, request.sizes, request.dtype, request.implementations, compared
-    )
+    description, drawn = _drawn(supervisor, request.options, compared)
     baseline = ""
     if compared:
         drawn, baseline = plan_comparison(drawn, request.baseline, description)
         if len({case.implementation for case in drawn}) == 1:
             say(f"{baseline} is compared with nothing: no other implementation is asked for")
-    check_writable(request.out)
+    check_writable(request.options.out)
     opened = _open(supervisor)
     if request.study:
         _refuse_study(request.study, drawn, opened.device, request.heatmap)
@@ -117,11 +107,11 @@ def measure_new(supervisor: Supervisor, request: Request) -> Outcome:
 
 def measure_suite(supervisor: Supervisor, suite: Suite, request: Request) -> Outcome:
     """Measure the cases of *suite* into a new run file. Raises: UsageError, CannotMeasure."""
-    if request.peaks:
-        load_peaks(request.peaks)  # before anything is started
+    if request.options.peaks:
+        load_peaks(request.options.peaks)  # before anything is started
     for source in sorted({entry.op for entry in suite.entries if set(entry.op) & set("/.:")}):
         say(f"the suite names the workload {source}: it is loaded from here")
-    check_writable(request.out)
+    check_writable(request.options.out)
     opened = _open(supervisor)
     cases = plan_suite(suite, supervisor.describe, opened.device)
     return _begin(supervisor, request, opened, cases, suite.name)
@@ -161,7 +151,7 @@ def _begin(
     baseline: str = "",
 ) -> Outcome:
     """Measure *cases* into a new run file, under what *request* asks for."""
-    user_peaks = load_peaks(request.peaks) if request.peaks else None
+    user_peaks = load_peaks(request.options.peaks) if request.options.peaks else None
     contracts = plan_contracts(opened.device, request.conditions)
     _refuse_view(request.view, request.conditions.counting, opened.device)
     counting = plan_counting(opened.device, request.conditions.counting)
@@ -171,17 +161,17 @@ def _begin(
     if reason and (user_peaks or opened.device.kind != "cpu"):
         say(reason)
     for complaint in lint(user_peaks) if user_peaks else ():
-        say(f"{request.peaks}: {complaint}")
+        say(f"{request.options.peaks}: {complaint}")
     ceilings = kept_ceilings(opened)
     if peaks is None:
         ceilings = measured_roofs(supervisor, opened, cases, contracts[0])
     supervisor.peaks, supervisor.ceilings = peaks, ceilings
     command, run_id = ["gpuperf", *sys.argv[1:]], new_run_id(request.verb, name)
     header = make_header(
-        run_id, command, cases, contracts, opened, peaks, reason, ceilings, request.seed,
+        run_id, command, cases, contracts, opened, peaks, reason, ceilings, request.options.seed,
         counting, baseline, main, request.study, request.asked, request.processes,
     )  # fmt: skip
-    with RunWriter(request.out / f"{run_id}.jsonl", fresh=True) as writer:
+    with RunWriter(request.options.out / f"{run_id}.jsonl", fresh=True) as writer:
         return _measure(supervisor, writer, Run(header, ()), planned(header))
 
 
@@ -256,6 +246,14 @@ def measure_rest(supervisor: Supervisor, path: Path) -> Outcome:
         return _measure(supervisor, writer, run, plan, resumed=True)
 
 
+def report(outcome: Outcome, format: Format, view: View | None = None) -> int:
+    """Print *outcome*, write its charts, and return the exit code, or raise what is broken."""
+    if outcome.run.records:
+        print_run(outcome.run, format, view)
+        write_charts(outcome.run, outcome.path, view)
+    return exit_code(outcome)
+
+
 def exit_code(outcome: Outcome) -> int:
     """0, or an error that says what is broken, after everything was printed."""
     if outcome.ended is not None:
@@ -279,41 +277,31 @@ def exit_code(outcome: Outcome) -> int:
 
 
 def planned_cases(
-    supervisor: Supervisor,
-    opened: Opened,
-    op: str | None,
-    words: Sequence[str],
-    sizes: str | None,
-    dtype: str | None,
-    implementations: str | None,
+    supervisor: Supervisor, opened: Opened, options: Options
 ) -> tuple[Case, ...]:
     """The cases that a command line asks for on the opened device. Raises: UsageError."""
-    name, rest = _workload_name(op, words)
-    description = find_workload(name, supervisor.describe)
-    drawn = _drawn(description, rest, sizes, dtype, implementations)
+    description, drawn = _drawn(supervisor, options)
     return settle_dtype(drawn, description, opened.device)
 
 
 def _drawn(
-    description: Description,
-    words: Sequence[str],
-    sizes: str | None,
-    dtype: str | None,
-    implementations: str | None,
-    every: bool = False,
-) -> tuple[Case, ...]:
-    """The cases; *every* implementation unless some are named, or the workload's standard ones."""
+    supervisor: Supervisor, options: Options, every: bool = False
+) -> tuple[Description, tuple[Case, ...]]:
+    """The workload and its cases; *every* implementation unless some are named, or the workload's
+    standard ones."""
+    op, words = _workload_name(options.op, options.words)
+    description = find_workload(op, supervisor.describe)
     axes = axis_options(words, description)
-    _say_of_sizes(description, axes, sizes)
-    if dtype is not None:
-        axes["dtype"] = dtype
-    chosen = split(implementations)
+    _say_of_sizes(description, axes, options.sizes)
+    if options.dtype is not None:
+        axes["dtype"] = options.dtype
+    chosen = split(options.impl)
     if every and not chosen:
         same = description.implementations[0].computes
         chosen = tuple(i.name for i in description.implementations if i.computes == same)
         for left in (i for i in description.implementations if i.computes != same):
             say(f"{left.name} is left out: it computes {left.computes or 'the formula'}")
-    return plan_cases(description, axes, sizes, chosen)
+    return description, plan_cases(description, axes, options.sizes, chosen)
 
 
 def _say_of_sizes(

@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
 from enum import StrEnum
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_type_hints
 
 import typer
 
@@ -22,8 +25,12 @@ from gpuperf.runner.supervisor import DEADLINE_S, Supervisor
 from gpuperf.units import parse_duration
 
 __all__ = [
+    "CASES",
+    "CONDITIONS",
+    "FILES",
     "INTENSITY",
     "LEAST_PRECISE",
+    "TIMING",
     "Budget",
     "By",
     "ByOption",
@@ -39,6 +46,7 @@ __all__ = [
     "Impl",
     "IntensityOption",
     "Op",
+    "Options",
     "Out",
     "PeaksFile",
     "Precision",
@@ -52,10 +60,10 @@ __all__ = [
     "TimerChoice",
     "TimerOption",
     "axis_options",
-    "conditions",
     "make_supervisor",
     "seconds",
     "split",
+    "takes",
 ]
 
 
@@ -259,29 +267,96 @@ def split(text: str | None) -> tuple[str, ...]:
     return names
 
 
-def conditions(
-    timer: TimerChoice | None,
-    precision: float,
-    budget_s: float,
-    cache: str | None,
-    regime: str | None,
-    data: str | None,
-    gap: str | None,
-    settle: str | None,
-    counters: str,
-) -> Conditions:
-    """What the options say of how times are to be taken. Raises: UnknownName, UsageError."""
-    return Conditions(
-        timer=str(timer) if timer else None,
-        precision=precision,
-        budget_s=budget_s,
-        caches=_chosen("cache", cache, get_args(Cache)),
-        regimes=_chosen("regime", regime, get_args(Regime)),
-        data=_chosen("data", data, [d for d in get_args(Data) if d != "own"]),
-        gap_s=_duration("gap", gap, LONGEST_GAP_S),
-        settle_s=_duration("settle", settle, LONGEST_SETTLE_S),
-        counting=_one("counters", counters, get_args(Counting)),
-    )
+@dataclass(frozen=True)
+class Options:
+    """The options that measuring verbs share, as they were given: a verb names those that it has.
+
+    `words` are what the command line holds beyond options, as axes of a workload; `typed` are the
+    names of the options that were typed.
+    """
+
+    op: Op = None
+    sizes: Sizes = None
+    dtype: Dtype = None
+    impl: Impl = None
+    device: DeviceName = "auto"
+    threads: Threads = None
+    timer: TimerOption = None
+    precision: Precision = 0.01
+    budget: Budget = 2.0
+    cache: CacheOption = None
+    regime: RegimeOption = None
+    data: DataOption = None
+    gap: Gap = None
+    settle: Settle = None
+    counters: CountersOption = "auto"
+    intensity: IntensityOption = "compulsory"
+    deadline: Deadline = DEFAULT_DEADLINE_S
+    peaks: PeaksFile = None
+    out: Out = Path("gpuperf-runs")
+    format: FormatOption = Format.TABLE
+    resume: Resume = None
+    seed: Seed = 0
+    words: tuple[str, ...] = ()
+    typed: tuple[str, ...] = ()
+
+    @property
+    def conditions(self) -> Conditions:
+        """How times are to be taken. Raises: UnknownName, UsageError."""
+        return Conditions(
+            timer=str(self.timer) if self.timer else None,
+            precision=self.precision,
+            budget_s=self.budget,
+            caches=_chosen("cache", self.cache, get_args(Cache)),
+            regimes=_chosen("regime", self.regime, get_args(Regime)),
+            data=_chosen("data", self.data, [d for d in get_args(Data) if d != "own"]),
+            gap_s=_duration("gap", self.gap, LONGEST_GAP_S),
+            settle_s=_duration("settle", self.settle, LONGEST_SETTLE_S),
+            counting=_one("counters", self.counters, get_args(Counting)),
+        )
+
+    def supervisor(self) -> Supervisor:
+        """Return a supervisor of local workers on the device. Raises: CannotMeasure."""
+        return make_supervisor(self.device, self.deadline, self.threads)
+
+
+CASES = ("op", "sizes", "dtype", "impl")
+TIMING = ("timer", "precision", "budget")
+CONDITIONS = ("cache", "regime", "data", "gap", "settle")
+FILES = ("deadline", "peaks", "out", "format")
+TYPED = "COMMANDLINE"
+
+
+def takes(*names: str, **defaults: object) -> Callable[[Callable[..., T]], Callable[..., T]]:
+    """Make a command of a function of `Options`, with the shared options *names* behind its own.
+
+    *defaults* replace the usual defaults of some.
+    """
+    types = get_type_hints(Options, include_extras=True)
+    usual: dict[str, Any] = {field.name: field.default for field in fields(Options)} | defaults
+    option = Parameter.POSITIONAL_OR_KEYWORD
+    shared = [Parameter(n, option, default=usual[n], annotation=types[n]) for n in names]
+
+    def make(function: Callable[..., T]) -> Callable[..., T]:
+        own = list(signature(function, eval_str=True).parameters.values())[1:]
+        first = Parameter("ctx", option, annotation=typer.Context)
+
+        @wraps(function)
+        def command(ctx: typer.Context, **given: Any) -> T:
+            sources = {name: ctx.get_parameter_source(name) for name in names}
+            more: dict[str, Any] = {name: given.pop(name) for name in names}
+            typed = tuple(n for n, source in sources.items() if source and source.name == TYPED)
+            more |= {"words": tuple(ctx.args), "typed": typed}
+            options = Options(**{**usual, **more})
+            return function(options, **given)
+
+        parameters = [first, *(p.replace(kind=option) for p in own), *shared]
+        parameters.sort(key=lambda parameter: parameter.default is not Parameter.empty)
+        command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+        command.__annotations__ = {p.name: p.annotation for p in parameters}
+        return command
+
+    return make
 
 
 def _chosen(option: str, text: str | None, known: Sequence[T]) -> tuple[T, ...]:

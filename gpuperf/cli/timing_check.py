@@ -25,42 +25,36 @@ from gpuperf.runner.timing import keep_noise, measure_nvbench, measure_passes, t
 __all__ = ["timing_check"]
 
 
+@opt.takes(
+    *opt.CASES, "device", "precision", "out", "deadline", "seed", "format", precision=0.005
+)
 def timing_check(
-    ctx: typer.Context,
-    op: opt.Op = None,
-    sizes: opt.Sizes = None,
-    dtype: opt.Dtype = None,
-    impl: opt.Impl = None,
-    device: opt.DeviceName = "auto",
+    options: opt.Options,
     processes: Annotated[
         int, typer.Option(min=1, max=200, help="Fresh processes; 3 and more show the scatter.")
     ] = 3,
     default_only: Annotated[
         bool, typer.Option("--default-only", help="Only the default timer: scatter, no bias.")
     ] = False,
-    precision: opt.Precision = 0.005,
-    out: opt.Out = Path("gpuperf-runs"),
-    deadline: opt.Deadline = opt.DEFAULT_DEADLINE_S,
-    seed: opt.Seed = 0,
-    format: opt.FormatOption = opt.Format.TABLE,
 ) -> None:
     """Hold every timer against CUPTI on the same kernels, in several fresh processes.
 
     Beside ours: Triton's do_bench, and nvbench where cuda-bench is installed. The scatter of each
     case is kept for this device. Cases: a set from 1 µs to 1.4 ms, or those of OP.
     """
-    with opt.make_supervisor(device, deadline) as supervisor:
+    with options.supervisor() as supervisor:
         opened = supervisor.open()
         if opened.device.kind != "cuda":
             raise CannotMeasure(
                 f"{opened.device.name} has no CUPTI to hold timers against", "run it on a GPU"
             )
-        if op is None and not ctx.args and (sizes or dtype or impl):
+        named = options.op is not None or options.words
+        if not named and (options.sizes or options.dtype or options.impl):
             raise UsageError("--sizes, --dtype and --impl need an OP", "for example matmul")
         cases = timing_cases()
-        if op is not None or ctx.args:
-            cases = planned_cases(supervisor, opened, op, ctx.args, sizes, dtype, impl)
-        contract = default_contract(opened.device, precision=precision, budget_s=1.0)
+        if named:
+            cases = planned_cases(supervisor, opened, options)
+        contract = default_contract(opened.device, precision=options.precision, budget_s=1.0)
         peaks, reason = find_peaks(opened.device)
         run = new_run_id("timing-check", opened.device.kind)
         header = make_header(
@@ -72,16 +66,16 @@ def timing_check(
             peaks,
             reason,
             None,
-            seed,
+            options.seed,
             study="timing-check",
         )
-        check_writable(out)
-        path = out / f"{run}.jsonl"
+        check_writable(options.out)
+        path = options.out / f"{run}.jsonl"
         records, ended = _measure(supervisor, header, path, processes, default_only)
     say(f"run file: {path}")
     keep_noise(opened, contract, records)
     found = Run(header, tuple(records))
-    print_run(found, format)
+    print_run(found, options.format)
     write_charts(found, path)
     if ended is not None:
         raise ended

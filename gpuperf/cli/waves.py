@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from gpuperf.cli import options as opt
-from gpuperf.cli.measuring import Request, exit_code, measure_new
-from gpuperf.cli.printing import print_run, write_charts
+from gpuperf.cli.measuring import Request, measure_new, report
 
 __all__ = ["waves"]
 
 
+@opt.takes(
+    *opt.CASES,
+    "device",
+    *opt.TIMING,
+    "counters",
+    *opt.FILES,
+    "seed",
+    precision=0.005,
+    budget=0.5,
+    counters="off",
+)
 def waves(
-    ctx: typer.Context,
-    op: opt.Op = None,
-    sizes: opt.Sizes = None,
+    options: opt.Options,
     heatmap: Annotated[
         bool,
         typer.Option(
@@ -25,18 +32,6 @@ def waves(
             help="Demand the chart of m × n, which is drawn wherever both vary by themselves.",
         ),
     ] = False,
-    dtype: opt.Dtype = None,
-    impl: opt.Impl = None,
-    device: opt.DeviceName = "auto",
-    timer: opt.TimerOption = None,
-    precision: opt.Precision = 0.005,
-    budget: opt.Budget = 0.5,
-    counters: opt.CountersOption = "off",
-    deadline: opt.Deadline = opt.DEFAULT_DEADLINE_S,
-    peaks: opt.PeaksFile = None,
-    out: opt.Out = Path("gpuperf-runs"),
-    format: opt.FormatOption = opt.Format.TABLE,
-    seed: opt.Seed = 0,
 ) -> int:
     """Matmul throughput over size, with what tiles and waves predict of it, kernel by kernel.
 
@@ -44,14 +39,7 @@ def waves(
     128x128x64 pins our own kernel's tile, so that no choice of a library's comes in between; with
     --m 512:8192:+512 --n 512:8192:+512 --k 4096 its prediction is a picture, its sizes dots in it.
     """
-    request = Request(
-        "waves", op, ctx.args, sizes, dtype, impl,
-        opt.conditions(timer, precision, budget, None, None, None, None, None, counters),
-        peaks, out, seed, study="waves", heatmap=heatmap,
-    )  # fmt: skip
-    with opt.make_supervisor(device, deadline) as supervisor:
+    request = Request("waves", options, options.conditions, study="waves", heatmap=heatmap)
+    with options.supervisor() as supervisor:
         outcome = measure_new(supervisor, request)
-    if outcome.run.records:
-        print_run(outcome.run, format)
-        write_charts(outcome.run, outcome.path)
-    return exit_code(outcome)
+    return report(outcome, options.format)
