@@ -25,3 +25,4 @@ from gpuperf.measure.registry import load_source  # noqa: E402
 
 load_source("gpuperf.kernels")
 os.environ.pop(INTERPRET, None)  # not for what the tests start
+os.environ.pop("COLUMNS", None)  # by pytest-xdist: the width of no terminal

@@ -303,7 +303,7 @@ def test_a_better_size_is_sought_for_each_asked(at: CommandLine) -> None:
         *QUICK, "--out", str(at.folder / "two"),
     )  # fmt: skip
     assert ended.code == 0, ended.err
-    assert [line.split()[0] for line in ended.out.splitlines()[1:3]] == ["61", "250"]
+    assert [line.split()[0] for line in ended.out.splitlines()[2:4]] == ["61", "250"]
 
 
 @pytest.mark.parametrize(

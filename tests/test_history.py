@@ -259,11 +259,11 @@ def test_the_list_has_a_line_a_case() -> None:
     lines = render_list(both(CHANGED), "table").splitlines()
     assert lines[0].split() == ["case", "points", "first", "last", "segments", "time", "change",
                                 "steps"]  # fmt: skip
-    torch = re.split(r"\s{2,}", lines[1].strip())
+    torch = re.split(r"\s{2,}", lines[2].strip())
     assert torch[:5] == ["matmul/torch m=n=k=4096", "36", "2026-03-01", "2026-04-05", "2"]
     assert torch[6] == "–", "the last segment has too few points for a change"
     assert re.fullmatch(r"2026-03-21 \+[23]\.\d %", torch[7])
-    assert lines[2].rstrip().endswith("none")
+    assert lines[3].endswith("none")
 
 
 @pytest.mark.parametrize("format", ["table", "md"])
@@ -347,7 +347,7 @@ def test_a_long_table_says_what_it_leaves_out() -> None:
 def test_a_case_in_one_run_only_is_shown_without_a_test() -> None:
     series = told(nights(1))
     assert "no segment has 12 points" in render_show(series, "table")
-    assert render_list([series], "table").splitlines()[1].rstrip().endswith("–")
+    assert render_list([series], "table").splitlines()[2].endswith("–")
 
 
 def test_a_case_that_always_failed_is_shown() -> None:

@@ -32,10 +32,11 @@ from gpuperf.model.text import clean_json
 from gpuperf.model.toml import parse_toml
 from gpuperf.report import rows
 from gpuperf.report.formats import render_run
-from gpuperf.report.plain import plain_table
 from gpuperf.report.terminal import terminal_roofline
 from gpuperf.runner.store import read_run
 from gpuperf.show.data import to_csv
+from gpuperf.show.markdown import to_markdown
+from gpuperf.show.table import Column, Table, fill
 
 Answer = tuple[int, str, str]  # exit code, stdout, stderr
 Command = Callable[..., Answer]
@@ -191,7 +192,7 @@ def test_a_cell_of_csv_is_a_number_or_a_text_and_never_a_formula(
 
 
 def test_the_head_of_a_markdown_table_is_text_too() -> None:
-    shown = plain_table([], ["n<img src=x>", "a|b"], [["1", "2"]], "md")
+    shown = to_markdown(Table(fill([Column("n<img src=x>"), Column("a|b")], [["1", "2"]])))
     assert "<img" not in shown
     assert shown.splitlines()[0].count(" | ") == 1
 

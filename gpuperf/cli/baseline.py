@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -13,14 +12,26 @@ from gpuperf.cli import options as opt
 from gpuperf.cli.printing import print_run
 from gpuperf.cli.progress import say
 from gpuperf.gate.baseline import Baseline, Shelf
-from gpuperf.report.plain import plain_table
 from gpuperf.report.text import clean
+from gpuperf.show.render import render
+from gpuperf.show.screen import put, stdout_screen
+from gpuperf.show.table import Column, Table, fill, notes_of
 
 __all__ = ["FOLDER", "Folder", "baseline"]
 
 FOLDER = Path("gpuperf-baselines")
 Folder = Annotated[Path, typer.Option(help="Where baselines are kept.")]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Of the baseline.")]
+
+COLUMNS = (
+    Column("name", left=True),
+    Column("set", left=True, keep=3),
+    Column("run", left=True, wrap=20),
+    Column("device", left=True, keep=4, wrap=16),
+    Column("software", left=True, keep=2, wrap=24),
+    Column("expired", left=True),
+    Column("reason", left=True, keep=1, wrap=20),
+)
 
 baseline = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
@@ -73,7 +84,8 @@ def _print(baselines: Sequence[Baseline], format: opt.Format) -> None:
         }
         for b in baselines
     ]  # fmt: skip
-    heads = ["name", "set", "run", "device", "software", "expired", "reason"]
-    cells = [[row[head] for head in heads] for row in rows]
-    notes = [] if rows else ["there are none: gpuperf baseline set RUN"]
-    sys.stdout.write(plain_table(rows, heads, cells, format.value, notes, heads))
+    cells = [[row[column.head] for column in COLUMNS] for row in rows]
+    notes = () if rows else notes_of("there are none: gpuperf baseline set RUN")
+    names = [column.head for column in COLUMNS]
+    table = Table(fill(COLUMNS, cells), notes=notes, rows=rows, names=names)
+    put(render([table], format.value, stdout_screen()))

@@ -34,6 +34,7 @@ from gpuperf.runner.plan import default_contract
 from gpuperf.runner.session import make_header, new_run_id
 from gpuperf.runner.store import RunWriter
 from gpuperf.runner.supervisor import Supervisor
+from gpuperf.show.screen import put, stdout_screen
 
 __all__ = ["calibrate"]
 
@@ -73,7 +74,7 @@ def calibrate(
         elif not show:
             say(f"the roofs of {facts.name} are kept from earlier; --force measures them anew")
     assert ceilings is not None
-    sys.stdout.write(render_ceilings(ceilings, peaks, options.format.value))
+    put(render_ceilings(ceilings, peaks, options.format.value, stdout_screen()))
 
 
 def _missing(kept: Peaks | None, device: DeviceFacts, dtypes: Sequence[str]) -> bool:
@@ -123,7 +124,7 @@ def _measure(
         except KeyboardInterrupt:
             say(f"run file: {path}; interrupted: what it shows so far is not kept")
             so_far = measured_ceilings(taken, facts, peaks)
-            sys.stdout.write(render_ceilings(so_far, peaks, options.format.value))
+            put(render_ceilings(so_far, peaks, options.format.value, stdout_screen()))
             raise
     warn_of_calibration(records)
     say(f"run file: {path}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +12,7 @@ from gpuperf.cli.printing import refuse_empty
 from gpuperf.cli.progress import say
 from gpuperf.errors import UsageError
 from gpuperf.runner.store import read_runs
+from gpuperf.show.screen import put, stdout_screen
 
 __all__ = ["explain"]
 
@@ -54,8 +54,7 @@ def explain(
         say(f"not explained: {len(left_out) - MOST_WORDS} more")
     if chart is not None:
         refuse_unfit(found, [chart])
-    sys.stdout.write(render_explained(found, format.value))
-    sys.stdout.flush()
+    put(render_explained(found, format.value, stdout_screen()))
     if chart is not None:
         draw_explained(runs[0], found, [chart])
         say(f"chart: {chart}")

@@ -32,9 +32,11 @@ from gpuperf.gate.project import Project
 from gpuperf.gate.rule import Rule
 from gpuperf.gate.verdict import GateReport, read_report
 from gpuperf.model.protocol import Opened
-from gpuperf.report.plain import plain_table
 from gpuperf.runner.session import new_run_id
 from gpuperf.runner.suite import Suite, load_suite
+from gpuperf.show.render import render
+from gpuperf.show.screen import put, stdout_screen
+from gpuperf.show.table import Column, Table, fill, notes_of
 
 __all__ = ["gate_calibrate", "gate_selftest"]
 
@@ -173,7 +175,8 @@ def _print(found: Calibration, format: opt.Format) -> None:
         rows.append(_row("resampled", 0.0, again.gates - again.red, again.gates))
         for text, (caught, tried) in again.power.items():
             rows.append(_row("resampled", float(text), caught, tried))
-    heads = ["gates", "slowdown", "right", "of", "probability, 95 %"]
+    heads = ("gates", "slowdown", "right", "of", "probability, 95 %")
+    columns = [Column(head, left=head == "gates") for head in heads]
     cells = [
         [
             str(row["gates"]), f"{float(str(row['slower'])) * 100:g} %", str(row["right"]),
@@ -181,12 +184,13 @@ def _print(found: Calibration, format: opt.Format) -> None:
         ]
         for row in rows
     ]  # fmt: skip
-    notes = [
+    notes = (
         "right: green at a slowdown of 0, else red for that case alone; resampled gates are not "
         "independent of each other, and count a caught case whatever else is red",
         quote(found) or "nothing was calibrated yet",
-    ]
-    sys.stdout.write(plain_table(rows, heads, cells, format.value, notes))
+    )
+    table = Table(fill(columns, cells), notes=notes_of(*notes), rows=rows, names=heads)
+    put(render([table], format.value, stdout_screen()))
 
 
 def _row(kind: str, share: float, right: int, tried: int) -> dict[str, object]:

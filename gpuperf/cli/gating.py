@@ -22,11 +22,13 @@ from gpuperf.gate.sides import Commits, Label, Side, interpreters, worktrees
 from gpuperf.gate.verdict import GateReport
 from gpuperf.model.record import Record
 from gpuperf.report.gate import GateFormat, render_gate
-from gpuperf.report.plain import plain_table
 from gpuperf.report.text import clean
 from gpuperf.runner.cache import fetch, keep, key_of
 from gpuperf.runner.launcher import LocalLauncher
 from gpuperf.runner.timing import kept_noise
+from gpuperf.show.render import render
+from gpuperf.show.screen import put, stdout_screen
+from gpuperf.show.table import Column, Table, fill, notes_of
 from gpuperf.show.text import to_ascii
 
 __all__ = [
@@ -192,16 +194,21 @@ def tell_forecast(plan: GatePlan, deadline_s: float, fit: bool, format: GateForm
     ]
     pace = kept_pace(opened, primed.fit)
     how_long = f"about {minutes(pace, rule):.1f} min" if pace else "unknown before a first gate"
-    notes = [
+    notes = (
         f"{2 * rule.screen_pairs} passes of {len(primed.fit)} cases and {len(primed.sentinels)} "
         f"sentinels, {2 * rule.confirm_pairs} of the suspicious: {how_long}",
         "detectable: the slowdown found with a probability of 0.95, by the noise that earlier "
         "processes saw here",
         "cases that neither side can run here are found, and left out, when the gate begins",
-    ]
+    )
     kind = format.value if format.value in ("json", "md") else "table"
-    heads = ["case", "detectable", "not comparable"]
-    sys.stdout.write(plain_table(rows, heads, cells, kind, notes, ("not comparable",)))
+    columns = (
+        Column("case", left=True, wrap=24),
+        Column("detectable"),
+        Column("not comparable", left=True, wrap=24),
+    )
+    table = Table(fill(columns, cells), notes=notes_of(*notes), rows=rows)
+    put(render([table], kind, stdout_screen()))
 
 
 def _share(value: object) -> str:

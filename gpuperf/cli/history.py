@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from gpuperf.report.history import LONGEST, render_list, render_show
 from gpuperf.report.text import clean, shorten
 from gpuperf.runner.cache import fetch, keep, key_of
 from gpuperf.runner.index import Choose, read_folder
+from gpuperf.show.screen import put, stdout_screen
 
 __all__ = ["history"]
 
@@ -37,7 +37,7 @@ def list_history(
     folder: Folder = Path("gpuperf-runs"), format: FormatOption = Format.TABLE
 ) -> None:
     """Every case: its points, the environments they were taken in, and the last step."""
-    _write(render_list(_read(folder, None), format.value))
+    put(render_list(_read(folder, None), format.value, stdout_screen()))
 
 
 @history.command("show")
@@ -55,17 +55,12 @@ def show_history(
 
     targets = targets_of([chart] if chart else [])
     (series,) = _read(folder, lambda cases: _chosen(case, cases))
-    _write(render_show(series, format.value))
+    put(render_show(series, format.value, stdout_screen()))
     if targets:
         from gpuperf.report.chart.history import draw_history
 
         draw_history(series, targets)
         say(f"chart: {chart}")
-
-
-def _write(text: str) -> None:
-    sys.stdout.write(text)
-    sys.stdout.flush()
 
 
 def _read(folder: Path, choose: Choose | None) -> tuple[Series, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -39,7 +38,7 @@ def print_run(
     verb = verb_of(run.header)
     if verb.tables and (view is None or not verb.placed):
         kernels = (by.value,) if by is By.KERNELS else ()
-        sys.stdout.write(load(verb.tables)(run, format.value, *kernels))
+        put(load(verb.tables)(run, format.value, *kernels, screen=screen))
         return
     put(render_run(run, format.value, screen))
     if format is Format.TABLE and any(record.status == "ok" for record in run.records):
@@ -79,8 +78,8 @@ def print_changes(before: Run, after: Run, format: Format) -> None:
     names = {run.header.device.name for run in (before, after)}
     if len(names) > 1:
         say(f"the profiles are of two devices: {' and '.join(sorted(names))}")
-    sys.stdout.write(render_changed(differences(profiles(before), profiles(after)), format.value))
-    sys.stdout.flush()
+    found = differences(profiles(before), profiles(after))
+    put(render_changed(found, format.value, stdout_screen()))
 
 
 def draw(run: Run, files: Sequence[Path], view: View | None = None) -> None:

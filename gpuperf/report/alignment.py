@@ -1,14 +1,18 @@
-"""How is a study of alignment shown: loss by alignment, the kernels of each, a better size?"""
+"""Render a study of alignment: the loss by alignment, the kernels of each, a better size."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from gpuperf.analysis.alignment import AlignedPoint, Group, groups, moved_axes
 from gpuperf.errors import UsageError
 from gpuperf.model.record import Run
-from gpuperf.report.plain import plain_table
 from gpuperf.report.text import clean, shorten
+from gpuperf.show.render import render
+from gpuperf.show.screen import WIDE, Screen
+from gpuperf.show.table import Column, Table, fill, notes_of
 from gpuperf.units import format_si, format_time
 
 __all__ = ["MOST_ASKED", "render_alignment"]
@@ -16,6 +20,24 @@ __all__ = ["MOST_ASKED", "render_alignment"]
 LONGEST = 60  # characters of a kernel's name
 MOST_KERNELS = 3  # named of a class
 MOST_ASKED = 50
+IMPLEMENTATION = Column("implementation", left=True, wrap=12)
+CLASS_COLUMNS = (
+    IMPLEMENTATION,
+    Column("row, bytes", left=True),
+    Column("sizes", keep=3),
+    Column("median"),
+    Column("loss"),
+    Column("kernels", left=True, wrap=30),
+)
+SUGGESTION_COLUMNS = (
+    Column(left=True),
+    IMPLEMENTATION,
+    Column("time"),
+    Column("better"),
+    Column("wider by", keep=3),
+    Column("its time", keep=4),
+    Column("gain, one process"),
+)
 NOTES = (
     "row: the largest power of two that divides the size in bytes (a row's, where the axis that "
     "moves is the length of one), 128 and more together",
@@ -26,7 +48,7 @@ NOTES = (
 NOISY = 0.1  # half an interval, of the time
 
 
-def render_alignment(run: Run, format: str) -> str:
+def render_alignment(run: Run, format: str, screen: Screen = WIDE) -> str:
     """The study as table or md; as json or csv, a row a size."""
     lost = (record for record in run.records if record.status != "ok")
     failed = [f"{clean(r.case.id)}: {r.status}: {clean(r.reason)}" for r in lost]
@@ -34,19 +56,18 @@ def render_alignment(run: Run, format: str) -> str:
         found = groups(run)
         axes = "=".join(moved_axes(run)[0])
     except UsageError as error:
-        return plain_table([], ["size"], [], format, [str(error), *failed])
+        problem = Table(notes=notes_of(str(error), *failed), names=("size",))
+        return render([problem], format, screen)
     asked = set(run.header.asked[:MOST_ASKED])
     rows = [_row(group, point, axes, asked) for group in found for point in group.points]
     failed += _noisy(found)
-    if format in ("json", "csv"):
-        return plain_table(rows, list(rows[0]) if rows else ["size"], [], format)
-    several = len(found) > 1
-    parts = []
+    tables = []
     if run.header.asked:
-        parts.append(_suggestions(run, found, axes, format, failed))
+        tables.append(_suggestions(run, found, axes, failed))
     if not run.header.asked or any(len(group.classes) > 1 for group in found):
-        parts.append(_classes(found, several, format, () if run.header.asked else failed))
-    return "\n".join(parts)
+        tables.append(_classes(found, () if run.header.asked else failed))
+    tables[0] = replace(tables[0], rows=rows, names=("size",))
+    return render(tables, format, screen)
 
 
 def _noisy(found: tuple[Group, ...]) -> list[str]:
@@ -86,31 +107,28 @@ def _row(group: Group, point: AlignedPoint, axes: str, asked: set[int]) -> dict[
     }
 
 
-def _classes(found: tuple[Group, ...], several: bool, format: str, failed: Any) -> str:
-    heads = [*(["implementation"] if several else []), "row, bytes", "sizes", "median", "loss",
-             "kernels"]  # fmt: skip
+def _classes(found: tuple[Group, ...], failed: Sequence[str]) -> Table:
     cells = []
     for group in found:
         for each in group.classes:
             named = [f"{shorten(clean(k), LONGEST)} ×{n}" for k, n in each.kernels[:MOST_KERNELS]]
             more = len(each.kernels) - MOST_KERNELS
             cells.append([
-                *([clean(group.name)] if several else []),
+                clean(group.name),
                 f"{each.alignment}{' +' if each.alignment == 128 else ''}",
                 str(each.count),
                 format_si(each.throughput, group.unit),
                 "–" if each.loss is None else f"{each.loss * 100:.1f} %",
                 ", ".join(named + ([f"{more} more"] if more > 0 else [])) or "unknown",
             ])  # fmt: skip
-    return plain_table([], heads, cells, format, (*NOTES, *failed), left=("kernels",))
+    columns = fill(CLASS_COLUMNS, cells)
+    columns = columns if len(found) > 1 else columns[1:]
+    return Table(columns, notes=notes_of(*NOTES, *failed))
 
 
 def _suggestions(
-    run: Run, found: tuple[Group, ...], axes: str, format: str, failed: list[str]
-) -> str:
-    heads = [
-        clean(axes), "implementation", "time", "better", "wider by", "its time", "gain, one process"
-    ]  # fmt: skip
+    run: Run, found: tuple[Group, ...], axes: str, failed: Sequence[str]
+) -> Table:
     cells = []
     for group in found:
         for elements in run.header.asked[:MOST_ASKED]:
@@ -134,4 +152,6 @@ def _suggestions(
         "better: the smallest size from there on within 1 % of the best time of those tried, where "
         "the interval of its gain is above 0"
     )
-    return plain_table([], heads, cells, format, (note, *failed))
+    size, *others = SUGGESTION_COLUMNS
+    columns = fill([replace(size, head=axes), *others], cells)
+    return Table(columns, notes=notes_of(note, *failed))

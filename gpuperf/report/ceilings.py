@@ -1,4 +1,4 @@
-"""How are measured roofs shown, beside the data sheet's?"""
+"""Render measured roofs beside the data sheet's."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import Any
 
 from gpuperf.model.cost import FlopKind, Flops
 from gpuperf.model.peaks import Ceiling, Figure, Peaks
-from gpuperf.report.plain import plain_table
+from gpuperf.show.render import render
+from gpuperf.show.screen import WIDE, Screen
+from gpuperf.show.table import Column, Table, fill
 from gpuperf.units import format_flop_rate, format_percent, format_rate, format_time
 
 __all__ = ["render_ceilings"]
@@ -15,22 +17,26 @@ __all__ = ["render_ceilings"]
 PHYSICS = 1.02  # of the rate at the clock that was observed
 
 
-def render_ceilings(ceilings: Peaks, peaks: Peaks | None, format: str) -> str:
+def render_ceilings(
+    ceilings: Peaks, peaks: Peaks | None, format: str, screen: Screen = WIDE
+) -> str:
     """*ceilings* as table, json, csv or md; with the share of *peaks* where it is known."""
-    rows = list(_rows(ceilings, peaks))
-    cells = [_cells(row) for row in rows]
-    blank = [all(row[i] == "–" for row in cells) for i in range(len(HEADS))]
-    shown = [i for i in range(len(HEADS)) if format == "md" or not blank[i]]
-    return plain_table(
-        rows,
-        [HEADS[i] for i in shown],
-        [[row[i] for i in shown] for row in cells],
-        format,
-        left=("remark", "condition"),
-    )
+    rows = _rows(ceilings, peaks)
+    columns = fill(COLUMNS, [_cells(row) for row in rows])
+    shown = tuple(c for c in columns if format == "md" or set(c.cells) != {"–"})
+    return render([Table(shown, rows=rows, names=[c.head for c in COLUMNS])], format, screen)
 
 
-HEADS = ("roof", "p10", "median", "p90", "data sheet", "share", "remark", "condition")
+COLUMNS = (
+    Column("roof", left=True),
+    Column("p10", keep=3),
+    Column("median"),
+    Column("p90", keep=3),
+    Column("data sheet", keep=4),
+    Column("share"),
+    Column("remark", left=True, keep=2, wrap=24),
+    Column("condition", left=True, keep=1, wrap=40),
+)
 
 NAMES = {
     "copy_bandwidth": "DRAM copy",

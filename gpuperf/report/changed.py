@@ -1,4 +1,4 @@
-"""How are two profiles shown beside each other?"""
+"""Render two profiles beside each other."""
 
 from __future__ import annotations
 
@@ -7,33 +7,43 @@ from typing import Any
 
 from gpuperf.analysis.changed import Change, Difference
 from gpuperf.analysis.region import PARTS
-from gpuperf.report.plain import plain_table
-from gpuperf.report.text import clean, clean_value, shorten
-from gpuperf.show.text import escape
+from gpuperf.report.text import clean, shorten
+from gpuperf.show.render import render
+from gpuperf.show.screen import WIDE, Screen
+from gpuperf.show.table import Column, Table, fill, notes_of
 from gpuperf.units import format_time
 
 __all__ = ["render_changed"]
 
 MOST_ROWS, LONGEST, LONGEST_CAUSE = 25, 48, 90
-HEADS = ["operator", "of", "before", "after", "change", "of the step", "cause"]
-PART_HEADS = ["part of the step", "before", "after", "change"]
+COLUMNS = (
+    Column("operator", left=True),
+    Column("of", left=True, keep=2, wrap=16),
+    Column("before"),
+    Column("after"),
+    Column("change"),
+    Column("of the step", keep=4),
+    Column("cause", left=True, keep=3, wrap=24),
+)
+PART_COLUMNS = (
+    Column("part of the step", left=True),
+    Column("before"),
+    Column("after"),
+    Column("change"),
+)
 
 
-def render_changed(found: Sequence[Difference], format: str) -> str:
+def render_changed(found: Sequence[Difference], format: str, screen: Screen = WIDE) -> str:
     """Region by region; as json or csv, a row a change."""
-    if format in ("json", "csv"):
-        rows = [clean_value(_row(one, change)) for one in found for change in one.changes]
-        return plain_table(rows, ["operator"], [], format)
-    return "\n".join(_difference(one, format) for one in found)
+    return render([table for one in found for table in _difference(one)], format, screen)
 
 
-def _difference(one: Difference, format: str) -> str:
+def _difference(one: Difference) -> tuple[Table, Table]:
     before, after = one.before, one.after
     title = (
         f"{shorten(clean(after.region.region), LONGEST)}: {format_time(before.step_s)} → "
         f"{format_time(after.step_s)} ({(one.ratio - 1) * 100:+.1f} %)"
     )
-    head = f"**{escape(title)}**\n\n" if format == "md" else f"{title}\n\n"
     parts = [
         [name, format_time(before.parts[name]), format_time(after.parts[name]),
          _signed(after.parts[name] - before.parts[name])]
@@ -43,11 +53,12 @@ def _difference(one: Difference, format: str) -> str:
     left = len(one.changes) - len(shown)
     notes = [f"{left} operators more: --format csv has all"] if left else []
     notes += [] if shown else ["no operator changed by 0.5 % of the step"]
-    rows = [_cells(one, change) for change in shown]
+    columns = fill(COLUMNS, [_cells(one, change) for change in shown])
+    rows = [_row(one, change) for change in one.changes]
     return (
-        head + plain_table([], PART_HEADS, parts, format) + "\n"
-        + plain_table([], HEADS, rows, format, notes, ("of", "cause"))
-    )  # fmt: skip
+        Table(fill(PART_COLUMNS, parts), title),
+        Table(columns, notes=notes_of(*notes), rows=rows, names=("operator",)),
+    )
 
 
 def _cells(one: Difference, change: Change) -> list[str]:

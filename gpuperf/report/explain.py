@@ -1,8 +1,9 @@
-"""How is a loss budget shown: each step from the peak to what was attained, and what to do?"""
+"""Render a loss budget: each step from the peak to what was attained, and what to do."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from gpuperf.analysis.advice import advise, note
@@ -11,9 +12,10 @@ from gpuperf.analysis.ladder import TIE
 from gpuperf.analysis.processes import reduced
 from gpuperf.errors import UsageError
 from gpuperf.model.record import Run
-from gpuperf.report.plain import plain_table
 from gpuperf.report.text import clean, shorten
-from gpuperf.show.text import escape
+from gpuperf.show.render import render
+from gpuperf.show.screen import WIDE, Screen
+from gpuperf.show.table import Column, Table, fill, notes_of
 from gpuperf.units import format_flop_rate, format_rate
 
 __all__ = ["chosen", "levels", "render_explained", "title_of", "unit_of"]
@@ -22,6 +24,22 @@ LONGEST = 64  # characters of a kernel's name
 MOST_KERNELS = 12
 MOST_CASES, MOST_DOUBTS = 200, 4
 TIED = 0.02  # what the two passes may differ
+STEP_COLUMNS = (
+    Column("step", left=True, wrap=24),
+    Column("factor"),
+    Column("left"),
+    Column("of the loss"),
+    Column("how", left=True, keep=2),
+    Column("what explains it", left=True, keep=3, wrap=24),
+)
+KERNEL_COLUMNS = (
+    Column("kernel", left=True, wrap=24),
+    Column("runs", keep=2),
+    Column("of the time"),
+    Column("of the peak"),
+    Column("pipe busy", keep=3),
+    Column("pipe's rate", keep=3),
+)
 
 
 def chosen(run: Run, pattern: str) -> tuple[tuple[Explained, ...], tuple[str, ...]]:
@@ -50,13 +68,11 @@ def chosen(run: Run, pattern: str) -> tuple[tuple[Explained, ...], tuple[str, ..
     return tuple(found), tuple(left_out)
 
 
-def render_explained(found: Sequence[Explained], format: str) -> str:
+def render_explained(found: Sequence[Explained], format: str, screen: Screen = WIDE) -> str:
     """The budgets as table or md, one after the other; as json or csv, a row a step."""
-    if format in ("json", "csv"):
-        rows = [row for told in found for row in _rows(told)]
-        return plain_table(rows, list(rows[0]), [], format)
     several = len({told.record.contract for told in found}) > 1
-    return "\n".join(_table(told, format, several) for told in found)
+    tables = [table for told in found for table in (_budget(told, several), *_kernels(told))]
+    return render(tables, format, screen)
 
 
 def unit_of(told: Explained, value: float) -> str:
@@ -95,7 +111,7 @@ def title_of(told: Explained, several: bool) -> str:
     return clean(told.record.case.id + (more if several else ""))
 
 
-def _table(told: Explained, format: str, several: bool) -> str:
+def _budget(told: Explained, several: bool) -> Table:
     left = levels(told)
     cells = [[f"peak ({clean(told.peak_source)})", "", unit_of(told, told.peak), "", "", ""]]
     for i, factor in enumerate(told.factors):
@@ -108,12 +124,12 @@ def _table(told: Explained, format: str, several: bool) -> str:
         ])  # fmt: skip
     cells.append(["attained", f"= {told.attained / told.peak:.4f}", unit_of(told, told.attained),
                   "", "", ""])  # fmt: skip
-    heads = ["step", "factor", "left", "of the loss", "how", "what explains it"]
-    left_heads = ("how", "what explains it")
-    title = title_of(told, several)
-    title = f"**{escape(title)}**\n\n" if format == "md" else f"{title}\n"
-    text = title + plain_table([], heads, cells, format, _notes(told), left_heads)
-    return text + "\n" + _kernels(told, format) if told.kernels else text
+    return Table(
+        columns=fill(STEP_COLUMNS, cells),
+        title=title_of(told, several),
+        notes=notes_of(*_notes(told)),
+        rows=_rows(told),
+    )
 
 
 def _notes(told: Explained) -> list[str]:
@@ -134,9 +150,8 @@ def _notes(told: Explained) -> list[str]:
     return words
 
 
-def _kernels(told: Explained, format: str) -> str:
-    what = "FLOP/s" if told.chain == "compute" else "DRAM"
-    heads = ["kernel", "runs", "of the time", f"{what} of the peak", "pipe busy", "pipe's rate"]
+def _kernels(told: Explained) -> Iterable[Table]:
+    """The kernels of a case that has any."""
     shown = told.kernels[:MOST_KERNELS]
     cells = [
         [
@@ -145,8 +160,13 @@ def _kernels(told: Explained, format: str) -> str:
         ]
         for kernel in shown
     ]  # fmt: skip
+    what = "FLOP/s" if told.chain == "compute" else "DRAM"
+    columns = (replace(c, head=f"{what} {c.head}") if c.head == "of the peak" else c
+               for c in KERNEL_COLUMNS)
     more = len(told.kernels) - len(shown)
-    return plain_table([], heads, cells, format, [f"{more} more"] if more else [])
+    if shown:
+        notes = notes_of(f"{more} more") if more else ()
+        yield Table(fill(tuple(columns), cells), notes=notes)
 
 
 def _note(told: Explained, steps: Sequence[str]) -> str:

@@ -1,8 +1,7 @@
-"""How is a history shown: all cases in a line each, or one with its points and steps?"""
+"""Render a history: all cases in a line each, or one with its points and steps."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
@@ -10,9 +9,11 @@ from typing import Any
 from gpuperf.analysis.history import Point, Segment, Series
 from gpuperf.analysis.steps import ALPHA, LEAST, SIDE, Step
 from gpuperf.report.casename import Names
-from gpuperf.report.plain import plain_table
 from gpuperf.report.text import clean, shorten
-from gpuperf.show.text import escape
+from gpuperf.show.data import to_json
+from gpuperf.show.render import render
+from gpuperf.show.screen import WIDE, Screen
+from gpuperf.show.table import Column, Table, fill, notes_of
 from gpuperf.units import format_time
 
 __all__ = [
@@ -26,21 +27,56 @@ MOST_POINTS = 40  # in a table
 MOST_NOTES = 8
 MOVED = "†: the runs after the step are of another host, whose card may be what differs"
 SCHEMA = 1  # of the JSON of one case
-LIST_HEADS = ["case", "points", "first", "last", "segments", "time", "change", "steps"]
-SEGMENT_HEADS = ["segment", "points", "first", "last", "time", "steps", "what changed"]
-POINT_HEADS = ["date", "run", "segment", "time", "middle half", "processes", "step"]
-POINT_COLUMNS = [
+LIST_COLUMNS = (
+    Column("case", left=True, wrap=24),
+    Column("points", keep=3),
+    Column("first", left=True, keep=2),
+    Column("last", left=True, keep=4),
+    Column("segments", keep=2),
+    Column("time"),
+    Column("change"),
+    Column("steps", left=True, wrap=16),
+)
+SEGMENT_COLUMNS = (
+    Column("segment", left=True),
+    Column("points", keep=3),
+    Column("first", left=True, keep=2),
+    Column("last", left=True),
+    Column("time"),
+    Column("steps"),
+    Column("what changed", left=True, keep=4, wrap=24),
+)
+POINT_COLUMNS = (
+    Column("date", left=True),
+    Column("run", left=True, keep=3, wrap=20),
+    Column("segment"),
+    Column("time"),
+    Column("middle half", keep=4),
+    Column("processes", keep=2),
+    Column("step"),
+)
+STEP_COLUMNS = (
+    Column("step", left=True),
+    Column("change"),
+    Column("95 %"),
+    Column("p", keep=3),
+    Column("q", keep=4),
+    Column("segment", keep=5),
+    Column("last run before", left=True, keep=1, wrap=20),
+    Column("first run after", left=True, keep=2, wrap=20),
+)
+POINT_NAMES = (
     "date", "run", "segment", "median_s", "low_s", "high_s", "processes", "step_date",
     "step_change", "step_low", "step_high", "step_p", "step_q",
-]  # fmt: skip
-STEP_HEADS = ["step", "change", "95 %", "p", "q", "segment", "last run before", "first run after"]
+)  # fmt: skip
 
 
-def render_list(series: Sequence[Series], format: str) -> str:
+def render_list(series: Sequence[Series], format: str, screen: Screen = WIDE) -> str:
     """A line a case that has points; JSON and CSV have those that were never measured too."""
     rows = [_list_row(each) for each in series]
     if format in ("json", "csv"):
-        return plain_table(rows, LIST_HEADS, [], format)
+        heads = [column.head for column in LIST_COLUMNS]
+        return render([Table(rows=rows, names=heads)], format, screen)
     names = Names((each.case for each in series), LONGEST)
     timed = [each for each in series if each.points]
     cells = [_list_cells(each, _foreign(names.of(each.case))) for each in timed]
@@ -54,13 +90,13 @@ def render_list(series: Sequence[Series], format: str) -> str:
         f"change: from the first {SIDE} points of the last segment to its last {SIDE}, no verdict",
         *_left_out(series, names),
     ]  # fmt: skip
-    return plain_table([], LIST_HEADS, cells, format, notes, ("first", "last", "steps"))
+    return render([Table(fill(LIST_COLUMNS, cells), notes=notes_of(*notes))], format, screen)
 
 
-def render_show(series: Series, format: str) -> str:
+def render_show(series: Series, format: str, screen: Screen = WIDE) -> str:
     """The points of one case, its segments and its steps. As csv a row a point."""
     if format == "json":
-        return json.dumps(_shown(series), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        return to_json(_shown(series), screen.ascii)
     if format == "csv":
         rows = [
             {**_point_row(series, segment, i), **_step_row(segment, i)}
@@ -68,11 +104,9 @@ def render_show(series: Series, format: str) -> str:
             for i in range(len(segment.points))
         ]
         rows.sort(key=lambda row: row["date"])
-        return plain_table(rows, POINT_COLUMNS, [], format)
-    title = _foreign(series.case, 2 * LONGEST)
-    head = f"**{escape(title)}**\n" if format == "md" else f"{title}\n"
-    tables = (_points_table, _segments_table, _steps_table)
-    return "\n".join([head, *(table(series, format) for table in tables)])
+        return render([Table(rows=rows, names=POINT_NAMES)], format, screen)
+    tables = (_points_table(series), _segments_table(series), _steps_table(series))
+    return render(tables, format, screen)
 
 
 def rule_text(series: Sequence[Series]) -> str:
@@ -104,7 +138,7 @@ def _percent(fraction: float) -> str:
 
 
 def _foreign(text: str, most: int = LONGEST) -> str:
-    """A stranger's *text*, that no terminal obeys; of markdown `plain_table` takes care."""
+    """*text* of other origin, that no terminal obeys; the renderer escapes it for markdown."""
     return shorten(clean(text), most)
 
 
@@ -165,7 +199,7 @@ def _list_cells(series: Series, name: str) -> list[str]:
     ]  # fmt: skip
 
 
-def _points_table(series: Series, format: str) -> str:
+def _points_table(series: Series) -> Table:
     numbers = {id(segment): i for i, segment in enumerate(series.segments, 1)}
     steps = {
         id(segment.points[step.at]): marked_text(segment, step)
@@ -183,10 +217,11 @@ def _points_table(series: Series, format: str) -> str:
     earlier = len(series.points) - len(shown)
     notes = [f"{earlier} earlier points: --format csv has them"] if earlier else []
     notes += _left_out([series], Names([series.case], LONGEST))
-    return plain_table([], POINT_HEADS, cells, format, notes, ("run",))
+    title = _foreign(series.case, 2 * LONGEST)
+    return Table(fill(POINT_COLUMNS, cells), title, notes=notes_of(*notes))
 
 
-def _segments_table(series: Series, format: str) -> str:
+def _segments_table(series: Series) -> Table:
     cells = [
         [
             str(i), str(len(segment.points)), _day(segment.points[0].when),
@@ -196,10 +231,10 @@ def _segments_table(series: Series, format: str) -> str:
         ]
         for i, segment in enumerate(series.segments, 1)
     ]  # fmt: skip
-    return plain_table([], SEGMENT_HEADS, cells, format, left=("first", "last", "what changed"))
+    return Table(fill(SEGMENT_COLUMNS, cells))
 
 
-def _steps_table(series: Series, format: str) -> str:
+def _steps_table(series: Series) -> Table:
     notes = [rule_text([series])]
     if any(segment.moved(step) for segment in series.segments for step in segment.steps):
         notes.append(MOVED)
@@ -212,12 +247,9 @@ def _steps_table(series: Series, format: str) -> str:
         for i, segment in enumerate(series.segments, 1)
         for step in segment.steps
     ]  # fmt: skip
-    if not cells:
-        if any(segment.told for segment in series.segments):
-            notes[:0] = ["no step was found"]
-        return "\n".join(notes) + "\n"
-    runs = ("last run before", "first run after")
-    return plain_table([], STEP_HEADS, cells, format, notes, runs)
+    if not cells and any(segment.told for segment in series.segments):
+        notes[:0] = ["no step was found"]
+    return Table(fill(STEP_COLUMNS, cells), notes=notes_of(*notes))
 
 
 def _shown(series: Series) -> dict[str, Any]:

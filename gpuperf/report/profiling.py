@@ -1,8 +1,9 @@
-"""How is a profile shown: the step in a few lines, its operators in a table, what to do first?"""
+"""Render a profile: the step in a few lines, its operators in a table, what to do first."""
 
 from __future__ import annotations
 
-import json
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from gpuperf.analysis.findings import LEAST, Gain, findings
@@ -12,9 +13,11 @@ from gpuperf.model.metrics import moved_bytes, tensor_operations
 from gpuperf.model.program import Program
 from gpuperf.model.record import Run
 from gpuperf.model.samples import mean_precision
-from gpuperf.report.plain import plain_table
-from gpuperf.report.text import clean, clean_value, shorten
-from gpuperf.show.text import escape
+from gpuperf.report.text import clean, shorten
+from gpuperf.show.data import to_json
+from gpuperf.show.render import render
+from gpuperf.show.screen import WIDE, Screen
+from gpuperf.show.table import Column, Table, fill, notes_of
 from gpuperf.units import format_bytes, format_flop_rate, format_number, format_si, format_time
 
 __all__ = ["name_of", "render_profile", "title_of", "totals_of"]
@@ -28,52 +31,69 @@ FEWEST = 5  # steps of which an interval is told
 DRAWN_OUT = 0.02  # of the time of kernels, without a word
 UNSURE = 0.5  # from here on an interval tells less than its ends
 UNEVEN = 0.02  # what median and mean may differ without a word
-HEADS = [
-    "operator", "of", "calls", "time", "share", "FLOPs", "bytes", "AI", "of roof", "bound by",
-    "largest loss",
-]  # fmt: skip
-KERNEL_HEADS = ["kernel", "launches", "time", "share", "each", "operators"]
 MOVED = "DRAM"  # the head of what the counters saw
+COLUMNS = (
+    Column("operator", left=True, wrap=16),
+    Column("of", left=True, keep=4, wrap=16),
+    Column("calls", keep=3),
+    Column("time"),
+    Column("share"),
+    Column("FLOPs", keep=5),
+    Column("bytes", keep=5),
+    Column(MOVED, keep=5),
+    Column("AI", keep=2),
+    Column("of roof", keep=8),
+    Column("bound by", left=True, keep=7),
+    Column("largest loss", left=True, keep=9, wrap=16),
+)
+KERNEL_COLUMNS = (
+    Column("kernel", left=True, wrap=30),
+    Column("launches"),
+    Column("time"),
+    Column("share"),
+    Column("each", keep=5),
+    Column(MOVED, keep=4),
+    Column("tensor pipe", keep=4),
+    Column("operators", left=True, keep=3, wrap=20),
+)
 LONGEST_KERNEL = 80
-FINDING_HEADS = ["what to do first", "gain", "of the step", "where"]
+FINDING_COLUMNS = (
+    Column("what to do first", left=True, wrap=24),
+    Column("gain"),
+    Column("of the step"),
+    Column("where", left=True, keep=3, wrap=24),
+)
 
 
-def render_profile(run: Run, format: str, by: str = "operators") -> str:
+def render_profile(
+    run: Run, format: str, by: str = "operators", screen: Screen = WIDE
+) -> str:
     """Each region of *run* by its operators or its kernels: as table or md one after the other, as
     csv a row each."""
     found = profiles(run)
     if format == "json":
         value = {"schema": SCHEMA, "run": run.header.run, "regions": [_told(p, run) for p in found]}
-        return json.dumps(clean_value(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    if format == "csv":
+        return to_json(value, screen.ascii)
+    tables = []
+    for profile in found:
         if by == "kernels":
-            told = [{"region": p.region.region, **_kernel(u)} for p in found for u in kernels_of(p)]
-            return plain_table([clean_value(row) for row in told], ["kernel"], [], format)
-        rows = [clean_value(_row(share)) for p in found for share in p.operators]
-        return plain_table(rows, ["operator"], [], format)
-    return "\n".join(_region(profile, run, format, by) for profile in found)
+            table = _kernels(profile)
+        else:
+            table = _operators(profile, not run.header.ceilings)
+        tables.append(replace(table, title=title_of(profile, run), lead=totals_of(profile, run)))
+        tables.append(_advice(findings(profile, run.header), profile))
+    return render(tables, format, screen)
 
 
-def _region(profile: Profile, run: Run, format: str, by: str) -> str:
-    title = title_of(profile, run)
-    parts = [f"**{escape(title)}**\n\n" if format == "md" else f"{title}\n"]
-    totals = totals_of(profile, run)
-    parts += [f"- {escape(line)}\n" if format == "md" else f"{line}\n" for line in totals]
-    table = (
-        _kernels(profile, format) if by == "kernels"
-        else _operators(profile, format, not run.header.ceilings)
-    )  # fmt: skip
-    parts.append(f"\n{table}")
-    advice = findings(profile, run.header)
+def _advice(advice: Sequence[Gain], profile: Profile) -> Table:
+    """What to do first, or why nothing is known to do."""
+    notes = [f"{i}: {one.basis}" for i, one in enumerate(advice, 1)]
+    if len(advice) > 1:
+        notes.append("gains do not add up: two may save the same time")
     if not advice:
-        parts.append(f"\n{_no_advice(profile)}\n")
-    if advice:
-        cells = [_finding_cells(one) for one in advice]
-        notes = [f"{i}: {one.basis}" for i, one in enumerate(advice, 1)]
-        if len(advice) > 1:
-            notes.append("gains do not add up: two may save the same time")
-        parts.append("\n" + plain_table([], FINDING_HEADS, cells, format, notes, ("where",)))
-    return "".join(parts)
+        notes.append(_no_advice(profile))
+    cells = [_finding_cells(one) for one in advice]
+    return Table(fill(FINDING_COLUMNS, cells), notes=notes_of(*notes))
 
 
 def _no_advice(profile: Profile) -> str:
@@ -83,16 +103,16 @@ def _no_advice(profile: Profile) -> str:
             "gpuperf.step(), and each is timed without it first")  # fmt: skip
 
 
-def _operators(profile: Profile, format: str, roofless: bool = False) -> str:
+def _operators(profile: Profile, roofless: bool) -> Table:
     shown = _shown(profile)
-    rows = [_cells(share) for share in shown[:MOST_ROWS]]
-    left, heads = ("of", "bound by", "largest loss"), HEADS
-    if any(moved_bytes(share.record.counters) is not None for share in shown):
-        place = HEADS.index("bytes") + 1
-        heads = [*HEADS[:place], MOVED, *HEADS[place:]]
-        for row, share in zip(rows, shown, strict=False):
-            row.insert(place, _moved(moved_bytes(share.record.counters)))
-    return plain_table([], heads, rows, format, _notes(profile, roofless), left)
+    counted = any(moved_bytes(share.record.counters) is not None for share in shown)
+    columns = fill(COLUMNS, [_cells(share) for share in shown[:MOST_ROWS]])
+    return Table(
+        columns=tuple(column for column in columns if counted or column.head != MOVED),
+        notes=notes_of(*_notes(profile, roofless)),
+        rows=[_row(share) for share in profile.operators],
+        names=("operator",),
+    )
 
 
 def _shown(profile: Profile) -> list[Share]:
@@ -100,27 +120,29 @@ def _shown(profile: Profile) -> list[Share]:
     return [s for s in profile.operators if s.seconds or profile.busy_s is None]
 
 
-def _kernels(profile: Profile, format: str) -> str:
+def _kernels(profile: Profile) -> Table:
     uses = kernels_of(profile)
-    if not uses:
-        return "no kernel of a device was traced\n"
-    heads = KERNEL_HEADS
-    rows = [
+    cells = [
         [shorten(clean(use.name).removeprefix("void "), LONGEST_KERNEL), f"{use.count:,}",
          format_time(use.seconds), f"{use.share * 100:.1f} %",
-         format_time(use.seconds / max(1, use.count)),
+         format_time(use.seconds / max(1, use.count)), _moved(moved_bytes(use.counters)),
+         _flops(round(tensor_operations(use.counters) or 0)),
          shorten(clean(", ".join(use.operators)).replace("aten::", ""), LONGEST_SHAPES)]
         for use in uses[:MOST_ROWS]
     ]  # fmt: skip
-    if any(use.counters for use in uses):
-        heads = [*KERNEL_HEADS[:-1], MOVED, "tensor pipe", KERNEL_HEADS[-1]]
-        for row, use in zip(rows, uses, strict=False):
-            done = tensor_operations(use.counters)
-            row[-1:-1] = [_moved(moved_bytes(use.counters)), _flops(round(done or 0))]
-    rest = sum(use.share for use in uses[MOST_ROWS:])
-    notes = [f"{len(uses) - MOST_ROWS} kernels more, {rest * 100:.1f} %: --format csv has all"]
-    notes = notes if len(uses) > MOST_ROWS else []
-    return plain_table([], heads, rows, format, notes, ("operators",))
+    counted = any(use.counters for use in uses)
+    columns = fill(KERNEL_COLUMNS, cells)
+    notes = [] if uses else ["no kernel of a device was traced"]
+    if len(uses) > MOST_ROWS:
+        rest = sum(use.share for use in uses[MOST_ROWS:])
+        more = f"{len(uses) - MOST_ROWS} kernels more, {rest * 100:.1f} %"
+        notes.append(f"{more}: --format csv has all")
+    return Table(
+        columns=tuple(c for c in columns if counted or c.head not in (MOVED, "tensor pipe")),
+        notes=notes_of(*notes),
+        rows=[{"region": profile.region.region, **_kernel(use)} for use in uses],
+        names=("kernel",),
+    )
 
 
 def _moved(size: float | None) -> str:
@@ -142,7 +164,7 @@ def title_of(profile: Profile, run: Run) -> str:
     return f"{name} of {shorten(clean(script), LONGEST)} on {device}"
 
 
-def totals_of(profile: Profile, run: Run) -> list[str]:
+def totals_of(profile: Profile, run: Run) -> tuple[str, ...]:
     """What is said of the whole region."""
     lines = [_time_line(profile), _parts_line(profile)]
     placed, program = profile.placement, profile.region.program
@@ -170,7 +192,7 @@ def totals_of(profile: Profile, run: Run) -> list[str]:
         lines.append(f"{format_bytes(memory.peak_bytes)} of memory at the most")
     if program is not None and program.items:
         lines.append(f"{_counted(program.items / profile.step_s)} items/s")
-    return lines
+    return tuple(lines)
 
 
 def _counted(value: float) -> str:
@@ -248,7 +270,7 @@ def _cells(share: Share) -> list[str]:
         format_time(share.seconds) if timed else "–",
         f"{share.share * 100:.1f} %" if timed else "–",
         _flops(cost.flop_count) if cost and known else "unknown",
-        format_bytes(bytes_moved) if bytes_moved else "–",
+        format_bytes(bytes_moved) if bytes_moved else "–", _moved(moved_bytes(record.counters)),
         format_number(cost.intensity, 3) if cost and cost.intensity else "–",
         "–" if fraction is None else f"{fraction * 100:.1f} %", share.part if timed else "–",
         f"{share.loss.name} × {share.loss.factor:.2f}" if share.loss else "–",

@@ -1,4 +1,4 @@
-"""How is a check of the timers shown: bias by timer, scatter inside and between processes?"""
+"""Render a check of the timers: bias by timer, scatter inside and between processes."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from typing import Any
 
 from gpuperf.analysis.timing import CaseTiming, compared_timers, timings
 from gpuperf.model.record import Run
-from gpuperf.report.plain import plain_table
 from gpuperf.report.text import clean
+from gpuperf.show.render import render
+from gpuperf.show.screen import WIDE, Screen
+from gpuperf.show.table import Column, Table, fill, notes_of
 from gpuperf.units import format_time
 
 __all__ = ["render_timing"]
@@ -22,19 +24,30 @@ NOTES = (
 )
 
 
-def render_timing(run: Run, format: str) -> str:
+def render_timing(run: Run, format: str, screen: Screen = WIDE) -> str:
     """The check as table, json, csv or md."""
     found = timings(run.records)
     rows = [_row(timing) for timing in found]
     timers = [t for t in compared_timers() if any(t in timing.bias for timing in found)]
-    heads = ["case", "kernels", "CUPTI busy", "span", *timers, "/span", "in", "between"]
+    columns = (
+        Column("case", left=True, wrap=24),
+        Column("kernels", keep=2),
+        Column("CUPTI busy"),
+        Column("span", keep=3),
+        *(Column(timer, keep=5) for timer in timers),
+        Column("/span", keep=3),
+        Column("in", keep=4),
+        Column("between", keep=4),
+    )
     cells = [_cells(timing, timers) for timing in found]
     failed = [
         f"{clean(r.case.id)}: {r.status}: {clean(r.reason)}"
         for r in run.records
         if r.status != "ok"
     ]
-    return plain_table(rows, heads, cells, format, (*NOTES, *failed))
+    names = [column.head for column in columns]
+    table = Table(fill(columns, cells), notes=notes_of(*NOTES, *failed), rows=rows, names=names)
+    return render([table], format, screen)
 
 
 def _row(timing: CaseTiming) -> dict[str, Any]:

@@ -1,36 +1,55 @@
-"""How is a study of waves shown: kernels with their tiles and models, and where waves end?"""
+"""Render a study of waves: kernels with their tiles and models, and where waves end."""
 
 from __future__ import annotations
 
 import statistics
+from dataclasses import replace
 from typing import Any
 
 from gpuperf.analysis.waves import Fit
 from gpuperf.analysis.wavestudy import DROP, KernelStudy, WaveStudy, study_waves
 from gpuperf.errors import UsageError
 from gpuperf.model.record import Run
-from gpuperf.report.plain import plain_table
 from gpuperf.report.text import clean, shorten
+from gpuperf.show.render import render
+from gpuperf.show.screen import WIDE, Screen
+from gpuperf.show.table import Column, Table, fill, notes_of
 
 __all__ = ["error_text", "render_waves", "tile_text"]
 
 LONGEST = 64  # characters of a kernel's name
 MOST_CLIFFS = 20
+KERNEL_COLUMNS = (
+    Column("kernel", left=True, wrap=30),
+    Column("sizes"),
+    Column("tile"),
+    Column("SMs", keep=3),
+    Column("cycles", "of a call", keep=4),
+    Column("cycles", "of a wave", keep=4),
+    Column("judged on", keep=2),
+    Column("off", "median"),
+    Column("off", "90 %", keep=5),
+)
+CLIFF_COLUMNS = (
+    Column(left=True),
+    Column("waves"),
+    Column("one more costs"),
+    Column("seen"),
+    Column("kernel", left=True, wrap=30),
+)
 
 
-def render_waves(run: Run, format: str) -> str:
+def render_waves(run: Run, format: str, screen: Screen = WIDE) -> str:
     """The study as table or md; as json or csv, a row a size."""
     try:
         study = study_waves(run)
     except UsageError as error:
-        return plain_table([], ["size"], [], format, [clean(f"{error}; {error.hint}")])
-    rows = [_row(study, kernel, i) for kernel in study.kernels for i in range(len(kernel.points))]
-    if format in ("json", "csv"):
-        return plain_table(rows, list(rows[0]) if rows else ["size"], [], format)
-    parts = [_kernels(study, format)]
+        problem = Table(notes=notes_of(f"{error}; {error.hint}"), names=("size",))
+        return render([problem], format, screen)
+    tables = [_kernels(study)]
     if study.boundaries:
-        parts.append(_cliffs(study, format))
-    return "\n".join(parts)
+        tables.append(_cliffs(study))
+    return render(tables, format, screen)
 
 
 def tile_text(model: Fit, sure: bool) -> str:
@@ -81,9 +100,7 @@ def error_text(study: WaveStudy) -> str:
     )
 
 
-def _kernels(study: WaveStudy, format: str) -> str:
-    heads = ["kernel", "sizes", "tile", "SMs", "cycles of a call", "of a wave", "judged on",
-             "off, median", "off, 90 %"]  # fmt: skip
+def _kernels(study: WaveStudy) -> Table:
     several = len({(kernel.implementation, kernel.dtype) for kernel in study.kernels}) > 1
     cells, notes = [], []
     for kernel in study.kernels:
@@ -115,14 +132,19 @@ def _kernels(study: WaveStudy, format: str) -> str:
     notes.append("off: in cycles, the prediction against sizes that it was not fitted on")
     if any(kernel.model and not kernel.sure for kernel in study.kernels):
         notes.append("?: which side of the tile lies along m is assumed: neither grid nor fit tell")
-    return plain_table([], heads, cells, format, [*notes, *map(clean, study.left_out)])
+    rows = [_row(study, kernel, i) for kernel in study.kernels for i in range(len(kernel.points))]
+    return Table(
+        columns=fill(KERNEL_COLUMNS, cells),
+        notes=notes_of(*notes, *study.left_out),
+        rows=rows,
+        names=("size",),
+    )
 
 
-def _cliffs(study: WaveStudy, format: str) -> str:
+def _cliffs(study: WaveStudy) -> Table:
     """Where one element more costs more than `DROP`."""
     steep = [b for b in study.boundaries if b.predicted > DROP]
     shown = sorted(steep, key=lambda b: -b.predicted)[:MOST_CLIFFS]
-    heads = ["=".join(study.axes), "waves", "one more costs", "seen", "kernel"]
     cells = [
         [str(b.last), f"{b.waves} → {b.after}", f"{b.predicted * 100:.1f} %",
          "–" if b.met is None else "yes" if b.met else "no",
@@ -130,7 +152,9 @@ def _cliffs(study: WaveStudy, format: str) -> str:
         for b in sorted(shown, key=lambda b: b.last)
     ]  # fmt: skip
     if not cells:
-        return plain_table([], heads, [], format, ["no end of a wave costs more than 5 %"])
+        return Table(notes=notes_of("no end of a wave costs more than 5 %"))
     more = ["seen: – where the sizes beside it are to lose less than that"]
     more += [f"{len(steep) - len(shown)} more"] if len(steep) > len(shown) else []
-    return plain_table([], heads, cells, format, more, left=("kernel",))
+    size, *others = CLIFF_COLUMNS
+    columns = fill([replace(size, head="=".join(study.axes)), *others], cells)
+    return Table(columns, notes=notes_of(*more))

@@ -24,7 +24,7 @@ GAP = "  "
 SHORTEN_BEFORE = 5  # columns to keep this much or more stay while shorter cells can save them
 HEADING = 11  # characters of a note's heading
 LEAST = 30  # characters of a sentence, however narrow the screen is
-FOLD = 16  # and of a cell whose words are folded because no more columns can go
+FOLD = 24  # and of a word before it is folded
 
 _CODES = {"title": "1", "head": "1", "faint": "2", "failure": "31", "doubt": "33"}  # ANSI
 
@@ -118,27 +118,24 @@ def _total(widths: Sequence[int]) -> int:
 
 def _widths(columns: Sequence[Column], width: int) -> list[int]:
     """The width of each column: those that wrap, the widest first, give what is over."""
-    widths = [_natural(c) for c in columns]
-    between_words = [_narrowest(c) for c in columns]
-    folded = [min(w, FOLD) if c.wrap else w for c, w in zip(columns, between_words, strict=True)]
-    for least in (between_words, folded):
-        while (over := _total(widths) - width) > 0:
-            room = [w - floor for w, floor in zip(widths, least, strict=True)]
-            widest = max(range(len(widths)), key=lambda i: (room[i] > 0) * widths[i])
-            if room[widest] <= 0:
-                break
-            others = [w for i, w in enumerate(widths) if i != widest and room[i] > 0]
-            down_to = max([least[widest], *(w - 1 for w in others if w <= widths[widest])])
-            widths[widest] = max(widths[widest] - over, down_to)
+    widths, least = [_natural(c) for c in columns], [_narrowest(c) for c in columns]
+    while (over := _total(widths) - width) > 0:
+        wide = [i for i, (now, floor) in enumerate(zip(widths, least, strict=True)) if now > floor]
+        if not wide:
+            break
+        widest, *others = sorted(wide, key=lambda i: -widths[i])
+        down_to = max(least[widest], *(widths[i] - 1 for i in others[:1]), 0)
+        widths[widest] = max(widths[widest] - over, down_to)
     return widths
 
 
 def _narrowest(column: Column) -> int:
-    """The width that *column* needs when it wraps between words."""
+    """The width that *column* needs when it wraps between words, and folds long ones."""
     if not column.wrap:
         return _natural(column)
     words = {word for cell in {column.head, *column.cells} for word in cell.split()}
-    return min(_natural(column), max(column.wrap, *map(_length, words or [""])))
+    longest = max(map(_length, words), default=0)
+    return min(_natural(column), max(column.wrap, min(longest, FOLD)))
 
 
 def _natural(column: Column) -> int:
