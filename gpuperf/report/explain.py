@@ -70,6 +70,8 @@ def chosen(run: Run, pattern: str) -> tuple[tuple[Explained, ...], tuple[str, ..
 
 def render_explained(found: Sequence[Explained], format: str, screen: Screen = WIDE) -> str:
     """The budgets as table or md, one after the other; as json or csv, a row a step."""
+    if format in ("json", "csv"):
+        return render([Table(rows=_rows(told)) for told in found], format, screen)
     several = len({told.record.contract for told in found}) > 1
     tables = [table for told in found for table in (_budget(told, several), *_kernels(told))]
     return render(tables, format, screen)
@@ -89,7 +91,7 @@ def levels(told: Explained) -> tuple[float, ...]:
 
 
 def _rows(told: Explained) -> list[dict[str, Any]]:
-    left = levels(told)
+    left, advice = levels(told), clean(advise(told))
     return [
         {
             "case": clean(told.record.case.id), "chain": told.chain, "step": factor.name,
@@ -98,7 +100,7 @@ def _rows(told: Explained) -> list[dict[str, Any]]:
             "peak_source": clean(told.peak_source), "attained": told.attained,
             "share_of_loss": _share(told, factor.loss), "named": told.named,
             "modelled": told.share("modelled"),
-            "note": clean(_note(told, factor.steps)), "advice": clean(advise(told)),
+            "note": clean(_note(told, factor.steps)), "advice": advice,
         }
         for i, factor in enumerate(told.factors)
     ]  # fmt: skip
@@ -128,7 +130,6 @@ def _budget(told: Explained, several: bool) -> Table:
         columns=fill(STEP_COLUMNS, cells),
         title=title_of(told, several),
         notes=notes_of(*_notes(told)),
-        rows=_rows(told),
     )
 
 
