@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from measured import run_file, text_of
 
 from gpuperf.cli import app
 from gpuperf.show.render import render
@@ -15,7 +16,6 @@ from gpuperf.show.screen import Screen, stdout_screen
 from gpuperf.show.table import Column, Table, fill, notes_of
 from gpuperf.show.terminal import to_terminal
 
-MEASURED = Path(__file__).parent.parent / "docs" / "measured"
 SHOWN = {
     "alignment": ("show", "h200-suggest"), "waves": ("show", "h200-waves-triton"),
     "profile": ("show", "h200-profile-eager"), "timing": ("show", "h200-timing-check"),
@@ -50,7 +50,7 @@ def test_a_stdout_of_ascii_gets_ascii(
     monkeypatch: pytest.MonkeyPatch, study: str, format: str
 ) -> None:
     verb, name = SHOWN[study]
-    command = (verb, MEASURED / f"{name}.jsonl", "--format", format)
+    command = (verb, run_file(name), "--format", format)
     text = printed(monkeypatch, "ascii", *command)
     assert text
     if format == "json":
@@ -63,7 +63,7 @@ def test_a_history_is_printed_to_a_stdout_of_ascii(
 ) -> None:
     monkeypatch.setenv("GPUPERF_CACHE", str(tmp_path / "cache"))
     (tmp_path / "runs").mkdir()
-    (tmp_path / "runs" / "a.jsonl").write_bytes((MEASURED / "h200-vector-add.jsonl").read_bytes())
+    (tmp_path / "runs" / "a.jsonl").write_text(text_of(run_file("h200-vector-add")))
     folder = ("--folder", tmp_path / "runs", "--format", format)
     assert "vector" in printed(monkeypatch, "ascii", "history", "list", *folder)
 
@@ -74,7 +74,7 @@ def test_a_table_fits_the_terminal(
     monkeypatch: pytest.MonkeyPatch, study: str, columns: int
 ) -> None:
     verb, name = SHOWN[study]
-    text = printed(monkeypatch, "utf-8", verb, MEASURED / f"{name}.jsonl", columns=columns)
+    text = printed(monkeypatch, "utf-8", verb, run_file(name), columns=columns)
     assert max(map(len, text.splitlines())) <= columns
 
 
