@@ -4,6 +4,7 @@
 
 PYTHON ?= python3
 CONSTRAINTS ?= constraints.txt
+TEST_PROCESSES ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 PIN := $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS))
@@ -14,7 +15,7 @@ roofline: $(VENV)/installed
 	$(BIN)/gpuperf roofline --op matmul --sizes 128:8192
 
 test: $(VENV)/installed-dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist worksteal
 
 check: $(VENV)/installed-dev
 	$(BIN)/ruff check .

@@ -5,9 +5,14 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import sys
 import warnings
 
 import torch
+
+# Hundreds of processes start here: each would compile gpuperf anew without its bytecode.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # Triton asks when a kernel is defined: ours, its own (gluon), and those of torch's compiler.
 KERNELS = ("triton.experimental.gluon", "torch._inductor.compile_fx")

@@ -189,17 +189,15 @@ RUNS = {
 
 @pytest.fixture(scope="module")
 def ends(gpuperf_at: CommandLine) -> dict[tuple[str, ...] | str, Ended]:
-    """How each of the slips and the runs ended; run side by side, as they take long together."""
+    """How each of the runs ended, side by side as they take long together, and each of the slips,
+    in this process."""
     for name, (text, _, _) in SICK.items():
         if text is not None:
             (gpuperf_at.folder / f"{name}.py").write_text(text)
-    jobs: dict[tuple[str, ...] | str, tuple[str, ...]] = {
-        **{name: (*words, "--out", name) for name, words in RUNS.items()},
-        **{words: words for words, _ in SLIPS},
-    }
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
-        ended = pool.map(lambda words: gpuperf_at(*words), jobs.values())
-        return dict(zip(jobs, ended, strict=True))
+        ended = pool.map(lambda name: gpuperf_at(*RUNS[name], "--out", name), RUNS)
+        runs = dict(zip(RUNS, ended, strict=True))
+    return {**runs, **{words: gpuperf_at.within(*words) for words, _ in SLIPS}}
 
 
 Ends = Mapping[tuple[str, ...] | str, Ended]

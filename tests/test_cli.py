@@ -5,6 +5,7 @@ The commands run as a user runs them: another process, its stdout and stderr apa
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import inspect
 import io
@@ -20,6 +21,7 @@ from typing import Any
 import pytest
 
 import gpuperf
+from gpuperf.cli import app
 from gpuperf.cli.verbs import VERBS, load
 from gpuperf.runner.store import read_run
 
@@ -177,6 +179,20 @@ class CommandLine:
         with self.start(*words, **more) as process:
             out, err = process.communicate(timeout=100)
         return Ended(process.returncode, out, err)
+
+    def within(self, *words: str) -> Ended:
+        """The command in this process, where the process boundary is not what is tested."""
+        out, err = io.StringIO(), io.StringIO()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(self.folder)
+            for name in os.environ.keys() - self.environment.keys():
+                patch.delenv(name)
+            for name, value in self.environment.items():
+                patch.setenv(name, value)
+            patch.setattr(sys, "argv", ["gpuperf", *words])
+            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+                code = app._guarded(app._run)
+        return Ended(code, out.getvalue(), err.getvalue())
 
     def run_file(self, out: str) -> Path:
         """The one run file in the folder *out*."""

@@ -203,9 +203,9 @@ def test_no_two_cases_are_called_alike_whatever_they_are_called(ids: list[str]) 
 def test_five_thousand_long_names_take_no_time() -> None:
     import time
 
-    began = time.perf_counter()
+    began = time.process_time()
     Names([f"{'x' * 9000}{i}{'y' * 1000}" for i in range(5000)])
-    assert time.perf_counter() - began < 20
+    assert time.process_time() - began < 20
 
 
 # The table

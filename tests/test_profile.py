@@ -119,15 +119,22 @@ def products(record: Record) -> int:
     return sum(flops.count for flops in record.cost.flops if flops.kind == "matmul")
 
 
+@pytest.fixture(scope="module")
+def mlp(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Run, str]:
+    """The folder, the run and what was printed of a profile of the MLP."""
+    folder = tmp_path_factory.mktemp("mlp")
+    return folder, *profiled(folder, MLP)
+
+
 @pytest.mark.parametrize(
     ("name", "text", "region"),
     [("mlp", MLP, "step"), ("convolutions", CONVOLUTIONS, "train"),
      ("transformer", TRANSFORMER, "step")],
 )  # fmt: skip
 def test_the_flops_of_a_model_are_those_counted_by_hand(
-    tmp_path: Path, name: str, text: str, region: str
+    tmp_path: Path, mlp: tuple[Path, Run, str], name: str, text: str, region: str
 ) -> None:
-    run, printed = profiled(tmp_path, text)
+    folder, run, printed = mlp if name == "mlp" else (tmp_path, *profiled(tmp_path, text))
     whole = region_of(run)
     assert whole.region == region
     assert products(whole) == pytest.approx(by_hand(name), rel=0.02)
@@ -137,13 +144,13 @@ def test_the_flops_of_a_model_are_those_counted_by_hand(
     assert f"{region} of train.py on " in printed
     unknown = [r.case.op for r in run.records if r.operator and not r.operator.known]
     assert unknown == []
-    assert sorted(path.suffix for path in (tmp_path / "gpuperf-runs").iterdir()) == [
+    assert sorted(path.suffix for path in (folder / "gpuperf-runs").iterdir()) == [
         ".jsonl", ".png", ".svg"
     ]  # fmt: skip
 
 
-def test_operators_of_a_step_sum_to_it(tmp_path: Path) -> None:
-    run, _ = profiled(tmp_path, MLP)
+def test_operators_of_a_step_sum_to_it(mlp: tuple[Path, Run, str]) -> None:
+    _, run, _ = mlp
     whole = region_of(run)
     operators = [record for record in run.records if record.kind == "operator"]
     assert products(whole) == sum(products(record) for record in operators)
@@ -152,9 +159,11 @@ def test_operators_of_a_step_sum_to_it(tmp_path: Path) -> None:
     assert any(line.startswith("train.py:") for line in lines)
 
 
-def test_what_was_profiled_is_shown_again_and_held_against_itself(tmp_path: Path) -> None:
-    _, printed = profiled(tmp_path, MLP)
-    (file,) = (tmp_path / "gpuperf-runs").glob("*.jsonl")
+def test_what_was_profiled_is_shown_again_and_held_against_itself(
+    mlp: tuple[Path, Run, str], tmp_path: Path
+) -> None:
+    folder, _, printed = mlp
+    (file,) = (folder / "gpuperf-runs").glob("*.jsonl")
     assert gpuperf(tmp_path, "show", str(file)).stdout in printed
     told = gpuperf(tmp_path, "show", str(file), str(file)).stdout
     assert "no operator changed" in told
@@ -198,12 +207,13 @@ def test_a_missing_script_is_refused_before_anything_runs(tmp_path: Path) -> Non
     assert "there is no script 'nowhere.py'" in done.stderr
 
 
+BEHIND = ["--steps", "9", "-m", "x", "--debug", "--help", "--version", "-h", "--", "y"]
+ASSERTION = f"import sys\nassert sys.argv[1:] == {BEHIND}, sys.argv\n"
+
+
 def test_options_behind_the_script_are_the_scripts(tmp_path: Path) -> None:
-    behind = ["--steps", "9", "-m", "x", "--debug", "--help", "--version", "-h", "--", "y"]
-    text = f"import sys\nassert sys.argv[1:] == {behind}, sys.argv\n" + MLP
-    (tmp_path / "train.py").write_text(text, encoding="utf-8")
-    for before in ([], ["--repeat", "--debug"]):
-        gpuperf(tmp_path, "profile", "--steps", "3", *before, "train.py", *behind)
+    (tmp_path / "train.py").write_text(ASSERTION + MLP, encoding="utf-8")
+    gpuperf(tmp_path, "profile", "--steps", "3", "train.py", *BEHIND)
 
 
 def test_each_option_that_takes_no_value_is_known_to_be_one() -> None:
@@ -251,9 +261,14 @@ except KeyboardInterrupt: sys.exit(7)
 
 
 def test_each_pass_may_have_a_run_of_its_own(tmp_path: Path) -> None:
-    run, printed = profiled(tmp_path, "print('once more')\n" + MLP, "--repeat")
+    """And each of these runs has the options behind the script."""
+    text = "print('once more')\n" + ASSERTION + MLP
+    (tmp_path / "train.py").write_text(text, encoding="utf-8")
+    before = ["--steps", "3", "--warmup", "2", "--repeat", "--debug"]
+    printed = gpuperf(tmp_path, "profile", *before, "train.py", *BEHIND).stdout
     assert printed.count("once more") == 4
-    whole = region_of(run)
+    (file,) = (tmp_path / "gpuperf-runs").glob("*.jsonl")
+    whole = region_of(read_run(file))
     assert products(whole) == by_hand("mlp")
     assert whole.program is not None
     assert whole.program.steps == {"plain": 3, "trace": 3, "accounting": 3}
