@@ -328,7 +328,7 @@ def test_a_bare_command_prints_the_help_line_by_line(gpuperf_at: CommandLine) ->
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_has_help(gpuperf_at: CommandLine, verb: str) -> None:
-    ended = gpuperf_at(verb, "--help")
+    ended = gpuperf_at.within(verb, "--help")
     assert (ended.code, ended.err) == (0, "")
     assert f"gpuperf {verb}" in ended.out
 
