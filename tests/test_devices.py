@@ -7,14 +7,15 @@ from pathlib import Path
 
 import pytest
 import typer
-from rich.console import Console
 from typer.testing import CliRunner
 
 from gpuperf.cli.devices import devices
 from gpuperf.errors import UnknownName, UsageError
 from gpuperf.model.peaks import Figure, Peaks, cross_check, lint, matches
-from gpuperf.report.devices import device_view, devices_table
+from gpuperf.report.devices import device_tables, devices_table
 from gpuperf.runner.devices import builtin_peaks, load_peaks, resolve_peaks
+from gpuperf.show.render import render
+from gpuperf.show.screen import Screen
 
 FOLDER = Path(__file__).parent.parent / "configs" / "devices"
 KNOWN = {peaks.id: peaks for peaks in builtin_peaks()}
@@ -430,9 +431,7 @@ def shown(*arguments: str, width: int = 150) -> str:
 
 
 def rendered(peaks: Peaks, width: int) -> str:
-    console = Console(width=width, record=True, file=io.StringIO())
-    console.print(device_view(peaks, width))
-    return console.export_text()
+    return render(device_tables(peaks), "table", Screen(width))
 
 
 def test_the_list_has_one_line_a_device():
@@ -487,19 +486,16 @@ def test_a_narrow_terminal_cuts_no_number(id):
 
 
 def test_the_list_fits_a_narrow_terminal():
-    console = Console(width=80, record=True, file=io.StringIO())
-    console.print(devices_table(list(KNOWN.values()), 80))
-    text = console.export_text()
+    text = render([devices_table(list(KNOWN.values()))], "table", Screen(80))
     assert "…" not in text
     assert "4800" in text
 
 
 def test_a_strangers_markup_is_not_obeyed():
-    console = Console(width=150, record=True, file=io.StringIO())
     h200 = KNOWN["h200-sxm"]
     fake = Peaks(**{**vars(h200), "name": "[red]H200[/red]", "notes": "[link=x]y[/link]"})
-    console.print(device_view(fake, 150))
-    assert "[red]H200[/red]" in (text := console.export_text())
+    text = rendered(fake, 150)
+    assert "[red]H200[/red]" in text
     assert "[link=x]y[/link]" in text
 
 

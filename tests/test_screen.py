@@ -58,7 +58,7 @@ def test_a_stdout_of_ascii_gets_ascii(
 
 
 @pytest.mark.parametrize("format", ["table", "md", "csv", "json"])
-def test_a_history_is_printed_to_a_stdout_of_ascii(
+def test_a_history_and_the_devices_are_printed_to_a_stdout_of_ascii(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, format: str
 ) -> None:
     monkeypatch.setenv("GPUPERF_CACHE", str(tmp_path / "cache"))
@@ -66,6 +66,9 @@ def test_a_history_is_printed_to_a_stdout_of_ascii(
     (tmp_path / "runs" / "a.jsonl").write_text(text_of(run_file("h200-vector-add")))
     folder = ("--folder", tmp_path / "runs", "--format", format)
     assert "vector" in printed(monkeypatch, "ascii", "history", "list", *folder)
+    for device in ((), ("h200-sxm",)):
+        shown = printed(monkeypatch, "ascii", "devices", *device, "--format", format)
+        assert "4800" in shown.replace("4800000000000.0", "4800")
 
 
 @pytest.mark.parametrize("columns", [80, 120])

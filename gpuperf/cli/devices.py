@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console, RenderableType
 
 from gpuperf.cli.options import Format
 from gpuperf.errors import UnknownName, UsageError
 from gpuperf.model.peaks import Peaks
 from gpuperf.model.peaks import lint as lint_peaks
-from gpuperf.report import devices as report
+from gpuperf.report.devices import device_data, device_tables, devices_table
 from gpuperf.runner.devices import builtin_peaks, load_peaks
+from gpuperf.show.data import to_json
+from gpuperf.show.render import render
+from gpuperf.show.screen import put, stdout_screen
 
 __all__ = ["devices"]
 
@@ -59,29 +59,15 @@ def _find(name: str) -> Sequence[Peaks]:
 
 
 def _show_all(format: Format, known: Sequence[Peaks]) -> None:
-    if format is Format.TABLE:
-        console = _console()
-        _print(console, report.devices_table(known, console.width))
-    else:
-        render = {
-            Format.JSON: report.devices_json,
-            Format.CSV: report.devices_csv,
-            Format.MD: report.devices_markdown,
-        }[format]
-        typer.echo(render(known))
+    put(render([devices_table(known)], format.value, stdout_screen()))
 
 
 def _show(peaks: Peaks, format: Format) -> None:
-    if format is Format.TABLE:
-        console = _console()
-        _print(console, report.device_view(peaks, console.width))
+    screen = stdout_screen()
+    if format is Format.JSON:
+        put(to_json(device_data(peaks), screen.ascii))
     else:
-        render = {
-            Format.JSON: report.device_json,
-            Format.CSV: report.device_csv,
-            Format.MD: report.device_markdown,
-        }[format]
-        typer.echo(render(peaks))
+        put(render(device_tables(peaks), format.value, screen))
 
 
 def _judge(path: Path) -> None:
@@ -96,13 +82,3 @@ def _judge(path: Path) -> None:
         f"{path} is sound: {peaks.name}, {peaks.sm_count} SMs, {len(peaks.figures)} figures, "
         f"{len(peaks.compute)} peaks"
     )
-
-
-def _console() -> Console:
-    """As wide as the terminal; wide enough for whole lines where there is none."""
-    piped = not sys.stdout.isatty() and "COLUMNS" not in os.environ
-    return Console(width=160 if piped else None)
-
-
-def _print(console: Console, shown: RenderableType) -> None:
-    console.print(shown, highlight=False)

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import sys
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from gpuperf.cli.options import DeviceName, TableOrJson, make_supervisor
 from gpuperf.model.codec import to_builtins
@@ -17,10 +13,15 @@ from gpuperf.model.finding import Finding
 from gpuperf.model.protocol import Opened
 from gpuperf.runner.ceilings import doubtful_ceilings, kept_ceilings
 from gpuperf.runner.devices import find_peaks
+from gpuperf.show.data import to_json
+from gpuperf.show.render import render
+from gpuperf.show.screen import put, stdout_screen
+from gpuperf.show.table import Column, Mood, Table
 
 __all__ = ["doctor"]
 
 MARK = {"ok": "ok", "note": "note", "bad": "BAD"}
+MOOD: Mapping[str, Mood] = {"ok": "", "note": "doubt", "bad": "failure"}
 
 
 def doctor(
@@ -32,17 +33,21 @@ def doctor(
     with make_supervisor(device) as supervisor:
         opened = supervisor.open()
         findings = (_device(opened), *supervisor.examine(), *_known(opened))
+    screen = stdout_screen()
     if as_json or format is TableOrJson.JSON:
-        sys.stdout.write(json.dumps(to_builtins(findings), indent=2, ensure_ascii=False) + "\n")
-        return
-    table = Table(box=None, pad_edge=False, show_header=False)
-    for finding in findings:
-        value = Text(finding.value)
-        if finding.hint:
-            value.append(f"\n  hint: {finding.hint}")
-        style = {"bad": "bold red", "note": "yellow"}.get(finding.verdict, "")
-        table.add_row(Text(MARK[finding.verdict], style), finding.name, value)
-    Console(highlight=False).print(table)
+        put(to_json(to_builtins(findings), screen.ascii))
+    else:
+        put(render([_table(findings)], "table", screen))
+
+
+def _table(findings: Sequence[Finding]) -> Table:
+    values = (f"{f.value}\n  hint: {f.hint}" if f.hint else f.value for f in findings)
+    return Table((
+        Column(cells=tuple(MARK[f.verdict] for f in findings), left=True,
+               moods=tuple(MOOD[f.verdict] for f in findings)),
+        Column(cells=tuple(f.name for f in findings), left=True),
+        Column(cells=tuple(values), left=True, wrap=30),
+    ))  # fmt: skip
 
 
 def _device(opened: Opened) -> Finding:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -15,6 +13,7 @@ from gpuperf.model.codec import to_builtins
 from gpuperf.model.workload import Axis, Description
 from gpuperf.report.text import shorten
 from gpuperf.runner.catalogue import find_workload, whole_catalogue
+from gpuperf.show.data import to_json
 from gpuperf.show.render import render
 from gpuperf.show.screen import put, stdout_screen
 from gpuperf.show.table import Column, Table, fill, notes_of
@@ -42,7 +41,7 @@ def list_workloads(
             for source, reason in known.broken.items():
                 say(f"{source} does not load: {reason}")
     if as_json or format is TableOrJson.JSON:
-        sys.stdout.write(json.dumps(to_builtins(found), indent=2, ensure_ascii=False) + "\n")
+        put(to_json(to_builtins(found), stdout_screen().ascii))
     else:
         tables = _in_full(found[0]) if op is not None else (_overview(found),)
         put(render(tables, "table", stdout_screen()))

@@ -1,36 +1,20 @@
-"""How are the known devices and their peaks shown?
+"""Make the tables of the known devices and their peaks.
 
-A figure that is not read from a document carries a mark wherever it stands on the screen: `~` by
-arithmetic, `?` recalled or conflicting, `m` measured. JSON and CSV carry the word instead.
+A figure that is not read from a document carries a mark on the screen: `~` by arithmetic, `?`
+recalled or conflicting, `m` measured. JSON and CSV carry the word instead.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
-
-from rich import box
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
+from typing import Any
 
 from gpuperf.model.codec import to_builtins
 from gpuperf.model.peaks import Ceiling, CrossCheck, Figure, Peaks, Sureness, cross_check
-from gpuperf.show.data import to_csv
-from gpuperf.show.text import escape
+from gpuperf.show.table import Column, Table, fill, notes_of
 from gpuperf.units import SI_FACTOR
 
-__all__ = [
-    "device_csv",
-    "device_json",
-    "device_markdown",
-    "device_view",
-    "devices_csv",
-    "devices_json",
-    "devices_markdown",
-    "devices_table",
-]
+__all__ = ["device_data", "device_tables", "devices_table"]
 
 MARK: Mapping[Sureness, str] = {"verified": "", "derived": "~", "uncertain": "?", "measured": "m"}
 MEANING: Mapping[Sureness, str] = {
@@ -53,56 +37,72 @@ FIGURES = {
     "tdp": ("TDP", "W"),
     "link_bandwidth": ("link bandwidth", "GB/s"),
 }
-# Terminal columns from which every column of the table of devices, of the peaks of one, has room.
-WIDE_OVERVIEW = 90
-WIDE = 125
-
-OVERVIEW_HEADS = (
-    "id", "name", "SMs", "memory\nGB", "bandwidth\nGB/s", "bf16 tensor\nTFLOP/s", "fp32\nTFLOP/s",
-)  # fmt: skip
-FIGURE_HEADS = ("figure", "value", "unit", "condition", "source")
-COMPUTE_HEADS = (
-    "pipe", "dtype", "accumulate", "peak", "unit", "clock\nMHz", "FLOP/clock\nan SM",
-    "SMs×clock\n×rate", "off by\n%", "condition", "source",
-)  # fmt: skip
-NUMBERS = {*OVERVIEW_HEADS[2:], "value", "peak", *COMPUTE_HEADS[5:9]}  # aligned to the right
+OVERVIEW_COLUMNS = (
+    Column("id", left=True),
+    Column("name", left=True, keep=1),
+    Column("SMs"),
+    Column("memory", "GB"),
+    Column("bandwidth", "GB/s"),
+    Column("bf16 tensor", "TFLOP/s"),
+    Column("fp32", "TFLOP/s"),
+)
+FIGURE_COLUMNS = (
+    Column("figure", left=True),
+    Column("value"),
+    Column("unit", left=True),
+    Column("condition", left=True, wrap=24),
+    Column("source", left=True),
+)
+COMPUTE_COLUMNS = (
+    Column("pipe", left=True),
+    Column("dtype", left=True),
+    Column("accumulate", left=True),
+    Column("peak"),
+    Column("unit", left=True),
+    Column("clock", "MHz"),
+    Column("FLOP/clock", "an SM", keep=2),
+    Column("SMs×clock", "×rate", keep=3),
+    Column("off by", "%", keep=4),
+    Column("condition", left=True, keep=1, wrap=24),
+    Column("source", left=True),
+)
 
 Cells = list[str]
 
 
-def devices_table(known: Sequence[Peaks], width: int) -> RenderableType:
+def devices_table(known: Sequence[Peaks]) -> Table:
     """One line a device: SMs, memory, bandwidth, bf16 (tensor pipe) and fp32 (vector pipe)."""
-    rows = [_overview(peaks, pad=" ") for peaks in known]
-    table = _table(OVERVIEW_HEADS, rows, hidden=("name",) if width < WIDE_OVERVIEW else ())
     shown = {status for peaks in known for status in _overview_statuses(peaks)}
     dense = "bf16 tensor: dense, fp32 accumulate. fp32: fused multiply-add on the vector pipe."
-    return Group(table, Text(""), Text(dense), Text(_legend(shown)))
+    return Table(
+        columns=fill(OVERVIEW_COLUMNS, [_overview(peaks) for peaks in known]),
+        notes=notes_of(dense, _legend(shown)),
+        rows=[_overview_data(peaks) for peaks in known],
+    )
 
 
-def device_view(peaks: Peaks, width: int) -> RenderableType:
+def device_tables(peaks: Peaks) -> tuple[Table, Table]:
     """Every figure of one device, with its condition, its source and its cross-check."""
     sources = _sources(peaks)
-    hidden = (COMPUTE_HEADS[6], "condition") if width < WIDE else ()
-    parts: list[RenderableType] = [Text(peaks.name, style="bold"), Text(_headline(peaks))]
-    parts += [Text(f"matches {_names(peaks)}"), Text("")]
-    parts += [_table(FIGURE_HEADS, _figure_rows(peaks, sources, pad=" ")), Text("")]
-    parts += [_table(COMPUTE_HEADS, _compute_rows(peaks, sources, pad=" "), hidden), Text("")]
-    if hidden:
-        parts.append(Text(f"The conditions: gpuperf devices {peaks.id} --format md"))
-    parts += [Text(f"{c.label}: {c.waiver}.") for c in peaks.compute if c.waiver]
-    parts += [Text(peaks.notes), Text("")] if peaks.notes else []
-    parts += [Text(f"[{number}] {source}") for source, number in sources.items()]
-    parts += [Text(_legend(_statuses(peaks)))]
-    return Group(*parts)
+    notes = [f"{c.label}: {c.waiver}." for c in peaks.compute if c.waiver]
+    notes += [peaks.notes] if peaks.notes else []
+    notes += [f"[{number}] {source}" for source, number in sources.items()]
+    return (
+        Table(
+            columns=fill(FIGURE_COLUMNS, _figure_rows(peaks, sources)),
+            title=peaks.name,
+            lead=(_headline(peaks), f"matches {_names(peaks)}"),
+            rows=_figure_data(peaks),
+        ),
+        Table(
+            columns=fill(COMPUTE_COLUMNS, _compute_rows(peaks, sources)),
+            notes=notes_of(*notes, _legend(_statuses(peaks))),
+        ),
+    )
 
 
-def devices_json(known: Sequence[Peaks]) -> str:
-    """The overview as a JSON array, in SI units."""
-    return json.dumps([_overview_data(peaks) for peaks in known], indent=2, ensure_ascii=False)
-
-
-def device_json(peaks: Peaks) -> str:
-    """Everything known of one device as a JSON object, in SI units, with the cross-check."""
+def device_data(peaks: Peaks) -> dict[str, Any]:
+    """Everything known of one device, in SI units, with the cross-check."""
     checks = [
         {
             "pipe": ceiling.pipe,
@@ -113,46 +113,14 @@ def device_json(peaks: Peaks) -> str:
         }
         for ceiling, computed, difference in cross_check(peaks)
     ]
-    return json.dumps({**to_builtins(peaks), "cross_check": checks}, indent=2, ensure_ascii=False)
+    return {**to_builtins(peaks), "cross_check": checks}
 
 
-def devices_csv(known: Sequence[Peaks]) -> str:
-    """The overview as CSV, in SI units."""
-    rows = [_overview_data(peaks) for peaks in known]
-    return to_csv(rows, list(rows[0])).rstrip("\n")
-
-
-def device_csv(peaks: Peaks) -> str:
-    """One line a figure of one device, in SI units."""
-    rows = _figure_data(peaks)
-    return to_csv(rows, list(rows[0])).rstrip("\n")
-
-
-def devices_markdown(known: Sequence[Peaks]) -> str:
-    """The overview as a markdown table with its legend."""
-    shown = {status for peaks in known for status in _overview_statuses(peaks)}
-    table = _markdown(OVERVIEW_HEADS, [_overview(peaks) for peaks in known])
-    return f"{table}\n\n{_legend(shown)}"
-
-
-def device_markdown(peaks: Peaks) -> str:
-    """One device as markdown: its figures, its peaks, its sources."""
-    sources = _sources(peaks)
-    figures = _markdown(FIGURE_HEADS, _figure_rows(peaks, sources))
-    compute = _markdown(COMPUTE_HEADS, _compute_rows(peaks, sources))
-    waivers = "".join(f"{c.label}: {c.waiver}.\n\n" for c in peaks.compute if c.waiver)
-    listed = "\n".join(f"- [{number}] {s}" for s, number in sources.items())
-    return (
-        f"## {peaks.name}\n\n{_headline(peaks)}\n\n{figures}\n\n{compute}\n\n{waivers}"
-        f"{peaks.notes}\n\n{listed}\n\n{_legend(_statuses(peaks))}"
-    )
-
-
-def _number(figure: Figure | None, unit: str, pad: str = "") -> str:
-    """The figure in *unit* with its mark; *pad* stands where there is no mark."""
+def _number(figure: Figure | None, unit: str) -> str:
+    """The figure in *unit* with its mark, or a blank where there is no mark."""
     if figure is None:
-        return UNKNOWN + pad
-    return f"{figure.value / SI_FACTOR[unit]:.6g}{MARK[figure.status] or pad}"
+        return f"{UNKNOWN} "
+    return f"{figure.value / SI_FACTOR[unit]:.6g}{MARK[figure.status] or ' '}"
 
 
 def _peak(peaks: Peaks, pipe: str, dtype: str) -> Figure | None:
@@ -172,11 +140,11 @@ def _overview_figures(peaks: Peaks) -> dict[str, Figure | None]:
     }
 
 
-def _overview(peaks: Peaks, pad: str = "") -> Cells:
+def _overview(peaks: Peaks) -> Cells:
     units = ("GB", "GB/s", "TFLOP/s", "TFLOP/s")
     figures = zip(_overview_figures(peaks).values(), units, strict=True)
-    sms = f"{peaks.sm_count}{MARK[peaks.sm_count_status] or pad}"
-    return [peaks.id, peaks.name, sms, *(_number(f, unit, pad) for f, unit in figures)]
+    sms = f"{peaks.sm_count}{MARK[peaks.sm_count_status] or ' '}"
+    return [peaks.id, peaks.name, sms, *(_number(f, unit) for f, unit in figures)]
 
 
 def _overview_statuses(peaks: Peaks) -> set[Sureness]:
@@ -235,33 +203,33 @@ def _reference(source: str, sources: Mapping[str, int]) -> str:
     return f"[{sources[source]}]" if source else UNKNOWN
 
 
-def _figure_rows(peaks: Peaks, sources: Mapping[str, int], pad: str = "") -> list[Cells]:
-    sms = f"{peaks.sm_count}{MARK[peaks.sm_count_status] or pad}"
+def _figure_rows(peaks: Peaks, sources: Mapping[str, int]) -> list[Cells]:
+    sms = f"{peaks.sm_count}{MARK[peaks.sm_count_status] or ' '}"
     rows = [["SMs", sms, "", "", _reference(peaks.sm_count_source, sources)]]
     for key, (name, unit) in FIGURES.items():
         if figure := peaks.figures.get(key):
-            value = _number(figure, unit, pad)
+            value = _number(figure, unit)
             rows.append([name, value, unit, figure.condition, _reference(figure.source, sources)])
     if peaks.pcie:
-        value = f"{peaks.pcie}{MARK[peaks.pcie_status] or pad}"
+        value = f"{peaks.pcie}{MARK[peaks.pcie_status] or ' '}"
         rows.append(["PCIe generation", value, "", "", _reference(peaks.pcie_source, sources)])
     return rows
 
 
-def _compute_rows(peaks: Peaks, sources: Mapping[str, int], pad: str = "") -> list[Cells]:
+def _compute_rows(peaks: Peaks, sources: Mapping[str, int]) -> list[Cells]:
     checks = {id(check.ceiling): check for check in cross_check(peaks)}
-    return [_compute_row(c, checks.get(id(c)), sources, pad) for c in peaks.compute]
+    return [_compute_row(c, checks.get(id(c)), sources) for c in peaks.compute]
 
 
 def _compute_row(
-    ceiling: Ceiling, check: CrossCheck | None, sources: Mapping[str, int], pad: str
+    ceiling: Ceiling, check: CrossCheck | None, sources: Mapping[str, int]
 ) -> Cells:
     clock, rate, unit = ceiling.clock_hz, ceiling.flop_per_clock_per_sm, f"T{ceiling.rate.unit}"
     return [
         ceiling.pipe,
         ceiling.dtype,
         ceiling.accumulate,
-        _number(ceiling.rate, unit, pad),
+        _number(ceiling.rate, unit),
         unit,
         f"{clock / 1e6:.6g}" if clock else UNKNOWN,
         f"{rate:.6g}" if rate else UNKNOWN,
@@ -277,19 +245,6 @@ def _difference(ceiling: Ceiling, check: CrossCheck | None) -> str:
         return "waived" if ceiling.waiver else UNKNOWN
     percent = round(check.difference * 100, 1)
     return f"{percent:+.1f}" if percent else "0.0"
-
-
-def _table(heads: Iterable[str], rows: Iterable[Cells], hidden: Iterable[str] = ()) -> Table:
-    """Only conditions are folded where the terminal is narrow; numbers never are."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
-    for head in heads:
-        if head not in hidden:
-            justify: Literal["left", "right"] = "right" if head in NUMBERS else "left"
-            table.add_column(head, justify=justify, no_wrap=head != "condition")
-    for row in rows:
-        pairs = zip(heads, row, strict=True)
-        table.add_row(*(Text(cell) for head, cell in pairs if head not in hidden))
-    return table
 
 
 def _figure_data(peaks: Peaks) -> list[dict[str, Any]]:
@@ -325,10 +280,3 @@ def _figure_fields(figure: Figure) -> dict[str, Any]:
         "difference": None,
         "waiver": "",
     }
-
-
-def _markdown(heads: Iterable[str], rows: Iterable[Cells]) -> str:
-    rule = ["---:" if head in NUMBERS else "---" for head in heads]
-    body = (map(escape, row) for row in rows)
-    lines = [[head.replace("\n", " ") for head in heads], rule, *body]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
