@@ -190,7 +190,7 @@ class Frame:
         return extent.width, extent.height
 
     def wrapped(self, text: str, points: float) -> list[str]:
-        """Return *text* in lines that fit the figure's width."""
+        """Return *text* in lines that fit the figure's width; no line ends at a hard space."""
         room = (self.figure.get_figwidth() - 2 * SIDE) * DPI
         letters = max(10, int(room / (points * DPI / 72 * 0.45)))
         weight = "bold" if points == TITLE else "normal"
@@ -199,7 +199,7 @@ class Frame:
                 text, letters, max_lines=MOST_LINES, placeholder=" …", break_on_hyphens=False
             )
             if letters <= 10 or all(self.size(line, points, weight)[0] <= room for line in lines):
-                return lines
+                return [line.replace("\u00a0", " ") for line in lines]
             letters -= 2
 
     def legend(self, handles: Sequence[Any], most: int = 6, size: float = NAMES) -> None:

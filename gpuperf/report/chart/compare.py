@@ -219,6 +219,7 @@ def _draw_bars(
         low, high = _reach(value, span) if value else (0.0, 0.0)
         if value:
             axes.bar(place, value, width * 0.92, color=_colour(rows, row.implementation))
+        if value and low + high > 0:
             axes.errorbar(place, value, yerr=[[min(low, value - foot)], [high]], **ERROR)
         text = _faster(row) if metric.show is format_time and value else "" if value else "unknown"
         axes.annotate(

@@ -34,9 +34,11 @@ def how(run: Run) -> str:
 
 def note(run: Run, *parts: str) -> str:
     """Return the last line under a chart: *parts*, the run, and the version that measured it."""
-    names = shorten(clean(run.header.run), 2 * LONGEST), shorten(clean(run.header.gpuperf), LONGEST)
-    known = [f"{word} {name}" for word, name in zip(("run", "gpuperf"), names, strict=True) if name]
-    return " · ".join(filter(None, (*(shorten(part, MOST) for part in parts), *known)))
+    run_id = shorten(clean(run.header.run), 2 * LONGEST)
+    version = shorten(clean(run.header.gpuperf), LONGEST)
+    known = {"run": run_id, "gpuperf": version}
+    named = [f"{word}\u00a0{name}" for word, name in known.items() if name]
+    return " · ".join(filter(None, (*(shorten(part, MOST) for part in parts), *named)))
 
 
 def footer(scene: Scene, run: Run) -> Iterator[str]:

@@ -41,6 +41,7 @@ READING = (
     "bubbles: operators, their area the share of the step · across: FLOP per byte that an operator "
     "cannot avoid · roofs: data sheet dashed, measured solid"
 )
+UNDER = 2.0  # times the rate of a roof: where the words below it end
 LINE = 0.036  # of the height of the roofline: a line of the list of operators
 
 
@@ -114,7 +115,8 @@ def _draw_roofline(axes: Any, profile: Profile, run: Run) -> list[Share]:
     # Roofs have their names to the right of all bubbles.
     left, right = min(x for x, _ in points) / 3, max(x for x, _ in points) * 40
     axes.set_xlim(left, right)
-    axes.set_ylim(max(low, top / 1e8), top)
+    lines = _lines(profile, shown)
+    axes.set_ylim(_foot(roofs, low, top, len(lines)), top)
     _draw_roofs(axes, roofs, (left, right), top)
     for share, (x, y) in zip(shown, points, strict=True):
         axes.scatter(
@@ -126,8 +128,9 @@ def _draw_roofline(axes: Any, profile: Profile, run: Run) -> list[Share]:
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / scale:,g}"))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
     axes.set_ylabel(f"attained, {unit}")
-    left_out = 1 - sum(share.share for share in shown) - profile.idle_s / profile.step_s
-    _list(axes, shown, left_out)
+    for i, line in enumerate(reversed(lines)):
+        axes.text(0.995, 0.015 + LINE * i, line, transform=axes.transAxes, ha="right",
+                  fontsize=8, color=FAINT, zorder=4)  # fmt: skip
     return shown
 
 
@@ -137,22 +140,31 @@ def _points(shown: Sequence[Share]) -> list[tuple[float, float]]:
     return [(each.intensity, each.attained_flop_per_s) for each in placed]
 
 
-def _list(axes: Any, shown: Sequence[Share], left_out: float) -> None:
-    """What the numbers are, in the corner where nothing can lie: far below the roofs."""
+def _lines(profile: Profile, shown: Sequence[Share]) -> list[str]:
+    """Name the numbered operators, and say how much of the step has no place."""
     lines = [
         f"{i + 1}  {shorten(name_of(share), LONGEST)} of "
         f"{shorten(clean(_operands(share)), LONGEST_SHAPES)}  {share.share * 100:.1f} %"
         for i, share in enumerate(shown[:MOST_LABELS]) if share.share >= LEAST_LABEL
     ]  # fmt: skip
+    left_out = 1 - sum(share.share for share in shown) - profile.idle_s / profile.step_s
     if left_out > 0.005:
         lines.append(f"{left_out * 100:.0f} % of the step is without FLOPs or bytes: no place")
-    for i, line in enumerate(reversed(lines)):
-        axes.text(0.995, 0.015 + LINE * i, line, transform=axes.transAxes, ha="right",
-                  fontsize=8, color=FAINT, zorder=4)  # fmt: skip
+    return lines
 
 
 def _operands(share: Share) -> str:
     return share.record.operator.operands if share.record.operator else ""
+
+
+def _foot(roofs: Sequence[Any], low: float, top: float, lines: int) -> float:
+    """Return the least rate of the y axis, at most *low*, with room for *lines* below all roofs."""
+    levels = [roof.value for roof in roofs if roof.kind == "compute"]
+    if not levels or min(levels) >= top:
+        return max(low, top / 1e8)
+    room = 0.05 + LINE * lines  # of the height; the words of the lowest roof are below it
+    level = top / (min(levels) / UNDER)
+    return float(max(min(low, top / level ** (1 / (1 - room))), top / 1e8))
 
 
 def _draw_roofs(axes: Any, roofs: Sequence[Any], ends: tuple[float, float], top: float) -> None:
