@@ -178,7 +178,7 @@ class Interrupted:
     def renew(self) -> None: ...
 
     def measure(
-        self, run: str, case: Case, contract: Contract, seed: int, every: bool
+        self, run: str, case: Case, contract: Contract, seed: int, every: bool, counting: str
     ) -> Record:
         self.measured += 1
         if self.measured == 2:

@@ -11,8 +11,9 @@ import typer
 from gpuperf.analysis.ceilings import measured_ceilings
 from gpuperf.cli import options as opt
 from gpuperf.cli.measuring import check_writable
-from gpuperf.cli.progress import Reporter, say
+from gpuperf.cli.progress import say
 from gpuperf.cli.roofs import warn_of_calibration
+from gpuperf.cli.session import Session
 from gpuperf.errors import CannotMeasure, UnknownName, UsageError
 from gpuperf.model.contract import Contract, DeviceFacts
 from gpuperf.model.peaks import Peaks
@@ -99,33 +100,25 @@ def _measure(
     contract = calibration_contract(default_contract(facts))
     plan = [case for series in calibration_plan(facts, dtypes, contract) for case, _ in series]
     run = new_run_id("calibrate", facts.kind)
-    header = make_header(
-        run, ["gpuperf", *sys.argv[1:]], plan, [contract], opened, peaks, "", None, 0
-    )
+    header = make_header(run, ["gpuperf", *sys.argv[1:]], plan, [contract], opened, peaks)
     check_writable(options.out)
     path = options.out / f"{run}.jsonl"
-    with RunWriter(path, fresh=True) as writer, Reporter(0) as reporter:
-        supervisor.listen = reporter.hear
+    with RunWriter(path, fresh=True) as writer:
+        session = Session(supervisor, writer, header)
         writer.header(header)
+        with session.reporting(0) as reporter:
 
-        taken: list[Record] = []
+            def measure(case: Case, contract: Contract) -> Record:
+                session.measure(reporter, [(case, contract, 0)])
+                return session.records[-1]
 
-        def measure(case: Case, contract: Contract) -> Record:
-            reporter.begin(case.id)
-            record = supervisor.measure(run, case, contract, 0)
-            writer.record(record)
-            taken.append(record)
-            return record
-
-        try:
-            ceilings, records = measure_ceilings(
-                measure, opened, peaks, dtypes, contract, True, lambda c, r: reporter.done(r)
-            )
-        except KeyboardInterrupt:
-            say(f"run file: {path}; interrupted: what it shows so far is not kept")
-            so_far = measured_ceilings(taken, facts, peaks)
-            put(render_ceilings(so_far, peaks, options.format.value, stdout_screen()))
-            raise
+            ceilings, records = measure_ceilings(measure, opened, peaks, dtypes, contract, True)
+    if isinstance(session.ended, KeyboardInterrupt):
+        say(f"run file: {path}; interrupted: what it shows so far is not kept")
+        so_far = measured_ceilings(session.records, facts, peaks)
+        put(render_ceilings(so_far, peaks, options.format.value, stdout_screen()))
+    if session.ended is not None:
+        raise session.ended
     warn_of_calibration(records)
     say(f"run file: {path}")
     if not any(record.status == "ok" for record in records):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -81,7 +82,7 @@ def _report(file: Path, out: Path) -> tuple[Run, Path]:
     opened = Opened(found.device, Fingerprint(hard={"product": found.device.name}))
     cases = [record.case for record in found.records]
     command = ["gpuperf", *sys.argv[1:]]
-    header = make_header(run, command, cases, [CONTRACT], opened, peaks, reason, None, 0)
+    header = make_header(run, command, cases, [CONTRACT], opened, peaks, reason)
     return Run(header, found.records), out / f"{run}.jsonl"
 
 
@@ -109,8 +110,6 @@ def _traced(file: Path, warmup: int, out: Path) -> tuple[Run, Path]:
     records = region_records(told)
     peaks, reason = find_peaks(device)
     command = ["gpuperf", *sys.argv[1:]]
-    header = make_header(
-        run, command, [records[0].case], [TRACED], Opened(device, fingerprint), peaks, reason,
-        None, 0, study="profile",
-    )  # fmt: skip
-    return Run(header, records), out / f"{run}.jsonl"
+    opened = Opened(device, fingerprint)
+    header = make_header(run, command, [records[0].case], [TRACED], opened, peaks, reason)
+    return Run(replace(header, study="profile"), records), out / f"{run}.jsonl"

@@ -11,8 +11,9 @@ from pathlib import Path
 
 from gpuperf.cli.options import Format, Options, axis_options, split
 from gpuperf.cli.printing import print_run, write_charts
-from gpuperf.cli.progress import Reporter, say
+from gpuperf.cli.progress import say
 from gpuperf.cli.roofs import measured_roofs
+from gpuperf.cli.session import Session
 from gpuperf.errors import CannotMeasure, GpuperfError, UnknownName, UsageError
 from gpuperf.model.contract import Contract, Counting, DeviceFacts
 from gpuperf.model.peaks import lint
@@ -36,16 +37,14 @@ from gpuperf.runner.session import (
     FAILED,
     Planned,
     make_header,
-    measure_cases,
     new_run_id,
     planned,
-    process_text,
     unfinished,
 )
 from gpuperf.runner.store import RunWriter, read_run
 from gpuperf.runner.suite import Suite, plan_suite
 from gpuperf.runner.supervisor import Supervisor
-from gpuperf.runner.timing import keep_noise, kept_noise, measure_passes
+from gpuperf.runner.timing import keep_noise, kept_noise, shuffled_passes
 
 __all__ = [
     "Outcome",
@@ -120,25 +119,13 @@ def measure_suite(supervisor: Supervisor, suite: Suite, request: Request) -> Out
 def measure_again(supervisor: Supervisor, outcome: Outcome, passes: int) -> Outcome:
     """*outcome*, and its cases in so many more fresh processes, in the same file; what they scatter
     is kept for this device."""
-    header, records = outcome.run.header, list(outcome.run.records)
-    ended: BaseException | None = None
-    with RunWriter(outcome.path) as writer, Reporter(passes * len(header.plan)) as reporter:
-        supervisor.listen = reporter.hear
-
-        def keep(record: Record) -> None:
-            records.append(record)
-            writer.record(record)
-            reporter.done(record)
-
-        try:
-            measure_passes(
-                supervisor, header.run, header.plan, header.contract, passes, header.seed, False,
-                keep, reporter.begin, first=1,
-            )  # fmt: skip
-        except (GpuperfError, KeyboardInterrupt) as error:
-            ended = error
-    keep_noise(supervisor.open(), header.contract, records)
-    return replace(outcome, ended=ended)
+    header = outcome.run.header
+    with RunWriter(outcome.path) as writer:
+        session = Session(supervisor, writer, header, list(outcome.run.records))
+        with session.reporting(passes * len(header.plan)) as reporter:
+            session.measure(reporter, shuffled_passes(header, passes, first=1), fresh=True)
+    keep_noise(supervisor.open(), header.contract, session.records)
+    return replace(outcome, ended=session.ended)
 
 
 def _begin(
@@ -168,9 +155,17 @@ def _begin(
     supervisor.peaks, supervisor.ceilings = peaks, ceilings
     command, run_id = ["gpuperf", *sys.argv[1:]], new_run_id(request.verb, name)
     header = make_header(
-        run_id, command, cases, contracts, opened, peaks, reason, ceilings, request.options.seed,
-        counting, baseline, main, request.study, request.asked, request.processes,
-    )  # fmt: skip
+        run_id, command, cases, contracts, opened, peaks, reason, ceilings, request.options.seed
+    )
+    header = replace(
+        header,
+        counting=counting,
+        baseline=baseline,
+        main=tuple(main),
+        study=request.study,
+        asked=request.asked,
+        processes=request.processes,
+    )
     with RunWriter(request.options.out / f"{run_id}.jsonl", fresh=True) as writer:
         return _measure(supervisor, writer, Run(header, ()), planned(header))
 
@@ -356,37 +351,26 @@ def _measure(
     resumed: bool = False,
 ) -> Outcome:
     """Measure *plan* into *writer*; whatever ends it, what was measured is in the outcome."""
-    records = list(run.records)
-    ended: BaseException | None = None
-    under = [entry[1] for entry in plan]
-    with Reporter(len(plan), under) as reporter:
-        supervisor.listen = reporter.hear
+    opened = supervisor.open()
 
-        def keep(record: Record) -> None:
-            records.append(record)
-            reporter.done(record, process_text(run.header, record.pass_index))
+    def noise(case: Case, contract: Contract) -> Noise | None:
+        return kept_noise(opened, contract).get(case.id)
 
-        opened = supervisor.open()
-
-        def noise(case: Case, contract: Contract) -> Noise | None:
-            return kept_noise(opened, contract).get(case.id)
-
-        try:
-            writer.resume() if resumed else writer.header(run.header)
-            measure_cases(supervisor, writer, run.header, plan, keep, reporter.begin, noise)
-        except (GpuperfError, KeyboardInterrupt) as error:
-            ended = error
+    session = Session(supervisor, writer, run.header, list(run.records))
+    with session.reporting(len(plan), [entry[1] for entry in plan]) as reporter:
+        writer.resume() if resumed else writer.header(run.header)
+        session.measure(reporter, plan, noise)
     try:
         writer.verify()
     except GpuperfError as lost:
         say(str(lost))
-        ended = ended or lost
+        session.ended = session.ended or lost
     path = writer.path
     say(f"run file: {path}")
-    if isinstance(ended, KeyboardInterrupt):
+    if isinstance(session.ended, KeyboardInterrupt):
         say(f"interrupted; the rest: gpuperf roofline --resume {path}")
-    latest = {(r.case.id, r.contract, r.pass_index): r for r in records}
-    return Outcome(_of_header(run.header, latest), path, ended)
+    latest = {(r.case.id, r.contract, r.pass_index): r for r in session.records}
+    return Outcome(_of_header(run.header, latest), path, session.ended)
 
 
 def _of_header(header: Header, latest: dict[tuple[str, Contract, int], Record]) -> Run:

@@ -328,7 +328,6 @@ def _header(
 ) -> Header:
     peaks, reason = find_peaks(opened.device)
     cases = [record.case for record in records if record.kind == "region"]
-    return make_header(
-        identity, ["gpuperf", *sys.argv[1:]], cases, [contract], opened, peaks, reason,
-        kept_ceilings(opened), 0, study="profile",
-    )  # fmt: skip
+    command, ceilings = ["gpuperf", *sys.argv[1:]], kept_ceilings(opened)
+    header = make_header(identity, command, cases, [contract], opened, peaks, reason, ceilings)
+    return replace(header, study="profile")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -12,15 +12,16 @@ import typer
 from gpuperf.cli import options as opt
 from gpuperf.cli.measuring import check_writable, planned_cases
 from gpuperf.cli.printing import print_run, write_charts
-from gpuperf.cli.progress import Reporter, say
-from gpuperf.errors import CannotMeasure, GpuperfError, UsageError
+from gpuperf.cli.progress import say
+from gpuperf.cli.session import Session
+from gpuperf.errors import CannotMeasure, UsageError
 from gpuperf.model.record import Header, Record, Run
 from gpuperf.runner.devices import find_peaks
 from gpuperf.runner.plan import default_contract
 from gpuperf.runner.session import make_header, new_run_id
 from gpuperf.runner.store import RunWriter
 from gpuperf.runner.supervisor import Supervisor
-from gpuperf.runner.timing import keep_noise, measure_nvbench, measure_passes, timing_cases
+from gpuperf.runner.timing import keep_noise, measure_nvbench, shuffled_passes, timing_cases
 
 __all__ = ["timing_check"]
 
@@ -65,10 +66,9 @@ def timing_check(
             opened,
             peaks,
             reason,
-            None,
-            options.seed,
-            study="timing-check",
+            seed=options.seed,
         )
+        header = replace(header, study="timing-check")
         check_writable(options.out)
         path = options.out / f"{run}.jsonl"
         records, ended = _measure(supervisor, header, path, processes, default_only)
@@ -86,37 +86,17 @@ def _measure(
 ) -> tuple[list[Record], BaseException | None]:
     """Every case of the plan in each process, and by nvbench in one more; kept as they come. The
     records, and what ended it early."""
-    run, cases, contract, seed = header.run, header.plan, header.contract, header.seed
-    records: list[Record] = []
-    with RunWriter(path, fresh=True) as writer, Reporter(processes * len(cases)) as reporter:
-        supervisor.listen = reporter.hear
+    with RunWriter(path, fresh=True) as writer:
+        session = Session(supervisor, writer, header)
         writer.header(header)
-
-        def hear(record: Record) -> None:
-            records.append(record)
-            writer.record(record)
-            reporter.done(record)
-
-        try:
-            measure_passes(
-                supervisor, run, cases, contract, processes, seed, not default_only, hear,
-                reporter.begin,
-            )  # fmt: skip
+        with session.reporting(processes * len(header.plan)) as reporter:
+            schedule = shuffled_passes(header, processes)
+            session.measure(reporter, schedule, every=not default_only, fresh=True)
             if not default_only:
                 reporter.begin("nvbench")
-                _measure_nvbench(supervisor, header, processes, hear)
-        except (GpuperfError, KeyboardInterrupt) as error:
-            return records, error
-    return records, None
-
-
-def _measure_nvbench(
-    supervisor: Supervisor, header: Header, index: int, hear: Callable[[Record], None]
-) -> None:
-    """By nvbench, where it is installed."""
-    try:
-        measure_nvbench(
-            supervisor, header.run, header.plan, header.contract, index, header.seed, hear
-        )
-    except CannotMeasure as error:
-        say(f"{error}; {error.hint}")
+                try:
+                    for record in measure_nvbench(supervisor, header, processes):
+                        session.add(reporter, record)
+                except CannotMeasure as error:
+                    say(f"{error}; {error.hint}")
+    return session.records, session.ended

@@ -1,10 +1,13 @@
-"""A run, from its plan to its file: the one path that every measuring verb takes."""
+"""Measure what a schedule asks for, and write each record: the loop of every run file.
+
+A gate's pairs have a loop of their own (gate/schedule.py), since two sides take turns in it.
+"""
 
 from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 import gpuperf
@@ -63,18 +66,12 @@ def make_header(
     cases: Sequence[Case],
     contracts: Sequence[Contract],
     opened: Opened,
-    peaks: Peaks | None,
-    peaks_reason: str,
-    ceilings: Peaks | None,
-    seed: int,
-    counting: Counting = "off",
-    baseline: str = "",
-    main: Sequence[str] = (),
-    study: str = "",
-    asked: Sequence[int] = (),
-    processes: int = 1,
+    peaks: Peaks | None = None,
+    peaks_reason: str = "",
+    ceilings: Peaks | None = None,
+    seed: int = 0,
 ) -> Header:
-    """The first line of a new run."""
+    """The first line of a new run; what only some runs have is left at its default."""
     return Header(
         run=run,
         created=time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime()),
@@ -90,12 +87,6 @@ def make_header(
         seed=seed,
         gpuperf=gpuperf.__version__,
         devices=(opened.device.index,),
-        counting=counting,
-        baseline=baseline,
-        main=tuple(main),
-        study=study,
-        asked=tuple(asked),
-        processes=processes,
     )
 
 
@@ -103,23 +94,32 @@ def measure_cases(
     supervisor: Supervisor,
     writer: RunWriter,
     header: Header,
-    plan: Sequence[Planned],
+    plan: Iterable[Planned],
     on_record: OnRecord,
     on_begin: Callable[[str], None] = lambda case: None,
     noise: Callable[[Case, Contract], Noise | None] = lambda case, contract: None,
+    every: bool = False,
+    fresh: bool = False,
 ) -> None:
-    """Measure *plan* and write each record as it comes, each of its processes in a fresh worker.
-    What is interrupted stays written."""
+    """Measure what *plan* asks for next and write each record as it comes.
+
+    Each process of the plan is a fresh worker, but for the first, which is the open one unless
+    *fresh* asks for another; *every* takes each case by every timer. What is interrupted stays
+    written.
+    """
     by_ncu = Ncu(find_ncu(), supervisor.deadline_s) if header.counting == "ncu" else None
-    process = plan[0][2] if plan else 0
+    process = -1 if fresh else None
     for case, contract, index in plan:
-        if index != process:
+        if process not in (None, index):
             supervisor.renew()
-            process = index
-        on_begin(process_text(header, index) + case.id)
+        process = index
+        later = f"process {index + 1}: " if index else ""
+        on_begin((process_text(header, index) or later) + case.id)
         # What a call moves is no matter of the process: the first one counts it.
         counting: Counting = "off" if by_ncu or index else header.counting
-        record = supervisor.measure(header.run, case, contract, header.seed, counting=counting)
+        record = supervisor.measure(
+            header.run, case, contract, header.seed, every=every, counting=counting
+        )
         try:
             if by_ncu is not None and not index and record.status == "ok":
                 record = _counted(record, by_ncu, header)

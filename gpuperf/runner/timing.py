@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from gpuperf.analysis.timing import noise_of
 from gpuperf.model.contract import Contract
 from gpuperf.model.protocol import Opened
-from gpuperf.model.record import Noise, Record
+from gpuperf.model.record import Header, Noise, Record
 from gpuperf.model.samples import Samples
 from gpuperf.model.workload import Case, Value
 from gpuperf.runner.cache import fetch, keep
 from gpuperf.runner.ceilings import device_key
+from gpuperf.runner.session import Planned
 from gpuperf.runner.supervisor import Supervisor
 
-__all__ = ["keep_noise", "kept_noise", "measure_nvbench", "measure_passes", "timing_cases"]
+__all__ = ["keep_noise", "kept_noise", "measure_nvbench", "shuffled_passes", "timing_cases"]
 
 NoiseModel = Mapping[str, Noise]
 
@@ -36,47 +37,26 @@ def timing_cases() -> tuple[Case, ...]:
     return (*copies, triad, *matmuls, *several)
 
 
-def measure_passes(
-    supervisor: Supervisor,
-    run: str,
-    cases: Sequence[Case],
-    contract: Contract,
-    passes: int,
-    seed: int,
-    every: bool,
-    on_record: Callable[[Record], None],
-    on_begin: Callable[[str], None] = lambda case: None,
-    first: int = 0,
-) -> None:
-    """Each case once in each of *passes* fresh processes, in an order drawn from *seed*; the
-    processes are numbered from *first*."""
-    draw = random.Random(seed)
+def shuffled_passes(header: Header, passes: int, first: int = 0) -> Iterator[Planned]:
+    """Plan each case of *header* once in each of *passes* processes, in an order drawn from its
+    seed; the processes are numbered from *first*."""
+    draw = random.Random(header.seed)
     for index in range(first, first + passes):
-        supervisor.renew()
-        order = list(cases)
+        order = list(header.plan)
         draw.shuffle(order)
-        for case in order:
-            on_begin(f"process {index + 1}: {case.id}")
-            record = supervisor.measure(run, case, contract, seed, every)
-            on_record(replace(record, pass_index=index))
+        yield from ((case, header.contract, index) for case in order)
 
 
-def measure_nvbench(
-    supervisor: Supervisor,
-    run: str,
-    cases: Sequence[Case],
-    contract: Contract,
-    index: int,
-    seed: int,
-    on_record: Callable[[Record], None],
-) -> None:
-    """Each case by nvbench, in process number *index*. Raises: CannotMeasure without it."""
+def measure_nvbench(supervisor: Supervisor, header: Header, index: int) -> Iterator[Record]:
+    """Measure each case by nvbench, in process number *index*. Raises: CannotMeasure without it."""
+    run, contract, seed = header.run, header.contract, header.seed
     supervisor.renew()
-    for case, mean_s in zip(cases, supervisor.nvbench(tuple(cases), contract, seed), strict=True):
+    means = supervisor.nvbench(header.plan, contract, seed)
+    for case, mean_s in zip(header.plan, means, strict=True):
         if mean_s:
             times = {"nvbench": Samples((mean_s,))}
             record = Record(run, case, contract, "ok", times=times, primary="nvbench", seed=seed)
-            on_record(replace(record, pass_index=index))
+            yield replace(record, pass_index=index)
 
 
 def keep_noise(opened: Opened, contract: Contract, records: Sequence[Record]) -> None:
