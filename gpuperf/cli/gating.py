@@ -218,7 +218,7 @@ def _share(value: object) -> str:
 def print_report(report: GateReport, format: GateFormat) -> None:
     """To stdout, in what its encoding has."""
     text = render_gate(report, format)
-    if not (sys.stdout.encoding or "").lower().startswith("utf"):
+    if stdout_screen().ascii:
         text = to_ascii(text)
     try:
         sys.stdout.write(text)

@@ -26,7 +26,7 @@ from gpuperf.report.judgement import (
     worst_first,
 )
 from gpuperf.report.text import clean, shorten
-from gpuperf.show.text import escape
+from gpuperf.show.text import escape_line
 
 __all__ = ["COMMENT_LIMIT", "MARKER", "SUMMARY_LIMIT", "render_comment", "render_summary"]
 
@@ -148,11 +148,8 @@ def _code(name: str) -> str:
 
 
 def _safe(text: str) -> str:
-    """*text* as it stands: beyond what `escape` does, `#1` and `GH-1` refer to nothing (a backslash
-    alone does not keep GitHub from it), and no list or heading begins with it."""
-    safe = re.sub(r"\\#(?=\w)", "#<!-- -->", escape(clean(text).strip()))
-    safe = re.sub(r"(?i)\bgh-(?=\d)", lambda m: f"{m[0][:2]}<!-- -->-", safe)
-    return re.sub(r"^(\d*)([-+=.)])", r"\1\\\2", safe)
+    """*text* as it stands, on one line."""
+    return escape_line(clean(text).strip())
 
 
 def _fitting(lines: Sequence[str], room: int) -> list[str]:
