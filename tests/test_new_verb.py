@@ -27,7 +27,7 @@ def dummy(ctx: typer.Context, twice: bool = typer.Option(False, "--twice")) -> N
     """Do next to nothing."""
     sys.stdout.write(f"twice={twice} {ctx.args}\\n")
 
-def render(run, format):
+def render(run, format, screen):
     return f"{len(run.records)} records as {format}\\n"
 
 def draw(run, files):

@@ -37,8 +37,8 @@ class Verb:
     `help` is its line in the list. `group` has verbs of its own. The `axes` of a workload are
     options too; each option of one that `measures` is given once; behind the first argument of
     `script` all belongs to the script. `tables` renders a run of this verb's study
-    (`render(run, format)`), and `charts` draw it; without them the runs are rows under a roofline.
-    A run that has no place under a roofline is not `placed`.
+    (`render(run, format, screen=…)`), and `charts` draw it; without them the runs are rows under a
+    roofline. A run that has no place under a roofline is not `placed`.
     """
 
     name: str
