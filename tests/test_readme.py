@@ -1,4 +1,4 @@
-"""The README shows what is: a real run, a file that is there, commands that exist."""
+"""The README and the guides show a real run, files that exist and commands that exist."""
 
 from __future__ import annotations
 
@@ -8,26 +8,36 @@ from pathlib import Path
 
 import pytest
 import typer
-from measured import MEASURED, run_file
+from measured import run_file
 
 from gpuperf.analysis.region import profiles
 from gpuperf.cli.app import make_app
 from gpuperf.cli.verbs import VERBS
 from gpuperf.measure.registry import load_source
-from gpuperf.report.formats import render_run
+from gpuperf.report.brief import render_brief
 from gpuperf.report.profiling import title_of, totals_of
 from gpuperf.runner.store import read_run
 from gpuperf.show.screen import Screen
 
 ROOT = Path(__file__).parent.parent
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-PROSE = re.sub(r"^```.*?^```$", "", README, flags=re.DOTALL | re.MULTILINE)
-BLOCKS = re.findall(r"^```(?:\w*)\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
+README = ROOT / "README.md"
+PAGES = {page: page.read_text(encoding="utf-8") for page in
+         (README, *sorted((ROOT / "docs" / "guides").glob("*.md")))}  # fmt: skip
+BLOCK = re.compile(r"^```(?:\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+BLOCKS = [block for text in PAGES.values() for block in BLOCK.findall(text)]
+LINKS = [
+    (page, target) for page, text in PAGES.items()
+    for target in re.findall(r"\]\(([^)]+)\)", BLOCK.sub("", text))
+]  # fmt: skip
+
+
+def test_the_readme_is_read_in_minutes() -> None:
+    assert len(PAGES[README].splitlines()) <= 200
 
 
 def test_the_table_is_that_of_the_committed_run() -> None:
     run = read_run(run_file("h200-matmul-bf16"))
-    shown = render_run(run, "table", Screen(160)).split("\n\nRoof")[0]
+    shown = render_brief(run, Screen(100), "compulsory")
     plain = [line.rstrip() for line in shown.splitlines()]
     assert any([line.rstrip() for line in b.splitlines()] == plain for b in BLOCKS)
 
@@ -48,7 +58,7 @@ def test_the_example_is_the_file_that_it_names() -> None:
 def test_every_command_is_there_with_its_options() -> None:
     verbs = typer.main.get_command(make_app()).commands  # type: ignore[attr-defined]
     commands = re.findall(r"^(gpuperf .+?)(?:\s+#.*)?$", "\n".join(BLOCKS), re.MULTILINE)
-    commands += re.findall(r"`(gpuperf [a-z]+[^`]*)`", README)
+    commands += [c for text in PAGES.values() for c in re.findall(r"`(gpuperf [a-z]+[^`]*)`", text)]
     assert len(commands) > 8
     workloads, _ = load_source("gpuperf.kernels")
     axes = {f"--{a.name.replace('_', '-')}" for w in workloads.values() for a in w.axes}
@@ -61,19 +71,13 @@ def test_every_command_is_there_with_its_options() -> None:
         if VERBS[words[1]].group and len(words) > 2:
             verb = verb.commands[words[2]]
         if words[1] == "profile":  # what follows the script is the script's
-            words = words[: next(i for i, word in enumerate(words) if word.endswith(".py")) + 1]
+            scripts = (i for i, word in enumerate(words) if word.endswith(".py"))
+            words = words[: next(scripts, len(words)) + 1]
         known = axes | {name for p in verb.params for name in p.opts}
         for word in words[2:]:
             assert not word.startswith("--") or word in known, command
 
 
-@pytest.mark.parametrize("target", re.findall(r"\]\(([^)]+)\)", PROSE))
-def test_every_link_leads_to_a_file(target: str) -> None:
-    assert (ROOT / target.partition("#")[0]).exists()
-
-
-def test_what_was_measured_takes_little_room() -> None:
-    """Run files are compressed, and charts have a palette: a clone fetches them all."""
-    files = [path for path in MEASURED.rglob("*") if path.is_file() and path.suffix != ".pyc"]
-    assert sum(path.stat().st_size for path in files) <= 4_000_000
-    assert {path.suffix for path in files} <= {".md", ".txt", ".py", ".json", ".gz", ".png"}
+@pytest.mark.parametrize(("page", "target"), LINKS)
+def test_every_link_leads_to_a_file(page: Path, target: str) -> None:
+    assert (page.parent / target.partition("#")[0]).exists()
