@@ -72,7 +72,7 @@ def alignment(
             options = replace(options, words=words)
         request = Request("alignment", options, options.conditions, study="alignment", asked=asked)
         outcome = measure_new(supervisor, request)
-    return report(outcome, options.format)
+    return report(outcome, options)
 
 
 def _moved(

@@ -24,6 +24,7 @@ __all__ = ["compare"]
     *opt.CONDITIONS,
     "counters",
     *opt.FILES,
+    *opt.LOOK,
     "seed",
 )
 def compare(
@@ -62,7 +63,7 @@ def compare(
     request = Request("compare", options, asked, baseline=baseline, processes=processes)
     with options.supervisor() as supervisor:
         outcome = measure_new(supervisor, request)
-    return report(outcome, options.format)
+    return report(outcome, options)
 
 
 def _each(asked: Conditions, processes: int) -> Conditions:

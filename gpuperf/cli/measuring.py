@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gpuperf.cli.options import Format, Options, axis_options, split
+from gpuperf.cli.options import Options, axis_options, split
 from gpuperf.cli.printing import print_run, write_charts
 from gpuperf.cli.progress import say
 from gpuperf.cli.roofs import measured_roofs
@@ -241,10 +241,12 @@ def measure_rest(supervisor: Supervisor, path: Path) -> Outcome:
         return _measure(supervisor, writer, run, plan, resumed=True)
 
 
-def report(outcome: Outcome, format: Format, view: View | None = None) -> int:
+def report(outcome: Outcome, options: Options, view: View | None = None) -> int:
     """Print *outcome*, write its charts, and return the exit code, or raise what is broken."""
     if outcome.run.records:
-        print_run(outcome.run, format, view)
+        print_run(
+            outcome.run, options.format, view, columns=options.columns, verbose=options.verbose
+        )
         write_charts(outcome.run, outcome.path, view)
     return exit_code(outcome)
 

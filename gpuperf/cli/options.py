@@ -30,11 +30,13 @@ __all__ = [
     "FILES",
     "INTENSITY",
     "LEAST_PRECISE",
+    "LOOK",
     "TIMING",
     "Budget",
     "By",
     "ByOption",
     "CacheOption",
+    "Columns",
     "CountersOption",
     "DataOption",
     "Deadline",
@@ -59,6 +61,7 @@ __all__ = [
     "Threads",
     "TimerChoice",
     "TimerOption",
+    "Verbose",
     "axis_options",
     "make_supervisor",
     "seconds",
@@ -141,6 +144,20 @@ Out = Annotated[
 ]
 ByOption = Annotated[By, typer.Option(help="Of a profile: its operators, or the kernels.")]
 FormatOption = Annotated[Format, typer.Option("--format", help="How to print.")]
+Columns = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME,…",
+        show_default=False,
+        help="Show these columns of the table: time,clock,MFU; or all.",
+    ),
+]
+Verbose = Annotated[
+    bool,
+    typer.Option(
+        "--verbose", "-v", help="Show the whole table, every caveat in full, and all sources."
+    ),
+]
 TimerOption = Annotated[
     TimerChoice | None,
     typer.Option(
@@ -295,6 +312,8 @@ class Options:
     peaks: PeaksFile = None
     out: Out = Path("gpuperf-runs")
     format: FormatOption = Format.TABLE
+    columns: Columns = None
+    verbose: Verbose = False
     resume: Resume = None
     seed: Seed = 0
     words: tuple[str, ...] = ()
@@ -324,6 +343,7 @@ CASES = ("op", "sizes", "dtype", "impl")
 TIMING = ("timer", "precision", "budget")
 CONDITIONS = ("cache", "regime", "data", "gap", "settle")
 FILES = ("deadline", "peaks", "out", "format")
+LOOK = ("columns", "verbose")
 TYPED = "COMMANDLINE"
 
 

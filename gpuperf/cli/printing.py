@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from gpuperf.analysis.counted import counted
-from gpuperf.cli.options import By, Format
+from gpuperf.cli.options import By, Format, split
 from gpuperf.cli.progress import say
 from gpuperf.cli.verbs import load, verb_of
 from gpuperf.errors import CannotMeasure, UsageError
@@ -28,9 +28,18 @@ __all__ = [
 
 
 def print_run(
-    run: Run, format: Format, view: View | None = None, by: By = By.OPERATORS
+    run: Run,
+    format: Format,
+    view: View | None = None,
+    by: By = By.OPERATORS,
+    columns: str | None = None,
+    verbose: bool = False,
 ) -> None:
-    """The run on stdout; as a table, with its roofline below. A profile *by* what it is asked."""
+    """Print the run on stdout; as a table, with its roofline below it.
+
+    A profile is printed *by* what is asked for. The table has the *columns* that are named, or all
+    of them and every note where it is *verbose*.
+    """
     screen = stdout_screen()
     if by is By.KERNELS and run.header.study != "profile":
         told = f"--by {by.value} is of a profile, and run {run.header.run} is none"
@@ -40,18 +49,16 @@ def print_run(
         kernels = (by.value,) if by is By.KERNELS else ()
         put(load(verb.tables)(run, format.value, *kernels, screen=screen))
         return
-    put(render_run(run, format.value, screen))
-    if format is Format.TABLE and any(record.status == "ok" for record in run.records):
-        from gpuperf.report.terminal import terminal_roofline
+    if format is not Format.TABLE:
+        put(render_run(run, format.value, screen))
+        return
+    from gpuperf.report.brief import render_brief, render_whole
 
-        try:
-            told = _roofline_view(run, view)
-            width = min(screen.width, 100)
-            drawn = terminal_roofline(run, width, 22, screen.color, screen.ascii, told)
-        except UsageError as error:
-            say(f"no roofline is drawn: {error}; {error.hint}")
-        else:
-            put("\n" + drawn)
+    shown = _roofline_view(run, view)
+    if verbose:
+        put(render_whole(run, screen, shown))
+    else:
+        put(render_brief(run, screen, shown, split(columns)))
 
 
 def refuse_empty(path: Path, runs: Sequence[Run]) -> None:

@@ -14,7 +14,7 @@ SETTLED = (*opt.CASES, *opt.TIMING, "peaks", "out", "seed", *opt.CONDITIONS, "co
 
 @opt.takes(
     *opt.CASES, "device", "threads", *opt.TIMING, *opt.CONDITIONS, "counters", "intensity",
-    *opt.FILES, "resume", "seed",
+    *opt.FILES, *opt.LOOK, "resume", "seed",
 )
 def roofline(options: opt.Options) -> int:
     """Measure OP over its sizes, and show where each lies under the roofline.
@@ -33,7 +33,7 @@ def roofline(options: opt.Options) -> int:
     top = outcome.run.header
     # What was another verb's run stays one.
     resumed = options.resume is not None and (top.study or top.baseline)
-    return report(outcome, options.format, None if resumed else view)
+    return report(outcome, options, None if resumed else view)
 
 
 def _refuse_beside_resume(options: opt.Options) -> None:

@@ -13,7 +13,7 @@ from gpuperf.runner.suite import load_suite
 __all__ = ["run"]
 
 
-@opt.takes("device", "threads", *opt.FILES, "seed")
+@opt.takes("device", "threads", *opt.FILES, *opt.LOOK, "seed")
 def run(
     options: opt.Options,
     suite: Annotated[
@@ -30,4 +30,4 @@ def run(
         outcome = measure_suite(supervisor, found, request)
         if passes > 1 and outcome.ended is None:
             outcome = measure_again(supervisor, outcome, passes - 1)
-    return report(outcome, options.format)
+    return report(outcome, options)

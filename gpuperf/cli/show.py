@@ -7,7 +7,16 @@ from typing import Annotated
 
 import typer
 
-from gpuperf.cli.options import INTENSITY, By, ByOption, Format, FormatOption, view
+from gpuperf.cli.options import (
+    INTENSITY,
+    By,
+    ByOption,
+    Columns,
+    Format,
+    FormatOption,
+    Verbose,
+    view,
+)
 from gpuperf.cli.printing import draw, print_changes, print_run, refuse_empty, write_beside
 from gpuperf.cli.progress import say
 from gpuperf.errors import UsageError
@@ -32,6 +41,8 @@ def show(
     format: FormatOption = Format.TABLE,
     intensity: Annotated[str | None, INTENSITY] = None,
     by: ByOption = By.OPERATORS,
+    columns: Columns = None,
+    verbose: Verbose = False,
 ) -> int:
     """Print a run again, or draw its chart, or hold one profile against another; nothing is
     measured.
@@ -55,7 +66,7 @@ def show(
         raise UsageError(f"{run} holds {len(runs)} runs; {format} shows one", "split the file")
     if chart is None:
         for found in runs:
-            print_run(found, format, bytes_of, by)
+            print_run(found, format, bytes_of, by, columns, verbose)
         refuse_empty(run, runs)
         return 0
     if len(runs) > 1:

@@ -42,4 +42,4 @@ def waves(
     request = Request("waves", options, options.conditions, study="waves", heatmap=heatmap)
     with options.supervisor() as supervisor:
         outcome = measure_new(supervisor, request)
-    return report(outcome, options.format)
+    return report(outcome, options)

@@ -23,7 +23,7 @@ from gpuperf.show.screen import Screen
 from gpuperf.show.table import Column, Mood, Table
 from gpuperf.show.terminal import to_terminal
 
-__all__ = ["brief", "chosen_columns", "render_brief"]
+__all__ = ["brief", "chosen_columns", "render_brief", "render_whole"]
 
 WIDTH, HEIGHT = 100, 45  # characters and lines
 LEGEND = 6  # lines under a roofline, and the empty one above it
@@ -88,10 +88,9 @@ def render_brief(run: Run, screen: Screen, view: View, names: Sequence[str] = ()
     Raises: UnknownName for a name that is no column.
     """
     narrow = replace(screen, width=min(screen.width, WIDTH))
+    table = brief(run)
     if names:
-        narrow, table = screen, chosen_columns(sheet(run), names)
-    else:
-        table = brief(run)
+        narrow, table = screen, replace(table, columns=chosen_columns(sheet(run), names).columns)
     text = to_terminal(table, narrow)
     height = min(HIGHEST, HEIGHT - LEGEND - text.count("\n"))
     if height < LOWEST or not any(record.status == "ok" for record in run.records):
@@ -106,6 +105,19 @@ def render_brief(run: Run, screen: Screen, view: View, names: Sequence[str] = ()
         )
     except UsageError:  # nothing of it lies under a roof
         return text
+
+
+def render_whole(run: Run, screen: Screen, view: View) -> str:
+    """The table of *run* with every column that fits and every note, and its roofline."""
+    text = to_terminal(sheet(run), screen)
+    if not any(record.status == "ok" for record in run.records):
+        return text
+    try:
+        return text + "\n" + terminal_roofline(
+            run, min(screen.width, WIDTH), 22, screen.color, screen.ascii, view
+        )
+    except UsageError as error:
+        return f"{text}\nno roofline is drawn: {error}; {error.hint}\n"
 
 
 def chosen_columns(table: Table, names: Sequence[str]) -> Table:
