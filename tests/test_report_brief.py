@@ -8,7 +8,7 @@ import pytest
 
 from gpuperf.errors import UnknownName
 from gpuperf.model.record import Run
-from gpuperf.report.brief import brief, chosen_columns, render_brief
+from gpuperf.report.brief import brief, chosen_columns, render_brief, roofline_below
 from gpuperf.report.rows import entries
 from gpuperf.report.sheet import sheet
 from gpuperf.runner.store import read_run
@@ -23,18 +23,24 @@ RUNS = [
 ]
 
 
+def shown_of(run: Run) -> str:
+    """What `gpuperf show` prints of *run*."""
+    table = render_brief(run, WIDE)
+    return table + roofline_below(run, WIDE, "compulsory", table.count("\n"))
+
+
 def measured(name: str) -> Run:
     return read_run(MEASURED / f"h200-{name}.jsonl.gz")
 
 
 @pytest.mark.parametrize("file", RUNS, ids=lambda file: file.name)
 def test_a_first_look_has_100_columns_at_the_most(file: Path) -> None:
-    shown = render_brief(read_run(file), WIDE, "compulsory")
+    shown = shown_of(read_run(file))
     assert max(map(len, shown.splitlines())) <= 100
 
 
 def test_the_main_job_of_a_gpu_is_45_lines_with_its_roofline() -> None:
-    shown = render_brief(measured("matmul-bf16"), WIDE, "compulsory")
+    shown = shown_of(measured("matmul-bf16"))
     assert shown.count("\n") <= 45
     assert "data sheet: DRAM 4.80 TB/s, bf16 tensor 989 TFLOP/s, ridge 206 FLOP/byte" in shown
     for head in ("time", "interval", "attained", "moved", "AI", "of roof", "MFU", "bound by"):
@@ -60,7 +66,7 @@ def test_rows_in_a_row_are_named_by_the_first_and_the_last() -> None:
 
 
 def test_a_comparison_keeps_speed_up_and_bytes_before_rates() -> None:
-    shown = render_brief(measured("compare-attention"), Screen(100), "compulsory")
+    shown = render_brief(measured("compare-attention"), Screen(100))
     head = shown.splitlines()[2]
     assert [word in head for word in ("speed-up", "moved", "of roof", "bound by")] == [True] * 4
     assert "attained" not in head

@@ -14,7 +14,7 @@ from gpuperf.errors import CannotMeasure, UsageError
 from gpuperf.model.record import Run
 from gpuperf.report.formats import render_run
 from gpuperf.report.view import View, best_known
-from gpuperf.show.screen import put, stdout_screen
+from gpuperf.show.screen import Screen, put, stdout_screen
 
 __all__ = [
     "draw",
@@ -52,13 +52,31 @@ def print_run(
     if format is not Format.TABLE:
         put(render_run(run, format.value, screen))
         return
-    from gpuperf.report.brief import render_brief, render_whole
+    from gpuperf.report.brief import render_brief
 
-    shown = _roofline_view(run, view)
-    if verbose:
-        put(render_whole(run, screen, shown))
-    else:
-        put(render_brief(run, screen, shown, split(columns)))
+    text = (
+        render_run(run, "table", screen) if verbose else render_brief(run, screen, split(columns))
+    )
+    put(text)
+    asked = view not in (None, "compulsory")
+    lines = None if verbose else 0 if asked else text.count("\n")
+    try:
+        put(_roofline(run, screen, _roofline_view(run, view), lines))
+    except UsageError as error:
+        say(f"no roofline is drawn: {error}; {error.hint}")
+
+
+def _roofline(run: Run, screen: Screen, view: View, lines: int | None) -> str:
+    """The roofline below a table of so many *lines*; with its whole legend where None is given."""
+    from gpuperf.report.brief import roofline_below
+    from gpuperf.report.terminal import terminal_roofline
+
+    if lines is not None:
+        return roofline_below(run, screen, view, lines)
+    if not any(record.status == "ok" for record in run.records):
+        return ""
+    width = min(screen.width, 100)
+    return "\n" + terminal_roofline(run, width, 22, screen.color, screen.ascii, view)
 
 
 def refuse_empty(path: Path, runs: Sequence[Run]) -> None:

@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from gpuperf.errors import UnknownName, UsageError
+from gpuperf.errors import UnknownName
 from gpuperf.model.record import Run
 from gpuperf.report.axes import Axes, dtype_of, implementation_of
 from gpuperf.report.caption import contracts_text
@@ -23,7 +23,7 @@ from gpuperf.show.screen import Screen
 from gpuperf.show.table import Column, Mood, Table
 from gpuperf.show.terminal import to_terminal
 
-__all__ = ["brief", "chosen_columns", "render_brief", "render_whole"]
+__all__ = ["brief", "chosen_columns", "render_brief", "roofline_below"]
 
 WIDTH, HEIGHT = 100, 45  # characters and lines
 LEGEND = 6  # lines under a roofline, and the empty one above it
@@ -45,12 +45,14 @@ COMPARED = {"interval": 1, "attained": 5, "compulsory": 5, "MFU": 2, "AI": 2, "m
 
 @dataclass
 class Doubt:
-    """A kind of caveat with the rows that it is about, by number, and its first sentences."""
+    """A kind of caveat with the rows that it is about, by number; `message` and `hint` are those
+    of the first row, and `alike` says whether all rows have that message."""
 
     kind: str
     message: str
     hint: str
     rows: list[int] = field(default_factory=list)
+    alike: bool = True
 
 
 def brief(run: Run) -> Table:
@@ -82,42 +84,29 @@ def brief(run: Run) -> Table:
     )  # fmt: skip
 
 
-def render_brief(run: Run, screen: Screen, view: View, names: Sequence[str] = ()) -> str:
-    """The table of *run*, of the columns *names* if there are any, and its roofline if that fits.
+def render_brief(run: Run, screen: Screen, names: Sequence[str] = ()) -> str:
+    """The table of *run* for a first look, or its columns *names*.
 
     Raises: UnknownName for a name that is no column.
     """
-    narrow = replace(screen, width=min(screen.width, WIDTH))
-    table = brief(run)
+    narrow, table = replace(screen, width=min(screen.width, WIDTH)), brief(run)
     if names:
         narrow, table = screen, replace(table, columns=chosen_columns(sheet(run), names).columns)
-    text = to_terminal(table, narrow)
-    height = min(HIGHEST, HEIGHT - LEGEND - text.count("\n"))
+    return to_terminal(table, narrow)
+
+
+def roofline_below(run: Run, screen: Screen, view: View, lines: int) -> str:
+    """The roofline of *run* below a table of so many *lines*; empty where it would not fit.
+
+    Raises: UsageError if there is nothing to draw.
+    """
+    height = min(HIGHEST, HEIGHT - LEGEND - lines)
     if height < LOWEST or not any(record.status == "ok" for record in run.records):
-        return text
-    try:
-        return (
-            text
-            + "\n"
-            + terminal_roofline(
-                run, min(narrow.width, WIDTH), height, screen.color, screen.ascii, view, brief=True
-            )
-        )
-    except UsageError:  # nothing of it lies under a roof
-        return text
-
-
-def render_whole(run: Run, screen: Screen, view: View) -> str:
-    """The table of *run* with every column that fits and every note, and its roofline."""
-    text = to_terminal(sheet(run), screen)
-    if not any(record.status == "ok" for record in run.records):
-        return text
-    try:
-        return text + "\n" + terminal_roofline(
-            run, min(screen.width, WIDTH), 22, screen.color, screen.ascii, view
-        )
-    except UsageError as error:
-        return f"{text}\nno roofline is drawn: {error}; {error.hint}\n"
+        return ""
+    width = min(screen.width, WIDTH)
+    return "\n" + terminal_roofline(
+        run, width, height, screen.color, screen.ascii, view, brief=True
+    )
 
 
 def chosen_columns(table: Table, names: Sequence[str]) -> Table:
@@ -155,6 +144,7 @@ def _doubts(shown: Sequence[Entry]) -> dict[str, Doubt]:
             kind = clean(caveat.kind)
             doubt = found.setdefault(kind, Doubt(kind, clean(caveat.message), clean(caveat.hint)))
             doubt.rows += [i] if i not in doubt.rows else []
+            doubt.alike &= clean(caveat.message) == doubt.message
     return found
 
 
@@ -175,9 +165,8 @@ def _line(mark: str, doubt: Doubt, shown: Sequence[Entry], axes: Axes) -> str:
     line holds."""
     where = _where(doubt.rows, shown, axes)
     lead = f"{mark} {doubt.kind}{f' ({where})' if where else ''}: "
-    alone = len(doubt.rows) == 1
     both = " → ".join(filter(None, (doubt.message, doubt.hint)))
-    texts = [both if alone else "", doubt.hint, doubt.message]
+    texts = [both if doubt.alike else "", doubt.hint, doubt.message]
     room = WIDTH - len(lead)
     fitting = [text for text in texts if text and len(text) <= room]
     text = fitting[0] if fitting else textwrap.shorten(doubt.hint or doubt.message, max(room, 20),
