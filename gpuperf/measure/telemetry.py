@@ -71,7 +71,7 @@ def telemetry_caveats(telemetry: Telemetry | None) -> tuple[Caveat, ...]:
             Caveat(
                 "contended",
                 f"other processes kept {load:.1f} processors busy",
-                "end other work and run again: threads that wait for a processor wait for each other",
+                "end other work: threads that wait for a processor wait for each other",
             )
         )
     return tuple(caveats)
