@@ -31,9 +31,10 @@ def repository(tmp_path: Path) -> Path:
     (tmp_path / "docs").symlink_to(ROOT / "docs")
     git = ["git", "-c", "user.name=reader", "-c", "user.email=reader@example.org"]
     subprocess.run([*git, "init", "-q"], cwd=tmp_path, check=True)
-    for _ in range(2):
-        subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "a commit"], cwd=tmp_path,
-                       check=True)  # fmt: skip
+    for text in ("before", "after"):
+        (tmp_path / "kernel.txt").write_text(text, encoding="utf-8")
+        subprocess.run([*git, "add", "kernel.txt"], cwd=tmp_path, check=True)
+        subprocess.run([*git, "commit", "-q", "-m", text], cwd=tmp_path, check=True)
     return tmp_path
 
 

@@ -256,7 +256,7 @@ def test_compare_measures_in_three_fresh_processes_unless_told_otherwise(at: Com
     ]  # fmt: skip
     assert (run.header.processes, run.header.contract.precision) == (3, 0.017)
     assert run.header.contract.budget_s == 0.02
-    assert "over eager, 3 processes" in ended.out
+    assert "speed-up over eager" in ended.out and "3 processes" in ended.out
     assert "process 2 of 3: plain" in ended.err.replace("saxpy", "plain")
     alone = compare(at, "plain", "--processes", "1", "--format", "md", out="alone")
     assert "over eager, one process" in alone.out

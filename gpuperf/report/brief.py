@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from gpuperf.errors import UnknownName
 from gpuperf.model.record import Run
 from gpuperf.report.axes import Axes, dtype_of, implementation_of
-from gpuperf.report.caption import contracts_text
+from gpuperf.report.caption import PROFILED, contracts_text, profiled
 from gpuperf.report.rows import Entry
 from gpuperf.report.sheet import sheet, shown_entries
 from gpuperf.report.terminal import terminal_roofline
@@ -77,7 +77,7 @@ def brief(run: Run) -> Table:
         ("", _line(mark, doubt, shown, axes))
         for mark, doubt in zip(MARKS, doubts.values(), strict=False)
     )
-    notes += [("Contract", contracts_text(contracts))]
+    notes += [("Contract", PROFILED if profiled(shown) else contracts_text(contracts))]
     return replace(
         whole, title=title, columns=tuple(columns), footnotes=footnotes, notes=tuple(notes),
         more=MORE,

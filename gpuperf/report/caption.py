@@ -27,10 +27,12 @@ from gpuperf.units import (
 )
 
 __all__ = [
+    "PROFILED",
     "caption",
     "contract_text",
     "contracts_text",
     "footnotes",
+    "profiled",
     "roof_text",
     "run_roofs",
     "sure",
