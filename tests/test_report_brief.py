@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from gpuperf.report.sheet import sheet
 from gpuperf.runner.store import read_run
 from gpuperf.show.screen import WIDE, Screen
 
+GOLDEN = Path(__file__).parent / "golden"
 MEASURED = Path(__file__).parent.parent / "docs" / "measured"
 OTHERS = ("profile", "import", "noise", "timing", "suggest", "calibrate")
 RUNS = [
@@ -81,3 +83,21 @@ def test_columns_are_chosen_by_their_heads() -> None:
     assert chosen_columns(table, ["all"]) is table
     with pytest.raises(UnknownName, match="no column 'clok'"):
         chosen_columns(table, ["clok"])
+
+
+def test_a_row_without_a_time_keeps_its_hint_whole() -> None:
+    run = read_run(GOLDEN / "run_schema_9.jsonl")
+    hints = [record.hint for record in run.records if record.hint]
+    shown = " ".join(render_brief(run, WIDE).split())
+    assert hints
+    assert all(" ".join(hint.split()) in shown for hint in hints)
+
+
+def test_a_mark_of_an_uncertain_roof_is_explained() -> None:
+    run = measured("matmul-bf16")
+    assert "uncertain" not in render_brief(run, WIDE)
+    peaks = run.header.peaks
+    assert peaks is not None
+    figures = {name: replace(one, status="uncertain") for name, one in peaks.figures.items()}
+    header = replace(run.header, peaks=replace(peaks, figures=figures))
+    assert "? uncertain" in render_brief(replace(run, header=header), WIDE)

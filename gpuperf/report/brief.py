@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import string
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from gpuperf.errors import UnknownName
 from gpuperf.model.record import Run
 from gpuperf.report.axes import Axes, dtype_of, implementation_of
-from gpuperf.report.caption import PROFILED, contracts_text, profiled
+from gpuperf.report.caption import PROFILED, contracts_text, profiled, roof_doubts
 from gpuperf.report.rows import Entry
 from gpuperf.report.sheet import sheet, shown_entries
 from gpuperf.report.terminal import terminal_roofline
@@ -60,7 +60,7 @@ def brief(run: Run) -> Table:
     whole = sheet(run)
     shown, axes = shown_entries(run), Axes(run.records, run.header.main)
     doubts = _doubts(shown)
-    notes = [note for note in whole.notes if note[0] in KEPT_NOTES]
+    notes = [note for note in whole.notes if note[0] in KEPT_NOTES] + [*roof_doubts(run)]
     columns = [c for c in whole.columns if (c.head, c.unit) not in LEFT_OUT and c.head != "caveats"]
     if any(c.head == "MFU" and c.unit == "sheet %" for c in columns):
         columns = [c for c in columns if (c.head, c.unit) != ("MFU", "meas. %")]
@@ -77,6 +77,7 @@ def brief(run: Run) -> Table:
         ("", _line(mark, doubt, shown, axes))
         for mark, doubt in zip(MARKS, doubts.values(), strict=False)
     )
+    footnotes += tuple(("", line) for line in _hints(shown, axes))
     notes += [("Contract", PROFILED if profiled(shown) else contracts_text(contracts))]
     return replace(
         whole, title=title, columns=tuple(columns), footnotes=footnotes, notes=tuple(notes),
@@ -146,6 +147,17 @@ def _doubts(shown: Sequence[Entry]) -> dict[str, Doubt]:
             doubt.rows += [i] if i not in doubt.rows else []
             doubt.alike &= clean(caveat.message) == doubt.message
     return found
+
+
+def _hints(shown: Sequence[Entry], axes: Axes) -> Iterator[str]:
+    """Return what to do about rows without a time: each hint once, and whole."""
+    rows: dict[tuple[str, str], list[int]] = {}
+    for i, entry in enumerate(shown):
+        if entry.record.hint:
+            rows.setdefault((entry.record.status, clean(entry.record.hint)), []).append(i)
+    for (status, hint), own in rows.items():
+        where = _where(own, shown, axes)
+        yield f"{status}{f' ({where})' if where else ''}: {hint}"
 
 
 def _marks(shown: Sequence[Entry], doubts: dict[str, Doubt]) -> Column:

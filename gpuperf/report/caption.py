@@ -33,6 +33,7 @@ __all__ = [
     "contracts_text",
     "footnotes",
     "profiled",
+    "roof_doubts",
     "roof_text",
     "run_roofs",
     "sure",
@@ -125,18 +126,22 @@ def _fixed(axes: Axes) -> Iterable[Note]:
 
 
 def _roofs(run: Run) -> Iterable[Note]:
-    header = run.header
-    lines = run_roofs(run)
-    for roof in lines:
+    for roof in run_roofs(run):
         figure = roof.figure
         condition = f" ({clean(figure.condition)})" if figure.condition else ""
         source = f"; {clean(figure.source)}" if figure.source else ""
         yield "Roof", f"{roof_text(roof)}, {roof.origin}{condition}{source}"
+    yield from roof_doubts(run)
+
+
+def roof_doubts(run: Run) -> Iterable[Note]:
+    """Return what is doubtful of the roofs of *run*, and what their marks mean."""
+    header = run.header
     if header.peaks is not None and header.peaks_reason:
         yield "Roof", f"beware: {clean(header.peaks_reason)}"
     if header.peaks is None:
         yield "Roof", f"data sheet unknown: {clean(header.peaks_reason) or 'no reason recorded'}"
-    marks = [m for s, m in _SURENESS.items() if any(r.figure.status == s for r in lines)]
+    marks = [m for s, m in _SURENESS.items() if any(r.figure.status == s for r in run_roofs(run))]
     if marks:
         yield "Roof", "marks: " + ", ".join(marks)
 

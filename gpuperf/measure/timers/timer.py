@@ -1,4 +1,4 @@
-"""What is a timer that is open on a device?"""
+"""Define what every timer can do once it is open on a device."""
 
 from __future__ import annotations
 
@@ -51,12 +51,14 @@ class OpenTimer:
         """Try *call*, which has run before, once. Raises: CannotBlock when it cannot be timed."""
 
     def sample(self, call: Call, idle_s: float, cache: Cache) -> Sample:
-        """Idle for *idle_s*, bring the caches into the state *cache*, and time one call."""
-        raise NotImplementedError
+        """Idle for *idle_s*, bring the caches into the state *cache*, and time one call. Every
+        timer defines its own."""
+        raise NotImplementedError(f"timer {self.name} defines no sample")
 
     def sample_period(self, call: Call, launches: int, idle_s: float, cache: Cache) -> Sample:
-        """Return the mean of *call*, which launches *launches* kernels, over a period."""
-        raise NotImplementedError
+        """Return the mean of *call*, which launches *launches* kernels, over a period; one sample
+        where the timer is not `periodic`."""
+        return self.sample(call, idle_s, cache)
 
     def facts_of(self, trace: Trace) -> TimerFacts:
         """Return the facts with the floor of the call that *trace* shows, if it has its own."""
