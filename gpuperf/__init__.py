@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from gpuperf.marks import region, register_cost, step
     from gpuperf.model.cost import Bytes, Cost, Flops, Work
     from gpuperf.model.workload import Axis, Implementation, Point, Workload
-    from gpuperf.runner.store import read_run
+    from gpuperf.run.store import read_run
 
 _HOME = {
     "Axis": "gpuperf.model.workload",
@@ -24,7 +24,7 @@ _HOME = {
     "Point": "gpuperf.model.workload",
     "Work": "gpuperf.model.cost",
     "Workload": "gpuperf.model.workload",
-    "read_run": "gpuperf.runner.store",
+    "read_run": "gpuperf.run.store",
     "region": "gpuperf.marks",
     "register_cost": "gpuperf.marks",
     "step": "gpuperf.marks",

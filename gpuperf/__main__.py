@@ -1,5 +1,5 @@
 """`python -m gpuperf` is `gpuperf`."""
 
-from gpuperf.cli.app import main
+from gpuperf.app import main
 
 main()

@@ -10,7 +10,7 @@ GpuperfError
 └── Incomplete            4   stopped half-way; what was measured is kept
 
 Every message is one sentence with the value in it; `hint` says what to do next. The tree is
-caught once, in `gpuperf.cli`.
+caught once, in `gpuperf.app`.
 """
 
 from __future__ import annotations

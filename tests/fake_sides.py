@@ -33,9 +33,9 @@ from gpuperf.model.protocol import (
 from gpuperf.model.record import Kernel, Record, Telemetry
 from gpuperf.model.samples import Samples
 from gpuperf.model.workload import Axis, Case, Description, ImplementationDescription
-from gpuperf.runner.launcher import Place
-from gpuperf.runner.plan import Conditions
-from gpuperf.runner.suite import Entry, Suite
+from gpuperf.run.launcher import Place
+from gpuperf.run.plan import Conditions
+from gpuperf.run.suite import Entry, Suite
 
 DEVICE = DeviceFacts("cpu", 0, "a CPU", 2, 2**34, 2**33, dtypes=("fp32", "fp64"))
 OPENED = Opened(DEVICE, Fingerprint(hard={"product": "a CPU"}, soft={"torch": "2.13"}))

@@ -10,13 +10,13 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 
-from gpuperf.analysis.physics import judged
 from gpuperf.model.contract import Contract, DeviceFacts, Fingerprint
 from gpuperf.model.cost import Bytes, Cost, Flops
 from gpuperf.model.peaks import Ceiling, Figure, Peaks
 from gpuperf.model.record import Caveat, Check, Header, Record, Run, Telemetry, TimerFacts
 from gpuperf.model.samples import Samples
 from gpuperf.model.workload import Case
+from gpuperf.peaks.physics import judged
 
 # Medians in seconds and SM clocks in hertz of matmul n³ in bf16, near what one H200 gave.
 H200_MATMUL = {

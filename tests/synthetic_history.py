@@ -15,7 +15,7 @@ from gpuperf.model.contract import Contract, Fingerprint
 from gpuperf.model.record import Record, Run
 from gpuperf.model.samples import Samples
 from gpuperf.model.workload import Case
-from gpuperf.runner.store import RunWriter
+from gpuperf.run.store import RunWriter
 
 HARD = {"product": "NVIDIA H200", "sm_count": 132, "power_limit_w": 700.0, "workload_version": 1}
 SOFT = {"driver": "580.159", "torch": "2.11.0", "triton": "3.6.0", "cuda": "13.0"}

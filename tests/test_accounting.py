@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuperf import Bytes, Cost, Flops
-from gpuperf.analysis.accounting import RULES, account
-from gpuperf.analysis.operators.attention import pairs
-from gpuperf.analysis.operators.pointwise import FORMULAS
 from gpuperf.model.aten import Call, Tensor
+from gpuperf.profile.cost.accounting import RULES, account
+from gpuperf.profile.cost.attention import pairs
+from gpuperf.profile.cost.pointwise import FORMULAS
 
 Counts = tuple[int, int, int, int, int]  # matmul, elementwise, special; read, written
 

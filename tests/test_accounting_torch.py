@@ -13,8 +13,8 @@ from seen import Seen, seen
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from gpuperf.analysis.accounting import account
 from gpuperf.model.aten import Call, Tensor
+from gpuperf.profile.cost.accounting import account
 
 Run = Callable[[], Any]
 aten = torch.ops.aten

@@ -17,16 +17,19 @@ from hypothesis import strategies as st
 from synthetic import HOSTILE, h200_device, h200_peaks, header, matmul
 from test_cli import QUICK, CommandLine
 
-from gpuperf.analysis.alignment import alignment_of, groups, main_kernel, moved_axes, nearby
+from gpuperf.alignment import chart
+from gpuperf.alignment.study import groups
+from gpuperf.alignment.table import render_alignment
 from gpuperf.errors import UsageError
 from gpuperf.model.contract import Contract
 from gpuperf.model.record import Kernel, Record, Run
 from gpuperf.model.samples import Samples
 from gpuperf.model.workload import Case
-from gpuperf.report.alignment import render_alignment
-from gpuperf.report.chart import alignment as chart
-from gpuperf.runner.store import read_run
+from gpuperf.run.store import read_run
 from gpuperf.show import figure as show
+from gpuperf.show.axes import moved_axes
+from gpuperf.tiles.alignment import alignment_of, nearby
+from gpuperf.tiles.names import main_kernel
 
 TOP = replace(header(h200_device(), Contract("blocked"), h200_peaks()), study="alignment")
 FAST = "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT"

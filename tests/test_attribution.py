@@ -16,9 +16,9 @@ from synthetic_kineto import Trace
 from torch.profiler import ProfilerActivity, profile, record_function
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from gpuperf.analysis.attribution import Usage, chains, usages
-from gpuperf.importers.kineto import read_trace
 from gpuperf.model.timeline import Timeline
+from gpuperf.profile.attribution import Usage, chains, usages
+from gpuperf.profile.trace.kineto import read_trace
 
 NS = 1e-9
 

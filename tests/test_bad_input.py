@@ -22,7 +22,7 @@ import pytest
 from test_cli import QUICK, SAXPY, CommandLine, Ended
 
 from gpuperf.model.record import SCHEMA
-from gpuperf.runner.store import read_run
+from gpuperf.run.store import read_run
 
 # Each implementation but the last fails in its own way.
 TROUBLE = """

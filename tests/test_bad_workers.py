@@ -17,10 +17,10 @@ import pytest
 from gpuperf.model.contract import Contract
 from gpuperf.model.record import Header, Record
 from gpuperf.model.workload import Case
-from gpuperf.runner.launcher import LocalLauncher
-from gpuperf.runner.session import measure_cases, planned
-from gpuperf.runner.store import RunWriter
-from gpuperf.runner.supervisor import Supervisor
+from gpuperf.run.launcher import LocalLauncher
+from gpuperf.run.session import measure_cases, planned
+from gpuperf.run.store import RunWriter
+from gpuperf.run.supervisor import Supervisor
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux: /proc, its signals")
 
@@ -328,8 +328,8 @@ HELPER = """
 import sys
 from gpuperf.model.contract import Contract
 from gpuperf.model.workload import Case
-from gpuperf.runner.launcher import LocalLauncher
-from gpuperf.runner.supervisor import Supervisor
+from gpuperf.run.launcher import LocalLauncher
+from gpuperf.run.supervisor import Supervisor
 
 case = Case("bad", "waits_beside_children", {"n": 64, "dtype": "fp32"}, source=sys.argv[1])
 with Supervisor(LocalLauncher(), "cpu") as supervisor:

@@ -7,15 +7,15 @@ from dataclasses import replace
 import pytest
 from synthetic import h200_ceilings, h200_device, h200_peaks, header
 
-from gpuperf.analysis.binding import busiest
-from gpuperf.analysis.explain import explain
-from gpuperf.analysis.roofline import place
+from gpuperf.explain.study import explain
 from gpuperf.model.contract import Contract
 from gpuperf.model.cost import Bytes, Cost, Flops, Work
 from gpuperf.model.peaks import Ceiling, Figure, Peaks
 from gpuperf.model.record import Record
 from gpuperf.model.samples import Samples
 from gpuperf.model.workload import Case
+from gpuperf.roofline.binding import busiest
+from gpuperf.roofline.study import place
 
 SHEET = h200_peaks()
 GB = 10**9

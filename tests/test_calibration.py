@@ -31,7 +31,7 @@ from gpuperf.gate.rule import Rule
 from gpuperf.gate.schedule import order_of
 from gpuperf.gate.sides import LABELS
 from gpuperf.gate.verdict import GateReport
-from gpuperf.runner.store import read_run
+from gpuperf.run.store import read_run
 
 RULE = Rule()
 RULE_SEED = plan_of().rule.seed

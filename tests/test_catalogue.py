@@ -15,8 +15,8 @@ from gpuperf import kernels
 from gpuperf.errors import CannotMeasure, UnknownName, UsageError
 from gpuperf.model.protocol import Described
 from gpuperf.model.workload import Axis, Description, ImplementationDescription
-from gpuperf.runner.cache import fetch, keep
-from gpuperf.runner.catalogue import builtin_catalogue, find_workload, whole_catalogue
+from gpuperf.run.cache import fetch, keep
+from gpuperf.run.catalogue import builtin_catalogue, find_workload, whole_catalogue
 
 AXES = (Axis("n", 64, main=True), Axis("dtype", "auto", choices=("fp32",)))
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 from synthetic import h200_device, h200_peaks
 
-from gpuperf.analysis.ceilings import measured_ceilings, merge_ceilings
 from gpuperf.model.contract import Contract, DeviceFacts, Fingerprint, Regime
 from gpuperf.model.cost import Bytes, Cost, Flops
 from gpuperf.model.peaks import Ceiling, Figure, Peaks
@@ -16,7 +15,8 @@ from gpuperf.model.protocol import Opened
 from gpuperf.model.record import Caveat, Record, Status
 from gpuperf.model.samples import Samples
 from gpuperf.model.workload import Case, Value
-from gpuperf.runner.ceilings import calibrate, calibration_plan, matmul_shapes
+from gpuperf.peaks.measured import measured_ceilings, merge_ceilings
+from gpuperf.run.ceilings import calibrate, calibration_plan, matmul_shapes
 
 GPU = h200_device()
 CPU = DeviceFacts("cpu", 0, "a CPU", 2, 2**34, 2**33, dtypes=("fp64", "fp32", "bf16"))

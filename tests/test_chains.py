@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from gpuperf.analysis.chains import MOST_OPEN, chains_of
 from gpuperf.model.aten import Call, Tensor
 from gpuperf.model.program import Seen
+from gpuperf.profile.fusion import MOST_OPEN, chains_of
 
 N = 1024
 SIZE = 4 * N  # bytes of a vector in fp32

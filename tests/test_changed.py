@@ -8,13 +8,13 @@ from dataclasses import replace
 import pytest
 from synthetic_profile import operator, region, run_of, training
 
-from gpuperf.analysis.changed import Change, Difference, differences
-from gpuperf.analysis.region import profiles
-from gpuperf.cli.options import Format
-from gpuperf.cli.printing import print_changes
 from gpuperf.errors import UsageError
 from gpuperf.model.record import Kernel, Record
-from gpuperf.report.changed import render_changed
+from gpuperf.profile.breakdown import profiles
+from gpuperf.profile.diff import Change, Difference, differences
+from gpuperf.profile.diff_table import render_changed
+from gpuperf.verb.options import Format
+from gpuperf.verb.printing import print_changes
 
 MATMUL = operator("aten::mm", "8×8 bf16, 8×8 bf16", 20e-3, flops=10**13, moved=10**9)
 MUL = operator("aten::mul", "8×8 bf16", 10e-3, "elementwise", 10**9, 20 * 10**9)

@@ -15,16 +15,16 @@ from typing import Any
 import pytest
 from synthetic import HOSTILE, h200_device, h200_peaks, header, matmul
 
-from gpuperf.analysis.compare import Speedup, key_of, speedups
 from gpuperf.errors import UnknownName, UsageError
 from gpuperf.model.contract import Contract
 from gpuperf.model.record import Kernel, Memory, Record, Run
 from gpuperf.model.samples import Samples
 from gpuperf.model.workload import Case, Description, ImplementationDescription
-from gpuperf.report.formats import render_run
-from gpuperf.report.rows import rows
-from gpuperf.report.sheet import NOTHING, sheet
-from gpuperf.runner.plan import plan_comparison
+from gpuperf.roofline.formats import render_run
+from gpuperf.roofline.rows import rows
+from gpuperf.roofline.speedup import Speedup, key_of, speedups
+from gpuperf.roofline.table import NOTHING, sheet
+from gpuperf.run.plan import plan_comparison
 from gpuperf.show.table import Table
 
 TOP = replace(

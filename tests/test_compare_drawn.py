@@ -15,16 +15,16 @@ from synthetic import HOSTILE, matmul
 from test_cli import QUICK, SAXPY, CommandLine, Ended
 from test_compare import FASTER, TOP, compared, counted, failing
 
+from gpuperf.compare import chart
 from gpuperf.errors import UsageError
 from gpuperf.model.record import Run
-from gpuperf.report.chart import compare as chart
-from gpuperf.report.chart.footer import footer
-from gpuperf.report.rows import entries
-from gpuperf.report.scene import scene
-from gpuperf.report.series import Dot
-from gpuperf.report.view import View
-from gpuperf.runner.store import RunWriter, read_run
+from gpuperf.roofline.footer import footer
+from gpuperf.roofline.rows import entries
+from gpuperf.roofline.scene import scene
+from gpuperf.roofline.series import Dot
+from gpuperf.run.store import RunWriter, read_run
 from gpuperf.show import figure as show
+from gpuperf.show.view import View
 
 SIZES = (512, 1024, 2048, 4096)  # more than are drawn as bars
 

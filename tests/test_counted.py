@@ -10,23 +10,23 @@ from pathlib import Path
 import pytest
 from synthetic import h200_device, h200_run
 
-from gpuperf.analysis.counted import breaks_bus, counted, cross_check
-from gpuperf.analysis.roofline import place
-from gpuperf.cli.measuring import Outcome, _refuse_view, exit_code
 from gpuperf.errors import CannotMeasure, UsageError
 from gpuperf.model.contract import Contract, Counting
 from gpuperf.model.cost import Bytes, Cost, Flops, Work
+from gpuperf.model.counted import breaks_bus, counted, cross_check
 from gpuperf.model.peaks import Figure
 from gpuperf.model.record import Kernel, Record, Run, without_counters
 from gpuperf.model.samples import Samples
 from gpuperf.model.workload import Case
-from gpuperf.report.chart.roofline import draw_roofline
-from gpuperf.report.formats import render_run
-from gpuperf.report.scene import scene
-from gpuperf.report.terminal import terminal_roofline
-from gpuperf.report.view import View
-from gpuperf.runner.ncu import with_ncu
+from gpuperf.roofline.chart import draw_roofline
+from gpuperf.roofline.formats import render_run
+from gpuperf.roofline.scene import scene
+from gpuperf.roofline.study import place
+from gpuperf.roofline.terminal import terminal_roofline
+from gpuperf.run.ncu import with_ncu
 from gpuperf.show.screen import Screen
+from gpuperf.show.view import View
+from gpuperf.verb.measuring import Outcome, _refuse_view, exit_code
 
 N = 4096
 FLOPS = 2 * N**3

@@ -12,7 +12,6 @@ from test_bad_input import assert_refused
 from test_checks import CONTRACT, FACTS, INCREMENT, make_bench
 from test_cli import CommandLine
 
-from gpuperf.cli import options
 from gpuperf.errors import CannotMeasure, UnknownName
 from gpuperf.measure import counting as counting_of
 from gpuperf.measure.counters import NoCounters
@@ -22,7 +21,8 @@ from gpuperf.model.contract import Cache, Contract, Counting
 from gpuperf.model.record import Caveat, Kernel, Record, TimerFacts
 from gpuperf.model.samples import Samples
 from gpuperf.model.workload import Case, Workload
-from gpuperf.runner.plan import Conditions, plan_counting
+from gpuperf.run.plan import Conditions, plan_counting
+from gpuperf.verb import options
 
 DRAM = {"dram_read_bytes": 3e6, "dram_written_bytes": 1e6, "dram_calls": 120.0}
 FORBIDDEN = NoCounters("permission", "cuptiPmSamplingEnable: CUPTI_ERROR_INSUFFICIENT_PRIVILEGES")

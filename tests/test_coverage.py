@@ -12,11 +12,11 @@ from types import ModuleType
 
 import pytest
 
-from gpuperf.analysis.compare import center
 from gpuperf.measure.sampling import Rest, take_samples
 from gpuperf.measure.timers.timer import Sample
 from gpuperf.model.contract import Contract
 from gpuperf.model.record import TimerFacts
+from gpuperf.roofline.speedup import center
 
 MEASURED = Path(__file__).parent.parent / "docs" / "measured"
 CONTRACT = Contract("blocked", gap_s=0.0, max_samples=400)

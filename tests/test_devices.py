@@ -9,11 +9,11 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from gpuperf.cli.devices import devices
+from gpuperf.devices.command import devices
+from gpuperf.devices.table import device_tables, devices_table
 from gpuperf.errors import UnknownName, UsageError
 from gpuperf.model.peaks import Figure, Peaks, cross_check, lint, matches
-from gpuperf.report.devices import device_tables, devices_table
-from gpuperf.runner.devices import builtin_peaks, load_peaks, resolve_peaks
+from gpuperf.peaks.find import builtin_peaks, load_peaks, resolve_peaks
 from gpuperf.show.render import render
 from gpuperf.show.screen import Screen
 

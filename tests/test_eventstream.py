@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from synthetic_kineto import Trace
 
 from gpuperf.errors import UsageError
-from gpuperf.importers import eventstream
-from gpuperf.importers.kineto import read_trace
+from gpuperf.profile.trace import eventstream
+from gpuperf.profile.trace.kineto import read_trace
 
 
 def example_text() -> str:

@@ -17,18 +17,18 @@ from hypothesis import strategies as st
 from synthetic import HOSTILE, cpu_run, h200_ceilings, h200_device, h200_peaks, header, matmul
 from test_cli import CommandLine
 
-from gpuperf.analysis.advice import advise, note
-from gpuperf.analysis.explain import Explained, explain
-from gpuperf.analysis.ladder import STEPS, TIE
 from gpuperf.errors import UsageError
+from gpuperf.explain.advice import advise, note
+from gpuperf.explain.chart import MOST_PANELS, draw_explained
+from gpuperf.explain.ladder import STEPS, TIE
+from gpuperf.explain.study import Explained, explain
+from gpuperf.explain.table import chosen, levels, render_explained
 from gpuperf.model.contract import Contract
 from gpuperf.model.cost import Bytes, Cost, Flops, Work
 from gpuperf.model.record import Kernel, Launch, Record, Run, Telemetry
 from gpuperf.model.samples import Samples
 from gpuperf.model.workload import Case
-from gpuperf.report.chart.explain import MOST_PANELS, draw_explained
-from gpuperf.report.explain import chosen, levels, render_explained
-from gpuperf.runner.store import RunWriter
+from gpuperf.run.store import RunWriter
 
 TOP = header(h200_device(), Contract("blocked"), h200_peaks(), ceilings=h200_ceilings())
 HOT = replace(TOP.contract, cache="hot")  # whose reads the cache may serve
@@ -446,7 +446,7 @@ def test_a_gain_that_cannot_be_is_no_named_cause() -> None:
 def test_a_profile_is_not_explained_and_says_what_shows_it(tmp_path: Path) -> None:
     from synthetic_profile import training
 
-    from gpuperf.cli.explain import explain as verb
+    from gpuperf.explain.command import explain as verb
 
     run = training()
     path = tmp_path / "run.jsonl"
@@ -462,8 +462,8 @@ def test_a_profile_is_not_explained_and_says_what_shows_it(tmp_path: Path) -> No
 def test_rows_by_kernels_are_of_profiles_alone(tmp_path: Path) -> None:
     from synthetic_profile import EVENTS
 
-    from gpuperf.cli.options import By
-    from gpuperf.cli.show import show
+    from gpuperf.showing.command import show
+    from gpuperf.verb.options import By
 
     path = tmp_path / "run.jsonl"
     with RunWriter(path) as writer:

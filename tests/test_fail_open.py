@@ -19,8 +19,10 @@ from test_gate_compare import CASES, compare_runs, run_of, written
 from gpuperf.errors import CannotMeasure, UsageError
 from gpuperf.gate.ab import gate_ab
 from gpuperf.gate.baseline import Shelf
+from gpuperf.gate.markdown import render_comment, render_summary
 from gpuperf.gate.prime import Asked
 from gpuperf.gate.rule import Judged, Rule
+from gpuperf.gate.table import GateFormat, render_gate
 from gpuperf.gate.verdict import (
     EXIT_CODES,
     CaseVerdict,
@@ -31,8 +33,6 @@ from gpuperf.gate.verdict import (
     write_report,
 )
 from gpuperf.model.record import Run
-from gpuperf.report.gate import GateFormat, render_gate
-from gpuperf.report.gate_markdown import render_comment, render_summary
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +51,7 @@ def gate(folder: Path, slower: float = 0.0, **more: object) -> GateReport:
 
 
 def gpuperf(*words: str, folder: Path) -> int:
-    code = "from gpuperf.cli.app import main; main()"
+    code = "from gpuperf.app import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", code, *words], cwd=folder, capture_output=True, check=False
     )
@@ -137,7 +137,7 @@ def test_a_rerun_until_green_stays_no_pass(tmp_path: Path) -> None:
 def test_a_closed_pipe_is_no_pass(tmp_path: Path) -> None:
     """`gpuperf gate check … | head` must not be green for the sake of the reader."""
     gate(tmp_path, slower=0.05)
-    code = f"{sys.executable} -c 'from gpuperf.cli.app import main; main()'"
+    code = f"{sys.executable} -c 'from gpuperf.app import main; main()'"
     for words, wanted in (
         ("gate check verdict.json | true", 1),
         ("gate check none.json 2>&1 | true", 2),
@@ -177,7 +177,7 @@ def test_a_long_report_into_a_closed_pipe_ends_as_the_gate_did(
     padded = replace(report, notes=tuple(f"{i}: {'x' * 200}" for i in range(1000)))
     write_report(padded, tmp_path / "verdict.json")
     assert len(render_gate(padded, GateFormat.JSON)) > 3 * 65_536
-    code = "from gpuperf.cli.app import main; main()"
+    code = "from gpuperf.app import main; main()"
     words = ("gate", "check", "verdict.json", "--format", "json")
     assert ended(code, *words, folder=tmp_path) == exit_code(report)
 
@@ -190,7 +190,7 @@ def test_a_pipe_that_breaks_before_a_gates_verdict_is_known_is_no_pass(
 ) -> None:
     """Other verbs end quietly: nothing was judged."""
     code = (
-        "import sys\nfrom gpuperf.cli import app\n"
+        "import sys\nfrom gpuperf import app\n"
         "app._run = lambda: sys.stdout.write('x' * 200_000) and 1\napp.main()"
     )
     assert ended(code, *words, folder=tmp_path) == wanted
@@ -200,7 +200,7 @@ def test_ctrl_c_ends_with_130(tmp_path: Path) -> None:
     """As a signal, and as an exception that no signal of ours raised."""
     for raised in ("os.kill(os.getpid(), signal.SIGINT)", "raise_(KeyboardInterrupt)"):
         code = (
-            "import os, signal\nfrom gpuperf.cli import app\n"
+            "import os, signal\nfrom gpuperf import app\n"
             "def raise_(error):\n    raise error\n"
             f"app._run = lambda: {raised}\napp.main()"
         )

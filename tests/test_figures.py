@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from measured import RUN_FILES, name_of
 
-from gpuperf.cli.printing import draw
 from gpuperf.errors import UsageError
-from gpuperf.report.chart.explain import draw_explained
-from gpuperf.report.chart.heatmap import draw_heatmap
-from gpuperf.report.explain import chosen
-from gpuperf.runner.store import read_run
+from gpuperf.explain.chart import draw_explained
+from gpuperf.explain.table import chosen
+from gpuperf.run.store import read_run
 from gpuperf.show import figure as show
+from gpuperf.verb.printing import draw
+from gpuperf.waves.heatmap import draw_heatmap
 
 MOST = 300_000  # bytes of an SVG
 

@@ -12,10 +12,10 @@ import torch
 from torch import nn
 
 from gpuperf import marks
-from gpuperf.measure.courses import Limits
-from gpuperf.measure.forwards import ROUNDS, Forwards
-from gpuperf.measure.session import FORWARD, IMPLICIT, Session
 from gpuperf.model.program import Passed
+from gpuperf.profile.inside.courses import Limits
+from gpuperf.profile.inside.forwards import ROUNDS, Forwards
+from gpuperf.profile.inside.session import FORWARD, IMPLICIT, Session
 
 
 class Watched:
@@ -171,8 +171,8 @@ def test_forward_passes_are_steps_until_an_optimizer_takes_one(tmp_path: Path) -
 
 
 def test_steps_that_another_kind_ends_are_of_no_pass(tmp_path: Path) -> None:
-    from gpuperf.analysis.windows import marked
-    from gpuperf.importers.kineto import read_trace
+    from gpuperf.profile.trace.kineto import read_trace
+    from gpuperf.profile.trace.steps import marked
 
     program = Program(tmp_path, Limits(0, 3))
     x = torch.ones(3)

@@ -35,8 +35,8 @@ from gpuperf.model.contract import Fingerprint
 from gpuperf.model.protocol import Opened
 from gpuperf.model.record import Record
 from gpuperf.model.samples import Samples
-from gpuperf.runner.store import read_run
-from gpuperf.runner.suite import Entry
+from gpuperf.run.store import read_run
+from gpuperf.run.suite import Entry
 
 
 @pytest.fixture(autouse=True)
@@ -415,7 +415,7 @@ def test_a_plan_comes_back_as_it_was_written(tmp_path: Path) -> None:
 
 def test_the_noise_of_a_gate_forecasts_the_next(tmp_path: Path) -> None:
     from gpuperf.gate.forecast import fitted, foreseen, kept_pace, minutes
-    from gpuperf.runner.timing import kept_noise
+    from gpuperf.run.noise import kept_noise
 
     report = run(tmp_path)
     names = [case.case for case in report.cases]

@@ -23,7 +23,7 @@ sizes = "64,128"
 
 
 def gpuperf(*words: str, folder: Path) -> tuple[int, str, str]:
-    code = "from gpuperf.cli.app import main; main()"
+    code = "from gpuperf.app import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", code, *words], cwd=folder, capture_output=True, text=True,
         check=False,

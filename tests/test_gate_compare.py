@@ -34,8 +34,8 @@ from gpuperf.model.protocol import Opened
 from gpuperf.model.record import Kernel, Noise, Record, Run, Telemetry
 from gpuperf.model.samples import Samples
 from gpuperf.model.workload import Case
-from gpuperf.runner.session import make_header
-from gpuperf.runner.store import RunWriter, read_run
+from gpuperf.run.session import make_header
+from gpuperf.run.store import RunWriter, read_run
 
 CONTRACT = Contract(timer="wall", gap_s=0.0)
 HERE = Fingerprint(
@@ -431,7 +431,7 @@ def test_ten_thousand_cases_are_compared_in_seconds_and_half_a_gigabyte(
         run = run_of(cases=cases, passes=1, seed=seed, noise=known)
         written(run, tmp_path / f"{seed}.jsonl")
     code = (
-        "import sys\nfrom gpuperf.cli.app import main\n"
+        "import sys\nfrom gpuperf.app import main\n"
         "try: main()\n"
         "except SystemExit: pass\n"
         "lines = open('/proc/self/status').read().splitlines()\n"

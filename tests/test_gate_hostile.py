@@ -16,7 +16,7 @@ from fake_sides import FakeSide, Heard, plan_of, sides_in
 from test_gate_compare import CASES, compare_runs, run_of, written
 from typer.testing import CliRunner
 
-from gpuperf.cli.baseline import baseline
+from gpuperf.baseline.command import baseline
 from gpuperf.errors import GpuperfError, UsageError
 from gpuperf.gate.ab import gate_ab
 from gpuperf.gate.baseline import INDEX, Shelf
@@ -24,8 +24,8 @@ from gpuperf.gate.bounds import MOST_CASES, MOST_ENTRIES, MOST_RESAMPLES
 from gpuperf.gate.plan import read_plan
 from gpuperf.gate.prime import Asked
 from gpuperf.gate.rule import Judged, Rule
+from gpuperf.gate.table import GateFormat, render_gate
 from gpuperf.gate.verdict import CaseVerdict, GateReport, read_report, recheck, write_report
-from gpuperf.report.gate import GateFormat, render_gate
 
 
 @pytest.fixture(scope="module")
@@ -156,7 +156,7 @@ def test_a_fifo_in_place_of_a_file_is_refused_at_once(read: Any, tmp_path: Path)
 
 
 def test_no_link_beside_a_verdict_is_written_through(stored: GateReport, tmp_path: Path) -> None:
-    from gpuperf.cli.gating import write_outputs
+    from gpuperf.gate.printing import write_outputs
 
     precious = tmp_path / "precious"
     precious.write_text("precious")

@@ -21,11 +21,15 @@ import typer
 from markdown_it import MarkdownIt
 from typer.testing import CliRunner
 
-from gpuperf.cli.ci import ci
+from gpuperf.ci.command import ci
+from gpuperf.ci.workflow import github_workflow, source_of, workflow_files
 from gpuperf.errors import UsageError
+from gpuperf.gate.chart import draw_pairs
 from gpuperf.gate.evidence import Discarded
+from gpuperf.gate.markdown import COMMENT_LIMIT, MARKER, SUMMARY_LIMIT
 from gpuperf.gate.rule import Evidence, Judged, Pairs, Rule, Verdict, judge, suspicious
 from gpuperf.gate.stored import Sets, judge_stored
+from gpuperf.gate.table import GateFormat, render_gate
 from gpuperf.gate.verdict import (
     CaseVerdict,
     Cause,
@@ -39,11 +43,7 @@ from gpuperf.gate.verdict import (
     write_report,
 )
 from gpuperf.model.contract import Contract
-from gpuperf.report.casename import Names, whole_names
-from gpuperf.report.chart.pairs import draw_pairs
-from gpuperf.report.gate import GateFormat, render_gate
-from gpuperf.report.gate_markdown import COMMENT_LIMIT, MARKER, SUMMARY_LIMIT
-from gpuperf.report.workflow import github_workflow, source_of, workflow_files
+from gpuperf.show.casename import Names, whole_names
 
 RULE = Rule(resamples=9999)
 COMMIT = "fedcba9876543210fedcba9876543210fedcba98"
@@ -836,7 +836,7 @@ def tools(tmp_path: Path) -> dict[str, str]:
     folder.mkdir()
     command = folder / "gpuperf"
     command.write_text(f"#!/bin/sh\nexec {sys.executable} -c "
-                       "'from gpuperf.cli.app import main; main()' \"$@\"\n")  # fmt: skip
+                       "'from gpuperf.app import main; main()' \"$@\"\n")  # fmt: skip
     command.chmod(0o755)
     (folder / "python").symlink_to(sys.executable)
     return {

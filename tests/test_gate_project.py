@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuperf.cli.gate_ab import _plan as new_plan
 from gpuperf.errors import GpuperfError, UsageError
+from gpuperf.gate.command_ab import _plan as new_plan
 from gpuperf.gate.project import Margin, Project, load_project, parse_project
 from gpuperf.gate.rule import Rule
 

@@ -12,8 +12,8 @@ import pytest
 from fake_sides import plan_of
 
 from gpuperf.choices import KEPT, PREFERRED
-from gpuperf.cli.gating import sides_of
 from gpuperf.errors import CannotMeasure, UsageError
+from gpuperf.gate.printing import sides_of
 from gpuperf.gate.sides import (
     Side,
     interpreters,
@@ -23,8 +23,8 @@ from gpuperf.gate.sides import (
     show,
     worktrees,
 )
-from gpuperf.runner.launcher import LocalLauncher, Place
-from gpuperf.runner.supervisor import Supervisor
+from gpuperf.run.launcher import LocalLauncher, Place
+from gpuperf.run.supervisor import Supervisor
 
 WORKLOAD = '''
 import torch
@@ -199,7 +199,7 @@ def test_a_place_is_said_in_one_argument_and_needs_nothing_installed() -> None:
 def test_code_of_a_side_comes_before_what_is_installed_and_behind_the_standard_library(
     tmp_path: Path,
 ) -> None:
-    from gpuperf.runner import bootstrap
+    from gpuperf.run import bootstrap
 
     (tmp_path / "json.py").write_text("raise SystemExit('shadowed')")
     (tmp_path / "typer.py").write_text("NAME = 'mine'")

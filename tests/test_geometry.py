@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from gpuperf.measure import geometry
-from gpuperf.measure.geometry import CONCURRENT_KERNEL, _Activities, _Kernel, with_launches
+from gpuperf.measure import launches as geometry
+from gpuperf.measure.launches import CONCURRENT_KERNEL, _Activities, _Kernel, with_launches
 from gpuperf.model.record import Kernel, Launch
 
 GEMM = Launch((2, 66, 1), (384, 1, 1), (2, 1, 1), 168, 213188, 66)

@@ -16,10 +16,10 @@ from measured import RUN_FILES, name_of, run_file, text_of
 from gpuperf.model.codec import decode, encode
 from gpuperf.model.record import SCHEMA, Header, Record
 from gpuperf.model.times import TIMES
-from gpuperf.report.formats import render_run
-from gpuperf.report.scene import scene
-from gpuperf.runner.session import planned
-from gpuperf.runner.store import RunWriter, read_run
+from gpuperf.roofline.formats import render_run
+from gpuperf.roofline.scene import scene
+from gpuperf.run.session import planned
+from gpuperf.run.store import RunWriter, read_run
 from gpuperf.show.render import FORMATS
 
 TESTS = Path(__file__).parent

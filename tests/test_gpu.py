@@ -13,8 +13,8 @@ import torch
 
 from gpuperf.model.contract import Contract
 from gpuperf.model.workload import Case
-from gpuperf.runner.launcher import LocalLauncher
-from gpuperf.runner.supervisor import Supervisor
+from gpuperf.run.launcher import LocalLauncher
+from gpuperf.run.supervisor import Supervisor
 
 pytestmark = [
     pytest.mark.gpu,

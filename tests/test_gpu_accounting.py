@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from seen import seen
 
-from gpuperf.analysis.accounting import account
+from gpuperf.profile.cost.accounting import account
 
 pytestmark = [
     pytest.mark.gpu,

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from gpuperf.analysis.advice import advise
-from gpuperf.analysis.explain import TIE, Explained, explain
-from gpuperf.analysis.grids import ways
-from gpuperf.analysis.tiles import parse_name
+from gpuperf.explain.advice import advise
+from gpuperf.explain.study import TIE, Explained, explain
 from gpuperf.model.record import Record, Run
-from gpuperf.runner.store import read_run
+from gpuperf.run.store import read_run
+from gpuperf.tiles.grids import ways
+from gpuperf.tiles.names import parse_name
 
 pytestmark = [
     pytest.mark.gpu,

@@ -26,7 +26,7 @@ GPT2 = TESTS.parent / "docs" / "examples" / "gpt2.py"
 def profiled(folder: Path, *arguments: str | Path) -> Any:
     """The first region of a profile."""
     done = subprocess.run(
-        [sys.executable, "-c", "from gpuperf.cli.app import main; main()", "profile", "--format",
+        [sys.executable, "-c", "from gpuperf.app import main; main()", "profile", "--format",
          "json", "--out", str(folder), *map(str, arguments)],
         capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
@@ -72,8 +72,8 @@ def test_kernels_are_all_there_and_take_what_torch_says(tmp_path: Path) -> None:
     from torch.autograd import DeviceType
     from torch.profiler import ProfilerActivity, profile
 
-    from gpuperf.analysis.attribution import usages
-    from gpuperf.importers.kineto import read_trace
+    from gpuperf.profile.attribution import usages
+    from gpuperf.profile.trace.kineto import read_trace
 
     model = torch.nn.Sequential(*(torch.nn.Linear(1024, 1024) for _ in range(8))).cuda()
     optimizer = torch.optim.Adam(model.parameters())
@@ -113,7 +113,7 @@ print((time.perf_counter() - began) / 200)
 """
     script = tmp_path / "train.py"
     script.write_text(text, encoding="utf-8")
-    arguments = [sys.executable, "-c", "from gpuperf.cli.app import main; main()", "profile",
+    arguments = [sys.executable, "-c", "from gpuperf.app import main; main()", "profile",
                  "--warmup", "30", "--steps", "150", "--format", "json", "--out", str(tmp_path)]
 
     def run(*command: str) -> str:
@@ -177,7 +177,7 @@ own.export_chrome_trace("trace.json.gz")
     (tmp_path / "make.py").write_text(text, encoding="utf-8")
     subprocess.run([sys.executable, "make.py"], cwd=tmp_path, check=True)
     done = subprocess.run(
-        [sys.executable, "-c", "from gpuperf.cli.app import main; main()", "import",
+        [sys.executable, "-c", "from gpuperf.app import main; main()", "import",
          "trace.json.gz", "--format", "json", "--out", str(tmp_path)],
         cwd=tmp_path, capture_output=True, text=True, check=False,
     )  # fmt: skip

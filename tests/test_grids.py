@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuperf.analysis.grids import Way, capacity, splits, ways
-from gpuperf.analysis.tiles import NamedTile, parse_name, reduces_splits
 from gpuperf.model.record import Launch
+from gpuperf.tiles.grids import Way, capacity, splits, ways
+from gpuperf.tiles.names import NamedTile, parse_name, reduces_splits
 
 SMS = 132
 # One product a line, on an H200 (132 SMs) with torch 2.11 and CUDA 13.0: each kernel's name, grid,

@@ -16,19 +16,19 @@ from hypothesis import strategies as st
 from synthetic import HOSTILE, h200_device, h200_peaks, header, matmul
 from test_cli import QUICK, CommandLine
 
-from gpuperf.analysis.waveplane import MOST_CELLS, panels, predict, spans, varies_both
-from gpuperf.analysis.waves import Fit, Measured, Tiling
-from gpuperf.analysis.wavestudy import KernelStudy, WavePoint, study_plane, study_waves
-from gpuperf.cli.printing import write_charts
 from gpuperf.errors import UsageError
 from gpuperf.model.contract import Contract
 from gpuperf.model.record import Kernel, Record, Run
 from gpuperf.model.samples import Samples
 from gpuperf.model.workload import Case
-from gpuperf.report.chart import heatmap as chart
-from gpuperf.runner.store import RunWriter
+from gpuperf.run.store import RunWriter
 from gpuperf.show import figure as show
+from gpuperf.tiles.waves import Fit, Measured, Tiling
 from gpuperf.units import LARGEST
+from gpuperf.verb.printing import write_charts
+from gpuperf.waves import heatmap as chart
+from gpuperf.waves.plane import MOST_CELLS, panels, predict, spans, varies_both
+from gpuperf.waves.study import KernelStudy, WavePoint, study_plane, study_waves
 
 TOP = replace(header(h200_device(), Contract("blocked"), h200_peaks()), study="waves")
 CLOCK = 1.62e9

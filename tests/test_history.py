@@ -35,13 +35,13 @@ from synthetic_history import (
 )
 from typer.testing import CliRunner
 
-from gpuperf.analysis.history import Series, readings_of, series_of, times_of, with_steps
-from gpuperf.analysis.steps import find_steps
-from gpuperf.cli.history import history
 from gpuperf.errors import UnknownName, UsageError
+from gpuperf.history.chart import draw_history
+from gpuperf.history.command import history
+from gpuperf.history.study import Series, readings_of, series_of, times_of, with_steps
+from gpuperf.history.table import render_list, render_show
+from gpuperf.model.changepoints import find_steps
 from gpuperf.model.record import Run
-from gpuperf.report.chart.history import draw_history
-from gpuperf.report.history import render_list, render_show
 
 TORCH, TRITON = MATMUL.id, replace(MATMUL, implementation="triton").id
 NEW_TORCH = {**SOFT, "torch": "2.12.0"}
@@ -588,7 +588,7 @@ def test_steps_that_were_found_are_not_sought_again(folder: Path, cache: Path) -
     """The second list needs no SciPy, which alone takes a second to import."""
     code = (
         "import sys\n"
-        "from gpuperf.cli.history import history\n"
+        "from gpuperf.history.command import history\n"
         f"history(['list', '--folder', {str(folder)!r}], standalone_mode=False)\n"
         "print('scipy' in sys.modules)"
     )

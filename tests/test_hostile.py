@@ -21,22 +21,22 @@ from typing import Any
 import pytest
 from measured import RUN_FILES, name_of, run_file, text_of
 
-from gpuperf.cli import app
-from gpuperf.cli.printing import draw
+from gpuperf import app
 from gpuperf.errors import UsageError
 from gpuperf.gate.project import load_project, parse_project
-from gpuperf.importers import eventstream, kineto
-from gpuperf.importers.kineto import read_trace
 from gpuperf.model.codec import to_builtins
 from gpuperf.model.text import clean_json
 from gpuperf.model.toml import parse_toml
-from gpuperf.report import rows
-from gpuperf.report.formats import render_run
-from gpuperf.report.terminal import terminal_roofline
-from gpuperf.runner.store import read_run
+from gpuperf.profile.trace import eventstream, kineto
+from gpuperf.profile.trace.kineto import read_trace
+from gpuperf.roofline import rows
+from gpuperf.roofline.formats import render_run
+from gpuperf.roofline.terminal import terminal_roofline
+from gpuperf.run.store import read_run
 from gpuperf.show.data import to_csv
 from gpuperf.show.markdown import to_markdown
 from gpuperf.show.table import Column, Table, fill
+from gpuperf.verb.printing import draw
 
 Answer = tuple[int, str, str]  # exit code, stdout, stderr
 Command = Callable[..., Answer]
@@ -365,7 +365,7 @@ def test_a_full_stdout_is_one_sentence_and_exit_code_2(
 def test_closed_streams_change_no_exit_code_and_take_no_file(tmp_path: Path, closed: str) -> None:
     """What is printed must not go into a file that took the number of a closed stream."""
     run = run_file("h200-copy")
-    start = f"{sys.executable} -c 'from gpuperf.cli.app import main; main()'"
+    start = f"{sys.executable} -c 'from gpuperf.app import main; main()'"
     words = f"{start} show {run} --chart {tmp_path}/c.svg {closed}"
     ended = subprocess.run(["sh", "-c", words], capture_output=True, text=True, timeout=120)
     assert ended.returncode == 0, ended.stderr

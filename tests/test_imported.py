@@ -14,12 +14,12 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.profiler import profile
 
-from gpuperf.analysis.accounting import RULES, account
-from gpuperf.analysis.joined import COMPOSITE
-from gpuperf.analysis.profiled import Told, region_records
-from gpuperf.importers.kineto import read_trace
 from gpuperf.model.contract import Contract, Fingerprint
 from gpuperf.model.cost import Cost
+from gpuperf.profile.cost.accounting import RULES, account
+from gpuperf.profile.groups import COMPOSITE
+from gpuperf.profile.records import Told, region_records
+from gpuperf.profile.trace.kineto import read_trace
 
 HOST = Contract("wall", "hot", "sustained", gap_s=0.0, data="own")
 torch.manual_seed(0)

@@ -9,20 +9,20 @@ from pathlib import Path
 import pytest
 from synthetic import h200_device, header
 
-from gpuperf.analysis.counted import counted
-from gpuperf.analysis.roofline import place
-from gpuperf.cli import importing
-from gpuperf.cli.options import Format
 from gpuperf.errors import CannotMeasure, UsageError
-from gpuperf.importers import ncu
-from gpuperf.importers.ncu import Imported, read_report
+from gpuperf.importing import command as importing
+from gpuperf.importing import ncu
+from gpuperf.importing.ncu import Imported, read_report
 from gpuperf.model.cost import Flops
+from gpuperf.model.counted import counted
 from gpuperf.model.record import Run
-from gpuperf.report.formats import render_run
-from gpuperf.report.scene import scene
-from gpuperf.runner.devices import find_peaks
-from gpuperf.runner.store import read_run
+from gpuperf.peaks.find import find_peaks
+from gpuperf.roofline.formats import render_run
+from gpuperf.roofline.scene import scene
+from gpuperf.roofline.study import place
+from gpuperf.run.store import read_run
 from gpuperf.show.screen import Screen
+from gpuperf.verb.options import Format
 
 Value = float | str
 

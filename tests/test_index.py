@@ -17,10 +17,10 @@ import pytest
 from synthetic_history import FIRST, MATMUL, night, nights, record_of, run_of, write_run, write_runs
 
 from gpuperf.errors import UnknownName, UsageError
+from gpuperf.history import index
+from gpuperf.history.index import Holdings, read_folder
 from gpuperf.model.record import Run
 from gpuperf.model.text import clean
-from gpuperf.runner import index
-from gpuperf.runner.index import Holdings, read_folder
 
 TORCH = MATMUL.id
 

@@ -6,7 +6,7 @@ import numpy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuperf.analysis.intervals import Moments
+from gpuperf.profile.intervals import Moments
 
 TIME = 60  # moments 0 … 59, few enough to be counted one by one
 pairs = st.lists(st.tuples(st.integers(0, TIME), st.integers(0, TIME)), max_size=12)

@@ -16,14 +16,14 @@ import torch
 from synthetic_kineto import BASE, H200, Trace, write_large
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from gpuperf.cli.importing import import_file
 from gpuperf.errors import UsageError
-from gpuperf.importers import eventstream
-from gpuperf.importers.kineto import MOST_CATEGORIES, read_trace
+from gpuperf.importing.command import import_file
 from gpuperf.model.aten import Tensor
 from gpuperf.model.record import Launch
 from gpuperf.model.timeline import COPY, KERNEL, SET, Timeline
-from gpuperf.runner.store import read_run
+from gpuperf.profile.trace import eventstream
+from gpuperf.profile.trace.kineto import MOST_CATEGORIES, read_trace
+from gpuperf.run.store import read_run
 
 LARGE = "GPUPERF_LARGE_TRACE"  # set: the whole 200 MB, not 20
 
@@ -425,7 +425,7 @@ MEASURE = """
 import re, sys, time
 from pathlib import Path
 import numpy
-from gpuperf.importers.kineto import read_trace
+from gpuperf.profile.trace.kineto import read_trace
 def peak():
     return 1024 * int(re.search(r"VmHWM:\\s*(\\d+)", Path("/proc/self/status").read_text())[1])
 before = peak()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Iterator
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -13,26 +14,48 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "gpuperf"
 
 GROUND = {"choices", "errors", "files", "units", "nvrtc", "jit", "marks"}
-# What each room may import of the others; every room may import itself and the ground.
-MAY = {
+# What each layer may import of the others; every layer may import itself and the ground.
+LAYERS = {
     "model": set(),
-    "analysis": {"model"},
+    "peaks": {"model"},
+    "tiles": {"model"},
     "measure": {"model"},
-    "importers": {"model", "analysis"},
-    "runner": {"model", "analysis"},
-    "gate": {"model", "analysis", "runner", "importers"},
-    "show": {"model"},
-    "report": {"model", "analysis", "runner", "importers", "gate", "show"},
-    "cli": {"model", "analysis", "runner", "importers", "gate", "show", "report"},
+    "run": {"model", "peaks"},
+    "show": {"model", "peaks", "tiles"},
+    "verb": {"model", "peaks", "tiles", "run", "show"},
 }
+# A feature may import every layer but `measure`, and of other features those that are listed here.
+BELOW = LAYERS.keys() - {"measure"}
+FEATURES = {
+    "alignment": {"roofline"},
+    "baseline": {"gate"},
+    "calibrate": set(),
+    "ci": set(),
+    "compare": {"roofline"},
+    "devices": set(),
+    "doctor": set(),
+    "explain": {"roofline"},
+    "gate": {"roofline"},
+    "history": set(),
+    "importing": {"profile"},
+    "listing": set(),
+    "profile": {"roofline", "explain"},
+    "roofline": set(),
+    "running": set(),
+    "showing": set(),
+    "timing_check": set(),
+    "waves": {"roofline"},
+}
+# A part of a feature that runs in another process, and what it may import.
+APART = {"profile/inside": {"model", "measure"}}
 # Library → the places that may import it at all.
 HEAVY = {
-    "torch": ("measure", "kernels", "jit"),
-    "triton": ("measure", "kernels", "jit"),
+    "torch": ("measure", "kernels", "jit", "profile/inside"),
+    "triton": ("measure", "kernels", "jit", "profile/inside"),
     "pynvml": ("measure", "kernels"),
     "cuda": ("measure", "kernels", "nvrtc"),
-    "typer": ("cli",),
-    "matplotlib": ("report/chart", "show"),
+    "typer": ("app", "verb", "*/command*"),
+    "matplotlib": ("show/figure", "*/chart", "roofline/canvas", "history/trend", "waves/heatmap"),
 }
 # These cost hundreds of milliseconds: inside functions only, wherever they are.
 LATE = {"pandas", "scipy", "matplotlib"}
@@ -43,11 +66,18 @@ def sources() -> list[Path]:
 
 
 def place(path: Path) -> str:
-    """`measure/timers` for gpuperf/measure/timers/wall.py, `units` for gpuperf/units.py."""
+    """Return `measure/timers/wall` for gpuperf/measure/timers/wall.py, `units` for units.py."""
     if path.is_relative_to(ROOT / "kernels"):
         return "kernels"
-    inside = path.relative_to(PACKAGE)
-    return inside.parent.as_posix() if len(inside.parts) > 1 else inside.stem
+    return path.relative_to(PACKAGE).with_suffix("").as_posix()
+
+
+def allowed(room: str, here: str) -> set[str]:
+    """Return the rooms besides its own that a module *here* in *room* may import."""
+    for part, rooms in APART.items():
+        if here.startswith(f"{part}/"):
+            return rooms
+    return LAYERS[room] if room in LAYERS else BELOW | FEATURES[room]
 
 
 def imports(path: Path) -> Iterator[tuple[str, bool]]:
@@ -84,18 +114,21 @@ def imports(path: Path) -> Iterator[tuple[str, bool]]:
 
 @pytest.mark.parametrize("path", sources(), ids=lambda p: p.relative_to(ROOT).as_posix())
 def test_imports_point_downwards(path: Path) -> None:
-    room = place(path).split("/")[0]
+    here = place(path)
+    room = here.split("/")[0]
     for name, _ in imports(path):
         parts = name.split(".")
         if parts[0] != "gpuperf" or len(parts) == 1 or parts[1] in GROUND | {room}:
             continue
         assert parts[1] != "kernels", "the registry finds workloads; nothing imports them"
-        if room in MAY:
-            assert parts[1] in MAY[room], f"{room} must not import {name}"
+        if here == f"{room}/__init__" and room in FEATURES:
+            assert parts[1] == "verb", f"{here} describes its verb, and imports nothing else"
+        elif room in LAYERS or room in FEATURES:
+            assert parts[1] in allowed(room, here), f"{here} must not import {name}"
         elif room == "kernels":
             assert parts[1][0].isupper(), f"a workload needs the public API only, not {name}"
         else:
-            above = room in ("__init__", "__main__")
+            above = room in ("__init__", "__main__", "app")
             assert above, f"{room} is the ground: it must not import {name}"
 
 
@@ -106,13 +139,14 @@ def test_heavy_libraries_stay_in_their_rooms(path: Path) -> None:
         if library in HEAVY:
             homes = HEAVY[library]
             here = place(path)
-            assert any(here == h or here.startswith(f"{h}/") for h in homes), f"{name} in {here}"
+            home = any(here == h or here.startswith(f"{h}/") or fnmatch(here, h) for h in homes)
+            assert home, f"{name} in {here}"
         assert not (at_top and library in LATE), f"{name} must be imported inside a function"
 
 
 def test_every_room_is_known() -> None:
     rooms = {p.name for p in PACKAGE.iterdir() if p.is_dir() and p.name != "__pycache__"}
-    assert rooms <= MAY.keys()
+    assert rooms == LAYERS.keys() | FEATURES.keys()
 
 
 def test_the_public_names_are_there_and_need_no_torch() -> None:

@@ -22,9 +22,9 @@ from gpuperf.model.metrics import KERNEL, choose
 from gpuperf.model.protocol import Measure
 from gpuperf.model.record import Kernel, Record
 from gpuperf.model.workload import Case
-from gpuperf.runner import ncu, session
-from gpuperf.runner.ncu import Ncu, find_ncu, read_csv, with_ncu
-from gpuperf.runner.store import RunWriter, read_run
+from gpuperf.run import ncu, session
+from gpuperf.run.ncu import Ncu, find_ncu, read_csv, with_ncu
+from gpuperf.run.store import RunWriter, read_run
 
 COLD = Contract("blocked")
 CASE = Case("copy", "torch", {"n": 1024, "dtype": "fp32"})

@@ -27,14 +27,14 @@ ASK = '''
 import dummy
 from gpuperf.measure.timers import make_timer
 from gpuperf.model.contract import Contract, DeviceFacts
-from gpuperf.runner.plan import default_contract
+from gpuperf.run.plan import default_contract
 import sys, torch
 cpu = DeviceFacts("cpu", 0, "a CPU", 2, 10**12, 10**12)
 assert default_contract(cpu, "dummy").timer == "dummy"
 assert default_contract(cpu).timer == "wall"
 assert make_timer("dummy", torch.device("cpu")).name == "dummy"
 sys.argv = ["gpuperf", "roofline", "--help"]
-from gpuperf.cli.app import main
+from gpuperf.app import main
 main()
 '''
 

@@ -1,4 +1,4 @@
-"""Does a verb that is registered in one file need no change elsewhere?"""
+"""Does a verb whose folder is new need no change elsewhere?"""
 
 from __future__ import annotations
 
@@ -12,16 +12,21 @@ from pathlib import Path
 import pytest
 from synthetic import cpu_run
 
-from gpuperf.cli.verbs import VERBS, Verb, load, register, verb_of
-from gpuperf.runner.store import RunWriter
+from gpuperf.run.store import RunWriter
+from gpuperf.verb.registry import verb_of, verbs
+from gpuperf.verb.verb import load
 
 Gpuperf = Callable[..., str]
 
-DUMMY = '''
+DUMMY = {
+    "__init__": '''
+from gpuperf.verb.verb import Chart, Verb
+HERE = "gpuperf.dummy.command"
+VERB = Verb("dummy", "Do next to nothing.", f"{HERE}:dummy", axes=True, tables=f"{HERE}:render",
+            charts=(Chart(f"{HERE}:draw"), Chart(f"{HERE}:draw", "-more", "map", shown=True)))
+''',
+    "command": '''
 import pathlib, sys, typer
-from gpuperf.cli.verbs import Chart, Verb, register
-register(Verb("dummy", "Do next to nothing.", "dummy:dummy", axes=True, tables="dummy:render",
-              charts=(Chart("dummy:draw"), Chart("dummy:draw", "-more", "map", shown=True))))
 
 def dummy(ctx: typer.Context, twice: bool = typer.Option(False, "--twice")) -> None:
     """Do next to nothing."""
@@ -33,27 +38,28 @@ def render(run, format, screen):
 def draw(run, files):
     for file in files:
         pathlib.Path(file).write_text(run.header.run)
-
-if __name__ == "__main__":
-    sys.modules["dummy"] = sys.modules["__main__"]
-    from gpuperf.cli.app import main
-    main()
-'''
+''',
+}
+# A folder beside those of gpuperf, as if it were one of them.
+START = "import sys, gpuperf; gpuperf.__path__.append(sys.argv.pop(1)); import gpuperf.app as app"
 
 
 @pytest.fixture
 def gpuperf(tmp_path: Path) -> Gpuperf:
-    (tmp_path / "dummy.py").write_text(DUMMY)
+    folder = tmp_path / "more" / "dummy"
+    folder.mkdir(parents=True)
+    for name, text in DUMMY.items():
+        (folder / f"{name}.py").write_text(text)
 
     def run(*words: str) -> str:
-        command = [sys.executable, str(tmp_path / "dummy.py"), *words]
+        command = [sys.executable, "-c", f"{START}; app.main()", str(folder.parent), *words]
         done = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ)
         return done.stdout
 
     return run
 
 
-def test_one_file_adds_a_verb_to_the_list_and_the_command_line(
+def test_one_folder_adds_a_verb_to_the_list_and_the_command_line(
     gpuperf: Gpuperf,
 ) -> None:
     assert "dummy" in gpuperf("--help")
@@ -73,9 +79,14 @@ def test_its_runs_are_shown_by_its_table_and_its_charts(gpuperf: Gpuperf, tmp_pa
     assert (tmp_path / "chart-more.png").read_text() == top.run
 
 
-def test_two_verbs_do_not_share_a_name() -> None:
-    with pytest.raises(ValueError, match="two verbs 'show'"):
-        register(Verb("show", "another", "x:y"))
+def test_two_verbs_do_not_share_a_name(tmp_path: Path) -> None:
+    (tmp_path / "twin").mkdir()
+    twin = 'from gpuperf.verb.verb import Verb; VERB = Verb("show", "another", "x:y")'
+    (tmp_path / "twin" / "__init__.py").write_text(twin)
+    code = f"import gpuperf; gpuperf.__path__.append({str(tmp_path)!r})\n"
+    code += "from gpuperf.verb.registry import verbs; verbs()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "two verbs 'show'" in done.stderr
 
 
 def test_a_run_of_a_study_that_is_not_known_is_shown_as_rows() -> None:
@@ -83,6 +94,6 @@ def test_a_run_of_a_study_that_is_not_known_is_shown_as_rows() -> None:
 
 
 def test_every_function_that_a_verb_names_is_there() -> None:
-    for verb in VERBS.values():
+    for verb in verbs().values():
         charts = [path for chart in verb.charts for path in (chart.draw, chart.fits) if path]
         assert all(callable(load(path)) for path in (verb.command, verb.tables, *charts) if path)

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from synthetic_kineto import Trace
 
-from gpuperf.analysis.occupied import Share, occupancy_of
-from gpuperf.importers.kineto import read_trace
 from gpuperf.model.timeline import Timeline
+from gpuperf.profile.occupancy import Share, occupancy_of
+from gpuperf.profile.trace.kineto import read_trace
 
 NS = 1e-9
 

@@ -12,7 +12,7 @@ from measured import MEASURED, name_of, run_file
 from gpuperf.model.aten import Tensor
 from gpuperf.model.older import operands_of
 from gpuperf.model.program import Operator
-from gpuperf.runner.store import read_run
+from gpuperf.run.store import read_run
 
 GOLDEN = Path(__file__).parent / "golden"
 PROFILES = [

@@ -7,8 +7,8 @@ import itertools
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from gpuperf.analysis.overlap import Held, meet
 from gpuperf.model.aten import Tensor
+from gpuperf.profile.overlap import Held, meet
 
 
 def piece(

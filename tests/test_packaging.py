@@ -93,7 +93,7 @@ spec = importlib.util.find_spec("gpuperf.kernels")
 names = [m.name for m in pkgutil.iter_modules(spec.submodule_search_locations)]
 assert "matmul" in names, names
 assert (importlib.resources.files("gpuperf.kernels.cuda") / "timing.cu").is_file()
-from gpuperf.runner.devices import builtin_peaks
+from gpuperf.peaks.find import builtin_peaks
 assert len(builtin_peaks()) >= 32
 assert importlib.util.find_spec("kernels") is None
 print(gpuperf.__file__)

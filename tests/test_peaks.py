@@ -12,7 +12,7 @@ from gpuperf.errors import UsageError
 from gpuperf.model.codec import decode, encode
 from gpuperf.model.cost import Flops
 from gpuperf.model.peaks import Ceiling, Figure, Peaks, cross_check, lint, matches
-from gpuperf.model.peaks_file import LARGEST_FILE, parse_peaks
+from gpuperf.peaks.file import LARGEST_FILE, parse_peaks
 
 SMALL = """\
 schema = 1

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuperf.analysis.periods import periods, repeats
+from gpuperf.profile.trace.periods import periods, repeats
 
 STEP = list(range(10))
 LAYERS = [100, *[1, 2, 3] * 12, 101, 102]  # a loop in the loop

@@ -7,16 +7,16 @@ import pytest
 from measured import RUN_FILES, name_of
 from synthetic import cpu_run, h200_ceilings, h200_peaks, h200_sweep
 
-from gpuperf.analysis.physics import judged
 from gpuperf.model.contract import Contract
 from gpuperf.model.cost import Bytes, Cost, Flops
 from gpuperf.model.peaks import Ceiling, Figure, Peaks
 from gpuperf.model.record import Record
 from gpuperf.model.samples import Samples
 from gpuperf.model.workload import Case
-from gpuperf.report.rows import rows
-from gpuperf.runner.devices import builtin_peaks
-from gpuperf.runner.store import RunWriter, read_brief, read_run, read_runs
+from gpuperf.peaks.find import builtin_peaks
+from gpuperf.peaks.physics import judged
+from gpuperf.roofline.rows import rows
+from gpuperf.run.store import RunWriter, read_brief, read_run, read_runs
 
 H200 = next(peaks for peaks in builtin_peaks() if peaks.id == "h200-sxm")
 BLOCKED = Contract("blocked")

@@ -12,14 +12,14 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from gpuperf import marks
-from gpuperf.analysis.plainpass import chosen, phases, scatter, step_s
-from gpuperf.measure import courses
-from gpuperf.measure.courses import FORWARD, LATER, Course, Limits
-from gpuperf.measure.loading import Loading
-from gpuperf.measure.passes.plain import Plain
-from gpuperf.measure.session import STEP, Session
 from gpuperf.model.program import Passed, PassName
 from gpuperf.model.samples import Samples, mean_precision
+from gpuperf.profile.inside import courses
+from gpuperf.profile.inside.courses import FORWARD, LATER, Course, Limits
+from gpuperf.profile.inside.loading import Loading
+from gpuperf.profile.inside.passes.plain import Plain
+from gpuperf.profile.inside.session import STEP, Session
+from gpuperf.profile.plainpass import chosen, phases, scatter, step_s
 
 
 def plain(*times: float, ahead: int = 0, reason: str = "", data_s: float = 0.0) -> Passed:
@@ -178,8 +178,8 @@ def taken(
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     found = Clock()
     monkeypatch.setattr(courses, "time", found)
-    monkeypatch.setattr("gpuperf.measure.session.time", found)
-    monkeypatch.setattr("gpuperf.measure.passes.base.time", found)
+    monkeypatch.setattr("gpuperf.profile.inside.session.time", found)
+    monkeypatch.setattr("gpuperf.profile.inside.passes.base.time", found)
     return found
 
 
@@ -357,7 +357,7 @@ def test_the_time_that_a_loop_waits_for_its_loader_is_known_with_its_line(
 def test_the_plain_pass_has_the_waits_of_its_own_steps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from gpuperf.measure.passes import plain as plain_pass
+    from gpuperf.profile.inside.passes import plain as plain_pass
 
     loading = Loading()
     loading._place = ("train.py", 7)

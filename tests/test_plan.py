@@ -15,15 +15,15 @@ from gpuperf.model.protocol import Opened
 from gpuperf.model.record import NO_COUNTERS, Caveat, Run
 from gpuperf.model.timers import timer_names
 from gpuperf.model.workload import Axis, Case, Description, ImplementationDescription
-from gpuperf.runner.cache import cache_folder, fetch, keep, key_of
-from gpuperf.runner.plan import (
+from gpuperf.run.cache import cache_folder, fetch, keep, key_of
+from gpuperf.run.plan import (
     Conditions,
     default_contract,
     plan_cases,
     plan_contracts,
     settle_dtype,
 )
-from gpuperf.runner.session import planned, unfinished
+from gpuperf.run.session import planned, unfinished
 
 MATMUL = Description(
     name="matmul",

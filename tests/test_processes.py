@@ -17,18 +17,18 @@ from synthetic import h200_device, h200_peaks, header, matmul
 from test_cli import QUICK, SAXPY, CommandLine, Ended
 from test_compare import cells, one
 
-from gpuperf.analysis.compare import key_of, speedups
-from gpuperf.analysis.processes import FEWER, reduce_processes
-from gpuperf.analysis.timing import next_interval
 from gpuperf.model.contract import Contract
+from gpuperf.model.noise import next_interval
 from gpuperf.model.protocol import Opened
 from gpuperf.model.record import NO_COUNTERS, Caveat, Check, Kernel, Noise, Record, Run
 from gpuperf.model.samples import Samples
-from gpuperf.report.formats import render_run
-from gpuperf.report.rows import entries
-from gpuperf.report.sheet import NOTHING, sheet
-from gpuperf.runner.session import measure_cases, planned, unfinished
-from gpuperf.runner.store import RunWriter, read_run
+from gpuperf.roofline.formats import render_run
+from gpuperf.roofline.processes import FEWER, reduce_processes
+from gpuperf.roofline.rows import entries
+from gpuperf.roofline.speedup import key_of, speedups
+from gpuperf.roofline.table import NOTHING, sheet
+from gpuperf.run.session import measure_cases, planned, unfinished
+from gpuperf.run.store import RunWriter, read_run
 
 TOP = replace(
     header(h200_device(), Contract("blocked"), h200_peaks()), baseline="naive",

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import typer
 
-from gpuperf.cli.app import SWITCHES, make_app
-from gpuperf.cli.words import HELP
+from gpuperf.app import SWITCHES, make_app
 from gpuperf.model.record import Record, Run
-from gpuperf.runner.store import read_run
+from gpuperf.run.store import read_run
+from gpuperf.verb.words import HELP
 
 MLP = """
 import torch, gpuperf
@@ -95,7 +95,7 @@ def by_hand(name: str) -> int:
 
 def gpuperf(folder: Path, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(
-        [sys.executable, "-c", "from gpuperf.cli.app import main; main()", *arguments],
+        [sys.executable, "-c", "from gpuperf.app import main; main()", *arguments],
         cwd=folder, capture_output=True, text=True, check=False, timeout=120,
     )  # fmt: skip
     assert done.returncode == code, done.stdout + done.stderr
@@ -239,7 +239,7 @@ try:
 except KeyboardInterrupt: sys.exit(7)
 """
     (tmp_path / "train.py").write_text(text, encoding="utf-8")
-    code = "from gpuperf.cli.app import main; main()"
+    code = "from gpuperf.app import main; main()"
     with subprocess.Popen(
         [sys.executable, "-c", code, "profile", "--steps", "1", "train.py"], cwd=tmp_path,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

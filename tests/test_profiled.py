@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 from synthetic_kineto import Trace
 
-from gpuperf.analysis.profiled import Told, _counters, region_records
-from gpuperf.analysis.used import in_step, stretches
-from gpuperf.analysis.windows import marked, steps_of
-from gpuperf.importers.kineto import read_trace
 from gpuperf.model.aten import Call, Tensor
 from gpuperf.model.contract import Contract, Fingerprint
 from gpuperf.model.cost import Cost, Flops
 from gpuperf.model.program import Passed, Seen, Wait
 from gpuperf.model.record import Kernel, Record
 from gpuperf.model.timeline import Timeline
+from gpuperf.profile.average import in_step, stretches
+from gpuperf.profile.records import Told, _counters, region_records
+from gpuperf.profile.trace.kineto import read_trace
+from gpuperf.profile.trace.steps import marked, steps_of
 
 US = 1000
 EVENTS = Contract("events", "hot", "sustained", gap_s=0.0, data="own")

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from gpuperf.measure.script import marks_steps
 from gpuperf.model.program import Passed
 from gpuperf.model.protocol import Profile
-from gpuperf.runner import program
-from gpuperf.runner.program import Ran, run_program
+from gpuperf.profile import program
+from gpuperf.profile.inside.script import marks_steps
+from gpuperf.profile.program import Ran, run_program
 
 LOOP = """
 import torch, gpuperf
@@ -217,7 +217,7 @@ def test_ctrl_c_ends_the_program_and_keeps_what_was_found(tmp_path: Path) -> Non
     wait = "import time\nprint('up', flush=True)\ntime.sleep(60)"
     path = script(tmp_path, LOOP.format(rounds=12, more="") + wait)
     code = (
-        "from gpuperf.runner.program import run_program\n"
+        "from gpuperf.profile.program import run_program\n"
         "from gpuperf.model.protocol import Profile\n"
         f"r = run_program(Profile(({str(path)!r},), False, 1, 3, ('plain',), {str(tmp_path)!r}),"
         " None, lambda p: None)\n"

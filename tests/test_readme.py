@@ -10,13 +10,12 @@ import pytest
 import typer
 from measured import run_file
 
-from gpuperf.analysis.region import profiles
-from gpuperf.cli.app import make_app
-from gpuperf.cli.verbs import VERBS
+from gpuperf.app import make_app
 from gpuperf.measure.registry import load_source
-from gpuperf.report.brief import render_brief, roofline_below
-from gpuperf.report.profiling import title_of, totals_of
-from gpuperf.runner.store import read_run
+from gpuperf.profile.breakdown import profiles
+from gpuperf.profile.table import title_of, totals_of
+from gpuperf.roofline.brief import render_brief, roofline_below
+from gpuperf.run.store import read_run
 from gpuperf.show.screen import WIDE
 
 ROOT = Path(__file__).parent.parent
@@ -69,7 +68,7 @@ def test_every_command_is_there_with_its_options() -> None:
         words = shlex.split(command)
         assert words[1] in verbs, command
         verb = verbs[words[1]]
-        if VERBS[words[1]].group and len(words) > 2:
+        if verbs()[words[1]].group and len(words) > 2:
             verb = verb.commands[words[2]]
         if words[1] == "profile":  # what follows the script is the script's
             scripts = (i for i, word in enumerate(words) if word.endswith(".py"))

@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 from synthetic import HOSTILE, h200_ceilings, h200_peaks
 from synthetic_profile import STEP_S, operator, region, run_of, training
 
-from gpuperf.analysis.findings import LEAST, findings
-from gpuperf.analysis.region import PARTS, Profile, kernels_of, profiles
 from gpuperf.errors import UsageError
 from gpuperf.model.cost import Bytes, Cost, Flops
 from gpuperf.model.program import Chain, Wait
 from gpuperf.model.record import Record, Run
 from gpuperf.model.samples import Samples
-from gpuperf.report.chart.profiling import draw_profile
-from gpuperf.report.profiling import render_profile
+from gpuperf.profile.breakdown import PARTS, Profile, kernels_of, profiles
+from gpuperf.profile.chart import draw_profile
+from gpuperf.profile.findings import LEAST, findings
+from gpuperf.profile.table import render_profile
 
 MATMUL = operator("aten::mm", "4096×4096 bf16, 4096×4096 bf16", 30e-3, flops=15 * 10**12,
                   moved=10**9)  # fmt: skip

@@ -11,8 +11,8 @@ import pytest
 from gpuperf import kernels
 from gpuperf.errors import CannotMeasure, UnknownName, UsageError, WorkloadError
 from gpuperf.measure.registry import load_source
-from gpuperf.runner.launcher import LocalLauncher
-from gpuperf.runner.supervisor import Supervisor
+from gpuperf.run.launcher import LocalLauncher
+from gpuperf.run.supervisor import Supervisor
 
 
 def workload(name: str = "twice", axes: str = "", variable: str = "MINE") -> str:

@@ -9,10 +9,10 @@ import pytest
 
 from gpuperf.errors import UnknownName
 from gpuperf.model.record import Run
-from gpuperf.report.brief import brief, chosen_columns, render_brief, roofline_below
-from gpuperf.report.rows import entries
-from gpuperf.report.sheet import sheet
-from gpuperf.runner.store import read_run
+from gpuperf.roofline.brief import brief, chosen_columns, render_brief, roofline_below
+from gpuperf.roofline.rows import entries
+from gpuperf.roofline.table import sheet
+from gpuperf.run.store import read_run
 from gpuperf.show.screen import WIDE, Screen
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -27,14 +27,14 @@ from test_counted import counted_run
 
 from gpuperf.errors import UsageError
 from gpuperf.model.record import Run
-from gpuperf.report.chart.canvas import Canvas
-from gpuperf.report.chart.footer import footer
-from gpuperf.report.chart.labels import Box, Place, Surface, around, overlap
-from gpuperf.report.chart.roofline import draw_roofline
-from gpuperf.report.scene import scene
-from gpuperf.report.view import View
-from gpuperf.runner.ncu import DOUBT
+from gpuperf.roofline.canvas import Canvas
+from gpuperf.roofline.chart import draw_roofline
+from gpuperf.roofline.footer import footer
+from gpuperf.roofline.labels import Box, Place, Surface, around, overlap
+from gpuperf.roofline.scene import scene
+from gpuperf.run.ncu import DOUBT
 from gpuperf.show.figure import DPI, INK, figure, plain_number, tick_values
+from gpuperf.show.view import View
 
 
 def roofless_run() -> Run:

@@ -13,9 +13,9 @@ from gpuperf.errors import UsageError
 from gpuperf.model.peaks import Figure
 from gpuperf.model.record import Record, Run
 from gpuperf.model.samples import Samples
-from gpuperf.report.chart.roofline import draw_roofline
-from gpuperf.report.scene import scene
-from gpuperf.report.view import View
+from gpuperf.roofline.chart import draw_roofline
+from gpuperf.roofline.scene import scene
+from gpuperf.show.view import View
 
 
 def odd_l2(record: Record, figure: float) -> Record:

@@ -29,9 +29,9 @@ from synthetic import (
 from gpuperf.errors import UnknownName
 from gpuperf.model.record import Caveat, Run
 from gpuperf.model.samples import Samples
-from gpuperf.report.formats import render_run
-from gpuperf.report.rows import rows
-from gpuperf.report.text import clean, shorten
+from gpuperf.model.text import clean, shorten
+from gpuperf.roofline.formats import render_run
+from gpuperf.roofline.rows import rows
 from gpuperf.show.render import FORMATS
 from gpuperf.show.screen import Screen
 from gpuperf.show.text import to_ascii
@@ -279,7 +279,7 @@ def test_a_table_loads_neither_torch_nor_matplotlib_nor_pandas() -> None:
     code = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
         "from synthetic import h200_run\n"
-        "from gpuperf.report.formats import render_run\n"
+        "from gpuperf.roofline.formats import render_run\n"
         "[render_run(h200_run(), f) for f in ('table', 'json', 'csv', 'md')]\n"
         "print([m for m in ('torch', 'matplotlib', 'pandas', 'numpy', 'plotext') "
         "if m in sys.modules])"

@@ -10,7 +10,7 @@ from test_counted import counted_run
 from test_report_table import assert_golden
 
 from gpuperf.errors import UsageError
-from gpuperf.report.terminal import terminal_roofline
+from gpuperf.roofline.terminal import terminal_roofline
 
 
 @pytest.mark.parametrize("width", [80, 120])

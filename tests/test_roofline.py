@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from synthetic import copy_run, h200_ceilings, h200_device, h200_run, h200_sweep, header
 
-from gpuperf.analysis.roofline import Placement, place, raise_ceilings, roofs
 from gpuperf.model.contract import Contract
 from gpuperf.model.cost import Bytes, Cost, Flops
 from gpuperf.model.peaks import Ceiling, Figure, Peaks
 from gpuperf.model.record import Record, TimerFacts
 from gpuperf.model.samples import Samples
 from gpuperf.model.workload import Case
-from gpuperf.runner.devices import builtin_peaks
+from gpuperf.peaks.find import builtin_peaks
+from gpuperf.roofline.study import Placement, place, raise_ceilings, roofs
 
 DEVICES = {peaks.id: peaks for peaks in builtin_peaks()}
 H200 = DEVICES["h200-sxm"]

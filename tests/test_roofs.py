@@ -10,14 +10,14 @@ import pytest
 from fake_sides import OPENED, FakeSide, case_of
 from test_cli import CommandLine
 
-from gpuperf.cli.doctor import _roofs
-from gpuperf.cli.roofs import measured_roofs
+from gpuperf.doctor.command import _roofs
 from gpuperf.model.contract import Contract
 from gpuperf.model.record import Caveat, Record
 from gpuperf.model.workload import Case
-from gpuperf.runner.cache import keep
-from gpuperf.runner.ceilings import device_key, doubtful_ceilings, kept_ceilings
-from gpuperf.runner.supervisor import Supervisor
+from gpuperf.run.cache import keep
+from gpuperf.run.ceilings import device_key, doubtful_ceilings, kept_ceilings
+from gpuperf.run.supervisor import Supervisor
+from gpuperf.verb.roofs import measured_roofs
 
 CONTRACT = Contract("wall", gap_s=0.0)
 BUSY = Caveat("contended", "other work ran on the processors", "end it")

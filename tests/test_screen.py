@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from measured import run_file, text_of
 
-from gpuperf.cli import app
+from gpuperf import app
 from gpuperf.show.render import render
 from gpuperf.show.screen import Screen, stdout_screen
 from gpuperf.show.table import Column, Table, fill, notes_of

@@ -13,17 +13,18 @@ import pytest
 import torch
 
 from gpuperf import marks
-from gpuperf.analysis.windows import marked
-from gpuperf.importers.kineto import read_trace
-from gpuperf.measure import session, unmarked, watching
-from gpuperf.measure.courses import Limits
-from gpuperf.measure.passes import Pass, counting
-from gpuperf.measure.passes.counting import Counting
-from gpuperf.measure.passes.plain import Plain
-from gpuperf.measure.session import IMPLICIT, STEP, Session
 from gpuperf.model.codec import encode
 from gpuperf.model.program import PASSES, Passed, PassName
 from gpuperf.model.protocol import Passing
+from gpuperf.profile.inside import dispatch as watching
+from gpuperf.profile.inside import session, unmarked
+from gpuperf.profile.inside.courses import Limits
+from gpuperf.profile.inside.passes import Pass, counting
+from gpuperf.profile.inside.passes.counting import Counting
+from gpuperf.profile.inside.passes.plain import Plain
+from gpuperf.profile.inside.session import IMPLICIT, STEP, Session
+from gpuperf.profile.trace.kineto import read_trace
+from gpuperf.profile.trace.steps import marked
 
 
 class Program:

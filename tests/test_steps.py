@@ -14,7 +14,7 @@ from scipy.signal import lfilter
 from scipy.stats import binomtest
 from test_gate_rule import MODELS, Noise, RealNoise
 
-from gpuperf.analysis.steps import ALPHA, LEAST, MOST_POINTS, SIDE, find_steps, greatest_p
+from gpuperf.model.changepoints import ALPHA, LEAST, MOST_POINTS, SIDE, find_steps, greatest_p
 
 SERIES = {20: 2000, 50: 1000, 100: 500}  # points → series of each kind of noise
 

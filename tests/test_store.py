@@ -23,8 +23,8 @@ from synthetic import h200_run, h200_sweep, matmul
 from gpuperf.errors import CannotMeasure, GpuperfError, Incomplete, RunFileError, UsageError
 from gpuperf.model.codec import encode
 from gpuperf.model.record import SCHEMA, Run
-from gpuperf.report.formats import render_run
-from gpuperf.runner.store import (
+from gpuperf.roofline.formats import render_run
+from gpuperf.run.store import (
     LONGEST_LINE,
     MOST_EXPANDED,
     RunWriter,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from test_cli import CommandLine
 
 from gpuperf.errors import UnknownName, UsageError
-from gpuperf.runner.suite import LARGEST_FILE, load_suite, parse_suite, suites
+from gpuperf.run.suite import LARGEST_FILE, load_suite, parse_suite, suites
 
 PLAIN = 'schema = 1\n[[case]]\nop = "matmul"\nsizes = "64"\n'
 

@@ -34,10 +34,10 @@ from gpuperf.model.protocol import (
 )
 from gpuperf.model.record import Header, Record, Status
 from gpuperf.model.workload import Case
-from gpuperf.runner.launcher import Connection, LocalLauncher
-from gpuperf.runner.session import measure_cases, planned
-from gpuperf.runner.store import RunWriter, read_run
-from gpuperf.runner.supervisor import Supervisor
+from gpuperf.run.launcher import Connection, LocalLauncher
+from gpuperf.run.session import measure_cases, planned
+from gpuperf.run.store import RunWriter, read_run
+from gpuperf.run.supervisor import Supervisor
 
 CONTRACT = Contract(timer="wall", gap_s=0.0, budget_s=0.02, min_samples=3)
 HELLO = Hello(PROTOCOL, 1, "2.0")
@@ -643,8 +643,8 @@ HELPER = """
 import sys
 from gpuperf.model.contract import Contract
 from gpuperf.model.workload import Case
-from gpuperf.runner.launcher import LocalLauncher
-from gpuperf.runner.supervisor import Supervisor
+from gpuperf.run.launcher import LocalLauncher
+from gpuperf.run.supervisor import Supervisor
 
 case = Case("trouble", "loops", {"n": 64, "dtype": "fp32"}, source=sys.argv[1])
 with Supervisor(LocalLauncher(), "cpu") as supervisor:

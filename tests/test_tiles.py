@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from measured import MEASURED
 
-from gpuperf.analysis.tiles import LONGEST, NamedTile, parse_name, reduces_splits
-from gpuperf.runner.store import read_run
+from gpuperf.run.store import read_run
+from gpuperf.tiles.names import LONGEST, NamedTile, parse_name, reduces_splits
 
 NAMES = {
     "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT": NamedTile(

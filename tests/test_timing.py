@@ -13,19 +13,21 @@ from typing import Any
 import pytest
 from synthetic import h200_device, header
 
-from gpuperf.analysis.timing import noise_of, timings
-from gpuperf.cli import timing_check
-from gpuperf.cli.verbs import verb_of
 from gpuperf.errors import UsageError
 from gpuperf.model.contract import Contract, Fingerprint
+from gpuperf.model.noise import noise_of
 from gpuperf.model.protocol import Opened
 from gpuperf.model.record import Kernel, Record, Run
 from gpuperf.model.samples import Samples
 from gpuperf.model.workload import Case
-from gpuperf.report.chart.timing import draw_timing
-from gpuperf.report.timing import render_timing
-from gpuperf.runner.store import read_run
-from gpuperf.runner.timing import keep_noise, kept_noise, timing_cases
+from gpuperf.run.noise import keep_noise, kept_noise
+from gpuperf.run.store import read_run
+from gpuperf.timing_check import command as timing_check
+from gpuperf.timing_check.cases import timing_cases
+from gpuperf.timing_check.chart import draw_timing
+from gpuperf.timing_check.study import timings
+from gpuperf.timing_check.table import render_timing
+from gpuperf.verb.registry import verb_of
 
 US = 1e-6
 CONTRACT = Contract("blocked")

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from synthetic_kineto import Trace
 
-from gpuperf.analysis.waiting import idled_s, waits_of
-from gpuperf.importers.kineto import read_trace
 from gpuperf.model.aten import Call
 from gpuperf.model.program import Seen, Wait
+from gpuperf.profile.trace.kineto import read_trace
+from gpuperf.profile.waits import idled_s, waits_of
 
 US = 1000
 ITEM = Seen(Call("aten::_local_scalar_dense"), "a.py:7", "item")

@@ -10,10 +10,10 @@ import torch
 
 import gpuperf
 from gpuperf import marks
-from gpuperf.measure import watching
-from gpuperf.measure.watching import Flops, Watch
 from gpuperf.model.aten import Tensor
 from gpuperf.model.program import Seen
+from gpuperf.profile.inside import dispatch as watching
+from gpuperf.profile.inside.dispatch import Flops, Watch
 
 
 def seen(run: Callable[[], Any]) -> list[Seen]:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuperf.analysis.waves import Fit, Measured, Tiling, errors, fit, held_out, oriented
+from gpuperf.tiles.waves import Fit, Measured, Tiling, errors, fit, held_out, oriented
 
 A100 = Tiling(256, 128, 32, 108)
 H200 = Tiling(128, 256, 64, 132)

@@ -15,17 +15,17 @@ import pytest
 from synthetic import HOSTILE, cpu_run, h200_device, h200_peaks, header, matmul
 from test_cli import QUICK, CommandLine
 
-from gpuperf.analysis.waves import Fit, Tiling
-from gpuperf.analysis.wavestudy import study_waves
 from gpuperf.errors import UsageError
 from gpuperf.model.contract import Contract
 from gpuperf.model.record import Kernel, Record, Run
 from gpuperf.model.samples import Samples
 from gpuperf.model.workload import Case
-from gpuperf.report.chart import waves as chart
-from gpuperf.report.waves import render_waves
-from gpuperf.runner.store import RunWriter
+from gpuperf.run.store import RunWriter
 from gpuperf.show import figure as show
+from gpuperf.tiles.waves import Fit, Tiling
+from gpuperf.waves import chart
+from gpuperf.waves.study import study_waves
+from gpuperf.waves.table import render_waves
 
 TOP = replace(header(h200_device(), Contract("blocked"), h200_peaks()), study="waves")
 CLOCK = 1.7e9

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from synthetic_kineto import Trace
 
-from gpuperf.analysis.windows import marked, named, steps_of
-from gpuperf.importers.kineto import read_trace
 from gpuperf.model.timeline import Timeline
+from gpuperf.profile.trace.kineto import read_trace
+from gpuperf.profile.trace.steps import marked, named, steps_of
 
 US = 1000
 

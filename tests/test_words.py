@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 import gpuperf
-from gpuperf.cli import app
+from gpuperf import app
 from gpuperf.errors import UnknownName, UsageError
 from gpuperf.model.workload import Description
-from gpuperf.runner.cache import keep
-from gpuperf.runner.catalogue import Catalogue, _builtin_key
+from gpuperf.run.cache import keep
+from gpuperf.run.catalogue import Catalogue, _builtin_key
 
 GOLDEN = Path(__file__).parent / "golden"
 Command = Callable[..., tuple[int, str, str]]
@@ -178,7 +178,7 @@ def test_the_public_names_can_be_completed() -> None:
 
 
 def test_precision_and_budget_take_percent_and_units() -> None:
-    from gpuperf.cli import options
+    from gpuperf.verb import options
 
     assert options._precision("1%") == options._precision("0.01") == 0.01
     budget = options._seconds_of("budget", 0.0, 3600.0)
@@ -188,7 +188,7 @@ def test_precision_and_budget_take_percent_and_units() -> None:
 
 
 def test_threads_of_a_cpu_are_given_to_its_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    from gpuperf.cli.options import THREAD_VARIABLES, make_supervisor
+    from gpuperf.verb.options import THREAD_VARIABLES, make_supervisor
 
     for name in THREAD_VARIABLES:
         monkeypatch.setenv(name, "2")  # and put back after the test

@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpuperf.analysis.compare import center, ratio
-from gpuperf.analysis.timing import next_interval, noise_of
+from gpuperf.model.noise import next_interval, noise_of
 from gpuperf.model.record import Record
 from gpuperf.model.samples import Samples
-from gpuperf.runner.store import read_run
+from gpuperf.roofline.speedup import center, ratio
+from gpuperf.run.store import read_run
 
 FILE = Path(__file__).with_name("h200-noise.jsonl.gz")
 DRAWS, SEED = 2000, 1  # of groups of processes, a case

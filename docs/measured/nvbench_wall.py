@@ -13,7 +13,7 @@ import torch
 from gpuperf.measure.nvbench import nvbench_means
 from gpuperf.measure.stopwatch import open_stopwatch
 from gpuperf.model.contract import Contract
-from gpuperf.runner.plan import GPU_DUTY, GPU_GAP_S
+from gpuperf.run.plan import GPU_DUTY, GPU_GAP_S
 
 
 def matmul(n: int):

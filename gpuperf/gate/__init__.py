@@ -1,1 +1,10 @@
-"""Is a change slower than what it replaces, and how often would this be said in error?"""
+"""Judge whether a change made the code slower."""
+
+from gpuperf.verb.verb import Verb
+
+VERB = Verb(
+    "gate",
+    "Judge a change: red on a real slowdown, green when nothing changed, and why.",
+    "gpuperf.gate.command:gate",
+    group=True,
+)

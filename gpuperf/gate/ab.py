@@ -35,11 +35,11 @@ from gpuperf.gate.verdict import (
 from gpuperf.model.contract import Counting
 from gpuperf.model.peaks import Peaks
 from gpuperf.model.record import Header, Record, Run
-from gpuperf.runner.devices import find_peaks
-from gpuperf.runner.launcher import Launcher
-from gpuperf.runner.session import make_header
-from gpuperf.runner.store import RunWriter, read_run
-from gpuperf.runner.timing import keep_noise
+from gpuperf.peaks.find import find_peaks
+from gpuperf.run.launcher import Launcher
+from gpuperf.run.noise import keep_noise
+from gpuperf.run.session import make_header
+from gpuperf.run.store import RunWriter, read_run
 
 __all__ = ["LONGEST", "VERDICT", "gate_ab"]
 

@@ -25,9 +25,9 @@ from gpuperf.model.brief import BriefRun, brief
 from gpuperf.model.codec import decode, encode
 from gpuperf.model.record import Header, Run
 from gpuperf.model.text import clean_json
-from gpuperf.runner.cache import key_of
-from gpuperf.runner.session import FAILED
-from gpuperf.runner.store import read_brief, read_run
+from gpuperf.run.cache import key_of
+from gpuperf.run.session import FAILED
+from gpuperf.run.store import read_brief, read_run
 
 __all__ = ["Baseline", "Shelf"]
 

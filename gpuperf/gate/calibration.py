@@ -19,8 +19,8 @@ from gpuperf.gate.schedule import order_of
 from gpuperf.gate.sides import Label
 from gpuperf.gate.verdict import GateReport
 from gpuperf.model.protocol import Opened
-from gpuperf.runner.cache import fetch, keep
-from gpuperf.runner.ceilings import device_key
+from gpuperf.run.cache import fetch, keep
+from gpuperf.run.ceilings import device_key
 
 __all__ = [
     "Calibration", "Gate", "Resampled", "add_gate", "bound", "gate_of", "keep_calibration", "kept",

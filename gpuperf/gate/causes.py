@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from gpuperf.analysis.counted import counted
-from gpuperf.analysis.roofline import Placement, place
 from gpuperf.gate.verdict import Cause, Value
+from gpuperf.model.counted import counted
 from gpuperf.model.peaks import Peaks
 from gpuperf.model.record import Kernel, Record
+from gpuperf.roofline.study import Placement, place
 from gpuperf.units import format_bytes, format_flop_rate, format_rate
 
 __all__ = ["alike", "cause_of"]

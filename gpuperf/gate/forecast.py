@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from gpuperf.gate.rule import Rule, detectable
 from gpuperf.model.protocol import Opened
 from gpuperf.model.record import Noise
-from gpuperf.runner.cache import fetch, keep
-from gpuperf.runner.ceilings import device_key
+from gpuperf.run.cache import fetch, keep
+from gpuperf.run.ceilings import device_key
 
 __all__ = ["MOST_PAIRS", "Pace", "fitted", "foreseen", "keep_pace", "kept_pace", "minutes"]
 

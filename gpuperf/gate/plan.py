@@ -11,7 +11,7 @@ from gpuperf.files import read_regular, write_atomically
 from gpuperf.gate.project import Project
 from gpuperf.gate.rule import Rule
 from gpuperf.model.codec import decode, encode
-from gpuperf.runner.suite import Suite
+from gpuperf.run.suite import Suite
 
 __all__ = ["GatePlan", "read_plan", "write_plan"]
 

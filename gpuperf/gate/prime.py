@@ -20,10 +20,10 @@ from gpuperf.model.contract import Contract, DeviceFacts
 from gpuperf.model.protocol import Opened
 from gpuperf.model.record import Record
 from gpuperf.model.workload import Case
-from gpuperf.runner.launcher import Launcher
-from gpuperf.runner.plan import Conditions, plan_contracts
-from gpuperf.runner.suite import Entry, Suite, plan_suite
-from gpuperf.runner.supervisor import DEADLINE_S, Supervisor
+from gpuperf.run.launcher import Launcher
+from gpuperf.run.plan import Conditions, plan_contracts
+from gpuperf.run.suite import Entry, Suite, plan_suite
+from gpuperf.run.supervisor import DEADLINE_S, Supervisor
 
 __all__ = ["Asked", "Primed", "Watcher", "close_all", "describe_sides", "differing", "prime"]
 

@@ -19,8 +19,8 @@ from gpuperf.model.contract import Contract, Counting
 from gpuperf.model.protocol import Opened
 from gpuperf.model.record import Record
 from gpuperf.model.workload import Case
-from gpuperf.runner.launcher import Connection, Launcher
-from gpuperf.runner.supervisor import DEADLINE_S, Supervisor
+from gpuperf.run.launcher import Connection, Launcher
+from gpuperf.run.supervisor import DEADLINE_S, Supervisor
 
 __all__ = ["Injection", "Passes", "Standby", "order_of", "shuffled"]
 

@@ -21,7 +21,7 @@ from gpuperf.choices import KEPT, PREFERRED
 from gpuperf.errors import CannotMeasure, UsageError
 from gpuperf.files import read_regular
 from gpuperf.model.toml import parse_toml
-from gpuperf.runner.launcher import Place
+from gpuperf.run.launcher import Place
 
 __all__ = [
     "LABELS", "Commits", "Label", "Side", "interpreters", "is_gpuperf", "packages_of",

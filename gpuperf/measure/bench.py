@@ -28,8 +28,8 @@ from gpuperf.measure.doubts import sample_doubts
 from gpuperf.measure.everytimer import EveryTimer
 from gpuperf.measure.forecast import CALLS, Forecast
 from gpuperf.measure.form import share_memory
-from gpuperf.measure.geometry import launches_of, with_launches
 from gpuperf.measure.inputs import Counter, TooLarge, bind_make, refill
+from gpuperf.measure.launches import launches_of, with_launches
 from gpuperf.measure.refusals import NoTime
 from gpuperf.measure.settings import kept_settings
 from gpuperf.measure.stopwatch import Stopwatch, Timing

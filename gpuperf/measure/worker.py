@@ -24,8 +24,8 @@ import gpuperf
 from gpuperf.errors import CannotMeasure, GpuperfError, WorkloadError
 from gpuperf.measure.bench import Bench
 from gpuperf.measure.device import Device, open_device
+from gpuperf.measure.doctor import examine
 from gpuperf.measure.everytimer import open_every_timer
-from gpuperf.measure.examine import examine
 from gpuperf.measure.fingerprint import fingerprint_of
 from gpuperf.measure.forecast import Forecast
 from gpuperf.measure.isolation import Isolation

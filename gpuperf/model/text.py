@@ -12,7 +12,7 @@ import re
 import unicodedata
 from typing import Any
 
-__all__ = ["clean", "clean_json", "clean_value"]
+__all__ = ["clean", "clean_json", "clean_value", "shorten"]
 
 _INVISIBLE = {"Cc", "Cf", "Cs", "Co", "Cn"}
 # JSON hides a control character behind a backslash; DEL alone may be written as it is. Escapes of
@@ -63,3 +63,11 @@ def _is_clean(line: bytes) -> bool:
         return line.decode().strip("\r\n\t ").isprintable()
     except UnicodeDecodeError:
         return True
+
+
+def shorten(text: str, most: int) -> str:
+    """Cut the middle of *text* so that at most *most* characters are left."""
+    if len(text) <= most:
+        return text
+    head = (most - 1) * 2 // 3
+    return f"{text[:head]}…{text[len(text) - (most - 1 - head) :]}"

@@ -1,1 +1,0 @@
-"""Pure functions from records to findings: no hardware, no files."""

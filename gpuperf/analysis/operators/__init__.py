@@ -1,1 +1,0 @@
-"""The operators of PyTorch, family by family: what does a call of one compute and move?"""

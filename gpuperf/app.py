@@ -1,0 +1,237 @@
+"""The command line: its verbs, and the one place where errors become sentences and exit codes.
+
+0 done · 1 the gate found a regression · 2 usage or internal error · 3 cannot measure or compare ·
+4 inconclusive, contaminated or incomplete · 130 Ctrl-C (128 and the number of any signal). A closed
+pipe is quiet.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import typer
+
+import gpuperf
+from gpuperf.errors import GpuperfError
+from gpuperf.model.text import clean, shorten
+from gpuperf.verb.registry import verbs as every_verb
+from gpuperf.verb.verb import load
+from gpuperf.verb.words import HELP, axes_help, refuse_repeated
+
+__all__ = ["main", "make_app"]
+
+def make_app(names: Iterable[str] = (), listed: bool = False) -> typer.Typer:
+    """Build the command line with the verbs *names*, or with all of them.
+
+    Verbs that are only *listed* in help do nothing, and their commands are not imported.
+    """
+    app = typer.Typer(
+        name="gpuperf",
+        help="How fast is a GPU operation, how fast could it be, and where did the difference go?",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": list(HELP)},
+        rich_markup_mode=None,  # plain help starts in half the time
+    )
+    app.callback()(_options)
+    every = every_verb()
+    for verb in (every[name] for name in names or every):
+        if listed and verb.group:
+            app.add_typer(typer.Typer(), name=verb.name, help=verb.help)
+            continue
+        if listed:
+            app.command(verb.name, help=verb.help)(_nothing)
+            continue
+        command = load(verb.command)
+        if verb.group:
+            app.add_typer(command, name=verb.name, help=verb.help)
+            continue
+        settings = {"allow_extra_args": True, "ignore_unknown_options": True} if verb.axes else None
+        epilog = axes_help(sys.argv[2:]) if verb.axes and set(HELP) & set(sys.argv) else None
+        if verb.script:
+            settings = {"allow_interspersed_args": False}
+        app.command(verb.name, context_settings=settings, epilog=epilog)(command)
+    return app
+
+
+def _nothing() -> None:
+    """In place of a verb that is only listed."""
+
+
+def _version(value: bool) -> None:
+    if value:
+        typer.echo(f"gpuperf {gpuperf.__version__}")
+        raise typer.Exit
+
+
+def _options(
+    version: bool = typer.Option(
+        False, "--version", callback=_version, is_eager=True, help="Print the version."
+    ),
+) -> None:
+    """Options of every verb. `--debug` may stand anywhere: tracebacks, and the worker's output."""
+
+
+SWITCHES = {"-m", "--repeat", "--debug", *HELP}  # options of `profile` without a value
+INCOMPLETE = 4
+LONGEST_NAME, LONGEST_MESSAGE = 400, 1000  # characters of an error
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
+# Errors of the system that are not gpuperf's fault, where they name a file.
+ENVIRONMENT = {
+    *FULL, errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.EROFS, errno.ELOOP,
+    errno.ENOTDIR, errno.EMFILE, errno.ENFILE,
+}  # fmt: skip
+
+# The root of typer's own errors; its module differs between versions of typer.
+_ClickError: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
+
+
+def main() -> None:
+    """Run the command line and exit with its code."""
+    # Ctrl-C, a scheduler's farewell, a terminal that is closed: keep what there is.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # by nohup, say
+            signal.signal(number, _interrupt)
+    _open_closed_streams()
+    code = _guarded(_run)
+    sys.exit(128 + _heard[0] if _heard else code)
+
+
+def _open_closed_streams() -> None:
+    """Give stdin, stdout and stderr the null device where the caller closed them: otherwise the
+    next file that is opened takes their number, and what is printed goes into it."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            null = os.open(os.devnull, os.O_RDWR)
+            if null != number:
+                os.dup2(null, number)
+                os.close(null)
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
+
+
+def _run() -> Any:
+    """The verb that is asked for, alone; all of them for help, and for a verb that there is not."""
+    asked = [verb for verb in sys.argv[1:2] if verb in every_verb()]
+    if any(every_verb()[verb].measures for verb in asked):
+        refuse_repeated(sys.argv[2:])
+    return make_app(asked, listed=not asked)(prog_name="gpuperf", standalone_mode=False)
+
+
+_heard: list[int] = []  # the signals that were, by number
+
+
+def _interrupt(number: int, frame: object) -> None:
+    """Once, but for Ctrl-C: a shell and a kernel may both say that a terminal is closed."""
+    again = number in _heard
+    _heard.append(number)
+    if number == signal.SIGINT or not again:
+        raise KeyboardInterrupt
+
+
+def _guarded(run: Callable[[], Any]) -> int:
+    """The exit code of *run*, its errors told on stderr."""
+    debug = _take_debug()
+    # What a gate found must outlive the pipe that it is told to: without it, it did not pass.
+    code = INCOMPLETE if sys.argv[1:2] == ["gate"] else 0
+    try:
+        found = run()
+        code = found if isinstance(found, int) else 0
+        sys.stdout.flush()
+        return code
+    except GpuperfError as error:
+        if debug:
+            traceback.print_exc()
+        _tell(str(error), error.hint)
+        return error.exit_code
+    except _ClickError as error:
+        if type(error).__name__ == "NoArgsIsHelpError":
+            sys.stderr.write(error.format_message() + "\n")  # the help, as it stands
+            return 2
+        told = error.format_message().replace("Value error, ", "")  # how typer's parser says it
+        _tell(told, "`gpuperf --help`, or --help after the verb")
+        return 2
+    except (KeyboardInterrupt, typer.Abort):
+        _tell("interrupted", "")
+        return 130
+    except (BrokenPipeError, SystemExit) as error:
+        # click and rich leave by SystemExit(1) when the reader is gone, and 1 is the gate's alone.
+        if isinstance(error, SystemExit) and error.code not in (0, 1, None):
+            return 2
+        _drop_stdout()
+        return code
+    except Exception as error:
+        if debug:
+            traceback.print_exc()
+        if isinstance(error, OSError) and (refused := _refused(error)):
+            _tell(*refused)
+            return 2
+        _tell(
+            f"internal error: {type(error).__name__}: {error}",
+            "this is a fault of gpuperf; --debug shows where",
+        )
+        return 2
+
+
+def _refused(error: OSError) -> tuple[str, str] | None:
+    """What the system refused and what to do; None where gpuperf itself is at fault."""
+    if error.errno in FULL and not error.filename:
+        try:  # a blank at the end of a stdout that is not at fault does no harm
+            os.write(sys.stdout.fileno(), b" ")
+        except OSError as full:
+            _drop_stdout()
+            told = f"stdout cannot be written: {full.strerror}"
+            return told, "what was measured is in the run file; `gpuperf show` prints it again"
+    if error.errno not in ENVIRONMENT or not error.filename:
+        return None
+    told = f"{os.fsdecode(error.filename)!r} cannot be used: {error.strerror}"
+    return told, "choose another file or folder"
+
+
+def _drop_stdout() -> None:
+    """Send to the null device what stdout still holds, which Python flushes once more at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _take_debug() -> bool:
+    """Whether `--debug` was given, anywhere before a `--` or the script of `profile`; it is taken
+    out of the arguments."""
+    end = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
+    verbs = [i for i in (1, 2) if sys.argv[i : i + 1] == ["profile"]]
+    if verbs and set(sys.argv[1 : verbs[0]]) <= {"--debug"}:
+        end = min(end, _script_at(verbs[0] + 1))
+    if "--debug" in sys.argv[:end]:
+        sys.argv.remove("--debug")
+        os.environ["GPUPERF_DEBUG"] = "1"
+    return bool(os.environ.get("GPUPERF_DEBUG"))
+
+
+def _script_at(start: int) -> int:
+    """Where behind the options of `profile` its script stands: the first that is neither an option
+    nor the value of one."""
+    i = start
+    while i < len(sys.argv) and sys.argv[i].startswith("-"):
+        i += 1 if sys.argv[i] in SWITCHES or "=" in sys.argv[i] else 2
+    return i
+
+
+def _tell(message: str, hint: str) -> None:
+    told = f"gpuperf: {_brief(message)}\n" + (f"  hint: {_brief(hint)}\n" if hint else "")
+    try:
+        sys.stderr.write(told)
+        sys.stderr.flush()
+    except OSError:  # nobody listens, or the terminal is gone; the exit code is the same
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+
+
+def _brief(text: str) -> str:
+    """*text* without control characters, which could steer the terminal, and with long names and
+    long lists shortened."""
+    words = (shorten(word, LONGEST_NAME) for word in clean(text).split(" "))
+    return shorten(" ".join(words), LONGEST_MESSAGE)

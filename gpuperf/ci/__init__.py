@@ -1,0 +1,10 @@
+"""Write continuous-integration workflows that gate each change."""
+
+from gpuperf.verb.verb import Verb
+
+VERB = Verb(
+    "ci",
+    "Continuous integration: ready workflows that gate each change.",
+    "gpuperf.ci.command:ci",
+    group=True,
+)

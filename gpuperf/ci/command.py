@@ -1,0 +1,50 @@
+"""`gpuperf ci github`: the workflows that gate pull requests on GitHub."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import gpuperf
+from gpuperf.ci.workflow import github_workflow, source_of, workflow_files
+from gpuperf.errors import UsageError
+from gpuperf.files import write_atomically
+from gpuperf.verb.progress import say
+
+__all__ = ["ci", "ci_github"]
+
+ci = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+
+
+@ci.callback()
+def _group() -> None:
+    """Continuous integration: ready workflows that gate each change."""
+
+
+@ci.command("github")
+def ci_github(
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Write the files to this folder: .github/workflows.", show_default=False),
+    ] = None,
+) -> None:
+    """Print two workflows: one measures without a token, one reports without the change's code."""
+    if not source_of(gpuperf.__version__):
+        say("no package index is known to have this gpuperf: set the repository variable GPUPERF")
+    if out is None:
+        sys.stdout.write(github_workflow())
+        return
+    there = [out / name for name in workflow_files() if (out / name).exists()]
+    if there:
+        raise UsageError(f"{there[0]} is there already", "remove it, or print without --out")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        for name, text in workflow_files().items():
+            write_atomically(out / name, text)
+            say(f"workflow: {out / name}")
+    except OSError as error:
+        told = f"{out} cannot be written: {error.strerror}"
+        raise UsageError(told, "another --out") from None

@@ -1,0 +1,73 @@
+"""`gpuperf compare`: every implementation of a workload beside a baseline."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Annotated
+
+import typer
+
+from gpuperf.run.plan import Conditions
+from gpuperf.verb import options as opt
+from gpuperf.verb.measuring import Request, measure_new, report
+
+__all__ = ["compare"]
+
+
+@opt.takes(
+    *opt.CASES,
+    "device",
+    "threads",
+    "timer",
+    "precision",
+    *opt.CONDITIONS,
+    "counters",
+    *opt.FILES,
+    *opt.LOOK,
+    "seed",
+)
+def compare(
+    options: opt.Options,
+    baseline: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="The implementation that the others are held against; the first, unless given.",
+            show_default=False,
+        ),
+    ] = None,
+    processes: Annotated[
+        int,
+        typer.Option(
+            min=1, max=200,
+            help="Measure all in this many fresh processes in turn; the interval of a speed-up is "
+            "over them.",
+        ),
+    ] = 3,
+    budget: Annotated[
+        float | None,
+        typer.Option(
+            min=0.0, max=3600.0, show_default="2, or 1 in each of several processes",
+            help="Seconds of sampling a case in one process, at most.",
+        ),
+    ] = None,
+) -> int:
+    """Measure every implementation of OP: speed-up over a baseline, bytes, memory, error, kernels.
+
+    OP may stand first, without --op. Any axis of the workload is an option too: --seq 512,4096
+    --causal both --mode fwd,bwd.
+    """
+    budget_s = budget if budget is not None else 2.0 if processes == 1 else 1.0
+    asked = _each(replace(options, budget=budget_s).conditions, processes)
+    request = Request("compare", options, asked, baseline=baseline, processes=processes)
+    with options.supervisor() as supervisor:
+        outcome = measure_new(supervisor, request)
+    return report(outcome, options)
+
+
+def _each(asked: Conditions, processes: int) -> Conditions:
+    """What each of *processes* is asked for, so that together they are as precise as *asked*: the
+    center of n medians scatters by √n less than one."""
+    each = asked.precision * math.sqrt(processes)
+    return replace(asked, precision=min(float(f"{each:.2g}"), opt.LEAST_PRECISE))

@@ -1,0 +1,84 @@
+"""`gpuperf devices`: which devices are known, what are their peaks, is a peaks file sound?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gpuperf.devices.table import device_data, device_tables, devices_table
+from gpuperf.errors import UnknownName, UsageError
+from gpuperf.model.peaks import Peaks
+from gpuperf.model.peaks import lint as lint_peaks
+from gpuperf.peaks.find import builtin_peaks, load_peaks
+from gpuperf.show.data import to_json
+from gpuperf.show.render import render
+from gpuperf.show.screen import put, stdout_screen
+from gpuperf.verb.options import Format
+
+__all__ = ["devices"]
+
+
+def devices(
+    device: Annotated[
+        str | None, typer.Argument(
+            help="One device: its id, like h200-sxm, or a part of it or of its name, like H100.",
+            show_default=False,
+        ),
+    ] = None,
+    lint: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Judge a peaks file of your own.", show_default=False),
+    ] = None,
+    format: Annotated[Format, typer.Option(help="How to print.")] = Format.TABLE,
+) -> None:
+    """The devices whose peaks are known, one of them in full, or the judgement of a peaks file."""
+    if lint is not None:
+        if device is not None or format is not Format.TABLE:
+            raise UsageError("--lint judges one file, and takes no device and no --format")
+        _judge(lint)
+    elif device is None:
+        _show_all(format, builtin_peaks())
+    else:
+        found = _find(device)
+        _show(found[0], format) if len(found) == 1 else _show_all(format, found)
+
+
+def _find(name: str) -> Sequence[Peaks]:
+    """The device whose id is *name*, or all whose id, or a name that they go by, has it inside."""
+    known = {peaks.id: peaks for peaks in builtin_peaks()}
+    if name in known:
+        return [known[name]]
+    asked = name.strip().lower()
+    found = [p for p in known.values() if any(asked in n.lower() for n in (p.id, p.name, *p.names))]
+    if not asked or not found:
+        raise UnknownName("device", name, known, "all of them: gpuperf devices")
+    return found
+
+
+def _show_all(format: Format, known: Sequence[Peaks]) -> None:
+    put(render([devices_table(known)], format.value, stdout_screen()))
+
+
+def _show(peaks: Peaks, format: Format) -> None:
+    screen = stdout_screen()
+    if format is Format.JSON:
+        put(to_json(device_data(peaks), screen.ascii))
+    else:
+        put(render(device_tables(peaks), format.value, screen))
+
+
+def _judge(path: Path) -> None:
+    peaks = load_peaks(path)
+    complaints = lint_peaks(peaks)
+    if complaints:
+        for complaint in complaints:
+            typer.echo(f"{path}: {complaint}")
+        count = f"{len(complaints)} complaint{'s' if len(complaints) > 1 else ''}"
+        raise UsageError(f"{str(path)!r} is not sound: {count}", "each is printed above")
+    typer.echo(
+        f"{path} is sound: {peaks.name}, {peaks.sm_count} SMs, {len(peaks.figures)} figures, "
+        f"{len(peaks.compute)} peaks"
+    )

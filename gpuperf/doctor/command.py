@@ -1,0 +1,79 @@
+"""`gpuperf doctor`: what is here, and what stands in the way of good numbers?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated
+
+import typer
+
+from gpuperf.model.codec import to_builtins
+from gpuperf.model.finding import Finding
+from gpuperf.model.protocol import Opened
+from gpuperf.peaks.find import find_peaks
+from gpuperf.run.ceilings import doubtful_ceilings, kept_ceilings
+from gpuperf.show.data import to_json
+from gpuperf.show.render import render
+from gpuperf.show.screen import put, stdout_screen
+from gpuperf.show.table import Column, Mood, Table
+from gpuperf.verb.options import DeviceName, TableOrJson, make_supervisor
+
+__all__ = ["doctor"]
+
+MARK = {"ok": "ok", "note": "note", "bad": "BAD"}
+MOOD: Mapping[str, Mood] = {"ok": "", "note": "doubt", "bad": "failure"}
+
+
+def doctor(
+    device: DeviceName = "auto",
+    format: Annotated[TableOrJson, typer.Option(help="How to print.")] = TableOrJson.TABLE,
+    as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
+) -> None:
+    """Look at this machine before believing what it measures; nothing is changed."""
+    with make_supervisor(device) as supervisor:
+        opened = supervisor.open()
+        findings = (_device(opened), *supervisor.examine(), *_known(opened))
+    screen = stdout_screen()
+    if as_json or format is TableOrJson.JSON:
+        put(to_json(to_builtins(findings), screen.ascii))
+    else:
+        put(render([_table(findings)], "table", screen))
+
+
+def _table(findings: Sequence[Finding]) -> Table:
+    values = (f"{f.value}\n  hint: {f.hint}" if f.hint else f.value for f in findings)
+    return Table((
+        Column(cells=tuple(MARK[f.verdict] for f in findings), left=True,
+               moods=tuple(MOOD[f.verdict] for f in findings)),
+        Column(cells=tuple(f.name for f in findings), left=True),
+        Column(cells=tuple(values), left=True, wrap=30),
+    ))  # fmt: skip
+
+
+def _device(opened: Opened) -> Finding:
+    facts = opened.device
+    units = "threads" if facts.kind == "cpu" else "SMs"
+    memory = f"{facts.free_bytes / 1e9:.1f} of {facts.memory_bytes / 1e9:.1f} GB free"
+    return Finding("device", "ok", f"{facts.name}, {facts.sm_count} {units}, {memory}")
+
+
+def _known(opened: Opened) -> tuple[Finding, ...]:
+    facts = opened.device
+    peaks, reason = find_peaks(facts)
+    return (
+        Finding("data-sheet peaks", "ok", peaks.id)
+        if peaks
+        else Finding(
+            "data-sheet peaks", "note", reason, "MFU stays empty; measured roofs serve instead"
+        ),
+        _roofs(opened),
+    )
+
+
+def _roofs(opened: Opened) -> Finding:
+    name, measure = "measured roofs", "`gpuperf calibrate` measures them"
+    if ceilings := kept_ceilings(opened):
+        return Finding(name, "ok", ", ".join(dict.fromkeys(c.dtype for c in ceilings.compute)))
+    if doubtful := doubtful_ceilings(opened):
+        return Finding(name, "note", f"uncertain, for an hour: {doubtful.doubt}", measure)
+    return Finding(name, "note", "none yet", measure)

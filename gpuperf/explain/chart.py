@@ -1,0 +1,114 @@
+"""Where the time went as a waterfall: from the peak down to what was attained, step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from gpuperf.errors import UsageError
+from gpuperf.explain.advice import advise, note
+from gpuperf.explain.ladder import Factor
+from gpuperf.explain.study import Explained
+from gpuperf.explain.table import levels, title_of, unit_of
+from gpuperf.model.record import Run
+from gpuperf.model.text import clean, shorten
+from gpuperf.show.contract import how
+from gpuperf.show.contract import note as note_of
+from gpuperf.show.figure import COLOURS, FAINT, GRID, INK, figure, targets_of
+
+__all__ = ["draw_explained", "refuse_unfit"]
+
+MOST_PANELS = 6
+ROW = 0.27  # inches
+LONGEST = 96
+NAMES_AT = -110  # points, left of the bars
+LETTER = 0.0078  # of the axes' width, at 8 points
+READING = (
+    "each step is the ratio of two quantities, and their product is exact · "
+    "grey: not on a named cause"
+)
+PEAK, LOST, UNNAMED, GAIN, LEFT = COLOURS[0], COLOURS[1], "#b8b8b8", COLOURS[2], COLOURS[0]
+
+
+def draw_explained(run: Run, found: Sequence[Explained], paths: Sequence[Path]) -> None:
+    """Draw the budgets *found* in *run*, a panel each, to *paths*, PNG or SVG by suffix.
+
+    Raises: UsageError for another suffix, an unwritable path, and more panels than there is room.
+    """
+    refuse_unfit(found, paths)
+    title = shorten(f"Where the time went, on {clean(run.header.device.name)}", LONGEST)
+    several = len({each.record.contract for each in found}) > 1
+    with figure(paths, title, [how(run)], [note_of(run, READING)]) as frame:
+        panels = frame.stack(*(ROW * (len(each.factors) + 2) for each in found))
+        for axes, each in zip(panels, found, strict=True):
+            _draw(axes, each, title_of(each, several))
+        frame.fit()
+
+
+def refuse_unfit(found: Sequence[Explained], paths: Sequence[Path]) -> tuple[Path, ...]:
+    """The files to write. Raises: UsageError, as `draw_explained`."""
+    if len(found) > MOST_PANELS:
+        raise UsageError(
+            f"{len(found)} cases are too many for a chart of at most {MOST_PANELS}",
+            "name a part of a case's id",
+        )
+    return targets_of(paths)
+
+
+def _draw(axes: Any, told: Explained, title: str) -> None:
+    """One budget: a bar for the peak, a floating one for each step, one for what is left."""
+    left = levels(told)
+    _bar(axes, 0, 0.0, left[0], PEAK, f"{unit_of(told, left[0])}, {clean(told.peak_source)}", left)
+    for i, factor in enumerate(told.factors):
+        low, high = sorted(left[i : i + 2])
+        why = "; ".join(filter(None, (note(told, step) for step in factor.steps)))
+        words = f"× {factor.value:.3f}  {shorten(clean(why), 60)}".strip()
+        _bar(axes, i + 1, low, high, _colour(factor), words, left, _how(factor))
+        axes.plot([left[i + 1]] * 2, [i + 0.6, i + 2.4], color=FAINT, linewidth=0.7)
+    last = len(told.factors) + 1
+    share = f"{unit_of(told, told.attained)}, {told.attained / told.peak * 100:.1f} % of the peak"
+    _bar(axes, last, 0.0, told.attained, LEFT, share, left)
+    names = ["peak", *(shorten(factor.name, 24) for factor in told.factors), "attained"]
+    axes.set_yticks(range(last + 1), names, fontsize=9)
+    axes.set_ylim(last + 0.6, -0.6)
+    axes.set_xlim(0, max(left) * 1.02)
+    axes.set_xticks([])
+    axes.tick_params(length=0)
+    axes.spines["bottom"].set_visible(False)
+    axes.spines["left"].set_color(GRID)
+    share = "" if told.named is None else f"{told.named * 100:.0f} %"
+    named = share and f" · {share} of the loss on measured causes"
+    head = shorten(title, LONGEST - len(named)) + named
+    names_at = {"xycoords": "axes fraction", "textcoords": "offset points", "color": INK}
+    axes.annotate(
+        head, (0, 1), xytext=(NAMES_AT, 2), fontsize=10, fontweight="bold", va="bottom", **names_at
+    )
+    first = shorten(f"first: {clean(advise(told))}", 150)
+    axes.annotate(first, (0, 0), xytext=(NAMES_AT, -3), fontsize=8, va="top", **names_at)
+
+
+def _bar(
+    axes: Any, row: int, low: float, high: float, colour: str, words: str, left: Sequence[float],
+    how: str = "",
+) -> None:  # fmt: skip
+    """A bar with its words where there is room: in it, behind it, or before it."""
+    axes.barh(row, high - low, left=low, height=0.62, color=colour)
+    most, text = max(left), f"{words}  {how}".strip()
+    room, beside = LETTER * most * len(text), 0.008 * most
+    if room < high - low:
+        axes.text((low + high) / 2, row, text, fontsize=8, va="center", ha="center", color="white")
+    elif high + room < most or most - high > low:
+        axes.text(high + beside, row, text, fontsize=8, va="center", ha="left", color=INK)
+    else:
+        axes.text(low - beside, row, text, fontsize=8, va="center", ha="right", color=INK)
+
+
+def _colour(factor: Factor) -> str:
+    if factor.how == "remainder":
+        return UNNAMED
+    return LOST if factor.value <= 1 else GAIN
+
+
+def _how(factor: Factor) -> str:
+    return {"measured": "", "modelled": "(modelled)", "remainder": "(not told apart)"}[factor.how]

@@ -1,0 +1,61 @@
+"""`gpuperf explain`: where the time of a case went."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gpuperf.errors import UsageError
+from gpuperf.run.store import read_runs
+from gpuperf.show.screen import put, stdout_screen
+from gpuperf.verb.options import Format, FormatOption
+from gpuperf.verb.printing import refuse_empty
+from gpuperf.verb.progress import say
+
+__all__ = ["explain"]
+
+MOST_WORDS = 8  # on stderr, of cases that are left out
+
+
+def explain(
+    run: Annotated[Path, typer.Argument(help="A run file.")],
+    case: Annotated[str, typer.Argument(help="Part of a case's id, as `8191` or `triton`.")] = "",
+    chart: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Draw it: .png or .svg.", show_default=False),
+    ] = None,
+    format: FormatOption = Format.TABLE,
+) -> int:
+    """The loss budget of a case: each step from the data sheet's peak to what was attained.
+
+    Of runs measured with --counters kernels every step is measured; else tiles and waves stand in,
+    labelled as modelled. Nothing is measured here.
+    """
+    from gpuperf.explain.chart import draw_explained, refuse_unfit
+    from gpuperf.explain.table import chosen, render_explained
+
+    runs = read_runs(run)
+    for problem in runs[0].problems:
+        say(f"{run}: {problem}; the rest was read")
+    if len(runs) > 1:
+        raise UsageError(f"{run} holds {len(runs)} runs; explain takes one", "split the file")
+    if runs[0].header.study == "profile":
+        raise UsageError(
+            f"{run} is a profile, whose operators are of no measured case",
+            f"`gpuperf show {run}` has what each of them loses; explain takes a run of roofline",
+        )
+    refuse_empty(run, runs)
+    found, left_out = chosen(runs[0], case)
+    for words in left_out[:MOST_WORDS]:
+        say(f"not explained: {words}")
+    if len(left_out) > MOST_WORDS:
+        say(f"not explained: {len(left_out) - MOST_WORDS} more")
+    if chart is not None:
+        refuse_unfit(found, [chart])
+    put(render_explained(found, format.value, stdout_screen()))
+    if chart is not None:
+        draw_explained(runs[0], found, [chart])
+        say(f"chart: {chart}")
+    return 0

@@ -1,1 +1,0 @@
-"""Other tools' files as records."""

@@ -1,0 +1,90 @@
+"""`gpuperf list`: which workloads are there, with which axes and implementations?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from gpuperf.model.codec import to_builtins
+from gpuperf.model.text import shorten
+from gpuperf.model.workload import Axis, Description
+from gpuperf.run.catalogue import find_workload, whole_catalogue
+from gpuperf.show.data import to_json
+from gpuperf.show.render import render
+from gpuperf.show.screen import put, stdout_screen
+from gpuperf.show.table import Column, Table, fill, notes_of
+from gpuperf.verb.options import TableOrJson, make_supervisor
+from gpuperf.verb.progress import say
+
+__all__ = ["list_workloads"]
+
+LONGEST = 40  # characters of a summary in a line
+MOST_AXES = 3  # of a workload by name, in a line
+
+
+def list_workloads(
+    op: Annotated[
+        str | None, typer.Argument(help="One workload: a name, or ./mine.py.", show_default=False)
+    ] = None,
+    format: Annotated[TableOrJson, typer.Option(help="How to print.")] = TableOrJson.TABLE,
+    as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
+) -> None:
+    """The workloads: axes with their defaults, implementations, and the formula of the cost."""
+    with make_supervisor("cpu") as supervisor:
+        if op is not None:
+            found: tuple[Description, ...] = (find_workload(op, supervisor.describe),)
+        else:
+            known = whole_catalogue(supervisor.describe)
+            found = known.descriptions
+            for source, reason in known.broken.items():
+                say(f"{source} does not load: {reason}")
+    if as_json or format is TableOrJson.JSON:
+        put(to_json(to_builtins(found), stdout_screen().ascii))
+    else:
+        tables = _in_full(found[0]) if op is not None else (_overview(found),)
+        put(render(tables, "table", stdout_screen()))
+
+
+def _overview(found: Sequence[Description]) -> Table:
+    """A line for each workload; `*` marks the axes that `--sizes` sets."""
+    rows = [
+        (d.name, shorten(d.summary, LONGEST), _axes(d.axes), str(len(d.implementations)))
+        for d in found
+    ]
+    heads = (
+        Column("workload", left=True), Column("computes", left=True),
+        Column("axes", left=True), Column("impl"),
+    )  # fmt: skip
+    return Table(
+        fill(heads, rows),
+        notes=notes_of("* set by --sizes; `gpuperf list NAME` shows a workload in full"),
+    )
+
+
+def _in_full(description: Description) -> tuple[Table, Table]:
+    """The axes of *description*, then its implementations."""
+    axes = [(a.name, str(a.default), ", ".join(a.choices), "*" * a.main) for a in description.axes]
+    implementations = [(i.name, i.summary) for i in description.implementations]
+    heads = [Column(head, left=True) for head in ("axis", "default", "values", "")]
+    return (
+        Table(
+            fill(heads, axes),
+            title=f"{description.name}: {description.summary}",
+            lead=(f"cost of one call: {description.formula}",),
+            notes=notes_of("* set by --sizes"),
+        ),
+        Table(
+            fill([Column("implementation", left=True), Column("", left=True, wrap=30)],
+                 implementations)
+        ),
+    )  # fmt: skip
+
+
+def _axes(axes: Sequence[Axis]) -> str:
+    """`seq* batch heads +7`: the main axes first, and how many more there are."""
+    names = [f"{axis.name}{'*' * axis.main}" for axis in axes if axis.name != "dtype"]
+    names.sort(key=lambda name: not name.endswith("*"))
+    more = f" +{len(names) - MOST_AXES}" if len(names) > MOST_AXES else ""
+    return " ".join(names[:MOST_AXES]) + more

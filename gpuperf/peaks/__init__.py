@@ -1,0 +1,1 @@
+"""Device files, the peaks of a device, and what physics allows under them."""

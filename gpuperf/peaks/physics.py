@@ -1,0 +1,162 @@
+"""Rules that no honest measurement can break, whatever the code under test does.
+
+A case that breaks one has the status `impossible`: its result, its cost or its time is wrong, and
+its time is shown nowhere. The rules need no trust in the process that was measured:
+
+- more FLOPs than the SMs do at the observed clock;
+- compulsory bytes moved faster than DRAM can, after the caches were flushed;
+- fewer bytes read from DRAM, by the hardware's counters, than the inputs have;
+- more bytes counted than the memory can move in the time;
+- where no data sheet is known, far more than a measured roof.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gpuperf.model.cost import Cost
+from gpuperf.model.counted import breaks_bus
+from gpuperf.model.peaks import Figure, Peaks
+from gpuperf.model.record import Caveat, Record
+from gpuperf.peaks.bounds import compute_bound, seconds_at_clock
+from gpuperf.units import format_bytes, format_rate, format_time
+
+__all__ = ["RAISED", "breach", "judged"]
+
+# What the clock reading, the timer and a figure of a data sheet may be off together.
+MARGIN = 0.02
+RAISED = 1.5  # times a measured roof, or an uncertain figure: the most that it may be too low
+READ = 0.9  # of the compulsory reads: what counters show of any call that reads its inputs
+
+HINT = (
+    "check that each call computes its result anew from its inputs, and that the cost of the "
+    "workload is not too high"
+)
+
+
+def judged(record: Record, peaks: Peaks | None, ceilings: Peaks | None) -> Record:
+    """*record*, with the status `impossible` where it breaks physics under the data sheet *peaks*
+    or the measured *ceilings*."""
+    if record.kind != "case":
+        return record
+    broken = breach(record, peaks, ceilings)
+    if broken is None:
+        return record
+    return replace(record, status="impossible", reason=broken.message, hint=broken.hint)
+
+
+def breach(record: Record, peaks: Peaks | None, ceilings: Peaks | None) -> Caveat | None:
+    """The first rule that *record* breaks, or `None`."""
+    samples, cost = record.samples, record.cost
+    if record.status != "ok" or samples is None or cost is None or not samples.median_s > 0:
+        return None
+    time_s = samples.median_s
+    found = _above_clock(cost, peaks, time_s, samples.clock_hz)
+    found = found or (breaks_bus(record, peaks) if peaks else None)
+    if record.kind == "case" and found is None:
+        if _is_cold(record):
+            found = _above_bandwidth(cost, peaks, ceilings, time_s) or _reads_too_little(record)
+        found = found or _above_measured(cost, peaks, ceilings, time_s)
+    return found
+
+
+def _is_cold(record: Record) -> bool:
+    """Whether every call found the caches flushed."""
+    contract, samples = record.contract, record.samples
+    cold = contract.cache in ("cold", "cold-dirty") and contract.regime == "burst"
+    return cold and samples is not None and samples.calls_per_window == 1
+
+
+def _above_clock(
+    cost: Cost, peaks: Peaks | None, time_s: float, clock_hz: float | None
+) -> Caveat | None:
+    least_s = seconds_at_clock(cost, peaks, clock_hz)
+    if peaks is None or clock_hz is None or not least_s:
+        return None
+    rates = [c.rate for f in cost.flops if (c := peaks.ceiling(f)) is not None]
+    if least_s <= max(map(_most, rates)) * time_s:
+        return None
+    return Caveat(
+        "impossible",
+        f"its FLOPs in {format_time(time_s)} are {least_s / time_s:.2f} of what {peaks.sm_count} "
+        f"SMs do at the observed clock of {clock_hz / 1e6:.0f} MHz",
+        HINT,
+    )
+
+
+def _above_bandwidth(
+    cost: Cost, peaks: Peaks | None, ceilings: Peaks | None, time_s: float
+) -> Caveat | None:
+    """Compulsory bytes after a flush; what was written may stay in the last cache."""
+    known = peaks is not None and peaks.bandwidth is not None
+    basis = peaks if known else ceilings
+    bandwidth = basis.bandwidth if basis else None
+    if basis is None or bandwidth is None or (not known and bandwidth.status != "measured"):
+        return None
+    read, written = _compulsory(cost)
+    caches = [basis.figures[name].value for name in ("l2", "llc") if name in basis.figures]
+    moved = read + (max(0.0, written - max(caches)) if caches else 0.0)
+    rate = moved / time_s
+    if rate <= _most(bandwidth) * bandwidth.value:
+        return None
+    kind = "measured" if bandwidth.status == "measured" else "data sheet's"
+    return Caveat(
+        "impossible",
+        f"its compulsory {format_bytes(moved)} through DRAM in {format_time(time_s)} are "
+        f"{format_rate(rate)}, {rate / bandwidth.value:.2f} of the {kind} "
+        f"{format_rate(bandwidth.value)}",
+        HINT,
+    )
+
+
+def _most(figure: Figure) -> float:
+    """How far above *figure* a true measurement can be."""
+    return 1 + MARGIN if figure.status in ("verified", "derived") else RAISED
+
+
+def _reads_too_little(record: Record) -> Caveat | None:
+    assert record.cost is not None  # `breach` saw it
+    measured = record.counters.get("dram_read_bytes")
+    read, _ = _compulsory(record.cost)
+    if measured is None:
+        return None
+    unsure = record.counters.get("dram_uncertainty_bytes", 0.0)
+    if measured + unsure >= READ * read:
+        return None
+    return Caveat(
+        "impossible",
+        f"it did not read its inputs: {format_bytes(max(measured, 0.0))} came from DRAM by the "
+        f"hardware's counters, and a call after a flush must read {format_bytes(read)}",
+        HINT,
+    )
+
+
+def _above_measured(
+    cost: Cost, peaks: Peaks | None, ceilings: Peaks | None, time_s: float
+) -> Caveat | None:
+    """FLOPs where no data sheet knows their peak. A roof of another dtype is no bound, nor is one
+    of special functions, which a polynomial may replace; an uncertain roof was measured on a
+    machine that was not idle."""
+    if peaks is not None and compute_bound(cost, peaks) is not None:
+        return None
+    matmuls = Cost(tuple(f for f in cost.flops if f.kind != "special"))
+    known = [ceilings.ceiling(f) for f in matmuls.flops] if ceilings else []
+    exact = all(
+        c is not None and c.dtype == f.dtype and c.rate.status == "measured"
+        for c, f in zip(known, matmuls.flops, strict=False)
+    )
+    bound = compute_bound(matmuls, ceilings) if exact else None
+    if bound is None or bound.seconds <= RAISED * time_s:
+        return None
+    return Caveat(
+        "impossible",
+        f"its FLOPs in {format_time(time_s)} are {bound.seconds / time_s:.3g} of the measured "
+        f"roof of {bound.ceiling.label}",
+        f"{HINT}; or measure the roof anew: `gpuperf calibrate --force`",
+    )
+
+
+def _compulsory(cost: Cost) -> tuple[int, int]:
+    """Bytes that a call must read from DRAM and must write there."""
+    moved = [b for b in cost.bytes if b.channel == "dram"]
+    return sum(b.read for b in moved), sum(b.written for b in moved)

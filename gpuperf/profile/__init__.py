@@ -1,0 +1,13 @@
+"""Profile any PyTorch program: steps, operators, kernels, and what to change first."""
+
+from gpuperf.verb.verb import Chart, Verb
+
+VERB = Verb(
+    "profile",
+    "Profile a program: time, kernels, FLOPs and bytes of each step, and what to change first.",
+    "gpuperf.profile.command:profile",
+    script=True,
+    tables="gpuperf.profile.table:render_profile",
+    charts=(Chart("gpuperf.profile.chart:draw_profile"),),
+    changes="gpuperf.profile.diff_table:render_changes",
+)

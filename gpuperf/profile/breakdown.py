@@ -1,0 +1,281 @@
+"""Where does the time of a region go, and how far is each part from what it could be?
+
+The step's time is the plain pass's; what the device did in it is the trace's, where a profiler
+widens the gaps between kernels but not the kernels. So idle time is the plain step's less the busy
+time, and the trace only says what the host did meanwhile.
+
+That is, unless the device never waited for the host in the plain steps and idled for less under the
+trace: then the trace's kernels were faster, for a card that has rested between the passes has a
+higher clock than under a sustained load. Their times are drawn out to what the plain step leaves.
+A copy from or to pageable memory is made by the host, which a profiler delays: it takes no more
+than what the plain step has left beside all that ran in the trace while nothing was copied so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from gpuperf.errors import UsageError
+from gpuperf.model.cost import Cost
+from gpuperf.model.kernelname import PAGEABLE
+from gpuperf.model.metrics import sum_up
+from gpuperf.model.record import Header, Kernel, Record, Run
+from gpuperf.model.samples import Samples
+from gpuperf.profile.losses import Loss, largest_loss
+from gpuperf.profile.plainpass import step_s as mean_or_median
+from gpuperf.roofline.study import Placement, place
+
+__all__ = [
+    "NO_PASS", "PARTS", "KernelUse", "Profile", "Share", "kernels_of", "profile_of", "profiles",
+]  # fmt: skip
+
+# What a step is made of, in the order of a bar.
+PARTS = (
+    "compute-bound", "memory-bound", "latency-bound", "other kernels", "communication", "copies",
+    "idle: waiting", "idle: data", "idle: between kernels", "idle: launch or host", "not traced",
+)  # fmt: skip
+LIMITS = {
+    "compute": "compute-bound", "special function": "compute-bound", "memory": "memory-bound",
+    "latency": "latency-bound",
+}  # fmt: skip
+NO_KERNEL_S = 4e-6  # a call of one kernel that takes less is of no roof
+NO_PASS = "no pass took a step"  # why a region has no time
+MOST_SLOWER = 1.3  # than in the trace: an H200's clock is 1980 MHz at rest, 1500 at its power cap
+
+
+@dataclass(frozen=True)
+class Share:
+    """An operator: its seconds of a step, what that is of the step, where it is placed, and what it
+    loses most by."""
+
+    record: Record
+    seconds: float
+    share: float
+    placement: Placement | None
+    part: str
+    loss: Loss | None = None
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A region: seconds of a step, of it busy (None: no trace tells); by part; operators by time.
+
+    `placement` is that of the model's FLOPs and least bytes over the step, `hfu` what of the peak
+    the operations come to that the operators do, recomputation included. Times of kernels (on a
+    CPU, of operators) are *scale* times what the trace says, those of pageable copies
+    *pageable_scale* times.
+    """
+
+    region: Record
+    step_s: float
+    busy_s: float | None
+    parts: Mapping[str, float]
+    operators: tuple[Share, ...]
+    placement: Placement | None
+    hfu: float | None
+    cuda: bool
+    scale: float = 1.0
+    pageable_scale: float = 1.0
+
+    @property
+    def plain(self) -> bool:
+        """Whether the step was timed without a profiler."""
+        return self.region.primary == "step"
+
+    @property
+    def idle_s(self) -> float:
+        """Of a step, as far as anybody knows."""
+        return 0.0 if self.busy_s is None else max(0.0, self.step_s - self.busy_s)
+
+
+@dataclass(frozen=True)
+class KernelUse:
+    """A kernel by its name: how often a step, its seconds of one, what that is of it, the
+    operators that launch it, and its counters, if they were counted."""
+
+    name: str
+    count: int
+    seconds: float
+    share: float
+    operators: tuple[str, ...]
+    counters: Mapping[str, float]
+
+
+def kernels_of(profile: Profile) -> tuple[KernelUse, ...]:
+    """What ran on the device, the longest first: copies and memsets too."""
+    found: dict[str, list[tuple[Kernel, str]]] = {}
+    for share in profile.operators:
+        for kernel in share.record.kernels:
+            found.setdefault(kernel.name, []).append((kernel, share.record.case.op))
+    uses = []
+    for name, own in found.items():
+        scale = 1.0
+        if profile.cuda and own[0][0].computes:
+            scale = profile.scale
+        elif PAGEABLE in own[0][0].route:
+            scale = profile.pageable_scale
+        seconds = scale * sum(kernel.time_s or 0.0 for kernel, _ in own)
+        operators = tuple(dict.fromkeys(operator for _, operator in own))
+        count = sum(kernel.count for kernel, _ in own)
+        counters = sum_up(kernel.counters for kernel, _ in own)
+        part = seconds / profile.step_s
+        uses.append(KernelUse(name, count, seconds, part, operators, counters))
+    return tuple(sorted(uses, key=lambda use: -use.seconds))
+
+
+def profiles(run: Run) -> tuple[Profile, ...]:
+    """Every region of *run* that has a time. Raises: UsageError where none has."""
+    found = [
+        profile_of(record, _operators(run, record), run.header)
+        for record in run.records
+        if record.kind == "region" and record.status == "ok"
+        and record.samples is not None and record.samples.median_s > 0
+    ]
+    if not found:
+        told = next((r.reason for r in run.records if r.kind == "region" and r.reason), "")
+        raise UsageError(
+            "the run has no region with a time" + (f": {told}" if told else ""),
+            "fewer --warmup, or more rounds" if told == NO_PASS
+            else "mark a step: gpuperf.step() at the end of each round of the loop",
+        )  # fmt: skip
+    return tuple(found)
+
+
+def _operators(run: Run, region: Record) -> list[Record]:
+    return [r for r in run.records if r.kind == "operator" and r.region == region.region]
+
+
+def profile_of(region: Record, operators: Sequence[Record], header: Header) -> Profile:
+    """The profile of *region* by its *operators*."""
+    samples = region.samples
+    assert samples is not None
+    step_s = mean_or_median(samples) if region.primary == "step" else samples.median_s
+    cuda = header.device.kind != "cpu"
+    busy, traced = region.times.get("busy"), region.times.get("traced")
+    busy_s, scale, pageable_scale = None if busy is None else step_s, 1.0, 1.0
+    if cuda and busy is not None:
+        busy_s = _busy(region, step_s, busy.median_s)
+        pageable_s = sum(_traced_s(record) for record in operators if _pageable(record))
+        if pageable_s:
+            left_s = max(0.0, busy_s - max(0.0, busy.median_s - pageable_s))
+            pageable_scale = min(1.0, left_s / pageable_s)
+        traced_s = sum(_traced_s(record) for record in operators if _off_clock(record))
+        fixed_s = traced_s - (1 - pageable_scale) * pageable_s
+        if traced_s < busy.median_s and fixed_s < busy_s:
+            scale = (busy_s - fixed_s) / (busy.median_s - traced_s)
+    elif traced is not None and traced.median_s > 0:
+        # The profiler lengthens what it times: only shares of the traced step are true.
+        scale = step_s / traced.median_s
+    shares = [
+        _share(record, step_s, header, pageable_scale if _pageable(record)
+               else 1.0 if cuda and _off_clock(record) else scale)
+        for record in operators
+    ]  # fmt: skip
+    shares.sort(key=lambda share: -share.seconds)
+    if not cuda and busy is not None:  # the host is the device
+        busy_s = min(step_s, sum(share.seconds for share in shares))
+    return Profile(
+        region, step_s, busy_s, _parts(region, shares, step_s, busy_s, cuda), tuple(shares),
+        _placed(region, header), _hfu(region, header), cuda, scale, pageable_scale,
+    )  # fmt: skip
+
+
+def _busy(region: Record, step_s: float, traced_s: float) -> float:
+    """Seconds of a plain step in which a GPU was busy that was busy for *traced_s* in the trace."""
+    occupied = region.program.occupied if region.program and region.primary == "step" else {}
+    idle_s = max(0.0, step_s - traced_s)
+    least = step_s - min(idle_s, occupied.get("idle_most", idle_s))
+    return least if least <= MOST_SLOWER * traced_s else step_s - idle_s
+
+
+def _off_clock(record: Record) -> bool:
+    """Whether it takes its time from elsewhere than the SMs' clock."""
+    kind = record.operator.kind if record.operator else ""
+    return _is_copy(record) or kind == "communication"
+
+
+def _is_copy(record: Record) -> bool:
+    return bool(record.kernels) and not any(k.computes for k in record.kernels)
+
+
+def _pageable(record: Record) -> bool:
+    return _is_copy(record) and all(PAGEABLE in k.route for k in record.kernels)
+
+
+def _traced_s(record: Record) -> float:
+    return record.samples.median_s if record.samples is not None else 0.0
+
+
+def _share(record: Record, step_s: float, header: Header, scale: float) -> Share:
+    samples = record.samples
+    if samples is not None and scale != 1:
+        samples = Samples((samples.median_s * scale,))
+        record = replace(record, times={**record.times, record.primary: samples})
+    seconds = samples.median_s if samples is not None else 0.0
+    placed = _placed(record, header) if seconds else None
+    part = _part(record, placed, seconds)
+    loss = largest_loss(record, header) if placed and part != "latency-bound" else None
+    return Share(record, seconds, seconds / step_s, placed, part, loss)
+
+
+def _placed(record: Record, header: Header) -> Placement | None:
+    """Under the roofs. FLOPs of a kind without a ceiling (special functions, as a rule) add nothing
+    to the least time: a step has some of every kind, and would have no place else."""
+    peaks = header.peaks or header.ceilings
+    cost = record.cost
+    if peaks is None or cost is None:
+        return place(record, header.peaks, header.ceilings)
+    known = tuple(flops for flops in cost.flops if peaks.ceiling(flops))
+    found = place(replace(record, cost=Cost(known, cost.bytes)), header.peaks, header.ceilings)
+    if found is None:
+        return None
+    rate = cost.flop_count / record.samples.median_s if record.samples else 0.0
+    return replace(found, intensity=cost.intensity, attained_flop_per_s=rate)
+
+
+def _part(record: Record, placed: Placement | None, seconds: float) -> str:
+    kind = record.operator.kind if record.operator else ""
+    if kind == "communication":
+        return "communication"
+    if _is_copy(record):
+        return "copies"
+    launches = sum(kernel.count for kernel in record.kernels)
+    if launches and seconds / launches < NO_KERNEL_S:
+        return "latency-bound"
+    told = placed is not None and (placed.intensity > 0 or placed.attained_byte_per_s > 0)
+    return LIMITS.get(placed.longer, "other kernels") if placed and told else "other kernels"
+
+
+def _parts(
+    region: Record, shares: Sequence[Share], step_s: float, busy_s: float | None, cuda: bool
+) -> dict[str, float]:
+    """Seconds of a step by part; they sum to it."""
+    found = dict.fromkeys(PARTS, 0.0)
+    if busy_s is None:
+        return {**found, "not traced": step_s}
+    for share in shares:
+        found[share.part] += share.seconds
+    total = sum(found.values())
+    if total:  # kernels that overlap count once
+        found = {name: seconds * busy_s / total for name, seconds in found.items()}
+    idle_s = max(0.0, step_s - busy_s)
+    program = region.program if region.primary == "step" else None
+    found["idle: data"] = min(idle_s, program.data_s if program else 0.0)
+    idle_s -= found["idle: data"]
+    waits = region.program.waits if region.program and cuda else ()
+    found["idle: waiting"] = min(idle_s, sum(wait.idle_s for wait in waits))
+    idle_s -= found["idle: waiting"]
+    occupied = region.program.occupied if region.program and cuda else {}
+    found["idle: between kernels"] = min(idle_s, occupied.get("idle_between", 0.0))
+    found["idle: launch or host"] = idle_s - found["idle: between kernels"]
+    return found
+
+
+def _hfu(region: Record, header: Header) -> float | None:
+    if region.work is None or region.samples is None:
+        return None
+    placed = _placed(replace(region, cost=region.work), header)
+    return placed.mfu_data_sheet if placed else None
+
+

@@ -1,0 +1,1 @@
+"""FLOPs and bytes of each operator that torch dispatches, by its arguments."""

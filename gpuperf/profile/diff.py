@@ -1,0 +1,125 @@
+"""What got slower or faster between two profiles of a program, and by which cause?
+
+Operators are matched by name, shapes and direction within regions of one name. Where an operator of
+the one is not in the other, it came or went: code that changed shows so.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from gpuperf.errors import UsageError
+from gpuperf.model.record import Record
+from gpuperf.profile.breakdown import Profile, Share
+
+__all__ = ["Change", "Difference", "differences"]
+
+FEW = 0.005  # of the step: what changed by less is not told
+ALIKE = 0.02  # of a count or of bytes
+
+
+@dataclass(frozen=True)
+class Change:
+    """An operator, its seconds of a step before and after (None: it is not there), and why."""
+
+    operator: str
+    of: str
+    backward: bool
+    before_s: float | None
+    after_s: float | None
+    cause: str
+
+    @property
+    def delta_s(self) -> float:
+        """Above 0 is slower."""
+        return (self.after_s or 0.0) - (self.before_s or 0.0)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Two profiles of a region, and what changed between them, the largest first."""
+
+    before: Profile
+    after: Profile
+    changes: tuple[Change, ...]
+
+    @property
+    def ratio(self) -> float:
+        """The step after over that before."""
+        return self.after.step_s / self.before.step_s
+
+
+def differences(before: Iterable[Profile], after: Iterable[Profile]) -> tuple[Difference, ...]:
+    """By region. Raises: UsageError where no region is in both."""
+    earlier = {profile.region.region: profile for profile in before}
+    later = {profile.region.region: profile for profile in after}
+    found = tuple(
+        Difference(earlier[name], later[name], _changes(earlier[name], later[name]))
+        for name in later if name in earlier
+    )  # fmt: skip
+    if not found:
+        told = f"{', '.join(earlier)} and {', '.join(later)}"[:200]
+        raise UsageError(f"the profiles have no region in common: {told}", "mark the same regions")
+    return found
+
+
+def _changes(before: Profile, after: Profile) -> tuple[Change, ...]:
+    old, new = _timed(before), _timed(after)
+    least = FEW * min(before.step_s, after.step_s)
+    found = []
+    for key in dict.fromkeys((*old, *new)):
+        one, other = old.get(key), new.get(key)
+        name, of, backward = key
+        change = Change(
+            name, of, backward, one.seconds if one else None, other.seconds if other else None,
+            _cause(one, other),
+        )  # fmt: skip
+        if abs(change.delta_s) >= least:
+            found.append(change)
+    return tuple(sorted(found, key=lambda change: -abs(change.delta_s)))
+
+
+def _timed(profile: Profile) -> dict[tuple[str, str, bool], Share]:
+    """The operators that ran: what is compiled was accounted for as parts that did not."""
+    found: dict[tuple[str, str, bool], Share] = {}
+    met: Counter[tuple[str, str, bool]] = Counter()
+    for share in profile.operators:
+        operator = share.record.operator
+        if operator is None or not share.seconds:
+            continue
+        name, of, backward = share.record.case.op, operator.operands, operator.backward
+        met[name, of, backward] += 1
+        number = met[name, of, backward]  # the operands show a few tensors of many
+        found[name, f"{of} ({number})" if number > 1 else of, backward] = share
+    return found
+
+
+def _cause(before: Share | None, after: Share | None) -> str:
+    if before is None or after is None:
+        return "new" if before is None else "gone"
+    one, other = before.record, after.record
+    if _moved(_count(one), _count(other)):
+        return f"{_count(one):g} → {_count(other):g} calls"
+    kernels = [Counter({k.name: k.count for k in record.kernels}) for record in (one, other)]
+    if kernels[0].keys() != kernels[1].keys():
+        gone = next(iter(kernels[0].keys() - kernels[1].keys()), "")
+        new = next(iter(kernels[1].keys() - kernels[0].keys()), "")
+        if not gone or not new:
+            return f"a kernel {'less' if gone else 'more'}: {(gone or new)[:60]}"
+        return f"another kernel: {gone[:60]} → {new[:60]}"
+    if kernels[0] != kernels[1]:
+        return f"{kernels[0].total()} → {kernels[1].total()} kernels"
+    bound = after.part.removesuffix("-bound")
+    return {"memory": "lower bandwidth", "compute": "lower compute rate"}.get(
+        bound, "the same kernels"
+    ) if after.seconds > before.seconds else "the same kernels, faster"
+
+
+def _count(record: Record) -> float:
+    return record.operator.count if record.operator else 0.0
+
+
+def _moved(one: float, other: float) -> bool:
+    return abs(one - other) > ALIKE * max(one, other)

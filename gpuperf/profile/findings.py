@@ -1,0 +1,272 @@
+"""What is worth changing first in a program, and how much would the whole step gain?
+
+Each finding has a figure and says what it rests on. Under `LEAST` of the step nothing is said, and
+nothing at all of a step that was only timed under a profiler, which slows the host.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+
+from gpuperf.model.cost import Flops
+from gpuperf.model.program import Chain
+from gpuperf.model.record import Header
+from gpuperf.profile.breakdown import Profile, Share
+from gpuperf.profile.gain import Gain, saved
+from gpuperf.profile.hostgains import HOST_MAKERS
+from gpuperf.units import format_bytes, format_number
+
+__all__ = ["LEAST", "Gain", "findings"]
+
+LEAST = 0.02  # of the step
+MOST_WHERE = 4
+ALIGNED = 16  # bytes that a row of a matmul should be a multiple of: cuBLAS's own advice
+USUAL_RATE = 0.7  # of the roof: what a large matmul reaches, where no other of the program tells
+SLOW = 0.7  # of the time: what padding must leave to be spoken of
+ALIKE = 8  # times as many FLOPs a call at the most: of other sizes nothing follows
+LARGE = 2e10  # FLOPs of a call that fills a GPU
+
+
+def findings(profile: Profile, header: Header) -> tuple[Gain, ...]:
+    """By gain, the largest first; none where no pass timed the step without a profiler."""
+    if not profile.plain:
+        return ()
+    makers = (_fusion, _precision, _alignment, _attention, *HOST_MAKERS)
+    found = [one for maker in makers for one in maker(profile, header) if one.share >= LEAST]
+    return tuple(sorted(found, key=lambda one: -one.gain_s))
+
+
+def _fusion(profile: Profile, header: Header) -> Iterator[Gain]:
+    """Elementwise chains: those of an optimizer, which has a kernel for them, and all others."""
+    program = profile.region.program
+    chains = program.chains if program else ()
+    for optimizer in (False, True):
+        own = [chain for chain in chains if chain.optimizer == optimizer]
+        yield from _fused(profile, own, optimizer)
+
+
+def _fused(profile: Profile, chains: Sequence[Chain], optimizer: bool) -> Iterator[Gain]:
+    """By the bandwidth that their operators reach in this program: so no more is saved than these
+    take."""
+    names = {name for chain in chains for name in chain.operators}
+    own = [
+        s for s in profile.operators
+        if s.record.case.op.removeprefix("aten::") in names
+        and s.seconds and not _to_or_from_host(s)
+    ]  # fmt: skip
+    moved = sum(s.record.cost.dram_bytes for s in own if s.record.cost)
+    seconds = sum(s.seconds for s in own)
+    if not chains or not moved or not seconds:
+        return
+    fewer = sum(chain.bytes - chain.fused_bytes for chain in chains)
+    gain_s, share = saved(profile, min(fewer / moved, 1.0) * seconds)
+    best = sorted(chains, key=lambda chain: chain.fused_bytes - chain.bytes)
+    count = sum(chain.count for chain in chains)
+    plural = "" if count == 1 else "s"
+    norms = " and norms" if any("norm" in name for name in names) else ""
+    title = (
+        f"let the optimizer fuse its {count} chain{plural} of elementwise operators: fused=True"
+        if optimizer
+        else f"fuse {count} chain{plural} of elementwise operators{norms} (torch.compile does)"
+    )
+    yield Gain(
+        title, gain_s, share,
+        f"they move {format_bytes(sum(c.bytes for c in chains))} a step, fused "
+        f"{format_bytes(sum(c.fused_bytes for c in chains))}, at the "
+        f"{format_bytes(moved / seconds)}/s that these operators reach here",
+        tuple(
+            f"{chain.where or 'backward'} ({' '.join(chain.operators[:4])})"
+            for chain in best[:MOST_WHERE]
+        ),
+    )  # fmt: skip
+
+
+def _to_or_from_host(share: Share) -> bool:
+    return any(k.route.startswith(("HtoD", "DtoH")) for k in share.record.kernels)
+
+
+def _matmuls(profile: Profile) -> list[Share]:
+    kinds = ("matmul", "convolution", "attention")
+    return [
+        s for s in profile.operators
+        if s.record.operator and s.record.operator.kind in kinds and s.record.cost and s.seconds
+    ]  # fmt: skip
+
+
+def _main_flops(share: Share) -> Flops | None:
+    flops = share.record.cost.flops if share.record.cost else ()
+    return max((f for f in flops if f.kind == "matmul"), key=lambda f: f.count, default=None)
+
+
+def _rate(header: Header, dtype: str) -> float | None:
+    """The measured roof of a matmul; the data sheet's where there is none."""
+    flops = Flops(1, "matmul", dtype, "fp32")
+    roofs = (peaks.ceiling(flops) for peaks in (header.ceilings, header.peaks) if peaks)
+    return next((roof.rate.value for roof in roofs if roof), None)
+
+
+def _precision(profile: Profile, header: Header) -> Iterator[Gain]:
+    """fp32 matmuls on a device whose tensor cores take tf32 and bf16."""
+    slow = [(s, f) for s in _matmuls(profile) if (f := _main_flops(s)) and f.dtype == "fp32"]
+    before, after = _rate(header, "fp32"), _rate(header, "tf32")
+    if not slow or not before or not after or after <= before:
+        return
+    less_s = sum(
+        max(0.0, share.seconds - max(flops.count / (USUAL_RATE * after), _least_s(share, header)))
+        for share, flops in slow
+    )
+    gain_s, part = saved(profile, less_s)
+    yield Gain(
+        'let fp32 matmuls use tf32: torch.set_float32_matmul_precision("high"); or bf16', gain_s,
+        part,
+        f"{len(slow)} operators in fp32, {format_number(before / 1e12, 3)} TFLOP/s at the most; in "
+        f"tf32 {USUAL_RATE:.0%} of {format_number(after / 1e12, 3)}, no faster than their bytes",
+        _places(share for share, _ in slow),
+    )  # fmt: skip
+
+
+def _alignment(profile: Profile, header: Header) -> Iterator[Gain]:
+    """Slow matmuls with a side off 16 bytes, beside those of the same dtype and about as many FLOPs
+    a call without one. Which side the rows lie along is not recorded: one across them costs
+    nothing, and is not slow."""
+    if not profile.cuda:
+        return
+    odd: list[tuple[Share, Flops]] = []
+    even: list[tuple[Share, Flops]] = []
+    for share in _matmuls(profile):
+        flops = _main_flops(share)
+        if flops is not None and _kind(share) == "matmul":
+            (odd if _odd(share, flops.dtype) else even).append((share, flops))
+    less_s, told = 0.0, []
+    for share, flops in odd:
+        rate = _usual_rate(share, flops, even, header)
+        after = max(flops.count / rate, _least_s(share, header)) if rate else share.seconds
+        if after < SLOW * share.seconds:
+            less_s += share.seconds - after
+            told.append(share)
+    gain_s, part = saved(profile, less_s)
+    if told:
+        yield Gain(
+            "pad the dimensions that are no multiple of 8 (a vocabulary, for one)", gain_s, part,
+            f"rows off a boundary of {ALIGNED} bytes; aligned, they would run at the rate of the "
+            f"aligned matmuls of this dtype and size here, or {USUAL_RATE:.0%} of the roof, and no "
+            "faster than their bytes",
+            _places(told),
+        )  # fmt: skip
+
+
+def _usual_rate(
+    share: Share, flops: Flops, others: Iterable[tuple[Share, Flops]], header: Header
+) -> float | None:
+    """FLOP/s of the *others* of the same dtype and a like size; of a large product the usual part
+    of the roof where there are none."""
+    own = flops.count / _calls(share)
+    alike = [
+        (s, f) for s, f in others
+        if f.dtype == flops.dtype and own / ALIKE <= f.count / _calls(s) <= own * ALIKE
+    ]  # fmt: skip
+    if alike:
+        return sum(f.count for _, f in alike) / sum(s.seconds for s, _ in alike)
+    roof = _rate(header, flops.dtype)
+    return USUAL_RATE * roof if roof and own > LARGE else None
+
+
+def _calls(share: Share) -> float:
+    count = share.record.operator.count if share.record.operator else 1.0
+    return count if count > 0 else 1.0
+
+
+def _least_s(share: Share, header: Header) -> float:
+    """Seconds that its bytes take."""
+    roofs = (peaks.bandwidth for peaks in (header.ceilings, header.peaks) if peaks)
+    bandwidth, cost = next((roof for roof in roofs if roof), None), share.record.cost
+    return cost.dram_bytes / bandwidth.value if bandwidth and cost else 0.0
+
+
+WIDTH = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1, "fp64": 8}
+
+
+def _odd(share: Share, dtype: str) -> bool:
+    """Whether a side of a matrix among those that *share* takes is off the boundary."""
+    step = max(1, ALIGNED // WIDTH.get(dtype, 4))
+    return any(n % step for shape in _shapes(share) if len(shape) > 1 for n in shape[-2:])
+
+
+def _attention(profile: Profile, header: Header) -> Iterator[Gain]:
+    """Attention by two products with a softmax between: the scores go through memory.
+
+    Shapes tell: scores of b×n×m are made of b×n×d and b×d×m, multiplied with b×m×e, and a softmax
+    goes over the rows of as many. What else goes over b×n×m with rows of m is a mask, a scale, a
+    dropout, or the like backward.
+    """
+    scores = _scores(profile)
+    soft = [
+        s for s in profile.operators
+        if _kind(s) == "softmax" and "_log" not in s.record.case.op
+        and any(_matrices(shape) in scores for shape in _shapes(s))
+    ]  # fmt: skip
+    met = {_rows(shape) for s in soft for shape in _shapes(s) if _matrices(shape) in scores}
+    passes = [
+        s for s in profile.operators
+        if _kind(s) in ("softmax", "elementwise", "copy", "random")
+        and any(_rows(shape) in met for shape in _shapes(s))
+    ]  # fmt: skip
+    gain_s, part = saved(profile, sum(s.seconds for s in passes))
+    # Nothing but the fallback of scaled_dot_product_attention calls that one.
+    called = any(s.record.case.op == "aten::_safe_softmax" for s in soft)
+    yield Gain(
+        "let scaled_dot_product_attention take a fused kernel: it falls back to products" if called
+        else "use scaled_dot_product_attention: the scores then never leave the chip",
+        gain_s, part,
+        "the time of the softmax and of what else goes over the scores; its products stay",
+        _places(passes),
+    )  # fmt: skip
+
+
+def _scores(profile: Profile) -> set[tuple[int, int, int]]:
+    """By elements, rows and columns: what a batched product makes and another one takes."""
+    made, taken = set(), set()
+    for share in profile.operators:
+        name = share.record.case.op
+        factors = _shapes(share)[1:] if name == "aten::baddbmm" else _shapes(share)
+        if name not in ("aten::bmm", "aten::baddbmm") or [len(f) for f in factors] != [3, 3]:
+            continue
+        (b, n, _), (_, _, m) = factors
+        made.add((b * n * m, n, m))
+        taken.add(_matrices(factors[0]))
+    return made & taken
+
+
+def _matrices(shape: tuple[int, ...]) -> tuple[int, int, int]:
+    """Elements, rows and columns of the matrices of *shape*."""
+    return (math.prod(shape), shape[-2], shape[-1]) if len(shape) > 1 else (0, 0, 0)
+
+
+def _rows(shape: tuple[int, ...]) -> tuple[int, int]:
+    """Elements of *shape*, and of one of its rows."""
+    return (math.prod(shape), shape[-1]) if shape else (1, 1)
+
+
+def _kind(share: Share) -> str:
+    return share.record.operator.kind if share.record.operator else ""
+
+
+def _shapes(share: Share) -> list[tuple[int, ...]]:
+    """Return the shapes of the tensors that the operator takes, numbers left out."""
+    operator = share.record.operator
+    return [tensor.shape for tensor in operator.tensors if tensor.shape] if operator else []
+
+
+def _places(shares: Iterable[Share]) -> tuple[str, ...]:
+    """Lines of the program, or names of operators, the slowest first."""
+    told: dict[str, None] = {}
+    ordered: Sequence[Share] = sorted(shares, key=lambda share: -share.seconds)
+    for share in ordered:
+        operator = share.record.operator
+        case = share.record.case
+        what = f"{case.op.removeprefix('aten::')} of {operator.operands if operator else ''}"
+        line = operator.where[0] if operator and operator.where else ""
+        line = line or ("backward" if operator and operator.backward else "")
+        told[f"{line} ({what})" if line else what] = None
+    return tuple(told)[:MOST_WHERE]

@@ -1,0 +1,247 @@
+"""Which elementwise operators follow each other so that one kernel could do them all?
+
+A chain is a run of operators, each of which takes what an earlier one of it made, or mostly what it
+took; what lies between belongs to another such run, and overwrites nothing. Fused, its inputs from
+outside are read once, and what others take later is written once; the rest stays in registers. So
+do rows that are not too long: layer and RMS norms, and reductions of rows, are links like others.
+Another reduction, a softmax or a product ends it.
+
+What eager mode keeps for a backward pass is no such output: torch.compile computes in the backward
+kernel again what only elementwise operators take there, from the inputs of the forward chain, where
+that moves less than to write and to read it (the min-cut partitioner of AOTAutograd); random
+numbers and the results of reductions it keeps.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from gpuperf.model.aten import Call, Tensor
+from gpuperf.model.program import Chain, Seen
+from gpuperf.profile.cost.accounting import account, plain_name
+from gpuperf.profile.overlap import Held, meet, size_of
+
+__all__ = ["Ran", "chains_of"]
+
+FUSABLE = ("elementwise", "copy", "random")
+OF_ROWS = re.compile(r"(?:native_layer_norm|_fused_rms_norm)(?:_backward)?")
+REDUCE_ROWS = ("sum", "mean", "var_mean", "amax", "amin")
+LONGEST_ROW = 16384  # elements: what a block of threads holds in its registers
+SHORTEST = 2
+MOST_OPEN = 16  # runs that the next operator may be a member of
+MOST_USES = 1000  # of a storage that are looked through: a buffer of all parameters has more
+OVERWRITE = ("aten::copy_", "aten::fill_", "aten::zero_")  # without a look at what was there
+DRAWN = re.compile(r"dropout|bernoulli")  # whose results nobody computes twice
+
+Ran = tuple[str, tuple[tuple[int, ...], ...]]  # a call by its name and the shapes of its tensors
+Uses = dict[int, list[tuple[int, Tensor]]]  # by storage: which call, of what
+
+
+@dataclass(eq=False)
+class _Run:
+    """Members, and what they made; fused, what they read, and the bytes that they write."""
+
+    members: list[int] = field(default_factory=list)
+    made: Held = field(default_factory=Held)
+    read: Held = field(default_factory=Held)
+    written: int = 0
+
+
+class _Step:
+    """The calls of a step: what each is, what it takes and makes."""
+
+    def __init__(self, seen: Sequence[Seen]) -> None:
+        self.seen = seen
+        self.figures = [account(one.call) for one in seen]
+        self.taken: Uses = {}
+        self.changed: Uses = {}
+        self.overwriting: set[int] = set()  # calls that change what was there before
+        self.born: set[int] = set()  # storages that were not there before
+        for i, one in enumerate(seen):
+            if self.figures[i].kind != "view":
+                self._note(i, one)
+
+    def _note(self, i: int, one: Seen) -> None:
+        old = {tensor.storage for tensor in one.call.tensors}
+        for tensor in self.takes(i):
+            self.taken.setdefault(tensor.storage, []).append((i, tensor))
+        for tensor in one.call.outputs:
+            if tensor.storage in old:
+                self.changed.setdefault(tensor.storage, []).append((i, tensor))
+                self.overwriting.add(i)
+            else:
+                self.born.add(tensor.storage)
+
+    def takes(self, i: int) -> tuple[Tensor, ...]:
+        """The tensors that call *i* reads: none, of `zeros_like`."""
+        call, moved = self.seen[i].call, self.figures[i].cost.bytes
+        if moved and not any(one.read for one in moved):
+            return ()
+        return call.tensors[1:] if plain_name(call.name) in OVERWRITE else call.tensors
+
+    def fusable(self, i: int, ran: Container[Ran] | None) -> bool:
+        """Whether one kernel could do it with others, and nothing shows that one does."""
+        call = self.seen[i].call
+        key = call.name, tuple(t.shape for t in call.tensors if t.shape)
+        known = all(tensor.storage for tensor in (*call.tensors, *call.outputs))
+        kind = self.figures[i].kind in FUSABLE or self.of_rows(i)
+        return kind and known and (ran is None or key in ran)
+
+    def of_rows(self, i: int) -> bool:
+        """Whether it normalises or reduces rows, each of which one block of threads could hold."""
+        call = self.seen[i].call
+        rows = call.tensors[0].shape if call.tensors else ()
+        if len(rows) < 2 or rows[-1] > LONGEST_ROW:
+            return False
+        name = plain_name(call.name).removeprefix("aten::")
+        if OF_ROWS.fullmatch(name):
+            return True
+        made = call.outputs[0].shape if call.outputs else ()
+        return name in REDUCE_ROWS and made in (rows[:-1], (*rows[:-1], 1))
+
+    def takers(self, tensor: Tensor, after: int) -> list[int]:
+        """The calls after call *after* that take of *tensor*; −1 where they are too many."""
+        uses = self.taken.get(tensor.storage, [])
+        later = uses[bisect_right(uses, after, key=lambda use: use[0]) :]
+        if len(later) > MOST_USES:
+            return [-1]
+        return [i for i, other in later if meet(tensor, other)]
+
+    def keeps(self, held: Held, first: int, last: int) -> bool:
+        """Whether no call between two others writes into any of *held*."""
+        changed = [(tensor, self.changed.get(tensor.storage, [])) for tensor in held]
+        if any(len(uses) > MOST_USES for _, uses in changed):
+            return False
+        between = ((t, other) for t, uses in changed for i, other in uses if first < i < last)
+        return not any(meet(tensor, other) for tensor, other in between)
+
+
+def chains_of(seen: Sequence[Seen], ran: Container[Ran] | None = None) -> tuple[Chain, ...]:
+    """The chains in *seen*, the calls of a step in order; those of the same operators, line and
+    bytes are one, as often as they come.
+
+    *ran* are the names and shapes of calls that a trace has too (None: there is none). A dispatch
+    mode makes a compiled function run as it is written: its calls are seen, and in the trace there
+    are kernels instead.
+    """
+    found: Counter[tuple[tuple[str, ...], str, int, int, bool]] = Counter()
+    step = _Step(seen)
+    runs = list(_runs(step, ran))
+    _fuse(step, runs)
+    for run in runs:
+        before = sum(step.figures[i].cost.dram_bytes for i in run.members)
+        after = run.read.bytes + run.written
+        if after < before:
+            names = tuple(seen[i].call.name.removeprefix("aten::") for i in run.members)
+            optimizer = all(seen[i].optimizer for i in run.members)
+            found[names, _where(seen, run), before, after, optimizer] += 1
+    return tuple(
+        Chain(names, where, count, count * before, count * after, optimizer)
+        for (names, where, before, after, optimizer), count in found.items()
+    )
+
+
+def _runs(step: _Step, ran: Container[Ran] | None) -> Iterator[_Run]:
+    """An operator is a member of the last run that it follows: so none takes what a later one made,
+    and each could be one kernel where its last member stands."""
+    under_way: list[_Run] = []
+    for i, one in enumerate(step.seen):
+        if step.figures[i].kind == "view":
+            continue
+        taken, run = step.takes(i), None
+        fusable = step.fusable(i, ran)
+        if fusable:
+            own = (run for run in reversed(under_way) if _follows(run, one.call, taken))
+            run = next(own, None)
+        left = under_way
+        if not fusable or i in step.overwriting:
+            left = [] if run is None else [run]
+        if fusable and run is None:
+            run = _Run()
+            left = [*left[1 - MOST_OPEN :], run]
+        yield from (r for r in under_way if r not in left and len(r.members) >= SHORTEST)
+        under_way = left
+        if run is not None:
+            _join(run, i, one.call, taken)
+    yield from (run for run in under_way if len(run.members) >= SHORTEST)
+
+
+def _join(run: _Run, i: int, call: Call, taken: Sequence[Tensor]) -> None:
+    """Call *i* is one more of its members."""
+    run.members.append(i)
+    for tensor in taken:
+        if not run.made.covers(tensor):
+            run.read.add(tensor)
+    for tensor in call.outputs:
+        run.made.add(tensor)
+
+
+def _follows(run: _Run, call: Call, taken: Sequence[Tensor]) -> bool:
+    """Whether *call* belongs in the same kernel: a gradient is read once for all that take it, and
+    a bias that two share does not make them one."""
+    most = max((size_of(t) for t in (*call.tensors, *call.outputs)), default=0)
+    return any(
+        run.made.meets(tensor) or (2 * size_of(tensor) >= most and run.read.covers(tensor))
+        for tensor in taken
+    )
+
+
+def _fuse(step: _Step, runs: Sequence[_Run]) -> None:
+    """What each of *runs* writes, and what a backward one reads to compute the rest again."""
+    backward = {i: run for run in runs for i in run.members if step.seen[i].backward}
+    for run in runs:
+        members = set(run.members)
+        again, takers = Held(), dict[_Run, None]()
+        for tensor in run.made:
+            later = [i for i in step.takers(tensor, _maker(step, run, tensor)) if i not in members]
+            if later and _again(step, run, tensor) and all(i in backward for i in later):
+                again.add(tensor)
+                takers |= dict.fromkeys(backward[i] for i in later)
+            elif later or tensor.storage not in step.born or _ends(step, run, tensor):
+                run.written += size_of(tensor)
+        if again and not _computed_again(step, run, again, list(takers)):
+            run.written += again.bytes
+
+
+def _again(step: _Step, run: _Run, tensor: Tensor) -> bool:
+    """Whether a backward kernel could compute again what a forward one made, number by number."""
+    makers = [i for i in run.members if any(meet(t, tensor) for t in step.seen[i].call.outputs)]
+    before = [i for i in run.members if i <= max(makers)]
+    kept = any(
+        step.figures[i].kind == "random" or DRAWN.search(step.seen[i].call.name) or step.of_rows(i)
+        for i in before
+    )
+    forward = not any(step.seen[i].backward for i in run.members)
+    return forward and not kept and tensor.storage in step.born
+
+
+def _maker(step: _Step, run: _Run, tensor: Tensor) -> int:
+    """The first of *run* that made any of *tensor*."""
+    made = (i for i in run.members if any(meet(t, tensor) for t in step.seen[i].call.outputs))
+    return next(made)
+
+
+def _ends(step: _Step, run: _Run, tensor: Tensor) -> bool:
+    return any(meet(tensor, made) for made in step.seen[run.members[-1]].call.outputs)
+
+
+def _computed_again(step: _Step, run: _Run, again: Held, takers: Sequence[_Run]) -> bool:
+    """Whether *takers* move less by reading what *run* does than by reading *again*, which *run*
+    would write. They then do."""
+    if not step.keeps(run.read, run.members[-1], max(taker.members[-1] for taker in takers)):
+        return False
+    read = [taker.read.without(again) | run.read for taker in takers]
+    kept = again.bytes + sum(taker.read.bytes for taker in takers)
+    if sum(one.bytes for one in read) >= kept:
+        return False
+    for taker, one in zip(takers, read, strict=True):
+        taker.read = one
+    return True
+
+
+def _where(seen: Sequence[Seen], run: _Run) -> str:
+    return next((seen[i].where for i in run.members if seen[i].where), "")

@@ -1,0 +1,99 @@
+"""What would a step gain where the device waits: for launches, for the host, for data, for copies?
+
+The device has as much to do as before, so that no gain is above the time in which it idles; a copy
+that is faster saves no more than the step has beyond all other work of the device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpuperf.model.record import Header
+from gpuperf.profile.breakdown import Profile
+from gpuperf.profile.gain import Gain, saved
+from gpuperf.units import format_bytes, format_time
+
+__all__ = ["HOST_MAKERS"]
+
+MOST_WHERE = 4
+# Bytes a second of sixteen lanes one way, by generation: PCI-SIG's transfer rates (8, 16, 32 and
+# 64 GT/s a lane) with their encoding; a pinned copy reaches about 0.8 of that.
+LANES_BYTES_PER_S = {"3.0": 15.75e9, "4.0": 31.5e9, "5.0": 63.0e9, "6.0": 121.0e9}
+REACHED = 0.8
+UNKNOWN = "3.0"  # the slowest, which foretells the least
+
+
+def _launches(profile: Profile, header: Header) -> Iterator[Gain]:
+    """Time in which the device waits for the host to launch, and not by a wait of the host's."""
+    idle_s = profile.parts["idle: launch or host"]
+    program = profile.region.program
+    if profile.cuda and idle_s > 0 and "busy" in profile.region.times:
+        kernels = program.launched.get("kernel", 0.0) if program else 0.0
+        yield Gain(
+            "launch less: CUDA graphs, torch.compile(mode='reduce-overhead'), larger batches",
+            idle_s, idle_s / profile.step_s,
+            f"the GPU is idle {idle_s / profile.step_s * 100:.1f} % of the step, and not because "
+            f"the host waits for it: that takes longer to launch {kernels:,g} kernels",
+        )  # fmt: skip
+
+
+def _waits(profile: Profile, header: Header) -> Iterator[Gain]:
+    """Lines that make the host wait: what the device idles until the host has caught up."""
+    program = profile.region.program
+    gain_s = profile.parts["idle: waiting"]
+    if program is None or not gain_s:
+        return
+    lines = [wait for wait in program.waits if wait.idle_s]
+    lines.sort(key=lambda wait: -wait.idle_s)
+    yield Gain(
+        "do not wait for the device in the loop", gain_s, gain_s / profile.step_s,
+        f"{sum(w.count for w in lines):.4g} times a step the host waits for the device, which then "
+        "idles until the host has caught up: no longer than the host waited",
+        tuple(f"{w.where or 'no line known'} ({w.what})" for w in lines[:MOST_WHERE]),
+    )  # fmt: skip
+
+
+def _data(profile: Profile, header: Header) -> Iterator[Gain]:
+    """Time in which nothing is done because the host waits for its data loader."""
+    program, gain_s = profile.region.program, profile.parts["idle: data"]
+    if program is None or not gain_s:
+        return
+    device = "the device idles" if profile.cuda else "nothing else runs"
+    yield Gain(
+        "load data faster: DataLoader with more num_workers, prefetch_factor, persistent_workers",
+        gain_s, gain_s / profile.step_s,
+        f"the loop waits {format_time(program.data_s)} a step for its DataLoader, and {device} "
+        f"for {format_time(gain_s)} of that",
+        (program.data_where,) if program.data_where else (),
+    )  # fmt: skip
+
+
+def _pageable(profile: Profile, header: Header) -> Iterator[Gain]:
+    """Copies from or to memory that is not pinned, at the rate of the device's PCIe."""
+    program = profile.region.program
+    moved = program.moved if program else {}
+    version = header.peaks.pcie if header.peaks else ""
+    known = version in LANES_BYTES_PER_S
+    rate = REACHED * LANES_BYTES_PER_S[version if known else UNKNOWN]
+    link = f"PCIe {version}" if known else f"PCIe {UNKNOWN}, as the device's is unknown"
+    for name, size in moved.items():
+        seconds = program.occupied.get(name, 0.0) if program else 0.0
+        seconds *= profile.pageable_scale
+        if "pageable" in name and seconds:
+            gain_s, share = saved(profile, max(0.0, seconds - size / rate), copies=True)
+            yield Gain(
+                "copy from pinned memory: pin_memory=True, and non_blocking=True", gain_s, share,
+                f"{format_bytes(size)} a step from pageable memory at "
+                f"{format_bytes(size / seconds)}/s, pinned at {format_bytes(rate)}/s ({link})",
+                _copied_at(profile),
+            )  # fmt: skip
+
+
+def _copied_at(profile: Profile) -> tuple[str, ...]:
+    """The lines that copy from pageable memory."""
+    program = profile.region.program
+    waits = program.waits if program else ()
+    return tuple(w.where for w in waits if "pageable" in w.what and w.where)[:MOST_WHERE]
+
+
+HOST_MAKERS = (_launches, _waits, _data, _pageable)

@@ -1,0 +1,1 @@
+"""The part of `profile` that runs inside the profiled process."""

@@ -1,0 +1,82 @@
+"""How long does a program wait for its data loaders?
+
+The time of `DataLoader.__iter__`, which starts the workers, and of each `next` of its iterator is
+added up on the thread that asked for it first, with the line that asks.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["Loading", "loading"]
+
+
+class Loading:
+    """The seconds that the program waited for data by now, and the line of its last wait."""
+
+    def __init__(self) -> None:
+        self.waited_s = 0.0
+        self._batches: int | None = None  # of the loader that was asked last, if it knows
+        self._given = 0
+        self._place: tuple[str, int] | None = None
+        self._thread = 0
+        self._inside = False
+        self._installed = False
+
+    @property
+    def where(self) -> str:
+        """`file:line`; empty before the first wait."""
+        from gpuperf.profile.inside.dispatch import short_path
+
+        return "" if self._place is None else f"{short_path(self._place[0])}:{self._place[1]}"
+
+    @property
+    def given(self) -> float | None:
+        """The share of its batches that the loader which was asked last has given by now; None
+        where there is no loader, or it does not know how many it has."""
+        return self._given / self._batches if self._batches else None
+
+    def install(self) -> None:
+        """Watch the loaders of torch, from now on."""
+        if self._installed:
+            return
+        from torch.utils.data import dataloader
+
+        self._installed = True
+        for kind, name in ((dataloader.DataLoader, "__iter__"),
+                           (dataloader._BaseDataLoaderIter, "__next__")):  # fmt: skip
+            setattr(kind, name, self._timed(getattr(kind, name), name))
+
+    def _timed(self, wait: Callable[..., Any], name: str) -> Callable[..., Any]:
+        def timed(loader: Any) -> Any:
+            self._thread = self._thread or threading.get_ident()
+            if self._inside or threading.get_ident() != self._thread:
+                return wait(loader)
+            self._inside, began = True, time.perf_counter()
+            if name == "__iter__":
+                self._given, self._batches = 0, _length(loader)
+            else:
+                self._given += 1
+            try:
+                return wait(loader)
+            finally:
+                self._inside = False
+                self.waited_s += time.perf_counter() - began
+                caller = sys._getframe(1)
+                self._place = caller.f_code.co_filename, caller.f_lineno
+
+        return timed
+
+
+def _length(loader: Any) -> int | None:
+    try:
+        return len(loader)
+    except Exception:  # of a dataset that has no length, or whose own `__len__` fails
+        return None
+
+
+loading = Loading()

@@ -1,0 +1,108 @@
+"""Which operators did the program call, with which tensors?"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+
+import torch
+from torch.utils._python_dispatch import _get_current_dispatch_mode, _pop_mode, _push_mode
+
+from gpuperf.model.program import Passed, PassName
+from gpuperf.profile.inside.dispatch import MOST_S, Flops, Watch
+from gpuperf.profile.inside.passes.base import Base
+
+__all__ = ["Accounting"]
+
+MODE = "the program has a dispatch mode of its own, which ours would get between"
+
+
+class Accounting(Base):
+    """Every operator of some steps, with its tensors; and torch's own count of the FLOPs of each
+    beside it."""
+
+    name: PassName = "accounting"
+
+    def __init__(self, region: str) -> None:
+        super().__init__(region)
+        self._watch = Watch()
+        self._flops: list[int] = []
+        self._counter: Flops | None = None  # of the step under way
+        self._ended = self._missed = 0  # of the calls, by the last step that ended
+        self._full = False
+        self._within = contextlib.ExitStack()
+
+    def begin(self) -> None:
+        if _get_current_dispatch_mode() is not None:
+            raise RuntimeError(MODE)
+        self._ended, self._missed = len(self._watch.seen), self._watch.missed
+        if not self._full:
+            self._compile_nothing()
+            self._counter = self._within.enter_context(Flops())
+            self._watch.forget()
+            self._within.enter_context(self._watch)
+
+    def end(self) -> None:
+        counter, self._counter = self._counter, None
+        self._leave()
+        if counter is None:
+            return
+        if self._watch.full and self.steps:  # a part of a step is none
+            self._full = self.done = True
+            self._drop()
+            return
+        super().end()
+        self._flops.append(counter.count)
+        self._full = self.done = self._watch.full
+
+    def drop(self) -> None:
+        self._counter = None
+        self._leave()
+        self._drop()
+
+    def _compile_nothing(self) -> None:
+        """What is compiled runs as the operators that it was made of: a mode sees no Triton kernel,
+        and to compile under one marks code as never to be compiled."""
+        dynamo = sys.modules.get("torch._dynamo.eval_frame")
+        if dynamo is not None and dynamo._stance.stance == "default":
+            self._within.enter_context(torch.compiler.set_stance("force_eager"))
+
+    def _leave(self) -> None:
+        """Take our modes away from under what the program entered since, and has not left."""
+        theirs = []
+        while self._watch.active and _get_current_dispatch_mode() is not self._watch:
+            theirs.append(_pop_mode())
+        self._within.close()
+        for mode in reversed(theirs):
+            _push_mode(mode)
+
+    def _drop(self) -> None:
+        """What was written down of a step that does not count."""
+        del self._watch.seen[self._ended :]
+        self._watch.missed = self._missed
+
+    def finish(self) -> Passed:
+        if self._counter is not None:
+            self._drop()
+        self.abandon()
+        return Passed(
+            self.region, "accounting", self.steps, seen=tuple(self._watch.seen),
+            flop_counts=tuple(self._flops), tf32=_tf32(),
+            reason=self._doubt(),
+        )  # fmt: skip
+
+    def _doubt(self) -> str:
+        missed = self._watch.missed
+        if missed and self._watch.spent_s >= MOST_S:
+            return f"it stopped after {MOST_S:.0f} s of its own, and {missed} calls are missing"
+        return f"{missed} calls could not be written down" if missed else ""
+
+    def abandon(self) -> None:
+        self._counter = None
+        self._leave()
+
+
+def _tf32() -> bool:
+    """Whether fp32 matmuls run in tf32: what the program left in torch's settings."""
+    precision = str(torch.get_float32_matmul_precision())
+    return torch.cuda.is_initialized() and precision != "highest"

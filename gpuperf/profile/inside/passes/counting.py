@@ -1,0 +1,130 @@
+"""What did the hardware count in steps of the program?"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import torch
+
+from gpuperf.measure.counters import Counters, NoCounters, open_counters
+from gpuperf.model.program import Passed, PassName
+from gpuperf.profile.inside.passes.base import Base, Timed
+
+__all__ = ["Counting", "Kernels"]
+
+# Kernels that may be counted in a step. Room takes time: with 16384 a pass took about 30 s on an
+# H200, with 1000, of another program, two.
+MOST_KERNELS, UNKNOWN = 65536, 8192
+MOST_PASSES = 64  # for all counters
+TOGETHER = "kernels that wait for those of another GPU cannot run one by one"
+BETWEEN = "bytes between its steps would count: mark the whole step"
+
+
+class Counting(Timed):
+    """The bytes through DRAM of all steps together, at full speed."""
+
+    name: PassName = "counters"
+
+    def __init__(self, region: str, longest_s: float) -> None:
+        super().__init__(region)
+        self._longest_s = longest_s
+        self._within = contextlib.ExitStack()
+        self._sampler: Any = None
+        self._known: Any = None
+        self._counting = False
+
+    def start(self) -> None:
+        sampler = _counters(self.cuda).sampler(self._longest_s)
+        self._sampler, self._known = self._within.enter_context(sampler)
+        super().start()
+
+    def begin(self) -> None:
+        if not self._counting:
+            self._counting = True
+            self.synchronize()
+            self._sampler.begin()
+        super().begin()
+
+    def drop(self) -> None:
+        Base.drop(self)
+
+    def finish(self) -> Passed:
+        self.synchronize()
+        try:
+            if self.apart():
+                raise RuntimeError(BETWEEN)
+            moved = self._sampler.end()
+        finally:
+            self._within.close()
+        each = self._known.factor * self.steps
+        counted = {
+            "dram_read_bytes": moved.read / each, "dram_written_bytes": moved.written / each,
+            "dram_factor": float(self._known.factor), "dram_ratio": self._known.ratio,
+            "dram_uncertainty_bytes": self._known.error * (moved.read + moved.written) / each,
+        }  # fmt: skip
+        return Passed(self.region, "counters", self.steps, wall_s=moved.seconds, counters=counted)
+
+    def abandon(self) -> None:
+        self._within.close()
+
+
+class Kernels(Base):
+    """What each kernel of a step moved and did: CUPTI runs them one by one, and counts some of it
+    in each step, until it has all."""
+
+    name: PassName = "kernels"
+
+    def __init__(self, region: str, launched: int) -> None:
+        """*launched* kernels are those of a traced step (0: nobody knows)."""
+        super().__init__(region)
+        self._most = min(2 * launched or UNKNOWN, MOST_KERNELS)
+        self._within = contextlib.ExitStack()
+        self._counter: Any = None
+
+    def start(self) -> None:
+        counters = _counters(self.cuda)
+        if _on_several():
+            raise NoCounters("unsupported", TOGETHER)
+        self._counter = self._within.enter_context(counters.step_kernels(self._most))
+        if self._counter.counter.passes > MOST_PASSES:
+            passes = self._counter.counter.passes
+            raise NoCounters("unsupported", f"the counters of kernels take {passes} steps here")
+        super().start()
+
+    def begin(self) -> None:
+        self.synchronize()
+        self._counter.start()
+
+    def end(self) -> None:
+        self.done = self._counter.stop()
+        super().end()
+
+    def finish(self) -> Passed:
+        try:
+            if not self.done:
+                passes = self._counter.counter.passes
+                raise RuntimeError(f"its counters take {passes} steps, and it had {self.steps}")
+            found = self._counter.told()
+        finally:
+            with contextlib.suppress(NoCounters):  # what was found, or went wrong, is what counts
+                self._within.close()
+        return Passed(self.region, "kernels", self.steps, kernels=tuple(found))
+
+    def abandon(self) -> None:
+        self._within.close()
+
+
+def _on_several() -> bool:
+    """Whether the program's kernels may wait for those of another GPU."""
+    distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
+    used = (torch.cuda.memory_allocated(i) > 0 for i in range(torch.cuda.device_count()))
+    return bool(distributed) or sum(used) > 1
+
+
+def _counters(cuda: bool) -> Counters:
+    """Those of the program's GPU. Raises: NoCounters."""
+    if not cuda:
+        raise NoCounters("unsupported", "only NVIDIA GPUs have counters that gpuperf reads")
+    device = torch.device("cuda", torch.cuda.current_device())
+    return open_counters(device, torch.cuda.get_device_properties(device).L2_cache_size)

@@ -1,0 +1,163 @@
+"""What did the host call, and what did the device run, and when?"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.profiler import ProfilerActivity, profile, record_function
+
+from gpuperf.model.program import MARK, PART, Passed, PassName
+from gpuperf.profile.inside.passes.base import Base
+
+__all__ = ["Light", "Trace"]
+
+OTHER = "the program uses torch.profiler itself, and there is one at a time"
+# A trace ends on the thread that it began on, or the process dies; a thread may end before.
+KERNEL = b'"cat": "kernel"'  # of an event in the file
+ELSEWHERE = "its steps are on another thread than the main one, and are not traced"
+
+
+class Trace(Base):
+    """Kernels and operators, by torch's profiler, in a file that the supervisor reads."""
+
+    name: PassName = "trace"
+
+    def __init__(self, region: str, path: Path, cuda: bool = False) -> None:
+        """With *cuda* also of a GPU that the program is about to take."""
+        super().__init__(region)
+        self._path, self._on_gpu = path, cuda or self.cuda
+        self._profile: Any = None
+        self._step: Any = None
+        self._parts: list[Any] = []
+        self._began = 0.0
+        self._lost = False
+        self.kernels = 0  # of a step, once it has finished
+        self._dropped: list[int] = []  # of the steps that began, by number
+        self._restore: Callable[[], None] = lambda: None
+
+    def start(self) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            raise RuntimeError(ELSEWHERE)
+        if torch.autograd._profiler_enabled():
+            raise RuntimeError(OTHER)
+        # Events as Python objects would take 0.6 ms each: only the file is wanted, and no warning
+        # of that. Filters are the process's: another thread's warnings are not ours to catch.
+        warnings.filterwarnings("ignore", "Warning: Profiler clears events")
+        self._profile = profile(
+            activities=self._activities(), record_shapes=True, acc_events=False
+        )
+        super().start()
+        self._profile.start()
+        self._yield_to_others()
+        self._began = time.perf_counter()
+
+    def _activities(self) -> list[ProfilerActivity]:
+        on_gpu = [ProfilerActivity.CUDA] if self._on_gpu else []
+        return [ProfilerActivity.CPU, *on_gpu]
+
+    def _yield_to_others(self) -> None:
+        """There is one profiler at a time: let one that the program starts have its place."""
+        from torch.autograd import profiler
+
+        theirs = [(profiler.profile, "_prepare_trace"), (profiler.emit_nvtx, "__enter__"),
+                  (profiler.emit_itt, "__enter__")]  # fmt: skip
+        own = [(kind, name, getattr(kind, name)) for kind, name in theirs]
+
+        def yields(prepare: Callable[..., Any]) -> Callable[..., Any]:
+            def first(other: Any, *arguments: Any) -> Any:
+                self._lost = True
+                with contextlib.suppress(Exception):
+                    self.abandon()
+                return prepare(other, *arguments)
+
+            return first
+
+        def restore() -> None:
+            for kind, name, prepare in own:
+                setattr(kind, name, prepare)
+
+        for kind, name, prepare in own:
+            setattr(kind, name, yields(prepare))
+        self._restore = restore
+
+    def begin(self) -> None:
+        if self._lost:
+            return
+        self._step = record_function(f"{MARK}{self.region}")
+        self._step.__enter__()
+
+    def end(self) -> None:
+        super().end()
+        self._close_step()
+
+    def drop(self) -> None:
+        """The step that began stays in the file, and its number says that it is none."""
+        self._dropped.append(self.steps + len(self._dropped))
+        self._close_step()
+
+    def enter(self, name: str) -> None:
+        """A region inside the step begins."""
+        part = record_function(f"{MARK}{self.region}{PART}{name}")
+        part.__enter__()
+        self._parts.append(part)
+
+    def leave(self) -> None:
+        """The last one ends; none, if it began before the pass."""
+        if self._parts:
+            self._parts.pop().__exit__(None, None, None)
+
+    def _close_step(self) -> None:
+        while self._parts:
+            self.leave()
+        step, self._step = self._step, None
+        if step is not None:
+            step.__exit__(None, None, None)
+
+    def finish(self) -> Passed:
+        if self._lost:
+            raise RuntimeError(OTHER)
+        self.cuda = torch.cuda.is_initialized()
+        self.synchronize()
+        wall_s = time.perf_counter() - self._began
+        self._close_step()
+        self._restore()
+        self._profile.stop()
+        self._profile.export_chrome_trace(str(self._path))
+        self._profile = None
+        self.kernels = self._path.read_bytes().count(KERNEL) // max(1, self.steps)
+        return Passed(self.region, self.name, self.steps, wall_s=wall_s, trace=str(self._path),
+                      dropped=tuple(self._dropped))  # fmt: skip
+
+    def abandon(self) -> None:
+        found, self._profile = self._profile, None
+        self._restore()
+        self._close_step()
+        if found is not None:
+            with contextlib.suppress(Exception):
+                found.stop()
+
+
+class Light(Trace):
+    """Kernels and calls into CUDA alone: operators would slow the host down, which then waits less
+    for the device."""
+
+    name: PassName = "light"
+
+    def _activities(self) -> list[ProfilerActivity]:
+        return [ProfilerActivity.CUDA]
+
+    def begin(self) -> None:
+        pass
+
+    def drop(self) -> None:
+        Base.drop(self)
+
+    def enter(self, name: str) -> None:
+        pass

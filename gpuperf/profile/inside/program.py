@@ -1,0 +1,278 @@
+"""Run a program under the profiler: `python -m gpuperf.profile.inside.program`.
+
+The program has its own arguments, stdin, stdout and `__main__`, as if python had been called with
+it, and torch is imported when it does so. What the passes find goes to the supervisor as it comes,
+so that a program that dies loses only the pass it is in.
+"""
+
+from __future__ import annotations
+
+import argparse
+import atexit
+import contextlib
+import os
+import signal
+import sys
+import threading
+import traceback
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from gpuperf import marks
+from gpuperf.measure.parent import die_with_parent
+from gpuperf.measure.pipe import Pipe
+from gpuperf.model.program import Passed
+from gpuperf.model.protocol import (
+    PROTOCOL,
+    Ended,
+    FromWorker,
+    Hello,
+    Opened,
+    Passing,
+    Profile,
+    Progress,
+)
+from gpuperf.model.text import clean
+from gpuperf.profile.inside import script
+from gpuperf.profile.inside.import_hook import AfterImport
+from gpuperf.profile.inside.script import load, marks_steps
+
+if TYPE_CHECKING:
+    from gpuperf.profile.inside.session import Session
+
+__all__ = ["main"]
+
+UNMARKED_S = 20.0  # from its first use of the GPU on a program that should mark steps may mark none
+OWN = (__file__, script.__file__, "<frozen importlib")  # what runs the program
+PACKAGE = f"{Path(__file__).parents[1]}{os.sep}"
+
+
+class Stage:
+    """Where the program runs, and who hears of it."""
+
+    def __init__(self, pipe: Pipe, request: Profile) -> None:
+        self._pipe, self._request = pipe, request
+        self._process = os.getpid()
+        self._session: Session | None = None
+        self._opened = False
+        self._failed = ""
+        self._dynamo: AfterImport | None = None
+        self._marks_steps = False
+
+    def say(self, message: FromWorker) -> None:
+        """One line to the supervisor, at once; a forked child says nothing."""
+        self._pipe.say(message)
+
+    def run(self) -> int:
+        """The program's exit code."""
+        hook = AfterImport("torch", self._listen)
+        code, error = self._run()
+        hook.remove()
+        marks.listen(None)
+        if os.getpid() != self._process:
+            _end_child(code)
+        try:
+            if code == 0:
+                self._open()
+            if self._session is not None:
+                self._session.close()
+                if not self._opened:
+                    self._ready()
+        except KeyboardInterrupt:
+            code, error = 130, error or "interrupted"
+        except Exception as own:
+            self._failed = self._failed or _told(own)
+        counts = {}
+        if self._session is not None:
+            counts = {name: course.done for name, course in self._session.courses.items()}
+        self.say(Ended(code, error or self._failed, counts))
+        return code
+
+    def _listen(self) -> None:
+        """The program has torch from now on."""
+        if os.getpid() == self._process:
+            try:
+                self._open()
+            except Exception as error:  # ours, and not the program's
+                self._failed = _told(error)
+
+    def _open(self) -> None:
+        """Hear the program's marks. No GPU is asked for that it has not taken: which it takes, and
+        whether in a child that it forks, it may say later."""
+        if self._session is not None:
+            return
+        import torch
+        from torch.optim.optimizer import register_optimizer_step_post_hook
+
+        from gpuperf.profile.inside.courses import Limits
+        from gpuperf.profile.inside.forwards import Forwards
+        from gpuperf.profile.inside.loading import loading
+        from gpuperf.profile.inside.session import Session
+
+        asked = self._request
+        limits = Limits(asked.warmup, asked.steps, asked.budget_s, asked.more)
+        session = self._session = Session(
+            limits, asked.passes, Path(asked.folder), self._passed, self._ready
+        )
+        gpus = torch.cuda.device_count()
+        if gpus and self._marks_steps:
+            session.patience_s = UNMARKED_S
+        compiling = torch.compiler.is_compiling
+        marks.listen(session, compiling)
+
+        def optimized(*_: Any) -> None:
+            if not compiling():
+                forwards.remove()
+                session.optimized()
+
+        def forwarded(usual: bool) -> None:
+            if not compiling():
+                session.forwarded(usual)
+
+        forwards = Forwards(forwarded)
+        loading.install()
+        register_optimizer_step_post_hook(optimized)
+        self._hear_compiling(session)
+        os.register_at_fork(before=session.give_way, after_in_parent=session.resume)
+        if not gpus:
+            session.watch()
+        elif self._marks_steps:
+            # Where CUPTI was, it stays: on an H200 a launch takes 9.7 µs behind a trace, and 7.4
+            # before. TEARDOWN_CUPTI=1 ends that, but then no counters open.
+            torch.cuda._lazy_call(session.watch_later)
+        else:
+            torch.cuda._lazy_call(partial(session.watch, True))
+
+    def _hear_compiling(self, session: Session) -> None:
+        """Have *session* told when Dynamo compiles, if the program ever does."""
+
+        def register() -> None:
+            with contextlib.suppress(Exception):  # another version's has another name
+                from torch._dynamo.callback import callback_handler
+
+                callback_handler.register_start_callback(lambda *_: session.give_way())
+                callback_handler.register_end_callback(lambda *_: session.resume())
+
+        self._dynamo = AfterImport("torch._dynamo.callback", register)
+
+    def _run(self) -> tuple[int, str]:
+        try:
+            code, main = load(self._request.argv, self._request.module)
+            self._marks_steps = marks_steps(code)
+            exec(code, main.__dict__)
+        except SystemExit as error:
+            if error.code is None or isinstance(error.code, int):
+                return error.code or 0, ""
+            sys.stderr.write(f"{error.code}\n")
+            return 1, _told(error, "")
+        except KeyboardInterrupt:
+            return 130, "interrupted"
+        except BaseException as error:
+            return _uncaught(error), _told(error)
+        return 0, ""
+
+    def _passed(self, found: Passed) -> None:
+        self.say(Passing(found))
+
+    def _ready(self) -> None:
+        """Tell the device that the program has taken by now."""
+        import torch
+
+        from gpuperf.measure.device import open_device
+        from gpuperf.measure.fingerprint import fingerprint_of
+        from gpuperf.measure.telemetry import open_meter
+
+        cuda = torch.cuda.is_initialized()
+        device = open_device(f"cuda:{torch.cuda.current_device()}" if cuda else "cpu")
+        facts, fingerprint = fingerprint_of(device, open_meter(device.torch))
+        self.say(Opened(facts, fingerprint))
+        self._opened = True
+        self.say(Progress("profile"))
+
+
+def _told(error: BaseException, kind: str | None = None) -> str:
+    """What *error* says, and of which *kind* it is."""
+    name = type(error).__name__ if kind is None else kind
+    try:
+        text = f"{name}: {error}" if name else str(error)
+    except Exception:  # of a stranger's class
+        text = name
+    return text[:300].encode(errors="replace").decode()
+
+
+def _uncaught(error: BaseException) -> int:
+    """What python does with it, from the program's own first frame on; the exit code."""
+    frames = error.__traceback__
+    while frames is not None and frames.tb_frame.f_code.co_filename.startswith(OWN):
+        frames = frames.tb_next
+    error.__traceback__ = frames
+    try:
+        if sys.excepthook is sys.__excepthook__:
+            sys.stderr.write(_traceback(error))
+        else:
+            sys.excepthook(type(error), error, frames)
+    except SystemExit as other:
+        return other.code if isinstance(other.code, int) else 1
+    except BaseException as other:
+        sys.stderr.write(f"Error in sys.excepthook:\n{_traceback(other)}")
+        sys.stderr.write(f"\nOriginal exception was:\n{_traceback(error)}")
+    return 1
+
+
+def _traceback(error: BaseException) -> str:
+    """What python prints of *error*, without our frames and without control characters."""
+    told = traceback.TracebackException.from_exception(error)
+    pending = [told]
+    while pending:
+        one = pending.pop()
+        theirs = [frame for frame in one.stack if not frame.filename.startswith(PACKAGE)]
+        one.stack = traceback.StackSummary.from_list(theirs)
+        pending += [other for other in (one.__cause__, one.__context__) if other is not None]
+    lines = "".join(told.format()).splitlines()
+    return "".join(f"{_indent(line)}{clean(line)}\n" for line in lines)
+
+
+def _indent(line: str) -> str:
+    return "" if line.isprintable() else " " * (len(line) - len(line.lstrip(" ")))
+
+
+def _end_child(code: int) -> NoReturn:
+    """A child that was forked, and came back here, ends: an orderly exit would wait for the
+    profiler's threads, of which it has none."""
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join()
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _torch() -> str:
+    """Its version; it is the program's to import."""
+    try:
+        return version("torch")
+    except PackageNotFoundError:
+        return ""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one program."""
+    parser = argparse.ArgumentParser()
+    for name in ("--requests", "--replies", "--parent"):
+        parser.add_argument(name, type=int, required=True)
+    options: Any = parser.parse_args(arguments)
+    die_with_parent(options.parent)
+    # Ctrl-C is passed on by the supervisor, also to what a shell started without hearing it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    pipe = Pipe(options.requests, options.replies)
+    pipe.say(Hello(PROTOCOL, os.getpid(), _torch()))
+    request = next(pipe.requests())
+    assert isinstance(request, Profile)
+    return Stage(pipe, request).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,166 @@
+"""What was a device busy with in a stretch of time, and what was it waiting for when idle?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gpuperf.model.kernelname import KernelKind, kind_of, route_of
+from gpuperf.model.timeline import COPY, KERNEL, KINDS, SET, Activities, Timeline
+from gpuperf.profile.intervals import Moments
+
+if TYPE_CHECKING:
+    import numpy
+    from numpy.typing import NDArray
+
+    Column = NDArray[numpy.integer]
+    Mask = NDArray[numpy.bool_]
+
+__all__ = ["Occupied", "Share", "occupancy_of"]
+
+SECOND = 10**9  # nanoseconds
+PARTS = {"kernel": "kernels", "communication": "communication", "set": "sets"}
+
+# Calls that return once the device is done. Those of a copy without `Async` wait for it too.
+WAITS = re.compile(
+    r"(?:cuda|cu|hip)(?:Stream|Device|Ctx|Event)Synchronize|(?:cuda|hip)Memcpy(?:2D|3D)?"
+    r"|hipMemcpyWithStream|cuMemcpy(?:HtoD|DtoH|DtoD)?_v2"
+)
+
+
+@dataclass(frozen=True)
+class Share:
+    """Seconds in which any of it was under way, and the bytes that it moved (0 for kernels). What
+    the edge of the window cuts counts in proportion."""
+
+    seconds: float = 0.0
+    bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Occupied:
+    """One device in a window of `wall_s` seconds.
+
+    `busy_s` is the union of everything on it; on a trace without a device, of all operators.
+    `copies` are by route (`HtoD pageable`, `DtoH pinned`, `DtoD`); `kernels` are those that do not
+    communicate. Shares may overlap one another.
+
+    The idle seconds, each in one part, the first that applies: `queued_s` when work had been
+    launched but not begun (the device's own latency, or one stream waiting for another); `sync_s`
+    when the host was waiting in a synchronising call; `host_s` when it was in an operator, a call
+    of the runtime or a mark, which is launching or in Python; `other_s` when nothing is known.
+    """
+
+    wall_s: float
+    busy_s: float
+    kernels: Share
+    communication: Share
+    sets: Share
+    copies: Mapping[str, Share]
+    queued_s: float
+    sync_s: float
+    host_s: float
+    other_s: float
+
+    @property
+    def idle_s(self) -> float:
+        return self.queued_s + self.sync_s + self.host_s + self.other_s
+
+
+def occupancy_of(
+    timeline: Timeline, window: tuple[int, int], device: int | None = None
+) -> Occupied:
+    """How *device* (the first that did anything) spent *window*, which is in nanoseconds.
+
+    Raises: ValueError for a window without length.
+    """
+    import numpy
+
+    if not window[1] > window[0]:
+        raise ValueError(f"a window from {window[0]} to {window[1]} ns has no length")
+    whole = Moments.among([window])
+    activities = timeline.activities
+    if device is None:
+        device = next(iter(timeline.used), None)
+    on_it = numpy.flatnonzero(activities.device == (-1 if device is None else device))
+    if device is None:
+        busy = Moments.of(timeline.operators.start, timeline.operators.end) & whole
+    else:
+        busy = Moments.of(activities.start[on_it], activities.end[on_it]) & whole
+
+    shares = {
+        part: _share(activities, rows, window) for part, rows in _parts(timeline, on_it).items()
+    }
+    left, idle = whole - busy, []
+    for reason in (_queued(timeline, on_it), *_host(timeline), whole):
+        idle.append((left & reason).length / SECOND)
+        left = left - reason
+    return Occupied(
+        wall_s=whole.length / SECOND,
+        busy_s=busy.length / SECOND,
+        kernels=shares.pop("kernels", Share()),
+        communication=shares.pop("communication", Share()),
+        sets=shares.pop("sets", Share()),
+        copies=shares,
+        queued_s=idle[0],
+        sync_s=idle[1],
+        host_s=idle[2],
+        other_s=idle[3],
+    )
+
+
+def _parts(timeline: Timeline, rows: Column) -> dict[str, Column]:
+    """*rows* by what they are; each name is looked at once."""
+    import numpy
+
+    activities = timeline.activities
+    names, place = numpy.unique(activities.name[rows], return_inverse=True)
+    kinds = activities.kind[rows]
+    found: dict[str, list[Column]] = {}
+    for i, name in enumerate(names.tolist()):
+        own = rows[place == i]
+        for kind in (KERNEL, COPY, SET):
+            some = own[kinds[place == i] == kind]
+            if len(some):
+                found.setdefault(_part(timeline.names[name], KINDS[kind]), []).append(some)
+    return {part: numpy.concatenate(columns) for part, columns in found.items()}
+
+
+def _part(name: str, activity: KernelKind) -> str:
+    kind = kind_of(name, activity)
+    return route_of(name) if kind == "copy" else PARTS[kind]
+
+
+def _share(activities: Activities, rows: Column, window: tuple[int, int]) -> Share:
+    import numpy
+
+    start = numpy.clip(activities.start[rows], *window)
+    end = numpy.clip(activities.end[rows], *window)
+    length = activities.end[rows] - activities.start[rows]
+    part = (end - start) / numpy.maximum(length, 1)
+    moved = float((activities.bytes[rows] * part).sum())
+    return Share(Moments.of(start, end).length / SECOND, round(moved))
+
+
+def _queued(timeline: Timeline, rows: Column) -> Moments:
+    """When any of the activities *rows* had been launched and not begun."""
+    by = timeline.activities.runtime[rows]
+    rows, by = rows[by >= 0], by[by >= 0]
+    return Moments.of(timeline.runtime.end[by], timeline.activities.start[rows])
+
+
+def _host(timeline: Timeline) -> tuple[Moments, Moments]:
+    """When the host was waiting for a device, and when it was known to do anything."""
+    import numpy
+
+    runtime, operators, marks = timeline.runtime, timeline.operators, timeline.annotations
+    waiting = numpy.array([WAITS.fullmatch(name) is not None for name in timeline.names], bool)
+    waits = waiting[runtime.name]
+    by_user = marks.on_device == 0
+    busy = Moments.of(
+        numpy.concatenate((operators.start, runtime.start, marks.start[by_user])),
+        numpy.concatenate((operators.end, runtime.end, marks.end[by_user])),
+    )
+    return Moments.of(runtime.start[waits], runtime.end[waits]), busy

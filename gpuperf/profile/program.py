@@ -1,0 +1,127 @@
+"""Who runs a program under the profiler, and what is left when it dies, hangs or is interrupted?"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from gpuperf.errors import CannotMeasure
+from gpuperf.model.program import Passed
+from gpuperf.model.protocol import (
+    PROTOCOL,
+    Ended,
+    Hello,
+    Opened,
+    Passing,
+    Profile,
+)
+from gpuperf.run.launcher import LocalConnection
+
+__all__ = ["Ran", "run_program"]
+
+START_S = 120.0  # from a slow disk
+HEAR_S = 1.0  # how often the clock is looked at
+FAREWELL_S = 20.0  # to end a trace after Ctrl-C
+EXIT_S = 5.0  # after its last line, for threads and handlers at exit, before a word is said
+
+
+@dataclass
+class Ran:
+    """What became of a program: its passes, the device that it took (None: it died before), its
+    exit code (below 0 a signal; None: it was ended by us), and a sentence where it did not end by
+    itself. It *ended* with its last line; threads and handlers at exit come after it."""
+
+    passed: list[Passed] = field(default_factory=list)
+    opened: Opened | None = None
+    exit_code: int | None = None
+    error: str = ""
+    steps: dict[str, int] = field(default_factory=dict)
+    took_s: float = 0.0
+    interrupted: bool = False
+    ended: bool = False
+
+
+def run_program(
+    request: Profile,
+    timeout_s: float | None,
+    heard: Callable[[Ran], None],
+    stdout: int | None = None,
+    waiting: Callable[[], None] = lambda: None,
+) -> Ran:
+    """Run *request* to its end, or for *timeout_s*; *heard* is told when a pass came, the last one
+    of what it is given, and *waiting* called once if the process outlives the program's last line.
+
+    The program's output goes to the descriptor *stdout* (None: ours). A Ctrl-C is passed on, and
+    what was found until then is returned. Raises: CannotMeasure where no process starts.
+    """
+    began = time.monotonic()
+    cut = False
+    connection = LocalConnection(False, program=1 if stdout is None else stdout)
+    ending = False
+    ran = Ran()
+    try:
+        hello = connection.receive(START_S)
+        if not isinstance(hello, Hello) or hello.protocol != PROTOCOL:
+            raise CannotMeasure("no process of gpuperf starts", "does `python -c 'import torch'`?")
+        connection.send(request)
+        end = None if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            try:
+                if _listen(connection, ran, heard, end, waiting) or ending:
+                    break
+                ran.error = "its time was over"
+            except KeyboardInterrupt:
+                if ending:
+                    break  # twice: at once
+                ran.interrupted, ran.error = True, "it was interrupted"
+            ending, cut = True, ran.ended
+            connection.interrupt()  # so that it ends its trace
+            end = time.monotonic() + FAREWELL_S
+    finally:
+        connection.kill()
+    if cut and ran.exit_code == 0:
+        ran.exit_code = None  # python says so, whatever became of the threads
+    ran.took_s = time.monotonic() - began
+    return ran
+
+
+def _listen(
+    connection: LocalConnection,
+    ran: Ran,
+    heard: Callable[[Ran], None],
+    end: float | None,
+    waiting: Callable[[], None],
+) -> bool:
+    """Hear messages until the program is gone; False where its time is over before.
+
+    It is gone when its process is: as python does, its threads and handlers at exit have all the
+    time that they take.
+    """
+    patience: float | None = None
+    while True:
+        left = HEAR_S if end is None else min(HEAR_S, end - time.monotonic())
+        try:
+            message = connection.receive(max(0.0, left))
+        except ValueError as error:
+            ran.error = f"a part of what it said cannot be read: {str(error)[:200]}"
+            continue
+        if isinstance(message, Opened):
+            ran.opened = message
+        elif isinstance(message, Passing):
+            ran.passed.append(message.passed)
+            heard(ran)
+        elif isinstance(message, Ended):
+            ran.steps, ran.ended = message.steps, True
+            ran.error = ran.error or message.error
+            patience = time.monotonic() + EXIT_S
+        elif message is None and connection.death() is not None:
+            ran.exit_code = connection.exit_code(0.0)
+            if not ran.ended or (ran.exit_code or 0) < 0:
+                ran.error = ran.error or f"it died by {connection.death()}"
+            return True
+        elif message is None and patience is not None and time.monotonic() >= patience:
+            waiting()
+            patience = None
+        elif message is None and end is not None and time.monotonic() >= end:
+            return False

@@ -1,0 +1,1 @@
+"""Read traces of torch.profiler and find the steps in them."""

@@ -1,1 +1,0 @@
-"""Renderers: they read records, never a live run."""

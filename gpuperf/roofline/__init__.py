@@ -1,0 +1,13 @@
+"""Measure a workload over its sizes and place each under the roofline."""
+
+from gpuperf.verb.verb import Chart, Verb
+
+VERB = Verb(
+    "roofline",
+    "Measure OP over its sizes, and show where each lies under the roofline.",
+    "gpuperf.roofline.command:roofline",
+    axes=True,
+    measures=True,
+    tables="gpuperf.roofline.output:render_rows",
+    charts=(Chart("gpuperf.roofline.chart:draw_roofline"),),
+)

@@ -1,0 +1,208 @@
+"""Reduce a run to what is read first: 100 columns and 45 lines, with a line for each caveat.
+
+What is left out here is in the whole table (`-v`), and in JSON and CSV.
+"""
+
+from __future__ import annotations
+
+import string
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from gpuperf.errors import UnknownName
+from gpuperf.model.record import Run
+from gpuperf.model.text import clean, shorten
+from gpuperf.roofline.caption import PROFILED, profiled, roof_doubts
+from gpuperf.roofline.rows import Entry
+from gpuperf.roofline.table import sheet, shown_entries
+from gpuperf.roofline.terminal import terminal_roofline
+from gpuperf.show.axes import Axes, dtype_of, implementation_of
+from gpuperf.show.contract import contracts_text
+from gpuperf.show.screen import Screen
+from gpuperf.show.table import Column, Mood, Table
+from gpuperf.show.terminal import to_terminal
+from gpuperf.show.view import View
+
+__all__ = ["brief", "chosen_columns", "render_brief", "roofline_below"]
+
+WIDTH, HEIGHT = 100, 45  # characters and lines
+LEGEND = 6  # lines under a roofline, and the empty one above it
+LOWEST, HIGHEST = 10, 17  # lines of a roofline that can be read, and that is no higher than it must
+MARKS = string.ascii_lowercase
+MOST_ROWS = 3  # rows of a caveat by name; the rest are counted
+LONGEST = 40  # characters of the name of a row
+LEFT_OUT = {  # columns of the whole table: they explain others, or repeat them
+    ("error", "allowed"), ("noise", "in, between"), ("set", "of L2"), ("bytes", "least"),
+    ("bytes", "modelled"), ("bytes", "measured"), ("ops", "model"), ("ops", "hardware"),
+    ("ops hw", "× model"), ("MFU", "@clock %"), ("clock", "MHz"), ("kernels", "a call"),
+}  # fmt: skip
+KEPT_NOTES = ("Baseline", "Skipped", "Problem")
+MORE = "-v has all"  # where the columns that do not fit are
+# How long the columns of a comparison stay on a narrow screen: its speed-ups have intervals.
+COMPARED = {"interval": 1, "attained": 5, "compulsory": 5, "MFU": 2, "AI": 2, "memory": 6,
+            "moved": 20, "bound by": 21}  # fmt: skip
+
+
+@dataclass
+class Doubt:
+    """A kind of caveat with the rows that it is about, by number; `message` and `hint` are those
+    of the first row, and `alike` says whether all rows have that message."""
+
+    kind: str
+    message: str
+    hint: str
+    rows: list[int] = field(default_factory=list)
+    alike: bool = True
+
+
+def brief(run: Run) -> Table:
+    """The table of *run* for a first look."""
+    whole = sheet(run)
+    shown, axes = shown_entries(run), Axes(run.records, run.header.main)
+    doubts = _doubts(shown)
+    notes = [note for note in whole.notes if note[0] in KEPT_NOTES] + [*roof_doubts(run)]
+    columns = [c for c in whole.columns if (c.head, c.unit) not in LEFT_OUT and c.head != "caveats"]
+    if any(c.head == "MFU" and c.unit == "sheet %" for c in columns):
+        columns = [c for c in columns if (c.head, c.unit) != ("MFU", "meas. %")]
+    if run.header.baseline:
+        columns = [_compared(c) for c in columns]
+    if not any(c.head == "MFU" for c in columns):
+        notes += [note for note in whole.notes if note[0] == "Unknown"]
+    if doubts:
+        columns.append(_marks(shown, doubts))
+    title = whole.title + (f" · speed-up over {clean(run.header.baseline)}" if run.header.baseline
+                           else "")  # fmt: skip
+    contracts = list(dict.fromkeys(e.record.contract for e in shown)) or [run.header.contract]
+    footnotes = tuple(
+        ("", _line(mark, doubt, shown, axes))
+        for mark, doubt in zip(MARKS, doubts.values(), strict=False)
+    )
+    footnotes += tuple(("", line) for line in _hints(shown, axes))
+    notes += [("Contract", PROFILED if profiled(shown) else contracts_text(contracts))]
+    return replace(
+        whole, title=title, columns=tuple(columns), footnotes=footnotes, notes=tuple(notes),
+        more=MORE,
+    )  # fmt: skip
+
+
+def render_brief(run: Run, screen: Screen, names: Sequence[str] = ()) -> str:
+    """The table of *run* for a first look, or its columns *names*.
+
+    Raises: UnknownName for a name that is no column.
+    """
+    narrow, table = replace(screen, width=min(screen.width, WIDTH)), brief(run)
+    if names:
+        narrow, table = screen, replace(table, columns=chosen_columns(sheet(run), names).columns)
+    return to_terminal(table, narrow)
+
+
+def roofline_below(run: Run, screen: Screen, view: View, lines: int) -> str:
+    """The roofline of *run* below a table of so many *lines*; empty where it would not fit.
+
+    Raises: UsageError if there is nothing to draw.
+    """
+    height = min(HIGHEST, HEIGHT - LEGEND - lines)
+    if height < LOWEST or not any(record.status == "ok" for record in run.records):
+        return ""
+    width = min(screen.width, WIDTH)
+    return "\n" + terminal_roofline(
+        run, width, height, screen.color, screen.ascii, view, brief=True
+    )
+
+
+def chosen_columns(table: Table, names: Sequence[str]) -> Table:
+    """*table* with its identity and the columns *names*: a head, or a head and its unit; `all`.
+
+    Raises: UnknownName for a name that is no column.
+    """
+    if list(names) == ["all"]:
+        return table
+    kept = [c for c in table.columns if c.identity]
+    for name in names:
+        own = [c for c in table.columns if name.lower() in _names(c)]
+        if not own:
+            known = dict.fromkeys(c.head for c in table.columns if not c.identity)
+            raise UnknownName("column", name, tuple(known))
+        kept += [replace(c, keep=99) for c in own if c not in kept]
+    return replace(table, columns=tuple(kept))
+
+
+def _names(column: Column) -> tuple[str, ...]:
+    unit = column.unit.removesuffix(" %")
+    return column.head.lower(), f"{column.head} {unit}".lower(), f"{column.head}-{unit}".lower()
+
+
+def _compared(column: Column) -> Column:
+    """A column of a comparison; a speed-up's head is without the baseline, which the title has."""
+    unit = column.unit.rpartition(", ")[2] if column.head == "speed-up" else column.unit
+    return replace(column, unit=unit, keep=COMPARED.get(column.head, column.keep))
+
+
+def _doubts(shown: Sequence[Entry]) -> dict[str, Doubt]:
+    found: dict[str, Doubt] = {}
+    for i, entry in enumerate(shown):
+        for caveat in entry.caveats:
+            kind = clean(caveat.kind)
+            doubt = found.setdefault(kind, Doubt(kind, clean(caveat.message), clean(caveat.hint)))
+            doubt.rows += [i] if i not in doubt.rows else []
+            doubt.alike &= clean(caveat.message) == doubt.message
+    return found
+
+
+def _hints(shown: Sequence[Entry], axes: Axes) -> Iterator[str]:
+    """Return what to do about rows without a time: each hint once, and whole."""
+    rows: dict[tuple[str, str], list[int]] = {}
+    for i, entry in enumerate(shown):
+        if entry.record.hint:
+            rows.setdefault((entry.record.status, clean(entry.record.hint)), []).append(i)
+    for (status, hint), own in rows.items():
+        where = _where(own, shown, axes)
+        yield f"{status}{f' ({where})' if where else ''}: {hint}"
+
+
+def _marks(shown: Sequence[Entry], doubts: dict[str, Doubt]) -> Column:
+    cells, moods = [], list[Mood]()
+    for i, entry in enumerate(shown):
+        marks = "".join(
+            mark for mark, doubt in zip(MARKS, doubts.values(), strict=False) if i in doubt.rows
+        )
+        sound = entry.valid or entry.record.status == "impossible"
+        cells.append(marks if sound else f"INVALID {marks}".rstrip())
+        moods.append("doubt")
+    return Column("", "", tuple(cells), left=True, moods=tuple(moods))
+
+
+def _line(mark: str, doubt: Doubt, shown: Sequence[Entry], axes: Axes) -> str:
+    """`a launch-bound (128 to 1024): …`: what is doubtful and what to do, or as much of it as a
+    line holds."""
+    where = _where(doubt.rows, shown, axes)
+    lead = f"{mark} {doubt.kind}{f' ({where})' if where else ''}: "
+    both = " → ".join(filter(None, (doubt.message, doubt.hint)))
+    texts = [both if doubt.alike else "", doubt.hint, doubt.message]
+    room = WIDTH - len(lead)
+    fitting = [text for text in texts if text and len(text) <= room]
+    text = fitting[0] if fitting else textwrap.shorten(doubt.hint or doubt.message, max(room, 20),
+                                                       placeholder=" …")  # fmt: skip
+    return lead + text
+
+
+def _where(rows: Sequence[int], shown: Sequence[Entry], axes: Axes) -> str:
+    """The rows by name; nothing where it is all of them."""
+    if len(rows) == len(shown):
+        return ""
+    names = [_name(shown[i], shown, axes) for i in rows]
+    if len(rows) >= MOST_ROWS and list(rows) == list(range(rows[0], rows[-1] + 1)):
+        return f"{names[0]} to {names[-1]}"
+    more = f" and {len(names) - MOST_ROWS} more" if len(names) > MOST_ROWS else ""
+    return ", ".join(names[:MOST_ROWS]) + more
+
+
+def _name(entry: Entry, shown: Sequence[Entry], axes: Axes) -> str:
+    record = entry.record
+    parts = [axes.size(record)]
+    if len({dtype_of(e.record) for e in shown}) > 1:
+        parts.append(dtype_of(record))
+    if len({implementation_of(e.record, len(axes.ops) > 1) for e in shown}) > 1:
+        parts.append(shorten(implementation_of(record, len(axes.ops) > 1), LONGEST))
+    return " ".join(filter(None, parts))

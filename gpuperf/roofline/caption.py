@@ -1,0 +1,294 @@
+"""What must stand under a table or a chart, so that its numbers can be believed?
+
+The denominators with their sources, how the times were taken, on what, and every doubt in full,
+each once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from gpuperf.model.contract import Contract
+from gpuperf.model.counted import LITTLE
+from gpuperf.model.peaks import Figure
+from gpuperf.model.record import Run
+from gpuperf.model.text import clean, shorten
+from gpuperf.roofline.rows import Entry
+from gpuperf.roofline.study import Roof, roofs
+from gpuperf.show.axes import Axes, dtype_of, implementation_of
+from gpuperf.show.contract import contract_text, plain_quantity
+from gpuperf.show.table import Note
+from gpuperf.units import (
+    format_bytes,
+    format_flop_rate,
+    format_percent,
+    format_rate,
+    format_si,
+    format_time,
+)
+
+__all__ = [
+    "PROFILED",
+    "caption",
+    "footnotes",
+    "profiled",
+    "roof_doubts",
+    "roof_text",
+    "run_roofs",
+    "sure",
+]
+
+LONGEST = 60  # characters of a kernel's name
+LONGEST_CHOICE = 200  # and of what an autotuner chose
+MOST_KERNELS = 12  # of one call by name; the rest are counted
+MOST_ALIKE = 3  # sentences of one kind of caveat; the rest are counted
+
+_SURENESS = {"derived": "~ derived", "uncertain": "? uncertain"}
+
+
+def sure(value: str, figure: Figure) -> str:
+    """*value* with `~` before it where its figure is derived, `?` after it where uncertain."""
+    if figure.status == "derived":
+        return f"~{value}"
+    return f"{value}?" if figure.status == "uncertain" else value
+
+
+def roof_text(roof: Roof) -> str:
+    """`bf16 tensor 989 TFLOP/s`, with the mark of its sureness."""
+    if roof.kind == "memory":
+        rate = format_rate(roof.value)
+    elif roof.value >= 1e12:
+        rate = format_flop_rate(roof.value)
+    else:
+        rate = format_si(roof.value, "FLOP/s")
+    return f"{clean(roof.label)} {sure(rate, roof.figure)}"
+
+
+def run_roofs(run: Run) -> tuple[Roof, ...]:
+    """The roofs of *run* that its records need."""
+    return roofs(run.header, run.records)
+
+
+ALONE = "Nsight Compute, each kernel alone and with a cold cache"
+PROFILED = "each kernel as it ran once under a profiler: no interval is known"
+
+
+def caption(run: Run, found: Sequence[Entry], axes: Axes) -> list[Note]:
+    """The notes under a table: (heading, text), some headings several times."""
+    return [
+        *_fixed(axes),
+        *_roofs(run),
+        *_meanings(run, found),
+        *_contracts(found, run.header.contract),
+        *_unknown(found),
+        *(_ran(found) if run.header.baseline else ()),
+        ("Device", _device(run)),
+        ("Run", _run(run)),
+        *(("Problem", clean(problem)) for problem in run.problems),
+    ]
+
+
+def _fixed(axes: Axes) -> Iterable[Note]:
+    for op in axes.ops:
+        text = axes.constant(op)
+        if text:
+            yield "Fixed", f"{clean(op)}: {text}" if len(axes.ops) > 1 else text
+
+
+def _roofs(run: Run) -> Iterable[Note]:
+    for roof in run_roofs(run):
+        figure = roof.figure
+        condition = f" ({clean(figure.condition)})" if figure.condition else ""
+        source = f"; {clean(figure.source)}" if figure.source else ""
+        yield "Roof", f"{roof_text(roof)}, {roof.origin}{condition}{source}"
+    yield from roof_doubts(run)
+
+
+def roof_doubts(run: Run) -> Iterable[Note]:
+    """Return what is doubtful of the roofs of *run*, and what their marks mean."""
+    header = run.header
+    if header.peaks is not None and header.peaks_reason:
+        yield "Roof", f"beware: {clean(header.peaks_reason)}"
+    if header.peaks is None:
+        yield "Roof", f"data sheet unknown: {clean(header.peaks_reason) or 'no reason recorded'}"
+    marks = [m for s, m in _SURENESS.items() if any(r.figure.status == s for r in run_roofs(run))]
+    if marks:
+        yield "Roof", "marks: " + ", ".join(marks)
+
+
+def _meanings(run: Run, found: Sequence[Entry]) -> Iterable[Note]:
+    placed = [e.placement for e in found if e.placement]
+    if any(p.fraction is not None for p in placed):
+        kinds = {p.roof for p in placed if p.fraction is not None}
+        basis = " or (where it is silent) ".join(
+            name
+            for roof, name in (("data sheet", "data-sheet"), ("measured", "measured"))
+            if roof in kinds
+        )
+        yield "Of roof", f"least time under the {basis} roofs, with compulsory bytes, over the time"
+    meanings = (
+        ("sheet", "at the data-sheet rate", any(p.mfu_data_sheet for p in placed)),
+        ("@clock", "at SMs × rate × SM clock observed", any(p.mfu_clock for p in placed)),
+        ("measured", "at the measured ceiling", any(p.mfu_measured for p in placed)),
+    )
+    parts = [f"{name} {meaning}" for name, meaning, there in meanings if there]
+    if parts:
+        yield "MFU", f"least time of the FLOPs over the time: {', '.join(parts)}"
+    yield from _counted(run, found)
+    empty = [e.record.timer.empty_call_s for e in found if _limiter(e) == "latency"]
+    if empty:
+        least = format_time(max(empty), 3)
+        yield "Bound by", f"latency: under the roofs, less time than an empty call takes ({least})"
+
+
+def _counted(run: Run, found: Sequence[Entry]) -> Iterable[Note]:
+    if any(e.counted.measured is not None for e in found):
+        yield "Bytes", _measured_text(run, found)
+    if any(e.counted.flop_excess is not None for e in found):
+        yield "Ops hw", "operations of tensor and vector pipes that ran, over those of the cost"
+
+
+def _measured_text(run: Run, found: Sequence[Entry]) -> str:
+    if profiled(found):
+        return "of kernels that nobody modelled: what the counters showed is the least, too"
+    told = "least: of the algorithm; measured: through DRAM, by "
+    if run.header.counting == "ncu":
+        return told + ALONE
+    factors = {e.record.counters.get("dram_factor", 1.0) for e in found if e.record.counters}
+    scaled = sorted(f"{factor:g}" for factor in factors if factor != 1)
+    unsure = [
+        c.uncertainty / c.measured
+        for c in (e.counted for e in found)
+        if c.uncertainty is not None and c.measured and c.measured > LITTLE
+    ]
+    return (
+        f"{told}hardware counters at full speed, in a pass of its own"
+        + (f", ±{format_percent(max(unsure))} at most" if unsure else "")
+        + (f"; the counters showed {' and '.join(scaled)} times the truth" if scaled else "")
+    )
+
+
+def profiled(found: Sequence[Entry]) -> bool:
+    """Whether all of it are kernels that another tool measured."""
+    return bool(found) and all(e.record.kind == "kernel" for e in found)
+
+
+def _limiter(entry: Entry) -> str:
+    return entry.placement.limiter if entry.placement else ""
+
+
+def _contracts(found: Sequence[Entry], default: Contract) -> Iterable[Note]:
+    kept = dict.fromkeys(e.record.contract for e in found) or {default: None}
+    for contract in kept:
+        if profiled(found):
+            yield "Contract", PROFILED
+            return
+        own = [e for e in found if e.record.contract == contract]
+        count = f" ({len(own)} rows)" if len(kept) > 1 else ""
+        yield "Contract", f"{contract_text(contract, _floor(own))}{count}"
+        precision = plain_quantity(format_percent(contract.precision))
+        rule = f"until ±{precision} or {plain_quantity(format_time(contract.budget_s, 3))}"
+        late = sum(e.record.stop == "budget" for e in own)
+        spent = f"; the budget ended {late} of {len(own)} rows first" if late else ""
+        several = max((e.processes for e in own), default=1)
+        of = "median, 95 % interval within this process, "
+        if several > 1:
+            of = f"median of {several} processes, 95 % intervals over them; in each "
+        yield "Contract", f"{of}{rule}{spent}"
+    if any(e.next_s for e in found):
+        yield "Next time", "where another process's median lies, by what earlier ones scattered"
+
+
+def _floor(found: Sequence[Entry]) -> str:
+    floors = [e.record.timer.floor_s for e in found if e.time and e.record.timer.floor_s]
+    if not floors:
+        return ""
+    low, high = (format_time(f(floors), 3) for f in (min, max))
+    return f" (floor of {low if low == high else f'{low} to {high}'} subtracted)"
+
+
+def _unknown(found: Sequence[Entry]) -> Iterable[Note]:
+    reasons = (r for e in found if e.placement for r in e.placement.reasons)
+    for reason in dict.fromkeys(reasons):
+        yield "Unknown", clean(reason)
+
+
+def _ran(found: Sequence[Entry]) -> Iterable[Note]:
+    """The kernels of each implementation by name, and what its autotuner chose: of its first case
+    that ran, and a word where others ran others."""
+    by_name: dict[str, list[Entry]] = {}
+    for entry in found:
+        if entry.time is not None and entry.record.kernels:
+            name = shorten(clean(entry.record.case.implementation), LONGEST)
+            by_name.setdefault(name, []).append(entry)
+    chosen: list[Note] = []
+    for name, own in by_name.items():
+        first, lists = own[0].record, {tuple(k.name for k in e.record.kernels) for e in own}
+        shown = [
+            f"{k.count} × " * (k.count > 1) + shorten(clean(k.name), LONGEST)
+            for k in first.kernels[:MOST_KERNELS]
+        ]
+        left = len(first.kernels) - len(shown)
+        shown += [f"and {left} more"] if left else []
+        others = f"{len(lists) - 1} other list{'s' * (len(lists) > 2)}"
+        more = f" ({others} in other cases)" if len(lists) > 1 else ""
+        yield "Ran", f"{name}: {', '.join(shown)}{more}"
+        if first.chosen:
+            told = ", ".join(f"{key}={value}" for key, value in first.chosen.items())
+            chosen.append(("Chosen", f"{name}: {shorten(clean(told), LONGEST_CHOICE)}"))
+    yield from chosen
+
+
+def _device(run: Run) -> str:
+    device, soft = run.header.device, run.header.fingerprint.soft
+    units = "threads" if device.kind == "cpu" else "CUs" if device.kind == "rocm" else "SMs"
+    parts = [device.name, f"{device.sm_count} {units}"]
+    parts += [format_bytes(device.memory_bytes)] if device.memory_bytes else []
+    if device.max_sm_clock_hz:
+        parts.append(f"up to {device.max_sm_clock_hz / 1e6:.0f} MHz")
+    parts += [f"{name} {value}" for name, value in soft.items() if value is not None]
+    return ", ".join(clean(part) for part in parts)
+
+
+def _run(run: Run) -> str:
+    header = run.header
+    version = f"gpuperf {header.gpuperf}" if header.gpuperf else ""
+    return ", ".join(filter(None, map(clean, (header.run, header.created, version))))
+
+
+def footnotes(found: Sequence[Entry], axes: Axes) -> list[Note]:
+    """Every doubt in a full sentence with its rows and its hint, each hint once, by kind."""
+    several = len({implementation_of(entry.record, len(axes.ops) > 1) for entry in found}) > 1
+    dtypes = {dtype_of(entry.record) for entry in found}
+    by_hint: dict[tuple[str, str], dict[str, list[str]]] = {}
+    for entry in found:
+        record = entry.record
+        row = [axes.size(record), dtype_of(record) if len(dtypes) > 1 else ""]
+        row += [implementation_of(record, len(axes.ops) > 1)] if several else []
+        doubts = [(clean(c.kind), clean(c.message), clean(c.hint)) for c in entry.caveats]
+        doubts += [(record.status, "", clean(record.hint))] if record.hint else []
+        for kind, message, hint in doubts:
+            rows = by_hint.setdefault((kind, hint), {}).setdefault(message, [])
+            rows.append(" ".join(filter(None, row)))
+    return [
+        (kind, _sentence(_with_rows(messages, len(found)), hint))
+        for (kind, hint), messages in by_hint.items()
+    ]
+
+
+def _with_rows(messages: Mapping[str, Sequence[str]], count: int) -> str:
+    """Each message after the rows that it is about, unless it is about all *count* of them."""
+    told = []
+    for message, rows in list(messages.items())[:MOST_ALIKE]:
+        where = ", ".join(list(dict.fromkeys(rows))[:MOST_ALIKE])
+        more = len(set(rows)) - MOST_ALIKE
+        where += f" and {more} more" if more > 0 else ""
+        everywhere = len(messages) == 1 and len(rows) == count
+        told.append(": ".join(filter(None, ("" if everywhere else where, message))))
+    if len(messages) > MOST_ALIKE:
+        told.append(f"and {len(messages) - MOST_ALIKE} more; --format json has all")
+    return "; ".join(filter(None, told))
+
+
+def _sentence(message: str, hint: str) -> str:
+    return " → ".join(filter(None, (message, hint)))

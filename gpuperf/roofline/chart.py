@@ -1,0 +1,32 @@
+"""How is a run drawn as a roofline, for a talk or a paper?
+
+Log-log: arithmetic intensity with compulsory bytes against FLOP/s; data-sheet roofs dashed,
+measured ones solid, each labelled on its line. Nothing is said by colour alone: series differ by
+marker too, doubtful points are hollow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from gpuperf.model.record import Run
+from gpuperf.roofline.canvas import Canvas
+from gpuperf.roofline.footer import footer
+from gpuperf.roofline.scene import scene
+from gpuperf.show.figure import figure
+from gpuperf.show.view import View
+
+__all__ = ["draw_roofline"]
+
+
+def draw_roofline(
+    run: Run, paths: str | Path | Iterable[str | Path], view: View = "compulsory"
+) -> None:
+    """Draw *run* to each of *paths*, PNG or SVG by suffix; *view* names the bytes of the x axis.
+
+    Raises: UsageError for another suffix, an unwritable path, and a run with nothing to draw.
+    """
+    shown = scene(run, view)
+    with figure(paths, shown.title, [shown.subtitle], footer(shown, run)) as frame:
+        Canvas(shown, frame).draw()

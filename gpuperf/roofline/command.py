@@ -1,0 +1,47 @@
+"""`gpuperf roofline`: measure a workload over its sizes, and place it under the roofline."""
+
+from __future__ import annotations
+
+from gpuperf.errors import UsageError
+from gpuperf.verb import options as opt
+from gpuperf.verb.measuring import Request, measure_new, measure_rest, report
+
+__all__ = ["roofline"]
+
+# What a run that is resumed brings with it; the rest (device, deadline, format) may be given anew.
+SETTLED = (*opt.CASES, *opt.TIMING, "peaks", "out", "seed", *opt.CONDITIONS, "counters")
+
+
+@opt.takes(
+    *opt.CASES, "device", "threads", *opt.TIMING, *opt.CONDITIONS, "counters", "intensity",
+    *opt.FILES, *opt.LOOK, "resume", "seed",
+)
+def roofline(options: opt.Options) -> int:
+    """Measure OP over its sizes, and show where each lies under the roofline.
+
+    OP may stand first, without --op. Any axis of the workload is an option too: --m 4096
+    --k 512,1024.
+    """
+    view = opt.view(options.intensity)
+    request = Request("roofline", options, options.conditions, view)
+    with options.supervisor() as supervisor:
+        if options.resume is None:
+            outcome = measure_new(supervisor, request)
+        else:
+            _refuse_beside_resume(options)
+            outcome = measure_rest(supervisor, options.resume)
+    top = outcome.run.header
+    # What was another verb's run stays one.
+    resumed = options.resume is not None and (top.study or top.baseline)
+    return report(outcome, options, None if resumed else view)
+
+
+def _refuse_beside_resume(options: opt.Options) -> None:
+    """The plan and the contract are the run's own. Raises: UsageError."""
+    given = [f"--{name}" for name in SETTLED if name in options.typed]
+    given += options.words
+    if given:
+        raise UsageError(
+            f"--resume takes its plan from the run, so {given[0]} has no place beside it",
+            "leave it out, or begin a new run",
+        )

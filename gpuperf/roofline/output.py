@@ -1,0 +1,70 @@
+"""Print runs of cases as rows with their roofline below, and draw them under a roofline."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from gpuperf.errors import UsageError
+from gpuperf.model.counted import counted
+from gpuperf.model.record import Run
+from gpuperf.roofline.formats import render_run
+from gpuperf.show.screen import Screen
+from gpuperf.show.view import View, best_known
+from gpuperf.verb.progress import say
+
+__all__ = ["draw_best", "render_rows"]
+
+
+def render_rows(
+    run: Run,
+    format: str,
+    screen: Screen,
+    view: View | None = None,
+    columns: Sequence[str] = (),
+    verbose: bool = False,
+) -> str:
+    """Render *run* in *format*; as a table, with its roofline below it.
+
+    The table has the *columns* that are named, or all of them and every note where it is *verbose*.
+    """
+    if format != "table":
+        return render_run(run, format, screen)
+    from gpuperf.roofline.brief import render_brief
+
+    text = render_run(run, "table", screen) if verbose else render_brief(run, screen, columns)
+    asked = view not in (None, "compulsory")
+    lines = None if verbose else 0 if asked else text.count("\n")
+    try:
+        return text + _roofline(run, screen, _view_of(run, view), lines)
+    except UsageError as error:
+        say(f"no roofline is drawn: {error}; {error.hint}")
+        return text
+
+
+def draw_best(run: Run, files: Sequence[Path]) -> None:
+    """Draw the roofline of a comparison, by the best bytes that all its implementations have."""
+    from gpuperf.roofline.chart import draw_roofline
+
+    draw_roofline(run, files, _view_of(run, None))
+
+
+def _roofline(run: Run, screen: Screen, view: View, lines: int | None) -> str:
+    """Render the roofline below a table of *lines* lines; None asks for its whole legend."""
+    from gpuperf.roofline.brief import roofline_below
+    from gpuperf.roofline.terminal import terminal_roofline
+
+    if lines is not None:
+        return roofline_below(run, screen, view, lines)
+    if not any(record.status == "ok" for record in run.records):
+        return ""
+    width = min(screen.width, 100)
+    return "\n" + terminal_roofline(run, width, 22, screen.color, screen.ascii, view)
+
+
+def _view_of(run: Run, view: View | None) -> View:
+    """Return *view*, or else the bytes that a roofline of *run* shows: the compulsory ones; for a
+    comparison, the best bytes that all its implementations have."""
+    if view is not None or not run.header.baseline:
+        return view or "compulsory"
+    return best_known(counted(record) for record in run.records if record.status == "ok")

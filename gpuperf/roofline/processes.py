@@ -1,0 +1,101 @@
+"""What do the records of one case in several fresh processes say together?
+
+The row of a case shows the record whose time is the median of its processes, so that every figure
+of the row is of one measurement; the interval of its time is that over the processes. A case that
+failed in one process failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from gpuperf.model.record import NO_COUNTERS, Caveat, Record, Run
+from gpuperf.roofline.speedup import Key, center, key_of
+
+__all__ = ["FEWER", "Reduced", "reduce_processes", "reduced"]
+
+FEWER = "fewer-processes"  # the kind of a caveat
+FINDINGS = ("oom", "skipped")  # any other status than these and ok is worse than they are
+
+
+@dataclass(frozen=True)
+class Reduced:
+    """One case over its processes: the record to show, how many processes timed it, and the 95 %
+    interval of its time over them, where there are at least two."""
+
+    record: Record
+    processes: int = 1
+    interval_s: tuple[float, float] | None = None
+
+
+def reduced(run: Run) -> tuple[Reduced, ...]:
+    """What *run* shows: each case of a comparison over its processes, else each record."""
+    if run.header.baseline:
+        return reduce_processes(run.records, run.header.processes)
+    return tuple(Reduced(record) for record in run.records)
+
+
+def reduce_processes(records: Iterable[Record], asked: int) -> tuple[Reduced, ...]:
+    """Each case of *records* once, in the order of its first record; *asked* processes were to
+    measure it."""
+    groups: dict[Key, list[Record]] = {}
+    for record in records:
+        groups.setdefault(key_of(record), []).append(record)
+    return tuple(_reduced(group, asked) for group in groups.values())
+
+
+def _reduced(group: Sequence[Record], asked: int) -> Reduced:
+    if len(group) == 1:
+        return Reduced(_told(group[0], group, asked))
+    failed = sorted((r for r in group if r.status != "ok"), key=lambda r: r.status in FINDINGS)
+    if failed:
+        return Reduced(_told(_located(failed[0], group), group, asked), len(group))
+    times = [samples.median_s for r in group if (samples := r.samples) is not None]
+    if len(times) < len(group):
+        lacking = next(r for r in group if r.samples is None)
+        return Reduced(_told(lacking, group, asked), len(group))
+    # Of two in the middle the slower: no figure of the row may look better than the median is.
+    middle = sorted(zip(times, range(len(group)), strict=True))[len(group) // 2][1]
+    shown = _told(_complete(group[middle], group), group, asked)
+    interval_s = center(times)[1:] if min(times) > 0 else None
+    return Reduced(shown, len(group), interval_s)
+
+
+def _located(record: Record, group: Sequence[Record]) -> Record:
+    """*record*, whose reason names its process unless all failed in the same way."""
+    if all(r.status == record.status for r in group):
+        return record
+    where = f"in process {record.pass_index + 1}"
+    return replace(record, reason=f"{where}: {record.reason}" if record.reason else where)
+
+
+def _complete(record: Record, group: Sequence[Record]) -> Record:
+    """*record* with what only another process measured, and the largest error of all."""
+    checks = [r.check for r in group if r.check is not None]
+    if checks:
+        record = replace(record, check=max(checks, key=lambda check: check.error))
+    counted = next((r for r in group if r.counters), record)
+    if record.counters or counted is record:
+        return record
+    if [(k.name, k.count) for k in counted.kernels] == [(k.name, k.count) for k in record.kernels]:
+        return replace(record, counters=counted.counters, kernels=counted.kernels)
+    process = counted.pass_index + 1
+    doubt = Caveat(
+        NO_COUNTERS,
+        f"process {process} counted the bytes of other kernels than those that are shown",
+        "--processes 1 shows the kernels that were counted",
+    )
+    return replace(record, caveats=(*record.caveats, doubt))
+
+
+def _told(record: Record, group: Sequence[Record], asked: int) -> Record:
+    """*record* with the doubts of the other processes, and one where there are too few of them."""
+    doubts = {caveat.kind: caveat for r in (*group, record) for caveat in r.caveats}
+    own = {caveat.kind for caveat in record.caveats}
+    others = tuple(caveat for kind, caveat in doubts.items() if kind not in own)
+    caveats = (*record.caveats, *others)
+    if len(group) < asked:
+        fewer = f"{len(group)} of {asked} processes measured it, so its interval is wider"
+        caveats += (Caveat(FEWER, fewer, "gpuperf roofline --resume RUN measures the rest"),)
+    return replace(record, caveats=caveats)

@@ -1,0 +1,335 @@
+"""Make the table of a run: which columns, in which units, with what in each cell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from gpuperf.model.counted import Counted
+from gpuperf.model.record import Run
+from gpuperf.model.text import clean, shorten
+from gpuperf.roofline.caption import caption, footnotes
+from gpuperf.roofline.rows import Entry, entries
+from gpuperf.roofline.study import Placement
+from gpuperf.show.axes import Axes, dtype_of, implementation_of
+from gpuperf.show.table import ALWAYS, Column, Mood, Note, Table
+from gpuperf.units import (
+    digits_of_percent,
+    format_bytes,
+    format_interval,
+    format_number,
+    format_si,
+    format_time,
+)
+
+__all__ = ["byte_rate_unit", "flop_unit", "sheet", "shown_entries"]
+
+MOST_NAMED = 12  # operations in a title
+NOTHING = "–"
+LONGEST = 40  # characters of a name in a cell
+NARROW = 0.005  # of a speed-up: an interval that needs a digit more
+
+
+def sheet(run: Run) -> Table:
+    """The table of *run*. A row that has no time fails with a sentence."""
+    every, axes = entries(run), Axes(run.records, run.header.main)
+    found, skipped = _tell_skipped(every) if run.header.baseline else (every, [])
+    columns = [*_identity(found, axes), *_figures(run, found)]
+    return Table(
+        title=_title(run, axes),
+        lead=() if found else ("no records",),
+        columns=tuple(c for c in columns if c.keep == ALWAYS or set(c.cells) - {NOTHING}),
+        failures=tuple(_failure(entry) for entry in found),
+        footnotes=tuple(footnotes(found, axes)),
+        notes=(*skipped, *_tell_baseline(run, every), *caption(run, found, axes)),
+    )
+
+
+def shown_entries(run: Run) -> Sequence[Entry]:
+    """The entries of *run* that are rows of its table, in their order."""
+    every = entries(run)
+    return _tell_skipped(every)[0] if run.header.baseline else every
+
+
+def _tell_baseline(run: Run, every: Sequence[Entry]) -> Iterable[Note]:
+    """Why no speed-up is known, where the baseline never has a time."""
+    name = run.header.baseline
+    timed = list(dict.fromkeys(e.record.case.implementation for e in every if e.time is not None))
+    if name and timed and name not in timed:
+        told = f"{shorten(clean(name), LONGEST)} has no time here, so no speed-up is known"
+        yield "Baseline", f"{told} → --baseline {shorten(clean(timed[0]), LONGEST)}"
+
+
+def _tell_skipped(every: Sequence[Entry]) -> tuple[Sequence[Entry], list[Note]]:
+    """*every* without the implementations of a comparison that never run here, and a note on each
+    reason: they would be a row for every size."""
+    reasons: dict[str, set[str]] = {}
+    for entry in every:
+        ran = entry.record.status != "skipped"
+        name = implementation_of(entry.record, False)
+        reasons.setdefault(name, set()).add("" if ran else clean(entry.record.reason))
+    by_reason: dict[str, list[str]] = {}
+    for name, found in reasons.items():
+        if "" not in found:
+            by_reason.setdefault("; ".join(sorted(found)), []).append(shorten(name, LONGEST))
+    out = {name for name, found in reasons.items() if "" not in found}
+    if len(out) == len(reasons):
+        return every, []  # then that is what there is to tell
+    kept = [e for e in every if implementation_of(e.record, False) not in out]
+    return kept, [("Skipped", f"{', '.join(n)}: {why}") for why, n in by_reason.items()]
+
+
+def _title(run: Run, axes: Axes) -> str:
+    names = dict.fromkeys(shorten(implementation_of(r, False), LONGEST) for r in run.records)
+    dtypes = dict.fromkeys(d for r in run.records if (d := dtype_of(r)))
+    ops = ", ".join(shorten(clean(op), LONGEST) for op in axes.ops) or "nothing"
+    if len(axes.ops) > MOST_NAMED:
+        ops = f"{len(axes.ops)} operations"
+    parts = [f"{ops} on {clean(run.header.device.name)}"]
+    parts += [", ".join(group) for group in (names, dtypes) if 0 < len(group) <= 3]
+    return " · ".join(parts)
+
+
+def _failure(entry: Entry) -> str:
+    record = entry.record
+    if entry.time is not None:
+        return ""
+    reason = clean(record.reason) or ("no samples" if record.status == "ok" else "")
+    return f"{record.status}: {reason}" if reason else record.status
+
+
+def _identity(found: Sequence[Entry], axes: Axes) -> Iterable[Column]:
+    """What was measured: implementation, size, dtype, and whatever else varies."""
+    records = [e.record for e in found]
+
+    def column(head: str, cells: Iterable[str], keep: int = ALWAYS, left: bool = True) -> Column:
+        return Column(head, "", tuple(c or NOTHING for c in cells), keep, left, True)
+
+    names = [shorten(implementation_of(r, len(axes.ops) > 1), LONGEST) for r in records]
+    if len(set(names)) > 1 or len(axes.ops) > 1:
+        yield column("implementation", names)
+    yield column(shorten(axes.head, LONGEST), (axes.size(r) for r in records), left=False)
+    dtypes = [dtype_of(r) for r in records]
+    yield column("dtype", dtypes, ALWAYS if len(set(dtypes)) > 1 else 3)
+    for axis in axes.named:
+        names = [clean(str(r.case.point.get(axis, ""))) for r in records]
+        yield column(shorten(clean(axis), LONGEST), names)
+    others = {
+        "kind": [str(r.kind) for r in records],
+        "pass": [] if any(e.processes > 1 for e in found) else [str(r.pass_index) for r in records],
+        "rank": [str(r.rank) for r in records],
+        "timer": [str(r.contract.timer) for r in records],
+        "regime": [str(r.contract.regime) for r in records],
+        "cache": [str(r.contract.cache) for r in records],
+        "data": [str(r.contract.data) for r in records],
+    }
+    for head, cells in others.items():
+        if len(set(cells)) > 1:
+            yield column(head, cells)
+
+
+def _figures(run: Run, found: Sequence[Entry]) -> Iterable[Column]:
+    """What came out."""
+
+    def column(
+        head: str, unit: str, cell: Callable[[Placement], float | None], keep: int, scale: float
+    ) -> Column:
+        placed = (cell(e.placement) if e.placement else None for e in found)
+        cells = (NOTHING if v is None else format_number(v / scale) for v in placed)
+        return Column(head, unit, tuple(cells), keep)
+
+    def percent(
+        head: str, unit: str, cell: Callable[[Placement], float | None], keep: int
+    ) -> Column:
+        placed = (cell(e.placement) if e.placement else None for e in found)
+        return Column(head, unit, tuple(NOTHING if v is None else _tenths(v) for v in placed), keep)
+
+    scale, unit = flop_unit(run, found)
+    flops = any(e.record.cost and e.record.cost.flops for e in found)
+    moved = not flops or any(e.placement and e.placement.longer == "memory" for e in found)
+    byte_scale, byte_unit = byte_rate_unit(found)
+    several = max((e.processes for e in found), default=1)
+    yield Column("time", "median", tuple(_time(e) for e in found))
+    yield Column("interval", _within(several), tuple(_interval(e, several) for e in found))
+    yield Column("next time", "95 %", tuple(_next(e) for e in found), 9)
+    if run.header.baseline:
+        yield from _compared(run.header.baseline, found)
+    yield from _around(run, found)
+    if flops:
+        yield column("attained", unit, lambda p: p.attained_flop_per_s or None, ALWAYS, scale)
+    if moved:
+        keep = 7 if flops else ALWAYS
+        yield column("compulsory", byte_unit, lambda p: p.attained_byte_per_s, keep, byte_scale)
+    yield from _counted(found)
+    yield column("AI", "FLOP/B", lambda p: p.intensity or None, 5, 1)
+    yield column("attainable", unit, lambda p: p.attainable_flop_per_s, 4, scale)
+    yield percent("of roof", "%", lambda p: p.fraction, ALWAYS)
+    yield percent("MFU", "sheet %", lambda p: p.mfu_data_sheet, 6)
+    yield percent("MFU", "@clock %", lambda p: p.mfu_clock, 2)
+    yield percent("MFU", "meas. %", lambda p: p.mfu_measured, 3 if run.header.peaks else 6)
+    clocks = (e.time.clock_hz if e.time else None for e in found)
+    yield Column("clock", "MHz", tuple(f"{c / 1e6:.0f}" if c else NOTHING for c in clocks), 1)
+    limiters = tuple(
+        e.placement.limiter.removesuffix(" or occupancy") if e.placement else NOTHING for e in found
+    )
+    yield Column("bound by", "", tuple(_bound(e) for e in found), 8, left=True, short=limiters)
+    doubts = tuple(_doubts(e) for e in found)
+    if any(doubts):
+        moods: list[Mood] = ["doubt"] * len(doubts)
+        yield Column("caveats", "", doubts, left=True, wrap=1, moods=tuple(moods))
+
+
+def _around(run: Run, found: Sequence[Entry]) -> Iterable[Column]:
+    """How far the time can be relied on elsewhere: noise, another state of the cache, its set."""
+    yield Column("noise", "in, between", tuple(_noise(e) for e in found), 2)
+    yield Column("hot", "median", tuple(_beside(e, "hot") for e in found), 2)
+    yield Column("first s", "median", tuple(_beside(e, "first_second") for e in found), 9)
+    if any(_sets(run, e) for e in found):
+        sets = (_sets(run, e) for e in found)
+        yield Column("set", "of L2", tuple(f"{s:.2g}×" if s else NOTHING for s in sets), 1)
+
+
+def _compared(baseline: str, found: Sequence[Entry]) -> Iterable[Column]:
+    """What a comparison is for: how much faster, how exact, in how much memory, by what."""
+    checks = [e.record.check if e.time else None for e in found]
+    memory = [e.record.memory.call_bytes if e.time and e.record.memory else None for e in found]
+    kernels = [sum(k.count for k in e.record.kernels) if e.time else 0 for e in found]
+    several = max((e.speedup.processes for e in found if e.speedup), default=1)
+    over = f"over {shorten(clean(baseline), 16)}, {_within(several)}"
+    yield Column("speed-up", over, tuple(_speedup(e, several) for e in found))
+    yield Column("error", "most", tuple(f"{c.error:.1e}" if c else NOTHING for c in checks), 7)
+    yield Column(
+        "error", "allowed", tuple(f"{c.tolerance:.1e}" if c else NOTHING for c in checks), 2
+    )
+    yield Column(
+        "memory", "over inputs",
+        tuple(NOTHING if m is None else format_bytes(m) for m in memory), 7,
+    )  # fmt: skip
+    yield Column("kernels", "a call", tuple(str(k) if k else NOTHING for k in kernels), 7)
+
+
+def _within(processes: int) -> str:
+    """What an interval of a column holds: the scatter in one process, or over several."""
+    return f"{processes} processes" if processes > 1 else "one process"
+
+
+def _speedup(entry: Entry, several: int) -> str:
+    """The speed-up, with its interval unless that is of one process in a column of several."""
+    if entry.speedup is None:
+        return NOTHING
+    value, low, high = entry.speedup.value, entry.speedup.low, entry.speedup.high
+    alone = entry.speedup.processes == 1 < several
+    if low is None or high is None or alone:
+        return f"{format_number(value)}×"
+    # A narrow interval is of a figure with digits enough to tell it from 1.
+    digits = 3 if high - low > NARROW * value else 4
+    return f"{format_number(value, digits)}× {format_interval(value, low, high)}"
+
+
+def _counted(found: Sequence[Entry]) -> Iterable[Column]:
+    """The bytes that were measured, beside the model's, and the hardware's operations."""
+
+    def column(
+        head: str, unit: str, keep: int, cell: Callable[[Counted], float | None],
+        show: Callable[[float], str],
+    ) -> Column:  # fmt: skip
+        values = (cell(e.counted) if e.time else None for e in found)
+        cells = tuple(NOTHING if value is None else show(value) for value in values)
+        return Column(head, unit, cells, keep)
+
+    if any(e.counted.measured is not None for e in found):
+        yield column("bytes", "least", 1, lambda c: c.compulsory, format_bytes)
+        yield column("bytes", "modelled", 1, lambda c: c.modelled, format_bytes)
+        yield column("bytes", "measured", 4, lambda c: c.measured, format_bytes)
+        yield column("moved", "× least", 8, lambda c: c.excess, _times)
+    if any(e.counted.flop_hardware is not None for e in found):
+        yield column("ops", "model", 1, lambda c: c.flop_model, _flop)
+        yield column("ops", "hardware", 2, lambda c: c.flop_hardware, _flop)
+        yield column("ops hw", "× model", 5, lambda c: c.flop_excess, _thousandths)
+
+
+def _times(value: float) -> str:
+    return format_number(value) if value >= 0.005 else "0"
+
+
+def _flop(value: float) -> str:
+    return format_si(value, "FLOP")
+
+
+def _thousandths(value: float) -> str:
+    return f"{value:.3f}"
+
+
+def _time(entry: Entry) -> str:
+    return format_time(entry.time.median_s) if entry.time else NOTHING
+
+
+def _interval(entry: Entry, several: int) -> str:
+    """Over the processes, in a column of *several*; within the one that there is otherwise."""
+    if entry.time is None or entry.time.median_s <= 0 or (several == 1 and entry.time.size < 2):
+        return NOTHING
+    found = entry.across_s if several > 1 else entry.time.interval_s
+    return _around_time(entry.time.median_s, found)
+
+
+def _next(entry: Entry) -> str:
+    return _around_time(entry.time.median_s, entry.next_s) if entry.time else NOTHING
+
+
+def _around_time(median_s: float, found: tuple[float, float] | None) -> str:
+    return format_interval(median_s, max(found[0], 0.0), found[1]) if found else NOTHING
+
+
+def _beside(entry: Entry, name: str) -> str:
+    """Another time that was taken beside the primary one: with a hot cache, before a load lasts."""
+    samples = entry.record.times.get(name)
+    return format_time(samples.median_s) if samples and entry.time else NOTHING
+
+
+def _sets(run: Run, entry: Entry) -> float | None:
+    """The working set over the L2 of the device, where it is under ten times that."""
+    memory, l2 = entry.record.memory, run.header.device.l2_bytes
+    if memory is None or not l2 or l2 < 0:
+        return None
+    share = (memory.inputs_bytes + memory.output_bytes) / l2
+    return share if share < 10 else None
+
+
+def _noise(entry: Entry) -> str:
+    """`0.3, 0.5 %`: what earlier processes saw inside them, and between."""
+    noise = entry.record.noise
+    if noise is None or entry.time is None:
+        return NOTHING
+    return f"{digits_of_percent(noise.within * 100)}, {digits_of_percent(noise.between * 100)} %"
+
+
+def _tenths(fraction: float) -> str:
+    """Percent with one digit after the point; what would read 0.0 without being it is `<0.1`."""
+    return "<0.1" if 0 < fraction < 0.0005 else f"{fraction * 100:.1f}"
+
+
+def _bound(entry: Entry) -> str:
+    if entry.placement is None:
+        return NOTHING
+    limiter, pipe = entry.placement.limiter, entry.placement.pipe
+    return f"{limiter} ({clean(pipe)})" if limiter == "compute" and pipe else limiter
+
+
+def _doubts(entry: Entry) -> str:
+    kinds = list(dict.fromkeys(shorten(clean(c.kind), LONGEST) for c in entry.caveats))
+    marked = entry.valid or entry.record.status == "impossible"  # which says it itself
+    return ", ".join(kinds if marked else ["INVALID", *kinds])
+
+
+def flop_unit(run: Run, found: Iterable[Entry]) -> tuple[float, str]:
+    """The one unit of a column or an axis of rates: TFLOP/s, or GFLOP/s on a CPU and far below."""
+    placed = [e.placement for e in found if e.placement]
+    rates = (r for p in placed for r in (p.attained_flop_per_s, p.attainable_flop_per_s or 0.0))
+    most = max(rates, default=0.0)
+    least = 1e13 if run.header.device.kind == "cpu" else 1e12
+    return (1e12, "TFLOP/s") if most >= least or not most else (1e9, "GFLOP/s")
+
+
+def byte_rate_unit(found: Iterable[Entry]) -> tuple[float, str]:
+    """The one unit of a column or an axis of bandwidths."""
+    rates = (e.placement.attained_byte_per_s for e in found if e.placement)
+    return (1e12, "TB/s") if max(rates, default=0.0) >= 1e12 else (1e9, "GB/s")

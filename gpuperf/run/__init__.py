@@ -1,0 +1,1 @@
+"""Cases, living workers and kept results."""

@@ -1,0 +1,251 @@
+"""What can this machine really reach? Measured once, then kept.
+
+Matmul per dtype over a few shapes, DRAM, L2, vector and special-function units, the link to the
+host. Kept per device, driver, torch and power limit: a change in any of them moves the roofs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from gpuperf.model.contract import Contract, DeviceFacts
+from gpuperf.model.peaks import Peaks
+from gpuperf.model.protocol import Opened
+from gpuperf.model.record import Record
+from gpuperf.model.workload import Case, Value
+from gpuperf.peaks.measured import SPOILING, measured_ceilings, merge_ceilings
+from gpuperf.run.cache import fetch, keep, key_of
+
+__all__ = [
+    "CALIBRATION_DTYPES",
+    "SPOILING",
+    "Doubtful",
+    "calibrate",
+    "calibration_contract",
+    "calibration_plan",
+    "device_key",
+    "doubtful_ceilings",
+    "kept_ceilings",
+    "matmul_shapes",
+]
+
+CALIBRATION_DTYPES = ("bf16", "fp16", "tf32", "fp32", "fp64", "fp8", "int8")
+SUSTAINED = ("bf16", "fp8")
+
+# A call that would take longer is left out: the rate is flat by then, and an hour of emulated bf16
+# on an old CPU would teach nothing.
+GPU_LIMIT_S, CPU_LIMIT_S = 0.03, 0.5
+CPU_SIZES = (1024, 2048)
+FUNCTIONS = ("sin", "exp")
+CPU_ROWS = 2**13  # of four elements, for each thread: what torch gives a thread at least
+GPU_COPY, CPU_COPY = (2**28, 2**29), (2**25, 2**26)  # elements of fp32
+
+# Tiles of 256 × 128 are what the best matmuls of NVIDIA's library use from Ampere on.
+TILE_M, TILE_N, DEPTH = 256, 128, 8192
+WAVES = (2, 4, 8, 16)
+SQUARES = (4096, 6144, 8192, 16384)
+
+DOUBTFUL_S = 3600.0  # so long they serve the next commands, which would do no better
+
+
+@dataclass(frozen=True)
+class Doubtful:
+    """Roofs that are not kept for good: when they were measured (seconds since 1970), and what is
+    doubtful about them."""
+
+    ceilings: Peaks
+    measured: float
+    doubt: str
+
+
+Planned = tuple[Case, Contract]
+Measure = Callable[[Case, Contract], Record]
+
+
+def matmul_shapes(sm_count: int) -> tuple[tuple[int, int, int], ...]:
+    """(m, n, k) of matmuls that fill every SM in every wave, and squares, from small to large.
+
+    m × n is a whole number of waves of tiles, as nearly square as that allows.
+    """
+    shapes = {(n, n, n) for n in SQUARES}
+    for waves in WAVES:
+        tiles = waves * sm_count
+        rows = [i for i in range(1, tiles + 1) if tiles % i == 0]
+        best = min(rows, key=lambda i: abs(TILE_M * i - TILE_N * (tiles // i)))
+        shapes.add((TILE_M * best, TILE_N * (tiles // best), DEPTH))
+    return tuple(sorted(shapes, key=lambda s: s[0] * s[1] * s[2]))
+
+
+def calibration_plan(
+    device: DeviceFacts, dtypes: Sequence[str], contract: Contract
+) -> Iterator[tuple[Planned, ...]]:
+    """Series of cases, each from small to large: memory, arithmetic, then each dtype's matmuls."""
+    if device.kind == "cpu":
+        yield tuple((_case("copy", "torch", n=n), contract) for n in CPU_COPY)
+        n = CPU_ROWS * device.sm_count
+        for function in FUNCTIONS:
+            case = _case("special", "torch", n=n, repeats=16, function=function)
+            yield ((case, contract),)
+        if {"bf16", "fp16"} & {*dtypes} and "fp32" not in dtypes:
+            dtypes = (*dtypes, "fp32")  # what their elementwise work is done in
+    else:
+        yield from _gpu_plan(device, contract)
+    for dtype in dtypes:
+        if dtype not in device.dtypes:
+            continue
+        shapes = (
+            tuple((n, n, n) for n in CPU_SIZES)
+            if device.kind == "cpu"
+            else matmul_shapes(device.sm_count)
+        )
+        yield tuple(
+            (_case("matmul", "torch", m=m, n=n, k=k, dtype=dtype), contract) for m, n, k in shapes
+        )
+
+
+def _gpu_plan(device: DeviceFacts, contract: Contract) -> Iterator[tuple[Planned, ...]]:
+    """Memory and arithmetic: torch's kernels, and on NVIDIA ours."""
+    ours = device.kind == "cuda"
+    yield ((_case("copy", "torch", n=1024), contract),)  # for the latency of a launch
+    for implementation in ("torch", "cuda") if ours else ("torch",):
+        for op in ("copy", "write", "triad"):
+            yield tuple((_case(op, implementation, n=n), contract) for n in GPU_COPY)
+        yield ((_case("read", implementation, m=4096, n=2**16), contract),)
+    for op in ("h2d", "d2h"):
+        yield ((_case(op, "torch", n=2**26), contract),)
+    if not ours:
+        return
+    hot = replace(contract, cache="hot")
+    for n in (2**18, 2**19, 2**20):
+        yield ((_case("l2", "cuda", n=n, passes=64), hot),)
+    yield ((_case("l1", "cuda", m=16 * device.sm_count, n=4096, passes=512), hot),)
+    yield ((_case("fma", "cuda", n=2**19, repeats=2048), contract),)
+    for function in FUNCTIONS:
+        for implementation in ("cuda", "cuda_fast"):
+            case = _case("special", implementation, n=2**19, repeats=128, function=function)
+            yield ((case, contract),)
+
+
+def _case(op: str, implementation: str, **point: Value) -> Case:
+    """In the workload's order of axes, the dtype last."""
+    return Case(op, implementation, {**point, "dtype": point.get("dtype", "fp32")})
+
+
+def calibrate(
+    measure: Measure,
+    opened: Opened,
+    peaks: Peaks | None,
+    dtypes: Sequence[str],
+    contract: Contract,
+    sustained: bool = False,
+    on_case: Callable[[Case, Record], None] = lambda case, record: None,
+) -> tuple[Peaks, tuple[Record, ...]]:
+    """Measure the roofs of *dtypes* and keep them beside those known; all, and the records.
+
+    With *sustained*, what bf16 and fp8 keep up under load is measured too.
+    """
+    device = opened.device
+    records: list[Record] = []
+
+    def take(planned: Planned) -> Record:
+        record = measure(*planned)
+        on_case(planned[0], record)
+        records.append(record)
+        return record
+
+    limit_s = CPU_LIMIT_S if device.kind == "cpu" else GPU_LIMIT_S
+    for series in calibration_plan(device, dtypes, contract):
+        previous: Record | None = None
+        for planned in series:
+            if previous is not None and _predicted_s(previous, planned[0]) > limit_s:
+                break
+            previous = take(planned)
+    if sustained and device.kind == "cuda":
+        load = replace(contract, regime="sustained", cache="hot")
+        for dtype in SUSTAINED:
+            best = _fastest(r for r in records if r.case.op == "matmul" and _dtype(r) == dtype)
+            if best is not None:
+                take((best.case, load))
+    ceilings = merge_ceilings(
+        kept_ceilings(opened), measured_ceilings(records, device, peaks)
+    )
+    doubts = [c.message for record in records for c in record.caveats if c.kind in SPOILING]
+    if any(record.status == "ok" for record in records):
+        if doubts:
+            keep("doubtful", device_key(opened), Doubtful(ceilings, time.time(), doubts[0]))
+        else:
+            keep("ceilings", device_key(opened), ceilings)
+    return ceilings, tuple(records)
+
+
+def _dtype(record: Record) -> object:
+    return record.case.point.get("dtype")
+
+
+def _fastest(records: Iterable[Record]) -> Record | None:
+    """The record with the highest rate."""
+    rates = [
+        (record.cost.flop_count / record.samples.median_s, record)
+        for record in records
+        if record.status == "ok" and record.cost and record.samples
+    ]
+    return max(rates, key=lambda pair: pair[0])[1] if rates else None
+
+
+def calibration_contract(contract: Contract) -> Contract:
+    """*contract* with half its budget: a roof is a maximum over several cases."""
+    return replace(contract, budget_s=contract.budget_s / 2)
+
+
+def kept_ceilings(opened: Opened) -> Peaks | None:
+    """The roofs measured earlier on this device, driver, torch and power limit."""
+    return fetch("ceilings", device_key(opened), Peaks)
+
+
+def doubtful_ceilings(opened: Opened) -> Doubtful | None:
+    """Roofs measured on this device within the last hour, while other work ran beside them. Each
+    of their figures is uncertain, whoever kept it: none may call a case impossible."""
+    found = fetch("doubtful", device_key(opened), Doubtful)
+    if found is None or not 0 <= time.time() - found.measured < DOUBTFUL_S:
+        return None
+    return replace(found, ceilings=_uncertain(found.ceilings))
+
+
+def _uncertain(peaks: Peaks) -> Peaks:
+    """*peaks* with every figure marked uncertain."""
+    return replace(
+        peaks,
+        figures={k: replace(f, status="uncertain") for k, f in peaks.figures.items()},
+        compute=tuple(
+            replace(c, rate=replace(c.rate, status="uncertain")) for c in peaks.compute
+        ),
+    )
+
+
+def _predicted_s(previous: Record, case: Case) -> float:
+    """The time of *case* at the rate of *previous*: it grows with the product of the axes."""
+    if previous.samples is None:
+        return float("inf")
+    return previous.samples.median_s * _volume(case) / _volume(previous.case)
+
+
+def _volume(case: Case) -> float:
+    volume = 1.0
+    for value in case.point.values():
+        volume *= value if isinstance(value, int) else 1
+    return volume
+
+
+def device_key(opened: Opened, *more: object) -> str:
+    """What measurements of the opened device are kept under: a change in any of it undoes them."""
+    device, fingerprint = opened.device, opened.fingerprint
+    return key_of(
+        device.name,
+        device.sm_count,
+        fingerprint.hard.get("power_limit_w"),
+        fingerprint.soft.get("driver"),
+        fingerprint.soft.get("torch"),
+        *more,
+    )

@@ -1,0 +1,317 @@
+"""Who keeps a worker alive, and what becomes of a case that kills it?
+
+A case that crashes its worker, loses the device or falls silent past the deadline is one record
+(`crashed`, `timeout`), and so is one that takes all memory (`oom`). The next case gets a fresh
+worker, also after a case that failed, and after one that changed the state of its process.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from types import TracebackType
+
+from gpuperf.errors import CannotMeasure, GpuperfError, UsageError, WorkloadError
+from gpuperf.model.contract import Contract, Counting
+from gpuperf.model.finding import Finding
+from gpuperf.model.peaks import Peaks
+from gpuperf.model.protocol import (
+    PROTOCOL,
+    Describe,
+    Described,
+    Examine,
+    Examined,
+    Failed,
+    FromWorker,
+    Hello,
+    Loaded,
+    Measure,
+    Measured,
+    Modules,
+    Nvbench,
+    NvbenchTimes,
+    Open,
+    Opened,
+    Progress,
+    Runnable,
+    RunnableCases,
+    Timed,
+    ToWorker,
+)
+from gpuperf.model.record import Record, Status, without_counters
+from gpuperf.model.workload import Case
+from gpuperf.peaks.find import find_peaks
+from gpuperf.peaks.physics import judged
+from gpuperf.run.launcher import Connection, Launcher
+
+__all__ = ["DEADLINE_S", "Supervisor"]
+
+# The longest silence. A case speaks at least at every phase and 20 times a second while timed, so
+# this bounds one call of the operation, or one compile.
+DEADLINE_S = 120.0
+
+# How long a worker may take to be up and to open its device, however short the deadline of a case:
+# importing torch from a slow disk takes a minute.
+START_S = 120.0
+
+Listener = Callable[[str, int], None]
+
+# After these the worker is replaced: what the case did until then is not known.
+SPOILING = frozenset({"error", "wrong", "impossible", "oom"})
+UNSTARTED = "oom"  # alone of them it may come before anything of the case was run
+
+ON_DEVICE = Measure | Examine | Nvbench | Runnable  # requests that need it open
+NVBENCH_S = 30.0  # nvbench gives up on a case after 15 s, and says nothing meanwhile
+
+
+class _Died(Exception):
+    """The worker is gone; a status and a sentence say how."""
+
+    def __init__(self, status: Status, reason: str, hint: str) -> None:
+        super().__init__(reason)
+        self.status: Status = status
+        self.reason, self.hint = reason, hint
+
+
+class Supervisor:
+    """One worker at a time on one device; use it as a context manager.
+
+    `peaks` and `ceilings` are what physics holds each record to: once the device is open, its data
+    sheet and nothing that was measured, until a verb knows better.
+    """
+
+    def __init__(
+        self,
+        launcher: Launcher,
+        device: str = "auto",
+        deadline_s: float = DEADLINE_S,
+        listen: Listener = lambda phase, samples: None,
+    ) -> None:
+        self._launcher, self._device, self.deadline_s = launcher, device, deadline_s
+        self.listen = listen
+        self.peaks: Peaks | None = None
+        self.ceilings: Peaks | None = None
+        self._worker: Connection | None = None
+        self._has_device = False
+        self._opened: Opened | None = None
+        self._timed: Record | None = None  # of the case in hand, once it lacks its counters only
+        self._ran = False  # whether the case in hand came as far as its inputs
+        self._spoiled = ""  # why the living worker measures no further case
+        self.renewals: list[str] = []  # why each worker was replaced by a fresh one
+
+    def __enter__(self) -> Supervisor:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._drop()
+
+    def open(self) -> Opened:
+        """The device, opened by the first worker. Raises: UsageError, CannotMeasure."""
+        if self._opened is None:
+            opened = self._ask_or_fail(Open(self._device), "opening the device")
+            assert isinstance(opened, Opened)
+            self._opened = opened
+            self.peaks, _ = find_peaks(opened.device)
+        return self._opened
+
+    def examine(self) -> tuple[Finding, ...]:
+        """What stands in the way of good numbers on the opened device."""
+        self.open()
+        examined = self._ask_or_fail(Examine(), "examining the device")
+        assert isinstance(examined, Examined)
+        return examined.findings
+
+    def describe(self, source: str) -> Described:
+        """The workloads of *source*. Raises: WorkloadError, UsageError."""
+        try:
+            described = self._ask(Describe(source))
+        except _Died as died:
+            raise WorkloadError(f"{died.reason} while loading {source}", died.hint) from None
+        assert isinstance(described, Described)
+        return described
+
+    def loaded(self, folders: tuple[str, ...], packages: tuple[str, ...]) -> dict[str, str]:
+        """The modules that the worker imported from *folders* and of *packages*, with their
+        files."""
+        reply = self._ask_or_fail(Loaded(folders, packages), "asking for modules")
+        assert isinstance(reply, Modules)
+        return reply.files
+
+    def renew(self) -> None:
+        """End the worker; what comes next is done by a fresh one."""
+        self._drop()
+
+    def measure(
+        self,
+        run: str,
+        case: Case,
+        contract: Contract,
+        seed: int,
+        every: bool = False,
+        counting: Counting = "off",
+        extra_s: float = 0.0,
+    ) -> Record:
+        """The record of *case*, whatever becomes of the worker. Raises: CannotMeasure, UsageError
+        when the case could not even be begun."""
+        self.open()
+        self._timed = None
+        started = time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime())
+        try:
+            reply = self._ask(Measure(run, case, contract, seed, every, counting, extra_s))
+        except _Died as died:
+            if self._timed is not None:
+                timed = without_counters(self._timed, died.reason, died.hint)
+                return judged(timed, self.peaks, self.ceilings)
+            return Record(
+                run=run,
+                case=case,
+                contract=contract,
+                status=died.status,
+                reason=died.reason,
+                hint=died.hint,
+                started=started,
+                seed=seed,
+                fingerprint=self.open().fingerprint,
+            )
+        assert isinstance(reply, Measured)
+        record = judged(reply.record, self.peaks, self.ceilings)
+        self._spoiled = self._spoiled or self._spoils(record, reply.changed)
+        return record
+
+    def runnable(self, cases: Sequence[Case], contract: Contract) -> tuple[Case, ...]:
+        """Those of *cases* that can be begun on the opened device; all of them where the worker
+        dies of the question, as it will say better of each case."""
+        self.open()
+        try:
+            reply = self._ask(Runnable(tuple(cases), contract))
+        except _Died:
+            return tuple(cases)
+        assert isinstance(reply, RunnableCases)
+        return tuple(cases[index] for index in reply.indexes if 0 <= index < len(cases))
+
+    def _spoils(self, record: Record, changed: str) -> str:
+        """Why the next case needs a fresh worker; nothing where it does not."""
+        ran = self._ran or record.status != UNSTARTED
+        ended = f"the case ended {record.status}" if record.status in SPOILING and ran else ""
+        return changed or ended
+
+    def nvbench(
+        self, cases: tuple[Case, ...], contract: Contract, seed: int
+    ) -> tuple[float | None, ...]:
+        """nvbench's mean time of each case. Raises: CannotMeasure."""
+        self.open()
+        reply = self._ask_or_fail(Nvbench(cases, contract, seed), "running nvbench")
+        assert isinstance(reply, NvbenchTimes)
+        return reply.means_s
+
+    def _ask_or_fail(self, request: ToWorker, doing: str) -> FromWorker:
+        try:
+            return self._ask(request)
+        except _Died as died:
+            raise CannotMeasure(f"{died.reason} while {doing}", died.hint) from None
+
+    def _ask(self, request: ToWorker) -> FromWorker:
+        """Send *request* to a living worker and wait for its last reply. Raises: _Died."""
+        if self._spoiled and isinstance(request, Measure | Nvbench):
+            self.renewals.append(self._spoiled)
+            self._drop()
+        self._ran = False
+        worker = self._living(needs_device=isinstance(request, ON_DEVICE))
+        opening = isinstance(request, Open)
+        self._send(worker, request)
+        silent_s = NVBENCH_S * len(request.cases) if isinstance(request, Nvbench) else 0.0
+        reply = self._wait(worker, START_S if opening else max(self.deadline_s, silent_s))
+        self._has_device = self._has_device or isinstance(reply, Opened)
+        if isinstance(reply, Failed):
+            if reply.kind == "device-lost":
+                self._drop()
+                raise _Died("crashed", f"the device failed: {reply.message}", LOST_HINT)
+            raise _error(reply)
+        return reply
+
+    def _living(self, needs_device: bool) -> Connection:
+        """The worker; a new one where it is gone, with the device opened as before."""
+        if self._worker is not None and self._worker.death() is not None:
+            self._drop()
+        if self._worker is None:
+            self._worker = self._launcher.start()
+            hello = self._wait(self._worker, START_S)
+            if not isinstance(hello, Hello) or hello.protocol != PROTOCOL:
+                self._drop()
+                raise CannotMeasure("the worker speaks another protocol", "reinstall gpuperf")
+        if needs_device and not self._has_device:
+            self._send(self._worker, Open(self._device))
+            reply = self._wait(self._worker, START_S)
+            if isinstance(reply, Failed):
+                raise _error(reply)
+            self._has_device = True
+        return self._worker
+
+    def _send(self, worker: Connection, request: ToWorker) -> None:
+        """Raises: _Died when nobody is there to hear it."""
+        try:
+            worker.send(request)
+        except BrokenPipeError:
+            raise self._mourn(worker) from None
+
+    def _wait(self, worker: Connection, deadline_s: float) -> FromWorker:
+        """The next message that is no progress. Raises: _Died at death, or past the deadline."""
+        while True:
+            try:
+                message = worker.receive(deadline_s)
+            except ValueError as error:
+                self._drop()
+                raise _Died(
+                    "crashed", f"the worker's answer cannot be read: {error}", GARBLED_HINT
+                ) from None
+            if isinstance(message, Progress):
+                self._ran = self._ran or message.phase == "inputs"
+                self.listen(message.phase, message.samples)
+            elif isinstance(message, Timed):
+                self._timed = message.record
+            elif message is not None:
+                return message
+            elif worker.death() is not None:
+                raise self._mourn(worker)
+            else:
+                self._drop()
+                raise _Died(
+                    "timeout",
+                    f"nothing was heard for {deadline_s:g} s",
+                    "give --deadline more seconds if one call, or its compilation, takes so long",
+                )
+
+    def _mourn(self, worker: Connection) -> _Died:
+        death, words = worker.death() or "a closed pipe", worker.last_words()
+        starved = worker.starved()
+        self._drop()
+        if starved:
+            return _Died("oom", f"the worker took too much memory: {starved}", STARVED_HINT)
+        last = words.splitlines()[-1][:300] if words else ""
+        hint = (
+            "was it the out-of-memory killer? look at `dmesg`"
+            if "SIGKILL" in death
+            else "run again with --debug to see what it printed"
+        )
+        return _Died("crashed", f"the worker died by {death}" + (f": {last}" if last else ""), hint)
+
+    def _drop(self) -> None:
+        worker, self._worker, self._has_device = self._worker, None, False
+        self._spoiled = ""
+        if worker is not None:
+            worker.kill()
+
+
+STARVED_HINT = "choose smaller sizes"
+GARBLED_HINT = "does the workload write to file descriptors that are not its own?"
+LOST_HINT = "an illegal access in a kernel? `compute-sanitizer` finds it"
+
+
+def _error(failed: Failed) -> GpuperfError:
+    kinds = {"usage": UsageError, "workload": WorkloadError}
+    return kinds.get(failed.kind, CannotMeasure)(failed.message, failed.hint)

@@ -1,1 +1,0 @@
-"""Which workloads there are, which cases to measure, living workers, kept results."""

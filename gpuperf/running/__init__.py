@@ -1,0 +1,10 @@
+"""Measure the cases of a suite (the verb `run`; the folder run/ is the layer below)."""
+
+from gpuperf.verb.verb import Verb
+
+VERB = Verb(
+    "run",
+    "Measure the cases of a suite, under the conditions that it names.",
+    "gpuperf.running.command:run",
+    measures=True,
+)

@@ -1,0 +1,33 @@
+"""`gpuperf run`: a suite of cases, in one run file."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from gpuperf.run.suite import load_suite
+from gpuperf.verb import options as opt
+from gpuperf.verb.measuring import Request, measure_again, measure_suite, report
+
+__all__ = ["run"]
+
+
+@opt.takes("device", "threads", *opt.FILES, *opt.LOOK, "seed")
+def run(
+    options: opt.Options,
+    suite: Annotated[
+        str, typer.Option(help="ci, quick, full, or a file: ./mine.toml.", show_default=False)
+    ],
+    passes: Annotated[
+        int, typer.Option(min=1, max=1000, help="Fresh processes; 6 and more tell their scatter.")
+    ] = 1,
+) -> int:
+    """Measure the cases of a suite, under the conditions that it names."""
+    found = load_suite(suite)
+    request = Request("run", options, found.conditions)
+    with options.supervisor() as supervisor:
+        outcome = measure_suite(supervisor, found, request)
+        if passes > 1 and outcome.ended is None:
+            outcome = measure_again(supervisor, outcome, passes - 1)
+    return report(outcome, options)

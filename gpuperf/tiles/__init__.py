@@ -1,0 +1,1 @@
+"""Tile and wave arithmetic of matrix products: kernel names, grids, tilings, waves."""

@@ -1,0 +1,146 @@
+"""Which tile does a matmul kernel work in? Its name tells, where its family is known.
+
+Names are no interface: each family has a grammar here that a whole name has to fit, and what fits
+none is unknown. Examples of each are in the tests.
+
+- nvjet (cuBLASLt): `nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT`: types of inputs, accumulator
+  and output, tile, K-tile × stages, cluster, flags, layout. (TM + TN)·TK·bytes·stages stays within
+  shared memory for every name seen, except where two CTAs share a tile (`2cta`).
+- xmma: `sm90_xmma_gemm_…_tn_n_tilesize128x256x32_…`: layout, tile with K-tile, stages.
+- cuBLAS: `ampere_fp16_s16816gemm_fp16_128x256_ldg8_f2f_stages_64x3_tn`.
+- CUTLASS 2: `cutlass_80_tensorop_bf16_s16816gemm_bf16_256x128_32x3_nn_align8`, in a template.
+- CUTLASS 3: `cutlass3x_sm100_simt_sgemm_f32_…_128x64x16_1x1x1_3_tnn_align1`.
+- Tensile (rocBLAS, hipBLASLt): `Cijk_Ailk_Bjlk_BBS_BH_…_MT64x16x64_MI16x16x1_SN_…`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+from gpuperf.model.record import Record
+
+__all__ = ["LONGEST", "Family", "NamedTile", "parse_name", "reduces_splits"]
+
+Family = Literal["nvjet", "xmma", "cublas", "cutlass2", "cutlass3", "tensile"]
+
+
+@dataclass(frozen=True)
+class NamedTile:
+    """What a kernel's name says.
+
+    `rows` × `columns` in the kernel's own orientation, which is column-major for BLAS: torch's
+    row-major C = A·B is given to it as Cᵀ = Bᵀ·Aᵀ. `k` and `stages` are 0 where the name is silent.
+    `align` is how many elements its loads need aligned (1: the slow path), 0 where not told.
+    `splits`: several programs share a tile's sum, so that tiles alone do not tell its time;
+    `streams`: each of them takes an equal share of all tiles' K-tiles (stream-K). `paired`: two
+    CTAs share a tile. `persistent`: programs take tile after tile.
+    """
+
+    family: Family
+    rows: int
+    columns: int
+    k: int = 0
+    stages: int = 0
+    cluster: tuple[int, int] = (1, 1)
+    align: int = 0
+    layout: str = ""
+    splits: bool = False
+    streams: bool = False
+    paired: bool = False
+    persistent: bool = False
+
+
+_NVJET = re.compile(
+    r"nvjet(?:_sm\d+)?_(?P<types>[a-z]{3,6})_(?P<rows>\d+)x(?P<columns>\d+)_"
+    r"(?P<k>\d+)x(?P<stages>\d+)_(?P<cx>\d+)x(?P<cy>\d+)(?P<flags>(?:_[A-Za-z0-9]+)*)"
+)
+_NVJET_MMA = re.compile(
+    r"nvjet_sm\d+_(?P<types>[a-z]{3,6})_mma_(?P<rows>\d+)x(?P<columns>\d+)x(?P<k>\d+)_"
+    r"(?P<stages>\d+)_\d+x\d+x\d+(?P<flags>(?:_[A-Za-z0-9]+)*)"
+)
+_XMMA = re.compile(
+    r"sm\d+_xmma_(?:sparse_)?gemm_\w*?_(?P<layout>[ntc]{2}_[ntc])_"
+    r"tilesize(?P<rows>\d+)x(?P<columns>\d+)x(?P<k>\d+)(?:_stage(?P<stages>\d+))?(?P<flags>_\w*)"
+)
+_CUBLAS = re.compile(
+    r"(?:volta|turing|ampere|hopper)_\w*gemm\w*?_(?P<rows>\d+)x(?P<columns>\d+)(?P<flags>(?:_\w+)?)"
+)
+_CUTLASS_2 = re.compile(
+    r"cutlass_\d+_\w*gemm\w*?_(?P<rows>\d+)x(?P<columns>\d+)(?:_(?P<k>\d+)x(?P<stages>\d+))?_"
+    r"(?P<layout>[ntc]{2})_align(?P<align>\d+)"
+)
+_CUTLASS_3 = re.compile(
+    r"cutlass3x_sm\d+_\w*gemm\w*?_(?P<rows>\d+)x(?P<columns>\d+)x(?P<k>\d+)_"
+    r"(?P<cx>\d+)x(?P<cy>\d+)x\d+_(?P<stages>\d+)_(?P<layout>[ntc]{3})_align(?P<align>\d+)"
+)
+_TENSILE = re.compile(r"Cijk_\w*?_MT(?P<rows>\d+)x(?P<columns>\d+)x(?P<k>\d+)(?P<flags>_\w+)?")
+
+_GRAMMARS: tuple[tuple[Family, re.Pattern[str]], ...] = (
+    ("nvjet", _NVJET),
+    ("nvjet", _NVJET_MMA),
+    ("xmma", _XMMA),
+    ("cutlass3", _CUTLASS_3),
+    ("cutlass2", _CUTLASS_2),
+    ("cublas", _CUBLAS),
+    ("tensile", _TENSILE),
+)
+MOST = 2**16  # rows or columns of a tile, or CTAs of a cluster
+LONGEST = 400  # characters of a name; some grammars take the square of its length
+_TEMPLATE = re.compile(r"void cutlass::(?:Kernel2?|device_kernel)<(?P<name>\w+)>\(.*\)")
+# What sums up the shares of a tile's programs, beside the kernel that made them.
+_REDUCTION = re.compile(r"split_?k_?reduce", re.IGNORECASE)
+# xmma's segments cut K where tiles do not end.
+_SPLITS = re.compile(r"split_?k|segment_k_on|_GSU(?!1(?:_|$))\d", re.IGNORECASE)
+_STREAMS = re.compile(r"stream_?k|_SK[1-9]", re.IGNORECASE)
+
+
+@lru_cache(4096)
+def parse_name(name: str) -> NamedTile | None:
+    """What *name* says, or None where no family's grammar fits all of it."""
+    if len(name) > LONGEST:
+        return None
+    template = _TEMPLATE.fullmatch(name)
+    plain = template["name"] if template else name
+    for family, grammar in _GRAMMARS:
+        if found := grammar.fullmatch(plain):
+            tile = _read(family, found)
+            sizes = (tile.rows, tile.columns, *tile.cluster)
+            return tile if all(0 < size <= MOST for size in sizes) else None
+    return None
+
+
+def reduces_splits(name: str) -> bool:
+    """Whether the kernel adds up what programs that share a tile have left."""
+    return bool(_REDUCTION.search(name))
+
+
+def _read(family: Family, found: re.Match[str]) -> NamedTile:
+    told = found.groupdict()
+    flags = told.get("flags") or ""
+    number = {key: int(told.get(key) or 0) for key in ("k", "stages", "align")}
+    if family == "cublas" and (depth := re.search(r"_(\d+)x(\d+)(?:_|$)", flags)):
+        number["k"], number["stages"] = int(depth[1]), int(depth[2])
+    layout = told.get("layout") or ""
+    if not layout and (ending := re.search(r"_([NTntc]{2,4})$", flags)):
+        layout = ending[1]
+    return NamedTile(
+        family=family,
+        rows=int(told["rows"]),
+        columns=int(told["columns"]),
+        cluster=(int(told.get("cx") or 1), int(told.get("cy") or 1)),
+        layout=layout,
+        splits=bool(_SPLITS.search(found.string)),
+        streams=bool(_STREAMS.search(found.string)),
+        paired="_2cta" in flags,
+        persistent=family == "nvjet" or "_warpgroupsize" in flags,
+        **number,
+    )
+
+
+def main_kernel(record: Record) -> str:
+    """The name of the kernel that did the work: the matmul among several, or else the first."""
+    names = [k.name for k in record.kernels if k.computes]
+    return next((name for name in names if parse_name(name)), names[0] if names else "")

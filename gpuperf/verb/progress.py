@@ -1,0 +1,103 @@
+"""What is the program doing just now? Told on stderr.
+
+A bar on a terminal; without one, a line a case.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+from gpuperf.model.contract import Contract
+from gpuperf.model.record import Record
+from gpuperf.model.text import clean, shorten
+from gpuperf.units import format_interval, format_time
+
+__all__ = ["Reporter", "say"]
+
+LONGEST_WORD = 1000  # characters; the path of a run file is shorter
+
+
+VARIED = ("timer", "cache", "regime", "data")  # what the options of one command may vary
+
+
+class _Talk(Console):
+    """Stderr; that nobody reads it any more ends no measurement."""
+
+    def on_broken_pipe(self) -> None:
+        """Say nothing from here on."""
+        self.quiet = True
+
+
+def say(message: str) -> None:
+    """One line on stderr."""
+    with contextlib.suppress(OSError):  # nobody listens, or the terminal is gone
+        words = (shorten(word, LONGEST_WORD) for word in clean(message).split(" "))
+        _Talk(stderr=True, highlight=False).print(Text(" ".join(words)), soft_wrap=True)
+
+
+class Reporter:
+    """Follows a sweep of *total* cases."""
+
+    def __init__(self, total: int, contracts: Sequence[Contract] = ()) -> None:
+        """With several *contracts*, each line says under which of them its case was measured."""
+        self._varied = [f for f in VARIED if len({getattr(c, f) for c in contracts}) > 1]
+        self._console = _Talk(stderr=True, highlight=False)
+        self._live = self._console.is_terminal
+        self._progress = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=self._console,
+            disable=not self._live,
+            transient=True,
+        )
+        self._task = self._progress.add_task("starting", total=total)
+        self._case = ""
+
+    def __enter__(self) -> Reporter:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._progress.stop()
+
+    def begin(self, case: str) -> None:
+        """The next case."""
+        case = self._case = clean(case)
+        self._progress.update(self._task, description=case)
+
+    def hear(self, phase: str, samples: int) -> None:
+        """A sign of life of the case."""
+        if self._live:
+            detail = f"{phase} {samples}" if samples else phase
+            self._progress.update(self._task, description=f"{self._case} · {detail}")
+
+    def done(self, record: Record, process: str = "") -> None:
+        """A case is finished, in *process* where there are several; without a terminal it is a
+        line."""
+        self._progress.advance(self._task)
+        if not self._live:
+            under = "".join(f" · {getattr(record.contract, name)}" for name in self._varied)
+            line = clean(f"{process}{record.case.id}{under}  {_outcome(record)}")
+            self._console.print(Text(line), soft_wrap=True)
+
+
+def _outcome(record: Record) -> str:
+    samples = record.samples
+    if samples is None:
+        return f"{record.status}: {record.reason}"
+    low, high = samples.interval_s
+    interval = format_interval(samples.median_s, max(low, 0.0), high)
+    return f"{format_time(samples.median_s)} {interval}"

@@ -1,0 +1,74 @@
+"""Measure a schedule of cases into a run file, with progress, and keep what ends it early."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from gpuperf.errors import GpuperfError
+from gpuperf.model.contract import Contract
+from gpuperf.model.record import Header, Noise, Record
+from gpuperf.model.workload import Case
+from gpuperf.run.session import Planned, measure_cases, process_text
+from gpuperf.run.store import RunWriter
+from gpuperf.run.supervisor import Supervisor
+from gpuperf.verb.progress import Reporter
+
+__all__ = ["Session"]
+
+
+@dataclass
+class Session:
+    """A run that is measured: its `records` so far, and the error that `ended` it early, if any."""
+
+    supervisor: Supervisor
+    writer: RunWriter
+    header: Header
+    records: list[Record] = field(default_factory=list)
+    ended: BaseException | None = None
+
+    @contextmanager
+    def reporting(self, total: int, contracts: Sequence[Contract] = ()) -> Iterator[Reporter]:
+        """Show the progress of *total* cases; Ctrl-C or an error of ours inside ends the session.
+
+        With several *contracts*, each line names what differs between them.
+        """
+        with Reporter(total, contracts) as reporter:
+            self.supervisor.listen = reporter.hear
+            try:
+                yield reporter
+            except (GpuperfError, KeyboardInterrupt) as error:
+                self.ended = error
+
+    def measure(
+        self,
+        reporter: Reporter,
+        schedule: Iterable[Planned],
+        noise: Callable[[Case, Contract], Noise | None] = lambda case, contract: None,
+        every: bool = False,
+        fresh: bool = False,
+    ) -> None:
+        """Measure what *schedule* asks for next, until it ends; see `measure_cases`."""
+
+        def keep(record: Record) -> None:
+            self.records.append(record)
+            reporter.done(record, process_text(self.header, record.pass_index))
+
+        measure_cases(
+            self.supervisor,
+            self.writer,
+            self.header,
+            schedule,
+            keep,
+            reporter.begin,
+            noise,
+            every,
+            fresh,
+        )
+
+    def add(self, reporter: Reporter, record: Record) -> None:
+        """Keep, report and write a *record* that was measured otherwise."""
+        self.records.append(record)
+        reporter.done(record)
+        self.writer.record(record)

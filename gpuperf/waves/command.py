@@ -1,0 +1,71 @@
+"""`gpuperf waves`: throughput over size, and the waves of tiles that explain it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Annotated
+
+import typer
+
+from gpuperf.errors import CannotMeasure, UsageError
+from gpuperf.model.contract import DeviceFacts
+from gpuperf.model.workload import Case
+from gpuperf.verb import options as opt
+from gpuperf.verb.measuring import Request, measure_new, refuse_one_size, report
+
+__all__ = ["waves"]
+
+
+@opt.takes(
+    *opt.CASES,
+    "device",
+    *opt.TIMING,
+    "counters",
+    *opt.FILES,
+    "seed",
+    precision=0.005,
+    budget=0.5,
+    counters="off",
+)
+def waves(
+    options: opt.Options,
+    heatmap: Annotated[
+        bool,
+        typer.Option(
+            "--heatmap",
+            help="Demand the chart of m × n, which is drawn wherever both vary by themselves.",
+        ),
+    ] = False,
+) -> int:
+    """Matmul throughput over size, with what tiles and waves predict of it, kernel by kernel.
+
+    --sizes 1024:8192:+128, or one axis: --n 1024:8192:+128 --m 3072 --k 4096. --impl triton --tile
+    128x128x64 pins our own kernel's tile, so that no choice of a library's comes in between; with
+    --m 512:8192:+512 --n 512:8192:+512 --k 4096 its prediction is a picture, its sizes dots in it.
+    """
+    refuse = partial(_refuse, heatmap)
+    request = Request("waves", options, options.conditions, study="waves", refuse=refuse)
+    with options.supervisor() as supervisor:
+        outcome = measure_new(supervisor, request)
+    return report(outcome, options)
+
+
+def _refuse(heatmap: bool, cases: Sequence[Case], device: DeviceFacts) -> None:
+    """Refuse cases that show no waves. Raises: UsageError, CannotMeasure."""
+    from gpuperf.waves.plane import varies_both  # here, for `--help` to be there at once
+
+    if any(not {"m", "n", "k"} <= case.point.keys() for case in cases):
+        told = f"waves are of matmuls, and {cases[0].op} has no axes m, n and k"
+        raise UsageError(told, "gpuperf waves matmul --n 1024:8192:+128 --m 3072 --k 4096")
+    refuse_one_size(cases, "--sizes 1024:8192:+128")
+    if heatmap and not varies_both(cases):
+        raise UsageError(
+            "a heatmap is of m and n, and these do not both vary by themselves",
+            "--m 512:8192:+512 --n 512:8192:+512 --k 4096",
+        )
+    if device.kind != "cuda":
+        raise CannotMeasure(
+            f"waves are of an NVIDIA GPU's SMs, timed in their cycles, and this is {device.name}",
+            "run it on a GPU",
+        )
