@@ -19,6 +19,7 @@ test: $(VENV)/installed-dev
 
 check: $(VENV)/installed-dev
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest tests/test_layers.py
 

@@ -24,7 +24,6 @@ from gpuperf.verb.registry import verbs as every_verb
 from gpuperf.verb.verb import load
 from gpuperf.verb.words import HELP, axes_help, refuse_repeated
 
-__all__ = ["main", "make_app"]
 
 def make_app(names: Iterable[str] = (), listed: bool = False) -> typer.Typer:
     """Build the command line with the verbs *names*, or with all of them.
@@ -85,9 +84,16 @@ LONGEST_NAME, LONGEST_MESSAGE = 400, 1000  # characters of an error
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 # Errors of the system that are not gpuperf's fault, where they name a file.
 ENVIRONMENT = {
-    *FULL, errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.EROFS, errno.ELOOP,
-    errno.ENOTDIR, errno.EMFILE, errno.ENFILE,
-}  # fmt: skip
+    *FULL,
+    errno.ENAMETOOLONG,
+    errno.EACCES,
+    errno.EPERM,
+    errno.EROFS,
+    errno.ELOOP,
+    errno.ENOTDIR,
+    errno.EMFILE,
+    errno.ENFILE,
+}
 
 # The root of typer's own errors; its module differs between versions of typer.
 _ClickError: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")

@@ -16,8 +16,6 @@ from pathlib import Path
 
 from gpuperf.files import read_regular, write_atomically
 
-__all__ = ["KEPT", "PREFERRED", "Place", "read_choice", "write_choice"]
-
 KEPT, PREFERRED = "GPUPERF_CHOICES", "GPUPERF_CHOICES_OF_BASE"
 LARGEST = 10_000  # bytes of a choice
 Place = tuple[str, int]  # a case, and which of the kernels that its build tunes

@@ -18,27 +18,25 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-__all__ = [
-    "CannotMeasure",
-    "GpuperfError",
-    "Incomplete",
-    "RunFileError",
-    "UnknownName",
-    "Unsupported",
-    "UsageError",
-    "WorkloadError",
-]
-
-
 NEAR = 0.6  # of difflib's ratio: "nope" is no slip for "copy", "matmull" is one for "matmul"
 MOST_GUESSES = 4
 # Words that users bring from elsewhere, and the names here that they mean.
 SYNONYMS = {
-    "gpu": ("cuda:0",), "normal": ("randn",), "gaussian": ("randn",), "random": ("randn",),
-    "half": ("fp16",), "float16": ("fp16",), "bfloat16": ("bf16",), "float": ("fp32",),
-    "float32": ("fp32",), "single": ("fp32",), "double": ("fp64",), "float64": ("fp64",),
-    "gemm": ("matmul",), "mm": ("matmul",),
-}  # fmt: skip
+    "gpu": ("cuda:0",),
+    "normal": ("randn",),
+    "gaussian": ("randn",),
+    "random": ("randn",),
+    "half": ("fp16",),
+    "float16": ("fp16",),
+    "bfloat16": ("bf16",),
+    "float": ("fp32",),
+    "float32": ("fp32",),
+    "single": ("fp32",),
+    "double": ("fp64",),
+    "float64": ("fp64",),
+    "gemm": ("matmul",),
+    "mm": ("matmul",),
+}
 
 
 class GpuperfError(Exception):

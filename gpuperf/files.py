@@ -18,8 +18,6 @@ from collections.abc import Iterator
 from io import BufferedReader
 from pathlib import Path
 
-__all__ = ["is_regular", "locked", "open_regular", "read_regular", "write_atomically"]
-
 
 def open_regular(path: str | Path) -> BufferedReader:
     """Open *path*, or the file that it links to, for reading.

@@ -16,10 +16,8 @@ from typing import Any
 
 from gpuperf.choices import KEPT, PREFERRED, read_choice, write_choice
 
-__all__ = [
-    "Tuned", "begin_build", "compiled", "jit", "lacks_compiler", "lacks_descriptors",
-    "lacks_triton", "tl", "triton", "tune",
-]  # fmt: skip
+__all__ = ["Tuned", "begin_build", "compiled", "jit", "lacks_compiler", "lacks_descriptors"]
+__all__ += ["lacks_triton", "tl", "triton", "tune"]
 
 try:
     import triton

@@ -10,8 +10,6 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
-__all__ = ["COSTS", "Listener", "listen", "region", "register_cost", "step"]
-
 
 class Listener(Protocol):
     """Hears the marks of a program."""

@@ -14,18 +14,6 @@ from typing import Any
 
 from gpuperf.errors import CannotMeasure
 
-__all__ = [
-    "F32",
-    "POINTER",
-    "U32",
-    "U64",
-    "Kernel",
-    "compile_source",
-    "kernels_of",
-    "load_kernels",
-    "read_source",
-]
-
 # ctypes of kernel arguments.
 POINTER = ctypes.c_void_p
 U32 = ctypes.c_uint32

@@ -9,42 +9,35 @@ from __future__ import annotations
 import math
 import re
 
-__all__ = [
-    "DTYPES",
-    "LARGEST",
-    "SI_FACTOR",
-    "digits_of_percent",
-    "format_bytes",
-    "format_flop_rate",
-    "format_interval",
-    "format_number",
-    "format_percent",
-    "format_range",
-    "format_rate",
-    "format_si",
-    "format_time",
-    "itemsize",
-    "parse_duration",
-    "parse_number",
-    "parse_range",
-]
-
 LARGEST = 2**40  # no axis of any real workload is longer; 2^60 is a slip, not a size
 MOST_POINTS = 10_000  # of one range
 
 # Units that peaks files may use → factor to SI.
 SI_FACTOR = {
-    "FLOP/s": 1.0, "GFLOP/s": 1e9, "TFLOP/s": 1e12, "OP/s": 1.0, "TOP/s": 1e12,
-    "byte/s": 1.0, "GB/s": 1e9, "TB/s": 1e12,
-    "byte": 1.0, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "MB": 1e6, "GB": 1e9,
-    "Hz": 1.0, "MHz": 1e6, "GHz": 1e9,
-    "W": 1.0, "s": 1.0, "count": 1.0,
-}  # fmt: skip
+    "FLOP/s": 1.0,
+    "GFLOP/s": 1e9,
+    "TFLOP/s": 1e12,
+    "OP/s": 1.0,
+    "TOP/s": 1e12,
+    "byte/s": 1.0,
+    "GB/s": 1e9,
+    "TB/s": 1e12,
+    "byte": 1.0,
+    "KiB": 2**10,
+    "MiB": 2**20,
+    "GiB": 2**30,
+    "MB": 1e6,
+    "GB": 1e9,
+    "Hz": 1.0,
+    "MHz": 1e6,
+    "GHz": 1e9,
+    "W": 1.0,
+    "s": 1.0,
+    "count": 1.0,
+}
 
 # Bytes of one element; tf32 is stored as fp32.
-_ITEMSIZE = {
-    "fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1, "int32": 4,
-}  # fmt: skip
+_ITEMSIZE = {"fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1, "int32": 4}
 
 _SECONDS = {"min": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6}
 

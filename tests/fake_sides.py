@@ -102,10 +102,16 @@ class FakeWorker:
         middle *= math.exp(self.random.gauss(0, self.side.between))
         values = tuple(middle * (1 + 0.002 * self.random.gauss(0, 1)) for _ in range(9))
         return Record(
-            asked.run, asked.case, asked.contract, "ok", self.side.opened.fingerprint,
+            asked.run,
+            asked.case,
+            asked.contract,
+            "ok",
+            self.side.opened.fingerprint,
             cost=Cost((Flops(10**6, "elementwise", "fp32"),), (Bytes(10**6, 10**6),)),
-            times={"window": Samples(values)}, primary="window", kernels=(Kernel("a_kernel"),),
-        )  # fmt: skip
+            times={"window": Samples(values)},
+            primary="window",
+            kernels=(Kernel("a_kernel"),),
+        )
 
     def receive(self, timeout_s: float) -> FromWorker | None:
         return self.replies.pop(0) if self.replies else None

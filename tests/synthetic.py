@@ -55,12 +55,30 @@ def h200_peaks() -> Peaks:
         names=("NVIDIA H200",),
         sm_count=132,
         compute=(
-            Ceiling("tensor", "bf16", "fp32", figure(989.4e12, "FLOP/s", at_tensor, source=sheet),
-                    1.83e9, 4096),
-            Ceiling("tensor", "fp8", "fp32",
-                    figure(1978.9e12, "FLOP/s", at_tensor, "uncertain", sheet), 1.83e9, 8192),
-            Ceiling("vector", "fp32", "fp32",
-                    figure(66.9e12, "FLOP/s", at_boost, "derived", sheet), 1.98e9, 256),
+            Ceiling(
+                "tensor",
+                "bf16",
+                "fp32",
+                figure(989.4e12, "FLOP/s", at_tensor, source=sheet),
+                1.83e9,
+                4096,
+            ),
+            Ceiling(
+                "tensor",
+                "fp8",
+                "fp32",
+                figure(1978.9e12, "FLOP/s", at_tensor, "uncertain", sheet),
+                1.83e9,
+                8192,
+            ),
+            Ceiling(
+                "vector",
+                "fp32",
+                "fp32",
+                figure(66.9e12, "FLOP/s", at_boost, "derived", sheet),
+                1.98e9,
+                256,
+            ),
         ),
         figures={
             "memory_bandwidth": figure(
@@ -68,7 +86,7 @@ def h200_peaks() -> Peaks:
             ),
             "l2": figure(60 * 2**20, "byte", source=sheet),
         },
-    )  # fmt: skip
+    )
 
 
 def h200_ceilings() -> Peaks:
@@ -87,9 +105,17 @@ def h200_ceilings() -> Peaks:
 
 def h200_device() -> DeviceFacts:
     return DeviceFacts(
-        "cuda", 0, "NVIDIA H200", 132, 150 * 10**9, 148 * 10**9, "9.0", 60 * 2**20, 1.98e9,
+        "cuda",
+        0,
+        "NVIDIA H200",
+        132,
+        150 * 10**9,
+        148 * 10**9,
+        "9.0",
+        60 * 2**20,
+        1.98e9,
         ("bf16", "fp16", "fp32"),
-    )  # fmt: skip
+    )
 
 
 def header(
@@ -174,13 +200,19 @@ def h200_run() -> Run:
     run = h200_sweep(ceilings=h200_ceilings())
     top = run.header
     failed = (
-        matmul(top, 131072, None, status="oom", reason="needs 103 GB, 24 GB free",
-               hint="another process holds 117 GB of the device"),
+        matmul(
+            top,
+            131072,
+            None,
+            status="oom",
+            reason="needs 103 GB, 24 GB free",
+            hint="another process holds 117 GB of the device",
+        ),
         matmul(top, 96, None, status="wrong", reason="relative error 0.31, 0.0138 allowed"),
         matmul(top, 100, None, status="skipped", reason="needs k divisible by 8"),
         matmul(top, 16384, None, status="crashed", reason="the worker died of signal 11"),
         judged(matmul(top, 6144, 0.2e-3, 1.71e9), top.peaks, top.ceilings),  # above the clock
-    )  # fmt: skip
+    )
     return replace(run, records=(*run.records, *failed), problems=("line 14: not JSON",))
 
 
@@ -190,10 +222,16 @@ def cpu_run() -> Run:
     best = figure(812e9, "FLOP/s", "best matmul", "measured", "gpuperf calibrate")
     copy = figure(61.5e9, "byte/s", "copy", "measured", "gpuperf calibrate")
     ceilings = Peaks(
-        id="measured", name=device.name, vendor="intel", arch="x86_64", capability="",
-        names=(device.name,), sm_count=8,
-        compute=(Ceiling("vector", "fp32", "fp32", best),), figures={"memory_bandwidth": copy},
-    )  # fmt: skip
+        id="measured",
+        name=device.name,
+        vendor="intel",
+        arch="x86_64",
+        capability="",
+        names=(device.name,),
+        sm_count=8,
+        compute=(Ceiling("vector", "fp32", "fp32", best),),
+        figures={"memory_bandwidth": copy},
+    )
     contract = Contract("wall", cache="hot", gap_s=0.0)
     top = header(device, contract, None, f"no data sheet for {device.name!r}", ceilings)
     times = {64: 6.1e-6, 256: 62e-6, 1024: 2.95e-3, 2048: 22.4e-3}
@@ -211,9 +249,18 @@ def copy_run() -> Run:
         cost = Cost((), (Bytes(2 * n, 2 * n),))
         window = {"window": noisy(time_s, 1.95e9, seed=n)}
         records.append(
-            Record(top.run, case, top.contract, "ok", cost=cost, times=window, primary="window",
-                   stop="precision", timer=TIMER)
-        )  # fmt: skip
+            Record(
+                top.run,
+                case,
+                top.contract,
+                "ok",
+                cost=cost,
+                times=window,
+                primary="window",
+                stop="precision",
+                timer=TIMER,
+            )
+        )
     return Run(top, tuple(records))
 
 
@@ -239,9 +286,18 @@ def elementwise_run() -> Run:
         cost = Cost((Flops(n, "elementwise", "fp32"),), (Bytes(4 * n, 4 * n),))
         window = {"window": noisy(time_s, 1.95e9, seed=n)}
         records.append(
-            Record(top.run, case, top.contract, "ok", cost=cost, times=window, primary="window",
-                   stop="precision", timer=TIMER)
-        )  # fmt: skip
+            Record(
+                top.run,
+                case,
+                top.contract,
+                "ok",
+                cost=cost,
+                times=window,
+                primary="window",
+                stop="precision",
+                timer=TIMER,
+            )
+        )
     return Run(top, tuple(records))
 
 
@@ -257,7 +313,12 @@ def hostile_run() -> Run:
         replace(r, case=replace(r.case, op=HOSTILE, implementation=HOSTILE), caveats=(caveat,))
         for r in run.records
     )
-    failed = replace(records[0], case=replace(records[0].case, point={"m": 1, HOSTILE: 2}),
-                     status="error", reason=HOSTILE, hint=HOSTILE)  # fmt: skip
+    failed = replace(
+        records[0],
+        case=replace(records[0].case, point={"m": 1, HOSTILE: 2}),
+        status="error",
+        reason=HOSTILE,
+        hint=HOSTILE,
+    )
     top = replace(run.header, device=device, run=HOSTILE)
     return Run(top, (*records, failed), problems=(HOSTILE,))

@@ -15,7 +15,7 @@ from gpuperf.model.contract import Contract, Fingerprint
 from gpuperf.model.record import Record, Run
 from gpuperf.model.samples import Samples
 from gpuperf.model.workload import Case
-from gpuperf.run.store import RunWriter
+from gpuperf.run.runfile import RunWriter
 
 HARD = {"product": "NVIDIA H200", "sm_count": 132, "power_limit_w": 700.0, "workload_version": 1}
 SOFT = {"driver": "580.159", "torch": "2.11.0", "triton": "3.6.0", "cuda": "13.0"}
@@ -44,12 +44,15 @@ def record_of(
 ) -> Record:
     """One process of one night; without a time give *changes* a status."""
     record = Record(
-        run=run, case=case, contract=contract, status="ok",
+        run=run,
+        case=case,
+        contract=contract,
+        status="ok",
         fingerprint=Fingerprint(hard, soft, {"host": host}),  # type: ignore[arg-type]
         started=when.isoformat() if when else "",
         times={} if median_s is None else {"window": samples_of(median_s)},
         primary="" if median_s is None else "window",
-    )  # fmt: skip
+    )
     return replace(record, **changes)  # type: ignore[arg-type]
 
 
@@ -60,28 +63,36 @@ def run_of(name: str, records: Iterable[Record], when: datetime = FIRST) -> Run:
 
 
 def night(
-    number: int,
-    medians: Mapping[str, float],
-    processes: Sequence[float] = (1.0,),
-    **facts: object,
+    number: int, medians: Mapping[str, float], processes: Sequence[float] = (1.0,), **facts: object
 ) -> Run:
     """The run of night *number*: by implementation of a matmul its time, each process so many times
     as long."""
     when = FIRST + timedelta(days=number)
     name = f"{when:%Y%m%d-%H%M%S}-run-ci-{number:04x}"
     records = [
-        record_of(name, replace(MATMUL, implementation=implementation), when, median_s * factor,
-                  pass_index=index, **facts)  # type: ignore[arg-type]
+        record_of(
+            name,
+            replace(MATMUL, implementation=implementation),
+            when,
+            median_s * factor,
+            pass_index=index,
+            **facts,
+        )  # type: ignore[arg-type]
         for index, factor in enumerate(processes)
         for implementation, median_s in medians.items()
-    ]  # fmt: skip
+    ]
     return run_of(name, records, when)
 
 
 def nights(
-    count: int, step_at: int | None = None, change: float = 0.03, seed: int = 1, first: int = 0,
-    noise: float = 0.005, **facts: object,
-) -> list[Run]:  # fmt: skip
+    count: int,
+    step_at: int | None = None,
+    change: float = 0.03,
+    seed: int = 1,
+    first: int = 0,
+    noise: float = 0.005,
+    **facts: object,
+) -> list[Run]:
     """So many nights of `matmul/torch`, which from *step_at* on is slower by *change*, and of
     `matmul/triton`, which is not."""
     draw = random.Random(seed)

@@ -15,12 +15,21 @@ from pathlib import Path
 PID = 4242
 BASE = 4_467_954_000_000_000  # nanoseconds that Kineto counts from the quarter's beginning
 H200 = {
-    "id": 0, "name": "NVIDIA H200", "totalGlobalMem": 150109880320, "computeMajor": 9,
-    "computeMinor": 0, "maxThreadsPerBlock": 1024, "maxThreadsPerMultiprocessor": 2048,
-    "regsPerBlock": 65536, "warpSize": 32, "sharedMemPerBlock": 49152, "numSms": 132,
-    "regsPerMultiprocessor": 65536, "sharedMemPerBlockOptin": 232448,
+    "id": 0,
+    "name": "NVIDIA H200",
+    "totalGlobalMem": 150109880320,
+    "computeMajor": 9,
+    "computeMinor": 0,
+    "maxThreadsPerBlock": 1024,
+    "maxThreadsPerMultiprocessor": 2048,
+    "regsPerBlock": 65536,
+    "warpSize": 32,
+    "sharedMemPerBlock": 49152,
+    "numSms": 132,
+    "regsPerMultiprocessor": 65536,
+    "sharedMemPerBlockOptin": 232448,
     "sharedMemPerMultiprocessor": 233472,
-}  # fmt: skip
+}
 
 HEAD = """ {
     "schemaVersion": 1,
@@ -80,8 +89,9 @@ class Trace:
         self.number = 0  # of operators
         self.correlation = 1000
 
-    def add(self, cat: str, name: str, start: int, end: int, pid: object, tid: object,
-            args: str) -> None:  # fmt: skip
+    def add(
+        self, cat: str, name: str, start: int, end: int, pid: object, tid: object, args: str
+    ) -> None:
         base = self.base
         self.events.append(event(cat, name, base + start, base + end, pid, tid, args))
 
@@ -98,28 +108,58 @@ class Trace:
             "user_annotation", name, start, end, self.pid, thread, members(External_id=self.number)
         )
 
-    def call(self, name: str, start: int, end: int, thread: int = 1, cat: str = "cuda_runtime",
-             **args: object) -> int:  # fmt: skip
+    def call(
+        self,
+        name: str,
+        start: int,
+        end: int,
+        thread: int = 1,
+        cat: str = "cuda_runtime",
+        **args: object,
+    ) -> int:
         """A call of the runtime; returns its correlation."""
         self.correlation += 1
         given = members(**args, cbid=211, correlation=self.correlation)
         self.add(cat, name, start, end, self.pid, thread, given)
         return self.correlation
 
-    def kernel(self, name: str, start: int, end: int, correlation: int = 0, device: int = 0,
-               stream: int = 7, **args: object) -> None:  # fmt: skip
+    def kernel(
+        self,
+        name: str,
+        start: int,
+        end: int,
+        correlation: int = 0,
+        device: int = 0,
+        stream: int = 7,
+        **args: object,
+    ) -> None:
         given = {"grid": [32, 1, 2], "block": [128, 1, 1]} | args
         text = members(
-            queued=0, device=device, context=1, stream=stream, correlation=correlation,
-            registers_per_thread=240, shared_memory=98304, blocks_per_SM=0.484848,
-            warps_per_SM=1.939394, **given,
-        )  # fmt: skip
+            queued=0,
+            device=device,
+            context=1,
+            stream=stream,
+            correlation=correlation,
+            registers_per_thread=240,
+            shared_memory=98304,
+            blocks_per_SM=0.484848,
+            warps_per_SM=1.939394,
+            **given,
+        )
         self.add(
             "kernel", name, start, end, device, stream, f'{text}, "est. achieved occupancy %": 3'
         )
 
-    def launch(self, name: str, at: int, start: int, end: int, thread: int = 1,
-               api: str = "cudaLaunchKernel", **args: object) -> None:  # fmt: skip
+    def launch(
+        self,
+        name: str,
+        at: int,
+        start: int,
+        end: int,
+        thread: int = 1,
+        api: str = "cudaLaunchKernel",
+        **args: object,
+    ) -> None:
         """A kernel, and the call of 5 ns that launched it."""
         cat = (
             "cuda_driver" if api.startswith("cu") and not api.startswith("cuda") else "cuda_runtime"
@@ -129,8 +169,15 @@ class Trace:
         self.kernel(name, start, end, number, **args)
         self.events.append(flow("f", number, self.base + start, 0, 7))
 
-    def copy(self, way: str, start: int, end: int, nbytes: int, correlation: int = 0,
-             cat: str = "gpu_memcpy") -> None:  # fmt: skip
+    def copy(
+        self,
+        way: str,
+        start: int,
+        end: int,
+        nbytes: int,
+        correlation: int = 0,
+        cat: str = "gpu_memcpy",
+    ) -> None:
         name = f"Memset ({way})" if cat == "gpu_memset" else f"Memcpy {way}"
         text = members(device=0, context=1, stream=7, correlation=correlation, bytes=nbytes)
         self.add(cat, name, start, end, 0, 7, f'{text}, "memory bandwidth (GB/s)": "N/A"')

@@ -130,46 +130,90 @@ FAMILIES: dict[str, Run] = {
     "transposed, padded": lambda: F.conv_transpose2d(
         some(2, 8, 9, 9), some(8, 3, 3, 3), None, 2, 1, output_padding=1, groups=2
     ),
-    "attention": back(lambda: F.scaled_dot_product_attention(
-        some(2, 4, 6, 16), some(2, 2, 7, 16), some(2, 2, 7, 16), is_causal=True, enable_gqa=True)),
+    "attention": back(
+        lambda: F.scaled_dot_product_attention(
+            some(2, 4, 6, 16), some(2, 2, 7, 16), some(2, 2, 7, 16), is_causal=True, enable_gqa=True
+        )
+    ),
     "layer norm": back(lambda: F.layer_norm(some(4, 8), (8,), some(8), some(8))),
     "rms norm": back(lambda: torch._fused_rms_norm(some(4, 8), (8,), some(8), 1e-5)[0]),
     "group norm": back(lambda: F.group_norm(some(4, 8, 3), 2, some(8), some(8))),
-    "batch norm": back(lambda: F.batch_norm(
-        some(4, 8, 3), torch.zeros(8), torch.ones(8), some(8), some(8), training=True)),
-    "batch norm, known": back(lambda: F.batch_norm(
-        some(4, 8, 3), torch.zeros(8), torch.ones(8), some(8), some(8))),
+    "batch norm": back(
+        lambda: F.batch_norm(
+            some(4, 8, 3), torch.zeros(8), torch.ones(8), some(8), some(8), training=True
+        )
+    ),
+    "batch norm, known": back(
+        lambda: F.batch_norm(some(4, 8, 3), torch.zeros(8), torch.ones(8), some(8), some(8))
+    ),
     "softmax": back(lambda: F.softmax(some(4, 8), -1)),
     "cross entropy": back(lambda: F.cross_entropy(some(4, 8), torch.arange(4))),
-    "losses": back(lambda: F.mse_loss(some(4, 8), some(4, 8)) + F.smooth_l1_loss(some(4), some(4))
-                   + F.binary_cross_entropy(some(4).sigmoid(), torch.rand(4))),
+    "losses": back(
+        lambda: (
+            F.mse_loss(some(4, 8), some(4, 8))
+            + F.smooth_l1_loss(some(4), some(4))
+            + F.binary_cross_entropy(some(4).sigmoid(), torch.rand(4))
+        )
+    ),
     "arithmetic": back(lambda: (some(4, 8) * some(8) + 1).div(2).exp().clamp(min=0).pow(2)),
     "activations": back(lambda: F.silu(F.gelu(F.relu(some(4, 8)))).tanh().sigmoid()),
-    "numbers": lambda: (some(4).bfloat16() * some(4), torch.arange(4) * 2.5, torch.arange(4) / 2,
-                        some(4) > 0, some(4).isnan(), torch.arange(4) + True),
+    "numbers": lambda: (
+        some(4).bfloat16() * some(4),
+        torch.arange(4) * 2.5,
+        torch.arange(4) / 2,
+        some(4) > 0,
+        some(4).isnan(),
+        torch.arange(4) + True,
+    ),
     "in place": lambda: torch.ones(4, 8).add_(torch.ones(8), alpha=2).mul_(2).relu_().zero_(),
-    "select": back(lambda: torch.where(some(4, 8) > 0, some(4, 8), 0.0).masked_fill(
-        torch.ones(8) > 0, 0.0)),
+    "select": back(
+        lambda: torch.where(some(4, 8) > 0, some(4, 8), 0.0).masked_fill(torch.ones(8) > 0, 0.0)
+    ),
     "dropout": back(lambda: F.dropout(some(4, 8), 0.5)),
     "reductions": lambda: [
-        some(4, 8).sum(1), some(4, 8).mean(), some(4, 8).amax(0), some(4, 8).max(1),
-        some(4, 8).argmax(1), some(4, 8).std(), torch.var_mean(some(4, 8), 1), some(4, 8).norm(),
-        some(4, 8).prod(1), some(4, 8).cumsum(1), some(4, 8).topk(3), some(4, 8).sort(1),
-        torch.arange(6).sum(), (some(4, 8) > 0).any(), some(4, 8).logsumexp(1)],
-    "pools": back(lambda: F.max_pool2d(some(2, 3, 9, 9), 3, 2, 1).sum() + F.avg_pool2d(
-        some(2, 3, 9, 9), 2, ceil_mode=True).sum() + F.adaptive_avg_pool2d(some(2, 3, 9, 9), 4)
-        .sum()),
+        some(4, 8).sum(1),
+        some(4, 8).mean(),
+        some(4, 8).amax(0),
+        some(4, 8).max(1),
+        some(4, 8).argmax(1),
+        some(4, 8).std(),
+        torch.var_mean(some(4, 8), 1),
+        some(4, 8).norm(),
+        some(4, 8).prod(1),
+        some(4, 8).cumsum(1),
+        some(4, 8).topk(3),
+        some(4, 8).sort(1),
+        torch.arange(6).sum(),
+        (some(4, 8) > 0).any(),
+        some(4, 8).logsumexp(1),
+    ],
+    "pools": back(
+        lambda: (
+            F.max_pool2d(some(2, 3, 9, 9), 3, 2, 1).sum()
+            + F.avg_pool2d(some(2, 3, 9, 9), 2, ceil_mode=True).sum()
+            + F.adaptive_avg_pool2d(some(2, 3, 9, 9), 4).sum()
+        )
+    ),
     "resample": back(lambda: F.interpolate(some(2, 3, 9, 9), size=(7, 7), mode="bilinear")),
     "embedding": back(lambda: F.embedding(INDEX, some(10, 4))),
     "indices": lambda: (
-        some(4, 8).gather(1, INDEX), some(4, 8).index_select(1, torch.arange(3)),
-        torch.zeros(4, 8).scatter_add_(1, INDEX, torch.ones(2, 2)), some(4, 8)[INDEX, INDEX],
-        torch.zeros(4, 8).index_put((INDEX,), torch.ones(2, 2, 8))),
+        some(4, 8).gather(1, INDEX),
+        some(4, 8).index_select(1, torch.arange(3)),
+        torch.zeros(4, 8).scatter_add_(1, INDEX, torch.ones(2, 2)),
+        some(4, 8)[INDEX, INDEX],
+        torch.zeros(4, 8).index_put((INDEX,), torch.ones(2, 2, 8)),
+    ),
     "copies": back(lambda: torch.cat([some(4, 8), some(2, 8)]).t().contiguous().to(torch.bfloat16)),
     "views": back(lambda: some(4, 8).view(32).expand(2, 32)[1].chunk(2)[0].unbind()[1]),
-    "fills": lambda: (torch.zeros(3, 4), torch.full((3,), 2.0), torch.arange(0, 1, 0.1),
-                      torch.rand(3), torch.randint(5, (3,)), torch.ones_like(some(3))),
-}  # fmt: skip
+    "fills": lambda: (
+        torch.zeros(3, 4),
+        torch.full((3,), 2.0),
+        torch.arange(0, 1, 0.1),
+        torch.rand(3),
+        torch.randint(5, (3,)),
+        torch.ones_like(some(3)),
+    ),
+}
 
 
 @pytest.mark.parametrize("run", FAMILIES.values(), ids=FAMILIES)
@@ -206,9 +250,9 @@ def test_the_columns_of_an_image_are_inferred_and_added_up_again() -> None:
     assert account(back).cost.flop_count == columns.numel()
 
 
-@pytest.mark.parametrize(("form", "forward", "backward"), [
-    ("none", (4, 1), (9, 2)), ("tanh", (8, 1), (17, 1)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("form", "forward", "backward"), [("none", (4, 1), (9, 2)), ("tanh", (8, 1), (17, 1))]
+)
 def test_either_form_of_gelu_has_its_own_flops(
     form: str, forward: tuple[int, int], backward: tuple[int, int]
 ) -> None:
@@ -240,8 +284,9 @@ def total(model: nn.Module, step: Run) -> tuple[int, int, int]:
 class Block(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.first, self.second = (nn.Conv2d(width, width, 3, padding=1, bias=False)
-                                   for _ in range(2))  # fmt: skip
+        self.first, self.second = (
+            nn.Conv2d(width, width, 3, padding=1, bias=False) for _ in range(2)
+        )
         self.norms = nn.ModuleList(nn.BatchNorm2d(width) for _ in range(2))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -251,8 +296,16 @@ class Block(nn.Module):
 
 def test_a_residual_network_costs_what_is_counted_by_hand() -> None:
     stem = nn.Conv2d(3, 64, 3, padding=1, bias=False)
-    model = nn.Sequential(stem, nn.BatchNorm2d(64), nn.ReLU(), Block(64), nn.MaxPool2d(2),
-                          nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10))  # fmt: skip
+    model = nn.Sequential(
+        stem,
+        nn.BatchNorm2d(64),
+        nn.ReLU(),
+        Block(64),
+        nn.MaxPool2d(2),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(64, 10),
+    )
     image, label = torch.randn(2, 3, 16, 16), torch.tensor([1, 2])
     matmul, others, _ = total(model, lambda: F.cross_entropy(model(image), label).backward())
     places = 2 * 16 * 16
@@ -290,8 +343,9 @@ class Layer(nn.Module):
 
 def test_a_transformer_costs_what_is_counted_by_hand() -> None:
     b, n, d, hidden, words = 2, 32, 64, 128, 96
-    model = nn.Sequential(nn.Embedding(words, d), Layer(d, hidden), Layer(d, hidden),
-                          nn.Linear(d, words, bias=False))  # fmt: skip
+    model = nn.Sequential(
+        nn.Embedding(words, d), Layer(d, hidden), Layer(d, hidden), nn.Linear(d, words, bias=False)
+    )
     tokens = torch.randint(words, (b, n))
     matmul, others, _ = total(
         model, lambda: F.cross_entropy(model(tokens).view(-1, words), tokens.view(-1)).backward()

@@ -132,8 +132,11 @@ def test_what_is_swept_is_found_or_refused() -> None:
 
 def test_a_run_that_was_cut_short_is_of_its_plan() -> None:
     run = study()
-    begun = replace(run, header=replace(run.header, plan=tuple(r.case for r in run.records)),
-                    records=run.records[:1])  # fmt: skip
+    begun = replace(
+        run,
+        header=replace(run.header, plan=tuple(r.case for r in run.records)),
+        records=run.records[:1],
+    )
     assert moved_axes(begun) == (("m", "n", "k"), ())
     assert str(run.records[0].case.point["n"]) in render_alignment(begun, "csv")
 
@@ -150,8 +153,9 @@ def test_other_axes_that_vary_make_groups_of_their_own() -> None:
     lines = [line for line in render_alignment(run, "table").splitlines() if "50264" in line]
     assert ["k=768" in lines[0], "k=4096" in lines[1]] == [True, True]
     assert {row["where"] for row in json.loads(render_alignment(run, "json"))} == {
-        "k=768", "k=4096"
-    }  # fmt: skip
+        "k=768",
+        "k=4096",
+    }
     assert len(drawn(run).axes) == 2
 
 
@@ -202,9 +206,12 @@ def test_absurd_numbers_of_a_stranger_are_left_out() -> None:
         return replace(first, case=replace(first.case, point={**first.case.point, **changes}))
 
     absurd = (
-        point(m=2**64, n=2**64, k=2**64), point(dtype="bf17"), point(m="x", n="x", k="x"),
-        replace(first, cost=None), replace(first, times={"window": Samples((1e-300,) * 3)}),
-    )  # fmt: skip
+        point(m=2**64, n=2**64, k=2**64),
+        point(dtype="bf17"),
+        point(m="x", n="x", k="x"),
+        replace(first, cost=None),
+        replace(first, times={"window": Samples((1e-300,) * 3)}),
+    )
     for record in absurd:
         strange = replace(run, records=(record, *run.records))
         for form in ("table", "md", "csv", "json"):
@@ -281,9 +288,21 @@ def at(tmp_path_factory: pytest.TempPathFactory) -> CommandLine:
 
 def test_one_axis_is_moved_and_shown_again(at: CommandLine) -> None:
     ended = at(
-        "alignment", "matmul", "--axis", "n", "--n", "64", "--m", "16", "--k=16",
-        "--offsets", "-2:2:+1", *QUICK, "--out", str(at.folder / "one"),
-    )  # fmt: skip
+        "alignment",
+        "matmul",
+        "--axis",
+        "n",
+        "--n",
+        "64",
+        "--m",
+        "16",
+        "--k=16",
+        "--offsets",
+        "-2:2:+1",
+        *QUICK,
+        "--out",
+        str(at.folder / "one"),
+    )
     assert ended.code == 0, ended.err
     assert "row, bytes" in ended.out
     (path,) = (at.folder / "one").glob("*.jsonl")
@@ -302,9 +321,20 @@ def test_one_axis_is_moved_and_shown_again(at: CommandLine) -> None:
 
 def test_a_better_size_is_sought_for_each_asked(at: CommandLine) -> None:
     ended = at(
-        "alignment", "matmul", "--axis", "n", "--m", "16", "--k", "16", "--suggest", "61,250",
-        *QUICK, "--out", str(at.folder / "two"),
-    )  # fmt: skip
+        "alignment",
+        "matmul",
+        "--axis",
+        "n",
+        "--m",
+        "16",
+        "--k",
+        "16",
+        "--suggest",
+        "61,250",
+        *QUICK,
+        "--out",
+        str(at.folder / "two"),
+    )
     assert ended.code == 0, ended.err
     assert [line.split()[0] for line in ended.out.splitlines()[2:4]] == ["61", "250"]
 

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from gpuperf.errors import CannotMeasure, Unsupported
 from gpuperf.jit import INTERPRETED
-from gpuperf.measure.checks import WrongResult, compare
+from gpuperf.measure.checks import compare
+from gpuperf.measure.deviation import WrongResult
 from gpuperf.measure.inputs import Counter, bind_make
 from gpuperf.model.contract import DeviceFacts
 from gpuperf.model.cost import Work
@@ -323,16 +324,24 @@ NAN = "gives NaN where a query sees no key"
         ("sdpa_efficient", {"gqa": 2}, GPU, "takes no keys that heads share"),
         ("sdpa_efficient", BLIND, GPU, NAN),
         ("sdpa_cudnn", {"dtype": "fp16", "gqa": 2}, GPU, None),
-        ("sdpa_cudnn", {"dtype": "fp16", "causal": "yes", "kv": 12}, GPU,
-         "has no causal mask that is aligned lower right"),
+        (
+            "sdpa_cudnn",
+            {"dtype": "fp16", "causal": "yes", "kv": 12},
+            GPU,
+            "has no causal mask that is aligned lower right",
+        ),
         ("flex", {}, CPU, "needs a GPU"),
         ("triton_flash", {"head_dim": 24}, GPU, "head-dim must be one of 16, 32, 64, 128, 256"),
         ("triton_flash", {"head_dim": 256, "mode": "bwd"}, GPU, "head-dim 256 has no backward"),
-        ("triton_flash", {"batch": 2**12, "heads": 16}, GPU,
-         "takes at most 65,535 heads, of all sequences"),
+        (
+            "triton_flash",
+            {"batch": 2**12, "heads": 16},
+            GPU,
+            "takes at most 65,535 heads, of all sequences",
+        ),
         ("triton_flash", {"dtype": "bf16"}, CPU, "Triton's interpreter multiplies no bf16"),
     ],
-)  # fmt: skip
+)
 def test_what_is_not_taken_is_said(
     name: str, given: dict[str, Any], device: DeviceFacts, reason: str | None
 ) -> None:

@@ -112,8 +112,12 @@ def test_kinetos_own_number_serves_where_the_thread_does_not_tell(tmp_path: Path
     trace.kernel("outer", 230, 240, trace.call("cudaLaunchKernel", 60, 65, 9), **{key: outer})
     trace.kernel("nobody's", 240, 250, **{key: 77})
     assert named(timeline_of(trace, tmp_path)) == [
-        ["inner", "outer"], ["inner", "outer"], [], ["outer"], [],
-    ]  # fmt: skip
+        ["inner", "outer"],
+        ["inner", "outer"],
+        [],
+        ["outer"],
+        [],
+    ]
 
 
 def test_usages_have_known_answers(tmp_path: Path) -> None:
@@ -132,8 +136,9 @@ def test_usages_have_known_answers(tmp_path: Path) -> None:
     assert mm.device_s == pytest.approx(120 * NS)
     assert mm.host_s == pytest.approx(100 * NS)
     assert [(one.name, one.count, one.time_s) for one in mm.kernels] == [
-        ("gemm", 2, pytest.approx(100 * NS)), ("reduce", 2, pytest.approx(20 * NS)),
-    ]  # fmt: skip
+        ("gemm", 2, pytest.approx(100 * NS)),
+        ("reduce", 2, pytest.approx(20 * NS)),
+    ]
     assert mm.kernels[0].launch == timeline.launches[0]
     assert mm.call.inputs[0][0].shape == (8, 8)
     matmul = found["aten::matmul"]
@@ -241,7 +246,7 @@ def lay(trace: Trace, call: Any, start: int, thread: int, depth: int) -> int:
     ),
     window=st.tuples(st.integers(0, 40), st.integers(0, 60)),
     preferred=st.sampled_from([None, {"aten::c"}, {"aten::a", "aten::c"}]),
-)  # fmt: skip
+)
 def test_no_time_is_lost_or_counted_twice(
     threads: list[list[Any]],
     launches: list[tuple[int, int, int]],
@@ -291,9 +296,14 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> tuple[Timeline, Counter[st
     """Four steps of a small model on this CPU under torch.profiler, and what a dispatch mode sees
     of one."""
     model = torch.nn.Sequential(
-        torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.ReLU(), torch.nn.Flatten(),
-        torch.nn.Linear(1568, 16), torch.nn.LayerNorm(16), torch.nn.Linear(16, 16),
-    )  # fmt: skip
+        torch.nn.Conv2d(3, 8, 3),
+        torch.nn.BatchNorm2d(8),
+        torch.nn.ReLU(),
+        torch.nn.Flatten(),
+        torch.nn.Linear(1568, 16),
+        torch.nn.LayerNorm(16),
+        torch.nn.Linear(16, 16),
+    )
     optimizer = torch.optim.AdamW(model.parameters(), foreach=True)
     x, y = torch.randn(4, 3, 16, 16), torch.randint(0, 16, (4,))
 
@@ -358,8 +368,9 @@ def test_the_forward_and_backward_of_a_real_trace_are_told_apart(
     sides = {name: {one.backward for one in found if one.call.name == name} for name in seen}
     assert sides["aten::addmm"] == {False}
     assert sides["aten::convolution_backward"] == sides["aten::mm"] == {True}
-    lengths = {one.call.inputs[1][0].shape: one.count for one in found
-               if one.call.name == "aten::addmm"}  # fmt: skip
+    lengths = {
+        one.call.inputs[1][0].shape: one.count for one in found if one.call.name == "aten::addmm"
+    }
     assert lengths == {(4, 1568): 4, (4, 16): 4}
 
 

@@ -185,7 +185,11 @@ def test_the_settled_samples_are_the_last_and_those_of_the_first_second_the_firs
         patch.setattr("gpuperf.measure.backtoback.time", clock)
         heard: list[int] = []
         first, settled, steady = sustain(
-            window, do_nothing, call_s, settle_s, heard.append  # type: ignore[arg-type]
+            window,
+            do_nothing,
+            call_s,
+            settle_s,
+            heard.append,  # type: ignore[arg-type]
         )
     calls = window.asked[0][0]
     taken = [t / calls for t, _ in zip(chain(times, repeat(times[-1])), heard, strict=False)]

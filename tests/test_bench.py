@@ -92,9 +92,13 @@ def test_rotating_calls_go_over_to_other_copies_of_several_times_the_cache(
     seen: list[int] = []
     contract = replace(CONTRACT, cache="rotate", min_samples=2 * copies, precision=1.0)
     record = measure(
-        COPY, pointers(seen), contract=contract, facts=replace(FACTS, l2_bytes=l2_bytes),
-        n=100, dtype="fp32",
-    )  # fmt: skip
+        COPY,
+        pointers(seen),
+        contract=contract,
+        facts=replace(FACTS, l2_bytes=l2_bytes),
+        n=100,
+        dtype="fp32",
+    )
     assert record.status == "ok"
     assert len(set(seen)) == copies
     last = seen[-2 * copies :]
@@ -130,9 +134,14 @@ def test_the_hot_figure_is_of_what_fits_the_cache_with_its_output(
     l2_bytes: int | None, fits: bool
 ) -> None:
     record = measure(
-        COPY, None, FakeTimer("blocked"), replace(CONTRACT, timer="blocked"),
-        replace(FACTS, l2_bytes=l2_bytes), n=100, dtype="fp32",
-    )  # fmt: skip
+        COPY,
+        None,
+        FakeTimer("blocked"),
+        replace(CONTRACT, timer="blocked"),
+        replace(FACTS, l2_bytes=l2_bytes),
+        n=100,
+        dtype="fp32",
+    )
     assert record.status == "ok"
     assert ("hot" in record.times) == fits
     assert record.primary == "window"
@@ -170,9 +179,13 @@ def test_a_call_that_cannot_be_blocked_says_which_timer_can() -> None:
 def test_the_timers_facts_and_the_doubts_about_the_time_are_in_the_record() -> None:
     facts = TimerFacts(floor_s=2e-6, floor_uncertainty_s=1e-8, empty_call_s=1e-6, clock_hz=1.98e9)
     record = measure(
-        COPY, None, FakeTimer("blocked", facts), replace(CONTRACT, timer="blocked"),
-        n=100, dtype="fp32",
-    )  # fmt: skip
+        COPY,
+        None,
+        FakeTimer("blocked", facts),
+        replace(CONTRACT, timer="blocked"),
+        n=100,
+        dtype="fp32",
+    )
     assert record.timer == facts
     assert "uncalibrated" in {caveat.kind for caveat in record.caveats}
 

@@ -35,21 +35,27 @@ ROOFS = replace(
         Ceiling("special", "fp32", "", figure(1.2e12, "FLOP/s"), function="sin", accurate=True),
     ),
     figures={
-        "memory_bandwidth": figure(BANDWIDTH), "l2_bandwidth": figure(1e13),
+        "memory_bandwidth": figure(BANDWIDTH),
+        "l2_bandwidth": figure(1e13),
         "l1_bandwidth": figure(3e13),
     },
-)  # fmt: skip
+)
 
 
 def taken(
-    time_s: float, flops: tuple[Flops, ...], moved: int, work: Work | None = None,
-    **counters: float,
-) -> Record:  # fmt: skip
+    time_s: float, flops: tuple[Flops, ...], moved: int, work: Work | None = None, **counters: float
+) -> Record:
     return Record(
-        "r", Case("op", "mine", {}), Contract("blocked"), "ok",
-        cost=Cost(flops, (Bytes(moved // 2, moved // 2),)), work=work,
-        times={"window": Samples((time_s,) * 3)}, primary="window", counters=counters,
-    )  # fmt: skip
+        "r",
+        Case("op", "mine", {}),
+        Contract("blocked"),
+        "ok",
+        cost=Cost(flops, (Bytes(moved // 2, moved // 2),)),
+        work=work,
+        times={"window": Samples((time_s,) * 3)},
+        primary="window",
+        counters=counters,
+    )
 
 
 def bound(record: Record, ceilings: Peaks | None = ROOFS) -> tuple[str, str]:
@@ -84,9 +90,14 @@ def test_under_half_of_every_roof_it_is_latency_or_occupancy() -> None:
 def test_cycles_that_were_counted_go_before_the_model() -> None:
     """A naive matmul does its work on the vector pipe, whatever its formula says."""
     naive = taken(
-        0.3, ATTENTION, GB // 8, elapsed_cycles=1e6, tensor_cycles=0.0, fma_cycles=8e5,
+        0.3,
+        ATTENTION,
+        GB // 8,
+        elapsed_cycles=1e6,
+        tensor_cycles=0.0,
+        fma_cycles=8e5,
         fp64_cycles=0.0,
-    )  # fmt: skip
+    )
     assert bound(naive) == ("compute", "vector")
     double = replace(naive, counters={**naive.counters, "fma_cycles": 1e5, "fp64_cycles": 9e5})
     assert bound(double) == ("compute", "vector")

@@ -62,21 +62,39 @@ def test_the_workload_itself_is_right(changed: Measured) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "reason"),
     [
-        ("    return x * 2\n", "    raise RuntimeError('my kernel broke')\n",
-         "the call raised RuntimeError: my kernel broke (mine.py:6)"),
-        ("    return x * 2\n", "    return torch.nn.functional.linear(x, x[:3])\n",
-         "the call raised RuntimeError: "),
-        ('return inputs["x"].double() * 2', 'return inputs["y"]',
-         "the reference raised KeyError: 'y' (mine.py:14)"),
-        ("    def call():", "    raise ValueError('no tile')\n    def call():",
-         "build of eager raised ValueError: no tile (mine.py:9)"),
-        ('return {"x": make((point.n,), point.dtype)}', "return {'x': make((point.z,), 'fp32')}",
-         "inputs raised AttributeError: this point has no axis 'z' (mine.py:17)"),
-        ("    return Cost(bytes=(Bytes(4 * point.n, 4 * point.n),))", "    return 1 // 0",
-         "cost raised ZeroDivisionError: integer division or modulo by zero (mine.py:20)"),
+        (
+            "    return x * 2\n",
+            "    raise RuntimeError('my kernel broke')\n",
+            "the call raised RuntimeError: my kernel broke (mine.py:6)",
+        ),
+        (
+            "    return x * 2\n",
+            "    return torch.nn.functional.linear(x, x[:3])\n",
+            "the call raised RuntimeError: ",
+        ),
+        (
+            'return inputs["x"].double() * 2',
+            'return inputs["y"]',
+            "the reference raised KeyError: 'y' (mine.py:14)",
+        ),
+        (
+            "    def call():",
+            "    raise ValueError('no tile')\n    def call():",
+            "build of eager raised ValueError: no tile (mine.py:9)",
+        ),
+        (
+            'return {"x": make((point.n,), point.dtype)}',
+            "return {'x': make((point.z,), 'fp32')}",
+            "inputs raised AttributeError: this point has no axis 'z' (mine.py:17)",
+        ),
+        (
+            "    return Cost(bytes=(Bytes(4 * point.n, 4 * point.n),))",
+            "    return 1 // 0",
+            "cost raised ZeroDivisionError: integer division or modulo by zero (mine.py:20)",
+        ),
     ],
     ids=["call", "library", "reference", "build", "inputs", "cost"],
-)  # fmt: skip
+)
 def test_an_exception_names_the_function_that_raised_and_the_users_line(
     changed: Measured, old: str, new: str, reason: str
 ) -> None:
@@ -100,25 +118,36 @@ def test_debug_prints_the_stack_of_the_users_exception(
     changed("    return x * 2\n", "    raise RuntimeError('my kernel broke')\n")
     err = capsys.readouterr().err
     assert "Traceback" in err
-    assert 'in helper' in err
+    assert "in helper" in err
 
 
 @pytest.mark.parametrize(
     ("old", "new", "reason", "hint"),
     [
         ("return Cost(bytes", "Cost(bytes", "cost(point) returned None", "returns a Cost("),
-        ("return Cost(bytes", "return Cost((Flops(64, 'gelu', 'fp32'),), bytes",
-         "FLOPs of the kind 'gelu'", "the kinds are matmul, elementwise, special"),
-        ("return Cost(bytes=(Bytes(4 * point.n, 4 * point.n),))",
-         "return Cost(bytes=(Bytes(4 * point.n, 4 * point.n)))",
-         "`bytes` of what cost(point) returned is no tuple", "a comma"),
+        (
+            "return Cost(bytes",
+            "return Cost((Flops(64, 'gelu', 'fp32'),), bytes",
+            "FLOPs of the kind 'gelu'",
+            "the kinds are matmul, elementwise, special",
+        ),
+        (
+            "return Cost(bytes=(Bytes(4 * point.n, 4 * point.n),))",
+            "return Cost(bytes=(Bytes(4 * point.n, 4 * point.n)))",
+            "`bytes` of what cost(point) returned is no tuple",
+            "a comma",
+        ),
         ("Bytes(4 * point.n,", "Bytes(4 * point.n / 3,", "returned no sound Cost", "//"),
-        ("    return call\n", "    return call()\n",
-         "build of eager returned a Tensor, no function", "return lambda"),
+        (
+            "    return call\n",
+            "    return call()\n",
+            "build of eager returned a Tensor, no function",
+            "return lambda",
+        ),
         ("    return call\n", "", "eager returned a NoneType, no function", "return lambda"),
     ],
     ids=["no cost", "kind", "no comma", "fraction", "tensor", "nothing built"],
-)  # fmt: skip
+)
 def test_a_slip_in_cost_or_build_says_what_to_write(
     changed: Measured, old: str, new: str, reason: str, hint: str
 ) -> None:
@@ -152,9 +181,7 @@ def test_a_result_that_is_wrong_in_the_same_way_each_time_is_not_called_random(
 @pytest.mark.parametrize(
     "reference", ['inputs["x"] * 2', 'inputs["x"].half() * 2'], ids=["fp32", "fp16"]
 )
-def test_a_reference_that_is_not_in_float64_is_refused(
-    changed: Measured, reference: str
-) -> None:
+def test_a_reference_that_is_not_in_float64_is_refused(changed: Measured, reference: str) -> None:
     record = changed('inputs["x"].double() * 2', reference)
     assert record.status == "error"
     assert "the reference is computed in fp" in record.reason

@@ -69,9 +69,7 @@ def timer_of(
     return BlockedTimer(window)
 
 
-def test_the_floor_is_what_a_window_has_beyond_its_kernel(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_floor_is_what_a_window_has_beyond_its_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     facts = timer_of(FakeWindow(), monkeypatch).facts
     assert facts.floor_s == pytest.approx(FLOOR_S)
     assert facts.floor_uncertainty_s == pytest.approx(TICK_S / 2)

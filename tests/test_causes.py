@@ -15,9 +15,12 @@ COST = Cost((Flops(10**6, "elementwise", "fp32"),), (Bytes(10**6, 10**6),))
 
 
 def record(
-    time_s: float, kernels: int = 1, clock_hz: float | None = None, bytes_moved: float = 0.0,
+    time_s: float,
+    kernels: int = 1,
+    clock_hz: float | None = None,
+    bytes_moved: float = 0.0,
     gap_s: float | None = None,
-) -> Record:  # fmt: skip
+) -> Record:
     """A call of *kernels* kernels; with *gap_s* its trace shows as much between two of them."""
     clocks = (clock_hz,) * 3 if clock_hz else ()
     times = {"window": Samples((time_s,) * 3, clocks)}
@@ -26,12 +29,20 @@ def record(
         times["busy"] = Samples((time_s - gap_s * (kernels - 1),) * 3)
     counters = (
         {"dram_read_bytes": bytes_moved / 2, "dram_written_bytes": bytes_moved / 2}
-        if bytes_moved else {}
-    )  # fmt: skip
+        if bytes_moved
+        else {}
+    )
     return Record(
-        "run", case_of("op0"), Contract("blocked"), "ok", cost=COST, times=times, primary="window",
-        kernels=(Kernel("a_kernel", kernels),), counters=counters,
-    )  # fmt: skip
+        "run",
+        case_of("op0"),
+        Contract("blocked"),
+        "ok",
+        cost=COST,
+        times=times,
+        primary="window",
+        kernels=(Kernel("a_kernel", kernels),),
+        counters=counters,
+    )
 
 
 def kind(base: Record, head: Record) -> str | None:

@@ -39,9 +39,14 @@ def taken(
     if wall_s is not None:
         times["wall"] = Samples((wall_s,))
     return Record(
-        "r", Case(op, implementation, point), replace(CONTRACT, regime=regime), status,
-        cost=cost, times=times, primary="window",
-    )  # fmt: skip
+        "r",
+        Case(op, implementation, point),
+        replace(CONTRACT, regime=regime),
+        status,
+        cost=cost,
+        times=times,
+        primary="window",
+    )
 
 
 def moved(read: int, written: int) -> Cost:
@@ -95,9 +100,10 @@ def test_the_slow_and_the_fast_tenth_of_the_samples_stand_beside_the_median() ->
 
 def test_the_launch_latency_is_the_least_of_all_calls_back_to_back() -> None:
     found = ceilings(
-        taken("copy", moved(1, 1), wall_s=5e-6), taken("copy", moved(1, 1), wall_s=3e-6),
+        taken("copy", moved(1, 1), wall_s=5e-6),
+        taken("copy", moved(1, 1), wall_s=3e-6),
         taken("copy", moved(1, 1), wall_s=4e-6),
-    )  # fmt: skip
+    )
     assert found.figures["launch_latency"].value == 3e-6
 
 
@@ -163,9 +169,11 @@ def special(function: str, implementation: str, rate: float, axis_only: bool = F
 def test_special_functions_have_a_roof_each_accurate_and_fast_apart(axis_only: bool) -> None:
     """As an H200 has them: 4.5, 15.0, 12.5 and 14.8 results a clock and SM."""
     found = ceilings(
-        special("sin", "cuda", 1.18e12, axis_only), special("sin", "cuda_fast", 3.92e12, axis_only),
-        special("exp", "cuda", 3.27e12, axis_only), special("exp", "cuda_fast", 3.87e12, axis_only),
-    )  # fmt: skip
+        special("sin", "cuda", 1.18e12, axis_only),
+        special("sin", "cuda_fast", 3.92e12, axis_only),
+        special("exp", "cuda", 3.27e12, axis_only),
+        special("exp", "cuda_fast", 3.87e12, axis_only),
+    )
     sine, exponential = (Flops(1, "special", "bf16", function=f) for f in ("sin", "exp"))
     assert rate_of(found, sine) == pytest.approx(3.92e12)
     assert rate_of(found, exponential) == pytest.approx(3.87e12)
@@ -173,8 +181,9 @@ def test_special_functions_have_a_roof_each_accurate_and_fast_apart(axis_only: b
     assert [c.rate.value for c in slow if c] == pytest.approx([1.18e12, 3.27e12])
     assert found.accurate(Flops(1, "special", "fp32")) is None
     assert [c.label for c in found.compute][:2] == [
-        "special fp32 sin (accurate)", "special fp32 sin"
-    ]  # fmt: skip
+        "special fp32 sin (accurate)",
+        "special fp32 sin",
+    ]
 
 
 def test_a_function_that_was_not_measured_has_the_best_special_roof() -> None:
@@ -185,18 +194,22 @@ def test_a_function_that_was_not_measured_has_the_best_special_roof() -> None:
 
 def test_new_roofs_replace_those_of_their_pipe_dtype_accumulate_and_regime() -> None:
     old = ceilings(
-        taken("copy", moved(GB, GB)), taken("read", moved(GB, 0)),
-        taken("matmul", product("bf16")), taken("matmul", product("fp16")),
+        taken("copy", moved(GB, GB)),
+        taken("read", moved(GB, 0)),
+        taken("matmul", product("bf16")),
+        taken("matmul", product("fp16")),
         taken("matmul", product("bf16"), regime="sustained"),
         taken("matmul", product("fp16", "fp16")),
-    )  # fmt: skip
+    )
     new = ceilings(taken("copy", moved(GB, GB), (4e-3,)), taken("matmul", product("bf16"), (4e-3,)))
     merged = merge_ceilings(old, new)
     rates = {(c.dtype, c.accumulate, c.regime): c.rate.value for c in merged.compute}
     assert rates == {
-        ("bf16", "fp32", "burst"): 2.5e14, ("fp16", "fp32", "burst"): 1e15,
-        ("bf16", "fp32", "sustained"): 1e15, ("fp16", "fp16", "burst"): 1e15,
-    }  # fmt: skip
+        ("bf16", "fp32", "burst"): 2.5e14,
+        ("fp16", "fp32", "burst"): 1e15,
+        ("bf16", "fp32", "sustained"): 1e15,
+        ("fp16", "fp16", "burst"): 1e15,
+    }
     assert len(merged.compute) == 4
     assert merged.figures["copy_bandwidth"].value == 5e11
     assert merged.figures["read_bandwidth"].value == 1e12
@@ -237,16 +250,23 @@ def test_the_plan_of_an_nvidia_gpu_is_this_one() -> None:
     plan = planned(GPU, "bf16")
     of = Counter((case.op, case.implementation, contract.cache) for case, contract in plan)
     assert of == {
-        ("copy", "torch", "cold"): 3, ("copy", "cuda", "cold"): 2,
-        ("write", "torch", "cold"): 2, ("write", "cuda", "cold"): 2,
-        ("triad", "torch", "cold"): 2, ("triad", "cuda", "cold"): 2,
-        ("read", "torch", "cold"): 1, ("read", "cuda", "cold"): 1,
-        ("h2d", "torch", "cold"): 1, ("d2h", "torch", "cold"): 1,
-        ("l2", "cuda", "hot"): 3, ("l1", "cuda", "hot"): 1,
+        ("copy", "torch", "cold"): 3,
+        ("copy", "cuda", "cold"): 2,
+        ("write", "torch", "cold"): 2,
+        ("write", "cuda", "cold"): 2,
+        ("triad", "torch", "cold"): 2,
+        ("triad", "cuda", "cold"): 2,
+        ("read", "torch", "cold"): 1,
+        ("read", "cuda", "cold"): 1,
+        ("h2d", "torch", "cold"): 1,
+        ("d2h", "torch", "cold"): 1,
+        ("l2", "cuda", "hot"): 3,
+        ("l1", "cuda", "hot"): 1,
         ("fma", "cuda", "cold"): 1,
-        ("special", "cuda", "cold"): 2, ("special", "cuda_fast", "cold"): 2,
+        ("special", "cuda", "cold"): 2,
+        ("special", "cuda_fast", "cold"): 2,
         ("matmul", "torch", "cold"): len(matmul_shapes(GPU.sm_count)),
-    }  # fmt: skip
+    }
     functions = [case.point["function"] for case, _ in plan if case.op == "special"]
     assert functions == ["sin", "sin", "exp", "exp"]
 
@@ -255,16 +275,28 @@ def test_a_gpu_of_another_vendor_has_torchs_kernels_alone() -> None:
     plan = planned(replace(GPU, kind="rocm"), "bf16")
     assert {case.implementation for case, _ in plan} == {"torch"}
     assert {case.op for case, _ in plan} == {
-        "copy", "write", "triad", "read", "h2d", "d2h", "matmul"
-    }  # fmt: skip
+        "copy",
+        "write",
+        "triad",
+        "read",
+        "h2d",
+        "d2h",
+        "matmul",
+    }
 
 
 def test_the_plan_of_a_cpu_has_special_functions_and_fp32_for_half_types() -> None:
     plan = planned(CPU, "bf16")
     assert [(case.op, case.point.get("function", case.point["dtype"])) for case, _ in plan] == [
-        ("copy", "fp32"), ("copy", "fp32"), ("special", "sin"), ("special", "exp"),
-        ("matmul", "bf16"), ("matmul", "bf16"), ("matmul", "fp32"), ("matmul", "fp32"),
-    ]  # fmt: skip
+        ("copy", "fp32"),
+        ("copy", "fp32"),
+        ("special", "sin"),
+        ("special", "exp"),
+        ("matmul", "bf16"),
+        ("matmul", "bf16"),
+        ("matmul", "fp32"),
+        ("matmul", "fp32"),
+    ]
     assert {case.point["dtype"] for case, _ in planned(CPU, "fp64") if case.op == "matmul"} == {
         "fp64"
     }

@@ -83,10 +83,16 @@ def test_neighbours_that_read_the_same_are_a_chain_unless_it_is_small() -> None:
     assert (chain.bytes, chain.fused_bytes) == (6 * SIZE, 4 * SIZE)
     bias, large = Tensor((8,), "fp32", (), 9, 0), (N, 8)
     two = [
-        Seen(Call("aten::add", ((Tensor(large, "fp32", (), i, 0),), (bias,)), ("", ""),
-                  (Tensor(large, "fp32", (), i + 1, 0),)))
+        Seen(
+            Call(
+                "aten::add",
+                ((Tensor(large, "fp32", (), i, 0),), (bias,)),
+                ("", ""),
+                (Tensor(large, "fp32", (), i + 1, 0),),
+            )
+        )
         for i in (20, 30)
-    ]  # fmt: skip
+    ]
     assert chains_of(two) == ()
 
 

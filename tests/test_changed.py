@@ -59,9 +59,7 @@ def test_nothing_changed_between_a_profile_and_itself() -> None:
         (MUL, slower(MUL, 2, kernels=(Kernel("aten::mul_kernel", 24),)), "12 → 24 kernels"),
     ],
 )
-def test_each_change_has_its_cause(
-    before: Record | None, after: Record | None, cause: str
-) -> None:
+def test_each_change_has_its_cause(before: Record | None, after: Record | None, cause: str) -> None:
     assert change(before, after).cause == cause
 
 

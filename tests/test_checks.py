@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuperf.measure.bench import Bench
-from gpuperf.measure.checks import UNIT_ROUNDOFF, WrongResult, compare, poison, tolerance
+from gpuperf.measure.checks import compare, poison, tolerance
+from gpuperf.measure.deviation import UNIT_ROUNDOFF, WrongResult
 from gpuperf.measure.device import Device
 from gpuperf.measure.inputs import Counter, TooLarge, bind_make, refill, torch_dtype
 from gpuperf.measure.stopwatch import Stopwatch
@@ -68,9 +69,7 @@ def measure(
 ) -> Record:
     """The record of one point of *workload*, computed by *build* or by its own implementation."""
     if build is not None:
-        workload = replace(
-            workload, implementations=(Implementation("mine", build),), standard=()
-        )
+        workload = replace(workload, implementations=(Implementation("mine", build),), standard=())
     case = Case(workload.name, (*workload.standard, workload.implementations[0].name)[0], axes)
     return make_bench(timer, facts).measure(workload, case, contract, "r", seed=5)
 

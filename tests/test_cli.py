@@ -348,9 +348,7 @@ def test_the_list_imports_no_verb() -> None:
         "try:\n    main()\nexcept SystemExit:\n    pass\n"
         "print(sorted(n for n in sys.modules if n.startswith('gpuperf.')), file=sys.stderr)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     imported = [name.split(".")[1:] for name in literal_eval(done.stderr)]
     inside = {tuple(name) for name in imported if len(name) > 1 and name[0] != "verb"}
     assert inside == {("model", "text")}

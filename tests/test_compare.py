@@ -28,9 +28,8 @@ from gpuperf.run.plan import plan_comparison
 from gpuperf.show.table import Table
 
 TOP = replace(
-    header(h200_device(), Contract("blocked"), h200_peaks()), baseline="naive",
-    main=("m", "n", "k"),
-)  # fmt: skip
+    header(h200_device(), Contract("blocked"), h200_peaks()), baseline="naive", main=("m", "n", "k")
+)
 SHOWN = "speed-up over naive, one process"
 FASTER = {"naive": 1.0, "tiled": 4.0, "triton": 10.0}
 
@@ -38,8 +37,9 @@ FASTER = {"naive": 1.0, "tiled": 4.0, "triton": 10.0}
 def one(implementation: str, *values: float, tick_s: float = 0.0, **changes: Any) -> Record:
     """A record with these times."""
     times = {"window": Samples(values, tick_s=tick_s)} if values else {}
-    return matmul(TOP, 512, None, implementation=implementation, times=times, primary="window",
-                  **changes)  # fmt: skip
+    return matmul(
+        TOP, 512, None, implementation=implementation, times=times, primary="window", **changes
+    )
 
 
 def compared(sizes: tuple[int, ...] = (1024,), **point: str) -> Run:
@@ -47,9 +47,15 @@ def compared(sizes: tuple[int, ...] = (1024,), **point: str) -> Run:
     made = []
     for n in sizes:
         for name, factor in FASTER.items():
-            record = matmul(TOP, n, n**3 * 1e-13 / factor, 1.9e9, name, memory=Memory(
-                8 * n * n, 2 * n * n, call_bytes=3 * n * n),
-                kernels=(Kernel(f"{name}_kernel", 2), Kernel("fill")))  # fmt: skip
+            record = matmul(
+                TOP,
+                n,
+                n**3 * 1e-13 / factor,
+                1.9e9,
+                name,
+                memory=Memory(8 * n * n, 2 * n * n, call_bytes=3 * n * n),
+                kernels=(Kernel(f"{name}_kernel", 2), Kernel("fill")),
+            )
             case = replace(record.case, point={**record.case.point, **point})
             made.append(replace(record, case=case))
     return Run(TOP, tuple(made))
@@ -58,13 +64,17 @@ def compared(sizes: tuple[int, ...] = (1024,), **point: str) -> Run:
 def failing(run: Run, name: str, **changes: Any) -> Run:
     """*run* with each record of the implementation *name* failed."""
     lost = {"times": {}, "primary": "", "memory": None, "kernels": (), "check": None, **changes}
-    return replace(run, records=tuple(
-        replace(r, **lost) if r.case.implementation == name else r for r in run.records
-    ))  # fmt: skip
+    return replace(
+        run,
+        records=tuple(
+            replace(r, **lost) if r.case.implementation == name else r for r in run.records
+        ),
+    )
 
 
 def counted(run: Run, share: Mapping[str, float]) -> Run:
     """*run* as if the hardware had counted this many times the compulsory bytes."""
+
     def moved(r: Record) -> Record:
         assert r.cost is not None
         moved = share[r.case.implementation] * r.cost.dram_bytes
@@ -189,8 +199,10 @@ def test_what_two_points_share_as_text_is_one_case_whatever_its_order() -> None:
 
 CASES = tuple(
     Case("matmul", name, {"n": n, "mode": mode})
-    for name in ("b", "a", "c") for n in (64, 32) for mode in ("fwd", "bwd")
-)  # fmt: skip
+    for name in ("b", "a", "c")
+    for n in (64, 32)
+    for mode in ("fwd", "bwd")
+)
 
 
 PLAIN = Description(
@@ -260,8 +272,9 @@ def test_one_that_fails_is_a_row_and_costs_the_others_nothing(status: str) -> No
     assert cells(of)[SHOWN][2] == cells(sheet(whole))[SHOWN][2]
     assert {name: column[1] for name, column in cells(of).items() if name != "implementation"} == {
         name: NOTHING if name not in ("m=n=k", "dtype", "caveats") else column[1]
-        for name, column in cells(of).items() if name != "implementation"
-    }  # fmt: skip
+        for name, column in cells(of).items()
+        if name != "implementation"
+    }
 
 
 def test_a_baseline_without_any_time_is_told_of_with_another_to_choose() -> None:
@@ -341,9 +354,10 @@ def test_the_caption_names_the_kernels_that_ran_and_what_was_chosen() -> None:
     other = replace(run.records[5], kernels=(Kernel("split"),))
     run = replace(run, records=(*run.records[:2], first, *run.records[3:5], other))
     assert told(run, "Ran") == [
-        "naive: 2 × naive_kernel, fill", "tiled: 2 × tiled_kernel, fill",
+        "naive: 2 × naive_kernel, fill",
+        "tiled: 2 × tiled_kernel, fill",
         "triton: 2 × triton_kernel, fill (1 other list in other cases)",
-    ]  # fmt: skip
+    ]
     assert told(run, "Chosen") == ["triton: BLOCK=128, warps=4"]
     headings = [heading for heading, _ in sheet(run).notes]
     assert headings.index("Chosen") == headings.index("Ran") + 3, "not among what ran"
@@ -353,10 +367,14 @@ def test_hostile_kernels_are_cleaned_and_what_is_long_is_cut() -> None:
     name = HOSTILE + "x" * 10_000
     kernels = tuple(Kernel(f"{i}{name}") for i in range(1000))
     records = tuple(
-        replace(r, kernels=kernels, chosen={name: name, "n": 10**18},
-                case=replace(r.case, implementation=name))
+        replace(
+            r,
+            kernels=kernels,
+            chosen={name: name, "n": 10**18},
+            case=replace(r.case, implementation=name),
+        )
         for r in compared().records
-    )  # fmt: skip
+    )
     run = Run(replace(TOP, baseline=name), records)
     for text in (*told(run, "Ran"), *told(run, "Chosen")):
         assert text.isprintable()

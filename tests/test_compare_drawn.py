@@ -22,7 +22,8 @@ from gpuperf.roofline.footer import footer
 from gpuperf.roofline.rows import entries
 from gpuperf.roofline.scene import scene
 from gpuperf.roofline.series import Dot
-from gpuperf.run.store import RunWriter, read_run
+from gpuperf.run.runfile import RunWriter
+from gpuperf.run.store import read_run
 from gpuperf.show import figure as show
 from gpuperf.show.view import View
 
@@ -109,9 +110,11 @@ def test_modes_and_caches_are_variants_and_each_has_its_line() -> None:
 def test_of_axes_that_vary_each_by_itself_the_longest_is_the_size() -> None:
     records = [
         replace(r, case=replace(r.case, point={"heads": heads, "seq": n, "kv": kv}))
-        for heads in (8, 16) for n in SIZES for kv in (0, 64)
+        for heads in (8, 16)
+        for n in SIZES
+        for kv in (0, 64)
         for r in compared((n,)).records
-    ]  # fmt: skip
+    ]
     figure = drawn(Run(TOP, tuple(records)))
     assert figure.axes[0].get_xlabel() == "seq"
     assert [list(line.get_xdata()) for line in figure.axes[0].lines] == [list(SIZES)] * 12
@@ -121,8 +124,9 @@ def test_of_axes_that_vary_each_by_itself_the_longest_is_the_size() -> None:
 def test_a_size_of_nought_has_its_place() -> None:
     records = [
         replace(r, case=replace(r.case, point={"kv": kv}))
-        for kv in (0, 128, 256, 512) for r in compared().records
-    ]  # fmt: skip
+        for kv in (0, 128, 256, 512)
+        for r in compared().records
+    ]
     figure = drawn(Run(TOP, tuple(records)))
     assert figure.axes[0].get_xlim()[0] < 0 < 512 < figure.axes[0].get_xlim()[1]
 
@@ -152,21 +156,33 @@ def hostile(run: Run) -> Run:
     """Names that mean harm, very long."""
     name, other = HOSTILE + "漢" * 5000, {"naive": "n", "tiled": "t", "triton": "f"}
     records = tuple(
-        replace(r, case=replace(r.case, implementation=name + other[r.case.implementation],
-                                op=name, point={**r.case.point, name: name}))
+        replace(
+            r,
+            case=replace(
+                r.case,
+                implementation=name + other[r.case.implementation],
+                op=name,
+                point={**r.case.point, name: name},
+            ),
+        )
         for r in run.records
-    )  # fmt: skip
-    return Run(replace(run.header, baseline=name + "n", run=name, gpuperf=name, main=(name,)),
-               records)  # fmt: skip
+    )
+    return Run(
+        replace(run.header, baseline=name + "n", run=name, gpuperf=name, main=(name,)), records
+    )
 
 
 def extreme(run: Run) -> Run:
     """Times and sizes at the ends of what a float holds."""
     times = (5e-324, 1e-300, 1e300, 1e-9, 1.0, -1.0)
-    return replace(run, records=tuple(
-        matmul(TOP, 2**(i * 6), t, implementation=name)
-        for name in FASTER for i, t in enumerate(times)
-    ))  # fmt: skip
+    return replace(
+        run,
+        records=tuple(
+            matmul(TOP, 2 ** (i * 6), t, implementation=name)
+            for name in FASTER
+            for i, t in enumerate(times)
+        ),
+    )
 
 
 def costless(run: Run) -> Run:
@@ -176,10 +192,14 @@ def costless(run: Run) -> Run:
 
 def crowd(run: Run) -> Run:
     """More implementations than there are colours, and more bars than a picture holds."""
-    return replace(run, records=tuple(
-        replace(r, case=replace(r.case, implementation=f"an implementation, number {i}"))
-        for i in range(200 if len(run.records) == 3 else 12) for r in run.records[::3]
-    ))  # fmt: skip
+    return replace(
+        run,
+        records=tuple(
+            replace(r, case=replace(r.case, implementation=f"an implementation, number {i}"))
+            for i in range(200 if len(run.records) == 3 else 12)
+            for r in run.records[::3]
+        ),
+    )
 
 
 ODD = [nameless, hostile, costless, crowd]
@@ -249,8 +269,10 @@ def test_without_a_baseline_there_are_no_arrows_and_none_are_told(run: Run) -> N
 
 def test_the_baseline_and_the_fastest_are_labelled_and_no_other() -> None:
     assert {name: [d.label for d in dots] for name, dots in dots_by_name(compared()).items()} == {
-        "naive": ["naive"], "tiled": [""], "triton": ["triton"]
-    }  # fmt: skip
+        "naive": ["naive"],
+        "tiled": [""],
+        "triton": ["triton"],
+    }
     found = dots_by_name(compared((512, 1024)))
     assert [d.label for d in found["naive"]] == ["512", "1024"]
     assert [d.label for d in found["tiled"]] == ["", ""]
@@ -259,15 +281,18 @@ def test_the_baseline_and_the_fastest_are_labelled_and_no_other() -> None:
 
 
 # Two that agree, one that raises, one that is not for this device, one that is wrong.
-LADDER = SAXPY.replace(
-    'Implementation("fused", saxpy_fused, "torch.add"),',
-    """Implementation("fused", saxpy_fused, "torch.add"),
+LADDER = (
+    SAXPY.replace(
+        'Implementation("fused", saxpy_fused, "torch.add"),',
+        """Implementation("fused", saxpy_fused, "torch.add"),
         *((Implementation("raising", raising),) if "r" in EXTRA else ()),
         *((Implementation("absent", saxpy_eager, supports=absent),) if "a" in EXTRA else ()),
         *((Implementation("wrong", wrong),) if "w" in EXTRA else ()),""",
-).replace('Axis("dtype"', 'Axis("mode", "fwd", choices=("fwd", "bwd")), Axis("dtype"').replace(
-    "def reference(",
-    """def raising(inputs, point, options):
+    )
+    .replace('Axis("dtype"', 'Axis("mode", "fwd", choices=("fwd", "bwd")), Axis("dtype"')
+    .replace(
+        "def reference(",
+        """def raising(inputs, point, options):
     raise RuntimeError("no such thing")
 
 
@@ -280,14 +305,17 @@ def wrong(inputs, point, options):
 
 
 def reference(""",
+    )
 )
 
 
 @pytest.fixture(scope="module")
 def at(tmp_path_factory: pytest.TempPathFactory) -> CommandLine:
     made = {name: f'EXTRA = "{name}"\n' for name in ("n", "rw", "a")}
-    files = {name: LADDER.replace("\nimport torch\n", f"\nimport torch\n\n{extra}", 1)
-             for name, extra in made.items()}  # fmt: skip
+    files = {
+        name: LADDER.replace("\nimport torch\n", f"\nimport torch\n\n{extra}", 1)
+        for name, extra in made.items()
+    }
     return CommandLine.at(tmp_path_factory.mktemp("compare"), **files)
 
 
@@ -307,11 +335,14 @@ def test_compare_measures_every_implementation_point_by_point(
     path = at.run_file("swept")
     run = read_run(path)
     assert (run.header.baseline, run.header.main) == ("eager", ("n",))
-    assert [(r.case.point["n"], r.case.point["mode"], r.case.implementation)
-            for r in run.records] == [
-        (n, mode, name) for n in (256, 1024) for mode in ("fwd", "bwd")
+    assert [
+        (r.case.point["n"], r.case.point["mode"], r.case.implementation) for r in run.records
+    ] == [
+        (n, mode, name)
+        for n in (256, 1024)
+        for mode in ("fwd", "bwd")
         for name in ("eager", "fused")
-    ]  # fmt: skip
+    ]
     assert "speed-up" in swept.out
     assert "over eager" in swept.out
     for name in (path.stem, f"{path.stem}-roofline"):
@@ -346,8 +377,11 @@ def test_one_that_raises_or_is_wrong_is_a_row_and_the_exit_code_says_so(at: Comm
     assert "2 of 4 cases failed" in ended.err
     rows = {row["implementation"]: row for row in json.loads(ended.out)["rows"]}
     assert {name: row["status"] for name, row in rows.items()} == {
-        "eager": "ok", "fused": "ok", "raising": "error", "wrong": "wrong"
-    }  # fmt: skip
+        "eager": "ok",
+        "fused": "ok",
+        "raising": "error",
+        "wrong": "wrong",
+    }
     assert "no such thing" in rows["raising"]["reason"]
     assert all(row["speedup"] is None for row in rows.values()), "the baseline failed"
     assert len(list((at.folder / "raised").glob("*.png"))) == 2

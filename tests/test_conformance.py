@@ -166,10 +166,7 @@ def test_a_matmul_is_tried_at_an_odd_shape_that_is_not_square() -> None:
 
 @of_every_case
 def test_an_implementation_matches_the_reference_at_an_odd_size(
-    workload: Workload,
-    implementation: Implementation,
-    point: Point,
-    given: Mapping[str, Any],
+    workload: Workload, implementation: Implementation, point: Point, given: Mapping[str, Any]
 ) -> None:
     """And the bytes that its cost says are written are those of the real output."""
     inputs = workload.inputs(point, bind_make(CPU.torch, 0))
@@ -201,10 +198,7 @@ def once_a_mode() -> Iterator[Any]:
 
 @pytest.mark.parametrize(("workload", "implementation", "point", "given"), list(once_a_mode()))
 def test_an_implementation_passes_every_check_of_the_bench(
-    workload: Workload,
-    implementation: Implementation,
-    point: Point,
-    given: Mapping[str, Any],
+    workload: Workload, implementation: Implementation, point: Point, given: Mapping[str, Any]
 ) -> None:
     """Among them those of what was timed: inputs that change without a new `_version`."""
     case = Case(workload.name, implementation.name, point, given)

@@ -35,14 +35,24 @@ TILES = {"tensor_bf16": FLOPS * 1.0, "tensor_fp16": 0.0}
 
 
 def record(
-    counters: Mapping[str, float], flops: Flops | None = None, work: Work | None = None,
-    contract: Contract | None = None, time_s: float = 175e-6,
-) -> Record:  # fmt: skip
+    counters: Mapping[str, float],
+    flops: Flops | None = None,
+    work: Work | None = None,
+    contract: Contract | None = None,
+    time_s: float = 175e-6,
+) -> Record:
     cost = Cost((flops or Flops(FLOPS, "matmul", "bf16", "fp32"),), (Bytes(LEAST, 0),))
     return Record(
-        "r", Case("matmul", "torch", {}), contract or Contract("blocked"), "ok", cost=cost,
-        work=work, counters=counters, times={"busy": Samples((time_s,) * 5)}, primary="busy",
-    )  # fmt: skip
+        "r",
+        Case("matmul", "torch", {}),
+        contract or Contract("blocked"),
+        "ok",
+        cost=cost,
+        work=work,
+        counters=counters,
+        times={"busy": Samples((time_s,) * 5)},
+        primary="busy",
+    )
 
 
 def moved(total: float, **more: float) -> dict[str, float]:
@@ -186,9 +196,7 @@ def test_more_bytes_than_the_bus_can_move_make_the_row_invalid() -> None:
     assert "impossible" in [caveat.kind for caveat in placed.caveats]
 
 
-def counted_run(
-    excess: float = 2.0, l2: float = 8.0, of: Callable[[], Run] = h200_run
-) -> Run:
+def counted_run(excess: float = 2.0, l2: float = 8.0, of: Callable[[], Run] = h200_run) -> Run:
     """A run of the H200, with *excess* times the compulsory bytes through DRAM, *l2* through L2."""
     run = of()
     found = []
@@ -241,8 +249,10 @@ def test_l1_is_a_level_of_what_loads_through_it() -> None:
     seen = replace(first, counters={**first.counters, "l1_bytes": 4.0 * first.counters["l2_bytes"]})
     shown = scene(replace(run, records=(seen, *rest)), "hierarchy")
     assert [(s.level, len(s.dots)) for s in shown.series] == [
-        ("DRAM", len(rest) + 1), ("L2", len(rest) + 1), ("L1", 1),
-    ]  # fmt: skip
+        ("DRAM", len(rest) + 1),
+        ("L2", len(rest) + 1),
+        ("L1", 1),
+    ]
     assert {dot.x for dot in shown.labelled(99)} == {dot.x for dot in shown.series[0].dots}
     assert shown.series[2].dots[0].x == pytest.approx(shown.series[1].dots[0].x / 4)
     assert "the roof of L1 (gpuperf calibrate measures it)" in shown.missing
@@ -371,11 +381,16 @@ def test_counters_that_were_required_and_lack_end_the_command_with_3() -> None:
 @pytest.mark.parametrize(
     ("view", "counting", "refused"),
     [
-        ("compulsory", "off", False), ("modelled", "off", False), ("measured", "off", True),
-        ("both", "off", True), ("measured", "auto", False), ("hierarchy", "auto", True),
-        ("hierarchy", "kernels", False), ("hierarchy", "ncu", False),
+        ("compulsory", "off", False),
+        ("modelled", "off", False),
+        ("measured", "off", True),
+        ("both", "off", True),
+        ("measured", "auto", False),
+        ("hierarchy", "auto", True),
+        ("hierarchy", "kernels", False),
+        ("hierarchy", "ncu", False),
     ],
-)  # fmt: skip
+)
 def test_a_chart_by_bytes_that_are_not_counted_is_refused_beforehand(
     view: View, counting: Counting, refused: bool
 ) -> None:

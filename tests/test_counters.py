@@ -12,18 +12,7 @@ from typing import Any, get_args
 
 import pytest
 import torch
-from fake_cupti import (
-    CHIPS,
-    GEMM,
-    REDUCE,
-    SIZES,
-    FakeCupti,
-    fake,
-    kind_of,
-    known,
-    nothing,
-    sampled,
-)
+from fake_cupti import CHIPS, GEMM, REDUCE, SIZES, FakeCupti, fake, kind_of, known, nothing, sampled
 
 from gpuperf.measure.counters import StepKernels, cupti, ranges
 from gpuperf.measure.counters.cupti import (
@@ -47,8 +36,6 @@ from gpuperf.model.record import Kernel
 def no_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "synchronize", nothing)
     monkeypatch.setattr(ranges, "_context", lambda: ctypes.c_void_p(1))
-
-
 
 
 # The library
@@ -211,8 +198,10 @@ def test_what_is_counted_lies_between_start_and_stop_and_a_sample_more(naps: lis
     (_, interval_ns), (nap,) = told.triggers[-1], naps
     assert nap >= interval_ns * 1e-9
     assert told.steps[-3:] == [
-        "PmSamplingStop", "PmSamplingDecodeData", "PmSamplingGetCounterDataInfo",
-    ]  # fmt: skip
+        "PmSamplingStop",
+        "PmSamplingDecodeData",
+        "PmSamplingGetCounterDataInfo",
+    ]
 
 
 @pytest.mark.parametrize("longest_s", [1e-6, 1e-3, 1.0, 60.0])
@@ -254,9 +243,7 @@ def test_a_run_that_raises_is_stopped_and_disabled() -> None:
     sampler, told = sampler_of()
     with pytest.raises(ArithmeticError, match="the call's own"), sampler:
         sampler.count(fail)
-    assert told.steps[-3:] == [
-        "PmSamplingStop", "PmSamplingDisable", "ProfilerHostDeinitialize",
-    ]  # fmt: skip
+    assert told.steps[-3:] == ["PmSamplingStop", "PmSamplingDisable", "ProfilerHostDeinitialize"]
     assert told.alive == set()
 
 
@@ -323,7 +310,6 @@ def test_what_forbids_one_trigger_forbids_the_other(result: int) -> None:
 # Kernel by kernel
 
 
-
 def test_kernels_are_counted_in_their_order() -> None:
     library, told = fake(ranges=[GEMM, REDUCE])
     seen: list[str] = []
@@ -357,7 +343,8 @@ def test_kernels_that_found_no_room_are_too_many() -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        n for n in SIZES
+        n
+        for n in SIZES
         if n.startswith(("cuptiProfilerHost", "cuptiRangeProfiler")) and not n.endswith("Range")
     ],
 )
@@ -374,8 +361,10 @@ def test_a_call_that_raises_under_the_profiler_leaves_nothing_enabled() -> None:
     with pytest.raises(ArithmeticError, match="the call's own"):
         count_kernels(library, 0, fail)
     assert told.steps[-3:] == [
-        "RangeProfilerStop", "RangeProfilerDisable", "ProfilerHostDeinitialize",
-    ]  # fmt: skip
+        "RangeProfilerStop",
+        "RangeProfilerDisable",
+        "ProfilerHostDeinitialize",
+    ]
 
 
 def test_kernels_of_a_step_are_counted_in_as_many_steps_as_there_are_passes() -> None:
@@ -397,8 +386,8 @@ def test_the_counters_of_a_step_are_scaled_by_the_flush_behind_it() -> None:
     library, told = fake(ranges=[GEMM, {**REDUCE, "dram__bytes_read.sum": 200.0}])
     flushes: list[str] = []
     counters: Any = SimpleNamespace(
-        window=SimpleNamespace(flush=lambda policy: flushes.append(told.steps[-1])), device=None,
-    )  # fmt: skip
+        window=SimpleNamespace(flush=lambda policy: flushes.append(told.steps[-1])), device=None
+    )
     flush: Any = SimpleNamespace(flush_bytes=100.0, factor=1)
     with KernelCounter(library, 0, OF_STEP, {}, again=True) as counter:
         step = StepKernels(counters, counter, flush)

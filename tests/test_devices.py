@@ -20,11 +20,39 @@ from gpuperf.show.screen import Screen
 FOLDER = Path(__file__).parent.parent / "configs" / "devices"
 KNOWN = {peaks.id: peaks for peaks in builtin_peaks()}
 IDS = [
-    "a10", "a100-pcie-40gb", "a100-pcie-80gb", "a100-sxm4-40gb", "a100-sxm4-80gb", "a10g", "a30",
-    "a40", "b200", "b300", "gb200", "gh200-144gb", "gh200-96gb", "h100-nvl", "h100-pcie",
-    "h100-sxm5", "h200-nvl", "h200-sxm", "l4", "l40", "l40s", "mi250x", "mi300x", "mi325x",
-    "mi355x", "rtx-3090", "rtx-4090", "rtx-5090", "rtx-a6000", "t4", "v100-pcie", "v100-sxm2",
-]  # fmt: skip
+    "a10",
+    "a100-pcie-40gb",
+    "a100-pcie-80gb",
+    "a100-sxm4-40gb",
+    "a100-sxm4-80gb",
+    "a10g",
+    "a30",
+    "a40",
+    "b200",
+    "b300",
+    "gb200",
+    "gh200-144gb",
+    "gh200-96gb",
+    "h100-nvl",
+    "h100-pcie",
+    "h100-sxm5",
+    "h200-nvl",
+    "h200-sxm",
+    "l4",
+    "l40",
+    "l40s",
+    "mi250x",
+    "mi300x",
+    "mi325x",
+    "mi355x",
+    "rtx-3090",
+    "rtx-4090",
+    "rtx-5090",
+    "rtx-a6000",
+    "t4",
+    "v100-pcie",
+    "v100-sxm2",
+]
 
 # Names as drivers print them (older ones without the maker's), with the SMs or CUs of the card.
 NAMES = [

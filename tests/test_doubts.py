@@ -36,9 +36,13 @@ def workload(rounds_inputs_to: str = "") -> Workload:
 
 
 def doubts(
-    samples: Samples = CALM, contract: Contract = BURST, stop: str = "precision",
-    timer: TimerFacts | None = None, check: Check | None = None, rounds_inputs_to: str = "",
-) -> dict[str, Caveat]:  # fmt: skip
+    samples: Samples = CALM,
+    contract: Contract = BURST,
+    stop: str = "precision",
+    timer: TimerFacts | None = None,
+    check: Check | None = None,
+    rounds_inputs_to: str = "",
+) -> dict[str, Caveat]:
     case = Case("square", "eager", POINT)
     record = Record(
         "run", case, contract, "ok", timer=timer or TimerFacts(floor_s=2 * US), check=check
@@ -84,16 +88,12 @@ def test_event_pairs_are_uncalibrated_under_twenty_microseconds(
 
 
 @pytest.mark.parametrize(("uncertainty_s", "near"), [(0.19 * US, False), (0.21 * US, True)])
-def test_a_floor_that_is_uncertain_by_two_percent_is_near(
-    uncertainty_s: float, near: bool
-) -> None:
+def test_a_floor_that_is_uncertain_by_two_percent_is_near(uncertainty_s: float, near: bool) -> None:
     timer = TimerFacts(floor_s=2 * US, floor_uncertainty_s=uncertainty_s)
     assert ("near-floor" in doubts(timer=timer)) == near
 
 
-@pytest.mark.parametrize(
-    ("spread", "imprecise"), [(0.0, False), (0.2, True)]
-)
+@pytest.mark.parametrize(("spread", "imprecise"), [(0.0, False), (0.2, True)])
 def test_a_sustained_load_that_swings_is_imprecise(spread: float, imprecise: bool) -> None:
     samples = Samples(tuple(10 * US * (1 + spread * (i % 3 - 1)) for i in range(12)))
     contract = replace(BURST, regime="sustained")

@@ -82,7 +82,7 @@ BAD = {
         "cannot be true: its 'numSms' is -3",
     ),
     "not-json-inside": (wrap('{"ph": "X" "cat": 1}', TIMED % (1, 1)), "is not JSON at event 1"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", BAD)
@@ -169,9 +169,10 @@ DAMAGE = (b"", b'"', b"{", b"}", b"[", b"]", b",", b":", b"-", b"9" * 30, b"e9",
 @given(
     changes=st.lists(
         st.tuples(st.integers(0, 3000), st.sampled_from(DAMAGE), st.integers(0, 40)),
-        min_size=1, max_size=4,
+        min_size=1,
+        max_size=4,
     )
-)  # fmt: skip
+)
 def test_a_damaged_file_is_read_or_refused_and_nothing_else(
     changes: list[tuple[int, bytes, int]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:

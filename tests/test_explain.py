@@ -28,7 +28,7 @@ from gpuperf.model.cost import Bytes, Cost, Flops, Work
 from gpuperf.model.record import Kernel, Launch, Record, Run, Telemetry
 from gpuperf.model.samples import Samples
 from gpuperf.model.workload import Case
-from gpuperf.run.store import RunWriter
+from gpuperf.run.runfile import RunWriter
 
 TOP = header(h200_device(), Contract("blocked"), h200_peaks(), ceilings=h200_ceilings())
 HOT = replace(TOP.contract, cache="hot")  # whose reads the cache may serve
@@ -41,9 +41,15 @@ NVJET = "nvjet_sm90_tst_128x64_64x8_1x2_h_bz_NNT"
 
 
 def product(
-    n: int, time_s: float, clock_hz: float, kernel: str, grid: tuple[int, int, int],
-    cluster: tuple[int, int, int], most: int, **counters: float,
-) -> Record:  # fmt: skip
+    n: int,
+    time_s: float,
+    clock_hz: float,
+    kernel: str,
+    grid: tuple[int, int, int],
+    cluster: tuple[int, int, int],
+    most: int,
+    **counters: float,
+) -> Record:
     """n³ in bf16 by one kernel."""
     launch = Launch(grid, (384, 1, 1), cluster, 168, 213188, most)
     record = matmul(TOP, n, 1.0, clock_hz, kernels=(Kernel(kernel, 1, {}, launch, time_s),))
@@ -53,14 +59,31 @@ def product(
 
 # As one H200 counted them: 1024³ by nvjet, and 8191³ by a kernel that loads element by element.
 SMALL = product(
-    1024, 5.632e-6, 1.810e9, NVJET, (2, 64, 1), (2, 1, 1), 66,
-    elapsed_cycles=10_300, active_cycles=7_520, tensor_cycles=3971.88, tensor_bf16=2 * 1024.0**3,
-)  # fmt: skip
+    1024,
+    5.632e-6,
+    1.810e9,
+    NVJET,
+    (2, 64, 1),
+    (2, 1, 1),
+    66,
+    elapsed_cycles=10_300,
+    active_cycles=7_520,
+    tensor_cycles=3971.88,
+    tensor_bf16=2 * 1024.0**3,
+)
 ODD = product(
-    8191, 7.2224e-3, 1.795e9, ALIGN1, (512, 4, 3), (0, 0, 0), 0,
-    elapsed_cycles=12_963_164, active_cycles=12_826_754, tensor_cycles=4_083_091.4,
+    8191,
+    7.2224e-3,
+    1.795e9,
+    ALIGN1,
+    (512, 4, 3),
+    (0, 0, 0),
+    0,
+    elapsed_cycles=12_963_164,
+    active_cycles=12_826_754,
+    tensor_cycles=4_083_091.4,
     tensor_bf16=2 * 8191.0**3 * 1.004274,
-)  # fmt: skip
+)
 ADD = replace(
     SMALL,
     case=Case("vector_add", "torch", {"n": 2**20, "dtype": "fp32"}),
@@ -141,9 +164,11 @@ def test_whatever_is_known_the_product_is_exact_and_no_step_counts_twice(
 ) -> None:
     clocks = (1.7e9,) * 2 if clocked else ()
     record = replace(
-        base, contract=HOT, counters={**counts, **moved},
+        base,
+        contract=HOT,
+        counters={**counts, **moved},
         times={"busy": Samples((seconds,) * 2, clocks)},
-    )  # fmt: skip
+    )
     told = explain(record, TOP)
     found = math.prod(factor.value for factor in told.factors)
     assert found == pytest.approx(told.attained / told.peak, rel=1e-9)
@@ -159,9 +184,11 @@ def test_without_counters_tiles_and_waves_stand_in_and_say_so() -> None:
     told = explain(replace(SMALL, counters={}), TOP)
     how = {factor.name: factor.how for factor in told.factors}
     assert how == {
-        "clock": "measured", "ramp and tail": "modelled", "feeding, instruction path": "remainder",
+        "clock": "measured",
+        "ramp and tail": "modelled",
+        "feeding, instruction path": "remainder",
         "padding": "modelled",
-    }  # fmt: skip
+    }
     untold = "unknown: feeding, instruction path cannot be told apart: cycles and operations"
     assert advise(told).startswith(untold)
     assert factors(told)["ramp and tail"] == pytest.approx(128 / 132)
@@ -199,7 +226,8 @@ def test_bytes_of_the_model_stand_in_for_those_not_counted() -> None:
 CALL = replace(
     SMALL,
     times={
-        "window": Samples((100e-6,) * 2, (1.8e9,) * 2), "busy": Samples((90e-6,) * 2),
+        "window": Samples((100e-6,) * 2, (1.8e9,) * 2),
+        "busy": Samples((90e-6,) * 2),
         "span": Samples((99e-6,) * 2),
     },
     primary="window",
@@ -209,7 +237,7 @@ CALL = replace(
         Kernel("Memset (Device)", 1),
     ),
     counters={**SMALL.counters, "elapsed_cycles": 180_000.0, "active_cycles": 150_000.0},
-)  # fmt: skip
+)
 
 
 def test_a_call_of_several_kernels_is_weighed_by_their_time() -> None:
@@ -232,24 +260,31 @@ def test_a_call_of_several_kernels_is_weighed_by_their_time() -> None:
 @pytest.mark.parametrize(
     ("step", "word"),
     [
-        ("gaps between kernels", "fuse"), ("clock", "power"), (TIE, "measure again"),
-        ("ramp and tail", "1 wave of tiles is short"), ("padding", "hardware does more"),
-        ("memory's own best", "little is left"), ("extra bytes", "fuse"),
+        ("gaps between kernels", "fuse"),
+        ("clock", "power"),
+        (TIE, "measure again"),
+        ("ramp and tail", "1 wave of tiles is short"),
+        ("padding", "hardware does more"),
+        ("memory's own best", "little is left"),
+        ("extra bytes", "fuse"),
     ],
-)  # fmt: skip
+)
 def test_each_step_has_its_advice(step: str, word: str) -> None:
     case = ADD if step in STEPS["memory"][2:] else CALL if "gaps" in step else SMALL
     base = explain(case, TOP)
-    one = replace(base, factors=tuple(
-        replace(f, value=0.5 if step in f.steps else 1.0) for f in base.factors
-    ))  # fmt: skip
+    one = replace(
+        base, factors=tuple(replace(f, value=0.5 if step in f.steps else 1.0) for f in base.factors)
+    )
     assert word in advise(one)
 
 
 def test_a_half_empty_wave_is_named() -> None:
     told = explain(SMALL, TOP)
-    half = replace(told, predicted={**told.predicted, "waves": 0.55, "wave_count": 2},
-                   factors=tuple(f for f in told.factors if f.name == "ramp and tail"))  # fmt: skip
+    half = replace(
+        told,
+        predicted={**told.predicted, "waves": 0.55, "wave_count": 2},
+        factors=tuple(f for f in told.factors if f.name == "ramp and tail"),
+    )
     assert "fill 55 % of 2 waves" in advise(half)
 
 
@@ -417,9 +452,12 @@ def test_a_tile_whose_way_is_not_sure_predicts_nothing() -> None:
 
 def test_sms_that_clusters_leave_idle_are_no_empty_places_of_a_wave() -> None:
     kernel = Kernel(
-        "nvjet_sm90_tst_128x128_64x6_2x4_h_bz_NNT", 1, {},
-        Launch((8, 15, 1), (384, 1, 1), (8, 1, 1), 168, 213188, 15), 5e-6,
-    )  # fmt: skip
+        "nvjet_sm90_tst_128x128_64x6_2x4_h_bz_NNT",
+        1,
+        {},
+        Launch((8, 15, 1), (384, 1, 1), (8, 1, 1), 168, 213188, 15),
+        5e-6,
+    )
     case = Case("matmul", "torch", {"m": 1536, "n": 1280, "k": 1024, "dtype": "bf16"})
     told = explain(replace(SMALL, case=case, kernels=(kernel,), counters={}), TOP)
     assert told.predicted["waves"] == 1
@@ -435,9 +473,10 @@ def test_bytes_that_no_memory_could_move_in_the_time_are_no_model_of_it() -> Non
 
 
 def test_a_gain_that_cannot_be_is_no_named_cause() -> None:
-    whole, less = explain(SMALL, TOP).named, explain(
-        replace(SMALL, counters={**SMALL.counters, "active_cycles": 3000.0}), TOP
-    ).named  # fmt: skip
+    whole, less = (
+        explain(SMALL, TOP).named,
+        explain(replace(SMALL, counters={**SMALL.counters, "active_cycles": 3000.0}), TOP).named,
+    )
     assert whole is not None
     assert less is not None
     assert less < whole - 0.2

@@ -68,9 +68,7 @@ def test_make_collapses_no_exit_code(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 255, 256, 257, 512])
-def test_the_exit_code_is_not_the_number_of_failures_modulo_256(
-    tmp_path: Path, count: int
-) -> None:
+def test_the_exit_code_is_not_the_number_of_failures_modulo_256(tmp_path: Path, count: int) -> None:
     report = gate(tmp_path)
     red = Judged("REGRESSED", 0.05, 0.04, 0.06, 1e-6, 1e-5, 0.02)
     cases = tuple(CaseVerdict(f"a/b[n={i}]", red) for i in range(count))
@@ -157,9 +155,12 @@ def ended(code: str, *words: str, folder: Path, closed: bool = True) -> int:
         os.close(reader)
     try:
         return subprocess.run(
-            [sys.executable, "-c", code, *words], cwd=folder, stdout=writer,
-            stderr=subprocess.DEVNULL, check=False,
-        ).returncode  # fmt: skip
+            [sys.executable, "-c", code, *words],
+            cwd=folder,
+            stdout=writer,
+            stderr=subprocess.DEVNULL,
+            check=False,
+        ).returncode
     finally:
         os.close(writer)
         if not closed:
@@ -211,11 +212,15 @@ def test_a_memory_that_no_longer_suffices_is_no_finding_of_both(tmp_path: Path) 
     """One process of the base that ran out of memory does not excuse all of the head's."""
 
     def out_of_memory(run: Run, passes: set[int]) -> Run:
-        return replace(run, records=tuple(
-            replace(r, status="oom", times={}, primary="")
-            if r.case.id == CASES[0].id and r.pass_index in passes else r
-            for r in run.records
-        ))  # fmt: skip
+        return replace(
+            run,
+            records=tuple(
+                replace(r, status="oom", times={}, primary="")
+                if r.case.id == CASES[0].id and r.pass_index in passes
+                else r
+                for r in run.records
+            ),
+        )
 
     base, head = out_of_memory(run_of(), {0}), out_of_memory(run_of(seed=2), set(range(8)))
     assert exit_code(compare_runs(base, head, Rule(), 0.05)) == 3
@@ -291,8 +296,9 @@ def test_both_sides_being_the_same_code_is_no_pass(tmp_path: Path) -> None:
         ({}, "no case runs code of this repository"),
     ):
         launchers = {
-            "base": FakeSide(seed=1, modules=modules), "head": FakeSide(seed=2, modules=modules)
-        }  # fmt: skip
+            "base": FakeSide(seed=1, modules=modules),
+            "head": FakeSide(seed=2, modules=modules),
+        }
         asked, sides = Asked(plan_of(), tmp_path), sides_in(worktree)
         with pytest.raises(CannotMeasure, match=told):
             gate_ab(asked, sides, launchers, Heard(), repository)  # type: ignore[arg-type]

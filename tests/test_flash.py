@@ -84,9 +84,12 @@ def assert_right(given: Tensors, mask: Mask, got: Tensors) -> None:
         # Roundings are of the largest addends, which are as large as the largest elements here.
         most = right[right.isfinite()].abs().max().item() if right.isfinite().any() else 1.0
         torch.testing.assert_close(
-            got[name].double(), right, rtol=8 * unit, atol=8 * unit * most + 1e-6,
+            got[name].double(),
+            right,
+            rtol=8 * unit,
+            atol=8 * unit * most + 1e-6,
             msg=lambda text, name=name: f"{name}: {text}",
-        )  # fmt: skip
+        )
 
 
 @interpreted
@@ -159,9 +162,13 @@ def test_every_tile_of_the_forward_is_right(tile: dict[str, int], align: str) ->
 @pytest.mark.parametrize("align", ALIGNED[:2])
 @pytest.mark.parametrize(
     ("part", "tile"),
-    [(part, tile) for part, known in (("kv", flash.BACKWARD_KV), ("q", flash.BACKWARD_Q))
-     for tile in known], ids=str,
-)  # fmt: skip
+    [
+        (part, tile)
+        for part, known in (("kv", flash.BACKWARD_KV), ("q", flash.BACKWARD_Q))
+        for tile in known
+    ],
+    ids=str,
+)
 def test_every_tile_of_the_backward_is_right(part: str, tile: dict[str, int], align: str) -> None:
     for shape in ((1, 1, 1, 140, 150, 16), (1, 2, 2, 9, 3, 16)):
         given = drawn(*shape)

@@ -121,9 +121,10 @@ def test_a_call_of_an_unknown_workload_longer_than_the_budget_is_not_sampled(
 
     monkeypatch.setattr("gpuperf.measure.forecast.LEAST_LIMIT_S", 0.1)
     sleepy = replace(
-        MATMUL, standard=(),
+        MATMUL,
+        standard=(),
         implementations=(Implementation("torch", lambda i, p, o: lambda: slept(i["a"] @ i["b"])),),
-    )  # fmt: skip
+    )
     timer = FakeTimer()
     contract = replace(CONTRACT, budget_s=0.1)
     record = make_bench(timer).measure(sleepy, CASE, contract, "r", seed=1)

@@ -62,8 +62,10 @@ def run(
 
 
 def verdicts(report: GateReport) -> dict[str, str]:
-    return {c.case.split("/")[0] + c.case.split("=")[1].split(",")[0]: c.judged.verdict
-            for c in report.cases}  # fmt: skip
+    return {
+        c.case.split("/")[0] + c.case.split("=")[1].split(",")[0]: c.judged.verdict
+        for c in report.cases
+    }
 
 
 def test_nothing_changed_and_the_gate_passes(tmp_path: Path) -> None:

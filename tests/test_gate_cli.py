@@ -25,9 +25,12 @@ sizes = "64,128"
 def gpuperf(*words: str, folder: Path) -> tuple[int, str, str]:
     code = "from gpuperf.app import main; main()"
     done = subprocess.run(
-        [sys.executable, "-c", code, *words], cwd=folder, capture_output=True, text=True,
+        [sys.executable, "-c", code, *words],
+        cwd=folder,
+        capture_output=True,
+        text=True,
         check=False,
-    )  # fmt: skip
+    )
     return done.returncode, done.stdout, done.stderr
 
 
@@ -44,8 +47,9 @@ def gated(project: Path, monkeypatch: pytest.MonkeyPatch) -> Path:  # noqa: F811
 
 
 def test_a_dry_run_says_cases_and_what_is_not_known_yet(gated: Path) -> None:
-    code, out, err = gpuperf("gate", "ab", "--base", "HEAD~1", "--device", "cpu", "--dry-run",
-                             folder=gated)  # fmt: skip
+    code, out, err = gpuperf(
+        "gate", "ab", "--base", "HEAD~1", "--device", "cpu", "--dry-run", folder=gated
+    )
     assert code == 0, err
     assert "double/mine[n=64,dtype=fp32]" in out
     assert "12 passes of 2 cases and 2 sentinels, 40 of the suspicious: unknown before" in out
@@ -57,8 +61,9 @@ def test_the_suite_of_the_base_counts(gated: Path) -> None:
     (gated / "suite.toml").write_text(SUITE.replace("64,128", "128"))
     git(gated, "commit", "-qam", "a case less")
     for folder, words in ((gated, ()), (gated / "mylib", ("--suite", "../suite.toml"))):
-        code, out, err = gpuperf("gate", "ab", "--base", "HEAD~1", *words, "--device", "cpu",
-                                 "--dry-run", folder=folder)  # fmt: skip
+        code, out, err = gpuperf(
+            "gate", "ab", "--base", "HEAD~1", *words, "--device", "cpu", "--dry-run", folder=folder
+        )
         assert code == 0, err
         assert "double/mine[n=64,dtype=fp32]" in out
 
@@ -107,8 +112,12 @@ def test_two_runs_are_compared_with_the_right_codes(tmp_path: Path) -> None:
     assert gpuperf("gate", "compare", "main", "b.jsonl", "--out", "v", folder=tmp_path)[0] == 1
     assert gpuperf("gate", "check", "v/verdict.json", folder=tmp_path)[0] == 1
     assert sorted(p.name for p in (tmp_path / "v").iterdir()) == [
-        "junit.xml", "pairs.png", "pairs.svg", "report.md", "verdict.json",
-    ]  # fmt: skip
+        "junit.xml",
+        "pairs.png",
+        "pairs.svg",
+        "report.md",
+        "verdict.json",
+    ]
     assert gpuperf("baseline", "set", "b.jsonl", folder=tmp_path)[0] == 2
 
 
@@ -126,9 +135,7 @@ def test_a_repository_without_a_suite_of_its_own_is_refused(
     assert code == 3
     assert "the suite ci measures gpuperf's own kernels" in err
     (project / "gpuperf.toml").write_text('suite = "ci"\n')
-    code, _, err = gpuperf(
-        "gate", "ab", "--base", "HEAD~1", "--setup", "exit 7", folder=project
-    )
+    code, _, err = gpuperf("gate", "ab", "--base", "HEAD~1", "--setup", "exit 7", folder=project)
     assert code == 3
     assert "the suite ci measures gpuperf's own kernels" in err
 
@@ -137,9 +144,7 @@ def test_gpuperf_itself_is_gated_by_its_own_kernels(
     project: Path,  # noqa: F811
 ) -> None:
     (project / "pyproject.toml").write_text('[project]\nname = "gpuperf"\n')
-    code, _, err = gpuperf(
-        "gate", "ab", "--base", "HEAD~1", "--setup", "exit 7", folder=project
-    )
+    code, _, err = gpuperf("gate", "ab", "--base", "HEAD~1", "--setup", "exit 7", folder=project)
     assert code == 3
     assert "of the base ended with exit code 7" in err
     assert "own kernels" not in err
@@ -149,9 +154,7 @@ def test_gpuperf_itself_is_gated_by_its_own_kernels(
 
 
 @pytest.mark.parametrize("broken", ["gpuperf.toml", "suite.toml"])
-def test_an_error_in_a_file_of_the_base_says_that_it_is_the_bases(
-    gated: Path, broken: str
-) -> None:
+def test_an_error_in_a_file_of_the_base_says_that_it_is_the_bases(gated: Path, broken: str) -> None:
     right = (gated / broken).read_text()
     (gated / broken).write_text("suite = 3\n")
     git(gated, "commit", "-qam", "broken")

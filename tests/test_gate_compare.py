@@ -34,13 +34,12 @@ from gpuperf.model.protocol import Opened
 from gpuperf.model.record import Kernel, Noise, Record, Run, Telemetry
 from gpuperf.model.samples import Samples
 from gpuperf.model.workload import Case
+from gpuperf.run.runfile import RunWriter
 from gpuperf.run.session import make_header
-from gpuperf.run.store import RunWriter, read_run
+from gpuperf.run.store import read_run
 
 CONTRACT = Contract(timer="wall", gap_s=0.0)
-HERE = Fingerprint(
-    hard={"product": "a CPU"}, soft={"torch": "2.13"}, live={"host": "one"}
-)
+HERE = Fingerprint(hard={"product": "a CPU"}, soft={"torch": "2.13"}, live={"host": "one"})
 CASES = tuple(case_of("op0", n) for n in (64, 128, 256))
 
 
@@ -56,9 +55,7 @@ def run_of(
 ) -> Run:
     draw = random.Random(seed)
     opened = Opened(DEVICE, fingerprint)
-    header = make_header(
-        f"run-{seed}", ["gpuperf"], cases, [contract], opened, None, "", None, 0
-    )
+    header = make_header(f"run-{seed}", ["gpuperf"], cases, [contract], opened, None, "", None, 0)
     records = []
     for index in range(passes):
         for case in cases:
@@ -66,7 +63,13 @@ def run_of(
             middle *= math.exp(draw.gauss(0, between))
             records.append(
                 Record(
-                    header.run, case, contract, "ok", fingerprint, pass_index=index, noise=noise,
+                    header.run,
+                    case,
+                    contract,
+                    "ok",
+                    fingerprint,
+                    pass_index=index,
+                    noise=noise,
                     times={"wall": Samples((middle, middle * 1.001, middle * 0.999))},
                     primary="wall",
                 )
@@ -422,9 +425,7 @@ def test_a_million_records_are_refused_at_once(tmp_path: Path) -> None:
     assert time.process_time() - start_s < 1
 
 
-def test_ten_thousand_cases_are_compared_in_seconds_and_half_a_gigabyte(
-    tmp_path: Path,
-) -> None:
+def test_ten_thousand_cases_are_compared_in_seconds_and_half_a_gigabyte(tmp_path: Path) -> None:
     cases = [case_of(f"op{i % 7}", i) for i in range(10_000)]
     known = Noise(0.002, 0.002, 20)
     for seed in (1, 2):

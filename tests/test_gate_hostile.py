@@ -62,11 +62,20 @@ def test_a_verdict_that_asks_for_no_or_endless_permutations_is_refused(
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("screen_level", 0.0), ("screen_level", 1.0), ("alpha", 0.0), ("alpha", -0.5),
-        ("power", 1.0), ("equivalence", 0.0), ("margin", -1.0), ("margin", 1e300),
-        ("floor_s", -1e-6), ("screen_pairs", 0), ("confirm_pairs", 10**6), ("seed", -1),
+        ("screen_level", 0.0),
+        ("screen_level", 1.0),
+        ("alpha", 0.0),
+        ("alpha", -0.5),
+        ("power", 1.0),
+        ("equivalence", 0.0),
+        ("margin", -1.0),
+        ("margin", 1e300),
+        ("floor_s", -1e-6),
+        ("screen_pairs", 0),
+        ("confirm_pairs", 10**6),
+        ("seed", -1),
     ],
-)  # fmt: skip
+)
 def test_a_rule_that_no_gate_has_is_refused(
     paired: GateReport, tmp_path: Path, field: str, value: float
 ) -> None:
@@ -197,9 +206,7 @@ def test_eight_baselines_that_are_set_at_once_are_all_there(tmp_path: Path) -> N
         "Shelf(Path('shelf')).set(sys.argv[1], Path('a.jsonl'))"
     )
     names = [f"name{i}" for i in range(8)]
-    running = [
-        subprocess.Popen([sys.executable, "-c", code, name], cwd=tmp_path) for name in names
-    ]
+    running = [subprocess.Popen([sys.executable, "-c", code, name], cwd=tmp_path) for name in names]
     assert [process.wait() for process in running] == [0] * 8
     assert sorted(b.name for b in Shelf(tmp_path / "shelf").all()) == names
 
@@ -251,9 +258,7 @@ def test_no_text_of_an_index_steers_a_terminal_or_a_spreadsheet(
     for field in ("created", "expired", "reason", "run", "device", "stack"):
         index["baselines"][0][field] = "=1+1\x1b[31m\x9b"
     path.write_text(json.dumps(index))
-    done = CliRunner().invoke(
-        baseline, ["list", "--folder", str(shelf.folder), "--format", format]
-    )
+    done = CliRunner().invoke(baseline, ["list", "--folder", str(shelf.folder), "--format", format])
     assert done.exit_code == 0
     assert not set(done.stdout) & {"\x1b", "\x9b"}
     if format == "csv":

@@ -57,12 +57,20 @@ HOSTILE = (
 def report(*cases: CaseVerdict, **changes: Any) -> GateReport:
     """A gate with these cases and what follows from them."""
     facts: dict[str, Any] = {
-        "id": "20260101-gate-ci", "created": "2026-01-01T12:00:00+00:00", "gpuperf": "0.1.0",
-        "kind": "ab", "base": SideTold("main (0123456789)", "0123456789abcdef"),
-        "head": SideTold("topic (fedcba9876)", COMMIT), "device": "NVIDIA H200", "suite": "ci",
-        "contract": Contract("blocked"), "rule": RULE, "cases": cases, "pairs": 26,
+        "id": "20260101-gate-ci",
+        "created": "2026-01-01T12:00:00+00:00",
+        "gpuperf": "0.1.0",
+        "kind": "ab",
+        "base": SideTold("main (0123456789)", "0123456789abcdef"),
+        "head": SideTold("topic (fedcba9876)", COMMIT),
+        "device": "NVIDIA H200",
+        "suite": "ci",
+        "contract": Contract("blocked"),
+        "rule": RULE,
+        "cases": cases,
+        "pairs": 26,
         "took_s": 300.0,
-    }  # fmt: skip
+    }
     return conclude(GateReport(**{**facts, **changes}))
 
 
@@ -87,8 +95,9 @@ def missing(name: str, reason: str = "head: error: RuntimeError") -> CaseVerdict
 
 
 def improved(name: str) -> CaseVerdict:
-    return CaseVerdict(name, Judged("IMPROVED", -0.1, -0.11, -0.09, 1.0, 1.0, 0.014),
-                       base_s=1e-4, head_s=9e-5)  # fmt: skip
+    return CaseVerdict(
+        name, Judged("IMPROVED", -0.1, -0.11, -0.09, 1.0, 1.0, 0.014), base_s=1e-4, head_s=9e-5
+    )
 
 
 def pairs_of(count: int, slower: float = 0.0, scatter: float = 0.003, seed: int = 0) -> Pairs:
@@ -103,15 +112,12 @@ def measured(slowdowns: dict[str, float], **changes: Any) -> GateReport:
     screens = {name: pairs_of(6, s, seed=i) for i, (name, s) in enumerate(slowdowns.items())}
     sent_on = suspicious(screens, RULE)
     evidence = {
-        name: Evidence(
-            screens[name], pairs_of(20, s, seed=1000 + i) if name in sent_on else None
-        )
+        name: Evidence(screens[name], pairs_of(20, s, seed=1000 + i) if name in sent_on else None)
         for i, (name, s) in enumerate(slowdowns.items())
     }
     judged = judge(evidence, RULE)
     cases = [
-        CaseVerdict(n, judged[n], evidence[n], None, *middles(evidence[n], None))
-        for n in slowdowns
+        CaseVerdict(n, judged[n], evidence[n], None, *middles(evidence[n], None)) for n in slowdowns
     ]
     return report(*cases, **{"sentinels": {"copy/torch[n=1]": pairs_of(26, seed=9)}, **changes})
 
@@ -176,9 +182,10 @@ def test_names_leave_out_what_all_cases_of_an_operation_share() -> None:
         "attention/sdpa batch=2 heads=16 seq=1024",
     ]
     assert names.fixed == {
-        "matmul": "dtype=bf16", "sincos": "dtype=fp32",
+        "matmul": "dtype=bf16",
+        "sincos": "dtype=fp32",
         "attention": "gqa=1, causal=no, dtype=bf16",
-    }  # fmt: skip
+    }
 
 
 def test_a_reason_names_a_case_as_the_table_does() -> None:
@@ -186,13 +193,16 @@ def test_a_reason_names_a_case_as_the_table_does() -> None:
     assert names.told("a/x[m=1,n=8,dtype=bf16] is slower") == "a/x n=8 is slower"
 
 
-@pytest.mark.parametrize("ids", [
-    ["a\x00", "a", "a\u200b", ""],
-    ["x/y[n=1]", "x/y[n=1]\n", "x/y n=1", "x/y[n=1,n=1]"],
-    [f"{'x' * 10_000}{i}{'y' * 10_000}" for i in range(50)],
-    ["x (2)", "x", "x\x00", "x\x01"],
-    ["a/b[", "a/b]", "a/b[n]", "a/b[=1]", "a/b[]", "[n=1]", "a/b[n=1][m=2]"],
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "ids",
+    [
+        ["a\x00", "a", "a\u200b", ""],
+        ["x/y[n=1]", "x/y[n=1]\n", "x/y n=1", "x/y[n=1,n=1]"],
+        [f"{'x' * 10_000}{i}{'y' * 10_000}" for i in range(50)],
+        ["x (2)", "x", "x\x00", "x\x01"],
+        ["a/b[", "a/b]", "a/b[n]", "a/b[=1]", "a/b[]", "[n=1]", "a/b[n=1][m=2]"],
+    ],
+)
 def test_no_two_cases_are_called_alike_whatever_they_are_called(ids: list[str]) -> None:
     for named in (Names(ids, 60), whole_names(ids, 60)):
         found = [named.of(case) if isinstance(named, Names) else named[case] for case in ids]
@@ -263,11 +273,13 @@ def test_the_table_is_worst_first_with_causes_under_their_rows() -> None:
 NOISY = Pairs((1e-4, 2e-4) * 13, (2e-4, 1e-4) * 13)
 UNQUIET: dict[str, GateReport] = {
     "inconclusive": report(
-        regressed("a/x[n=1]"), regressed("a/x[n=2]"), unchanged("a/x[n=3]"),
+        regressed("a/x[n=1]"),
+        regressed("a/x[n=2]"),
+        unchanged("a/x[n=3]"),
         sentinels={"copy/torch[n=1]": NOISY},
     ),
     "contaminated": report(regressed("a/x[n=1]"), sentinels={"copy/torch[n=1]": WRONG}),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("outcome_", UNQUIET)
@@ -328,8 +340,11 @@ def test_hundreds_of_remarks_are_counted() -> None:
 
 
 def test_the_noisiest_case_comes_first_among_those_that_tell_nothing() -> None:
-    cases = [inconclusive("a/x[n=5]", 0.02), inconclusive("a/x[n=6]", None),
-             inconclusive("a/x[n=7]", 0.5)]  # fmt: skip
+    cases = [
+        inconclusive("a/x[n=5]", 0.02),
+        inconclusive("a/x[n=6]", None),
+        inconclusive("a/x[n=7]", 0.5),
+    ]
     text = render_gate(report(*cases), GateFormat.TABLE)
     assert [text.index(f"a/x n={n} ") for n in (6, 7, 5)] == sorted(
         text.index(f"a/x n={n} ") for n in (5, 6, 7)
@@ -352,12 +367,21 @@ def hostile() -> GateReport:
         regressed(f"op/x[n={HOSTILE}]", owner="@octocat please"),
         missing("../../x[n=1]", HOSTILE),
         inconclusive("🔥" * 3000, None),
-        device=HOSTILE, suite=HOSTILE, id=HOSTILE, created=HOSTILE, gpuperf=HOSTILE,
+        device=HOSTILE,
+        suite=HOSTILE,
+        id=HOSTILE,
+        created=HOSTILE,
+        gpuperf=HOSTILE,
         base=SideTold(HOSTILE, HOSTILE, {HOSTILE: HOSTILE}, HOSTILE),
-        notes=(HOSTILE, "::error::fake", "- x", "1. x", "=== x"), left_out={HOSTILE: HOSTILE},
-        discarded=(Discarded(1, HOSTILE),), calibration=HOSTILE, earlier=HOSTILE, overruled=HOSTILE,
-        ended=HOSTILE, sentinels={HOSTILE: pairs_of(26)},
-    )  # fmt: skip
+        notes=(HOSTILE, "::error::fake", "- x", "1. x", "=== x"),
+        left_out={HOSTILE: HOSTILE},
+        discarded=(Discarded(1, HOSTILE),),
+        calibration=HOSTILE,
+        earlier=HOSTILE,
+        overruled=HOSTILE,
+        ended=HOSTILE,
+        sentinels={HOSTILE: pairs_of(26)},
+    )
 
 
 @pytest.mark.parametrize("format", list(GateFormat))
@@ -397,9 +421,21 @@ def test_markdown_has_no_markup_but_its_own(format: GateFormat) -> None:
     html = html_of(render_gate(hostile(), format))
     tags = set(re.findall(r"</?([a-zA-Z][a-zA-Z0-9]*)", html))
     assert tags <= {
-        "h3", "p", "table", "thead", "tbody", "tr", "th", "td", "code", "strong", "ul", "li",
-        "details", "summary",
-    }  # fmt: skip
+        "h3",
+        "p",
+        "table",
+        "thead",
+        "tbody",
+        "tr",
+        "th",
+        "td",
+        "code",
+        "strong",
+        "ul",
+        "li",
+        "details",
+        "summary",
+    }
     assert "&lt;b&gt;d&lt;/b&gt;" in html
     assert "javascript:" not in "".join(re.findall(r"<[^!>]*>", html))
 
@@ -426,11 +462,14 @@ def test_no_stranger_is_mentioned_and_nothing_is_referred_to(format: GateFormat)
 
 def test_the_owner_of_what_regressed_is_mentioned_once_and_no_other() -> None:
     found = report(
-        regressed("a/x[n=1]", owner="@org/kernels"), regressed("a/x[n=2]", owner="@org/kernels"),
-        regressed("a/x[n=3]", owner="@some-one"), regressed("a/x[n=4]", owner="@a b"),
-        regressed("a/x[n=5]", owner="mail@example.com"), replace(missing("a/x[n=6]"), owner="@no"),
+        regressed("a/x[n=1]", owner="@org/kernels"),
+        regressed("a/x[n=2]", owner="@org/kernels"),
+        regressed("a/x[n=3]", owner="@some-one"),
+        regressed("a/x[n=4]", owner="@a b"),
+        regressed("a/x[n=5]", owner="mail@example.com"),
+        replace(missing("a/x[n=6]"), owner="@no"),
         replace(unchanged("a/x[n=7]"), owner="@nobody"),
-    )  # fmt: skip
+    )
     assert mentions(render_gate(found, GateFormat.COMMENT)) == ["@org/kernels", "@some-one"]
 
 
@@ -467,10 +506,18 @@ def test_markdown_keeps_its_limits_at_five_thousand_regressions(kind: str) -> No
     long = LONG[kind]
     cause = Cause("more bytes", long)
     names = [f"{long}{i}/x[n={i}]" if i % 2 else f"op/{long}[n={i}]" for i in range(5000)]
-    cases = [regressed(n, 0.1 + i / 1e5, cause=cause, owner=f"@o{i}", notes=(long,) * 3)
-             for i, n in enumerate(names)]  # fmt: skip
-    found = report(*cases, notes=(long,) * 3000, left_out=dict.fromkeys(names, long), device=long,
-                   base=SideTold(long), calibration=long)  # fmt: skip
+    cases = [
+        regressed(n, 0.1 + i / 1e5, cause=cause, owner=f"@o{i}", notes=(long,) * 3)
+        for i, n in enumerate(names)
+    ]
+    found = report(
+        *cases,
+        notes=(long,) * 3000,
+        left_out=dict.fromkeys(names, long),
+        device=long,
+        base=SideTold(long),
+        calibration=long,
+    )
     for form, limit in ((GateFormat.MD, SUMMARY_LIMIT), (GateFormat.COMMENT, COMMENT_LIMIT)):
         text = render_gate(found, form)
         assert len(text.encode()) <= limit
@@ -494,9 +541,17 @@ def check_junit(text: str) -> ElementTree.Element:
     assert (root.tag, root.attrib, len(root)) == ("testsuites", {}, 1)
     suite = root[0]
     assert set(suite.attrib) == {
-        "name", "package", "id", "timestamp", "hostname", "tests", "failures", "errors", "skipped",
+        "name",
+        "package",
+        "id",
+        "timestamp",
+        "hostname",
+        "tests",
+        "failures",
+        "errors",
+        "skipped",
         "time",
-    }  # fmt: skip
+    }
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d", suite.attrib["timestamp"])
     assert re.fullmatch(r"\d+(\.\d+)?", suite.attrib["time"])
     tags = [child.tag for child in suite]
@@ -573,8 +628,9 @@ def test_junit_takes_hostile_names_and_times() -> None:
     suite = check_junit(render_gate(hostile(), GateFormat.JUNIT))
     assert any("<script>x</script>" in c.attrib["name"] for c in suite.findall("testcase"))
     odd = [replace(unchanged(f"a/x[n={i}]"), head_s=s) for i, s in enumerate((-1.0, 1e300, None))]
-    check_junit(render_gate(report(*odd, took_s=-5.0, created="9999-99-99T99:99:99"),
-                            GateFormat.JUNIT))  # fmt: skip
+    check_junit(
+        render_gate(report(*odd, took_s=-5.0, created="9999-99-99T99:99:99"), GateFormat.JUNIT)
+    )
 
 
 # Annotations
@@ -624,12 +680,14 @@ def test_annotations_are_ten_of_each_type_and_count_the_rest() -> None:
     cases += [inconclusive(f"b/x[n={n}]", None) for n in range(10)]
     cases += [improved(f"c/x[n={n}]") for n in range(11)]
     found = list(parsed(render_gate(report(*cases), GateFormat.GITHUB)))
-    assert {level: sum(f[0] == level for f in found) for level in ("error", "warning", "notice")} \
-        == {"error": 10, "warning": 10, "notice": 10}  # fmt: skip
+    assert {
+        level: sum(f[0] == level for f in found) for level in ("error", "warning", "notice")
+    } == {"error": 10, "warning": 10, "notice": 10}
     assert found[1][1] == "regressed: a/x n=199"
     assert found[9][1:] == (
-        "92 more cases", "92 regressed: the job's summary and verdict.json have them",
-    )  # fmt: skip
+        "92 more cases",
+        "92 regressed: the job's summary and verdict.json have them",
+    )
     assert found[-1][1] == "2 more cases"
 
 
@@ -646,15 +704,20 @@ def drawn(found: GateReport, folder: Path) -> str:
     draw_pairs(found, [folder / "pairs.svg", folder / "pairs.png"])
     assert (folder / "pairs.png").read_bytes().startswith(b"\x89PNG")
     svg = ElementTree.fromstring((folder / "pairs.svg").read_text(encoding="utf-8"))
-    return "\n".join("".join(text.itertext()) for text in svg.iter("{http://www.w3.org/2000/svg}text"))
+    return "\n".join(
+        "".join(text.itertext()) for text in svg.iter("{http://www.w3.org/2000/svg}text")
+    )
 
 
 def test_a_chart_names_its_cases_and_tells_their_verdicts(tmp_path: Path) -> None:
     found = measured({"a/x[n=7]": 0.05, "a/x[n=8]": 0.0, "a/x[n=9]": -0.1})
     words = drawn(found, tmp_path).splitlines()
     assert [w for w in words if w.startswith(("a/x", "copy"))] == [
-        "a/x n=7", "a/x n=9", "a/x n=8", "copy/torch",
-    ]  # fmt: skip
+        "a/x n=7",
+        "a/x n=9",
+        "a/x n=8",
+        "copy/torch",
+    ]
     assert any(re.fullmatch(r"\+[45]\.\d\d %  regressed", word) for word in words)
     assert any(re.fullmatch(r"-1?[09]\.\d\d %  improved", word) for word in words)
     assert "Gate regressed: 1 regressed, 1 improved, 1 unchanged" in words
@@ -735,9 +798,10 @@ def test_the_command_prints_both_files_under_their_paths() -> None:
 
 def test_what_is_printed_are_two_yaml_documents() -> None:
     documents = github_workflow().split("\n---\n")
-    assert [d.startswith(f"# .github/workflows/{n}\n") for d, n in zip(
-        documents, workflow_files(), strict=True
-    )] == [True, True]  # fmt: skip
+    assert [
+        d.startswith(f"# .github/workflows/{n}\n")
+        for d, n in zip(documents, workflow_files(), strict=True)
+    ] == [True, True]
 
 
 def test_the_workflow_installs_gpuperf_from_where_it_can_be_had() -> None:
@@ -755,13 +819,15 @@ def test_the_workflow_installs_gpuperf_from_where_it_can_be_had() -> None:
     [
         (None, "gpuperf==9.8"),
         ('{"url": "file:///home/me/gpuperf", "dir_info": {}}', ""),
-        ('{"url": "https://host/g.git", "vcs_info": {"vcs": "git", "commit_id": "01ab"}}',
-         "git+https://host/g.git@01ab"),
+        (
+            '{"url": "https://host/g.git", "vcs_info": {"vcs": "git", "commit_id": "01ab"}}',
+            "git+https://host/g.git@01ab",
+        ),
         ('{"url": "https://host/g-1.whl", "archive_info": {}}', "https://host/g-1.whl"),
         ('{"url": "https://host/\' }} x"}', ""),
         ("no json", ""),
     ],
-)  # fmt: skip
+)
 def test_where_gpuperf_can_be_had_is_what_pip_noted(
     told: str | None, source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -835,25 +901,37 @@ def tools(tmp_path: Path) -> dict[str, str]:
     folder = tmp_path / "bin"
     folder.mkdir()
     command = folder / "gpuperf"
-    command.write_text(f"#!/bin/sh\nexec {sys.executable} -c "
-                       "'from gpuperf.app import main; main()' \"$@\"\n")  # fmt: skip
+    command.write_text(
+        f"#!/bin/sh\nexec {sys.executable} -c 'from gpuperf.app import main; main()' \"$@\"\n"
+    )
     command.chmod(0o755)
     (folder / "python").symlink_to(sys.executable)
     return {
-        **os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "HEAD_SHA": COMMIT,
-        "GITHUB_OUTPUT": str(tmp_path / "output"), "GITHUB_STEP_SUMMARY": str(tmp_path / "summary"),
-        "GATE_URL": "https://example.com/run/1", "PYTHONPATH": str(Path(__file__).parent.parent),
-    }  # fmt: skip
+        **os.environ,
+        "PATH": f"{folder}:{os.environ['PATH']}",
+        "HEAD_SHA": COMMIT,
+        "GITHUB_OUTPUT": str(tmp_path / "output"),
+        "GITHUB_STEP_SUMMARY": str(tmp_path / "summary"),
+        "GATE_URL": "https://example.com/run/1",
+        "PYTHONPATH": str(Path(__file__).parent.parent),
+    }
 
 
 def judged_by_the_workflow(tools: dict[str, str], folder: Path) -> tuple[int, str, str]:
     """The code that the reporting job ends with, its summary and its comment."""
     found = scripts(REPORT)
-    subprocess.run(["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c",
-                    found["Judge it again"]], cwd=folder, env=tools, check=True)  # fmt: skip
+    subprocess.run(
+        ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", found["Judge it again"]],
+        cwd=folder,
+        env=tools,
+        check=True,
+    )
     code = (folder / "output").read_text().strip().removeprefix("code=")
-    ended = subprocess.run(["bash", "-c", found["Pass where the gate passed"]],
-                           env={**tools, "CODE": code}, check=False)  # fmt: skip
+    ended = subprocess.run(
+        ["bash", "-c", found["Pass where the gate passed"]],
+        env={**tools, "CODE": code},
+        check=False,
+    )
     return ended.returncode, (folder / "summary").read_text(), (folder / "comment.md").read_text()
 
 
@@ -910,8 +988,13 @@ SHELLCHECK = on_path("shellcheck")
 @pytest.mark.skipif(SHELLCHECK is None, reason="needs shellcheck, which the extra `test` installs")
 def test_the_scripts_pass_shellcheck() -> None:
     for name, body in {**scripts(GATE), **scripts(REPORT)}.items():
-        done = subprocess.run([SHELLCHECK, "--shell=bash", "-"], input=body, text=True,
-                              capture_output=True, check=False)  # fmt: skip
+        done = subprocess.run(
+            [SHELLCHECK, "--shell=bash", "-"],
+            input=body,
+            text=True,
+            capture_output=True,
+            check=False,
+        )
         assert done.returncode == 0, f"{name}: {done.stdout}"
 
 

@@ -16,16 +16,7 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest, false_discovery_control, ttest_1samp
 
 from gpuperf.errors import UsageError
-from gpuperf.gate.rule import (
-    Evidence,
-    Judged,
-    Pairs,
-    Rule,
-    detectable,
-    judge,
-    slower_p,
-    suspicious,
-)
+from gpuperf.gate.rule import Evidence, Judged, Pairs, Rule, detectable, judge, slower_p, suspicious
 
 RULE = Rule(resamples=4000)  # what 50 cases take for one of them to be red
 ORDER = "ABBA"
@@ -82,7 +73,10 @@ def pairs_of(logs: Any, slowdown: Any) -> list[Pairs]:
 
 
 def red(
-    noise: Any, random: numpy.random.Generator, cases: int, slowdown: float = 0.0,
+    noise: Any,
+    random: numpy.random.Generator,
+    cases: int,
+    slowdown: float = 0.0,
     judged: bool = True,
 ) -> list[int]:
     """The red cases of one gate, the first of which is so much slower; where it is *judged*, the
@@ -147,15 +141,24 @@ def p_by_all_swaps(head: Sequence[float], base: Sequence[float]) -> float:
     ("base", "head", "by"),
     [
         # One process of the base met a slow mode: the lower half does not mind, the mean does.
-        ((0.0, 0.001, 0.002, 0.003, 0.004, 0.09, 0.006, 0.007),
-         (0.03, 0.032, 0.034, 0.033, 0.036, 0.038, 0.037, 0.039), "mode"),
-        ((0.0, 0.001, 0.002, 0.003, 0.004, 0.005, 0.006, 0.007),
-         (0.03, 0.032, 0.034, 0.033, 0.036, 0.038, 0.037, 0.039), "t"),
+        (
+            (0.0, 0.001, 0.002, 0.003, 0.004, 0.09, 0.006, 0.007),
+            (0.03, 0.032, 0.034, 0.033, 0.036, 0.038, 0.037, 0.039),
+            "mode",
+        ),
+        (
+            (0.0, 0.001, 0.002, 0.003, 0.004, 0.005, 0.006, 0.007),
+            (0.03, 0.032, 0.034, 0.033, 0.036, 0.038, 0.037, 0.039),
+            "t",
+        ),
         # Neither finds much.
-        ((0.0, 0.01, 0.002, 0.003, 0.02, 0.005, 0.006, 0.007),
-         (0.03, 0.0, 0.034, 0.001, 0.036, 0.002, 0.037, 0.003), "t"),
+        (
+            (0.0, 0.01, 0.002, 0.003, 0.02, 0.005, 0.006, 0.007),
+            (0.03, 0.0, 0.034, 0.001, 0.036, 0.002, 0.037, 0.003),
+            "t",
+        ),
     ],
-)  # fmt: skip
+)
 def test_p_is_the_screens_level_times_twice_the_smaller_of_both_tests(
     base: tuple[float, ...], head: tuple[float, ...], by: str
 ) -> None:
@@ -188,10 +191,11 @@ def test_many_cases_ask_more_of_each() -> None:
         return Pairs(tuple(noise[0]), tuple(noise[1] * (1 + slower)))
 
     edge = next(
-        found for found in iter(lambda: Evidence(pairs(6, 0.02), pairs(20, 0.019)), None)
+        found
+        for found in iter(lambda: Evidence(pairs(6, 0.02), pairs(20, 0.019)), None)
         if suspicious({"a": found.screen}, RULE)
         and 5e-4 < slower_p({"a": found}, RULE)["a"] <= RULE.alpha
-    )  # fmt: skip
+    )
     assert judge({"a": edge}, RULE)["a"].verdict == "REGRESSED"
     others = {str(i): evidence_of(1.0) for i in range(99)}
     judged = judge({"a": edge, **others}, RULE)["a"]
@@ -311,5 +315,3 @@ def test_the_unit_of_time_is_no_matter(base: list[float], head: list[float], uni
     one, other = told(1.0), told(unit)
     assert one.verdict == other.verdict
     assert one.change == pytest.approx(other.change, rel=1e-6, abs=1e-9)
-
-

@@ -26,7 +26,7 @@ from gpuperf.gate.sides import (
 from gpuperf.run.launcher import LocalLauncher, Place
 from gpuperf.run.supervisor import Supervisor
 
-WORKLOAD = '''
+WORKLOAD = """
 import torch
 from gpuperf import Axis, Bytes, Cost, Flops, Implementation, Workload
 import mylib
@@ -37,14 +37,16 @@ DOUBLE = Workload(
     reference=lambda i, p: i["x"].double() * 2,
     cost=lambda p: Cost((Flops(p.n, "elementwise", "fp32"),), (Bytes(4 * p.n, 4 * p.n),)),
     implementations=(Implementation("mine", lambda i, p, o: lambda: i["x"] * 2),))
-'''
+"""
 
 
 def git(folder: Path, *words: str) -> str:
     done = subprocess.run(
         ["git", "-C", str(folder), "-c", "user.name=a", "-c", "user.email=a@b", *words],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     return done.stdout.strip()
 
 
@@ -209,9 +211,12 @@ def test_code_of_a_side_comes_before_what_is_installed_and_behind_the_standard_l
         "import json, typer; print(typer.NAME)"
     )
     done = subprocess.run(
-        [sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True,
+        [sys.executable, "-P", "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
         env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
-    )  # fmt: skip
+    )
     assert done.stdout.strip() == "mine"
 
 

@@ -21,10 +21,13 @@ NAMES = {GEMM: b"_ZN4gemm", FILL: b"fill"}
 
 def kernel_record(start: int, launch: Launch) -> _Kernel:
     record = _Kernel(
-        kind=CONCURRENT_KERNEL, start=start, name=NAMES.get(launch, b""),
-        registers=launch.registers, dynamic_shared=launch.shared_bytes,
+        kind=CONCURRENT_KERNEL,
+        start=start,
+        name=NAMES.get(launch, b""),
+        registers=launch.registers,
+        dynamic_shared=launch.shared_bytes,
         most_clusters=launch.most_clusters,
-    )  # fmt: skip
+    )
     for name in ("grid", "block", "cluster"):
         setattr(record, name, type(getattr(record, name))(*getattr(launch, name)))
     return record
@@ -78,9 +81,16 @@ def recorded(library: FakeCupti, *records: _Kernel) -> tuple[tuple[str, Launch],
 def test_the_record_is_laid_out_as_in_cuptis_headers() -> None:
     """offsetof of CUpti_ActivityKernel9 and 10, cupti_activity.h of CUDA 13.0."""
     offsets = {
-        "registers": 6, "start": 16, "grid": 52, "block": 64, "static_shared": 76, "name": 104,
-        "cluster": 176, "most_cluster": 200, "most_clusters": 204,
-    }  # fmt: skip
+        "registers": 6,
+        "start": 16,
+        "grid": 52,
+        "block": 64,
+        "static_shared": 76,
+        "name": 104,
+        "cluster": 176,
+        "most_cluster": 200,
+        "most_clusters": 204,
+    }
     assert {name: getattr(_Kernel, name).offset for name in offsets} == offsets
 
 

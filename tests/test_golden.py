@@ -18,8 +18,9 @@ from gpuperf.model.record import SCHEMA, Header, Record
 from gpuperf.model.times import TIMES
 from gpuperf.roofline.formats import render_run
 from gpuperf.roofline.scene import scene
+from gpuperf.run.runfile import RunWriter
 from gpuperf.run.session import planned
-from gpuperf.run.store import RunWriter, read_run
+from gpuperf.run.store import read_run
 from gpuperf.show.render import FORMATS
 
 TESTS = Path(__file__).parent
@@ -103,25 +104,115 @@ def test_the_run_of_schema_1_says_what_it_said() -> None:
 # has. device, case, status, kind, primary time, its samples and their median in seconds, FLOPs,
 # caveats, timer.
 SAID: dict[int, tuple[object, ...]] = {
-    2: ("AMD EPYC", "matmul/torch[m=32,n=32,k=32,dtype=fp32]", "ok", "case", "window", 15,
-        39.178502e-6, 2 * 32**3, ["imprecise", "near-floor"], "wall"),
-    3: ("NVIDIA H200", "sincos/eager[n=4194304,dtype=fp32]", "ok", "case", "window", 20,
-        47.83670e-6, 5 * 2**22, [], "blocked"),
-    4: ("NVIDIA H200", "sincos/eager[n=268435456,dtype=fp32]", "ok", "case", "window", 20,
-        2.755886e-3, 5 * 2**28, [], "blocked"),
-    5: ("AMD EPYC", "matmul/torch[m=62,n=62,k=62,dtype=fp32]", "ok", "case", "window", 3,
-        15.993714e-3, 2 * 62**3, ["contended", "few-samples"], "wall"),
-    6: ("NVIDIA H200", "vector_add/torch[n=1048576,dtype=fp32]", "ok", "case", "busy", 20,
-        4.140444e-6, 2**20, ["launch-bound"], "blocked"),
-    7: ("AMD EPYC", "optimizer step/train.py[]", "ok", "region", "step", 3,
-        993.37299e-6, 37_436_038, [], "wall"),
-    8: ("AMD EPYC", "step/train.py[]", "ok", "region", "step", 3,
-        396.21000e-6, 2_563_408, [], "wall"),
-    9: ("AMD EPYC", "overstated/torch[m=16,n=16,k=16,dtype=fp32]", "impossible", "case", "window",
-        3, 86.296999e-6, 8_192_000_000, ["contended", "few-samples", "near-floor"], "wall"),
-    10: ("AMD EPYC", "step/train.py[]", "ok", "region", "step", 3,
-         101.980726e-3, 5_470_848, [], "wall"),
-}  # fmt: skip
+    2: (
+        "AMD EPYC",
+        "matmul/torch[m=32,n=32,k=32,dtype=fp32]",
+        "ok",
+        "case",
+        "window",
+        15,
+        39.178502e-6,
+        2 * 32**3,
+        ["imprecise", "near-floor"],
+        "wall",
+    ),
+    3: (
+        "NVIDIA H200",
+        "sincos/eager[n=4194304,dtype=fp32]",
+        "ok",
+        "case",
+        "window",
+        20,
+        47.83670e-6,
+        5 * 2**22,
+        [],
+        "blocked",
+    ),
+    4: (
+        "NVIDIA H200",
+        "sincos/eager[n=268435456,dtype=fp32]",
+        "ok",
+        "case",
+        "window",
+        20,
+        2.755886e-3,
+        5 * 2**28,
+        [],
+        "blocked",
+    ),
+    5: (
+        "AMD EPYC",
+        "matmul/torch[m=62,n=62,k=62,dtype=fp32]",
+        "ok",
+        "case",
+        "window",
+        3,
+        15.993714e-3,
+        2 * 62**3,
+        ["contended", "few-samples"],
+        "wall",
+    ),
+    6: (
+        "NVIDIA H200",
+        "vector_add/torch[n=1048576,dtype=fp32]",
+        "ok",
+        "case",
+        "busy",
+        20,
+        4.140444e-6,
+        2**20,
+        ["launch-bound"],
+        "blocked",
+    ),
+    7: (
+        "AMD EPYC",
+        "optimizer step/train.py[]",
+        "ok",
+        "region",
+        "step",
+        3,
+        993.37299e-6,
+        37_436_038,
+        [],
+        "wall",
+    ),
+    8: (
+        "AMD EPYC",
+        "step/train.py[]",
+        "ok",
+        "region",
+        "step",
+        3,
+        396.21000e-6,
+        2_563_408,
+        [],
+        "wall",
+    ),
+    9: (
+        "AMD EPYC",
+        "overstated/torch[m=16,n=16,k=16,dtype=fp32]",
+        "impossible",
+        "case",
+        "window",
+        3,
+        86.296999e-6,
+        8_192_000_000,
+        ["contended", "few-samples", "near-floor"],
+        "wall",
+    ),
+    10: (
+        "AMD EPYC",
+        "step/train.py[]",
+        "ok",
+        "region",
+        "step",
+        3,
+        101.980726e-3,
+        5_470_848,
+        [],
+        "wall",
+    ),
+}
 
 
 def test_what_the_runs_said_is_known_of_every_schema() -> None:
@@ -135,10 +226,17 @@ def test_the_run_of_each_later_schema_says_what_it_said(schema: int) -> None:
     assert first.samples is not None
     assert first.cost is not None
     told = (
-        run.header.device.name, first.case.id, first.status, first.kind, first.primary,
-        first.samples.size, pytest.approx(first.samples.median_s, rel=1e-6), first.cost.flop_count,
-        [caveat.kind for caveat in first.caveats], first.contract.timer,
-    )  # fmt: skip
+        run.header.device.name,
+        first.case.id,
+        first.status,
+        first.kind,
+        first.primary,
+        first.samples.size,
+        pytest.approx(first.samples.median_s, rel=1e-6),
+        first.cost.flop_count,
+        [caveat.kind for caveat in first.caveats],
+        first.contract.timer,
+    )
     assert told == SAID[schema]
 
 

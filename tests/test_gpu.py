@@ -19,8 +19,7 @@ from gpuperf.run.supervisor import Supervisor
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(
-        not torch.cuda.is_available() or torch.version.hip is not None,
-        reason="needs an NVIDIA GPU",
+        not torch.cuda.is_available() or torch.version.hip is not None, reason="needs an NVIDIA GPU"
     ),
 ]
 
@@ -212,8 +211,8 @@ def side_stream(joined: bool, n: int) -> Any:
 @pytest.mark.parametrize(
     ("call", "status"),
     [
-        (lambda: (lambda: None), "no-work"),
-        (lambda: (lambda: time.sleep(1e-3)), "host-only"),
+        (lambda: lambda: None, "no-work"),
+        (lambda: lambda: time.sleep(1e-3), "host-only"),
         (lambda: side_stream(joined=False, n=2**26), "side-stream"),
         (lambda: side_stream(joined=False, n=2**10), "side-stream"),
     ],
@@ -253,9 +252,7 @@ def test_a_graph_gives_about_the_time_of_a_kernel(stopwatch: Any) -> None:
     graph = take(open_stopwatch("graph", CUDA), call, replace(hot, timer="graph"))
     kernel = take(stopwatch, call, hot)
     assert graph.capture_s is not None
-    assert graph.times["window"].median_s == pytest.approx(
-        kernel.times["busy"].median_s, rel=0.1
-    )
+    assert graph.times["window"].median_s == pytest.approx(kernel.times["busy"].median_s, rel=0.1)
 
 
 def test_a_failed_capture_leaves_the_stream_as_it_was(stopwatch: Any) -> None:
@@ -276,9 +273,11 @@ def test_a_sustained_load_settles_at_a_lower_clock(stopwatch: Any) -> None:
     contract = replace(CONTRACT, regime="sustained", cache="hot")
     load = take(stopwatch, call, contract, 1.4e-3)
     settled, first = load.times["settled"], load.times["first_second"]
-    print(f"burst {burst.times[burst.primary].median_s * 1e6:.1f} µs, first second "
-          f"{first.median_s * 1e6:.1f} µs, settled {settled.median_s * 1e6:.1f} µs "
-          f"at {settled.clock_hz / 1e6:.0f} MHz")  # fmt: skip
+    print(
+        f"burst {burst.times[burst.primary].median_s * 1e6:.1f} µs, first second "
+        f"{first.median_s * 1e6:.1f} µs, settled {settled.median_s * 1e6:.1f} µs "
+        f"at {settled.clock_hz / 1e6:.0f} MHz"
+    )
     assert load.primary == "settled"
     assert settled.median_s >= 0.99 * burst.times[burst.primary].median_s
     assert settled.clock_hz < 1.01 * burst.times[burst.primary].clock_hz
@@ -292,7 +291,7 @@ def test_a_case_after_a_sustained_load_begins_rested(stopwatch: Any) -> None:
     assert after["window"].median_s == pytest.approx(alone["window"].median_s, rel=0.01)
 
 
-FAULTY = '''
+FAULTY = """
 import torch
 from gpuperf import Axis, Bytes, Cost, Implementation, Workload
 from gpuperf.nvrtc import POINTER, load_kernels
@@ -322,7 +321,7 @@ FAULTY = Workload(
     cost=lambda point: Cost(bytes=(Bytes(4096, 4096),)),
     implementations=(Implementation("torch", wild),),
 )
-'''
+"""
 
 
 def test_an_illegal_access_is_one_record_and_the_sweep_goes_on(tmp_path: Path) -> None:

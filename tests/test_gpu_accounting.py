@@ -16,8 +16,7 @@ from gpuperf.profile.cost.accounting import account
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(
-        not torch.cuda.is_available() or torch.version.hip is not None,
-        reason="needs an NVIDIA GPU",
+        not torch.cuda.is_available() or torch.version.hip is not None, reason="needs an NVIDIA GPU"
     ),
 ]
 
@@ -64,20 +63,31 @@ def attention(backend: str) -> Callable[[], Any]:
 
 
 RUNS: dict[str, Callable[[], Any]] = {
-    **{name: attention(name) for name in ("FLASH_ATTENTION", "EFFICIENT_ATTENTION",
-                                          "CUDNN_ATTENTION", "MATH")},
+    **{
+        name: attention(name)
+        for name in ("FLASH_ATTENTION", "EFFICIENT_ATTENTION", "CUDNN_ATTENTION", "MATH")
+    },
     "linear": lambda: F.linear(some(2, 7, 8), some(16, 8), some(16)).sum().backward(),
     "conv": lambda: F.conv2d(some(2, 8, 9, 9), some(4, 8, 3, 3), some(4)).sum().backward(),
     "layer norm": lambda: F.layer_norm(some(4, 8), (8,), some(8), some(8)).sum().backward(),
     "rms norm": lambda: F.rms_norm(some(4, 8), (8,), some(8)).sum().backward(),
-    "batch norm": lambda: F.batch_norm(
-        some(4, 8, 3, 3).float(), torch.zeros(8, device="cuda"), torch.ones(8, device="cuda"),
-        some(8).float(), some(8).float(), training=True).sum().backward(),
+    "batch norm": lambda: (
+        F.batch_norm(
+            some(4, 8, 3, 3).float(),
+            torch.zeros(8, device="cuda"),
+            torch.ones(8, device="cuda"),
+            some(8).float(),
+            some(8).float(),
+            training=True,
+        )
+        .sum()
+        .backward()
+    ),
     "softmax": lambda: F.softmax(some(4, 8), -1, dtype=torch.float32).sum().backward(),
     "dropout": lambda: F.dropout(some(4, 8), 0.5).sum().backward(),
     "activations": lambda: F.gelu(F.silu(some(4, 8))).sum().backward(),
     "embedding": lambda: F.embedding(torch.arange(4, device="cuda"), some(10, 4)).sum().backward(),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("run", RUNS.values(), ids=RUNS)

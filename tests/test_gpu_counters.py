@@ -19,8 +19,7 @@ from gpuperf.model.contract import Contract
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(
-        not torch.cuda.is_available() or torch.version.hip is not None,
-        reason="needs an NVIDIA GPU",
+        not torch.cuda.is_available() or torch.version.hip is not None, reason="needs an NVIDIA GPU"
     ),
 ]
 
@@ -114,9 +113,12 @@ def test_what_stays_in_the_cache_moves_nothing(counters: Counters) -> None:
 # m, n and k as the tiles that ran on an H200 (CUDA 13.0) pad them: 256 × 128 × 64, 320 × 128 × 64,
 # 160 × 192 × 64, 64 × 128 × 64, and 256 × 128 × 32 with one step of k more.
 MATMULS = {
-    4096: 4096**3, 8192: 8320 * 8192 * 8192, 4000: 4000 * 4032 * 4032, 1000: 1024**3,
+    4096: 4096**3,
+    8192: 8320 * 8192 * 8192,
+    4000: 4000 * 4032 * 4032,
+    1000: 1024**3,
     8191: 8192 * 8192 * 8224,
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("n", MATMULS)

@@ -20,8 +20,7 @@ from gpuperf.tiles.names import parse_name
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(
-        not torch.cuda.is_available() or torch.version.hip is not None,
-        reason="needs an NVIDIA GPU",
+        not torch.cuda.is_available() or torch.version.hip is not None, reason="needs an NVIDIA GPU"
     ),
 ]
 

@@ -69,8 +69,7 @@ def test_an_implementation_is_right(
         pytest.skip(str(lacking))
     refill(inputs, workload.inputs(point, bind_make(device.torch, 1)))
     before = {
-        name: value.clone() if name in workload.mutates else value
-        for name, value in inputs.items()
+        name: value.clone() if name in workload.mutates else value for name, value in inputs.items()
     }
     output = call()
     device.synchronize()

@@ -14,8 +14,7 @@ import torch
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(
-        not torch.cuda.is_available() or torch.version.hip is not None,
-        reason="needs an NVIDIA GPU",
+        not torch.cuda.is_available() or torch.version.hip is not None, reason="needs an NVIDIA GPU"
     ),
 ]
 
@@ -26,19 +25,36 @@ GPT2 = TESTS.parent / "docs" / "examples" / "gpt2.py"
 def profiled(folder: Path, *arguments: str | Path) -> Any:
     """The first region of a profile."""
     done = subprocess.run(
-        [sys.executable, "-c", "from gpuperf.app import main; main()", "profile", "--format",
-         "json", "--out", str(folder), *map(str, arguments)],
-        capture_output=True, text=True, check=False, timeout=300,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-c",
+            "from gpuperf.app import main; main()",
+            "profile",
+            "--format",
+            "json",
+            "--out",
+            str(folder),
+            *map(str, arguments),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)["regions"][0]
 
 
 @pytest.mark.parametrize(
     ("flaw", "words"),
-    [("wait", "do not wait"), ("precision", "fp32 matmuls"), ("vocabulary", "pad the dimensions"),
-     ("chain", "elementwise"), ("pageable", "pinned")],
-)  # fmt: skip
+    [
+        ("wait", "do not wait"),
+        ("precision", "fp32 matmuls"),
+        ("vocabulary", "pad the dimensions"),
+        ("chain", "elementwise"),
+        ("pageable", "pinned"),
+    ],
+)
 def test_a_planted_flaw_is_found_and_its_gain_foretold(
     tmp_path: Path, flaw: str, words: str
 ) -> None:
@@ -48,8 +64,10 @@ def test_a_planted_flaw_is_found_and_its_gain_foretold(
         print(f"{one['gain_s'] * 1e3:.4g} ms: {one['title']}; {one['basis']}")
     (found,) = (one for one in before["findings"] if words in one["title"])
     gained = before["step_s"] - after["step_s"]
-    print(f"{flaw}: foretold {found['gain_s'] * 1e3:.4g} ms, gained {gained * 1e3:.4g} ms of "
-          f"{before['step_s'] * 1e3:.4g} ms")
+    print(
+        f"{flaw}: foretold {found['gain_s'] * 1e3:.4g} ms, gained {gained * 1e3:.4g} ms of "
+        f"{before['step_s'] * 1e3:.4g} ms"
+    )
     assert flaw == "pageable" or any("planted.py:" in place for place in found["where"])
     assert 1 / 1.5 < found["gain_s"] / gained < 1.5
     assert not [one for one in after["findings"] if words in one["title"]]
@@ -113,8 +131,20 @@ print((time.perf_counter() - began) / 200)
 """
     script = tmp_path / "train.py"
     script.write_text(text, encoding="utf-8")
-    arguments = [sys.executable, "-c", "from gpuperf.app import main; main()", "profile",
-                 "--warmup", "30", "--steps", "150", "--format", "json", "--out", str(tmp_path)]
+    arguments = [
+        sys.executable,
+        "-c",
+        "from gpuperf.app import main; main()",
+        "profile",
+        "--warmup",
+        "30",
+        "--steps",
+        "150",
+        "--format",
+        "json",
+        "--out",
+        str(tmp_path),
+    ]
 
     def run(*command: str) -> str:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout
@@ -123,8 +153,10 @@ print((time.perf_counter() - began) / 200)
     region = json.loads(run(*arguments, str(script)))["regions"][0]
     second = float(run(sys.executable, str(script)))
     told = {name: f"{s * 1e3:.4g}" for name, s in region["parts_s"].items() if s}
-    print(f"alone {first * 1e3:.4g} and {second * 1e3:.4g} ms, plain {region['mean_s'] * 1e3:.4g} "
-          f"ms, by part {told}, kernels' times x {region['scale']:.4f}")
+    print(
+        f"alone {first * 1e3:.4g} and {second * 1e3:.4g} ms, plain {region['mean_s'] * 1e3:.4g} "
+        f"ms, by part {told}, kernels' times x {region['scale']:.4f}"
+    )
     assert region["program"]["steps"]["trace"] == 5
     assert region["parts_s"]["idle: launch or host"] < 0.01 * region["step_s"]
     assert region["mean_s"] == pytest.approx((first + second) / 2, rel=0.01)
@@ -177,10 +209,22 @@ own.export_chrome_trace("trace.json.gz")
     (tmp_path / "make.py").write_text(text, encoding="utf-8")
     subprocess.run([sys.executable, "make.py"], cwd=tmp_path, check=True)
     done = subprocess.run(
-        [sys.executable, "-c", "from gpuperf.app import main; main()", "import",
-         "trace.json.gz", "--format", "json", "--out", str(tmp_path)],
-        cwd=tmp_path, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-c",
+            "from gpuperf.app import main; main()",
+            "import",
+            "trace.json.gz",
+            "--format",
+            "json",
+            "--out",
+            str(tmp_path),
+        ],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     (region,) = json.loads(done.stdout)["regions"]
     products = sum(f["count"] for f in region["cost"]["flops"] if f["kind"] == "matmul")

@@ -93,11 +93,15 @@ def test_a_split_tile_may_have_any_number_of_parts() -> None:
 @pytest.mark.parametrize(
     ("found", "cluster", "expected"),
     [
-        (None, 1, 132), (None, 8, 128), (launch([8, 15, 1], [8, 1, 1], 15), 8, 120),
-        (launch([8, 15, 1], [8, 1, 1]), 8, 128), (launch([9, 9, 1]), 1, 132),
-        (launch([2, 66, 1], [2, 1, 1], 132), 2, 132), (None, 256, 0),
+        (None, 1, 132),
+        (None, 8, 128),
+        (launch([8, 15, 1], [8, 1, 1], 15), 8, 120),
+        (launch([8, 15, 1], [8, 1, 1]), 8, 128),
+        (launch([9, 9, 1]), 1, 132),
+        (launch([2, 66, 1], [2, 1, 1], 132), 2, 132),
+        (None, 256, 0),
     ],
-)  # fmt: skip
+)
 def test_clusters_may_leave_sms_idle(found: Launch | None, cluster: int, expected: int) -> None:
     assert capacity(found, SMS, cluster) == expected
 

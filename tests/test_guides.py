@@ -46,9 +46,14 @@ def run(guide: Path, repository: Path, gpu: bool) -> None:
         words = shlex.split(line, comments=True)
         assert words[0] == "gpuperf", line
         done = subprocess.run(
-            [sys.executable, "-m", *words], cwd=repository, capture_output=True, text=True,
-            timeout=300, check=False, env={**os.environ, "COLUMNS": "100"},
-        )  # fmt: skip
+            [sys.executable, "-m", *words],
+            cwd=repository,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+            env={**os.environ, "COLUMNS": "100"},
+        )
         assert done.returncode == 0, f"{line}\n{done.stderr}"
         assert done.stdout.strip(), line
 

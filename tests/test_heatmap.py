@@ -21,7 +21,7 @@ from gpuperf.model.contract import Contract
 from gpuperf.model.record import Kernel, Record, Run
 from gpuperf.model.samples import Samples
 from gpuperf.model.workload import Case
-from gpuperf.run.store import RunWriter
+from gpuperf.run.runfile import RunWriter
 from gpuperf.show import figure as show
 from gpuperf.tiles.waves import Fit, Measured, Tiling
 from gpuperf.units import LARGEST
@@ -47,10 +47,13 @@ def timed(m: int, n: int, cycles: float, k: int = 4096, name: str = "matmul_kern
 
 def grid(sizes: tuple[int, ...] = SIZES, k: int = 4096, **changes: Any) -> Run:
     draw = random.Random(5)
-    return Run(TOP, tuple(
-        timed(m, n, TRUTH.cycles(m, n, k) * (1 + 0.01 * (draw.random() - 0.5)), k, **changes)
-        for m, n in product(sizes, sizes)
-    ))  # fmt: skip
+    return Run(
+        TOP,
+        tuple(
+            timed(m, n, TRUTH.cycles(m, n, k) * (1 + 0.01 * (draw.random() - 0.5)), k, **changes)
+            for m, n in product(sizes, sizes)
+        ),
+    )
 
 
 def studied(model: Fit | None, *sizes: tuple[int, int, int]) -> KernelStudy:
@@ -78,9 +81,7 @@ def test_each_k_and_each_kernel_has_a_picture_of_its_own() -> None:
     records += grid((512, 1024, 1536), name="other").records
     study = study_plane(Run(TOP, tuple(records)))
     told = [(kernel.where, kernel.kernel.split(",")[0]) for kernel in study.kernels]
-    assert told == [
-        ("k=4096", "matmul_kernel"), ("k=1024", "matmul_kernel"), ("k=4096", "other"),
-    ]  # fmt: skip
+    assert told == [("k=4096", "matmul_kernel"), ("k=1024", "matmul_kernel"), ("k=4096", "other")]
     assert study.boundaries == ()
 
 
@@ -145,9 +146,11 @@ def test_what_is_not_drawn_is_counted() -> None:
     found, left_out = panels(study_plane(Run(TOP, records)), 4)
     assert len(found) == 4
     assert left_out == (
-        "1 kernel without a model", "1 kernel not spanning m and n", "1 kernel with fewer sizes",
+        "1 kernel without a model",
+        "1 kernel not spanning m and n",
+        "1 kernel with fewer sizes",
         "1 size without a time in cycles",
-    )  # fmt: skip
+    )
     note = [text.get_text() for text in drawn(Run(TOP, records)).texts][-1]
     assert "not drawn: 1 kernel without" in note
 

@@ -61,9 +61,7 @@ def told(runs: Sequence[Run], case: str = TORCH) -> Series:
     return found
 
 
-def single(
-    name: str, when: datetime | None, median_s: float | None = 1e-3, **facts: Any
-) -> Run:
+def single(name: str, when: datetime | None, median_s: float | None = 1e-3, **facts: Any) -> Run:
     """A run of one record."""
     return run_of(name, [record_of(name, MATMUL, when, median_s, **facts)])
 
@@ -142,17 +140,19 @@ def changes(series: Series) -> list[tuple[int, tuple[str, ...]]]:
 
 @pytest.mark.parametrize(
     ("facts", "words"),
-    [({"soft": NEW_TORCH}, "torch 2.11.0 → 2.12.0"),
-     ({"soft": {**SOFT, "driver": "590.1"}}, "driver 580.159 → 590.1"),
-     ({"hard": {**HARD, "power_limit_w": 600.0}}, "power_limit_w 700 → 600"),
-     ({"hard": {**HARD, "product": "NVIDIA H100"}}, "product NVIDIA H200 → NVIDIA H100"),
-     ({"hard": {**HARD, "workload_version": 2}}, "workload_version 1 → 2"),
-     ({"hard": {**HARD, "ecc": True}}, "ecc unknown → True"),
-     ({"contract": replace(BLOCKED, cache="hot")}, "cache cold → hot"),
-     ({"contract": replace(BLOCKED, gap_s=0.02)}, "gap_s 0.01 → 0.02"),
-     ({"world": 8}, "world 1 → 8")],
+    [
+        ({"soft": NEW_TORCH}, "torch 2.11.0 → 2.12.0"),
+        ({"soft": {**SOFT, "driver": "590.1"}}, "driver 580.159 → 590.1"),
+        ({"hard": {**HARD, "power_limit_w": 600.0}}, "power_limit_w 700 → 600"),
+        ({"hard": {**HARD, "product": "NVIDIA H100"}}, "product NVIDIA H200 → NVIDIA H100"),
+        ({"hard": {**HARD, "workload_version": 2}}, "workload_version 1 → 2"),
+        ({"hard": {**HARD, "ecc": True}}, "ecc unknown → True"),
+        ({"contract": replace(BLOCKED, cache="hot")}, "cache cold → hot"),
+        ({"contract": replace(BLOCKED, gap_s=0.02)}, "gap_s 0.01 → 0.02"),
+        ({"world": 8}, "world 1 → 8"),
+    ],
     ids=lambda value: value if isinstance(value, str) else "",
-)  # fmt: skip
+)
 def test_another_environment_is_another_segment(facts: dict[str, Any], words: str) -> None:
     series = told([*nights(4), *nights(3, first=4, **facts)])
     assert changes(series) == [(4, ()), (3, (words,))]
@@ -194,17 +194,23 @@ def test_what_changed_is_told_from_the_nearest_environment() -> None:
     """A new torch on the machine with the hot cache is not told as another cache."""
     hot = replace(BLOCKED, cache="hot")
     runs = [
-        *nights(2), *nights(2, first=2, contract=hot), *nights(2, first=4, soft=NEW_TORCH),
+        *nights(2),
+        *nights(2, first=2, contract=hot),
+        *nights(2, first=4, soft=NEW_TORCH),
         *nights(2, first=6, contract=hot, soft=NEW_TORCH),
-    ]  # fmt: skip
+    ]
     found = [changed for _, changed in changes(told(runs))]
     torch = ("torch 2.11.0 → 2.12.0",)
     assert found == [(), ("cache cold → hot",), torch, torch]
 
 
 def test_no_step_is_sought_across_environments() -> None:
-    series = told([*nights(20, noise=0.001), *nights(20, first=20, soft=NEW_TORCH, step_at=0,
-                                                     change=0.16, noise=0.001)])  # fmt: skip
+    series = told(
+        [
+            *nights(20, noise=0.001),
+            *nights(20, first=20, soft=NEW_TORCH, step_at=0, change=0.16, noise=0.001),
+        ]
+    )
     assert [segment.steps for segment in series.segments] == [(), ()]
 
 
@@ -237,10 +243,16 @@ def moved(hosts: Sequence[str]) -> list[bool]:
 
 @pytest.mark.parametrize(
     ("hosts", "expected"),
-    [(["a"] * 25 + ["b"] * 15, True), (["a"] * 40, False), (["a", "b"] * 20, False),
-     ([f"h{i}" for i in range(40)], True), ([""] * 40, False), ([""] * 25 + ["b"] * 15, False)],
+    [
+        (["a"] * 25 + ["b"] * 15, True),
+        (["a"] * 40, False),
+        (["a", "b"] * 20, False),
+        ([f"h{i}" for i in range(40)], True),
+        ([""] * 40, False),
+        ([""] * 25 + ["b"] * 15, False),
+    ],
     ids=["moved", "stayed", "in turn", "a new one each night", "unknown", "unknown before"],
-)  # fmt: skip
+)
 def test_a_step_to_another_host_says_so(hosts: Sequence[str], expected: bool) -> None:
     assert moved(hosts) == [expected]
 
@@ -257,8 +269,16 @@ CHANGED = [*nights(30, step_at=20), *nights(6, first=30, soft=NEW_TORCH)]
 
 def test_the_list_has_a_line_a_case() -> None:
     lines = render_list(both(CHANGED), "table").splitlines()
-    assert lines[0].split() == ["case", "points", "first", "last", "segments", "time", "change",
-                                "steps"]  # fmt: skip
+    assert lines[0].split() == [
+        "case",
+        "points",
+        "first",
+        "last",
+        "segments",
+        "time",
+        "change",
+        "steps",
+    ]
     torch = re.split(r"\s{2,}", lines[2].strip())
     assert torch[:5] == ["matmul/torch m=n=k=4096", "36", "2026-03-01", "2026-04-05", "2"]
     assert torch[6] == "–", "the last segment has too few points for a change"
@@ -304,8 +324,10 @@ def test_a_step_to_another_host_is_marked_everywhere(tmp_path: Path) -> None:
     series = told(runs)
     assert re.search(r"\+[23]\.\d % †", render_show(series, "table"))
     assert re.search(r"\+[23]\.\d % †", render_list([series], "table"))
-    assert all("of another host" in text for text in
-               (render_show(series, "table"), render_list([series], "md")))  # fmt: skip
+    assert all(
+        "of another host" in text
+        for text in (render_show(series, "table"), render_list([series], "md"))
+    )
     value = json.loads(render_show(series, "json"))
     assert value["segments"][0]["steps"][0]["another_host"] is True
     assert json.loads(render_list([series], "json"))[0]["last_step_another_host"] is True
@@ -365,12 +387,20 @@ def hostile() -> Series:
     case = replace(MATMUL, op=HOSTILE, implementation="../../x")
     soft = {HOSTILE: HOSTILE}
     runs = [
-        run_of(f"{HOSTILE}{i}", [
-            record_of(f"{HOSTILE}{i}", case, FIRST + timedelta(days=i), 1e-3 * (1 + (i > 15) / 9),
-                      soft=soft if i > 3 else {})
-        ])
+        run_of(
+            f"{HOSTILE}{i}",
+            [
+                record_of(
+                    f"{HOSTILE}{i}",
+                    case,
+                    FIRST + timedelta(days=i),
+                    1e-3 * (1 + (i > 15) / 9),
+                    soft=soft if i > 3 else {},
+                )
+            ],
+        )
         for i in range(30)
-    ]  # fmt: skip
+    ]
     failed = record_of("f", case, FIRST, None, status="error", reason=HOSTILE)
     return told([*runs, run_of("f", [failed])], case.id)
 
@@ -420,8 +450,10 @@ def test_environments_side_by_side_have_a_panel_each(tmp_path: Path) -> None:
     runs = []
     for number in range(14):
         cold = night(number, {"torch": 1e-3})
-        more = (*night(number, {"torch": 6e-4}, contract=hot).records,
-                *night(number, {"torch": 2e-3}, hard=old).records)  # fmt: skip
+        more = (
+            *night(number, {"torch": 6e-4}, contract=hot).records,
+            *night(number, {"torch": 2e-3}, hard=old).records,
+        )
         runs.append(Run(cold.header, (*cold.records, *more)))
     text = svg(told(runs), tmp_path)
     assert text.count("time, ") == 3
@@ -431,9 +463,7 @@ def test_environments_side_by_side_have_a_panel_each(tmp_path: Path) -> None:
 
 def test_environments_beyond_the_panels_are_counted(tmp_path: Path) -> None:
     runs = [
-        run
-        for i in range(7)
-        for run in nights(3, contract=replace(BLOCKED, warmup_calls=i + 1))
+        run for i in range(7) for run in nights(3, contract=replace(BLOCKED, warmup_calls=i + 1))
     ]
     assert "3 environments more are not drawn" in svg(told(runs), tmp_path)
 
@@ -447,11 +477,16 @@ def test_dates_that_bunch_make_way_for_numbers_of_runs(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "whens",
-    [[FIRST], [FIRST, FIRST], [FIRST, FIRST.replace(year=9999)], [FIRST.replace(year=1), FIRST],
-     [FIRST + timedelta(seconds=i) for i in range(20)],
-     [FIRST + timedelta(days=3000 * i) for i in range(4)]],
+    [
+        [FIRST],
+        [FIRST, FIRST],
+        [FIRST, FIRST.replace(year=9999)],
+        [FIRST.replace(year=1), FIRST],
+        [FIRST + timedelta(seconds=i) for i in range(20)],
+        [FIRST + timedelta(days=3000 * i) for i in range(4)],
+    ],
     ids=["one point", "one date", "year 9999", "year 1", "seconds", "decades"],
-)  # fmt: skip
+)
 def test_odd_dates_are_drawn(whens: Sequence[datetime], tmp_path: Path) -> None:
     svg(told([single(f"r{i}", when) for i, when in enumerate(whens)]), tmp_path)
 
@@ -619,8 +654,9 @@ def test_a_list_of_three_hundred_runs_is_there_at_once(tmp_path: Path) -> None:
 
 
 def test_no_figure_is_infinite_or_no_number(tmp_path: Path) -> None:
-    runs = [single(f"r{i:02}", FIRST + timedelta(days=i), 1e-9 if i < 15 else 1e6)
-            for i in range(30)]  # fmt: skip
+    runs = [
+        single(f"r{i:02}", FIRST + timedelta(days=i), 1e-9 if i < 15 else 1e6) for i in range(30)
+    ]
     value = json.loads(render_show(told(runs), "json"))
     (step,) = value["segments"][0]["steps"]
     assert math.isfinite(step["step_change"])

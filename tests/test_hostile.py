@@ -62,15 +62,37 @@ def gpuperf(
 
 # A formula for spreadsheets, a tag for HTML, an escape for terminals, a line of its own.
 EVIL = '=HYPERLINK("http://evil.example","x")<img src=x>\x1b[31m\x9b\x00\r\n\t'
-FREE = {"op", "implementation", "reason", "message", "hint", "name", "command", "region", "run",
-        "source", "condition", "peaks_reason", "label", "created", "gpuperf", "where", "kernel",
-        "of", "module"}  # fmt: skip
+FREE = {
+    "op",
+    "implementation",
+    "reason",
+    "message",
+    "hint",
+    "name",
+    "command",
+    "region",
+    "run",
+    "source",
+    "condition",
+    "peaks_reason",
+    "label",
+    "created",
+    "gpuperf",
+    "where",
+    "kernel",
+    "of",
+    "module",
+}
 STUDIES = {
-    "roofline": "h200-matmul-counters", "compare": "h200-compare-softmax-4k",
-    "alignment": "h200-suggest", "waves": "h200-waves-triton", "profile": "h200-profile-eager",
-    "explained": "h200-explain-attention", "import": "h200-sincos-import",
+    "roofline": "h200-matmul-counters",
+    "compare": "h200-compare-softmax-4k",
+    "alignment": "h200-suggest",
+    "waves": "h200-waves-triton",
+    "profile": "h200-profile-eager",
+    "explained": "h200-explain-attention",
+    "import": "h200-sincos-import",
     "timing-check": "h200-timing-check",
-}  # fmt: skip
+}
 
 
 def poisoned(value: Any, key: str = "") -> Any:
@@ -127,7 +149,8 @@ def test_a_line_without_anything_hidden_is_read_as_it_is(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", [b'{"a": "\\ud800"', b"\xff\xfe", b"[" * 100_000 + b'"\\n"', b'"\\x"', b'"\\'],
+    "line",
+    [b'{"a": "\\ud800"', b"\xff\xfe", b"[" * 100_000 + b'"\\n"', b'"\\x"', b'"\\'],
     ids=["cut", "bytes", "deep", "no escape", "half an escape"],
 )
 def test_what_is_not_json_is_left_to_its_decoder(line: bytes) -> None:
@@ -140,8 +163,9 @@ def test_keys_and_values_are_cleaned_wherever_they_are() -> None:
         b' "\xc2\x9bz": "\x7f"}'
     )
     assert json.loads(clean_json(line)) == {
-        "ab": ["x y", {"n": 12345678901234567890123, "f": 0.1}], "z": "",
-    }  # fmt: skip
+        "ab": ["x y", {"n": 12345678901234567890123, "f": 0.1}],
+        "z": "",
+    }
 
 
 @pytest.mark.parametrize("study", STUDIES)
@@ -177,12 +201,23 @@ def test_a_chart_of_hostile_texts_is_xml_and_warns_of_nothing(
 @pytest.mark.parametrize(
     ("value", "written"),
     [
-        ("=1+1", "'=1+1"), ("+cmd|x", "'+cmd|x"), ("-2+3", "'-2+3"), ("@SUM(A1)", "'@SUM(A1)"),
-        ("\t=1", "'=1"), ("\r=1", "'=1"), ("a\rb", "a b"), ("a\r\nb", "a b"),
+        ("=1+1", "'=1+1"),
+        ("+cmd|x", "'+cmd|x"),
+        ("-2+3", "'-2+3"),
+        ("@SUM(A1)", "'@SUM(A1)"),
+        ("\t=1", "'=1"),
+        ("\r=1", "'=1"),
+        ("a\rb", "a b"),
+        ("a\r\nb", "a b"),
         ("-1.5e-3", "-1.5e-3"),
-        ("+7", "+7"), ("-", "-"), (-1.5, "-1.5"), (None, ""), (True, "True"), ("a=1", "a=1"),
+        ("+7", "+7"),
+        ("-", "-"),
+        (-1.5, "-1.5"),
+        (None, ""),
+        (True, "True"),
+        ("a=1", "a=1"),
     ],
-)  # fmt: skip
+)
 def test_a_cell_of_csv_is_a_number_or_a_text_and_never_a_formula(
     value: object, written: str
 ) -> None:
@@ -203,15 +238,26 @@ LONG = "x" * 5000
 @pytest.mark.parametrize(
     "words",
     [
-        ("show", LONG), ("show", f"{LONG}.jsonl"), ("explain", LONG), ("import", f"{LONG}.json"),
-        ("import", f"{LONG}.ncu-rep"), ("roofline", "--resume", LONG), ("gate", "check", LONG),
-        ("gate", "compare", LONG, LONG), ("gate", "ab", "--resume", LONG),
-        ("baseline", "set", LONG), ("baseline", "show", LONG), ("run", "--suite", f"{LONG}.toml"),
-        ("devices", f"{LONG}.toml"), ("devices", "--lint", f"{LONG}.toml"),
-        ("history", "list", "--folder", LONG), ("profile", LONG), (LONG,),
+        ("show", LONG),
+        ("show", f"{LONG}.jsonl"),
+        ("explain", LONG),
+        ("import", f"{LONG}.json"),
+        ("import", f"{LONG}.ncu-rep"),
+        ("roofline", "--resume", LONG),
+        ("gate", "check", LONG),
+        ("gate", "compare", LONG, LONG),
+        ("gate", "ab", "--resume", LONG),
+        ("baseline", "set", LONG),
+        ("baseline", "show", LONG),
+        ("run", "--suite", f"{LONG}.toml"),
+        ("devices", f"{LONG}.toml"),
+        ("devices", "--lint", f"{LONG}.toml"),
+        ("history", "list", "--folder", LONG),
+        ("profile", LONG),
+        (LONG,),
     ],
     ids=lambda words: " ".join(word.replace(LONG, "LONG") for word in words),
-)  # fmt: skip
+)
 def test_a_name_of_5000_characters_is_one_short_sentence(
     gpuperf: Command, words: tuple[str, ...]
 ) -> None:
@@ -240,11 +286,14 @@ DOTTED = "a." * 3000 + "b = 1\n"
 @pytest.mark.parametrize(
     "text",
     [
-        DOTTED, f"[{DOTTED[:-5]}]\n", f"x = {{{DOTTED[:-1]}}}\n",
-        '"a\\"" . ' * 3000 + "b = 1\n", "'a'." * 3000 + "b = 1\n",
+        DOTTED,
+        f"[{DOTTED[:-5]}]\n",
+        f"x = {{{DOTTED[:-1]}}}\n",
+        '"a\\"" . ' * 3000 + "b = 1\n",
+        "'a'." * 3000 + "b = 1\n",
     ],
     ids=["key", "table", "inline", "quoted", "literal"],
-)  # fmt: skip
+)
 def test_a_key_of_thousands_of_parts_is_refused_before_it_is_parsed(text: str) -> None:
     with pytest.raises(ValueError, match=r"a key on line 2 has over 16 parts"):
         parse_toml("schema = 1\n" + text)
@@ -339,10 +388,15 @@ def test_a_pipe_in_place_of_a_file_is_refused_and_not_waited_for(
     for name in ("p.jsonl", "p.json", "p.json.gz", "p.ncu-rep", "p.toml", "gpuperf.toml"):
         os.mkfifo(tmp_path / name)
     for words in (
-        ("show", "p.jsonl"), ("explain", "p.jsonl"), ("import", "p.json"), ("import", "p.json.gz"),
-        ("import", "p.ncu-rep"), ("run", "--suite", "./p.toml"), ("devices", "--lint", "p.toml"),
+        ("show", "p.jsonl"),
+        ("explain", "p.jsonl"),
+        ("import", "p.json"),
+        ("import", "p.json.gz"),
+        ("import", "p.ncu-rep"),
+        ("run", "--suite", "./p.toml"),
+        ("devices", "--lint", "p.toml"),
         ("roofline", "--resume", "p.jsonl"),
-    ):  # fmt: skip
+    ):
         code, out, err = gpuperf(*words)
         assert (code, out, len(err.splitlines())) == (2, "", 2), (words, err)
     with pytest.raises(UsageError, match="not a regular file"):

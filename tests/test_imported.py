@@ -43,26 +43,40 @@ def by_math() -> None:
 
 RUNS: dict[str, Callable[[], object]] = {
     "attention by math": by_math,
-    "attention in one kernel": lambda: F.scaled_dot_product_attention(
-        x(2, 4, 16, 8), x(2, 4, 16, 8), x(2, 4, 16, 8), is_causal=True).sum().backward(),
+    "attention in one kernel": lambda: (
+        F.scaled_dot_product_attention(
+            x(2, 4, 16, 8), x(2, 4, 16, 8), x(2, 4, 16, 8), is_causal=True
+        )
+        .sum()
+        .backward()
+    ),
     "multi-head attention": lambda: ATTENTION(y := x(2, 16, 32), y, y)[0].sum().backward(),
     "a transformer's layer": lambda: LAYER(x(2, 16, 32)).sum().backward(),
     "mean squared error": lambda: F.mse_loss(x(64, 32), x(64, 32)).backward(),
     "other losses": lambda: (
-        F.l1_loss(x(8, 8), x(8, 8)) + F.smooth_l1_loss(x(8, 8), x(8, 8))
-        + F.cross_entropy(x(8, 8), torch.arange(8)) + F.kl_div(x(8, 8), x(8, 8), reduction="sum")
-        + F.binary_cross_entropy_with_logits(x(8, 8), torch.rand(8, 8))).backward(),
+        F.l1_loss(x(8, 8), x(8, 8))
+        + F.smooth_l1_loss(x(8, 8), x(8, 8))
+        + F.cross_entropy(x(8, 8), torch.arange(8))
+        + F.kl_div(x(8, 8), x(8, 8), reduction="sum")
+        + F.binary_cross_entropy_with_logits(x(8, 8), torch.rand(8, 8))
+    ).backward(),
     "linear": lambda: F.linear(x(4, 8, 16), x(32, 16), x(32)).sum().backward(),
     "matmul of four axes": lambda: (x(2, 3, 8, 16) @ x(2, 3, 16, 8)).sum().backward(),
     "einsum": lambda: torch.einsum("bij,bjk->bik", x(2, 8, 16), x(2, 16, 8)).sum().backward(),
     "convolutions": lambda: CONVOLUTIONS(x(2, 3, 12, 12)).sum().backward(),
     "norms": lambda: (
-        F.layer_norm(x(8, 16), (16,), x(16), x(16)) + F.rms_norm(x(8, 16), (16,), x(16))
-        + F.group_norm(x(8, 16), 4)).sum().backward(),
+        (
+            F.layer_norm(x(8, 16), (16,), x(16), x(16))
+            + F.rms_norm(x(8, 16), (16,), x(16))
+            + F.group_norm(x(8, 16), 4)
+        )
+        .sum()
+        .backward()
+    ),
     "dropout and softmax": lambda: F.dropout(F.softmax(x(8, 16), -1), 0.5).sum().backward(),
     "recurrent": lambda: RECURRENT(x(2, 8, 16))[0].sum().backward(),
     "embedding": lambda: F.embedding(torch.arange(8), x(16, 8)).sum().backward(),
-}  # fmt: skip
+}
 
 
 def products(cost: Cost) -> int:
@@ -100,8 +114,11 @@ def test_what_torch_takes_apart_is_known() -> None:
             schema = getattr(packet, overload)._schema
             if any("Tensor" in str(a.type) and a.name != "out" for a in schema.arguments):
                 with suppress(RuntimeError):  # of TorchScript's alone
-                    found.append(torch._C._dispatch_has_kernel_for_dispatch_key(
-                        getattr(packet, overload).name(), "CompositeImplicitAutograd"))  # fmt: skip
+                    found.append(
+                        torch._C._dispatch_has_kernel_for_dispatch_key(
+                            getattr(packet, overload).name(), "CompositeImplicitAutograd"
+                        )
+                    )
         return bool(found) and all(found)
 
     kinds = {name: kind for name, (kind, _) in RULES.items() if kind != "view"}

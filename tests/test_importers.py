@@ -267,9 +267,16 @@ def test_it_lies_under_the_roofline_of_its_device(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("unit", "value"),
-    [("nsecond", 175_000), ("ns", 175_000), ("usecond", 175), ("us", 175), ("ms", 0.175),
-     ("msecond", 0.175), ("second", 175e-6)],
-)  # fmt: skip
+    [
+        ("nsecond", 175_000),
+        ("ns", 175_000),
+        ("usecond", 175),
+        ("us", 175),
+        ("ms", 0.175),
+        ("msecond", 0.175),
+        ("second", 175e-6),
+    ],
+)
 def test_the_duration_is_in_the_reports_own_unit(tmp_path: Path, unit: str, value: float) -> None:
     told = {"gpu__time_duration.sum": Metric(value, unit)}
     (record,) = imported(tmp_path, action(**told)).records
@@ -296,8 +303,10 @@ def test_a_figure_may_stand_there_as_a_rate(tmp_path: Path) -> None:
 
 def test_a_rate_of_nought_is_exact(tmp_path: Path) -> None:
     """As is the time, whatever else is a rate."""
-    none = {"sm__ops_path_tensor_src_fp64.sum.per_second": Metric(0),
-            "sm__inst_executed_pipe_tma.sum.per_second": Metric(1e9)}  # fmt: skip
+    none = {
+        "sm__ops_path_tensor_src_fp64.sum.per_second": Metric(0),
+        "sm__inst_executed_pipe_tma.sum.per_second": Metric(1e9),
+    }
     (record,) = imported(tmp_path, action(**none)).records
     assert record.counters["tensor_fp64"] == 0
     assert [caveat.kind for caveat in record.caveats] == ["imported"]

@@ -66,9 +66,12 @@ def test_a_compressed_file_is_read_as_well(folder: Path) -> None:
 
 
 def test_the_index_says_what_the_files_say(folder: Path, cache: Path) -> None:
-    write_run(folder / "failed.jsonl", run_of("failed", [
-        record_of("failed", MATMUL, FIRST, None, status="oom", reason="too big")
-    ]))  # fmt: skip
+    write_run(
+        folder / "failed.jsonl",
+        run_of(
+            "failed", [record_of("failed", MATMUL, FIRST, None, status="oom", reason="too big")]
+        ),
+    )
     first = read_folder(folder)
     assert kept(cache).stat().st_size > 0
     again = read_folder(folder)
@@ -151,12 +154,27 @@ def run_sql(*statements: str) -> Callable[[Path], None]:
 
 @pytest.mark.parametrize(
     "spoil",
-    [garble, cut, scribble, lambda path: path.write_bytes(b""),
-     run_sql("PRAGMA user_version = 999"), run_sql("DROP TABLE readings"),
-     run_sql("UPDATE environments SET told = '{'"), run_sql("UPDATE readings SET median = 'x'")],
-    ids=["garbled", "cut", "scribbled", "empty", "another version", "no table", "no environment",
-         "no number"],
-)  # fmt: skip
+    [
+        garble,
+        cut,
+        scribble,
+        lambda path: path.write_bytes(b""),
+        run_sql("PRAGMA user_version = 999"),
+        run_sql("DROP TABLE readings"),
+        run_sql("UPDATE environments SET told = '{'"),
+        run_sql("UPDATE readings SET median = 'x'"),
+    ],
+    ids=[
+        "garbled",
+        "cut",
+        "scribbled",
+        "empty",
+        "another version",
+        "no table",
+        "no environment",
+        "no number",
+    ],
+)
 def test_a_broken_index_is_silently_built_anew(
     folder: Path, cache: Path, spoil: Callable[[Path], object]
 ) -> None:
@@ -235,8 +253,9 @@ def test_no_link_and_no_pipe_is_followed(folder: Path, tmp_path: Path) -> None:
     found = read_folder(folder)
     assert len(found.readings) == 6
     assert sorted(Path(words.split()[0]).name for words in found.skipped) == [
-        "link.jsonl", "pipe.jsonl",
-    ]  # fmt: skip
+        "link.jsonl",
+        "pipe.jsonl",
+    ]
 
 
 def test_a_folder_that_is_a_link_itself_is_read(folder: Path, tmp_path: Path) -> None:
@@ -262,8 +281,16 @@ def test_what_is_no_folder_is_refused(tmp_path: Path, name: str) -> None:
         read_folder(tmp_path / name)
 
 
-HOSTILE = ["'); DROP TABLE readings; --", "\x1b[31mred\x1b[0m", "../../etc/passwd", "a\nb",
-           "[bold]x[/bold]", "\u202eabc", "ünïcode", "x" * 5000]  # fmt: skip
+HOSTILE = [
+    "'); DROP TABLE readings; --",
+    "\x1b[31mred\x1b[0m",
+    "../../etc/passwd",
+    "a\nb",
+    "[bold]x[/bold]",
+    "\u202eabc",
+    "ünïcode",
+    "x" * 5000,
+]
 
 
 @pytest.mark.parametrize("name", HOSTILE, ids=range(len(HOSTILE)))

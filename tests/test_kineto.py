@@ -42,10 +42,16 @@ def example() -> Trace:
     trace = Trace()
     trace.mark("ProfilerStep#3", 0, 9000)
     trace.op(
-        "aten::mm", 100, 200, Input_Dims=[[8, 16], [16, 4]], Input_type=["float", "c10::BFloat16"],
-        Input_Strides=[[16, 1], [1, 16]], Concrete_Inputs=["", ""], Sequence_number=5,
+        "aten::mm",
+        100,
+        200,
+        Input_Dims=[[8, 16], [16, 4]],
+        Input_type=["float", "c10::BFloat16"],
+        Input_Strides=[[16, 1], [1, 16]],
+        Concrete_Inputs=["", ""],
+        Sequence_number=5,
         Fwd_thread_id=0,
-    )  # fmt: skip
+    )
     trace.launch("gemm<float>", at=150, start=1001, end=2002)
     trace.copy(
         "HtoD (Pageable -> Device)", 3000, 3500, 4096, trace.call("cudaMemcpyAsync", 210, 300)
@@ -69,8 +75,11 @@ def test_a_trace_becomes_columns_to_the_nanosecond(example: Trace, tmp_path: Pat
     assert column(work.stream) == [7, 7, 7]
     assert timeline.used == (0,)
     assert names(timeline, host.name) == [
-        "cudaLaunchKernel", "cudaMemcpyAsync", "cudaMemsetAsync", "cudaDeviceSynchronize",
-    ]  # fmt: skip
+        "cudaLaunchKernel",
+        "cudaMemcpyAsync",
+        "cudaMemsetAsync",
+        "cudaDeviceSynchronize",
+    ]
     assert column(work.runtime) == [0, 1, 2]
     assert timeline.launches == (
         Launch((32, 1, 2), (128, 1, 1), registers=240, shared_bytes=98304),
@@ -97,19 +106,31 @@ def test_a_call_has_its_tensors_and_the_device_its_name(example: Trace, tmp_path
 @pytest.mark.parametrize(
     ("dims", "kinds", "strides", "expected"),
     [
-        ([[[2, 3], [4]], []], ["TensorList", "Scalar"], [[[3, 1], [1]], []],
-         ((Tensor((2, 3), ""), Tensor((4,), "")), ())),
-        ([[[2, 3], []]], ["TensorList"], [[[1, 2], []]],
-         ((Tensor((2, 3), "", (1, 2)), Tensor((), "")),)),
+        (
+            [[[2, 3], [4]], []],
+            ["TensorList", "Scalar"],
+            [[[3, 1], [1]], []],
+            ((Tensor((2, 3), ""), Tensor((4,), "")), ()),
+        ),
+        (
+            [[[2, 3], []]],
+            ["TensorList"],
+            [[[1, 2], []]],
+            ((Tensor((2, 3), "", (1, 2)), Tensor((), "")),),
+        ),
         ([[], [], []], ["float", "", "ScalarList"], [[], [], []], ((Tensor((), "fp32"),), (), ())),
-        ([[5], [5], [5]], ["bool", "long int", "short unsigned int"], [[1], [0], [1]],
-         ((Tensor((5,), "bool"),), (Tensor((5,), "int64", (0,)),), (Tensor((5,), "uint16"),))),
+        (
+            [[5], [5], [5]],
+            ["bool", "long int", "short unsigned int"],
+            [[1], [0], [1]],
+            ((Tensor((5,), "bool"),), (Tensor((5,), "int64", (0,)),), (Tensor((5,), "uint16"),)),
+        ),
         ([[1, 7]], ["c10::Float8_e4m3fn"], [[1, 1]], ((Tensor((1, 7), "fp8"),),)),
         ([[0, 7]], ["c10::Float8_e4m3fnuz"], None, ((Tensor((0, 7), "c10::Float8_e4m3fnuz"),),)),
         ([[3]], None, "no list", ((Tensor((3,), ""),),)),
     ],
     ids=["list", "list-strided", "scalars", "dtypes", "ones", "unknown-dtype", "nothing-else"],
-)  # fmt: skip
+)
 def test_shapes_are_read_as_kineto_writes_them(
     dims: Any, kinds: Any, strides: Any, expected: Any, tmp_path: Path
 ) -> None:
@@ -154,9 +175,14 @@ def test_times_since_1970_keep_their_nanoseconds(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("ts", "dur", "expected"),
-    [("7", "2", (0, 2000)), ("7.5", "0.25", (0, 250)), ("7e3", "1E0", (0, 1000)),
-     ('"7.000"', '"0.001"', (0, 1)), ("0.0004", "0.0016", (0, 2))],
-)  # fmt: skip
+    [
+        ("7", "2", (0, 2000)),
+        ("7.5", "0.25", (0, 250)),
+        ("7e3", "1E0", (0, 1000)),
+        ('"7.000"', '"0.001"', (0, 1)),
+        ("0.0004", "0.0016", (0, 2)),
+    ],
+)
 def test_times_in_other_forms_are_read_too(
     ts: str, dur: str, expected: Any, tmp_path: Path
 ) -> None:
@@ -268,8 +294,9 @@ def test_older_traces_with_an_event_on_three_lines_are_read(tmp_path: Path) -> N
 }""")
     timeline = read_trace(path)
     assert [call.name for call in timeline.calls] == [
-        "## Call CompiledFxGraph fabc ##", "triton_poi_fused_add_0",
-    ]  # fmt: skip
+        "## Call CompiledFxGraph fabc ##",
+        "triton_poi_fused_add_0",
+    ]
     assert column(timeline.activities.start) == [40_500]
     assert column(timeline.activities.runtime) == [0]
     assert timeline.passed_over == {"ac2g": 1, "ph i": 1}

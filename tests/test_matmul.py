@@ -71,9 +71,13 @@ def test_only_a_gpu_with_tma_and_rows_of_16_bytes_is_given_its_tiles(
     for there in (True, False):
         monkeypatch.setattr(matmul, "has_tma", lambda device, there=there: there)
         for dtype, n, k, takes in (
-            ("bf16", 64, 64, True), ("fp16", 8, 40, True), ("bf16", 65, 64, False),
-            ("bf16", 64, 63, False), ("fp32", 64, 64, False), ("tf32", 64, 64, False),
-        ):  # fmt: skip
+            ("bf16", 64, 64, True),
+            ("fp16", 8, 40, True),
+            ("bf16", 65, 64, False),
+            ("bf16", 64, 63, False),
+            ("fp32", 64, 64, False),
+            ("tf32", 64, 64, False),
+        ):
             point = of(64, n, k, dtype)
             a = MATMUL.inputs(point, bind_make(torch.device("cpu"), 0))["a"]
             assert any(tile["TMA"] for tile in matmul.tiles(a, point)) is (takes and there)

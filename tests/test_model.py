@@ -1,4 +1,3 @@
-
 """Do the nouns become JSON and come back exactly, and is anything else refused?"""
 
 import contextlib
@@ -104,38 +103,89 @@ cost = st.builds(Cost, several(flops), several(traffic))
 work = st.builds(Work, several(flops), several(traffic))
 positive = st.floats(min_value=1e-5, max_value=1e29)
 sureness = words(Figure, "status")
-figure = st.builds(
-    Figure, positive, text, sureness, text, text, optional(number), optional(number)
-)
+figure = st.builds(Figure, positive, text, sureness, text, text, optional(number), optional(number))
 ceiling = st.builds(
-    Ceiling, words(Ceiling, "pipe"), text, text, figure, optional(number), optional(number), text,
-    words(Ceiling, "regime"), text, st.booleans(),
-)  # fmt: skip
+    Ceiling,
+    words(Ceiling, "pipe"),
+    text,
+    text,
+    figure,
+    optional(number),
+    optional(number),
+    text,
+    words(Ceiling, "regime"),
+    text,
+    st.booleans(),
+)
 peaks = st.builds(
-    Peaks, text, text, text, text, text, several(text), st.integers(1, 10**6), several(ceiling),
-    mapping(figure), sureness, text, text, sureness, text, text,
-)  # fmt: skip
+    Peaks,
+    text,
+    text,
+    text,
+    text,
+    text,
+    several(text),
+    st.integers(1, 10**6),
+    several(ceiling),
+    mapping(figure),
+    sureness,
+    text,
+    text,
+    sureness,
+    text,
+    text,
+)
 contract = st.builds(
-    Contract, st.sampled_from(timer_names()), words(Contract, "cache"), words(Contract, "regime"),
-    gap_s=number, data=words(Contract, "data"), warmup_calls=count, precision=number,
-    budget_s=number, min_samples=count, max_samples=count, duty=number, settle_s=number,
-)  # fmt: skip
+    Contract,
+    st.sampled_from(timer_names()),
+    words(Contract, "cache"),
+    words(Contract, "regime"),
+    gap_s=number,
+    data=words(Contract, "data"),
+    warmup_calls=count,
+    precision=number,
+    budget_s=number,
+    min_samples=count,
+    max_samples=count,
+    duty=number,
+    settle_s=number,
+)
 device = st.builds(
-    DeviceFacts, words(DeviceFacts, "kind"), count, text, count, count, count, text,
-    optional(count), optional(number), several(text), optional(st.booleans()),
-)  # fmt: skip
+    DeviceFacts,
+    words(DeviceFacts, "kind"),
+    count,
+    text,
+    count,
+    count,
+    count,
+    text,
+    optional(count),
+    optional(number),
+    several(text),
+    optional(st.booleans()),
+)
 fingerprint = st.builds(Fingerprint, mapping(fact), mapping(fact), mapping(fact))
 samples = st.builds(
-    Samples, st.lists(number, min_size=1, max_size=2).map(tuple), several(optional(number)),
-    positive, positive, st.integers(1, 64), st.integers(1, 64),
+    Samples,
+    st.lists(number, min_size=1, max_size=2).map(tuple),
+    several(optional(number)),
+    positive,
+    positive,
+    st.integers(1, 64),
+    st.integers(1, 64),
 )
 axis = st.builds(Axis, text, value, text, st.booleans(), several(text), count)
 case = st.builds(Case, text, text, mapping(value), mapping(value), text)
-implementation = st.builds(
-    ImplementationDescription, text, text, mapping(several(value)), text
-)
+implementation = st.builds(ImplementationDescription, text, text, mapping(several(value)), text)
 description = st.builds(
-    Description, text, text, text, several(axis), several(implementation), count, text,
+    Description,
+    text,
+    text,
+    text,
+    several(axis),
+    several(implementation),
+    count,
+    text,
     several(text),
 )
 caveat = st.builds(Caveat, text, text, text)
@@ -164,19 +214,57 @@ seen = st.builds(
 wait = st.builds(Wait, text, text, number, number)
 chain = st.builds(Chain, several(text), text, count, count, count, st.booleans())
 operator = st.builds(
-    Operator, text, number, st.booleans(), st.booleans(), number, several(text), text,
-    several(tensor), count, st.booleans(),
+    Operator,
+    text,
+    number,
+    st.booleans(),
+    st.booleans(),
+    number,
+    several(text),
+    text,
+    several(tensor),
+    count,
+    st.booleans(),
 )
 program = st.builds(
-    Program, mapping(count), count, optional(count), text, optional(number), optional(count),
-    mapping(number), mapping(number), mapping(number), several(wait), several(chain),
-    several(text), mapping(number), number, text,
-)  # fmt: skip
+    Program,
+    mapping(count),
+    count,
+    optional(count),
+    text,
+    optional(number),
+    optional(count),
+    mapping(number),
+    mapping(number),
+    mapping(number),
+    several(wait),
+    several(chain),
+    several(text),
+    mapping(number),
+    number,
+    text,
+)
 passed = st.builds(
-    Passed, text, words(Passed, "name"), count, several(number), number, optional(count), text,
-    several(seen), several(count), mapping(number), text, st.booleans(),
-    count, several(mapping(number)), several(count), number, text, st.booleans(),
-)  # fmt: skip
+    Passed,
+    text,
+    words(Passed, "name"),
+    count,
+    several(number),
+    number,
+    optional(count),
+    text,
+    several(seen),
+    several(count),
+    mapping(number),
+    text,
+    st.booleans(),
+    count,
+    several(mapping(number)),
+    several(count),
+    number,
+    text,
+    st.booleans(),
+)
 record = st.builds(
     Record,
     run=text,
@@ -240,15 +328,41 @@ header = st.builds(
     processes=st.integers(1, 99),
 )
 NOUNS = {
-    Axis: axis, Bytes: traffic, Call: call, Case: case, Caveat: caveat, Ceiling: ceiling,
-    Chain: chain, Check: check, Contract: contract, Cost: cost, Description: description,
-    DeviceFacts: device, Figure: figure, Finding: finding, Fingerprint: fingerprint,
-    Flops: flops, Header: header,
-    ImplementationDescription: implementation, Kernel: kernel, Launch: launch, Memory: memory,
-    Noise: noise, Operator: operator, Passed: passed, Peaks: peaks, Program: program,
-    Record: record, Samples: samples, Seen: seen, Telemetry: telemetry, Tensor: tensor,
-    TimerFacts: timer, Wait: wait, Work: work,
-}  # fmt: skip
+    Axis: axis,
+    Bytes: traffic,
+    Call: call,
+    Case: case,
+    Caveat: caveat,
+    Ceiling: ceiling,
+    Chain: chain,
+    Check: check,
+    Contract: contract,
+    Cost: cost,
+    Description: description,
+    DeviceFacts: device,
+    Figure: figure,
+    Finding: finding,
+    Fingerprint: fingerprint,
+    Flops: flops,
+    Header: header,
+    ImplementationDescription: implementation,
+    Kernel: kernel,
+    Launch: launch,
+    Memory: memory,
+    Noise: noise,
+    Operator: operator,
+    Passed: passed,
+    Peaks: peaks,
+    Program: program,
+    Record: record,
+    Samples: samples,
+    Seen: seen,
+    Telemetry: telemetry,
+    Tensor: tensor,
+    TimerFacts: timer,
+    Wait: wait,
+    Work: work,
+}
 TO_WORKER = {
     Open: st.builds(Open, text),
     Describe: st.builds(Describe, text),
@@ -259,11 +373,18 @@ TO_WORKER = {
     Nvbench: st.builds(Nvbench, several(case), contract, count),
     Loaded: st.builds(Loaded, several(text), several(text)),
     Profile: st.builds(
-        Profile, several(text), st.booleans(), count, count,
-        several(st.sampled_from(["plain", "trace"])), text, positive, st.booleans(),
+        Profile,
+        several(text),
+        st.booleans(),
+        count,
+        count,
+        several(st.sampled_from(["plain", "trace"])),
+        text,
+        positive,
+        st.booleans(),
     ),
     Runnable: st.builds(Runnable, several(case), contract),
-}  # fmt: skip
+}
 FROM_WORKER = {
     Hello: st.builds(Hello, count, count, text),
     Opened: st.builds(Opened, device, fingerprint),
@@ -428,10 +549,18 @@ def test_a_field_of_the_wrong_type_is_a_value_error(
 def test_a_contract_of_schema_1_is_the_contract_it_was() -> None:
     """It knew no duty and no settling, and rested for its gap alone."""
     old = {
-        "timer": "blocked", "cache": "cold", "regime": "burst", "gap_s": 0.01, "data": "randn",
-        "warmup_calls": 3, "precision": 0.01, "budget_s": 2.0, "min_samples": 20,
-        "max_samples": 1000, "statistic": "median",
-    }  # fmt: skip
+        "timer": "blocked",
+        "cache": "cold",
+        "regime": "burst",
+        "gap_s": 0.01,
+        "data": "randn",
+        "warmup_calls": 3,
+        "precision": 0.01,
+        "budget_s": 2.0,
+        "min_samples": 20,
+        "max_samples": 1000,
+        "statistic": "median",
+    }
     assert decode(encode(old), Contract) == Contract("blocked", duty=1.0)
     facts = {"floor_s": 2e-6, "floor_uncertainty_s": 0.0, "empty_call_s": 1e-6, "tick_s": 32e-9}
     assert decode(encode(facts), TimerFacts).clock_hz is None
@@ -452,9 +581,7 @@ def test_a_sample_that_is_no_number_does_not_come_in_from_a_file() -> None:
 def test_text_that_is_no_unicode_is_written_with_a_sign_in_its_place() -> None:
     """A file name of stray bytes reaches `sys.argv` as lone surrogates."""
     odd = dataclasses.replace(CASE, op="mine-\udcff.py", point={"m\udcff": "\udcfe"})
-    assert decode(encode(odd), Case) == dataclasses.replace(
-        CASE, op="mine-?.py", point={"m?": "?"}
-    )
+    assert decode(encode(odd), Case) == dataclasses.replace(CASE, op="mine-?.py", point={"m?": "?"})
     message = decode(encode(Failed("usage", "\udcff")), FromWorker)
     assert message == Failed("usage", "?")
 
@@ -505,13 +632,18 @@ def test_a_records_key_tells_passes_ranks_and_contracts_apart() -> None:
         *(
             dataclasses.replace(one, contract=dataclasses.replace(CONTRACT, **{name: other}))
             for name, other in (
-                ("timer", "events"), ("cache", "hot"), ("regime", "sustained"), ("data", "zeros"),
-                ("gap_s", 0.5), ("duty", 0.5), ("settle_s", 5.0),
+                ("timer", "events"),
+                ("cache", "hot"),
+                ("regime", "sustained"),
+                ("data", "zeros"),
+                ("gap_s", 0.5),
+                ("duty", 0.5),
+                ("settle_s", 5.0),
             )
         ),
         dataclasses.replace(one, pass_index=1),
         dataclasses.replace(one, rank=1),
-    ]  # fmt: skip
+    ]
     assert len({one.key, *(other.key for other in others)}) == 1 + len(others)
     assert dataclasses.replace(one, status="oom", seed=7).key == one.key
 
@@ -556,9 +688,14 @@ def test_a_description_is_the_workload_without_its_functions() -> None:
     )
     described = workload.describe("./nothing.py")
     assert described == Description(
-        "nothing", "does nothing", "0", (Axis("n", 4, main=True),),
-        (ImplementationDescription("plain", "as it is", {"tile": (64, 128)}),), 3, "./nothing.py",
-    )  # fmt: skip
+        "nothing",
+        "does nothing",
+        "0",
+        (Axis("n", 4, main=True),),
+        (ImplementationDescription("plain", "as it is", {"tile": (64, 128)}),),
+        3,
+        "./nothing.py",
+    )
     assert decode(encode(described), Description) == described
     assert workload.implementations[0].supports(Point(), None) is None
     assert isinstance(to_builtins(described), dict)

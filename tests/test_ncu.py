@@ -24,7 +24,8 @@ from gpuperf.model.record import Kernel, Record
 from gpuperf.model.workload import Case
 from gpuperf.run import ncu, session
 from gpuperf.run.ncu import Ncu, find_ncu, read_csv, with_ncu
-from gpuperf.run.store import RunWriter, read_run
+from gpuperf.run.runfile import RunWriter
+from gpuperf.run.store import read_run
 
 COLD = Contract("blocked")
 CASE = Case("copy", "torch", {"n": 1024, "dtype": "fp32"})
@@ -101,8 +102,9 @@ def page_of(*kernels: tuple[str, dict[str, float]]) -> str:
 def test_the_raw_page_is_read_without_its_units_and_its_talk() -> None:
     names = ["dram__bytes_read.sum", "dram__bytes_write.sum"]
     assert read_csv(PAGE, names) == [
-        ("void add<float>(int, float *)", [4194304.0, 1048576.0]), ("gemm", [100.0, 50.0]),
-    ]  # fmt: skip
+        ("void add<float>(int, float *)", [4194304.0, 1048576.0]),
+        ("gemm", [100.0, 50.0]),
+    ]
 
 
 def test_a_value_that_is_no_number_is_unknown() -> None:
@@ -115,8 +117,11 @@ def test_a_value_that_is_no_number_is_unknown() -> None:
 
 
 def test_each_kernel_is_counted_by_the_metrics_of_this_chip(program: Program) -> None:
-    counts = {"dram__bytes_read.sum": 4e6, "sm__ops_path_tensor_src_bf16_dst_fp32.sum": 2e9,
-              "sm__sass_thread_inst_executed_op_ffma_pred_on.sum": 5.0}  # fmt: skip
+    counts = {
+        "dram__bytes_read.sum": 4e6,
+        "sm__ops_path_tensor_src_bf16_dst_fp32.sum": 2e9,
+        "sm__sass_thread_inst_executed_op_ffma_pred_on.sum": 5.0,
+    }
     by_ncu = program.says(page=page_of(("gemm", counts), ("add", {})))
     (first, counted), (second, _) = by_ncu.count(REQUEST, "cuda:0")
     assert (first, second) == ("gemm", "add")
@@ -131,9 +136,10 @@ def test_each_kernel_is_counted_by_the_metrics_of_this_chip(program: Program) ->
 def test_the_clock_is_left_alone_and_the_cache_is_as_the_contract_has_it(program: Program) -> None:
     by_ncu = program.says(page=page_of(("k", {})))
     for contract, control in (
-        (COLD, "all"), (replace(COLD, cache="hot"), "none"),
+        (COLD, "all"),
+        (replace(COLD, cache="hot"), "none"),
         (replace(COLD, cache="hot", regime="sustained"), "none"),
-    ):  # fmt: skip
+    ):
         by_ncu.count(replace_contract(REQUEST, contract), "cuda:1")
         asked = program.asked[-1]
         assert asked[asked.index("--clock-control") + 1] == "none"
@@ -156,14 +162,23 @@ def replace_contract(request: Measure, contract: Contract) -> Measure:
         ({}, "saw no kernel: it said nothing", ""),
         ({"metrics": []}, "no counters for this device", ""),
         ({"page": PAGE, "code": 9}, "failed with exit code 9: it said nothing", ""),
-        ({"page": PAGE, "said": "==ERROR== Failed to profile gemm"},
-         "failed with exit code 0: ==ERROR== Failed to profile gemm", ""),
-        ({"page": PAGE + "==ERROR== The application returned an error code (1).\n", "code": 1,
-          "said": "Traceback:\nValueError: boom"},
-         r"code 1: ==ERROR== The application .* \(1\).; ValueError: boom", ""),
+        (
+            {"page": PAGE, "said": "==ERROR== Failed to profile gemm"},
+            "failed with exit code 0: ==ERROR== Failed to profile gemm",
+            "",
+        ),
+        (
+            {
+                "page": PAGE + "==ERROR== The application returned an error code (1).\n",
+                "code": 1,
+                "said": "Traceback:\nValueError: boom",
+            },
+            r"code 1: ==ERROR== The application .* \(1\).; ValueError: boom",
+            "",
+        ),
         ({"query_code": 2}, "failed with exit code 2", ""),
     ],
-)  # fmt: skip
+)
 def test_what_goes_wrong_is_one_sentence(
     program: Program, state: dict[str, Any], said: str, hint: str
 ) -> None:
@@ -196,8 +211,11 @@ def test_the_program_is_found_on_the_path_or_beside_cuda(
 
 
 def test_the_record_has_the_kernels_and_their_sums() -> None:
-    found = [("add", {"dram_read_bytes": 5.0, "cycles": 9.0}), ("gemm", {"dram_read_bytes": 1.0}),
-             ("add", {"dram_read_bytes": 7.0, "cycles": 1.0})]  # fmt: skip
+    found = [
+        ("add", {"dram_read_bytes": 5.0, "cycles": 9.0}),
+        ("gemm", {"dram_read_bytes": 1.0}),
+        ("add", {"dram_read_bytes": 7.0, "cycles": 1.0}),
+    ]
     record = with_ncu(RECORD, found)
     assert record.counters == {"dram_read_bytes": 13.0}
     assert record.kernels == (

@@ -12,7 +12,7 @@ import pytest
 from gpuperf.model.contract import Contract
 from gpuperf.model.timers import TIMERS, Timer, register, timer_names
 
-DUMMY = '''
+DUMMY = """
 import sys, torch
 from gpuperf.model.timers import Timer, register
 register(Timer("dummy", "a constant", ("cpu",), "dummy"))
@@ -22,8 +22,8 @@ def open_timer(device):
     class Dummy(OpenTimer):
         name = "dummy"
     return Dummy()
-'''
-ASK = '''
+"""
+ASK = """
 import dummy
 from gpuperf.measure.timers import make_timer
 from gpuperf.model.contract import Contract, DeviceFacts
@@ -36,7 +36,7 @@ assert make_timer("dummy", torch.device("cpu")).name == "dummy"
 sys.argv = ["gpuperf", "roofline", "--help"]
 from gpuperf.app import main
 main()
-'''
+"""
 
 
 def test_one_file_adds_a_timer_to_the_help_the_plan_the_contract_and_the_worker(

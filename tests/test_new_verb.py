@@ -12,19 +12,19 @@ from pathlib import Path
 import pytest
 from synthetic import cpu_run
 
-from gpuperf.run.store import RunWriter
+from gpuperf.run.runfile import RunWriter
 from gpuperf.verb.registry import verb_of, verbs
 from gpuperf.verb.verb import load
 
 Gpuperf = Callable[..., str]
 
 DUMMY = {
-    "__init__": '''
+    "__init__": """
 from gpuperf.verb.verb import Chart, Verb
 HERE = "gpuperf.dummy.command"
 VERB = Verb("dummy", "Do next to nothing.", f"{HERE}:dummy", axes=True, tables=f"{HERE}:render",
             charts=(Chart(f"{HERE}:draw"), Chart(f"{HERE}:draw", "-more", "map", shown=True)))
-''',
+""",
     "command": '''
 import pathlib, sys, typer
 
@@ -59,9 +59,7 @@ def gpuperf(tmp_path: Path) -> Gpuperf:
     return run
 
 
-def test_one_folder_adds_a_verb_to_the_list_and_the_command_line(
-    gpuperf: Gpuperf,
-) -> None:
+def test_one_folder_adds_a_verb_to_the_list_and_the_command_line(gpuperf: Gpuperf) -> None:
     assert "dummy" in gpuperf("--help")
     assert gpuperf("dummy", "--twice", "--m", "8") == "twice=True ['--m', '8']\n"
 

@@ -188,12 +188,7 @@ def test_rows_may_lie_apart(workload: Workload) -> None:
 
 @of_both
 @pytest.mark.parametrize(
-    ("mode", "keys"),
-    [
-        ("fwd", {""}),
-        ("bwd", {"backward_"}),
-        ("fwd+bwd", {"", "backward_"}),
-    ],
+    ("mode", "keys"), [("fwd", {""}), ("bwd", {"backward_"}), ("fwd+bwd", {"", "backward_"})]
 )
 def test_what_was_chosen_is_told_of_what_is_timed(
     workload: Workload, mode: str, keys: set[str]
@@ -212,12 +207,14 @@ def test_flops_and_bytes_of_8192_rows_of_4096_in_bf16() -> None:
         ("layernorm", "fwd"): (7 * size, 2 * (size + 2 * vector), 2 * size),
         ("layernorm", "bwd"): (13 * size, 2 * (2 * size + vector), 2 * (size + 2 * vector)),
         ("layernorm", "fwd+bwd"): (
-            20 * size, 2 * (2 * size + 2 * vector), 2 * (2 * size + 2 * vector),
+            20 * size,
+            2 * (2 * size + 2 * vector),
+            2 * (2 * size + 2 * vector),
         ),
         ("rmsnorm", "fwd"): (4 * size, 2 * (size + vector), 2 * size),
         ("rmsnorm", "bwd"): (9 * size, 2 * (2 * size + vector), 2 * (size + vector)),
         ("rmsnorm", "fwd+bwd"): (13 * size, 2 * (2 * size + vector), 2 * (2 * size + vector)),
-    }  # fmt: skip
+    }
     for workload in BOTH:
         for mode in ("fwd", "bwd", "fwd+bwd"):
             cost = workload.cost(point_of(8192, 4096, mode, "bf16"))

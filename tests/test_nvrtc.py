@@ -13,11 +13,23 @@ pytest.importorskip("cuda.bindings.nvrtc", reason="needs cuda-bindings (Linux)")
 
 SOURCES = {
     "timing.cu": (*OWN_KERNELS, "gpuperf_empty", "gpuperf_tick"),
-    "stream.cu": ("copy_vector", "write_vector", "triad_vector", "sum_rows", "sum_passes",
-                  "sum_rows_in_l1"),
+    "stream.cu": (
+        "copy_vector",
+        "write_vector",
+        "triad_vector",
+        "sum_rows",
+        "sum_passes",
+        "sum_rows_in_l1",
+    ),
     "elementwise.cu": ("sincos_vector",),
-    "matmul.cu": ("naive_fp32", "naive_bf16", "naive_fp16",
-                  "tiled_fp32", "tiled_bf16", "tiled_fp16"),
+    "matmul.cu": (
+        "naive_fp32",
+        "naive_bf16",
+        "naive_fp16",
+        "tiled_fp32",
+        "tiled_bf16",
+        "tiled_fp16",
+    ),
     "arithmetic.cu": ("fma_chain", "sin_chain", "exp_chain", "sin_fast_chain", "exp_fast_chain"),
 }
 

@@ -31,8 +31,13 @@ def timeline(tmp_path: Path) -> Timeline:
     trace = Trace()
     trace.mark("step", 0, 10_000)
     trace.launch("gemm", at=50, start=1000, end=2000)
-    trace.launch("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
-                 at=800, start=1500, end=2500, stream=20)  # fmt: skip
+    trace.launch(
+        "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+        at=800,
+        start=1500,
+        end=2500,
+        stream=20,
+    )
     trace.copy("HtoD (Pageable -> Device)", 3000, 3400, 4000)
     trace.copy("HtoD (Pinned -> Device)", 3200, 3500, 3000)
     trace.copy("DtoH (Device -> Pageable)", 3500, 3600, 1000)
@@ -107,11 +112,18 @@ def test_without_a_device_operators_are_what_is_busy(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("call", "waits"),
-    [("cudaDeviceSynchronize", True), ("cudaEventSynchronize", True),
-     ("hipStreamSynchronize", True), ("cuCtxSynchronize", True),
-     ("cudaMemcpy", True), ("cudaMemcpyAsync", False),
-     ("cudaStreamWaitEvent", False), ("cudaEventQuery", False), ("cudaLaunchKernel", False)],
-)  # fmt: skip
+    [
+        ("cudaDeviceSynchronize", True),
+        ("cudaEventSynchronize", True),
+        ("hipStreamSynchronize", True),
+        ("cuCtxSynchronize", True),
+        ("cudaMemcpy", True),
+        ("cudaMemcpyAsync", False),
+        ("cudaStreamWaitEvent", False),
+        ("cudaEventQuery", False),
+        ("cudaLaunchKernel", False),
+    ],
+)
 def test_calls_that_wait_are_told_from_those_that_do_not(
     call: str, waits: bool, tmp_path: Path
 ) -> None:

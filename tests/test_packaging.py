@@ -62,8 +62,11 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     clone = folder / "clone"
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT, capture_output=True, text=True, check=True,
-    ).stdout.splitlines()  # fmt: skip
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.splitlines()
     for name in listed:
         source, target = ROOT / name, clone / name
         if source.is_file():
@@ -107,8 +110,11 @@ def test_the_wheel_works_from_another_directory(wheel: Path, tmp_path: Path) -> 
     program = f"import sys; sys.path.insert(0, {str(site)!r})\n{PROBE}"
     done = subprocess.run(
         [sys.executable, "-P", "-c", program],
-        cwd=tmp_path, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(str(site))
 
@@ -116,6 +122,9 @@ def test_the_wheel_works_from_another_directory(wheel: Path, tmp_path: Path) -> 
 def test_what_is_installed_here_works_from_another_directory(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-P", "-c", PROBE],
-        cwd=tmp_path, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr

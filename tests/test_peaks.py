@@ -159,7 +159,7 @@ def test_peaks_travel_through_json_unchanged():
         ("a = " + "[" * 100_000, "not TOML"),
         ("schema = 1\n" + ".".join("a" * 2000) + " = 1", "a key on line 2 has over 16 parts"),
     ],
-)  # fmt: skip
+)
 def test_a_bad_peaks_file_is_refused_in_one_sentence_that_names_the_key(text, said):
     assert said in str(refusal(text))
 
@@ -232,7 +232,7 @@ def test_the_cross_check_is_sms_times_clock_times_rate():
         (changed('["Small One"]', '["Small.*"]'), "looks like a pattern"),
         (changed('["Small One"]', '["Small One "]'), "blanks around it"),
     ],
-)  # fmt: skip
+)
 def test_a_doubtful_peaks_file_is_complained_of(text, said):
     (complaint,) = lint(parse_peaks(text, "mine.toml"))
     assert said in complaint

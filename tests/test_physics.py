@@ -16,7 +16,8 @@ from gpuperf.model.workload import Case
 from gpuperf.peaks.find import builtin_peaks
 from gpuperf.peaks.physics import judged
 from gpuperf.roofline.rows import rows
-from gpuperf.run.store import RunWriter, read_brief, read_run, read_runs
+from gpuperf.run.runfile import RunWriter
+from gpuperf.run.store import read_brief, read_run, read_runs
 
 H200 = next(peaks for peaks in builtin_peaks() if peaks.id == "h200-sxm")
 BLOCKED = Contract("blocked")
@@ -36,9 +37,15 @@ def taken(
     """A record whose median is exactly *time_s*."""
     samples = Samples((time_s,) * 3, (clock_hz,) * 3, calls_per_window=calls)
     return Record(
-        "r", Case("op", "mine", {}), contract, "ok", cost=Cost(flops, (Bytes(read, written),)),
-        times={"window": samples}, primary="window", counters=counters,
-    )  # fmt: skip
+        "r",
+        Case("op", "mine", {}),
+        contract,
+        "ok",
+        cost=Cost(flops, (Bytes(read, written),)),
+        times={"window": samples},
+        primary="window",
+        counters=counters,
+    )
 
 
 def status(record: Record, peaks: Peaks | None = H200, ceilings: Peaks | None = None) -> str:
@@ -75,9 +82,7 @@ def test_what_was_written_may_stay_in_the_cache() -> None:
         Contract("blocked", regime="sustained"),
     ],
 )
-def test_without_a_flush_before_each_call_the_cache_may_serve_its_reads(
-    contract: Contract,
-) -> None:
+def test_without_a_flush_before_each_call_the_cache_may_serve_its_reads(contract: Contract) -> None:
     fast = taken(AT_BANDWIDTH / 3, read=GB, contract=contract, dram_read_bytes=0.0)
     assert status(fast) == "ok"
     assert status(replace(fast, contract=replace(contract, cache="cold"))) == (

@@ -33,28 +33,35 @@ def plain(
         return Cost((Flops(count, kind, point.dtype),) if count else (), (Bytes(size, size),))
 
     return Workload(
-        "plain", "y", "y",
+        "plain",
+        "y",
+        "y",
         (Axis("dtype", "fp32", choices=("fp32", "bf16", "fp16")),),
         lambda point, make: {name: make(shape, point.dtype) for name, shape in shapes.items()},
         lambda inputs, point: compute({name: x.double() for name, x in inputs.items()}),
         cost,
         (Implementation("eager", lambda inputs, point, options: lambda: compute(inputs)),),
         **more,
-    )  # fmt: skip
+    )
 
 
 GELU = plain(
-    {"x": (512, 512), "b": (512,)}, lambda i: F.gelu(i["x"] + i["b"]), 512**2,
+    {"x": (512, 512), "b": (512,)},
+    lambda i: F.gelu(i["x"] + i["b"]),
+    512**2,
     (10 * 512**2, "special"),
-)  # fmt: skip
+)
 CHAIN = plain(
     {"x": (512, 512), "b": (512,)},
-    lambda i: torch.tanh(F.gelu(i["x"] + i["b"]) * i["x"]) + i["b"], 512**2,
-)  # fmt: skip
+    lambda i: torch.tanh(F.gelu(i["x"] + i["b"]) * i["x"]) + i["b"],
+    512**2,
+)
 BMM = plain(
-    {"a": (4, 256, 256), "b": (4, 256, 256)}, lambda i: torch.bmm(i["a"], i["b"]), 4 * 256**2,
+    {"a": (4, 256, 256), "b": (4, 256, 256)},
+    lambda i: torch.bmm(i["a"], i["b"]),
+    4 * 256**2,
     (2 * 4 * 256**3, "matmul"),
-)  # fmt: skip
+)
 SOFTMAX = plain(
     {"x": (256, 1000)}, lambda i: torch.softmax(i["x"], -1), 256_000, (5 * 256_000, "special")
 )
@@ -115,8 +122,9 @@ def test_indices_and_masks_are_inputs_like_others() -> None:
         return F.embedding(i["index"], i["table"]) * i["mask"]
 
     workload = replace(
-        plain({}, embed, 512 * width), inputs=inputs,
+        plain({}, embed, 512 * width),
+        inputs=inputs,
         reference=lambda i, point: embed({**i, "table": i["table"].double()}),
-    )  # fmt: skip
+    )
     record = measure(workload, dtype="fp32")
     assert (record.status, record.reason) == ("ok", "")

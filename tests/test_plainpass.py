@@ -23,8 +23,9 @@ from gpuperf.profile.plainpass import chosen, phases, scatter, step_s
 
 
 def plain(*times: float, ahead: int = 0, reason: str = "", data_s: float = 0.0) -> Passed:
-    return Passed("step", "plain", len(times), times, sum(times), ahead=ahead, reason=reason,
-                  data_s=data_s)  # fmt: skip
+    return Passed(
+        "step", "plain", len(times), times, sum(times), ahead=ahead, reason=reason, data_s=data_s
+    )
 
 
 def noisy(level: float, count: int, seed: int = 0) -> tuple[float, ...]:
@@ -35,11 +36,15 @@ def noisy(level: float, count: int, seed: int = 0) -> tuple[float, ...]:
 TRACE = Passed("step", "trace", 5)
 
 
-@pytest.mark.parametrize(("launches", "ahead", "cuda", "later"), [
-    (1000, 0, True, False),  # 1000 launches cost 2.5 ms of 60 ms more behind a trace
-    (1000, 40, True, True),  # the device had not begun: the host has time for them
-    (100, 0, True, True), (1000, 0, False, True),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("launches", "ahead", "cuda", "later"),
+    [
+        (1000, 0, True, False),  # 1000 launches cost 2.5 ms of 60 ms more behind a trace
+        (1000, 40, True, True),  # the device had not begun: the host has time for them
+        (100, 0, True, True),
+        (1000, 0, False, True),
+    ],
+)
 def test_a_second_plain_pass_counts_where_launches_hardly_matter(
     launches: float, ahead: int, cuda: bool, later: bool
 ) -> None:
@@ -72,26 +77,122 @@ def test_a_change_late_in_the_pass_is_of_the_program() -> None:
     assert own.steps == 130
 
 
-RESNET = tuple(v * 1e-3 for v in (
-    31.21, 22.34, 21.73, 20.93, 17.0, 16.94, 26.63, 36.54, 20.68, 24.55, 24.9, 25.89, 16.95, 23.6,
-    31.65, 25.02, 17.88, 24.61, 32.57, 20.04, 27.4, 22.3, 22.32, 22.51, 18.04, 18.33, 23.04, 17.44,
-    16.95, 27.97,
-))  # fmt: skip
-SHORT_PROMPT = tuple(v * 1e-3 for v in (
-    6.82, 6.32, 6.28, 6.63, 6.35, 6.25, 6.28, 6.21, 6.29, 6.32, 6.28, 6.44, 6.32, 6.24, 6.3, 6.26,
-    39.5,
-))  # fmt: skip
-DRIFTS = tuple(v * 1e-3 for v in (
-    13.18, 13.05, 12.97, 12.96, 12.97, 12.86, 12.8, 12.97, 12.85, 12.85, 12.82, 12.83, 12.78,
-    12.85, 12.74, 12.74, 12.69, 12.69, 12.64, 12.6, 12.6, 12.62, 12.72, 12.71, 12.92, 13.01, 13.11,
-    13.14, 13.28, 13.08, 13.64, 13.39, 13.27, 13.5, 13.38, 13.1, 12.91, 12.74, 12.74, 12.77, 12.85,
-))  # fmt: skip
+RESNET = tuple(
+    v * 1e-3
+    for v in (
+        31.21,
+        22.34,
+        21.73,
+        20.93,
+        17.0,
+        16.94,
+        26.63,
+        36.54,
+        20.68,
+        24.55,
+        24.9,
+        25.89,
+        16.95,
+        23.6,
+        31.65,
+        25.02,
+        17.88,
+        24.61,
+        32.57,
+        20.04,
+        27.4,
+        22.3,
+        22.32,
+        22.51,
+        18.04,
+        18.33,
+        23.04,
+        17.44,
+        16.95,
+        27.97,
+    )
+)
+SHORT_PROMPT = tuple(
+    v * 1e-3
+    for v in (
+        6.82,
+        6.32,
+        6.28,
+        6.63,
+        6.35,
+        6.25,
+        6.28,
+        6.21,
+        6.29,
+        6.32,
+        6.28,
+        6.44,
+        6.32,
+        6.24,
+        6.3,
+        6.26,
+        39.5,
+    )
+)
+DRIFTS = tuple(
+    v * 1e-3
+    for v in (
+        13.18,
+        13.05,
+        12.97,
+        12.96,
+        12.97,
+        12.86,
+        12.8,
+        12.97,
+        12.85,
+        12.85,
+        12.82,
+        12.83,
+        12.78,
+        12.85,
+        12.74,
+        12.74,
+        12.69,
+        12.69,
+        12.64,
+        12.6,
+        12.6,
+        12.62,
+        12.72,
+        12.71,
+        12.92,
+        13.01,
+        13.11,
+        13.14,
+        13.28,
+        13.08,
+        13.64,
+        13.39,
+        13.27,
+        13.5,
+        13.38,
+        13.1,
+        12.91,
+        12.74,
+        12.74,
+        12.77,
+        12.85,
+    )
+)
 
 
-@pytest.mark.parametrize("times", [
-    (20e-3, 20e-3, 20e-3, 180e-3) * 10, (20e-3,) * 20 + (500e-3,), RESNET, SHORT_PROMPT, DRIFTS,
-    noisy(20e-3, 50),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "times",
+    [
+        (20e-3, 20e-3, 20e-3, 180e-3) * 10,
+        (20e-3,) * 20 + (500e-3,),
+        RESNET,
+        SHORT_PROMPT,
+        DRIFTS,
+        noisy(20e-3, 50),
+    ],
+)
 def test_a_step_takes_what_a_clock_around_the_loop_says(times: tuple[float, ...]) -> None:
     assert step_s(Samples(times)) == pytest.approx(sum(times) / len(times))
 
@@ -131,12 +232,17 @@ def test_a_mean_of_one_value_is_not_sure() -> None:
     assert mean_precision((1.0, 1.0)) == 0.0
 
 
-@pytest.mark.parametrize(("times", "word"), [
-    ([50e-3 + i * 1e-3 for i in range(20)], "went from"),
-    ([20e-3, 20e-3, 20e-3, 20e-3, 20e-3, 90e-3, 20e-3, 90e-3, 22e-3, 90e-3, 90e-3, 21e-3],
-     "take up to 90"),
-    ([20e-3, 25e-3, 21e-3, 26e-3, 20e-3, 27e-3, 20e-3, 25e-3], "between 20"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("times", "word"),
+    [
+        ([50e-3 + i * 1e-3 for i in range(20)], "went from"),
+        (
+            [20e-3, 20e-3, 20e-3, 20e-3, 20e-3, 90e-3, 20e-3, 90e-3, 22e-3, 90e-3, 90e-3, 21e-3],
+            "take up to 90",
+        ),
+        ([20e-3, 25e-3, 21e-3, 26e-3, 20e-3, 27e-3, 20e-3, 25e-3], "between 20"),
+    ],
+)
 def test_what_scatters_is_said(times: list[float], word: str) -> None:
     doubt = scatter(plain(*times))
     assert doubt is not None
@@ -160,9 +266,13 @@ class Clock:
 
 
 def taken(
-    tmp_path: Path, clock: Clock, limits: Limits, rounds: int, each_s: float,
+    tmp_path: Path,
+    clock: Clock,
+    limits: Limits,
+    rounds: int,
+    each_s: float,
     names: tuple[PassName, ...] = ("plain", "accounting"),
-) -> list[tuple[str, int]]:  # fmt: skip
+) -> list[tuple[str, int]]:
     """The steps of each pass over so many rounds."""
     told: list[Passed] = []
     session = Session(limits, names, tmp_path, told.append)
@@ -189,9 +299,7 @@ def test_slow_steps_are_bound_by_time_and_not_by_count(tmp_path: Path, clock: Cl
     assert found == [("plain", 2), ("accounting", 1), ("plain", 2)]
 
 
-def test_short_steps_are_timed_once_more_at_the_end(
-    tmp_path: Path, clock: Clock
-) -> None:
+def test_short_steps_are_timed_once_more_at_the_end(tmp_path: Path, clock: Clock) -> None:
     found = taken(tmp_path, clock, Limits(5, 10, 60.0, True), 2000, 1e-3)
     assert found[:2] == [("plain", 10), ("accounting", 4)]
     assert found[2][0] == "plain"
@@ -199,17 +307,25 @@ def test_short_steps_are_timed_once_more_at_the_end(
 
 
 def waiting(
-    clock: Clock, step: Callable[[int], float], rounds: int,
-    left: tuple[PassName, ...] = ("trace", "accounting"), ahead: bool = False,
-    budget_s: float = 60.0, region: str = "step",
-) -> tuple[int, float]:  # fmt: skip
+    clock: Clock,
+    step: Callable[[int], float],
+    rounds: int,
+    left: tuple[PassName, ...] = ("trace", "accounting"),
+    ahead: bool = False,
+    budget_s: float = 60.0,
+    region: str = "step",
+) -> tuple[int, float]:
     """Steps and seconds of the first plain pass in a program of so many rounds of *step*, as if a
     GPU waited for its host, or else was behind it all the time (*ahead*)."""
     running = Plain("step")
     course = Course(
-        region, Limits(0, 10, budget_s, True), [(name, 5) for name in left], running=running,
-        wanted=10, pass_s=clock.now,
-    )  # fmt: skip
+        region,
+        Limits(0, 10, budget_s, True),
+        [(name, 5) for name in left],
+        running=running,
+        wanted=10,
+        pass_s=clock.now,
+    )
     began = clock.now
     for i in range(rounds):
         running.cuda = False  # no event is recorded
@@ -313,8 +429,9 @@ def test_a_program_that_ends_in_a_long_plain_pass_hears_which_passes_it_lacks(
 
 def test_steps_of_a_number_that_was_asked_for_are_as_many(tmp_path: Path, clock: Clock) -> None:
     assert taken(tmp_path, clock, Limits(5, 10, 60.0), 100, 1e-3) == [
-        ("plain", 10), ("accounting", 4),
-    ]  # fmt: skip
+        ("plain", 10),
+        ("accounting", 4),
+    ]
 
 
 def test_a_second_plain_pass_waits_for_the_card_to_warm_up() -> None:

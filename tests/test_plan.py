@@ -16,13 +16,7 @@ from gpuperf.model.record import NO_COUNTERS, Caveat, Run
 from gpuperf.model.timers import timer_names
 from gpuperf.model.workload import Axis, Case, Description, ImplementationDescription
 from gpuperf.run.cache import cache_folder, fetch, keep, key_of
-from gpuperf.run.plan import (
-    Conditions,
-    default_contract,
-    plan_cases,
-    plan_contracts,
-    settle_dtype,
-)
+from gpuperf.run.plan import Conditions, default_contract, plan_cases, plan_contracts, settle_dtype
 from gpuperf.run.session import planned, unfinished
 
 MATMUL = Description(
@@ -75,8 +69,10 @@ def test_without_a_word_it_is_one_case_of_defaults_for_each_implementation() -> 
 def test_an_option_is_pinned_where_an_implementation_has_it() -> None:
     cases = plan_cases(MATMUL, {"tile": "128,64", "n": "8"}, None, ("torch", "triton"))
     assert [(c.implementation, dict(c.options)) for c in cases] == [
-        ("torch", {}), ("triton", {"tile": 128, "stages": 3}), ("triton", {"tile": 64, "stages": 3})
-    ]  # fmt: skip
+        ("torch", {}),
+        ("triton", {"tile": 128, "stages": 3}),
+        ("triton", {"tile": 64, "stages": 3}),
+    ]
     assert {c.point["n"] for c in cases} == {8}
 
 
@@ -106,14 +102,20 @@ def test_sizes_set_the_main_axes_together_and_no_other() -> None:
 def test_an_axis_given_itself_leaves_the_sizes() -> None:
     assert points({"n": "128"}, "256,512") == [(256, 128, 256), (512, 128, 512)]
     assert points({"n": "1,2", "k": "8"}, "256,512") == [
-        (256, 1, 8), (256, 2, 8), (512, 1, 8), (512, 2, 8),
-    ]  # fmt: skip
+        (256, 1, 8),
+        (256, 2, 8),
+        (512, 1, 8),
+        (512, 2, 8),
+    ]
 
 
 def test_axes_combine_and_the_last_is_the_fastest() -> None:
     assert points({"m": "1,2", "k": "8:16"}) == [
-        (1, 4096, 8), (1, 4096, 16), (2, 4096, 8), (2, 4096, 16),
-    ]  # fmt: skip
+        (1, 4096, 8),
+        (1, 4096, 16),
+        (2, 4096, 8),
+        (2, 4096, 16),
+    ]
 
 
 def test_lists_ranges_and_choices_join() -> None:
@@ -280,8 +282,11 @@ def test_several_conditions_are_a_contract_for_each_combination_each_once() -> N
     asked = Conditions(caches=("cold", "hot", "cold"), data=("zeros", "randn"))
     found = plan_contracts(GPU, asked)
     assert [(c.data, c.cache) for c in found] == [
-        ("zeros", "cold"), ("zeros", "hot"), ("randn", "cold"), ("randn", "hot"),
-    ]  # fmt: skip
+        ("zeros", "cold"),
+        ("zeros", "hot"),
+        ("randn", "cold"),
+        ("randn", "hot"),
+    ]
     assert {replace(c, data="randn", cache="cold") for c in found} == {default_contract(GPU)}
 
 
@@ -355,9 +360,10 @@ def test_each_case_is_planned_under_each_contract_and_what_is_done_is_left_out()
     assert unfinished(Run(header, (*all_done[:-1], impossible)), opened) == ()
 
 
-@pytest.mark.parametrize(("counting", "again"), [
-    ("off", False), ("auto", False), ("require", True), ("kernels", True), ("ncu", True),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("counting", "again"),
+    [("off", False), ("auto", False), ("require", True), ("kernels", True), ("ncu", True)],
+)
 def test_a_resumed_run_repeats_a_case_without_its_counters_only_where_they_were_required(
     counting: Counting, again: bool
 ) -> None:
@@ -375,8 +381,13 @@ def test_each_process_measures_the_plan_once_and_every_second_one_in_turned_orde
     header = replace(run.header, plan=cases, processes=3)
     first, second = ((case, header.contract) for case in cases)
     assert planned(header) == (
-        (*first, 0), (*second, 0), (*second, 1), (*first, 1), (*first, 2), (*second, 2),
-    )  # fmt: skip
+        (*first, 0),
+        (*second, 0),
+        (*second, 1),
+        (*first, 1),
+        (*first, 2),
+        (*second, 2),
+    )
     opened = Opened(header.device, header.fingerprint)
     turned = replace(run.records[1], pass_index=1)
     left = unfinished(Run(header, (*run.records, turned)), opened)
@@ -417,9 +428,7 @@ def test_a_cache_that_is_broken_or_cannot_be_written_is_no_cache(cache: Path) ->
     assert fetch("file", "k", Description) is None
 
 
-def test_the_cache_is_where_the_user_says(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_cache_is_where_the_user_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("GPUPERF_CACHE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert cache_folder() == tmp_path / "gpuperf"

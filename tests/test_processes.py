@@ -27,13 +27,16 @@ from gpuperf.roofline.processes import FEWER, reduce_processes
 from gpuperf.roofline.rows import entries
 from gpuperf.roofline.speedup import key_of, speedups
 from gpuperf.roofline.table import NOTHING, sheet
+from gpuperf.run.runfile import RunWriter
 from gpuperf.run.session import measure_cases, planned, unfinished
-from gpuperf.run.store import RunWriter, read_run
+from gpuperf.run.store import read_run
 
 TOP = replace(
-    header(h200_device(), Contract("blocked"), h200_peaks()), baseline="naive",
-    main=("m", "n", "k"), processes=3,
-)  # fmt: skip
+    header(h200_device(), Contract("blocked"), h200_peaks()),
+    baseline="naive",
+    main=("m", "n", "k"),
+    processes=3,
+)
 # The processes differ by 10 %, and treat both implementations alike but for a percent.
 BASE = (4.0e-3, 4.4e-3, 3.6e-3)
 OWN = (1.0e-3, 1.11e-3, 0.89e-3)
@@ -50,18 +53,25 @@ def timed(implementation: str, index: int, time_s: float, **changes: Any) -> Rec
 def both(base: tuple[float, ...] = BASE, own: tuple[float, ...] = OWN) -> Run:
     """Two implementations in as many processes as they have times."""
     sides = {"naive": base, "triton": own}
-    return Run(TOP, tuple(
-        timed(name, index, time_s) for name, times in sides.items()
-        for index, time_s in enumerate(times)
-    ))  # fmt: skip
+    return Run(
+        TOP,
+        tuple(
+            timed(name, index, time_s)
+            for name, times in sides.items()
+            for index, time_s in enumerate(times)
+        ),
+    )
 
 
 def changed(run: Run, name: str, index: int, **changes: Any) -> Run:
     """*run* with one record changed."""
-    return replace(run, records=tuple(
-        replace(r, **changes) if (r.case.implementation, r.pass_index) == (name, index) else r
-        for r in run.records
-    ))  # fmt: skip
+    return replace(
+        run,
+        records=tuple(
+            replace(r, **changes) if (r.case.implementation, r.pass_index) == (name, index) else r
+            for r in run.records
+        ),
+    )
 
 
 def test_the_interval_of_a_speed_up_is_that_of_the_ratios_by_process() -> None:
@@ -136,8 +146,14 @@ def test_a_case_that_failed_in_one_process_failed(status: str) -> None:
 
 def test_what_is_worse_than_out_of_memory_is_what_is_shown() -> None:
     lost = {"times": {}, "primary": ""}
-    run = changed(changed(both(), "triton", 0, status="oom", **lost), "triton", 2,
-                  status="wrong", reason="off by 1", **lost)  # fmt: skip
+    run = changed(
+        changed(both(), "triton", 0, status="oom", **lost),
+        "triton",
+        2,
+        status="wrong",
+        reason="off by 1",
+        **lost,
+    )
     assert sheet(run).failures[1] == "wrong: in process 3: off by 1"
 
 
@@ -161,8 +177,9 @@ def test_the_row_has_the_bytes_that_one_process_counted_of_the_same_kernels() ->
 
 
 def test_the_doubts_of_all_processes_and_the_largest_error_are_shown() -> None:
-    run = changed(both(), "triton", 2, caveats=(Caveat("slowed", "x", "y"),),
-                  check=Check(0.5, 1.0, 4))  # fmt: skip
+    run = changed(
+        both(), "triton", 2, caveats=(Caveat("slowed", "x", "y"),), check=Check(0.5, 1.0, 4)
+    )
     (_, shown) = reduce_processes(run.records, 3)
     assert [c.kind for c in shown.record.caveats] == ["slowed"]
     assert shown.record.check is not None
@@ -201,8 +218,9 @@ def test_processes_are_fresh_turned_and_one_that_is_interrupted_is_resumed(tmp_p
     assert [r.pass_index for r in run.records] == [0, 0, 1, 1]
     left = unfinished(run, Opened(top.device, top.fingerprint))
     assert [(case.implementation, index) for case, _, index in left] == [
-        ("naive", 2), ("triton", 2)
-    ]  # fmt: skip
+        ("naive", 2),
+        ("triton", 2),
+    ]
     assert all(FEWER in {c.kind for c in entry.caveats} for entry in entries(run))
 
 
@@ -252,8 +270,13 @@ def test_compare_measures_in_three_fresh_processes_unless_told_otherwise(at: Com
     assert ended.code == 0, ended.err
     run = read_run(at.run_file("three"))
     assert [(r.pass_index, r.case.implementation) for r in run.records] == [
-        (0, "eager"), (0, "fused"), (1, "fused"), (1, "eager"), (2, "eager"), (2, "fused"),
-    ]  # fmt: skip
+        (0, "eager"),
+        (0, "fused"),
+        (1, "fused"),
+        (1, "eager"),
+        (2, "eager"),
+        (2, "fused"),
+    ]
     assert (run.header.processes, run.header.contract.precision) == (3, 0.017)
     assert run.header.contract.budget_s == 0.02
     assert "speed-up over eager" in ended.out and "3 processes" in ended.out

@@ -96,8 +96,12 @@ def by_hand(name: str) -> int:
 def gpuperf(folder: Path, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(
         [sys.executable, "-c", "from gpuperf.app import main; main()", *arguments],
-        cwd=folder, capture_output=True, text=True, check=False, timeout=120,
-    )  # fmt: skip
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
     assert done.returncode == code, done.stdout + done.stderr
     return done
 
@@ -128,9 +132,12 @@ def mlp(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Run, str]:
 
 @pytest.mark.parametrize(
     ("name", "text", "region"),
-    [("mlp", MLP, "step"), ("convolutions", CONVOLUTIONS, "train"),
-     ("transformer", TRANSFORMER, "step")],
-)  # fmt: skip
+    [
+        ("mlp", MLP, "step"),
+        ("convolutions", CONVOLUTIONS, "train"),
+        ("transformer", TRANSFORMER, "step"),
+    ],
+)
 def test_the_flops_of_a_model_are_those_counted_by_hand(
     tmp_path: Path, mlp: tuple[Path, Run, str], name: str, text: str, region: str
 ) -> None:
@@ -145,8 +152,10 @@ def test_the_flops_of_a_model_are_those_counted_by_hand(
     unknown = [r.case.op for r in run.records if r.operator and not r.operator.known]
     assert unknown == []
     assert sorted(path.suffix for path in (folder / "gpuperf-runs").iterdir()) == [
-        ".jsonl", ".png", ".svg"
-    ]  # fmt: skip
+        ".jsonl",
+        ".png",
+        ".svg",
+    ]
 
 
 def test_operators_of_a_step_sum_to_it(mlp: tuple[Path, Run, str]) -> None:
@@ -190,9 +199,12 @@ def test_a_program_that_fails_makes_gpuperf_exit_with_3_and_is_kept(tmp_path: Pa
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [("raise ValueError('bad')", "ValueError: bad"), ("print(1)", "no operator of torch ran"),
-     ("import sys; sys.exit('so')", "so")],
-)  # fmt: skip
+    [
+        ("raise ValueError('bad')", "ValueError: bad"),
+        ("print(1)", "no operator of torch ran"),
+        ("import sys; sys.exit('so')", "so"),
+    ],
+)
 def test_what_cannot_be_profiled_says_why_in_a_sentence(
     tmp_path: Path, text: str, words: str
 ) -> None:
@@ -218,8 +230,12 @@ def test_options_behind_the_script_are_the_scripts(tmp_path: Path) -> None:
 
 def test_each_option_that_takes_no_value_is_known_to_be_one() -> None:
     command: Any = typer.main.get_command(make_app(["profile"]))
-    switches = {name for p in command.commands["profile"].params
-                for name in getattr(p, "opts", ()) if getattr(p, "is_flag", False)}  # fmt: skip
+    switches = {
+        name
+        for p in command.commands["profile"].params
+        for name in getattr(p, "opts", ())
+        if getattr(p, "is_flag", False)
+    }
     assert switches | {"--debug", *HELP} == SWITCHES
 
 
@@ -231,20 +247,26 @@ def _hear() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_keeps_what_was_found(tmp_path: Path, number: signal.Signals) -> None:
-    text = MLP + """
+    text = (
+        MLP
+        + """
 import sys, time
 try:
     print("up", flush=True)
     time.sleep(60)
 except KeyboardInterrupt: sys.exit(7)
 """
+    )
     (tmp_path / "train.py").write_text(text, encoding="utf-8")
     code = "from gpuperf.app import main; main()"
     with subprocess.Popen(
-        [sys.executable, "-c", code, "profile", "--steps", "1", "train.py"], cwd=tmp_path,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        [sys.executable, "-c", code, "profile", "--steps", "1", "train.py"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
         preexec_fn=_hear,
-    ) as process:  # fmt: skip
+    ) as process:
         try:
             assert process.stdout is not None
             assert process.stdout.readline() == "up\n"
@@ -317,7 +339,7 @@ def test_what_the_counters_are_asked_for_is_what_is_done(tmp_path: Path) -> None
         "for _ in range(30):\n"
         "    torch.ones(9).add_(1)\n"
         "    gpuperf.step()\n"
-    )  # fmt: skip
+    )
     off = gpuperf(tmp_path, "profile", "--counters", "off", "train.py")
     assert "no pass counters" not in off.stderr
     kernels = gpuperf(tmp_path, "profile", "--counters", "kernels", "train.py", code=3)

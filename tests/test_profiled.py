@@ -24,9 +24,10 @@ US = 1000
 EVENTS = Contract("events", "hot", "sustained", gap_s=0.0, data="own")
 MM = Call(
     "aten::mm",
-    ((Tensor((64, 32), "bf16"),), (Tensor((32, 16), "bf16"),)), ("", ""),
+    ((Tensor((64, 32), "bf16"),), (Tensor((32, 16), "bf16"),)),
+    ("", ""),
     (Tensor((64, 16), "bf16"),),
-)  # fmt: skip
+)
 SHAPES = {"Input Dims": [[64, 32], [32, 16]], "Input type": ["c10::BFloat16"] * 2}
 STEPS = 3
 
@@ -49,10 +50,20 @@ def trace(folder: Path) -> Path:
 
 def told(folder: Path, *passed: Passed, traced: bool = True) -> tuple[Record, ...]:
     timeline = read_trace(trace(folder)) if traced else None
-    return region_records(Told(
-        "r", "step", "train.py", EVENTS, Fingerprint(), passed, timeline, total=9, exit_code=0,
-        cuda=True,
-    ))  # fmt: skip
+    return region_records(
+        Told(
+            "r",
+            "step",
+            "train.py",
+            EVENTS,
+            Fingerprint(),
+            passed,
+            timeline,
+            total=9,
+            exit_code=0,
+            cuda=True,
+        )
+    )
 
 
 PLAIN = Passed("step", "plain", 10, (110e-6,) * 10, 1.2e-3, 5000)
@@ -228,10 +239,18 @@ def test_a_region_inside_a_step_has_what_was_launched_in_it(tmp_path: Path) -> N
         made.launch("inside", (at + 15) * US, device * US, (device + 20) * US)
         made.launch("behind", (at + 40) * US, (device + 20) * US, (device + 60) * US)
     timeline = read_trace(made.write(tmp_path / "parts.json"))
-    region, *_ = region_records(Told(
-        "r", "step", "train.py", EVENTS, Fingerprint(), (PLAIN, Passed("step", "trace", STEPS)),
-        timeline, cuda=True,
-    ))  # fmt: skip
+    region, *_ = region_records(
+        Told(
+            "r",
+            "step",
+            "train.py",
+            EVENTS,
+            Fingerprint(),
+            (PLAIN, Passed("step", "trace", STEPS)),
+            timeline,
+            cuda=True,
+        )
+    )
     assert region.program is not None
     assert region.program.parts == {"forward": pytest.approx(20e-6)}
     assert steps_of(timeline)[0] == "step"
@@ -240,10 +259,19 @@ def test_a_region_inside_a_step_has_what_was_launched_in_it(tmp_path: Path) -> N
 def test_work_on_another_gpu_than_the_clocks_is_a_doubt(tmp_path: Path) -> None:
     timeline = read_trace(trace(tmp_path))
     for device, doubts in ((timeline.used[0], []), (timeline.used[0] + 1, ["other-devices"])):
-        region, *_ = region_records(Told(
-            "r", "step", "train.py", EVENTS, Fingerprint(), (PLAIN,), timeline, cuda=True,
-            device=device,
-        ))  # fmt: skip
+        region, *_ = region_records(
+            Told(
+                "r",
+                "step",
+                "train.py",
+                EVENTS,
+                Fingerprint(),
+                (PLAIN,),
+                timeline,
+                cuda=True,
+                device=device,
+            )
+        )
         kinds = [doubt.kind for doubt in region.caveats if doubt.kind == "other-devices"]
         assert kinds == doubts
 
@@ -258,8 +286,9 @@ def test_counters_go_to_the_kernels_of_a_step_in_the_order_of_their_launch(tmp_p
     region, *_ = records = told(tmp_path, PLAIN, ACCOUNTING, each(10, 20, 30, 40))
     mm = by_name(records)["aten::mm"]
     assert {k.name: k.counters["dram_read_bytes"] for k in mm.kernels} == {
-        "gemm": 10, "splitk_reduce": 20,
-    }  # fmt: skip
+        "gemm": 10,
+        "splitk_reduce": 20,
+    }
     assert mm.counters == {"dram_read_bytes": 30, "dram_written_bytes": 2}
     assert by_name(records)["by_hand_kernel"].counters["dram_read_bytes"] == 30
     assert not [doubt for doubt in region.caveats if doubt.kind == "incomplete"]
@@ -289,8 +318,9 @@ def test_counters_are_of_the_kernels_that_all_steps_launch(
     for i, name in enumerate(names):
         step, late = divmod(i, 2)
         at = 100 * step
-        made.launch(name, (at + 10 * late) * US, (at + 60 - 20 * late) * US,
-                    (at + 65 - 20 * late) * US)  # fmt: skip
+        made.launch(
+            name, (at + 10 * late) * US, (at + 60 - 20 * late) * US, (at + 65 - 20 * late) * US
+        )
         if late:
             number = made.call("cudaMemcpyAsync", (at + 5) * US, (at + 6) * US)
             made.copy("DtoD (Device -> Device)", (at + 20) * US, (at + 30) * US, 100, number)
@@ -347,10 +377,19 @@ def test_what_a_light_trace_idled_is_the_steps_own_if_they_follow_each_other(
             made.launch("other", (at + 60) * US, (at + 62) * US, (at + 90) * US)
     timeline = read_trace(made.write(tmp_path / "t.json"))
     passed = (AHEAD, *(replace(PLAIN, name=name, steps=STEPS) for name in ("trace", "light")))
-    region, *_ = region_records(Told(
-        "r", "step", "train.py", EVENTS, Fingerprint(), passed, timeline, cuda=True,
-        light=light(tmp_path),
-    ))  # fmt: skip
+    region, *_ = region_records(
+        Told(
+            "r",
+            "step",
+            "train.py",
+            EVENTS,
+            Fingerprint(),
+            passed,
+            timeline,
+            cuda=True,
+            light=light(tmp_path),
+        )
+    )
     assert region.program is not None
     occupied = region.program.occupied
     assert occupied["idle_between"] == pytest.approx(0 if apart else 29 * 3e-6 / 3)
@@ -365,9 +404,7 @@ def test_a_light_pass_without_its_trace_and_a_trace_without_its_pass_change_noth
     """A program may end between the two."""
     timeline = read_trace(trace(tmp_path))
     passed = (PLAIN, ACCOUNTING, replace(PLAIN, name="trace", steps=STEPS))
-    neither = Told(
-        "r", "step", "train.py", EVENTS, Fingerprint(), passed, timeline, cuda=True,
-    )  # fmt: skip
+    neither = Told("r", "step", "train.py", EVENTS, Fingerprint(), passed, timeline, cuda=True)
     half = replace(neither, light=light(tmp_path))
     if not has_trace:
         half = replace(neither, passed=(*passed, replace(PLAIN, name="light", steps=STEPS)))

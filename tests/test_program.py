@@ -35,9 +35,14 @@ def script(folder: Path, text: str) -> Path:
 
 
 def ran(
-    folder: Path, text: str, *arguments: str, timeout_s: float | None = 60.0, steps: int = 3,
-    stdout: int | None = None, waiting: Callable[[], None] = lambda: None,
-) -> Ran:  # fmt: skip
+    folder: Path,
+    text: str,
+    *arguments: str,
+    timeout_s: float | None = 60.0,
+    steps: int = 3,
+    stdout: int | None = None,
+    waiting: Callable[[], None] = lambda: None,
+) -> Ran:
     argv = (str(script(folder, text)), *arguments)
     request = Profile(argv, False, 1, steps, ("plain", "trace", "accounting"), str(folder))
     return run_program(request, timeout_s, lambda passed: None, stdout, waiting)
@@ -73,11 +78,16 @@ def test_the_passes_of_a_loop_come_back(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("end", "code", "error"),
-    [("raise SystemExit(7)", 7, ""), ("raise SystemExit", 0, ""), ("import os; os._exit(9)", 9, ""),
-     ("raise SystemExit('so')", 1, "so"), ("raise ValueError('bad')", 1, "ValueError: bad"),
-     ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", -9, "SIGKILL")],
+    [
+        ("raise SystemExit(7)", 7, ""),
+        ("raise SystemExit", 0, ""),
+        ("import os; os._exit(9)", 9, ""),
+        ("raise SystemExit('so')", 1, "so"),
+        ("raise ValueError('bad')", 1, "ValueError: bad"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", -9, "SIGKILL"),
+    ],
     ids=["code", "none", "os._exit", "words", "raises", "killed"],
-)  # fmt: skip
+)
 def test_however_a_program_ends_its_passes_are_kept(
     tmp_path: Path, end: str, code: int, error: str
 ) -> None:
@@ -87,9 +97,7 @@ def test_however_a_program_ends_its_passes_are_kept(
     assert error in found.error
 
 
-def test_a_traceback_is_the_programs_own(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_traceback_is_the_programs_own(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     ran(tmp_path, "def f():\n    raise ValueError('bad')\nf()")
     told = capfd.readouterr().err
     assert told.count("File ") == 2
@@ -224,9 +232,12 @@ def test_ctrl_c_ends_the_program_and_keeps_what_was_found(tmp_path: Path) -> Non
         "print(r.interrupted, [p.name for p in r.passed], r.exit_code)"
     )
     with subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, start_new_session=True,
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    ) as process:  # fmt: skip
+    ) as process:
         try:
             assert process.stdout is not None
             assert process.stdout.readline() == "up\n"
@@ -365,10 +376,12 @@ def test_a_module_is_main_as_python_makes_it(
 
 @pytest.mark.parametrize(
     ("source", "said"),
-    [("# coding: latin-1\nprint('caf\xe9' == 'caf\\xe9')".encode("latin-1"), "True"),
-     (b"\xef\xbb\xbfprint('mark')", "mark")],
+    [
+        ("# coding: latin-1\nprint('caf\xe9' == 'caf\\xe9')".encode("latin-1"), "True"),
+        (b"\xef\xbb\xbfprint('mark')", "mark"),
+    ],
     ids=["cookie", "BOM"],
-)  # fmt: skip
+)
 def test_a_script_is_read_in_its_encoding(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], source: bytes, said: str
 ) -> None:
@@ -444,10 +457,14 @@ for i in range(20):
 
 @pytest.mark.parametrize(
     ("text", "marks"),
-    [("import torch\nfor i in range(9): torch.ones(3).sum()", False),
-     ("from torch.optim import Adam", True), ("def f(loss):\n    loss.backward()", True),
-     ("import gpuperf", True), ("def f():\n    def g(): return torch.optim.SGD", True)],
-)  # fmt: skip
+    [
+        ("import torch\nfor i in range(9): torch.ones(3).sum()", False),
+        ("from torch.optim import Adam", True),
+        ("def f(loss):\n    loss.backward()", True),
+        ("import gpuperf", True),
+        ("def f():\n    def g(): return torch.optim.SGD", True),
+    ],
+)
 def test_a_program_is_known_by_what_it_names(text: str, marks: bool) -> None:
     assert marks_steps(compile(text, "train.py", "exec")) is marks
 

@@ -20,14 +20,17 @@ from gpuperf.show.screen import WIDE
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
-PAGES = {page: page.read_text(encoding="utf-8") for page in
-         (README, *sorted((ROOT / "docs" / "guides").glob("*.md")))}  # fmt: skip
+PAGES = {
+    page: page.read_text(encoding="utf-8")
+    for page in (README, *sorted((ROOT / "docs" / "guides").glob("*.md")))
+}
 BLOCK = re.compile(r"^```(?:\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 BLOCKS = [block for text in PAGES.values() for block in BLOCK.findall(text)]
 LINKS = [
-    (page, target) for page, text in PAGES.items()
+    (page, target)
+    for page, text in PAGES.items()
     for target in re.findall(r"\]\(([^)]+)\)", BLOCK.sub("", text))
-]  # fmt: skip
+]
 
 
 def test_the_readme_is_read_in_minutes() -> None:

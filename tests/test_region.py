@@ -24,8 +24,9 @@ from gpuperf.profile.chart import draw_profile
 from gpuperf.profile.findings import LEAST, findings
 from gpuperf.profile.table import render_profile
 
-MATMUL = operator("aten::mm", "4096×4096 bf16, 4096×4096 bf16", 30e-3, flops=15 * 10**12,
-                  moved=10**9)  # fmt: skip
+MATMUL = operator(
+    "aten::mm", "4096×4096 bf16, 4096×4096 bf16", 30e-3, flops=15 * 10**12, moved=10**9
+)
 
 
 def profile(whole: Record, *operators: Record) -> Profile:
@@ -142,8 +143,9 @@ def test_a_padded_product_is_no_faster_than_its_bytes() -> None:
     bandwidth = h200_ceilings().bandwidth
     assert bandwidth is not None
     like = operator("aten::mm", "8192×768 bf16, 768×8192 bf16", 30e-3, flops=15 * 10**12, count=3)
-    skinny = odd("8192×768 bf16, 768×50257 bf16", 40e-3, 5e12,
-                 moved=round(bandwidth.value * 20e-3 / 3) * 3)  # fmt: skip
+    skinny = odd(
+        "8192×768 bf16, 768×50257 bf16", 40e-3, 5e12, moved=round(bandwidth.value * 20e-3 / 3) * 3
+    )
     told = gains(region(busy_s=STEP_S), like, skinny)
     assert told["pad"] == pytest.approx(0.2, rel=1e-3)
 
@@ -213,8 +215,12 @@ def pageable(
     was busy for *busy_s* (0: for the whole step)."""
     copied = operator("aten::copy_", "1 fp32", copied_s, "copy", kernel="Memcpy HtoD (Pageable ->")
     occupied = {"copy HtoD pageable": copied_s, "busy": busy_s or step_s}
-    whole = region(moved={"copy HtoD pageable": 10**9}, occupied=occupied,
-                   busy_s=busy_s or step_s, step_s=step_s)  # fmt: skip
+    whole = region(
+        moved={"copy HtoD pageable": 10**9},
+        occupied=occupied,
+        busy_s=busy_s or step_s,
+        step_s=step_s,
+    )
     run = run_of(whole, (copied, *kernels))
     top = replace(run.header, peaks=replace(h200_peaks(), pcie=pcie))
     (found,) = findings(profiles(run)[0], top)
@@ -288,16 +294,19 @@ def test_the_fallback_of_sdpa_is_told_as_such() -> None:
 
 @pytest.mark.parametrize("of", ["²×3 bf16, ٣×4 bf16", "9" * 5000 + "×3 bf16", "→ ×, ,×", "-1×3 x"])
 def test_a_strangers_shapes_are_no_numbers(of: str) -> None:
-    strange = [operator(f"aten::{name}", of, 5e-3, kind, 10**12, 10**9) for name, kind in
-               (("bmm", "matmul"), ("_softmax", "softmax"), ("mul", "elementwise"))]  # fmt: skip
+    strange = [
+        operator(f"aten::{name}", of, 5e-3, kind, 10**12, 10**9)
+        for name, kind in (("bmm", "matmul"), ("_softmax", "softmax"), ("mul", "elementwise"))
+    ]
     assert gains(region(busy_s=STEP_S), *strange) == {}
 
 
 def test_no_gain_is_above_the_time_of_what_it_is_about() -> None:
     slow = operator("aten::mul", "1×1 bf16", 40e-3, "elementwise", 10**9, 10**9)
     other = operator("aten::exp", "1×1 bf16", 40e-3, "elementwise", 10**9, 10**9)
-    copied = operator("aten::mul", "1×1 bf16", 40e-3, "copy", 0, 10**9,
-                      kernel="Memcpy HtoD (Pageable -> Device)")  # fmt: skip
+    copied = operator(
+        "aten::mul", "1×1 bf16", 40e-3, "copy", 0, 10**9, kernel="Memcpy HtoD (Pageable -> Device)"
+    )
     chain = Chain(("mul", "add"), "a.py:1", 1, 20 * 10**9, 0)
     told = gains(region(busy_s=STEP_S, chains=(chain,)), slow, other, copied)
     assert told["fuse"] == pytest.approx(0.4)
@@ -330,9 +339,16 @@ def test_a_run_without_a_region_says_how_to_mark_one() -> None:
 
 def test_the_table_has_totals_operators_and_what_to_do() -> None:
     text = render_profile(training(), "table")
-    for words in ("step of train.py on NVIDIA H200", "100.0 ms a step ± 0.0 %, the GPU busy 90.0 %",
-                  "MFU 27.3 % of the data sheet", "163,840 items/s", "mm (backward)", "unknown",
-                  "pad the dimensions", "gpt2.py:99 (item)"):  # fmt: skip
+    for words in (
+        "step of train.py on NVIDIA H200",
+        "100.0 ms a step ± 0.0 %, the GPU busy 90.0 %",
+        "MFU 27.3 % of the data sheet",
+        "163,840 items/s",
+        "mm (backward)",
+        "unknown",
+        "pad the dimensions",
+        "gpt2.py:99 (item)",
+    ):
         assert words in text
 
 
@@ -340,8 +356,9 @@ def test_an_uneven_step_tells_its_mean() -> None:
     run = training()
     whole = run.records[0]
     values = (0.1,) * 8 + (0.3, 0.3)
-    uneven = replace(whole, times={**whole.times, "step": Samples(values),
-                                   "wall": Samples((0.14,))})  # fmt: skip
+    uneven = replace(
+        whole, times={**whole.times, "step": Samples(values), "wall": Samples((0.14,))}
+    )
     text = render_profile(replace(run, records=(uneven, *run.records[1:])), "table")
     assert "(mean; the median is 100.0 ms)" in text
 
@@ -359,13 +376,15 @@ def hostile() -> Run:
     run = training()
     records = tuple(
         replace(
-            r, case=replace(r.case, op=HOSTILE, implementation=HOSTILE, point={"of": HOSTILE}),
+            r,
+            case=replace(r.case, op=HOSTILE, implementation=HOSTILE, point={"of": HOSTILE}),
             operator=replace(r.operator, where=(HOSTILE,)) if r.operator else None,
             program=replace(r.program, missing=(HOSTILE,), waits=(Wait(HOSTILE, HOSTILE, 1.0),))
-            if r.program else None,
+            if r.program
+            else None,
         )
         for r in run.records
-    )  # fmt: skip
+    )
     return replace(run, records=records)
 
 
@@ -415,9 +434,7 @@ def test_kernels_are_told_by_what_launches_them() -> None:
     assert "aten::mm_kernel" in shown
     assert "what to do first" in shown
     rows = render_profile(run, "csv", "kernels").splitlines()
-    assert rows[0] == (
-        "region,kernel,launches,time_s,share,dram_bytes,tensor_operations,operators"
-    )
+    assert rows[0] == ("region,kernel,launches,time_s,share,dram_bytes,tensor_operations,operators")
     assert len(rows) == 1 + len(uses)
 
 
@@ -438,9 +455,13 @@ def counted(record: Record, **counters: float) -> Record:
 def test_what_was_counted_kernel_by_kernel_stands_beside_what_must_move() -> None:
     tera = 15e12
     mm = counted(
-        MATMUL, dram_read_bytes=2e9, dram_written_bytes=1e9, tensor_bf16=1.5 * tera,
-        active_cycles=4e7, tensor_cycles=3e7,
-    )  # fmt: skip
+        MATMUL,
+        dram_read_bytes=2e9,
+        dram_written_bytes=1e9,
+        tensor_bf16=1.5 * tera,
+        active_cycles=4e7,
+        tensor_cycles=3e7,
+    )
     run = run_of(region(busy_s=40e-3), (mm, operator("aten::add", "8 fp32", 10e-3, "elementwise")))
     head, *rows = render_profile(run, "table").splitlines()[6:]
     assert "DRAM" not in render_profile(run_of(region(), (MATMUL,)), "table")
@@ -491,7 +512,6 @@ def test_a_copy_does_not_follow_the_clock() -> None:
     assert [share.seconds for share in found.operators] == pytest.approx([88e-3, 10e-3])
     assert [use.seconds for use in kernels_of(found)] == pytest.approx([88e-3, 10e-3])
     assert found.scale == pytest.approx(88 / 80)
-
 
 
 def test_a_loop_that_waits_for_data_is_told_so_first() -> None:
@@ -549,16 +569,34 @@ SECONDS = st.floats(1e-3, 60e-3)
 
 
 @settings(max_examples=150, deadline=None)
-@given(SECONDS, SECONDS, SECONDS, SECONDS, SECONDS, st.floats(0, 60e-3), st.floats(0, 60e-3),
-       st.integers(10**6, 10**10), st.floats(20e-3, 200e-3))  # fmt: skip
+@given(
+    SECONDS,
+    SECONDS,
+    SECONDS,
+    SECONDS,
+    SECONDS,
+    st.floats(0, 60e-3),
+    st.floats(0, 60e-3),
+    st.integers(10**6, 10**10),
+    st.floats(20e-3, 200e-3),
+)
 def test_no_gain_is_above_the_step_less_what_remains(
-    mm: float, mul: float, step: float, copied: float, soft: float, data: float, wait: float,
-    moved: int, step_s: float,
-) -> None:  # fmt: skip
+    mm: float,
+    mul: float,
+    step: float,
+    copied: float,
+    soft: float,
+    data: float,
+    wait: float,
+    moved: int,
+    step_s: float,
+) -> None:
     """What remains is at the least all kernels that the finding is not about, or all copies (which
     a profiler may have delayed), and what the device idles for another reason."""
-    chains = (Chain(("mul",), "a.py:1", 1, moved, moved // 3),
-              Chain(("addcdiv_",), "a.py:2", 1, moved, moved // 4, True))  # fmt: skip
+    chains = (
+        Chain(("mul",), "a.py:1", 1, moved, moved // 3),
+        Chain(("addcdiv_",), "a.py:2", 1, moved, moved // 4, True),
+    )
     operators = (
         operator("aten::mm", "4095×4095 fp32, 4095×4095 fp32", mm, flops=10**10, dtype="fp32"),
         operator("aten::mul", "1×1 bf16", mul, "elementwise", 10**6, moved),
@@ -570,14 +608,24 @@ def test_no_gain_is_above_the_step_less_what_remains(
     busy = min(step_s, kernels + copied)
     plain = min(copied, max(0.0, busy - kernels))
     whole = region(
-        busy_s=kernels + copied, step_s=step_s, chains=chains, data_s=data,
-        waits=(Wait("item", "a.py:3", 1, wait),), moved={"copy HtoD pageable": moved},
+        busy_s=kernels + copied,
+        step_s=step_s,
+        chains=chains,
+        data_s=data,
+        waits=(Wait("item", "a.py:3", 1, wait),),
+        moved={"copy HtoD pageable": moved},
         occupied={"busy": kernels + copied, "copy HtoD pageable": copied},
-    )  # fmt: skip
+    )
     run = run_of(whole, operators)
-    about = {"fuse": (mul, 0.0), "let the optimizer": (step, 0.0), "let fp32": (mm, 0.0),
-             "pad": (mm, 0.0), "copy": (0.0, plain), "use scaled": (soft, 0.0),
-             "let scaled": (soft, 0.0)}  # fmt: skip
+    about = {
+        "fuse": (mul, 0.0),
+        "let the optimizer": (step, 0.0),
+        "let fp32": (mm, 0.0),
+        "pad": (mm, 0.0),
+        "copy": (0.0, plain),
+        "use scaled": (soft, 0.0),
+        "let scaled": (soft, 0.0),
+    }
     for one in findings(profiles(run)[0], run.header):
         own = next((v for k, v in about.items() if one.title.startswith(k)), (0.0, 0.0))
         remains = max(kernels - own[0], plain - own[1])

@@ -170,21 +170,44 @@ def test_a_file_that_does_not_load_is_told_where(tmp_path: Path, text: str, mess
         (workload(axes='Axis("dtype", "auto")'), "an axis 'dtype' of words, and no choices"),
         (workload(axes='Axis("n", 1.5), Axis("dtype", "auto", choices=("fp32",))'), "described"),
         (workload("two words"), "the name 'two words', which is not letters"),
-        (workload().replace('(Implementation("torch", lambda i, p, o: lambda: i["x"] * 2),)', "()"),
-         "'twice' has no implementation"),
+        (
+            workload().replace(
+                '(Implementation("torch", lambda i, p, o: lambda: i["x"] * 2),)', "()"
+            ),
+            "'twice' has no implementation",
+        ),
         (workload(variable="A") + workload(variable="B"), "has two workloads named 'twice'"),
-        (workload().replace('o: lambda: i["x"] * 2),)', 'o: lambda: i["x"] * 2))'),
-         "'twice' has implementations that is no tuple, but an Implementation"),
-        (workload().replace('choices=("fp32",)', 'choices=("fp32")'),
-         "choices of the axis 'dtype' that is no tuple, but a str"),
-        (workload().replace('Implementation("torch"', 'Implementation("F.torch"'),
-         "'twice' has the implementation 'F.torch', which is not letters"),
-        (workload().replace('lambda i, p, o: lambda: i["x"] * 2', 'None'),
-         "an implementation 'torch' whose build is no function"),
+        (
+            workload().replace('o: lambda: i["x"] * 2),)', 'o: lambda: i["x"] * 2))'),
+            "'twice' has implementations that is no tuple, but an Implementation",
+        ),
+        (
+            workload().replace('choices=("fp32",)', 'choices=("fp32")'),
+            "choices of the axis 'dtype' that is no tuple, but a str",
+        ),
+        (
+            workload().replace('Implementation("torch"', 'Implementation("F.torch"'),
+            "'twice' has the implementation 'F.torch', which is not letters",
+        ),
+        (
+            workload().replace('lambda i, p, o: lambda: i["x"] * 2', "None"),
+            "an implementation 'torch' whose build is no function",
+        ),
     ],
-    ids=["axis twice", "no dtype", "no choices", "half an axis", "blank", "none", "name twice",
-         "no comma", "no comma in choices", "a dot", "no build"],
-)  # fmt: skip
+    ids=[
+        "axis twice",
+        "no dtype",
+        "no choices",
+        "half an axis",
+        "blank",
+        "none",
+        "name twice",
+        "no comma",
+        "no comma in choices",
+        "a dot",
+        "no build",
+    ],
+)
 def test_a_malformed_workload_is_refused_with_the_reason(
     tmp_path: Path, text: str, message: str
 ) -> None:

@@ -368,8 +368,10 @@ def test_a_label_takes_a_later_place_where_the_first_would_hide_a_point() -> Non
 def test_a_turned_box_has_its_corners_turned() -> None:
     corners = Box(10, 20, 4, 2, math.pi / 6).corners
     u, v = math.sqrt(3) / 2, 0.5
-    wanted = [(10 + 2 * a * u - b * v, 20 + 2 * a * v + b * u)
-              for a, b in ((-1, -1), (1, -1), (1, 1), (-1, 1))]  # fmt: skip
+    wanted = [
+        (10 + 2 * a * u - b * v, 20 + 2 * a * v + b * u)
+        for a, b in ((-1, -1), (1, -1), (1, 1), (-1, 1))
+    ]
     for corner, expected in zip(corners, wanted, strict=True):
         assert corner == pytest.approx(expected)
 

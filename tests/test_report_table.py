@@ -89,9 +89,7 @@ def test_every_record_is_a_row_with_the_same_keys() -> None:
     found = rows(h200_run())
     assert len(found) == len(h200_run().records)
     assert {tuple(row) for row in found} == {tuple(found[0])}
-    assert [r["status"] for r in found[-5:]] == [
-        "oom", "wrong", "skipped", "crashed", "impossible"
-    ]  # fmt: skip
+    assert [r["status"] for r in found[-5:]] == ["oom", "wrong", "skipped", "crashed", "impossible"]
     assert found[7]["reason"] == "needs 103 GB, 24 GB free"
     assert found[7]["time_s"] is None
 

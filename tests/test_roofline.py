@@ -183,9 +183,7 @@ def test_fp64_products_are_served_by_the_faster_pipe() -> None:
     assert placement.attainable_flop_per_s == pytest.approx(66.9e12)
 
 
-@given(
-    st.integers(1, 10**15), st.integers(1, 10**12), st.floats(1e12, 1e16), st.floats(1e10, 1e14)
-)
+@given(st.integers(1, 10**15), st.integers(1, 10**12), st.floats(1e12, 1e16), st.floats(1e10, 1e14))
 def test_attainable_is_the_lower_of_both_roofs(
     flop: int, moved: int, peak: float, bandwidth: float
 ) -> None:
@@ -219,9 +217,7 @@ def test_the_roof_is_continuous_at_the_ridge(peak: float, bandwidth: float, off:
 
 @given(st.floats(1e-6, 1.0), st.floats(1.01, 100.0))
 def test_a_slower_time_is_a_smaller_fraction(time_s: float, factor: float) -> None:
-    fast, slow = (
-        placed(taken(product(512, 512, 512), t, 1e9)) for t in (time_s, time_s * factor)
-    )
+    fast, slow = (placed(taken(product(512, 512, 512), t, 1e9)) for t in (time_s, time_s * factor))
     for name in ("fraction", "mfu_data_sheet", "mfu_clock", "attained_byte_per_s"):
         assert getattr(fast, name) == pytest.approx(factor * getattr(slow, name))
 
@@ -232,9 +228,14 @@ def test_without_any_roof_the_place_is_what_was_attained_and_a_reason() -> None:
     assert placement.attained_flop_per_s == pytest.approx(1e14)
     assert placement.intensity == pytest.approx(2730.7, rel=1e-4)
     unknown = (
-        placement.ideal_s, placement.attainable_flop_per_s, placement.fraction, placement.ridge,
-        placement.mfu_data_sheet, placement.mfu_clock, placement.mfu_measured,
-    )  # fmt: skip
+        placement.ideal_s,
+        placement.attainable_flop_per_s,
+        placement.fraction,
+        placement.ridge,
+        placement.mfu_data_sheet,
+        placement.mfu_clock,
+        placement.mfu_measured,
+    )
     assert unknown == (None,) * 7
     assert placement.limiter == "unknown"
     assert placement.reasons == (

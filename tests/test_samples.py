@@ -70,10 +70,14 @@ def test_the_interval_of_very_many_values_is_that_of_the_normal_distribution() -
 @pytest.mark.parametrize(
     ("n", "t", "within"),
     [
-        (3, T2, 0.01), (4, 3.182446, 0.002), (6, 2.570582, 2e-4), (11, 2.228139, 1e-5),
-        (21, 2.085963, 1e-5), (50, T49, 1e-5),
+        (3, T2, 0.01),
+        (4, 3.182446, 0.002),
+        (6, 2.570582, 2e-4),
+        (11, 2.228139, 1e-5),
+        (21, 2.085963, 1e-5),
+        (50, T49, 1e-5),
     ],
-)  # fmt: skip
+)
 def test_few_samples_are_as_uncertain_as_students_t_says(n: int, t: float, within: float) -> None:
     """Of n − 1 degrees of freedom; two of them to 1 %."""
     samples = Samples(alternating(n))
@@ -310,11 +314,20 @@ def coverage(draw_one: Callable[[], tuple[float, ...]], truth: float, runs: int)
 @pytest.mark.parametrize(
     ("n", "rho", "least"),
     [
-        (20, 0.0, 0.95), (20, 0.5, 0.94), (20, 0.8, 0.91), (20, 0.95, 0.86),
-        (60, 0.0, 0.935), (60, 0.5, 0.955), (60, 0.8, 0.945), (60, 0.95, 0.92),
-        (200, 0.0, 0.945), (200, 0.5, 0.95), (200, 0.8, 0.95), (200, 0.95, 0.94),
+        (20, 0.0, 0.95),
+        (20, 0.5, 0.94),
+        (20, 0.8, 0.91),
+        (20, 0.95, 0.86),
+        (60, 0.0, 0.935),
+        (60, 0.5, 0.955),
+        (60, 0.8, 0.945),
+        (60, 0.95, 0.92),
+        (200, 0.0, 0.945),
+        (200, 0.5, 0.95),
+        (200, 0.8, 0.95),
+        (200, 0.95, 0.94),
     ],
-)  # fmt: skip
+)
 def test_the_95_percent_interval_covers_the_true_median(n: int, rho: float, least: float) -> None:
     """A coverage of 0.95 is seen within ± 0.014 (95 %) in 1000 runs, ± 0.021 in 400.
 
@@ -333,9 +346,7 @@ def test_the_interval_of_few_times_covers_their_median(n: int, least: float, mos
     """Times have a floor and a long tail: exponential, whose median is ln 2. Three samples alone
     span it three times of four."""
     draw = random.Random(23)
-    seen = coverage(
-        lambda: tuple(1 + draw.expovariate(1) for _ in range(n)), 1 + math.log(2), 1000
-    )
+    seen = coverage(lambda: tuple(1 + draw.expovariate(1) for _ in range(n)), 1 + math.log(2), 1000)
     assert least <= seen <= most
 
 

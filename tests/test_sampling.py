@@ -189,9 +189,15 @@ def test_every_sample_is_heard_of() -> None:
     for at_once, heard in ((1, [1, 2, 3, 4, 5, 6, 7]), (3, [3, 6, 7]), (20, [7])):
         seen: list[int] = []
         take_samples(
-            timer.draw, contract, TimerFacts, Rest(contract, 1e-3), at_once, (), seen.append,
+            timer.draw,
+            contract,
+            TimerFacts,
+            Rest(contract, 1e-3),
+            at_once,
+            (),
+            seen.append,
             timer.now,
-        )  # fmt: skip
+        )
         assert seen == heard
 
 
@@ -216,14 +222,23 @@ def test_a_time_that_is_no_number_is_refused() -> None:
     at_once=st.integers(1, 50),
 )
 def test_the_reason_to_stop_is_true(
-    times: list[float], cost_s: float, budget_s: float, precision: float, fewest: int, more: int,
+    times: list[float],
+    cost_s: float,
+    budget_s: float,
+    precision: float,
+    fewest: int,
+    more: int,
     at_once: int,
-) -> None:  # fmt: skip
+) -> None:
     timer = FakeTimer(cycle(times), cost_s)
     contract = Contract(
-        "wall", gap_s=0.0, budget_s=budget_s, precision=precision, min_samples=fewest,
+        "wall",
+        gap_s=0.0,
+        budget_s=budget_s,
+        precision=precision,
+        min_samples=fewest,
         max_samples=fewest + more,
-    )  # fmt: skip
+    )
     taken = take(timer, contract, at_once)
     size = taken.samples.size
     spent = timer.clock_s >= budget_s
@@ -331,9 +346,7 @@ def test_a_draw_that_gives_fewer_than_it_was_asked_for_is_drawn_again() -> None:
 
 def test_a_clock_that_did_not_recover_lengthens_the_rest_of_the_samples_that_follow() -> None:
     slow = 0.9 * RESTED_HZ
-    timer = FakeTimer(
-        repeat(1e-3), before_hz=chain([RESTED_HZ, slow, slow], repeat(RESTED_HZ))
-    )
+    timer = FakeTimer(repeat(1e-3), before_hz=chain([RESTED_HZ, slow, slow], repeat(RESTED_HZ)))
     contract = Contract("blocked", gap_s=0.002, min_samples=6)
     rest = Rest(contract, timer.cost_s, RESTED_HZ)
     take(timer, contract, rest=rest)
@@ -346,14 +359,7 @@ GPU = Contract("blocked", gap_s=0.002, duty=0.2)
 
 @pytest.mark.parametrize(
     ("call_s", "idle_s"),
-    [
-        (1e-6, 0.002),
-        (0.0005, 0.002),
-        (0.001, 0.004),
-        (0.01, 0.04),
-        (0.0625, 0.25),
-        (1.0, 0.25),
-    ],
+    [(1e-6, 0.002), (0.0005, 0.002), (0.001, 0.004), (0.01, 0.04), (0.0625, 0.25), (1.0, 0.25)],
 )
 def test_a_call_rests_for_the_gap_or_as_long_as_its_duty_asks(call_s: float, idle_s: float) -> None:
     """A fifth of the time busy is four times the call at rest, a quarter of a second at most."""

@@ -17,10 +17,13 @@ from gpuperf.show.table import Column, Table, fill, notes_of
 from gpuperf.show.terminal import to_terminal
 
 SHOWN = {
-    "alignment": ("show", "h200-suggest"), "waves": ("show", "h200-waves-triton"),
-    "profile": ("show", "h200-profile-eager"), "timing": ("show", "h200-timing-check"),
-    "compare": ("show", "h200-compare-softmax-4k"), "explain": ("explain", "h200-explain-matmul"),
-}  # fmt: skip
+    "alignment": ("show", "h200-suggest"),
+    "waves": ("show", "h200-waves-triton"),
+    "profile": ("show", "h200-profile-eager"),
+    "timing": ("show", "h200-timing-check"),
+    "compare": ("show", "h200-compare-softmax-4k"),
+    "explain": ("explain", "h200-explain-matmul"),
+}
 NAMES = ("case", "detail", "time", "rare")
 COLUMNS = (
     Column("case", left=True),

@@ -66,9 +66,12 @@ def test_the_passes_take_their_windows_one_after_the_other(tmp_path: Path) -> No
         marks.step()
     program.session.close()
     assert [(p.name, p.steps) for p in program.told] == [
-        ("plain", 4), ("trace", 4), ("counters", 0), ("accounting", 4),
+        ("plain", 4),
+        ("trace", 4),
+        ("counters", 0),
+        ("accounting", 4),
         ("kernels", 0),
-    ]  # fmt: skip
+    ]
     assert len(program.of("plain").steps_s) == 4
     assert program.of("plain").wall_s >= sum(program.of("plain").steps_s) > 0
     assert [one.call.name for one in program.of("accounting").seen] == ["aten::add_"] * 4
@@ -234,7 +237,6 @@ def test_marks_for_other_tools_have_their_way(tmp_path: Path) -> None:
     assert "uses torch.profiler itself" in program.of("trace").reason
 
 
-
 def test_a_program_that_marks_nothing_is_traced_for_some_seconds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -286,9 +288,10 @@ class Unspeakable:
 
 
 @pytest.mark.parametrize(
-    "name", [7, None, "x" * 5000, "two\nlines", "\ud800", '"quoted\\', "", Unspeakable()],
+    "name",
+    [7, None, "x" * 5000, "two\nlines", "\ud800", '"quoted\\', "", Unspeakable()],
     ids=["number", "none", "long", "lines", "surrogate", "quotes", "empty", "unspeakable"],
-)  # fmt: skip
+)
 def test_a_region_of_any_name_disturbs_nothing(tmp_path: Path, name: object) -> None:
     program = Program(tmp_path, warmup=0, steps=1, passes=("plain", "trace"))
     for _ in range(3):
@@ -610,7 +613,6 @@ def test_kernels_that_may_wait_for_another_gpu_are_not_run_one_by_one(
         marks.step()
     program.session.close()
     assert "wait for those of another GPU" in program.of("kernels").reason
-
 
 
 @pytest.mark.parametrize("cut", [True, False])

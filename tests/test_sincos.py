@@ -74,9 +74,16 @@ def test_with_triton_a_gpu_has_all_that_torch_compiles() -> None:
 
 @pytest.mark.parametrize(
     ("name", "passes"),
-    [("eager", 11), ("graph", 11), ("compile-reduce-overhead", 4), ("compile", 2),
-     ("compile-max-autotune", 2), ("triton", 2), ("cuda", 2)],
-)  # fmt: skip
+    [
+        ("eager", 11),
+        ("graph", 11),
+        ("compile-reduce-overhead", 4),
+        ("compile", 2),
+        ("compile-max-autotune", 2),
+        ("triton", 2),
+        ("cuda", 2),
+    ],
+)
 def test_the_passes_of_each_implementation(name: str, passes: int) -> None:
     point = of(1000, "fp32")
     work = BY_NAME[name].work
@@ -85,8 +92,9 @@ def test_the_passes_of_each_implementation(name: str, passes: int) -> None:
     assert work(point).flops == SINCOS.cost(point).flops
 
 
-@pytest.mark.skipif(BY_NAME["compile"].supports(of(1, "fp32"), CPU) is not None,
-                    reason="needs a C++ compiler")  # fmt: skip
+@pytest.mark.skipif(
+    BY_NAME["compile"].supports(of(1, "fp32"), CPU) is not None, reason="needs a C++ compiler"
+)
 def test_a_size_too_many_for_torch_fails_and_does_not_run_in_eager(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

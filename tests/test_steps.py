@@ -139,13 +139,15 @@ def test_a_step_six_points_before_the_end_is_found_among_twenty_cases() -> None:
 
 @pytest.mark.parametrize(
     ("points", "steps", "least"),
-    [(60, {15: 0.03, 30: 0.03, 45: 0.03}, 7), (100, {20: 0.03, 50: 0.03, 75: 0.03}, 18),
-     (60, {28: 0.03, 34: -0.03}, 12), (60, {20: 0.7, 40: 0.03}, 18)],
+    [
+        (60, {15: 0.03, 30: 0.03, 45: 0.03}, 7),
+        (100, {20: 0.03, 50: 0.03, 75: 0.03}, 18),
+        (60, {28: 0.03, 34: -0.03}, 12),
+        (60, {20: 0.7, 40: 0.03}, 18),
+    ],
     ids=["stairs", "long stairs", "a short bump", "a huge step and a small one"],
-)  # fmt: skip
-def test_several_steps_are_told_apart(
-    points: int, steps: Mapping[int, float], least: int
-) -> None:
+)
+def test_several_steps_are_told_apart(points: int, steps: Mapping[int, float], least: int) -> None:
     random = numpy.random.default_rng(17)
     told = [places(stepped(random, points, steps), seed) for seed in range(20)]
     assert sum(found == list(steps) for found in told) >= least
@@ -177,10 +179,14 @@ def test_a_step_without_noise_has_its_change_and_no_width() -> None:
 
 @pytest.mark.parametrize(
     "times",
-    [[1e-3] * 40, [1e-3, 1.001e-3] * 20, [1e-3 * (1 + 1e-13 * (i % 3)) for i in range(40)],
-     [1e-3 * 1.001**i for i in range(40)]],
+    [
+        [1e-3] * 40,
+        [1e-3, 1.001e-3] * 20,
+        [1e-3 * (1 + 1e-13 * (i % 3)) for i in range(40)],
+        [1e-3 * 1.001**i for i in range(40)],
+    ],
     ids=["constant", "in turn", "rounding", "a straight drift"],
-)  # fmt: skip
+)
 def test_what_does_not_scatter_has_no_step(times: Sequence[float]) -> None:
     assert find_steps([times]) == [()]
 
@@ -214,9 +220,10 @@ def test_more_cases_ask_more_of_each() -> None:
     random = numpy.random.default_rng(37)
     series = (stepped(random, 24, {12: 0.02}) for _ in range(100))
     alone = next(
-        times for times in series
+        times
+        for times in series
         if (steps := find_steps([times])[0]) and 0.001 < steps[0].p <= ALPHA / 2
-    )  # fmt: skip
+    )
     crowd = [stepped(random, 24, {}) for _ in range(49)]
     assert find_steps([alone, *crowd])[0] == ()
 

@@ -100,9 +100,7 @@ class FakeTracer:
     def __call__(self, call: Call, idle_s: float, cache: Cache, count: int) -> Trace:
         self.asked.append((idle_s, cache, count))
         busy_s = [self.hot_s if cache == "hot" else next(self.busy_s) for _ in range(count)]
-        return trace_of(
-            busy_s, self.kernels, outside_s=self.outside_s, queued_s=self.queued_s
-        )
+        return trace_of(busy_s, self.kernels, outside_s=self.outside_s, queued_s=self.queued_s)
 
 
 def giving(*traces: Trace | None) -> Callable[[Call, float, Cache, int], Trace | None]:
@@ -347,9 +345,7 @@ def test_how_long_the_host_was_busy_is_the_median_of_the_calls_and_is_said() -> 
     assert refusal(Stopwatch(FakeTimer(), giving(mostly_quick))).status == "no-work"
 
 
-@pytest.mark.parametrize(
-    ("tick_s", "uncertainty_s"), [(0.0, 50e-9), (50e-9, 0.0), (25e-9, 25e-9)]
-)
+@pytest.mark.parametrize(("tick_s", "uncertainty_s"), [(0.0, 50e-9), (50e-9, 0.0), (25e-9, 25e-9)])
 def test_a_window_within_its_own_uncertainty_saw_no_work(
     tick_s: float, uncertainty_s: float
 ) -> None:

@@ -24,14 +24,8 @@ from gpuperf.errors import CannotMeasure, GpuperfError, Incomplete, RunFileError
 from gpuperf.model.codec import encode
 from gpuperf.model.record import SCHEMA, Run
 from gpuperf.roofline.formats import render_run
-from gpuperf.run.store import (
-    LONGEST_LINE,
-    MOST_EXPANDED,
-    RunWriter,
-    read_brief,
-    read_run,
-    read_runs,
-)
+from gpuperf.run.runfile import RunWriter
+from gpuperf.run.store import LONGEST_LINE, MOST_EXPANDED, read_brief, read_run, read_runs
 
 RUN = h200_sweep((128, 256, 512))
 OTHER = replace(
@@ -288,9 +282,7 @@ def test_a_full_disk_leaves_what_was_written_and_says_how_to_go_on() -> None:
     assert caught.value.hint == "what was written stands; make room, then --resume /dev/full"
 
 
-def test_a_record_cut_short_by_the_limit_of_a_file_is_said_and_the_others_stand(
-    path: Path,
-) -> None:
+def test_a_record_cut_short_by_the_limit_of_a_file_is_said_and_the_others_stand(path: Path) -> None:
     """The kernel takes what fits, and says that it was less."""
     size = path.stat().st_size
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -488,13 +480,15 @@ def test_what_expands_without_end_is_refused_in_little_memory(tmp_path: Path) ->
 @pytest.mark.parametrize("damage", ["cut", "wrong checksum", "no deflate", "two bytes", "any"])
 def test_a_broken_gzip_file_is_refused(packed: Path, damage: str) -> None:
     data = packed.read_bytes()
-    packed.write_bytes({
-        "cut": data[: len(data) // 2],
-        "wrong checksum": data[:-8] + b"\0" * 8,
-        "no deflate": data[:10] + b"\xff" * 100,
-        "two bytes": data[:2],
-        "any": b"\x1f\x8b\x08\x00" + bytes(range(256)),
-    }[damage])
+    packed.write_bytes(
+        {
+            "cut": data[: len(data) // 2],
+            "wrong checksum": data[:-8] + b"\0" * 8,
+            "no deflate": data[:10] + b"\xff" * 100,
+            "two bytes": data[:2],
+            "any": b"\x1f\x8b\x08\x00" + bytes(range(256)),
+        }[damage]
+    )
     assert "packed.jsonl.gz is broken as a gzip file: " in str(refusal(packed))
 
 

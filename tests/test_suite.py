@@ -129,8 +129,9 @@ def test_a_suite_is_one_run_of_several_workloads(at: CommandLine) -> None:
     words = ("--device", "cpu", "--peaks", "peaks.toml", "--out", "suite", "--format", "json")
     ended = at("run", "--suite", "./mine.toml", *words)
     assert ended.code == 0, ended.err
-    header, *records = (json.loads(line) for line in at.run_file("suite").read_text().split("\n")
-                        if line)  # fmt: skip
+    header, *records = (
+        json.loads(line) for line in at.run_file("suite").read_text().split("\n") if line
+    )
     assert [case["op"] for case in header["plan"]] == ["matmul", "matmul", "vector_add"]
     assert [record["status"] for record in records] == ["ok"] * 3
     assert header["contract"]["budget_s"] == 0.02

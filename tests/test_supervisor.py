@@ -35,8 +35,9 @@ from gpuperf.model.protocol import (
 from gpuperf.model.record import Header, Record, Status
 from gpuperf.model.workload import Case
 from gpuperf.run.launcher import Connection, LocalLauncher
+from gpuperf.run.runfile import RunWriter
 from gpuperf.run.session import measure_cases, planned
-from gpuperf.run.store import RunWriter, read_run
+from gpuperf.run.store import read_run
 from gpuperf.run.supervisor import Supervisor
 
 CONTRACT = Contract(timer="wall", gap_s=0.0, budget_s=0.02, min_samples=3)
@@ -331,11 +332,7 @@ def test_a_worker_that_only_described_since_the_last_death_still_opens_the_devic
     first.dead = Death()
     supervisor.describe("./mine.py")
     assert supervisor.measure("r", case(), CONTRACT, 0).status == "ok"
-    assert second.heard == [
-        Describe("./mine.py"),
-        Open("cpu"),
-        Measure("r", case(), CONTRACT, 0),
-    ]
+    assert second.heard == [Describe("./mine.py"), Open("cpu"), Measure("r", case(), CONTRACT, 0)]
 
 
 def test_a_worker_gone_before_it_is_asked_is_a_crash_and_no_broken_pipe() -> None:

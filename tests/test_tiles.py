@@ -51,8 +51,8 @@ NAMES = {
     "ampere_fp16_s16816gemm_fp16_128x256_ldg8_f2f_stages_64x3_tn": NamedTile(
         "cublas", 128, 256, 64, 3, layout="tn"
     ),
-    "sm80_xmma_gemm_f32f32_f32f32_f32_nn_n_tilesize64x64x8_stage3_execute_split_k_kernel__5x_cublas":
-        NamedTile("xmma", 64, 64, 8, 3, layout="nn_n", splits=True),
+    "sm80_xmma_gemm_f32f32_f32f32_f32_nn_n_tilesize64x64x8_stage3_execute_split_k_kernel"
+    "__5x_cublas": NamedTile("xmma", 64, 64, 8, 3, layout="nn_n", splits=True),
     "ampere_sgemm_128x64_nn": NamedTile("cublas", 128, 64, layout="nn"),
     "cutlass_80_tensorop_f16_s16816gemm_relu_f16_128x256_32x3_nn_align8": NamedTile(
         "cutlass2", 128, 256, 32, 3, align=8, layout="nn"
@@ -149,9 +149,13 @@ def test_a_longer_name_is_not_mistaken(name: str, more: str) -> None:
 def test_a_hostile_name_takes_no_time() -> None:
     started = time.process_time()
     for begin, more in (
-        ("sm80_xmma_gemm_", "a_"), ("Cijk_", "_MT1"), ("cutlass_80_", "gemm_1x1_"),
-        ("nvjet_sm90_tst_1x1_1x1_1x1", "_a"), ("ampere_", "gemm_1x1"), ("cutlass3x_sm9_", "gemm_"),
-    ):  # fmt: skip
+        ("sm80_xmma_gemm_", "a_"),
+        ("Cijk_", "_MT1"),
+        ("cutlass_80_", "gemm_1x1_"),
+        ("nvjet_sm90_tst_1x1_1x1_1x1", "_a"),
+        ("ampere_", "gemm_1x1"),
+        ("cutlass3x_sm9_", "gemm_"),
+    ):
         for length in (LONGEST - 50, 10**6):
             assert parse_name(begin + more * (length // len(more)) + "!") is None
     assert time.process_time() - started < 1

@@ -38,11 +38,15 @@ def record(
 ) -> Record:
     """One process's times in microseconds."""
     return Record(
-        "r", Case("copy", "torch", {"n": n, "dtype": "fp32"}), CONTRACT, "ok",
+        "r",
+        Case("copy", "torch", {"n": n, "dtype": "fp32"}),
+        CONTRACT,
+        "ok",
         times={name: Samples(tuple(v * US for v in values)) for name, values in times.items()},
         primary="blocked" if "blocked" in times else "nvbench",
-        kernels=(Kernel("k", kernels),), pass_index=index,
-    )  # fmt: skip
+        kernels=(Kernel("k", kernels),),
+        pass_index=index,
+    )
 
 
 def check(*records: Record) -> Run:
@@ -82,9 +86,7 @@ def test_two_usual_times_of_a_kernel_make_no_bias() -> None:
 
 
 def test_nvbench_of_its_own_process_is_held_against_the_others() -> None:
-    found = timings([
-        record({"blocked": TEN, "busy": TEN}, 0), record({"nvbench": (15.0,)}, 1),
-    ])  # fmt: skip
+    found = timings([record({"blocked": TEN, "busy": TEN}, 0), record({"nvbench": (15.0,)}, 1)])
     assert found[0].bias == pytest.approx({"blocked": 0.0, "nvbench": 0.5})
 
 

@@ -93,9 +93,7 @@ def test_what_gpuperf_itself_runs_is_none_of_the_call() -> None:
     trace = read(window([("gemm", 0, 4)], i) for i in range(4))
     assert not {kernel.name for kernel in trace.kernels} & set(OWN_KERNELS)
     dirty = [
-        Activity("gpuperf_write_lines", a.start_s, a.end_s)
-        if a.name == "gpuperf_read_lines"
-        else a
+        Activity("gpuperf_write_lines", a.start_s, a.end_s) if a.name == "gpuperf_read_lines" else a
         for a in window([("gemm", 0, 4)])
     ]
     assert read([dirty]).kernels == (Kernel("gemm"),)

@@ -11,25 +11,12 @@ from typing import Any, get_args
 
 import pytest
 import torch
-from fake_cupti import (
-    GEMM,
-    MB,
-    READ,
-    REDUCE,
-    SECTORS,
-    Card,
-    fake,
-    kind_of,
-    nothing,
-)
+from fake_cupti import GEMM, MB, READ, REDUCE, SECTORS, Card, fake, kind_of, nothing
 
 from gpuperf.errors import CannotMeasure
 from gpuperf.measure import counters
 from gpuperf.measure.counters import Counters, open_counters, ranges, traffic
-from gpuperf.measure.counters.cupti import (
-    Cupti,
-    NoCounters,
-)
+from gpuperf.measure.counters.cupti import Cupti, NoCounters
 from gpuperf.measure.counters.traffic import Calibration, Moved, measure_traffic, read_calibration
 from gpuperf.model.contract import Cache
 
@@ -139,8 +126,11 @@ def test_stretches_differ_by_the_calls_alone_and_end_with_a_flush(
     first = card.stretches.index(["call"])
     assert not any(card.stretches[:first])
     assert card.stretches[first : first + 4] == [
-        ["call"], [*before, "call"] * 4 + ["cold"], ["call"], before * 4 + ["cold"],
-    ]  # fmt: skip
+        ["call"],
+        [*before, "call"] * 4 + ["cold"],
+        ["call"],
+        before * 4 + ["cold"],
+    ]
 
 
 @pytest.mark.parametrize("cache", get_args(Cache))

@@ -252,10 +252,16 @@ def test_a_shown_quantity_is_within_its_last_digit(value: float) -> None:
 @pytest.mark.parametrize(
     ("text", "seconds"),
     [
-        ("60s", 60.0), ("2 ms", 0.002), ("500us", 5e-4), ("500µs", 5e-4), ("0.5", 0.5),
-        ("1.5min", 90.0), (" 3 s ", 3.0), ("0", 0.0),
+        ("60s", 60.0),
+        ("2 ms", 0.002),
+        ("500us", 5e-4),
+        ("500µs", 5e-4),
+        ("0.5", 0.5),
+        ("1.5min", 90.0),
+        (" 3 s ", 3.0),
+        ("0", 0.0),
     ],
-)  # fmt: skip
+)
 def test_a_duration_is_in_seconds_unless_it_says_otherwise(text: str, seconds: float) -> None:
     assert parse_duration(text) == pytest.approx(seconds, rel=1e-12)
 
@@ -278,8 +284,15 @@ def test_units_have_the_factors_that_vendors_mean() -> None:
     assert SI_FACTOR["KiB"] == 1024
     assert SI_FACTOR["MHz"] == 1e6
     assert {u for u in SI_FACTOR if SI_FACTOR[u] == 1.0} == {
-        "FLOP/s", "OP/s", "byte/s", "byte", "Hz", "W", "s", "count",
-    }  # fmt: skip
+        "FLOP/s",
+        "OP/s",
+        "byte/s",
+        "byte",
+        "Hz",
+        "W",
+        "s",
+        "count",
+    }
 
 
 def test_elements_have_their_size() -> None:

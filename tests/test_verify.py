@@ -15,7 +15,8 @@ from gpuperf.kernels.vector_add import ADD
 from measured import MEASURED, text_of
 from test_checks import CONTRACT, FACTS, make_bench, measure
 
-from gpuperf.measure.checks import TF32, Judge, WrongResult, refuse
+from gpuperf.measure.checks import TF32, Judge, refuse
+from gpuperf.measure.deviation import WrongResult
 from gpuperf.measure.form import overlaps_itself, share_memory
 from gpuperf.measure.inputs import refill, renew_part, torch_dtype
 from gpuperf.measure.registry import load_source
@@ -107,9 +108,7 @@ def stale_after(calls: int) -> Callable[..., Call]:
 def test_a_call_that_stops_working_is_wrong_in_every_state_of_the_cache(cache: Cache) -> None:
     contract = replace(CONTRACT, cache=cache, min_samples=10)
     facts = replace(FACTS, l2_bytes=2000)
-    record = measure(
-        ADD, stale_after(4), contract=contract, facts=facts, n=100, dtype="fp32"
-    )
+    record = measure(ADD, stale_after(4), contract=contract, facts=facts, n=100, dtype="fp32")
     assert record.status == "wrong"
     assert "when timed" in record.reason
     honest = measure(ADD, contract=contract, facts=facts, n=100, dtype="fp32")
@@ -133,11 +132,11 @@ def test_one_implementation_widens_its_own_tolerance_and_no_other() -> None:
     wide = Implementation("wide", build, roundings=lambda point: 9)
     workload = replace(COPY, implementations=(wide, Implementation("usual", build)))
     found = [
-        make_bench().measure(
-            workload, Case("copy", name, {"n": 9, "dtype": "fp32"}), CONTRACT, "r", 0
-        ).check
+        make_bench()
+        .measure(workload, Case("copy", name, {"n": 9, "dtype": "fp32"}), CONTRACT, "r", 0)
+        .check
         for name in ("wide", "usual")
-    ]  # fmt: skip
+    ]
     tolerances = [check.tolerance for check in found if check]
     assert tolerances[0] - tolerances[1] == pytest.approx(36 * 2.0**-24)
 
@@ -198,9 +197,14 @@ def test_the_straight_line_for_exp2_is_over_the_tolerance_of_flash_attention() -
 
 @pytest.mark.parametrize(
     ("error", "dtype", "on_gpu", "hinted"),
-    [(1e-3, "fp32", True, True), (1e-5, "fp32", True, False), (0.1, "fp32", True, False),
-     (1e-3, "bf16", True, False), (1e-3, "fp32", False, False)],
-)  # fmt: skip
+    [
+        (1e-3, "fp32", True, True),
+        (1e-5, "fp32", True, False),
+        (0.1, "fp32", True, False),
+        (1e-3, "bf16", True, False),
+        (1e-3, "fp32", False, False),
+    ],
+)
 def test_an_error_of_tf32s_size_says_how_to_switch_it_off(
     error: float, dtype: str, on_gpu: bool, hinted: bool
 ) -> None:

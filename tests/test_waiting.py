@@ -116,8 +116,9 @@ def test_lines_of_one_operator_share_by_their_counts(tmp_path: Path) -> None:
     other = Seen(ITEM.call, "a.py:9", "item")
     told = found(busy_then_late(), tmp_path, [(0, 200), (200, 400)], ITEM, other, other)
     assert {key[1]: round(one.idle_s * 1e9) for key, one in told.items()} == {
-        "a.py:7": 14167, "a.py:9": 28333,  # of 85 µs in two steps
-    }  # fmt: skip
+        "a.py:7": 14167,
+        "a.py:9": 28333,  # of 85 µs in two steps
+    }
 
 
 def test_without_a_trace_the_lines_are_known_and_cost_nothing() -> None:
@@ -144,8 +145,11 @@ def played(work: Work, trace: Trace, waits: bool = True) -> int:
 
 
 @settings(max_examples=80, deadline=None)
-@given(st.lists(st.tuples(st.integers(1, 30), st.integers(1, 60), st.booleans()), min_size=1,
-                max_size=25))  # fmt: skip
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 30), st.integers(1, 60), st.booleans()), min_size=1, max_size=25
+    )
+)
 def test_the_device_is_done_so_much_earlier_where_nobody_waits(
     tmp_path_factory: pytest.TempPathFactory, work: Work
 ) -> None:

@@ -192,12 +192,41 @@ class Storage:
 
 
 def test_only_numbers_and_words_get_a_text_and_the_rest_the_name_of_its_type() -> None:
-    texts = [watching._text(v) for v in (
-        True, 3, -1.5, 2j, "mean", torch.float32, torch.device("cpu"), torch.strided,
-        torch.contiguous_format, [1, 2], (3, 4), torch.Size([5]), [True, False], None,
-    )]  # fmt: skip
-    assert texts == ["True", "3", "-1.5", "2j", "mean", "torch.float32", "cpu", "torch.strided",
-                     "torch.contiguous_format", "[1, 2]", "[3, 4]", "[5]", "[True, False]", ""]
+    texts = [
+        watching._text(v)
+        for v in (
+            True,
+            3,
+            -1.5,
+            2j,
+            "mean",
+            torch.float32,
+            torch.device("cpu"),
+            torch.strided,
+            torch.contiguous_format,
+            [1, 2],
+            (3, 4),
+            torch.Size([5]),
+            [True, False],
+            None,
+        )
+    ]
+    assert texts == [
+        "True",
+        "3",
+        "-1.5",
+        "2j",
+        "mean",
+        "torch.float32",
+        "cpu",
+        "torch.strided",
+        "torch.contiguous_format",
+        "[1, 2]",
+        "[3, 4]",
+        "[5]",
+        "[True, False]",
+        "",
+    ]
     assert watching._text(Storage()) == watching._text([Storage()]).strip("[]") == "Storage"
     assert watching._text([1] * 10**6) == "list"
     assert watching._text(10**10_000) == "int"
@@ -223,9 +252,10 @@ def test_a_pass_that_spent_its_time_writes_no_more_down(monkeypatch: pytest.Monk
     assert x.tolist() == [4, 4]
 
 
-@pytest.mark.parametrize(("pinned", "on_gpu", "waits"), [
-    (False, True, "copy from pageable memory"), (True, True, ""), (False, False, ""),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("pinned", "on_gpu", "waits"),
+    [(False, True, "copy from pageable memory"), (True, True, ""), (False, False, "")],
+)
 def test_a_copy_to_a_gpu_waits_where_its_memory_is_not_pinned(
     pinned: bool, on_gpu: bool, waits: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,9 +17,12 @@ H200 = Tiling(128, 256, 64, 132)
 
 sizes = st.integers(1, 20_000)
 tilings = st.builds(
-    Tiling, st.sampled_from([8, 64, 128, 192, 256, 320]), st.sampled_from([8, 64, 128, 256]),
-    st.sampled_from([8, 32, 64, 128]), st.integers(1, 200),
-)  # fmt: skip
+    Tiling,
+    st.sampled_from([8, 64, 128, 192, 256, 320]),
+    st.sampled_from([8, 64, 128, 256]),
+    st.sampled_from([8, 32, 64, 128]),
+    st.integers(1, 200),
+)
 
 
 def test_the_a100_of_nvidias_guide_needs_a_second_wave_for_one_column_more() -> None:
@@ -38,8 +41,12 @@ def test_a_row_beyond_the_tiles_takes_six_for_the_work_of_four() -> None:
 
 @given(tilings, sizes, sizes, sizes)
 def test_no_part_is_more_than_all(tiling: Tiling, m: int, n: int, k: int) -> None:
-    for part in (tiling.tile_efficiency(m, n), tiling.wave_efficiency(m, n),
-                 tiling.depth_efficiency(k), tiling.efficiency(m, n, k)):  # fmt: skip
+    for part in (
+        tiling.tile_efficiency(m, n),
+        tiling.wave_efficiency(m, n),
+        tiling.depth_efficiency(k),
+        tiling.efficiency(m, n, k),
+    ):
         assert 0 < part <= 1
 
 

@@ -20,7 +20,7 @@ from gpuperf.model.contract import Contract
 from gpuperf.model.record import Kernel, Record, Run
 from gpuperf.model.samples import Samples
 from gpuperf.model.workload import Case
-from gpuperf.run.store import RunWriter
+from gpuperf.run.runfile import RunWriter
 from gpuperf.show import figure as show
 from gpuperf.tiles.waves import Fit, Tiling
 from gpuperf.waves import chart
@@ -66,9 +66,7 @@ def test_a_kernel_is_predicted_on_sizes_it_was_not_fitted_on() -> None:
 def test_each_wave_ends_where_the_tiles_say() -> None:
     study = study_waves(sweep())
     tiling = TRUTH.tiling
-    ends = [
-        n for n in range(1024, 8192) if tiling.waves(3072, n + 1) > tiling.waves(3072, n)
-    ]  # fmt: skip
+    ends = [n for n in range(1024, 8192) if tiling.waves(3072, n + 1) > tiling.waves(3072, n)]
     assert [boundary.last for boundary in study.boundaries] == ends
     assert all(boundary.met is not False for boundary in study.boundaries)
     assert any(boundary.met for boundary in study.boundaries)
@@ -93,13 +91,15 @@ def test_a_boundary_that_nothing_shows_is_not_met() -> None:
 @pytest.mark.parametrize(
     ("kernel", "word"),
     [
-        (SPLIT, "split-K"), ("my_kernel", "tells no tile"), ("", "tells no tile"),
+        (SPLIT, "split-K"),
+        ("my_kernel", "tells no tile"),
+        ("", "tells no tile"),
         ("nvjet_sm90_tst_64x64_64x4_16x16_h_bz_TNT", "cluster of 256"),
         ("nvjet_sm90_tst_0x64_64x4_1x2_h_bz_TNT", "tells no tile"),
         ("nvjet_sm90_tst_64x64_64x4_0x0_h_bz_TNT", "tells no tile"),
         ("nvjet_sm100_tst_128x256_64x6_2x1_2cta_v_bz_TNT", "two CTAs"),
     ],
-)  # fmt: skip
+)
 def test_where_the_model_does_not_apply_it_says_so(kernel: str, word: str) -> None:
     (found,) = study_waves(sweep(kernel=kernel)).kernels
     assert found.model is None
@@ -143,8 +143,9 @@ def test_what_has_no_clock_or_no_time_is_told() -> None:
     lost = replace(run.records[1], status="oom", reason="needs 9 GB", times={}, primary="")
     study = study_waves(replace(run, records=(blind, lost, *run.records[2:])))
     assert ["clock is unknown" in study.left_out[0], "oom: needs 9 GB" in study.left_out[1]] == [
-        True, True
-    ]  # fmt: skip
+        True,
+        True,
+    ]
     assert "needs 9 GB" in render_waves(replace(run, records=(blind, lost, *run.records[2:])), "md")
 
 
@@ -160,9 +161,16 @@ def test_absurd_numbers_of_a_stranger_are_left_out() -> None:
 
     clocked = Samples((1e-300, 1e-300), (1e-300, 1e-300))
     absurd = (
-        point(m=10**18), point(m=0), point(k=-1), point(m="abc"), chosen(BM=0), chosen(BM=-1),
-        chosen(BM="x"), replace(first, times={"window": clocked}), replace(first, rank=1),
-    )  # fmt: skip
+        point(m=10**18),
+        point(m=0),
+        point(k=-1),
+        point(m="abc"),
+        chosen(BM=0),
+        chosen(BM=-1),
+        chosen(BM="x"),
+        replace(first, times={"window": clocked}),
+        replace(first, rank=1),
+    )
     for record in absurd:
         strange = replace(run, records=(record, *run.records))
         for form in ("table", "md", "csv"):
@@ -286,9 +294,7 @@ def test_a_run_file_is_shown_and_drawn_anywhere(at: CommandLine) -> None:
         (["matmul", "--tile", "1x1"], "--tile is an option of triton"),
     ],
 )
-def test_what_has_no_waves_is_refused_at_once(
-    at: CommandLine, words: list[str], told: str
-) -> None:
+def test_what_has_no_waves_is_refused_at_once(at: CommandLine, words: list[str], told: str) -> None:
     ended = at("waves", *words, *QUICK, "--out", str(at.folder / "bad"))
     assert ended.code in (2, 3)
     assert told in ended.err

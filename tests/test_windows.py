@@ -73,8 +73,11 @@ def test_what_repeats_nothing_is_one_whole(tmp_path: Path) -> None:
 def test_operators_repeat_where_no_device_does_whatever_their_scalars(tmp_path: Path) -> None:
     trace = Trace(device=None)
     for i in range(24):
-        shapes = {"Input Dims": [[4, 4], []], "Input type": ["float", "Scalar"],
-                  "Concrete Inputs": ["", str(i)]}  # fmt: skip
+        shapes = {
+            "Input Dims": [[4, 4], []],
+            "Input type": ["float", "Scalar"],
+            "Concrete Inputs": ["", str(i)],
+        }
         trace.op("aten::mul" if i % 2 else "aten::add", i * 10 * US, (i * 10 + 5) * US, **shapes)
     name, windows = steps_of(timeline(trace, tmp_path))
     assert (name, len(windows)) == ("loop", 12)

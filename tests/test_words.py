@@ -142,9 +142,7 @@ def test_a_file_without_a_record_ends_with_the_exit_code_of_nothing_measured(
     assert "--resume cut.jsonl" in err
 
 
-def test_a_large_file_is_announced_before_it_is_read(
-    command: Command, tmp_path: Path
-) -> None:
+def test_a_large_file_is_announced_before_it_is_read(command: Command, tmp_path: Path) -> None:
     text = (GOLDEN / "run_schema_9.jsonl").read_text()
     (tmp_path / "large.jsonl").write_text(text + (" " * 1023 + "\n") * (17 << 10))
     code, _, err = command("show", "large.jsonl")
@@ -168,8 +166,11 @@ def test_two_runs_of_cases_are_led_to_the_gate(command: Command) -> None:
 def test_the_module_runs_as_the_command_does() -> None:
     done = subprocess.run(
         [sys.executable, "-P", "-m", "gpuperf", "--version"],
-        capture_output=True, text=True, check=True, env={**os.environ, "PYTHONUTF8": "1"},
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONUTF8": "1"},
+    )
     assert done.stdout == f"gpuperf {gpuperf.__version__}\n"
 
 

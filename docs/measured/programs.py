@@ -82,9 +82,14 @@ def llama() -> Any:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     config = LlamaConfig(
-        vocab_size=32000, hidden_size=2048, intermediate_size=5632, num_hidden_layers=8,
-        num_attention_heads=16, num_key_value_heads=8, max_position_embeddings=2048,
-    )  # fmt: skip
+        vocab_size=32000,
+        hidden_size=2048,
+        intermediate_size=5632,
+        num_hidden_layers=8,
+        num_attention_heads=16,
+        num_key_value_heads=8,
+        max_position_embeddings=2048,
+    )
     return LlamaForCausalLM(config).to(DEVICE, torch.bfloat16)
 
 
@@ -110,8 +115,14 @@ def llama_generate(rounds: int) -> None:
     ids = torch.randint(0, 32000, (4, 64), device=DEVICE)
 
     def generate() -> None:
-        model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=rounds,
-                       min_new_tokens=rounds, do_sample=False, pad_token_id=0)  # fmt: skip
+        model.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            max_new_tokens=rounds,
+            min_new_tokens=rounds,
+            do_sample=False,
+            pad_token_id=0,
+        )
 
     generate()
     clock = Clock(3 * rounds)
@@ -171,8 +182,12 @@ def ddp(rounds: int) -> None:
 
 
 PROGRAMS: dict[Callable[[int], None], int] = {  # and rounds that are enough for every pass
-    resnet: 250, llama_train: 150, llama_generate: 150, compiled: 600, ddp: 700,
-}  # fmt: skip
+    resnet: 250,
+    llama_train: 150,
+    llama_generate: 150,
+    compiled: 600,
+    ddp: 700,
+}
 
 
 def ran(*words: str) -> tuple[str, str, float]:
@@ -208,8 +223,11 @@ def main(names: list[str]) -> None:
         headline, mean = region["step_s"] * 1e3, sum(plain) / 2
         nearest = min(max(headline, min(plain)), max(plain))
         doubts = ", ".join(one["kind"] for one in region["caveats"])
-        print(f"{name:15}{plain[0]:9.3f}{plain[1]:9.3f}{headline:10.3f}{headline / mean - 1:9.2%}"
-              f"{headline / nearest - 1:9.2%}{whole_s - took_s:6.1f} s  {doubts}", flush=True)
+        print(
+            f"{name:15}{plain[0]:9.3f}{plain[1]:9.3f}{headline:10.3f}{headline / mean - 1:9.2%}"
+            f"{headline / nearest - 1:9.2%}{whole_s - took_s:6.1f} s  {doubts}",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

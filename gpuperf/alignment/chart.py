@@ -16,8 +16,6 @@ from gpuperf.show.figure import GRID, INK, MARKERS, figure, plain_number
 from gpuperf.tiles.alignment import GOOD, HARD
 from gpuperf.units import itemsize
 
-__all__ = ["draw_alignment"]
-
 EACH = 3.6  # inches of each group
 MOST_GROUPS = 6  # drawn below each other
 MOST_LINES = 80  # of one kind; closer ones would be a grey ground
@@ -77,10 +75,15 @@ def _draw(axes: Any, group: Group) -> None:
         points = [p for p in group.points if p.alignment == each.alignment]
         shade = each.alignment.bit_length() - 1
         axes.plot(
-            [p.elements for p in points], [p.throughput for p in points], linestyle="none",
-            marker=MARKERS[shade % len(MARKERS)], markersize=5.5, color=SHADES[shade],
-            label=f"{each.alignment} B{' +' if each.alignment == GOOD else ''}", zorder=3,
-        )  # fmt: skip
+            [p.elements for p in points],
+            [p.throughput for p in points],
+            linestyle="none",
+            marker=MARKERS[shade % len(MARKERS)],
+            markersize=5.5,
+            color=SHADES[shade],
+            label=f"{each.alignment} B{' +' if each.alignment == GOOD else ''}",
+            zorder=3,
+        )
     axes.set_xlim(*_ends(group))
     most = max(p.throughput for p in group.points)
     factor, prefix = next((f, p) for f, p in PREFIXES if most >= f or f == 1)

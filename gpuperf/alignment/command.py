@@ -12,8 +12,6 @@ from gpuperf.units import LARGEST, parse_range
 from gpuperf.verb import options as opt
 from gpuperf.verb.measuring import Request, measure_new, refuse_axis, refuse_one_size, report
 
-__all__ = ["alignment"]
-
 DEFAULT_OFFSETS = "-64:64:+1"
 NO_SIZE = ("dtype", "impl")  # options that are no axes of numbers
 
@@ -34,21 +32,24 @@ def alignment(
     offsets: Annotated[
         str | None,
         typer.Option(
-            metavar="RANGE", show_default=False,
+            metavar="RANGE",
+            show_default=False,
             help=f"What is added to each size: {DEFAULT_OFFSETS}, unless given.",
         ),
     ] = None,
     axis: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", show_default=False,
+            metavar="NAME",
+            show_default=False,
             help="The axis to move; the main axes together, unless given.",
         ),
     ] = None,
     suggest: Annotated[
         str | None,
         typer.Option(
-            metavar="RANGE", show_default=False,
+            metavar="RANGE",
+            show_default=False,
             help="Sizes, to find the cheapest better one nearby for each.",
         ),
     ] = None,
@@ -104,9 +105,7 @@ def _moved(
     return _nearby(asked), asked
 
 
-def _range(
-    option: str, text: str, minimum: int, example: str = "512,4096"
-) -> tuple[int, ...]:
+def _range(option: str, text: str, minimum: int, example: str = "512,4096") -> tuple[int, ...]:
     try:
         return parse_range(text, minimum)
     except ValueError as error:

@@ -22,8 +22,6 @@ from gpuperf.tiles.alignment import alignment_of, nearby
 from gpuperf.tiles.names import main_kernel
 from gpuperf.units import DTYPES, LARGEST
 
-__all__ = ["AlignedPoint", "AlignmentClass", "Group", "Suggestion", "groups"]
-
 LEAST_S, MOST_S, MOST_DONE = 1e-12, 1e9, 1e30  # a stranger's file may hold any number
 ALIKE = 0.01  # of the best time: sizes within it are as good, and the smallest of them is cheapest
 
@@ -142,16 +140,17 @@ def _unit(points: Sequence[AlignedPoint]) -> str:
     return "FLOP/s" if cost and cost.flop_count else "B/s"
 
 
-def _class_of(
-    points: Sequence[AlignedPoint], reference: Sequence[AlignedPoint]
-) -> AlignmentClass:
+def _class_of(points: Sequence[AlignedPoint], reference: Sequence[AlignedPoint]) -> AlignmentClass:
     kernels = Counter(point.kernel for point in points if point.kernel)
     best = points[0].alignment == reference[0].alignment
     losses = [1 - point.throughput / _around(reference, point.elements) for point in points]
     return AlignmentClass(
-        points[0].alignment, len(points), statistics.median(p.throughput for p in points),
-        None if best else statistics.median(losses), tuple(kernels.most_common()),
-    )  # fmt: skip
+        points[0].alignment,
+        len(points),
+        statistics.median(p.throughput for p in points),
+        None if best else statistics.median(losses),
+        tuple(kernels.most_common()),
+    )
 
 
 def _around(reference: Sequence[AlignedPoint], elements: int) -> float:

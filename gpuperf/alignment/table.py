@@ -16,8 +16,6 @@ from gpuperf.show.screen import WIDE, Screen
 from gpuperf.show.table import Column, Table, fill, notes_of
 from gpuperf.units import format_si, format_time
 
-__all__ = ["MOST_ASKED", "render_alignment"]
-
 LONGEST = 60  # characters of a kernel's name
 MOST_KERNELS = 3  # named of a class
 MOST_ASKED = 50
@@ -114,22 +112,22 @@ def _classes(found: tuple[Group, ...], failed: Sequence[str]) -> Table:
         for each in group.classes:
             named = [f"{shorten(clean(k), LONGEST)} ×{n}" for k, n in each.kernels[:MOST_KERNELS]]
             more = len(each.kernels) - MOST_KERNELS
-            cells.append([
-                clean(group.name),
-                f"{each.alignment}{' +' if each.alignment == 128 else ''}",
-                str(each.count),
-                format_si(each.throughput, group.unit),
-                "–" if each.loss is None else f"{each.loss * 100:.1f} %",
-                ", ".join(named + ([f"{more} more"] if more > 0 else [])) or "unknown",
-            ])  # fmt: skip
+            cells.append(
+                [
+                    clean(group.name),
+                    f"{each.alignment}{' +' if each.alignment == 128 else ''}",
+                    str(each.count),
+                    format_si(each.throughput, group.unit),
+                    "–" if each.loss is None else f"{each.loss * 100:.1f} %",
+                    ", ".join(named + ([f"{more} more"] if more > 0 else [])) or "unknown",
+                ]
+            )
     columns = fill(CLASS_COLUMNS, cells)
     columns = columns if len(found) > 1 else columns[1:]
     return Table(columns, notes=notes_of(*NOTES, *failed))
 
 
-def _suggestions(
-    run: Run, found: tuple[Group, ...], axes: str, failed: Sequence[str]
-) -> Table:
+def _suggestions(run: Run, found: tuple[Group, ...], axes: str, failed: Sequence[str]) -> Table:
     cells = []
     for group in found:
         for elements in run.header.asked[:MOST_ASKED]:
@@ -145,10 +143,15 @@ def _suggestions(
             if told.gain.low is not None and told.gain.high is not None:
                 sure = f" ({(told.gain.low - 1) * 100:.1f} to {(told.gain.high - 1) * 100:.1f})"
             wider = told.better.elements / elements - 1
-            cells.append([
-                *line, str(told.better.elements), f"{wider * 100:.2g} %",
-                format_time(told.better.samples.median_s), f"{gain:+.1f} %{sure}",
-            ])  # fmt: skip
+            cells.append(
+                [
+                    *line,
+                    str(told.better.elements),
+                    f"{wider * 100:.2g} %",
+                    format_time(told.better.samples.median_s),
+                    f"{gain:+.1f} %{sure}",
+                ]
+            )
     note = (
         "better: the smallest size from there on within 1 % of the best time of those tried, where "
         "the interval of its gain is above 0"

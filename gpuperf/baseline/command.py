@@ -17,8 +17,6 @@ from gpuperf.verb import options as opt
 from gpuperf.verb.printing import print_run
 from gpuperf.verb.progress import say
 
-__all__ = ["baseline"]
-
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Of the baseline.")]
 
 COLUMNS = (
@@ -76,12 +74,16 @@ def expire_baseline(
 def _print(baselines: Sequence[Baseline], format: opt.Format) -> None:
     rows = [
         {
-            "name": clean(b.name), "set": b.created[:16], "run": clean(b.run),
-            "device": clean(b.device), "software": clean(b.stack), "expired": b.expired[:10],
+            "name": clean(b.name),
+            "set": b.created[:16],
+            "run": clean(b.run),
+            "device": clean(b.device),
+            "software": clean(b.stack),
+            "expired": b.expired[:10],
             "reason": clean(b.reason),
         }
         for b in baselines
-    ]  # fmt: skip
+    ]
     cells = [[row[column.head] for column in COLUMNS] for row in rows]
     notes = () if rows else notes_of("there are none: gpuperf baseline set RUN")
     names = [column.head for column in COLUMNS]

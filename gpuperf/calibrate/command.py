@@ -23,12 +23,10 @@ from gpuperf.run.ceilings import (
     calibration_plan,
     kept_ceilings,
 )
-from gpuperf.run.ceilings import (
-    calibrate as measure_ceilings,
-)
+from gpuperf.run.ceilings import calibrate as measure_ceilings
 from gpuperf.run.plan import default_contract
+from gpuperf.run.runfile import RunWriter
 from gpuperf.run.session import make_header, new_run_id
-from gpuperf.run.store import RunWriter
 from gpuperf.run.supervisor import Supervisor
 from gpuperf.show.screen import put, stdout_screen
 from gpuperf.verb import options as opt
@@ -36,8 +34,6 @@ from gpuperf.verb.measuring import check_writable
 from gpuperf.verb.progress import say
 from gpuperf.verb.roofs import warn_of_calibration
 from gpuperf.verb.session import Session
-
-__all__ = ["calibrate"]
 
 # What a CPU is asked for: fp16 and int8 run at a crawl on most.
 CPU_DTYPES = ("fp32", "fp64", "bf16")

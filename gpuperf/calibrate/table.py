@@ -12,8 +12,6 @@ from gpuperf.show.screen import WIDE, Screen
 from gpuperf.show.table import Column, Table, fill
 from gpuperf.units import format_flop_rate, format_percent, format_rate, format_time
 
-__all__ = ["render_ceilings"]
-
 PHYSICS = 1.02  # of the rate at the clock that was observed
 
 

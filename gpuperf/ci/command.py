@@ -14,8 +14,6 @@ from gpuperf.errors import UsageError
 from gpuperf.files import write_atomically
 from gpuperf.verb.progress import say
 
-__all__ = ["ci", "ci_github"]
-
 ci = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
 

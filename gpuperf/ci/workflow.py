@@ -23,8 +23,6 @@ from importlib.metadata import PackageNotFoundError, distribution
 
 import gpuperf
 
-__all__ = ["github_workflow", "source_of", "workflow_files"]
-
 GATE, REPORT = "gpuperf-gate.yml", "gpuperf-report.yml"
 FOLDER = ".github/workflows"
 

@@ -23,8 +23,6 @@ from gpuperf.show.figure import COLOURS, INK, MARKERS, Frame, figure
 from gpuperf.show.view import best_known
 from gpuperf.units import format_bytes, format_number, format_time
 
-__all__ = ["draw_comparison"]
-
 ROW, GROUPS, PLOT = 0.32, 2.3, 3.6  # inches: a bar of a list, a row of groups, a plot of lines
 LONGEST = 30  # characters of a name
 WIDEST = 96  # characters of a title
@@ -35,8 +33,15 @@ SHORT = 0.01  # of the longest bar: the interval of a list is not drawn where it
 MOST_BARS = 100  # rows of bars: more would make a picture that nothing can show
 # Of the variants of one implementation; on, off, … in points.
 LINES: tuple[Any, ...] = (
-    "-", "--", ":", "-.", (0, (8, 2)), (0, (3, 1, 1, 1, 1, 1)), (0, (1, 4)), (0, (8, 2, 1, 2)),
-)  # fmt: skip
+    "-",
+    "--",
+    ":",
+    "-.",
+    (0, (8, 2)),
+    (0, (3, 1, 1, 1, 1, 1)),
+    (0, (1, 4)),
+    (0, (8, 2, 1, 2)),
+)
 ERROR: dict[str, Any] = {"ecolor": INK, "elinewidth": 1.2, "capsize": 2.5, "fmt": "none"}
 WORDS = {"measured": "measured", "modelled": "as modelled", "compulsory": "at least"}
 
@@ -98,9 +103,10 @@ def _rows(found: Sequence[Entry], axes: Axes, mains: Sequence[str]) -> tuple[str
     counts = [len(set(column)) for column in zip(*orders, strict=False)]
     heads = axes.head.split("×")
     main = max(
-        range(min(len(counts), len(heads))), default=0,
+        range(min(len(counts), len(heads))),
+        default=0,
         key=lambda i: (counts[i] > 1, bool(set(heads[i].split("=")) & set(mains)), counts[i]),
-    )  # fmt: skip
+    )
     several = len({dtype_of(e.record) for e in found}) > 1
     told = conditions(found)
     rows = []
@@ -109,19 +115,23 @@ def _rows(found: Sequence[Entry], axes: Axes, mains: Sequence[str]) -> tuple[str
         values = axes.brief(record).split("×")
         others = zip(heads, values, counts, strict=False)
         variant = [
-            f"{head}={value}" for i, (head, value, count) in enumerate(others)
+            f"{head}={value}"
+            for i, (head, value, count) in enumerate(others)
             if i != main and count > 1
-        ]  # fmt: skip
+        ]
         variant += [f"{axis}={record.case.point.get(axis, '')}" for axis in axes.named]
         variant += [dtype_of(record)] if several else []
         variant += filter(None, [told[record.contract]])
-        rows.append(_Row(
-            shorten(implementation_of(record, False), LONGEST),
-            shorten(clean(", ".join(variant)), LONGEST),
-            order[main] if main < len(order) else 0.0,
-            shorten(values[main] if main < len(values) else "", LONGEST),
-            entry, entry.time.median_s if entry.time else 0.0,
-        ))  # fmt: skip
+        rows.append(
+            _Row(
+                shorten(implementation_of(record, False), LONGEST),
+                shorten(clean(", ".join(variant)), LONGEST),
+                order[main] if main < len(order) else 0.0,
+                shorten(values[main] if main < len(values) else "", LONGEST),
+                entry,
+                entry.time.median_s if entry.time else 0.0,
+            )
+        )
     return heads[main] if main < len(heads) else axes.head, rows
 
 
@@ -223,9 +233,15 @@ def _draw_bars(
             axes.errorbar(place, value, yerr=[[min(low, value - foot)], [high]], **ERROR)
         text = _faster(row) if metric.show is format_time and value else "" if value else "unknown"
         axes.annotate(
-            text, (place, value + high if value else foot), (0, 3), textcoords="offset points",
-            ha="center", va="bottom", fontsize=8, rotation=90 if upright or not value else 0,
-        )  # fmt: skip
+            text,
+            (place, value + high if value else foot),
+            (0, 3),
+            textcoords="offset points",
+            ha="center",
+            va="bottom",
+            fontsize=8,
+            rotation=90 if upright or not value else 0,
+        )
 
 
 def _scale_bars(axes: Any, metric: _Metric) -> None:
@@ -277,9 +293,12 @@ def _draw_plot(axes: Any, rows: Sequence[_Row], metric: _Metric) -> None:
             ]
             axes.plot(
                 *(zip(*sorted(points), strict=True) if points else ((), ())),
-                color=COLOURS[i % len(COLOURS)], marker=MARKERS[i % len(MARKERS)], markersize=6,
-                linewidth=1.6, linestyle=LINES[j % len(LINES)],
-            )  # fmt: skip
+                color=COLOURS[i % len(COLOURS)],
+                marker=MARKERS[i % len(MARKERS)],
+                markersize=6,
+                linewidth=1.6,
+                linestyle=LINES[j % len(LINES)],
+            )
     sizes = {row.size: row.label for row in rows}
     axes.set_xscale("log" if min(sizes) > 0 else "linear")
     axes.set_yscale("log")

@@ -12,8 +12,6 @@ from gpuperf.run.plan import Conditions
 from gpuperf.verb import options as opt
 from gpuperf.verb.measuring import Request, measure_new, report
 
-__all__ = ["compare"]
-
 
 @opt.takes(
     *opt.CASES,
@@ -40,7 +38,8 @@ def compare(
     processes: Annotated[
         int,
         typer.Option(
-            min=1, max=200,
+            min=1,
+            max=200,
             help="Measure all in this many fresh processes in turn; the interval of a speed-up is "
             "over them.",
         ),
@@ -48,7 +47,9 @@ def compare(
     budget: Annotated[
         float | None,
         typer.Option(
-            min=0.0, max=3600.0, show_default="2, or 1 in each of several processes",
+            min=0.0,
+            max=3600.0,
+            show_default="2, or 1 in each of several processes",
             help="Seconds of sampling a case in one process, at most.",
         ),
     ] = None,

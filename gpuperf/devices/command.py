@@ -18,12 +18,11 @@ from gpuperf.show.render import render
 from gpuperf.show.screen import put, stdout_screen
 from gpuperf.verb.options import Format
 
-__all__ = ["devices"]
-
 
 def devices(
     device: Annotated[
-        str | None, typer.Argument(
+        str | None,
+        typer.Argument(
             help="One device: its id, like h200-sxm, or a part of it or of its name, like H100.",
             show_default=False,
         ),

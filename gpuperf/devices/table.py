@@ -14,8 +14,6 @@ from gpuperf.model.peaks import Ceiling, CrossCheck, Figure, Peaks, Sureness, cr
 from gpuperf.show.table import Column, Table, fill, notes_of
 from gpuperf.units import SI_FACTOR
 
-__all__ = ["device_data", "device_tables", "devices_table"]
-
 MARK: Mapping[Sureness, str] = {"verified": "", "derived": "~", "uncertain": "?", "measured": "m"}
 MEANING: Mapping[Sureness, str] = {
     "verified": "",
@@ -221,9 +219,7 @@ def _compute_rows(peaks: Peaks, sources: Mapping[str, int]) -> list[Cells]:
     return [_compute_row(c, checks.get(id(c)), sources) for c in peaks.compute]
 
 
-def _compute_row(
-    ceiling: Ceiling, check: CrossCheck | None, sources: Mapping[str, int]
-) -> Cells:
+def _compute_row(ceiling: Ceiling, check: CrossCheck | None, sources: Mapping[str, int]) -> Cells:
     clock, rate, unit = ceiling.clock_hz, ceiling.flop_per_clock_per_sm, f"T{ceiling.rate.unit}"
     return [
         ceiling.pipe,

@@ -18,8 +18,6 @@ from gpuperf.show.screen import put, stdout_screen
 from gpuperf.show.table import Column, Mood, Table
 from gpuperf.verb.options import DeviceName, TableOrJson, make_supervisor
 
-__all__ = ["doctor"]
-
 MARK = {"ok": "ok", "note": "note", "bad": "BAD"}
 MOOD: Mapping[str, Mood] = {"ok": "", "note": "doubt", "bad": "failure"}
 
@@ -42,12 +40,17 @@ def doctor(
 
 def _table(findings: Sequence[Finding]) -> Table:
     values = (f"{f.value}\n  hint: {f.hint}" if f.hint else f.value for f in findings)
-    return Table((
-        Column(cells=tuple(MARK[f.verdict] for f in findings), left=True,
-               moods=tuple(MOOD[f.verdict] for f in findings)),
-        Column(cells=tuple(f.name for f in findings), left=True),
-        Column(cells=tuple(values), left=True, wrap=30),
-    ))  # fmt: skip
+    return Table(
+        (
+            Column(
+                cells=tuple(MARK[f.verdict] for f in findings),
+                left=True,
+                moods=tuple(MOOD[f.verdict] for f in findings),
+            ),
+            Column(cells=tuple(f.name for f in findings), left=True),
+            Column(cells=tuple(values), left=True, wrap=30),
+        )
+    )
 
 
 def _device(opened: Opened) -> Finding:

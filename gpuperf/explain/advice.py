@@ -14,8 +14,6 @@ from gpuperf.tiles.names import main_kernel, parse_name
 from gpuperf.tiles.tiling import sizes_of
 from gpuperf.units import DTYPES, format_bytes, format_time, itemsize
 
-__all__ = ["advise", "note"]
-
 SLIGHT = 0.02  # of the peak: less than that is no loss worth a word
 FEW_STEPS = 64  # K-tiles of an SM, in which filling and draining its pipeline shows
 SHORT_S = 30e-6  # a kernel so short is half start and end

@@ -17,8 +17,6 @@ from gpuperf.show.contract import how
 from gpuperf.show.contract import note as note_of
 from gpuperf.show.figure import COLOURS, FAINT, GRID, INK, figure, targets_of
 
-__all__ = ["draw_explained", "refuse_unfit"]
-
 MOST_PANELS = 6
 ROW = 0.27  # inches
 LONGEST = 96
@@ -89,9 +87,15 @@ def _draw(axes: Any, told: Explained, title: str) -> None:
 
 
 def _bar(
-    axes: Any, row: int, low: float, high: float, colour: str, words: str, left: Sequence[float],
+    axes: Any,
+    row: int,
+    low: float,
+    high: float,
+    colour: str,
+    words: str,
+    left: Sequence[float],
     how: str = "",
-) -> None:  # fmt: skip
+) -> None:
     """A bar with its words where there is room: in it, behind it, or before it."""
     axes.barh(row, high - low, left=low, height=0.62, color=colour)
     most, text = max(left), f"{words}  {how}".strip()

@@ -14,8 +14,6 @@ from gpuperf.verb.options import Format, FormatOption
 from gpuperf.verb.printing import refuse_empty
 from gpuperf.verb.progress import say
 
-__all__ = ["explain"]
-
 MOST_WORDS = 8  # on stderr, of cases that are left out
 
 
@@ -23,8 +21,7 @@ def explain(
     run: Annotated[Path, typer.Argument(help="A run file.")],
     case: Annotated[str, typer.Argument(help="Part of a case's id, as `8191` or `triton`.")] = "",
     chart: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Draw it: .png or .svg.", show_default=False),
+        Path | None, typer.Option(metavar="FILE", help="Draw it: .png or .svg.", show_default=False)
     ] = None,
     format: FormatOption = Format.TABLE,
 ) -> int:

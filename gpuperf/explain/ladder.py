@@ -8,11 +8,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
-__all__ = [
-    "CLOCK", "GAPS", "LARGEST", "LAUNCHES", "SMALLEST", "STEPS", "TIE", "Chain", "Factor", "How",
-    "Rung", "factors_of",
-]  # fmt: skip
-
 How = Literal["measured", "modelled", "remainder"]
 Chain = Literal["compute", "memory"]
 
@@ -21,14 +16,23 @@ SMALLEST, LARGEST = 1e-30, 1e40  # a stranger's file may hold any number
 # What each step is, in the order of its chain.
 STEPS: Mapping[Chain, tuple[str, ...]] = {
     "compute": (
-        "launches", "gaps between kernels", "clock", "counter pass", "ramp and tail", "feeding",
-        "instruction path", "padding",
+        "launches",
+        "gaps between kernels",
+        "clock",
+        "counter pass",
+        "ramp and tail",
+        "feeding",
+        "instruction path",
+        "padding",
     ),
     "memory": (
-        "launches", "gaps between kernels", "memory's own best", "keeping memory busy",
+        "launches",
+        "gaps between kernels",
+        "memory's own best",
+        "keeping memory busy",
         "extra bytes",
     ),
-}  # fmt: skip
+}
 TIE = "counter pass"  # how the pass that counted differs from the one that was timed: no cause
 LAUNCHES, GAPS, CLOCK = "launches", "gaps between kernels", "clock"
 
@@ -65,9 +69,10 @@ def factors_of(chain: Chain, ladder: Sequence[Rung], absent: set[str]) -> tuple[
     The first rung that is known stands for peak · T, since only absent steps are before it.
     """
     known = [
-        (place, rung) for place, rung in enumerate(ladder)
+        (place, rung)
+        for place, rung in enumerate(ladder)
         if rung.value is not None and SMALLEST < rung.value < LARGEST
-    ]  # fmt: skip
+    ]
     found = []
     for (start, above), (end, below) in pairwise(known):
         assert above.value is not None and below.value is not None  # for mypy

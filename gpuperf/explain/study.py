@@ -43,8 +43,6 @@ from gpuperf.roofline.study import place
 from gpuperf.tiles.tiling import sizes_of, tiling_of
 from gpuperf.tiles.waves import turned
 
-__all__ = ["Explained", "KernelShare", "explain"]
-
 LONGEST_S = 1e9  # of one call
 LEAST_LOSS = 1e-3  # as a log ratio: of less there are no parts
 OPERATIONS_OFF = 0.02  # of the model's: fewer than that less were not all counted
@@ -189,11 +187,16 @@ def _compute(
     done, pipe = _hardware(record, ceiling, flops)
     predicted = _predicted(record, peaks.sm_count)
     ladder = [
-        Rung(peak * time_s), Rung(_times_of(peak, span_s)), Rung(_times_of(peak, busy_s)),
-        Rung(_times_of(per_clock, clock_hz, busy_s)), Rung(_times_of(per_clock, in_kernels)),
+        Rung(peak * time_s),
+        Rung(_times_of(peak, span_s)),
+        Rung(_times_of(peak, busy_s)),
+        Rung(_times_of(per_clock, clock_hz, busy_s)),
+        Rung(_times_of(per_clock, in_kernels)),
         Rung(_times_of(per_clock, active)),
-        Rung(_times_of(per_clock, pipe)), Rung(done), Rung(flops),
-    ]  # fmt: skip
+        Rung(_times_of(per_clock, pipe)),
+        Rung(done),
+        Rung(flops),
+    ]
     if ladder[5].value is None and ladder[3].value and "waves" in predicted:
         busy_share = predicted["waves"] * predicted["sms"] / peaks.sm_count
         ladder[5] = Rung(ladder[3].value * busy_share, "modelled")
@@ -201,10 +204,16 @@ def _compute(
         filled = predicted["tiles"] * predicted.get("depth", 1.0)
         ladder[7] = Rung(flops / filled, "modelled")
     return Explained(
-        record, "compute", peak, _source(header, peaks, ceiling.rate.condition), flops / time_s,
-        factors_of("compute", ladder, absent), _shares(record, peak, ceiling, per_clock, clock_hz),
-        predicted, tuple(_missing_compute(record, ladder, ceiling)),
-    )  # fmt: skip
+        record,
+        "compute",
+        peak,
+        _source(header, peaks, ceiling.rate.condition),
+        flops / time_s,
+        factors_of("compute", ladder, absent),
+        _shares(record, peak, ceiling, per_clock, clock_hz),
+        predicted,
+        tuple(_missing_compute(record, ladder, ceiling)),
+    )
 
 
 def _memory(record: Record, header: Header, peaks: Peaks) -> Explained:
@@ -217,9 +226,13 @@ def _memory(record: Record, header: Header, peaks: Peaks) -> Explained:
     if peaks is not header.peaks:
         absent |= {STEPS["memory"][2]}  # the peak is memory's own best
     ladder = [
-        Rung(peak * time_s), Rung(_times_of(peak, span_s)), Rung(_times_of(peak, busy_s)),
-        Rung(_times_of(best, busy_s)), moved, Rung(least),
-    ]  # fmt: skip
+        Rung(peak * time_s),
+        Rung(_times_of(peak, span_s)),
+        Rung(_times_of(peak, busy_s)),
+        Rung(_times_of(best, busy_s)),
+        moved,
+        Rung(least),
+    ]
     missing = list(_missing_kernels(record))
     if best is None and peaks is header.peaks:
         missing.append("the bandwidth that memory reaches was not measured: `gpuperf calibrate`")
@@ -230,9 +243,15 @@ def _memory(record: Record, header: Header, peaks: Peaks) -> Explained:
     elif moved.value is None:
         missing.append("fewer bytes came from DRAM than it must move: the rest came from cache")
     return Explained(
-        record, "memory", peak, _source(header, peaks, peaks.bandwidth.condition), least / time_s,
-        factors_of("memory", ladder, absent), _shares(record, peak), missing=tuple(missing),
-    )  # fmt: skip
+        record,
+        "memory",
+        peak,
+        _source(header, peaks, peaks.bandwidth.condition),
+        least / time_s,
+        factors_of("memory", ladder, absent),
+        _shares(record, peak),
+        missing=tuple(missing),
+    )
 
 
 def _moved_bytes(record: Record, most: float) -> Rung:
@@ -273,18 +292,17 @@ def _times_of(*factors: float | None) -> float | None:
     return math.prod(known) if len(known) == len(factors) else None
 
 
-def _hardware(
-    record: Record, ceiling: Ceiling, flops: float
-) -> tuple[float | None, float | None]:
+def _hardware(record: Record, ceiling: Ceiling, flops: float) -> tuple[float | None, float | None]:
     """Operations that were counted on the pipe of *ceiling*, and the pipe's cycles; None where
     another pipe did part of the work, or the pipe other work."""
     operations, cycles = (record.counters.get(name) for name in _names(ceiling))
     if not operations or operations < (1 - OPERATIONS_OFF) * flops:
         return None, None
     others = [
-        record.counters.get(name, 0.0) for name in TENSOR
+        record.counters.get(name, 0.0)
+        for name in TENSOR
         if ceiling.pipe == "tensor" and name != f"tensor_{ceiling.dtype}"
-    ]  # fmt: skip
+    ]
     return operations, cycles if max(others, default=0.0) < OPERATIONS_OFF * operations else None
 
 
@@ -316,9 +334,12 @@ def _predicted(record: Record, sm_count: int) -> dict[str, float]:
     found = {
         "tiles": tiling.tile_efficiency(m, n),
         "waves": tiling.wave_efficiency(m, n),
-        "tile_count": tiling.tiles(m, n), "wave_count": tiling.waves(m, n),
-        "rows": tiling.rows, "columns": tiling.columns, "sms": tiling.sms,
-    }  # fmt: skip
+        "tile_count": tiling.tiles(m, n),
+        "wave_count": tiling.waves(m, n),
+        "rows": tiling.rows,
+        "columns": tiling.columns,
+        "sms": tiling.sms,
+    }
     if tiling.depth > 1:  # 1 stands for unknown
         steps = -(-tiling.steps(k) // tiling.splits)
         found |= {"depth": tiling.depth_efficiency(k), "steps": steps}
@@ -345,11 +366,13 @@ def _shares(
         cycles = counts.get(_names(ceiling)[1]) if ceiling else None
         done = counts.get(_names(ceiling)[0]) if ceiling else moved_bytes(counts)
         share = KernelShare(
-            kernel.name, kernel.count, seconds / time_s,
+            kernel.name,
+            kernel.count,
+            seconds / time_s,
             done / (seconds * peak) if done is not None else None,
             cycles / (clock_hz * seconds) if cycles and clock_hz and clock_hz > 1 else None,
             done / (cycles * per_clock) if cycles and per_clock and done else None,
-        )  # fmt: skip
+        )
         found.append(share)
     return tuple(sorted(found, key=lambda share: -share.share))
 
@@ -364,9 +387,7 @@ def _missing_kernels(record: Record) -> Iterable[str]:
         yield "no kernels are recorded: what is between them, and which they are, is unknown"
 
 
-def _missing_compute(
-    record: Record, ladder: Sequence[Rung], ceiling: Ceiling
-) -> Iterable[str]:
+def _missing_compute(record: Record, ladder: Sequence[Rung], ceiling: Ceiling) -> Iterable[str]:
     """What would tell more steps apart."""
     yield from _missing_kernels(record)
     if ladder[3].value is None:

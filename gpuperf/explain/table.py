@@ -18,8 +18,6 @@ from gpuperf.show.screen import WIDE, Screen
 from gpuperf.show.table import Column, Table, fill, notes_of
 from gpuperf.units import format_flop_rate, format_rate
 
-__all__ = ["chosen", "levels", "render_explained", "title_of", "unit_of"]
-
 LONGEST = 64  # characters of a kernel's name
 MOST_KERNELS = 12
 MOST_CASES, MOST_DOUBTS = 200, 4
@@ -94,16 +92,24 @@ def _rows(told: Explained) -> list[dict[str, Any]]:
     left, advice = levels(told), clean(advise(told))
     return [
         {
-            "case": clean(told.record.case.id), "chain": told.chain, "step": factor.name,
-            "factor": factor.value, "how": factor.how, "left": left[i + 1],
-            "unit": "FLOP/s" if told.chain == "compute" else "byte/s", "peak": told.peak,
-            "peak_source": clean(told.peak_source), "attained": told.attained,
-            "share_of_loss": _share(told, factor.loss), "named": told.named,
+            "case": clean(told.record.case.id),
+            "chain": told.chain,
+            "step": factor.name,
+            "factor": factor.value,
+            "how": factor.how,
+            "left": left[i + 1],
+            "unit": "FLOP/s" if told.chain == "compute" else "byte/s",
+            "peak": told.peak,
+            "peak_source": clean(told.peak_source),
+            "attained": told.attained,
+            "share_of_loss": _share(told, factor.loss),
+            "named": told.named,
             "modelled": told.share("modelled"),
-            "note": clean(_note(told, factor.steps)), "advice": advice,
+            "note": clean(_note(told, factor.steps)),
+            "advice": advice,
         }
         for i, factor in enumerate(told.factors)
-    ]  # fmt: skip
+    ]
 
 
 def title_of(told: Explained, several: bool) -> str:
@@ -119,13 +125,19 @@ def _budget(told: Explained, several: bool) -> Table:
     for i, factor in enumerate(told.factors):
         how = "not told apart" if factor.how == "remainder" else factor.how
         share = _share(told, factor.loss)
-        cells.append([
-            factor.name, f"× {factor.value:.4f}", unit_of(told, left[i + 1]),
-            "–" if share is None else f"{_round(share * 100):.1f} %", how,
-            clean(_note(told, factor.steps)),
-        ])  # fmt: skip
-    cells.append(["attained", f"= {told.attained / told.peak:.4f}", unit_of(told, told.attained),
-                  "", "", ""])  # fmt: skip
+        cells.append(
+            [
+                factor.name,
+                f"× {factor.value:.4f}",
+                unit_of(told, left[i + 1]),
+                "–" if share is None else f"{_round(share * 100):.1f} %",
+                how,
+                clean(_note(told, factor.steps)),
+            ]
+        )
+    cells.append(
+        ["attained", f"= {told.attained / told.peak:.4f}", unit_of(told, told.attained), "", "", ""]
+    )
     return Table(
         columns=fill(STEP_COLUMNS, cells),
         title=title_of(told, several),
@@ -156,14 +168,20 @@ def _kernels(told: Explained) -> Iterable[Table]:
     shown = told.kernels[:MOST_KERNELS]
     cells = [
         [
-            shorten(clean(kernel.name), LONGEST), str(kernel.count), _percent(kernel.share),
-            _percent(kernel.of_peak), _percent(kernel.pipe), _percent(kernel.path),
+            shorten(clean(kernel.name), LONGEST),
+            str(kernel.count),
+            _percent(kernel.share),
+            _percent(kernel.of_peak),
+            _percent(kernel.pipe),
+            _percent(kernel.path),
         ]
         for kernel in shown
-    ]  # fmt: skip
+    ]
     what = "FLOP/s" if told.chain == "compute" else "DRAM"
-    columns = (replace(c, head=f"{what} {c.head}") if c.head == "of the peak" else c
-               for c in KERNEL_COLUMNS)
+    columns = (
+        replace(c, head=f"{what} {c.head}") if c.head == "of the peak" else c
+        for c in KERNEL_COLUMNS
+    )
     more = len(told.kernels) - len(shown)
     if shown:
         notes = notes_of(f"{more} more") if more else ()

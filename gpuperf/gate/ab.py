@@ -24,24 +24,16 @@ from gpuperf.gate.prime import Asked, Primed, Watcher, differing, prime
 from gpuperf.gate.rule import Judged, judge
 from gpuperf.gate.schedule import Injection, Passes
 from gpuperf.gate.sides import LABELS, Label, Side
-from gpuperf.gate.verdict import (
-    CaseVerdict,
-    GateReport,
-    SideTold,
-    conclude,
-    middles,
-    write_report,
-)
+from gpuperf.gate.verdict import CaseVerdict, GateReport, SideTold, conclude, middles, write_report
 from gpuperf.model.contract import Counting
 from gpuperf.model.peaks import Peaks
 from gpuperf.model.record import Header, Record, Run
 from gpuperf.peaks.find import find_peaks
 from gpuperf.run.launcher import Launcher
 from gpuperf.run.noise import keep_noise
+from gpuperf.run.runfile import RunWriter
 from gpuperf.run.session import make_header
-from gpuperf.run.store import RunWriter, read_run
-
-__all__ = ["LONGEST", "VERDICT", "gate_ab"]
+from gpuperf.run.store import read_run
 
 AHEAD = 3  # workers that import torch meanwhile; beside a GPU only: a CPU would be disturbed
 MOST_DIAGNOSED = 20
@@ -130,8 +122,9 @@ class _Gate:
         ]
         if told:
             raise CannotMeasure(
-                f"the gate cannot be resumed: {told[0]}".replace("on the base", "in its files")
-                .replace("on the head", "now"),
+                f"the gate cannot be resumed: {told[0]}".replace(
+                    "on the base", "in its files"
+                ).replace("on the head", "now"),
                 "begin a new gate",
             )
 
@@ -139,9 +132,16 @@ class _Gate:
         cases = [self.primed.cases[label][n] for n in (*self.primed.fit, *self.primed.sentinels)]
         opened = self.primed.opened[label]
         return make_header(
-            f"{self._plan.id}-{label}", self.asked.command, cases, [self.primed.contract], opened,
-            self._peaks, "", None, self._plan.seed,
-        )  # fmt: skip
+            f"{self._plan.id}-{label}",
+            self.asked.command,
+            cases,
+            [self.primed.contract],
+            opened,
+            self._peaks,
+            "",
+            None,
+            self._plan.seed,
+        )
 
     @property
     def slowed(self) -> Mapping[str, float]:
@@ -235,10 +235,18 @@ class _Gate:
             if (samples := self.primed.records["base"][name].samples) is not None
         }
         return Passes(
-            self.launchers, self._plan.device, self.primed.contract, self._plan.seed, keep,
-            self.watch.begin, self.watch.hear, self.asked.deadline_s, Injection(extra),
-            AHEAD if opened.device.kind != "cpu" else 0, opened,
-        )  # fmt: skip
+            self.launchers,
+            self._plan.device,
+            self.primed.contract,
+            self._plan.seed,
+            keep,
+            self.watch.begin,
+            self.watch.hear,
+            self.asked.deadline_s,
+            Injection(extra),
+            AHEAD if opened.device.kind != "cpu" else 0,
+            opened,
+        )
 
     def report(self, found: Found, ended: str = "") -> GateReport:
         """What can be said by now."""
@@ -255,21 +263,33 @@ class _Gate:
         ]
         return conclude(
             GateReport(
-                id=self._plan.id, created=time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime()),
-                gpuperf=gpuperf.__version__, kind="ab", base=self._told(0), head=self._told(1),
-                device=primed.opened["base"].device.name, suite=self._plan.suite.name,
-                contract=primed.contract, rule=self._plan.rule, cases=tuple(cases),
-                target=self._plan.target, sentinels=found.steady if whole else {},
-                discarded=found.discarded, left_out=primed.left_out, notes=self._notes(),
-                calibration=self._known(), ended=ended, earlier=asked.earlier,
-                overruled=asked.overruled, pairs=found.next, slowed=self.slowed,
+                id=self._plan.id,
+                created=time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime()),
+                gpuperf=gpuperf.__version__,
+                kind="ab",
+                base=self._told(0),
+                head=self._told(1),
+                device=primed.opened["base"].device.name,
+                suite=self._plan.suite.name,
+                contract=primed.contract,
+                rule=self._plan.rule,
+                cases=tuple(cases),
+                target=self._plan.target,
+                sentinels=found.steady if whole else {},
+                discarded=found.discarded,
+                left_out=primed.left_out,
+                notes=self._notes(),
+                calibration=self._known(),
+                ended=ended,
+                earlier=asked.earlier,
+                overruled=asked.overruled,
+                pairs=found.next,
+                slowed=self.slowed,
                 took_s=time.monotonic() - self.began,
             )
         )
 
-    def _case(
-        self, name: str, found: Found, judged: Judged | None, owner: str
-    ) -> CaseVerdict:
+    def _case(self, name: str, found: Found, judged: Judged | None, owner: str) -> CaseVerdict:
         evidence = found.evidence[name]
         if judged is None:
             return CaseVerdict(name, Judged("NOT_COMPARABLE", reason="not measured to the end"))

@@ -22,8 +22,6 @@ from gpuperf.gate.wording import (
 )
 from gpuperf.show.casename import Names
 
-__all__ = ["render_annotations"]
-
 MOST = 10  # of a type in a step
 NAME = 100  # characters of a case
 Level = Literal["error", "warning", "notice"]

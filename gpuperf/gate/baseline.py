@@ -29,8 +29,6 @@ from gpuperf.run.cache import key_of
 from gpuperf.run.session import FAILED
 from gpuperf.run.store import read_brief, read_run
 
-__all__ = ["Baseline", "Shelf"]
-
 INDEX, SCHEMA = "baselines.json", 1
 LOCK = ".baselines.lock"
 LARGEST = 2 << 20  # bytes
@@ -107,10 +105,15 @@ class Shelf:
                 told = f"{path.name} cannot become a baseline: {why}"
                 raise UsageError(told, "--reason says why it may")
         made = Baseline(
-            name, f"{name}-{key[:8]}.jsonl", run.header.run[:200],
+            name,
+            f"{name}-{key[:8]}.jsonl",
+            run.header.run[:200],
             time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime()),
-            run.header.device.name[:200], _stack(run.header), key, reason[:500],
-        )  # fmt: skip
+            run.header.device.name[:200],
+            _stack(run.header),
+            key,
+            reason[:500],
+        )
         others = [b for b in self.all() if (b.name, b.key) != (name, key)]
         if len(others) >= MOST_BASELINES:
             told = f"{self.folder} holds {len(others):,} baselines, which is the most"
@@ -225,8 +228,9 @@ def _odd(baselines: Sequence[Baseline]) -> str:
 
 def _key(header: Header) -> str:
     """Device, software and contract: what must be the same."""
-    return key_of(sorted(header.fingerprint.hard.items()), _stack(header), header.contract,
-                  header.variants)  # fmt: skip
+    return key_of(
+        sorted(header.fingerprint.hard.items()), _stack(header), header.contract, header.variants
+    )
 
 
 def _stack(header: Header) -> str:

@@ -18,7 +18,6 @@ from gpuperf.gate.stored import may_be_permuted
 if TYPE_CHECKING:
     from gpuperf.gate.verdict import CaseVerdict, GateReport
 
-__all__ = ["refuse_unbounded"]
 
 MOST_CASES = 10_000
 MOST_ENTRIES = 10_000  # of any other list or table

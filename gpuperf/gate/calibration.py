@@ -22,11 +22,6 @@ from gpuperf.model.protocol import Opened
 from gpuperf.run.cache import fetch, keep
 from gpuperf.run.ceilings import device_key
 
-__all__ = [
-    "Calibration", "Gate", "Resampled", "add_gate", "bound", "gate_of", "keep_calibration", "kept",
-    "pool_of", "quote", "resample",
-]  # fmt: skip
-
 SLOWDOWNS = (0.01, 0.015, 0.02, 0.025, 0.03, 0.05)
 BLOCK = 4  # neighbours that are drawn together: what carries over between processes stays
 FEWEST = 12  # processes of a pool
@@ -100,9 +95,16 @@ def gate_of(report: GateReport, slower: Mapping[str, float]) -> Gate | None:
     red = {c.case: c.judged.change for c in report.cases if c.judged.verdict == "REGRESSED"}
     name, share = next(iter(slower.items()), ("", 0.0))
     return Gate(
-        report.id, report.created, report.suite, len(report.cases), share, report.outcome,
-        red.keys() == set(slower), red.get(name), name,
-    )  # fmt: skip
+        report.id,
+        report.created,
+        report.suite,
+        len(report.cases),
+        share,
+        report.outcome,
+        red.keys() == set(slower),
+        red.get(name),
+        name,
+    )
 
 
 def pool_of(reports: Sequence[GateReport]) -> dict[str, Any]:

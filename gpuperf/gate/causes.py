@@ -17,8 +17,6 @@ from gpuperf.model.record import Kernel, Record
 from gpuperf.roofline.study import Placement, place
 from gpuperf.units import format_bytes, format_flop_rate, format_rate
 
-__all__ = ["alike", "cause_of"]
-
 HALF = 0.5  # of the slowdown, as logarithms
 SEEN = 0.01  # a slowdown below this has no cause to find
 LONGEST = 120  # characters of a kernel's name
@@ -80,9 +78,10 @@ def _figures(base: Record, head: Record, placed: tuple[Placement, Placement]) ->
         "mfu": (placed[0].mfu_data_sheet, placed[1].mfu_data_sheet),
         "clock_hz": (_clock(base), _clock(head)),
         "launches": (
-            sum(k.count for k in base.kernels) or None, sum(k.count for k in head.kernels) or None
+            sum(k.count for k in base.kernels) or None,
+            sum(k.count for k in head.kernels) or None,
         ),
-    }  # fmt: skip
+    }
     return {name: both for name, both in found.items() if all(both)}
 
 
@@ -149,9 +148,14 @@ FORMATS = {
     "launches": lambda v: f"{v}",
 }
 LABELS = {
-    "bytes": "bytes", "byte_per_s": "bandwidth", "flop_per_s": "compute rate",
-    "intensity": "intensity", "mfu": "MFU", "clock_hz": "clock", "launches": "launches",
-}  # fmt: skip
+    "bytes": "bytes",
+    "byte_per_s": "bandwidth",
+    "flop_per_s": "compute rate",
+    "intensity": "intensity",
+    "mfu": "MFU",
+    "clock_hz": "clock",
+    "launches": "launches",
+}
 
 
 def _names(record: Record) -> str:
@@ -162,8 +166,15 @@ def _launched(kernel: Kernel) -> tuple[object, ...]:
     launch = kernel.launch
     if launch is None:
         return (kernel.name, kernel.count)
-    return (kernel.name, kernel.count, launch.grid, launch.block, launch.cluster,
-            launch.registers, launch.shared_bytes)  # fmt: skip
+    return (
+        kernel.name,
+        kernel.count,
+        launch.grid,
+        launch.block,
+        launch.cluster,
+        launch.registers,
+        launch.shared_bytes,
+    )
 
 
 def _relaunched(base: Record, head: Record) -> list[str]:
@@ -174,9 +185,14 @@ def _relaunched(base: Record, head: Record) -> list[str]:
             continue
         parts = [
             f"{name} {getattr(one.launch, field)} → {getattr(other.launch, field)}"
-            for name, field in (("grid", "grid"), ("block", "block"), ("cluster", "cluster"),
-                                ("registers", "registers"), ("shared bytes", "shared_bytes"))
+            for name, field in (
+                ("grid", "grid"),
+                ("block", "block"),
+                ("cluster", "cluster"),
+                ("registers", "registers"),
+                ("shared bytes", "shared_bytes"),
+            )
             if getattr(one.launch, field) != getattr(other.launch, field)
-        ]  # fmt: skip
+        ]
         told.append(f"{one.name[:LONGEST]} launched with {', '.join(parts)}")
     return told

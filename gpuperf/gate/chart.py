@@ -26,8 +26,6 @@ from gpuperf.show.casename import Names
 from gpuperf.show.contract import contracts_text
 from gpuperf.show.figure import COLOURS, DPI, FAINT, GRID, INK, figure
 
-__all__ = ["draw_pairs"]
-
 WIDTH, NARROWEST, ROW, GAP = 11.0, 4.2, 0.3, 0.1  # inches
 MOST, MOST_STEADY = 40, 6  # rows of cases, and of sentinels
 MOST_DOTS = 1000  # of a row
@@ -43,9 +41,12 @@ BEYOND = 2.5  # times what the means need: a dot further out is drawn at the edg
 LINEAR, KNEE = 0.3, 0.05  # an axis that reaches further than this is linear up to the knee only
 STEPS = tuple(s * 10.0**p for p in range(10) for s in (1, 2, 5))  # percent
 COLOUR = {
-    "REGRESSED": COLOURS[1], "IMPROVED": COLOURS[2], "INCONCLUSIVE": COLOURS[4],
-    "UNCHANGED": "#5f7486", "NOT_COMPARABLE": INK,
-}  # fmt: skip
+    "REGRESSED": COLOURS[1],
+    "IMPROVED": COLOURS[2],
+    "INCONCLUSIVE": COLOURS[4],
+    "UNCHANGED": "#5f7486",
+    "NOT_COMPARABLE": INK,
+}
 SENTINEL, BAND = "#a0a0a0", "#e9eef3"
 Dots = tuple[float, ...]  # slowdowns, as log ratios
 
@@ -109,9 +110,7 @@ def _row(case: CaseVerdict, report: GateReport, names: Names) -> _Row:
     told = "" if judged.change is None else percent(judged.change)
     words = shorten(f"{told}{word}".strip(), TELLING)
     colour = COLOUR[judged.verdict]
-    return _Row(
-        names.of(case.case), colour, hollow, filled, margin, mean, low, high, words, loud
-    )
+    return _Row(names.of(case.case), colour, hollow, filled, margin, mean, low, high, words, loud)
 
 
 def _dots(case: CaseVerdict, rule: Rule) -> tuple[Dots, Dots, float]:
@@ -221,19 +220,35 @@ def _draw(axes: Any, place: float, row: _Row) -> None:
     axes.add_patch(Rectangle((left, place - 0.5), right - left, 1, color=BAND, zorder=0))
     _dot(axes, place, row)
     low, high = axes.get_xlim()
-    ends = [min(max(100 * math.expm1(v), low), high) for v in (row.low, row.high)
-            if v is not None and abs(v) < FARTHEST]  # fmt: skip
+    ends = [
+        min(max(100 * math.expm1(v), low), high)
+        for v in (row.low, row.high)
+        if v is not None and abs(v) < FARTHEST
+    ]
     if len(ends) == 2:
         axes.plot(ends, [place] * 2, color=INK, linewidth=1.6, zorder=4, solid_capstyle="butt")
     if row.mean is not None and abs(row.mean) < FARTHEST:
-        axes.plot([100 * math.expm1(row.mean)], [place], marker="|", markersize=9, color=INK,
-                  markeredgewidth=1.8, zorder=4)  # fmt: skip
+        axes.plot(
+            [100 * math.expm1(row.mean)],
+            [place],
+            marker="|",
+            markersize=9,
+            color=INK,
+            markeredgewidth=1.8,
+            zorder=4,
+        )
     axes.annotate(
-        row.words, (1, place), (GAP * 72, 0), xycoords=("axes fraction", "data"),
-        textcoords="offset points", fontsize=9, va="center", annotation_clip=False,
+        row.words,
+        (1, place),
+        (GAP * 72, 0),
+        xycoords=("axes fraction", "data"),
+        textcoords="offset points",
+        fontsize=9,
+        va="center",
+        annotation_clip=False,
         color=row.colour if row.loud or row.words.endswith("improved") else FAINT,
         fontweight="bold" if row.loud else "normal",
-    )  # fmt: skip
+    )
 
 
 def _dot(axes: Any, place: float, row: _Row) -> None:
@@ -248,10 +263,17 @@ def _dot(axes: Any, place: float, row: _Row) -> None:
         alike.setdefault((marker, i < len(row.hollow)), []).append(at)
     for (marker, hollow), points in alike.items():
         axes.plot(
-            *zip(*points, strict=True), linestyle="none", marker=marker, markersize=3.6,
-            color=row.colour, markerfacecolor="white" if hollow else row.colour,
-            markeredgewidth=0.8, alpha=0.75, clip_on=False, zorder=3,
-        )  # fmt: skip
+            *zip(*points, strict=True),
+            linestyle="none",
+            marker=marker,
+            markersize=3.6,
+            color=row.colour,
+            markerfacecolor="white" if hollow else row.colour,
+            markeredgewidth=0.8,
+            alpha=0.75,
+            clip_on=False,
+            zorder=3,
+        )
 
 
 def _handles(report: GateReport, steady: bool) -> list[Any]:
@@ -261,15 +283,25 @@ def _handles(report: GateReport, steady: bool) -> list[Any]:
 
     paired = report.kind == "ab"
     dot: dict[str, Any] = {"linestyle": "none", "marker": "o", "markersize": 4.5, "color": INK}
-    mean: dict[str, Any] = {"marker": "|", "markersize": 9, "markeredgewidth": 1.8, "color": INK,
-                            "linewidth": 1.6}  # fmt: skip
+    mean: dict[str, Any] = {
+        "marker": "|",
+        "markersize": 9,
+        "markeredgewidth": 1.8,
+        "color": INK,
+        "linewidth": 1.6,
+    }
     handles = [
-        Line2D([], [], markerfacecolor="white", **dot,
-               label="pair of the screen" if paired else "process of the base"),
+        Line2D(
+            [],
+            [],
+            markerfacecolor="white",
+            **dot,
+            label="pair of the screen" if paired else "process of the base",
+        ),
         Line2D([], [], **dot, label="pair that confirms" if paired else "process of the head"),
         Line2D([], [], **mean, label="mean, 95 %"),
         Patch(color=BAND, label="margin"),
-    ]  # fmt: skip
+    ]
     if steady:
         dot["color"] = SENTINEL
         handles.append(Line2D([], [], **dot, label="sentinel, which no change can touch"))

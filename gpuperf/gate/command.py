@@ -9,8 +9,6 @@ from gpuperf.gate.command_calibrate import gate_calibrate, gate_selftest
 from gpuperf.gate.command_check import gate_check
 from gpuperf.gate.command_compare import gate_compare
 
-__all__ = ["gate"]
-
 gate = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 gate.command("ab")(gate_ab)
 gate.command("compare")(gate_compare)

@@ -25,8 +25,6 @@ from gpuperf.verb import options as opt
 from gpuperf.verb.measuring import check_writable
 from gpuperf.verb.progress import say
 
-__all__ = ["gate_ab"]
-
 TARGET = 0.05  # of unchanged gates on an H200 some case in three of six could hide 3 %, none 4 %
 SAME = "`gpuperf gate calibrate` measures a side against itself"
 
@@ -55,7 +53,9 @@ def gate_ab(
     target_mde: Annotated[
         float | None,
         typer.Option(
-            min=1e-4, max=1.0, help="Slowdown that must be detectable in every case.",
+            min=1e-4,
+            max=1.0,
+            help="Slowdown that must be detectable in every case.",
             show_default=f"{TARGET:g}",
         ),
     ] = None,
@@ -76,8 +76,7 @@ def gate_ab(
         int | None, typer.Option(min=0, max=2**31 - 1, help="Of the order.", show_default="drawn")
     ] = None,
     resume: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="Go on with a gate.", show_default=False),
+        Path | None, typer.Option(metavar="FOLDER", help="Go on with a gate.", show_default=False)
     ] = None,
     overrule: Annotated[
         str, typer.Option(metavar="REASON", help="Why an earlier red gate does not count.")
@@ -85,7 +84,7 @@ def gate_ab(
     out: opt.Out = Path("gpuperf-runs"),
     deadline: opt.Deadline = opt.DEFAULT_DEADLINE_S,
     format: Annotated[GateFormat, typer.Option(help="How to print.")] = GateFormat.TABLE,
-) -> int:  # fmt: skip
+) -> int:
     """Gate a change: is any case of a suite slower on HEAD than on BASE?
 
     The base's gpuperf.toml and suite count, where it has them. Exit codes: 0 passed, 1 regressed,
@@ -99,10 +98,12 @@ def gate_ab(
         folder, plan = resume, read_plan(resume)
     else:
         rule = Rule(
-            screen_pairs=screen_pairs, confirm_pairs=confirm_pairs, margin=min_effect,
+            screen_pairs=screen_pairs,
+            confirm_pairs=confirm_pairs,
+            margin=min_effect,
             floor_s=opt.seconds("abs-floor", abs_floor),
             seed=int.from_bytes(os.urandom(3)) if seed is None else seed,
-        )  # fmt: skip
+        )
         commits = _commits(base, head, base_python, head_python, setup, dirty)
         if base_python and head_python:
             interpreters(base_python, head_python, out)  # refuses what is no program
@@ -110,9 +111,12 @@ def gate_ab(
                 raise UsageError("both sides are the same interpreter", SAME)
         plan = _plan(commits, suite, rule, target_mde)
         plan = replace(
-            plan, base_python=base_python or "", head_python=head_python or "", setup=setup,
+            plan,
+            base_python=base_python or "",
+            head_python=head_python or "",
+            setup=setup,
             device=device,
-        )  # fmt: skip
+        )
         folder = out / plan.id
     if dry_run:
         tell_forecast(plan, deadline, fit=target_mde is not None, format=format)
@@ -128,26 +132,27 @@ def gate_ab(
     return exit_code(report)
 
 
-def _plan(
-    commits: Commits | None, suite: str | None, rule: Rule, target: float | None
-) -> GatePlan:
+def _plan(commits: Commits | None, suite: str | None, rule: Rule, target: float | None) -> GatePlan:
     """A new plan, judged as the base has it. Raises: UsageError where both sides are the same."""
     notes: list[str] = []
     project, chosen = _judged_by(commits, suite, notes)
     target = target or project.target or TARGET
     identity = new_run_id("gate", chosen.name)
-    plan = GatePlan(
-        identity, chosen, project, rule, rule.seed, target, notes=tuple(notes)
-    )
+    plan = GatePlan(identity, chosen, project, rule, rule.seed, target, notes=tuple(notes))
     if commits is None:
         return plan
     trees = commits.trees
     if trees[0] == trees[1]:
         raise UsageError(f"{commits.base} and {commits.head} hold the same files", SAME)
     return replace(
-        plan, base=commits.base, head=commits.head, base_commit=commits.base_commit,
-        head_commit=commits.head_commit, top=str(commits.top), trees=trees,
-    )  # fmt: skip
+        plan,
+        base=commits.base,
+        head=commits.head,
+        base_commit=commits.base_commit,
+        head_commit=commits.head_commit,
+        top=str(commits.top),
+        trees=trees,
+    )
 
 
 def _commits(

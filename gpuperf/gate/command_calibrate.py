@@ -38,8 +38,6 @@ from gpuperf.verb import options as opt
 from gpuperf.verb.measuring import check_writable
 from gpuperf.verb.progress import say
 
-__all__ = ["gate_calibrate", "gate_selftest"]
-
 SELFTEST = 0.05
 
 
@@ -127,9 +125,17 @@ def _gate(
     rule = Rule(seed=int.from_bytes(os.urandom(3)))
     identity = new_run_id("calibration", suite.name)
     plan = GatePlan(
-        identity, suite, Project(), rule, rule.seed, target=1.0, base_python=sys.executable,
-        head_python=sys.executable, device=device, slower=slower,
-    )  # fmt: skip
+        identity,
+        suite,
+        Project(),
+        rule,
+        rule.seed,
+        target=1.0,
+        base_python=sys.executable,
+        head_python=sys.executable,
+        device=device,
+        slower=slower,
+    )
     folder = out / identity
     folder.mkdir(parents=True)
     report = run_gate(plan, folder, deadline_s)
@@ -143,9 +149,7 @@ def _opened(device: str, deadline_s: float) -> Opened:
         return supervisor.open()
 
 
-def _reports(
-    out: Path, suite: str, rule: Rule, opened: Opened | None
-) -> list[GateReport]:
+def _reports(out: Path, suite: str, rule: Rule, opened: Opened | None) -> list[GateReport]:
     """The gates in *out* of *suite*, by *rule* and of the same code on both sides, on this device,
     or where none was opened on the first that is met."""
     found: list[GateReport] = []
@@ -179,11 +183,14 @@ def _print(found: Calibration, format: opt.Format) -> None:
     columns = [Column(head, left=head == "gates") for head in heads]
     cells = [
         [
-            str(row["gates"]), f"{float(str(row['slower'])) * 100:g} %", str(row["right"]),
-            str(row["of"]), f"≥ {float(str(row['at_least'])) * 100:.3g} %",
+            str(row["gates"]),
+            f"{float(str(row['slower'])) * 100:g} %",
+            str(row["right"]),
+            str(row["of"]),
+            f"≥ {float(str(row['at_least'])) * 100:.3g} %",
         ]
         for row in rows
-    ]  # fmt: skip
+    ]
     notes = (
         "right: green at a slowdown of 0, else red for that case alone; resampled gates are not "
         "independent of each other, and count a caught case whatever else is red",
@@ -195,6 +202,9 @@ def _print(found: Calibration, format: opt.Format) -> None:
 
 def _row(kind: str, share: float, right: int, tried: int) -> dict[str, object]:
     return {
-        "gates": kind, "slower": share, "right": right, "of": tried,
+        "gates": kind,
+        "slower": share,
+        "right": right,
+        "of": tried,
         "at_least": bound(right, tried, above=False),
-    }  # fmt: skip
+    }

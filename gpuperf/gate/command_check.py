@@ -12,8 +12,6 @@ from gpuperf.gate.printing import print_report
 from gpuperf.gate.table import GateFormat
 from gpuperf.gate.verdict import exit_code, read_report, recheck
 
-__all__ = ["gate_check"]
-
 
 def gate_check(
     verdict: Annotated[Path, typer.Argument(metavar="VERDICT", help="A gate's verdict.json.")],

@@ -22,8 +22,6 @@ from gpuperf.run.store import NAMES, read_brief
 from gpuperf.verb import options as opt
 from gpuperf.verb.options import BASELINES, Baselines
 
-__all__ = ["gate_compare"]
-
 TARGET = 0.1
 
 

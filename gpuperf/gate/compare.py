@@ -25,16 +25,18 @@ from gpuperf.model.brief import Brief, BriefRun
 from gpuperf.model.contract import Contract
 from gpuperf.model.record import Header, Record
 
-__all__ = ["compare_runs", "incomparable"]
-
 Key = str  # a case, and how it was measured where a run has several contracts
 HOST = "host"  # a live fact
 
 
 def compare_runs(
-    base: BriefRun, head: BriefRun, rule: Rule, target: float, project: Project | None = None,
+    base: BriefRun,
+    head: BriefRun,
+    rule: Rule,
+    target: float,
+    project: Project | None = None,
     names: tuple[str, str] = ("", ""),
-) -> GateReport:  # fmt: skip
+) -> GateReport:
     """The report on *head* against *base*. Raises: CannotMeasure where they do not compare."""
     reasons = incomparable(base.header, head.header)
     if base.header.run == head.header.run:
@@ -49,10 +51,18 @@ def compare_runs(
         GateReport(
             id=f"{head.header.run}-against-{base.header.run}"[:200],
             created=time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime()),
-            gpuperf=gpuperf.__version__, kind="compare",
-            base=_side_told(base, names[0]), head=_side_told(head, names[1]),
-            device=head.header.device.name, suite="stored runs", contract=head.header.contract,
-            rule=rule, cases=cases, target=target, left_out=left_out, ended=ended,
+            gpuperf=gpuperf.__version__,
+            kind="compare",
+            base=_side_told(base, names[0]),
+            head=_side_told(head, names[1]),
+            device=head.header.device.name,
+            suite="stored runs",
+            contract=head.header.contract,
+            rule=rule,
+            cases=cases,
+            target=target,
+            left_out=left_out,
+            ended=ended,
             discarded=tuple(d for side in sides for d in side.discarded),
             notes=(
                 *differing(base.header.fingerprint.soft, head.header.fingerprint.soft),
@@ -95,9 +105,7 @@ def _judged(
         else:
             sets[name] = _sets(sides, name, margins.get(name))
     judged = judge_stored(sets, rule)
-    cases = [
-        _verdict(name, judged[name], sets[name], sides, owners.get(name, "")) for name in sets
-    ]
+    cases = [_verdict(name, judged[name], sets[name], sides, owners.get(name, "")) for name in sets]
     missing = [
         CaseVerdict(name, Judged("NOT_COMPARABLE", reason=why), owner=owners.get(name, ""))
         for name, why in unfit.items()
@@ -194,12 +202,16 @@ def _sets(sides: tuple[_Side, _Side], key: Key, margin: float | None) -> Sets:
     base, head = (side.records[key] for side in sides)
     noise = max(
         (r.noise for r in (base[-1], head[-1]) if r.noise is not None),
-        key=lambda n: n.between, default=None,
-    )  # fmt: skip
+        key=lambda n: n.between,
+        default=None,
+    )
     return Sets(
-        _medians(base), _medians(head), noise.between if noise else None,
-        noise.processes if noise else 0, margin,
-    )  # fmt: skip
+        _medians(base),
+        _medians(head),
+        noise.between if noise else None,
+        noise.processes if noise else 0,
+        margin,
+    )
 
 
 def _medians(records: Sequence[Brief]) -> tuple[float, ...]:

@@ -14,8 +14,6 @@ from gpuperf.gate.sides import LABELS, Label
 from gpuperf.model.brief import Brief
 from gpuperf.model.record import Record
 
-__all__ = ["Discarded", "Found", "disturbance", "gather"]
-
 # What discards a pass: not the software power cap, which every big matmul meets.
 SPOILING = ("hardware slowdown", "thermal (software)", "thermal (hardware)", "power brake")
 
@@ -97,10 +95,14 @@ def gather(
     }
     complete = suspects is not None and (not suspects or len(confirm) == rule.confirm_pairs)
     return Found(
-        evidence, suspects, complete, tuple(discarded), last + 1,
+        evidence,
+        suspects,
+        complete,
+        tuple(discarded),
+        last + 1,
         _failures(sound, wanted if suspects is None else [*cases, *sentinels]),
         {name: _pairs(sound, name) for name in sentinels},
-    )  # fmt: skip
+    )
 
 
 def _by_pair(records: Iterable[Record]) -> dict[int, dict[str, Record]]:

@@ -16,8 +16,6 @@ from gpuperf.model.record import Noise
 from gpuperf.run.cache import fetch, keep
 from gpuperf.run.ceilings import device_key
 
-__all__ = ["MOST_PAIRS", "Pace", "fitted", "foreseen", "keep_pace", "kept_pace", "minutes"]
-
 MOST_PAIRS = 100  # confirming pairs that a target may ask for
 
 
@@ -58,9 +56,7 @@ def foreseen(
         if known is not None and known.processes > 2:
             spread = math.sqrt(2) * known.between  # of the ratio of two processes
             margin = math.log1p(margins.get(name, rule.margin))
-            found[name] = math.expm1(
-                detectable(spread, known.processes, margin, rule, len(every))
-            )
+            found[name] = math.expm1(detectable(spread, known.processes, margin, rule, len(every)))
     return found
 
 

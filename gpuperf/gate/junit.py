@@ -32,8 +32,6 @@ from gpuperf.gate.wording import (
 from gpuperf.model.text import clean, shorten
 from gpuperf.show.casename import Names, whole_names
 
-__all__ = ["render_junit"]
-
 NAME = 1000  # characters of a case
 TEXT = 2000  # and of a property
 WHOLE = "the gate as a whole"
@@ -73,11 +71,17 @@ def _attributes(report: GateReport, cases: Sequence[ElementTree.Element]) -> dic
         return str(sum(case.find(tag) is not None for case in cases))
 
     return {
-        "name": f"gpuperf gate {_text(report.suite)}", "package": "gpuperf", "id": "0",
-        "timestamp": _stamp(report.created), "hostname": "localhost", "tests": str(len(cases)),
-        "failures": count("failure"), "errors": count("error"), "skipped": count("skipped"),
+        "name": f"gpuperf gate {_text(report.suite)}",
+        "package": "gpuperf",
+        "id": "0",
+        "timestamp": _stamp(report.created),
+        "hostname": "localhost",
+        "tests": str(len(cases)),
+        "failures": count("failure"),
+        "errors": count("error"),
+        "skipped": count("skipped"),
         "time": _seconds(report.took_s),
-    }  # fmt: skip
+    }
 
 
 def _whole(report: GateReport, names: Names, red: bool) -> ElementTree.Element:

@@ -28,8 +28,6 @@ from gpuperf.model.text import clean, shorten
 from gpuperf.show.casename import Names
 from gpuperf.show.text import escape_line
 
-__all__ = ["COMMENT_LIMIT", "MARKER", "SUMMARY_LIMIT", "render_comment", "render_summary"]
-
 # GitHub: "Job summaries are isolated between steps and each step is restricted to a maximum size of
 # 1 MiB"; a comment of more characters is refused ("body is too long").
 SUMMARY_LIMIT, COMMENT_LIMIT = 1_048_576, 65_536
@@ -53,10 +51,11 @@ def render_comment(report: GateReport) -> str:
     """What somebody must look at, for a pull request: at most `COMMENT_LIMIT` bytes."""
     every = worst_first(report)
     matter = [
-        case for case in every
+        case
+        for case in every
         if case.judged.verdict in ("REGRESSED", "NOT_COMPARABLE", "IMPROVED")
         or hides(case, report.target)
-    ]  # fmt: skip
+    ]
     return f"{MARKER}\n{_render(report, matter, COMMENT_LIMIT - len(MARKER) - 1, MOST_COMMENT)}"
 
 

@@ -13,8 +13,6 @@ from gpuperf.gate.rule import Rule
 from gpuperf.model.codec import decode, encode
 from gpuperf.run.suite import Suite
 
-__all__ = ["GatePlan", "read_plan", "write_plan"]
-
 FILE, SCHEMA = "plan.json", 1
 LARGEST = 1 << 20  # bytes
 

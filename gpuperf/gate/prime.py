@@ -25,8 +25,6 @@ from gpuperf.run.plan import Conditions, plan_contracts
 from gpuperf.run.suite import Entry, Suite, plan_suite
 from gpuperf.run.supervisor import DEADLINE_S, Supervisor
 
-__all__ = ["Asked", "Primed", "Watcher", "close_all", "describe_sides", "differing", "prime"]
-
 Facts = Mapping[str, str | int | float | bool | None]
 
 FINDINGS = ("oom", "skipped")  # on both sides alike they are no one's fault
@@ -222,9 +220,7 @@ def prime(
             'a suite names a workload of yours by its file: op = "./bench/mine.py"',
         )
     unfit, left_out = _sorted_out(records, wanted)
-    return replace(
-        primed, records=records, unfit={**primed.unfit, **unfit}, left_out=left_out
-    )
+    return replace(primed, records=records, unfit={**primed.unfit, **unfit}, left_out=left_out)
 
 
 def _sorted_out(
@@ -241,8 +237,10 @@ def _sorted_out(
         elif base.status == head.status and base.status in FINDINGS:
             left_out[name] = f"{base.status}: {base.reason}"
         else:
-            said = {label: f"{r.status} {r.reason}".strip() for label, r in
-                    (("base", base), ("head", head))}  # fmt: skip
+            said = {
+                label: f"{r.status} {r.reason}".strip()
+                for label, r in (("base", base), ("head", head))
+            }
             unfit[name] = f"base: {said['base'][:150]}; head: {said['head'][:150]}"
     return unfit, left_out
 

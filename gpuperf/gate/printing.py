@@ -31,10 +31,6 @@ from gpuperf.show.table import Column, Table, fill, notes_of
 from gpuperf.show.text import to_ascii
 from gpuperf.verb.progress import Reporter, say
 
-__all__ = [
-    "Progress", "print_report", "run_gate", "sides_of", "tell_forecast", "write_outputs",
-]  # fmt: skip
-
 
 class Progress:
     """A gate's progress: a bar a stage on a terminal, a line a stage without one."""
@@ -124,9 +120,14 @@ def run_gate(
         key = key_of(plan.trees, plan.suite, plan.device)
         before = (fetch("gates", key, str) or "") if plan.base_commit else ""
         asked = Asked(
-            plan, folder, ("gpuperf", *sys.argv[1:]), deadline_s, budget_s,
-            earlier=before, overruled=overruled,
-        )  # fmt: skip
+            plan,
+            folder,
+            ("gpuperf", *sys.argv[1:]),
+            deadline_s,
+            budget_s,
+            earlier=before,
+            overruled=overruled,
+        )
         repository = Path(plan.top) if plan.base_commit else None
         report = gate_ab(asked, sides, launchers, progress, repository)
         if plan.base_commit and (before != "regressed" or overruled):
@@ -189,9 +190,7 @@ def tell_forecast(plan: GatePlan, deadline_s: float, fit: bool, format: GateForm
         {"case": clean(name), "detectable": None, "why_not": clean(why)}
         for name, why in primed.unfit.items()
     ]
-    cells = [
-        [str(row["case"]), _share(row["detectable"]), str(row["why_not"])] for row in rows
-    ]
+    cells = [[str(row["case"]), _share(row["detectable"]), str(row["why_not"])] for row in rows]
     pace = kept_pace(opened, primed.fit)
     how_long = f"about {minutes(pace, rule):.1f} min" if pace else "unknown before a first gate"
     notes = (

@@ -1,12 +1,12 @@
 """What does a project say of its own gate: `gpuperf.toml`?
 
-    suite = "./bench/suite.toml"      # or ci, quick, full
-    target = 0.05                     # the slowdown that must be detectable in every case
+suite = "./bench/suite.toml"      # or ci, quick, full
+target = 0.05                     # the slowdown that must be detectable in every case
 
-    [[margin]]
-    cases = "matmul/*"                # a pattern of case ids; the last one that matches counts
-    slower = 0.02                     # a slowdown that is not worth a word
-    owner = "@kernels"
+[[margin]]
+cases = "matmul/*"                # a pattern of case ids; the last one that matches counts
+slower = 0.02                     # a slowdown that is not worth a word
+owner = "@kernels"
 """
 
 from __future__ import annotations
@@ -20,8 +20,6 @@ from typing import Any
 from gpuperf.errors import UnknownName, UsageError
 from gpuperf.files import read_regular
 from gpuperf.model.toml import parse_toml
-
-__all__ = ["FILE", "Margin", "Project", "load_project", "parse_project"]
 
 FILE = "gpuperf.toml"
 LARGEST = 200_000  # bytes

@@ -25,12 +25,6 @@ from typing import Any, Literal
 
 from gpuperf.errors import UsageError
 
-__all__ = [
-    "Evidence", "Judged", "Pairs", "Rule", "Verdict", "are_times", "detectable", "judge",
-    "moved", "permuted", "slower_p", "suspicious",
-    "unsteady",
-]  # fmt: skip
-
 SAME = 1e-12  # of a log ratio: rounding
 MOVED = 0.01  # of a sentinel, whatever the margin of the cases
 SHORTEST_S, LONGEST_S = 1e-12, 1e9  # what can be a time of a call
@@ -189,11 +183,15 @@ def judge(cases: Mapping[str, Evidence], rule: Rule) -> dict[str, Judged]:
     from scipy.stats import false_discovery_control
 
     sound = {
-        name: evidence for name, evidence in cases.items()
-        if evidence.screen.sound and len(evidence.screen.base) == rule.screen_pairs
-        and (evidence.confirm is None
-             or (evidence.confirm.sound and len(evidence.confirm.base) == rule.confirm_pairs))
-    }  # fmt: skip
+        name: evidence
+        for name, evidence in cases.items()
+        if evidence.screen.sound
+        and len(evidence.screen.base) == rule.screen_pairs
+        and (
+            evidence.confirm is None
+            or (evidence.confirm.sound and len(evidence.confirm.base) == rule.confirm_pairs)
+        )
+    }
     found = dict.fromkeys(cases, Judged("NOT_COMPARABLE", reason="times are missing or are none"))
     if not sound:
         return found
@@ -226,9 +224,14 @@ def _judged(
     elif max(_greater(ratios, -margin), _greater(-ratios, -margin)) <= rule.equivalence:
         verdict = "UNCHANGED"
     return Judged(
-        verdict, math.expm1(float(ratios.mean())), math.expm1(low), math.expm1(high), p,
-        slower_q, math.expm1(least),
-    )  # fmt: skip
+        verdict,
+        math.expm1(float(ratios.mean())),
+        math.expm1(low),
+        math.expm1(high),
+        p,
+        slower_q,
+        math.expm1(least),
+    )
 
 
 def moved(pairs: Pairs, rule: Rule, sentinels: int) -> float | None:
@@ -269,9 +272,14 @@ def permuted(head: Any, base: Any, kind: str, resamples: int, seed: int) -> floa
     if difference(head, base, 0) <= 0:
         return 1.0
     told = permutation_test(
-        (head, base), difference, permutation_type=kind, vectorized=True, n_resamples=resamples,
-        alternative="greater", random_state=seed,
-    )  # fmt: skip
+        (head, base),
+        difference,
+        permutation_type=kind,
+        vectorized=True,
+        n_resamples=resamples,
+        alternative="greater",
+        random_state=seed,
+    )
     return float(told.pvalue)
 
 

@@ -22,8 +22,6 @@ from gpuperf.model.workload import Case
 from gpuperf.run.launcher import Connection, Launcher
 from gpuperf.run.supervisor import DEADLINE_S, Supervisor
 
-__all__ = ["Injection", "Passes", "Standby", "order_of", "shuffled"]
-
 
 @dataclass(frozen=True)
 class Injection:

@@ -23,11 +23,6 @@ from gpuperf.files import read_regular
 from gpuperf.model.toml import parse_toml
 from gpuperf.run.launcher import Place
 
-__all__ = [
-    "LABELS", "Commits", "Label", "Side", "interpreters", "is_gpuperf", "packages_of",
-    "refuse_foreign", "resolve", "show", "worktrees",
-]  # fmt: skip
-
 Label = Literal["base", "head"]
 LABELS: tuple[Label, Label] = ("base", "head")
 NEAR = 2  # folders below the top
@@ -198,8 +193,15 @@ def _commit(top: Path, name: str) -> str:
     hint = "a branch, a tag or a commit; in CI fetch it first (fetch-depth: 0)"
     if name.startswith("-"):
         raise UsageError(f"{name!r} is no commit", hint)
-    return _git(top, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}", hint=hint,
-                told=f"there is no commit {name!r} in {top.name}")  # fmt: skip
+    return _git(
+        top,
+        "rev-parse",
+        "--verify",
+        "--quiet",
+        f"{name}^{{commit}}",
+        hint=hint,
+        told=f"there is no commit {name!r} in {top.name}",
+    )
 
 
 def _git(folder: Path, *words: str, hint: str = "", told: str = "") -> str:
@@ -227,10 +229,15 @@ def _set_up(path: Path, label: str, setup: str, log: Path) -> None:
     """Raises: CannotMeasure where *setup* fails."""
     with log.open("wb") as file:
         process = subprocess.Popen(
-            setup, shell=True, cwd=path, stdin=subprocess.DEVNULL, stdout=file,
-            stderr=subprocess.STDOUT, env={**os.environ, "GPUPERF_SIDE": label},
+            setup,
+            shell=True,
+            cwd=path,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "GPUPERF_SIDE": label},
             start_new_session=True,
-        )  # fmt: skip
+        )
         try:
             code = process.wait()
         finally:  # what it started must not run on beside the measurement

@@ -14,8 +14,6 @@ from dataclasses import dataclass
 
 from gpuperf.gate.rule import Judged, Rule, Verdict, are_times, permuted
 
-__all__ = ["ENOUGH", "SESSION", "Sets", "adjusted", "judge_stored", "may_be_permuted"]
-
 # A session by itself moves a time by about 1 %, and a run is of one session: what is less than four
 # times that tells nothing of the code. Pairs (`gate ab`) see a quarter of it.
 SESSION = 0.04
@@ -117,9 +115,7 @@ def _judged(test: _Tests, slower: float, faster: float, rule: Rule) -> Judged:
     elif test.outside <= rule.equivalence:
         verdict = "UNCHANGED"
     change, low, high = (math.expm1(v) for v in (test.change, test.low, test.high))
-    return Judged(
-        verdict, change, low, high, test.slower, slower, math.expm1(test.detectable)
-    )
+    return Judged(verdict, change, low, high, test.slower, slower, math.expm1(test.detectable))
 
 
 def _tests(cases: Mapping[str, Sets], rule: Rule) -> dict[str, _Tests]:
@@ -175,11 +171,16 @@ def _group(
     reach = stdtrit(freedom, 0.975) * error
     return {
         name: _Tests(
-            float(slower[i]), float(faster[i]), float(outside[i]), float(detectable[i]),
-            float(change[i] - reach[i]), float(change[i] + reach[i]), float(change[i]),
+            float(slower[i]),
+            float(faster[i]),
+            float(outside[i]),
+            float(detectable[i]),
+            float(change[i] - reach[i]),
+            float(change[i] + reach[i]),
+            float(change[i]),
         )
         for i, name in enumerate(names)
-    }  # fmt: skip
+    }
 
 
 SMALLEST = 1e-9  # an error of a log ratio: times that agree to the digit

@@ -34,8 +34,6 @@ from gpuperf.model.codec import encode
 from gpuperf.model.text import clean, shorten
 from gpuperf.show.casename import Names
 
-__all__ = ["GateFormat", "render_gate"]
-
 WIDTH = 120  # characters of a line of words
 NAME = 48  # and of a case
 MOST = 40  # rows
@@ -139,9 +137,8 @@ def _padded(text: str, width: int, left: bool) -> str:
 def _wrapped(text: str, indent: str = "") -> list[str]:
     """*text* in lines that fit; those after the first stand two further in."""
     return textwrap.wrap(
-        text, WIDTH, initial_indent=indent, subsequent_indent=f"{indent}  ",
-        break_on_hyphens=False,
-    ) or [indent]  # fmt: skip
+        text, WIDTH, initial_indent=indent, subsequent_indent=f"{indent}  ", break_on_hyphens=False
+    ) or [indent]
 
 
 def _inert(line: str) -> str:

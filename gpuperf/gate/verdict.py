@@ -17,35 +17,10 @@ from gpuperf.errors import UsageError
 from gpuperf.files import read_regular, write_atomically
 from gpuperf.gate.bounds import refuse_unbounded
 from gpuperf.gate.evidence import Discarded
-from gpuperf.gate.rule import (
-    Evidence,
-    Judged,
-    Pairs,
-    Rule,
-    are_times,
-    judge,
-    moved,
-    unsteady,
-)
+from gpuperf.gate.rule import Evidence, Judged, Pairs, Rule, are_times, judge, moved, unsteady
 from gpuperf.gate.stored import Sets, judge_stored
 from gpuperf.model.codec import decode, encode
 from gpuperf.model.contract import Contract
-
-__all__ = [
-    "EXIT_CODES",
-    "CaseVerdict",
-    "Cause",
-    "GateReport",
-    "Outcome",
-    "SideTold",
-    "conclude",
-    "exit_code",
-    "hides",
-    "middles",
-    "read_report",
-    "recheck",
-    "write_report",
-]
 
 SCHEMA = 1
 LARGEST = 32 << 20  # bytes of a verdict: 10,000 cases of 26 pairs have 20 MB
@@ -55,9 +30,13 @@ Outcome = Literal[
     "passed", "regressed", "not comparable", "inconclusive", "contaminated", "incomplete"
 ]
 EXIT_CODES: Mapping[Outcome, int] = {
-    "passed": 0, "regressed": 1, "not comparable": 3, "inconclusive": 4, "contaminated": 4,
+    "passed": 0,
+    "regressed": 1,
+    "not comparable": 3,
+    "inconclusive": 4,
+    "contaminated": 4,
     "incomplete": 4,
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)

@@ -17,28 +17,13 @@ from gpuperf.show.casename import Names
 from gpuperf.show.contract import contracts_text
 from gpuperf.units import format_time
 
-__all__ = [
-    "HEADS",
-    "WORDS",
-    "cells",
-    "conditions",
-    "counts",
-    "figures",
-    "headline",
-    "mean_change",
-    "names_of",
-    "percent",
-    "reason_of",
-    "remarks",
-    "rule_text",
-    "suspected",
-    "words_of",
-    "worst_first",
-]
-
 ORDER: tuple[Verdict, ...] = (
-    "REGRESSED", "NOT_COMPARABLE", "INCONCLUSIVE", "IMPROVED", "UNCHANGED",
-)  # fmt: skip
+    "REGRESSED",
+    "NOT_COMPARABLE",
+    "INCONCLUSIVE",
+    "IMPROVED",
+    "UNCHANGED",
+)
 WORDS: Mapping[Verdict, str] = {v: v.lower().replace("_", " ") for v in ORDER}
 SUSPECTED = "looks slower"
 HEADS = ("base", "head", "change", "95 %", "q", "detectable")
@@ -103,10 +88,13 @@ def cells(case: CaseVerdict) -> list[str]:
     # q is of slower: of a case that became faster it tells nothing.
     tested = judged.change is not None and judged.verdict != "IMPROVED"
     return [
-        _time(case.base_s), _time(case.head_s), percent(judged.change),
-        _interval(judged.low, judged.high), f"{judged.q:.2g}" if tested else NOTHING,
+        _time(case.base_s),
+        _time(case.head_s),
+        percent(judged.change),
+        _interval(judged.low, judged.high),
+        f"{judged.q:.2g}" if tested else NOTHING,
         percent(judged.detectable, ""),
-    ]  # fmt: skip
+    ]
 
 
 def figures(case: CaseVerdict) -> str:

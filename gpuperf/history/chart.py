@@ -12,19 +12,10 @@ from typing import Any
 from gpuperf.errors import UsageError
 from gpuperf.history.study import Point, Segment, Series
 from gpuperf.history.table import MOVED, changed_text, last_step, marked_text, rule_text
-from gpuperf.history.trend import (
-    Axis,
-    axis_of,
-    label_axis,
-    label_times,
-    limits_of,
-    panels_of,
-)
+from gpuperf.history.trend import Axis, axis_of, label_axis, label_times, limits_of, panels_of
 from gpuperf.model.changepoints import Step
 from gpuperf.model.text import clean, shorten
 from gpuperf.show.figure import COLOURS, FAINT, INK, figure
-
-__all__ = ["draw_history"]
 
 WIDTH, PANEL = 11.0, 3.2  # inches
 MOST_PANELS = 4
@@ -109,42 +100,69 @@ def _label(segment: Segment, panel: Sequence[Segment]) -> str:
     known = [dict(other.environment.fixed + other.environment.soft) for other in panel]
     facts = dict(segment.environment.fixed + segment.environment.soft)
     told = [
-        f"{name} {value}" for name, value in facts.items()
+        f"{name} {value}"
+        for name, value in facts.items()
         if any(other.get(name) != value for other in known)
-    ]  # fmt: skip
+    ]
     return shorten(clean(", ".join(told)), WORDS) or "another environment"
 
 
 def _draw_points(
-    part: Any, segment: Segment, axis: Axis, color: str, small: bool,
-    limits: tuple[float, float], label: str | None,
-) -> None:  # fmt: skip
+    part: Any,
+    segment: Segment,
+    axis: Axis,
+    color: str,
+    small: bool,
+    limits: tuple[float, float],
+    label: str | None,
+) -> None:
     low, high = limits
     inside = [point for point in segment.points if low <= point.median_s <= high]
     xs, ys = [axis.at(p) for p in inside], [p.median_s for p in inside]
-    reach = [[max(0.0, p.median_s - p.low_s) for p in inside],
-             [max(0.0, p.high_s - p.median_s) for p in inside]]  # fmt: skip
+    reach = [
+        [max(0.0, p.median_s - p.low_s) for p in inside],
+        [max(0.0, p.high_s - p.median_s) for p in inside],
+    ]
     part.errorbar(
         xs, ys, yerr=reach, fmt="none", ecolor=color, elinewidth=0.8, alpha=0.2 if small else 0.4
     )
     part.plot(
-        xs, ys, linestyle="none", marker="o", markersize=2.8 if small else 4.4, color=color,
-        alpha=0.65 if small else 0.95, markeredgewidth=0, zorder=3, label=label,
-    )  # fmt: skip
+        xs,
+        ys,
+        linestyle="none",
+        marker="o",
+        markersize=2.8 if small else 4.4,
+        color=color,
+        alpha=0.65 if small else 0.95,
+        markeredgewidth=0,
+        zorder=3,
+        label=label,
+    )
     kept = {id(point) for point in inside}
     beyond = [point for point in segment.points if id(point) not in kept]
     middle = statistics.median(point.median_s for point in segment.points)
     for point in beyond:
         above = point.median_s > high
         place = axis.at(point), high if above else low
-        part.plot(*place, marker="^" if above else "v", markersize=5.5, color=color,
-                  markerfacecolor="white", zorder=3)  # fmt: skip
+        part.plot(
+            *place,
+            marker="^" if above else "v",
+            markersize=5.5,
+            color=color,
+            markerfacecolor="white",
+            zorder=3,
+        )
         if len(beyond) <= MOST_BEYOND:
             part.annotate(
-                f"{(point.median_s / middle - 1) * 100:+.0f} %", place, fontsize=8, color=color,
-                xytext=(0, 4 if above else -4), textcoords="offset points", ha="center",
+                f"{(point.median_s / middle - 1) * 100:+.0f} %",
+                place,
+                fontsize=8,
+                color=color,
+                xytext=(0, 4 if above else -4),
+                textcoords="offset points",
+                ha="center",
                 va="bottom" if above else "top",
-            )  # fmt: skip
+            )
 
 
 def _draw_levels(part: Any, segment: Segment, points: Sequence[Point], axis: Axis) -> None:
@@ -161,23 +179,30 @@ def _draw_levels(part: Any, segment: Segment, points: Sequence[Point], axis: Axi
         if before is not None:
             place = (before[0] + left) / 2
             part.plot([before[0], place], [before[1]] * 2, **line)
-            part.plot([place] * 2, [before[1], middle], linewidth=2.8, solid_capstyle="butt",
-                      color=SLOWER if middle > before[1] else FASTER, zorder=5)  # fmt: skip
+            part.plot(
+                [place] * 2,
+                [before[1], middle],
+                linewidth=2.8,
+                solid_capstyle="butt",
+                color=SLOWER if middle > before[1] else FASTER,
+                zorder=5,
+            )
             left = place
         part.plot([left, right], [middle] * 2, **line)
         before = right, middle
 
 
 def _draw_environments(
-    part: Any, panel: Sequence[Segment], stretches: Sequence[tuple[Segment, Sequence[Point]]],
+    part: Any,
+    panel: Sequence[Segment],
+    stretches: Sequence[tuple[Segment, Sequence[Point]]],
     axis: Axis,
-) -> None:  # fmt: skip
+) -> None:
     """A line wherever the next point is of another environment, with what changed."""
     changes = [
-        ((axis.at(before[-1]) + axis.at(after[0])) / 2,
-         now.environment.differing(then.environment))
+        ((axis.at(before[-1]) + axis.at(after[0])) / 2, now.environment.differing(then.environment))
         for (then, before), (now, after) in pairwise(stretches)
-    ]  # fmt: skip
+    ]
     if len(changes) > MOST_LINES:  # machines side by side: only where each begins
         changes = sorted((axis.at(s.points[0]), s.changed) for s in panel)[1 : MOST_LINES + 1]
     left, right = part.get_xlim()
@@ -190,10 +215,17 @@ def _draw_environments(
         row = (row + 1) % 3 if start < taken else 0
         taken = start + NEAR
         part.annotate(
-            shorten(changed_text(changed, 1), WORDS), (place, 1.0), fontsize=8, color=FAINT,
-            xycoords=("data", "axes fraction"), xytext=(-4 if backwards else 4, -1 - 10 * row),
-            textcoords="offset points", ha="right" if backwards else "left", va="top", zorder=6,
-        )  # fmt: skip
+            shorten(changed_text(changed, 1), WORDS),
+            (place, 1.0),
+            fontsize=8,
+            color=FAINT,
+            xycoords=("data", "axes fraction"),
+            xytext=(-4 if backwards else 4, -1 - 10 * row),
+            textcoords="offset points",
+            ha="right" if backwards else "left",
+            va="top",
+            zorder=6,
+        )
 
 
 def _draw_steps(part: Any, panel: Sequence[Segment], axis: Axis, high: float) -> None:
@@ -205,11 +237,18 @@ def _draw_steps(part: Any, panel: Sequence[Segment], axis: Axis, high: float) ->
         place = (axis.at(points[step.at - 1]) + axis.at(points[step.at])) / 2
         top = max(max(p.median_s, p.high_s) for p in points[max(0, step.at - 4) : step.at + 4])
         part.annotate(
-            f"{marked_text(segment, step)}\n{_interval(step)}", (place, min(top, high)),
-            xytext=(0, 6), textcoords="offset points", fontsize=8.5, ha="center", va="bottom",
-            color=SLOWER if step.change > 0 else FASTER, fontweight="bold", zorder=7,
+            f"{marked_text(segment, step)}\n{_interval(step)}",
+            (place, min(top, high)),
+            xytext=(0, 6),
+            textcoords="offset points",
+            fontsize=8.5,
+            ha="center",
+            va="bottom",
+            color=SLOWER if step.change > 0 else FASTER,
+            fontweight="bold",
+            zorder=7,
             bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1.0},
-        )  # fmt: skip
+        )
 
 
 def _interval(step: Step) -> str:
@@ -236,10 +275,18 @@ def _reading(series: Series) -> tuple[str, str]:
 def _alike(series: Series, missing: int) -> str:
     """Describe what all points have in common, and count the environments that are *missing*."""
     whole = [dict(segment.environment.fixed) for segment in series.segments]
-    facts = {name: value for name, value in whole[0].items()
-             if all(other.get(name) == value for other in whole)}  # fmt: skip
-    words = (("product", "{}"), ("timer", "{} timer"), ("cache", "{} cache"), ("regime", "{}"),
-             ("data", "{} data"))  # fmt: skip
+    facts = {
+        name: value
+        for name, value in whole[0].items()
+        if all(other.get(name) == value for other in whole)
+    }
+    words = (
+        ("product", "{}"),
+        ("timer", "{} timer"),
+        ("cache", "{} cache"),
+        ("regime", "{}"),
+        ("data", "{} data"),
+    )
     known = " · ".join(word.format(facts[name]) for name, word in words if name in facts)
     left = f"{missing} environments more are not drawn" if missing else ""
     return " · ".join(filter(None, (shorten(clean(known), LONGEST), left)))
@@ -257,9 +304,7 @@ def _outcome(series: Series) -> str:
     when, run = segment.points[step.at].when, clean(segment.points[step.at].run)
     way = "slower" if step.change > 0 else "faster"
     change = f"{'last: ' if count > 1 else ''}{marked_text(segment, step)} ({_interval(step)})"
-    return (
-        f"{told}; {change}, {way} from {when:%Y-%m-%d} on, run {shorten(run, 50)}"
-    )
+    return f"{told}; {change}, {way} from {when:%Y-%m-%d} on, run {shorten(run, 50)}"
 
 
 def _counted(count: int, noun: str) -> str:

@@ -21,8 +21,6 @@ from gpuperf.show.screen import put, stdout_screen
 from gpuperf.verb.options import Format, FormatOption
 from gpuperf.verb.progress import say
 
-__all__ = ["history"]
-
 RULE = 1  # raised when steps are found otherwise
 MOST_WORDS = 8  # on stderr, of files that were passed over
 MOST_NAMES = 5  # in a hint

@@ -23,8 +23,6 @@ from gpuperf.model.record import SCHEMA
 from gpuperf.run.cache import key_of, private_folder
 from gpuperf.run.store import NAMES, read_runs
 
-__all__ = ["Holdings", "read_folder"]
-
 VERSION = 1  # of the tables, and of what they say of a record
 MOST_FILES = 20_000
 MOST_SEEN = 200_000  # names in all folders together
@@ -213,11 +211,23 @@ def _keep(
     index.executemany(
         "INSERT INTO readings VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         [
-            (file.name, r.case, r.run, ids[r.environment], r.started, r.status, r.pass_index,
-             r.rank, r.median_s, r.low_s, r.high_s, r.host)
+            (
+                file.name,
+                r.case,
+                r.run,
+                ids[r.environment],
+                r.started,
+                r.status,
+                r.pass_index,
+                r.rank,
+                r.median_s,
+                r.low_s,
+                r.high_s,
+                r.host,
+            )
             for r in readings
         ],
-    )  # fmt: skip
+    )
     index.execute(
         "INSERT INTO files VALUES (?, ?, ?, ?)", (file.name, file.size, file.changed, problem)
     )
@@ -242,6 +252,4 @@ def _readings(rows: sqlite3.Cursor) -> Iterator[Reading]:
             known[told] = decode(told, Environment)
         # SQLite keeps what is not a number as NULL.
         median, low, high = (float("nan") if t is None else float(t) for t in times)
-        yield Reading(
-            case, run, known[told], started, status, index, rank, median, low, high, host
-        )
+        yield Reading(case, run, known[told], started, status, index, rank, median, low, high, host)

@@ -22,11 +22,6 @@ from gpuperf.model.changepoints import LEAST, SIDE, Step
 from gpuperf.model.codec import to_builtins
 from gpuperf.model.record import Record, Run
 
-__all__ = [
-    "Environment", "Point", "Reading", "Segment", "Series", "readings_of", "series_of",
-    "times_of", "with_steps",
-]  # fmt: skip
-
 SHORTEST_S, LONGEST_S = 1e-12, 1e9  # beyond these nobody measured
 
 Facts = tuple[tuple[str, str], ...]
@@ -152,9 +147,15 @@ def readings_of(run: Run) -> Iterator[Reading]:
 
 def _reading(record: Record, started: str) -> Reading:
     found = Reading(
-        record.case.id, record.run, _environment(record), started, record.status,
-        record.pass_index, record.rank, host=str(record.fingerprint.live.get("host") or ""),
-    )  # fmt: skip
+        record.case.id,
+        record.run,
+        _environment(record),
+        started,
+        record.status,
+        record.pass_index,
+        record.rank,
+        host=str(record.fingerprint.live.get("host") or ""),
+    )
     samples = record.samples
     if record.status != "ok" or samples is None:
         return replace(found, status=record.status if record.status != "ok" else "no time")
@@ -223,10 +224,9 @@ def _segments(points: Mapping[Environment, list[Point]]) -> tuple[Segment, ...]:
     for environment, own in sorted(whole.items(), key=lambda each: _order(each[1][0])):
         nearest = min(
             (segment.environment for segment in reversed(found)),
-            key=lambda other: (other.fixed != environment.fixed,
-                               len(environment.differing(other))),
+            key=lambda other: (other.fixed != environment.fixed, len(environment.differing(other))),
             default=None,
-        )  # fmt: skip
+        )
         changed = environment.differing(nearest) if nearest else ()
         found.append(Segment(environment, own, changed))
     return tuple(found)

@@ -16,10 +16,6 @@ from gpuperf.show.screen import WIDE, Screen
 from gpuperf.show.table import Column, Table, fill, notes_of
 from gpuperf.units import format_time
 
-__all__ = [
-    "MOVED", "changed_text", "last_step", "marked_text", "render_list", "render_show", "rule_text",
-]  # fmt: skip
-
 LONGEST = 72  # characters of a case, and of a run's id
 LONGEST_FACT = 48
 MOST_FACTS = 4  # by name where an environment changed
@@ -66,9 +62,20 @@ STEP_COLUMNS = (
     Column("first run after", left=True, keep=2, wrap=20),
 )
 POINT_NAMES = (
-    "date", "run", "segment", "median_s", "low_s", "high_s", "processes", "step_date",
-    "step_change", "step_low", "step_high", "step_p", "step_q",
-)  # fmt: skip
+    "date",
+    "run",
+    "segment",
+    "median_s",
+    "low_s",
+    "high_s",
+    "processes",
+    "step_date",
+    "step_change",
+    "step_low",
+    "step_high",
+    "step_p",
+    "step_q",
+)
 
 
 def render_list(series: Sequence[Series], format: str, screen: Screen = WIDE) -> str:
@@ -83,13 +90,15 @@ def render_list(series: Sequence[Series], format: str, screen: Screen = WIDE) ->
     without = len(series) - len(timed)
     notes = [
         *([f"cases without a point, not listed: {without:,}"] if without else []),
-        *(f"all of {_foreign(op)}: {_foreign(axes, 2 * LONGEST)}"
-          for op, axes in names.fixed.items()),
+        *(
+            f"all of {_foreign(op)}: {_foreign(axes, 2 * LONGEST)}"
+            for op, axes in names.fixed.items()
+        ),
         rule_text(series),
         *([MOVED] if any(s[0].moved(s[1]) for s in map(last_step, series) if s) else []),
         f"change: from the first {SIDE} points of the last segment to its last {SIDE}, no verdict",
         *_left_out(series, names),
-    ]  # fmt: skip
+    ]
     return render([Table(fill(LIST_COLUMNS, cells), notes=notes_of(*notes))], format, screen)
 
 
@@ -147,9 +156,7 @@ def _left_out(series: Sequence[Series], names: Names) -> list[str]:
     notes = []
     for each in series:
         if each.left_out:
-            told = ", ".join(
-                f"{count} × {_foreign(why)}" for why, count in each.left_out.items()
-            )
+            told = ", ".join(f"{count} × {_foreign(why)}" for why, count in each.left_out.items())
             notes.append(f"left out of {_foreign(names.of(each.case))}: {told}")
     more = len(notes) - MOST_NOTES
     return notes if more <= 0 else [*notes[:MOST_NOTES], f"left out of {more} cases more"]
@@ -193,27 +200,37 @@ def _list_cells(series: Series, name: str) -> list[str]:
         latest = f"{_day(step[0].points[step[1].at].when)} {marked_text(*step)}"
         told = latest if count == 1 else f"{count}, last {latest}"
     return [
-        name, str(len(points)), _day(points[0][0].when), _day(points[-1][0].when),
-        str(len(series.segments)), format_time(points[-1][0].median_s),
-        "–" if last.change is None else _percent(last.change), told,
-    ]  # fmt: skip
+        name,
+        str(len(points)),
+        _day(points[0][0].when),
+        _day(points[-1][0].when),
+        str(len(series.segments)),
+        format_time(points[-1][0].median_s),
+        "–" if last.change is None else _percent(last.change),
+        told,
+    ]
 
 
 def _points_table(series: Series) -> Table:
     numbers = {id(segment): i for i, segment in enumerate(series.segments, 1)}
     steps = {
         id(segment.points[step.at]): marked_text(segment, step)
-        for segment in series.segments for step in segment.steps
-    }  # fmt: skip
+        for segment in series.segments
+        for step in segment.steps
+    }
     shown = series.points[-MOST_POINTS:]
     cells = [
         [
-            f"{point.when:%Y-%m-%d %H:%M}", _foreign(point.run),
-            str(numbers[id(segment)]), format_time(point.median_s), _half(point),
-            str(point.processes), steps.get(id(point), ""),
+            f"{point.when:%Y-%m-%d %H:%M}",
+            _foreign(point.run),
+            str(numbers[id(segment)]),
+            format_time(point.median_s),
+            _half(point),
+            str(point.processes),
+            steps.get(id(point), ""),
         ]
         for point, segment in shown
-    ]  # fmt: skip
+    ]
     earlier = len(series.points) - len(shown)
     notes = [f"{earlier} earlier points: --format csv has them"] if earlier else []
     notes += _left_out([series], Names([series.case], LONGEST))
@@ -224,13 +241,16 @@ def _points_table(series: Series) -> Table:
 def _segments_table(series: Series) -> Table:
     cells = [
         [
-            str(i), str(len(segment.points)), _day(segment.points[0].when),
-            _day(segment.points[-1].when), format_time(segment.points[-1].median_s),
+            str(i),
+            str(len(segment.points)),
+            _day(segment.points[0].when),
+            _day(segment.points[-1].when),
+            format_time(segment.points[-1].median_s),
             str(len(segment.steps)) if segment.told else "–",
             _foreign(changed_text(segment.changed), 4 * LONGEST),
         ]
         for i, segment in enumerate(series.segments, 1)
-    ]  # fmt: skip
+    ]
     return Table(fill(SEGMENT_COLUMNS, cells))
 
 
@@ -240,13 +260,17 @@ def _steps_table(series: Series) -> Table:
         notes.append(MOVED)
     cells = [
         [
-            _day(segment.points[step.at].when), marked_text(segment, step),
-            f"{step.low * 100:+.1f} … {step.high * 100:+.1f}", f"{step.p:.2g}", f"{step.q:.2g}",
-            str(i), *(_foreign(segment.points[at].run) for at in (step.at - 1, step.at)),
+            _day(segment.points[step.at].when),
+            marked_text(segment, step),
+            f"{step.low * 100:+.1f} … {step.high * 100:+.1f}",
+            f"{step.p:.2g}",
+            f"{step.q:.2g}",
+            str(i),
+            *(_foreign(segment.points[at].run) for at in (step.at - 1, step.at)),
         ]
         for i, segment in enumerate(series.segments, 1)
         for step in segment.steps
-    ]  # fmt: skip
+    ]
     if not cells and any(segment.told for segment in series.segments):
         notes[:0] = ["no step was found"]
     return Table(fill(STEP_COLUMNS, cells), notes=notes_of(*notes))
@@ -256,32 +280,45 @@ def _shown(series: Series) -> dict[str, Any]:
     """One case whole, for JSON."""
     segments = [
         {
-            "environment": {clean(name): clean(value) for name, value in
-                            (*segment.environment.fixed, *segment.environment.soft)},
+            "environment": {
+                clean(name): clean(value)
+                for name, value in (*segment.environment.fixed, *segment.environment.soft)
+            },
             "changed": [clean(fact) for fact in segment.changed],
             "change": segment.change,
             "steps": [
-                {**_step_row(segment, step.at), "another_host": segment.moved(step),
-                 "run": clean(segment.points[step.at].run),
-                 "run_before": clean(segment.points[step.at - 1].run)}
+                {
+                    **_step_row(segment, step.at),
+                    "another_host": segment.moved(step),
+                    "run": clean(segment.points[step.at].run),
+                    "run_before": clean(segment.points[step.at - 1].run),
+                }
                 for step in segment.steps
             ],
             "points": [_point_row(series, segment, i) for i in range(len(segment.points))],
         }
         for segment in series.segments
-    ]  # fmt: skip
+    ]
     left_out = {clean(why): count for why, count in series.left_out.items()}
-    return {"schema": SCHEMA, "case": clean(series.case), "left_out": left_out,
-            "segments": segments}  # fmt: skip
+    return {
+        "schema": SCHEMA,
+        "case": clean(series.case),
+        "left_out": left_out,
+        "segments": segments,
+    }
 
 
 def _point_row(series: Series, segment: Segment, index: int) -> dict[str, Any]:
     point = segment.points[index]
     return {
-        "date": point.when.isoformat(), "run": clean(point.run),
-        "segment": series.segments.index(segment) + 1, "median_s": point.median_s,
-        "low_s": point.low_s, "high_s": point.high_s, "processes": point.processes,
-    }  # fmt: skip
+        "date": point.when.isoformat(),
+        "run": clean(point.run),
+        "segment": series.segments.index(segment) + 1,
+        "median_s": point.median_s,
+        "low_s": point.low_s,
+        "high_s": point.high_s,
+        "processes": point.processes,
+    }
 
 
 def _step_row(segment: Segment, index: int) -> dict[str, Any]:

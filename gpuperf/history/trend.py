@@ -10,8 +10,6 @@ from typing import Any
 
 from gpuperf.history.study import Point, Segment, Series
 
-__all__ = ["Axis", "axis_of", "label_axis", "label_times", "limits_of", "panels_of"]
-
 ALIKE = 1.5  # times that stand in one panel: a step of 3 % is seen beside them
 BUNCHED = 5.0  # times closer than on average are half of the points: dates are no axis
 YEARS = (1990, 2200)  # of dates that are an axis

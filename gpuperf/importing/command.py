@@ -14,19 +14,24 @@ from gpuperf.model.contract import Contract, DeviceFacts, Fingerprint
 from gpuperf.model.protocol import Opened
 from gpuperf.model.record import Run
 from gpuperf.peaks.find import find_peaks
+from gpuperf.run.runfile import RunWriter
 from gpuperf.run.session import make_header, new_run_id
-from gpuperf.run.store import RunWriter
 from gpuperf.verb.measuring import check_writable
 from gpuperf.verb.options import Format, FormatOption, IntensityOption, Out, view
 from gpuperf.verb.printing import print_run, write_charts
 from gpuperf.verb.progress import say
 
-__all__ = ["import_file"]
-
 TRACED = Contract(
-    "activity", cache="hot", regime="sustained", gap_s=0.0, data="own", warmup_calls=0,
-    min_samples=1, max_samples=1, settle_s=0.0,
-)  # fmt: skip
+    "activity",
+    cache="hot",
+    regime="sustained",
+    gap_s=0.0,
+    data="own",
+    warmup_calls=0,
+    min_samples=1,
+    max_samples=1,
+    settle_s=0.0,
+)
 HOST = DeviceFacts("cpu", 0, "the host of the trace", 1, 0, 0)
 NO_DEVICE = DeviceFacts("cuda", 0, "a device that the trace does not name", 1, 0, 0)
 
@@ -34,8 +39,10 @@ NO_DEVICE = DeviceFacts("cuda", 0, "a device that the trace does not name", 1, 0
 def import_file(
     file: Annotated[
         Path,
-        typer.Argument(help="NAME.ncu-rep of Nsight Compute, or a trace of torch.profiler: "
-                            "NAME.json, NAME.json.gz."),
+        typer.Argument(
+            help="NAME.ncu-rep of Nsight Compute, or a trace of torch.profiler: "
+            "NAME.json, NAME.json.gz."
+        ),
     ],
     out: Out = Path("gpuperf-runs"),
     format: FormatOption = Format.TABLE,
@@ -104,9 +111,18 @@ def _traced(file: Path, warmup: int, out: Path) -> tuple[Run, Path]:
     run = new_run_id("import", "trace")
     fingerprint = Fingerprint(hard={"product": device.name})
     told = Told(
-        run, region, file.name, TRACED, fingerprint, (), timeline, tuple(windows),
-        total=len(windows), exit_code=None, cuda=bool(used),
-    )  # fmt: skip
+        run,
+        region,
+        file.name,
+        TRACED,
+        fingerprint,
+        (),
+        timeline,
+        tuple(windows),
+        total=len(windows),
+        exit_code=None,
+        cuda=bool(used),
+    )
     records = region_records(told)
     peaks, reason = find_peaks(device)
     command = ["gpuperf", *sys.argv[1:]]

@@ -24,8 +24,6 @@ from gpuperf.model.samples import Samples
 from gpuperf.model.text import clean
 from gpuperf.model.workload import Case, Value
 
-__all__ = ["Imported", "read_report"]
-
 LARGEST_FILE = 4 << 30
 MOST_KERNELS = 100_000
 LONGEST_NAME = 1000
@@ -33,9 +31,15 @@ LONGEST_TEMPLATE = 48  # of a kernel's template arguments, in a column of their 
 CLOCK_MARGIN = 1.02  # over a device's highest clock, for the rounding of short times
 
 SECONDS = {
-    "s": 1.0, "second": 1.0, "ms": 1e-3, "msecond": 1e-3, "us": 1e-6, "usecond": 1e-6,
-    "ns": 1e-9, "nsecond": 1e-9,
-}  # fmt: skip
+    "s": 1.0,
+    "second": 1.0,
+    "ms": 1e-3,
+    "msecond": 1e-3,
+    "us": 1e-6,
+    "usecond": 1e-6,
+    "ns": 1e-9,
+    "nsecond": 1e-9,
+}
 # The dtype in which a tensor pipe sums what it multiplies; fp16 has two.
 ACCUMULATES = {"bf16": "fp32", "tf32": "fp32", "fp8": "fp32", "fp64": "fp64", "int8": "int32"}
 
@@ -186,8 +190,11 @@ class _Metrics:
         for name in dict.fromkeys((base, base.replace("sm__", "smsp__", 1))):
             unit = name.split("__")[0]
             cycles = self.value(f"{unit}__cycles_elapsed.max")
-            for suffix, factor in ((".sum", 1.0), (".sum.per_second", seconds),
-                                  (".sum.per_cycle_elapsed", cycles)):  # fmt: skip
+            for suffix, factor in (
+                (".sum", 1.0),
+                (".sum.per_second", seconds),
+                (".sum.per_cycle_elapsed", cycles),
+            ):
                 value = self.value(name + suffix)
                 if value is not None and factor is not None and value >= 0:
                     return scale(base) * value * factor, suffix != ".sum" and value > 0

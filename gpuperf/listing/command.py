@@ -18,8 +18,6 @@ from gpuperf.show.table import Column, Table, fill, notes_of
 from gpuperf.verb.options import TableOrJson, make_supervisor
 from gpuperf.verb.progress import say
 
-__all__ = ["list_workloads"]
-
 LONGEST = 40  # characters of a summary in a line
 MOST_AXES = 3  # of a workload by name, in a line
 
@@ -54,9 +52,11 @@ def _overview(found: Sequence[Description]) -> Table:
         for d in found
     ]
     heads = (
-        Column("workload", left=True), Column("computes", left=True),
-        Column("axes", left=True), Column("impl"),
-    )  # fmt: skip
+        Column("workload", left=True),
+        Column("computes", left=True),
+        Column("axes", left=True),
+        Column("impl"),
+    )
     return Table(
         fill(heads, rows),
         notes=notes_of("* set by --sizes; `gpuperf list NAME` shows a workload in full"),
@@ -76,10 +76,12 @@ def _in_full(description: Description) -> tuple[Table, Table]:
             notes=notes_of("* set by --sizes"),
         ),
         Table(
-            fill([Column("implementation", left=True), Column("", left=True, wrap=30)],
-                 implementations)
+            fill(
+                [Column("implementation", left=True), Column("", left=True, wrap=30)],
+                implementations,
+            )
         ),
-    )  # fmt: skip
+    )
 
 
 def _axes(axes: Sequence[Axis]) -> str:

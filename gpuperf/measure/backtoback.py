@@ -13,8 +13,6 @@ from gpuperf.measure.timers.timer import Call
 from gpuperf.measure.timers.window import Window
 from gpuperf.model.samples import Samples
 
-__all__ = ["is_flat", "sustain", "unfinished_s", "wall_times"]
-
 BATCH_S, MOST_CALLS, BATCHES = 2e-3, 200, 7  # of the wall time
 UNFINISHED_RUN_S = 1e-3  # of calls
 LONG_S = 0.05  # a call that takes longer is timed thrice

@@ -21,8 +21,9 @@ import torch
 from gpuperf.errors import CannotMeasure, UnknownName, Unsupported, WorkloadError
 from gpuperf.jit import begin_build
 from gpuperf.measure.blame import blame, no_memory, read_back
-from gpuperf.measure.checks import WrongResult, tensors_of
+from gpuperf.measure.checks import tensors_of
 from gpuperf.measure.counting import CaseCounter
+from gpuperf.measure.deviation import WrongResult
 from gpuperf.measure.device import Device
 from gpuperf.measure.doubts import sample_doubts
 from gpuperf.measure.everytimer import EveryTimer
@@ -41,8 +42,6 @@ from gpuperf.model.contract import Contract, Counting, Fingerprint
 from gpuperf.model.cost import Cost, Work
 from gpuperf.model.record import Caveat, Memory, Record, Status
 from gpuperf.model.workload import Case, Implementation, Point, Workload
-
-__all__ = ["Bench"]
 
 T = TypeVar("T")
 
@@ -77,9 +76,14 @@ class Bench:
     _read: float = field(default=0.0, init=False)
 
     def measure(
-        self, workload: Workload, case: Case, contract: Contract, run: str, seed: int,
+        self,
+        workload: Workload,
+        case: Case,
+        contract: Contract,
+        run: str,
+        seed: int,
         extra_s: float = 0.0,
-    ) -> Record:  # fmt: skip
+    ) -> Record:
         """The record of one case; whatever goes wrong in it becomes its status. The device spins
         for *extra_s* behind each call that is timed.
 
@@ -177,10 +181,15 @@ class Bench:
             refill(inputs, workload.inputs(point, make))
         timing = self._launched(call, timing)
         record = replace(
-            _with_times(record, timing), build_s=build_s, first_call_s=first_call_s,
-            calls_until_steady=warm.calls, check=check, telemetry=telemetry, memory=memory,
+            _with_times(record, timing),
+            build_s=build_s,
+            first_call_s=first_call_s,
+            calls_until_steady=warm.calls,
+            check=check,
+            telemetry=telemetry,
+            memory=memory,
             chosen=dict(getattr(built, "chosen", {})),
-        )  # fmt: skip
+        )
         if record.samples and record.cost:
             self.forecast.note(case, record.cost, min(record.samples.values_s))
         doubts = sample_doubts(record, timing, workload, point, self.device.facts.max_sm_clock_hz)
@@ -282,9 +291,7 @@ class Bench:
         needed, free = 2 * counter.bytes + written, self.device.free_bytes()
         if needed > free:
             raise _Stop(
-                "oom",
-                f"needs {needed / 1e9:,.1f} GB, and {free / 1e9:,.1f} GB are free",
-                SMALLER,
+                "oom", f"needs {needed / 1e9:,.1f} GB, and {free / 1e9:,.1f} GB are free", SMALLER
             )
         if self.device.torch.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self.device.torch)
@@ -302,9 +309,13 @@ class Bench:
     ) -> Verifier:
         flops = record.cost.flops if record.cost else ()
         return Verifier(
-            self.device, workload, implementation, Point(record.case.point), record.contract.data,
+            self.device,
+            workload,
+            implementation,
+            Point(record.case.point),
+            record.contract.data,
             flops[0].accumulate if flops else "",
-        )  # fmt: skip
+        )
 
     def _verified(self, check: Callable[[], T]) -> T:
         """What *check* returns; a wrong result, or too little memory for it, ends the case."""
@@ -383,9 +394,15 @@ def _is_an_input(output: Any, inputs: Mapping[str, Any]) -> bool:
 
 def _with_times(record: Record, timing: Timing) -> Record:
     return replace(
-        record, status="ok", times=timing.times, primary=timing.primary, stop=timing.stop,
-        timer=timing.facts, kernels=timing.kernels, capture_s=timing.capture_s,
-    )  # fmt: skip
+        record,
+        status="ok",
+        times=timing.times,
+        primary=timing.primary,
+        stop=timing.stop,
+        timer=timing.facts,
+        kernels=timing.kernels,
+        capture_s=timing.capture_s,
+    )
 
 
 def _refuse_fallback(implementation: Implementation, timing: Timing) -> None:

@@ -24,8 +24,6 @@ from gpuperf.model.codec import decode, encode
 from gpuperf.model.cost import Cost, FlopKind
 from gpuperf.model.workload import Implementation, Workload
 
-__all__ = ["blame", "first_line", "no_memory", "place", "read_back"]
-
 T = TypeVar("T", bound=Cost)
 
 MOST_FRAMES = 3  # of the author's, in a hint

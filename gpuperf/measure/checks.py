@@ -41,11 +41,6 @@ from gpuperf.measure.deviation import UNIT_ROUNDOFF, WrongResult, check_product,
 from gpuperf.model.record import Check
 from gpuperf.model.workload import Implementation, Point, Workload
 
-__all__ = [
-    "UNIT_ROUNDOFF", "WrongResult", "compare", "differ_much", "dtype_name", "poison", "tensors_of",
-    "tolerance",
-]  # fmt: skip
-
 # Of a big result so many rows are compared, and rows enough to hold so many elements.
 ROWS = 32
 ELEMENTS = 2**12
@@ -190,9 +185,12 @@ class Judge:
         if name is None:
             raise WrongResult(f"has the dtype {got.dtype}, which no tolerance is known for")
         return tolerance(
-            name, self._sums(name), self.workload.terms_of(self.point),
-            self.workload.rounds_inputs_to(self.point), self._roundings(),
-        )  # fmt: skip
+            name,
+            self._sums(name),
+            self.workload.terms_of(self.point),
+            self.workload.rounds_inputs_to(self.point),
+            self._roundings(),
+        )
 
     def _moved(
         self, inputs: Mapping[str, Any], outputs: list[torch.Tensor]

@@ -19,8 +19,6 @@ from gpuperf.model.metrics import sum_up
 from gpuperf.model.record import NO_COUNTERS, Caveat, Kernel, Record, without_counters
 from gpuperf.model.timers import TIMERS
 
-__all__ = ["CaseCounter"]
-
 UNMATCHED = Caveat(
     "unmatched-kernels",
     "the profiler saw other kernels than the trace: their counters are told together only",
@@ -71,9 +69,12 @@ class CaseCounter:
         return record
 
     def _attempt(
-        self, count: Callable[[Record, Call, Timing], Record], record: Record, call: Call,
+        self,
+        count: Callable[[Record, Call, Timing], Record],
+        record: Record,
+        call: Call,
         timing: Timing,
-    ) -> Record:  # fmt: skip
+    ) -> Record:
         try:
             return count(record, call, timing)
         except Exception as error:

@@ -12,17 +12,19 @@ import torch
 
 from gpuperf.model.record import Check
 
-__all__ = ["UNIT_ROUNDOFF", "WrongResult", "check_product", "deviation"]
-
 RMS_SHARE = 0.25  # of the tolerance of one element
 VECTORS = 4  # of Freivalds's test
 SLICE = 2**23  # elements in float64 at a time
 
 # Half the spacing of numbers just above 1: 2^-p with p bits of significand, the hidden one counted.
 UNIT_ROUNDOFF = {
-    "fp64": 2.0**-53, "fp32": 2.0**-24, "tf32": 2.0**-11, "fp16": 2.0**-11, "bf16": 2.0**-8,
+    "fp64": 2.0**-53,
+    "fp32": 2.0**-24,
+    "tf32": 2.0**-11,
+    "fp16": 2.0**-11,
+    "bf16": 2.0**-8,
     "fp8": 2.0**-4,
-}  # fmt: skip
+}
 
 
 class WrongResult(Exception):
@@ -34,9 +36,12 @@ class WrongResult(Exception):
 
 
 def deviation(
-    got: torch.Tensor, want: torch.Tensor, allowed: float, granted: torch.Tensor | None = None,
+    got: torch.Tensor,
+    want: torch.Tensor,
+    allowed: float,
+    granted: torch.Tensor | None = None,
     least: torch.Tensor | None = None,
-) -> Check:  # fmt: skip
+) -> Check:
     """The errors of *got*, with *allowed* for one element, less what is *granted* to each; they are
     relative to the size of the values, which is *least* or more.
 
@@ -56,15 +61,20 @@ def deviation(
     error = _relative(values, want, granted, least)
     share = RMS_SHARE + (1 - RMS_SHARE) / math.sqrt(values.numel())
     return Check(
-        error=error.max().item(), tolerance=allowed, rows=rows,
-        rms=error.square().mean().sqrt().item(), rms_tolerance=share * allowed,
-    )  # fmt: skip
+        error=error.max().item(),
+        tolerance=allowed,
+        rows=rows,
+        rms=error.square().mean().sqrt().item(),
+        rms_tolerance=share * allowed,
+    )
 
 
 def _relative(
-    values: torch.Tensor, want: torch.Tensor, granted: torch.Tensor | None,
+    values: torch.Tensor,
+    want: torch.Tensor,
+    granted: torch.Tensor | None,
     least: torch.Tensor | None = None,
-) -> torch.Tensor:  # fmt: skip
+) -> torch.Tensor:
     """The error of each element, relative to the size of those like it."""
     # An infinity or a NaN of the reference (a masked row's log-sum-exp) has to be met exactly.
     finite = torch.isfinite(want)

@@ -16,8 +16,6 @@ import torch
 from gpuperf.errors import CannotMeasure, UnknownName
 from gpuperf.model.contract import DeviceFacts
 
-__all__ = ["Device", "open_device"]
-
 # What one more kernel adds to a window beside its own cycles: from the end of a kernel to the start
 # of the next one, and an empty kernel (H200, docs/measured).
 NEXT_KERNEL_S = 1.2e-6

@@ -16,8 +16,6 @@ from gpuperf.measure.telemetry import Meter, NvmlMeter
 from gpuperf.measure.timers.activity import traced
 from gpuperf.model.finding import Finding
 
-__all__ = ["examine"]
-
 
 def examine(device: Device, meter: Meter) -> tuple[Finding, ...]:
     """The findings of one opened device."""
@@ -48,9 +46,11 @@ def _software(device: Device) -> Iterator[Finding]:
         yield Finding("GPU", "note", "none that torch can use", hint)
     found = importlib.util.find_spec("triton") is not None
     yield Finding(
-        "triton", "ok" if found else "note", "here" if found else "not here",
+        "triton",
+        "ok" if found else "note",
+        "here" if found else "not here",
         "" if found else "kernels written in Triton are skipped",
-    )  # fmt: skip
+    )
     if device.facts.kind == "cuda":
         yield _nvrtc()
 
@@ -62,9 +62,11 @@ def _nvrtc() -> Finding:
         _, major, minor = nvrtc.nvrtcVersion()
     except (ImportError, RuntimeError) as error:
         return Finding(
-            "NVRTC", "bad", f"cannot be used: {error}",
+            "NVRTC",
+            "bad",
+            f"cannot be used: {error}",
             "pip install 'gpuperf[cuda]'; the timer 'blocked' needs it",
-        )  # fmt: skip
+        )
     return Finding("NVRTC", "ok", f"{major}.{minor}")
 
 
@@ -80,9 +82,11 @@ def _kernel_records(device: torch.device) -> Finding:
     if any(activity.end_s > activity.start_s for activity in traced(run)):
         return Finding("kernel records", "ok", "CUPTI gives them")
     return Finding(
-        "kernel records", "bad", "CUPTI gives none",
+        "kernel records",
+        "bad",
+        "CUPTI gives none",
         "is another profiler running? Times of single kernels are less sure without them",
-    )  # fmt: skip
+    )
 
 
 def _cpu() -> Iterator[Finding]:
@@ -91,17 +95,21 @@ def _cpu() -> Iterator[Finding]:
     yield Finding("threads", "ok", f"{threads} of {cores} processors")
     busy = load > 0.5 * cores
     yield Finding(
-        "load", "note" if busy else "ok", f"{load:.1f}",
+        "load",
+        "note" if busy else "ok",
+        f"{load:.1f}",
         "other work is running: times will be noisy" if busy else "",
-    )  # fmt: skip
+    )
     governor = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
     if governor.exists():
         name = governor.read_text().strip()
         steady = name == "performance"
         yield Finding(
-            "governor", "ok" if steady else "note", name,
+            "governor",
+            "ok" if steady else "note",
+            name,
             "" if steady else "the clock moves with the load; 'performance' holds it",
-        )  # fmt: skip
+        )
 
 
 def _card(meter: NvmlMeter) -> Iterator[Finding]:
@@ -175,7 +183,8 @@ def _counters(device: Device) -> Finding:
         return Finding("hardware counters", "note", str(error).splitlines()[0])
     scaled = f", {known.factor} times the truth, which is divided out" if known.factor > 1 else ""
     return Finding(
-        "hardware counters", "ok",
+        "hardware counters",
+        "ok",
         f"a known copy reads {known.ratio / known.factor * 100:.2f} % of its DRAM bytes{scaled}; "
         f"{len(counts)} counters of a kernel in {passes} passes",
-    )  # fmt: skip
+    )

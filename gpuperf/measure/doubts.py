@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import statistics
 
-from gpuperf.measure.checks import UNIT_ROUNDOFF
+from gpuperf.measure.deviation import UNIT_ROUNDOFF
 from gpuperf.measure.stopwatch import Timing
 from gpuperf.model.record import Caveat, Record
 from gpuperf.model.samples import Samples, correlation
 from gpuperf.model.workload import Point, Workload
 from gpuperf.units import format_interval, format_time
-
-__all__ = ["sample_doubts"]
 
 SLOWED = 0.9  # of the highest SM clock: below it a word is due
 HOPELESS = 0.5  # a precision beyond which more samples would not help
@@ -38,11 +36,7 @@ def _clock_doubts(clock_hz: float | None, most_hz: float | None) -> list[Caveat]
 
 
 def sample_doubts(
-    record: Record,
-    timing: Timing,
-    workload: Workload,
-    point: Point,
-    most_clock_hz: float | None,
+    record: Record, timing: Timing, workload: Workload, point: Point, most_clock_hz: float | None
 ) -> list[Caveat]:
     """What a reader must know of these samples."""
     samples, contract = timing.times[timing.primary], record.contract

@@ -18,8 +18,6 @@ from gpuperf.model.record import Caveat
 from gpuperf.model.samples import Samples
 from gpuperf.model.timers import TIMERS
 
-__all__ = ["EveryTimer", "open_every_timer"]
-
 SAMPLES = 60
 
 
@@ -41,10 +39,7 @@ class EveryTimer:
         return self.stopwatch.timer
 
     def with_hooks(
-        self,
-        watch: Callable[[], None],
-        heard: Callable[[int], None],
-        keep: Callable[[Call], Call],
+        self, watch: Callable[[], None], heard: Callable[[int], None], keep: Callable[[Call], Call]
     ) -> EveryTimer:
         """Return this one with other functions around the samples."""
         return replace(self, stopwatch=self.stopwatch.with_hooks(watch, heard, keep))

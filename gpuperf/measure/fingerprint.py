@@ -17,8 +17,6 @@ from gpuperf.measure.device import Device
 from gpuperf.measure.telemetry import Meter
 from gpuperf.model.contract import DeviceFacts, Fingerprint
 
-__all__ = ["fingerprint_of"]
-
 
 def fingerprint_of(device: Device, meter: Meter) -> tuple[DeviceFacts, Fingerprint]:
     """The facts of *device* with what *meter* adds, and what is measured on it is taken on."""

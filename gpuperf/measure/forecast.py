@@ -15,8 +15,6 @@ from gpuperf.model.cost import Cost
 from gpuperf.model.workload import Case
 from gpuperf.units import format_time
 
-__all__ = ["CALLS", "Expected", "Forecast"]
-
 # Calls that a case needs at the least: the first, the one that is checked, a warm-up, a sample.
 CALLS = 4
 # A budget below this is taken for a wish for few samples, and skips nothing that is as short.

@@ -13,22 +13,17 @@ from typing import Any
 
 import torch
 
-from gpuperf.measure.checks import UNIT_ROUNDOFF, WrongResult, dtype_name, tensors_of
+from gpuperf.measure.checks import dtype_name, tensors_of
+from gpuperf.measure.deviation import UNIT_ROUNDOFF, WrongResult
 from gpuperf.measure.inputs import torch_dtype
 from gpuperf.model.workload import Point, Workload
-
-__all__ = ["refuse_changed_inputs", "refuse_form", "share_memory"]
 
 CHUNK = 2**24  # elements compared at a time
 BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def refuse_form(
-    workload: Workload,
-    point: Point,
-    inputs: Mapping[str, Any],
-    output: Any,
-    device: torch.device,
+    workload: Workload, point: Point, inputs: Mapping[str, Any], output: Any, device: torch.device
 ) -> None:
     """Check everything about *output* except its numbers. Raises: WrongResult."""
     for tensor in tensors_of(output):

@@ -16,8 +16,6 @@ from gpuperf.model.contract import Data
 from gpuperf.model.workload import Draw
 from gpuperf.units import itemsize
 
-__all__ = ["Counter", "TooLarge", "bind_make", "refill", "renew_part", "torch_dtype"]
-
 _TORCH = {
     "fp64": torch.float64,
     "fp32": torch.float32,
@@ -93,9 +91,7 @@ class Counter:
     def __init__(self) -> None:
         self.bytes = 0
 
-    def __call__(
-        self, shape: tuple[int, ...], dtype: str, high: int | None = None
-    ) -> torch.Tensor:
+    def __call__(self, shape: tuple[int, ...], dtype: str, high: int | None = None) -> torch.Tensor:
         self.bytes += math.prod(shape) * itemsize(dtype)
         try:
             return torch.empty(shape, dtype=torch_dtype(dtype), device="meta")
@@ -163,9 +159,7 @@ def _make_harsh(tensor: torch.Tensor, generator: torch.Generator, draw: Draw) ->
     scale = torch.empty(shape, device=tensor.device).uniform_(-6, 6, generator=generator).exp2_()
     moved = torch.empty(shape, device=tensor.device).normal_(0, 8, generator=generator)
     rows = max(1, (1 << 26) // max(1, tensor[0].numel()))
-    for part, by, to in zip(
-        tensor.split(rows), scale.split(rows), moved.split(rows), strict=True
-    ):
+    for part, by, to in zip(tensor.split(rows), scale.split(rows), moved.split(rows), strict=True):
         part.copy_(part.float() * by + to)
 
 

@@ -24,8 +24,6 @@ from typing import Any
 
 import torch
 
-__all__ = ["Isolation"]
-
 MOST_FILES = 128  # open descriptors more than at first; a CUDA context alone opens some 50
 LEAST_BYTES, MOST_BYTES = 2 << 30, 4 << 30  # more than at first: CUDA's libraries load by and by
 MOST_SHARE = 1 / 16  # of the host's memory, within these bounds
@@ -115,10 +113,8 @@ def _state() -> dict[str, Any]:
         "it closed or replaced stdout or stderr": [_identity(fd) for fd in (1, 2)],
         "it left modes of torch on": _modes(),
         "it left child processes": _children(),
-        "it left threads": {
-            t.name for t in threading.enumerate() if not t.name.startswith(POOLS)
-        },
-    }  # fmt: skip
+        "it left threads": {t.name for t in threading.enumerate() if not t.name.startswith(POOLS)},
+    }
 
 
 def _difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
@@ -272,11 +268,12 @@ def _flags() -> Iterator[_Setting]:
         "matmuls": (
             torch.backends.cuda.matmul,
             (
-                "allow_tf32", "allow_fp16_reduced_precision_reduction",
+                "allow_tf32",
+                "allow_fp16_reduced_precision_reduction",
                 "allow_bf16_reduced_precision_reduction",
             ),
         ),
-    }  # fmt: skip
+    }
     for where, (module, names) in places.items():
         for name in names:
             yield _Setting(

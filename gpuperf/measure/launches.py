@@ -28,18 +28,34 @@ from gpuperf.measure.counters.cupti import NoCounters, find_library
 from gpuperf.model.kernelname import COMPUTING, kind_of
 from gpuperf.model.record import Kernel, Launch
 
-__all__ = ["launches_of", "with_launches"]
-
 # cuptiGetVersion: CUPTI 12.0, whose record has clusters, and 13.0, whose record has their number.
 HAS_CLUSTERS, HAS_CAPACITY = 18, 130000
 CONCURRENT_KERNEL = 10  # CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL
 FORCED = 1  # CUPTI_ACTIVITY_FLAG_FLUSH_FORCED
 BUFFER_BYTES, ALIGNMENT = 1 << 20, 8
-PLAIN = frozenset({
-    "void", "bool", "char", "short", "unsigned", "long", "float", "double", "const", "signed",
-    "anonymous", "namespace", "lambda", "operator", "false", "true", "volatile", "enum",
-    "allocator",
-})  # fmt: skip
+PLAIN = frozenset(
+    {
+        "void",
+        "bool",
+        "char",
+        "short",
+        "unsigned",
+        "long",
+        "float",
+        "double",
+        "const",
+        "signed",
+        "anonymous",
+        "namespace",
+        "lambda",
+        "operator",
+        "false",
+        "true",
+        "volatile",
+        "enum",
+        "allocator",
+    }
+)
 MOST_CLUSTERS = 1 << 16  # of a device: anything beyond is no count
 
 
@@ -47,18 +63,41 @@ class _Kernel(ctypes.Structure):
     """CUpti_ActivityKernel10 of cupti_activity.h; 9, of CUPTI 12, ends before `most_cluster`."""
 
     _fields_ = [
-        ("kind", c_uint32), ("cache", c_uint8), ("shared_config", c_uint8),
-        ("registers", c_uint16), ("partitioned", c_uint32 * 2), ("start", c_uint64),
-        ("end", c_uint64), ("completed", c_uint64), ("device", c_uint32), ("context", c_uint32),
-        ("stream", c_uint32), ("grid", c_int32 * 3), ("block", c_int32 * 3),
-        ("static_shared", c_int32), ("dynamic_shared", c_int32), ("local", c_uint32 * 2),
-        ("correlation", c_uint32), ("grid_id", c_uint64), ("name", c_char_p),
-        ("reserved", c_void_p), ("queued", c_uint64), ("submitted", c_uint64),
-        ("flags", c_uint8 * 4), ("shared_executed", c_uint32), ("graph_node", c_uint64),
-        ("shared_limit", c_uint32), ("graph", c_uint32), ("policy", c_void_p),
-        ("channel", c_uint32 * 2), ("cluster", c_uint32 * 3), ("scheduling", c_uint32),
-        ("local_total", c_uint64), ("most_cluster", c_uint32), ("most_clusters", c_uint32),
-    ]  # fmt: skip
+        ("kind", c_uint32),
+        ("cache", c_uint8),
+        ("shared_config", c_uint8),
+        ("registers", c_uint16),
+        ("partitioned", c_uint32 * 2),
+        ("start", c_uint64),
+        ("end", c_uint64),
+        ("completed", c_uint64),
+        ("device", c_uint32),
+        ("context", c_uint32),
+        ("stream", c_uint32),
+        ("grid", c_int32 * 3),
+        ("block", c_int32 * 3),
+        ("static_shared", c_int32),
+        ("dynamic_shared", c_int32),
+        ("local", c_uint32 * 2),
+        ("correlation", c_uint32),
+        ("grid_id", c_uint64),
+        ("name", c_char_p),
+        ("reserved", c_void_p),
+        ("queued", c_uint64),
+        ("submitted", c_uint64),
+        ("flags", c_uint8 * 4),
+        ("shared_executed", c_uint32),
+        ("graph_node", c_uint64),
+        ("shared_limit", c_uint32),
+        ("graph", c_uint32),
+        ("policy", c_void_p),
+        ("channel", c_uint32 * 2),
+        ("cluster", c_uint32 * 3),
+        ("scheduling", c_uint32),
+        ("local_total", c_uint64),
+        ("most_cluster", c_uint32),
+        ("most_clusters", c_uint32),
+    ]
 
 
 _Bytes = POINTER(c_uint8)
@@ -118,11 +157,13 @@ class _Activities:
                 kernel = _Kernel.from_address(record.value)
                 clusters = kernel.most_clusters if self.version >= HAS_CAPACITY else 0
                 yield _Raw(
-                    kernel.start, (kernel.name or b"").decode(errors="replace"),
+                    kernel.start,
+                    (kernel.name or b"").decode(errors="replace"),
                     (tuple(kernel.grid), tuple(kernel.block), tuple(kernel.cluster)),
-                    kernel.registers, kernel.static_shared + kernel.dynamic_shared,
+                    kernel.registers,
+                    kernel.static_shared + kernel.dynamic_shared,
                     clusters if clusters < MOST_CLUSTERS else 0,
-                )  # fmt: skip
+                )
 
 
 class _Raw(NamedTuple):

@@ -19,8 +19,6 @@ import torch
 from gpuperf.errors import CannotMeasure
 from gpuperf.measure.timers.timer import Call
 
-__all__ = ["nvbench_means"]
-
 NAME, AXIS = "gpuperf", "call"
 MEAN = "nv/cold/time/gpu/mean"
 

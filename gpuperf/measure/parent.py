@@ -7,8 +7,6 @@ import os
 import signal
 import sys
 
-__all__ = ["die_with_parent"]
-
 
 def die_with_parent(parent: int) -> None:
     """Linux sends SIGKILL when the parent is gone; elsewhere the closed pipe has to do."""

@@ -20,8 +20,6 @@ import msgspec
 from gpuperf.model.codec import encode
 from gpuperf.model.protocol import FromWorker, ToWorker
 
-__all__ = ["Pipe", "end_child_on_return"]
-
 HIGH = 512  # number of the first descriptor that may be ours: loops over "all" end far below
 OURS = "gpuperf.measure."  # modules to which a forked child must not return
 

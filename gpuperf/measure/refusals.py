@@ -15,11 +15,6 @@ from gpuperf.model.samples import Samples
 from gpuperf.model.timers import TIMERS
 from gpuperf.units import format_time
 
-__all__ = [
-    "NoTime", "launch_doubts", "odd_doubts", "refuse_activity", "refuse_nothing", "refuse_uneven",
-    "rest_doubts",
-]  # fmt: skip
-
 HOST_BUSY_S = 20e-6  # a call that gives the device nothing and takes longer works on the host
 LAUNCH_BOUND = 1.5  # times the busy time
 ODD_SHARE = 0.02  # of the samples

@@ -23,8 +23,6 @@ from gpuperf.files import is_regular
 from gpuperf.measure.validation import validate
 from gpuperf.model.workload import Workload
 
-__all__ = ["ENTRY_GROUP", "load_source"]
-
 ENTRY_GROUP = "gpuperf.workloads"
 BUILTIN = "gpuperf.kernels"
 

@@ -12,8 +12,6 @@ from gpuperf.model.contract import Contract
 from gpuperf.model.record import TimerFacts
 from gpuperf.model.samples import Samples
 
-__all__ = ["FEWEST_SAMPLES", "Rest", "Taken", "is_known", "take_samples"]
-
 # However slow the call, a median of fewer says nothing of its own spread.
 FEWEST_SAMPLES = 3
 

@@ -11,8 +11,6 @@ from collections.abc import Iterator
 
 import torch
 
-__all__ = ["kept_settings"]
-
 
 @contextlib.contextmanager
 def kept_settings() -> Iterator[None]:

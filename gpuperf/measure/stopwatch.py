@@ -37,8 +37,6 @@ from gpuperf.model.samples import Samples
 from gpuperf.model.timers import TIMERS
 from gpuperf.units import format_time
 
-__all__ = ["Stopwatch", "Timing", "open_stopwatch"]
-
 CANDIDATE_SAMPLES = 12  # three periods of the launch queue
 TRACED = 20  # calls of a trace, at least three
 OUTSIDE_S = 0.1e-6  # of work beyond its window that no rounding explains
@@ -92,10 +90,7 @@ class Stopwatch:
     keep: Callable[[Call], Call] = lambda call: call
 
     def with_hooks(
-        self,
-        watch: Callable[[], None],
-        heard: Callable[[int], None],
-        keep: Callable[[Call], Call],
+        self, watch: Callable[[], None], heard: Callable[[int], None], keep: Callable[[Call], Call]
     ) -> Stopwatch:
         """Return this stopwatch with other functions around its samples."""
         return replace(self, watch=watch, heard=heard, keep=keep)
@@ -303,21 +298,21 @@ class Stopwatch:
         own = Rest(brief, rest.call_s, rest.rested_hz)
         return {"hot": self.sample(call, brief, own, timer, trace).samples}
 
-    def _sustained(
-        self, call: Call, contract: Contract, call_s: float, timer: OpenTimer
-    ) -> Timing:
+    def _sustained(self, call: Call, contract: Contract, call_s: float, timer: OpenTimer) -> Timing:
         if self.sustain is None:
-            raise CannotMeasure(
-                "a sustained load is measured on a GPU only", "leave --regime out"
-            )
+            raise CannotMeasure("a sustained load is measured on a GPU only", "leave --regime out")
         first, settled, steady = self.sustain(call, call_s, contract.settle_s, self.heard)
-        caveats = () if steady else (
-            Caveat(
-                "unsettled",
-                f"clock and time still moved after {contract.settle_s:g} s",
-                "give --settle more seconds",
-            ),
-        )  # fmt: skip
+        caveats = (
+            ()
+            if steady
+            else (
+                Caveat(
+                    "unsettled",
+                    f"clock and time still moved after {contract.settle_s:g} s",
+                    "give --settle more seconds",
+                ),
+            )
+        )
         return Timing(
             {"settled": settled, "first_second": first},
             "settled",

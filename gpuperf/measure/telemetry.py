@@ -17,16 +17,6 @@ import torch
 
 from gpuperf.model.record import Caveat, Telemetry
 
-__all__ = [
-    "HostMeter",
-    "Meter",
-    "NoMeter",
-    "NvmlMeter",
-    "open_meter",
-    "telemetry_caveats",
-    "throttle_names",
-]
-
 THROTTLE = {
     0x4: "power cap",
     0x8: "hardware slowdown",
@@ -205,9 +195,7 @@ class NvmlMeter:
         }
         live: dict[str, Fact] = {
             "other_processes": self._other_processes(),
-            "temperature_c": self._ask(
-                "nvmlDeviceGetTemperature", self._nvml.NVML_TEMPERATURE_GPU
-            ),
+            "temperature_c": self._ask("nvmlDeviceGetTemperature", self._nvml.NVML_TEMPERATURE_GPU),
         }
         return hard, soft, live
 

@@ -19,8 +19,6 @@ from gpuperf.measure.registry import load_source
 from gpuperf.measure.warmup import warm_call
 from gpuperf.model.protocol import Measure
 
-__all__ = ["main"]
-
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the call of the request. Raises whatever the case raises."""

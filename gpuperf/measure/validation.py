@@ -12,12 +12,13 @@ from gpuperf.errors import WorkloadError
 from gpuperf.model.codec import decode, encode
 from gpuperf.model.workload import RESERVED, Axis, Description, Implementation, Workload
 
-__all__ = ["validate"]
-
 NAME = r"[A-Za-z][A-Za-z0-9_-]*"
 LISTS: dict[str, type] = {
-    "axes": Axis, "implementations": Implementation, "mutates": str, "standard": str
-}  # fmt: skip
+    "axes": Axis,
+    "implementations": Implementation,
+    "mutates": str,
+    "standard": str,
+}
 FUNCTIONS = ("inputs", "reference", "cost")
 
 Problem = tuple[str, str]  # what is wrong, and what to write

@@ -21,7 +21,8 @@ from typing import Any
 import torch
 
 from gpuperf.errors import CannotMeasure
-from gpuperf.measure.checks import WrongResult, compare, differ_much, poison, tensors_of
+from gpuperf.measure.checks import compare, differ_much, poison, tensors_of
+from gpuperf.measure.deviation import WrongResult
 from gpuperf.measure.device import Device
 from gpuperf.measure.form import refuse_changed_inputs, refuse_form
 from gpuperf.measure.inputs import bind_make, refill, renew_part
@@ -30,8 +31,6 @@ from gpuperf.measure.witness import Witness
 from gpuperf.model.contract import Data
 from gpuperf.model.record import Check
 from gpuperf.model.workload import Draw, Implementation, Point, Workload
-
-__all__ = ["SEED_VARIABLE", "Rotation", "Turn", "Verifier"]
 
 SEED_VARIABLE = "GPUPERF_CHECK_SEED"
 SEED_BYTES = 6  # JSON's numbers are exact up to 2^53
@@ -145,17 +144,28 @@ class Verifier:
         return WrongResult(told, "leave what is random (dropout, sampling) out, or fix its seed")
 
     def _judge(
-        self, turns: Sequence[Turn], fresh: Mapping[str, Any], output: Any, harsh: bool = False,
+        self,
+        turns: Sequence[Turn],
+        fresh: Mapping[str, Any],
+        output: Any,
+        harsh: bool = False,
         again: bool = False,
-    ) -> Check:  # fmt: skip
+    ) -> Check:
         for turn in turns:
             refuse_form(self.workload, self.point, turn.inputs, output, self.device.torch)
             refuse_changed_inputs(self.workload, turn.inputs, fresh)
         generator = torch.Generator(device=self.device.torch).manual_seed(self.seed + ROWS)
         return compare(
-            self.workload, self.point, fresh, output, self.accumulate, picker(generator),
-            self.implementation, harsh=harsh, again=again,
-        )  # fmt: skip
+            self.workload,
+            self.point,
+            fresh,
+            output,
+            self.accumulate,
+            picker(generator),
+            self.implementation,
+            harsh=harsh,
+            again=again,
+        )
 
     def _renew(self, turns: Sequence[Turn], fresh: Mapping[str, Any]) -> None:
         seen = self.workload.prepared(self.point)

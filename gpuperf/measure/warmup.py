@@ -16,8 +16,6 @@ from gpuperf.measure.timers.timer import Call
 from gpuperf.model.contract import Data
 from gpuperf.model.workload import Case, Point, Workload
 
-__all__ = ["Warm", "warm_call", "warm_up"]
-
 STEADY, STEADY_S = 0.1, 20e-6  # the last two calls differ by less than one of them
 MOST_CALLS, MOST_S = 30, 2.0
 FEWEST_CALLS = 3  # before another tool looks

@@ -15,11 +15,10 @@ from typing import Any
 
 import torch
 
-from gpuperf.measure.checks import WrongResult, poison, tensors_of
+from gpuperf.measure.checks import poison, tensors_of
+from gpuperf.measure.deviation import WrongResult
 from gpuperf.measure.timers.timer import Call
 from gpuperf.model.record import Check
-
-__all__ = ["Witness"]
 
 ELEMENTS = 2**14  # of each tensor of a result
 MOST_PICKS = 4

@@ -62,8 +62,6 @@ from gpuperf.model.protocol import (
 )
 from gpuperf.model.workload import Workload
 
-__all__ = ["Worker", "main"]
-
 DEVICE_LOST = 70  # exit code: the device failed under a case
 
 
@@ -218,9 +216,10 @@ def _installed_with(
     """Of *others* those that the same distribution installs as a package in one of *roots*: the
     compiled half of a library, which a worktree does not hold."""
     own = {
-        name.split(".")[0] for name, file in found.items()
+        name.split(".")[0]
+        for name, file in found.items()
         if any(Path(file).is_relative_to(root) for root in roots)
-    }  # fmt: skip
+    }
     by_package = packages_distributions()
     shipped = {dist for name in own for dist in by_package.get(name, ())} - {"gpuperf"}
     together = {name for name, dists in by_package.items() if shipped & set(dists)}

@@ -12,24 +12,49 @@ from functools import cached_property
 
 from gpuperf.units import itemsize
 
-__all__ = ["DTYPES", "Call", "Tensor"]
-
 MOST_SIZE = 2**62
 # Bytes an element of what operators take beside the dtypes that are computed in.
-WIDTHS = {"int64": 8, "int32": 4, "int16": 2, "uint8": 1, "bool": 1, "complex64": 8,
-          "complex128": 16}  # fmt: skip
+WIDTHS = {
+    "int64": 8,
+    "int32": 4,
+    "int16": 2,
+    "uint8": 1,
+    "bool": 1,
+    "complex64": 8,
+    "complex128": 16,
+}
 # Short names by what torch (`str(dtype)`, without `torch.`) and what a Kineto trace ("Input type")
 # call them.
 DTYPES = {
-    "float32": "fp32", "float": "fp32", "float64": "fp64", "double": "fp64",
-    "float16": "fp16", "c10::Half": "fp16", "bfloat16": "bf16", "c10::BFloat16": "bf16",
-    "float8_e4m3fn": "fp8", "c10::Float8_e4m3fn": "fp8", "float8_e5m2": "fp8",
-    "c10::Float8_e5m2": "fp8", "int64": "int64", "long int": "int64", "long": "int64",
-    "int32": "int32", "int": "int32", "int16": "int16", "short int": "int16", "int8": "int8",
-    "signed char": "int8", "uint8": "uint8", "unsigned char": "uint8", "bool": "bool",
-    "complex64": "complex64", "c10::complex<float>": "complex64", "complex128": "complex128",
+    "float32": "fp32",
+    "float": "fp32",
+    "float64": "fp64",
+    "double": "fp64",
+    "float16": "fp16",
+    "c10::Half": "fp16",
+    "bfloat16": "bf16",
+    "c10::BFloat16": "bf16",
+    "float8_e4m3fn": "fp8",
+    "c10::Float8_e4m3fn": "fp8",
+    "float8_e5m2": "fp8",
+    "c10::Float8_e5m2": "fp8",
+    "int64": "int64",
+    "long int": "int64",
+    "long": "int64",
+    "int32": "int32",
+    "int": "int32",
+    "int16": "int16",
+    "short int": "int16",
+    "int8": "int8",
+    "signed char": "int8",
+    "uint8": "uint8",
+    "unsigned char": "uint8",
+    "bool": "bool",
+    "complex64": "complex64",
+    "c10::complex<float>": "complex64",
+    "complex128": "complex128",
     "c10::complex<double>": "complex128",
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,6 @@ from gpuperf.model.record import Header, Noise, Record, Run
 from gpuperf.model.samples import Samples
 from gpuperf.model.workload import Case
 
-__all__ = ["Brief", "BriefRun", "brief"]
-
 
 class _Fingerprint(msgspec.Struct, gc=False):
     hard: dict[str, str | int | float | bool | None] = {}
@@ -34,8 +32,7 @@ class _Telemetry(msgspec.Struct, gc=False):
 
 
 class Brief(msgspec.Struct, gc=False):
-    """A record without what a comparison does not look at; names and units are those of `Record`.
-    """
+    """A record without the fields that a comparison does not need, named as in `Record`."""
 
     run: str
     case: Case
@@ -94,10 +91,16 @@ def brief(run: Run) -> BriefRun:
 def _brief(record: Record) -> Brief:
     seen = record.telemetry
     return Brief(
-        record.run, record.case, record.contract, record.status, record.reason,
+        record.run,
+        record.case,
+        record.contract,
+        record.status,
+        record.reason,
         _Fingerprint(dict(record.fingerprint.hard)),
         {name: msgspec.Raw(encode(samples)) for name, samples in record.times.items()},
         record.primary,
         telemetry=_Telemetry(seen.throttle, seen.other_processes) if seen else None,
-        noise=record.noise, pass_index=record.pass_index, rank=record.rank,
-    )  # fmt: skip
+        noise=record.noise,
+        pass_index=record.pass_index,
+        rank=record.rank,
+    )

@@ -36,8 +36,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["ALPHA", "LEAST", "SIDE", "Step", "find_steps", "greatest_p"]
-
 ALPHA = 0.01
 SIDE = 4  # points that a level has at least
 LEAST = 12  # points: of fewer, too few orders differ for any to be rare
@@ -153,10 +151,16 @@ def _permuted(alike: Sequence[Any], resamples: int, seed: int) -> Any:
 
     rest = _fenced(_straightened(numpy.array(alike)))
     return permutation_test(
-        (rest,), rarest, permutation_type="pairings", vectorized=True, axis=-1,
-        n_resamples=resamples, alternative="greater", random_state=seed,
+        (rest,),
+        rarest,
+        permutation_type="pairings",
+        vectorized=True,
+        axis=-1,
+        n_resamples=resamples,
+        alternative="greater",
+        random_state=seed,
         batch=max(1, BATCH // rest.size),
-    ).pvalue  # fmt: skip
+    ).pvalue
 
 
 def _fenced(rest: Any) -> Any:

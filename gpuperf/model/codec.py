@@ -10,8 +10,6 @@ from typing import Any, TypeVar
 
 import msgspec
 
-__all__ = ["decode", "encode", "to_builtins"]
-
 T = TypeVar("T")
 
 

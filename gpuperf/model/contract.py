@@ -11,17 +11,6 @@ from typing import Literal
 
 from gpuperf.model.timers import TIMERS, timer_names
 
-__all__ = [
-    "Cache",
-    "Contract",
-    "Counting",
-    "Data",
-    "DeviceFacts",
-    "Fingerprint",
-    "Regime",
-    "TimerName",
-]
-
 TimerName = str  # one of `timer_names()`
 Cache = Literal["cold", "cold-dirty", "rotate", "hot"]
 Regime = Literal["burst", "sustained"]

@@ -11,10 +11,6 @@ from gpuperf.model.metrics import BY_NCU, TENSOR, moved_bytes
 from gpuperf.model.peaks import Peaks
 from gpuperf.model.record import Caveat, Record
 
-__all__ = [
-    "LITTLE", "OPERATIONS_OFF", "Counted", "Intensity", "breaks_bus", "counted", "cross_check",
-]  # fmt: skip
-
 Intensity = Literal["compulsory", "modelled", "measured", "l2", "l1"]
 
 LITTLE = 1e4  # bytes: of fewer a share tells nothing
@@ -59,9 +55,12 @@ class Counted:
     def bytes_of(self, kind: Intensity) -> float | None:
         """The bytes of this *kind*."""
         return {
-            "compulsory": self.compulsory, "modelled": self.modelled, "measured": self.measured,
-            "l2": self.l2, "l1": self.l1,
-        }[kind]  # fmt: skip
+            "compulsory": self.compulsory,
+            "modelled": self.modelled,
+            "measured": self.measured,
+            "l2": self.l2,
+            "l1": self.l1,
+        }[kind]
 
     def intensity(self, kind: Intensity) -> float | None:
         """FLOP of the model over the bytes of this *kind*."""

@@ -9,8 +9,6 @@ import re
 from collections.abc import Mapping
 from typing import Literal
 
-__all__ = ["COMPUTING", "PAGEABLE", "KernelKind", "kind_of", "route_of"]
-
 # `communication` is a kernel of a collective; an empty kind is decided by the name.
 KernelKind = Literal["", "kernel", "communication", "copy", "set"]
 COMPUTING = ("kernel", "communication")  # the kinds that are kernels

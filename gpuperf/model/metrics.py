@@ -11,27 +11,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from gpuperf.model.record import Kernel
 
-__all__ = [
-    "BYTES",
-    "BY_NCU",
-    "CYCLES",
-    "KERNEL",
-    "OF_STEP",
-    "PERMISSION_HINT",
-    "TENSOR",
-    "Groups",
-    "choose",
-    "combine",
-    "derive",
-    "moved_bytes",
-    "per_sm",
-    "scale",
-    "sum_by_name",
-    "sum_up",
-    "tensor_operations",
-    "with_peaks",
-]
-
 Groups = tuple[tuple[str, ...], ...]
 
 TENSOR_OPS = "sm__ops_path_tensor_src_"

@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from gpuperf.model.record import Noise, Record
 from gpuperf.model.samples import Samples, student
 
-__all__ = ["next_interval", "noise_of"]
-
 LARGEST_LOG = 30.0  # of a scatter: exp of more is no interval of any use
 NORMAL_IQR = 1.349  # of a normal distribution's standard deviation
 

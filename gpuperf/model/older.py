@@ -12,8 +12,6 @@ from dataclasses import replace
 from gpuperf.model.aten import Tensor
 from gpuperf.model.record import Header, Record
 
-__all__ = ["operands_of", "renewed_header", "renewed_record"]
-
 FIELDS = 10  # the first schema that has all of these as fields
 LONGEST = 1000  # characters of a text that is read
 # `8×768 bf16`, `→ scalar fp32`, `2 more`

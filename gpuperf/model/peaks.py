@@ -16,19 +16,6 @@ from typing import Literal, NamedTuple
 from gpuperf.model.contract import Regime
 from gpuperf.model.cost import FlopKind, Flops
 
-__all__ = [
-    "READ_SHARES",
-    "Ceiling",
-    "CrossCheck",
-    "Figure",
-    "Peaks",
-    "Pipe",
-    "Sureness",
-    "cross_check",
-    "lint",
-    "matches",
-]
-
 # Data sheets round: the L40S has 362.05 TFLOP/s beside 733 at twice the rate.
 TOLERANCE = 0.015
 
@@ -39,8 +26,10 @@ Pipe = Literal["tensor", "vector", "special"]
 # The share that is read of the bytes of each measured bandwidth. Writing alone is left out: what it
 # leaves in L2 flatters it.
 READ_SHARES: Mapping[str, float] = {
-    "copy_bandwidth": 1 / 2, "triad_bandwidth": 2 / 3, "read_bandwidth": 1.0
-}  # fmt: skip
+    "copy_bandwidth": 1 / 2,
+    "triad_bandwidth": 2 / 3,
+    "read_bandwidth": 1.0,
+}
 
 # Results a clock and SM of the special-function unit in fp32 (reciprocal, its square root, base-2
 # exponential and logarithm, sine, cosine), by compute capability: CUDA C++ Programming Guide, table
@@ -215,9 +204,10 @@ class Peaks:
         if flops.dtype in ("bf16", "fp16"):
             return self.accurate(replace(flops, dtype="fp32"))
         found = [
-            c for c in self.compute
+            c
+            for c in self.compute
             if c.accurate and c.function == flops.function and c.dtype == flops.dtype
-        ]  # fmt: skip
+        ]
         return max(found, key=lambda c: c.rate.value, default=None)
 
     def _special_by_arithmetic(self) -> Ceiling | None:
@@ -230,10 +220,12 @@ class Peaks:
         if self.vendor != "nvidia" or clock is None or each is None:
             return None
         rate = Figure(
-            self.sm_count * each * clock.value, "FLOP/s", "derived",
+            self.sm_count * each * clock.value,
+            "FLOP/s",
+            "derived",
             "CUDA C++ Programming Guide, throughput of native arithmetic instructions",
             f"{each} results a clock and SM at the boost clock",
-        )  # fmt: skip
+        )
         return Ceiling("special", "fp32", "", rate, clock.value)
 
 

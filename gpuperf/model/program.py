@@ -15,19 +15,12 @@ from typing import Literal
 from gpuperf.model.aten import Call, Tensor
 from gpuperf.model.cost import Cost
 
-__all__ = [
-    "ENDED", "MARK", "PART", "PASSES", "WHOLE", "Chain", "Operator", "PassName", "Passed",
-    "Program", "Seen", "Wait",
-]  # fmt: skip
-
 PassName = Literal["plain", "light", "trace", "counters", "kernels", "accounting"]
 ENDED = "the program ended"  # before a pass had a step
 WHOLE = "program"  # the region of a program that marks nothing
 MARK = "gpuperf:"  # before the name of a region, where a step of it stands in a trace
 PART = " / "  # between it and that of a region inside the step
-PASSES: tuple[PassName, ...] = (
-    "plain", "light", "trace", "counters", "accounting", "kernels",
-)  # fmt: skip
+PASSES: tuple[PassName, ...] = ("plain", "light", "trace", "counters", "accounting", "kernels")
 
 
 @dataclass(frozen=True)
@@ -129,8 +122,7 @@ class Operator:
 
     @property
     def operands(self) -> str:
-        """The tensors in words: `8×768 bf16, 768×768 bf16, 2 more`; behind an arrow what it made.
-        """
+        """Write the tensors as `8×768 bf16, 768×768 bf16, 2 more`; the result follows an arrow."""
         texts = [f"{'×'.join(map(str, t.shape)) or 'scalar'} {t.dtype}" for t in self.tensors]
         more = [f"{self.more} more"] if self.more > 0 else []
         return ("→ " if self.made else "") + ", ".join([*texts, *more])

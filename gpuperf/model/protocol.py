@@ -16,33 +16,6 @@ from gpuperf.model.program import Passed, PassName
 from gpuperf.model.record import Record
 from gpuperf.model.workload import Case, Description
 
-__all__ = [
-    "PROTOCOL",
-    "Describe",
-    "Described",
-    "Ended",
-    "Examine",
-    "Examined",
-    "Failed",
-    "FromWorker",
-    "Hello",
-    "Loaded",
-    "Measure",
-    "Measured",
-    "Modules",
-    "Nvbench",
-    "NvbenchTimes",
-    "Open",
-    "Opened",
-    "Passing",
-    "Profile",
-    "Progress",
-    "Runnable",
-    "RunnableCases",
-    "Timed",
-    "ToWorker",
-]
-
 PROTOCOL = 8
 
 
@@ -205,6 +178,17 @@ class Failed(msgspec.Struct, tag="failed", frozen=True):
 
 ToWorker = Open | Describe | Examine | Loaded | Measure | Nvbench | Profile | Runnable
 FromWorker = (
-    Hello | Opened | Described | Examined | Modules | Progress | Timed | Measured | NvbenchTimes
-    | RunnableCases | Passing | Ended | Failed
-)  # fmt: skip
+    Hello
+    | Opened
+    | Described
+    | Examined
+    | Modules
+    | Progress
+    | Timed
+    | Measured
+    | NvbenchTimes
+    | RunnableCases
+    | Passing
+    | Ended
+    | Failed
+)

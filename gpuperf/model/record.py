@@ -37,24 +37,6 @@ from gpuperf.model.program import Operator, Program
 from gpuperf.model.samples import Samples
 from gpuperf.model.workload import Case, Value
 
-__all__ = [
-    "NO_COUNTERS",
-    "SCHEMA",
-    "Caveat",
-    "Check",
-    "Header",
-    "Kernel",
-    "Launch",
-    "Memory",
-    "Noise",
-    "Record",
-    "Run",
-    "Status",
-    "Telemetry",
-    "TimerFacts",
-    "without_counters",
-]
-
 SCHEMA = 10
 MOST_PROCESSES = 1000  # of a comparison: more would be weeks
 MOST_BYTES = 2**200
@@ -64,11 +46,19 @@ MOST_COUNTED = 1e21  # of anything in one call: a week of the fastest machine
 NO_COUNTERS = "no-counters"  # the kind of a caveat
 
 Status = Literal[
-    "ok", "skipped", "oom", "wrong", "error", "crashed", "timeout", "cannot-block", "no-work",
-    "host-only", "side-stream", "impossible",
-]  # fmt: skip
-
-
+    "ok",
+    "skipped",
+    "oom",
+    "wrong",
+    "error",
+    "crashed",
+    "timeout",
+    "cannot-block",
+    "no-work",
+    "host-only",
+    "side-stream",
+    "impossible",
+]
 
 
 @dataclass(frozen=True)

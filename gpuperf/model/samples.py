@@ -18,8 +18,6 @@ import statistics
 from dataclasses import dataclass
 from functools import cached_property
 
-__all__ = ["Samples", "correlation", "effective_size", "mean_precision", "student"]
-
 CONFIDENCE = 0.975  # one-sided, of a two-sided 95 %
 Z95 = statistics.NormalDist().inv_cdf(CONFIDENCE)
 LEAST_FREEDOM = 2.0  # below, t grows beyond any use; found to suffice in simulation

@@ -12,8 +12,6 @@ import re
 import unicodedata
 from typing import Any
 
-__all__ = ["clean", "clean_json", "clean_value", "shorten"]
-
 _INVISIBLE = {"Cc", "Cf", "Cs", "Co", "Cn"}
 # JSON hides a control character behind a backslash; DEL alone may be written as it is. Escapes of
 # U+0020 to U+006F and U+00B0 to U+00FF are of characters that print.

@@ -23,17 +23,6 @@ if TYPE_CHECKING:
 
     Column = NDArray[numpy.integer]
 
-__all__ = [
-    "COPY",
-    "KERNEL",
-    "KINDS",
-    "SET",
-    "Activities",
-    "Annotations",
-    "Operators",
-    "RuntimeCalls",
-    "Timeline",
-]
 
 KERNEL, COPY, SET = range(3)  # kinds of device activities
 KINDS: tuple[KernelKind, ...] = ("kernel", "copy", "set")  # in words, by these numbers

@@ -9,8 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["TIMERS", "Timer", "register", "timer_names"]
-
 GPU = ("cuda", "rocm")
 
 
@@ -91,14 +89,7 @@ for _timer in (
         reference="busy_hot",
     ),
     Timer("events", "a plain event pair", GPU, f"{ROOM}.events", reference="busy"),
-    Timer(
-        "wall",
-        "the host's clock",
-        (*GPU, "cpu"),
-        f"{ROOM}.wall",
-        host=True,
-        reference="busy",
-    ),
+    Timer("wall", "the host's clock", (*GPU, "cpu"), f"{ROOM}.wall", host=True, reference="busy"),
     Timer(
         "auto",
         "blocked, or events for a call that waits for the GPU",

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-__all__ = ["TIMES", "TimeName"]
-
 # A timer that is registered beside those of `timers.py` adds its name in a run of timing-check.
 TimeName = Literal[
     "window",

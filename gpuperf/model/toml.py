@@ -10,8 +10,6 @@ import re
 import tomllib
 from typing import Any
 
-__all__ = ["MOST_PARTS", "parse_toml"]
-
 MOST_PARTS = 16  # of a dotted key; gpuperf's own files use three
 _PART = r"""(?:(?<![\w-])[\w-]++|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+')"""
 _LONG_KEY = re.compile(rf"{_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{{MOST_PARTS}}}")

@@ -15,32 +15,41 @@ from typing import Any, Literal
 from gpuperf.model.cost import Cost, Work
 from gpuperf.units import DTYPES, itemsize
 
-__all__ = [
-    "RESERVED",
-    "USUAL_ROUNDINGS",
-    "Axis",
-    "Case",
-    "Description",
-    "Draw",
-    "Implementation",
-    "ImplementationDescription",
-    "Point",
-    "Value",
-    "Workload",
-    "case_id",
-    "id_parts",
-]
-
 Value = int | str
 ID = re.compile(r"([^\[\]/]+)(?:/([^\[\]]*))?\[([^\[\]]*)\]")
 Draw = Literal["offset", "extreme"]
 
 # Options of the command line, which no axis may be named like.
-RESERVED = frozenset({
-    "op", "sizes", "impl", "device", "out", "format", "timer", "precision", "budget", "deadline",
-    "peaks", "resume", "seed", "debug", "help", "cache", "data", "regime", "gap", "settle",
-    "counters", "intensity", "axis", "offsets", "suggest", "baseline",
-})  # fmt: skip
+RESERVED = frozenset(
+    {
+        "op",
+        "sizes",
+        "impl",
+        "device",
+        "out",
+        "format",
+        "timer",
+        "precision",
+        "budget",
+        "deadline",
+        "peaks",
+        "resume",
+        "seed",
+        "debug",
+        "help",
+        "cache",
+        "data",
+        "regime",
+        "gap",
+        "settle",
+        "counters",
+        "intensity",
+        "axis",
+        "offsets",
+        "suggest",
+        "baseline",
+    }
+)
 
 
 # Results in between that plain library code rounds to the output's dtype: the intermediate tensors

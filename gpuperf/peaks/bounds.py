@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from gpuperf.model.cost import Cost
 from gpuperf.model.peaks import Ceiling, Peaks
 
-__all__ = ["Bound", "compute_bound", "seconds_at_clock"]
-
 
 @dataclass(frozen=True)
 class Bound:

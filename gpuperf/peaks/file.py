@@ -19,8 +19,6 @@ from gpuperf.model.peaks import Ceiling, Figure, Peaks, Pipe, Sureness
 from gpuperf.model.toml import parse_toml
 from gpuperf.units import SI_FACTOR
 
-__all__ = ["LARGEST_FILE", "MOST_CEILINGS", "SCHEMA", "UNITS", "parse_peaks"]
-
 SCHEMA = 1
 LARGEST_FILE = 200_000  # characters; the longest of ours has 7,000
 MOST_CEILINGS = 200
@@ -41,8 +39,12 @@ Dtype = Literal["fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp4", "int8", "i
 Accumulate = Literal["fp64", "fp32", "fp16", "int32"]
 Clock = Literal["boost_clock", "tensor_clock", ""]
 _CHOICES = {
-    "dtype": Dtype, "accumulate": Accumulate, "clock": Clock, "status": Sureness, "pipe": Pipe,
-}  # fmt: skip
+    "dtype": Dtype,
+    "accumulate": Accumulate,
+    "clock": Clock,
+    "status": Sureness,
+    "pipe": Pipe,
+}
 # What the dies of a package share out; a clock, and the shared memory of an SM, each has whole.
 _SHARED_OUT = ("memory_bandwidth", "memory_capacity", "l2", "llc", "tdp", "link_bandwidth")
 
@@ -104,10 +106,16 @@ class _File(_Strict, frozen=True, kw_only=True):
 
 _TABLES = (_File, _Figures, _Number, _Compute, _Pcie)
 _QUANTITY = {
-    "memory_bandwidth": "byte/s", "memory_capacity": "byte", "l2": "byte", "llc": "byte",
-    "shared_memory": "byte", "boost_clock": "Hz", "tensor_clock": "Hz", "tdp": "W",
+    "memory_bandwidth": "byte/s",
+    "memory_capacity": "byte",
+    "l2": "byte",
+    "llc": "byte",
+    "shared_memory": "byte",
+    "boost_clock": "Hz",
+    "tensor_clock": "Hz",
+    "tdp": "W",
     "link_bandwidth": "byte/s",
-}  # fmt: skip
+}
 
 
 class _Fault(ValueError):
@@ -152,9 +160,10 @@ def _check_schema(tables: dict[str, Any]) -> None:
         raise _Fault("schema", "is missing", f"a peaks file begins with: schema = {SCHEMA}")
     if schema != SCHEMA or isinstance(schema, bool):
         raise _Fault(
-            "schema", f"is {_shorten(repr(schema))}, and this gpuperf reads {SCHEMA}",
+            "schema",
+            f"is {_shorten(repr(schema))}, and this gpuperf reads {SCHEMA}",
             "a file of a newer schema needs a newer gpuperf",
-        )  # fmt: skip
+        )
 
 
 def _check_text(value: object, key: str) -> None:
@@ -274,17 +283,19 @@ def _figure(key: str, number: _Number, si: str, shares: int) -> Figure:
     """*number* in the SI unit *si*, one of *shares* equal parts of it."""
     if number.unit not in UNITS[si]:
         raise _Fault(
-            f"{key}.unit", f"is {_shorten(number.unit)!r}, not a unit of this quantity",
+            f"{key}.unit",
+            f"is {_shorten(number.unit)!r}, not a unit of this quantity",
             f"use one of: {', '.join(UNITS[si])}",
-        )  # fmt: skip
+        )
     exact = number.value * SI_FACTOR[number.unit] / shares
     value = float(f"{exact:.15g}")  # 66.9 TFLOP/s is 66.9e12, not 66.90000000000001e12
     zero_is_fine = key == "figures.link_bandwidth"
     if not (0 < value < math.inf or (zero_is_fine and value == 0)):
         raise _Fault(
-            f"{key}.value", f"is {number.value:g}, not a number above 0",
+            f"{key}.value",
+            f"is {number.value:g}, not a number above 0",
             "leave out what is not known",
-        )  # fmt: skip
+        )
     share = f"1/{shares} of the package" if shares > 1 else ""
     return Figure(
         value=value,

@@ -12,8 +12,6 @@ from gpuperf.model.contract import DeviceFacts
 from gpuperf.model.peaks import Peaks, matches
 from gpuperf.peaks.file import LARGEST_FILE, parse_peaks
 
-__all__ = ["builtin_peaks", "find_peaks", "load_peaks", "resolve_peaks"]
-
 
 @functools.cache
 def builtin_peaks() -> tuple[Peaks, ...]:

@@ -12,8 +12,6 @@ from gpuperf.model.peaks import READ_SHARES, Ceiling, Figure, Peaks, Pipe, Suren
 from gpuperf.model.record import Record
 from gpuperf.model.samples import Samples
 
-__all__ = ["SPOILING", "describe_contract", "measured_ceilings", "merge_ceilings"]
-
 # The figure that an operation's bytes through a channel show.
 BANDWIDTHS: Mapping[str, tuple[str, Literal["dram", "l2", "l1", "link", "host"]]] = {
     "copy": ("copy_bandwidth", "dram"),
@@ -31,9 +29,7 @@ BANDWIDTHS: Mapping[str, tuple[str, Literal["dram", "l2", "l1", "link", "host"]]
 SPOILING = ("contended", "shared")
 
 
-def measured_ceilings(
-    records: Iterable[Record], device: DeviceFacts, known: Peaks | None
-) -> Peaks:
+def measured_ceilings(records: Iterable[Record], device: DeviceFacts, known: Peaks | None) -> Peaks:
     """The best rate per pipe, dtype and regime, and the best bandwidths, among *records*.
 
     *known* (the data sheet, if there is one) names the pipe that serves a dtype; without it
@@ -60,9 +56,15 @@ def measured_ceilings(
             rate = _rate(flops.count, samples, "FLOP/s", condition, sure)
             function, accurate = _function(record, flops)
             found = Ceiling(
-                _pipe(flops, device, known), flops.dtype, flops.accumulate, rate, samples.clock_hz,
-                regime=regime, function=function, accurate=accurate,
-            )  # fmt: skip
+                _pipe(flops, device, known),
+                flops.dtype,
+                flops.accumulate,
+                rate,
+                samples.clock_hz,
+                regime=regime,
+                function=function,
+                accurate=accurate,
+            )
             key = _key(found)
             if key not in compute or rate.value > compute[key].rate.value:
                 compute[key] = found
@@ -88,9 +90,14 @@ def _rate(
     """*amount* over the median, and over the slow and the fast tenth of the samples."""
     slow, fast = samples.quantile_s(0.9), samples.quantile_s(0.1)
     return Figure(
-        amount / samples.median_s, unit, sure, "calibrate", condition,
-        p10=amount / slow, p90=amount / fast,
-    )  # fmt: skip
+        amount / samples.median_s,
+        unit,
+        sure,
+        "calibrate",
+        condition,
+        p10=amount / slow,
+        p90=amount / fast,
+    )
 
 
 def _note_launch(record: Record, figures: dict[str, Figure], condition: str) -> None:
@@ -99,9 +106,14 @@ def _note_launch(record: Record, figures: dict[str, Figure], condition: str) -> 
     if wall is None:
         return
     figure = Figure(
-        wall.median_s, "s", "measured", "calibrate", f"back to back, {condition}",
-        p10=wall.quantile_s(0.1), p90=wall.quantile_s(0.9),
-    )  # fmt: skip
+        wall.median_s,
+        "s",
+        "measured",
+        "calibrate",
+        f"back to back, {condition}",
+        p10=wall.quantile_s(0.1),
+        p90=wall.quantile_s(0.9),
+    )
     old = figures.get("launch_latency")
     if old is None or figure.value < old.value:
         figures["launch_latency"] = figure
@@ -115,9 +127,10 @@ def merge_ceilings(old: Peaks | None, new: Peaks) -> Peaks:
     fresh = {_key(c) for c in new.compute}
     apart = any(c.function for c in new.compute)
     kept = tuple(
-        c for c in old.compute
+        c
+        for c in old.compute
         if _key(c) not in fresh and not (apart and c.pipe == "special" and not c.function)
-    )  # fmt: skip
+    )
     return replace(new, compute=kept + new.compute, figures={**old.figures, **new.figures})
 
 
@@ -126,9 +139,13 @@ _Key = tuple[str, str, str, str, str, bool]
 
 def _key(ceiling: Ceiling) -> _Key:
     return (
-        ceiling.pipe, ceiling.dtype, ceiling.accumulate, ceiling.regime, ceiling.function,
+        ceiling.pipe,
+        ceiling.dtype,
+        ceiling.accumulate,
+        ceiling.regime,
+        ceiling.function,
         ceiling.accurate,
-    )  # fmt: skip
+    )
 
 
 def _function(record: Record, flops: Flops) -> tuple[str, bool]:

@@ -21,8 +21,6 @@ from gpuperf.model.record import Caveat, Record
 from gpuperf.peaks.bounds import compute_bound, seconds_at_clock
 from gpuperf.units import format_bytes, format_rate, format_time
 
-__all__ = ["RAISED", "breach", "judged"]
-
 # What the clock reading, the timer and a figure of a data sheet may be off together.
 MARGIN = 0.02
 RAISED = 1.5  # times a measured roof, or an uncertain figure: the most that it may be too low

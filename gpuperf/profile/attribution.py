@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     Column = NDArray[numpy.integer]
 
-__all__ = ["Chains", "Usage", "chains", "usages"]
 
 SLACK = 1000  # nanoseconds: older traces round start and length to whole microseconds, each
 SECOND = 10**9  # nanoseconds
@@ -261,9 +260,7 @@ def _owners(
     return numpy.asarray(owner), numpy.frombuffer(back, bool)
 
 
-def _graphs(
-    timeline: Timeline, parent: Column, keys: Column, called: Column
-) -> dict[int, str]:
+def _graphs(timeline: Timeline, parent: Column, keys: Column, called: Column) -> dict[int, str]:
     """By key, the compiled graph in which the operators *called* stand, if all stand in one."""
     import numpy
 
@@ -304,9 +301,12 @@ def _sums(keys: Column, values: Column) -> dict[int, int]:
 
 
 def _kernels(
-    timeline: Timeline, rows: Column, keys: Column, ns: Column,
+    timeline: Timeline,
+    rows: Column,
+    keys: Column,
+    ns: Column,
     counted: Mapping[int, Mapping[str, float]],
-) -> dict[int, tuple[Kernel, ...]]:  # fmt: skip
+) -> dict[int, tuple[Kernel, ...]]:
     """By key, the activities *rows* alike in name and launch, the longest first."""
     import numpy
 

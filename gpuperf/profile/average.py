@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     Column = NDArray[numpy.integer]
 
-__all__ = ["Used", "in_step", "seconds_of", "stretches"]
 
 SECOND = 10**9  # nanoseconds
 
@@ -43,14 +42,17 @@ class Used:
         if not self.occupied:
             return {}
         found = {
-            "wall": self.each(lambda o: o.wall_s), "busy": self.each(lambda o: o.busy_s),
+            "wall": self.each(lambda o: o.wall_s),
+            "busy": self.each(lambda o: o.busy_s),
             "kernels": self.each(lambda o: o.kernels.seconds),
             "communication": self.each(lambda o: o.communication.seconds),
             "sets": self.each(lambda o: o.sets.seconds),
             "idle_queued": self.each(lambda o: o.queued_s),
-            "idle_sync": self.each(lambda o: o.sync_s), "idle_host": self.each(lambda o: o.host_s),
-            "idle_other": self.each(lambda o: o.other_s), **self.idle,
-        }  # fmt: skip
+            "idle_sync": self.each(lambda o: o.sync_s),
+            "idle_host": self.each(lambda o: o.host_s),
+            "idle_other": self.each(lambda o: o.other_s),
+            **self.idle,
+        }
         for name in dict.fromkeys(name for one in self.occupied for name in one.copies):
             found[f"copy {name}"] = self.each(lambda o, n=name: _copied(o, n).seconds)  # type: ignore[misc]
         return found
@@ -88,9 +90,11 @@ def seconds_of(timeline: Timeline, windows: Iterable[tuple[int, int]]) -> float:
 
 
 def in_step(
-    timeline: Timeline, windows: Iterable[tuple[int, int]], counts: Sequence[Mapping[str, float]],
+    timeline: Timeline,
+    windows: Iterable[tuple[int, int]],
+    counts: Sequence[Mapping[str, float]],
     device: int | None = None,
-) -> dict[int, Mapping[str, float]]:  # fmt: skip
+) -> dict[int, Mapping[str, float]]:
     """*counts* of the kernels of a step on *device*, in the order of their launch, by activity: of
     the first of *windows*. Nothing where not all have the same kernels, as many as were counted."""
     import numpy

@@ -26,19 +26,26 @@ from gpuperf.profile.losses import Loss, largest_loss
 from gpuperf.profile.plainpass import step_s as mean_or_median
 from gpuperf.roofline.study import Placement, place
 
-__all__ = [
-    "NO_PASS", "PARTS", "KernelUse", "Profile", "Share", "kernels_of", "profile_of", "profiles",
-]  # fmt: skip
-
 # What a step is made of, in the order of a bar.
 PARTS = (
-    "compute-bound", "memory-bound", "latency-bound", "other kernels", "communication", "copies",
-    "idle: waiting", "idle: data", "idle: between kernels", "idle: launch or host", "not traced",
-)  # fmt: skip
+    "compute-bound",
+    "memory-bound",
+    "latency-bound",
+    "other kernels",
+    "communication",
+    "copies",
+    "idle: waiting",
+    "idle: data",
+    "idle: between kernels",
+    "idle: launch or host",
+    "not traced",
+)
 LIMITS = {
-    "compute": "compute-bound", "special function": "compute-bound", "memory": "memory-bound",
+    "compute": "compute-bound",
+    "special function": "compute-bound",
+    "memory": "memory-bound",
     "latency": "latency-bound",
-}  # fmt: skip
+}
 NO_KERNEL_S = 4e-6  # a call of one kernel that takes less is of no roof
 NO_PASS = "no pass took a step"  # why a region has no time
 MOST_SLOWER = 1.3  # than in the trace: an H200's clock is 1980 MHz at rest, 1500 at its power cap
@@ -129,16 +136,19 @@ def profiles(run: Run) -> tuple[Profile, ...]:
     found = [
         profile_of(record, _operators(run, record), run.header)
         for record in run.records
-        if record.kind == "region" and record.status == "ok"
-        and record.samples is not None and record.samples.median_s > 0
+        if record.kind == "region"
+        and record.status == "ok"
+        and record.samples is not None
+        and record.samples.median_s > 0
     ]
     if not found:
         told = next((r.reason for r in run.records if r.kind == "region" and r.reason), "")
         raise UsageError(
             "the run has no region with a time" + (f": {told}" if told else ""),
-            "fewer --warmup, or more rounds" if told == NO_PASS
+            "fewer --warmup, or more rounds"
+            if told == NO_PASS
             else "mark a step: gpuperf.step() at the end of each round of the loop",
-        )  # fmt: skip
+        )
     return tuple(found)
 
 
@@ -168,17 +178,29 @@ def profile_of(region: Record, operators: Sequence[Record], header: Header) -> P
         # The profiler lengthens what it times: only shares of the traced step are true.
         scale = step_s / traced.median_s
     shares = [
-        _share(record, step_s, header, pageable_scale if _pageable(record)
-               else 1.0 if cuda and _off_clock(record) else scale)
+        _share(
+            record,
+            step_s,
+            header,
+            pageable_scale if _pageable(record) else 1.0 if cuda and _off_clock(record) else scale,
+        )
         for record in operators
-    ]  # fmt: skip
+    ]
     shares.sort(key=lambda share: -share.seconds)
     if not cuda and busy is not None:  # the host is the device
         busy_s = min(step_s, sum(share.seconds for share in shares))
     return Profile(
-        region, step_s, busy_s, _parts(region, shares, step_s, busy_s, cuda), tuple(shares),
-        _placed(region, header), _hfu(region, header), cuda, scale, pageable_scale,
-    )  # fmt: skip
+        region,
+        step_s,
+        busy_s,
+        _parts(region, shares, step_s, busy_s, cuda),
+        tuple(shares),
+        _placed(region, header),
+        _hfu(region, header),
+        cuda,
+        scale,
+        pageable_scale,
+    )
 
 
 def _busy(region: Record, step_s: float, traced_s: float) -> float:
@@ -277,5 +299,3 @@ def _hfu(region: Record, header: Header) -> float | None:
         return None
     placed = _placed(replace(region, cost=region.work), header)
     return placed.mfu_data_sheet if placed else None
-
-

@@ -18,8 +18,6 @@ from gpuperf.show.contract import note
 from gpuperf.show.figure import COLOURS, DPI, FAINT, INK, figure
 from gpuperf.units import format_flop_rate, format_rate
 
-__all__ = ["draw_profile"]
-
 BAR, ROOFLINE = 0.45, 4.6  # inches
 LARGEST = 2600.0  # square points of a bubble of the whole step
 SMALLEST = 14.0
@@ -30,12 +28,31 @@ LEAST_SHOWN = 0.001  # of the step: what takes less sets no axis
 LONGEST, LONGEST_SHAPES = 34, 40
 NARROW = 0.045  # of the bar: a part under it has no words inside
 COLOUR = dict(
-    zip(PARTS, (COLOURS[0], COLOURS[2], COLOURS[4], COLOURS[7], COLOURS[9], COLOURS[3], "#bcbcbc",
-                "#c8c8c8", "#d2d2d2", "#e6e6e6", "#f2f2f2"), strict=True)
-)  # fmt: skip
+    zip(
+        PARTS,
+        (
+            COLOURS[0],
+            COLOURS[2],
+            COLOURS[4],
+            COLOURS[7],
+            COLOURS[9],
+            COLOURS[3],
+            "#bcbcbc",
+            "#c8c8c8",
+            "#d2d2d2",
+            "#e6e6e6",
+            "#f2f2f2",
+        ),
+        strict=True,
+    )
+)
 LIGHT = (
-    "idle: waiting", "idle: data", "idle: between kernels", "idle: launch or host",
-    "latency-bound", "not traced",
+    "idle: waiting",
+    "idle: data",
+    "idle: between kernels",
+    "idle: launch or host",
+    "latency-bound",
+    "not traced",
 )
 READING = (
     "bubbles: operators, their area the share of the step · across: FLOP per byte that an operator "
@@ -75,8 +92,15 @@ def _draw_bar(axes: Any, profile: Profile) -> list[Any]:
         axes.barh(0, share, left=left, height=1.0, color=COLOUR[name], edgecolor="white")
         if share > NARROW:
             dark = name not in LIGHT
-            axes.text(left + share / 2, 0, f"{share * 100:.0f} %", ha="center", va="center",
-                      fontsize=10.5, color="white" if dark else INK)  # fmt: skip
+            axes.text(
+                left + share / 2,
+                0,
+                f"{share * 100:.0f} %",
+                ha="center",
+                va="center",
+                fontsize=10.5,
+                color="white" if dark else INK,
+            )
         left += share
     axes.set_xlim(0, 1)
     axes.set_ylim(-0.5, 0.5)
@@ -87,11 +111,13 @@ def _draw_bar(axes: Any, profile: Profile) -> list[Any]:
 
 def _drawn(profile: Profile) -> list[Share]:
     return [
-        share for share in profile.operators
-        if share.seconds > 0 and share.placement is not None
+        share
+        for share in profile.operators
+        if share.seconds > 0
+        and share.placement is not None
         and share.placement.attained_flop_per_s > 0
         and share.placement.intensity > LEAST_INTENSITY
-    ]  # fmt: skip
+    ]
 
 
 def _draw_roofline(axes: Any, profile: Profile, run: Run) -> list[Share]:
@@ -102,8 +128,14 @@ def _draw_roofline(axes: Any, profile: Profile, run: Run) -> list[Share]:
     axes.grid(True, which="major")
     axes.set_xlabel("arithmetic intensity, FLOP/byte of DRAM")
     if not shown:
-        axes.text(0.5, 0.5, "no operator has both FLOPs and bytes", transform=axes.transAxes,
-                  ha="center", color=FAINT)  # fmt: skip
+        axes.text(
+            0.5,
+            0.5,
+            "no operator has both FLOPs and bytes",
+            transform=axes.transAxes,
+            ha="center",
+            color=FAINT,
+        )
         return []
     largest = [share for share in shown if share.share >= LEAST_SHOWN]
     shown = largest or shown
@@ -120,17 +152,31 @@ def _draw_roofline(axes: Any, profile: Profile, run: Run) -> list[Share]:
     _draw_roofs(axes, roofs, (left, right), top)
     for share, (x, y) in zip(shown, points, strict=True):
         axes.scatter(
-            [x], [y], s=max(SMALLEST, LARGEST * share.share), color=COLOUR[share.part], alpha=0.75,
-            edgecolor="white", linewidth=0.8, zorder=3,
-        )  # fmt: skip
+            [x],
+            [y],
+            s=max(SMALLEST, LARGEST * share.share),
+            color=COLOUR[share.part],
+            alpha=0.75,
+            edgecolor="white",
+            linewidth=0.8,
+            zorder=3,
+        )
     from matplotlib.ticker import FuncFormatter
 
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / scale:,g}"))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
     axes.set_ylabel(f"attained, {unit}")
     for i, line in enumerate(reversed(lines)):
-        axes.text(0.995, 0.015 + LINE * i, line, transform=axes.transAxes, ha="right",
-                  fontsize=8, color=FAINT, zorder=4)  # fmt: skip
+        axes.text(
+            0.995,
+            0.015 + LINE * i,
+            line,
+            transform=axes.transAxes,
+            ha="right",
+            fontsize=8,
+            color=FAINT,
+            zorder=4,
+        )
     return shown
 
 
@@ -145,8 +191,9 @@ def _lines(profile: Profile, shown: Sequence[Share]) -> list[str]:
     lines = [
         f"{i + 1}  {shorten(name_of(share), LONGEST)} of "
         f"{shorten(clean(_operands(share)), LONGEST_SHAPES)}  {share.share * 100:.1f} %"
-        for i, share in enumerate(shown[:MOST_LABELS]) if share.share >= LEAST_LABEL
-    ]  # fmt: skip
+        for i, share in enumerate(shown[:MOST_LABELS])
+        if share.share >= LEAST_LABEL
+    ]
     left_out = 1 - sum(share.share for share in shown) - profile.idle_s / profile.step_s
     if left_out > 0.005:
         lines.append(f"{left_out * 100:.0f} % of the step is without FLOPs or bytes: no place")
@@ -173,9 +220,11 @@ def _draw_roofs(axes: Any, roofs: Sequence[Any], ends: tuple[float, float], top:
         own = [r for r in roofs if r.origin == roof.origin]
         sheet = roof.origin == "data sheet"
         line: dict[str, Any] = {
-            "linestyle": "--" if sheet else "-", "color": "#777777" if sheet else INK,
-            "linewidth": 1.2, "zorder": 2,
-        }  # fmt: skip
+            "linestyle": "--" if sheet else "-",
+            "color": "#777777" if sheet else INK,
+            "linewidth": 1.2,
+            "zorder": 2,
+        }
         if roof.kind == "memory":
             limit = max((r.value for r in own if r.kind == "compute"), default=top)
             start, end = ends[0], min(ends[1], limit / roof.value)
@@ -190,11 +239,16 @@ def _draw_roofs(axes: Any, roofs: Sequence[Any], ends: tuple[float, float], top:
             axes.plot([start, ends[1]], [roof.value] * 2, **line)
             words, place = format_flop_rate(roof.value), (ends[1], roof.value)
         axes.annotate(
-            f"{roof.label} {words}" + ("" if sheet else ", measured"), place, fontsize=8,
-            color=line["color"], xytext=(0, 4 if sheet else -4), textcoords="offset points",
-            va="bottom" if sheet else "top", rotation_mode="anchor",
+            f"{roof.label} {words}" + ("" if sheet else ", measured"),
+            place,
+            fontsize=8,
+            color=line["color"],
+            xytext=(0, 4 if sheet else -4),
+            textcoords="offset points",
+            va="bottom" if sheet else "top",
+            rotation_mode="anchor",
             ha="right" if roof.kind == "compute" or sheet else "left",
-        )  # fmt: skip
+        )
 
 
 def _number(axes: Any, shown: Sequence[Share]) -> None:
@@ -216,8 +270,14 @@ def _number(axes: Any, shown: Sequence[Share]) -> None:
             if all(math.hypot(place[0] - a, place[1] - b) > size * 1.3 for a, b in taken):
                 taken.append(place)
                 axes.annotate(
-                    str(i + 1), place, xycoords="figure pixels", ha="center", va="center",
-                    fontsize=9, fontweight="bold", zorder=5,
+                    str(i + 1),
+                    place,
+                    xycoords="figure pixels",
+                    ha="center",
+                    va="center",
+                    fontsize=9,
+                    fontweight="bold",
+                    zorder=5,
                     path_effects=[withStroke(linewidth=2.5, foreground="white")],
-                )  # fmt: skip
+                )
                 break

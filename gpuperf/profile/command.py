@@ -24,15 +24,14 @@ from gpuperf.model.timeline import Timeline
 from gpuperf.peaks.find import find_peaks
 from gpuperf.profile.program import Ran, run_program
 from gpuperf.run.ceilings import kept_ceilings
+from gpuperf.run.runfile import RunWriter
 from gpuperf.run.session import make_header, new_run_id
-from gpuperf.run.store import RunWriter, read_run
+from gpuperf.run.store import read_run
 from gpuperf.units import format_time
 from gpuperf.verb import options as opt
 from gpuperf.verb.measuring import check_writable
 from gpuperf.verb.printing import print_changes, print_run, write_charts
 from gpuperf.verb.progress import say
-
-__all__ = ["profile"]
 
 FAILED = 3
 STEPS = 10  # of the plain pass, at the least
@@ -54,7 +53,9 @@ def profile(
     steps: Annotated[
         int | None,
         typer.Option(
-            min=1, max=10**6, show_default=False,
+            min=1,
+            max=10**6,
+            show_default=False,
             help="Steps that the plain pass takes, exactly (default: 10, and more where the "
             "program has them).",
         ),
@@ -62,7 +63,8 @@ def profile(
     budget: Annotated[
         float,
         typer.Option(
-            min=1.0, max=1e6,
+            min=1.0,
+            max=1e6,
             help="Seconds that the passes over a region may take: of slow steps they take fewer.",
         ),
     ] = 60.0,
@@ -113,9 +115,7 @@ def profile(
     )
     quiet = format is not opt.Format.TABLE  # then stdout is for the profile alone
     waiting = partial(say, f"{program[0]} ended: its threads and handlers at exit have time")
-    run_it = partial(
-        run_program, timeout_s=timeout, stdout=2 if quiet else None, waiting=waiting
-    )
+    run_it = partial(run_program, timeout_s=timeout, stdout=2 if quiet else None, waiting=waiting)
     with tempfile.TemporaryDirectory(prefix="gpuperf-") as folder:
         request = Profile(tuple(program), module, warmup, steps, passes, folder, budget, more)
         ran = _repeated(request, run_it, kept) if repeat else run_it(request, heard=kept.heard)
@@ -139,8 +139,12 @@ def profile(
 
 def _passes(counters: str) -> tuple[PassName, ...]:
     """Those that take what is asked for. Raises: UnknownName."""
-    left_out = {"off": {"counters", "kernels"}, "auto": {"kernels"}, "require": {"kernels"},
-                "kernels": set[str]()}  # fmt: skip
+    left_out = {
+        "off": {"counters", "kernels"},
+        "auto": {"kernels"},
+        "require": {"kernels"},
+        "kernels": set[str](),
+    }
     if counters not in left_out:
         raise UnknownName("counters", counters, list(left_out))
     return tuple(name for name in PASSES if name not in left_out[counters])
@@ -270,10 +274,16 @@ def _tell(passed: Passed, budget_s: float) -> None:
 def _contract(opened: Opened, warmup: int, steps: int) -> Contract:
     """How the plain pass takes its time."""
     return Contract(
-        "wall" if opened.device.kind == "cpu" else "events", cache="hot", regime="sustained",
-        gap_s=0.0, data="own", warmup_calls=warmup, min_samples=steps, max_samples=steps,
+        "wall" if opened.device.kind == "cpu" else "events",
+        cache="hot",
+        regime="sustained",
+        gap_s=0.0,
+        data="own",
+        warmup_calls=warmup,
+        min_samples=steps,
+        max_samples=steps,
         settle_s=0.0,
-    )  # fmt: skip
+    )
 
 
 def _records(kept: _Kept, contract: Contract, ran: Ran, traced: bool) -> tuple[Record, ...]:
@@ -297,12 +307,22 @@ def _records(kept: _Kept, contract: Contract, ran: Ran, traced: bool) -> tuple[R
             name = named(name, timeline, any(passed.cut for passed in own))
             own = [replace(p, region=name, steps=len(windows)) for p in own]
         told = Told(
-            kept.identity, name, kept.script, contract, ran.opened.fingerprint, tuple(own),
-            timeline, windows, total=ran.steps.get(region, 0), exit_code=ran.exit_code,
-            error=ran.error, items=kept.items, cuda=ran.opened.device.kind != "cpu",
+            kept.identity,
+            name,
+            kept.script,
+            contract,
+            ran.opened.fingerprint,
+            tuple(own),
+            timeline,
+            windows,
+            total=ran.steps.get(region, 0),
+            exit_code=ran.exit_code,
+            error=ran.error,
+            items=kept.items,
+            cuda=ran.opened.device.kind != "cpu",
             light=timelines.get("light"),
             device=None if ran.opened.device.kind == "cpu" else ran.opened.device.index,
-        )  # fmt: skip
+        )
         found += region_records(told)
     return tuple(found)
 

@@ -14,8 +14,6 @@ from gpuperf.errors import UsageError
 from gpuperf.model.record import Record
 from gpuperf.profile.breakdown import Profile, Share
 
-__all__ = ["Change", "Difference", "differences"]
-
 FEW = 0.005  # of the step: what changed by less is not told
 ALIKE = 0.02  # of a count or of bytes
 
@@ -57,8 +55,9 @@ def differences(before: Iterable[Profile], after: Iterable[Profile]) -> tuple[Di
     later = {profile.region.region: profile for profile in after}
     found = tuple(
         Difference(earlier[name], later[name], _changes(earlier[name], later[name]))
-        for name in later if name in earlier
-    )  # fmt: skip
+        for name in later
+        if name in earlier
+    )
     if not found:
         told = f"{', '.join(earlier)} and {', '.join(later)}"[:200]
         raise UsageError(f"the profiles have no region in common: {told}", "mark the same regions")
@@ -73,9 +72,13 @@ def _changes(before: Profile, after: Profile) -> tuple[Change, ...]:
         one, other = old.get(key), new.get(key)
         name, of, backward = key
         change = Change(
-            name, of, backward, one.seconds if one else None, other.seconds if other else None,
+            name,
+            of,
+            backward,
+            one.seconds if one else None,
+            other.seconds if other else None,
             _cause(one, other),
-        )  # fmt: skip
+        )
         if abs(change.delta_s) >= least:
             found.append(change)
     return tuple(sorted(found, key=lambda change: -abs(change.delta_s)))
@@ -112,9 +115,13 @@ def _cause(before: Share | None, after: Share | None) -> str:
     if kernels[0] != kernels[1]:
         return f"{kernels[0].total()} → {kernels[1].total()} kernels"
     bound = after.part.removesuffix("-bound")
-    return {"memory": "lower bandwidth", "compute": "lower compute rate"}.get(
-        bound, "the same kernels"
-    ) if after.seconds > before.seconds else "the same kernels, faster"
+    return (
+        {"memory": "lower bandwidth", "compute": "lower compute rate"}.get(
+            bound, "the same kernels"
+        )
+        if after.seconds > before.seconds
+        else "the same kernels, faster"
+    )
 
 
 def _count(record: Record) -> float:

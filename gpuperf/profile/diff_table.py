@@ -14,8 +14,6 @@ from gpuperf.show.screen import WIDE, Screen
 from gpuperf.show.table import Column, Table, fill, notes_of
 from gpuperf.units import format_time
 
-__all__ = ["render_changed", "render_changes"]
-
 MOST_ROWS, LONGEST, LONGEST_CAUSE = 25, 48, 90
 COLUMNS = (
     Column("operator", left=True),
@@ -54,10 +52,15 @@ def _difference(one: Difference) -> tuple[Table, Table]:
         f"{format_time(after.step_s)} ({(one.ratio - 1) * 100:+.1f} %)"
     )
     parts = [
-        [name, format_time(before.parts[name]), format_time(after.parts[name]),
-         _signed(after.parts[name] - before.parts[name])]
-        for name in PARTS if before.parts[name] or after.parts[name]
-    ]  # fmt: skip
+        [
+            name,
+            format_time(before.parts[name]),
+            format_time(after.parts[name]),
+            _signed(after.parts[name] - before.parts[name]),
+        ]
+        for name in PARTS
+        if before.parts[name] or after.parts[name]
+    ]
     shown = one.changes[:MOST_ROWS]
     left = len(one.changes) - len(shown)
     notes = [f"{left} operators more: --format csv has all"] if left else []
@@ -73,12 +76,14 @@ def _difference(one: Difference) -> tuple[Table, Table]:
 def _cells(one: Difference, change: Change) -> list[str]:
     name = shorten(clean(change.operator).removeprefix("aten::"), LONGEST)
     return [
-        name + (" (backward)" if change.backward else ""), shorten(clean(change.of), LONGEST),
+        name + (" (backward)" if change.backward else ""),
+        shorten(clean(change.of), LONGEST),
         "–" if change.before_s is None else format_time(change.before_s),
-        "–" if change.after_s is None else format_time(change.after_s), _signed(change.delta_s),
+        "–" if change.after_s is None else format_time(change.after_s),
+        _signed(change.delta_s),
         f"{change.delta_s / one.before.step_s * 100:+.1f} %",
         shorten(clean(change.cause), LONGEST_CAUSE),
-    ]  # fmt: skip
+    ]
 
 
 def _signed(seconds: float) -> str:
@@ -87,7 +92,12 @@ def _signed(seconds: float) -> str:
 
 def _row(one: Difference, change: Change) -> dict[str, Any]:
     return {
-        "region": one.after.region.region, "operator": change.operator, "of": change.of,
-        "backward": change.backward, "before_s": change.before_s, "after_s": change.after_s,
-        "delta_s": change.delta_s, "cause": change.cause,
-    }  # fmt: skip
+        "region": one.after.region.region,
+        "operator": change.operator,
+        "of": change.of,
+        "backward": change.backward,
+        "before_s": change.before_s,
+        "after_s": change.after_s,
+        "delta_s": change.delta_s,
+        "cause": change.cause,
+    }

@@ -17,8 +17,6 @@ from gpuperf.profile.gain import Gain, saved
 from gpuperf.profile.hostgains import HOST_MAKERS
 from gpuperf.units import format_bytes, format_number
 
-__all__ = ["LEAST", "Gain", "findings"]
-
 LEAST = 0.02  # of the step
 MOST_WHERE = 4
 ALIGNED = 16  # bytes that a row of a matmul should be a multiple of: cuBLAS's own advice
@@ -51,10 +49,12 @@ def _fused(profile: Profile, chains: Sequence[Chain], optimizer: bool) -> Iterat
     take."""
     names = {name for chain in chains for name in chain.operators}
     own = [
-        s for s in profile.operators
+        s
+        for s in profile.operators
         if s.record.case.op.removeprefix("aten::") in names
-        and s.seconds and not _to_or_from_host(s)
-    ]  # fmt: skip
+        and s.seconds
+        and not _to_or_from_host(s)
+    ]
     moved = sum(s.record.cost.dram_bytes for s in own if s.record.cost)
     seconds = sum(s.seconds for s in own)
     if not chains or not moved or not seconds:
@@ -71,7 +71,9 @@ def _fused(profile: Profile, chains: Sequence[Chain], optimizer: bool) -> Iterat
         else f"fuse {count} chain{plural} of elementwise operators{norms} (torch.compile does)"
     )
     yield Gain(
-        title, gain_s, share,
+        title,
+        gain_s,
+        share,
         f"they move {format_bytes(sum(c.bytes for c in chains))} a step, fused "
         f"{format_bytes(sum(c.fused_bytes for c in chains))}, at the "
         f"{format_bytes(moved / seconds)}/s that these operators reach here",
@@ -79,7 +81,7 @@ def _fused(profile: Profile, chains: Sequence[Chain], optimizer: bool) -> Iterat
             f"{chain.where or 'backward'} ({' '.join(chain.operators[:4])})"
             for chain in best[:MOST_WHERE]
         ),
-    )  # fmt: skip
+    )
 
 
 def _to_or_from_host(share: Share) -> bool:
@@ -89,9 +91,10 @@ def _to_or_from_host(share: Share) -> bool:
 def _matmuls(profile: Profile) -> list[Share]:
     kinds = ("matmul", "convolution", "attention")
     return [
-        s for s in profile.operators
+        s
+        for s in profile.operators
         if s.record.operator and s.record.operator.kind in kinds and s.record.cost and s.seconds
-    ]  # fmt: skip
+    ]
 
 
 def _main_flops(share: Share) -> Flops | None:
@@ -118,12 +121,13 @@ def _precision(profile: Profile, header: Header) -> Iterator[Gain]:
     )
     gain_s, part = saved(profile, less_s)
     yield Gain(
-        'let fp32 matmuls use tf32: torch.set_float32_matmul_precision("high"); or bf16', gain_s,
+        'let fp32 matmuls use tf32: torch.set_float32_matmul_precision("high"); or bf16',
+        gain_s,
         part,
         f"{len(slow)} operators in fp32, {format_number(before / 1e12, 3)} TFLOP/s at the most; in "
         f"tf32 {USUAL_RATE:.0%} of {format_number(after / 1e12, 3)}, no faster than their bytes",
         _places(share for share, _ in slow),
-    )  # fmt: skip
+    )
 
 
 def _alignment(profile: Profile, header: Header) -> Iterator[Gain]:
@@ -148,12 +152,14 @@ def _alignment(profile: Profile, header: Header) -> Iterator[Gain]:
     gain_s, part = saved(profile, less_s)
     if told:
         yield Gain(
-            "pad the dimensions that are no multiple of 8 (a vocabulary, for one)", gain_s, part,
+            "pad the dimensions that are no multiple of 8 (a vocabulary, for one)",
+            gain_s,
+            part,
             f"rows off a boundary of {ALIGNED} bytes; aligned, they would run at the rate of the "
             f"aligned matmuls of this dtype and size here, or {USUAL_RATE:.0%} of the roof, and no "
             "faster than their bytes",
             _places(told),
-        )  # fmt: skip
+        )
 
 
 def _usual_rate(
@@ -163,9 +169,10 @@ def _usual_rate(
     of the roof where there are none."""
     own = flops.count / _calls(share)
     alike = [
-        (s, f) for s, f in others
+        (s, f)
+        for s, f in others
         if f.dtype == flops.dtype and own / ALIKE <= f.count / _calls(s) <= own * ALIKE
-    ]  # fmt: skip
+    ]
     if alike:
         return sum(f.count for _, f in alike) / sum(s.seconds for s, _ in alike)
     roof = _rate(header, flops.dtype)
@@ -202,26 +209,31 @@ def _attention(profile: Profile, header: Header) -> Iterator[Gain]:
     """
     scores = _scores(profile)
     soft = [
-        s for s in profile.operators
-        if _kind(s) == "softmax" and "_log" not in s.record.case.op
+        s
+        for s in profile.operators
+        if _kind(s) == "softmax"
+        and "_log" not in s.record.case.op
         and any(_matrices(shape) in scores for shape in _shapes(s))
-    ]  # fmt: skip
+    ]
     met = {_rows(shape) for s in soft for shape in _shapes(s) if _matrices(shape) in scores}
     passes = [
-        s for s in profile.operators
+        s
+        for s in profile.operators
         if _kind(s) in ("softmax", "elementwise", "copy", "random")
         and any(_rows(shape) in met for shape in _shapes(s))
-    ]  # fmt: skip
+    ]
     gain_s, part = saved(profile, sum(s.seconds for s in passes))
     # Nothing but the fallback of scaled_dot_product_attention calls that one.
     called = any(s.record.case.op == "aten::_safe_softmax" for s in soft)
     yield Gain(
-        "let scaled_dot_product_attention take a fused kernel: it falls back to products" if called
+        "let scaled_dot_product_attention take a fused kernel: it falls back to products"
+        if called
         else "use scaled_dot_product_attention: the scores then never leave the chip",
-        gain_s, part,
+        gain_s,
+        part,
         "the time of the softmax and of what else goes over the scores; its products stay",
         _places(passes),
-    )  # fmt: skip
+    )
 
 
 def _scores(profile: Profile) -> set[tuple[int, int, int]]:

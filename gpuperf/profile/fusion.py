@@ -25,8 +25,6 @@ from gpuperf.model.program import Chain, Seen
 from gpuperf.profile.cost.accounting import account, plain_name
 from gpuperf.profile.overlap import Held, meet, size_of
 
-__all__ = ["Ran", "chains_of"]
-
 FUSABLE = ("elementwise", "copy", "random")
 OF_ROWS = re.compile(r"(?:native_layer_norm|_fused_rms_norm)(?:_backward)?")
 REDUCE_ROWS = ("sum", "mean", "var_mean", "amax", "amin")

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 
 from gpuperf.profile.breakdown import Profile
 
-__all__ = ["Gain", "saved"]
-
 
 @dataclass(frozen=True)
 class Gain:

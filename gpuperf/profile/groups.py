@@ -18,9 +18,8 @@ from gpuperf.model.program import Seen
 from gpuperf.model.record import Kernel
 from gpuperf.model.timeline import Timeline
 from gpuperf.profile.attribution import Usage, chains
-from gpuperf.profile.cost.accounting import Accounted, Kind, account, plain_name
-
-__all__ = ["COMPOSITE", "Group", "Key", "add_traced", "containers", "grouped", "visible"]
+from gpuperf.profile.cost.accounting import Accounted, account, plain_name
+from gpuperf.profile.cost.tally import Kind
 
 Key = tuple[str, tuple[tuple[tuple[int, ...], str], ...], bool]
 
@@ -109,9 +108,13 @@ def _by_kernel(usage: Usage) -> Iterable[Usage]:
         return
     for kernel in usage.kernels:
         yield replace(
-            usage, call=Call(kernel.name), count=kernel.count, kernels=(kernel,),
-            device_s=kernel.time_s or 0.0, host_s=0.0,
-        )  # fmt: skip
+            usage,
+            call=Call(kernel.name),
+            count=kernel.count,
+            kernels=(kernel,),
+            device_s=kernel.time_s or 0.0,
+            host_s=0.0,
+        )
 
 
 def _loose(call: Call) -> tuple[str, tuple[tuple[int, ...], ...]]:
@@ -158,9 +161,12 @@ def containers(timeline: Timeline, seen: Container[str]) -> set[Call]:
 
 
 def add_traced(
-    groups: dict[Key, Group], found: Sequence[Usage], steps: int, seen: Container[str] | None,
+    groups: dict[Key, Group],
+    found: Sequence[Usage],
+    steps: int,
+    seen: Container[str] | None,
     containers: Container[Call],
-) -> None:  # fmt: skip
+) -> None:
     """The times and kernels of *found*, over *steps*, to the groups that they are of.
 
     *seen* are the names that the accounting pass saw: what it did not see, and launched nothing,
@@ -191,10 +197,11 @@ def add_traced(
         group.host_s += usage.host_s / steps
         group.kernels += tuple(
             replace(
-                kernel, count=max(1, round(kernel.count / steps)),
+                kernel,
+                count=max(1, round(kernel.count / steps)),
                 time_s=None if kernel.time_s is None else kernel.time_s / steps,
             )
             for kernel in usage.kernels
-        )  # fmt: skip
+        )
         group.timed = True
         group.graph = group.graph or usage.graph

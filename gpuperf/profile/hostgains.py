@@ -13,8 +13,6 @@ from gpuperf.profile.breakdown import Profile
 from gpuperf.profile.gain import Gain, saved
 from gpuperf.units import format_bytes, format_time
 
-__all__ = ["HOST_MAKERS"]
-
 MOST_WHERE = 4
 # Bytes a second of sixteen lanes one way, by generation: PCI-SIG's transfer rates (8, 16, 32 and
 # 64 GT/s a lane) with their encoding; a pinned copy reaches about 0.8 of that.
@@ -31,10 +29,11 @@ def _launches(profile: Profile, header: Header) -> Iterator[Gain]:
         kernels = program.launched.get("kernel", 0.0) if program else 0.0
         yield Gain(
             "launch less: CUDA graphs, torch.compile(mode='reduce-overhead'), larger batches",
-            idle_s, idle_s / profile.step_s,
+            idle_s,
+            idle_s / profile.step_s,
             f"the GPU is idle {idle_s / profile.step_s * 100:.1f} % of the step, and not because "
             f"the host waits for it: that takes longer to launch {kernels:,g} kernels",
-        )  # fmt: skip
+        )
 
 
 def _waits(profile: Profile, header: Header) -> Iterator[Gain]:
@@ -46,11 +45,13 @@ def _waits(profile: Profile, header: Header) -> Iterator[Gain]:
     lines = [wait for wait in program.waits if wait.idle_s]
     lines.sort(key=lambda wait: -wait.idle_s)
     yield Gain(
-        "do not wait for the device in the loop", gain_s, gain_s / profile.step_s,
+        "do not wait for the device in the loop",
+        gain_s,
+        gain_s / profile.step_s,
         f"{sum(w.count for w in lines):.4g} times a step the host waits for the device, which then "
         "idles until the host has caught up: no longer than the host waited",
         tuple(f"{w.where or 'no line known'} ({w.what})" for w in lines[:MOST_WHERE]),
-    )  # fmt: skip
+    )
 
 
 def _data(profile: Profile, header: Header) -> Iterator[Gain]:
@@ -61,11 +62,12 @@ def _data(profile: Profile, header: Header) -> Iterator[Gain]:
     device = "the device idles" if profile.cuda else "nothing else runs"
     yield Gain(
         "load data faster: DataLoader with more num_workers, prefetch_factor, persistent_workers",
-        gain_s, gain_s / profile.step_s,
+        gain_s,
+        gain_s / profile.step_s,
         f"the loop waits {format_time(program.data_s)} a step for its DataLoader, and {device} "
         f"for {format_time(gain_s)} of that",
         (program.data_where,) if program.data_where else (),
-    )  # fmt: skip
+    )
 
 
 def _pageable(profile: Profile, header: Header) -> Iterator[Gain]:
@@ -82,11 +84,13 @@ def _pageable(profile: Profile, header: Header) -> Iterator[Gain]:
         if "pageable" in name and seconds:
             gain_s, share = saved(profile, max(0.0, seconds - size / rate), copies=True)
             yield Gain(
-                "copy from pinned memory: pin_memory=True, and non_blocking=True", gain_s, share,
+                "copy from pinned memory: pin_memory=True, and non_blocking=True",
+                gain_s,
+                share,
                 f"{format_bytes(size)} a step from pageable memory at "
                 f"{format_bytes(size / seconds)}/s, pinned at {format_bytes(rate)}/s ({link})",
                 _copied_at(profile),
-            )  # fmt: skip
+            )
 
 
 def _copied_at(profile: Profile) -> tuple[str, ...]:

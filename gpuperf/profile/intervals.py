@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     Column = NDArray[numpy.integer]
 
-__all__ = ["Moments"]
-
 
 @dataclass(frozen=True, eq=False)
 class Moments:

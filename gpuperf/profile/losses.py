@@ -12,8 +12,6 @@ from gpuperf.errors import UsageError
 from gpuperf.explain.study import Explained, explain
 from gpuperf.model.record import Header, Record
 
-__all__ = ["Loss", "largest_loss"]
-
 PRODUCTS = ("aten::mm", "aten::addmm")  # of two matrices
 LARGEST = 10**9  # of a size: beyond it there are no tiles to count
 MEMORY_BUSY = "keeping memory busy"  # a step of `explain`'s

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     Column = NDArray[numpy.integer]
     Mask = NDArray[numpy.bool_]
 
-__all__ = ["Occupied", "Share", "occupancy_of"]
 
 SECOND = 10**9  # nanoseconds
 PARTS = {"kernel": "kernels", "communication": "communication", "set": "sets"}

@@ -11,8 +11,6 @@ from collections.abc import Iterable, Iterator
 from gpuperf.model.aten import WIDTHS, Tensor
 from gpuperf.units import itemsize
 
-__all__ = ["Held", "meet", "size_of"]
-
 Axes = tuple[tuple[int, int], ...]  # stride and size, by stride
 
 

@@ -21,8 +21,6 @@ from gpuperf.model.record import Caveat
 from gpuperf.model.samples import Samples, mean_precision
 from gpuperf.units import format_time
 
-__all__ = ["chosen", "phases", "scatter", "step_s"]
-
 FEWEST = 10  # steps of a second pass that counts
 AHEAD = 0.9  # of its steps that the device had not begun when they ended: launches do not matter
 BEHIND_S, HARDLY = 2.5e-6, 0.005  # what a launch takes more behind a trace; the share that may be
@@ -68,9 +66,13 @@ def _steady(plain: Passed) -> Passed:
     left = len(times) - cut
     share = left / len(times)
     return replace(
-        plain, steps=left, steps_s=times[cut:], wall_s=sum(times[cut:]),
-        ahead=min(left, round(plain.ahead * share)), data_s=plain.data_s * share,
-    )  # fmt: skip
+        plain,
+        steps=left,
+        steps_s=times[cut:],
+        wall_s=sum(times[cut:]),
+        ahead=min(left, round(plain.ahead * share)),
+        data_s=plain.data_s * share,
+    )
 
 
 def step_s(samples: Samples) -> float:
@@ -120,8 +122,9 @@ def scatter(plain: Passed) -> Caveat | None:
     if mean_precision(samples.values_s) <= SCATTERS:
         return None
     third = max(1, samples.size // 3)
-    begin, end = (statistics.median(part) for part in (samples.values_s[:third],
-                                                       samples.values_s[-third:]))  # fmt: skip
+    begin, end = (
+        statistics.median(part) for part in (samples.values_s[:third], samples.values_s[-third:])
+    )
     odd = [value for value in samples.values_s if value > ODD * samples.median_s]
     if odd:
         what = f"{len(odd)} of {samples.size} take up to {format_time(max(odd))}"

@@ -8,17 +8,8 @@ from dataclasses import dataclass, field
 
 from gpuperf.errors import CannotMeasure
 from gpuperf.model.program import Passed
-from gpuperf.model.protocol import (
-    PROTOCOL,
-    Ended,
-    Hello,
-    Opened,
-    Passing,
-    Profile,
-)
+from gpuperf.model.protocol import PROTOCOL, Ended, Hello, Opened, Passing, Profile
 from gpuperf.run.launcher import LocalConnection
-
-__all__ = ["Ran", "run_program"]
 
 START_S = 120.0  # from a slow disk
 HEAR_S = 1.0  # how often the clock is looked at

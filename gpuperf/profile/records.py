@@ -27,8 +27,6 @@ from gpuperf.profile.plainpass import chosen, phases, scatter
 from gpuperf.profile.trace.steps import Window, marked, parts_of
 from gpuperf.profile.waits import idled_s, waits_of, whole_of
 
-__all__ = ["Told", "region_records"]
-
 MOST_TENSORS = 6  # of an operator, by their shapes
 DISAGREE = 0.1  # of torch's own count of FLOPs
 UNEVEN = 0.01  # what the FLOPs of steps may differ without a word
@@ -96,9 +94,12 @@ def region_records(told: Told) -> tuple[Record, ...]:
     operators = _told_apart(operators)
     light = told.of("light")
     waits = waits_of(
-        seen, counted.steps if counted else 1, told.timeline, windows,
+        seen,
+        counted.steps if counted else 1,
+        told.timeline,
+        windows,
         (told.light, light.steps) if told.light and light else None,
-    )  # fmt: skip
+    )
     return (_region(told, groups, used, seen, waits), *operators)
 
 
@@ -161,18 +162,32 @@ def _operator(told: Told, key: Key, group: Group) -> Record:
     cost = _times(group.found.cost, group.count)
     work = _times(group.found.work, group.count)
     return Record(
-        run=told.run, case=Case(name or "no operator", told.region, point, source=told.script),
-        contract=told.contract, status="ok", fingerprint=told.fingerprint,
-        cost=cost, work=Work(work.flops, work.bytes),
-        times=times, primary=primary if primary in times else "", kernels=group.kernels,
-        counters=_counters(group.kernels), kind="operator", region=told.region,
+        run=told.run,
+        case=Case(name or "no operator", told.region, point, source=told.script),
+        contract=told.contract,
+        status="ok",
+        fingerprint=told.fingerprint,
+        cost=cost,
+        work=Work(work.flops, work.bytes),
+        times=times,
+        primary=primary if primary in times else "",
+        kernels=group.kernels,
+        counters=_counters(group.kernels),
+        kind="operator",
+        region=told.region,
         operator=Operator(
-            group.found.kind, group.count, group.found.known, backward, group.host_s,
-            tuple(group.lines), group.graph,
+            group.found.kind,
+            group.count,
+            group.found.known,
+            backward,
+            group.host_s,
+            tuple(group.lines),
+            group.graph,
             tuple(Tensor(tensor.shape, tensor.dtype) for tensor in tensors[:MOST_TENSORS]),
-            max(0, len(tensors) - MOST_TENSORS), bool(tensors) and not group.call.tensors,
+            max(0, len(tensors) - MOST_TENSORS),
+            bool(tensors) and not group.call.tensors,
         ),
-    )  # fmt: skip
+    )
 
 
 def _counters(kernels: Sequence[Kernel]) -> dict[str, float]:
@@ -216,9 +231,12 @@ def _summed(costs: Iterable[Cost]) -> Cost:
 
 
 def _region(
-    told: Told, groups: Mapping[Key, Group], used: Used, seen: Sequence[Seen],
+    told: Told,
+    groups: Mapping[Key, Group],
+    used: Used,
+    seen: Sequence[Seen],
     waits: tuple[Wait, ...],
-) -> Record:  # fmt: skip
+) -> Record:
     plain, counted, moved = (told.of(name) for name in ("plain", "accounting", "counters"))
     times: dict[str, Samples] = {}
     if plain is not None and plain.steps_s:
@@ -245,24 +263,39 @@ def _region(
     status: Status = "error" if not times else "ok" if groups or not looked else "no-work"
     reason = told.error or ("no operator of torch ran in it" if times else NO_PASS)
     return Record(
-        run=told.run, case=Case(told.region, told.script, {}, source=told.script),
-        contract=told.contract, status=status, reason="" if status == "ok" else reason,
-        fingerprint=told.fingerprint, cost=cost, work=Work(work.flops, work.bytes), times=times,
+        run=told.run,
+        case=Case(told.region, told.script, {}, source=told.script),
+        contract=told.contract,
+        status=status,
+        reason="" if status == "ok" else reason,
+        fingerprint=told.fingerprint,
+        cost=cost,
+        work=Work(work.flops, work.bytes),
+        times=times,
         primary="step" if "step" in times else "traced" if "traced" in times else "",
         memory=Memory(0, peak_bytes=peak) if peak is not None else None,
         counters=dict(moved.counters) if moved else {},
-        caveats=tuple(_doubts(told, groups)), kind="region", region=told.region,
+        caveats=tuple(_doubts(told, groups)),
+        kind="region",
+        region=told.region,
         program=Program(
             steps={p.name: p.steps for p in told.passed if p.steps},
-            total=told.total, exit_code=told.exit_code, error=told.error, items=told.items,
+            total=told.total,
+            exit_code=told.exit_code,
+            error=told.error,
+            items=told.items,
             flop_counter=_flop_counter(counted),
-            occupied=occupied, moved=used.moved(), launched=used.launched(),
-            waits=waits, chains=_chains(seen, steps, ran),
-            missing=tuple(_missing(told)), parts=_parts(told, used.steps),
+            occupied=occupied,
+            moved=used.moved(),
+            launched=used.launched(),
+            waits=waits,
+            chains=_chains(seen, steps, ran),
+            missing=tuple(_missing(told)),
+            parts=_parts(told, used.steps),
             data_s=plain.data_s / plain.steps if plain else 0.0,
             data_where=plain.data_where if plain else "",
         ),
-    )  # fmt: skip
+    )
 
 
 def _flop_counter(counted: Passed | None) -> int | None:
@@ -275,11 +308,13 @@ def _chains(seen: Sequence[Seen], steps: int, ran: Container[Ran] | None) -> tup
     """Those of a step."""
     return tuple(
         replace(
-            chain, count=max(1, round(chain.count / steps)), bytes=round(chain.bytes / steps),
+            chain,
+            count=max(1, round(chain.count / steps)),
+            bytes=round(chain.bytes / steps),
             fused_bytes=round(chain.fused_bytes / steps),
         )
         for chain in chains_of(seen, ran)
-    )  # fmt: skip
+    )
 
 
 def _parts(told: Told, steps: int) -> dict[str, float]:
@@ -314,10 +349,13 @@ def _doubts(told: Told, groups: Mapping[Key, Group]) -> Iterable[Caveat]:
             "gpuperf.register_cost tells what an operator of your own costs",
         )
     alone = seconds(
-        g for g in groups.values()
-        if accounted and not g.seen and g.call.name
+        g
+        for g in groups.values()
+        if accounted
+        and not g.seen
+        and g.call.name
         and (g.graph or (g.found.known and g.found.kind != "view"))
-    )  # fmt: skip
+    )
     share = alone / (seconds(groups.values()) or 1.0)
     if share > ELSEWHERE and told.timeline is not None:
         yield Caveat(
@@ -367,8 +405,9 @@ def _counts(told: Told, groups: Mapping[Key, Group]) -> Iterable[Caveat]:
             f"{max(counts) / 1e9:.4g} GFLOP in {len(counts)} of them",
             "rates are of a mean step: of what is done now and then they know nothing",
         )
-    ours = sum(f.count * g.seen for g in groups.values() for f in g.found.work.flops
-               if f.kind == "matmul")  # fmt: skip
+    ours = sum(
+        f.count * g.seen for g in groups.values() for f in g.found.work.flops if f.kind == "matmul"
+    )
     if abs(ours / mean - 1) > DISAGREE:
         yield Caveat(
             "flops-disagree",

@@ -13,14 +13,13 @@ from gpuperf.model.record import Run
 from gpuperf.model.samples import mean_precision
 from gpuperf.model.text import clean, shorten
 from gpuperf.profile.breakdown import KernelUse, Profile, Share, kernels_of, profiles
-from gpuperf.profile.findings import LEAST, Gain, findings
+from gpuperf.profile.findings import LEAST, findings
+from gpuperf.profile.gain import Gain
 from gpuperf.show.data import to_json
 from gpuperf.show.render import render
 from gpuperf.show.screen import WIDE, Screen
 from gpuperf.show.table import Column, Table, fill, notes_of
 from gpuperf.units import format_bytes, format_flop_rate, format_number, format_si, format_time
-
-__all__ = ["name_of", "render_profile", "title_of", "totals_of"]
 
 MOST_ROWS = 20
 LONGEST, LONGEST_SHAPES, LONGEST_PLACE = 44, 56, 60
@@ -65,9 +64,7 @@ FINDING_COLUMNS = (
 )
 
 
-def render_profile(
-    run: Run, format: str, by: str = "operators", screen: Screen = WIDE
-) -> str:
+def render_profile(run: Run, format: str, by: str = "operators", screen: Screen = WIDE) -> str:
     """Each region of *run* by its operators or its kernels: as table or md one after the other, as
     csv a row each."""
     found = profiles(run)
@@ -99,8 +96,10 @@ def _advice(advice: Sequence[Gain], profile: Profile) -> Table:
 def _no_advice(profile: Profile) -> str:
     if profile.plain:
         return f"no change was found that would save {LEAST:.0%} of the step"
-    return ("no gain is foretold, as the step was only timed under the profiler: mark steps with "
-            "gpuperf.step(), and each is timed without it first")  # fmt: skip
+    return (
+        "no gain is foretold, as the step was only timed under the profiler: mark steps with "
+        "gpuperf.step(), and each is timed without it first"
+    )
 
 
 def _operators(profile: Profile, roofless: bool) -> Table:
@@ -123,13 +122,18 @@ def _shown(profile: Profile) -> list[Share]:
 def _kernels(profile: Profile) -> Table:
     uses = kernels_of(profile)
     cells = [
-        [shorten(clean(use.name).removeprefix("void "), LONGEST_KERNEL), f"{use.count:,}",
-         format_time(use.seconds), f"{use.share * 100:.1f} %",
-         format_time(use.seconds / max(1, use.count)), _moved(moved_bytes(use.counters)),
-         _flops(round(tensor_operations(use.counters) or 0)),
-         shorten(clean(", ".join(use.operators)).replace("aten::", ""), LONGEST_SHAPES)]
+        [
+            shorten(clean(use.name).removeprefix("void "), LONGEST_KERNEL),
+            f"{use.count:,}",
+            format_time(use.seconds),
+            f"{use.share * 100:.1f} %",
+            format_time(use.seconds / max(1, use.count)),
+            _moved(moved_bytes(use.counters)),
+            _flops(round(tensor_operations(use.counters) or 0)),
+            shorten(clean(", ".join(use.operators)).replace("aten::", ""), LONGEST_SHAPES),
+        ]
         for use in uses[:MOST_ROWS]
-    ]  # fmt: skip
+    ]
     counted = any(use.counters for use in uses)
     columns = fill(KERNEL_COLUMNS, cells)
     notes = [] if uses else ["no kernel of a device was traced"]
@@ -150,10 +154,15 @@ def _moved(size: float | None) -> str:
 
 
 def _kernel(use: KernelUse) -> dict[str, Any]:
-    return {"kernel": use.name, "launches": use.count, "time_s": use.seconds, "share": use.share,
-            "dram_bytes": moved_bytes(use.counters),
-            "tensor_operations": tensor_operations(use.counters),
-            "operators": "; ".join(use.operators)}  # fmt: skip
+    return {
+        "kernel": use.name,
+        "launches": use.count,
+        "time_s": use.seconds,
+        "share": use.share,
+        "dram_bytes": moved_bytes(use.counters),
+        "tensor_operations": tensor_operations(use.counters),
+        "operators": "; ".join(use.operators),
+    }
 
 
 def title_of(profile: Profile, run: Run) -> str:
@@ -265,16 +274,19 @@ def _cells(share: Share) -> list[str]:
     fraction = placed.fraction if placed and bytes_moved else None
     timed = share.seconds > 0
     return [
-        name_of(share), shorten(clean(operator.operands if operator else ""), LONGEST_SHAPES),
+        name_of(share),
+        shorten(clean(operator.operands if operator else ""), LONGEST_SHAPES),
         f"{operator.count:.4g}" if operator else "",
         format_time(share.seconds) if timed else "–",
         f"{share.share * 100:.1f} %" if timed else "–",
         _flops(cost.flop_count) if cost and known else "unknown",
-        format_bytes(bytes_moved) if bytes_moved else "–", _moved(moved_bytes(record.counters)),
+        format_bytes(bytes_moved) if bytes_moved else "–",
+        _moved(moved_bytes(record.counters)),
         format_number(cost.intensity, 3) if cost and cost.intensity else "–",
-        "–" if fraction is None else f"{fraction * 100:.1f} %", share.part if timed else "–",
+        "–" if fraction is None else f"{fraction * 100:.1f} %",
+        share.part if timed else "–",
         f"{share.loss.name} × {share.loss.factor:.2f}" if share.loss else "–",
-    ]  # fmt: skip
+    ]
 
 
 def _flops(flops: int) -> str:
@@ -291,8 +303,10 @@ def _notes(profile: Profile, roofless: bool = False) -> list[str]:
     if profile.cuda and abs(profile.scale - 1) > DRAWN_OUT:
         why = "they took longer than a plain step, in which they cannot have been"
         if profile.scale > 1:
-            why = ("the plain step, in which the device never waited, leaves them so long (a card "
-                   "that has rested has a higher clock)")  # fmt: skip
+            why = (
+                "the plain step, in which the device never waited, leaves them so long (a card "
+                "that has rested has a higher clock)"
+            )
         notes.append(f"times of kernels are {profile.scale:.3f} times those of the trace: {why}")
     if profile.pageable_scale < 1 - DRAWN_OUT:
         notes.append(
@@ -343,9 +357,11 @@ def _graphs(profile: Profile) -> list[str]:
 
 def _finding_cells(one: Gain) -> list[str]:
     return [
-        f"{one.title}", format_time(one.gain_s), f"{one.share * 100:.1f} %",
+        f"{one.title}",
+        format_time(one.gain_s),
+        f"{one.share * 100:.1f} %",
         "; ".join(shorten(clean(where), LONGEST_PLACE) for where in one.where),
-    ]  # fmt: skip
+    ]
 
 
 def _told(profile: Profile, run: Run) -> dict[str, Any]:
@@ -376,22 +392,25 @@ def _row(share: Share) -> dict[str, Any]:
     record, placed = share.record, share.placement
     operator, cost = record.operator, record.cost
     return {
-        "operator": record.case.op, "of": operator.operands if operator else None,
+        "operator": record.case.op,
+        "of": operator.operands if operator else None,
         "region": record.region,
         "backward": operator.backward if operator else None,
         "kind": operator.kind if operator else None,
-        "calls": operator.count if operator else None, "time_s": share.seconds,
+        "calls": operator.count if operator else None,
+        "time_s": share.seconds,
         "graph": operator.graph if operator else None,
-        "host_s": operator.host_s if operator else None, "share": share.share,
+        "host_s": operator.host_s if operator else None,
+        "share": share.share,
         "flops": cost.flop_count if cost and operator and operator.known else None,
         "bytes": cost.dram_bytes if cost else None,
         "dram_bytes": moved_bytes(record.counters),
         "tensor_operations": tensor_operations(record.counters),
         "intensity": cost.intensity if cost else None,
-        "of_roof": placed.fraction if placed else None, "part": share.part,
+        "of_roof": placed.fraction if placed else None,
+        "part": share.part,
         "largest_loss": share.loss.name if share.loss else None,
         "loss_factor": share.loss.factor if share.loss else None,
         "kernels": "; ".join(f"{k.count} {k.name}" for k in record.kernels),
         "where": "; ".join(operator.where) if operator else "",
-    }  # fmt: skip
-
+    }

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     Column = NDArray[numpy.integer]
 
-__all__ = ["idled_s", "waits_of", "whole_of"]
 
 SECOND = 10**9  # nanoseconds
 ALONE = "synchronize"  # what no operator waits in
@@ -46,9 +45,12 @@ class _Waited:
 
 
 def waits_of(
-    seen: Sequence[Seen], steps: int, timeline: Timeline | None, windows: Sequence[Window],
+    seen: Sequence[Seen],
+    steps: int,
+    timeline: Timeline | None,
+    windows: Sequence[Window],
     light: tuple[Timeline, int] | None = None,
-) -> tuple[Wait, ...]:  # fmt: skip
+) -> tuple[Wait, ...]:
     """The waits of a step: those in *seen*, which are of *steps* steps, by line, with what those of
     *timeline* idled by them; and those that nobody saw, if the device idled by them.
 
@@ -82,9 +84,11 @@ def waits_of(
 
 
 def _as_light(
-    timeline: Timeline, steps: int, counts: dict[tuple[str, str], float],
+    timeline: Timeline,
+    steps: int,
+    counts: dict[tuple[str, str], float],
     idle: dict[tuple[str, str], float],
-) -> dict[tuple[str, str], float]:  # fmt: skip
+) -> dict[tuple[str, str], float]:
     """What a light trace idled, shared out like *idle*, or by how often the host waits."""
     whole = whole_of(timeline)
     if not whole:

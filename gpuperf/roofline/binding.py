@@ -16,20 +16,25 @@ from gpuperf.model.metrics import moved_bytes
 from gpuperf.model.peaks import Peaks
 from gpuperf.model.record import Record
 
-__all__ = ["BUSY", "Limiter", "Share", "busiest", "read_share"]
-
 Limiter = Literal[
-    "compute", "memory", "special function", "L2", "L1", "latency", "latency or occupancy",
+    "compute",
+    "memory",
+    "special function",
+    "L2",
+    "L1",
+    "latency",
+    "latency or occupancy",
     "unknown",
-]  # fmt: skip
+]
 
 BUSY = 0.5  # of a roof: a resource that is less busy holds nothing back
 # Measured roofs and times may differ so much: a function that would take longer was not called.
 ABOVE_ROOF = 1.05
 CYCLES = {"tensor": "tensor_cycles", "vector": "fma_cycles"}
 CACHES: tuple[tuple[Limiter, str, str], ...] = (
-    ("L2", "l2_bytes", "l2_bandwidth"), ("L1", "l1_bytes", "l1_bandwidth"),
-)  # fmt: skip
+    ("L2", "l2_bytes", "l2_bandwidth"),
+    ("L1", "l1_bytes", "l1_bandwidth"),
+)
 
 
 class Share(NamedTuple):
@@ -46,9 +51,11 @@ def busiest(record: Record, peaks: Peaks | None, ceilings: Peaks | None) -> Shar
     samples = record.samples
     if samples is None or record.cost is None or not samples.median_s > 0:
         return Share(0.0, "unknown")
-    shares = [*_memory(record, peaks, ceilings, samples.median_s),
-              *_caches(record, ceilings, samples.median_s),
-              *_pipes(record, peaks, ceilings, samples.median_s)]  # fmt: skip
+    shares = [
+        *_memory(record, peaks, ceilings, samples.median_s),
+        *_caches(record, ceilings, samples.median_s),
+        *_pipes(record, peaks, ceilings, samples.median_s),
+    ]
     most = max(shares, default=Share(0.0, "unknown"))
     return most if most.busy >= BUSY or not shares else Share(most.busy, "latency or occupancy")
 

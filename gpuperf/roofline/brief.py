@@ -24,8 +24,6 @@ from gpuperf.show.table import Column, Mood, Table
 from gpuperf.show.terminal import to_terminal
 from gpuperf.show.view import View
 
-__all__ = ["brief", "chosen_columns", "render_brief", "roofline_below"]
-
 WIDTH, HEIGHT = 100, 45  # characters and lines
 LEGEND = 6  # lines under a roofline, and the empty one above it
 LOWEST, HIGHEST = 10, 17  # lines of a roofline that can be read, and that is no higher than it must
@@ -33,15 +31,32 @@ MARKS = string.ascii_lowercase
 MOST_ROWS = 3  # rows of a caveat by name; the rest are counted
 LONGEST = 40  # characters of the name of a row
 LEFT_OUT = {  # columns of the whole table: they explain others, or repeat them
-    ("error", "allowed"), ("noise", "in, between"), ("set", "of L2"), ("bytes", "least"),
-    ("bytes", "modelled"), ("bytes", "measured"), ("ops", "model"), ("ops", "hardware"),
-    ("ops hw", "× model"), ("MFU", "@clock %"), ("clock", "MHz"), ("kernels", "a call"),
-}  # fmt: skip
+    ("error", "allowed"),
+    ("noise", "in, between"),
+    ("set", "of L2"),
+    ("bytes", "least"),
+    ("bytes", "modelled"),
+    ("bytes", "measured"),
+    ("ops", "model"),
+    ("ops", "hardware"),
+    ("ops hw", "× model"),
+    ("MFU", "@clock %"),
+    ("clock", "MHz"),
+    ("kernels", "a call"),
+}
 KEPT_NOTES = ("Baseline", "Skipped", "Problem")
 MORE = "-v has all"  # where the columns that do not fit are
 # How long the columns of a comparison stay on a narrow screen: its speed-ups have intervals.
-COMPARED = {"interval": 1, "attained": 5, "compulsory": 5, "MFU": 2, "AI": 2, "memory": 6,
-            "moved": 20, "bound by": 21}  # fmt: skip
+COMPARED = {
+    "interval": 1,
+    "attained": 5,
+    "compulsory": 5,
+    "MFU": 2,
+    "AI": 2,
+    "memory": 6,
+    "moved": 20,
+    "bound by": 21,
+}
 
 
 @dataclass
@@ -71,8 +86,9 @@ def brief(run: Run) -> Table:
         notes += [note for note in whole.notes if note[0] == "Unknown"]
     if doubts:
         columns.append(_marks(shown, doubts))
-    title = whole.title + (f" · speed-up over {clean(run.header.baseline)}" if run.header.baseline
-                           else "")  # fmt: skip
+    title = whole.title + (
+        f" · speed-up over {clean(run.header.baseline)}" if run.header.baseline else ""
+    )
     contracts = list(dict.fromkeys(e.record.contract for e in shown)) or [run.header.contract]
     footnotes = tuple(
         ("", _line(mark, doubt, shown, axes))
@@ -81,9 +97,13 @@ def brief(run: Run) -> Table:
     footnotes += tuple(("", line) for line in _hints(shown, axes))
     notes += [("Contract", PROFILED if profiled(shown) else contracts_text(contracts))]
     return replace(
-        whole, title=title, columns=tuple(columns), footnotes=footnotes, notes=tuple(notes),
+        whole,
+        title=title,
+        columns=tuple(columns),
+        footnotes=footnotes,
+        notes=tuple(notes),
         more=MORE,
-    )  # fmt: skip
+    )
 
 
 def render_brief(run: Run, screen: Screen, names: Sequence[str] = ()) -> str:
@@ -182,8 +202,11 @@ def _line(mark: str, doubt: Doubt, shown: Sequence[Entry], axes: Axes) -> str:
     texts = [both if doubt.alike else "", doubt.hint, doubt.message]
     room = WIDTH - len(lead)
     fitting = [text for text in texts if text and len(text) <= room]
-    text = fitting[0] if fitting else textwrap.shorten(doubt.hint or doubt.message, max(room, 20),
-                                                       placeholder=" …")  # fmt: skip
+    text = (
+        fitting[0]
+        if fitting
+        else textwrap.shorten(doubt.hint or doubt.message, max(room, 20), placeholder=" …")
+    )
     return lead + text
 
 

@@ -34,7 +34,6 @@ from gpuperf.units import format_bytes, format_number
 if TYPE_CHECKING:
     from matplotlib.text import Text
 
-__all__ = ["Canvas"]
 
 HEIGHT = 4.4  # inches of the axes
 MARKER = 8.0  # points
@@ -82,12 +81,18 @@ class Canvas:
         from matplotlib.lines import Line2D
 
         handles = [
-            Line2D([], [], label=series.label, **self._look(series))
-            for series in self.scene.series
+            Line2D([], [], label=series.label, **self._look(series)) for series in self.scene.series
         ]
         if self.scene.doubts:
-            hollow = Line2D([], [], linestyle="none", marker="o", markerfacecolor="white",
-                            markeredgecolor=INK, markersize=MARKER)  # fmt: skip
+            hollow = Line2D(
+                [],
+                [],
+                linestyle="none",
+                marker="o",
+                markerfacecolor="white",
+                markeredgecolor=INK,
+                markersize=MARKER,
+            )
             where = f", {DRAM}" if self.scene.view == "hierarchy" else ""
             hollow.set_label(f"hollow{where}: {', '.join(self.scene.doubts)}")
             handles.append(hollow)
@@ -98,16 +103,26 @@ class Canvas:
         i = series.group
         colour = COLOURS[i % len(COLOURS)]
         look = {
-            "color": colour, "marker": MARKERS[i % len(MARKERS)], "markersize": MARKER,
-            "linewidth": 1.6, "linestyle": TURNS[i // len(COLOURS) % len(TURNS)],
-            "markerfacecolor": colour, "markeredgecolor": colour, "markeredgewidth": 1.4,
-        }  # fmt: skip
+            "color": colour,
+            "marker": MARKERS[i % len(MARKERS)],
+            "markersize": MARKER,
+            "linewidth": 1.6,
+            "linestyle": TURNS[i // len(COLOURS) % len(TURNS)],
+            "markerfacecolor": colour,
+            "markeredgecolor": colour,
+            "markeredgewidth": 1.4,
+        }
         if series.level:
             # One record has a point for each level at one height: the line that joins them is
             # thin, and where two coincide, the larger, open marker of a cache shows around DRAM's.
             marker, size = LEVEL_MARKERS[series.level]
-            look |= {"marker": marker, "markersize": size, "markeredgewidth": 1.2,
-                     "linewidth": 1.0, "linestyle": TURNS[i % len(TURNS)]}  # fmt: skip
+            look |= {
+                "marker": marker,
+                "markersize": size,
+                "markeredgewidth": 1.2,
+                "linewidth": 1.0,
+                "linestyle": TURNS[i % len(TURNS)],
+            }
             look |= {} if series.level == DRAM else {"markerfacecolor": "none"}
         return look
 
@@ -145,9 +160,13 @@ class Canvas:
             (x0, y0), (x1, y1) = self.scene.ends(roof)
             dashed = roof.origin == "data sheet"
             self.axes.plot(
-                [x0, x1], [y0, y1], color=SHEET_LINE if dashed else MEASURED_LINE, linewidth=1.8,
-                linestyle=(0, (6, 3)) if dashed else "-", zorder=2,
-            )  # fmt: skip
+                [x0, x1],
+                [y0, y1],
+                color=SHEET_LINE if dashed else MEASURED_LINE,
+                linewidth=1.8,
+                linestyle=(0, (6, 3)) if dashed else "-",
+                zorder=2,
+            )
             self.surface.lines.append(self._ends(roof))
         for x, y in self.scene.ridges():
             self._drop(x, y / self.scene.unit[0])
@@ -183,9 +202,12 @@ class Canvas:
                 hollow = dot.doubts and series.level in ("", DRAM)
                 face = {"markerfacecolor": "white"} if hollow else {}
                 self.axes.plot(
-                    [dot.x], [dot.y / scale], linestyle="none", **(marker | face),
+                    [dot.x],
+                    [dot.y / scale],
+                    linestyle="none",
+                    **(marker | face),
                     zorder=4.5 if series.level == DRAM else 4,
-                )  # fmt: skip
+                )
             self._bars(series, look["color"])
             self._note_marks(series)
 
@@ -195,13 +217,26 @@ class Canvas:
         if start == end:
             return
         self.axes.annotate(
-            "", end, start, zorder=3.2,
-            arrowprops={"arrowstyle": "-|>", "color": colour, "linewidth": 1.4,
-                        "shrinkA": 0, "shrinkB": MARKER / 2},
-        )  # fmt: skip
+            "",
+            end,
+            start,
+            zorder=3.2,
+            arrowprops={
+                "arrowstyle": "-|>",
+                "color": colour,
+                "linewidth": 1.4,
+                "shrinkA": 0,
+                "shrinkB": MARKER / 2,
+            },
+        )
         level = self.scene.kind == "roofline"
-        self.axes.plot(*start, marker="|" if level else "o", markersize=MARKER if level else 3,
-                       color=colour, zorder=3.2)  # fmt: skip
+        self.axes.plot(
+            *start,
+            marker="|" if level else "o",
+            markersize=MARKER if level else 3,
+            color=colour,
+            zorder=3.2,
+        )
         foot, head = self._pixel(*start), self._pixel(*end)
         across, up = head[0] - foot[0], head[1] - foot[1]
         side = MARKER * DPI / 72 + 3
@@ -225,8 +260,15 @@ class Canvas:
             high = dot.high / scale if dot.high is not None else edge
             tall = self._pixel(dot.x, high)[1] - self._pixel(dot.x, low)[1]
             if tall > MARKER * DPI / 72:
-                self.axes.plot([dot.x, dot.x], [low, min(high, edge)], color=colour, linewidth=1.4,
-                               marker="_", markersize=6, zorder=3.5)  # fmt: skip
+                self.axes.plot(
+                    [dot.x, dot.x],
+                    [low, min(high, edge)],
+                    color=colour,
+                    linewidth=1.4,
+                    marker="_",
+                    markersize=6,
+                    zorder=3.5,
+                )
                 ends = (self._pixel(dot.x, low), self._pixel(dot.x, min(high, edge)))
                 self.surface.marks.append(ends)
 
@@ -271,8 +313,9 @@ class Canvas:
         scale = self.scene.unit[0]
         self.surface.lines += [
             tuple(self._pixel(x, dot.y / scale) for x in dot.span)
-            for dot in self.scene.dots if dot.span
-        ]  # fmt: skip
+            for dot in self.scene.dots
+            if dot.span
+        ]
         for anchor, text in self._point_labels():
             width, height = self.frame.size(text, WORDS)
             self._put(text, around(anchor, width + 4, height + 2, MARKER * DPI / 144 + 6))
@@ -304,15 +347,29 @@ class Canvas:
         to_axes = self.axes.transAxes.inverted()
         x, y = to_axes.transform((place.box.x, place.box.y))
         label = self.axes.text(
-            x, y, text, transform=self.axes.transAxes, fontsize=WORDS, ha="center", va="center",
-            rotation=math.degrees(place.box.angle), rotation_mode="anchor", zorder=6,
+            x,
+            y,
+            text,
+            transform=self.axes.transAxes,
+            fontsize=WORDS,
+            ha="center",
+            va="center",
+            rotation=math.degrees(place.box.angle),
+            rotation_mode="anchor",
+            zorder=6,
             bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.6},
-        )  # fmt: skip
+        )
         self.texts.append(label)
         if place.leader:
             ends = to_axes.transform(place.leader)
-            self.axes.plot(ends[:, 0], ends[:, 1], transform=self.axes.transAxes, color=FAINT,
-                           linewidth=0.8, zorder=3.2)  # fmt: skip
+            self.axes.plot(
+                ends[:, 0],
+                ends[:, 1],
+                transform=self.axes.transAxes,
+                color=FAINT,
+                linewidth=0.8,
+                zorder=3.2,
+            )
         return True
 
     def _roof_labels(self) -> Iterator[tuple[list[str], Roof]]:

@@ -27,17 +27,6 @@ from gpuperf.units import (
     format_time,
 )
 
-__all__ = [
-    "PROFILED",
-    "caption",
-    "footnotes",
-    "profiled",
-    "roof_doubts",
-    "roof_text",
-    "run_roofs",
-    "sure",
-]
-
 LONGEST = 60  # characters of a kernel's name
 LONGEST_CHOICE = 200  # and of what an autotuner chose
 MOST_KERNELS = 12  # of one call by name; the rest are counted

@@ -17,8 +17,6 @@ from gpuperf.roofline.scene import scene
 from gpuperf.show.figure import figure
 from gpuperf.show.view import View
 
-__all__ = ["draw_roofline"]
-
 
 def draw_roofline(
     run: Run, paths: str | Path | Iterable[str | Path], view: View = "compulsory"

@@ -6,15 +6,22 @@ from gpuperf.errors import UsageError
 from gpuperf.verb import options as opt
 from gpuperf.verb.measuring import Request, measure_new, measure_rest, report
 
-__all__ = ["roofline"]
-
 # What a run that is resumed brings with it; the rest (device, deadline, format) may be given anew.
 SETTLED = (*opt.CASES, *opt.TIMING, "peaks", "out", "seed", *opt.CONDITIONS, "counters")
 
 
 @opt.takes(
-    *opt.CASES, "device", "threads", *opt.TIMING, *opt.CONDITIONS, "counters", "intensity",
-    *opt.FILES, *opt.LOOK, "resume", "seed",
+    *opt.CASES,
+    "device",
+    "threads",
+    *opt.TIMING,
+    *opt.CONDITIONS,
+    "counters",
+    "intensity",
+    *opt.FILES,
+    *opt.LOOK,
+    "resume",
+    "seed",
 )
 def roofline(options: opt.Options) -> int:
     """Measure OP over its sizes, and show where each lies under the roofline.

@@ -12,8 +12,6 @@ from gpuperf.roofline.scene import Scene
 from gpuperf.roofline.series import LONGEST
 from gpuperf.show.contract import note
 
-__all__ = ["footer"]
-
 COUNTED = "Bytes and FLOPs are what hardware counters showed"
 BYTES = {
     "compulsory": "Bytes are compulsory",

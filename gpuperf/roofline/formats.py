@@ -14,8 +14,6 @@ from gpuperf.show.render import render
 from gpuperf.show.screen import WIDE, Screen
 from gpuperf.show.text import to_ascii
 
-__all__ = ["render_run"]
-
 SCHEMA = 1  # of the JSON report
 
 

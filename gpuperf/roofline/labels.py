@@ -11,8 +11,6 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-__all__ = ["Box", "Place", "Surface", "Vertex", "along", "around", "beside", "off", "overlap"]
-
 Vertex = tuple[float, float]
 
 

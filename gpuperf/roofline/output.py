@@ -13,8 +13,6 @@ from gpuperf.show.screen import Screen
 from gpuperf.show.view import View, best_known
 from gpuperf.verb.progress import say
 
-__all__ = ["draw_best", "render_rows"]
-
 
 def render_rows(
     run: Run,

@@ -13,8 +13,6 @@ from dataclasses import dataclass, replace
 from gpuperf.model.record import NO_COUNTERS, Caveat, Record, Run
 from gpuperf.roofline.speedup import Key, center, key_of
 
-__all__ = ["FEWER", "Reduced", "reduce_processes", "reduced"]
-
 FEWER = "fewer-processes"  # the kind of a caveat
 FINDINGS = ("oom", "skipped")  # any other status than these and ok is worse than they are
 

@@ -21,8 +21,6 @@ from gpuperf.roofline.speedup import Speedup, key_of, speedups
 from gpuperf.roofline.study import Placement, place, raise_ceilings
 from gpuperf.show.axes import dtype_of
 
-__all__ = ["Entry", "entries", "rows"]
-
 DIGITS = 12  # significant ones: beyond any measurement, within what every platform agrees on
 
 
@@ -87,10 +85,16 @@ def _entries(run: Run) -> tuple[Entry, ...]:
         placement = place(record, run.header.peaks, ceilings)
         doubts = (*record.caveats, *(placement.caveats if placement else ()))
         speedup = faster.get(key_of(record))
-        found.append(Entry(
-            record, placement, tuple(dict.fromkeys(doubts)), speedup, each.processes,
-            each.interval_s,
-        ))  # fmt: skip
+        found.append(
+            Entry(
+                record,
+                placement,
+                tuple(dict.fromkeys(doubts)),
+                speedup,
+                each.processes,
+                each.interval_s,
+            )
+        )
     return tuple(found)
 
 

@@ -36,8 +36,6 @@ from gpuperf.show.axes import Axes, dtype_of
 from gpuperf.show.contract import contracts_text
 from gpuperf.show.view import HINTS, LACKING, View
 
-__all__ = ["Scene", "chart_title", "scene"]
-
 
 @dataclass(frozen=True)
 class Scene:
@@ -185,9 +183,8 @@ def _select(run: Run, found: Sequence[Entry], view: View) -> tuple[list[Entry], 
     shown = [e for e in shown if bytes_known(e, view)]
     if not shown:
         raise UsageError(
-            f"run {clean(run.header.run)!r} has no {LACKING.get(view, view)}",
-            HINTS[view],
-        )  # fmt: skip
+            f"run {clean(run.header.run)!r} has no {LACKING.get(view, view)}", HINTS[view]
+        )
     shown = [e for e in shown if dots_of(e, roofline, view)]
     if not shown:
         raise UsageError(
@@ -226,9 +223,7 @@ def _counts(found: Iterable[Entry]) -> str:
     return ", ".join(f"{count} {status}" for status, count in counts.items())
 
 
-def _missing(
-    found: Sequence[Entry], shown: Sequence[Entry], roofline: bool, view: View
-) -> str:
+def _missing(found: Sequence[Entry], shown: Sequence[Entry], roofline: bool, view: View) -> str:
     """What of the run is not in the scene."""
     drawn = {id(e) for e in shown}
     left = [e for e in found if id(e) not in drawn]

@@ -18,18 +18,16 @@ from gpuperf.roofline.speedup import Key, key_of, same_case
 from gpuperf.show.axes import Axes, dtype_of, implementation_of
 from gpuperf.show.view import View
 
-__all__ = [
-    "CACHES", "DRAM", "INVALID", "KINDS", "LONGEST", "Dot", "Series", "bytes_known",
-    "conditions", "dots_of", "in_range", "series_of",
-]  # fmt: skip
-
 LONGEST = 44  # characters of a series' name
 
 # The bytes that a view draws, of DRAM.
 KINDS: dict[View, Intensity] = {
-    "compulsory": "compulsory", "modelled": "modelled", "measured": "measured",
-    "both": "measured", "hierarchy": "measured",
-}  # fmt: skip
+    "compulsory": "compulsory",
+    "modelled": "modelled",
+    "measured": "measured",
+    "both": "measured",
+    "hierarchy": "measured",
+}
 
 # Of a hierarchy: what a byte figure of a level is called.
 DRAM = "DRAM"

@@ -21,8 +21,6 @@ from dataclasses import dataclass
 from gpuperf.model.record import Record
 from gpuperf.model.samples import Samples, student
 
-__all__ = ["Key", "Speedup", "center", "key_of", "ratio", "same_case", "speedups"]
-
 HUGE = 700.0  # a logarithm; exp of more overflows
 MOST = 1e15  # of a ratio: a stranger's file may hold times whose ratio no float can
 
@@ -71,8 +69,7 @@ def speedups(records: Iterable[Record], baseline: str) -> Mapping[Key, Speedup]:
         if cases[key][0].case.implementation == baseline
     }
     found = {
-        key: _speedup(base.get(same_case(cases[key][0]), {}), times)
-        for key, times in timed.items()
+        key: _speedup(base.get(same_case(cases[key][0]), {}), times) for key, times in timed.items()
     }
     return {key: speedup for key, speedup in found.items() if speedup is not None}
 

@@ -21,11 +21,7 @@ from gpuperf.peaks.bounds import Bound, compute_bound, seconds_at_clock
 from gpuperf.peaks.physics import RAISED, breach
 from gpuperf.roofline.binding import ABOVE_ROOF, Limiter, busiest
 
-__all__ = ["Limiter", "Placement", "Roof", "place", "raise_ceilings", "roofs"]
-
-CHANNELS = {
-    "l2": "L2", "l1": "L1", "link": "the link between GPUs", "host": "the link to the host"
-}  # fmt: skip
+CHANNELS = {"l2": "L2", "l1": "L1", "link": "the link between GPUs", "host": "the link to the host"}
 NO_BYTES = "no bytes through DRAM are known of it"
 LEFT = 0.1  # of all bytes: a share of writes left in cache that flatters the bandwidth
 
@@ -173,9 +169,11 @@ def _reasons(
     for flops in cost.flops:
         for known, name in ((peaks, "data-sheet"), (ceilings, "measured")):
             if known is not None and known.ceiling(flops) is None:
-                why = "" if flops.kind != "special" else (
-                    ": `gpuperf calibrate --force` measures sine and exponential in fp32"
-                )  # fmt: skip
+                why = (
+                    ""
+                    if flops.kind != "special"
+                    else (": `gpuperf calibrate --force` measures sine and exponential in fp32")
+                )
                 yield f"no {name} peak is known for {flops.kind} in {flops.dtype}{why}"
     basis, name = (peaks, "data-sheet") if peaks is not None else (ceilings, "measured")
     if basis is not None and basis.bandwidth is None:

@@ -21,8 +21,6 @@ from gpuperf.units import (
     format_time,
 )
 
-__all__ = ["byte_rate_unit", "flop_unit", "sheet", "shown_entries"]
-
 MOST_NAMED = 12  # operations in a title
 NOTHING = "–"
 LONGEST = 40  # characters of a name in a cell
@@ -201,9 +199,8 @@ def _compared(baseline: str, found: Sequence[Entry]) -> Iterable[Column]:
         "error", "allowed", tuple(f"{c.tolerance:.1e}" if c else NOTHING for c in checks), 2
     )
     yield Column(
-        "memory", "over inputs",
-        tuple(NOTHING if m is None else format_bytes(m) for m in memory), 7,
-    )  # fmt: skip
+        "memory", "over inputs", tuple(NOTHING if m is None else format_bytes(m) for m in memory), 7
+    )
     yield Column("kernels", "a call", tuple(str(k) if k else NOTHING for k in kernels), 7)
 
 
@@ -229,9 +226,12 @@ def _counted(found: Sequence[Entry]) -> Iterable[Column]:
     """The bytes that were measured, beside the model's, and the hardware's operations."""
 
     def column(
-        head: str, unit: str, keep: int, cell: Callable[[Counted], float | None],
+        head: str,
+        unit: str,
+        keep: int,
+        cell: Callable[[Counted], float | None],
         show: Callable[[float], str],
-    ) -> Column:  # fmt: skip
+    ) -> Column:
         values = (cell(e.counted) if e.time else None for e in found)
         cells = tuple(NOTHING if value is None else show(value) for value in values)
         return Column(head, unit, cells, keep)

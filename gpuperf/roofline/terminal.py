@@ -21,8 +21,6 @@ from gpuperf.show.text import to_ascii
 from gpuperf.show.view import View
 from gpuperf.units import format_bytes, format_number
 
-__all__ = ["terminal_roofline"]
-
 NARROWEST, LOWEST = 40, 10  # below this nothing can be read
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 COLOURS = ("blue+", "orange+", "green+", "magenta+", "cyan+", "red+")

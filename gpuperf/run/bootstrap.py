@@ -17,8 +17,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 
-__all__ = ["Finder", "main"]
-
 
 class Finder(importlib.abc.MetaPathFinder):
     """Finds packages and modules at given places, whatever is installed."""
@@ -27,10 +25,7 @@ class Finder(importlib.abc.MetaPathFinder):
         self._places = places
 
     def find_spec(
-        self,
-        fullname: str,
-        path: Sequence[str] | None = None,
-        target: ModuleType | None = None,
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         """The spec of a name that has a place."""
         place = self._places.get(fullname)

@@ -12,8 +12,6 @@ from typing import TypeVar
 from gpuperf.files import read_regular, write_atomically
 from gpuperf.model.codec import decode, encode
 
-__all__ = ["cache_folder", "fetch", "keep", "key_of", "private_folder"]
-
 LARGEST = 64 << 20  # bytes of one kept value
 
 T = TypeVar("T")

@@ -18,15 +18,6 @@ from gpuperf.model.protocol import PROTOCOL, Described
 from gpuperf.model.workload import Description
 from gpuperf.run.cache import fetch, keep, key_of
 
-__all__ = [
-    "BUILTIN",
-    "Catalogue",
-    "builtin_catalogue",
-    "find_workload",
-    "known_workload",
-    "whole_catalogue",
-]
-
 BUILTIN = "gpuperf.kernels"
 ENTRY_GROUP = "gpuperf.workloads"
 

@@ -18,19 +18,6 @@ from gpuperf.model.workload import Case, Value
 from gpuperf.peaks.measured import SPOILING, measured_ceilings, merge_ceilings
 from gpuperf.run.cache import fetch, keep, key_of
 
-__all__ = [
-    "CALIBRATION_DTYPES",
-    "SPOILING",
-    "Doubtful",
-    "calibrate",
-    "calibration_contract",
-    "calibration_plan",
-    "device_key",
-    "doubtful_ceilings",
-    "kept_ceilings",
-    "matmul_shapes",
-]
-
 CALIBRATION_DTYPES = ("bf16", "fp16", "tf32", "fp32", "fp64", "fp8", "int8")
 SUSTAINED = ("bf16", "fp8")
 
@@ -168,9 +155,7 @@ def calibrate(
             best = _fastest(r for r in records if r.case.op == "matmul" and _dtype(r) == dtype)
             if best is not None:
                 take((best.case, load))
-    ceilings = merge_ceilings(
-        kept_ceilings(opened), measured_ceilings(records, device, peaks)
-    )
+    ceilings = merge_ceilings(kept_ceilings(opened), measured_ceilings(records, device, peaks))
     doubts = [c.message for record in records for c in record.caveats if c.kind in SPOILING]
     if any(record.status == "ok" for record in records):
         if doubts:
@@ -218,9 +203,7 @@ def _uncertain(peaks: Peaks) -> Peaks:
     return replace(
         peaks,
         figures={k: replace(f, status="uncertain") for k, f in peaks.figures.items()},
-        compute=tuple(
-            replace(c, rate=replace(c.rate, status="uncertain")) for c in peaks.compute
-        ),
+        compute=tuple(replace(c, rate=replace(c.rate, status="uncertain")) for c in peaks.compute),
     )
 
 

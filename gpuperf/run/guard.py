@@ -20,8 +20,6 @@ import sys
 import time
 from pathlib import Path
 
-__all__ = ["main"]
-
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 POLL_S, HURRIED_POLL_S = 0.25, 0.05  # between two looks at the memory
 PLENTY = 0.5  # of the machine's memory: above that nothing is counted
@@ -60,9 +58,7 @@ def _wake_at_ends() -> int:
     return woken
 
 
-def _wait(
-    worker: int, control: int, woken: int, parent: int, limit: int
-) -> tuple[int | None, str]:
+def _wait(worker: int, control: int, woken: int, parent: int, limit: int) -> tuple[int | None, str]:
     """The status with which *worker* ended, and why it had to; None when it has to end now."""
     wait_s = POLL_S
     while os.getppid() == parent:

@@ -30,8 +30,6 @@ import msgspec
 from gpuperf.model.codec import decode
 from gpuperf.model.protocol import FromWorker, ToWorker
 
-__all__ = ["Connection", "Launcher", "LocalLauncher", "Place"]
-
 POLL_S = 0.05  # how late a death may be seen
 LOG_TAIL = 2000  # characters of what a dead worker printed
 LONGEST_LOG = 16 << 20  # bytes of what a worker printed, before they are thrown away
@@ -335,18 +333,20 @@ def _start_guard(
     return ours, process
 
 
-def _start_program(
-    stdout: int, ends: list[str], pipes: tuple[int, int]
-) -> subprocess.Popen[bytes]:
+def _start_program(stdout: int, ends: list[str], pipes: tuple[int, int]) -> subprocess.Popen[bytes]:
     """The process that runs a program, with our stdin and stderr."""
     quiet = {} if "KINETO_LOG_LEVEL" in os.environ else {"KINETO_LOG_LEVEL": "99"}
     return subprocess.Popen(  # torch's profiler would talk to the program's stderr
         [
-            sys.executable, "-P", "-m", "gpuperf.profile.inside.program", *ends,
+            sys.executable,
+            "-P",
+            "-m",
+            "gpuperf.profile.inside.program",
+            *ends,
             f"--parent={os.getpid()}",
         ],
         stdout=stdout,
         pass_fds=pipes,
         start_new_session=True,
         env={**os.environ, **quiet},
-    )  # fmt: skip
+    )

@@ -35,8 +35,6 @@ from gpuperf.model.metrics import (
 from gpuperf.model.protocol import Measure
 from gpuperf.model.record import Caveat, Record
 
-__all__ = ["Ncu", "find_ncu", "read_csv", "with_ncu"]
-
 PLACES = ("/usr/local/cuda/bin", "/opt/nvidia/nsight-compute")
 NO_PERMISSION = "ERR_NVGPUCTRPERM"
 ERROR = "==ERROR=="
@@ -83,21 +81,37 @@ class Ncu:
             asked, log = Path(folder) / "request.json", Path(folder) / "ncu.csv"
             asked.write_bytes(msgspec.json.encode(request))
             code, told = self._run(
-                "--clock-control", "none", "--cache-control", "all" if cold else "none",
-                "--profile-from-start", "off", "--target-processes", "all",
-                "--csv", "--page", "raw", "--print-units", "base", "--metrics", ",".join(names),
-                "--log-file", str(log),
-                sys.executable, "-P", "-m", "gpuperf.measure.under_ncu", str(asked), device,
-            )  # fmt: skip
+                "--clock-control",
+                "none",
+                "--cache-control",
+                "all" if cold else "none",
+                "--profile-from-start",
+                "off",
+                "--target-processes",
+                "all",
+                "--csv",
+                "--page",
+                "raw",
+                "--print-units",
+                "base",
+                "--metrics",
+                ",".join(names),
+                "--log-file",
+                str(log),
+                sys.executable,
+                "-P",
+                "-m",
+                "gpuperf.measure.under_ncu",
+                str(asked),
+                device,
+            )
             text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
         _check(code, f"{text}\n{told}")
         found = read_csv(text, names)
         if not found:
             last = " ".join((text + told).split())[-LOG_TAIL:]
             raise CannotMeasure(f"Nsight Compute saw no kernel: {last or 'it said nothing'}")
-        return tuple(
-            (name, derive(combine(chosen, names, values))) for name, values in found
-        )
+        return tuple((name, derive(combine(chosen, names, values))) for name, values in found)
 
     def _choose(self) -> dict[str, tuple[str, ...]]:
         """The metrics of this chip, asked once."""
@@ -115,9 +129,11 @@ class Ncu:
         try:
             started = subprocess.Popen(
                 [str(self._program), *arguments],
-                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
                 start_new_session=True,
-            )  # fmt: skip
+            )
         except OSError as error:
             raise CannotMeasure(f"{self._program} does not start: {error.strerror}") from None
         with started as process:

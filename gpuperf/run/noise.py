@@ -13,8 +13,6 @@ from gpuperf.run.cache import fetch, keep
 from gpuperf.run.ceilings import device_key
 from gpuperf.run.session import Planned
 
-__all__ = ["keep_noise", "kept_noise", "shuffled_passes"]
-
 NoiseModel = Mapping[str, Noise]
 
 

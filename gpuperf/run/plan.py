@@ -13,16 +13,6 @@ from gpuperf.model.timers import TIMERS, timer_names
 from gpuperf.model.workload import Axis, Case, Description, Value
 from gpuperf.units import parse_range
 
-__all__ = [
-    "Conditions",
-    "default_contract",
-    "plan_cases",
-    "plan_comparison",
-    "plan_contracts",
-    "plan_counting",
-    "settle_dtype",
-]
-
 MOST_CASES = 10_000
 
 

@@ -21,8 +21,6 @@ from gpuperf.errors import CannotMeasure, Incomplete, UsageError
 from gpuperf.model.codec import encode
 from gpuperf.model.record import Header, Record
 
-__all__ = ["GZIP", "RunWriter"]
-
 CHUNK = 1 << 20
 GZIP = b"\x1f\x8b"  # how a compressed file begins
 

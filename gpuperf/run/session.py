@@ -15,36 +15,25 @@ from gpuperf.errors import CannotMeasure, UsageError
 from gpuperf.model.contract import Contract, Counting
 from gpuperf.model.peaks import Peaks
 from gpuperf.model.protocol import Measure, Opened
-from gpuperf.model.record import (
-    NO_COUNTERS,
-    Header,
-    Noise,
-    Record,
-    Run,
-    without_counters,
-)
+from gpuperf.model.record import NO_COUNTERS, Header, Noise, Record, Run, without_counters
 from gpuperf.model.workload import Case
 from gpuperf.peaks.physics import judged
 from gpuperf.run.ncu import Ncu, find_ncu, with_ncu
-from gpuperf.run.store import RunWriter
+from gpuperf.run.runfile import RunWriter
 from gpuperf.run.supervisor import Supervisor
-
-__all__ = [
-    "FAILED",
-    "Planned",
-    "make_header",
-    "measure_cases",
-    "new_run_id",
-    "planned",
-    "process_text",
-    "unfinished",
-]
 
 # In a sweep these say that something is broken; `oom` and `skipped` are findings.
 FAILED = (
-    "wrong", "error", "crashed", "timeout", "cannot-block", "no-work", "host-only", "side-stream",
+    "wrong",
+    "error",
+    "crashed",
+    "timeout",
+    "cannot-block",
+    "no-work",
+    "host-only",
+    "side-stream",
     "impossible",
-)  # fmt: skip
+)
 # On --resume these are measured again: the worker's end may have had nothing to do with the case.
 UNFINISHED = ("crashed", "timeout")
 

@@ -27,9 +27,7 @@ from gpuperf.model.record import SCHEMA, Header, Record, Run
 from gpuperf.model.text import clean_json
 from gpuperf.model.workload import Case
 from gpuperf.peaks.physics import judged
-from gpuperf.run.runfile import GZIP, RunWriter
-
-__all__ = ["NAMES", "RunWriter", "read_brief", "read_run", "read_runs"]
+from gpuperf.run.runfile import GZIP
 
 
 class _Kept(Protocol):
@@ -255,8 +253,7 @@ def _parse(line: bytes, path: Path, kind: type[K]) -> Header | K:
     peek = decode(line, _Peek)
     if peek.schema > SCHEMA:
         raise RunFileError(
-            f"{path} has schema {peek.schema}; this gpuperf reads up to {SCHEMA}",
-            "upgrade gpuperf",
+            f"{path} has schema {peek.schema}; this gpuperf reads up to {SCHEMA}", "upgrade gpuperf"
         )
     if peek.type == "header":
         return renewed_header(decode(line, Header))

@@ -24,8 +24,6 @@ from gpuperf.model.workload import Case
 from gpuperf.run.catalogue import find_workload
 from gpuperf.run.plan import MOST_CASES, Conditions, plan_cases, settle_dtype
 
-__all__ = ["Entry", "Suite", "load_suite", "parse_suite", "plan_suite", "suites"]
-
 SCHEMA = 1
 EXAMPLE = 'schema = 1, and a [[case]] for each workload, with op = "matmul" and sizes = "64:512"'
 LARGEST_FILE = 200_000  # bytes; the longest of ours has a thousand
@@ -102,10 +100,7 @@ def parse_suite(text: str, name: str) -> Suite:
 
 
 def plan_suite(
-    suite: Suite,
-    describe: Callable[[str], Described],
-    device: DeviceFacts,
-    cached: bool = True,
+    suite: Suite, describe: Callable[[str], Described], device: DeviceFacts, cached: bool = True
 ) -> tuple[Case, ...]:
     """The cases of *suite* on *device*, each once; *cached* as `find_workload` has it.
 
@@ -154,9 +149,7 @@ def _conditions(name: str, found: Mapping[str, Any]) -> Conditions:
         if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
             raise UsageError(f"{key} of the suite {name!r} is no number", f"{key} = 0.2")
         if value is not None and not 1e-4 <= value <= 1e4:
-            raise UsageError(
-                f"{key} of the suite {name!r} is {_told(value)}", "0.0001 to 10000"
-            )
+            raise UsageError(f"{key} of the suite {name!r} is {_told(value)}", "0.0001 to 10000")
         if value is not None:
             numbers[key] = float(value)
     usual = Conditions()

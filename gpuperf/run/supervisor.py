@@ -44,8 +44,6 @@ from gpuperf.peaks.find import find_peaks
 from gpuperf.peaks.physics import judged
 from gpuperf.run.launcher import Connection, Launcher
 
-__all__ = ["DEADLINE_S", "Supervisor"]
-
 # The longest silence. A case speaks at least at every phase and 20 times a second while timed, so
 # this bounds one call of the operation, or one compile.
 DEADLINE_S = 120.0

@@ -10,8 +10,6 @@ from gpuperf.run.suite import load_suite
 from gpuperf.verb import options as opt
 from gpuperf.verb.measuring import Request, measure_again, measure_suite, report
 
-__all__ = ["run"]
-
 
 @opt.takes("device", "threads", *opt.FILES, *opt.LOOK, "seed")
 def run(

@@ -13,8 +13,6 @@ from gpuperf.model.record import Record, Run
 from gpuperf.model.text import clean
 from gpuperf.model.workload import Value
 
-__all__ = ["Axes", "binary", "dtype_of", "implementation_of"]
-
 
 def dtype_of(record: Record) -> str:
     """The dtype of a record: its axis, or else that of its FLOPs."""
@@ -135,9 +133,10 @@ def moved_axes(run: Run) -> tuple[tuple[str, ...], tuple[str, ...]]:
     swept = max(together.values(), key=lambda names: len(set(columns[names[0]])))
     others = [name for names in together.values() if names is not swept for name in names]
     words = [
-        name for name, column in columns.items()
+        name
+        for name, column in columns.items()
         if name != "dtype" and len(set(column)) > 1 and name not in (*swept, *others)
-    ]  # fmt: skip
+    ]
     return tuple(swept), (*others, *words)
 
 

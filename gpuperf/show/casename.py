@@ -13,8 +13,6 @@ from gpuperf.model.text import clean, shorten
 from gpuperf.model.workload import id_parts
 from gpuperf.show.axes import binary
 
-__all__ = ["Names", "whole_names"]
-
 Axes = dict[str, str]
 
 
@@ -40,8 +38,7 @@ class Names:
                 varying.add(axis)
 
     def _brief(self, case: str) -> str:
-        """The operation with its implementation, and the axes that vary; the sizes, if none does.
-        """
+        """Return the operation, its implementation, and the axes that vary, or else the sizes."""
         found = self._parsed[case]
         if found is None:
             return clean(case)
@@ -72,10 +69,11 @@ class Names:
         for op, first in self._first.items():
             alone = not self._varying[op]
             left = [
-                f"{axis}={value}" for axis, value in first.items()
+                f"{axis}={value}"
+                for axis, value in first.items()
                 if axis not in self._varying[op]
                 and not (alone and value.isdecimal() and value not in ("0", "1"))
-            ]  # fmt: skip
+            ]
             if left:
                 found[clean(op)] = clean(", ".join(left))
         return found

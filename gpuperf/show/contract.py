@@ -7,11 +7,7 @@ from collections.abc import Sequence
 from gpuperf.model.contract import Contract
 from gpuperf.model.record import Run
 from gpuperf.model.text import clean, shorten
-from gpuperf.units import (
-    format_time,
-)
-
-__all__ = ["contract_text", "contracts_text", "how", "note", "plain_quantity"]
+from gpuperf.units import format_time
 
 LONGEST = 44  # characters of a name
 

@@ -16,8 +16,6 @@ from typing import Any
 
 from gpuperf.model.text import clean
 
-__all__ = ["to_csv", "to_json"]
-
 FORMULA = tuple("=+-@\t\r")
 
 

@@ -23,7 +23,6 @@ from gpuperf.units import format_bytes, format_number
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["COLOURS", "DPI", "MARKERS", "Frame", "figure", "targets_of"]
 
 # Okabe and Ito, Color Universal Design (2008), without the yellow, which white paper hides.
 COLOURS = (
@@ -211,10 +210,17 @@ class Frame:
             handles = [*handles[:MOST_ENTRIES], more]
         for columns in range(min(most, len(handles)), 0, -1):
             drawn = self.figure.legend(
-                handles=handles, loc="upper left", bbox_to_anchor=(0, 0), fontsize=size,
-                bbox_transform=self._corner(-self.top - 0.03, "top"), ncols=columns, borderpad=0,
-                borderaxespad=0, columnspacing=1.6, handletextpad=0.6,
-            )  # fmt: skip
+                handles=handles,
+                loc="upper left",
+                bbox_to_anchor=(0, 0),
+                fontsize=size,
+                bbox_transform=self._corner(-self.top - 0.03, "top"),
+                ncols=columns,
+                borderpad=0,
+                borderaxespad=0,
+                columnspacing=1.6,
+                handletextpad=0.6,
+            )
             extent = drawn.get_window_extent(self.renderer)
             if extent.width <= (self.figure.get_figwidth() - 2 * SIDE) * DPI or columns == 1:
                 self.top += 0.1 + extent.height / DPI

@@ -8,8 +8,6 @@ from gpuperf.model.text import clean
 from gpuperf.show.table import Column, Note, Table
 from gpuperf.show.text import escape, escape_line
 
-__all__ = ["table_lines", "to_markdown"]
-
 
 def to_markdown(table: Table) -> str:
     """*table* in GitHub's markdown, ending with a newline; what markdown or HTML would obey in its

@@ -10,8 +10,6 @@ from gpuperf.show.screen import WIDE, Screen
 from gpuperf.show.table import Table
 from gpuperf.show.text import to_ascii
 
-__all__ = ["FORMATS", "render"]
-
 FORMATS = ("table", "json", "csv", "md")
 
 

@@ -7,8 +7,6 @@ import shutil
 import sys
 from dataclasses import dataclass
 
-__all__ = ["WIDE", "Screen", "put", "stdout_screen"]
-
 # Without a terminal there is no width to keep to; this shows all columns of most runs.
 WIDTH_WITHOUT_TERMINAL = 200
 

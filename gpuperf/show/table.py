@@ -9,8 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-__all__ = ["ALWAYS", "Column", "Mood", "Note", "Table", "fill", "notes_of"]
-
 ALWAYS = 99  # keep of a column that is never dropped
 
 Note = tuple[str, str]  # a heading, which may be empty, and a text

@@ -18,8 +18,6 @@ from gpuperf.show.screen import Screen
 from gpuperf.show.table import ALWAYS, Column, Note, Table
 from gpuperf.show.text import to_ascii
 
-__all__ = ["to_terminal"]
-
 GAP = "  "
 SHORTEN_BEFORE = 5  # columns to keep this much or more stay while shorter cells can save them
 HEADING = 11  # characters of a note's heading

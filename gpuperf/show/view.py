@@ -7,9 +7,8 @@ from typing import Literal
 
 from gpuperf.model.counted import LITTLE, Counted
 
-__all__ = ["HINTS", "LACKING", "View", "best_known"]
-
 View = Literal["compulsory", "modelled", "measured", "both", "hierarchy"]
+
 
 def best_known(found: Iterable[Counted]) -> View:
     """The bytes that are nearest to the truth among those that all of *found* have."""

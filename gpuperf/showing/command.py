@@ -23,8 +23,6 @@ from gpuperf.verb.options import (
 from gpuperf.verb.printing import draw, print_changes, print_run, refuse_empty, write_beside
 from gpuperf.verb.progress import say
 
-__all__ = ["show"]
-
 LARGE = 16 << 20  # bytes of a run file that takes some seconds
 
 
@@ -35,8 +33,7 @@ def show(
         typer.Argument(help="A later profile, held against the first.", show_default=False),
     ] = None,
     chart: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Draw it: .png or .svg.", show_default=False),
+        Path | None, typer.Option(metavar="FILE", help="Draw it: .png or .svg.", show_default=False)
     ] = None,
     format: FormatOption = Format.TABLE,
     intensity: Annotated[str | None, INTENSITY] = None,

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from gpuperf.units import itemsize
 
-__all__ = ["GOOD", "HARD", "STEPS", "alignment_of", "nearby"]
-
 HARD, GOOD = 16, 128  # bytes
 # Elements whose multiples are tried for a better size nearby: 16 bytes of the widest dtype and up,
 # to tiles of 256.

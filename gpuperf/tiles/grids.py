@@ -18,8 +18,6 @@ from typing import Literal
 from gpuperf.model.record import Launch
 from gpuperf.tiles.names import NamedTile
 
-__all__ = ["Way", "capacity", "splits", "ways"]
-
 # `named`: the tile's rows lie along m. `turned`: along n, as torch's row-major product is for BLAS.
 Way = Literal["named", "turned"]
 
@@ -66,9 +64,7 @@ def _plain(launch: Launch, tiles: tuple[int, int]) -> bool:
 def _persistent(tile: NamedTile, launch: Launch, tiles: tuple[int, int], sms: int) -> bool:
     blocks, most = launch.blocks, capacity(launch, sms)
     for units in _filled(tile, launch, tiles):
-        if blocks == min(most, units) or (
-            tile.splits and (blocks % units == 0 or blocks == most)
-        ):
+        if blocks == min(most, units) or (tile.splits and (blocks % units == 0 or blocks == most)):
             return True
     return False
 

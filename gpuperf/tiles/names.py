@@ -22,8 +22,6 @@ from typing import Literal
 
 from gpuperf.model.record import Record
 
-__all__ = ["LONGEST", "Family", "NamedTile", "parse_name", "reduces_splits"]
-
 Family = Literal["nvjet", "xmma", "cublas", "cutlass2", "cutlass3", "tensile"]
 
 

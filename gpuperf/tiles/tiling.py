@@ -10,8 +10,6 @@ from gpuperf.tiles.names import NamedTile, main_kernel, parse_name, reduces_spli
 from gpuperf.tiles.waves import Tiling, turned
 from gpuperf.units import LARGEST
 
-__all__ = ["label_of", "sizes_of", "tiling_of"]
-
 
 def tiling_of(records: Sequence[Record], sm_count: int) -> tuple[Tiling | None, bool, str]:
     """The tile that the one kernel of *records* works in, and whether its orientation is sure; or

@@ -23,8 +23,6 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-__all__ = ["Fit", "Measured", "Tiling", "errors", "fit", "held_out", "oriented", "turned"]
-
 MEMORY_BOUND = 0.9  # of the time: what is nearer to what the bytes need is memory's
 
 
@@ -82,9 +80,7 @@ class Tiling:
 
     def efficiency(self, m: int, n: int, k: int) -> float:
         """All three together: the part of the machine's work that the product needs."""
-        return (
-            self.tile_efficiency(m, n) * self.wave_efficiency(m, n) * self.depth_efficiency(k)
-        )
+        return self.tile_efficiency(m, n) * self.wave_efficiency(m, n) * self.depth_efficiency(k)
 
 
 @dataclass(frozen=True)
@@ -151,9 +147,7 @@ def errors(model: Fit, points: Sequence[Measured]) -> tuple[float, ...]:
     return tuple(model.predict(p) / p.cycles - 1 for p in points)
 
 
-def held_out(
-    points: Sequence[Measured],
-) -> tuple[tuple[Measured, ...], tuple[Measured, ...]]:
+def held_out(points: Sequence[Measured]) -> tuple[tuple[Measured, ...], tuple[Measured, ...]]:
     """Half of them to fit on, the first and the last among these; and half to be judged by.
 
     Two and two, not every other one: those might all be whole tiles, and the rest halves. A size

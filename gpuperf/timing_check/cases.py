@@ -10,7 +10,6 @@ from gpuperf.model.samples import Samples
 from gpuperf.model.workload import Case, Value
 from gpuperf.run.supervisor import Supervisor
 
-__all__ = ["measure_nvbench", "timing_cases"]
 
 def _case(op: str, implementation: str, dtype: str, **point: Value) -> Case:
     return Case(op, implementation, {**point, "dtype": dtype})

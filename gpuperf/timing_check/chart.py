@@ -13,8 +13,6 @@ from gpuperf.show.contract import note
 from gpuperf.show.figure import COLOURS, INK, MARKERS, figure
 from gpuperf.timing_check.study import CaseTiming, compared_timers, timings
 
-__all__ = ["draw_timing"]
-
 LINEAR = 0.01  # under ± 1 % the bias axis is linear
 
 
@@ -58,24 +56,31 @@ def _draw_bias(upper: Any, found: Sequence[CaseTiming]) -> None:
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
     for index, timer in enumerate(compared_timers()):
-        points = [
-            (_place(t), t.bias[timer]) for t in found if t.kernels == 1 and timer in t.bias
-        ]
+        points = [(_place(t), t.bias[timer]) for t in found if t.kernels == 1 and timer in t.bias]
         if points:
             default = timer == "blocked"
             upper.plot(
-                *zip(*points, strict=True), color=COLOURS[index % len(COLOURS)],
+                *zip(*points, strict=True),
+                color=COLOURS[index % len(COLOURS)],
                 label="blocked (default), one kernel" if default else timer,
-                marker=MARKERS[index % len(MARKERS)], markersize=7 if default else 5,
-                linewidth=2.4 if default else 1.2, zorder=3 if default else 2,
-            )  # fmt: skip
+                marker=MARKERS[index % len(MARKERS)],
+                markersize=7 if default else 5,
+                linewidth=2.4 if default else 1.2,
+                zorder=3 if default else 2,
+            )
     several = [(_place(t), t.over_span) for t in found if t.over_span is not None]
     if several:
         upper.plot(
-            *zip(*several, strict=True), color=COLOURS[0], marker="o", markersize=7, zorder=3,
-            linestyle="none", markerfacecolor="white", markeredgewidth=1.6,
+            *zip(*several, strict=True),
+            color=COLOURS[0],
+            marker="o",
+            markersize=7,
+            zorder=3,
+            linestyle="none",
+            markerfacecolor="white",
+            markeredgewidth=1.6,
             label="several kernels, over CUPTI's span",
-        )  # fmt: skip
+        )
     upper.set_yscale("symlog", linthresh=LINEAR, linscale=1.0)
     upper.set_xscale("log")
     ticks = [-0.5, -0.1, -0.03, -0.01, 0, 0.01, 0.03, 0.1, 0.3, 1, 3, 10]
@@ -106,9 +111,14 @@ def _draw_scatter(axes: Any, found: Sequence[CaseTiming]) -> None:
     between = [t.noise.between * 100 for t in found if t.noise]
     axes.plot(xs, within, color=COLOURS[1], marker="o", markersize=4, label="inside a process")
     axes.plot(
-        xs, between, color=COLOURS[0], marker="s", markersize=5, linewidth=2,
+        xs,
+        between,
+        color=COLOURS[0],
+        marker="s",
+        markersize=5,
+        linewidth=2,
         label=f"between {processes} processes",
-    )  # fmt: skip
+    )
     axes.set_ylabel("scatter (σ), %")
     axes.set_ylim(0, max(*within, *between) * 1.2)
     axes.legend(ncols=2, fontsize=9, loc="upper right")

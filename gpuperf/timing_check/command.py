@@ -14,8 +14,8 @@ from gpuperf.model.record import Header, Record, Run
 from gpuperf.peaks.find import find_peaks
 from gpuperf.run.noise import keep_noise, shuffled_passes
 from gpuperf.run.plan import default_contract
+from gpuperf.run.runfile import RunWriter
 from gpuperf.run.session import make_header, new_run_id
-from gpuperf.run.store import RunWriter
 from gpuperf.run.supervisor import Supervisor
 from gpuperf.timing_check.cases import measure_nvbench, timing_cases
 from gpuperf.verb import options as opt
@@ -24,12 +24,8 @@ from gpuperf.verb.printing import print_run, write_charts
 from gpuperf.verb.progress import say
 from gpuperf.verb.session import Session
 
-__all__ = ["timing_check"]
 
-
-@opt.takes(
-    *opt.CASES, "device", "precision", "out", "deadline", "seed", "format", precision=0.005
-)
+@opt.takes(*opt.CASES, "device", "precision", "out", "deadline", "seed", "format", precision=0.005)
 def timing_check(
     options: opt.Options,
     processes: Annotated[

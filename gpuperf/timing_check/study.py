@@ -13,8 +13,6 @@ from gpuperf.model.noise import noise_of
 from gpuperf.model.record import Noise, Record
 from gpuperf.model.timers import TIMERS
 
-__all__ = ["CaseTiming", "compared_timers", "timings"]
-
 
 @dataclass(frozen=True)
 class CaseTiming:
@@ -82,5 +80,3 @@ def _timing(case: str, group: Sequence[Record], alone: Record | None) -> CaseTim
         noise=noise_of(group),
         over_span=statistics.median(over_span) if over_span and kernels > 1 else None,
     )
-
-

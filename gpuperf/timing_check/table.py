@@ -12,8 +12,6 @@ from gpuperf.show.table import Column, Table, fill, notes_of
 from gpuperf.timing_check.study import CaseTiming, compared_timers, timings
 from gpuperf.units import format_time
 
-__all__ = ["render_timing"]
-
 NOTES = (
     "bias: the timer's mean (without the outermost tenths) over that of CUPTI's busy time of other "
     "calls of the same kernels, less 1; graph against a hot cache, the rest cold; several kernels "

@@ -28,15 +28,9 @@ from gpuperf.run.plan import (
     plan_counting,
     settle_dtype,
 )
-from gpuperf.run.session import (
-    FAILED,
-    Planned,
-    make_header,
-    new_run_id,
-    planned,
-    unfinished,
-)
-from gpuperf.run.store import RunWriter, read_run
+from gpuperf.run.runfile import RunWriter
+from gpuperf.run.session import FAILED, Planned, make_header, new_run_id, planned, unfinished
+from gpuperf.run.store import read_run
 from gpuperf.run.suite import Suite, plan_suite
 from gpuperf.run.supervisor import Supervisor
 from gpuperf.show.view import View
@@ -45,19 +39,6 @@ from gpuperf.verb.printing import print_run, write_charts
 from gpuperf.verb.progress import say
 from gpuperf.verb.roofs import measured_roofs
 from gpuperf.verb.session import Session
-
-__all__ = [
-    "Outcome",
-    "Request",
-    "check_writable",
-    "measure_again",
-    "measure_new",
-    "measure_rest",
-    "measure_suite",
-    "planned_cases",
-    "refuse_axis", "refuse_one_size",
-    "report",
-]
 
 
 @dataclass(frozen=True)
@@ -248,9 +229,7 @@ def exit_code(outcome: Outcome) -> int:
     return 0
 
 
-def planned_cases(
-    supervisor: Supervisor, opened: Opened, options: Options
-) -> tuple[Case, ...]:
+def planned_cases(supervisor: Supervisor, opened: Opened, options: Options) -> tuple[Case, ...]:
     """The cases that a command line asks for on the opened device. Raises: UsageError."""
     description, drawn = _drawn(supervisor, options)
     return settle_dtype(drawn, description, opened.device)
@@ -276,9 +255,7 @@ def _drawn(
     return description, plan_cases(description, axes, options.sizes, chosen)
 
 
-def _say_of_sizes(
-    description: Description, axes: Mapping[str, str], sizes: str | None
-) -> None:
+def _say_of_sizes(description: Description, axes: Mapping[str, str], sizes: str | None) -> None:
     """Which axes --sizes sets, where another option sets some of them itself."""
     main = [axis.name for axis in description.axes if axis.main]
     own = [name for name in main if name in axes]

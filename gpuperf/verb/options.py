@@ -24,53 +24,6 @@ from gpuperf.run.supervisor import DEADLINE_S, Supervisor
 from gpuperf.show.view import View
 from gpuperf.units import parse_duration
 
-__all__ = [
-    "BASELINES",
-    "CASES",
-    "CONDITIONS",
-    "FILES",
-    "INTENSITY",
-    "LEAST_PRECISE",
-    "LOOK",
-    "TIMING",
-    "Baselines",
-    "Budget",
-    "By",
-    "ByOption",
-    "CacheOption",
-    "Columns",
-    "CountersOption",
-    "DataOption",
-    "Deadline",
-    "DeviceName",
-    "Dtype",
-    "Format",
-    "FormatOption",
-    "Gap",
-    "Impl",
-    "IntensityOption",
-    "Op",
-    "Options",
-    "Out",
-    "PeaksFile",
-    "Precision",
-    "RegimeOption",
-    "Resume",
-    "Seed",
-    "Settle",
-    "Sizes",
-    "TableOrJson",
-    "Threads",
-    "TimerChoice",
-    "TimerOption",
-    "Verbose",
-    "axis_options",
-    "make_supervisor",
-    "seconds",
-    "split",
-    "takes",
-]
-
 
 class By(StrEnum):
     """What a profile is told by."""
@@ -122,14 +75,15 @@ Dtype = Annotated[
         help="bf16, fp16, fp32, tf32, fp64, fp8, int8; commas join; all.", show_default=False
     ),
 ]
-Impl = Annotated[
-    str | None, typer.Option(help="Implementations; commas join.", show_default=False)
-]
+Impl = Annotated[str | None, typer.Option(help="Implementations; commas join.", show_default=False)]
 DeviceName = Annotated[str, typer.Option("--device", help="auto, cuda:0 or cpu.")]
 Threads = Annotated[
     int | None,
     typer.Option(
-        "--threads", min=1, max=4096, show_default=False,
+        "--threads",
+        min=1,
+        max=4096,
+        show_default=False,
         help="Threads of a CPU that compute; torch's own choice, unless given.",
     ),
 ]
@@ -189,7 +143,8 @@ def _precision(text: str | float) -> float:
 Precision = Annotated[
     float,
     typer.Option(
-        parser=_precision, metavar="FRACTION",
+        parser=_precision,
+        metavar="FRACTION",
         help="Stop at this half-width of the 95 % interval: 0.01, or 1%.",
     ),
 ]
@@ -198,8 +153,7 @@ CacheOption = Annotated[
     typer.Option("--cache", help="cold, cold-dirty, rotate, hot; commas join.", show_default=False),
 ]
 RegimeOption = Annotated[
-    str | None,
-    typer.Option("--regime", help="burst, sustained; commas join.", show_default=False),
+    str | None, typer.Option("--regime", help="burst, sustained; commas join.", show_default=False)
 ]
 DataOption = Annotated[
     str | None,
@@ -222,14 +176,16 @@ IntensityOption = Annotated[str, INTENSITY]
 Gap = Annotated[
     str | None,
     typer.Option(
-        metavar="DURATION", show_default=False,
+        metavar="DURATION",
+        show_default=False,
         help="Rest before each sample: 5ms, 500us; a bare number is seconds.",
     ),
 ]
 Settle = Annotated[
     str | None,
     typer.Option(
-        metavar="DURATION", show_default=False,
+        metavar="DURATION",
+        show_default=False,
         help="Longest sustained load: 60s, 2min; a bare number is seconds.",
     ),
 ]
@@ -249,7 +205,8 @@ LONGEST_BUDGET_S, LONGEST_DEADLINE_S = 3600.0, 86400.0
 Budget = Annotated[
     float,
     typer.Option(
-        parser=_seconds_of("budget", 0.0, LONGEST_BUDGET_S), metavar="DURATION",
+        parser=_seconds_of("budget", 0.0, LONGEST_BUDGET_S),
+        metavar="DURATION",
         help="Sampling of a case, at most: seconds, or 500ms, 2min. On a CPU, a size whose calls "
         "exceed it is skipped.",
     ),
@@ -257,7 +214,8 @@ Budget = Annotated[
 Deadline = Annotated[
     float,
     typer.Option(
-        parser=_seconds_of("deadline", 1.0, LONGEST_DEADLINE_S), metavar="DURATION",
+        parser=_seconds_of("deadline", 1.0, LONGEST_DEADLINE_S),
+        metavar="DURATION",
         help="Longest silence of a case: seconds, or 500ms, 2min.",
     ),
 ]
@@ -466,6 +424,7 @@ def make_supervisor(
             f"--threads is for a CPU, and the device is {facts.name}", "--device cpu, or leave it"
         )
     return supervisor
+
 
 BASELINES = Path("gpuperf-baselines")
 Baselines = Annotated[Path, typer.Option(help="Folder of baselines.")]

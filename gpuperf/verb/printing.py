@@ -15,15 +15,6 @@ from gpuperf.verb.progress import say
 from gpuperf.verb.registry import ROWS, verb_of, verbs
 from gpuperf.verb.verb import load
 
-__all__ = [
-    "draw",
-    "print_changes",
-    "print_run",
-    "refuse_empty",
-    "write_beside",
-    "write_charts",
-]
-
 
 def print_run(
     run: Run,

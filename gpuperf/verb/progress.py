@@ -18,8 +18,6 @@ from gpuperf.model.record import Record
 from gpuperf.model.text import clean, shorten
 from gpuperf.units import format_interval, format_time
 
-__all__ = ["Reporter", "say"]
-
 LONGEST_WORD = 1000  # characters; the path of a run file is shorter
 
 

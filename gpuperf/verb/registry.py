@@ -14,7 +14,6 @@ from gpuperf.verb.verb import Verb
 if TYPE_CHECKING:
     from gpuperf.model.record import Header
 
-__all__ = ["ROWS", "verb_of", "verbs"]
 
 # Help lists these first, in this order; verbs that are not named here follow by their names.
 ORDER = (

@@ -14,18 +14,11 @@ from gpuperf.model.peaks import Peaks
 from gpuperf.model.protocol import Opened
 from gpuperf.model.record import Record
 from gpuperf.model.workload import Case
-from gpuperf.run.ceilings import (
-    SPOILING,
-    calibrate,
-    calibration_contract,
-    doubtful_ceilings,
-    kept_ceilings,
-)
+from gpuperf.peaks.measured import SPOILING
+from gpuperf.run.ceilings import calibrate, calibration_contract, doubtful_ceilings, kept_ceilings
 from gpuperf.run.plan import default_contract
 from gpuperf.run.supervisor import Supervisor
 from gpuperf.verb.progress import Reporter, say
-
-__all__ = ["measured_roofs", "warn_of_calibration"]
 
 # What two series of matmuls and a copy take at most, by the budget of a roof.
 LONGEST_S = 30

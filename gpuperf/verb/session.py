@@ -10,12 +10,10 @@ from gpuperf.errors import GpuperfError
 from gpuperf.model.contract import Contract
 from gpuperf.model.record import Header, Noise, Record
 from gpuperf.model.workload import Case
+from gpuperf.run.runfile import RunWriter
 from gpuperf.run.session import Planned, measure_cases, process_text
-from gpuperf.run.store import RunWriter
 from gpuperf.run.supervisor import Supervisor
 from gpuperf.verb.progress import Reporter
-
-__all__ = ["Session"]
 
 
 @dataclass

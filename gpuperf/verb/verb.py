@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-__all__ = ["Chart", "Verb", "load"]
-
 
 @dataclass(frozen=True)
 class Chart:

@@ -9,8 +9,6 @@ from collections.abc import Sequence
 
 from gpuperf.errors import UsageError
 
-__all__ = ["HELP", "axes_help", "refuse_repeated"]
-
 HELP = ("--help", "-h")
 
 

@@ -15,17 +15,13 @@ from gpuperf.show.figure import COLOURS, GRID, MARKERS, figure
 from gpuperf.waves.study import KernelStudy, WaveStudy, study_waves
 from gpuperf.waves.table import error_text
 
-__all__ = ["draw_waves"]
-
 UPPER, LOWER = 4.0, 1.25  # inches
 LONGEST = 90
 MOST_KERNELS = 10  # in the legend
 MOST_LINES = 60
 OTHER = "#b8b8b8"
 CURVE = 600  # points of a predicted curve
-READING = (
-    "dots: measured, a marker a kernel; lines: tiles and waves, fitted on half of the sizes"
-)
+READING = "dots: measured, a marker a kernel; lines: tiles and waves, fitted on half of the sizes"
 
 
 def draw_waves(run: Run, paths: Sequence[Path]) -> None:
@@ -79,9 +75,14 @@ def _draw_study(upper: Any, lower: Any, study: WaveStudy, sms: int) -> None:
 
 
 def _draw(
-    upper: Any, lower: Any, tiles: Any, kernel: KernelStudy, axes: Sequence[str], index: int,
+    upper: Any,
+    lower: Any,
+    tiles: Any,
+    kernel: KernelStudy,
+    axes: Sequence[str],
+    index: int,
     sms: int,
-) -> None:  # fmt: skip
+) -> None:
     """One kernel's dots, and where it has a model its curve and its waves."""
     shown = index < MOST_KERNELS
     color = COLOURS[index % len(COLOURS)] if shown else OTHER
@@ -90,10 +91,15 @@ def _draw(
     if kernel.where:
         label = shorten(clean(f"{label}, {kernel.where}"), LONGEST)
     upper.plot(
-        [p.size for p in kernel.points], [p.flop_per_cycle / sms for p in kernel.points],
-        linestyle="none", marker=marker, markersize=4.5, color=color, zorder=3,
+        [p.size for p in kernel.points],
+        [p.flop_per_cycle / sms for p in kernel.points],
+        linestyle="none",
+        marker=marker,
+        markersize=4.5,
+        color=color,
+        zorder=3,
         label=label if shown else None,
-    )  # fmt: skip
+    )
     model = kernel.model
     if model is None:
         return
@@ -105,14 +111,24 @@ def _draw(
     ]
     sizes = list(range(first.size, last.size + 1, step))
     upper.plot(
-        sizes, [2 * p.m * p.n * p.k / model.cycles(p.m, p.n, p.k) / sms for p in at], color=color,
-        linewidth=1.1, alpha=0.8,
-    )  # fmt: skip
+        sizes,
+        [2 * p.m * p.n * p.k / model.cycles(p.m, p.n, p.k) / sms for p in at],
+        color=color,
+        linewidth=1.1,
+        alpha=0.8,
+    )
     lower.plot(
-        sizes, [model.tiling.waves(p.m, p.n) for p in at], color=color, linewidth=1.3,
+        sizes,
+        [model.tiling.waves(p.m, p.n) for p in at],
+        color=color,
+        linewidth=1.3,
         drawstyle="steps-post",
-    )  # fmt: skip
+    )
     tiles.plot(
-        sizes, [model.tiling.tiles(p.m, p.n) for p in at], color=color, linewidth=1.2,
-        linestyle=":", drawstyle="steps-post",
-    )  # fmt: skip
+        sizes,
+        [model.tiling.tiles(p.m, p.n) for p in at],
+        color=color,
+        linewidth=1.2,
+        linestyle=":",
+        drawstyle="steps-post",
+    )

@@ -14,8 +14,6 @@ from gpuperf.model.workload import Case
 from gpuperf.verb import options as opt
 from gpuperf.verb.measuring import Request, measure_new, refuse_one_size, report
 
-__all__ = ["waves"]
-
 
 @opt.takes(
     *opt.CASES,

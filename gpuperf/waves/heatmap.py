@@ -16,8 +16,6 @@ from gpuperf.waves.plane import Plane, panels, predict
 from gpuperf.waves.study import KernelStudy, study_plane
 from gpuperf.waves.table import tile_text
 
-__all__ = ["draw_heatmap"]
-
 MOST_PANELS = 4
 SIDE, BESIDE = 5.6, 1.35  # inches: of a panel, and right of them all
 DOT, CROWD = 42, 25_000  # square points: of a dot at most, and of all dots of a panel
@@ -86,17 +84,29 @@ def _draw(
 
     ms, ns = plane.ms, plane.ns
     image = axes.imshow(
-        [[rate * clock_hz / TERA for rate in row] for row in plane.rows], cmap=MAP, origin="lower",
-        extent=(ns[0] - ns.step, ns[-1], ms[0] - ms.step, ms[-1]), aspect="auto",
-        interpolation="nearest", vmin=limits[0], vmax=limits[1],
-    )  # fmt: skip
+        [[rate * clock_hz / TERA for rate in row] for row in plane.rows],
+        cmap=MAP,
+        origin="lower",
+        extent=(ns[0] - ns.step, ns[-1], ms[0] - ms.step, ms[-1]),
+        aspect="auto",
+        interpolation="nearest",
+        vmin=limits[0],
+        vmax=limits[1],
+    )
     at = [point.measured for point in kernel.points]
     axes.scatter(
-        [p.n for p in at], [p.m for p in at], s=min(DOT, CROWD / len(at)),
+        [p.n for p in at],
+        [p.m for p in at],
+        s=min(DOT, CROWD / len(at)),
         c=[point.flop_per_cycle * clock_hz / TERA for point in kernel.points],
-        cmap=MAP, vmin=limits[0], vmax=limits[1],
-        edgecolors="white", linewidths=0.9, zorder=3, clip_on=False,
-    )  # fmt: skip
+        cmap=MAP,
+        vmin=limits[0],
+        vmax=limits[1],
+        edgecolors="white",
+        linewidths=0.9,
+        zorder=3,
+        clip_on=False,
+    )
     for axis, sizes in ((axes.xaxis, ns), (axes.yaxis, ms)):
         axis.set_major_locator(FixedLocator(_ticks(sizes)))
         axis.set_major_formatter(FuncFormatter(_size))

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from gpuperf.model.workload import Case
 from gpuperf.waves.study import KernelStudy, WaveStudy
 
-__all__ = ["MOST_CELLS", "Plane", "panels", "predict", "spans", "varies_both"]
-
 MOST_CELLS = 256  # along each side, whatever the sizes of a stranger's file
 
 
@@ -66,9 +64,9 @@ def predict(kernel: KernelStudy) -> Plane:
     model, k = kernel.model, kernel.points[0].measured.k
     ms = _cells([point.measured.m for point in kernel.points])
     ns = _cells([point.measured.n for point in kernel.points])
-    return Plane(ms, ns, tuple(
-        tuple(2 * m * n * k / model.cycles(m, n, k) for n in ns) for m in ms
-    ))  # fmt: skip
+    return Plane(
+        ms, ns, tuple(tuple(2 * m * n * k / model.cycles(m, n, k) for n in ns) for m in ms)
+    )
 
 
 def _cells(sizes: Collection[int]) -> range:

@@ -20,10 +20,6 @@ from gpuperf.show.axes import moved_axes, where
 from gpuperf.tiles.tiling import label_of, sizes_of, tiling_of
 from gpuperf.tiles.waves import Fit, Measured, Tiling, errors, fit, held_out, oriented
 
-__all__ = [
-    "DROP", "Boundary", "KernelStudy", "WavePoint", "WaveStudy", "study_plane", "study_waves",
-]  # fmt: skip
-
 DROP = 0.05  # of throughput: a boundary that costs more is worth a word
 # A stranger's file may hold any number.
 MOST_BOUNDARIES, MOST_CYCLES, MOST_HZ = 1000, 1e18, 1e12
@@ -192,9 +188,7 @@ def _study_kernel(told: KernelStudy, sm_count: int) -> KernelStudy:
     return replace(told, model=model, sure=sure, unseen=errors(model, unseen))
 
 
-def _measured(
-    record: Record, samples: Samples, bandwidth: Figure | None
-) -> Measured | None:
+def _measured(record: Record, samples: Samples, bandwidth: Figure | None) -> Measured | None:
     """The point in cycles, where its numbers are those of a matmul."""
     sizes = sizes_of(record)
     if sizes is None:
@@ -206,9 +200,7 @@ def _measured(
     return Measured(*sizes, cycles, memory) if known else None
 
 
-def _boundaries(
-    study: KernelStudy, axes: Sequence[str], every: Sequence[int]
-) -> list[Boundary]:
+def _boundaries(study: KernelStudy, axes: Sequence[str], every: Sequence[int]) -> list[Boundary]:
     """Where between two sizes that are neighbours in *every* the kernel begins another wave."""
     model, place = study.model, {size: i for i, size in enumerate(every)}
     if model is None:
@@ -221,8 +213,11 @@ def _boundaries(
         step = 1 - _per_cycle(model, high.measured) / _per_cycle(model, low.measured)
         met = None
         if step > DROP:
-            near = [p for p in study.points[max(0, i - 1) : i + 3]
-                    if -1 <= place[p.size] - place[low.size] <= 2]  # fmt: skip
+            near = [
+                p
+                for p in study.points[max(0, i - 1) : i + 3]
+                if -1 <= place[p.size] - place[low.size] <= 2
+            ]
             drops = [1 - b.flop_per_cycle / a.flop_per_cycle for a, b in pairwise(near)]
             met = max(drops) > max(step / 2, 2 * (study.median_error or 0.0))
         begin = low.size
@@ -231,11 +226,17 @@ def _boundaries(
             if last >= high.size:
                 break
             here, there = (_moved(low, axes, size) for size in (last, last + 1))
-            found.append(Boundary(
-                study.kernel, study.where, last, model.tiling.waves(here.m, here.n),
-                model.tiling.waves(there.m, there.n),
-                1 - _per_cycle(model, there) / _per_cycle(model, here), met,
-            ))  # fmt: skip
+            found.append(
+                Boundary(
+                    study.kernel,
+                    study.where,
+                    last,
+                    model.tiling.waves(here.m, here.n),
+                    model.tiling.waves(there.m, there.n),
+                    1 - _per_cycle(model, there) / _per_cycle(model, here),
+                    met,
+                )
+            )
             begin = last + 1
     return found
 

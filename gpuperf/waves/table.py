@@ -15,8 +15,6 @@ from gpuperf.show.table import Column, Table, fill, notes_of
 from gpuperf.tiles.waves import Fit
 from gpuperf.waves.study import DROP, KernelStudy, WaveStudy, study_waves
 
-__all__ = ["error_text", "render_waves", "tile_text"]
-
 LONGEST = 64  # characters of a kernel's name
 MOST_CLIFFS = 20
 KERNEL_COLUMNS = (
@@ -115,11 +113,18 @@ def _kernels(study: WaveStudy) -> Table:
             notes.append(f"{line[0]}: {clean(kernel.reason) or 'nothing to judge by'}")
             continue
         tiling, depth = model.tiling, model.tiling.steps(kernel.points[0].measured.k)
-        cells.append([
-            *line, tile_text(model, kernel.sure), str(tiling.sms),
-            f"{model.launch:,.0f}", f"{model.start + depth * model.step:,.0f}",
-            str(len(kernel.unseen)), f"{middle * 100:.2f} %", f"{high * 100:.2f} %",
-        ])  # fmt: skip
+        cells.append(
+            [
+                *line,
+                tile_text(model, kernel.sure),
+                str(tiling.sms),
+                f"{model.launch:,.0f}",
+                f"{model.start + depth * model.step:,.0f}",
+                str(len(kernel.unseen)),
+                f"{middle * 100:.2f} %",
+                f"{high * 100:.2f} %",
+            ]
+        )
     if words := error_text(study):
         notes.append(words)
     told = [b for b in study.boundaries if b.met is not None]
@@ -146,11 +151,15 @@ def _cliffs(study: WaveStudy) -> Table:
     steep = [b for b in study.boundaries if b.predicted > DROP]
     shown = sorted(steep, key=lambda b: -b.predicted)[:MOST_CLIFFS]
     cells = [
-        [str(b.last), f"{b.waves} → {b.after}", f"{b.predicted * 100:.1f} %",
-         "–" if b.met is None else "yes" if b.met else "no",
-         ", ".join(filter(None, (shorten(clean(b.kernel), LONGEST), clean(b.where))))]
+        [
+            str(b.last),
+            f"{b.waves} → {b.after}",
+            f"{b.predicted * 100:.1f} %",
+            "–" if b.met is None else "yes" if b.met else "no",
+            ", ".join(filter(None, (shorten(clean(b.kernel), LONGEST), clean(b.where)))),
+        ]
         for b in sorted(shown, key=lambda b: b.last)
-    ]  # fmt: skip
+    ]
     if not cells:
         return Table(notes=notes_of("no end of a wave costs more than 5 %"))
     more = ["seen: – where the sizes beside it are to lose less than that"]

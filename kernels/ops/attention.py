@@ -30,13 +30,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from gpuperf.kernels import flash
-from gpuperf.kernels.masks import (
-    blind_queries,
-    key_count,
-    needed_pairs,
-    offset_of,
-    seen_pairs,
-)
+from gpuperf.kernels.masks import blind_queries, key_count, needed_pairs, offset_of, seen_pairs
 from gpuperf.kernels.modes import MODE, Backward, by_mode, by_torch, of_mode
 
 from gpuperf import Axis, Bytes, Cost, Flops, Implementation, Point, Work, Workload
@@ -121,9 +115,13 @@ def flex(point: Point, device: Any) -> Attend:
     offset, mask = offset_of(point), None
     if point.causal == "yes":
         mask = create_block_mask(
-            lambda b, h, i, j: j <= i + offset, None, None, point.seq, key_count(point),
+            lambda b, h, i, j: j <= i + offset,
+            None,
+            None,
+            point.seq,
+            key_count(point),
             device=str(device),
-        )  # fmt: skip
+        )
     return compiled(partial(flex_attention, block_mask=mask, enable_gqa=point.gqa > 1))
 
 
@@ -393,28 +391,61 @@ ATTENTION = Workload(
     reference=reference,
     cost=cost,
     implementations=(
-        Implementation("eager", built(eager), "operation by operation", work=eager_work,
-                       roundings=eager_roundings),
-        Implementation("compile", built(lambda point, device: compiled(eager(point, device))),
-                       "torch.compile of it", lacks_compiler, roundings=compile_roundings),
+        Implementation(
+            "eager",
+            built(eager),
+            "operation by operation",
+            work=eager_work,
+            roundings=eager_roundings,
+        ),
+        Implementation(
+            "compile",
+            built(lambda point, device: compiled(eager(point, device))),
+            "torch.compile of it",
+            lacks_compiler,
+            roundings=compile_roundings,
+        ),
         Implementation("sdpa_math", built(sdpa("MATH")), "torch, composed", sdpa_supports),
         # `runs`: names of kernels as an H200 ran them; cuDNN's say "flash" too.
-        Implementation("sdpa_efficient", built(sdpa("EFFICIENT_ATTENTION")),
-                       "xFormers' kernel, in torch", efficient_supports, runs="fmha_cutlass"),
-        Implementation("sdpa_flash", built(sdpa("FLASH_ATTENTION")), "FlashAttention-2, in torch",
-                       flash_2_supports, runs="pytorch_flash"),
-        Implementation("sdpa_cudnn", built(sdpa("CUDNN_ATTENTION")), "cuDNN, in torch",
-                       cudnn_supports, runs="cudnn"),
+        Implementation(
+            "sdpa_efficient",
+            built(sdpa("EFFICIENT_ATTENTION")),
+            "xFormers' kernel, in torch",
+            efficient_supports,
+            runs="fmha_cutlass",
+        ),
+        Implementation(
+            "sdpa_flash",
+            built(sdpa("FLASH_ATTENTION")),
+            "FlashAttention-2, in torch",
+            flash_2_supports,
+            runs="pytorch_flash",
+        ),
+        Implementation(
+            "sdpa_cudnn",
+            built(sdpa("CUDNN_ATTENTION")),
+            "cuDNN, in torch",
+            cudnn_supports,
+            runs="cudnn",
+        ),
         Implementation("flex", built(flex), "flex_attention, compiled", flex_supports),
         Implementation("triton_flash", attention_triton, "ours", flash_supports, work=flash_work),
-        Implementation("flash_attn_2", built(package("flash_attn")), "Dao's package",
-                       package_supports("flash_attn", 8)),
-        Implementation("flash_attn_3", built(package("flash_attn_interface")),
-                       "Dao's package for Hopper", package_supports("flash_attn_interface", 9)),
+        Implementation(
+            "flash_attn_2",
+            built(package("flash_attn")),
+            "Dao's package",
+            package_supports("flash_attn", 8),
+        ),
+        Implementation(
+            "flash_attn_3",
+            built(package("flash_attn_interface")),
+            "Dao's package for Hopper",
+            package_supports("flash_attn_interface", 9),
+        ),
     ),
     terms=key_count,
     prepared=lambda point: NAMES if point.mode == "bwd" else (),
     narrow=lambda inputs, rows: {name: tensor[rows] for name, tensor in inputs.items()},
     sizes=gradient_sizes,
     roundings=flash_roundings,
-)  # fmt: skip
+)

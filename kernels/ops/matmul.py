@@ -78,17 +78,16 @@ FP32_TILES = (
     (64, 64, 16, 8, 4, 3, 0),
     (32, 32, 32, 8, 4, 3, 0),
 )
-PINNED = tuple(dict.fromkeys(
-    "x".join(map(str, tile[:3]))
-    for tile in (*TMA_TILES, *HALF_TILES, *TF32_TILES, *FP32_TILES)
-))  # fmt: skip
+PINNED = tuple(
+    dict.fromkeys(
+        "x".join(map(str, tile[:3])) for tile in (*TMA_TILES, *HALF_TILES, *TF32_TILES, *FP32_TILES)
+    )
+)
 INTERPRETED_TILES = ((32, 32, 32, 2, 4, 1, 0),)  # small: all of a tile is computed, inside C or not
 
 
 @jit
-def place(
-    tile: tl.tensor, rows: tl.tensor, columns: tl.tensor, GROUP: tl.constexpr
-) -> tl.tuple:  # fmt: skip
+def place(tile: tl.tensor, rows: tl.tensor, columns: tl.tensor, GROUP: tl.constexpr) -> tl.tuple:
     """Row and column of a tile, in tiles. GROUP rows of them are gone through together, column by
     column, so that what the programs of one moment read is little and stays in L2."""
     first = tile // (GROUP * columns) * GROUP
@@ -99,10 +98,18 @@ def place(
 
 @jit
 def matmul_kernel(
-    a: tl.tensor, b: tl.tensor, c: tl.tensor, m: tl.tensor, n: tl.tensor, k: tl.tensor,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr,
+    a: tl.tensor,
+    b: tl.tensor,
+    c: tl.tensor,
+    m: tl.tensor,
+    n: tl.tensor,
+    k: tl.tensor,
+    BM: tl.constexpr,
+    BN: tl.constexpr,
+    BK: tl.constexpr,
+    GROUP: tl.constexpr,
     PRECISION: tl.constexpr,
-) -> None:  # fmt: skip
+) -> None:
     """A tile (BM, BN) of C a program, in steps of BK along k; pointers of 64 bits, all masked."""
     row, column = place(tl.program_id(0), tl.cdiv(m, BM), tl.cdiv(n, BN), GROUP)
     i = (row * BM + tl.arange(0, BM)).to(tl.int64)[:, None]
@@ -122,9 +129,17 @@ def matmul_kernel(
 
 @jit
 def matmul_tma_kernel(
-    a: tl.tensor, b: tl.tensor, c: tl.tensor, m: tl.tensor, n: tl.tensor, k: tl.tensor,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr,
-) -> None:  # fmt: skip
+    a: tl.tensor,
+    b: tl.tensor,
+    c: tl.tensor,
+    m: tl.tensor,
+    n: tl.tensor,
+    k: tl.tensor,
+    BM: tl.constexpr,
+    BN: tl.constexpr,
+    BK: tl.constexpr,
+    GROUP: tl.constexpr,
+) -> None:
     """Tiles of C, one after another, of which a, b and c are descriptors: what sticks out of a
     matrix is read as zeros and not written. Loads of a tile begin before the last one is stored."""
     rows, columns = tl.cdiv(m, BM), tl.cdiv(n, BN)

@@ -62,10 +62,21 @@ SUMMED, COLUMNS = 64, 32  # of the programs' sums at a time
 
 @jit
 def norm_kernel(
-    x: tl.tensor, weight: tl.tensor, bias: tl.tensor, y: tl.tensor, mean: tl.tensor,
-    rstd: tl.tensor, m: tl.tensor, n: tl.tensor, stride: tl.tensor, eps: tl.tensor,
-    CENTRED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, AHEAD: tl.constexpr,
-) -> None:  # fmt: skip
+    x: tl.tensor,
+    weight: tl.tensor,
+    bias: tl.tensor,
+    y: tl.tensor,
+    mean: tl.tensor,
+    rstd: tl.tensor,
+    m: tl.tensor,
+    n: tl.tensor,
+    stride: tl.tensor,
+    eps: tl.tensor,
+    CENTRED: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    AHEAD: tl.constexpr,
+) -> None:
     """Tiles of ROWS whole rows, of which a program takes each so many-th; what is AHEAD loads the
     next tile while it works on one. What sticks out of the last tile is row m − 1 again. mean and
     rstd (m,) are kept for the backward.
@@ -97,17 +108,26 @@ def norm_kernel(
 
 @jit
 def norm_backward_kernel(
-    x: tl.tensor, weight: tl.tensor, dy: tl.tensor, mean: tl.tensor, rstd: tl.tensor,
-    dx: tl.tensor, sums: tl.tensor, m: tl.tensor, n: tl.tensor, stride: tl.tensor,
-    CENTRED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
-) -> None:  # fmt: skip
+    x: tl.tensor,
+    weight: tl.tensor,
+    dy: tl.tensor,
+    mean: tl.tensor,
+    rstd: tl.tensor,
+    dx: tl.tensor,
+    sums: tl.tensor,
+    m: tl.tensor,
+    n: tl.tensor,
+    stride: tl.tensor,
+    CENTRED: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    STAGES: tl.constexpr,
+) -> None:
     """Tiles as forward. dweight and dbias of a program go to its row of sums (k, programs, n)."""
     i = tl.arange(0, BLOCK)[None, :]
     dweight = tl.zeros((ROWS, BLOCK), tl.float32)
     dbias = tl.zeros((ROWS, BLOCK), tl.float32)
-    for tile in tl.range(
-        tl.program_id(0), tl.cdiv(m, ROWS), tl.num_programs(0), num_stages=STAGES
-    ):
+    for tile in tl.range(tl.program_id(0), tl.cdiv(m, ROWS), tl.num_programs(0), num_stages=STAGES):
         row = (tile * ROWS + tl.arange(0, ROWS)).to(tl.int64)[:, None]
         inside = (row < m) & (i < n)
         scale = tl.load(rstd + row, row < m, 0.0)
@@ -138,9 +158,13 @@ def norm_backward_kernel(
 
 @jit
 def norm_sums_kernel(
-    sums: tl.tensor, totals: tl.tensor, count: tl.tensor, n: tl.tensor,
-    COUNT: tl.constexpr, BLOCK: tl.constexpr,
-) -> None:  # fmt: skip
+    sums: tl.tensor,
+    totals: tl.tensor,
+    count: tl.tensor,
+    n: tl.tensor,
+    COUNT: tl.constexpr,
+    BLOCK: tl.constexpr,
+) -> None:
     """totals (k, n) of sums (k, count, n): BLOCK columns a program."""
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)[None, :]
     sums += tl.program_id(1) * count * n
@@ -174,9 +198,7 @@ def forward_call(inputs: Inputs, kept: Kept, tiling: Tiling) -> Call:
     grid, launch = (programs(tiling, x),), launch_of(tiling, n)
 
     def call() -> torch.Tensor:
-        norm_kernel[grid](
-            x, weight, bias, *kept, m, n, x.stride(0), EPS, CENTRED=centred, **launch
-        )
+        norm_kernel[grid](x, weight, bias, *kept, m, n, x.stride(0), EPS, CENTRED=centred, **launch)
         return kept.y
 
     return call
@@ -206,9 +228,22 @@ def backward_call(inputs: Inputs, kept: Kept, tiling: Tiling) -> Call:
 
     def call() -> tuple[torch.Tensor, ...]:
         norm_backward_kernel[(count,)](
-            x, weight, dy, kept.mean, kept.rstd, dx, sums, m, n, x.stride(0),
-            CENTRED=centred, ROWS=rows, BLOCK=block, STAGES=stages, num_warps=warps,
-        )  # fmt: skip
+            x,
+            weight,
+            dy,
+            kept.mean,
+            kept.rstd,
+            dx,
+            sums,
+            m,
+            n,
+            x.stride(0),
+            CENTRED=centred,
+            ROWS=rows,
+            BLOCK=block,
+            STAGES=stages,
+            num_warps=warps,
+        )
         norm_sums_kernel[grid](sums, totals, count, n, COUNT=SUMMED, BLOCK=COLUMNS)
         return (dx, *totals)
 
@@ -362,9 +397,13 @@ def norm(
         reference=reference,
         cost=cost,
         implementations=(
-            Implementation("torch", norm_torch(function), f"F.{function.__name__}",
-                           torch_supports if vectors[1:] else lambda point, device: None,
-                           work_of(cost, 2)),
+            Implementation(
+                "torch",
+                norm_torch(function),
+                f"F.{function.__name__}",
+                torch_supports if vectors[1:] else lambda point, device: None,
+                work_of(cost, 2),
+            ),
             Implementation("compile", norm_compile(function), "torch.compile", lacks_compiler),
             Implementation(
                 "triton",
@@ -378,7 +417,7 @@ def norm(
         terms=lambda point: max(point.m, point.n),
         draws=lambda point: ("offset",) if point.mode == "fwd" else (),
         prepared=lambda point: ("x", *vectors) if point.mode == "bwd" else (),
-    )  # fmt: skip
+    )
 
 
 LAYERNORM = norm(

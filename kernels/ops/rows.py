@@ -35,9 +35,15 @@ def row_of(tile: tl.tensor, m: tl.tensor, ROWS: tl.constexpr) -> Any:
 
 @jit
 def load_tile(
-    x: tl.tensor, tile: tl.tensor, m: tl.tensor, n: tl.tensor, stride: tl.tensor,
-    other: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-) -> Any:  # fmt: skip
+    x: tl.tensor,
+    tile: tl.tensor,
+    m: tl.tensor,
+    n: tl.tensor,
+    stride: tl.tensor,
+    other: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+) -> Any:
     """A tile (ROWS, BLOCK) of x (m, n), with *other* beyond n; past L1, which others want."""
     i = tl.arange(0, BLOCK)[None, :]
     return tl.load(x + row_of(tile, m, ROWS) * stride + i, i < n, other, cache_modifier=".cg")
@@ -68,8 +74,12 @@ def tilings(n: int) -> Iterator[dict[str, int]]:
             for bound in (0, *(BOUNDS if many else ())):
                 if bound * 32 * warps <= REGISTERS:
                     yield {
-                        "rows": rows, "warps": warps, "registers": bound, "per_sm": 0, "ahead": 0
-                    }  # fmt: skip
+                        "rows": rows,
+                        "warps": warps,
+                        "registers": bound,
+                        "per_sm": 0,
+                        "ahead": 0,
+                    }
     if block >= WIDE_ROW:
         for bound in (0, REGISTERS // (32 * MOST_WARPS)):
             yield {"rows": 1, "warps": MOST_WARPS, "registers": bound, "per_sm": 1, "ahead": 1}

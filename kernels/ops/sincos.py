@@ -32,8 +32,7 @@ Call = Callable[[], torch.Tensor]
 
 THREADS = tuple({"threads": threads} for threads in (128, 256, 512))
 CANDIDATES = tuple(
-    {"BLOCK": block, "warps": warps}
-    for block, warps in ((1024, 4), (512, 4), (1024, 8), (2048, 8))
+    {"BLOCK": block, "warps": warps} for block, warps in ((1024, 4), (512, 4), (1024, 8), (2048, 8))
 )
 
 

@@ -83,9 +83,15 @@ def softmax_online_kernel(
 
 @jit
 def softmax_fused_kernel(
-    x: tl.tensor, y: tl.tensor, m: tl.tensor, n: tl.tensor, stride: tl.tensor,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, AHEAD: tl.constexpr,
-) -> None:  # fmt: skip
+    x: tl.tensor,
+    y: tl.tensor,
+    m: tl.tensor,
+    n: tl.tensor,
+    stride: tl.tensor,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    AHEAD: tl.constexpr,
+) -> None:
     """Tiles of ROWS whole rows, of which a program takes each so many-th; what is AHEAD loads the
     next tile while it works on one.
 
@@ -215,8 +221,13 @@ SOFTMAX = Workload(
     implementations=(
         # A difference of up to 8, rounded to x's dtype, makes 8 roundoffs of the exponential; and
         # those of its exponential, sum and quotient. The others keep results in between in fp32.
-        Implementation("eager", softmax_eager, "five kernels of torch", work=passes(5, 3),
-                       roundings=lambda point: 2),
+        Implementation(
+            "eager",
+            softmax_eager,
+            "five kernels of torch",
+            work=passes(5, 3),
+            roundings=lambda point: 2,
+        ),
         Implementation(
             "safe",
             softmax_streamed(softmax_safe_kernel),
@@ -240,4 +251,4 @@ SOFTMAX = Workload(
     narrow=lambda inputs, rows: {"x": inputs["x"][rows]},
     terms=lambda point: point.n,
     draws=lambda point: ("offset", "extreme"),
-)  # fmt: skip
+)

@@ -280,9 +280,7 @@ def read_cost(point: Point) -> Cost:
 def l2_cost(point: Point) -> Cost:
     """x (n, 4) once through DRAM, and in each pass through L2."""
     size = 4 * point.n * itemsize(point.dtype)
-    return Cost(
-        bytes=(Bytes(size, size // 4), Bytes(point.passes * size, size // 4, channel="l2"))
-    )
+    return Cost(bytes=(Bytes(size, size // 4), Bytes(point.passes * size, size // 4, channel="l2")))
 
 
 DTYPES = ("fp32", "bf16", "fp16", "fp64", "int8")

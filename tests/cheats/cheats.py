@@ -235,9 +235,7 @@ class Lazy(torch.Tensor):
         return lazy
 
     @classmethod
-    def __torch_function__(
-        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         def real(x: Any) -> Any:
             if isinstance(x, Lazy):
                 return x.thunk()

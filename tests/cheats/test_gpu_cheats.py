@@ -32,8 +32,7 @@ from gpuperf.model.workload import Case, Implementation, Point  # noqa: E402
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(
-        not torch.cuda.is_available() or torch.version.hip is not None,
-        reason="needs an NVIDIA GPU",
+        not torch.cuda.is_available() or torch.version.hip is not None, reason="needs an NVIDIA GPU"
     ),
 ]
 

@@ -66,11 +66,7 @@ class Counters:
         return self._calibration
 
     def traffic(
-        self,
-        call: Call,
-        policy: Cache,
-        call_s: float,
-        heard: Callable[[], None] = do_nothing,
+        self, call: Call, policy: Cache, call_s: float, heard: Callable[[], None] = do_nothing
     ) -> Mapping[str, float]:
         """The DRAM bytes of *call*, which takes about *call_s* seconds; *heard* is a sign of life.
 

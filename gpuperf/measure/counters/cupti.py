@@ -28,21 +28,19 @@ from typing import Any, Literal, NamedTuple
 from gpuperf.errors import CannotMeasure
 from gpuperf.model.metrics import PERMISSION_HINT
 
-__all__ = [
-    "PM_SAMPLING",
-    "RANGE_PROFILER",
-    "Cupti",
-    "Host",
-    "NoCounters",
-    "NoCountersKind",
-    "Params",
-    "find_library",
-]
-
 NoCountersKind = Literal[
-    "permission", "virtual-gpu", "old-cuda", "no-library", "busy", "unknown-metric", "overflow",
-    "no-samples", "uncalibrated", "unsupported", "failed",
-]  # fmt: skip
+    "permission",
+    "virtual-gpu",
+    "old-cuda",
+    "no-library",
+    "busy",
+    "unknown-metric",
+    "overflow",
+    "no-samples",
+    "uncalibrated",
+    "unsupported",
+    "failed",
+]
 
 RANGE_PROFILER, PM_SAMPLING = 0, 1  # CUpti_ProfilerType
 
@@ -107,72 +105,105 @@ BYTES = POINTER(c_uint8)
 ProfilerInitialize = _params("ProfilerInitialize")
 GetChipName = _params("GetChipName", ("device", c_size_t), ("chip", c_char_p))
 HostInitialize = _params(
-    "HostInitialize", ("kind", c_int), ("chip", c_char_p), ("availability", c_void_p),
+    "HostInitialize",
+    ("kind", c_int),
+    ("chip", c_char_p),
+    ("availability", c_void_p),
     ("host", c_void_p),
-)  # fmt: skip
+)
 HostDeinitialize = _params("HostDeinitialize", ("host", c_void_p))
 GetBaseMetrics = _params(
     "GetBaseMetrics", ("host", c_void_p), ("kind", c_int), ("names", NAMES), ("count", c_size_t)
 )
-AddMetrics = _params(
-    "AddMetrics", ("host", c_void_p), ("names", NAMES), ("count", c_size_t)
-)
+AddMetrics = _params("AddMetrics", ("host", c_void_p), ("names", NAMES), ("count", c_size_t))
 GetConfigSize = _params("GetConfigSize", ("host", c_void_p), ("bytes", c_size_t))
-GetConfig = _params(
-    "GetConfig", ("host", c_void_p), ("bytes", c_size_t), ("image", BYTES)
-)
-GetPasses = _params(
-    "GetPasses", ("bytes", c_size_t), ("image", BYTES), ("passes", c_size_t)
-)
+GetConfig = _params("GetConfig", ("host", c_void_p), ("bytes", c_size_t), ("image", BYTES))
+GetPasses = _params("GetPasses", ("bytes", c_size_t), ("image", BYTES), ("passes", c_size_t))
 Evaluate = _params(
-    "Evaluate", ("host", c_void_p), ("image", BYTES), ("bytes", c_size_t), ("index", c_size_t),
-    ("names", NAMES), ("count", c_size_t), ("values", POINTER(c_double)),
-)  # fmt: skip
+    "Evaluate",
+    ("host", c_void_p),
+    ("image", BYTES),
+    ("bytes", c_size_t),
+    ("index", c_size_t),
+    ("names", NAMES),
+    ("count", c_size_t),
+    ("values", POINTER(c_double)),
+)
 SamplingEnable = _params("SamplingEnable", ("device", c_size_t), ("sampler", c_void_p))
 Sampling = _params("Sampling", ("sampler", c_void_p))
 SamplingConfig = _params(
-    "SamplingConfig", ("sampler", c_void_p), ("bytes", c_size_t), ("config", BYTES),
-    ("buffer_bytes", c_size_t), ("interval", c_uint64), ("trigger", c_int),
-)  # fmt: skip
+    "SamplingConfig",
+    ("sampler", c_void_p),
+    ("bytes", c_size_t),
+    ("config", BYTES),
+    ("buffer_bytes", c_size_t),
+    ("interval", c_uint64),
+    ("trigger", c_int),
+)
 SamplingImageSize = _params(
-    "SamplingImageSize", ("sampler", c_void_p), ("names", NAMES), ("count", c_size_t),
-    ("most_samples", c_uint32), ("bytes", c_size_t),
-)  # fmt: skip
+    "SamplingImageSize",
+    ("sampler", c_void_p),
+    ("names", NAMES),
+    ("count", c_size_t),
+    ("most_samples", c_uint32),
+    ("bytes", c_size_t),
+)
 SamplingImage = _params(
     "SamplingImage", ("sampler", c_void_p), ("bytes", c_size_t), ("image", BYTES)
 )
 SamplingDecode = _params(
-    "SamplingDecode", ("sampler", c_void_p), ("image", BYTES), ("bytes", c_size_t),
-    ("stop", c_int), ("overflow", c_uint8),
-)  # fmt: skip
+    "SamplingDecode",
+    ("sampler", c_void_p),
+    ("image", BYTES),
+    ("bytes", c_size_t),
+    ("stop", c_int),
+    ("overflow", c_uint8),
+)
 SamplingInfo = _params(
-    "SamplingInfo", ("image", BYTES), ("bytes", c_size_t), ("total", c_size_t),
-    ("populated", c_size_t), ("completed", c_size_t),
-)  # fmt: skip
+    "SamplingInfo",
+    ("image", BYTES),
+    ("bytes", c_size_t),
+    ("total", c_size_t),
+    ("populated", c_size_t),
+    ("completed", c_size_t),
+)
 RangesEnable = _params("RangesEnable", ("context", c_void_p), ("profiler", c_void_p))
 Ranges = _params("Ranges", ("profiler", c_void_p))
 RangesPush = _params("RangesPush", ("profiler", c_void_p), ("name", c_char_p))
 RangesConfig = _params(
-    "RangesConfig", ("profiler", c_void_p), ("bytes", c_size_t), ("config", BYTES),
-    ("image_bytes", c_size_t), ("image", BYTES), ("range", c_int), ("replay", c_int),
-    ("most_ranges", c_size_t), ("levels", c_uint16), ("least_level", c_uint16),
-    ("pass_index", c_size_t), ("target_level", c_uint16),
-)  # fmt: skip
+    "RangesConfig",
+    ("profiler", c_void_p),
+    ("bytes", c_size_t),
+    ("config", BYTES),
+    ("image_bytes", c_size_t),
+    ("image", BYTES),
+    ("range", c_int),
+    ("replay", c_int),
+    ("most_ranges", c_size_t),
+    ("levels", c_uint16),
+    ("least_level", c_uint16),
+    ("pass_index", c_size_t),
+    ("target_level", c_uint16),
+)
 RangesStop = _params(
-    "RangesStop", ("profiler", c_void_p), ("pass_index", c_size_t), ("target_level", c_size_t),
+    "RangesStop",
+    ("profiler", c_void_p),
+    ("pass_index", c_size_t),
+    ("target_level", c_size_t),
     ("all_passes", c_uint8),
-)  # fmt: skip
+)
 RangesDecode = _params("RangesDecode", ("profiler", c_void_p), ("dropped", c_size_t))
 RangesImageSize = _params(
-    "RangesImageSize", ("profiler", c_void_p), ("names", NAMES), ("count", c_size_t),
-    ("most_ranges", c_size_t), ("most_nodes", c_uint32), ("bytes", c_size_t),
-)  # fmt: skip
-RangesImage = _params(
-    "RangesImage", ("profiler", c_void_p), ("bytes", c_size_t), ("image", BYTES)
+    "RangesImageSize",
+    ("profiler", c_void_p),
+    ("names", NAMES),
+    ("count", c_size_t),
+    ("most_ranges", c_size_t),
+    ("most_nodes", c_uint32),
+    ("bytes", c_size_t),
 )
-RangesInfo = _params(
-    "RangesInfo", ("image", BYTES), ("bytes", c_size_t), ("ranges", c_size_t)
-)
+RangesImage = _params("RangesImage", ("profiler", c_void_p), ("bytes", c_size_t), ("image", BYTES))
+RangesInfo = _params("RangesInfo", ("image", BYTES), ("bytes", c_size_t), ("ranges", c_size_t))
 
 
 class Cupti:
@@ -271,10 +302,15 @@ class Host:
         self.cupti.call(
             "cuptiProfilerHostEvaluateToGpuValues",
             Evaluate(
-                host=self._host, image=image.data, bytes=image.size, index=index,
-                names=names_array(names), count=len(names), values=values,
+                host=self._host,
+                image=image.data,
+                bytes=image.size,
+                index=index,
+                names=names_array(names),
+                count=len(names),
+                values=values,
             ),
-        )  # fmt: skip
+        )
         return tuple(values)
 
     def close(self) -> None:

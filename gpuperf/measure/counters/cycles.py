@@ -19,8 +19,6 @@ from gpuperf.measure.timers.window import Window
 from gpuperf.model.contract import Cache
 from gpuperf.model.metrics import CYCLES, choose, per_sm, with_peaks
 
-__all__ = ["count_cycles"]
-
 WINDOWS = 9  # a pass
 LEAST_SPIN, SPIN_HZ = 400_000, 4e9  # cycles; twice what the host needs, at 2 GHz
 

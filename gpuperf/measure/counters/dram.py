@@ -15,8 +15,6 @@ from gpuperf.measure.counters import cupti as api
 from gpuperf.measure.counters.cupti import Cupti, Host, Image, NoCounters
 from gpuperf.model.metrics import BYTES, choose, combine
 
-__all__ = ["DramSampler", "Traffic"]
-
 # On an H200 two MiB hold the samples, and arming takes 0.06 s; with 64 MiB, 0.10 s.
 BUFFER_BYTES = 16 << 20
 MOST_SAMPLES = 1024
@@ -75,11 +73,14 @@ class DramSampler:
                 self._cupti.call(
                     "cuptiPmSamplingSetConfig",
                     api.SamplingConfig(
-                        sampler=self._sampler, bytes=self._config.size, config=self._config.data,
-                        buffer_bytes=BUFFER_BYTES, interval=int(self._interval_s * unit),
+                        sampler=self._sampler,
+                        bytes=self._config.size,
+                        config=self._config.data,
+                        buffer_bytes=BUFFER_BYTES,
+                        interval=int(self._interval_s * unit),
                         trigger=trigger,
                     ),
-                )  # fmt: skip
+                )
             except NoCounters as error:
                 if trigger == BY_CLOCK or error.kind in ("permission", "busy", "virtual-gpu"):
                     raise
@@ -88,10 +89,12 @@ class DramSampler:
         told = self._cupti.call(
             "cuptiPmSamplingGetCounterDataSize",
             api.SamplingImageSize(
-                sampler=self._sampler, names=api.names_array(self._names), count=len(self._names),
+                sampler=self._sampler,
+                names=api.names_array(self._names),
+                count=len(self._names),
                 most_samples=MOST_SAMPLES,
             ),
-        )  # fmt: skip
+        )
         self._image = Image.of(int(told.bytes))
 
     def count(self, run: Callable[[], None]) -> Traffic:

@@ -27,8 +27,6 @@ from gpuperf.model.metrics import (
 )
 from gpuperf.model.record import Kernel
 
-__all__ = ["KernelCounter", "KernelCounts", "count_kernels", "summed", "with_counts"]
-
 KernelCounts = dict[str, float]
 
 

@@ -9,8 +9,6 @@ from collections.abc import Callable, Sequence
 from gpuperf.measure.counters import cupti as api
 from gpuperf.measure.counters.cupti import Cupti, Host, Image, NoCounters
 
-__all__ = ["ALL_KERNELS", "BY_KERNEL", "BY_WINDOW", "MOST_RANGES", "RangeProfiler"]
-
 # CUpti_ProfilerRange with the CUpti_ProfilerReplayMode that goes with it: of kernels each is run
 # again by the profiler, or all together by us, as is a window.
 BY_KERNEL, ALL_KERNELS, BY_WINDOW = (1, 2), (1, 3), (2, 3)
@@ -57,11 +55,19 @@ class RangeProfiler:
         self._cupti.call(
             "cuptiRangeProfilerSetConfig",
             api.RangesConfig(
-                profiler=self._profiler, bytes=self._config.size, config=self._config.data,
-                image_bytes=self._image.size, image=self._image.data, range=kind, replay=replay,
-                most_ranges=most, levels=1, least_level=1, target_level=int(self._ours),
+                profiler=self._profiler,
+                bytes=self._config.size,
+                config=self._config.data,
+                image_bytes=self._image.size,
+                image=self._image.data,
+                range=kind,
+                replay=replay,
+                most_ranges=most,
+                levels=1,
+                least_level=1,
+                target_level=int(self._ours),
             ),
-        )  # fmt: skip
+        )
         return passes
 
     def profile(self, run: Callable[[], None]) -> list[tuple[float, ...]]:
@@ -131,10 +137,13 @@ class RangeProfiler:
         told = self._cupti.call(
             "cuptiRangeProfilerGetCounterDataSize",
             api.RangesImageSize(
-                profiler=self._profiler, names=api.names_array(self._names),
-                count=len(self._names), most_ranges=self._most, most_nodes=self._most,
+                profiler=self._profiler,
+                names=api.names_array(self._names),
+                count=len(self._names),
+                most_ranges=self._most,
+                most_nodes=self._most,
             ),
-        )  # fmt: skip
+        )
         image = Image.of(int(told.bytes))
         self._cupti.call(
             "cuptiRangeProfilerCounterDataImageInitialize",

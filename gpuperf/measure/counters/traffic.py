@@ -21,8 +21,6 @@ from gpuperf.measure.counters.dram import DramSampler, Traffic
 from gpuperf.measure.timers.timer import Call, do_nothing
 from gpuperf.model.contract import Cache
 
-__all__ = ["Calibration", "Moved", "calibrate", "measure_traffic", "read_calibration"]
-
 STRETCH_S, MOST_CALLS = 4e-3, 200
 LEAST_PAIRS, MOST_PAIRS = 3, 8
 IDLE_S = 0.01

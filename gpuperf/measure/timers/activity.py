@@ -16,19 +16,9 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from gpuperf.measure.timers.timer import Call
-from gpuperf.measure.timers.window import (
-    BLOCK,
-    CLOSE,
-    FLUSHES,
-    HAND_OVER,
-    OPEN,
-    Reading,
-    Window,
-)
+from gpuperf.measure.timers.window import BLOCK, CLOSE, FLUSHES, HAND_OVER, OPEN, Reading, Window
 from gpuperf.model.contract import Cache
 from gpuperf.model.record import Kernel
-
-__all__ = ["Activity", "Trace", "read_trace", "trace_calls", "traced"]
 
 
 class Activity(NamedTuple):
@@ -133,9 +123,7 @@ def read_trace(activities: Sequence[Activity], readings: Sequence[Reading]) -> T
     paired: Iterable[Reading | None] = (
         readings if len(windows) == len(readings) else [None] * len(windows)
     )
-    kept = [
-        (w, r) for w, r in zip(windows, paired, strict=True) if w.complete and w.kind == usual
-    ]
+    kept = [(w, r) for w, r in zip(windows, paired, strict=True) if w.complete and w.kind == usual]
     return Trace(
         busy_s=tuple(w.busy_s for w, _ in kept),
         span_s=tuple(w.span_s for w, _ in kept),

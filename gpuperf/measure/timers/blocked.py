@@ -22,8 +22,6 @@ from gpuperf.measure.timers.window import Window, WindowTimer, open_window
 from gpuperf.model.contract import Cache, TimerName
 from gpuperf.model.record import TimerFacts
 
-__all__ = ["BlockedTimer", "open_timer"]
-
 KERNEL_WINDOWS = 40  # of each reference, traced, and as many without
 
 REST_S, MOST_RESTS = 0.05, 40

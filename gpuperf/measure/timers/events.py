@@ -14,8 +14,6 @@ from gpuperf.measure.timers.timer import Call, OpenTimer, Sample
 from gpuperf.model.contract import Cache, TimerName
 from gpuperf.model.record import TimerFacts
 
-__all__ = ["EventsTimer", "open_timer"]
-
 # Several times the cache; where torch does not tell its size (AMD shows 4 MB of 256), a plenty.
 LEAST_FLUSH_BYTES = 512 << 20
 

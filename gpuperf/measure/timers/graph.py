@@ -22,8 +22,6 @@ from gpuperf.measure.timers.window import Window, WindowTimer, open_window
 from gpuperf.model.contract import Cache, TimerName
 from gpuperf.model.record import TimerFacts
 
-__all__ = ["GraphTimer", "open_timer"]
-
 GRAPH_S = 200e-6  # of calls in one graph: the window's floor is 1 % of it
 MOST_CALLS = 64
 FLOOR_WINDOWS = 20

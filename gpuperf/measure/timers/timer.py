@@ -11,7 +11,6 @@ from gpuperf.model.record import TimerFacts
 if TYPE_CHECKING:
     from gpuperf.measure.timers.activity import Trace
 
-__all__ = ["Call", "CannotBlock", "OpenTimer", "Sample", "do_nothing"]
 
 Call = Callable[[], Any]
 

@@ -14,9 +14,6 @@ from gpuperf.measure.timers.timer import Call, OpenTimer, Sample, do_nothing
 from gpuperf.model.contract import Cache, TimerName
 from gpuperf.model.record import TimerFacts
 
-__all__ = ["WallTimer", "last_level_cache_bytes", "open_timer"]
-
-
 COLD = 15  # samples: each flush takes tens of milliseconds
 
 

@@ -22,11 +22,6 @@ from gpuperf.measure.timers.timer import Call, CannotBlock, OpenTimer, do_nothin
 from gpuperf.model.contract import Cache
 from gpuperf.nvrtc import POINTER, U64, load_kernels, read_source
 
-__all__ = [
-    "BLOCK", "CLOSE", "FLUSHES", "HAND_OVER", "LAUNCH_PERIOD", "OPEN", "OWN_KERNELS", "Reading",
-    "Window", "WindowTimer", "open_window",
-]  # fmt: skip
-
 # Longest that the blocker waits for the host. The first use of a kernel, or a call that itself
 # waits for the device, runs into it: that is found in `admit`, long before a sample is taken.
 DEADLINE_S = 1.0
@@ -152,9 +147,7 @@ class Window:
                 self._end.record(self._stream)
             self._launch(CLOSE, (stamps + 3 * STAMP * 8,), (POINTER,))
             self._launch(
-                HAND_OVER,
-                (stamps, self._told.data_ptr(), 4 * STAMP),
-                (POINTER, POINTER, U64),
+                HAND_OVER, (stamps, self._told.data_ptr(), 4 * STAMP), (POINTER, POINTER, U64)
             )
         finally:
             self._flag.value = 1
@@ -212,9 +205,7 @@ class Window:
         torch.cuda.synchronize()
         return _cycles(self._stamps.tolist())
 
-    def stream(
-        self, call: Call, calls: int, ahead: int
-    ) -> Iterator[tuple[float, float | None]]:
+    def stream(self, call: Call, calls: int, ahead: int) -> Iterator[tuple[float, float | None]]:
         """Batches of *calls* back to back without end: seconds and SM clock of each.
 
         *ahead* batches are queued before the first is waited for, so that the device always has
@@ -262,11 +253,14 @@ class Window:
             return
         lines = self._flush_bytes // 16
         name, args, types = (
-            (READ_LINES, (self._flush.data_ptr(), lines, self._sink.data_ptr()),
-             (POINTER, U64, POINTER))
+            (
+                READ_LINES,
+                (self._flush.data_ptr(), lines, self._sink.data_ptr()),
+                (POINTER, U64, POINTER),
+            )
             if cache == "cold"
             else (WRITE_LINES, (self._flush.data_ptr(), lines), (POINTER, U64))
-        )  # fmt: skip
+        )
         self._kernels[name].launch(self._stream.cuda_stream, self._sms * 4, 512, args, types)
 
     def _clock_hz(self, words: list[int], first: int) -> float | None:

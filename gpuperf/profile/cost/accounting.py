@@ -28,10 +28,17 @@ from gpuperf.profile.cost import (
 from gpuperf.profile.cost.arguments import Arguments
 from gpuperf.profile.cost.tally import Kind, Rule, Rules, Tally, memory
 
-__all__ = ["Accounted", "Kind", "account"]
-
-FAMILIES = (matmul, convolution, attention, normalisation, pointwise, reduction, movement, indexing,
-            optimizer)  # fmt: skip
+FAMILIES = (
+    matmul,
+    convolution,
+    attention,
+    normalisation,
+    pointwise,
+    reduction,
+    movement,
+    indexing,
+    optimizer,
+)
 RULES: Rules = {name: entry for family in FAMILIES for name, entry in family.RULES.items()}
 OURS = ("aten", "higher_order")
 # Kineto shows some of torch's own without their namespace.

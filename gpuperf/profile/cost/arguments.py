@@ -14,18 +14,27 @@ from functools import cached_property
 from gpuperf.model.aten import DTYPES, WIDTHS, Call, Tensor
 from gpuperf.units import DTYPES as COMPUTED
 
-__all__ = ["NUMBER", "Arguments", "Unreadable"]
-
 MOST_TEXT = 2000  # characters: a stranger's text is not parsed beyond
 INTEGER = re.compile(r"\s*-?\d{1,19}\s*")
 NUMBER = re.compile(r"-?(?:\d{1,40}\.?\d{0,40}|\.\d{1,40})(?:[eE][+-]?\d{1,4})?|-?inf|nan")
 FLAG = re.compile(r"True|False")
 # c10::ScalarType, c10/core/ScalarType.h: its order is its number.
 CODES = {
-    "0": "uint8", "1": "int8", "2": "int16", "3": "int32", "4": "int64", "5": "fp16", "6": "fp32",
-    "7": "fp64", "9": "complex64", "10": "complex128", "11": "bool", "15": "bf16", "23": "fp8",
+    "0": "uint8",
+    "1": "int8",
+    "2": "int16",
+    "3": "int32",
+    "4": "int64",
+    "5": "fp16",
+    "6": "fp32",
+    "7": "fp64",
+    "9": "complex64",
+    "10": "complex128",
+    "11": "bool",
+    "15": "bf16",
+    "23": "fp8",
     "24": "fp8",
-}  # fmt: skip
+}
 
 
 class Unreadable(ValueError):

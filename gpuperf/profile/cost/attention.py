@@ -34,8 +34,6 @@ from gpuperf.profile.cost.tally import (
     named,
 )
 
-__all__ = ["RULES", "pairs"]
-
 LSE_ROWS = 32  # kAlignLSE of torch's efficient attention: its log-sum-exp is padded to multiples
 UPPER_LEFT, LOWER_RIGHT = 1, 2  # custom_mask_type
 
@@ -65,8 +63,9 @@ FLASH_BACK = Signature(11, query=1, lower_right=True, lengths=6)
 PACKED = Signature(8, lower_right=True, heads_last=True, lengths=3, left=11, hides=(13, 15))
 PACKED_BACK = replace(PACKED, causal=11, query=1, lengths=6, left=15, hides=())
 EFFICIENT = Signature(6, mask=3, sums=4, padded=True)
-EFFICIENT_PACKED = Signature(9, mask=3, typed=True, heads_last=True, lengths=4, window=13,
-                             hides=(12,), sums=10, padded=True)  # fmt: skip
+EFFICIENT_PACKED = Signature(
+    9, mask=3, typed=True, heads_last=True, lengths=4, window=13, hides=(12,), sums=10, padded=True
+)
 CUDNN_BACK = Signature(14, mask=8, query=1, lengths=9)
 FORWARD = {
     "scaled_dot_product_attention": Signature(5, mask=3, sums=-1, results=1),
@@ -84,13 +83,15 @@ BACKWARD = {
     "_scaled_dot_product_flash_attention_for_cpu_backward": Signature(7, mask=8, query=1),
     "_scaled_dot_product_efficient_attention_backward": Signature(11, mask=4, query=1, asked=10),
     "_scaled_dot_product_cudnn_attention_backward": CUDNN_BACK,
-    "_scaled_dot_product_fused_attention_overrideable_backward":
-        Signature(13, mask=4, query=1, asked=5),
+    "_scaled_dot_product_fused_attention_overrideable_backward": Signature(
+        13, mask=4, query=1, asked=5
+    ),
     "_flash_attention_backward": PACKED_BACK,
-    "_efficient_attention_backward":
-        Signature(14, mask=4, query=1, typed=True, heads_last=True, lengths=6, window=18, asked=15),
+    "_efficient_attention_backward": Signature(
+        14, mask=4, query=1, typed=True, heads_last=True, lengths=6, window=18, asked=15
+    ),
     "_cudnn_attention_backward": CUDNN_BACK,
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)
@@ -169,9 +170,7 @@ def shown(args: Arguments, of: Signature, sizes: Sizes) -> int:
 def bounds(args: Arguments, of: Signature) -> tuple[int, int]:
     """How many keys a query sees to the left and to the right of its own; −1: all."""
     if of.left >= 0:
-        left, right = (
-            args.integer(at) if args.text(at) else -1 for at in (of.left, of.left + 1)
-        )
+        left, right = (args.integer(at) if args.text(at) else -1 for at in (of.left, of.left + 1))
         return left, right
     if of.window >= 0 and args.text(of.window):
         return max(args.integer(of.window), 0) - 1, -1
@@ -260,8 +259,9 @@ def composed(args: Arguments) -> Tally:
     model = multiplied(each * shown(args, of, sizes) * wide, q.dtype, args.tf32)
     done = multiplied(each * sizes.n_q * sizes.n_k * wide, q.dtype, args.tf32)
     passes = 3 if masks or causal else 2
-    more = Bytes(memory((q, k, v, *masks)) + passes * scores.bytes,
-                 out.bytes + passes * scores.bytes)  # fmt: skip
+    more = Bytes(
+        memory((q, k, v, *masks)) + passes * scores.bytes, out.bytes + passes * scores.bytes
+    )
     return Tally(model, moves, Work(done, (more,)))
 
 

@@ -13,8 +13,6 @@ from gpuperf.model.cost import Bytes
 from gpuperf.profile.cost.arguments import Arguments
 from gpuperf.profile.cost.tally import Tally, memory
 
-__all__ = ["SPACES", "collective"]
-
 SPACES = ("c10d", "c10d_functional", "_c10d_functional", "nccl", "gloo")
 # Words in the names of those whose results are other tensors, that only give, that only take.
 APART = ("reduce_scatter", "gather", "all_to_all", "alltoall", "scatter")

@@ -17,8 +17,6 @@ from gpuperf.profile.cost.arguments import Arguments, Unreadable
 from gpuperf.profile.cost.shapes import spread, windows
 from gpuperf.profile.cost.tally import Rule, Rules, Tally, computed, moved, multiplied, named
 
-__all__ = ["RULES"]
-
 
 @dataclass(frozen=True)
 class Signature:
@@ -49,18 +47,35 @@ SIGNATURES = {
     "miopen_convolution_transpose": Signature(
         5, 3, 6, 7, bias=2, transposed=True, output_padding=4
     ),
-    **dict.fromkeys(("cudnn_convolution_relu", "miopen_convolution_relu"),
-                    Signature(3, 4, 5, 6, bias=2, relu=True)),
-    **dict.fromkeys(("cudnn_convolution_add_relu", "miopen_convolution_add_relu"),
-                    Signature(5, 6, 7, 8, bias=4, added=2, relu=True)),
-    **dict.fromkeys(("mkldnn_convolution", "miopen_convolution", "miopen_depthwise_convolution"),
-                    MKLDNN),
-    **dict.fromkeys(("_slow_conv2d_forward", "thnn_conv2d", "slow_conv3d_forward", "slow_conv3d",
-                     "_conv_depthwise2d", "conv_depthwise3d", "slow_conv_dilated2d",
-                     "slow_conv_dilated3d"), SLOW),
-    **dict.fromkeys(("slow_conv_transpose2d", "slow_conv_transpose3d"),
-                    Signature(4, 5, 7, bias=3, transposed=True, output_padding=6)),
-}  # fmt: skip
+    **dict.fromkeys(
+        ("cudnn_convolution_relu", "miopen_convolution_relu"),
+        Signature(3, 4, 5, 6, bias=2, relu=True),
+    ),
+    **dict.fromkeys(
+        ("cudnn_convolution_add_relu", "miopen_convolution_add_relu"),
+        Signature(5, 6, 7, 8, bias=4, added=2, relu=True),
+    ),
+    **dict.fromkeys(
+        ("mkldnn_convolution", "miopen_convolution", "miopen_depthwise_convolution"), MKLDNN
+    ),
+    **dict.fromkeys(
+        (
+            "_slow_conv2d_forward",
+            "thnn_conv2d",
+            "slow_conv3d_forward",
+            "slow_conv3d",
+            "_conv_depthwise2d",
+            "conv_depthwise3d",
+            "slow_conv_dilated2d",
+            "slow_conv_dilated3d",
+        ),
+        SLOW,
+    ),
+    **dict.fromkeys(
+        ("slow_conv_transpose2d", "slow_conv_transpose3d"),
+        Signature(4, 5, 7, bias=3, transposed=True, output_padding=6),
+    ),
+}
 
 
 def is_transposed(args: Arguments, of: Signature) -> bool:
@@ -141,8 +156,14 @@ def forward(of: Signature) -> Rule:
     return rule
 
 
-def gradients(dy: Tensor, x: Tensor, weight: Tensor, transposed: bool,
-              asked: tuple[bool, ...], args: Arguments) -> Tally:  # fmt: skip
+def gradients(
+    dy: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    transposed: bool,
+    asked: tuple[bool, ...],
+    args: Arguments,
+) -> Tally:
     """Of *dy*: dx, dweight and dbias, those *asked* for."""
     axes = check(x, weight)
     dx, dweight, dbias = asked

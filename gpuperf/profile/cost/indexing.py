@@ -25,8 +25,6 @@ from gpuperf.profile.cost.tally import (
     named,
 )
 
-__all__ = ["RULES"]
-
 
 def some(x: Tensor, count: int) -> Tensor:
     """*count* elements of x, and no more than it has."""
@@ -181,8 +179,7 @@ RULES: Rules = {
     **named("embedding", embedding, "embedding"),
     **named("embedding", embedding_backward, "embedding_dense_backward"),
     **named("embedding", bag, "_embedding_bag _embedding_bag_forward_only"),
-    **named("embedding", bag_backward,
-            "_embedding_bag_backward _embedding_bag_dense_backward"),
+    **named("embedding", bag_backward, "_embedding_bag_backward _embedding_bag_dense_backward"),
     **named("indexing", gather, "gather"),
     **named("indexing", take, "take"),
     **named("indexing", index_select, "index_select"),
@@ -193,4 +190,4 @@ RULES: Rules = {
     **named("indexing", masked, "masked_select masked_scatter"),
     **named("indexing", searched, SEARCHES),
     **named("indexing", one_hot, "one_hot"),
-}  # fmt: skip
+}

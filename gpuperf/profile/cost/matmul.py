@@ -24,8 +24,6 @@ from gpuperf.profile.cost.tally import (
     named,
 )
 
-__all__ = ["RULES", "matrices", "product_shape"]
-
 # gelu of cuBLASLt's epilogue is the tanh form: see `pointwise`.
 RELU, GELU = (1, 0), (8, 1)
 LETTERS = 52  # that an equation of einsum may have
@@ -105,9 +103,7 @@ def linear(args: Arguments) -> Tally:
     out = Tensor(shape, x.dtype)
     if bias:
         flops += computed(out.size, x.dtype, 1)
-    return Tally(
-        flops, moved((x, weight, *((bias,) if bias else ())), args.call.outputs or (out,))
-    )
+    return Tally(flops, moved((x, weight, *((bias,) if bias else ())), args.call.outputs or (out,)))
 
 
 def linear_backward(args: Arguments) -> Tally:

@@ -28,8 +28,6 @@ from gpuperf.profile.cost.tally import (
     named,
 )
 
-__all__ = ["RULES", "copied", "nothing"]
-
 # dtype, layout, device, pin_memory end the arguments of whatever makes a tensor.
 OPTIONS = 4
 
@@ -311,11 +309,11 @@ RULES: Rules = {
     **named("copy", copy(repeated), "repeat tile"),
     **named("copy", copy(padded), PADS),
     **named("copy", copy(placed), "select_backward slice_backward diagonal_backward"),
-    **named("copy", joined,
-            "cat stack concat concatenate _stack hstack vstack dstack column_stack"),
+    **named(
+        "copy", joined, "cat stack concat concatenate _stack hstack vstack dstack column_stack"
+    ),
     **named("copy", overwritten, "copy"),
-    **named("copy", inserted,
-            "slice_scatter select_scatter diagonal_scatter as_strided_scatter"),
+    **named("copy", inserted, "slice_scatter select_scatter diagonal_scatter as_strided_scatter"),
     **named("copy", filled, "fill zero"),
     **named("copy", like(1), "zeros_like ones_like"),
     **named("copy", like(2), "full_like"),
@@ -340,4 +338,4 @@ RULES: Rules = {
     **named("random", filled, RANDOM),
     **named("random", normal, "normal"),
     **named("random", drawn, "bernoulli multinomial"),
-}  # fmt: skip
+}

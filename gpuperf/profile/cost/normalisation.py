@@ -21,18 +21,7 @@ from dataclasses import dataclass
 
 from gpuperf.model.aten import Tensor
 from gpuperf.profile.cost.arguments import Arguments, Unreadable
-from gpuperf.profile.cost.tally import (
-    Rule,
-    Rules,
-    Tally,
-    computed,
-    fresh,
-    inferred,
-    moved,
-    named,
-)
-
-__all__ = ["RULES"]
+from gpuperf.profile.cost.tally import Rule, Rules, Tally, computed, fresh, inferred, moved, named
 
 
 def statistics(x: Tensor, count: int, each: int) -> list[Tensor]:
@@ -193,25 +182,40 @@ RULES: Rules = {
     **named("normalisation", layer(2, -1, 1), "_fused_rms_norm"),
     **named("normalisation", layer(2, -1, 0), "rms_norm"),
     **named("normalisation", norm_backward(Gradient(5, (3, 4), 7)), "native_layer_norm_backward"),
-    **named("normalisation", norm_backward(Gradient(4, (3,), 5, gradients=2)),
-            "_fused_rms_norm_backward"),
+    **named(
+        "normalisation",
+        norm_backward(Gradient(4, (3,), 5, gradients=2)),
+        "_fused_rms_norm_backward",
+    ),
     **named("normalisation", group, "native_group_norm group_norm"),
     **named("normalisation", norm_backward(Gradient(4, (2, 3), 9)), "native_group_norm_backward"),
-    **named("normalisation", batch(Batch(5)),
-            "native_batch_norm _native_batch_norm_legit cudnn_batch_norm miopen_batch_norm"),
+    **named(
+        "normalisation",
+        batch(Batch(5)),
+        "native_batch_norm _native_batch_norm_legit cudnn_batch_norm miopen_batch_norm",
+    ),
     **named("normalisation", batch(Batch(5, kept=0)), "batch_norm"),
     **named("normalisation", batch(Batch(training=True)), "_batch_norm_with_update"),
-    **named("normalisation", batch(Batch(training=False)),
-            "_native_batch_norm_legit_no_training _batch_norm_no_update"),
+    **named(
+        "normalisation",
+        batch(Batch(training=False)),
+        "_native_batch_norm_legit_no_training _batch_norm_no_update",
+    ),
     **named("normalisation", BATCH_BACKWARD, "native_batch_norm_backward batch_norm_backward"),
-    **named("normalisation", norm_backward(Gradient(2, (5, 6), x=0)),
-            "cudnn_batch_norm_backward miopen_batch_norm_backward"),
+    **named(
+        "normalisation",
+        norm_backward(Gradient(2, (5, 6), x=0)),
+        "cudnn_batch_norm_backward miopen_batch_norm_backward",
+    ),
     # Mean, difference, squares and their sum; of the whole, difference, u, y.
-    **named("normalisation", stage(4),
-            "batch_norm_stats batch_norm_gather_stats_with_counts batch_norm_elemt"),
+    **named(
+        "normalisation",
+        stage(4),
+        "batch_norm_stats batch_norm_gather_stats_with_counts batch_norm_elemt",
+    ),
     **named("normalisation", stage(5), "batch_norm_backward_reduce"),  # u, Σ dy·u, Σ dy
     **named("normalisation", stage(7), "batch_norm_backward_elemt"),  # u, g, dx
     **named("softmax", softmax, SOFTMAXES),
     **named("softmax", softmax_backward(4, 0), "_softmax_backward_data"),
     **named("softmax", softmax_backward(3, 1), "_log_softmax_backward_data"),
-}  # fmt: skip
+}

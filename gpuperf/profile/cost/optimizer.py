@@ -21,8 +21,6 @@ from gpuperf.profile.cost.reduction import REDUCTIONS
 from gpuperf.profile.cost.shapes import broadcast, promoted
 from gpuperf.profile.cost.tally import Rule, Rules, Tally, computed, fresh, moved, named
 
-__all__ = ["RULES"]
-
 
 def merged(parts: Iterable[tuple[Flops, ...]]) -> tuple[Flops, ...]:
     """One `Flops` for each kind and dtype."""
@@ -34,8 +32,9 @@ def merged(parts: Iterable[tuple[Flops, ...]]) -> tuple[Flops, ...]:
     return tuple(totals.values())
 
 
-def stepped(args: Arguments, plain: int, special: int, states: Sequence[int],
-            steps: int, scale: int) -> Tally:  # fmt: skip
+def stepped(
+    args: Arguments, plain: int, special: int, states: Sequence[int], steps: int, scale: int
+) -> Tally:
     """*plain* and *special* FLOPs a parameter; *states* are read and written as parameters are,
     *steps* are read, gradients too, and written where they are unscaled."""
     parameters, gradients = args.tensors(0), args.tensors(1)

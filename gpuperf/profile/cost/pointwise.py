@@ -15,18 +15,7 @@ from gpuperf.model.aten import Tensor
 from gpuperf.model.cost import Flops
 from gpuperf.profile.cost.arguments import NUMBER, Arguments, Unreadable
 from gpuperf.profile.cost.shapes import broadcast, promoted
-from gpuperf.profile.cost.tally import (
-    REAL,
-    Rule,
-    Rules,
-    Tally,
-    computed,
-    fresh,
-    moved,
-    named,
-)
-
-__all__ = ["FORMULAS", "RULES", "Formula", "each", "elementwise", "result_dtype"]
+from gpuperf.profile.cost.tally import REAL, Rule, Rules, Tally, computed, fresh, moved, named
 
 
 @dataclass(frozen=True)
@@ -47,16 +36,22 @@ TWO, THREE = (0, 1), (0, 1, 2)
 TABLE: tuple[tuple[Formula, str], ...] = (
     # One operand.
     (Formula(0), "positive real_if_close"),
-    (Formula(1), "abs absolute neg negative relu sign sgn floor ceil round trunc fix reciprocal"
-                " square bitwise_not conj_physical threshold deg2rad rad2deg"),
+    (
+        Formula(1),
+        "abs absolute neg negative relu sign sgn floor ceil round trunc fix reciprocal"
+        " square bitwise_not conj_physical threshold deg2rad rad2deg",
+    ),
     (Formula(2), "frac hardtanh relu6 leaky_relu rrelu hardshrink"),
     (Formula(3), "nan_to_num softshrink"),
     (Formula(4), "hardsigmoid"),  # sum, two comparisons, quotient
     (Formula(5), "hardswish"),
-    (Formula(0, 1), "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan arcsin arccos"
-                   " arctan sinh cosh tanh asinh acosh atanh arcsinh arccosh arctanh sqrt rsqrt"
-                   " erf erfc erfinv lgamma digamma sinc i0 angle special_erf special_erfc"
-                   " special_expm1 special_exp2 special_log1p special_i0"),
+    (
+        Formula(0, 1),
+        "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan arcsin arccos"
+        " arctan sinh cosh tanh asinh acosh atanh arcsinh arccosh arctanh sqrt rsqrt"
+        " erf erfc erfinv lgamma digamma sinc i0 angle special_erf special_erfc"
+        " special_expm1 special_exp2 special_log1p special_i0",
+    ),
     (Formula(3, 1), "sigmoid silu special_expit"),  # negation, sum, quotient
     (Formula(4, 1), "gelu"),  # x·(1 + erf(x·√½))·½
     (Formula(2, 1), "elu celu"),  # comparison, product
@@ -65,17 +60,23 @@ TABLE: tuple[tuple[Formula, str], ...] = (
     (Formula(4, 3), "mish"),  # x·tanh(log(1 + exp x))
     (Formula(1, truth=True), "isnan isinf isfinite isneginf isposinf signbit logical_not"),
     # Two.
-    (Formula(1, 0, TWO), "add sub subtract rsub mul multiply div divide true_divide floor_divide"
-                        " maximum minimum fmax fmin fmod remainder copysign heaviside nextafter"
-                        " __and__ __or__ __xor__ __iand__ __ior__ __ixor__ bitwise_and bitwise_or"
-                        " bitwise_xor bitwise_left_shift bitwise_right_shift __lshift__ __rshift__"
-                        " __ilshift__ __irshift__ gcd lcm ldexp clamp_min clamp_max"),
+    (
+        Formula(1, 0, TWO),
+        "add sub subtract rsub mul multiply div divide true_divide floor_divide"
+        " maximum minimum fmax fmin fmod remainder copysign heaviside nextafter"
+        " __and__ __or__ __xor__ __iand__ __ior__ __ixor__ bitwise_and bitwise_or"
+        " bitwise_xor bitwise_left_shift bitwise_right_shift __lshift__ __rshift__"
+        " __ilshift__ __irshift__ gcd lcm ldexp clamp_min clamp_max",
+    ),
     (Formula(0, 1, TWO), "pow float_power atan2 arctan2 hypot"),
     (Formula(1, 1, TWO), "xlogy special_xlogy"),
     (Formula(3, 2, TWO), "logaddexp logaddexp2"),
     (Formula(2, 0, TWO), "_prelu_kernel isclose"),
-    (Formula(1, 0, TWO, truth=True), "eq ne lt le gt ge not_equal less less_equal greater"
-                                    " greater_equal logical_and logical_or logical_xor"),
+    (
+        Formula(1, 0, TWO, truth=True),
+        "eq ne lt le gt ge not_equal less less_equal greater"
+        " greater_equal logical_and logical_or logical_xor",
+    ),
     (Formula(0, 0, TWO, values=(0,)), "masked_fill"),
     # Three.
     (Formula(2, 0, THREE), "addcmul addcdiv"),
@@ -83,8 +84,11 @@ TABLE: tuple[tuple[Formula, str], ...] = (
     (Formula(0, 0, THREE, values=(1, 2)), "where"),
     # Gradients: (dy, x or y, …).
     (Formula(1, 0, TWO), "threshold_backward"),
-    (Formula(2, 0, TWO), "native_dropout_backward _masked_scale hardtanh_backward"
-                        " leaky_relu_backward hardshrink_backward softshrink_backward"),
+    (
+        Formula(2, 0, TWO),
+        "native_dropout_backward _masked_scale hardtanh_backward"
+        " leaky_relu_backward hardshrink_backward softshrink_backward",
+    ),
     (Formula(3, 0, TWO), "sigmoid_backward tanh_backward hardsigmoid_backward"),
     (Formula(5, 0, TWO), "hardswish_backward logit_backward"),
     # dy·(Φ(x) + x·φ(x)): Φ 3 and erf, φ 3 and exp, the rest 3.
@@ -97,11 +101,20 @@ TABLE: tuple[tuple[Formula, str], ...] = (
     (Formula(3, 0, THREE), "mse_loss_backward"),
     (Formula(4, 0, THREE), "smooth_l1_loss_backward huber_loss_backward"),
     (Formula(5, 0, (0, 1, 2, 3)), "binary_cross_entropy_backward"),
-)  # fmt: skip
+)
 FORMULAS = {name: formula for formula, names in TABLE for name in names.split()}
 # Of complex numbers; `computed` doubles, since each is two.
-COMPLEX = {"add": 1, "sub": 1, "rsub": 1, "neg": 1, "mul": 3, "conj_physical": 1, "where": 0,
-           "masked_fill": 0, "positive": 0}  # fmt: skip
+COMPLEX = {
+    "add": 1,
+    "sub": 1,
+    "rsub": 1,
+    "neg": 1,
+    "mul": 3,
+    "conj_physical": 1,
+    "where": 0,
+    "masked_fill": 0,
+    "positive": 0,
+}
 # Of integers torch makes floating-point numbers.
 DIVIDES = {"div", "divide", "true_divide", "reciprocal", "sigmoid", "silu", "gelu"}
 INTEGERS = {"bool", "uint8", "int8", "int16", "int32", "int64"}

@@ -28,8 +28,6 @@ from gpuperf.profile.cost.tally import (
     named,
 )
 
-__all__ = ["REDUCTIONS", "RULES", "Reduction"]
-
 
 @dataclass(frozen=True)
 class Reduction:
@@ -73,17 +71,27 @@ REDUCTIONS = {
     "mode": Reduction(0, results=BOTH),
 }
 SCANS = {
-    "cumsum": (1, ("",)), "cumprod": (1, ("",)), "_cummax_helper": (1, BOTH),
-    "_cummin_helper": (1, BOTH), "cummax": (1, BOTH), "cummin": (1, BOTH),
-    "sort": (0, BOTH), "argsort": (0, ("int64",)), "msort": (0, ("",)),
-}  # fmt: skip
+    "cumsum": (1, ("",)),
+    "cumprod": (1, ("",)),
+    "_cummax_helper": (1, BOTH),
+    "_cummin_helper": (1, BOTH),
+    "cummax": (1, BOTH),
+    "cummin": (1, BOTH),
+    "sort": (0, BOTH),
+    "argsort": (0, ("int64",)),
+    "msort": (0, ("",)),
+}
 LOSSES = {
     # (x, target): FLOPs and transcendentals, and where the reduction stands
-    "mse_loss": (2, 0, 2), "l1_loss": (2, 0, 2), "smooth_l1_loss": (5, 0, 2),
-    "huber_loss": (5, 0, 2), "binary_cross_entropy": (6, 2, 3), "kl_div": (3, 1, 2),
+    "mse_loss": (2, 0, 2),
+    "l1_loss": (2, 0, 2),
+    "smooth_l1_loss": (5, 0, 2),
+    "huber_loss": (5, 0, 2),
+    "binary_cross_entropy": (6, 2, 3),
+    "kl_div": (3, 1, 2),
     # (1 − t)·x + max(−x, 0) + log(1 + exp −|x|)
     "binary_cross_entropy_with_logits": (8, 2, 4),
-}  # fmt: skip
+}
 
 
 def shape_of(args: Arguments, of: Reduction, x: Tensor) -> tuple[int, ...]:
@@ -327,8 +335,14 @@ RULES: Rules = {
     **named("reduction", pool_backward, POOLS_BACK),
     **named("reduction", adaptive, ADAPTIVE),
     **named("reduction", adaptive_backward, ADAPTIVE_BACK),
-    **{name: ("elementwise", resampled(taps, backward=False))
-       for taps, names in RESAMPLED.items() for name in names.split()},
-    **{f"{name}_backward": ("elementwise", resampled(taps, backward=True))
-       for taps, names in RESAMPLED.items() for name in names.split()},
-}  # fmt: skip
+    **{
+        name: ("elementwise", resampled(taps, backward=False))
+        for taps, names in RESAMPLED.items()
+        for name in names.split()
+    },
+    **{
+        f"{name}_backward": ("elementwise", resampled(taps, backward=True))
+        for taps, names in RESAMPLED.items()
+        for name in names.split()
+    },
+}

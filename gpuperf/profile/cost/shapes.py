@@ -11,8 +11,6 @@ from collections.abc import Iterable, Sequence
 from gpuperf.model.aten import Tensor
 from gpuperf.profile.cost.arguments import Unreadable
 
-__all__ = ["axis", "broadcast", "promoted", "reduced", "spread", "windows"]
-
 INTEGERS = ("uint8", "int8", "int16", "int32", "int64")
 FLOATS = ("fp8", "bf16", "fp16", "fp32", "fp64")
 COMPLEX = ("complex64", "complex128")

@@ -16,33 +16,34 @@ from gpuperf.model.aten import Tensor
 from gpuperf.model.cost import Bytes, Flops, Work
 from gpuperf.profile.cost.arguments import Arguments, Unreadable
 
-__all__ = [
-    "FLOATING",
-    "REAL",
-    "Kind",
-    "Rule",
-    "Rules",
-    "Tally",
-    "accumulated",
-    "computed",
-    "copies",
-    "fresh",
-    "inferred",
-    "memory",
-    "moved",
-    "multiplied",
-    "named",
-]
-
 Kind = Literal[
-    "matmul", "convolution", "attention", "normalisation", "softmax", "elementwise", "reduction",
-    "embedding", "optimizer", "copy", "view", "random", "indexing", "communication", "unknown",
-]  # fmt: skip
+    "matmul",
+    "convolution",
+    "attention",
+    "normalisation",
+    "softmax",
+    "elementwise",
+    "reduction",
+    "embedding",
+    "optimizer",
+    "copy",
+    "view",
+    "random",
+    "indexing",
+    "communication",
+    "unknown",
+]
 
 FLOATING = {"fp64", "fp32", "bf16", "fp16", "fp8"}
 REAL = {"complex64": "fp32", "complex128": "fp64"}  # what complex numbers are made of
-SUMS = {"fp64": "fp64", "int8": "int32", "uint8": "int32", "int16": "int32", "int32": "int32",
-        "int64": "int64"}  # fmt: skip
+SUMS = {
+    "fp64": "fp64",
+    "int8": "int32",
+    "uint8": "int32",
+    "int16": "int32",
+    "int32": "int32",
+    "int64": "int64",
+}
 STILL = Bytes(0, 0)
 
 

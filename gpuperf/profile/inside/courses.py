@@ -10,8 +10,6 @@ from gpuperf.model.program import PassName
 from gpuperf.profile.inside.loading import loading
 from gpuperf.profile.inside.passes import Pass
 
-__all__ = ["ANEW", "FORWARD", "Course", "Limits"]
-
 FORWARD = "forward step"  # from one forward pass of the outermost module to the next
 
 ANEW: tuple[PassName, ...] = ("light", "trace", "counters", "kernels")  # begin again after a break

@@ -21,21 +21,33 @@ from gpuperf.model.aten import DTYPES, Call, Tensor
 from gpuperf.model.cost import Cost
 from gpuperf.model.program import Seen
 
-__all__ = ["MOST_S", "Flops", "Watch", "short_path"]
-
 MOST_SEEN = 200_000  # calls of all steps
 MOST_S = 20.0  # that the pass may spend on its own notes
 LONGEST = 200  # characters of an argument
 MOST_VALUES = 64  # of a list of numbers
-PLAIN = (bool, int, float, complex, str, torch.dtype, torch.device, torch.layout,
-         torch.memory_format)  # fmt: skip
+PLAIN = (
+    bool,
+    int,
+    float,
+    complex,
+    str,
+    torch.dtype,
+    torch.device,
+    torch.layout,
+    torch.memory_format,
+)
 FAILED: set[str] = set()  # operators whose registered cost is none
 # Operators whose result the host must know before it goes on.
 WAITS = {
-    "aten::_local_scalar_dense": "item", "aten::item": "item", "aten::is_nonzero": "item",
-    "aten::nonzero": "nonzero", "aten::equal": "equal", "aten::masked_select": "masked_select",
-    "aten::_unique2": "unique", "aten::unique_dim": "unique",
-}  # fmt: skip
+    "aten::_local_scalar_dense": "item",
+    "aten::item": "item",
+    "aten::is_nonzero": "item",
+    "aten::nonzero": "nonzero",
+    "aten::equal": "equal",
+    "aten::masked_select": "masked_select",
+    "aten::_unique2": "unique",
+    "aten::unique_dim": "unique",
+}
 COPIES = ("aten::_to_copy", "aten::copy_")
 ENGINE = str(Path("torch", "autograd", "graph.py"))
 OPTIMIZERS = f"{Path(torch.__file__).parent / 'optim'}{os.sep}"

@@ -23,8 +23,6 @@ from typing import Any
 
 import torch
 
-__all__ = ["Forwards"]
-
 ROUNDS = 3  # calls of a module that make it the leader
 USUAL = 0.5  # of the leader's calls must be alike, or all of them count
 MOST_KINDS = 1000  # of calls that are told apart

@@ -10,8 +10,6 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-__all__ = ["AfterImport"]
-
 
 class AfterImport(MetaPathFinder):
     """Calls *then*, which must not raise, as soon as the module *name* is imported."""

@@ -12,8 +12,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["Loading", "loading"]
-
 
 class Loading:
     """The seconds that the program waited for data by now, and the line of its last wait."""
@@ -47,8 +45,10 @@ class Loading:
         from torch.utils.data import dataloader
 
         self._installed = True
-        for kind, name in ((dataloader.DataLoader, "__iter__"),
-                           (dataloader._BaseDataLoaderIter, "__next__")):  # fmt: skip
+        for kind, name in (
+            (dataloader.DataLoader, "__iter__"),
+            (dataloader._BaseDataLoaderIter, "__next__"),
+        ):
             setattr(kind, name, self._timed(getattr(kind, name), name))
 
     def _timed(self, wait: Callable[..., Any], name: str) -> Callable[..., Any]:

@@ -42,7 +42,6 @@ from gpuperf.profile.inside.script import load, marks_steps
 if TYPE_CHECKING:
     from gpuperf.profile.inside.session import Session
 
-__all__ = ["main"]
 
 UNMARKED_S = 20.0  # from its first use of the GPU on a program that should mark steps may mark none
 OWN = (__file__, script.__file__, "<frozen importlib")  # what runs the program

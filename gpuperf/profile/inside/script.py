@@ -1,5 +1,4 @@
-"""How does python run a script or a module? As `__main__`, which it stays until the process ends.
-"""
+"""Run a script or a module as `__main__`, as python does, and keep it until the process ends."""
 
 from __future__ import annotations
 
@@ -14,11 +13,23 @@ from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
 
-__all__ = ["load", "marks_steps"]
-
 # Who says one of these has a step that is marked, an optimizer that takes it, or modules.
-STEPS = {"gpuperf", "optim", "backward", "Trainer", "lightning", "accelerate", "nn", "Module",
-         "transformers", "torchvision", "timm", "diffusers", "generate", "pipeline"}  # fmt: skip
+STEPS = {
+    "gpuperf",
+    "optim",
+    "backward",
+    "Trainer",
+    "lightning",
+    "accelerate",
+    "nn",
+    "Module",
+    "transformers",
+    "torchvision",
+    "timm",
+    "diffusers",
+    "generate",
+    "pipeline",
+}
 FUNCTIONS = "torch.nn.functional"  # which have no module
 
 
@@ -77,9 +88,12 @@ def _of_spec(spec: ModuleSpec) -> tuple[CodeType, ModuleType]:
     if code is None:
         raise ImportError(f"No code object available for {spec.name}", name=spec.name)
     return code, _main(
-        __file__=spec.origin, __cached__=spec.cached, __loader__=spec.loader,
-        __package__=spec.parent, __spec__=spec,
-    )  # fmt: skip
+        __file__=spec.origin,
+        __cached__=spec.cached,
+        __loader__=spec.loader,
+        __package__=spec.parent,
+        __spec__=spec,
+    )
 
 
 def _main(**names: object) -> ModuleType:

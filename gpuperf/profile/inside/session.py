@@ -26,8 +26,6 @@ from gpuperf.profile.inside.courses import ANEW, FORWARD, Course, Limits
 from gpuperf.profile.inside.passes import Trace, abandon, capturing, on_gpu, open_pass
 from gpuperf.profile.inside.unmarked import AGAIN_S, Unmarked, sentence
 
-__all__ = ["FORWARD", "IMPLICIT", "STEP", "Session"]
-
 STEP = "step"  # the region of `gpuperf.step()`
 IMPLICIT = "optimizer step"
 MOST_ANEW = 3  # times a step of a pass may be one in which the program compiles or forks

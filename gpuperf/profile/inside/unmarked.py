@@ -12,8 +12,6 @@ from typing import Any
 from gpuperf.model.program import WHOLE, Passed
 from gpuperf.profile.inside.passes import Trace, abandon, capturing
 
-__all__ = ["AGAIN_S", "Unmarked", "sentence"]
-
 WATCHED_S, HOST_WATCHED_S = 5.0, 2.0  # of it; a host alone may call 200,000 operators a second
 AGAIN_S = 1.0  # after the program last compiled
 

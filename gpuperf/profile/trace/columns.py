@@ -11,7 +11,6 @@ if TYPE_CHECKING:
 
     Column = NDArray[numpy.integer]
 
-__all__ = ["LONGEST_NAME", "Names", "Table", "launchers", "legible"]
 
 LONGEST_NAME = 2000  # characters; CUTLASS's kernels have over a thousand
 MOST_NAMES = 500_000

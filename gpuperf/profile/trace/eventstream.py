@@ -24,8 +24,6 @@ from typing import Any
 from gpuperf.errors import UsageError
 from gpuperf.files import open_regular
 
-__all__ = ["EventStream", "Progress"]
-
 CHUNK = 1 << 20  # bytes read at a time
 LONGEST = 16 << 20  # characters of one event, or of another value beside `traceEvents`
 LARGEST_TEXT = 16 << 30  # bytes after decompression

@@ -33,8 +33,6 @@ from gpuperf.profile.trace.columns import Names, Table, launchers, legible
 from gpuperf.profile.trace.eventstream import EventStream, Progress
 from gpuperf.profile.trace.shapes import Calls
 
-__all__ = ["read_trace"]
-
 MOST_EVENTS = 30_000_000  # 2 GB of trace have 5 million
 MOST_OTHERS = 300_000  # before the first of torch.profiler's
 MOST_CATEGORIES = 100  # that are counted by name
@@ -44,9 +42,13 @@ LONGEST_NUMBER = 40  # characters that are looked at
 
 KINDS = {"kernel": KERNEL, "gpu_memcpy": COPY, "gpu_memset": SET}
 RUNTIME = (
-    "cuda_runtime", "cuda_driver", "xpu_runtime", "xpu_driver", "privateuse1_runtime",
+    "cuda_runtime",
+    "cuda_driver",
+    "xpu_runtime",
+    "xpu_driver",
+    "privateuse1_runtime",
     "privateuse1_driver",
-)  # fmt: skip
+)
 # What runs a compiled graph is an operator to older versions of torch, and a mark to newer ones.
 COMPILED = "## Call CompiledFxGraph"
 

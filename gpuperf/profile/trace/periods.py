@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     Column = NDArray[numpy.integer]
 
-__all__ = ["periods", "repeats"]
 
 MOST = 1 / 2  # of the sequence that a repetition covers
 LEAST = 1 / 4  # … where it repeats `MANY` times at least: one odd step in the middle halves it

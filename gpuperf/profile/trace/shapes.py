@@ -18,8 +18,6 @@ from typing import Any
 from gpuperf.model.aten import DTYPES, Call, Tensor
 from gpuperf.profile.trace.columns import legible
 
-__all__ = ["Calls"]
-
 MOST_CALLS = 200_000  # different ones with their shapes: about 300 MB
 MOST_BARE = 200_000  # different names without shapes
 MOST_TENSORS = 100_000  # of one call; a fused optimizer takes five lists of all parameters
@@ -27,9 +25,12 @@ MOST_TENSORS = 100_000  # of one call; a fused optimizer takes five lists of all
 KEYS = ("Input Dims", "Input type", "Input Strides", "Concrete Inputs")
 # As GCC and Clang name the dtypes that `DTYPES` does not have.
 MORE_DTYPES = {
-    "short unsigned int": "uint16", "unsigned short": "uint16", "unsigned int": "uint32",
-    "long unsigned int": "uint64", "unsigned long": "uint64",
-}  # fmt: skip
+    "short unsigned int": "uint16",
+    "unsigned short": "uint16",
+    "unsigned int": "uint32",
+    "long unsigned int": "uint64",
+    "unsigned long": "uint64",
+}
 
 
 class Calls:

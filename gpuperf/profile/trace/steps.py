@@ -10,8 +10,6 @@ from gpuperf.model.program import MARK, PART
 from gpuperf.model.timeline import Timeline
 from gpuperf.profile.trace.periods import periods, repeats
 
-__all__ = ["Window", "marked", "named", "parts_of", "steps_of"]
-
 Window = tuple[int, int]  # nanoseconds of the host
 
 PROFILER_STEP = re.compile(r"ProfilerStep#\d+")
@@ -30,9 +28,7 @@ def parts_of(timeline: Timeline, region: str) -> dict[str, list[Window]]:
     return {n.removeprefix(prefix): _annotated(timeline, lambda o, n=n: o == n) for n in names}  # type: ignore[misc]
 
 
-def steps_of(
-    timeline: Timeline, warmup: int = 0, own: bool = True
-) -> tuple[str, list[Window]]:
+def steps_of(timeline: Timeline, warmup: int = 0, own: bool = True) -> tuple[str, list[Window]]:
     """What the steps of a trace are called, and where they are, without the first *warmup*.
 
     By the marks of gpuperf, unless *own* is false; else of torch's own profiler
@@ -68,9 +64,10 @@ def _annotated(timeline: Timeline, fits: Callable[[str], bool]) -> list[Window]:
     marks = timeline.annotations
     kept = {i for i, name in enumerate(timeline.names) if fits(name)}
     return [
-        (int(marks.start[i]), int(marks.end[i])) for i in range(len(marks))
+        (int(marks.start[i]), int(marks.end[i]))
+        for i in range(len(marks))
         if not marks.on_device[i] and int(marks.name[i]) in kept
-    ]  # fmt: skip
+    ]
 
 
 def _repeated(timeline: Timeline) -> list[Window]:

@@ -12,8 +12,6 @@ from gpuperf.model.program import Passed, PassName
 from gpuperf.profile.inside.dispatch import MOST_S, Flops, Watch
 from gpuperf.profile.inside.passes.base import Base
 
-__all__ = ["Accounting"]
-
 MODE = "the program has a dispatch mode of its own, which ours would get between"
 
 
@@ -86,10 +84,14 @@ class Accounting(Base):
             self._drop()
         self.abandon()
         return Passed(
-            self.region, "accounting", self.steps, seen=tuple(self._watch.seen),
-            flop_counts=tuple(self._flops), tf32=_tf32(),
+            self.region,
+            "accounting",
+            self.steps,
+            seen=tuple(self._watch.seen),
+            flop_counts=tuple(self._flops),
+            tf32=_tf32(),
             reason=self._doubt(),
-        )  # fmt: skip
+        )
 
     def _doubt(self) -> str:
         missed = self._watch.missed

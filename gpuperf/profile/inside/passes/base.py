@@ -10,8 +10,6 @@ import torch
 
 from gpuperf.model.program import Passed, PassName
 
-__all__ = ["Base", "Pass", "Timed", "abandon", "capturing", "on_gpu"]
-
 GAP = 0.02  # of a pass: more than this between its steps is no part of them
 OWN_S = 20e-6  # that a mark may take itself
 OTHERS = "steps of another kind come between its steps"

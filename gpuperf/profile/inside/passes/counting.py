@@ -11,8 +11,6 @@ from gpuperf.measure.counters import Counters, NoCounters, open_counters
 from gpuperf.model.program import Passed, PassName
 from gpuperf.profile.inside.passes.base import Base, Timed
 
-__all__ = ["Counting", "Kernels"]
-
 # Kernels that may be counted in a step. Room takes time: with 16384 a pass took about 30 s on an
 # H200, with 1000, of another program, two.
 MOST_KERNELS, UNKNOWN = 65536, 8192
@@ -59,10 +57,12 @@ class Counting(Timed):
             self._within.close()
         each = self._known.factor * self.steps
         counted = {
-            "dram_read_bytes": moved.read / each, "dram_written_bytes": moved.written / each,
-            "dram_factor": float(self._known.factor), "dram_ratio": self._known.ratio,
+            "dram_read_bytes": moved.read / each,
+            "dram_written_bytes": moved.written / each,
+            "dram_factor": float(self._known.factor),
+            "dram_ratio": self._known.ratio,
             "dram_uncertainty_bytes": self._known.error * (moved.read + moved.written) / each,
-        }  # fmt: skip
+        }
         return Passed(self.region, "counters", self.steps, wall_s=moved.seconds, counters=counted)
 
     def abandon(self) -> None:

@@ -12,8 +12,6 @@ from gpuperf.model.samples import mean_precision
 from gpuperf.profile.inside.loading import loading
 from gpuperf.profile.inside.passes.base import Timed
 
-__all__ = ["Plain"]
-
 AHEAD = 0.9  # of the steps: from here on the device does not wait for the host
 SCATTERS = 0.01  # half-width of the interval of the mean step
 CHANGES, CLEAR = 0.02, 3.0  # of the mean between its halves: as a fraction, and in standard errors
@@ -84,6 +82,13 @@ class Plain(Timed):
         wall_s = sum(seconds) if self.apart() else self.whole_s()
         peak = self._peak_bytes if self.cuda else None
         return Passed(
-            self.region, "plain", self.steps, seconds, wall_s, peak, ahead=self._ahead,
-            data_s=self._data_s, data_where=loading.where if self._data_s else "",
-        )  # fmt: skip
+            self.region,
+            "plain",
+            self.steps,
+            seconds,
+            wall_s,
+            peak,
+            ahead=self._ahead,
+            data_s=self._data_s,
+            data_where=loading.where if self._data_s else "",
+        )

@@ -16,8 +16,6 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from gpuperf.model.program import MARK, PART, Passed, PassName
 from gpuperf.profile.inside.passes.base import Base
 
-__all__ = ["Light", "Trace"]
-
 OTHER = "the program uses torch.profiler itself, and there is one at a time"
 # A trace ends on the thread that it began on, or the process dies; a thread may end before.
 KERNEL = b'"cat": "kernel"'  # of an event in the file
@@ -50,9 +48,7 @@ class Trace(Base):
         # Events as Python objects would take 0.6 ms each: only the file is wanted, and no warning
         # of that. Filters are the process's: another thread's warnings are not ours to catch.
         warnings.filterwarnings("ignore", "Warning: Profiler clears events")
-        self._profile = profile(
-            activities=self._activities(), record_shapes=True, acc_events=False
-        )
+        self._profile = profile(activities=self._activities(), record_shapes=True, acc_events=False)
         super().start()
         self._profile.start()
         self._yield_to_others()
@@ -66,8 +62,11 @@ class Trace(Base):
         """There is one profiler at a time: let one that the program starts have its place."""
         from torch.autograd import profiler
 
-        theirs = [(profiler.profile, "_prepare_trace"), (profiler.emit_nvtx, "__enter__"),
-                  (profiler.emit_itt, "__enter__")]  # fmt: skip
+        theirs = [
+            (profiler.profile, "_prepare_trace"),
+            (profiler.emit_nvtx, "__enter__"),
+            (profiler.emit_itt, "__enter__"),
+        ]
         own = [(kind, name, getattr(kind, name)) for kind, name in theirs]
 
         def yields(prepare: Callable[..., Any]) -> Callable[..., Any]:
@@ -132,8 +131,14 @@ class Trace(Base):
         self._profile.export_chrome_trace(str(self._path))
         self._profile = None
         self.kernels = self._path.read_bytes().count(KERNEL) // max(1, self.steps)
-        return Passed(self.region, self.name, self.steps, wall_s=wall_s, trace=str(self._path),
-                      dropped=tuple(self._dropped))  # fmt: skip
+        return Passed(
+            self.region,
+            self.name,
+            self.steps,
+            wall_s=wall_s,
+            trace=str(self._path),
+            dropped=tuple(self._dropped),
+        )
 
     def abandon(self) -> None:
         found, self._profile = self._profile, None
