@@ -59,7 +59,7 @@ def test_the_example_is_the_file_that_it_names() -> None:
 
 
 def test_every_command_is_there_with_its_options() -> None:
-    verbs = typer.main.get_command(make_app()).commands  # type: ignore[attr-defined]
+    commands_of = typer.main.get_command(make_app()).commands  # type: ignore[attr-defined]
     commands = re.findall(r"^(gpuperf .+?)(?:\s+#.*)?$", "\n".join(BLOCKS), re.MULTILINE)
     commands += [c for text in PAGES.values() for c in re.findall(r"`(gpuperf [a-z]+[^`]*)`", text)]
     assert len(commands) > 8
@@ -69,8 +69,8 @@ def test_every_command_is_there_with_its_options() -> None:
     axes |= {f"--{option.replace('_', '-')}" for option in given}
     for command in commands:
         words = shlex.split(command)
-        assert words[1] in verbs, command
-        verb = verbs[words[1]]
+        assert words[1] in commands_of, command
+        verb = commands_of[words[1]]
         if verbs()[words[1]].group and len(words) > 2:
             verb = verb.commands[words[2]]
         if words[1] == "profile":  # what follows the script is the script's
