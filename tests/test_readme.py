@@ -17,6 +17,7 @@ from gpuperf.profile.table import title_of, totals_of
 from gpuperf.roofline.brief import render_brief, roofline_below
 from gpuperf.run.store import read_run
 from gpuperf.show.screen import WIDE
+from gpuperf.verb.registry import verbs
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
