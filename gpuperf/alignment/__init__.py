@@ -4,7 +4,7 @@ from gpuperf.verb.verb import Chart, Verb
 
 VERB = Verb(
     "alignment",
-    "Throughput by the alignment of a row: what sizes off the grid lose, and which kernels ran.",
+    "Measure how the alignment of sizes changes throughput.",
     "gpuperf.alignment.command:alignment",
     axes=True,
     measures=True,

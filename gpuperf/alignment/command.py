@@ -54,10 +54,11 @@ def alignment(
         ),
     ] = None,
 ) -> int:
-    """Throughput by the alignment of a row: what sizes off the grid lose, and which kernels ran.
+    """Measure how the alignment of sizes changes throughput.
 
-    --sizes 4096 --offsets -64:64:+1 moves all main axes; --axis n --n 4096 --m 512 one of them.
-    --suggest 50257 tries larger sizes nearby, as a vocabulary is padded to 50304.
+    --sizes 4096 --offsets -64:64:+1 varies all main axes; --axis n --n 4096 --m 512 varies one.
+    --suggest 50257 also measures larger sizes nearby and suggests the fastest, as a vocabulary of
+    50257 is often padded to 50304.
     """
     if axis is not None and _option(axis) in NO_SIZE:
         raise UsageError(f"{_option(axis)} is no axis of sizes", "--axis n moves n")

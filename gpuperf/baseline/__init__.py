@@ -4,7 +4,7 @@ from gpuperf.verb.verb import Verb
 
 VERB = Verb(
     "baseline",
-    "Runs that others are held against, by device and software.",
+    "Manage baseline runs, one per device and software stack.",
     "gpuperf.baseline.command:baseline",
     group=True,
 )

@@ -4,7 +4,7 @@ from gpuperf.verb.verb import Verb
 
 VERB = Verb(
     "calibrate",
-    "Measure what this device really reaches: matmul, memory, arithmetic, launches; kept.",
+    "Measure the highest rates that this device reaches.",
     "gpuperf.calibrate.command:calibrate",
     measures=True,
 )

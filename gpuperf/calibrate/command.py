@@ -45,7 +45,11 @@ def calibrate(
     show: Annotated[bool, typer.Option(help="Only show what was measured earlier.")] = False,
     force: Annotated[bool, typer.Option(help="Measure anew what is kept.")] = False,
 ) -> None:
-    """Measure what this device really reaches: matmul, memory, arithmetic, launches; kept."""
+    """Measure the highest rates that this device reaches.
+
+    Matmul, memory, arithmetic and launch rates are measured and stored for this device. Other
+    verbs show them as ceilings beside the peaks of the data sheet.
+    """
     if show and force:
         raise UsageError("--show and --force exclude each other", "leave one out")
     wanted = opt.split(options.dtype)

@@ -2,9 +2,4 @@
 
 from gpuperf.verb.verb import Verb
 
-VERB = Verb(
-    "ci",
-    "Continuous integration: ready workflows that gate each change.",
-    "gpuperf.ci.command:ci",
-    group=True,
-)
+VERB = Verb("ci", "Print CI workflows that gate each change.", "gpuperf.ci.command:ci", group=True)

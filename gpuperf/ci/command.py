@@ -19,7 +19,7 @@ ci = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
 @ci.callback()
 def _group() -> None:
-    """Continuous integration: ready workflows that gate each change."""
+    """Print CI workflows that gate each change."""
 
 
 @ci.command("github")

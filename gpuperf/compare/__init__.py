@@ -4,7 +4,7 @@ from gpuperf.verb.verb import Chart, Verb
 
 VERB = Verb(
     "compare",
-    "Measure every implementation of OP: speed-up over a baseline, bytes, memory, error, kernels.",
+    "Compare implementations of OP: time, bytes, memory, error.",
     "gpuperf.compare.command:compare",
     axes=True,
     measures=True,

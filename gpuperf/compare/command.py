@@ -54,9 +54,10 @@ def compare(
         ),
     ] = None,
 ) -> int:
-    """Measure every implementation of OP: speed-up over a baseline, bytes, memory, error, kernels.
+    """Compare implementations of OP: time, bytes, memory, error.
 
-    OP may stand first, without --op. Any axis of the workload is an option too: --seq 512,4096
+    Each implementation is measured at each point; --baseline names the one that speed-ups refer
+    to. Name OP first, or with --op. Each axis of the workload is an option too: --seq 512,4096
     --causal both --mode fwd,bwd.
     """
     budget_s = budget if budget is not None else 2.0 if processes == 1 else 1.0

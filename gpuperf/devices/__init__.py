@@ -4,6 +4,6 @@ from gpuperf.verb.verb import Verb
 
 VERB = Verb(
     "devices",
-    "The devices whose peaks are known, one of them in full, or the judgement of a peaks file.",
+    "List known devices, show one, or check a peaks file.",
     "gpuperf.devices.command:devices",
 )

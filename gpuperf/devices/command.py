@@ -33,7 +33,7 @@ def devices(
     ] = None,
     format: Annotated[Format, typer.Option(help="How to print.")] = Format.TABLE,
 ) -> None:
-    """The devices whose peaks are known, one of them in full, or the judgement of a peaks file."""
+    """List known devices, show one, or check a peaks file."""
     if lint is not None:
         if device is not None or format is not Format.TABLE:
             raise UsageError("--lint judges one file, and takes no device and no --format")

@@ -3,7 +3,5 @@
 from gpuperf.verb.verb import Verb
 
 VERB = Verb(
-    "doctor",
-    "Look at this machine before believing what it measures; nothing is changed.",
-    "gpuperf.doctor.command:doctor",
+    "doctor", "Check that this machine is ready to measure.", "gpuperf.doctor.command:doctor"
 )

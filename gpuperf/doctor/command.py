@@ -27,7 +27,10 @@ def doctor(
     format: Annotated[TableOrJson, typer.Option(help="How to print.")] = TableOrJson.TABLE,
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
 ) -> None:
-    """Look at this machine before believing what it measures; nothing is changed."""
+    """Check that this machine is ready to measure.
+
+    Nothing is changed.
+    """
     with make_supervisor(device) as supervisor:
         opened = supervisor.open()
         findings = (_device(opened), *supervisor.examine(), *_known(opened))

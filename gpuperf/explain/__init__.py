@@ -4,6 +4,6 @@ from gpuperf.verb.verb import Verb
 
 VERB = Verb(
     "explain",
-    "The loss budget of a case: each step from the data sheet's peak to what was attained.",
+    "Show the losses between a case's peak and measured rate.",
     "gpuperf.explain.command:explain",
 )

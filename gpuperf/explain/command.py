@@ -25,10 +25,10 @@ def explain(
     ] = None,
     format: FormatOption = Format.TABLE,
 ) -> int:
-    """The loss budget of a case: each step from the data sheet's peak to what was attained.
+    """Show the losses between a case's peak and measured rate.
 
-    Of runs measured with --counters kernels every step is measured; else tiles and waves stand in,
-    labelled as modelled. Nothing is measured here.
+    RUN is a run file; nothing is measured. Each loss is measured where the run was taken with
+    --counters kernels; otherwise it is estimated from tiles and waves, and labelled as modelled.
     """
     from gpuperf.explain.chart import draw_explained, refuse_unfit
     from gpuperf.explain.table import chosen, render_explained

@@ -4,7 +4,7 @@ from gpuperf.verb.verb import Verb
 
 VERB = Verb(
     "gate",
-    "Judge a change: red on a real slowdown, green when nothing changed, and why.",
+    "Check a change for slowdowns, and fail on a real one.",
     "gpuperf.gate.command:gate",
     group=True,
 )

@@ -4,7 +4,7 @@ from gpuperf.verb.verb import Verb
 
 VERB = Verb(
     "history",
-    "How cases went over the runs of a folder: trends, and steps that are no chance.",
+    "Show each case over time: trends and significant changes.",
     "gpuperf.history.command:history",
     group=True,
 )

@@ -4,6 +4,6 @@ from gpuperf.verb.verb import Verb
 
 VERB = Verb(
     "import",
-    "Make a run file of a report or a trace that exists: its kernels under the roofline.",
+    "Import an Nsight Compute report or a torch.profiler trace.",
     "gpuperf.importing.command:import_file",
 )

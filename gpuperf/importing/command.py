@@ -51,11 +51,12 @@ def import_file(
         int, typer.Option(min=0, max=10**6, help="Steps of a trace that do not count.")
     ] = 0,
 ) -> None:
-    """Make a run file of a report or a trace that exists: its kernels under the roofline.
+    """Import an Nsight Compute report or a torch.profiler trace.
 
-    Of the kernels in a report of Nsight Compute nobody says what they had to do, so bytes and FLOPs
-    are those that the hardware counted; collect them with `ncu --set full --clock-control none -o
-    NAME …`. Of a trace the shapes of operators tell: profile(record_shapes=True).
+    The kernels of the report become a run file, and are shown under the roofline. A report does
+    not say what its kernels had to compute, so bytes and FLOPs are those that the hardware counted:
+    collect it with `ncu --set full --clock-control none -o NAME …`. In a trace they follow from the
+    shapes of the operators, which profile(record_shapes=True) records.
     """
     bytes_of = view(intensity)
     traced = file.name.endswith((".json", ".json.gz"))

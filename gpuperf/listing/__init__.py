@@ -3,7 +3,5 @@
 from gpuperf.verb.verb import Verb
 
 VERB = Verb(
-    "list",
-    "The workloads: axes with their defaults, implementations, and the formula of the cost.",
-    "gpuperf.listing.command:list_workloads",
+    "list", "List the workloads, or show one in full.", "gpuperf.listing.command:list_workloads"
 )

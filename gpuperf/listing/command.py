@@ -29,7 +29,10 @@ def list_workloads(
     format: Annotated[TableOrJson, typer.Option(help="How to print.")] = TableOrJson.TABLE,
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
 ) -> None:
-    """The workloads: axes with their defaults, implementations, and the formula of the cost."""
+    """List the workloads, or show one in full.
+
+    In full means its axes with their defaults, its implementations and the formula of its cost.
+    """
     with make_supervisor("cpu") as supervisor:
         if op is not None:
             found: tuple[Description, ...] = (find_workload(op, supervisor.describe),)

@@ -4,7 +4,7 @@ from gpuperf.verb.verb import Chart, Verb
 
 VERB = Verb(
     "profile",
-    "Profile a program: time, kernels, FLOPs and bytes of each step, and what to change first.",
+    "Profile a program and rank the changes that save most time.",
     "gpuperf.profile.command:profile",
     script=True,
     tables="gpuperf.profile.table:render_profile",

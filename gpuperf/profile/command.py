@@ -95,11 +95,11 @@ def profile(
     out: opt.Out = Path("gpuperf-runs"),
     format: opt.FormatOption = opt.Format.TABLE,
 ) -> int:
-    """Profile a program: time, kernels, FLOPs and bytes of each step, and what to change first.
+    """Profile a program and rank the changes that save most time.
 
-    Mark a step with gpuperf.step() at the end of each round, or a region with
-    `with gpuperf.region("name"):`; without marks each step of an optimizer counts, or without an
-    optimizer each forward pass of the outermost module.
+    Call gpuperf.step() at the end of each training step, or enclose a region in
+    `with gpuperf.region("name"):`. Without either, each step of an optimizer counts as a step, or,
+    without an optimizer, each forward pass of the outermost module.
     """
     check_writable(out)
     earlier = None if against is None else _earlier(against)

@@ -4,7 +4,7 @@ from gpuperf.verb.verb import Chart, Verb
 
 VERB = Verb(
     "roofline",
-    "Measure OP over its sizes, and show where each lies under the roofline.",
+    "Measure OP over sizes and place each under the roofline.",
     "gpuperf.roofline.command:roofline",
     axes=True,
     measures=True,

@@ -24,9 +24,9 @@ SETTLED = (*opt.CASES, *opt.TIMING, "peaks", "out", "seed", *opt.CONDITIONS, "co
     "seed",
 )
 def roofline(options: opt.Options) -> int:
-    """Measure OP over its sizes, and show where each lies under the roofline.
+    """Measure OP over sizes and place each under the roofline.
 
-    OP may stand first, without --op. Any axis of the workload is an option too: --m 4096
+    Name OP first, or with --op. Each axis of the workload is an option too: --m 4096
     --k 512,1024.
     """
     view = opt.view(options.intensity)

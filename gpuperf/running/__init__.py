@@ -2,9 +2,4 @@
 
 from gpuperf.verb.verb import Verb
 
-VERB = Verb(
-    "run",
-    "Measure the cases of a suite, under the conditions that it names.",
-    "gpuperf.running.command:run",
-    measures=True,
-)
+VERB = Verb("run", "Measure the cases of a suite.", "gpuperf.running.command:run", measures=True)

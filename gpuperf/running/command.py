@@ -21,7 +21,10 @@ def run(
         int, typer.Option(min=1, max=1000, help="Fresh processes; 6 and more tell their scatter.")
     ] = 1,
 ) -> int:
-    """Measure the cases of a suite, under the conditions that it names."""
+    """Measure the cases of a suite.
+
+    The suite also sets the conditions of the measurement: timer, cache, regime and data.
+    """
     found = load_suite(suite)
     request = Request("run", options, found.conditions)
     with options.supervisor() as supervisor:

@@ -4,7 +4,6 @@ from gpuperf.verb.verb import Verb
 
 VERB = Verb(
     "show",
-    "Print a run again, or draw its chart, or hold one profile against another; "
-    "nothing is measured.",
+    "Show a stored run, draw its chart, or compare two profiles.",
     "gpuperf.showing.command:show",
 )

@@ -41,11 +41,10 @@ def show(
     columns: Columns = None,
     verbose: Verbose = False,
 ) -> int:
-    """Print a run again, or draw its chart, or hold one profile against another; nothing is
-    measured.
+    """Show a stored run, draw its chart, or compare two profiles.
 
-    A comparison is drawn as one, or with --intensity as a roofline; beside a study of waves over m
-    and n comes its heatmap.
+    Nothing is measured. With --chart, a comparison is drawn as bars, or with --intensity as a
+    roofline; a study of waves over both m and n gets a heatmap as well.
     """
     if other is not None:
         return _show_changes(run, other, format)

@@ -4,7 +4,7 @@ from gpuperf.verb.verb import Chart, Verb
 
 VERB = Verb(
     "timing-check",
-    "Hold every timer against CUPTI on the same kernels, in several fresh processes.",
+    "Check every timer against CUPTI in several processes.",
     "gpuperf.timing_check.command:timing_check",
     axes=True,
     measures=True,

@@ -35,10 +35,11 @@ def timing_check(
         bool, typer.Option("--default-only", help="Only the default timer: scatter, no bias.")
     ] = False,
 ) -> None:
-    """Hold every timer against CUPTI on the same kernels, in several fresh processes.
+    """Check every timer against CUPTI in several processes.
 
-    Beside ours: Triton's do_bench, and nvbench where cuda-bench is installed. The scatter of each
-    case is kept for this device. Cases: a set from 1 µs to 1.4 ms, or those of OP.
+    Triton's do_bench is checked too, and nvbench where cuda-bench is installed. The scatter of
+    each case is stored for this device. Without OP, a set of cases from 1 µs to 1.4 ms is
+    measured.
     """
     with options.supervisor() as supervisor:
         opened = supervisor.open()

@@ -4,7 +4,7 @@ from gpuperf.verb.verb import Chart, Verb
 
 VERB = Verb(
     "waves",
-    "Matmul throughput over size, with what tiles and waves predict of it, kernel by kernel.",
+    "Compare matmul throughput with what tiles and waves predict.",
     "gpuperf.waves.command:waves",
     axes=True,
     measures=True,

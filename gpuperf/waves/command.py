@@ -36,11 +36,12 @@ def waves(
         ),
     ] = False,
 ) -> int:
-    """Matmul throughput over size, with what tiles and waves predict of it, kernel by kernel.
+    """Compare matmul throughput with what tiles and waves predict.
 
-    --sizes 1024:8192:+128, or one axis: --n 1024:8192:+128 --m 3072 --k 4096. --impl triton --tile
-    128x128x64 pins our own kernel's tile, so that no choice of a library's comes in between; with
-    --m 512:8192:+512 --n 512:8192:+512 --k 4096 its prediction is a picture, its sizes dots in it.
+    Vary all axes together with --sizes 1024:8192:+128, or one: --n 1024:8192:+128 --m 3072
+    --k 4096. --impl triton --tile 128x128x64 fixes the tile, which a library would choose itself.
+    A grid such as --m 512:8192:+512 --n 512:8192:+512 --k 4096 is drawn as a heatmap of the
+    prediction with the measured sizes as dots.
     """
     refuse = partial(_refuse, heatmap)
     request = Request("waves", options, options.conditions, study="waves", refuse=refuse)
