@@ -19,7 +19,7 @@ from gpuperf.errors import CannotMeasure, Unsupported
 from gpuperf.jit import INTERPRETED
 from gpuperf.measure.checks import compare
 from gpuperf.measure.deviation import WrongResult
-from gpuperf.measure.inputs import Counter, bind_make
+from gpuperf.measure.inputs import ByteCounter, bind_make
 from gpuperf.model.contract import DeviceFacts
 from gpuperf.model.cost import Work
 from gpuperf.model.workload import Point
@@ -366,7 +366,7 @@ def test_of_a_package_that_is_installed_the_rest_is_said(monkeypatch: pytest.Mon
 
 def test_heads_that_a_group_does_not_divide_are_refused_with_a_hint() -> None:
     with pytest.raises(CannotMeasure, match="6 heads cannot be shared by 4 at a time") as refused:
-        ATTENTION.inputs(of(heads=6, gqa=4), Counter())
+        ATTENTION.inputs(of(heads=6, gqa=4), ByteCounter())
     assert refused.value.hint == "--gqa has to divide --heads"
 
 

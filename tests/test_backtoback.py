@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuperf.measure.backtoback import AHEAD, is_flat, sustain
+from gpuperf.measure.batches import AHEAD, is_flat, sustain
 from gpuperf.measure.timers.timer import Call, do_nothing
 from gpuperf.model.samples import Samples
 
@@ -43,7 +43,7 @@ def clocked(monkeypatch: pytest.MonkeyPatch) -> FakeWindow:
     """A window by whose batches the host's clock goes."""
     window = FakeWindow(iter(()))
     clock = SimpleNamespace(perf_counter=lambda: window.clock_s)
-    monkeypatch.setattr("gpuperf.measure.backtoback.time", clock)
+    monkeypatch.setattr("gpuperf.measure.batches.time", clock)
     return window
 
 
@@ -182,7 +182,7 @@ def test_the_settled_samples_are_the_last_and_those_of_the_first_second_the_firs
     window = FakeWindow(zip(chain(times, repeat(times[-1])), repeat(1.7e9), strict=False))
     with pytest.MonkeyPatch.context() as patch:
         clock = SimpleNamespace(perf_counter=lambda: window.clock_s)
-        patch.setattr("gpuperf.measure.backtoback.time", clock)
+        patch.setattr("gpuperf.measure.batches.time", clock)
         heard: list[int] = []
         first, settled, steady = sustain(
             window,

@@ -16,7 +16,7 @@ from gpuperf.measure.bench import Bench
 from gpuperf.measure.checks import compare, poison, tolerance
 from gpuperf.measure.deviation import UNIT_ROUNDOFF, WrongResult
 from gpuperf.measure.device import Device
-from gpuperf.measure.inputs import Counter, TooLarge, bind_make, refill, torch_dtype
+from gpuperf.measure.inputs import ByteCounter, TooLarge, bind_make, refill, torch_dtype
 from gpuperf.measure.stopwatch import Stopwatch
 from gpuperf.measure.telemetry import NoMeter
 from gpuperf.measure.timers.timer import Call, OpenTimer, Sample, do_nothing
@@ -532,14 +532,14 @@ def test_a_head_whose_row_cancels_is_as_exact_as_that_row_of_the_others() -> Non
     st.sampled_from(["fp64", "bf16", "fp8", "int8"]),
 )
 def test_bytes_are_counted_without_being_taken(shapes: list[tuple[int, int]], dtype: str) -> None:
-    counter = Counter()
+    counter = ByteCounter()
     for shape in shapes:
         assert counter(shape, dtype).device.type == "meta"
     assert counter.bytes == sum(m * n for m, n in shapes) * itemsize(dtype)
 
 
 def test_a_shape_that_cannot_exist_is_too_large_and_counted() -> None:
-    counter = Counter()
+    counter = ByteCounter()
     with pytest.raises(TooLarge):
         counter((2**40, 2**40), "fp32")
     assert counter.bytes == 2**82

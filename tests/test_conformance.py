@@ -17,7 +17,7 @@ from test_checks import CONTRACT, make_bench
 from gpuperf.errors import CannotMeasure
 from gpuperf.measure.checks import compare, poison
 from gpuperf.measure.device import open_device
-from gpuperf.measure.inputs import Counter, TooLarge, bind_make, refill
+from gpuperf.measure.inputs import ByteCounter, TooLarge, bind_make, refill
 from gpuperf.measure.registry import load_source
 from gpuperf.model.codec import decode, encode
 from gpuperf.model.workload import Case, Description, Implementation, Point, Workload
@@ -73,7 +73,7 @@ def odd_points(workload: Workload, chosen: Mapping[str, str]) -> Iterator[Point]
         if point in tried:
             continue
         tried.append(point)
-        counter = Counter()
+        counter = ByteCounter()
         try:
             workload.inputs(point, counter)
         except (TooLarge, CannotMeasure):
@@ -236,7 +236,7 @@ def test_of_the_inputs_only_those_that_a_result_depends_on_are_read() -> None:
     for name, read in (("copy", True), ("write", False)):
         for dtype in ("fp32", "int8"):
             point = next(odd_points(FOUND[name], {"dtype": dtype}))
-            (vector,) = FOUND[name].inputs(point, Counter())
+            (vector,) = FOUND[name].inputs(point, ByteCounter())
             assert is_read(FOUND[name], point, vector) is read
 
 
@@ -244,7 +244,7 @@ def test_of_the_inputs_only_those_that_a_result_depends_on_are_read() -> None:
 def test_what_is_counted_before_allocation_is_what_is_allocated(workload: Workload) -> None:
     for chosen in words(workload):
         point = next(odd_points(workload, chosen))
-        counter = Counter()
+        counter = ByteCounter()
         workload.inputs(point, counter)
         inputs = workload.inputs(point, bind_make(CPU.torch, 0))
         assert counter.bytes == size(tensors(inputs)), point

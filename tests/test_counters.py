@@ -14,7 +14,7 @@ import pytest
 import torch
 from fake_cupti import CHIPS, GEMM, REDUCE, SIZES, FakeCupti, fake, kind_of, known, nothing, sampled
 
-from gpuperf.measure.counters import StepKernels, cupti, ranges
+from gpuperf.measure.counters import cupti, ranges
 from gpuperf.measure.counters.cupti import (
     HINTS,
     KINDS,
@@ -25,6 +25,7 @@ from gpuperf.measure.counters.cupti import (
     NoCounters,
     NoCountersKind,
 )
+from gpuperf.measure.counters.device import StepKernelCounter
 from gpuperf.measure.counters.dram import LEAST_INTERVAL_S, MOST_SAMPLES, DramSampler
 from gpuperf.measure.counters.kernels import KernelCounter, count_kernels, summed, with_counts
 from gpuperf.model.contract import Counting
@@ -377,7 +378,7 @@ def test_kernels_of_a_step_are_counted_in_as_many_steps_as_there_are_passes() ->
             if counter.stop():
                 break
         assert steps == counter.passes == CHIPS["GH100"]["ranges"]["passes"]
-        assert [c["dram_read_bytes"] for c in counter.told()] == [8.0, 2.0]
+        assert [c["dram_read_bytes"] for c in counter.counts()] == [8.0, 2.0]
     assert told.alive == set()
 
 
@@ -390,11 +391,11 @@ def test_the_counters_of_a_step_are_scaled_by_the_flush_behind_it() -> None:
     )
     flush: Any = SimpleNamespace(flush_bytes=100.0, factor=1)
     with KernelCounter(library, 0, OF_STEP, {}, again=True) as counter:
-        step = StepKernels(counters, counter, flush)
+        step = StepKernelCounter(counters, counter, flush)
         step.start()
         while not step.stop():
             step.start()
-        (gemm,) = step.told()
+        (gemm,) = step.counts()
     assert gemm["dram_read_bytes"] == 4.0
     assert flushes == ["RangeProfilerStart"] * counter.passes
 

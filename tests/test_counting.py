@@ -13,8 +13,8 @@ from test_checks import CONTRACT, FACTS, INCREMENT, make_bench
 from test_cli import CommandLine
 
 from gpuperf.errors import CannotMeasure, UnknownName
-from gpuperf.measure import counting as counting_of
-from gpuperf.measure.counters import NoCounters
+from gpuperf.measure.counters import case as counting_of
+from gpuperf.measure.counters.cupti import NoCounters
 from gpuperf.measure.stopwatch import Timing
 from gpuperf.measure.timers.timer import Call
 from gpuperf.model.contract import Cache, Contract, Counting

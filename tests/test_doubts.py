@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpuperf.measure.doubts import sample_doubts
+from gpuperf.measure.caveats import sample_caveats
 from gpuperf.measure.stopwatch import Timing
 from gpuperf.model.contract import Contract
 from gpuperf.model.cost import Cost
@@ -48,7 +48,7 @@ def doubts(
         "run", case, contract, "ok", timer=timer or TimerFacts(floor_s=2 * US), check=check
     )
     timing = Timing({"busy": samples}, "busy", stop, record.timer)  # type: ignore[arg-type]
-    found = sample_doubts(record, timing, workload(rounds_inputs_to), POINT, MOST_HZ)
+    found = sample_caveats(record, timing, workload(rounds_inputs_to), POINT, MOST_HZ)
     assert all(caveat.message and caveat.hint for caveat in found)
     return {caveat.kind: caveat for caveat in found}
 

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 import torch
 
-from gpuperf.measure.counters import Counters, NoCounters, open_counters
+from gpuperf.measure.counters.cupti import NoCounters
+from gpuperf.measure.counters.device import DeviceCounters, open_counters
 from gpuperf.measure.counters.dram import DramSampler
 from gpuperf.model.contract import Contract
 
@@ -29,7 +30,7 @@ BF16 = torch.bfloat16
 
 
 @pytest.fixture(scope="module")
-def counters() -> Counters:
+def counters() -> DeviceCounters:
     torch.zeros(1, device="cuda")
     return open_counters(CUDA, torch.cuda.get_device_properties(CUDA).L2_cache_size)
 
@@ -93,7 +94,7 @@ EXACT = {
 
 
 @pytest.mark.parametrize("name", EXACT)
-def test_the_bytes_are_those_that_must_move(counters: Counters, name: str) -> None:
+def test_the_bytes_are_those_that_must_move(counters: DeviceCounters, name: str) -> None:
     make, size, read, written, allowed = EXACT[name]
     counts = counters.traffic(warm(make(size)), "cold", 1e-4)
     print(
@@ -105,7 +106,7 @@ def test_the_bytes_are_those_that_must_move(counters: Counters, name: str) -> No
     assert counts["dram_written_bytes"] == pytest.approx(written, rel=allowed)
 
 
-def test_what_stays_in_the_cache_moves_nothing(counters: Counters) -> None:
+def test_what_stays_in_the_cache_moves_nothing(counters: DeviceCounters) -> None:
     counts = counters.traffic(warm(sin(2**22)), "hot", 5e-6)
     assert abs(counts["dram_read_bytes"] + counts["dram_written_bytes"]) < 0.01 * 2**23
 
@@ -122,7 +123,9 @@ MATMULS = {
 
 
 @pytest.mark.parametrize("n", MATMULS)
-def test_the_tensor_cores_do_the_operations_of_whole_tiles(counters: Counters, n: int) -> None:
+def test_the_tensor_cores_do_the_operations_of_whole_tiles(
+    counters: DeviceCounters, n: int
+) -> None:
     from gpuperf.measure.timers.activity import traced
 
     call = warm(matmul(n))
@@ -137,7 +140,7 @@ def test_the_tensor_cores_do_the_operations_of_whole_tiles(counters: Counters, n
 
 
 @pytest.mark.parametrize("name", ["sin 256 MiB", "triad 256 MiB", "sin²+cos² 256 MiB"])
-def test_both_collectors_agree_on_what_is_read(counters: Counters, name: str) -> None:
+def test_both_collectors_agree_on_what_is_read(counters: DeviceCounters, name: str) -> None:
     make, size, *_ = EXACT[name]
     call = warm(make(size))
     whole = counters.traffic(call, "cold", 1e-4)
@@ -151,7 +154,7 @@ def test_both_collectors_agree_on_what_is_read(counters: Counters, name: str) ->
     assert written < 1.01 * whole["dram_written_bytes"]  # the rest is written back later
 
 
-def test_both_collectors_agree_on_what_a_matmul_reads(counters: Counters) -> None:
+def test_both_collectors_agree_on_what_a_matmul_reads(counters: DeviceCounters) -> None:
     """What it writes is another matter: a replay leaves lines dirty that are written back in it."""
     call = warm(matmul(4096))
     whole, (found, _) = counters.traffic(call, "cold", 2e-4), counters.kernels(call, "cold")
@@ -161,7 +164,7 @@ def test_both_collectors_agree_on_what_a_matmul_reads(counters: Counters) -> Non
 
 
 @pytest.mark.parametrize("name", ["sin 256 MiB", "triad 256 MiB", "sin 4 MB"])
-def test_the_caches_see_what_the_threads_ask_for(counters: Counters, name: str) -> None:
+def test_the_caches_see_what_the_threads_ask_for(counters: DeviceCounters, name: str) -> None:
     make, size, read, written, _ = EXACT[name]
     ((counts), *others), _ = counters.kernels(warm(make(size)), "cold")
     assert not others
@@ -173,7 +176,7 @@ def test_the_caches_see_what_the_threads_ask_for(counters: Counters, name: str) 
     torch.cuda.is_available() and torch.cuda.get_device_capability()[0] < 9,
     reason="needs a GPU that has a TMA",
 )
-def test_a_kernel_that_loads_by_tma_has_no_bytes_of_l1(counters: Counters) -> None:
+def test_a_kernel_that_loads_by_tma_has_no_bytes_of_l1(counters: DeviceCounters) -> None:
     found, _ = counters.kernels(warm(matmul(4096)), "cold")
     assert found[-1]["tma_instructions"] > 0
     assert "l1_bytes" not in found[-1]
@@ -182,7 +185,7 @@ def test_a_kernel_that_loads_by_tma_has_no_bytes_of_l1(counters: Counters) -> No
 
 @pytest.mark.parametrize("name", ["matmul 2048", "triad 64 MiB"])
 @pytest.mark.filterwarnings("ignore")
-def test_counters_do_not_disturb_times(counters: Counters, name: str) -> None:
+def test_counters_do_not_disturb_times(counters: DeviceCounters, name: str) -> None:
     from gpuperf.measure.stopwatch import open_stopwatch
 
     call = warm(matmul(2048) if name == "matmul 2048" else triad(2**26))
@@ -197,7 +200,7 @@ def test_counters_do_not_disturb_times(counters: Counters, name: str) -> None:
     assert on == pytest.approx(off, rel=0.005)
 
 
-def test_two_hundred_rounds_leave_nothing_behind(counters: Counters) -> None:
+def test_two_hundred_rounds_leave_nothing_behind(counters: DeviceCounters) -> None:
     call = warm(sin(2**22))
 
     def rss() -> int:
@@ -228,7 +231,7 @@ with DramSampler(Cupti(ctypes.CDLL(str(find_library()))), 0, 60.0) as sampler:
 """
 
 
-def test_a_second_subscriber_is_told_of(counters: Counters) -> None:
+def test_a_second_subscriber_is_told_of(counters: DeviceCounters) -> None:
     call = warm(sin(2**22))
     counters.calibration()
     other = subprocess.Popen(

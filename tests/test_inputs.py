@@ -6,7 +6,7 @@ from typing import get_args
 import pytest
 import torch
 
-from gpuperf.measure.inputs import Counter, bind_make, torch_dtype
+from gpuperf.measure.inputs import ByteCounter, bind_make, torch_dtype
 from gpuperf.model.contract import Data
 
 CPU = torch.device("cpu")
@@ -96,7 +96,7 @@ def test_a_bound_that_no_integer_can_have_is_refused(dtype: str, high: int) -> N
 
 
 def test_what_is_counted_of_indices_is_what_they_take() -> None:
-    counter = Counter()
+    counter = ByteCounter()
     counter((1000,), "int64", high=7)
     counter((1000,), "bool")
     assert counter.bytes == 9000

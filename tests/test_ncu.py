@@ -16,7 +16,7 @@ import torch
 from synthetic import h200_device, header
 
 from gpuperf.errors import CannotMeasure
-from gpuperf.measure import under_ncu
+from gpuperf.measure import ncu_target
 from gpuperf.model.contract import Contract
 from gpuperf.model.metrics import KERNEL, choose
 from gpuperf.model.protocol import Measure
@@ -146,7 +146,7 @@ def test_the_clock_is_left_alone_and_the_cache_is_as_the_contract_has_it(program
         assert asked[asked.index("--cache-control") + 1] == control
         assert asked[asked.index("--profile-from-start") + 1] == "off"
         assert asked[-1] == "cuda:1"
-        assert "gpuperf.measure.under_ncu" in asked
+        assert "gpuperf.measure.ncu_target" in asked
 
 
 def replace_contract(request: Measure, contract: Contract) -> Measure:
@@ -290,7 +290,7 @@ def test_the_program_under_ncu_shows_it_one_warm_call(
     monkeypatch.setattr(torch.Tensor, "copy_", counted)
     request = tmp_path / "request.json"
     request.write_bytes(msgspec.json.encode(REQUEST))
-    assert under_ncu.main([str(request), "cpu"]) == 0
+    assert ncu_target.main([str(request), "cpu"]) == 0
     shown = events[events.index("start") : events.index("stop") + 1]
     assert shown == ["start", "call", "stop"]
     assert events.count("call") >= 4

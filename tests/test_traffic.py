@@ -14,9 +14,10 @@ import torch
 from fake_cupti import GEMM, MB, READ, REDUCE, SECTORS, Card, fake, kind_of, nothing
 
 from gpuperf.errors import CannotMeasure
-from gpuperf.measure import counters
-from gpuperf.measure.counters import Counters, open_counters, ranges, traffic
+from gpuperf.measure.counters import device as counters
+from gpuperf.measure.counters import ranges, traffic
 from gpuperf.measure.counters.cupti import Cupti, NoCounters
+from gpuperf.measure.counters.device import DeviceCounters, open_counters
 from gpuperf.measure.counters.traffic import Calibration, Moved, measure_traffic, read_calibration
 from gpuperf.model.contract import Cache
 
@@ -172,7 +173,7 @@ def test_counters_that_show_much_beside_the_copy_are_not_believed(offset: float)
 
 
 def test_what_the_calibration_is_off_is_in_the_uncertainty(
-    counters_of: Callable[..., Counters],
+    counters_of: Callable[..., DeviceCounters],
 ) -> None:
     plain, off = (
         counters_of(Card(), Calibration(1, 240 * MB, ratio)).traffic(Card().call, "cold", 1e-3)
@@ -229,8 +230,8 @@ def test_they_are_held_against_copies_of_two_sizes_that_there_is_memory_for(
 
 
 @pytest.fixture
-def counters_of(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Counters]:
-    def make(card: Any, known: Calibration | Exception, **scripted: Any) -> Counters:
+def counters_of(monkeypatch: pytest.MonkeyPatch) -> Callable[..., DeviceCounters]:
+    def make(card: Any, known: Calibration | Exception, **scripted: Any) -> DeviceCounters:
         def calibrate(*args: object) -> Calibration:
             card.calibrated = getattr(card, "calibrated", 0) + 1
             if isinstance(known, Exception):
@@ -244,14 +245,14 @@ def counters_of(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Counters]:
         monkeypatch.setattr(traffic, "time", card)
         monkeypatch.setattr(counters, "calibrate", calibrate)
         monkeypatch.setattr(counters, "DramSampler", open_sampler)
-        return Counters(torch.device("cpu"), 60 << 20, card, fake(**scripted)[0])
+        return DeviceCounters(torch.device("cpu"), 60 << 20, card, fake(**scripted)[0])
 
     return make
 
 
 @pytest.mark.parametrize("cache", get_args(Cache))
 def test_the_bytes_are_divided_by_the_factor(
-    counters_of: Callable[..., Counters], cache: Cache
+    counters_of: Callable[..., DeviceCounters], cache: Cache
 ) -> None:
     counts = []
     for factor in (1, 2):
@@ -269,7 +270,7 @@ def test_the_bytes_are_divided_by_the_factor(
 
 @pytest.mark.parametrize("call_s", [1e-6, 1e-3, 2.0])
 def test_the_longest_stretch_has_room_in_the_image(
-    counters_of: Callable[..., Counters], call_s: float
+    counters_of: Callable[..., DeviceCounters], call_s: float
 ) -> None:
     card: Any = Card(call_s=call_s)
     counters_of(card, Calibration(1, 240 * MB)).traffic(card.call, "cold", call_s)
@@ -277,7 +278,7 @@ def test_the_longest_stretch_has_room_in_the_image(
 
 
 def test_the_counters_are_held_against_known_traffic_once(
-    counters_of: Callable[..., Counters],
+    counters_of: Callable[..., DeviceCounters],
 ) -> None:
     card: Any = Card()
     found = counters_of(card, Calibration(1, 240 * MB))
@@ -288,7 +289,7 @@ def test_the_counters_are_held_against_known_traffic_once(
 
 @pytest.mark.parametrize("share", [0.5, 0.97, 1.03, 2.0])
 def test_a_flush_that_reads_otherwise_later_is_not_believed(
-    counters_of: Callable[..., Counters], share: float
+    counters_of: Callable[..., DeviceCounters], share: float
 ) -> None:
     card = Card()
     found = counters_of(card, Calibration(1, share * 240 * MB))
@@ -298,7 +299,7 @@ def test_a_flush_that_reads_otherwise_later_is_not_believed(
 
 
 def test_without_memory_for_the_copies_there_are_no_counters(
-    counters_of: Callable[..., Counters],
+    counters_of: Callable[..., DeviceCounters],
 ) -> None:
     found = counters_of(Card(), torch.OutOfMemoryError("CUDA out of memory"))
     assert kind_of(found.calibration) == "failed"
@@ -314,7 +315,7 @@ FLUSH = {READ: 240 * MB, SECTORS: 7.5 * MB}
 )
 @pytest.mark.parametrize("factor", [1, 2, 3])
 def test_the_flushes_are_none_of_a_calls_kernels_and_the_last_tells_the_factor(
-    counters_of: Callable[..., Counters], cache: Cache, events: list[str], factor: int
+    counters_of: Callable[..., DeviceCounters], cache: Cache, events: list[str], factor: int
 ) -> None:
     card = Card()
     ranges = [{**r, READ: factor * r[READ]} for r in (*[FLUSH] * len(events), GEMM, REDUCE, FLUSH)]
@@ -331,14 +332,14 @@ def test_the_flushes_are_none_of_a_calls_kernels_and_the_last_tells_the_factor(
 
 @pytest.mark.parametrize("read", [0.0, 100 * MB, 360 * MB, math.nan])
 def test_a_flush_that_reads_otherwise_kernel_by_kernel_is_not_believed(
-    counters_of: Callable[..., Counters], read: float
+    counters_of: Callable[..., DeviceCounters], read: float
 ) -> None:
     found = counters_of(Card(), Calibration(1, 240 * MB), ranges=[GEMM, {READ: read}])
     assert kind_of(lambda: found.kernels(nothing, "hot")) == "uncalibrated"
 
 
 def test_a_profiler_that_saw_no_kernel_gave_no_samples(
-    counters_of: Callable[..., Counters],
+    counters_of: Callable[..., DeviceCounters],
 ) -> None:
     found = counters_of(Card(), Calibration(1, 240 * MB), ranges=[])
     assert kind_of(lambda: found.kernels(nothing, "hot")) == "no-samples"

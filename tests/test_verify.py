@@ -17,9 +17,9 @@ from test_checks import CONTRACT, FACTS, make_bench, measure
 
 from gpuperf.measure.checks import TF32, Judge, refuse
 from gpuperf.measure.deviation import WrongResult
-from gpuperf.measure.form import overlaps_itself, share_memory
 from gpuperf.measure.inputs import refill, renew_part, torch_dtype
 from gpuperf.measure.registry import load_source
+from gpuperf.measure.result_tensors import overlaps_itself, share_memory
 from gpuperf.measure.verify import SEED_VARIABLE
 from gpuperf.model.contract import Cache
 from gpuperf.model.record import Check

@@ -20,21 +20,21 @@ import torch
 
 from gpuperf.errors import CannotMeasure, UnknownName, Unsupported, WorkloadError
 from gpuperf.jit import begin_build
-from gpuperf.measure.blame import blame, no_memory, read_back
+from gpuperf.measure.caveats import sample_caveats
 from gpuperf.measure.checks import tensors_of
-from gpuperf.measure.counting import CaseCounter
+from gpuperf.measure.counters.case import CaseCounter
 from gpuperf.measure.deviation import WrongResult
 from gpuperf.measure.device import Device
-from gpuperf.measure.doubts import sample_doubts
-from gpuperf.measure.everytimer import EveryTimer
+from gpuperf.measure.error_origin import describe_error, no_memory, read_back
 from gpuperf.measure.forecast import CALLS, Forecast
-from gpuperf.measure.form import share_memory
-from gpuperf.measure.inputs import Counter, TooLarge, bind_make, refill
+from gpuperf.measure.inputs import ByteCounter, TooLarge, bind_make, refill
 from gpuperf.measure.launches import launches_of, with_launches
 from gpuperf.measure.refusals import NoTime
+from gpuperf.measure.result_tensors import share_memory
 from gpuperf.measure.settings import kept_settings
 from gpuperf.measure.stopwatch import Stopwatch, Timing
 from gpuperf.measure.telemetry import Meter, telemetry_caveats
+from gpuperf.measure.timer_comparison import TimerComparison
 from gpuperf.measure.timers.timer import Call, CannotBlock
 from gpuperf.measure.verify import Rotation, Turn, Verifier
 from gpuperf.measure.warmup import warm_up
@@ -64,7 +64,7 @@ class Bench:
     record that has all but its counters."""
 
     device: Device
-    stopwatch: Stopwatch | EveryTimer
+    stopwatch: Stopwatch | TimerComparison
     meter: Meter
     fingerprint: Fingerprint
     tell: Callable[[str, int], None] = lambda phase, samples: None
@@ -124,7 +124,7 @@ class Bench:
             self.device.synchronize()  # raises when the context is lost: then the worker must end
             if "can't allocate memory" in str(error):
                 return replace(self._known, status="oom", reason=no_memory(error), hint=SMALLER)
-            reason, hint = blame(error, workload, case.implementation)
+            reason, hint = describe_error(error, workload, case.implementation)
             return replace(self._known, status="error", reason=reason, hint=hint)
         finally:
             if self.device.torch.type == "cuda":
@@ -192,7 +192,7 @@ class Bench:
         )
         if record.samples and record.cost:
             self.forecast.note(case, record.cost, min(record.samples.values_s))
-        doubts = sample_doubts(record, timing, workload, point, self.device.facts.max_sm_clock_hz)
+        doubts = sample_caveats(record, timing, workload, point, self.device.facts.max_sm_clock_hz)
         caveats = (*telemetry_caveats(telemetry), *rotated, *timing.caveats, *doubts)
         record = replace(record, caveats=caveats)
         if self.counting != "off":
@@ -283,7 +283,7 @@ class Bench:
 
     def _refuse_too_large(self, workload: Workload, point: Point, cost: Cost) -> Memory:
         """Count the bytes before anything is allocated."""
-        counter = Counter()
+        counter = ByteCounter()
         written = sum(b.written for b in cost.bytes if b.channel == "dram")
         with contextlib.suppress(TooLarge):  # what was counted by then is over any memory
             workload.inputs(point, counter)

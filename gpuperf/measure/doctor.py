@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 
-from gpuperf.measure.counters import NoCounters, open_counters
+from gpuperf.measure.counters.cupti import NoCounters
+from gpuperf.measure.counters.device import open_counters
 from gpuperf.measure.device import Device
 from gpuperf.measure.telemetry import Meter, NvmlMeter
 from gpuperf.measure.timers.activity import traced

@@ -85,7 +85,7 @@ def _checked(high: int | None, dtype: torch.dtype) -> int | None:
     return high
 
 
-class Counter:
+class ByteCounter:
     """A `make` that allocates nothing and counts."""
 
     def __init__(self) -> None:

@@ -16,7 +16,7 @@ from typing import Literal
 import torch
 
 from gpuperf.errors import CannotMeasure
-from gpuperf.measure.backtoback import sustain, unfinished_s, wall_times
+from gpuperf.measure.batches import sustain, unfinished_s, wall_times
 from gpuperf.measure.refusals import (
     NoTime,
     launch_doubts,

@@ -24,10 +24,10 @@ from gpuperf.errors import CannotMeasure
 from gpuperf.measure.checks import compare, differ_much, poison, tensors_of
 from gpuperf.measure.deviation import WrongResult
 from gpuperf.measure.device import Device
-from gpuperf.measure.form import refuse_changed_inputs, refuse_form
 from gpuperf.measure.inputs import bind_make, refill, renew_part
+from gpuperf.measure.result_tensors import refuse_changed_inputs, refuse_form
+from gpuperf.measure.spot_checks import SpotChecks
 from gpuperf.measure.timers.timer import Call
-from gpuperf.measure.witness import Witness
 from gpuperf.model.contract import Data
 from gpuperf.model.record import Check
 from gpuperf.model.workload import Draw, Implementation, Point, Workload
@@ -71,12 +71,12 @@ class Verifier:
     point: Point
     data: Data
     accumulate: str
-    witness: Witness = field(init=False)
+    witness: SpotChecks = field(init=False)
     seed: int = field(default_factory=lambda: _drawn_seed())
 
     def __post_init__(self) -> None:
         changed = self.workload.mutates or self.workload.aliases or self.data == "zeros"
-        self.witness = Witness(self.seed + PLACES, not changed)
+        self.witness = SpotChecks(self.seed + PLACES, not changed)
 
     def before(self, turn: Turn, output: Any) -> Check:
         """Check a call that has returned *output* once. Raises: WrongResult."""

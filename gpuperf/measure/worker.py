@@ -25,7 +25,6 @@ from gpuperf.errors import CannotMeasure, GpuperfError, WorkloadError
 from gpuperf.measure.bench import Bench
 from gpuperf.measure.device import Device, open_device
 from gpuperf.measure.doctor import examine
-from gpuperf.measure.everytimer import open_every_timer
 from gpuperf.measure.fingerprint import fingerprint_of
 from gpuperf.measure.forecast import Forecast
 from gpuperf.measure.isolation import Isolation
@@ -35,6 +34,7 @@ from gpuperf.measure.pipe import Pipe, end_child_on_return
 from gpuperf.measure.registry import load_source
 from gpuperf.measure.stopwatch import open_stopwatch
 from gpuperf.measure.telemetry import Meter, open_meter
+from gpuperf.measure.timer_comparison import open_timer_comparison
 from gpuperf.measure.warmup import warm_call
 from gpuperf.model.contract import Fingerprint, TimerName
 from gpuperf.model.protocol import (
@@ -148,7 +148,9 @@ class Worker:
             self._timers.add(name)
         bench = Bench(
             device,
-            open_every_timer(device.torch) if request.every else open_stopwatch(name, device.torch),
+            open_timer_comparison(device.torch)
+            if request.every
+            else open_stopwatch(name, device.torch),
             meter,
             self._fingerprint,
             lambda phase, samples: self.say(Progress(phase, samples)),

@@ -101,7 +101,7 @@ class Ncu:
                 sys.executable,
                 "-P",
                 "-m",
-                "gpuperf.measure.under_ncu",
+                "gpuperf.measure.ncu_target",
                 str(asked),
                 device,
             )

@@ -69,7 +69,7 @@ class KernelCounter:
         """It ends, on an idle device; whether it was the last."""
         return self._profiler.stop()
 
-    def told(self) -> list[KernelCounts]:
+    def counts(self) -> list[KernelCounts]:
         """The counters of each kernel, in order."""
         return self._decoded(self._profiler.decode())
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from gpuperf.measure.counters import Counters, NoCounters, open_counters
+from gpuperf.measure.counters.cupti import NoCounters
+from gpuperf.measure.counters.device import DeviceCounters, open_counters
 from gpuperf.model.program import Passed, PassName
 from gpuperf.profile.inside.passes.base import Base, Timed
 
@@ -105,7 +106,7 @@ class Kernels(Base):
             if not self.done:
                 passes = self._counter.counter.passes
                 raise RuntimeError(f"its counters take {passes} steps, and it had {self.steps}")
-            found = self._counter.told()
+            found = self._counter.counts()
         finally:
             with contextlib.suppress(NoCounters):  # what was found, or went wrong, is what counts
                 self._within.close()
@@ -122,7 +123,7 @@ def _on_several() -> bool:
     return bool(distributed) or sum(used) > 1
 
 
-def _counters(cuda: bool) -> Counters:
+def _counters(cuda: bool) -> DeviceCounters:
     """Those of the program's GPU. Raises: NoCounters."""
     if not cuda:
         raise NoCounters("unsupported", "only NVIDIA GPUs have counters that gpuperf reads")

@@ -33,7 +33,9 @@ TORCH = Path(torch.__file__).resolve().parent
 STANDARD = Path(sysconfig.get_path("stdlib")).resolve()
 
 
-def blame(error: BaseException, workload: Workload, implementation: str) -> tuple[str, str]:
+def describe_error(
+    error: BaseException, workload: Workload, implementation: str
+) -> tuple[str, str]:
     """The reason and the hint of a record whose workload raised *error*."""
     if os.environ.get("GPUPERF_DEBUG"):
         traceback.print_exception(error, file=sys.stderr)  # the worker's, which --debug shows

@@ -22,7 +22,7 @@ SAMPLES = 60
 
 
 @dataclass(frozen=True)
-class EveryTimer:
+class TimerComparison:
     """A stopwatch that takes a call with all timers of a CUDA device, one after the other.
 
     `times` holds the default's figure as `blocked`; the kernels' own, of other calls, as `busy`, to
@@ -40,7 +40,7 @@ class EveryTimer:
 
     def with_hooks(
         self, watch: Callable[[], None], heard: Callable[[int], None], keep: Callable[[Call], Call]
-    ) -> EveryTimer:
+    ) -> TimerComparison:
         """Return this one with other functions around the samples."""
         return replace(self, stopwatch=self.stopwatch.with_hooks(watch, heard, keep))
 
@@ -93,9 +93,9 @@ class EveryTimer:
         return self.stopwatch.sample(call, brief, rest, timer, trace).samples
 
 
-def open_every_timer(device: torch.device) -> EveryTimer:
+def open_timer_comparison(device: torch.device) -> TimerComparison:
     """Raises: CannotMeasure where there is no CUDA."""
-    return EveryTimer(open_stopwatch("blocked", device), device)
+    return TimerComparison(open_stopwatch("blocked", device), device)
 
 
 def do_bench(call: Call) -> Samples | None:

@@ -29,7 +29,7 @@ Elements = list[torch.Tensor]
 
 
 @dataclass
-class Witness:
+class SpotChecks:
     """Keeps elements of timed results where *active*; `turn` names the copy of the latest call."""
 
     seed: int

@@ -1,5 +1,5 @@
 """One call of a case, and nothing else for a profiler to see:
-`ncu … python -P -m gpuperf.measure.under_ncu REQUEST DEVICE`.
+`ncu … python -P -m gpuperf.measure.ncu_target REQUEST DEVICE`.
 
 REQUEST is a file that holds a `Measure` message. The call stands between cudaProfilerStart and
 cudaProfilerStop, after it has run a few times: `ncu --profile-from-start off` sees that one alone.

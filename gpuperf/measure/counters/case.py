@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from gpuperf.measure.counters import Counters, NoCounters, open_counters, summed, with_counts
-from gpuperf.measure.counters.kernels import KernelCounts
+from gpuperf.measure.counters.cupti import NoCounters
+from gpuperf.measure.counters.device import DeviceCounters, open_counters
+from gpuperf.measure.counters.kernels import KernelCounts, summed, with_counts
 from gpuperf.measure.counters.traffic import LEAST_BYTES
 from gpuperf.measure.device import Device
 from gpuperf.measure.stopwatch import Timing
@@ -85,7 +86,7 @@ class CaseCounter:
             hint = error.hint if isinstance(error, NoCounters) else "--counters off does without"
             return without_counters(record, told[0][:500], hint)
 
-    def _counters(self) -> Counters:
+    def _counters(self) -> DeviceCounters:
         return open_counters(self.device.torch, self.device.facts.l2_bytes)
 
     def _with_traffic(self, record: Record, call: Call, timing: Timing) -> Record:

@@ -35,7 +35,7 @@ def _clock_doubts(clock_hz: float | None, most_hz: float | None) -> list[Caveat]
     ]
 
 
-def sample_doubts(
+def sample_caveats(
     record: Record, timing: Timing, workload: Workload, point: Point, most_clock_hz: float | None
 ) -> list[Caveat]:
     """What a reader must know of these samples."""
