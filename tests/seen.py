@@ -46,7 +46,7 @@ def call_of(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result
     )
 
 
-class Seen(TorchDispatchMode):
+class ObservedCall(TorchDispatchMode):
     """Keeps every call in `calls`."""
 
     def __init__(self) -> None:
@@ -63,6 +63,6 @@ class Seen(TorchDispatchMode):
 
 def seen(run: Callable[[], object]) -> list[Call]:
     """The calls of `run()`."""
-    with Seen() as mode:
+    with ObservedCall() as mode:
         run()
     return mode.calls

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from seen import Seen, seen
+from seen import ObservedCall, seen
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -35,7 +35,7 @@ def flops(calls: list[Call], kind: str = "matmul") -> int:
 
 def both(run: Run) -> tuple[int, int]:
     """FLOPs of matmuls: ours, and those of torch's counter."""
-    with FlopCounterMode(display=False) as counter, Seen() as mode:
+    with FlopCounterMode(display=False) as counter, ObservedCall() as mode:
         run()
     return flops(mode.calls), counter.get_total_flops()
 
@@ -78,7 +78,7 @@ def test_torchs_counter_counts_the_scores_that_a_fused_backward_does_again() -> 
         "cudnn": (OUT, Q, K, V, OUT, LSE, NONE, NONE, None, None, None, 6, 7, 0.0, False),
     }.items():
         operator = getattr(aten, f"_scaled_dot_product_{name}_attention_backward")
-        with FlopCounterMode(display=False) as counter, Seen() as mode:
+        with FlopCounterMode(display=False) as counter, ObservedCall() as mode:
             operator(*arguments)
         found = account(mode.calls[0])
         assert found.work.flop_count == counter.get_total_flops()

@@ -17,7 +17,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from gpuperf.model.timeline import Timeline
-from gpuperf.profile.attribution import Usage, chains, usages
+from gpuperf.profile.attribution import CallGroup, call_groups, call_stacks
 from gpuperf.profile.trace.kineto import read_trace
 
 NS = 1e-9
@@ -30,14 +30,14 @@ def timeline_of(trace: Trace, folder: Path) -> Timeline:
 def named(timeline: Timeline) -> list[list[str]]:
     """The chain of each activity, by names."""
     calls = timeline.operators.call
-    return [[timeline.calls[calls[i]].name for i in chain] for chain in chains(timeline)]
+    return [[timeline.calls[calls[i]].name for i in chain] for chain in call_stacks(timeline)]
 
 
 def whole(timeline: Timeline) -> list[tuple[int, int]]:
     return [(0, timeline.length + 1)]
 
 
-def by_name(found: tuple[Usage, ...]) -> dict[str, Usage]:
+def by_name(found: tuple[CallGroup, ...]) -> dict[str, CallGroup]:
     assert len({one.call.name for one in found}) == len(found)
     return {one.call.name: one for one in found}
 
@@ -84,7 +84,7 @@ def test_what_ends_on_another_thread_encloses_nothing(tmp_path: Path) -> None:
     trace.launch("gemm", at=2500, start=4000, end=5000)
     timeline = timeline_of(trace, tmp_path)
     assert named(timeline) == [["c10d::allreduce_"], ["aten::mm"]]
-    found = by_name(usages(timeline, whole(timeline)))
+    found = by_name(call_groups(timeline, whole(timeline)))
     assert found["nccl:all_reduce"].host_s == 0
     assert found["aten::mm"].host_s == pytest.approx(1000 * NS)
 
@@ -96,7 +96,7 @@ def test_times_rounded_to_microseconds_still_nest(tmp_path: Path) -> None:
     trace.launch("k", at=9000, start=20_000, end=30_000)
     timeline = timeline_of(trace, tmp_path)
     assert named(timeline) == [["inner", "outer"]]
-    assert sum(one.host_s for one in usages(timeline, whole(timeline))) == pytest.approx(1e-5)
+    assert sum(one.host_s for one in call_groups(timeline, whole(timeline))) == pytest.approx(1e-5)
 
 
 def test_kinetos_own_number_serves_where_the_thread_does_not_tell(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_usages_have_known_answers(tmp_path: Path) -> None:
         trace.launch("reduce", at=start + 30, start=start + 250, end=start + 260)
     trace.launch("stray", at=1500, start=1600, end=1607)
     timeline = timeline_of(trace, tmp_path)
-    found = by_name(usages(timeline, whole(timeline)))
+    found = by_name(call_groups(timeline, whole(timeline)))
     mm = found["aten::mm"]
     assert (mm.count, mm.backward, mm.innermost) == (2, False, "aten::mm")
     assert mm.device_s == pytest.approx(120 * NS)
@@ -154,12 +154,14 @@ def test_a_window_takes_what_was_launched_in_it_whenever_it_ran(tmp_path: Path) 
         trace.launch(f"k{start}", at=start + 10, start=start + 1000, end=start + 1010)
     trace.kernel("unknown", 120, 125)
     timeline = timeline_of(trace, tmp_path)
-    found = by_name(usages(timeline, [(100, 150), (110, 200)]))
+    found = by_name(call_groups(timeline, [(100, 150), (110, 200)]))
     assert [one.name for one in found["f"].kernels] == ["k100"]
     assert (found["f"].count, found["f"].host_s) == (1, pytest.approx(50 * NS))
     assert [one.name for one in found[""].kernels] == ["unknown"]
-    assert by_name(usages(timeline, [(105, 120)]))["f"].count == 1, "it began before, and launched"
-    assert usages(timeline, []) == ()
+    assert by_name(call_groups(timeline, [(105, 120)]))["f"].count == 1, (
+        "it began before, and launched"
+    )
+    assert call_groups(timeline, []) == ()
 
 
 def test_operators_inside_of_a_preferred_one_count_as_it(tmp_path: Path) -> None:
@@ -170,12 +172,12 @@ def test_operators_inside_of_a_preferred_one_count_as_it(tmp_path: Path) -> None
     trace.op("aten::empty", 25, 30)
     trace.launch("conv", at=40, start=200, end=260)
     timeline = timeline_of(trace, tmp_path)
-    found = by_name(usages(timeline, whole(timeline), {"aten::convolution", "aten::empty"}))
+    found = by_name(call_groups(timeline, whole(timeline), {"aten::convolution", "aten::empty"}))
     assert found.keys() == {"aten::conv2d", "aten::convolution"}
     conv = found["aten::convolution"]
     assert (conv.count, conv.innermost) == (1, "aten::cudnn_convolution")
     assert (conv.device_s, conv.host_s) == (pytest.approx(60 * NS), pytest.approx(80 * NS))
-    found = by_name(usages(timeline, whole(timeline)))
+    found = by_name(call_groups(timeline, whole(timeline)))
     assert found["aten::cudnn_convolution"].device_s == pytest.approx(60 * NS)
     assert len(found) == 4
 
@@ -191,7 +193,7 @@ def test_wrappers_own_nothing_where_they_stand_in_an_operator(tmp_path: Path) ->
     trace.op("Torch-Compiled Region: 0/0", 600, 700)
     trace.launch("odd", at=650, start=800, end=801)
     timeline = timeline_of(trace, tmp_path)
-    found = by_name(usages(timeline, whole(timeline)))
+    found = by_name(call_groups(timeline, whole(timeline)))
     assert found["c10d::allreduce_"].device_s == pytest.approx(60 * NS)
     assert found["c10d::allreduce_"].innermost == "record_param_comms"
     assert "record_param_comms" not in found
@@ -209,7 +211,7 @@ def test_the_backward_pass_is_told_from_the_forward_one(tmp_path: Path) -> None:
     trace.op("aten::mm", 120, 130, thread=2)
     trace.launch("b", at=125, start=220, end=240, thread=2)
     timeline = timeline_of(trace, tmp_path)
-    found = {(one.call.name, one.backward): one for one in usages(timeline, whole(timeline))}
+    found = {(one.call.name, one.backward): one for one in call_groups(timeline, whole(timeline))}
     assert found["aten::mm", False].kernels[0].name == "f"
     assert found["aten::mm", True].kernels[0].name == "b"
     assert (engine, True) in found
@@ -266,11 +268,11 @@ def test_no_time_is_lost_or_counted_twice(
     for thread, at, length in launches:
         trace.launch("k", at, at + 100, at + 100 + length, thread)
     timeline = timeline_of(trace, tmp_path_factory.mktemp("t"))
-    found = usages(timeline, [(0, 10_000)], preferred)
+    found = call_groups(timeline, [(0, 10_000)], preferred)
     assert math.fsum(one.host_s for one in found) == pytest.approx(busy * NS, abs=1e-15)
     work = sum(length for _, _, length in launches)
     assert math.fsum(one.device_s for one in found) == pytest.approx(work * NS, abs=1e-15)
-    found = usages(timeline, [window], preferred)
+    found = call_groups(timeline, [window], preferred)
     inside = sum(length for _, at, length in launches if window[0] <= at < window[1])
     assert math.fsum(one.device_s for one in found) == pytest.approx(inside * NS, abs=1e-15)
     for one in found:
@@ -279,7 +281,7 @@ def test_no_time_is_lost_or_counted_twice(
         assert one.count > 0 or one.call.name == ""
 
 
-class Seen(TorchDispatchMode):
+class DispatchLog(TorchDispatchMode):
     """Counts what a dispatch mode sees, by name."""
 
     def __init__(self) -> None:
@@ -313,7 +315,7 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> tuple[Timeline, Counter[st
         optimizer.step()
 
     step()
-    with Seen() as seen:
+    with DispatchLog() as seen:
         step()
     with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as traced:
         for _ in range(4):
@@ -334,10 +336,10 @@ def test_on_a_real_trace_the_hosts_time_is_that_of_the_top_operators(
     real: tuple[Timeline, Counter[str]],
 ) -> None:
     timeline, _ = real
-    top = chains(timeline).parent < 0
+    top = call_stacks(timeline).parent < 0
     length = (timeline.operators.end - timeline.operators.start)[top].sum()
     for preferred in (None, {"aten::addmm", "aten::convolution"}):
-        found = usages(timeline, whole(timeline), preferred)
+        found = call_groups(timeline, whole(timeline), preferred)
         assert math.fsum(one.host_s for one in found) == pytest.approx(length * NS)
         assert all(one.device_s == 0 and not one.kernels for one in found)
 
@@ -351,7 +353,7 @@ def test_a_step_of_a_real_trace_counts_what_a_dispatch_mode_sees(
     steps = steps_of(timeline)
     assert len(steps) == 4
     counts: Counter[str] = Counter()
-    for one in usages(timeline, steps, seen.keys()):
+    for one in call_groups(timeline, steps, seen.keys()):
         counts[one.call.name] += one.count
     unalike = {"aten::detach", "aten::add", "aten::add_", "aten::empty"}
     for name, count in seen.items():
@@ -364,7 +366,7 @@ def test_the_forward_and_backward_of_a_real_trace_are_told_apart(
     real: tuple[Timeline, Counter[str]],
 ) -> None:
     timeline, seen = real
-    found = usages(timeline, steps_of(timeline), seen.keys())
+    found = call_groups(timeline, steps_of(timeline), seen.keys())
     sides = {name: {one.backward for one in found if one.call.name == name} for name in seen}
     assert sides["aten::addmm"] == {False}
     assert sides["aten::convolution_backward"] == sides["aten::mm"] == {True}
@@ -376,7 +378,7 @@ def test_the_forward_and_backward_of_a_real_trace_are_told_apart(
 
 def test_columns_of_a_chain_point_where_they_say(real: tuple[Timeline, Counter[str]]) -> None:
     timeline, _ = real
-    found = chains(timeline)
+    found = call_stacks(timeline)
     inner = numpy.flatnonzero(found.parent >= 0)
     parent = found.parent[inner]
     assert (timeline.operators.start[parent] <= timeline.operators.start[inner]).all()

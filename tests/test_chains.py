@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import pytest
 
 from gpuperf.model.aten import Call, Tensor
-from gpuperf.model.program import Seen
+from gpuperf.model.program import ObservedCall
 from gpuperf.profile.fusion import MOST_OPEN, chains_of
 
 N = 1024
@@ -20,7 +20,7 @@ class Step:
     """Calls one after the other, each on storages by number."""
 
     def __init__(self) -> None:
-        self.seen: list[Seen] = []
+        self.seen: list[ObservedCall] = []
         self._line = itertools.count(1)
 
     def call(
@@ -29,7 +29,9 @@ class Step:
         tensors = tuple((Tensor(shape, "fp32", (), storage, 0),) for storage in inputs)
         made = (Tensor(shape, "fp32", (), output, 0),)
         where = f"a.py:{next(self._line)}"
-        self.seen.append(Seen(Call(f"aten::{name}", tensors, ("",) * len(tensors), made), where))
+        self.seen.append(
+            ObservedCall(Call(f"aten::{name}", tensors, ("",) * len(tensors), made), where)
+        )
 
 
 def test_a_chain_reads_what_comes_from_outside_and_writes_its_end() -> None:
@@ -83,7 +85,7 @@ def test_neighbours_that_read_the_same_are_a_chain_unless_it_is_small() -> None:
     assert (chain.bytes, chain.fused_bytes) == (6 * SIZE, 4 * SIZE)
     bias, large = Tensor((8,), "fp32", (), 9, 0), (N, 8)
     two = [
-        Seen(
+        ObservedCall(
             Call(
                 "aten::add",
                 ((Tensor(large, "fp32", (), i, 0),), (bias,)),
@@ -120,7 +122,7 @@ def test_chains_alike_are_counted() -> None:
         step.call("mul", [first, 1], first + 1)
         step.call("relu", [first + 1], first + 2)
         step.call("mm", [first + 2, 9], first + 3, (32, 32))
-    alike = [Seen(one.call, "a.py:1") for one in step.seen]
+    alike = [ObservedCall(one.call, "a.py:1") for one in step.seen]
     (chain,) = chains_of(alike)
     assert chain.count == 3
     assert chain.bytes == 3 * 5 * SIZE
@@ -158,8 +160,8 @@ def cut(storage: int, at: int) -> Tensor:
 
 
 def test_pieces_of_one_tensor_are_no_chain() -> None:
-    def call(name: str, taken: Tensor, made: Tensor) -> Seen:
-        return Seen(Call(f"aten::{name}", ((taken,),), ("",), (made,)))
+    def call(name: str, taken: Tensor, made: Tensor) -> ObservedCall:
+        return ObservedCall(Call(f"aten::{name}", ((taken,),), ("",), (made,)))
 
     q, k, v = (cut(1, at) for at in range(3))
     into = [call("relu_", q, q), call("relu_", k, k), call("relu_", v, v)]
@@ -174,14 +176,14 @@ def test_a_part_of_what_a_chain_made_is_at_hand() -> None:
     step = Step()
     step.call("mul", [1, 2], 3, (N, 24))
     made = Tensor((N, 8), "fp32", (), 6, 0)
-    step.seen.append(Seen(Call("aten::relu", ((cut(3, 1),),), ("",), (made,))))
+    step.seen.append(ObservedCall(Call("aten::relu", ((cut(3, 1),),), ("",), (made,))))
     (chain,) = chains_of(step.seen)
     assert chain.fused_bytes == 2 * whole.bytes + whole.bytes // 3
 
 
 def backward(step: Step, name: str, inputs: Sequence[int], output: int) -> None:
     step.call(name, inputs, output)
-    step.seen[-1] = Seen(step.seen[-1].call, "", backward=True)
+    step.seen[-1] = ObservedCall(step.seen[-1].call, "", backward=True)
 
 
 def gate(first: str = "mul") -> Step:
@@ -232,8 +234,8 @@ def test_a_buffer_of_very_many_pieces_takes_no_time() -> None:
     for i in range(5000):
         piece = Tensor((16,), "fp32", (), 1, 16 * i)
         own = Tensor((16,), "fp32", (), i + 2, 0)
-        seen.append(Seen(Call("aten::exp", ((piece,),), ("",), (own,))))
-        seen.append(Seen(Call("aten::add_", ((piece,), (own,)), ("", ""), (piece,))))
+        seen.append(ObservedCall(Call("aten::exp", ((piece,),), ("",), (own,))))
+        seen.append(ObservedCall(Call("aten::add_", ((piece,), (own,)), ("", ""), (piece,))))
     began = time.process_time()
     (chain,) = chains_of(seen)
     assert time.process_time() - began < 20
@@ -259,7 +261,7 @@ def norm(step: Step, source: int, output: int, shape: tuple[int, ...] = ROWS) ->
     made = (Tensor(shape, "fp32", (), output, 0), *kept)
     x = (Tensor(shape, "fp32", (), source, 0),)
     call = Call("aten::native_layer_norm", (x, (), (), (), ()), ("", str([shape[-1]])), made)
-    step.seen.append(Seen(call, ""))
+    step.seen.append(ObservedCall(call, ""))
 
 
 def test_a_norm_of_rows_is_a_link_like_another() -> None:
@@ -285,7 +287,7 @@ def reduce(step: Step, name: str, dims: str, shape: tuple[int, ...]) -> None:
     """Of storage 3, to 4."""
     x, made = Tensor(ROWS, "fp32", (), 3, 0), Tensor(shape, "fp32", (), 4, 0)
     call = Call(f"aten::{name}", ((x,), (), (), ()), ("", dims, "True", ""), (made,))
-    step.seen.append(Seen(call, ""))
+    step.seen.append(ObservedCall(call, ""))
 
 
 def test_a_norm_by_hand_is_one_chain() -> None:

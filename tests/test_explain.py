@@ -21,7 +21,7 @@ from gpuperf.errors import UsageError
 from gpuperf.explain.advice import advise, note
 from gpuperf.explain.chart import MOST_PANELS, draw_explained
 from gpuperf.explain.ladder import STEPS, TIE
-from gpuperf.explain.study import Explained, explain
+from gpuperf.explain.study import LossBudget, explain
 from gpuperf.explain.table import chosen, levels, render_explained
 from gpuperf.model.contract import Contract
 from gpuperf.model.cost import Bytes, Cost, Flops, Work
@@ -94,7 +94,7 @@ ADD = replace(
 )
 
 
-def factors(told: Explained) -> dict[str, float]:
+def factors(told: LossBudget) -> dict[str, float]:
     return {factor.name: factor.value for factor in told.factors}
 
 

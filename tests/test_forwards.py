@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from gpuperf import marks
-from gpuperf.model.program import Passed
+from gpuperf.model.program import PassResult
 from gpuperf.profile.inside.courses import Limits
 from gpuperf.profile.inside.forwards import ROUNDS, Forwards
 from gpuperf.profile.inside.session import FORWARD, IMPLICIT, Session
@@ -147,7 +147,7 @@ class Program:
     """A loop without marks, under a session."""
 
     def __init__(self, folder: Path, limits: Limits) -> None:
-        self.told: list[Passed] = []
+        self.told: list[PassResult] = []
         names = ("plain", "trace", "accounting")
         self.session = Session(limits, names, folder, self.told.append)
         marks.listen(self.session)

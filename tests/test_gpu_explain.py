@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from gpuperf.explain.advice import advise
-from gpuperf.explain.study import TIE, Explained, explain
+from gpuperf.explain.study import TIE, LossBudget, explain
 from gpuperf.model.record import Record, Run
 from gpuperf.run.store import read_run
 from gpuperf.tiles.grids import ways
@@ -35,7 +35,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return read_run(path)
 
 
-def found(run: Run, size: int) -> tuple[Record, Explained]:
+def found(run: Run, size: int) -> tuple[Record, LossBudget]:
     record = next(r for r in run.records if r.case.point["m"] == size)
     return record, explain(record, run.header)
 

@@ -90,7 +90,7 @@ def test_kernels_are_all_there_and_take_what_torch_says(tmp_path: Path) -> None:
     from torch.autograd import DeviceType
     from torch.profiler import ProfilerActivity, profile
 
-    from gpuperf.profile.attribution import usages
+    from gpuperf.profile.attribution import call_groups
     from gpuperf.profile.trace.kineto import read_trace
 
     model = torch.nn.Sequential(*(torch.nn.Linear(1024, 1024) for _ in range(8))).cuda()
@@ -107,7 +107,7 @@ def test_kernels_are_all_there_and_take_what_torch_says(tmp_path: Path) -> None:
     events = [e for e in own.events() if e.device_type == DeviceType.CUDA]
     kernels = [e for e in events if not e.is_user_annotation]
     timeline = read_trace(tmp_path / "trace.json")
-    found = usages(timeline, [(0, timeline.length + 1)])
+    found = call_groups(timeline, [(0, timeline.length + 1)])
     assert sum(kernel.count for usage in found for kernel in usage.kernels) == len(kernels)
     theirs = sum(e.time_range.elapsed_us() for e in kernels) * 1e-6
     assert sum(usage.device_s for usage in found) == pytest.approx(theirs, rel=0.005)

@@ -18,7 +18,7 @@ from gpuperf.model.contract import Contract, Fingerprint
 from gpuperf.model.cost import Cost
 from gpuperf.profile.cost.accounting import RULES, account
 from gpuperf.profile.groups import COMPOSITE
-from gpuperf.profile.records import Told, region_records
+from gpuperf.profile.records import RegionPasses, region_records
 from gpuperf.profile.trace.kineto import read_trace
 
 HOST = Contract("wall", "hot", "sustained", gap_s=0.0, data="own")
@@ -93,7 +93,7 @@ def test_an_imported_trace_costs_what_a_dispatch_mode_sees(
         run()
     own.export_chrome_trace(str(tmp_path / "trace.json"))
     timeline = read_trace(tmp_path / "trace.json")
-    told = Told(
+    told = RegionPasses(
         "r", "whole", "trace.json", HOST, Fingerprint(), (), timeline, ((0, timeline.length + 1),)
     )
     region, *_ = region_records(told)

@@ -19,7 +19,7 @@ from gpuperf.model.contract import Contract, DeviceFacts, Fingerprint
 from gpuperf.model.cost import Bytes, Cost, Flops, Work
 from gpuperf.model.finding import Finding
 from gpuperf.model.peaks import Ceiling, Figure, Peaks
-from gpuperf.model.program import Chain, Operator, Passed, Program, Seen, Wait
+from gpuperf.model.program import Chain, ObservedCall, Operator, PassResult, Program, Wait
 from gpuperf.model.protocol import (
     Describe,
     Described,
@@ -209,7 +209,7 @@ tensor = st.builds(
 )
 call = st.builds(Call, text, several(several(tensor)), several(text), several(tensor))
 seen = st.builds(
-    Seen, call, text, text, st.booleans(), optional(cost), st.booleans(), st.booleans()
+    ObservedCall, call, text, text, st.booleans(), optional(cost), st.booleans(), st.booleans()
 )
 wait = st.builds(Wait, text, text, number, number)
 chain = st.builds(Chain, several(text), text, count, count, count, st.booleans())
@@ -245,9 +245,9 @@ program = st.builds(
     text,
 )
 passed = st.builds(
-    Passed,
+    PassResult,
     text,
-    words(Passed, "name"),
+    words(PassResult, "name"),
     count,
     several(number),
     number,
@@ -351,12 +351,12 @@ NOUNS = {
     Memory: memory,
     Noise: noise,
     Operator: operator,
-    Passed: passed,
+    PassResult: passed,
     Peaks: peaks,
     Program: program,
     Record: record,
     Samples: samples,
-    Seen: seen,
+    ObservedCall: seen,
     Telemetry: telemetry,
     Tensor: tensor,
     TimerFacts: timer,

@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from gpuperf.model.aten import Tensor
-from gpuperf.profile.overlap import Held, meet
+from gpuperf.profile.overlap import TensorSet, overlap
 
 
 def piece(
@@ -26,35 +26,35 @@ V = piece((16, 8, 4), (192, 4, 1), 160)
 
 def test_what_is_cut_from_one_projection_has_nothing_in_common() -> None:
     for one, other in itertools.permutations((Q, K, V), 2):
-        assert not meet(one, other)
+        assert not overlap(one, other)
     for part in (Q, K, V):
-        assert meet(part, WHOLE)
-        assert meet(part, part)
+        assert overlap(part, WHOLE)
+        assert overlap(part, part)
 
 
 def test_in_another_order_it_is_the_same_and_as_another_dtype_it_may_be() -> None:
     turned = piece((192, 16), (1, 192), 0)
     flat = piece((16 * 192,), (1,), 0)
-    assert meet(WHOLE, turned)
-    assert meet(WHOLE, flat)
-    assert meet(WHOLE, Tensor((10,), "fp32", (), 1, 100))
-    assert not meet(WHOLE, Tensor((10,), "fp32", (), 1, 16 * 192))
+    assert overlap(WHOLE, turned)
+    assert overlap(WHOLE, flat)
+    assert overlap(WHOLE, Tensor((10,), "fp32", (), 1, 100))
+    assert not overlap(WHOLE, Tensor((10,), "fp32", (), 1, 16 * 192))
 
 
 def test_other_storages_never_meet_and_unknown_places_always_do() -> None:
-    assert not meet(WHOLE, piece((16, 192), (192, 1), 0, storage=2))
-    assert meet(Tensor((4,), "bf16", (), 1), Tensor((4,), "bf16", (), 1, 100))
+    assert not overlap(WHOLE, piece((16, 192), (192, 1), 0, storage=2))
+    assert overlap(Tensor((4,), "bf16", (), 1), Tensor((4,), "bf16", (), 1, 100))
 
 
 def test_a_whole_takes_the_place_of_its_parts() -> None:
-    held = Held([Q, K, Q])
+    held = TensorSet([Q, K, Q])
     assert held.bytes == 2 * 16 * (128 + 32)
     assert not held.covers(V)
     assert not held.covers(WHOLE)
     held.add(WHOLE)
     assert list(held) == [WHOLE]
     assert held.covers(V)
-    assert not held.without(Held([WHOLE]))
+    assert not held.without(TensorSet([WHOLE]))
 
 
 axes = st.lists(st.tuples(st.integers(1, 4), st.integers(0, 12)), max_size=3)
@@ -76,5 +76,5 @@ def test_nothing_that_is_shared_is_overlooked(
     assert a.place is not None
     assert b.place is not None
     assume(a.place[3] != b.place[3])  # of one form at two places: pieces, by definition
-    assert meet(a, b) == meet(b, a)
-    assert meet(a, b) or not elements(a) & elements(b)
+    assert overlap(a, b) == overlap(b, a)
+    assert overlap(a, b) or not elements(a) & elements(b)

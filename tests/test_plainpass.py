@@ -12,18 +12,18 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from gpuperf import marks
-from gpuperf.model.program import Passed, PassName
+from gpuperf.model.program import PassName, PassResult
 from gpuperf.model.samples import Samples, mean_precision
 from gpuperf.profile.inside import courses
 from gpuperf.profile.inside.courses import FORWARD, LATER, Course, Limits
 from gpuperf.profile.inside.loading import Loading
 from gpuperf.profile.inside.passes.plain import Plain
 from gpuperf.profile.inside.session import STEP, Session
-from gpuperf.profile.plainpass import chosen, phases, scatter, step_s
+from gpuperf.profile.plainpass import choose_plain_pass, phases_caveat, scatter_caveat, step_s
 
 
-def plain(*times: float, ahead: int = 0, reason: str = "", data_s: float = 0.0) -> Passed:
-    return Passed(
+def plain(*times: float, ahead: int = 0, reason: str = "", data_s: float = 0.0) -> PassResult:
+    return PassResult(
         "step", "plain", len(times), times, sum(times), ahead=ahead, reason=reason, data_s=data_s
     )
 
@@ -33,7 +33,7 @@ def noisy(level: float, count: int, seed: int = 0) -> tuple[float, ...]:
     return tuple(level * (1 + 0.005 * draw.gauss(0, 1)) for _ in range(count))
 
 
-TRACE = Passed("step", "trace", 5)
+TRACE = PassResult("step", "trace", 5)
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_a_second_plain_pass_counts_where_launches_hardly_matter(
     launches: float, ahead: int, cuda: bool, later: bool
 ) -> None:
     first, second = plain(*noisy(58e-3, 10)), plain(*noisy(62e-3, 40), ahead=ahead, reason="behind")
-    own, *rest = chosen((first, TRACE, second), launches, cuda)
+    own, *rest = choose_plain_pass((first, TRACE, second), launches, cuda)
     assert (own.steps == 40) is later
     assert own.reason == ""
     assert rest == [TRACE]
@@ -57,13 +57,13 @@ def test_a_second_plain_pass_counts_where_launches_hardly_matter(
 
 def test_a_second_plain_pass_of_few_steps_or_none_does_not_count() -> None:
     first = plain(*noisy(58e-3, 10))
-    for second in (plain(0.1, 0.1), Passed("step", "plain", 0, reason="the program ended")):
-        assert chosen((first, second), 0, True) == (first,)
+    for second in (plain(0.1, 0.1), PassResult("step", "plain", 0, reason="the program ended")):
+        assert choose_plain_pass((first, second), 0, True) == (first,)
 
 
 def test_steps_before_the_clock_fell_do_not_count() -> None:
     times = noisy(58e-3, 40) + noisy(62e-3, 120, 1)
-    (own,) = chosen((plain(*times, ahead=160, data_s=1.6),), 0, True)
+    (own,) = choose_plain_pass((plain(*times, ahead=160, data_s=1.6),), 0, True)
     assert 118 <= own.steps <= 122
     assert own.ahead == own.steps
     assert own.wall_s == pytest.approx(sum(own.steps_s))
@@ -73,7 +73,7 @@ def test_steps_before_the_clock_fell_do_not_count() -> None:
 
 def test_a_change_late_in_the_pass_is_of_the_program() -> None:
     times = noisy(58e-3, 100) + noisy(62e-3, 30, 1)
-    (own,) = chosen((plain(*times),), 0, True)
+    (own,) = choose_plain_pass((plain(*times),), 0, True)
     assert own.steps == 130
 
 
@@ -199,22 +199,22 @@ def test_a_step_takes_what_a_clock_around_the_loop_says(times: tuple[float, ...]
 
 def test_a_time_that_goes_on_changing_keeps_all_its_steps() -> None:
     times = noisy(11e-3, 40) + noisy(12e-3, 40, 1) + noisy(11e-3, 40, 2) + noisy(12e-3, 60, 3)
-    (own,) = chosen((plain(*times),), 0, True)
+    (own,) = choose_plain_pass((plain(*times),), 0, True)
     assert own.steps == 180
 
 
 def test_steps_of_two_phases_are_told_with_their_times() -> None:
     times = noisy(6.3e-3, 17) + noisy(17e-3, 43, 1)
-    doubt = phases((plain(*times), TRACE), 400, True)
+    doubt = phases_caveat((plain(*times), TRACE), 400, True)
     assert doubt is not None
     assert "the first 17 of 60 took 6.299 ms" in doubt.message
     assert "later ones 17" in doubt.message
     assert "of the last 43" in doubt.hint
-    late = phases((plain(*noisy(6.3e-3, 43), *noisy(17e-3, 17, 1)),), 400, True)
+    late = phases_caveat((plain(*noisy(6.3e-3, 43), *noisy(17e-3, 17, 1)),), 400, True)
     assert late is not None
     assert "mean of all" in late.hint
-    assert phases((plain(*noisy(17e-3, 60)),), 400, True) is None
-    assert phases((TRACE,), 400, True) is None
+    assert phases_caveat((plain(*noisy(17e-3, 60)),), 400, True) is None
+    assert phases_caveat((TRACE,), 400, True) is None
 
 
 def test_the_interval_of_a_mean_holds_it_19_times_of_20() -> None:
@@ -244,15 +244,15 @@ def test_a_mean_of_one_value_is_not_sure() -> None:
     ],
 )
 def test_what_scatters_is_said(times: list[float], word: str) -> None:
-    doubt = scatter(plain(*times))
+    doubt = scatter_caveat(plain(*times))
     assert doubt is not None
     assert word in doubt.message
     assert doubt.hint
 
 
 def test_steady_steps_have_no_doubt() -> None:
-    assert scatter(plain(*noisy(60e-3, 30))) is None
-    assert scatter(plain(1.0, 2.0)) is None
+    assert scatter_caveat(plain(*noisy(60e-3, 30))) is None
+    assert scatter_caveat(plain(1.0, 2.0)) is None
 
 
 class Clock:
@@ -274,7 +274,7 @@ def taken(
     names: tuple[PassName, ...] = ("plain", "accounting"),
 ) -> list[tuple[str, int]]:
     """The steps of each pass over so many rounds."""
-    told: list[Passed] = []
+    told: list[PassResult] = []
     session = Session(limits, names, tmp_path, told.append)
     for _ in range(rounds):
         session.step()
@@ -400,7 +400,7 @@ def test_tokens_of_a_short_prompt_do_not_end_the_pass(clock: Clock, loader: Load
     times = (*SHORT_PROMPT, *noisy(17e-3, 900))
     steps, seconds = waiting(clock, times.__getitem__, 900, region=FORWARD)
     assert 1.5 < seconds <= 8.1
-    (own,) = chosen((plain(*times[:steps]),), 400, True)
+    (own,) = choose_plain_pass((plain(*times[:steps]),), 400, True)
     assert step_s(Samples(own.steps_s)) == pytest.approx(17e-3, rel=0.01)
     assert waiting(clock, lambda _: 6.3e-3, 900, region=FORWARD)[0] == courses.MANY
 
@@ -479,7 +479,7 @@ def test_the_plain_pass_has_the_waits_of_its_own_steps(
     loading = Loading()
     loading._place = ("train.py", 7)
     monkeypatch.setattr(plain_pass, "loading", loading)
-    told: list[Passed] = []
+    told: list[PassResult] = []
     session = Session(Limits(1, 3), ("plain",), tmp_path, told.append)
     for _ in range(6):
         session.step()

@@ -12,11 +12,11 @@ from synthetic_kineto import Trace
 from gpuperf.model.aten import Call, Tensor
 from gpuperf.model.contract import Contract, Fingerprint
 from gpuperf.model.cost import Cost, Flops
-from gpuperf.model.program import Passed, Seen, Wait
+from gpuperf.model.program import ObservedCall, PassResult, Wait
 from gpuperf.model.record import Kernel, Record
 from gpuperf.model.timeline import Timeline
 from gpuperf.profile.average import in_step, stretches
-from gpuperf.profile.records import Told, _counters, region_records
+from gpuperf.profile.records import RegionPasses, _counters, region_records
 from gpuperf.profile.trace.kineto import read_trace
 from gpuperf.profile.trace.steps import marked, steps_of
 
@@ -48,10 +48,10 @@ def trace(folder: Path) -> Path:
     return made.write(folder / "trace.json")
 
 
-def told(folder: Path, *passed: Passed, traced: bool = True) -> tuple[Record, ...]:
+def told(folder: Path, *passed: PassResult, traced: bool = True) -> tuple[Record, ...]:
     timeline = read_trace(trace(folder)) if traced else None
     return region_records(
-        Told(
+        RegionPasses(
             "r",
             "step",
             "train.py",
@@ -66,8 +66,10 @@ def told(folder: Path, *passed: Passed, traced: bool = True) -> tuple[Record, ..
     )
 
 
-PLAIN = Passed("step", "plain", 10, (110e-6,) * 10, 1.2e-3, 5000)
-ACCOUNTING = Passed("step", "accounting", 1, seen=(Seen(MM, "train.py:7"),), flop_counts=(65536,))
+PLAIN = PassResult("step", "plain", 10, (110e-6,) * 10, 1.2e-3, 5000)
+ACCOUNTING = PassResult(
+    "step", "accounting", 1, seen=(ObservedCall(MM, "train.py:7"),), flop_counts=(65536,)
+)
 
 
 def by_name(records: tuple[Record, ...]) -> dict[str, Record]:
@@ -130,7 +132,7 @@ def test_without_a_trace_there_are_costs_and_no_kernels(tmp_path: Path) -> None:
 
 
 def test_without_a_time_the_region_says_why(tmp_path: Path) -> None:
-    gone = Passed("step", "plain", 0, reason="the program ended")
+    gone = PassResult("step", "plain", 0, reason="the program ended")
     (region,) = told(tmp_path, gone, traced=False)
     assert (region.status, region.reason) == ("error", "no pass took a step")
     assert region.program is not None
@@ -139,22 +141,22 @@ def test_without_a_time_the_region_says_why(tmp_path: Path) -> None:
 
 def test_what_the_program_says_of_its_operator_counts(tmp_path: Path) -> None:
     cost = Cost((Flops(7, "special", "bf16"),))
-    own = Passed("step", "accounting", 1, seen=(Seen(MM, cost=cost),))
+    own = PassResult("step", "accounting", 1, seen=(ObservedCall(MM, cost=cost),))
     assert by_name(told(tmp_path, PLAIN, own))["aten::mm"].cost == cost
 
 
 def test_fp32_products_are_in_tf32_where_the_program_chose_so(tmp_path: Path) -> None:
     x = Tensor((8, 8), "fp32")
-    seen = (Seen(Call("aten::mm", ((x,), (x,)), ("", ""), (x,))),)
+    seen = (ObservedCall(Call("aten::mm", ((x,), (x,)), ("", ""), (x,))),)
     for tf32, dtype in ((False, "fp32"), (True, "tf32")):
-        passed = Passed("step", "accounting", 1, seen=seen, tf32=tf32)
+        passed = PassResult("step", "accounting", 1, seen=seen, tf32=tf32)
         region, *_ = told(tmp_path, PLAIN, passed, traced=False)
         assert region.cost is not None
         assert [flops.dtype for flops in region.cost.flops] == [dtype]
 
 
 def test_a_count_that_torch_does_not_share_is_a_doubt(tmp_path: Path) -> None:
-    other = Passed("step", "accounting", 1, seen=(Seen(MM),), flop_counts=(32768,))
+    other = PassResult("step", "accounting", 1, seen=(ObservedCall(MM),), flop_counts=(32768,))
     region, *_ = told(tmp_path, PLAIN, other, traced=False)
     assert [doubt.kind for doubt in region.caveats] == ["flops-disagree"]
 
@@ -162,7 +164,9 @@ def test_a_count_that_torch_does_not_share_is_a_doubt(tmp_path: Path) -> None:
 def test_what_a_compiled_function_computes_is_no_chain(tmp_path: Path) -> None:
     x, y, z = (Tensor((64, 16), "bf16", (), i, 0) for i in (1, 2, 3))
     calls = (Call("aten::exp", ((x,),), ("",), (y,)), Call("aten::neg", ((y,),), ("",), (z,)))
-    own = Passed("step", "accounting", 1, seen=tuple(Seen(call) for call in (MM, *calls)))
+    own = PassResult(
+        "step", "accounting", 1, seen=tuple(ObservedCall(call) for call in (MM, *calls))
+    )
     for traced, count in ((True, 0), (False, 1)):  # in the trace there is no exp
         region, *_ = told(tmp_path, PLAIN, own, traced=traced)
         assert region.program is not None
@@ -170,16 +174,20 @@ def test_what_a_compiled_function_computes_is_no_chain(tmp_path: Path) -> None:
 
 
 def test_what_waits_is_held_against_the_trace(tmp_path: Path) -> None:
-    item = Seen(Call("aten::_local_scalar_dense"), "train.py:9", "item")
-    own = Passed("step", "accounting", 1, seen=(Seen(MM), item))
+    item = ObservedCall(Call("aten::_local_scalar_dense"), "train.py:9", "item")
+    own = PassResult("step", "accounting", 1, seen=(ObservedCall(MM), item))
     region, *_ = told(tmp_path, PLAIN, own)
     assert region.program is not None
     assert region.program.waits == (Wait("item", "train.py:9", 1.0, 0.0),)  # the trace has none
 
 
 def test_what_is_computed_again_is_work_and_no_cost(tmp_path: Path) -> None:
-    seen = (Seen(MM), Seen(MM, backward=True, again=True), Seen(MM, backward=True))
-    region, *_ = told(tmp_path, PLAIN, Passed("step", "accounting", 1, seen=seen), traced=False)
+    seen = (
+        ObservedCall(MM),
+        ObservedCall(MM, backward=True, again=True),
+        ObservedCall(MM, backward=True),
+    )
+    region, *_ = told(tmp_path, PLAIN, PassResult("step", "accounting", 1, seen=seen), traced=False)
     assert region.cost is not None
     assert region.work is not None
     assert region.cost.flop_count == 2 * 65536
@@ -188,7 +196,9 @@ def test_what_is_computed_again_is_work_and_no_cost(tmp_path: Path) -> None:
 
 def test_an_operator_that_only_the_trace_has_adds_nothing_to_the_step(tmp_path: Path) -> None:
     other = Call("aten::mm", ((Tensor((8, 32), "bf16"),), (Tensor((32, 16), "bf16"),)), ("", ""))
-    accounting = Passed("step", "accounting", 2, seen=(Seen(other),) * 4, flop_counts=(16384,) * 2)
+    accounting = PassResult(
+        "step", "accounting", 2, seen=(ObservedCall(other),) * 4, flop_counts=(16384,) * 2
+    )
     region, *_ = records = told(tmp_path, PLAIN, accounting)
     assert region.cost is not None
     assert region.cost.flop_count == 2 * 2 * 8 * 32 * 16  # two in each of the two steps
@@ -198,7 +208,9 @@ def test_an_operator_that_only_the_trace_has_adds_nothing_to_the_step(tmp_path: 
 
 
 def test_steps_that_differ_are_a_doubt(tmp_path: Path) -> None:
-    uneven = Passed("step", "accounting", 2, seen=(Seen(MM),) * 3, flop_counts=(65536, 131072))
+    uneven = PassResult(
+        "step", "accounting", 2, seen=(ObservedCall(MM),) * 3, flop_counts=(65536, 131072)
+    )
     region, *_ = told(tmp_path, PLAIN, uneven, traced=False)
     assert region.cost is not None
     assert region.cost.flop_count == 98304
@@ -240,13 +252,13 @@ def test_a_region_inside_a_step_has_what_was_launched_in_it(tmp_path: Path) -> N
         made.launch("behind", (at + 40) * US, (device + 20) * US, (device + 60) * US)
     timeline = read_trace(made.write(tmp_path / "parts.json"))
     region, *_ = region_records(
-        Told(
+        RegionPasses(
             "r",
             "step",
             "train.py",
             EVENTS,
             Fingerprint(),
-            (PLAIN, Passed("step", "trace", STEPS)),
+            (PLAIN, PassResult("step", "trace", STEPS)),
             timeline,
             cuda=True,
         )
@@ -260,7 +272,7 @@ def test_work_on_another_gpu_than_the_clocks_is_a_doubt(tmp_path: Path) -> None:
     timeline = read_trace(trace(tmp_path))
     for device, doubts in ((timeline.used[0], []), (timeline.used[0] + 1, ["other-devices"])):
         region, *_ = region_records(
-            Told(
+            RegionPasses(
                 "r",
                 "step",
                 "train.py",
@@ -276,10 +288,10 @@ def test_work_on_another_gpu_than_the_clocks_is_a_doubt(tmp_path: Path) -> None:
         assert kinds == doubts
 
 
-def each(*reads: float) -> Passed:
+def each(*reads: float) -> PassResult:
     """The counters of each kernel of a step."""
     counts = tuple({"dram_read_bytes": read, "dram_written_bytes": 1.0} for read in reads)
-    return Passed("step", "kernels", 6, kernels=counts)
+    return PassResult("step", "kernels", 6, kernels=counts)
 
 
 def test_counters_go_to_the_kernels_of_a_step_in_the_order_of_their_launch(tmp_path: Path) -> None:
@@ -378,7 +390,7 @@ def test_what_a_light_trace_idled_is_the_steps_own_if_they_follow_each_other(
     timeline = read_trace(made.write(tmp_path / "t.json"))
     passed = (AHEAD, *(replace(PLAIN, name=name, steps=STEPS) for name in ("trace", "light")))
     region, *_ = region_records(
-        Told(
+        RegionPasses(
             "r",
             "step",
             "train.py",
@@ -404,7 +416,9 @@ def test_a_light_pass_without_its_trace_and_a_trace_without_its_pass_change_noth
     """A program may end between the two."""
     timeline = read_trace(trace(tmp_path))
     passed = (PLAIN, ACCOUNTING, replace(PLAIN, name="trace", steps=STEPS))
-    neither = Told("r", "step", "train.py", EVENTS, Fingerprint(), passed, timeline, cuda=True)
+    neither = RegionPasses(
+        "r", "step", "train.py", EVENTS, Fingerprint(), passed, timeline, cuda=True
+    )
     half = replace(neither, light=light(tmp_path))
     if not has_trace:
         half = replace(neither, passed=(*passed, replace(PLAIN, name="light", steps=STEPS)))

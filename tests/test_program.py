@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from gpuperf.model.program import Passed
+from gpuperf.model.program import PassResult
 from gpuperf.model.protocol import Profile
 from gpuperf.profile import program
 from gpuperf.profile.inside.script import marks_steps
-from gpuperf.profile.program import Ran, run_program
+from gpuperf.profile.program import ProgramRun, run_program
 
 LOOP = """
 import torch, gpuperf
@@ -42,13 +42,13 @@ def ran(
     steps: int = 3,
     stdout: int | None = None,
     waiting: Callable[[], None] = lambda: None,
-) -> Ran:
+) -> ProgramRun:
     argv = (str(script(folder, text)), *arguments)
     request = Profile(argv, False, 1, steps, ("plain", "trace", "accounting"), str(folder))
     return run_program(request, timeout_s, lambda passed: None, stdout, waiting)
 
 
-def names(found: Ran) -> list[tuple[str, int]]:
+def names(found: ProgramRun) -> list[tuple[str, int]]:
     return [(passed.name, passed.steps) for passed in found.passed]
 
 
@@ -256,7 +256,7 @@ def test_a_module_is_run_by_its_name(
     (package / "train.py").write_text("import sys; print(__name__, __package__, sys.argv[1:])")
     monkeypatch.chdir(tmp_path)
     request = Profile(("pkg.train", "a"), True, 1, 3, (), str(tmp_path))
-    told: list[Passed] = []
+    told: list[PassResult] = []
     found = run_program(request, 60.0, told.append)
     assert found.exit_code == 0
     assert "__main__ pkg ['a']" in capfd.readouterr().out

@@ -14,7 +14,7 @@ import torch
 
 from gpuperf import marks
 from gpuperf.model.codec import encode
-from gpuperf.model.program import PASSES, Passed, PassName
+from gpuperf.model.program import PASSES, PassName, PassResult
 from gpuperf.model.protocol import Passing
 from gpuperf.profile.inside import dispatch as watching
 from gpuperf.profile.inside import session, unmarked
@@ -33,7 +33,7 @@ class Program:
     def __init__(
         self, folder: Path, warmup: int = 2, steps: int = 4, passes: tuple[PassName, ...] = PASSES
     ) -> None:
-        self.told: list[Passed] = []
+        self.told: list[PassResult] = []
         self.session = Session(Limits(warmup, steps), passes, folder, self.told.append)
         self.x = torch.ones(8)
         marks.listen(self.session)
@@ -41,7 +41,7 @@ class Program:
     def work(self) -> None:
         self.x.add_(1)
 
-    def of(self, name: PassName, region: str = STEP) -> Passed:
+    def of(self, name: PassName, region: str = STEP) -> PassResult:
         (found,) = (p for p in self.told if (p.name, p.region) == (name, region))
         return found
 
@@ -326,7 +326,7 @@ class Broken(Plain):
         self.trip("end")
         super().end()
 
-    def finish(self) -> Passed:
+    def finish(self) -> PassResult:
         self.trip("finish")
         return super().finish()
 
@@ -362,7 +362,7 @@ def test_a_pass_that_fails_says_so_and_the_program_goes_on(
 def test_nobody_listening_any_more_stops_no_program(tmp_path: Path) -> None:
     program = Program(tmp_path, warmup=0, steps=1)
 
-    def gone(passed: Passed) -> None:
+    def gone(passed: PassResult) -> None:
         raise BrokenPipeError
 
     program.session.say = gone
@@ -375,7 +375,7 @@ def test_nobody_listening_any_more_stops_no_program(tmp_path: Path) -> None:
 def test_an_interrupt_in_a_pass_goes_on_to_the_program(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(self: Plain) -> Passed:
+    def interrupted(self: Plain) -> PassResult:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Plain, "finish", interrupted)

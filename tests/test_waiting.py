@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from synthetic_kineto import Trace
 
 from gpuperf.model.aten import Call
-from gpuperf.model.program import Seen, Wait
+from gpuperf.model.program import ObservedCall, Wait
 from gpuperf.profile.trace.kineto import read_trace
 from gpuperf.profile.waits import idled_s, waits_of
 
 US = 1000
-ITEM = Seen(Call("aten::_local_scalar_dense"), "a.py:7", "item")
+ITEM = ObservedCall(Call("aten::_local_scalar_dense"), "a.py:7", "item")
 
 
 def item(trace: Trace, start: int, end: int, thread: int = 1) -> None:
@@ -31,7 +31,7 @@ def launch(trace: Trace, at: int, start: int, end: int) -> None:
 
 
 def found(
-    trace: Trace, path: Path, windows: Sequence[tuple[int, int]], *seen: Seen
+    trace: Trace, path: Path, windows: Sequence[tuple[int, int]], *seen: ObservedCall
 ) -> dict[tuple[str, str], Wait]:
     timeline = read_trace(trace.write(path / "t.json"))
     spans = [(begin * US, end * US) for begin, end in windows]
@@ -113,7 +113,7 @@ def test_a_thread_that_launches_nothing_keeps_nobody_waiting(tmp_path: Path) -> 
 
 
 def test_lines_of_one_operator_share_by_their_counts(tmp_path: Path) -> None:
-    other = Seen(ITEM.call, "a.py:9", "item")
+    other = ObservedCall(ITEM.call, "a.py:9", "item")
     told = found(busy_then_late(), tmp_path, [(0, 200), (200, 400)], ITEM, other, other)
     assert {key[1]: round(one.idle_s * 1e9) for key, one in told.items()} == {
         "a.py:7": 14167,

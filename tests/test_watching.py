@@ -11,12 +11,12 @@ import torch
 import gpuperf
 from gpuperf import marks
 from gpuperf.model.aten import Tensor
-from gpuperf.model.program import Seen
+from gpuperf.model.program import ObservedCall
 from gpuperf.profile.inside import dispatch as watching
 from gpuperf.profile.inside.dispatch import Flops, Watch
 
 
-def seen(run: Callable[[], Any]) -> list[Seen]:
+def seen(run: Callable[[], Any]) -> list[ObservedCall]:
     watch = Watch()
     with watch:
         run()

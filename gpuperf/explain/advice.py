@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 
 from gpuperf.explain.ladder import TIE
-from gpuperf.explain.study import Explained
+from gpuperf.explain.study import LossBudget
 from gpuperf.model.counted import counted
 from gpuperf.model.record import Record
 from gpuperf.tiles.alignment import HARD, alignment_of
@@ -21,7 +21,7 @@ FULL_WAVES, BUSY_MEMORY, MUCH = 0.9, 0.5, 0.3  # shares
 LONGEST_NAME = 60
 
 
-def advise(told: Explained) -> str:
+def advise(told: LossBudget) -> str:
     """What to do about the largest loss."""
     largest = told.largest
     if largest.value > 1 - SLIGHT:
@@ -31,7 +31,7 @@ def advise(told: Explained) -> str:
     return ADVICE[largest.steps[0]](told)
 
 
-def _untold(told: Explained) -> str:
+def _untold(told: LossBudget) -> str:
     """What can be said of steps that are not told apart: what other evidence there is."""
     divides, steps = _divides(told.record), told.largest.steps
     if "feeding" in steps and divides is not None and divides < HARD:
@@ -45,13 +45,13 @@ def _untold(told: Explained) -> str:
     return f"unknown: {told.largest.name} cannot be told apart{why}"
 
 
-def note(told: Explained, step: str) -> str:
+def note(told: LossBudget, step: str) -> str:
     """What explains *step*, from tiles, waves, alignment, telemetry; empty where nothing does."""
     find = NOTES.get(step)
     return find(told) if find else ""
 
 
-def _clock(told: Explained) -> str:
+def _clock(told: LossBudget) -> str:
     why = f" ({_throttle(told.record)})" if _throttle(told.record) else ""
     return (
         f"the card holds its clock down{why}: only less work, or work that takes less power, is "
@@ -59,7 +59,7 @@ def _clock(told: Explained) -> str:
     )
 
 
-def _ramp(told: Explained) -> str:
+def _ramp(told: LossBudget) -> str:
     at = told.predicted
     if not at:
         return (
@@ -82,7 +82,7 @@ def _ramp(told: Explained) -> str:
     )
 
 
-def _feeding(told: Explained) -> str:
+def _feeding(told: LossBudget) -> str:
     record = told.record
     others = [kernel for kernel in told.kernels if kernel.of_peak == 0]
     share = sum(kernel.share for kernel in others)
@@ -118,7 +118,7 @@ def _feeding(told: Explained) -> str:
     return "the pipe waits for its operands: more stages, larger tiles, loads further ahead"
 
 
-def _path(told: Explained) -> str:
+def _path(told: LossBudget) -> str:
     name = main_kernel(told.record)
     named = parse_name(name)
     if named is not None and 0 < named.align * _itemsize(told.record) < HARD:
@@ -132,7 +132,7 @@ def _path(told: Explained) -> str:
     )
 
 
-def _padding(told: Explained) -> str:
+def _padding(told: LossBudget) -> str:
     at = told.predicted
     if at and at["tiles"] * at.get("depth", 1.0) < 1 - SLIGHT:
         return (
@@ -142,7 +142,7 @@ def _padding(told: Explained) -> str:
     return "the hardware does more than the model asks: recomputation, or tiles over the edges"
 
 
-def _busy_memory(told: Explained) -> str:
+def _busy_memory(told: LossBudget) -> str:
     samples = told.record.samples
     if samples is not None and samples.median_s < SHORT_S:
         least = told.record.cost.dram_bytes if told.record.cost else 0
@@ -153,7 +153,7 @@ def _busy_memory(told: Explained) -> str:
     return "too few bytes are in flight: wider loads, more of them ahead, more programs"
 
 
-def _extra(told: Explained) -> str:
+def _extra(told: LossBudget) -> str:
     figures = counted(told.record)
     who, moved = "it moves", figures.measured
     if moved is None:
@@ -165,7 +165,7 @@ def _extra(told: Explained) -> str:
     )
 
 
-ADVICE: Mapping[str, Callable[[Explained], str]] = {
+ADVICE: Mapping[str, Callable[[LossBudget], str]] = {
     "launches": lambda told: "the host launches too slowly: CUDA graphs, or fewer, larger kernels",
     "gaps between kernels": lambda told: (
         f"{sum(k.count for k in told.record.kernels)} kernels with gaps between them: fuse them, "
@@ -189,7 +189,7 @@ ADVICE: Mapping[str, Callable[[Explained], str]] = {
 }
 
 
-def _waves_note(told: Explained) -> str:
+def _waves_note(told: LossBudget) -> str:
     at = told.predicted
     if not at:
         return ""
@@ -199,7 +199,7 @@ def _waves_note(told: Explained) -> str:
     )
 
 
-def _feeding_note(told: Explained) -> str:
+def _feeding_note(told: LossBudget) -> str:
     divides = _divides(told.record)
     at = told.predicted
     words = [f"rows aligned to {divides} B"] if divides else []
@@ -208,7 +208,7 @@ def _feeding_note(told: Explained) -> str:
     return ", ".join(words)
 
 
-def _padding_note(told: Explained) -> str:
+def _padding_note(told: LossBudget) -> str:
     at = told.predicted
     if not at:
         return ""
@@ -216,27 +216,27 @@ def _padding_note(told: Explained) -> str:
     return f"tiles {at['rows']:.0f}×{at['columns']:.0f} are {at['tiles'] * 100:.1f} % filled{depth}"
 
 
-def _path_note(told: Explained) -> str:
+def _path_note(told: LossBudget) -> str:
     """The kernel, where there is one: its name tells the instructions."""
     names = [k.name for k in told.record.kernels if k.computes]
     template = re.search(r"<(\w+)>", names[0]) if len(names) == 1 else None
     return (template[1] if template else names[0]) if len(names) == 1 else ""
 
 
-def _clock_note(told: Explained) -> str:
+def _clock_note(told: LossBudget) -> str:
     clock = told.record.samples.clock_hz if told.record.samples else None
     throttle = _throttle(told.record)
     return f"{clock / 1e6:,.0f} MHz" + (f", {throttle}" if throttle else "") if clock else ""
 
 
-def _bytes_note(told: Explained) -> str:
+def _bytes_note(told: LossBudget) -> str:
     figures = counted(told.record)
     if figures.measured is None or not figures.compulsory:
         return ""
     return f"{format_bytes(figures.measured)} measured, {format_bytes(figures.compulsory)} needed"
 
 
-NOTES: Mapping[str, Callable[[Explained], str]] = {
+NOTES: Mapping[str, Callable[[LossBudget], str]] = {
     "clock": _clock_note,
     "ramp and tail": _waves_note,
     "feeding": _feeding_note,

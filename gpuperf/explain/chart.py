@@ -9,7 +9,7 @@ from typing import Any
 from gpuperf.errors import UsageError
 from gpuperf.explain.advice import advise, note
 from gpuperf.explain.ladder import Factor
-from gpuperf.explain.study import Explained
+from gpuperf.explain.study import LossBudget
 from gpuperf.explain.table import levels, title_of, unit_of
 from gpuperf.model.record import Run
 from gpuperf.model.text import clean, shorten
@@ -29,7 +29,7 @@ READING = (
 PEAK, LOST, UNNAMED, GAIN, LEFT = COLOURS[0], COLOURS[1], "#b8b8b8", COLOURS[2], COLOURS[0]
 
 
-def draw_explained(run: Run, found: Sequence[Explained], paths: Sequence[Path]) -> None:
+def draw_explained(run: Run, found: Sequence[LossBudget], paths: Sequence[Path]) -> None:
     """Draw the budgets *found* in *run*, a panel each, to *paths*, PNG or SVG by suffix.
 
     Raises: UsageError for another suffix, an unwritable path, and more panels than there is room.
@@ -44,7 +44,7 @@ def draw_explained(run: Run, found: Sequence[Explained], paths: Sequence[Path]) 
         frame.fit()
 
 
-def refuse_unfit(found: Sequence[Explained], paths: Sequence[Path]) -> tuple[Path, ...]:
+def refuse_unfit(found: Sequence[LossBudget], paths: Sequence[Path]) -> tuple[Path, ...]:
     """The files to write. Raises: UsageError, as `draw_explained`."""
     if len(found) > MOST_PANELS:
         raise UsageError(
@@ -54,7 +54,7 @@ def refuse_unfit(found: Sequence[Explained], paths: Sequence[Path]) -> tuple[Pat
     return targets_of(paths)
 
 
-def _draw(axes: Any, told: Explained, title: str) -> None:
+def _draw(axes: Any, told: LossBudget, title: str) -> None:
     """One budget: a bar for the peak, a floating one for each step, one for what is left."""
     left = levels(told)
     _bar(axes, 0, 0.0, left[0], PEAK, f"{unit_of(told, left[0])}, {clean(told.peak_source)}", left)

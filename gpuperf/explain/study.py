@@ -63,7 +63,7 @@ class KernelShare:
 
 
 @dataclass(frozen=True)
-class Explained:
+class LossBudget:
     """The loss budget of one record: `peak` and `attained` in FLOP/s (compute) or byte/s (memory),
     and the factors between them; `memory_share` is what the bytes measured are of the bandwidth."""
 
@@ -104,7 +104,7 @@ class Explained:
         return max(self.factors, key=lambda factor: factor.loss)
 
 
-def explain(record: Record, header: Header) -> Explained:
+def explain(record: Record, header: Header) -> LossBudget:
     """Raises: UsageError for what has no time, no cost, no peak, or is of a CPU."""
     identity = record.case.id
     if header.device.kind == "cpu":
@@ -171,7 +171,7 @@ def _bound(record: Record, peaks: Peaks) -> tuple[Ceiling, float] | None:
 
 def _compute(
     record: Record, header: Header, peaks: Peaks, ceiling: Ceiling, flops: float
-) -> Explained:
+) -> LossBudget:
     peak, counters = ceiling.rate.value, record.counters
     time_s, span_s, busy_s, absent = _times(record)
     rate = ceiling.flop_per_clock_per_sm
@@ -203,7 +203,7 @@ def _compute(
     if done is None and "tiles" in predicted and not _names_counted(record, ceiling):
         filled = predicted["tiles"] * predicted.get("depth", 1.0)
         ladder[7] = Rung(flops / filled, "modelled")
-    return Explained(
+    return LossBudget(
         record,
         "compute",
         peak,
@@ -216,7 +216,7 @@ def _compute(
     )
 
 
-def _memory(record: Record, header: Header, peaks: Peaks) -> Explained:
+def _memory(record: Record, header: Header, peaks: Peaks) -> LossBudget:
     assert record.cost is not None and peaks.bandwidth is not None  # `explain` saw both
     time_s, span_s, busy_s, absent = _times(record)
     measured = header.ceilings if peaks is header.peaks else None
@@ -242,7 +242,7 @@ def _memory(record: Record, header: Header, peaks: Peaks) -> Explained:
         missing.append("its bytes were not counted: measure with --counters auto")
     elif moved.value is None:
         missing.append("fewer bytes came from DRAM than it must move: the rest came from cache")
-    return Explained(
+    return LossBudget(
         record,
         "memory",
         peak,

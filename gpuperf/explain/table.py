@@ -9,7 +9,7 @@ from typing import Any
 from gpuperf.errors import UsageError
 from gpuperf.explain.advice import advise, note
 from gpuperf.explain.ladder import TIE
-from gpuperf.explain.study import Explained, explain
+from gpuperf.explain.study import LossBudget, explain
 from gpuperf.model.record import Run
 from gpuperf.model.text import clean, shorten
 from gpuperf.roofline.processes import reduced
@@ -40,7 +40,7 @@ KERNEL_COLUMNS = (
 )
 
 
-def chosen(run: Run, pattern: str) -> tuple[tuple[Explained, ...], tuple[str, ...]]:
+def chosen(run: Run, pattern: str) -> tuple[tuple[LossBudget, ...], tuple[str, ...]]:
     """The loss budgets of the cases of *run* whose id contains *pattern*, and why others have none.
 
     Raises: UsageError where no case does, or none has a budget.
@@ -66,7 +66,7 @@ def chosen(run: Run, pattern: str) -> tuple[tuple[Explained, ...], tuple[str, ..
     return tuple(found), tuple(left_out)
 
 
-def render_explained(found: Sequence[Explained], format: str, screen: Screen = WIDE) -> str:
+def render_explained(found: Sequence[LossBudget], format: str, screen: Screen = WIDE) -> str:
     """The budgets as table or md, one after the other; as json or csv, a row a step."""
     if format in ("json", "csv"):
         return render([Table(rows=_rows(told)) for told in found], format, screen)
@@ -75,12 +75,12 @@ def render_explained(found: Sequence[Explained], format: str, screen: Screen = W
     return render(tables, format, screen)
 
 
-def unit_of(told: Explained, value: float) -> str:
+def unit_of(told: LossBudget, value: float) -> str:
     """`610 TFLOP/s`, or `4.29 TB/s`."""
     return format_flop_rate(value) if told.chain == "compute" else format_rate(value)
 
 
-def levels(told: Explained) -> tuple[float, ...]:
+def levels(told: LossBudget) -> tuple[float, ...]:
     """The peak, and what is left of it after each step."""
     found = [told.peak]
     for factor in told.factors:
@@ -88,7 +88,7 @@ def levels(told: Explained) -> tuple[float, ...]:
     return tuple(found)
 
 
-def _rows(told: Explained) -> list[dict[str, Any]]:
+def _rows(told: LossBudget) -> list[dict[str, Any]]:
     left, advice = levels(told), clean(advise(told))
     return [
         {
@@ -112,14 +112,14 @@ def _rows(told: Explained) -> list[dict[str, Any]]:
     ]
 
 
-def title_of(told: Explained, several: bool) -> str:
+def title_of(told: LossBudget, several: bool) -> str:
     """The case; with its contract where *several* are told of."""
     contract = told.record.contract
     more = f", {contract.regime}, {contract.cache} cache, {contract.data} data"
     return clean(told.record.case.id + (more if several else ""))
 
 
-def _budget(told: Explained, several: bool) -> Table:
+def _budget(told: LossBudget, several: bool) -> Table:
     left = levels(told)
     cells = [[f"peak ({clean(told.peak_source)})", "", unit_of(told, told.peak), "", "", ""]]
     for i, factor in enumerate(told.factors):
@@ -145,7 +145,7 @@ def _budget(told: Explained, several: bool) -> Table:
     )
 
 
-def _notes(told: Explained) -> list[str]:
+def _notes(told: LossBudget) -> list[str]:
     words = []
     if told.named is not None:
         modelled = told.share("modelled") or 0.0
@@ -163,7 +163,7 @@ def _notes(told: Explained) -> list[str]:
     return words
 
 
-def _kernels(told: Explained) -> Iterable[Table]:
+def _kernels(told: LossBudget) -> Iterable[Table]:
     """The kernels of a case that has any."""
     shown = told.kernels[:MOST_KERNELS]
     cells = [
@@ -188,14 +188,14 @@ def _kernels(told: Explained) -> Iterable[Table]:
         yield Table(fill(tuple(columns), cells), notes=notes)
 
 
-def _note(told: Explained, steps: Sequence[str]) -> str:
+def _note(told: LossBudget, steps: Sequence[str]) -> str:
     """What explains the steps; of the tie, what it is."""
     if tuple(steps) == (TIE,):
         return "its cycles under the counters over those of its time"
     return shorten("; ".join(filter(None, (note(told, step) for step in steps))), LONGEST)
 
 
-def _share(told: Explained, loss: float) -> float | None:
+def _share(told: LossBudget, loss: float) -> float | None:
     """Of all that is lost; below 0 where the step gained."""
     total = sum(factor.loss for factor in told.factors)
     return loss / total if abs(total) > 1e-6 else None

@@ -96,7 +96,7 @@ def _report(file: Path, out: Path) -> tuple[Run, Path]:
 
 def _traced(file: Path, warmup: int, out: Path) -> tuple[Run, Path]:
     """A trace of torch.profiler, as a profile of one region."""
-    from gpuperf.profile.records import Told, region_records
+    from gpuperf.profile.records import RegionPasses, region_records
     from gpuperf.profile.trace.kineto import read_trace
     from gpuperf.profile.trace.steps import steps_of
 
@@ -111,7 +111,7 @@ def _traced(file: Path, warmup: int, out: Path) -> tuple[Run, Path]:
     region, windows = steps_of(timeline, warmup)
     run = new_run_id("import", "trace")
     fingerprint = Fingerprint(hard={"product": device.name})
-    told = Told(
+    told = RegionPasses(
         run,
         region,
         file.name,

@@ -24,7 +24,7 @@ PASSES: tuple[PassName, ...] = ("plain", "light", "trace", "counters", "accounti
 
 
 @dataclass(frozen=True)
-class Seen:
+class ObservedCall:
     """A call that a dispatch mode saw: the line of the program that made it (of a backward pass the
     one that began it), what the host waited for in it (empty: nothing), what the program itself
     says that it costs, whether it was made before, in the forward pass (checkpointing), and whether
@@ -40,7 +40,7 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class Passed:
+class PassResult:
     """What one pass found of *steps* steps of a region.
 
     `steps_s` are the seconds of each, by the device's clock where it is a GPU; `wall_s` the seconds
@@ -61,7 +61,7 @@ class Passed:
     wall_s: float = 0.0
     peak_bytes: int | None = None
     trace: str = ""
-    seen: tuple[Seen, ...] = ()
+    seen: tuple[ObservedCall, ...] = ()
     flop_counts: tuple[int, ...] = ()
     counters: Mapping[str, float] = field(default_factory=dict)
     reason: str = ""

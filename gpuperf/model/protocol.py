@@ -12,7 +12,7 @@ import msgspec
 
 from gpuperf.model.contract import Contract, Counting, DeviceFacts, Fingerprint
 from gpuperf.model.finding import Finding
-from gpuperf.model.program import Passed, PassName
+from gpuperf.model.program import PassName, PassResult
 from gpuperf.model.record import Record
 from gpuperf.model.workload import Case, Description
 
@@ -157,7 +157,7 @@ class NvbenchTimes(msgspec.Struct, tag="nvbench-times", frozen=True):
 class Passing(msgspec.Struct, tag="passing", frozen=True):
     """What a pass over a program's steps found."""
 
-    passed: Passed
+    passed: PassResult
 
 
 class Ended(msgspec.Struct, tag="ended", frozen=True):

@@ -18,7 +18,7 @@ from gpuperf.model.kernelname import kind_of
 from gpuperf.model.metrics import sum_up
 from gpuperf.model.record import Kernel
 from gpuperf.model.timeline import KINDS, Timeline
-from gpuperf.profile.intervals import Moments
+from gpuperf.profile.intervals import IntervalSet
 
 if TYPE_CHECKING:
     import numpy
@@ -43,7 +43,7 @@ GRAPH = re.compile(r"CompiledFxGraph (\w{1,8})")
 
 
 @dataclass(frozen=True, eq=False)
-class Chains:
+class CallStacks:
     """For each device activity, the operators in which it was launched.
 
     `parent` is, of each operator, the one that it began in, and `innermost`, of each activity, the
@@ -79,7 +79,7 @@ class Chains:
         return (self[i] for i in range(len(self)))
 
 
-def chains(timeline: Timeline) -> Chains:
+def call_stacks(timeline: Timeline) -> CallStacks:
     """The operators that enclosed the launch of each activity, on the thread that launched it."""
     import numpy
 
@@ -90,7 +90,7 @@ def chains(timeline: Timeline) -> Chains:
     innermost[known] = within[runtime[known]]
     missing = numpy.flatnonzero(innermost < 0)
     innermost[missing] = _noted(timeline, missing)
-    return Chains(parent, until, innermost, within)
+    return CallStacks(parent, until, innermost, within)
 
 
 def _nest(timeline: Timeline) -> tuple[Column, Column, Column]:
@@ -158,7 +158,7 @@ def _noted(timeline: Timeline, activities: Column) -> Column:
 
 
 @dataclass(frozen=True)
-class Usage:
+class CallGroup:
     """What all calls alike cost together.
 
     `count` is of the calls, `kernels` of what they ran on devices, copies and memsets too, with the
@@ -179,12 +179,12 @@ class Usage:
     graph: str = ""
 
 
-def usages(
+def call_groups(
     timeline: Timeline,
     windows: Iterable[tuple[int, int]],
     preferred: Container[str] | None = None,
     counted: Mapping[int, Mapping[str, float]] | None = None,
-) -> tuple[Usage, ...]:
+) -> tuple[CallGroup, ...]:
     """The usages of what the host called, and launched, within *windows* (nanoseconds), the dearest
     first. An activity of unknown launch counts by its own start.
 
@@ -194,12 +194,12 @@ def usages(
     """
     import numpy
 
-    chain = chains(timeline)
+    chain = call_stacks(timeline)
     operators, activities = timeline.operators, timeline.activities
     owner, backward = _owners(timeline, chain.parent, preferred)
-    inside = Moments.among(windows)
-    called = numpy.flatnonzero(inside.holds(operators.start))
-    launched = numpy.flatnonzero(inside.holds(_launch_times(timeline)))
+    inside = IntervalSet.of_windows(windows)
+    called = numpy.flatnonzero(inside.contains(operators.start))
+    launched = numpy.flatnonzero(inside.contains(_launch_times(timeline)))
 
     keys = numpy.append(2 * operators.call[owner] + backward[owner], -1)
     inner = chain.innermost[launched]
@@ -212,7 +212,7 @@ def usages(
     names = _innermost(timeline, inner, keys[inner], ns)
     graphs = _graphs(timeline, chain.parent, keys[:-1], called)
     found = (
-        Usage(
+        CallGroup(
             timeline.calls[key >> 1] if key >= 0 else Call(""),
             counts.get(key, 0),
             kernels.get(key, ()),
@@ -279,7 +279,7 @@ def _graphs(timeline: Timeline, parent: Column, keys: Column, called: Column) ->
     return {key: next(iter(names)) for key, names in found.items() if len(names) == 1}
 
 
-def _self_times(timeline: Timeline, chain: Chains) -> Column:
+def _self_times(timeline: Timeline, chain: CallStacks) -> Column:
     """Nanoseconds of each operator on its thread that are not those of operators in it."""
     import numpy
 

@@ -8,9 +8,9 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from gpuperf.model.timeline import KERNEL, Timeline
-from gpuperf.profile.attribution import Usage
-from gpuperf.profile.intervals import Moments
-from gpuperf.profile.occupancy import Occupied, Share
+from gpuperf.profile.attribution import CallGroup
+from gpuperf.profile.devicetime import ActivityTime, DeviceTime
+from gpuperf.profile.intervals import IntervalSet
 
 if TYPE_CHECKING:
     import numpy
@@ -25,15 +25,15 @@ APART = 0.01  # of the time: steps with less between them follow each other
 
 
 @dataclass(frozen=True)
-class Used:
+class StepAverage:
     """What a trace says of *steps* steps; of *idle* seconds other passes too."""
 
     steps: int
-    occupied: Sequence[Occupied] = ()
-    usages: Sequence[Usage] = ()
+    occupied: Sequence[DeviceTime] = ()
+    usages: Sequence[CallGroup] = ()
     idle: Mapping[str, float] = field(default_factory=dict)
 
-    def each(self, seconds: Callable[[Occupied], float]) -> float:
+    def each(self, seconds: Callable[[DeviceTime], float]) -> float:
         """Of a step."""
         return sum(map(seconds, self.occupied)) / self.steps
 
@@ -74,18 +74,18 @@ class Used:
         return found
 
 
-def _copied(one: Occupied, name: str) -> Share:
-    return one.copies.get(name, Share())
+def _copied(one: DeviceTime, name: str) -> ActivityTime:
+    return one.copies.get(name, ActivityTime())
 
 
 def seconds_of(timeline: Timeline, windows: Iterable[tuple[int, int]]) -> float:
     """Of the device for what was launched within *windows*; without one, of the host in them."""
     activities, runtime = timeline.activities, timeline.runtime
-    inside = Moments.among(windows)
+    inside = IntervalSet.of_windows(windows)
     if not len(activities):
         return inside.length / SECOND
     rows = activities.runtime >= 0
-    rows[rows] = inside.holds(runtime.start[activities.runtime[rows]])
+    rows[rows] = inside.contains(runtime.start[activities.runtime[rows]])
     return float((activities.end[rows] - activities.start[rows]).sum()) / SECOND
 
 
@@ -127,7 +127,7 @@ def stretches(timeline: Timeline, windows: Sequence[tuple[int, int]]) -> list[tu
         return ordered if apart > APART * (last - first) else [(first, last)]
     launched = runtime.start[activities.runtime[rows]]
     length = activities.end[rows] - activities.start[rows]
-    inside = Moments.among(ordered).holds(launched)
+    inside = IntervalSet.of_windows(ordered).contains(launched)
     between = (launched >= first) & (launched < last) & ~inside
     if length[between].sum() <= APART * length[inside].sum():
         ends = activities.end[rows[inside]]

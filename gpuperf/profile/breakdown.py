@@ -52,7 +52,7 @@ MOST_SLOWER = 1.3  # than in the trace: an H200's clock is 1980 MHz at rest, 150
 
 
 @dataclass(frozen=True)
-class Share:
+class OperatorRow:
     """An operator: its seconds of a step, what that is of the step, where it is placed, and what it
     loses most by."""
 
@@ -78,7 +78,7 @@ class Profile:
     step_s: float
     busy_s: float | None
     parts: Mapping[str, float]
-    operators: tuple[Share, ...]
+    operators: tuple[OperatorRow, ...]
     placement: Placement | None
     hfu: float | None
     cuda: bool
@@ -229,7 +229,7 @@ def _traced_s(record: Record) -> float:
     return record.samples.median_s if record.samples is not None else 0.0
 
 
-def _share(record: Record, step_s: float, header: Header, scale: float) -> Share:
+def _share(record: Record, step_s: float, header: Header, scale: float) -> OperatorRow:
     samples = record.samples
     if samples is not None and scale != 1:
         samples = Samples((samples.median_s * scale,))
@@ -238,7 +238,7 @@ def _share(record: Record, step_s: float, header: Header, scale: float) -> Share
     placed = _placed(record, header) if seconds else None
     part = _part(record, placed, seconds)
     loss = largest_loss(record, header) if placed and part != "latency-bound" else None
-    return Share(record, seconds, seconds / step_s, placed, part, loss)
+    return OperatorRow(record, seconds, seconds / step_s, placed, part, loss)
 
 
 def _placed(record: Record, header: Header) -> Placement | None:
@@ -270,7 +270,7 @@ def _part(record: Record, placed: Placement | None, seconds: float) -> str:
 
 
 def _parts(
-    region: Record, shares: Sequence[Share], step_s: float, busy_s: float | None, cuda: bool
+    region: Record, shares: Sequence[OperatorRow], step_s: float, busy_s: float | None, cuda: bool
 ) -> dict[str, float]:
     """Seconds of a step by part; they sum to it."""
     found = dict.fromkeys(PARTS, 0.0)

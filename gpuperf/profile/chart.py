@@ -11,7 +11,7 @@ from typing import Any
 from gpuperf.errors import UsageError
 from gpuperf.model.record import Run
 from gpuperf.model.text import clean, shorten
-from gpuperf.profile.breakdown import PARTS, Profile, Share, profiles
+from gpuperf.profile.breakdown import PARTS, OperatorRow, Profile, profiles
 from gpuperf.profile.table import name_of, title_of, totals_of
 from gpuperf.roofline.caption import run_roofs
 from gpuperf.show.contract import note
@@ -109,7 +109,7 @@ def _draw_bar(axes: Any, profile: Profile) -> list[Any]:
     return [Patch(color=COLOUR[name], label=name) for name in shown]
 
 
-def _drawn(profile: Profile) -> list[Share]:
+def _drawn(profile: Profile) -> list[OperatorRow]:
     return [
         share
         for share in profile.operators
@@ -120,7 +120,7 @@ def _drawn(profile: Profile) -> list[Share]:
     ]
 
 
-def _draw_roofline(axes: Any, profile: Profile, run: Run) -> list[Share]:
+def _draw_roofline(axes: Any, profile: Profile, run: Run) -> list[OperatorRow]:
     """Draw the roofs and the operators, and return the operators."""
     shown = _drawn(profile)
     axes.set_xscale("log")
@@ -180,13 +180,13 @@ def _draw_roofline(axes: Any, profile: Profile, run: Run) -> list[Share]:
     return shown
 
 
-def _points(shown: Sequence[Share]) -> list[tuple[float, float]]:
+def _points(shown: Sequence[OperatorRow]) -> list[tuple[float, float]]:
     """Return (FLOP/byte, FLOP/s) of each operator."""
     placed = [share.placement for share in shown if share.placement]
     return [(each.intensity, each.attained_flop_per_s) for each in placed]
 
 
-def _lines(profile: Profile, shown: Sequence[Share]) -> list[str]:
+def _lines(profile: Profile, shown: Sequence[OperatorRow]) -> list[str]:
     """Name the numbered operators, and say how much of the step has no place."""
     lines = [
         f"{i + 1}  {shorten(name_of(share), LONGEST)} of "
@@ -200,7 +200,7 @@ def _lines(profile: Profile, shown: Sequence[Share]) -> list[str]:
     return lines
 
 
-def _operands(share: Share) -> str:
+def _operands(share: OperatorRow) -> str:
     return share.record.operator.operands if share.record.operator else ""
 
 
@@ -251,7 +251,7 @@ def _draw_roofs(axes: Any, roofs: Sequence[Any], ends: tuple[float, float], top:
         )
 
 
-def _number(axes: Any, shown: Sequence[Share]) -> None:
+def _number(axes: Any, shown: Sequence[OperatorRow]) -> None:
     """The largest by their place in the list: in the bubble, or beside it where another lies."""
     from matplotlib.patheffects import withStroke
 

@@ -17,12 +17,12 @@ import typer
 
 from gpuperf.errors import CannotMeasure, UnknownName, UsageError
 from gpuperf.model.contract import Contract
-from gpuperf.model.program import ENDED, PASSES, WHOLE, Passed, PassName
+from gpuperf.model.program import ENDED, PASSES, WHOLE, PassName, PassResult
 from gpuperf.model.protocol import Opened, Profile
 from gpuperf.model.record import Header, Record, Run
 from gpuperf.model.timeline import Timeline
 from gpuperf.peaks.find import find_peaks
-from gpuperf.profile.program import Ran, run_program
+from gpuperf.profile.program import ProgramRun, run_program
 from gpuperf.run.ceilings import kept_ceilings
 from gpuperf.run.runfile import RunWriter
 from gpuperf.run.session import make_header, new_run_id
@@ -202,7 +202,7 @@ class _Kept:
     items: float | None
     budget_s: float
 
-    def heard(self, ran: Ran) -> None:
+    def heard(self, ran: ProgramRun) -> None:
         """A pass came: the last one in *ran*."""
         again = [p.region for p in ran.passed if p.name == "plain"].count(ran.passed[-1].region)
         _tell(ran.passed[-1], self.budget_s if again < 2 else 0.0)
@@ -213,7 +213,7 @@ class _Kept:
         except Exception as error:  # the program goes on, and the file is written once more
             say(f"not written yet: {error}")
 
-    def write(self, ran: Ran, traced: bool) -> Run:
+    def write(self, ran: ProgramRun, traced: bool) -> Run:
         """All that *ran* brought, with what its traces tell if they are to be read by now."""
         assert ran.opened is not None
         contract = _contract(ran.opened, self.warmup, self.steps)
@@ -229,9 +229,9 @@ class _Kept:
         return run
 
 
-def _repeated(request: Profile, run_it: Callable[..., Ran], kept: _Kept) -> Ran:
+def _repeated(request: Profile, run_it: Callable[..., ProgramRun], kept: _Kept) -> ProgramRun:
     """A run of the program for each pass; the first that fails says how it ended."""
-    whole: Ran | None = None
+    whole: ProgramRun | None = None
     for name in request.passes:
         if name == "light" and whole and whole.opened and whole.opened.device.kind == "cpu":
             continue  # no GPU is waited for
@@ -255,7 +255,7 @@ def _repeated(request: Profile, run_it: Callable[..., Ran], kept: _Kept) -> Ran:
     return whole
 
 
-def _tell(passed: Passed, budget_s: float) -> None:
+def _tell(passed: PassResult, budget_s: float) -> None:
     if not passed.steps and passed.name == "plain" and passed.reason == ENDED:
         return  # a second plain pass that the program had no step for
     if not passed.steps:
@@ -286,9 +286,9 @@ def _contract(opened: Opened, warmup: int, steps: int) -> Contract:
     )
 
 
-def _records(kept: _Kept, contract: Contract, ran: Ran, traced: bool) -> tuple[Record, ...]:
+def _records(kept: _Kept, contract: Contract, ran: ProgramRun, traced: bool) -> tuple[Record, ...]:
     """Region by region; a trace that cannot be read costs its own pass alone."""
-    from gpuperf.profile.records import Told, region_records
+    from gpuperf.profile.records import RegionPasses, region_records
     from gpuperf.profile.trace.steps import Window, named, steps_of
 
     assert ran.opened is not None
@@ -306,7 +306,7 @@ def _records(kept: _Kept, contract: Contract, ran: Ran, traced: bool) -> tuple[R
             windows = tuple(found_windows)
             name = named(name, timeline, any(passed.cut for passed in own))
             own = [replace(p, region=name, steps=len(windows)) for p in own]
-        told = Told(
+        told = RegionPasses(
             kept.identity,
             name,
             kept.script,
@@ -327,7 +327,7 @@ def _records(kept: _Kept, contract: Contract, ran: Ran, traced: bool) -> tuple[R
     return tuple(found)
 
 
-def _timelines(passes: list[Passed]) -> tuple[dict[PassName, Timeline], list[Passed]]:
+def _timelines(passes: list[PassResult]) -> tuple[dict[PassName, Timeline], list[PassResult]]:
     """What the traces among *passes* tell, and they, without those that cannot be read."""
     from gpuperf.profile.trace.kineto import read_trace
 

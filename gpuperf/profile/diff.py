@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from gpuperf.errors import UsageError
 from gpuperf.model.record import Record
-from gpuperf.profile.breakdown import Profile, Share
+from gpuperf.profile.breakdown import OperatorRow, Profile
 
 FEW = 0.005  # of the step: what changed by less is not told
 ALIKE = 0.02  # of a count or of bytes
@@ -84,9 +84,9 @@ def _changes(before: Profile, after: Profile) -> tuple[Change, ...]:
     return tuple(sorted(found, key=lambda change: -abs(change.delta_s)))
 
 
-def _timed(profile: Profile) -> dict[tuple[str, str, bool], Share]:
+def _timed(profile: Profile) -> dict[tuple[str, str, bool], OperatorRow]:
     """The operators that ran: what is compiled was accounted for as parts that did not."""
-    found: dict[tuple[str, str, bool], Share] = {}
+    found: dict[tuple[str, str, bool], OperatorRow] = {}
     met: Counter[tuple[str, str, bool]] = Counter()
     for share in profile.operators:
         operator = share.record.operator
@@ -99,7 +99,7 @@ def _timed(profile: Profile) -> dict[tuple[str, str, bool], Share]:
     return found
 
 
-def _cause(before: Share | None, after: Share | None) -> str:
+def _cause(before: OperatorRow | None, after: OperatorRow | None) -> str:
     if before is None or after is None:
         return "new" if before is None else "gone"
     one, other = before.record, after.record

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from gpuperf.model.cost import Flops
 from gpuperf.model.program import Chain
 from gpuperf.model.record import Header
-from gpuperf.profile.breakdown import Profile, Share
+from gpuperf.profile.breakdown import OperatorRow, Profile
 from gpuperf.profile.gain import Gain, saved
 from gpuperf.profile.hostgains import HOST_MAKERS
 from gpuperf.units import format_bytes, format_number
@@ -84,11 +84,11 @@ def _fused(profile: Profile, chains: Sequence[Chain], optimizer: bool) -> Iterat
     )
 
 
-def _to_or_from_host(share: Share) -> bool:
+def _to_or_from_host(share: OperatorRow) -> bool:
     return any(k.route.startswith(("HtoD", "DtoH")) for k in share.record.kernels)
 
 
-def _matmuls(profile: Profile) -> list[Share]:
+def _matmuls(profile: Profile) -> list[OperatorRow]:
     kinds = ("matmul", "convolution", "attention")
     return [
         s
@@ -97,7 +97,7 @@ def _matmuls(profile: Profile) -> list[Share]:
     ]
 
 
-def _main_flops(share: Share) -> Flops | None:
+def _main_flops(share: OperatorRow) -> Flops | None:
     flops = share.record.cost.flops if share.record.cost else ()
     return max((f for f in flops if f.kind == "matmul"), key=lambda f: f.count, default=None)
 
@@ -136,8 +136,8 @@ def _alignment(profile: Profile, header: Header) -> Iterator[Gain]:
     nothing, and is not slow."""
     if not profile.cuda:
         return
-    odd: list[tuple[Share, Flops]] = []
-    even: list[tuple[Share, Flops]] = []
+    odd: list[tuple[OperatorRow, Flops]] = []
+    even: list[tuple[OperatorRow, Flops]] = []
     for share in _matmuls(profile):
         flops = _main_flops(share)
         if flops is not None and _kind(share) == "matmul":
@@ -163,7 +163,7 @@ def _alignment(profile: Profile, header: Header) -> Iterator[Gain]:
 
 
 def _usual_rate(
-    share: Share, flops: Flops, others: Iterable[tuple[Share, Flops]], header: Header
+    share: OperatorRow, flops: Flops, others: Iterable[tuple[OperatorRow, Flops]], header: Header
 ) -> float | None:
     """FLOP/s of the *others* of the same dtype and a like size; of a large product the usual part
     of the roof where there are none."""
@@ -179,12 +179,12 @@ def _usual_rate(
     return USUAL_RATE * roof if roof and own > LARGE else None
 
 
-def _calls(share: Share) -> float:
+def _calls(share: OperatorRow) -> float:
     count = share.record.operator.count if share.record.operator else 1.0
     return count if count > 0 else 1.0
 
 
-def _least_s(share: Share, header: Header) -> float:
+def _least_s(share: OperatorRow, header: Header) -> float:
     """Seconds that its bytes take."""
     roofs = (peaks.bandwidth for peaks in (header.ceilings, header.peaks) if peaks)
     bandwidth, cost = next((roof for roof in roofs if roof), None), share.record.cost
@@ -194,7 +194,7 @@ def _least_s(share: Share, header: Header) -> float:
 WIDTH = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1, "fp64": 8}
 
 
-def _odd(share: Share, dtype: str) -> bool:
+def _odd(share: OperatorRow, dtype: str) -> bool:
     """Whether a side of a matrix among those that *share* takes is off the boundary."""
     step = max(1, ALIGNED // WIDTH.get(dtype, 4))
     return any(n % step for shape in _shapes(share) if len(shape) > 1 for n in shape[-2:])
@@ -260,20 +260,20 @@ def _rows(shape: tuple[int, ...]) -> tuple[int, int]:
     return (math.prod(shape), shape[-1]) if shape else (1, 1)
 
 
-def _kind(share: Share) -> str:
+def _kind(share: OperatorRow) -> str:
     return share.record.operator.kind if share.record.operator else ""
 
 
-def _shapes(share: Share) -> list[tuple[int, ...]]:
+def _shapes(share: OperatorRow) -> list[tuple[int, ...]]:
     """Return the shapes of the tensors that the operator takes, numbers left out."""
     operator = share.record.operator
     return [tensor.shape for tensor in operator.tensors if tensor.shape] if operator else []
 
 
-def _places(shares: Iterable[Share]) -> tuple[str, ...]:
+def _places(shares: Iterable[OperatorRow]) -> tuple[str, ...]:
     """Lines of the program, or names of operators, the slowest first."""
     told: dict[str, None] = {}
-    ordered: Sequence[Share] = sorted(shares, key=lambda share: -share.seconds)
+    ordered: Sequence[OperatorRow] = sorted(shares, key=lambda share: -share.seconds)
     for share in ordered:
         operator = share.record.operator
         case = share.record.case

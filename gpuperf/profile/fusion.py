@@ -21,9 +21,9 @@ from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from gpuperf.model.aten import Call, Tensor
-from gpuperf.model.program import Chain, Seen
+from gpuperf.model.program import Chain, ObservedCall
 from gpuperf.profile.cost.accounting import account, plain_name
-from gpuperf.profile.overlap import Held, meet, size_of
+from gpuperf.profile.overlap import TensorSet, overlap, size_of
 
 FUSABLE = ("elementwise", "copy", "random")
 OF_ROWS = re.compile(r"(?:native_layer_norm|_fused_rms_norm)(?:_backward)?")
@@ -35,7 +35,9 @@ MOST_USES = 1000  # of a storage that are looked through: a buffer of all parame
 OVERWRITE = ("aten::copy_", "aten::fill_", "aten::zero_")  # without a look at what was there
 DRAWN = re.compile(r"dropout|bernoulli")  # whose results nobody computes twice
 
-Ran = tuple[str, tuple[tuple[int, ...], ...]]  # a call by its name and the shapes of its tensors
+CallKey = tuple[
+    str, tuple[tuple[int, ...], ...]
+]  # a call by its name and the shapes of its tensors
 Uses = dict[int, list[tuple[int, Tensor]]]  # by storage: which call, of what
 
 
@@ -44,15 +46,15 @@ class _Run:
     """Members, and what they made; fused, what they read, and the bytes that they write."""
 
     members: list[int] = field(default_factory=list)
-    made: Held = field(default_factory=Held)
-    read: Held = field(default_factory=Held)
+    made: TensorSet = field(default_factory=TensorSet)
+    read: TensorSet = field(default_factory=TensorSet)
     written: int = 0
 
 
 class _Step:
     """The calls of a step: what each is, what it takes and makes."""
 
-    def __init__(self, seen: Sequence[Seen]) -> None:
+    def __init__(self, seen: Sequence[ObservedCall]) -> None:
         self.seen = seen
         self.figures = [account(one.call) for one in seen]
         self.taken: Uses = {}
@@ -63,7 +65,7 @@ class _Step:
             if self.figures[i].kind != "view":
                 self._note(i, one)
 
-    def _note(self, i: int, one: Seen) -> None:
+    def _note(self, i: int, one: ObservedCall) -> None:
         old = {tensor.storage for tensor in one.call.tensors}
         for tensor in self.takes(i):
             self.taken.setdefault(tensor.storage, []).append((i, tensor))
@@ -81,7 +83,7 @@ class _Step:
             return ()
         return call.tensors[1:] if plain_name(call.name) in OVERWRITE else call.tensors
 
-    def fusable(self, i: int, ran: Container[Ran] | None) -> bool:
+    def fusable(self, i: int, ran: Container[CallKey] | None) -> bool:
         """Whether one kernel could do it with others, and nothing shows that one does."""
         call = self.seen[i].call
         key = call.name, tuple(t.shape for t in call.tensors if t.shape)
@@ -107,18 +109,20 @@ class _Step:
         later = uses[bisect_right(uses, after, key=lambda use: use[0]) :]
         if len(later) > MOST_USES:
             return [-1]
-        return [i for i, other in later if meet(tensor, other)]
+        return [i for i, other in later if overlap(tensor, other)]
 
-    def keeps(self, held: Held, first: int, last: int) -> bool:
+    def keeps(self, held: TensorSet, first: int, last: int) -> bool:
         """Whether no call between two others writes into any of *held*."""
         changed = [(tensor, self.changed.get(tensor.storage, [])) for tensor in held]
         if any(len(uses) > MOST_USES for _, uses in changed):
             return False
         between = ((t, other) for t, uses in changed for i, other in uses if first < i < last)
-        return not any(meet(tensor, other) for tensor, other in between)
+        return not any(overlap(tensor, other) for tensor, other in between)
 
 
-def chains_of(seen: Sequence[Seen], ran: Container[Ran] | None = None) -> tuple[Chain, ...]:
+def chains_of(
+    seen: Sequence[ObservedCall], ran: Container[CallKey] | None = None
+) -> tuple[Chain, ...]:
     """The chains in *seen*, the calls of a step in order; those of the same operators, line and
     bytes are one, as often as they come.
 
@@ -143,7 +147,7 @@ def chains_of(seen: Sequence[Seen], ran: Container[Ran] | None = None) -> tuple[
     )
 
 
-def _runs(step: _Step, ran: Container[Ran] | None) -> Iterator[_Run]:
+def _runs(step: _Step, ran: Container[CallKey] | None) -> Iterator[_Run]:
     """An operator is a member of the last run that it follows: so none takes what a later one made,
     and each could be one kernel where its last member stands."""
     under_way: list[_Run] = []
@@ -183,7 +187,7 @@ def _follows(run: _Run, call: Call, taken: Sequence[Tensor]) -> bool:
     a bias that two share does not make them one."""
     most = max((size_of(t) for t in (*call.tensors, *call.outputs)), default=0)
     return any(
-        run.made.meets(tensor) or (2 * size_of(tensor) >= most and run.read.covers(tensor))
+        run.made.overlaps(tensor) or (2 * size_of(tensor) >= most and run.read.covers(tensor))
         for tensor in taken
     )
 
@@ -193,7 +197,7 @@ def _fuse(step: _Step, runs: Sequence[_Run]) -> None:
     backward = {i: run for run in runs for i in run.members if step.seen[i].backward}
     for run in runs:
         members = set(run.members)
-        again, takers = Held(), dict[_Run, None]()
+        again, takers = TensorSet(), dict[_Run, None]()
         for tensor in run.made:
             later = [i for i in step.takers(tensor, _maker(step, run, tensor)) if i not in members]
             if later and _again(step, run, tensor) and all(i in backward for i in later):
@@ -207,7 +211,7 @@ def _fuse(step: _Step, runs: Sequence[_Run]) -> None:
 
 def _again(step: _Step, run: _Run, tensor: Tensor) -> bool:
     """Whether a backward kernel could compute again what a forward one made, number by number."""
-    makers = [i for i in run.members if any(meet(t, tensor) for t in step.seen[i].call.outputs)]
+    makers = [i for i in run.members if any(overlap(t, tensor) for t in step.seen[i].call.outputs)]
     before = [i for i in run.members if i <= max(makers)]
     kept = any(
         step.figures[i].kind == "random" or DRAWN.search(step.seen[i].call.name) or step.of_rows(i)
@@ -219,15 +223,15 @@ def _again(step: _Step, run: _Run, tensor: Tensor) -> bool:
 
 def _maker(step: _Step, run: _Run, tensor: Tensor) -> int:
     """The first of *run* that made any of *tensor*."""
-    made = (i for i in run.members if any(meet(t, tensor) for t in step.seen[i].call.outputs))
+    made = (i for i in run.members if any(overlap(t, tensor) for t in step.seen[i].call.outputs))
     return next(made)
 
 
 def _ends(step: _Step, run: _Run, tensor: Tensor) -> bool:
-    return any(meet(tensor, made) for made in step.seen[run.members[-1]].call.outputs)
+    return any(overlap(tensor, made) for made in step.seen[run.members[-1]].call.outputs)
 
 
-def _computed_again(step: _Step, run: _Run, again: Held, takers: Sequence[_Run]) -> bool:
+def _computed_again(step: _Step, run: _Run, again: TensorSet, takers: Sequence[_Run]) -> bool:
     """Whether *takers* move less by reading what *run* does than by reading *again*, which *run*
     would write. They then do."""
     if not step.keeps(run.read, run.members[-1], max(taker.members[-1] for taker in takers)):
@@ -241,5 +245,5 @@ def _computed_again(step: _Step, run: _Run, again: Held, takers: Sequence[_Run])
     return True
 
 
-def _where(seen: Sequence[Seen], run: _Run) -> str:
+def _where(seen: Sequence[ObservedCall], run: _Run) -> str:
     return next((seen[i].where for i in run.members if seen[i].where), "")

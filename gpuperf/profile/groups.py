@@ -14,18 +14,18 @@ from dataclasses import dataclass, field, replace
 
 from gpuperf.model.aten import Call
 from gpuperf.model.cost import Cost, Work
-from gpuperf.model.program import Seen
+from gpuperf.model.program import ObservedCall
 from gpuperf.model.record import Kernel
 from gpuperf.model.timeline import Timeline
-from gpuperf.profile.attribution import Usage, chains
+from gpuperf.profile.attribution import CallGroup, call_stacks
 from gpuperf.profile.cost.accounting import Accounted, account, plain_name
 from gpuperf.profile.cost.tally import Kind
 
-Key = tuple[str, tuple[tuple[tuple[int, ...], str], ...], bool]
+OperatorKey = tuple[str, tuple[tuple[tuple[int, ...], str], ...], bool]
 
 MOST_LINES = 3  # of an operator
 NOTHING = Accounted(Cost(), Work(), "view", True)
-WRAPPERS: Key = ("wrappers, autograd and Python", (), False)
+WRAPPERS: OperatorKey = ("wrappers, autograd and Python", (), False)
 # What a dispatch mode does not see, on one device or on all: torch takes these apart before (their
 # kernel is a CompositeImplicitAutograd one), or calls them from one that is seen.
 NAMES = """
@@ -49,7 +49,7 @@ COMPOSITE = frozenset(f"aten::{name}" for name in NAMES.split())
 
 
 @dataclass
-class Group:
+class OperatorGroup:
     """Calls of one key, what one of them costs, and how many of them a step has: in the accounting
     pass (`seen`, of which `again` compute once more what was computed) and in the trace
     (`traced`)."""
@@ -72,7 +72,7 @@ class Group:
         return self.traced or self.seen
 
 
-def _accounted(one: Seen, tf32: bool) -> Accounted:
+def _accounted(one: ObservedCall, tf32: bool) -> Accounted:
     """By what the program says of its own operator, or by ours."""
     if one.cost is None:
         return account(one.call, tf32)
@@ -81,18 +81,20 @@ def _accounted(one: Seen, tf32: bool) -> Accounted:
     return Accounted(one.cost, Work(one.cost.flops, one.cost.bytes), kind, True)
 
 
-def key_of(call: Call, backward: bool) -> Key:
+def key_of(call: Call, backward: bool) -> OperatorKey:
     """What calls alike have in common."""
     return call.name, tuple((t.shape, t.dtype) for t in call.tensors), backward
 
 
-def grouped(seen: Iterable[Seen], steps: int, tf32: bool) -> dict[Key, Group]:
+def grouped(
+    seen: Iterable[ObservedCall], steps: int, tf32: bool
+) -> dict[OperatorKey, OperatorGroup]:
     """The calls *seen* in *steps* steps, those alike together, without those that only look."""
-    groups: dict[Key, Group] = {}
+    groups: dict[OperatorKey, OperatorGroup] = {}
     for one in seen:
         key = key_of(one.call, one.backward)
         if key not in groups:
-            groups[key] = Group(one.call, _accounted(one, tf32))
+            groups[key] = OperatorGroup(one.call, _accounted(one, tf32))
         group = groups[key]
         group.seen += 1 / steps
         group.again += one.again / steps
@@ -101,7 +103,7 @@ def grouped(seen: Iterable[Seen], steps: int, tf32: bool) -> dict[Key, Group]:
     return {key: group for key, group in groups.items() if group.found.kind != "view"}
 
 
-def _by_kernel(usage: Usage) -> Iterable[Usage]:
+def _by_kernel(usage: CallGroup) -> Iterable[CallGroup]:
     """What no operator launched (a kernel of Triton, called by hand), by the names of kernels."""
     if usage.call.name or not usage.kernels:
         yield usage
@@ -124,8 +126,10 @@ def _loose(call: Call) -> tuple[str, tuple[tuple[int, ...], ...]]:
 
 
 def _matching(
-    groups: Mapping[Key, Group], alike: Mapping[object, Sequence[Key]], usage: Usage
-) -> Key:
+    groups: Mapping[OperatorKey, OperatorGroup],
+    alike: Mapping[object, Sequence[OperatorKey]],
+    usage: CallGroup,
+) -> OperatorKey:
     """The key of the group that *usage* is of; its own where there is none."""
     own = key_of(usage.call, usage.backward)
     if own in groups:
@@ -149,7 +153,7 @@ def visible(timeline: Timeline) -> frozenset[str]:
 def containers(timeline: Timeline, seen: Container[str]) -> set[Call]:
     """Calls that leave their work to others which are among *seen* (`aten::linear`, to
     `aten::addmm`): what these do must not count twice."""
-    parents, calls = chains(timeline).parent.tolist(), timeline.operators.call.tolist()
+    parents, calls = call_stacks(timeline).parent.tolist(), timeline.operators.call.tolist()
     chosen = [call.name in seen for call in timeline.calls]
     found: set[int] = set()
     for i, parent in enumerate(parents):
@@ -161,8 +165,8 @@ def containers(timeline: Timeline, seen: Container[str]) -> set[Call]:
 
 
 def add_traced(
-    groups: dict[Key, Group],
-    found: Sequence[Usage],
+    groups: dict[OperatorKey, OperatorGroup],
+    found: Sequence[CallGroup],
     steps: int,
     seen: Container[str] | None,
     containers: Container[Call],
@@ -172,7 +176,7 @@ def add_traced(
     *seen* are the names that the accounting pass saw: what it did not see, and launched nothing,
     is a wrapper or autograd's own. *containers* have no cost of their own.
     """
-    alike: dict[object, list[Key]] = {}
+    alike: dict[object, list[OperatorKey]] = {}
     for key, group in groups.items():
         for loose in (_loose(group.call), group.call.name):
             alike.setdefault(loose, []).append(key)
@@ -188,9 +192,9 @@ def add_traced(
                 wraps = False  # another shape than in the steps that were accounted for
             if wraps and not usage.device_s:
                 key = WRAPPERS
-                groups.setdefault(key, Group(Call(key[0]), NOTHING))
+                groups.setdefault(key, OperatorGroup(Call(key[0]), NOTHING))
             else:
-                groups[key] = Group(usage.call, NOTHING if wraps else accounted)
+                groups[key] = OperatorGroup(usage.call, NOTHING if wraps else accounted)
         group = groups[key]
         group.traced += usage.count / steps
         group.device_s += usage.device_s / steps

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Moments:
+class IntervalSet:
     """A union of intervals [start, end)."""
 
     start: Column
     end: Column
 
     @classmethod
-    def of(cls, start: Column, end: Column) -> Moments:
+    def of(cls, start: Column, end: Column) -> IntervalSet:
         """The union of any intervals, which may overlap."""
         import numpy
 
@@ -39,7 +39,7 @@ class Moments:
         return cls(start[new], end[last])
 
     @classmethod
-    def among(cls, windows: Iterable[tuple[int, int]]) -> Moments:
+    def of_windows(cls, windows: Iterable[tuple[int, int]]) -> IntervalSet:
         """The union of *windows*."""
         import numpy
 
@@ -51,7 +51,7 @@ class Moments:
         """Nanoseconds of all together."""
         return int((self.end - self.start).sum())
 
-    def holds(self, moments: Column) -> NDArray[numpy.bool_]:
+    def contains(self, moments: Column) -> NDArray[numpy.bool_]:
         """Which of *moments* are in it."""
         import numpy
 
@@ -60,24 +60,24 @@ class Moments:
         place = numpy.searchsorted(self.start, moments, "right") - 1
         return (place >= 0) & (moments < self.end[place])
 
-    def __and__(self, other: Moments) -> Moments:
+    def __and__(self, other: IntervalSet) -> IntervalSet:
         return self._where(other, True)
 
-    def __sub__(self, other: Moments) -> Moments:
+    def __sub__(self, other: IntervalSet) -> IntervalSet:
         return self._where(other, False)
 
-    def __or__(self, other: Moments) -> Moments:
+    def __or__(self, other: IntervalSet) -> IntervalSet:
         import numpy
 
-        return Moments.of(
+        return IntervalSet.of(
             numpy.concatenate((self.start, other.start)), numpy.concatenate((self.end, other.end))
         )
 
-    def _where(self, other: Moments, inside: bool) -> Moments:
+    def _where(self, other: IntervalSet, inside: bool) -> IntervalSet:
         """Between two neighbouring edges either set holds all or nothing."""
         import numpy
 
         edges = numpy.unique(numpy.concatenate((self.start, self.end, other.start, other.end)))
         left, right = edges[:-1], edges[1:]
-        kept = self.holds(left) & (other.holds(left) == inside)
-        return Moments.of(left[kept], right[kept])
+        kept = self.contains(left) & (other.contains(left) == inside)
+        return IntervalSet.of(left[kept], right[kept])

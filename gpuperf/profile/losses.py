@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from gpuperf.errors import UsageError
-from gpuperf.explain.study import Explained, explain
+from gpuperf.explain.study import LossBudget, explain
 from gpuperf.model.record import Header, Record
 
 PRODUCTS = ("aten::mm", "aten::addmm")  # of two matrices
@@ -53,7 +53,7 @@ def _as_product(record: Record) -> Record:
     return replace(record, case=replace(record.case, point={"m": m, "n": n, "k": k}))
 
 
-def _predicted(told: Explained) -> list[Loss]:
+def _predicted(told: LossBudget) -> list[Loss]:
     """Waves, the edges of tiles, and the rest."""
     tiles = told.predicted.get("tiles", 1.0) * told.predicted.get("depth", 1.0)
     waves = told.predicted.get("waves", 1.0)
@@ -61,7 +61,7 @@ def _predicted(told: Explained) -> list[Loss]:
     return [Loss("waves", waves), Loss("edges of tiles", tiles), Loss(INSIDE, rest)]
 
 
-def _told(told: Explained) -> list[Loss]:
+def _told(told: LossBudget) -> list[Loss]:
     """Without its bytes counted nobody knows whether it moves more than it must."""
     if told.chain == "memory" and "dram_read_bytes" not in told.record.counters:
         return [Loss(f.name.replace(MEMORY_BUSY, INSIDE), f.value) for f in told.factors]

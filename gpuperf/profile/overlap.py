@@ -14,7 +14,7 @@ from gpuperf.units import itemsize
 Axes = tuple[tuple[int, int], ...]  # stride and size, by stride
 
 
-def meet(one: Tensor, other: Tensor) -> bool:
+def overlap(one: Tensor, other: Tensor) -> bool:
     """Whether they have elements in common; where nobody knows where they begin, whether they lie
     in one storage. Pieces of one size at two places (a cut, a shift by one) are no such two."""
     if one.storage != other.storage:
@@ -62,7 +62,7 @@ def _crossing(one: tuple[int, int], other: tuple[int, int]) -> bool:
     return one[0] <= other[1] and other[0] <= one[1]
 
 
-class Held:
+class TensorSet:
     """Tensors without what lies within another of them."""
 
     def __init__(self, tensors: Iterable[Tensor] = ()) -> None:
@@ -75,30 +75,30 @@ class Held:
         if self.covers(tensor):
             return
         own = self._by_storage.get(tensor.storage, ())
-        left = [t for t in own if size_of(t) > size_of(tensor) or not meet(t, tensor)]
+        left = [t for t in own if size_of(t) > size_of(tensor) or not overlap(t, tensor)]
         self._by_storage[tensor.storage] = [*left, tensor]
 
-    def meets(self, tensor: Tensor) -> bool:
+    def overlaps(self, tensor: Tensor) -> bool:
         """Whether any has elements of *tensor*."""
-        return any(meet(tensor, own) for own in self._by_storage.get(tensor.storage, ()))
+        return any(overlap(tensor, own) for own in self._by_storage.get(tensor.storage, ()))
 
     def covers(self, tensor: Tensor) -> bool:
         """Whether *tensor* is one of them, or a part."""
         size = size_of(tensor)
         own = self._by_storage.get(tensor.storage, ())
-        return any(size_of(t) >= size and meet(tensor, t) for t in own)
+        return any(size_of(t) >= size and overlap(tensor, t) for t in own)
 
-    def without(self, other: Held) -> Held:
+    def without(self, other: TensorSet) -> TensorSet:
         """Those that *other* does not cover."""
-        return Held(tensor for tensor in self if not other.covers(tensor))
+        return TensorSet(tensor for tensor in self if not other.covers(tensor))
 
     @property
     def bytes(self) -> int:
         """Of all."""
         return sum(map(size_of, self))
 
-    def __or__(self, other: Held) -> Held:
-        return Held((*self, *other))
+    def __or__(self, other: TensorSet) -> TensorSet:
+        return TensorSet((*self, *other))
 
     def __iter__(self) -> Iterator[Tensor]:
         return (tensor for own in self._by_storage.values() for tensor in own)

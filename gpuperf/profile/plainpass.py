@@ -16,7 +16,7 @@ from functools import lru_cache
 from itertools import pairwise
 
 from gpuperf.model.changepoints import LEAST, find_steps
-from gpuperf.model.program import Passed
+from gpuperf.model.program import PassResult
 from gpuperf.model.record import Caveat
 from gpuperf.model.samples import Samples, mean_precision
 from gpuperf.units import format_time
@@ -31,7 +31,9 @@ ODD = 1.5  # times the median: a step that takes longer is odd
 PHASES = 0.05  # a change of level of so much is told
 
 
-def chosen(passed: Sequence[Passed], launches: float, cuda: bool) -> tuple[Passed, ...]:
+def choose_plain_pass(
+    passed: Sequence[PassResult], launches: float, cuda: bool
+) -> tuple[PassResult, ...]:
     """*passed* with one plain pass at the most: that which tells more, of a step with so many
     *launches*, from where its steps became steady."""
     plain = _telling(passed, launches, cuda)
@@ -39,7 +41,7 @@ def chosen(passed: Sequence[Passed], launches: float, cuda: bool) -> tuple[Passe
     return rest if plain is None else (_steady(plain), *rest)
 
 
-def _telling(passed: Sequence[Passed], launches: float, cuda: bool) -> Passed | None:
+def _telling(passed: Sequence[PassResult], launches: float, cuda: bool) -> PassResult | None:
     plain = [one for one in passed if one.name == "plain"]
     if not plain:
         return None
@@ -49,13 +51,13 @@ def _telling(passed: Sequence[Passed], launches: float, cuda: bool) -> Passed | 
     return first
 
 
-def _trusted(later: Passed, launches: float, cuda: bool) -> bool:
+def _trusted(later: PassResult, launches: float, cuda: bool) -> bool:
     mean_s = later.wall_s / later.steps
     ahead = later.ahead >= AHEAD * later.steps
     return not cuda or ahead or launches * BEHIND_S < HARDLY * mean_s
 
 
-def _steady(plain: Passed) -> Passed:
+def _steady(plain: PassResult) -> PassResult:
     """*plain* without the steps before its level last changed, if it never does in the second
     half."""
     cuts = _changes(plain.steps_s)
@@ -90,7 +92,7 @@ def _changes(times: tuple[float, ...]) -> list[int]:
     return [one.at * size for one in find_steps([blocks])[0]]
 
 
-def phases(passed: Sequence[Passed], launches: float, cuda: bool) -> Caveat | None:
+def phases_caveat(passed: Sequence[PassResult], launches: float, cuda: bool) -> Caveat | None:
     """Whether the steps of the plain pass that counts took one time first and another later."""
     plain = _telling(passed, launches, cuda)
     cuts = _changes(plain.steps_s) if plain else []
@@ -114,7 +116,7 @@ def phases(passed: Sequence[Passed], launches: float, cuda: bool) -> Caveat | No
     )
 
 
-def scatter(plain: Passed) -> Caveat | None:
+def scatter_caveat(plain: PassResult) -> Caveat | None:
     """What makes the time of a step uncertain, where it is."""
     if len(plain.steps_s) < SOME:
         return None

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from gpuperf.errors import CannotMeasure
-from gpuperf.model.program import Passed
+from gpuperf.model.program import PassResult
 from gpuperf.model.protocol import PROTOCOL, Ended, Hello, Opened, Passing, Profile
 from gpuperf.run.launcher import LocalConnection
 
@@ -18,12 +18,12 @@ EXIT_S = 5.0  # after its last line, for threads and handlers at exit, before a 
 
 
 @dataclass
-class Ran:
+class ProgramRun:
     """What became of a program: its passes, the device that it took (None: it died before), its
     exit code (below 0 a signal; None: it was ended by us), and a sentence where it did not end by
     itself. It *ended* with its last line; threads and handlers at exit come after it."""
 
-    passed: list[Passed] = field(default_factory=list)
+    passed: list[PassResult] = field(default_factory=list)
     opened: Opened | None = None
     exit_code: int | None = None
     error: str = ""
@@ -36,10 +36,10 @@ class Ran:
 def run_program(
     request: Profile,
     timeout_s: float | None,
-    heard: Callable[[Ran], None],
+    heard: Callable[[ProgramRun], None],
     stdout: int | None = None,
     waiting: Callable[[], None] = lambda: None,
-) -> Ran:
+) -> ProgramRun:
     """Run *request* to its end, or for *timeout_s*; *heard* is told when a pass came, the last one
     of what it is given, and *waiting* called once if the process outlives the program's last line.
 
@@ -50,7 +50,7 @@ def run_program(
     cut = False
     connection = LocalConnection(False, program=1 if stdout is None else stdout)
     ending = False
-    ran = Ran()
+    ran = ProgramRun()
     try:
         hello = connection.receive(START_S)
         if not isinstance(hello, Hello) or hello.protocol != PROTOCOL:
@@ -79,8 +79,8 @@ def run_program(
 
 def _listen(
     connection: LocalConnection,
-    ran: Ran,
-    heard: Callable[[Ran], None],
+    ran: ProgramRun,
+    heard: Callable[[ProgramRun], None],
     end: float | None,
     waiting: Callable[[], None],
 ) -> bool:

@@ -12,18 +12,34 @@ from gpuperf.model.aten import Tensor
 from gpuperf.model.contract import Contract, Fingerprint
 from gpuperf.model.cost import Bytes, Cost, Flops, Work
 from gpuperf.model.metrics import sum_up
-from gpuperf.model.program import ENDED, Chain, Operator, Passed, PassName, Program, Seen, Wait
+from gpuperf.model.program import (
+    ENDED,
+    Chain,
+    ObservedCall,
+    Operator,
+    PassName,
+    PassResult,
+    Program,
+    Wait,
+)
 from gpuperf.model.record import Caveat, Kernel, Memory, Record, Status
 from gpuperf.model.samples import Samples
 from gpuperf.model.timeline import Timeline
 from gpuperf.model.workload import Case
-from gpuperf.profile.attribution import Usage, usages
-from gpuperf.profile.average import Used, in_step, seconds_of, stretches
+from gpuperf.profile.attribution import CallGroup, call_groups
+from gpuperf.profile.average import StepAverage, in_step, seconds_of, stretches
 from gpuperf.profile.breakdown import NO_PASS
-from gpuperf.profile.fusion import Ran, chains_of
-from gpuperf.profile.groups import Group, Key, add_traced, containers, grouped, visible
-from gpuperf.profile.occupancy import Occupied, occupancy_of
-from gpuperf.profile.plainpass import chosen, phases, scatter
+from gpuperf.profile.devicetime import DeviceTime, device_time
+from gpuperf.profile.fusion import CallKey, chains_of
+from gpuperf.profile.groups import (
+    OperatorGroup,
+    OperatorKey,
+    add_traced,
+    containers,
+    grouped,
+    visible,
+)
+from gpuperf.profile.plainpass import choose_plain_pass, phases_caveat, scatter_caveat
 from gpuperf.profile.trace.steps import Window, marked, parts_of
 from gpuperf.profile.waits import idled_s, waits_of, whole_of
 
@@ -38,7 +54,7 @@ NO_STEPS = "the program ended before it: give --steps fewer, or the program more
 
 
 @dataclass(frozen=True)
-class Told:
+class RegionPasses:
     """A region of a program that ran, and what its passes brought."""
 
     run: str
@@ -46,7 +62,7 @@ class Told:
     script: str
     contract: Contract
     fingerprint: Fingerprint
-    passed: tuple[Passed, ...]
+    passed: tuple[PassResult, ...]
     timeline: Timeline | None = None
     windows: tuple[Window, ...] = ()  # of the steps in the trace, where they are not marked
     total: int = 0
@@ -58,15 +74,15 @@ class Told:
     device: int | None = None  # by whose clock the steps were timed
     phases: Caveat | None = None  # of the steps of its plain pass
 
-    def of(self, name: PassName) -> Passed | None:
+    def of(self, name: PassName) -> PassResult | None:
         """What the pass *name* brought, if it took a step."""
         return next((p for p in self.passed if p.name == name and p.steps), None)
 
 
-def region_records(told: Told) -> tuple[Record, ...]:
+def region_records(told: RegionPasses) -> tuple[Record, ...]:
     """The record of the region, then those of its operators, by what they take."""
     timed = (told.passed, _launches(told), told.cuda)
-    told = replace(told, passed=chosen(*timed), phases=phases(*timed))
+    told = replace(told, passed=choose_plain_pass(*timed), phases=phases_caveat(*timed))
     counted, traced = told.of("accounting"), told.of("trace")
     seen = counted.seen if counted else ()
     windows = list(told.windows)
@@ -76,19 +92,19 @@ def region_records(told: Told) -> tuple[Record, ...]:
             kept = [w for i, w in enumerate(windows) if i not in traced.dropped]
             windows = kept[: traced.steps]
     groups = grouped(seen, counted.steps if counted else 1, counted is not None and counted.tf32)
-    found: tuple[Usage, ...] = ()
-    occupied: list[Occupied] = []
+    found: tuple[CallGroup, ...] = ()
+    occupied: list[DeviceTime] = []
     if told.timeline is not None and windows:
         names = frozenset(one.call.name for one in seen)
         shown = names or visible(told.timeline)
         each = told.of("kernels")
         own = in_step(told.timeline, windows, each.kernels, told.device) if each else {}
-        found = usages(told.timeline, windows, shown, own)
+        found = call_groups(told.timeline, windows, shown, own)
         inside = containers(told.timeline, shown)
         add_traced(groups, found, len(windows), names or None, inside)
-        occupied = [occupancy_of(told.timeline, w) for w in stretches(told.timeline, windows)]
+        occupied = [device_time(told.timeline, w) for w in stretches(told.timeline, windows)]
     idle = _idle(told, windows) if occupied else {}
-    used = Used(len(windows), occupied, found, idle)
+    used = StepAverage(len(windows), occupied, found, idle)
     operators = [_operator(told, key, group) for key, group in groups.items()]
     operators.sort(key=lambda record: -(record.samples.median_s if record.samples else 0.0))
     operators = _told_apart(operators)
@@ -103,14 +119,14 @@ def region_records(told: Told) -> tuple[Record, ...]:
     return (_region(told, groups, used, seen, waits), *operators)
 
 
-def _launches(told: Told) -> float:
+def _launches(told: RegionPasses) -> float:
     """What a traced step starts on devices."""
     traced = told.of("trace")
     activities = len(told.timeline.activities) if told.timeline is not None else 0
     return activities / traced.steps if traced else 0.0
 
 
-def _idle(told: Told, windows: Sequence[Window]) -> dict[str, float]:
+def _idle(told: RegionPasses, windows: Sequence[Window]) -> dict[str, float]:
     """Of the seconds of a step that the device idles, what it takes itself from one kernel to the
     next; and, if it never waited for the host in the plain steps, how many they are at the most: no
     more than under a trace, which slows the host.
@@ -148,7 +164,7 @@ def _told_apart(operators: Iterable[Record]) -> list[Record]:
     return found
 
 
-def _operator(told: Told, key: Key, group: Group) -> Record:
+def _operator(told: RegionPasses, key: OperatorKey, group: OperatorGroup) -> Record:
     times, primary = {}, ""
     if group.timed:
         if group.device_s > 0:
@@ -231,10 +247,10 @@ def _summed(costs: Iterable[Cost]) -> Cost:
 
 
 def _region(
-    told: Told,
-    groups: Mapping[Key, Group],
-    used: Used,
-    seen: Sequence[Seen],
+    told: RegionPasses,
+    groups: Mapping[OperatorKey, OperatorGroup],
+    used: StepAverage,
+    seen: Sequence[ObservedCall],
     waits: tuple[Wait, ...],
 ) -> Record:
     plain, counted, moved = (told.of(name) for name in ("plain", "accounting", "counters"))
@@ -298,13 +314,15 @@ def _region(
     )
 
 
-def _flop_counter(counted: Passed | None) -> int | None:
+def _flop_counter(counted: PassResult | None) -> int | None:
     """Torch's own count of a step: the mean of those that were counted."""
     counts = counted.flop_counts if counted else ()
     return round(sum(counts) / len(counts)) if counts else None
 
 
-def _chains(seen: Sequence[Seen], steps: int, ran: Container[Ran] | None) -> tuple[Chain, ...]:
+def _chains(
+    seen: Sequence[ObservedCall], steps: int, ran: Container[CallKey] | None
+) -> tuple[Chain, ...]:
     """Those of a step."""
     return tuple(
         replace(
@@ -317,7 +335,7 @@ def _chains(seen: Sequence[Seen], steps: int, ran: Container[Ran] | None) -> tup
     )
 
 
-def _parts(told: Told, steps: int) -> dict[str, float]:
+def _parts(told: RegionPasses, steps: int) -> dict[str, float]:
     """Seconds of a step by the regions inside it."""
     if told.timeline is None or not steps:
         return {}
@@ -325,17 +343,17 @@ def _parts(told: Told, steps: int) -> dict[str, float]:
     return {name: seconds_of(told.timeline, own) / steps for name, own in found.items()}
 
 
-def _missing(told: Told) -> Iterable[str]:
+def _missing(told: RegionPasses) -> Iterable[str]:
     for passed in told.passed:
         if not passed.steps:
             why = NO_STEPS if passed.reason == ENDED else passed.reason
             yield f"{passed.name}: {why}"
 
 
-def _doubts(told: Told, groups: Mapping[Key, Group]) -> Iterable[Caveat]:
+def _doubts(told: RegionPasses, groups: Mapping[OperatorKey, OperatorGroup]) -> Iterable[Caveat]:
     accounted = told.of("accounting") is not None
 
-    def seconds(those: Iterable[Group]) -> float:
+    def seconds(those: Iterable[OperatorGroup]) -> float:
         return sum(g.device_s if told.cuda else g.host_s for g in those)
 
     # What is compiled was accounted for as its parts.
@@ -367,7 +385,7 @@ def _doubts(told: Told, groups: Mapping[Key, Group]) -> Iterable[Caveat]:
         )
     yield from _counts(told, groups)
     plain = told.of("plain")
-    uncertain = scatter(plain) if plain else None
+    uncertain = scatter_caveat(plain) if plain else None
     yield from (doubt for doubt in (told.phases, uncertain) if doubt is not None)
     each = told.of("kernels")
     counted = any(k.counters for g in groups.values() for k in g.kernels)
@@ -391,7 +409,7 @@ def _doubts(told: Told, groups: Mapping[Key, Group]) -> Iterable[Caveat]:
             yield Caveat("incomplete", f"{passed.name}: {passed.reason}")
 
 
-def _counts(told: Told, groups: Mapping[Key, Group]) -> Iterable[Caveat]:
+def _counts(told: RegionPasses, groups: Mapping[OperatorKey, OperatorGroup]) -> Iterable[Caveat]:
     """Where steps differ in their FLOPs, or we from torch's own counter."""
     counted = told.of("accounting")
     counts = counted.flop_counts if counted else ()

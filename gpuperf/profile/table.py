@@ -12,7 +12,7 @@ from gpuperf.model.program import Program
 from gpuperf.model.record import Run
 from gpuperf.model.samples import mean_precision
 from gpuperf.model.text import clean, shorten
-from gpuperf.profile.breakdown import KernelUse, Profile, Share, kernels_of, profiles
+from gpuperf.profile.breakdown import KernelUse, OperatorRow, Profile, kernels_of, profiles
 from gpuperf.profile.findings import LEAST, findings
 from gpuperf.profile.gain import Gain
 from gpuperf.show.data import to_json
@@ -114,7 +114,7 @@ def _operators(profile: Profile, roofless: bool) -> Table:
     )
 
 
-def _shown(profile: Profile) -> list[Share]:
+def _shown(profile: Profile) -> list[OperatorRow]:
     """What ran: what was accounted for and has no time runs under another name, or fused."""
     return [s for s in profile.operators if s.seconds or profile.busy_s is None]
 
@@ -259,14 +259,14 @@ def _regions_line(profile: Profile, program: Program) -> str:
     return f"inside, of the {'busy' if profile.cuda else 'traced'} time: {', '.join(shares)}"
 
 
-def name_of(share: Share) -> str:
+def name_of(share: OperatorRow) -> str:
     """`mm` or `mm (backward)`, of torch.compile the kernel's own name."""
     operator = share.record.operator
     name = clean(share.record.case.op).removeprefix("aten::")
     return shorten(name, LONGEST) + (" (backward)" if operator and operator.backward else "")
 
 
-def _cells(share: Share) -> list[str]:
+def _cells(share: OperatorRow) -> list[str]:
     record, placed = share.record, share.placement
     operator, cost = record.operator, record.cost
     known = operator is not None and operator.known
@@ -340,7 +340,7 @@ def _counted_bytes(profile: Profile) -> list[str]:
 
 def _graphs(profile: Profile) -> list[str]:
     """What torch.compile made of a program: each graph, and its share of the step."""
-    found: dict[str, list[Share]] = {}
+    found: dict[str, list[OperatorRow]] = {}
     for share in profile.operators:
         if share.record.operator and share.record.operator.graph:
             found.setdefault(share.record.operator.graph, []).append(share)
@@ -388,7 +388,7 @@ def _told(profile: Profile, run: Run) -> dict[str, Any]:
     }
 
 
-def _row(share: Share) -> dict[str, Any]:
+def _row(share: OperatorRow) -> dict[str, Any]:
     record, placed = share.record, share.placement
     operator, cost = record.operator, record.cost
     return {

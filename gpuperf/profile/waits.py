@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpuperf.model.kernelname import PAGEABLE, route_of
-from gpuperf.model.program import Seen, Wait
+from gpuperf.model.program import ObservedCall, Wait
 from gpuperf.model.timeline import Timeline
-from gpuperf.profile.attribution import chains
+from gpuperf.profile.attribution import call_stacks
 from gpuperf.profile.average import stretches
-from gpuperf.profile.intervals import Moments
-from gpuperf.profile.occupancy import WAITS
+from gpuperf.profile.devicetime import WAITS
+from gpuperf.profile.intervals import IntervalSet
 from gpuperf.profile.trace.steps import Window
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class _Waited:
 
 
 def waits_of(
-    seen: Sequence[Seen],
+    seen: Sequence[ObservedCall],
     steps: int,
     timeline: Timeline | None,
     windows: Sequence[Window],
@@ -146,7 +146,9 @@ def _gaps(timeline: Timeline, windows: Sequence[Window]) -> Iterator[tuple[int, 
     device = timeline.used[0] if timeline.used else -1
     rows = numpy.flatnonzero(activities.device == device)
     starts = activities.start[rows]
-    idle = Moments.among(stretches(timeline, windows)) - Moments.of(starts, activities.end[rows])
+    idle = IntervalSet.of_windows(stretches(timeline, windows)) - IntervalSet.of(
+        starts, activities.end[rows]
+    )
     next_rows = numpy.searchsorted(starts, idle.end)
     gaps = zip(*(one.tolist() for one in (idle.start, idle.end, next_rows)), strict=True)
     for begin, end, at in gaps:
@@ -168,10 +170,10 @@ def _waited(timeline: Timeline, windows: Sequence[Window]) -> list[_Waited]:
     counts once."""
     runtime, calls = timeline.runtime, timeline.operators.call
     rows = _waiting(timeline)
-    rows = rows[Moments.among(windows).holds(runtime.start[rows])]
+    rows = rows[IntervalSet.of_windows(windows).contains(runtime.start[rows])]
     if not len(rows):
         return []
-    chain = chains(timeline)
+    chain = call_stacks(timeline)
     found: list[_Waited] = []
     until = 0
     for row in rows[runtime.end[rows].argsort(kind="stable")].tolist():

@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from gpuperf.marks import COSTS
 from gpuperf.model.aten import DTYPES, Call, Tensor
 from gpuperf.model.cost import Cost
-from gpuperf.model.program import Seen
+from gpuperf.model.program import ObservedCall
 
 MOST_SEEN = 200_000  # calls of all steps
 MOST_S = 20.0  # that the pass may spend on its own notes
@@ -67,7 +67,7 @@ class Watch(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped there
     def __init__(self) -> None:
         super().__init__()
         self._process = os.getpid()
-        self.seen: list[Seen] = []
+        self.seen: list[ObservedCall] = []
         self.missed = 0
         self.full = False
         self.spent_s = 0.0
@@ -150,7 +150,7 @@ class Watch(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped there
         again = backward and _again()
         line, optimizer = _line()
         own = _registered(call)
-        self.seen.append(Seen(call, line, waits, backward, own, again, optimizer))
+        self.seen.append(ObservedCall(call, line, waits, backward, own, again, optimizer))
 
     def _several(self, value: Any, old: set[int] | None = None) -> tuple[Tensor, ...]:
         """The tensors in an argument; with *old* in a result, which lies in new storages but

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from gpuperf import marks
 from gpuperf.measure.parent import die_with_parent
 from gpuperf.measure.pipe import Pipe
-from gpuperf.model.program import Passed
+from gpuperf.model.program import PassResult
 from gpuperf.model.protocol import (
     PROTOCOL,
     Ended,
@@ -172,7 +172,7 @@ class Stage:
             return _uncaught(error), _told(error)
         return 0, ""
 
-    def _passed(self, found: Passed) -> None:
+    def _passed(self, found: PassResult) -> None:
         self.say(Passing(found))
 
     def _ready(self) -> None:

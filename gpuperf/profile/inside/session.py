@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from gpuperf.model.program import ENDED, PART, WHOLE, Passed, PassName
+from gpuperf.model.program import ENDED, PART, WHOLE, PassName, PassResult
 from gpuperf.profile.inside.courses import ANEW, FORWARD, Course, Limits
 from gpuperf.profile.inside.passes import Trace, abandon, capturing, on_gpu, open_pass
 from gpuperf.profile.inside.unmarked import AGAIN_S, Unmarked, sentence
@@ -37,7 +37,7 @@ CUT = "the program ended in it"
 BEHIND = "CUPTI stays in a process that was traced, where each launch takes about 2 µs more"
 AWAY = f"its region had no step in {PATIENCE} of another, which waited for it"
 
-Say = Callable[[Passed], None]
+Say = Callable[[PassResult], None]
 
 
 def _entry(entry: Callable[..., None]) -> Callable[..., None]:
@@ -180,7 +180,7 @@ class Session:
             self._cease(course, CUT if course.alone and course.taken else ENDED)
             for name, _ in course.left if long else ():  # --steps would have left steps for them
                 if name != "plain":
-                    self.say(Passed(course.region, name, 0, reason=ENDED))
+                    self.say(PassResult(course.region, name, 0, reason=ENDED))
 
     def fail(self, error: Exception) -> None:
         """Something of ours went wrong: all passes under way are lost, and the program goes on."""
@@ -317,7 +317,7 @@ class Session:
             course.running.start()
         except BaseException as error:
             if course.running is None:
-                self.say(Passed(course.region, name, 0, reason=sentence(error)))
+                self.say(PassResult(course.region, name, 0, reason=sentence(error)))
             self._lose(course, error)
 
     def _cease(self, course: Course, reason: str) -> None:
@@ -330,7 +330,7 @@ class Session:
             return
         course.running = None
         abandon(running)
-        self.say(Passed(course.region, running.name, 0, reason=reason))
+        self.say(PassResult(course.region, running.name, 0, reason=reason))
 
     def _finish(self, course: Course) -> None:
         running = course.running
@@ -355,7 +355,7 @@ class Session:
         running, course.running, course.within = course.running, None, False
         if running is not None:
             abandon(running)
-            self.say(Passed(course.region, running.name, 0, reason=sentence(error)))
+            self.say(PassResult(course.region, running.name, 0, reason=sentence(error)))
         if not isinstance(error, Exception):
             raise error
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gpuperf.model.program import WHOLE, Passed
+from gpuperf.model.program import WHOLE, PassResult
 from gpuperf.profile.inside.passes import Trace, abandon, capturing
 
 WATCHED_S, HOST_WATCHED_S = 5.0, 2.0  # of it; a host alone may call 200,000 operators a second
@@ -26,7 +26,7 @@ class Unmarked:
     def __init__(
         self, file: Callable[[], Path], cut: Callable[[], None], watch: Callable[[], None]
     ) -> None:
-        self.found: Passed | None = None
+        self.found: PassResult | None = None
         self._file = file
         self._whole: Trace | None = None
         self._timer: threading.Timer | None = None
@@ -81,7 +81,7 @@ class Unmarked:
                 self.found = replace(whole.finish(), cut=not ended)
             except Exception as error:
                 abandon(whole)
-                self.found = Passed(WHOLE, "trace", 0, reason=sentence(error))
+                self.found = PassResult(WHOLE, "trace", 0, reason=sentence(error))
 
     def drop(self) -> None:
         """Something is marked: forget it all."""

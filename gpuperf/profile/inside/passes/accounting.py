@@ -8,7 +8,7 @@ import sys
 import torch
 from torch.utils._python_dispatch import _get_current_dispatch_mode, _pop_mode, _push_mode
 
-from gpuperf.model.program import Passed, PassName
+from gpuperf.model.program import PassName, PassResult
 from gpuperf.profile.inside.dispatch import MOST_S, Flops, Watch
 from gpuperf.profile.inside.passes.base import Base
 
@@ -79,11 +79,11 @@ class Accounting(Base):
         del self._watch.seen[self._ended :]
         self._watch.missed = self._missed
 
-    def finish(self) -> Passed:
+    def finish(self) -> PassResult:
         if self._counter is not None:
             self._drop()
         self.abandon()
-        return Passed(
+        return PassResult(
             self.region,
             "accounting",
             self.steps,

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import torch
 
-from gpuperf.model.program import Passed, PassName
+from gpuperf.model.program import PassName, PassResult
 
 GAP = 0.02  # of a pass: more than this between its steps is no part of them
 OWN_S = 20e-6  # that a mark may take itself
@@ -51,7 +51,7 @@ class Pass(Protocol):
     def pause(self) -> None:
         """Between its steps another region's pass starts."""
 
-    def finish(self) -> Passed:
+    def finish(self) -> PassResult:
         """What was found. Raises: RuntimeError where it is of no use."""
 
     def abandon(self) -> None:

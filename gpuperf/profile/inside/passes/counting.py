@@ -9,7 +9,7 @@ import torch
 
 from gpuperf.measure.counters.cupti import NoCounters
 from gpuperf.measure.counters.device import DeviceCounters, open_counters
-from gpuperf.model.program import Passed, PassName
+from gpuperf.model.program import PassName, PassResult
 from gpuperf.profile.inside.passes.base import Base, Timed
 
 # Kernels that may be counted in a step. Room takes time: with 16384 a pass took about 30 s on an
@@ -48,7 +48,7 @@ class Counting(Timed):
     def drop(self) -> None:
         Base.drop(self)
 
-    def finish(self) -> Passed:
+    def finish(self) -> PassResult:
         self.synchronize()
         try:
             if self.apart():
@@ -64,7 +64,9 @@ class Counting(Timed):
             "dram_ratio": self._known.ratio,
             "dram_uncertainty_bytes": self._known.error * (moved.read + moved.written) / each,
         }
-        return Passed(self.region, "counters", self.steps, wall_s=moved.seconds, counters=counted)
+        return PassResult(
+            self.region, "counters", self.steps, wall_s=moved.seconds, counters=counted
+        )
 
     def abandon(self) -> None:
         self._within.close()
@@ -101,7 +103,7 @@ class Kernels(Base):
         self.done = self._counter.stop()
         super().end()
 
-    def finish(self) -> Passed:
+    def finish(self) -> PassResult:
         try:
             if not self.done:
                 passes = self._counter.counter.passes
@@ -110,7 +112,7 @@ class Kernels(Base):
         finally:
             with contextlib.suppress(NoCounters):  # what was found, or went wrong, is what counts
                 self._within.close()
-        return Passed(self.region, "kernels", self.steps, kernels=tuple(found))
+        return PassResult(self.region, "kernels", self.steps, kernels=tuple(found))
 
     def abandon(self) -> None:
         self._within.close()

@@ -7,7 +7,7 @@ import statistics
 
 import torch
 
-from gpuperf.model.program import Passed
+from gpuperf.model.program import PassResult
 from gpuperf.model.samples import mean_precision
 from gpuperf.profile.inside.loading import loading
 from gpuperf.profile.inside.passes.base import Timed
@@ -75,13 +75,13 @@ class Plain(Timed):
         if self.cuda:
             self._peak_bytes = max(self._peak_bytes, torch.cuda.max_memory_allocated())
 
-    def finish(self) -> Passed:
+    def finish(self) -> PassResult:
         self.synchronize()
         self.pause()
         seconds = self.steps_s()
         wall_s = sum(seconds) if self.apart() else self.whole_s()
         peak = self._peak_bytes if self.cuda else None
-        return Passed(
+        return PassResult(
             self.region,
             "plain",
             self.steps,

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from gpuperf.model.program import MARK, PART, Passed, PassName
+from gpuperf.model.program import MARK, PART, PassName, PassResult
 from gpuperf.profile.inside.passes.base import Base
 
 OTHER = "the program uses torch.profiler itself, and there is one at a time"
@@ -119,7 +119,7 @@ class Trace(Base):
         if step is not None:
             step.__exit__(None, None, None)
 
-    def finish(self) -> Passed:
+    def finish(self) -> PassResult:
         if self._lost:
             raise RuntimeError(OTHER)
         self.cuda = torch.cuda.is_initialized()
@@ -131,7 +131,7 @@ class Trace(Base):
         self._profile.export_chrome_trace(str(self._path))
         self._profile = None
         self.kernels = self._path.read_bytes().count(KERNEL) // max(1, self.steps)
-        return Passed(
+        return PassResult(
             self.region,
             self.name,
             self.steps,

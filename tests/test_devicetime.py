@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from synthetic_kineto import Trace
 
 from gpuperf.model.timeline import Timeline
-from gpuperf.profile.occupancy import Share, occupancy_of
+from gpuperf.profile.devicetime import ActivityTime, device_time
 from gpuperf.profile.trace.kineto import read_trace
 
 NS = 1e-9
@@ -50,12 +50,12 @@ def timeline(tmp_path: Path) -> Timeline:
 
 
 def test_what_the_device_did_is_told_by_kind(timeline: Timeline) -> None:
-    found = occupancy_of(timeline, (0, 12_000))
+    found = device_time(timeline, (0, 12_000))
     assert found.wall_s == approx(12_000)
     assert found.busy_s == approx(1500 + 700 + 100 + 200)
-    assert found.kernels == Share(approx(1200), 0)  # type: ignore[arg-type]
+    assert found.kernels == ActivityTime(approx(1200), 0)  # type: ignore[arg-type]
     assert found.communication.seconds == approx(1000)
-    assert found.sets == Share(approx(100), 64)  # type: ignore[arg-type]
+    assert found.sets == ActivityTime(approx(100), 64)  # type: ignore[arg-type]
     assert {name: (round(one.seconds / NS), one.bytes) for name, one in found.copies.items()} == {
         "HtoD pageable": (400, 4000),
         "HtoD pinned": (300, 3000),
@@ -65,7 +65,7 @@ def test_what_the_device_did_is_told_by_kind(timeline: Timeline) -> None:
 
 
 def test_idle_time_has_the_reason_that_applies_first(timeline: Timeline) -> None:
-    found = occupancy_of(timeline, (0, 12_000))
+    found = device_time(timeline, (0, 12_000))
     # 55 … 1000 the first kernel was queued, 8005 … 8100 the last one.
     assert found.queued_s == approx(945 + 95)
     # 2600 … 5000 but for 3000 … 3700 and 3800 … 3900.
@@ -77,15 +77,15 @@ def test_idle_time_has_the_reason_that_applies_first(timeline: Timeline) -> None
 
 
 def test_the_edge_of_a_window_cuts_time_and_bytes_in_proportion(timeline: Timeline) -> None:
-    found = occupancy_of(timeline, (3100, 3300))
+    found = device_time(timeline, (3100, 3300))
     assert (found.wall_s, found.busy_s) == (approx(200), approx(200))
-    assert found.copies["HtoD pageable"] == Share(approx(200), 2000)  # type: ignore[arg-type]
-    assert found.copies["HtoD pinned"] == Share(approx(100), 1000)  # type: ignore[arg-type]
+    assert found.copies["HtoD pageable"] == ActivityTime(approx(200), 2000)  # type: ignore[arg-type]
+    assert found.copies["HtoD pinned"] == ActivityTime(approx(100), 1000)  # type: ignore[arg-type]
 
 
 def test_a_window_without_length_is_a_slip(timeline: Timeline) -> None:
     with pytest.raises(ValueError, match="no length"):
-        occupancy_of(timeline, (5, 5))
+        device_time(timeline, (5, 5))
 
 
 def test_each_device_is_told_alone(tmp_path: Path) -> None:
@@ -94,9 +94,9 @@ def test_each_device_is_told_alone(tmp_path: Path) -> None:
     trace.kernel("b", 50, 80, device=3)
     timeline = read_trace(trace.write(tmp_path / "t.json"))
     assert timeline.used == (1, 3)
-    assert occupancy_of(timeline, (0, 100)).busy_s == approx(100)
-    assert occupancy_of(timeline, (0, 100), device=3).busy_s == approx(30)
-    assert occupancy_of(timeline, (0, 100), device=0).busy_s == 0
+    assert device_time(timeline, (0, 100)).busy_s == approx(100)
+    assert device_time(timeline, (0, 100), device=3).busy_s == approx(30)
+    assert device_time(timeline, (0, 100), device=0).busy_s == 0
 
 
 def test_without_a_device_operators_are_what_is_busy(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_without_a_device_operators_are_what_is_busy(tmp_path: Path) -> None:
     trace.op("inner", 10, 50)
     trace.op("beside", 90, 120, thread=2)
     timeline = read_trace(trace.write(tmp_path / "t.json"))
-    found = occupancy_of(timeline, (0, 200))
+    found = device_time(timeline, (0, 200))
     assert (found.busy_s, found.host_s, found.other_s) == (approx(120), approx(30), approx(50))
 
 
@@ -131,7 +131,7 @@ def test_calls_that_wait_are_told_from_those_that_do_not(
     trace.call(call, 0, 100)
     trace.kernel("k", 100, 110)
     timeline = read_trace(trace.write(tmp_path / "t.json"))
-    found = occupancy_of(timeline, (0, 110))
+    found = device_time(timeline, (0, 110))
     assert (found.sync_s > 0, found.host_s > 0) == (waits, not waits)
 
 
@@ -160,7 +160,7 @@ def test_busy_and_idle_parts_make_the_whole(
     for start, length in marks:
         trace.mark("m", start, start + length)
     timeline = read_trace(trace.write(tmp_path_factory.mktemp("t") / "t.json"))
-    found = occupancy_of(timeline, (window[0], sum(window)))
+    found = device_time(timeline, (window[0], sum(window)))
     assert found.wall_s == pytest.approx(found.busy_s + found.idle_s)
     assert found.wall_s == approx(window[1])
     assert found.kernels.seconds == pytest.approx(found.busy_s)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from gpuperf.model.kernelname import KernelKind, kind_of, route_of
 from gpuperf.model.timeline import COPY, KERNEL, KINDS, SET, Activities, Timeline
-from gpuperf.profile.intervals import Moments
+from gpuperf.profile.intervals import IntervalSet
 
 if TYPE_CHECKING:
     import numpy
@@ -30,7 +30,7 @@ WAITS = re.compile(
 
 
 @dataclass(frozen=True)
-class Share:
+class ActivityTime:
     """Seconds in which any of it was under way, and the bytes that it moved (0 for kernels). What
     the edge of the window cuts counts in proportion."""
 
@@ -39,7 +39,7 @@ class Share:
 
 
 @dataclass(frozen=True)
-class Occupied:
+class DeviceTime:
     """One device in a window of `wall_s` seconds.
 
     `busy_s` is the union of everything on it; on a trace without a device, of all operators.
@@ -54,10 +54,10 @@ class Occupied:
 
     wall_s: float
     busy_s: float
-    kernels: Share
-    communication: Share
-    sets: Share
-    copies: Mapping[str, Share]
+    kernels: ActivityTime
+    communication: ActivityTime
+    sets: ActivityTime
+    copies: Mapping[str, ActivityTime]
     queued_s: float
     sync_s: float
     host_s: float
@@ -68,9 +68,9 @@ class Occupied:
         return self.queued_s + self.sync_s + self.host_s + self.other_s
 
 
-def occupancy_of(
+def device_time(
     timeline: Timeline, window: tuple[int, int], device: int | None = None
-) -> Occupied:
+) -> DeviceTime:
     """How *device* (the first that did anything) spent *window*, which is in nanoseconds.
 
     Raises: ValueError for a window without length.
@@ -79,15 +79,15 @@ def occupancy_of(
 
     if not window[1] > window[0]:
         raise ValueError(f"a window from {window[0]} to {window[1]} ns has no length")
-    whole = Moments.among([window])
+    whole = IntervalSet.of_windows([window])
     activities = timeline.activities
     if device is None:
         device = next(iter(timeline.used), None)
     on_it = numpy.flatnonzero(activities.device == (-1 if device is None else device))
     if device is None:
-        busy = Moments.of(timeline.operators.start, timeline.operators.end) & whole
+        busy = IntervalSet.of(timeline.operators.start, timeline.operators.end) & whole
     else:
-        busy = Moments.of(activities.start[on_it], activities.end[on_it]) & whole
+        busy = IntervalSet.of(activities.start[on_it], activities.end[on_it]) & whole
 
     shares = {
         part: _share(activities, rows, window) for part, rows in _parts(timeline, on_it).items()
@@ -96,12 +96,12 @@ def occupancy_of(
     for reason in (_queued(timeline, on_it), *_host(timeline), whole):
         idle.append((left & reason).length / SECOND)
         left = left - reason
-    return Occupied(
+    return DeviceTime(
         wall_s=whole.length / SECOND,
         busy_s=busy.length / SECOND,
-        kernels=shares.pop("kernels", Share()),
-        communication=shares.pop("communication", Share()),
-        sets=shares.pop("sets", Share()),
+        kernels=shares.pop("kernels", ActivityTime()),
+        communication=shares.pop("communication", ActivityTime()),
+        sets=shares.pop("sets", ActivityTime()),
         copies=shares,
         queued_s=idle[0],
         sync_s=idle[1],
@@ -132,7 +132,7 @@ def _part(name: str, activity: KernelKind) -> str:
     return route_of(name) if kind == "copy" else PARTS[kind]
 
 
-def _share(activities: Activities, rows: Column, window: tuple[int, int]) -> Share:
+def _share(activities: Activities, rows: Column, window: tuple[int, int]) -> ActivityTime:
     import numpy
 
     start = numpy.clip(activities.start[rows], *window)
@@ -140,17 +140,17 @@ def _share(activities: Activities, rows: Column, window: tuple[int, int]) -> Sha
     length = activities.end[rows] - activities.start[rows]
     part = (end - start) / numpy.maximum(length, 1)
     moved = float((activities.bytes[rows] * part).sum())
-    return Share(Moments.of(start, end).length / SECOND, round(moved))
+    return ActivityTime(IntervalSet.of(start, end).length / SECOND, round(moved))
 
 
-def _queued(timeline: Timeline, rows: Column) -> Moments:
+def _queued(timeline: Timeline, rows: Column) -> IntervalSet:
     """When any of the activities *rows* had been launched and not begun."""
     by = timeline.activities.runtime[rows]
     rows, by = rows[by >= 0], by[by >= 0]
-    return Moments.of(timeline.runtime.end[by], timeline.activities.start[rows])
+    return IntervalSet.of(timeline.runtime.end[by], timeline.activities.start[rows])
 
 
-def _host(timeline: Timeline) -> tuple[Moments, Moments]:
+def _host(timeline: Timeline) -> tuple[IntervalSet, IntervalSet]:
     """When the host was waiting for a device, and when it was known to do anything."""
     import numpy
 
@@ -158,8 +158,8 @@ def _host(timeline: Timeline) -> tuple[Moments, Moments]:
     waiting = numpy.array([WAITS.fullmatch(name) is not None for name in timeline.names], bool)
     waits = waiting[runtime.name]
     by_user = marks.on_device == 0
-    busy = Moments.of(
+    busy = IntervalSet.of(
         numpy.concatenate((operators.start, runtime.start, marks.start[by_user])),
         numpy.concatenate((operators.end, runtime.end, marks.end[by_user])),
     )
-    return Moments.of(runtime.start[waits], runtime.end[waits]), busy
+    return IntervalSet.of(runtime.start[waits], runtime.end[waits]), busy
