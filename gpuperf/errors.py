@@ -57,14 +57,15 @@ class UnknownName(UsageError):
     """A name that is not there: `no workload 'matmull'; did you mean 'matmul'?`"""
 
     def __init__(
-        self, noun: str, name: str, known: Iterable[str], hint: str = "", told: str = ""
+        self, noun: str, name: str, known: Iterable[str], hint: str = "", message: str = ""
     ) -> None:
-        """*told* stands in place of `no {noun} {name}`."""
+        """Make the message; *message* replaces `no {noun} {name}`."""
         names = sorted(known)
         guess = _guess(name.lower(), {n.lower(): n for n in names})
         shown = ", ".join(names[:12]) + (" …" if len(names) > 12 else "")
         super().__init__(
-            f"{told or f'no {noun} {name!r}'}{guess}", hint or (f"known: {shown}" if names else "")
+            f"{message or f'no {noun} {name!r}'}{guess}",
+            hint or (f"known: {shown}" if names else ""),
         )
 
 

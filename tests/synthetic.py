@@ -16,7 +16,7 @@ from gpuperf.model.peaks import Ceiling, Figure, Peaks
 from gpuperf.model.record import Caveat, Check, Header, Record, Run, Telemetry, TimerFacts
 from gpuperf.model.samples import Samples
 from gpuperf.model.workload import Case
-from gpuperf.peaks.physics import judged
+from gpuperf.peaks.physics import check_physics
 
 # Medians in seconds and SM clocks in hertz of matmul n³ in bf16, near what one H200 gave.
 H200_MATMUL = {
@@ -211,7 +211,9 @@ def h200_run() -> Run:
         matmul(top, 96, None, status="wrong", reason="relative error 0.31, 0.0138 allowed"),
         matmul(top, 100, None, status="skipped", reason="needs k divisible by 8"),
         matmul(top, 16384, None, status="crashed", reason="the worker died of signal 11"),
-        judged(matmul(top, 6144, 0.2e-3, 1.71e9), top.peaks, top.ceilings),  # above the clock
+        check_physics(
+            matmul(top, 6144, 0.2e-3, 1.71e9), top.peaks, top.ceilings
+        ),  # above the clock
     )
     return replace(run, records=(*run.records, *failed), problems=("line 14: not JSON",))
 

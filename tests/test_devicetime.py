@@ -93,7 +93,7 @@ def test_each_device_is_told_alone(tmp_path: Path) -> None:
     trace.kernel("a", 0, 100, device=1)
     trace.kernel("b", 50, 80, device=3)
     timeline = read_trace(trace.write(tmp_path / "t.json"))
-    assert timeline.used == (1, 3)
+    assert timeline.active_devices == (1, 3)
     assert device_time(timeline, (0, 100)).busy_s == approx(100)
     assert device_time(timeline, (0, 100), device=3).busy_s == approx(30)
     assert device_time(timeline, (0, 100), device=0).busy_s == 0

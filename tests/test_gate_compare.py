@@ -27,12 +27,12 @@ from gpuperf.gate.project import Margin, Project
 from gpuperf.gate.rule import Rule
 from gpuperf.gate.stored import SESSION, Sets, adjusted, judge_stored
 from gpuperf.gate.verdict import GateReport, exit_code, read_report, recheck, write_report
-from gpuperf.model.brief import brief
 from gpuperf.model.contract import Contract, Fingerprint
 from gpuperf.model.cost import Bytes, Cost, Flops
 from gpuperf.model.protocol import Opened
 from gpuperf.model.record import Kernel, Noise, Record, Run, Telemetry
 from gpuperf.model.samples import Samples
+from gpuperf.model.summary import summarize
 from gpuperf.model.workload import Case
 from gpuperf.run.runfile import RunWriter
 from gpuperf.run.session import make_header
@@ -78,7 +78,7 @@ def run_of(
 
 
 def compare_runs(base: Run, head: Run, *more: object) -> GateReport:
-    return compare_brief(brief(base), brief(head), *more)  # type: ignore[arg-type]
+    return compare_brief(summarize(base), summarize(head), *more)  # type: ignore[arg-type]
 
 
 def written(run: Run, path: Path) -> Path:

@@ -73,7 +73,7 @@ def test_a_trace_becomes_columns_to_the_nanosecond(example: Trace, tmp_path: Pat
     assert column(work.kind) == [KERNEL, COPY, SET]
     assert column(work.bytes) == [0, 4096, 64]
     assert column(work.stream) == [7, 7, 7]
-    assert timeline.used == (0,)
+    assert timeline.active_devices == (0,)
     assert names(timeline, host.name) == [
         "cudaLaunchKernel",
         "cudaMemcpyAsync",

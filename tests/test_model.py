@@ -17,12 +17,12 @@ from gpuperf.model.aten import Call, Tensor
 from gpuperf.model.codec import decode, encode, to_builtins
 from gpuperf.model.contract import Contract, DeviceFacts, Fingerprint
 from gpuperf.model.cost import Bytes, Cost, Flops, Work
-from gpuperf.model.finding import Finding
 from gpuperf.model.peaks import Ceiling, Figure, Peaks
 from gpuperf.model.program import Chain, ObservedCall, Operator, PassResult, Program, Wait
 from gpuperf.model.protocol import (
     Describe,
     Described,
+    DeviceCheck,
     Ended,
     Examine,
     Examined,
@@ -203,7 +203,7 @@ noise = st.builds(Noise, number, number, count)
 telemetry = st.builds(
     Telemetry, *[optional(number)] * 5, several(text), optional(count), optional(number)
 )
-finding = st.builds(Finding, text, words(Finding, "verdict"), text, text)
+finding = st.builds(DeviceCheck, text, words(DeviceCheck, "verdict"), text, text)
 tensor = st.builds(
     Tensor, several(st.integers(0, 2**20)), text, several(count), count, optional(count)
 )
@@ -341,7 +341,7 @@ NOUNS = {
     Description: description,
     DeviceFacts: device,
     Figure: figure,
-    Finding: finding,
+    DeviceCheck: finding,
     Fingerprint: fingerprint,
     Flops: flops,
     Header: header,

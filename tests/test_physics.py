@@ -14,10 +14,10 @@ from gpuperf.model.record import Record
 from gpuperf.model.samples import Samples
 from gpuperf.model.workload import Case
 from gpuperf.peaks.find import builtin_peaks
-from gpuperf.peaks.physics import judged
+from gpuperf.peaks.physics import check_physics
 from gpuperf.roofline.rows import rows
 from gpuperf.run.runfile import RunWriter
-from gpuperf.run.store import read_brief, read_run, read_runs
+from gpuperf.run.store import read_run, read_runs, read_summary
 
 H200 = next(peaks for peaks in builtin_peaks() if peaks.id == "h200-sxm")
 BLOCKED = Contract("blocked")
@@ -49,7 +49,7 @@ def taken(
 
 
 def status(record: Record, peaks: Peaks | None = H200, ceilings: Peaks | None = None) -> str:
-    return judged(record, peaks, ceilings).status
+    return check_physics(record, peaks, ceilings).status
 
 
 GB = 10**9
@@ -59,7 +59,7 @@ AT_BANDWIDTH = GB / 4.8e12  # seconds
 def test_compulsory_reads_after_a_flush_are_no_faster_than_dram() -> None:
     """1 GB at 4.8 TB/s takes 208.3 µs; 2 % are allowed."""
     assert status(taken(AT_BANDWIDTH / 1.019, read=GB)) == "ok"
-    broken = judged(taken(AT_BANDWIDTH / 1.021, read=GB), H200, None)
+    broken = check_physics(taken(AT_BANDWIDTH / 1.021, read=GB), H200, None)
     assert broken.status == "impossible"
     assert "1.02 of the data sheet's 4.80 TB/s" in broken.reason
     assert "cost of the workload" in broken.hint
@@ -98,7 +98,7 @@ def test_counters_show_whether_a_call_read_its_inputs() -> None:
     slow = taken(1.0, read=GB, dram_read_bytes=0.89 * GB, dram_uncertainty_bytes=0.02 * GB)
     assert status(slow) == "ok"
     sure = {**slow.counters, "dram_uncertainty_bytes": 0.0}
-    less = judged(replace(slow, counters=sure), H200, None)
+    less = check_physics(replace(slow, counters=sure), H200, None)
     assert less.status == "impossible"
     assert less.reason.startswith("it did not read its inputs: 890 MB came from DRAM")
     assert status(replace(less, status="ok"), None) == "impossible", "no data sheet is needed"
@@ -108,7 +108,7 @@ def test_flops_are_bounded_by_the_sms_at_the_observed_clock() -> None:
     """132 × 4096 × 1.602 GHz = 866.2 TFLOP/s."""
     flops = (Flops(866_175_369_216_000, "matmul", "bf16", "fp32"),)
     assert status(taken(1 / 1.019, flops=flops, clock_hz=1.602e9)) == "ok"
-    broken = judged(taken(1 / 1.021, flops=flops, clock_hz=1.602e9), H200, None)
+    broken = check_physics(taken(1 / 1.021, flops=flops, clock_hz=1.602e9), H200, None)
     assert broken.status == "impossible"
     assert "1.02 of what 132 SMs do at the observed clock of 1602 MHz" in broken.reason
 
@@ -134,7 +134,7 @@ def roofs(rate: float = 1e12, bandwidth: float = 2e10, sure: str = "measured") -
 def test_without_a_data_sheet_half_more_than_a_measured_roof_is_the_most() -> None:
     flops = (Flops(10**12, "matmul", "fp32", "fp32"),)
     assert status(taken(1 / 1.49, flops=flops), None, roofs()) == "ok"
-    broken = judged(taken(1 / 1.51, flops=flops), None, roofs())
+    broken = check_physics(taken(1 / 1.51, flops=flops), None, roofs())
     assert broken.status == "impossible"
     assert "1.51 of the measured roof of vector fp32" in broken.reason
     assert "gpuperf calibrate" in broken.hint
@@ -169,19 +169,19 @@ def test_a_data_sheet_that_knows_the_flops_goes_before_a_measured_roof() -> None
 
 def test_operators_of_a_profile_keep_their_status() -> None:
     record = replace(taken(AT_BANDWIDTH / 9, read=GB), kind="operator")
-    assert judged(record, H200, None) is record
+    assert check_physics(record, H200, None) is record
 
 
 def test_what_failed_keeps_its_status() -> None:
     record = replace(taken(AT_BANDWIDTH / 9, read=GB), status="wrong")
-    assert judged(record, H200, None) is record
+    assert check_physics(record, H200, None) is record
 
 
 @pytest.mark.parametrize("path", [*RUN_FILES, *GOLDEN], ids=name_of)
 def test_no_honest_record_is_impossible(path: Path) -> None:
     """Every run that was ever kept, whatever its schema."""
     for run in read_runs(path):
-        judged_now = [judged(r, run.header.peaks, run.header.ceilings) for r in run.records]
+        judged_now = [check_physics(r, run.header.peaks, run.header.ceilings) for r in run.records]
         wanted = {"impossible"} if path.stem == "run_schema_9" else set()
         found = [r for r in judged_now if r.status == "impossible"]
         assert {r.status for r in found} <= wanted, [(r.case.id, r.reason) for r in found]
@@ -199,14 +199,14 @@ def test_an_older_run_file_is_judged_when_it_is_read(tmp_path: Path) -> None:
         writer.record(replace(honest, schema=8))
         writer.record(cheat)
     assert [r.status for r in read_run(path).records] == ["ok", "impossible"]
-    assert [r.status for r in read_brief(path).records] == ["ok", "impossible"]
-    assert read_brief(path).records[1].median_s is None
+    assert [r.status for r in read_summary(path).records] == ["ok", "impossible"]
+    assert read_summary(path).records[1].median_s is None
 
 
 def test_an_impossible_record_has_no_time_in_any_row() -> None:
     run = h200_sweep((1024, 2048))
     fast = replace(run.records[1], times={"window": Samples((1e-6,) * 5, (1.7e9,) * 5)})
-    broken = judged(fast, run.header.peaks, run.header.ceilings)
+    broken = check_physics(fast, run.header.peaks, run.header.ceilings)
     assert broken.status == "impossible"
     row = rows(replace(run, records=(run.records[0], broken)))[1]
     assert (row["time_s"], row["times"], row["flop_per_s"]) == (None, {}, None)

@@ -270,7 +270,10 @@ def test_a_region_inside_a_step_has_what_was_launched_in_it(tmp_path: Path) -> N
 
 def test_work_on_another_gpu_than_the_clocks_is_a_doubt(tmp_path: Path) -> None:
     timeline = read_trace(trace(tmp_path))
-    for device, doubts in ((timeline.used[0], []), (timeline.used[0] + 1, ["other-devices"])):
+    for device, doubts in (
+        (timeline.active_devices[0], []),
+        (timeline.active_devices[0] + 1, ["other-devices"]),
+    ):
         region, *_ = region_records(
             RegionPasses(
                 "r",

@@ -25,7 +25,7 @@ from gpuperf.model.codec import encode
 from gpuperf.model.record import SCHEMA, Run
 from gpuperf.roofline.formats import render_run
 from gpuperf.run.runfile import RunWriter
-from gpuperf.run.store import LONGEST_LINE, MOST_EXPANDED, read_brief, read_run, read_runs
+from gpuperf.run.store import LONGEST_LINE, MOST_EXPANDED, read_run, read_runs, read_summary
 
 RUN = h200_sweep((128, 256, 512))
 OTHER = replace(
@@ -454,7 +454,7 @@ def packed(path: Path) -> Path:
 
 def test_a_compressed_run_is_read_like_the_plain_one(path: Path, packed: Path) -> None:
     assert read_run(packed) == read_run(path)
-    assert read_brief(packed).records == read_brief(path).records
+    assert read_summary(packed).records == read_summary(path).records
     renamed = packed.rename(packed.with_name("renamed.jsonl"))
     assert read_run(renamed) == read_run(path)
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuperf.tiles.waves import Fit, Measured, Tiling, errors, fit, held_out, oriented
+from gpuperf.tiles.waves import Fit, Measured, Tiling, fit, orient, relative_errors, split_points
 
 A100 = Tiling(256, 128, 32, 108)
 H200 = Tiling(128, 256, 64, 132)
@@ -89,8 +89,8 @@ def made_up(
 
 def test_a_fit_on_some_sizes_predicts_the_others() -> None:
     truth = Fit(H200, 4000.0, 1500.0, 512.0)
-    seen, unseen = held_out(made_up(truth, noise=0.02))
-    missed = [abs(error) for error in errors(fit(H200, seen), unseen)]
+    seen, unseen = split_points(made_up(truth, noise=0.02))
+    missed = [abs(error) for error in relative_errors(fit(H200, seen), unseen)]
     assert statistics.median(missed) < 0.01
     assert max(missed) < 0.02
 
@@ -125,9 +125,9 @@ def test_a_point_that_takes_what_its_bytes_need_tells_nothing_of_tiles(
 
 def test_the_wrong_tile_is_found_out() -> None:
     truth = Fit(H200, 4000.0, 1500.0, 512.0)
-    seen, unseen = held_out(made_up(truth))
+    seen, unseen = split_points(made_up(truth))
     wrong = Tiling(64, 64, 64, 132)
-    missed = [abs(error) for error in errors(fit(wrong, seen), unseen)]
+    missed = [abs(error) for error in relative_errors(fit(wrong, seen), unseen)]
     assert statistics.median(missed) > 0.02
 
 
@@ -135,21 +135,21 @@ def test_orientation_is_told_by_the_fit_or_unknown() -> None:
     tall = Fit(Tiling(320, 128, 64, 132), 4000.0, 1500.0, 512.0)
     points = made_up(tall, m=1600, noise=0.01)
     turned = Tiling(128, 320, 64, 132)
-    assert oriented(turned, points) == (tall.tiling, True)
-    assert oriented(tall.tiling, points) == (tall.tiling, True)
-    assert not oriented(tall.tiling, points[:1])[1]
+    assert orient(turned, points) == (tall.tiling, True)
+    assert orient(tall.tiling, points) == (tall.tiling, True)
+    assert not orient(tall.tiling, points[:1])[1]
     square = Tiling(128, 128, 64, 132)
-    assert oriented(square, points) == (square, True)
+    assert orient(square, points) == (square, True)
 
 
 def test_sizes_are_judged_that_were_not_fitted() -> None:
     points = made_up(Fit(H200, 1.0, 1.0, 1.0))
-    seen, unseen = held_out(points)
+    seen, unseen = split_points(points)
     assert set(seen) | set(unseen) == set(points)
     assert not set(seen) & set(unseen)
     assert {points[0], points[-1]} <= set(seen)
     assert abs(len(seen) - len(unseen)) <= 2
-    assert held_out(points[:2]) == (tuple(points[:2]), ())
+    assert split_points(points[:2]) == (tuple(points[:2]), ())
 
 
 def test_what_makes_no_sense_is_refused() -> None:

@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from gpuperf.model.codec import to_builtins
-from gpuperf.model.finding import Finding
-from gpuperf.model.protocol import Opened
+from gpuperf.model.protocol import DeviceCheck, Opened
 from gpuperf.peaks.find import find_peaks
 from gpuperf.run.ceilings import doubtful_ceilings, kept_ceilings
 from gpuperf.show.data import to_json
@@ -41,7 +40,7 @@ def doctor(
         put(render([_table(findings)], "table", screen))
 
 
-def _table(findings: Sequence[Finding]) -> Table:
+def _table(findings: Sequence[DeviceCheck]) -> Table:
     values = (f"{f.value}\n  hint: {f.hint}" if f.hint else f.value for f in findings)
     return Table(
         (
@@ -56,30 +55,30 @@ def _table(findings: Sequence[Finding]) -> Table:
     )
 
 
-def _device(opened: Opened) -> Finding:
+def _device(opened: Opened) -> DeviceCheck:
     facts = opened.device
     units = "threads" if facts.kind == "cpu" else "SMs"
     memory = f"{facts.free_bytes / 1e9:.1f} of {facts.memory_bytes / 1e9:.1f} GB free"
-    return Finding("device", "ok", f"{facts.name}, {facts.sm_count} {units}, {memory}")
+    return DeviceCheck("device", "ok", f"{facts.name}, {facts.sm_count} {units}, {memory}")
 
 
-def _known(opened: Opened) -> tuple[Finding, ...]:
+def _known(opened: Opened) -> tuple[DeviceCheck, ...]:
     facts = opened.device
     peaks, reason = find_peaks(facts)
     return (
-        Finding("data-sheet peaks", "ok", peaks.id)
+        DeviceCheck("data-sheet peaks", "ok", peaks.id)
         if peaks
-        else Finding(
+        else DeviceCheck(
             "data-sheet peaks", "note", reason, "MFU stays empty; measured roofs serve instead"
         ),
         _roofs(opened),
     )
 
 
-def _roofs(opened: Opened) -> Finding:
+def _roofs(opened: Opened) -> DeviceCheck:
     name, measure = "measured roofs", "`gpuperf calibrate` measures them"
     if ceilings := kept_ceilings(opened):
-        return Finding(name, "ok", ", ".join(dict.fromkeys(c.dtype for c in ceilings.compute)))
+        return DeviceCheck(name, "ok", ", ".join(dict.fromkeys(c.dtype for c in ceilings.compute)))
     if doubtful := doubtful_ceilings(opened):
-        return Finding(name, "note", f"uncertain, for an hour: {doubtful.doubt}", measure)
-    return Finding(name, "note", "none yet", measure)
+        return DeviceCheck(name, "note", f"uncertain, for an hour: {doubtful.doubt}", measure)
+    return DeviceCheck(name, "note", "none yet", measure)

@@ -41,7 +41,7 @@ from gpuperf.model.record import Header, Record
 from gpuperf.roofline.binding import read_share
 from gpuperf.roofline.study import place
 from gpuperf.tiles.tiling import sizes_of, tiling_of
-from gpuperf.tiles.waves import turned
+from gpuperf.tiles.waves import transpose
 
 LONGEST_S = 1e9  # of one call
 LEAST_LOSS = 1e-3  # as a log ratio: of less there are no parts
@@ -329,7 +329,7 @@ def _predicted(record: Record, sm_count: int) -> dict[str, float]:
     if tiling is None or tiling.streams:
         return {}
     m, n, k = sizes
-    if not sure and tiling.tiles(m, n) != turned(tiling).tiles(m, n):
+    if not sure and tiling.tiles(m, n) != transpose(tiling).tiles(m, n):
         return {}
     found = {
         "tiles": tiling.tile_efficiency(m, n),

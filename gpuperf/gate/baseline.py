@@ -21,13 +21,13 @@ from gpuperf.files import locked, read_regular, write_atomically
 from gpuperf.gate.compare import compare_runs, incomparable
 from gpuperf.gate.rule import Rule
 from gpuperf.gate.verdict import read_report
-from gpuperf.model.brief import BriefRun, brief
 from gpuperf.model.codec import decode, encode
 from gpuperf.model.record import Header, Run
+from gpuperf.model.summary import RunSummary, summarize
 from gpuperf.model.text import clean_json
 from gpuperf.run.cache import key_of
 from gpuperf.run.session import FAILED
-from gpuperf.run.store import read_brief, read_run
+from gpuperf.run.store import read_run, read_summary
 
 INDEX, SCHEMA = "baselines.json", 1
 LOCK = ".baselines.lock"
@@ -121,7 +121,7 @@ class Shelf:
         self._write([*others, made], made, path)
         return made
 
-    def find(self, name: str, header: Header) -> tuple[Baseline, BriefRun]:
+    def find(self, name: str, header: Header) -> tuple[Baseline, RunSummary]:
         """The one called *name* for the device, software and contract of *header*.
 
         Raises: CannotMeasure where there is none.
@@ -139,9 +139,9 @@ class Shelf:
             raise CannotMeasure(told, HINT)
         return found, self.read(found)
 
-    def read(self, baseline: Baseline) -> BriefRun:
+    def read(self, baseline: Baseline) -> RunSummary:
         """The run of *baseline*. Raises: RunFileError."""
-        return read_brief(self.folder / Path(baseline.file).name)
+        return read_summary(self.folder / Path(baseline.file).name)
 
     def named(self, name: str) -> tuple[Baseline, ...]:
         """All that are called *name*. Raises: UnknownName."""
@@ -171,7 +171,7 @@ class Shelf:
         """Why a run that is slower than the baseline it would replace is none."""
         if before is None:
             return []
-        report = compare_runs(self.read(before), brief(run), Rule(), target=1.0)
+        report = compare_runs(self.read(before), summarize(run), Rule(), target=1.0)
         if report.outcome == "passed":
             return []
         return [f"against the last one it is {report.outcome}: {report.reasons[0]}"]

@@ -18,7 +18,7 @@ from gpuperf.gate.rule import Rule
 from gpuperf.gate.stored import SESSION
 from gpuperf.gate.table import GateFormat
 from gpuperf.gate.verdict import exit_code, write_report
-from gpuperf.run.store import NAMES, read_brief
+from gpuperf.run.store import NAMES, read_summary
 from gpuperf.verb import options as opt
 from gpuperf.verb.options import BASELINES, Baselines
 
@@ -48,9 +48,9 @@ def gate_compare(
 
     Refused unless contract, GPU, power limit and workload versions agree; advice only across hosts.
     """
-    head = read_brief(candidate)
+    head = read_summary(candidate)
     if is_regular(baseline):
-        base = read_brief(baseline)
+        base = read_summary(baseline)
     elif baseline.endswith(NAMES):
         raise CannotMeasure(f"there is no baseline {baseline[:200]}", "`gpuperf run` makes one")
     else:

@@ -21,17 +21,17 @@ from gpuperf.gate.project import FILE, Project
 from gpuperf.gate.rule import Judged, Rule
 from gpuperf.gate.stored import Sets, judge_stored
 from gpuperf.gate.verdict import CaseVerdict, Cause, GateReport, SideTold, conclude, middles
-from gpuperf.model.brief import Brief, BriefRun
 from gpuperf.model.contract import Contract
 from gpuperf.model.record import Header, Record
+from gpuperf.model.summary import RecordSummary, RunSummary
 
 Key = str  # a case, and how it was measured where a run has several contracts
 HOST = "host"  # a live fact
 
 
 def compare_runs(
-    base: BriefRun,
-    head: BriefRun,
+    base: RunSummary,
+    head: RunSummary,
     rule: Rule,
     target: float,
     project: Project | None = None,
@@ -86,7 +86,7 @@ def _narrow(cases: Iterable[CaseVerdict], rule: Rule) -> tuple[str, ...]:
 
 
 def _judged(
-    base: BriefRun, head: BriefRun, rule: Rule, project: Project
+    base: RunSummary, head: RunSummary, rule: Rule, project: Project
 ) -> tuple[tuple[CaseVerdict, ...], dict[str, str], tuple[_Side, _Side]]:
     """The verdict on each case, those that neither run could measure, and both sides."""
     sides = _Side(base), _Side(head)
@@ -135,8 +135,8 @@ def _contracts(header: Header) -> tuple[Contract, ...]:
 class _Side:
     """The records of a run by case and contract; those of disturbed processes do not count."""
 
-    run: BriefRun
-    records: dict[Key, list[Brief]] = field(default_factory=dict)
+    run: RunSummary
+    records: dict[Key, list[RecordSummary]] = field(default_factory=dict)
     discarded: list[Discarded] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -214,7 +214,7 @@ def _sets(sides: tuple[_Side, _Side], key: Key, margin: float | None) -> Sets:
     )
 
 
-def _medians(records: Sequence[Brief]) -> tuple[float, ...]:
+def _medians(records: Sequence[RecordSummary]) -> tuple[float, ...]:
     return tuple(median for r in records if (median := r.median_s) is not None)
 
 
@@ -231,7 +231,7 @@ def _verdict(
     return CaseVerdict(name, judged, None, sets, *middles(None, sets), owner, cause, notes)
 
 
-def _side_told(run: BriefRun, name: str) -> SideTold:
+def _side_told(run: RunSummary, name: str) -> SideTold:
     header = run.header
     told = f"{name}: {header.run}" if name else header.run
     return SideTold(told, "", dict(header.fingerprint.soft), f"{header.run}.jsonl")

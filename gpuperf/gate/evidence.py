@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from gpuperf.gate.rule import Evidence, Pairs, Rule, suspicious
 from gpuperf.gate.sides import LABELS, Label
-from gpuperf.model.brief import Brief
 from gpuperf.model.record import Record
+from gpuperf.model.summary import RecordSummary
 
 # What discards a pass: not the software power cap, which every big matmul meets.
 SPOILING = ("hardware slowdown", "thermal (software)", "thermal (hardware)", "power brake")
@@ -46,7 +46,7 @@ class Found:
     steady: Mapping[str, Pairs]
 
 
-def disturbance(record: Record | Brief) -> str:
+def disturbance(record: Record | RecordSummary) -> str:
     """What disturbed the pass that *record* is of; nothing where nothing did."""
     seen = record.telemetry
     if seen is None:

@@ -105,7 +105,7 @@ def _traced(file: Path, warmup: int, out: Path) -> tuple[Run, Path]:
         say(f"{file} is cut short: what there is was read")
     if not timeline.shapes:
         say(f"{file} has no shapes, so no FLOPs are known: profile(record_shapes=True)")
-    used = timeline.used
+    used = timeline.active_devices
     device = next((d for d in timeline.devices if used and d.index == used[0]), None)
     device = device or (NO_DEVICE if used else HOST)
     region, windows = steps_of(timeline, warmup)

@@ -15,10 +15,10 @@ from gpuperf.measure.counters.device import open_counters
 from gpuperf.measure.device import Device
 from gpuperf.measure.telemetry import Meter, NvmlMeter
 from gpuperf.measure.timers.activity import traced
-from gpuperf.model.finding import Finding
+from gpuperf.model.protocol import DeviceCheck
 
 
-def examine(device: Device, meter: Meter) -> tuple[Finding, ...]:
+def examine(device: Device, meter: Meter) -> tuple[DeviceCheck, ...]:
     """The findings of one opened device."""
     findings = [*_software(device)]
     if device.facts.kind == "cpu":
@@ -29,24 +29,24 @@ def examine(device: Device, meter: Meter) -> tuple[Finding, ...]:
         findings.append(_counters(device))
     else:
         findings.append(
-            Finding("NVML", "note", "not here", "clocks, power and throttling stay unknown")
+            DeviceCheck("NVML", "note", "not here", "clocks, power and throttling stay unknown")
         )
     return tuple(findings)
 
 
-def _software(device: Device) -> Iterator[Finding]:
+def _software(device: Device) -> Iterator[DeviceCheck]:
     build = torch.version.cuda or torch.version.hip
     kind = f"CUDA {build}" if torch.version.cuda else f"ROCm {build}" if build else "CPU build"
-    yield Finding("torch", "ok", f"{torch.__version__}, {kind}")
+    yield DeviceCheck("torch", "ok", f"{torch.__version__}, {kind}")
     if device.facts.kind == "cpu":
         hint = (
             "this torch is built without CUDA"
             if build is None
             else "is the driver loaded, and CUDA_VISIBLE_DEVICES not empty?"
         )
-        yield Finding("GPU", "note", "none that torch can use", hint)
+        yield DeviceCheck("GPU", "note", "none that torch can use", hint)
     found = importlib.util.find_spec("triton") is not None
-    yield Finding(
+    yield DeviceCheck(
         "triton",
         "ok" if found else "note",
         "here" if found else "not here",
@@ -56,22 +56,22 @@ def _software(device: Device) -> Iterator[Finding]:
         yield _nvrtc()
 
 
-def _nvrtc() -> Finding:
+def _nvrtc() -> DeviceCheck:
     try:
         from cuda.bindings import nvrtc
 
         _, major, minor = nvrtc.nvrtcVersion()
     except (ImportError, RuntimeError) as error:
-        return Finding(
+        return DeviceCheck(
             "NVRTC",
             "bad",
             f"cannot be used: {error}",
             "pip install 'gpuperf[cuda]'; the timer 'blocked' needs it",
         )
-    return Finding("NVRTC", "ok", f"{major}.{minor}")
+    return DeviceCheck("NVRTC", "ok", f"{major}.{minor}")
 
 
-def _kernel_records(device: torch.device) -> Finding:
+def _kernel_records(device: torch.device) -> DeviceCheck:
     """Whether CUPTI gives the time of a kernel, tried."""
     x = torch.ones(1024, device=device)
 
@@ -81,8 +81,8 @@ def _kernel_records(device: torch.device) -> Finding:
 
     run()
     if any(activity.end_s > activity.start_s for activity in traced(run)):
-        return Finding("kernel records", "ok", "CUPTI gives them")
-    return Finding(
+        return DeviceCheck("kernel records", "ok", "CUPTI gives them")
+    return DeviceCheck(
         "kernel records",
         "bad",
         "CUPTI gives none",
@@ -90,12 +90,12 @@ def _kernel_records(device: torch.device) -> Finding:
     )
 
 
-def _cpu() -> Iterator[Finding]:
+def _cpu() -> Iterator[DeviceCheck]:
     cores, threads = os.cpu_count() or 1, torch.get_num_threads()
     load = os.getloadavg()[0]
-    yield Finding("threads", "ok", f"{threads} of {cores} processors")
+    yield DeviceCheck("threads", "ok", f"{threads} of {cores} processors")
     busy = load > 0.5 * cores
-    yield Finding(
+    yield DeviceCheck(
         "load",
         "note" if busy else "ok",
         f"{load:.1f}",
@@ -105,7 +105,7 @@ def _cpu() -> Iterator[Finding]:
     if governor.exists():
         name = governor.read_text().strip()
         steady = name == "performance"
-        yield Finding(
+        yield DeviceCheck(
             "governor",
             "ok" if steady else "note",
             name,
@@ -113,9 +113,9 @@ def _cpu() -> Iterator[Finding]:
         )
 
 
-def _card(meter: NvmlMeter) -> Iterator[Finding]:
+def _card(meter: NvmlMeter) -> Iterator[DeviceCheck]:
     hard, soft, live = meter.facts()
-    yield Finding("driver", "ok", str(soft["driver"]))
+    yield DeviceCheck("driver", "ok", str(soft["driver"]))
     yield _flag(
         "persistence", soft["persistence"], True, "the driver may unload between runs: slow starts"
     )
@@ -124,22 +124,24 @@ def _card(meter: NvmlMeter) -> Iterator[Finding]:
     yield _flag("ECC", hard["ecc"], True, "off: memory is a little larger and faster than usual")
     yield _flag("MIG", hard["mig"], False, "a slice of the card: whole-card peaks do not apply")
     others = live["other_processes"]
-    yield Finding(
+    yield DeviceCheck(
         "other processes",
         "ok" if others == 0 else "bad" if others else "note",
         "unknown" if others is None else str(others),
         "they share the clock, the power and the memory: end them" if others else "",
     )
     temperature = live["temperature_c"]
-    yield Finding("temperature", "ok", "unknown" if temperature is None else f"{temperature} °C")
+    yield DeviceCheck(
+        "temperature", "ok", "unknown" if temperature is None else f"{temperature} °C"
+    )
 
 
-def _power(meter: NvmlMeter, hard: dict[str, Any]) -> Finding:
+def _power(meter: NvmlMeter, hard: dict[str, Any]) -> DeviceCheck:
     limit, usual = hard["power_limit_w"], meter.default_power_limit_w()
     if limit is None:
-        return Finding("power limit", "note", "unknown")
+        return DeviceCheck("power limit", "note", "unknown")
     lowered = usual is not None and limit < usual - 1
-    return Finding(
+    return DeviceCheck(
         "power limit",
         "note" if lowered else "ok",
         f"{limit:.0f} W" + (f" of {usual:.0f} W" if usual else ""),
@@ -147,7 +149,7 @@ def _power(meter: NvmlMeter, hard: dict[str, Any]) -> Finding:
     )
 
 
-def _clocks(meter: NvmlMeter, hard: dict[str, Any]) -> Finding:
+def _clocks(meter: NvmlMeter, hard: dict[str, Any]) -> DeviceCheck:
     meter.read()
     now = meter.summary()
     most = hard["max_sm_clock_hz"]
@@ -156,7 +158,7 @@ def _clocks(meter: NvmlMeter, hard: dict[str, Any]) -> Finding:
     if most:
         text += f", {most / 1e6:.0f} MHz at most"
     slowed = now.throttle if now else ()
-    return Finding(
+    return DeviceCheck(
         "SM clock",
         "bad" if slowed else "ok",
         text + (f", held down by {', '.join(slowed)}" if slowed else ""),
@@ -164,14 +166,16 @@ def _clocks(meter: NvmlMeter, hard: dict[str, Any]) -> Finding:
     )
 
 
-def _flag(name: str, value: object, wanted: bool, hint: str) -> Finding:
+def _flag(name: str, value: object, wanted: bool, hint: str) -> DeviceCheck:
     if value is None:
-        return Finding(name, "ok", "not told by this card")
+        return DeviceCheck(name, "ok", "not told by this card")
     good = bool(value) is wanted
-    return Finding(name, "ok" if good else "note", "on" if value else "off", "" if good else hint)
+    return DeviceCheck(
+        name, "ok" if good else "note", "on" if value else "off", "" if good else hint
+    )
 
 
-def _counters(device: Device) -> Finding:
+def _counters(device: Device) -> DeviceCheck:
     """The hardware's counters, tried and held against a known traffic."""
     try:
         counters = open_counters(device.torch, device.facts.l2_bytes)
@@ -179,11 +183,11 @@ def _counters(device: Device) -> Finding:
         x = torch.zeros(1 << 20, device=device.torch)
         (counts, *_), passes = counters.kernels(lambda: x.add_(1.0), "hot")
     except NoCounters as error:
-        return Finding("hardware counters", "note", f"{error.kind}: {error}", error.hint)
+        return DeviceCheck("hardware counters", "note", f"{error.kind}: {error}", error.hint)
     except RuntimeError as error:  # no memory, for one
-        return Finding("hardware counters", "note", str(error).splitlines()[0])
+        return DeviceCheck("hardware counters", "note", str(error).splitlines()[0])
     scaled = f", {known.factor} times the truth, which is divided out" if known.factor > 1 else ""
-    return Finding(
+    return DeviceCheck(
         "hardware counters",
         "ok",
         f"a known copy reads {known.ratio / known.factor * 100:.2f} % of its DRAM bytes{scaled}; "

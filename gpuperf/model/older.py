@@ -18,14 +18,14 @@ LONGEST = 1000  # characters of a text that is read
 OPERAND = re.compile(r"(→ )?(scalar|[0-9]{1,18}(?:×[0-9]{1,18})*) ([^,]*)(?:, |$)")
 
 
-def renewed_header(header: Header) -> Header:
+def upgrade_header(header: Header) -> Header:
     """Return *header* with the study that its schema had no name for yet."""
     if header.schema >= FIELDS or header.command[1:2] != ("timing-check",):
         return header
     return replace(header, study="timing-check")
 
 
-def renewed_record(record: Record) -> Record:
+def upgrade_record(record: Record) -> Record:
     """Return *record* with the fields that its schema did not have yet."""
     if record.schema >= FIELDS or record.operator is None:
         return record

@@ -8,10 +8,12 @@ one last message.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Literal
+
 import msgspec
 
 from gpuperf.model.contract import Contract, Counting, DeviceFacts, Fingerprint
-from gpuperf.model.finding import Finding
 from gpuperf.model.program import PassName, PassResult
 from gpuperf.model.record import Record
 from gpuperf.model.workload import Case, Description
@@ -103,10 +105,21 @@ class Opened(msgspec.Struct, tag="opened", frozen=True):
     fingerprint: Fingerprint
 
 
+@dataclass(frozen=True)
+class DeviceCheck:
+    """One line of `gpuperf doctor`: a fact of the machine, whether it harms measurements, and what
+    to do about it."""
+
+    name: str
+    verdict: Literal["ok", "note", "bad"]
+    value: str
+    hint: str = ""
+
+
 class Examined(msgspec.Struct, tag="examined", frozen=True):
     """What was found."""
 
-    findings: tuple[Finding, ...]
+    checks: tuple[DeviceCheck, ...]
 
 
 class Described(msgspec.Struct, tag="described", frozen=True):

@@ -129,7 +129,7 @@ class Timeline:
     passed_over: Mapping[str, int] = field(default_factory=dict)
 
     @property
-    def used(self) -> tuple[int, ...]:
+    def active_devices(self) -> tuple[int, ...]:
         """Devices that did anything, by their index."""
         import numpy
 

@@ -32,7 +32,7 @@ HINT = (
 )
 
 
-def judged(record: Record, peaks: Peaks | None, ceilings: Peaks | None) -> Record:
+def check_physics(record: Record, peaks: Peaks | None, ceilings: Peaks | None) -> Record:
     """*record*, with the status `impossible` where it breaks physics under the data sheet *peaks*
     or the measured *ceilings*."""
     if record.kind != "case":

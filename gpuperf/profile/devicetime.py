@@ -82,7 +82,7 @@ def device_time(
     whole = IntervalSet.of_windows([window])
     activities = timeline.activities
     if device is None:
-        device = next(iter(timeline.used), None)
+        device = next(iter(timeline.active_devices), None)
     on_it = numpy.flatnonzero(activities.device == (-1 if device is None else device))
     if device is None:
         busy = IntervalSet.of(timeline.operators.start, timeline.operators.end) & whole

@@ -396,7 +396,7 @@ def _doubts(told: RegionPasses, groups: Mapping[OperatorKey, OperatorGroup]) -> 
             "many and the same: whose counters they are is unknown",
             "perhaps a CUDA graph, which is counted as one kernel, or steps that differ",
         )
-    used = told.timeline.used if told.timeline is not None else ()
+    used = told.timeline.active_devices if told.timeline is not None else ()
     if told.device is not None and used and used != (told.device,):
         yield Caveat(
             "other-devices",

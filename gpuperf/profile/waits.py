@@ -143,7 +143,7 @@ def _gaps(timeline: Timeline, windows: Sequence[Window]) -> Iterator[tuple[int, 
     import numpy
 
     activities, runtime = timeline.activities, timeline.runtime
-    device = timeline.used[0] if timeline.used else -1
+    device = timeline.active_devices[0] if timeline.active_devices else -1
     rows = numpy.flatnonzero(activities.device == device)
     starts = activities.start[rows]
     idle = IntervalSet.of_windows(stretches(timeline, windows)) - IntervalSet.of(

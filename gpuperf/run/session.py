@@ -17,7 +17,7 @@ from gpuperf.model.peaks import Peaks
 from gpuperf.model.protocol import Measure, Opened
 from gpuperf.model.record import NO_COUNTERS, Header, Noise, Record, Run, without_counters
 from gpuperf.model.workload import Case
-from gpuperf.peaks.physics import judged
+from gpuperf.peaks.physics import check_physics
 from gpuperf.run.ncu import Ncu, find_ncu, with_ncu
 from gpuperf.run.runfile import RunWriter
 from gpuperf.run.supervisor import Supervisor
@@ -127,7 +127,7 @@ def _counted(record: Record, ncu: Ncu, header: Header) -> Record:
         found = ncu.count(request, f"cuda:{header.device.index}")
     except CannotMeasure as error:
         return without_counters(record, str(error), error.hint)
-    return judged(with_ncu(record, found), header.peaks, header.ceilings)
+    return check_physics(with_ncu(record, found), header.peaks, header.ceilings)
 
 
 def _is_unfinished(record: Record, header: Header) -> bool:

@@ -19,14 +19,14 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from gpuperf.errors import RunFileError
-from gpuperf.model.brief import Brief, BriefRun, brief
 from gpuperf.model.codec import decode
 from gpuperf.model.contract import Contract
-from gpuperf.model.older import renewed_header, renewed_record
+from gpuperf.model.older import upgrade_header, upgrade_record
 from gpuperf.model.record import SCHEMA, Header, Record, Run
+from gpuperf.model.summary import RecordSummary, RunSummary, summarize
 from gpuperf.model.text import clean_json
 from gpuperf.model.workload import Case
-from gpuperf.peaks.physics import judged
+from gpuperf.peaks.physics import check_physics
 from gpuperf.run.runfile import GZIP
 
 
@@ -55,7 +55,7 @@ class _Kept(Protocol):
 
 
 K = TypeVar("K", bound=_Kept)
-R = TypeVar("R", Run, BriefRun)
+R = TypeVar("R", Run, RunSummary)
 
 NAMES = (".jsonl", ".jsonl.gz")  # how the name of a run file ends
 JUDGED = 9  # the first schema whose records were judged by physics before they were written
@@ -77,14 +77,14 @@ def read_run(path: str | Path) -> Run:
     return _only(read_runs(path), path)
 
 
-def read_brief(path: str | Path) -> BriefRun:
+def read_summary(path: str | Path) -> RunSummary:
     """The same in brief. Raises: RunFileError."""
     found = [
-        BriefRun(header, records, problems, lambda: read_run(path))
-        for header, records, problems in _read(Path(path), Brief)
+        RunSummary(header, records, problems, lambda: read_run(path))
+        for header, records, problems in _read(Path(path), RecordSummary)
     ]
     kept = _only(found, path)
-    return kept if kept.header.schema >= JUDGED else brief(read_run(path))
+    return kept if kept.header.schema >= JUDGED else summarize(read_run(path))
 
 
 def read_runs(path: str | Path) -> tuple[Run, ...]:
@@ -102,8 +102,8 @@ def _renewed(header: Header, records: tuple[Record, ...]) -> tuple[Record, ...]:
     """*records*, those of older schemas as this version would have written them: judged by physics,
     and with the fields that came later."""
     return tuple(
-        judged(r, header.peaks, header.ceilings) if r.schema < JUDGED else r
-        for r in map(renewed_record, records)
+        check_physics(r, header.peaks, header.ceilings) if r.schema < JUDGED else r
+        for r in map(upgrade_record, records)
     )
 
 
@@ -256,7 +256,7 @@ def _parse(line: bytes, path: Path, kind: type[K]) -> Header | K:
             f"{path} has schema {peek.schema}; this gpuperf reads up to {SCHEMA}", "upgrade gpuperf"
         )
     if peek.type == "header":
-        return renewed_header(decode(line, Header))
+        return upgrade_header(decode(line, Header))
     if peek.type == "record":
         return decode(line, kind)
     raise ValueError("neither a header nor a record")

@@ -176,4 +176,4 @@ def _refuse_unknown(
         if key not in known:
             at = "" if where == "suite" else f" in [{where}]"
             told = f"the suite {name!r} has{at} the unknown key {key!r}"
-            raise UnknownName("key", key, known, told=told)
+            raise UnknownName("key", key, known, message=told)

@@ -13,12 +13,12 @@ from types import TracebackType
 
 from gpuperf.errors import CannotMeasure, GpuperfError, UsageError, WorkloadError
 from gpuperf.model.contract import Contract, Counting
-from gpuperf.model.finding import Finding
 from gpuperf.model.peaks import Peaks
 from gpuperf.model.protocol import (
     PROTOCOL,
     Describe,
     Described,
+    DeviceCheck,
     Examine,
     Examined,
     Failed,
@@ -41,7 +41,7 @@ from gpuperf.model.protocol import (
 from gpuperf.model.record import Record, Status, without_counters
 from gpuperf.model.workload import Case
 from gpuperf.peaks.find import find_peaks
-from gpuperf.peaks.physics import judged
+from gpuperf.peaks.physics import check_physics
 from gpuperf.run.launcher import Connection, Launcher
 
 # The longest silence. A case speaks at least at every phase and 20 times a second while timed, so
@@ -117,12 +117,12 @@ class Supervisor:
             self.peaks, _ = find_peaks(opened.device)
         return self._opened
 
-    def examine(self) -> tuple[Finding, ...]:
+    def examine(self) -> tuple[DeviceCheck, ...]:
         """What stands in the way of good numbers on the opened device."""
         self.open()
         examined = self._ask_or_fail(Examine(), "examining the device")
         assert isinstance(examined, Examined)
-        return examined.findings
+        return examined.checks
 
     def describe(self, source: str) -> Described:
         """The workloads of *source*. Raises: WorkloadError, UsageError."""
@@ -164,7 +164,7 @@ class Supervisor:
         except _Died as died:
             if self._timed is not None:
                 timed = without_counters(self._timed, died.reason, died.hint)
-                return judged(timed, self.peaks, self.ceilings)
+                return check_physics(timed, self.peaks, self.ceilings)
             return Record(
                 run=run,
                 case=case,
@@ -177,7 +177,7 @@ class Supervisor:
                 fingerprint=self.open().fingerprint,
             )
         assert isinstance(reply, Measured)
-        record = judged(reply.record, self.peaks, self.ceilings)
+        record = check_physics(reply.record, self.peaks, self.ceilings)
         self._spoiled = self._spoiled or self._spoils(record, reply.changed)
         return record
 

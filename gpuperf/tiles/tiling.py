@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from gpuperf.model.record import Launch, Record
 from gpuperf.tiles.grids import Way, capacity, splits, ways
 from gpuperf.tiles.names import NamedTile, main_kernel, parse_name, reduces_splits
-from gpuperf.tiles.waves import Tiling, turned
+from gpuperf.tiles.waves import Tiling, transpose
 from gpuperf.units import LARGEST
 
 
@@ -36,7 +36,7 @@ def tiling_of(records: Sequence[Record], sm_count: int) -> tuple[Tiling | None, 
         named.rows, named.columns, named.k or 1, usable, _parts(record, name), named.streams
     )
     # BLAS is column-major, and a row-major product is given to it with its sides exchanged.
-    return tiling if found == {"named"} else turned(tiling), len(found) == 1, ""
+    return tiling if found == {"named"} else transpose(tiling), len(found) == 1, ""
 
 
 def label_of(record: Record) -> str:

@@ -142,12 +142,12 @@ def fit(tiling: Tiling, points: Sequence[Measured]) -> Fit:
     return Fit(tiling, launch, start, step)
 
 
-def errors(model: Fit, points: Sequence[Measured]) -> tuple[float, ...]:
+def relative_errors(model: Fit, points: Sequence[Measured]) -> tuple[float, ...]:
     """How far the prediction is from each, as a fraction: above 0 where it is too slow."""
     return tuple(model.predict(p) / p.cycles - 1 for p in points)
 
 
-def held_out(points: Sequence[Measured]) -> tuple[tuple[Measured, ...], tuple[Measured, ...]]:
+def split_points(points: Sequence[Measured]) -> tuple[tuple[Measured, ...], tuple[Measured, ...]]:
     """Half of them to fit on, the first and the last among these; and half to be judged by.
 
     Two and two, not every other one: those might all be whole tiles, and the rest halves. A size
@@ -162,20 +162,20 @@ def held_out(points: Sequence[Measured]) -> tuple[tuple[Measured, ...], tuple[Me
     )
 
 
-def turned(tiling: Tiling) -> Tiling:
+def transpose(tiling: Tiling) -> Tiling:
     """*tiling* with its rows along n."""
     return replace(tiling, rows=tiling.columns, columns=tiling.rows)
 
 
-def oriented(tiling: Tiling, points: Sequence[Measured]) -> tuple[Tiling, bool]:
+def orient(tiling: Tiling, points: Sequence[Measured]) -> tuple[Tiling, bool]:
     """*tiling* or its transpose, whichever fits *points* better by far; or *tiling*, and that
     nothing is sure."""
-    other = turned(tiling)
+    other = transpose(tiling)
     if other == tiling:
         return tiling, True
     misses = []
     for way in (tiling, other):
-        told = errors(fit(way, points), points)
+        told = relative_errors(fit(way, points), points)
         misses.append(math.sqrt(statistics.fmean(error**2 for error in told)))
     sure = max(misses) > 1.5 * min(misses) + 1e-6
     return (other if sure and misses[1] < misses[0] else tiling), sure

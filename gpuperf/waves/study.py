@@ -18,7 +18,7 @@ from gpuperf.model.record import Record, Run
 from gpuperf.model.samples import Samples
 from gpuperf.show.axes import moved_axes, where
 from gpuperf.tiles.tiling import label_of, sizes_of, tiling_of
-from gpuperf.tiles.waves import Fit, Measured, Tiling, errors, fit, held_out, oriented
+from gpuperf.tiles.waves import Fit, Measured, Tiling, fit, orient, relative_errors, split_points
 
 DROP = 0.05  # of throughput: a boundary that costs more is worth a word
 # A stranger's file may hold any number.
@@ -62,7 +62,7 @@ class KernelStudy:
     @property
     def held_out(self) -> frozenset[tuple[int, int, int]]:
         """The sizes that the model was not fitted on."""
-        judged = held_out([point.measured for point in self.points])[1] if self.model else ()
+        judged = split_points([point.measured for point in self.points])[1] if self.model else ()
         return frozenset((at.m, at.n, at.k) for at in judged)
 
     @property
@@ -180,12 +180,12 @@ def _study_kernel(told: KernelStudy, sm_count: int) -> KernelStudy:
     if sizes < FEWEST:
         words = f"{sizes} sizes are" if sizes > 1 else "1 size is"
         return replace(told, reason=f"{words} too few to fit and to judge by")
-    seen, unseen = held_out(measured)
+    seen, unseen = split_points(measured)
     if all(point.memory_bound for point in seen):
         return replace(told, reason="its bytes tell its time, and tiles do not")
-    way, sure = (tiling, True) if sure else oriented(tiling, seen)
+    way, sure = (tiling, True) if sure else orient(tiling, seen)
     model = fit(way, seen)
-    return replace(told, model=model, sure=sure, unseen=errors(model, unseen))
+    return replace(told, model=model, sure=sure, unseen=relative_errors(model, unseen))
 
 
 def _measured(record: Record, samples: Samples, bandwidth: Figure | None) -> Measured | None:

@@ -31,7 +31,7 @@ class _Telemetry(msgspec.Struct, gc=False):
     other_processes: int | None = None
 
 
-class Brief(msgspec.Struct, gc=False):
+class RecordSummary(msgspec.Struct, gc=False):
     """A record without the fields that a comparison does not need, named as in `Record`."""
 
     run: str
@@ -74,23 +74,23 @@ class Brief(msgspec.Struct, gc=False):
 
 
 @dataclass(frozen=True)
-class BriefRun:
+class RunSummary:
     """A run in brief; `whole` reads it again with everything."""
 
     header: Header
-    records: tuple[Brief, ...]
+    records: tuple[RecordSummary, ...]
     problems: tuple[str, ...]
     whole: Callable[[], Run]
 
 
-def brief(run: Run) -> BriefRun:
+def summarize(run: Run) -> RunSummary:
     """*run* in brief."""
-    return BriefRun(run.header, tuple(map(_brief, run.records)), run.problems, lambda: run)
+    return RunSummary(run.header, tuple(map(_brief, run.records)), run.problems, lambda: run)
 
 
-def _brief(record: Record) -> Brief:
+def _brief(record: Record) -> RecordSummary:
     seen = record.telemetry
-    return Brief(
+    return RecordSummary(
         record.run,
         record.case,
         record.contract,
