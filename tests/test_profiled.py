@@ -68,7 +68,7 @@ def told(folder: Path, *passed: PassResult, traced: bool = True) -> tuple[Record
 
 PLAIN = PassResult("step", "plain", 10, (110e-6,) * 10, 1.2e-3, 5000)
 ACCOUNTING = PassResult(
-    "step", "accounting", 1, seen=(ObservedCall(MM, "train.py:7"),), flop_counts=(65536,)
+    "step", "accounting", 1, calls=(ObservedCall(MM, "train.py:7"),), flop_counts=(65536,)
 )
 
 
@@ -141,7 +141,7 @@ def test_without_a_time_the_region_says_why(tmp_path: Path) -> None:
 
 def test_what_the_program_says_of_its_operator_counts(tmp_path: Path) -> None:
     cost = Cost((Flops(7, "special", "bf16"),))
-    own = PassResult("step", "accounting", 1, seen=(ObservedCall(MM, cost=cost),))
+    own = PassResult("step", "accounting", 1, calls=(ObservedCall(MM, cost=cost),))
     assert by_name(told(tmp_path, PLAIN, own))["aten::mm"].cost == cost
 
 
@@ -149,14 +149,14 @@ def test_fp32_products_are_in_tf32_where_the_program_chose_so(tmp_path: Path) ->
     x = Tensor((8, 8), "fp32")
     seen = (ObservedCall(Call("aten::mm", ((x,), (x,)), ("", ""), (x,))),)
     for tf32, dtype in ((False, "fp32"), (True, "tf32")):
-        passed = PassResult("step", "accounting", 1, seen=seen, tf32=tf32)
+        passed = PassResult("step", "accounting", 1, calls=seen, tf32=tf32)
         region, *_ = told(tmp_path, PLAIN, passed, traced=False)
         assert region.cost is not None
         assert [flops.dtype for flops in region.cost.flops] == [dtype]
 
 
 def test_a_count_that_torch_does_not_share_is_a_doubt(tmp_path: Path) -> None:
-    other = PassResult("step", "accounting", 1, seen=(ObservedCall(MM),), flop_counts=(32768,))
+    other = PassResult("step", "accounting", 1, calls=(ObservedCall(MM),), flop_counts=(32768,))
     region, *_ = told(tmp_path, PLAIN, other, traced=False)
     assert [doubt.kind for doubt in region.caveats] == ["flops-disagree"]
 
@@ -165,7 +165,7 @@ def test_what_a_compiled_function_computes_is_no_chain(tmp_path: Path) -> None:
     x, y, z = (Tensor((64, 16), "bf16", (), i, 0) for i in (1, 2, 3))
     calls = (Call("aten::exp", ((x,),), ("",), (y,)), Call("aten::neg", ((y,),), ("",), (z,)))
     own = PassResult(
-        "step", "accounting", 1, seen=tuple(ObservedCall(call) for call in (MM, *calls))
+        "step", "accounting", 1, calls=tuple(ObservedCall(call) for call in (MM, *calls))
     )
     for traced, count in ((True, 0), (False, 1)):  # in the trace there is no exp
         region, *_ = told(tmp_path, PLAIN, own, traced=traced)
@@ -175,7 +175,7 @@ def test_what_a_compiled_function_computes_is_no_chain(tmp_path: Path) -> None:
 
 def test_what_waits_is_held_against_the_trace(tmp_path: Path) -> None:
     item = ObservedCall(Call("aten::_local_scalar_dense"), "train.py:9", "item")
-    own = PassResult("step", "accounting", 1, seen=(ObservedCall(MM), item))
+    own = PassResult("step", "accounting", 1, calls=(ObservedCall(MM), item))
     region, *_ = told(tmp_path, PLAIN, own)
     assert region.program is not None
     assert region.program.waits == (Wait("item", "train.py:9", 1.0, 0.0),)  # the trace has none
@@ -187,7 +187,9 @@ def test_what_is_computed_again_is_work_and_no_cost(tmp_path: Path) -> None:
         ObservedCall(MM, backward=True, again=True),
         ObservedCall(MM, backward=True),
     )
-    region, *_ = told(tmp_path, PLAIN, PassResult("step", "accounting", 1, seen=seen), traced=False)
+    region, *_ = told(
+        tmp_path, PLAIN, PassResult("step", "accounting", 1, calls=seen), traced=False
+    )
     assert region.cost is not None
     assert region.work is not None
     assert region.cost.flop_count == 2 * 65536
@@ -197,7 +199,7 @@ def test_what_is_computed_again_is_work_and_no_cost(tmp_path: Path) -> None:
 def test_an_operator_that_only_the_trace_has_adds_nothing_to_the_step(tmp_path: Path) -> None:
     other = Call("aten::mm", ((Tensor((8, 32), "bf16"),), (Tensor((32, 16), "bf16"),)), ("", ""))
     accounting = PassResult(
-        "step", "accounting", 2, seen=(ObservedCall(other),) * 4, flop_counts=(16384,) * 2
+        "step", "accounting", 2, calls=(ObservedCall(other),) * 4, flop_counts=(16384,) * 2
     )
     region, *_ = records = told(tmp_path, PLAIN, accounting)
     assert region.cost is not None
@@ -209,7 +211,7 @@ def test_an_operator_that_only_the_trace_has_adds_nothing_to_the_step(tmp_path: 
 
 def test_steps_that_differ_are_a_doubt(tmp_path: Path) -> None:
     uneven = PassResult(
-        "step", "accounting", 2, seen=(ObservedCall(MM),) * 3, flop_counts=(65536, 131072)
+        "step", "accounting", 2, calls=(ObservedCall(MM),) * 3, flop_counts=(65536, 131072)
     )
     region, *_ = told(tmp_path, PLAIN, uneven, traced=False)
     assert region.cost is not None

@@ -74,7 +74,7 @@ def test_the_passes_take_their_windows_one_after_the_other(tmp_path: Path) -> No
     ]
     assert len(program.of("plain").steps_s) == 4
     assert program.of("plain").wall_s >= sum(program.of("plain").steps_s) > 0
-    assert [one.call.name for one in program.of("accounting").seen] == ["aten::add_"] * 4
+    assert [one.call.name for one in program.of("accounting").calls] == ["aten::add_"] * 4
     assert program.of("accounting").flop_counts == (0,) * 4
     assert "only NVIDIA GPUs" in program.of("counters").reason
     assert Path(program.of("trace").trace).stat().st_size > 0
@@ -88,7 +88,7 @@ def test_a_region_is_what_runs_inside(tmp_path: Path) -> None:
         program.x.mul_(2)
         with marks.region("inner part"):
             program.work()
-    assert [one.call.name for one in program.of("accounting", "inner part").seen] == [
+    assert [one.call.name for one in program.of("accounting", "inner part").calls] == [
         "aten::add_"
     ] * 4
 
@@ -100,7 +100,7 @@ def test_of_regions_in_each_other_the_outermost_counts(tmp_path: Path) -> None:
             program.work()
             with marks.region("inner"):
                 program.work()
-    assert len(program.of("accounting", "outer").seen) == 2 * 4
+    assert len(program.of("accounting", "outer").calls) == 2 * 4
     assert "inner" not in program.session.courses
 
 
@@ -118,13 +118,13 @@ def test_a_step_of_too_many_calls_is_not_taken(
                 program.work()
     program.session.close()
     two = program.of("accounting", "two")
-    assert (two.steps, len(two.seen), two.flop_counts, two.reason) == (2, 4, (0, 0), "")
+    assert (two.steps, len(two.calls), two.flop_counts, two.reason) == (2, 4, (0, 0), "")
     for _ in range(4):
         with marks.region("eight"):
             for _ in range(8):
                 program.work()
     eight = program.of("accounting", "eight")
-    assert (eight.steps, len(eight.seen)) == (1, 5)
+    assert (eight.steps, len(eight.calls)) == (1, 5)
     assert eight.reason == "3 calls could not be written down"
 
 
@@ -143,7 +143,7 @@ def test_two_regions_have_passes_of_their_own(tmp_path: Path) -> None:
             program.work()
         with marks.region("b"):
             program.x.mul_(1)
-    assert [one.call.name for one in program.of("accounting", "b").seen] == ["aten::mul_"] * 4
+    assert [one.call.name for one in program.of("accounting", "b").calls] == ["aten::mul_"] * 4
     assert program.of("plain", "a").steps == program.of("plain", "b").steps == 4
 
 
@@ -431,7 +431,7 @@ def test_what_a_slow_pass_has_of_an_unfinished_step_does_not_count(
     found = program.of(name)
     assert found.steps == 2
     if name == "accounting":
-        assert len(found.seen) == len(found.flop_counts) == 2
+        assert len(found.calls) == len(found.flop_counts) == 2
 
 
 def test_counters_that_the_program_ends_in_count_nothing(

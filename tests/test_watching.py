@@ -13,15 +13,15 @@ from gpuperf import marks
 from gpuperf.model.aten import Tensor
 from gpuperf.model.program import ObservedCall
 from gpuperf.profile.inside import dispatch as watching
-from gpuperf.profile.inside.dispatch import Flops, Watch
+from gpuperf.profile.inside.dispatch import CallRecorder, FlopCounter
 
 
 def seen(run: Callable[[], Any]) -> list[ObservedCall]:
-    watch = Watch()
+    watch = CallRecorder()
     with watch:
         run()
     assert watch.missed == 0
-    return watch.seen
+    return watch.calls
 
 
 def test_a_product_has_its_inputs_and_its_output() -> None:
@@ -143,13 +143,13 @@ def branch() -> float:
 @pytest.mark.parametrize("run", [nested, jagged, sparse, sparse_rows, branch])
 def test_what_cannot_be_written_down_runs_all_the_same(run: Callable[[], float]) -> None:
     alone = run()
-    with Flops(), Watch() as watch:
+    with FlopCounter(), CallRecorder() as watch:
         assert run() == alone
-    assert watch.seen
+    assert watch.calls
 
 
 def test_an_error_of_the_programs_own_passes_through() -> None:
-    with Flops(), Watch(), pytest.raises(RuntimeError, match="cannot be multiplied"):
+    with FlopCounter(), CallRecorder(), pytest.raises(RuntimeError, match="cannot be multiplied"):
         torch.ones(2, 3) @ torch.ones(2, 3)
 
 
@@ -160,7 +160,7 @@ def test_a_name_of_any_bytes_can_be_told() -> None:
 
 def test_torchs_count_of_a_layer_is_that_of_its_product() -> None:
     layer = torch.nn.Linear(4, 5, bias=False)
-    with torch.inference_mode(), Flops() as flops:
+    with torch.inference_mode(), FlopCounter() as flops:
         layer(torch.ones(3, 4))
     assert flops.count == 2 * 3 * 4 * 5
 
@@ -171,11 +171,11 @@ def test_what_a_checkpoint_computes_again_is_told(reentrant: bool) -> None:
 
     one, two = (torch.randn(8, 8, requires_grad=True) for _ in range(2))
     x = torch.randn(4, 8, requires_grad=True)
-    watch = Watch()
+    watch = CallRecorder()
     with watch:
         y = checkpoint(lambda x: (x @ one).relu() @ two, x, use_reentrant=reentrant)
         y.sum().backward()
-    products = [call for call in watch.seen if call.call.name == "aten::mm"]
+    products = [call for call in watch.calls if call.call.name == "aten::mm"]
     told = [(call.backward, call.again) for call in products]
     forward, again, backward = (False, False), (True, True), (True, False)
     assert told == [forward] * 2 + [again] * told.count(again) + [backward] * 4
@@ -242,13 +242,13 @@ def test_a_storage_of_megabytes_is_an_argument_like_any_other() -> None:
 
 
 def test_a_pass_that_spent_its_time_writes_no_more_down(monkeypatch: pytest.MonkeyPatch) -> None:
-    watch, x = Watch(), torch.ones(2)
+    watch, x = CallRecorder(), torch.ones(2)
     with watch:
         x.add_(1)
         watch.spent_s = watching.MOST_S
         x.add_(1)
         x.add_(1)
-    assert (len(watch.seen), watch.missed, watch.full) == (1, 2, True)
+    assert (len(watch.calls), watch.missed, watch.full) == (1, 2, True)
     assert x.tolist() == [4, 4]
 
 

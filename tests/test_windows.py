@@ -9,7 +9,7 @@ from synthetic_kineto import Trace
 
 from gpuperf.model.timeline import Timeline
 from gpuperf.profile.trace.kineto import read_trace
-from gpuperf.profile.trace.steps import marked, named, steps_of
+from gpuperf.profile.trace.steps import marked, region_name, steps_of
 
 US = 1000
 
@@ -85,9 +85,9 @@ def test_operators_repeat_where_no_device_does_whatever_their_scalars(tmp_path: 
 
 def test_a_part_of_a_program_is_never_called_the_whole(tmp_path: Path) -> None:
     found = timeline(loop(1), tmp_path)
-    assert named("whole", found, cut=True) == f"first {found.length / 1e9:.3g} s"
-    assert named("whole", found, cut=False) == "whole"
-    assert named("loop", found, cut=True) == "loop"
+    assert region_name("whole", found, cut=True) == f"first {found.length / 1e9:.3g} s"
+    assert region_name("whole", found, cut=False) == "whole"
+    assert region_name("loop", found, cut=True) == "loop"
 
 
 def test_a_loop_whose_cache_grows_is_one_by_its_names(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ class PassResult:
 
     `steps_s` are the seconds of each, by the device's clock where it is a GPU; `wall_s` the seconds
     of all together, on the host's clock but for the plain pass. `peak_bytes` is the most memory
-    that was allocated. `trace` names a file; `seen` are the calls of all its steps in order;
+    that was allocated. `trace` names a file; `calls` are the calls of all its steps in order;
     `flop_counts` is what torch's own counter says of each; with `tf32` their fp32 matmuls were in
     tf32. At the end of *ahead* steps the device had not yet begun with them: it did not wait for
     the host. `kernels` are the counters of each kernel of a step, in order. `dropped` are the
@@ -61,7 +61,7 @@ class PassResult:
     wall_s: float = 0.0
     peak_bytes: int | None = None
     trace: str = ""
-    seen: tuple[ObservedCall, ...] = ()
+    calls: tuple[ObservedCall, ...] = ()
     flop_counts: tuple[int, ...] = ()
     counters: Mapping[str, float] = field(default_factory=dict)
     reason: str = ""

@@ -289,7 +289,7 @@ def _contract(opened: Opened, warmup: int, steps: int) -> Contract:
 def _records(kept: _Kept, contract: Contract, ran: ProgramRun, traced: bool) -> tuple[Record, ...]:
     """Region by region; a trace that cannot be read costs its own pass alone."""
     from gpuperf.profile.records import RegionPasses, region_records
-    from gpuperf.profile.trace.steps import Window, named, steps_of
+    from gpuperf.profile.trace.steps import StepWindow, region_name, steps_of
 
     assert ran.opened is not None
     found: list[Record] = []
@@ -299,12 +299,12 @@ def _records(kept: _Kept, contract: Contract, ran: ProgramRun, traced: bool) -> 
         if traced:
             timelines, own = _timelines(own)
         timeline = timelines.get("trace")
-        windows: tuple[Window, ...] = ()
+        windows: tuple[StepWindow, ...] = ()
         name = region
         if timeline is not None and region == WHOLE:
-            name, found_windows = steps_of(timeline, own=False)
+            name, found_windows = steps_of(timeline, by_marks=False)
             windows = tuple(found_windows)
-            name = named(name, timeline, any(passed.cut for passed in own))
+            name = region_name(name, timeline, any(passed.cut for passed in own))
             own = [replace(p, region=name, steps=len(windows)) for p in own]
         told = RegionPasses(
             kept.identity,

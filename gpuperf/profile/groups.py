@@ -18,13 +18,13 @@ from gpuperf.model.program import ObservedCall
 from gpuperf.model.record import Kernel
 from gpuperf.model.timeline import Timeline
 from gpuperf.profile.attribution import CallGroup, call_stacks
-from gpuperf.profile.cost.accounting import Accounted, account, plain_name
+from gpuperf.profile.cost.accounting import OperatorCost, account, plain_name
 from gpuperf.profile.cost.tally import Kind
 
 OperatorKey = tuple[str, tuple[tuple[tuple[int, ...], str], ...], bool]
 
 MOST_LINES = 3  # of an operator
-NOTHING = Accounted(Cost(), Work(), "view", True)
+NOTHING = OperatorCost(Cost(), Work(), "view", True)
 WRAPPERS: OperatorKey = ("wrappers, autograd and Python", (), False)
 # What a dispatch mode does not see, on one device or on all: torch takes these apart before (their
 # kernel is a CompositeImplicitAutograd one), or calls them from one that is seen.
@@ -55,7 +55,7 @@ class OperatorGroup:
     (`traced`)."""
 
     call: Call
-    found: Accounted
+    found: OperatorCost
     seen: float = 0.0
     again: float = 0.0
     traced: float = 0.0
@@ -72,13 +72,13 @@ class OperatorGroup:
         return self.traced or self.seen
 
 
-def _accounted(one: ObservedCall, tf32: bool) -> Accounted:
+def _accounted(one: ObservedCall, tf32: bool) -> OperatorCost:
     """By what the program says of its own operator, or by ours."""
     if one.cost is None:
         return account(one.call, tf32)
     kinds = {flops.kind for flops in one.cost.flops}
     kind: Kind = "matmul" if "matmul" in kinds else "elementwise"
-    return Accounted(one.cost, Work(one.cost.flops, one.cost.bytes), kind, True)
+    return OperatorCost(one.cost, Work(one.cost.flops, one.cost.bytes), kind, True)
 
 
 def key_of(call: Call, backward: bool) -> OperatorKey:

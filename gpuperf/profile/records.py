@@ -40,7 +40,7 @@ from gpuperf.profile.groups import (
     visible,
 )
 from gpuperf.profile.plainpass import choose_plain_pass, phases_caveat, scatter_caveat
-from gpuperf.profile.trace.steps import Window, marked, parts_of
+from gpuperf.profile.trace.steps import StepWindow, marked, parts_of
 from gpuperf.profile.waits import idled_s, waits_of, whole_of
 
 MOST_TENSORS = 6  # of an operator, by their shapes
@@ -64,7 +64,7 @@ class RegionPasses:
     fingerprint: Fingerprint
     passed: tuple[PassResult, ...]
     timeline: Timeline | None = None
-    windows: tuple[Window, ...] = ()  # of the steps in the trace, where they are not marked
+    windows: tuple[StepWindow, ...] = ()  # of the steps in the trace, where they are not marked
     total: int = 0
     exit_code: int | None = None
     error: str = ""
@@ -84,7 +84,7 @@ def region_records(told: RegionPasses) -> tuple[Record, ...]:
     timed = (told.passed, _launches(told), told.cuda)
     told = replace(told, passed=choose_plain_pass(*timed), phases=phases_caveat(*timed))
     counted, traced = told.of("accounting"), told.of("trace")
-    seen = counted.seen if counted else ()
+    seen = counted.calls if counted else ()
     windows = list(told.windows)
     if told.timeline is not None and not windows:
         windows = marked(told.timeline, told.region)
@@ -126,7 +126,7 @@ def _launches(told: RegionPasses) -> float:
     return activities / traced.steps if traced else 0.0
 
 
-def _idle(told: RegionPasses, windows: Sequence[Window]) -> dict[str, float]:
+def _idle(told: RegionPasses, windows: Sequence[StepWindow]) -> dict[str, float]:
     """Of the seconds of a step that the device idles, what it takes itself from one kernel to the
     next; and, if it never waited for the host in the plain steps, how many they are at the most: no
     more than under a trace, which slows the host.

@@ -20,7 +20,7 @@ from gpuperf.profile.attribution import call_stacks
 from gpuperf.profile.average import stretches
 from gpuperf.profile.devicetime import WAITS
 from gpuperf.profile.intervals import IntervalSet
-from gpuperf.profile.trace.steps import Window
+from gpuperf.profile.trace.steps import StepWindow
 
 if TYPE_CHECKING:
     import numpy
@@ -48,7 +48,7 @@ def waits_of(
     seen: Sequence[ObservedCall],
     steps: int,
     timeline: Timeline | None,
-    windows: Sequence[Window],
+    windows: Sequence[StepWindow],
     light: tuple[Timeline, int] | None = None,
 ) -> tuple[Wait, ...]:
     """The waits of a step: those in *seen*, which are of *steps* steps, by line, with what those of
@@ -101,7 +101,7 @@ def _as_light(
     return {key: total * weight / sum_of for key, weight in weights.items()} if sum_of else {}
 
 
-def whole_of(timeline: Timeline) -> list[Window]:
+def whole_of(timeline: Timeline) -> list[StepWindow]:
     """From the first launch to the end of the last work; nothing where there is none."""
     activities, runtime = timeline.activities, timeline.runtime
     launched = runtime.start[activities.runtime[activities.runtime >= 0]]
@@ -114,7 +114,7 @@ def _named(operators: Sequence[str]) -> str:
     return own[-1].removeprefix("aten::") if own else ALONE
 
 
-def _blamed(timeline: Timeline, windows: Sequence[Window]) -> list[_Waited]:
+def _blamed(timeline: Timeline, windows: Sequence[StepWindow]) -> list[_Waited]:
     """The calls that waited within *windows* and by which the device idled."""
     waits = _waited(timeline, windows)
     if not waits:
@@ -137,7 +137,7 @@ def _blamed(timeline: Timeline, windows: Sequence[Window]) -> list[_Waited]:
     return [wait for wait in waits if wait.idle]
 
 
-def _gaps(timeline: Timeline, windows: Sequence[Window]) -> Iterator[tuple[int, int, int]]:
+def _gaps(timeline: Timeline, windows: Sequence[StepWindow]) -> Iterator[tuple[int, int, int]]:
     """When the device idled while it worked on *windows*, from and until, and when what ended that
     was launched; −1 where nobody knows. Before its first work of all it does not count as idle."""
     import numpy
@@ -158,14 +158,14 @@ def _gaps(timeline: Timeline, windows: Sequence[Window]) -> Iterator[tuple[int, 
         yield begin, end, int(runtime.start[by]) if by >= 0 else -1
 
 
-def idled_s(timeline: Timeline, windows: Sequence[Window], between: bool = False) -> float:
+def idled_s(timeline: Timeline, windows: Sequence[StepWindow], between: bool = False) -> float:
     """Seconds in which the device idled; *between* kernels alone: though the next was launched
     before the last ended, which is what the device takes itself from one to the next."""
     gaps = _gaps(timeline, windows)
     return sum(e - b for b, e, launched in gaps if not between or 0 <= launched <= b) / SECOND
 
 
-def _waited(timeline: Timeline, windows: Sequence[Window]) -> list[_Waited]:
+def _waited(timeline: Timeline, windows: Sequence[StepWindow]) -> list[_Waited]:
     """The calls that waited within *windows*, by their ends; what two threads waited at one time
     counts once."""
     runtime, calls = timeline.runtime, timeline.operators.call

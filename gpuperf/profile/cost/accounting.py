@@ -47,7 +47,7 @@ MOST_AXES = 64  # TensorIterator's and more than anybody's: a shape beyond is ga
 
 
 @dataclass(frozen=True)
-class Accounted:
+class OperatorCost:
     """A call's figures. *known*: somebody knows its FLOPs; else bytes are those of its tensors."""
 
     cost: Cost
@@ -56,7 +56,7 @@ class Accounted:
     known: bool
 
 
-def account(call: Call, tf32: bool = False) -> Accounted:
+def account(call: Call, tf32: bool = False) -> OperatorCost:
     """The figures of *call*; fp32 matmuls and convolutions are in tf32 where *tf32* is set.
 
     Never raises: a call that its formula cannot read is not `known`.
@@ -90,14 +90,14 @@ def found(name: str) -> tuple[Kind, Rule | None]:
     return RULES.get(Arguments(Call(name)).name, ("unknown", None))
 
 
-def counted(tally: Tally, kind: Kind) -> Accounted:
+def counted(tally: Tally, kind: Kind) -> OperatorCost:
     """The figures of what was counted."""
     moves = (tally.moves,) if tally.moves.read or tally.moves.written else ()
     work = tally.work or Work(tally.flops, moves)
-    return Accounted(Cost(tally.flops, moves), work, tally.kind or kind, tally.known)
+    return OperatorCost(Cost(tally.flops, moves), work, tally.kind or kind, tally.known)
 
 
-def unread(call: Call, kind: Kind) -> Accounted:
+def unread(call: Call, kind: Kind) -> OperatorCost:
     """What is sure of a call that nobody can read: its tensors' bytes, if they are any.
 
     Of an unknown operator, a result in an input's storage may be a view: it is not counted.
@@ -105,7 +105,7 @@ def unread(call: Call, kind: Kind) -> Accounted:
     storages = {tensor.storage for tensor in call.tensors} - {0}
     results = [t for t in call.outputs if kind != "unknown" or t.storage not in storages]
     if kind in ("view", "communication"):
-        return Accounted(Cost(), Work(), kind, False)
+        return OperatorCost(Cost(), Work(), kind, False)
     return counted(Tally((), Bytes(sure(call.tensors), sure(results)), known=False), kind)
 
 

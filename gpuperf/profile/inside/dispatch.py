@@ -57,7 +57,7 @@ OWN = tuple(
 )
 
 
-class Watch(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped there
+class CallRecorder(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped there
     """Writes down every call while it is active; `missed` counts what could not be written down,
     and once it is `full` that is all. It is full after `MOST_SEEN` calls, or `MOST_S` seconds of
     its own. Whatever fails here is not the program's to bear."""
@@ -67,7 +67,7 @@ class Watch(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped there
     def __init__(self) -> None:
         super().__init__()
         self._process = os.getpid()
-        self.seen: list[ObservedCall] = []
+        self.calls: list[ObservedCall] = []
         self.missed = 0
         self.full = False
         self.spent_s = 0.0
@@ -75,7 +75,7 @@ class Watch(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped there
         self._storages: dict[int, int] = {}
         self._next = itertools.count(1)
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> CallRecorder:
         super().__enter__()
         self.active = True
         return self
@@ -126,7 +126,7 @@ class Watch(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped there
         try:
             if _name(func).startswith("profiler::"):
                 return
-            if len(self.seen) >= MOST_SEEN or self.spent_s >= MOST_S:
+            if len(self.calls) >= MOST_SEEN or self.spent_s >= MOST_S:
                 self.full = True
             elif before is not None:
                 self._write(func, *before, found)
@@ -150,7 +150,7 @@ class Watch(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped there
         again = backward and _again()
         line, optimizer = _line()
         own = _registered(call)
-        self.seen.append(ObservedCall(call, line, waits, backward, own, again, optimizer))
+        self.calls.append(ObservedCall(call, line, waits, backward, own, again, optimizer))
 
     def _several(self, value: Any, old: set[int] | None = None) -> tuple[Tensor, ...]:
         """The tensors in an argument; with *old* in a result, which lies in new storages but
@@ -177,7 +177,7 @@ class Watch(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped there
         return Tensor(tuple(value.shape), short, strides, known or 0, offset)
 
 
-class Flops(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped there
+class FlopCounter(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped there
     """Torch's own count of the FLOPs of all calls while it is active.
 
     By the formulas of `FlopCounterMode` but not by itself, which disturbs what it counts: of a

@@ -29,9 +29,9 @@ from gpuperf.model.timeline import (
     RuntimeCalls,
     Timeline,
 )
+from gpuperf.profile.trace.calls import Calls
 from gpuperf.profile.trace.columns import Names, Table, launchers, legible
 from gpuperf.profile.trace.eventstream import EventStream, Progress
-from gpuperf.profile.trace.shapes import Calls
 
 MOST_EVENTS = 30_000_000  # 2 GB of trace have 5 million
 MOST_OTHERS = 300_000  # before the first of torch.profiler's

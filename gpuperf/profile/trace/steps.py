@@ -10,35 +10,37 @@ from gpuperf.model.program import MARK, PART
 from gpuperf.model.timeline import Timeline
 from gpuperf.profile.trace.periods import periods, repeats
 
-Window = tuple[int, int]  # nanoseconds of the host
+StepWindow = tuple[int, int]  # nanoseconds of the host
 
 PROFILER_STEP = re.compile(r"ProfilerStep#\d+")
 LOOP, WHOLE = "loop", "whole"
 
 
-def marked(timeline: Timeline, region: str) -> list[Window]:
+def marked(timeline: Timeline, region: str) -> list[StepWindow]:
     """The steps of *region* that gpuperf marked."""
     return _annotated(timeline, lambda name: name == f"{MARK}{region}")
 
 
-def parts_of(timeline: Timeline, region: str) -> dict[str, list[Window]]:
+def parts_of(timeline: Timeline, region: str) -> dict[str, list[StepWindow]]:
     """Where the regions inside the steps of *region* are, by name."""
     prefix = f"{MARK}{region}{PART}"
     names = (n for n in timeline.names if n.startswith(prefix))
     return {n.removeprefix(prefix): _annotated(timeline, lambda o, n=n: o == n) for n in names}  # type: ignore[misc]
 
 
-def steps_of(timeline: Timeline, warmup: int = 0, own: bool = True) -> tuple[str, list[Window]]:
+def steps_of(
+    timeline: Timeline, warmup: int = 0, by_marks: bool = True
+) -> tuple[str, list[StepWindow]]:
     """What the steps of a trace are called, and where they are, without the first *warmup*.
 
-    By the marks of gpuperf, unless *own* is false; else of torch's own profiler
+    By the marks of gpuperf, unless *by_marks* is false; else of torch's own profiler
     (`ProfilerStep#3`); else what repeats among its kernels (on a CPU, its operators), `loop`; else
     all of it, `whole`.
     """
     names = {timeline.names[name] for name in timeline.annotations.name.tolist()}
     marks = (name.removeprefix(MARK) for name in names if name.startswith(MARK))
     ours = sorted(name for name in marks if PART not in name)
-    for region in ours if own else ():
+    for region in ours if by_marks else ():
         found = marked(timeline, region)
         if found:
             return region, _rest(found, warmup)
@@ -51,16 +53,16 @@ def steps_of(timeline: Timeline, warmup: int = 0, own: bool = True) -> tuple[str
     return WHOLE, [(0, timeline.length + 1)]
 
 
-def named(name: str, timeline: Timeline, cut: bool) -> str:
+def region_name(name: str, timeline: Timeline, cut: bool) -> str:
     """*name* of what `steps_of` found; of a trace that was *cut*, a part is not the whole."""
     return f"first {timeline.length / 1e9:.3g} s" if cut and name == WHOLE else name
 
 
-def _rest(found: list[Window], warmup: int) -> list[Window]:
+def _rest(found: list[StepWindow], warmup: int) -> list[StepWindow]:
     return found[min(warmup, len(found) - 1) :]
 
 
-def _annotated(timeline: Timeline, fits: Callable[[str], bool]) -> list[Window]:
+def _annotated(timeline: Timeline, fits: Callable[[str], bool]) -> list[StepWindow]:
     marks = timeline.annotations
     kept = {i for i, name in enumerate(timeline.names) if fits(name)}
     return [
@@ -70,7 +72,7 @@ def _annotated(timeline: Timeline, fits: Callable[[str], bool]) -> list[Window]:
     ]
 
 
-def _repeated(timeline: Timeline) -> list[Window]:
+def _repeated(timeline: Timeline) -> list[StepWindow]:
     """The rounds of a loop, each from its first launch to the next one's."""
     activities, operators, runtime = timeline.activities, timeline.operators, timeline.runtime
     names: Sequence[int]

@@ -9,7 +9,7 @@ import torch
 from torch.utils._python_dispatch import _get_current_dispatch_mode, _pop_mode, _push_mode
 
 from gpuperf.model.program import PassName, PassResult
-from gpuperf.profile.inside.dispatch import MOST_S, Flops, Watch
+from gpuperf.profile.inside.dispatch import MOST_S, CallRecorder, FlopCounter
 from gpuperf.profile.inside.passes.base import Base
 
 MODE = "the program has a dispatch mode of its own, which ours would get between"
@@ -23,9 +23,9 @@ class Accounting(Base):
 
     def __init__(self, region: str) -> None:
         super().__init__(region)
-        self._watch = Watch()
+        self._watch = CallRecorder()
         self._flops: list[int] = []
-        self._counter: Flops | None = None  # of the step under way
+        self._counter: FlopCounter | None = None  # of the step under way
         self._ended = self._missed = 0  # of the calls, by the last step that ended
         self._full = False
         self._within = contextlib.ExitStack()
@@ -33,10 +33,10 @@ class Accounting(Base):
     def begin(self) -> None:
         if _get_current_dispatch_mode() is not None:
             raise RuntimeError(MODE)
-        self._ended, self._missed = len(self._watch.seen), self._watch.missed
+        self._ended, self._missed = len(self._watch.calls), self._watch.missed
         if not self._full:
             self._compile_nothing()
-            self._counter = self._within.enter_context(Flops())
+            self._counter = self._within.enter_context(FlopCounter())
             self._watch.forget()
             self._within.enter_context(self._watch)
 
@@ -76,7 +76,7 @@ class Accounting(Base):
 
     def _drop(self) -> None:
         """What was written down of a step that does not count."""
-        del self._watch.seen[self._ended :]
+        del self._watch.calls[self._ended :]
         self._watch.missed = self._missed
 
     def finish(self) -> PassResult:
@@ -87,7 +87,7 @@ class Accounting(Base):
             self.region,
             "accounting",
             self.steps,
-            seen=tuple(self._watch.seen),
+            calls=tuple(self._watch.calls),
             flop_counts=tuple(self._flops),
             tf32=_tf32(),
             reason=self._doubt(),
