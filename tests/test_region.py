@@ -17,7 +17,7 @@ from synthetic_profile import STEP_S, operator, region, run_of, training
 from gpuperf.errors import UsageError
 from gpuperf.model.cost import Bytes, Cost, Flops
 from gpuperf.model.program import Chain, Wait
-from gpuperf.model.record import Record, Run
+from gpuperf.model.record import Kernel, Record, Run
 from gpuperf.model.samples import Samples
 from gpuperf.profile.breakdown import PARTS, Profile, kernels_of, profiles
 from gpuperf.profile.chart import draw_profile
@@ -257,6 +257,27 @@ def test_parts_and_kernels_of_a_delayed_copy_are_those_of_the_plain_step() -> No
     assert own.parts["copies"] == pytest.approx(25e-3)
     assert own.scale == pytest.approx(1.0)
     assert [use.seconds for use in kernels_of(own)] == pytest.approx([45e-3, 25e-3])
+
+
+def test_a_delayed_copy_is_shortened_beside_a_cast_of_the_same_shape() -> None:
+    """Both are calls of one operator, which is one record of 165 ms in the trace."""
+    cast = Kernel("cast_kernel", 1, time_s=15e-3)
+    copy = Kernel("Memcpy HtoD (Pageable -> Device)", 1, time_s=150e-3)
+    both = replace(operator("aten::_to_copy", "1 bf16", 165e-3, "copy"), kernels=(copy, cast))
+    whole = region(
+        busy_s=195e-3,
+        step_s=70e-3,
+        moved={"copy HtoD pageable": 10**9},
+        occupied={"busy": 195e-3, "copy HtoD pageable": 150e-3},
+    )
+    run = run_of(whole, (operator("aten::mm", "1×1 bf16", 30e-3), both))
+    (own,) = profiles(run)
+    assert own.scale == pytest.approx(1.0)
+    assert own.parts["copies"] == pytest.approx(25e-3)
+    assert [share.seconds for share in own.operators] == pytest.approx([40e-3, 30e-3])
+    top = replace(run.header, peaks=replace(h200_peaks(), pcie="5.0"))
+    (found,) = findings(own, top)
+    assert found.gain_s == pytest.approx(25e-3 - 1 / (0.8 * 63))
 
 
 SOFT = operator("aten::_softmax", "2×12×512×256 bf16", 10e-3, "softmax", 10**9, 10**9)

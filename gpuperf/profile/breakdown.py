@@ -9,6 +9,8 @@ trace: then the trace's kernels were faster, for a card that has rested between 
 higher clock than under a sustained load. Their times are drawn out to what the plain step leaves.
 A copy from or to pageable memory is made by the host, which a profiler delays: it takes no more
 than what the plain step has left beside all that ran in the trace while nothing was copied so.
+Calls of one operator on equal shapes are one record, of which some may copy and others compute (a
+batch that moves to the device, and a cast of it): copies are counted apart from kernels.
 """
 
 from __future__ import annotations
@@ -62,6 +64,7 @@ class OperatorRow:
     placement: Placement | None
     part: str
     loss: Loss | None = None
+    copied_s: float = 0.0  # of the seconds, those in copies
 
 
 @dataclass(frozen=True)
@@ -166,11 +169,11 @@ def profile_of(region: Record, operators: Sequence[Record], header: Header) -> P
     busy_s, scale, pageable_scale = None if busy is None else step_s, 1.0, 1.0
     if cuda and busy is not None:
         busy_s = _busy(region, step_s, busy.median_s)
-        pageable_s = sum(_traced_s(record) for record in operators if _pageable(record))
+        pageable_s = sum(_copied_s(record, PAGEABLE) for record in operators)
         if pageable_s:
             left_s = max(0.0, busy_s - max(0.0, busy.median_s - pageable_s))
             pageable_scale = min(1.0, left_s / pageable_s)
-        traced_s = sum(_traced_s(record) for record in operators if _off_clock(record))
+        traced_s = sum(_off_clock_s(record) for record in operators)
         fixed_s = traced_s - (1 - pageable_scale) * pageable_s
         if traced_s < busy.median_s and fixed_s < busy_s:
             scale = (busy_s - fixed_s) / (busy.median_s - traced_s)
@@ -178,12 +181,7 @@ def profile_of(region: Record, operators: Sequence[Record], header: Header) -> P
         # The profiler lengthens what it times: only shares of the traced step are true.
         scale = step_s / traced.median_s
     shares = [
-        _share(
-            record,
-            step_s,
-            header,
-            pageable_scale if _pageable(record) else 1.0 if cuda and _off_clock(record) else scale,
-        )
+        _share(record, step_s, header, scale, pageable_scale if cuda else None)
         for record in operators
     ]
     shares.sort(key=lambda share: -share.seconds)
@@ -211,34 +209,47 @@ def _busy(region: Record, step_s: float, traced_s: float) -> float:
     return least if least <= MOST_SLOWER * traced_s else step_s - idle_s
 
 
-def _off_clock(record: Record) -> bool:
-    """Whether it takes its time from elsewhere than the SMs' clock."""
+def _off_clock_s(record: Record) -> float:
+    """Return the traced seconds of *record* that do not depend on the SMs' clock."""
     kind = record.operator.kind if record.operator else ""
-    return _is_copy(record) or kind == "communication"
+    return _traced_s(record) if kind == "communication" else _copied_s(record)
 
 
 def _is_copy(record: Record) -> bool:
     return bool(record.kernels) and not any(k.computes for k in record.kernels)
 
 
-def _pageable(record: Record) -> bool:
-    return _is_copy(record) and all(PAGEABLE in k.route for k in record.kernels)
+def _copied_s(record: Record, route: str = "") -> float:
+    """Return the traced seconds of *record* in copies whose route contains *route*."""
+    own = [k for k in record.kernels if k.kind == "copy" and route in k.route]
+    if _is_copy(record) and (not route or len(own) == len(record.kernels)):
+        return _traced_s(record)
+    return min(_traced_s(record), sum(k.time_s or 0.0 for k in own))
 
 
 def _traced_s(record: Record) -> float:
     return record.samples.median_s if record.samples is not None else 0.0
 
 
-def _share(record: Record, step_s: float, header: Header, scale: float) -> OperatorRow:
-    samples = record.samples
-    if samples is not None and scale != 1:
-        samples = Samples((samples.median_s * scale,))
+def _share(
+    record: Record, step_s: float, header: Header, scale: float, pageable_scale: float | None
+) -> OperatorRow:
+    """Place *record* with its traced times scaled; *pageable_scale* is None on a CPU."""
+    samples, copied_s = record.samples, 0.0
+    if pageable_scale is not None:
+        less_s = (1 - pageable_scale) * _copied_s(record, PAGEABLE)
+        copied_s, fixed_s = _copied_s(record) - less_s, _off_clock_s(record)
+        scaled_s = scale * (_traced_s(record) - fixed_s) + fixed_s - less_s
+    else:
+        scaled_s = scale * _traced_s(record)
+    if samples is not None and scaled_s != samples.median_s:
+        samples = Samples((scaled_s,))
         record = replace(record, times={**record.times, record.primary: samples})
     seconds = samples.median_s if samples is not None else 0.0
     placed = _placed(record, header) if seconds else None
     part = _part(record, placed, seconds)
     loss = largest_loss(record, header) if placed and part != "latency-bound" else None
-    return OperatorRow(record, seconds, seconds / step_s, placed, part, loss)
+    return OperatorRow(record, seconds, seconds / step_s, placed, part, loss, copied_s)
 
 
 def _placed(record: Record, header: Header) -> Placement | None:
@@ -277,7 +288,8 @@ def _parts(
     if busy_s is None:
         return {**found, "not traced": step_s}
     for share in shares:
-        found[share.part] += share.seconds
+        found["copies"] += share.copied_s
+        found[share.part] += share.seconds - share.copied_s
     total = sum(found.values())
     if total:  # kernels that overlap count once
         found = {name: seconds * busy_s / total for name, seconds in found.items()}

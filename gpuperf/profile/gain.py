@@ -29,7 +29,9 @@ def saved(profile: Profile, device_s: float, copies: bool = False) -> tuple[floa
     busy_s = profile.step_s if profile.busy_s is None else profile.busy_s
     engines = dict.fromkeys(("kernels", "copies", "communication"), 0.0)
     for share in profile.operators:
-        engines[share.part if share.part in engines else "kernels"] += share.seconds
+        engine = share.part if share.part in engines else "kernels"
+        engines["copies"] += share.copied_s
+        engines[engine] += share.seconds - share.copied_s
     if profile.cuda:  # kernels and copies that overlap were drawn in to fit the step
         engines["kernels"] /= min(1.0, profile.scale)
     engines["copies" if copies else "kernels"] -= device_s
