@@ -5,9 +5,9 @@ from __future__ import annotations
 import gzip
 from pathlib import Path
 
-__all__ = ["MEASURED", "RUN_FILES", "name_of", "run_file", "text_of"]
-
-MEASURED = Path(__file__).parent.parent / "docs" / "measured"
+TESTS = Path(__file__).parent
+ROOT = TESTS.parent
+MEASURED = ROOT / "docs" / "measured"
 RUN_FILES = sorted(MEASURED.glob("*.jsonl.gz"))
 
 

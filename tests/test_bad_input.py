@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_cli import QUICK, SAXPY, CommandLine, Ended
+from command_line import QUICK, SAXPY, CommandLine, Ended, assert_refused
 
 from gpuperf.model.record import SCHEMA
 from gpuperf.run.store import read_run
@@ -116,18 +116,6 @@ def gpuperf_at(tmp_path_factory: pytest.TempPathFactory) -> CommandLine:
     command = CommandLine.at(tmp_path_factory.mktemp("bad"), mine=SAXPY, trouble=TROUBLE, slow=SLOW)
     assert command("list").code == 0  # the catalogue is known from here on
     return command
-
-
-def assert_refused(ended: Ended, code: int, sentence: str, hint: str = "") -> None:
-    """The last words on stderr are one sentence and one hint; nothing is on stdout."""
-    assert ended.code == code, ended.err
-    assert ended.out == ""
-    assert "Traceback" not in ended.err
-    said, hinted = ended.err.splitlines()[-2:]
-    assert said.startswith("gpuperf: ")
-    assert hinted.startswith("  hint: ")
-    assert re.search(sentence, said), said
-    assert hint in hinted
 
 
 MATMUL = ("roofline", "--op", "matmul")

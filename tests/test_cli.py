@@ -5,212 +5,23 @@ The commands run as a user runs them: another process, its stdout and stderr apa
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import inspect
 import io
 import json
-import os
 import subprocess
 import sys
 from ast import literal_eval
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
+from command_line import QUICK, SAXPY, CommandLine, Ended
 
 import gpuperf
-from gpuperf import app
 from gpuperf.run.store import read_run
 from gpuperf.verb.registry import verbs
 from gpuperf.verb.verb import load
-
-COMMAND = [sys.executable, "-P", "-c", "from gpuperf.app import main; main()"]
-
-# Peaks of some CPU, so that no command stops to measure this one's.
-PEAKS = """
-schema = 1
-id = "a-cpu"
-name = "A CPU"
-vendor = "nobody"
-arch = "none"
-capability = "none"
-names = ["A CPU"]
-sm_count = { value = 2, unit = "count", status = "verified", source = "a test" }
-pcie = { value = "4.0", status = "uncertain", source = "a test" }
-
-[figures.memory_bandwidth]
-value = 20
-unit = "GB/s"
-status = "verified"
-source = "a test"
-
-[[compute]]
-pipe = "vector"
-dtype = "fp32"
-accumulate = "fp32"
-value = 0.1
-unit = "TFLOP/s"
-status = "verified"
-source = "a test"
-waiver = "a test"
-"""
-
-# What a user writes to add a workload: this file, and nothing else.
-SAXPY = '''
-"""saxpy: y ← a·x + y with x, y (n,).
-
-2·n FLOP; x and y are read, y is written.
-
-- `eager`: two operations, with the product in memory between them.
-- `fused`: `torch.add` with its own factor.
-"""
-
-from __future__ import annotations
-
-import torch
-
-from gpuperf import Axis, Bytes, Cost, Flops, Implementation, Point, Work, Workload
-from gpuperf.units import itemsize
-
-FACTOR = 2.5
-
-
-def saxpy_eager(inputs, point, options):
-    """The product first, then the sum."""
-    x, y = inputs["x"], inputs["y"]
-    return lambda: x * FACTOR + y
-
-
-def saxpy_fused(inputs, point, options):
-    """One pass over memory."""
-    x, y = inputs["x"], inputs["y"]
-    return lambda: torch.add(y, x, alpha=FACTOR)
-
-
-def reference(inputs, point):
-    """The same in float64."""
-    return inputs["x"].double() * FACTOR + inputs["y"].double()
-
-
-def make_inputs(point: Point, make):
-    """x and y (n,)."""
-    return {"x": make((point.n,), point.dtype), "y": make((point.n,), point.dtype)}
-
-
-def cost(point: Point) -> Cost:
-    """2·n FLOP, 2·n elements read and n written."""
-    size = itemsize(point.dtype)
-    return Cost(
-        (Flops(2 * point.n, "elementwise", point.dtype),),
-        (Bytes(read=2 * point.n * size, written=point.n * size),),
-    )
-
-
-def eager_work(point: Point) -> Work:
-    """The product is written and read once more."""
-    size = itemsize(point.dtype)
-    return Work(cost(point).flops, (Bytes(read=3 * point.n * size, written=2 * point.n * size),))
-
-
-SAXPY = Workload(
-    name="saxpy",
-    summary="y = a·x + y",
-    formula="2·n FLOP; 3·n·s bytes",
-    axes=(
-        Axis("n", 2**20, "elements", main=True),
-        Axis("dtype", "auto", "of x and y", choices=("fp32", "fp64")),
-    ),
-    inputs=make_inputs,
-    reference=reference,
-    cost=cost,
-    implementations=(
-        Implementation("eager", saxpy_eager, "two operations", work=eager_work),
-        Implementation("fused", saxpy_fused, "torch.add"),
-    ),
-)
-'''
-
-
-@dataclass(frozen=True)
-class Ended:
-    """What a command left behind."""
-
-    code: int
-    out: str
-    err: str
-
-
-@dataclass(frozen=True)
-class CommandLine:
-    """Runs gpuperf in *folder*, with a cache of its own and no GPU in sight."""
-
-    folder: Path
-
-    @property
-    def environment(self) -> dict[str, str]:
-        kept = {
-            name: value
-            for name, value in os.environ.items()
-            if name not in ("FORCE_COLOR", "CLICOLOR_FORCE", "COLUMNS", "GPUPERF_DEBUG")
-        }
-        return kept | {
-            "GPUPERF_CACHE": str(self.folder / "cache"),
-            "CUDA_VISIBLE_DEVICES": "",
-            "HIP_VISIBLE_DEVICES": "",
-            "PYTHONUTF8": "1",
-        }
-
-    def start(self, *words: str, **more: Any) -> subprocess.Popen[str]:
-        """The command, running."""
-        return subprocess.Popen(
-            [*COMMAND, *words],
-            cwd=self.folder,
-            env=self.environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            **more,
-        )
-
-    def __call__(self, *words: str, **more: Any) -> Ended:
-        """The command, once it has ended."""
-        with self.start(*words, **more) as process:
-            out, err = process.communicate(timeout=100)
-        return Ended(process.returncode, out, err)
-
-    def within(self, *words: str) -> Ended:
-        """The command in this process, where the process boundary is not what is tested."""
-        out, err = io.StringIO(), io.StringIO()
-        with pytest.MonkeyPatch.context() as patch:
-            patch.chdir(self.folder)
-            for name in os.environ.keys() - self.environment.keys():
-                patch.delenv(name)
-            for name, value in self.environment.items():
-                patch.setenv(name, value)
-            patch.setattr(sys, "argv", ["gpuperf", *words])
-            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-                code = app._guarded(app._run)
-        return Ended(code, out.getvalue(), err.getvalue())
-
-    def run_file(self, out: str) -> Path:
-        """The one run file in the folder *out*."""
-        (path,) = (self.folder / out).glob("*.jsonl")
-        return path
-
-    @classmethod
-    def at(cls, folder: Path, **files: str) -> CommandLine:
-        """In *folder*, beside the peaks file and these modules."""
-        (folder / "peaks.toml").write_text(PEAKS)
-        for name, text in files.items():
-            (folder / f"{name}.py").write_text(text)
-        return cls(folder)
-
-
-QUICK = ("--device", "cpu", "--peaks", "peaks.toml", "--budget", "0.02")
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import torch
+from every_case import every_case, odd_points, pick
 from gpuperf.kernels import sincos
-from test_conformance import every_case, odd_points, pick
 
 from gpuperf import jit
 from gpuperf.errors import Unsupported

@@ -16,10 +16,11 @@ from gpuperf.model.samples import Samples
 FEWEST_SAMPLES = 3
 
 # The rule looks many times, and each look may find the samples narrow by chance. Where that is
-# likely, it asks for more. With two modes the median lies in one or in the other, and its interval
-# is narrow as soon as it lies in one: the ranks of the interval are doubled, from 40 samples on.
-# Correlated samples are worth few independent ones, of which the scatter is hardly known: at least
-# ten, unless their whole range is within half the precision. tests/test_coverage.py simulates both.
+# likely, it asks for more. With two modes the median lies in one or in the other, and its
+# interval is narrow as soon as it lies in one: the ranks of the interval are doubled, from 40
+# samples on. Correlated samples are worth few independent ones, of which the scatter is hardly
+# known: at least ten, unless their whole range is within half the precision.
+# tests/roofline/test_coverage.py simulates both.
 TWO_MODES_SAMPLES, TWO_MODES_WIDENED = 40, 2.0
 LEAST_EFFECTIVE = 10
 

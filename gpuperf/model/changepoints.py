@@ -16,7 +16,7 @@ the variance of a mean, mends most of it (that permutations of a dependent serie
 studentized statistic: Romano and Tirlea, arXiv:2009.03170, 2020). With a lag-1 correlation
 of 0.3 a step is found in 2 of 100 unchanged series, with 0.5 in 2 to 4, with 0.7 in 3 to 9; without
 any in 0.5. A drift that bends may look like a step too. Far outliers are drawn in first, so that
-one disturbed run hides nothing. tests/test_steps.py has the rates, and what is found.
+one disturbed run hides nothing. tests/model/test_changepoints.py has the rates, and what is found.
 
 Multiplicity. A series is cut in two at its greatest step, and each part is tested again, only where
 the whole was found to have a step. The first round takes half of `ALPHA`, each further one half of

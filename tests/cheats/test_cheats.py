@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 from cheats import CHEATS, PRODUCT, Build, Cheat
+from fake_bench import CONTRACT, make_bench
 from gpuperf.kernels.matmul import MATMUL
-from test_checks import CONTRACT, make_bench
 from uncaught import UNCAUGHT
 
 from gpuperf.measure import verify

@@ -29,7 +29,7 @@ LEAST_BYTES = 64 << 10  # a call that moves less is not looked at more closely
 # Student's t by the number of pairs: for 95 %, by which sampling stops; and for 97.5 %, by which
 # the uncertainty is reported. Sampling stops where the values agree, be it by chance, so that the
 # interval of 95 % by the first would hold the truth in 91 % at a noise of 1 % a pair, and by the
-# second holds it in at least 94 % at any (tests/test_traffic.py).
+# second holds it in at least 94 % at any (tests/measure/test_traffic.py).
 T_STOP = {3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.36}
 T_REPORT = {3: 6.21, 4: 4.18, 5: 3.50, 6: 3.16, 7: 2.97, 8: 2.84}
 

@@ -1,0 +1,222 @@
+"""Does every workload keep its promises? Written once: a new file in kernels/ops is held to it too.
+
+Only what the CPU computes is compared with the reference here, and `ON_THE_CPU` says what that is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+import torch
+from every_case import BROKEN, CPU, FOUND, every_case, odd_points, options, pick, words
+from fake_bench import CONTRACT, make_bench
+
+from gpuperf.measure.checks import compare, poison
+from gpuperf.measure.inputs import ByteCounter, bind_make, refill
+from gpuperf.model.codec import decode, encode
+from gpuperf.model.workload import Case, Description, Implementation, Point, Workload
+
+Named = tuple[Workload, Implementation, Point, dict[str, Any]]
+
+
+def tensors(value: Any) -> list[torch.Tensor]:
+    values = value.values() if isinstance(value, Mapping) else value
+    return [value] if isinstance(value, torch.Tensor) else list(values)
+
+
+def size(values: list[torch.Tensor]) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in values)
+
+
+of_every_workload = pytest.mark.parametrize(
+    "workload", [pytest.param(workload, id=name) for name, workload in FOUND.items()]
+)
+CASES = list(every_case())
+of_every_case = pytest.mark.parametrize(("workload", "implementation", "point", "given"), CASES)
+
+
+def test_every_file_of_workloads_loads() -> None:
+    assert BROKEN == {}
+    assert {"copy", "matmul"} <= FOUND.keys()
+
+
+# The implementations that the CPU computes, Triton's kernels under its interpreter. What supports
+# nothing any more would otherwise pass every test.
+ON_THE_CPU = {
+    "attention": "compile eager sdpa_math triton_flash",
+    "copy": "torch triton",
+    "layernorm": "compile torch triton",
+    "matmul": "compile torch triton",
+    "read": "torch triton",
+    "rmsnorm": "compile torch triton",
+    "sincos": "compile compile-max-autotune eager triton",
+    "softmax": "compile eager fused online safe torch",
+    "special": "torch",
+    "triad": "torch triton",
+    "vector_add": "torch triton",
+    "write": "torch triton",
+}
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs Triton's interpreter")
+def test_what_the_cpu_computes_is_what_it_should() -> None:
+    computed: dict[str, set[str]] = {}
+    for case in CASES:
+        workload, implementation, *_ = case.values
+        computed.setdefault(workload.name, set()).add(implementation.name)
+    assert {name: " ".join(sorted(found)) for name, found in computed.items()} == ON_THE_CPU
+
+
+def test_a_matmul_is_tried_at_an_odd_shape_that_is_not_square() -> None:
+    point = next(odd_points(FOUND["matmul"], {"dtype": "fp32"}))
+    assert (point.m, point.n, point.k) == (33, 47, 65)
+
+
+@of_every_case
+def test_an_implementation_matches_the_reference_at_an_odd_size(
+    workload: Workload, implementation: Implementation, point: Point, given: Mapping[str, Any]
+) -> None:
+    """And the bytes that its cost says are written are those of the real output."""
+    inputs = workload.inputs(point, bind_make(CPU.torch, 0))
+    call = implementation.build(inputs, point, given)
+    poison(call())
+    refill(inputs, workload.inputs(point, bind_make(CPU.torch, 1)))
+    before = {name: value.clone() for name, value in inputs.items()}
+    cost = workload.cost(point)
+    accumulate = cost.flops[0].accumulate if cost.flops else ""
+    output = call()
+    check = compare(workload, point, before, output, accumulate, pick)
+    assert check.rows > 0
+    assert sum(b.written for b in cost.bytes) == size(tensors(output))
+    for name in inputs.keys() - set(workload.mutates):
+        assert torch.equal(inputs[name], before[name]), f"{name} was changed and is not declared"
+
+
+def once_a_mode() -> Iterator[Any]:
+    """The first case of each implementation in each mode, in fp32 and in int8: the bench makes the
+    same checks in the same order for each other dtype, mask and tile."""
+    seen = set()
+    for case in CASES:
+        workload, implementation, point, _ = case.values
+        key = (workload.name, implementation.name, point.get("mode"), point["dtype"])
+        if point["dtype"] in ("fp32", "int8") and key not in seen:
+            seen.add(key)
+            yield case
+
+
+@pytest.mark.parametrize(("workload", "implementation", "point", "given"), list(once_a_mode()))
+def test_an_implementation_passes_every_check_of_the_bench(
+    workload: Workload, implementation: Implementation, point: Point, given: Mapping[str, Any]
+) -> None:
+    """Among them those of what was timed: inputs that change without a new `_version`."""
+    case = Case(workload.name, implementation.name, point, given)
+    record = make_bench(facts=CPU.facts).measure(workload, case, CONTRACT, "r", 0)
+    assert (record.status, record.reason) == ("ok", "")
+
+
+def is_read(workload: Workload, point: Point, name: str) -> bool:
+    """Whether the result depends on the input *name*: one that is only written on does not count.
+
+    Nothing survives NaN; integers, which have none, are drawn anew.
+    """
+    inputs = dict(workload.inputs(point, bind_make(CPU.torch, 0)))
+    before = tensors(workload.reference(inputs, point))
+    if inputs[name].is_floating_point():
+        inputs[name] = torch.full_like(inputs[name], torch.nan)
+    else:
+        inputs[name] = workload.inputs(point, bind_make(CPU.torch, 1))[name]
+    after = tensors(workload.reference(inputs, point))
+    return not all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
+
+
+@of_every_workload
+def test_the_bytes_read_are_those_of_the_real_inputs(workload: Workload) -> None:
+    """From memory or over the link; what is read from a cache was read from memory first."""
+    for chosen in words(workload):
+        for point in odd_points(workload, chosen):
+            inputs = workload.inputs(point, bind_make(CPU.torch, 0))
+            once = [value for name, value in inputs.items() if is_read(workload, point, name)]
+            bytes_ = [b for b in workload.cost(point).bytes if b.channel in ("dram", "host")]
+            assert sum(b.read for b in bytes_) == size(once), point
+
+
+def test_of_the_inputs_only_those_that_a_result_depends_on_are_read() -> None:
+    for name, read in (("copy", True), ("write", False)):
+        for dtype in ("fp32", "int8"):
+            point = next(odd_points(FOUND[name], {"dtype": dtype}))
+            (vector,) = FOUND[name].inputs(point, ByteCounter())
+            assert is_read(FOUND[name], point, vector) is read
+
+
+@of_every_workload
+def test_what_is_counted_before_allocation_is_what_is_allocated(workload: Workload) -> None:
+    for chosen in words(workload):
+        point = next(odd_points(workload, chosen))
+        counter = ByteCounter()
+        workload.inputs(point, counter)
+        inputs = workload.inputs(point, bind_make(CPU.torch, 0))
+        assert counter.bytes == size(tensors(inputs)), point
+
+
+@of_every_workload
+def test_a_narrowed_reference_is_those_rows_of_the_whole(workload: Workload) -> None:
+    if workload.narrow is None:
+        pytest.skip(f"{workload.name} is always checked whole")
+    for chosen in words(workload):
+        point = next(odd_points(workload, chosen))
+        inputs = workload.inputs(point, bind_make(CPU.torch, 0))
+        whole = tensors(workload.reference(inputs, point))
+        rows = pick(4, whole[0].shape[0])
+        narrowed = workload.narrow(inputs, rows)
+        if narrowed is None:
+            continue
+        few = tensors(workload.reference(narrowed, point))
+        for wide, narrow in zip(whole, few, strict=True):
+            torch.testing.assert_close(narrow, wide[rows], rtol=1e-12, atol=1e-12)
+
+
+@of_every_workload
+def test_a_reference_is_computed_in_float64(workload: Workload) -> None:
+    chosen = next(iter(words(workload)))
+    point = next(odd_points(workload, chosen))
+    inputs = workload.inputs(point, bind_make(CPU.torch, 0))
+    for tensor in tensors(workload.reference(inputs, point)):
+        assert tensor.dtype in (torch.float64, torch.int64, torch.int32)
+
+
+@of_every_workload
+def test_case_ids_are_unique(workload: Workload) -> None:
+    ids = [
+        Case(workload.name, implementation.name, point, given).id
+        for implementation in workload.implementations
+        for chosen in words(workload)
+        for point in odd_points(workload, chosen)
+        for given in options(implementation)
+    ]
+    assert len(ids) > 1
+    assert len(set(ids)) == len(ids)
+
+
+@of_every_workload
+def test_a_description_comes_back_from_json_as_it_was(workload: Workload) -> None:
+    description = workload.describe("gpuperf.kernels")
+    line = encode(description)
+    assert json.loads(line)["name"] == workload.name
+    assert decode(line, Description) == description
+
+
+@of_every_workload
+def test_a_workload_tells_a_reader_what_it_is(workload: Workload) -> None:
+    assert workload.summary
+    assert workload.formula
+    assert any(axis.main for axis in workload.axes), "--sizes has nothing to set"
+    assert all(axis.help for axis in workload.axes)
+    assert all(implementation.summary for implementation in workload.implementations)
+
+
+@of_every_workload
+def test_a_workload_of_ours_declares_its_rounding_itself(workload: Workload) -> None:
+    assert workload.declares_rounding
