@@ -10,11 +10,13 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 
+from gpuperf.model.codec import decode, encode
 from gpuperf.model.contract import Contract, DeviceFacts, Fingerprint
 from gpuperf.model.cost import Bytes, Cost, Flops
 from gpuperf.model.peaks import Ceiling, Figure, Peaks
 from gpuperf.model.record import Caveat, Check, Header, Record, Run, Telemetry, TimerFacts
 from gpuperf.model.samples import Samples
+from gpuperf.model.text import clean_json
 from gpuperf.model.workload import Case
 from gpuperf.peaks.physics import check_physics
 
@@ -306,8 +308,13 @@ def elementwise_run() -> Run:
 HOSTILE = "\x1b[31mevil\x1b[0m [bold]x[/bold] <script>alert('$a$')</script> | `x` \u202eabc\n\x07"
 
 
+def decoded(run: Run) -> Run:
+    """Return *run* as a reader of its file gets it, with every text cleaned."""
+    return decode(clean_json(encode(run)), Run)
+
+
 def hostile_run() -> Run:
-    """Names of a stranger who means harm."""
+    """Return a run whose names try to break terminals, markdown and SVG."""
     run = h200_sweep((1024, 2048))
     device = replace(run.header.device, name=HOSTILE)
     caveat = Caveat(HOSTILE, HOSTILE, HOSTILE)
@@ -323,4 +330,4 @@ def hostile_run() -> Run:
         hint=HOSTILE,
     )
     top = replace(run.header, device=device, run=HOSTILE)
-    return Run(top, (*records, failed), problems=(HOSTILE,))
+    return decoded(Run(top, (*records, failed), problems=(HOSTILE,)))

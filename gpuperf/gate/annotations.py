@@ -20,7 +20,7 @@ from gpuperf.gate.wording import (
     words_of,
     worst_first,
 )
-from gpuperf.show.casename import Names
+from gpuperf.show.axes import Names
 
 MOST = 10  # of a type in a step
 NAME = 100  # characters of a case

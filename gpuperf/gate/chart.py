@@ -22,7 +22,7 @@ from gpuperf.gate.wording import (
     worst_first,
 )
 from gpuperf.model.text import clean, shorten
-from gpuperf.show.casename import Names
+from gpuperf.show.axes import Names
 from gpuperf.show.contract import contracts_text
 from gpuperf.show.figure import COLOURS, DPI, FAINT, GRID, INK, figure
 

@@ -30,7 +30,7 @@ from gpuperf.gate.wording import (
     words_of,
 )
 from gpuperf.model.text import clean, shorten
-from gpuperf.show.casename import Names, whole_names
+from gpuperf.show.axes import Names, whole_names
 
 NAME = 1000  # characters of a case
 TEXT = 2000  # and of a property

@@ -25,7 +25,7 @@ from gpuperf.gate.wording import (
     worst_first,
 )
 from gpuperf.model.text import clean, shorten
-from gpuperf.show.casename import Names
+from gpuperf.show.axes import Names
 from gpuperf.show.text import escape_line
 
 # GitHub: "Job summaries are isolated between steps and each step is restricted to a maximum size of

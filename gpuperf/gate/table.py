@@ -32,7 +32,7 @@ from gpuperf.gate.wording import (
 )
 from gpuperf.model.codec import encode
 from gpuperf.model.text import clean, shorten
-from gpuperf.show.casename import Names
+from gpuperf.show.axes import Names
 
 WIDTH = 120  # characters of a line of words
 NAME = 48  # and of a case

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from gpuperf.gate.rule import Pairs, Verdict
 from gpuperf.gate.verdict import CaseVerdict, GateReport, SideTold, hides
 from gpuperf.model.text import clean, shorten
-from gpuperf.show.casename import Names
+from gpuperf.show.axes import Names
 from gpuperf.show.contract import contracts_text
 from gpuperf.units import format_time
 
@@ -217,7 +217,7 @@ def _some(found: Sequence[str], what: str) -> list[str]:
 
 
 def _told(text: str, names: Names) -> str:
-    return shorten(names.told(text), LONGEST)
+    return shorten(names.replace_ids(text), LONGEST)
 
 
 def _name(text: str) -> str:

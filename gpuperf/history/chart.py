@@ -13,7 +13,7 @@ from gpuperf.errors import UsageError
 from gpuperf.history.study import Point, Segment, Series
 from gpuperf.history.table import MOVED, changed_text, last_step, marked_text, rule_text
 from gpuperf.history.trend import Axis, axis_of, label_axis, label_times, limits_of, panels_of
-from gpuperf.model.changepoints import Step
+from gpuperf.model.changepoints import ChangePoint
 from gpuperf.model.text import clean, shorten
 from gpuperf.show.figure import COLOURS, FAINT, INK, figure
 
@@ -251,7 +251,7 @@ def _draw_steps(part: Any, panel: Sequence[Segment], axis: Axis, high: float) ->
         )
 
 
-def _interval(step: Step) -> str:
+def _interval(step: ChangePoint) -> str:
     return f"{step.low * 100:+.1f} … {step.high * 100:+.1f}"
 
 

@@ -11,12 +11,12 @@ import typer
 
 from gpuperf.errors import UnknownName, UsageError
 from gpuperf.history.index import Choose, read_folder
-from gpuperf.history.study import Series, series_of, times_of, with_steps
+from gpuperf.history.study import Series, series_of, times_of, with_change_points
 from gpuperf.history.table import LONGEST, render_list, render_show
-from gpuperf.model.changepoints import Step, find_steps
+from gpuperf.model.changepoints import ChangePoint, find_change_points
 from gpuperf.model.text import clean, shorten
 from gpuperf.run.cache import fetch, keep, key_of
-from gpuperf.show.casename import Names
+from gpuperf.show.axes import Names
 from gpuperf.show.screen import put, stdout_screen
 from gpuperf.verb.options import Format, FormatOption
 from gpuperf.verb.progress import say
@@ -72,7 +72,7 @@ def _read(folder: Path, choose: Choose | None) -> tuple[Series, ...]:
         told = "holds no run file" if not found.files else f"holds no case in {found.files} files"
         raise UsageError(f"{folder} {told}", "--folder is where --out put the run files")
     series = series_of(found.readings)
-    return with_steps(series, _steps(folder, series))
+    return with_change_points(series, _steps(folder, series))
 
 
 @dataclass(frozen=True)
@@ -80,17 +80,17 @@ class _Kept:
     """Steps that were found before, and in what."""
 
     of: str
-    steps: list[tuple[Step, ...]]
+    steps: list[tuple[ChangePoint, ...]]
 
 
-def _steps(folder: Path, series: Sequence[Series]) -> list[tuple[Step, ...]]:
+def _steps(folder: Path, series: Sequence[Series]) -> list[tuple[ChangePoint, ...]]:
     """The steps of each segment; as long as no time changes they need not be sought again."""
     times = times_of(series)
     of = key_of(RULE, times)
     place = key_of(str(folder.resolve()), [each.case for each in series])
     kept = fetch("steps", place, _Kept)
     if kept is None or kept.of != of or len(kept.steps) != len(times):
-        kept = _Kept(of, find_steps(times))
+        kept = _Kept(of, find_change_points(times))
         keep("steps", place, kept)
     return kept.steps
 

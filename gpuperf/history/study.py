@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from gpuperf.model.changepoints import LEAST, SIDE, Step
+from gpuperf.model.changepoints import LEAST, SIDE, ChangePoint
 from gpuperf.model.codec import to_builtins
 from gpuperf.model.record import Record, Run
 
@@ -80,19 +80,19 @@ class Point:
 @dataclass(frozen=True)
 class Segment:
     """The points of one environment in time order, what it `changed` against the nearest earlier
-    one, and the steps among them (`Step.at` counts from its first point)."""
+    one, and the steps among them (`ChangePoint.at` counts from its first point)."""
 
     environment: Environment
     points: tuple[Point, ...]
     changed: tuple[str, ...] = ()
-    steps: tuple[Step, ...] = ()
+    steps: tuple[ChangePoint, ...] = ()
 
     @property
     def told(self) -> bool:
         """Whether it has points enough for steps to be found."""
         return len(self.points) >= LEAST
 
-    def moved(self, step: Step) -> bool:
+    def moved(self, step: ChangePoint) -> bool:
         """Whether the runs after *step* are of other hosts than those before it: no fact of the
         environment, since many a cloud has a new host every night, but two cards of a kind differ
         by more than many a change."""
@@ -245,13 +245,15 @@ def _date(text: str) -> datetime | None:
 
 
 def times_of(series: Sequence[Series]) -> list[list[float]]:
-    """The times of every segment, in order: what `find_steps` takes."""
+    """The times of every segment, in order: what `find_change_points` takes."""
     segments = [segment for each in series for segment in each.segments]
     return [[point.median_s for point in segment.points] for segment in segments]
 
 
-def with_steps(series: Sequence[Series], steps: Sequence[tuple[Step, ...]]) -> tuple[Series, ...]:
-    """*series* with what `find_steps` found in `times_of` them."""
+def with_change_points(
+    series: Sequence[Series], steps: Sequence[tuple[ChangePoint, ...]]
+) -> tuple[Series, ...]:
+    """*series* with what `find_change_points` found in `times_of` them."""
     left = iter(steps)
     return tuple(
         replace(each, segments=tuple(replace(s, steps=next(left)) for s in each.segments))

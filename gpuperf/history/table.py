@@ -7,9 +7,9 @@ from datetime import datetime
 from typing import Any
 
 from gpuperf.history.study import Point, Segment, Series
-from gpuperf.model.changepoints import ALPHA, LEAST, SIDE, Step
+from gpuperf.model.changepoints import ALPHA, LEAST, SIDE, ChangePoint
 from gpuperf.model.text import clean, shorten
-from gpuperf.show.casename import Names
+from gpuperf.show.axes import Names
 from gpuperf.show.data import to_json
 from gpuperf.show.render import render
 from gpuperf.show.screen import WIDE, Screen
@@ -130,7 +130,7 @@ def rule_text(series: Sequence[Series]) -> str:
     )
 
 
-def marked_text(segment: Segment, step: Step) -> str:
+def marked_text(segment: Segment, step: ChangePoint) -> str:
     """`+3.1 % †`, where the host is another one too."""
     return _percent(step.change) + (" †" if segment.moved(step) else "")
 
@@ -184,7 +184,7 @@ def _list_row(series: Series) -> dict[str, Any]:
     }
 
 
-def last_step(series: Series) -> tuple[Segment, Step] | None:
+def last_step(series: Series) -> tuple[Segment, ChangePoint] | None:
     """The latest by date."""
     steps = [(segment, step) for segment in series.segments for step in segment.steps]
     return max(steps, key=lambda both: both[0].points[both[1].at].when, default=None)

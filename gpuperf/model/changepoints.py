@@ -51,7 +51,7 @@ SAME = 1e-9  # of a log time: rounding
 
 
 @dataclass(frozen=True)
-class Step:
+class ChangePoint:
     """From point *at* on the level is another: by *change* (a fraction; above 0 is slower), with a
     95 % interval as if the place had been known. `q` is `p` after multiplicity."""
 
@@ -63,7 +63,9 @@ class Step:
     q: float
 
 
-def find_steps(series: Sequence[Sequence[float]], seed: int = 0) -> list[tuple[Step, ...]]:
+def find_change_points(
+    series: Sequence[Sequence[float]], seed: int = 0
+) -> list[tuple[ChangePoint, ...]]:
     """The steps in each of *series*, which are times > 0 in order; all are judged together. Of a
     long one the last `MOST_POINTS` are searched."""
     if not any(len(times) >= LEAST for times in series):
@@ -91,14 +93,14 @@ def find_steps(series: Sequence[Sequence[float]], seed: int = 0) -> list[tuple[S
     return [_measured(values, found) for values, found in zip(logs, cuts, strict=True)]
 
 
-def _measured(values: Any, cuts: dict[int, tuple[float, float]]) -> tuple[Step, ...]:
+def _measured(values: Any, cuts: dict[int, tuple[float, float]]) -> tuple[ChangePoint, ...]:
     """The steps at *cuts*, each from the level before it to the one after."""
     bounds = [0, *sorted(cuts), len(values)]
     found = []
     for before, at, after in zip(bounds, bounds[1:], bounds[2:], strict=False):
         change, low, high = _change(values[before:at], values[at:after])
         p, q = cuts[at]
-        found.append(Step(at, math.expm1(change), math.expm1(low), math.expm1(high), p, q))
+        found.append(ChangePoint(at, math.expm1(change), math.expm1(low), math.expm1(high), p, q))
     return tuple(found)
 
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
 
-from gpuperf.model.changepoints import LEAST, find_steps
+from gpuperf.model.changepoints import LEAST, find_change_points
 from gpuperf.model.program import PassResult
 from gpuperf.model.record import Caveat
 from gpuperf.model.samples import Samples, mean_precision
@@ -89,7 +89,7 @@ def _changes(times: tuple[float, ...]) -> list[int]:
         return []
     size = -(-len(times) // MOST_BLOCKS)
     blocks = [statistics.median(times[i : i + size]) for i in range(0, len(times), size)]
-    return [one.at * size for one in find_steps([blocks])[0]]
+    return [one.at * size for one in find_change_points([blocks])[0]]
 
 
 def phases_caveat(passed: Sequence[PassResult], launches: float, cuda: bool) -> Caveat | None:

@@ -44,7 +44,7 @@ from gpuperf.gate.verdict import (
     write_report,
 )
 from gpuperf.model.contract import Contract
-from gpuperf.show.casename import Names, whole_names
+from gpuperf.show.axes import Names, whole_names
 
 RULE = Rule(resamples=9999)
 COMMIT = "fedcba9876543210fedcba9876543210fedcba98"
@@ -191,7 +191,7 @@ def test_names_leave_out_what_all_cases_of_an_operation_share() -> None:
 
 def test_a_reason_names_a_case_as_the_table_does() -> None:
     names = Names(["a/x[m=1,n=7,dtype=bf16]", "a/x[m=1,n=8,dtype=bf16]"])
-    assert names.told("a/x[m=1,n=8,dtype=bf16] is slower") == "a/x n=8 is slower"
+    assert names.replace_ids("a/x[m=1,n=8,dtype=bf16] is slower") == "a/x n=8 is slower"
 
 
 @pytest.mark.parametrize(

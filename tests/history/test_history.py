@@ -38,9 +38,9 @@ from typer.testing import CliRunner
 from gpuperf.errors import UnknownName, UsageError
 from gpuperf.history.chart import draw_history
 from gpuperf.history.command import history
-from gpuperf.history.study import Series, readings_of, series_of, times_of, with_steps
+from gpuperf.history.study import Series, readings_of, series_of, times_of, with_change_points
 from gpuperf.history.table import render_list, render_show
-from gpuperf.model.changepoints import find_steps
+from gpuperf.model.changepoints import find_change_points
 from gpuperf.model.record import Run
 
 TORCH, TRITON = MATMUL.id, replace(MATMUL, implementation="triton").id
@@ -57,7 +57,7 @@ def told(runs: Sequence[Run], case: str = TORCH) -> Series:
     """The series of one case in *runs*, with its steps."""
     readings = [reading for run in runs for reading in readings_of(run) if reading.case == case]
     series = series_of(readings)
-    (found,) = with_steps(series, find_steps(times_of(series)))
+    (found,) = with_change_points(series, find_change_points(times_of(series)))
     return found
 
 
@@ -535,7 +535,8 @@ def run(*words: str | Path) -> tuple[str, str]:
 def test_history_list_tells_every_case(folder: Path) -> None:
     out, err = run("list", "--folder", folder)
     assert out == render_list(
-        with_steps(both_plain(CHANGED), find_steps(times_of(both_plain(CHANGED)))), "table"
+        with_change_points(both_plain(CHANGED), find_change_points(times_of(both_plain(CHANGED)))),
+        "table",
     )
     assert err == ""
 

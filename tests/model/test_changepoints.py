@@ -14,7 +14,14 @@ from real_noise import MODELS, Noise, RealNoise
 from scipy.signal import lfilter
 from scipy.stats import binomtest
 
-from gpuperf.model.changepoints import ALPHA, LEAST, MOST_POINTS, SIDE, find_steps, greatest_p
+from gpuperf.model.changepoints import (
+    ALPHA,
+    LEAST,
+    MOST_POINTS,
+    SIDE,
+    find_change_points,
+    greatest_p,
+)
 
 SERIES = {20: 2000, 50: 1000, 100: 500}  # points → series of each kind of noise
 
@@ -85,7 +92,7 @@ def test_a_list_of_unchanged_cases_has_a_step_in_at_most_one_of_a_hundred() -> N
     red = 0
     for seed in range(300):
         logs = random.normal(0, 0.005, (20, 30)) + random.normal(0, 0.01, 30)
-        red += any(find_steps(numpy.exp(logs), seed))
+        red += any(find_change_points(numpy.exp(logs), seed))
     assert red <= 3  # of 300: one in a hundred
 
 
@@ -109,13 +116,13 @@ def stepped(
 
 
 def places(times: Any, seed: int = 0) -> list[int]:
-    return [step.at for step in find_steps([times], seed)[0]]
+    return [step.at for step in find_change_points([times], seed)[0]]
 
 
 @pytest.mark.parametrize("noise", [Noise(0.005, 0.005), MODELS["typical"]], ids=["flat", "drift"])
 def test_a_step_of_three_percent_amid_forty_points_is_found(noise: Any) -> None:
     random = numpy.random.default_rng(11)
-    told = [find_steps([stepped(random, 40, {20: 0.03}, noise)], i)[0] for i in range(200)]
+    told = [find_change_points([stepped(random, 40, {20: 0.03}, noise)], i)[0] for i in range(200)]
     hits = sum(any(abs(step.at - 20) <= 1 for step in steps) for steps in told)
     assert binomtest(hits, 200, alternative="greater").proportion_ci(0.95).low >= 0.95
     assert sum(len(steps) > 1 for steps in told) <= 4
@@ -130,7 +137,7 @@ def test_a_step_six_points_before_the_end_is_found_among_twenty_cases() -> None:
     hits = others = 0
     for seed in range(40):
         times = [stepped(random, 40, {34: 0.03} if i == 7 else {}) for i in range(20)]
-        told = find_steps(times, seed)
+        told = find_change_points(times, seed)
         hits += [step.at for step in told[7]] == [34]
         others += sum(bool(steps) for i, steps in enumerate(told) if i != 7)
     assert hits >= 36
@@ -171,7 +178,7 @@ def test_disturbed_runs_hide_no_step() -> None:
 
 
 def test_a_step_without_noise_has_its_change_and_no_width() -> None:
-    ((step,),) = find_steps([[1e-3] * 20 + [1.03e-3] * 20])
+    ((step,),) = find_change_points([[1e-3] * 20 + [1.03e-3] * 20])
     assert step.at == 20
     assert (step.change, step.low, step.high) == pytest.approx((0.03, 0.03, 0.03))
     assert step.p <= step.q <= ALPHA
@@ -188,7 +195,7 @@ def test_a_step_without_noise_has_its_change_and_no_width() -> None:
     ids=["constant", "in turn", "rounding", "a straight drift"],
 )
 def test_what_does_not_scatter_has_no_step(times: Sequence[float]) -> None:
-    assert find_steps([times]) == [()]
+    assert find_change_points([times]) == [()]
 
 
 def test_times_of_a_ticking_clock_have_no_step() -> None:
@@ -201,11 +208,11 @@ def test_few_points_are_not_judged_and_cost_no_other() -> None:
     random = numpy.random.default_rng(31)
     clear = stepped(random, 40, {20: 0.05})
     short = [1.0] * (LEAST // 2) + [2.0] * (LEAST // 2 - 1)
-    told = find_steps([short, clear, []])
+    told = find_change_points([short, clear, []])
     assert (told[0], told[2]) == ((), ())
-    assert told[1] == find_steps([clear])[0]
-    assert find_steps([]) == []
-    assert find_steps([short]) == [()]
+    assert told[1] == find_change_points([clear])[0]
+    assert find_change_points([]) == []
+    assert find_change_points([short]) == [()]
 
 
 def test_no_level_has_fewer_points_than_a_side() -> None:
@@ -222,15 +229,15 @@ def test_more_cases_ask_more_of_each() -> None:
     alone = next(
         times
         for times in series
-        if (steps := find_steps([times])[0]) and 0.001 < steps[0].p <= ALPHA / 2
+        if (steps := find_change_points([times])[0]) and 0.001 < steps[0].p <= ALPHA / 2
     )
     crowd = [stepped(random, 24, {}) for _ in range(49)]
-    assert find_steps([alone, *crowd])[0] == ()
+    assert find_change_points([alone, *crowd])[0] == ()
 
 
 def test_the_same_series_have_the_same_steps_again() -> None:
     times = stepped(numpy.random.default_rng(41), 60, {30: 0.03})
-    assert find_steps([times]) == find_steps([times])
+    assert find_change_points([times]) == find_change_points([times])
 
 
 def test_of_a_very_long_series_the_last_points_are_searched() -> None:
@@ -242,6 +249,6 @@ def test_of_a_very_long_series_the_last_points_are_searched() -> None:
 @given(st.floats(1e-6, 1e6), st.integers(0, 5))
 def test_the_unit_of_time_is_no_matter(unit: float, seed: int) -> None:
     times = stepped(numpy.random.default_rng(seed), 24, {12: 0.04})
-    one, other = find_steps([times]), find_steps([times * unit])
+    one, other = find_change_points([times]), find_change_points([times * unit])
     assert [s.at for s in one[0]] == [s.at for s in other[0]]
     assert [s.change for s in one[0]] == pytest.approx([s.change for s in other[0]], rel=1e-5)
