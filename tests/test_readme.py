@@ -12,8 +12,7 @@ from measured import run_file
 
 from gpuperf.app import make_app
 from gpuperf.measure.registry import load_source
-from gpuperf.profile.breakdown import profiles
-from gpuperf.profile.table import title_of, totals_of
+from gpuperf.profile.output import render_profile
 from gpuperf.roofline.brief import render_brief, roofline_below
 from gpuperf.run.store import read_run
 from gpuperf.show.screen import WIDE
@@ -48,9 +47,7 @@ def test_the_table_is_that_of_the_committed_run() -> None:
 
 def test_the_profile_is_that_of_the_committed_run() -> None:
     run = read_run(run_file("h200-profile-sdpa"))
-    (profile,) = profiles(run)
-    shown = [title_of(profile, run), *totals_of(profile, run)]
-    assert "\n".join([*shown, ""]) in BLOCKS
+    assert render_profile(run, "table") in BLOCKS
 
 
 def test_the_example_is_the_file_that_it_names() -> None:

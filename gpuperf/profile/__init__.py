@@ -7,7 +7,8 @@ VERB = Verb(
     "Profile a program and rank the changes that save most time.",
     "gpuperf.profile.command:profile",
     script=True,
-    tables="gpuperf.profile.table:render_profile",
+    tables="gpuperf.profile.output:render_profile",
+    look=("by", "columns", "verbose"),
     charts=(Chart("gpuperf.profile.chart:draw_profile"),),
     changes="gpuperf.profile.diff_table:render_changes",
 )

@@ -12,7 +12,7 @@ from gpuperf.errors import UsageError
 from gpuperf.model.record import Run
 from gpuperf.model.text import clean, shorten
 from gpuperf.profile.breakdown import PARTS, OperatorRow, Profile, profiles
-from gpuperf.profile.table import name_of, title_of, totals_of
+from gpuperf.profile.summary import name_of, title_of, totals_of
 from gpuperf.roofline.caption import run_roofs
 from gpuperf.show.contract import note
 from gpuperf.show.figure import COLOURS, DPI, FAINT, INK, figure

@@ -10,7 +10,6 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from gpuperf.errors import UnknownName
 from gpuperf.model.record import Run
 from gpuperf.model.text import clean, shorten
 from gpuperf.roofline.caption import PROFILED, profiled, roof_doubts
@@ -20,7 +19,7 @@ from gpuperf.roofline.terminal import terminal_roofline
 from gpuperf.show.axes import Axes, dtype_of, implementation_of
 from gpuperf.show.contract import contracts_text
 from gpuperf.show.screen import Screen
-from gpuperf.show.table import Column, Mood, Table
+from gpuperf.show.table import Column, Mood, Table, chosen_columns
 from gpuperf.show.terminal import to_terminal
 from gpuperf.show.view import View
 
@@ -129,28 +128,6 @@ def roofline_below(run: Run, screen: Screen, view: View, lines: int) -> str:
     return "\n" + terminal_roofline(
         run, width, height, screen.color, screen.ascii, view, brief=True
     )
-
-
-def chosen_columns(table: Table, names: Sequence[str]) -> Table:
-    """*table* with its identity and the columns *names*: a head, or a head and its unit; `all`.
-
-    Raises: UnknownName for a name that is no column.
-    """
-    if list(names) == ["all"]:
-        return table
-    kept = [c for c in table.columns if c.identity]
-    for name in names:
-        own = [c for c in table.columns if name.lower() in _names(c)]
-        if not own:
-            known = dict.fromkeys(c.head for c in table.columns if not c.identity)
-            raise UnknownName("column", name, tuple(known))
-        kept += [replace(c, keep=99) for c in own if c not in kept]
-    return replace(table, columns=tuple(kept))
-
-
-def _names(column: Column) -> tuple[str, ...]:
-    unit = column.unit.removesuffix(" %")
-    return column.head.lower(), f"{column.head} {unit}".lower(), f"{column.head}-{unit}".lower()
 
 
 def _compared(column: Column) -> Column:

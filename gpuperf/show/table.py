@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from gpuperf.errors import UnknownName
+
 ALWAYS = 99  # keep of a column that is never dropped
 
 Note = tuple[str, str]  # a heading, which may be empty, and a text
@@ -102,3 +104,25 @@ def fill(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> tuple[Colu
 def notes_of(*texts: str) -> tuple[Note, ...]:
     """Notes without a heading."""
     return tuple(("", text) for text in texts)
+
+
+def chosen_columns(table: Table, names: Sequence[str]) -> Table:
+    """*table* with its identity and the columns *names*: a head, or a head and its unit; `all`.
+
+    Raises: UnknownName for a name that is no column.
+    """
+    if list(names) == ["all"]:
+        return table
+    kept = [c for c in table.columns if c.identity]
+    for name in names:
+        own = [c for c in table.columns if name.lower() in _names(c)]
+        if not own:
+            known = dict.fromkeys(c.head for c in table.columns if not c.identity)
+            raise UnknownName("column", name, tuple(known))
+        kept += [replace(c, keep=99) for c in own if c not in kept]
+    return replace(table, columns=tuple(kept))
+
+
+def _names(column: Column) -> tuple[str, ...]:
+    unit = column.unit.removesuffix(" %")
+    return column.head.lower(), f"{column.head} {unit}".lower(), f"{column.head}-{unit}".lower()

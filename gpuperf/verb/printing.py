@@ -35,8 +35,9 @@ def print_run(
         raise UsageError(told, "leave --by out")
     verb, rows = verb_of(run.header), verbs()[ROWS]
     if verb is not rows and verb.tables and (view is None or not verb.placed):
-        kernels = (by.value,) if by is By.KERNELS else ()
-        put(load(verb.tables)(run, format.value, *kernels, screen=screen))
+        look = {"by": by.value, "columns": split(columns), "verbose": verbose}
+        chosen = {name: look[name] for name in verb.look}
+        put(load(verb.tables)(run, format.value, screen=screen, **chosen))
         return
     put(load(rows.tables)(run, format.value, screen, view, split(columns), verbose))
 

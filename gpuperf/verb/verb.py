@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
+from typing import Any, Literal
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,9 @@ class Verb:
     `help` is its line in the list. A `group` has verbs of its own. The `axes` of a workload are
     options too. A verb that `measures` takes each option once. The arguments after the first one of
     a `script` belong to the script. `tables` renders a run of this verb's study
-    (`render(run, format, screen=…)`), and `charts` draw it; without them the runs are rows under a
-    roofline. `changes` renders two runs beside each other. A run that has no place under a roofline
-    is not `placed`.
+    (`render(run, format, screen=…)`, with the further arguments `look`: by, columns, verbose), and
+    `charts` draw it; without them the runs are rows under a roofline. `changes` renders two runs
+    beside each other. A run that has no place under a roofline is not `placed`.
     """
 
     name: str
@@ -45,6 +45,7 @@ class Verb:
     script: bool = False
     placed: bool = True
     tables: str = ""
+    look: tuple[Literal["by", "columns", "verbose"], ...] = ()
     charts: tuple[Chart, ...] = ()
     changes: str = ""
 

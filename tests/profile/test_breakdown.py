@@ -22,7 +22,7 @@ from gpuperf.model.samples import Samples
 from gpuperf.profile.breakdown import PARTS, Profile, kernels_of, profiles
 from gpuperf.profile.chart import draw_profile
 from gpuperf.profile.findings import LEAST, findings
-from gpuperf.profile.table import render_profile
+from gpuperf.profile.output import render_profile
 
 MATMUL = operator(
     "aten::mm", "4096×4096 bf16, 4096×4096 bf16", 30e-3, flops=15 * 10**12, moved=10**9
@@ -38,6 +38,10 @@ def gains(whole: Record, *operators: Record) -> dict[str, float]:
     """Shares of the step by the first word of what to do."""
     run = run_of(whole, operators)
     return {one.title.split(" ")[0]: one.share for one in findings(profiles(run)[0], run.header)}
+
+
+def whole_table(run: Run, by: str = "operators") -> str:
+    return render_profile(run, "table", by, verbose=True)
 
 
 def test_the_parts_sum_to_the_step() -> None:
@@ -65,7 +69,7 @@ def test_a_step_idles_no_longer_than_a_traced_one() -> None:
     assert found.parts["idle: between kernels"] == pytest.approx(1e-3)
     assert found.parts["idle: launch or host"] == pytest.approx(3e-3)
     assert sum(found.parts.values()) == pytest.approx(STEP_S)
-    told = render_profile(run_of(found.region, (MATMUL,)), "table")
+    told = whole_table(run_of(found.region, (MATMUL,)))
     assert "times of kernels are 1.067 times those of the trace" in told
 
 
@@ -359,7 +363,7 @@ def test_a_run_without_a_region_says_how_to_mark_one() -> None:
 
 
 def test_the_table_has_totals_operators_and_what_to_do() -> None:
-    text = render_profile(training(), "table")
+    text = whole_table(training())
     for words in (
         "step of train.py on NVIDIA H200",
         "100.0 ms a step ± 0.0 %, the GPU busy 90.0 %",
@@ -380,7 +384,7 @@ def test_an_uneven_step_tells_its_mean() -> None:
     uneven = replace(
         whole, times={**whole.times, "step": Samples(values), "wall": Samples((0.14,))}
     )
-    text = render_profile(replace(run, records=(uneven, *run.records[1:])), "table")
+    text = whole_table(replace(run, records=(uneven, *run.records[1:])))
     assert "(mean; the median is 100.0 ms)" in text
 
 
@@ -451,7 +455,7 @@ def test_kernels_are_told_by_what_launches_them() -> None:
     assert uses[0].seconds == pytest.approx(46e-3)
     assert uses[0].operators == ("aten::mm",)
     assert sum(use.share for use in uses) == pytest.approx(0.9)
-    shown = render_profile(run, "table", "kernels")
+    shown = whole_table(run, "kernels")
     assert "aten::mm_kernel" in shown
     assert "what to do first" in shown
     rows = render_profile(run, "csv", "kernels").splitlines()
@@ -484,17 +488,17 @@ def test_what_was_counted_kernel_by_kernel_stands_beside_what_must_move() -> Non
         tensor_cycles=3e7,
     )
     run = run_of(region(busy_s=40e-3), (mm, operator("aten::add", "8 fp32", 10e-3, "elementwise")))
-    head, *rows = render_profile(run, "table").splitlines()[6:]
-    assert "DRAM" not in render_profile(run_of(region(), (MATMUL,)), "table")
+    head, *rows = whole_table(run).splitlines()[6:]
+    assert "DRAM" not in whole_table(run_of(region(), (MATMUL,)))
     (row,) = (line for line in (head, *rows) if line.startswith("mm "))
     assert "1.00 GB  3.00 GB" in row
-    shown = render_profile(run, "table", "kernels")
+    shown = whole_table(run, "kernels")
     (row,) = (line for line in shown.splitlines() if line.startswith("aten::mm_kernel"))
     assert "3.00 GB" in row
     assert "22.5 TFLOP" in row
-    assert "counted kernel by kernel, 3.00 GB together\n" in render_profile(run, "table")
+    assert "counted kernel by kernel, 3.00 GB together\n" in whole_table(run)
     copies = region(busy_s=40e-3, moved={"copy DtoD": 10**9, "copy HtoD pinned": 10**8})
-    told = render_profile(run_of(copies, (mm,)), "table")
+    told = whole_table(run_of(copies, (mm,)))
     assert "3.00 GB together, and copies move 2.10 GB more" in told
     found = json.loads(render_profile(run, "json"))["regions"][0]
     assert found["operators"][0]["dram_bytes"] == 3e9
@@ -512,7 +516,7 @@ def test_counters_of_its_kernels_tell_what_a_product_loses() -> None:
 
 def test_steps_that_scatter_widely_are_told_by_their_ends() -> None:
     times = {"step": Samples((10e-3, 80e-3, 9e-3, 11e-3, 10e-3)), "busy": Samples((8e-3,))}
-    told = render_profile(run_of(replace(region(), times=times), (MATMUL,)), "table")
+    told = whole_table(run_of(replace(region(), times=times), (MATMUL,)))
     assert "24.00 ms a step, between 9.000 ms and 80.00 ms in 5 steps (mean; the median" in told
 
 
@@ -568,22 +572,22 @@ def traced_only(whole: Record) -> Record:
 def test_a_gain_is_never_of_a_time_under_the_profiler() -> None:
     run = run_of(traced_only(region(busy_s=3e-3)), (MATMUL,))
     assert findings(profiles(run)[0], run.header) == ()
-    text = render_profile(run, "table")
-    assert "no gain is foretold" in text
+    text = whole_table(run)
+    assert "no gain is estimated" in text
     assert "busy" not in text
     assert "under the profiler" in text
 
 
 def test_where_there_is_nothing_to_change_a_sentence_says_so() -> None:
-    text = render_profile(run_of(region(busy_s=STEP_S), (MATMUL,)), "table")
-    assert "no change was found that would save 2% of the step" in text
+    text = whole_table(run_of(region(busy_s=STEP_S), (MATMUL,)))
+    assert "no known change would save 2% of the step" in text
 
 
 def test_a_step_without_roofs_points_to_calibrate() -> None:
     run = run_of(region(), (MATMUL,))
     bare = replace(run, header=replace(run.header, peaks=None, ceilings=None))
-    assert "`gpuperf calibrate` measures them" in render_profile(bare, "table")
-    assert "calibrate" not in render_profile(run, "table")
+    assert "`gpuperf calibrate` measures them" in whole_table(bare)
+    assert "calibrate" not in whole_table(run)
 
 
 SECONDS = st.floats(1e-3, 60e-3)

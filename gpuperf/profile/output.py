@@ -1,0 +1,48 @@
+"""Render the profiles of a run: a first look, the whole tables, or the values for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from gpuperf.model.record import Run
+from gpuperf.profile.breakdown import Profile, profiles
+from gpuperf.profile.brief import render_brief
+from gpuperf.profile.findings import findings
+from gpuperf.profile.summary import title_of, totals_of
+from gpuperf.profile.table import findings_table, kernels_table, operators_table
+from gpuperf.profile.values import document_of
+from gpuperf.show.data import to_json
+from gpuperf.show.render import render
+from gpuperf.show.screen import WIDE, Screen
+from gpuperf.show.table import Table
+
+
+def render_profile(
+    run: Run,
+    format: str,
+    by: str = "operators",
+    screen: Screen = WIDE,
+    columns: Sequence[str] = (),
+    verbose: bool = False,
+) -> str:
+    """Render each region of *run* by its operators or its kernels.
+
+    As a table it is a first look, with the *columns* that are named; *verbose*, all of it.
+
+    Raises: UsageError where no region has a time; UnknownName for a name that is no column.
+    """
+    regions = profiles(run)
+    if format == "json":
+        return to_json(document_of(run, regions), screen.ascii)
+    if format == "table" and not verbose:
+        return render_brief(run, regions, by, screen, columns)
+    tables = [table for profile in regions for table in _whole(profile, run, by)]
+    return render(tables, format, screen)
+
+
+def _whole(profile: Profile, run: Run, by: str) -> tuple[Table, Table]:
+    roofless = not run.header.ceilings
+    table = kernels_table(profile) if by == "kernels" else operators_table(profile, roofless)
+    head = replace(table, title=title_of(profile, run), lead=totals_of(profile, run))
+    return head, findings_table(findings(profile, run.header), profile)
