@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-GUIDES = sorted((ROOT / "docs" / "guides").glob("*.md"))
+GUIDES = [*sorted((ROOT / "docs" / "guides").glob("*.md")), ROOT / "docs" / "CONTRIBUTING.md"]
 BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 FILE = re.compile(r"Save this as `([\w.]+)`:\n\n```\w+\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 ON_GPU = "# on a GPU"
@@ -28,7 +28,8 @@ def commands(guide: Path, gpu: bool) -> list[str]:
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
     """A repository with two commits and the documents, in which a reader would stand."""
-    (tmp_path / "docs").symlink_to(ROOT / "docs")
+    for folder in ("docs", "configs"):
+        (tmp_path / folder).symlink_to(ROOT / folder)
     git = ["git", "-c", "user.name=reader", "-c", "user.email=reader@example.org"]
     subprocess.run([*git, "init", "-q"], cwd=tmp_path, check=True)
     for text in ("before", "after"):
@@ -55,7 +56,7 @@ def run(guide: Path, repository: Path, gpu: bool) -> None:
             env={**os.environ, "COLUMNS": "100"},
         )
         assert done.returncode == 0, f"{line}\n{done.stderr}"
-        assert done.stdout.strip(), line
+        assert done.stdout.strip() or "--chart" in words, line
 
 
 @pytest.mark.parametrize("guide", GUIDES, ids=lambda guide: guide.stem)
