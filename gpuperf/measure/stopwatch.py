@@ -35,6 +35,7 @@ from gpuperf.model.contract import Cache, Contract, TimerName
 from gpuperf.model.record import Caveat, Kernel, TimerFacts
 from gpuperf.model.samples import Samples
 from gpuperf.model.timers import TIMERS
+from gpuperf.model.times import TimeName
 from gpuperf.units import format_time
 
 CANDIDATE_SAMPLES = 12  # three periods of the launch queue
@@ -53,8 +54,8 @@ class Timing:
     """The times of a call by name, the one that counts, and what is doubtful about them; of its
     kernels how many there are, and their names in the order of their start."""
 
-    times: Mapping[str, Samples]
-    primary: str
+    times: Mapping[TimeName, Samples]
+    primary: TimeName
     stop: Literal["precision", "budget", "samples"]
     facts: TimerFacts
     kernels: tuple[Kernel, ...] = ()
@@ -251,7 +252,7 @@ class Stopwatch:
         taken = take_samples(
             draw, contract, facts, rest, contract.min_samples, _samples(trace), self.heard
         )
-        times = {"busy": taken.samples}
+        times: dict[TimeName, Samples] = {"busy": taken.samples}
         return Timing(times, "busy", taken.stop, facts, caveats=odd_doubts(traces))
 
     def _by_timer(
@@ -284,7 +285,7 @@ class Stopwatch:
 
     def _hot(
         self, call: Call, contract: Contract, rest: Rest, primary: str, timer: OpenTimer
-    ) -> dict[str, Samples]:
+    ) -> dict[TimeName, Samples]:
         """The primary figure with the cache as the call left it, of a working set that fits."""
         call()
         trace = None
@@ -357,7 +358,7 @@ def _samples(trace: Trace) -> list[Sample]:
     ]
 
 
-def _trace_times(trace: Trace) -> dict[str, Samples]:
+def _trace_times(trace: Trace) -> dict[TimeName, Samples]:
     return {
         "busy": Samples(trace.busy_s, tick_s=trace.tick_s),
         "span": Samples(trace.span_s, tick_s=trace.tick_s),

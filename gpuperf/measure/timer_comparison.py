@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import cast
 
 import torch
 
@@ -17,6 +18,7 @@ from gpuperf.model.contract import Cache, Contract, TimerName
 from gpuperf.model.record import Caveat
 from gpuperf.model.samples import Samples
 from gpuperf.model.timers import TIMERS
+from gpuperf.model.times import TimeName
 
 SAMPLES = 60
 
@@ -51,8 +53,9 @@ class TimerComparison:
     def take(self, call: Call, contract: Contract, call_s: float, fits_cache: bool) -> Timing:
         """The times of *call* by the name of the timer. Raises: NoTime, CannotBlock."""
         timing = self.stopwatch.take(call, contract, call_s, fits_cache)
-        times = {"blocked": timing.times[timing.primary]}
-        times |= {name: timing.times[name] for name in ("span",) if name in timing.times}
+        times: dict[str, Samples] = {"blocked": timing.times[timing.primary]}
+        if "span" in timing.times:
+            times["span"] = timing.times["span"]
         caveats = list(timing.caveats)
         compared = [t for t in TIMERS.values() if t.reference and (t.module or t.windows_of)]
         for name in (timer.name for timer in compared if timer.name not in times):
@@ -69,7 +72,12 @@ class TimerComparison:
         foreign = do_bench(call)
         if foreign is not None:
             times["do_bench"] = foreign
-        return replace(timing, times=times, primary="blocked", caveats=tuple(caveats))
+        return replace(
+            timing,
+            times=cast("dict[TimeName, Samples]", times),  # a registered timer adds its name
+            primary="blocked",
+            caveats=tuple(caveats),
+        )
 
     def repeat(self, call: Call) -> Call:
         """What the samples were of."""

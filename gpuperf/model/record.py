@@ -1,25 +1,26 @@
-"""What was measured, and what is doubtful about it?
+"""Define the records of a run file: what was measured, under what conditions, and with what doubts.
 
-A run is one JSONL file: a `Header`, then one `Record` a line. It is append-only, readable half
-written, and runs merge with `cat`: each record carries the id of its run.
+A run is one JSONL file: a `Header` line, then a line for each `Record`. A run file is append-only
+and readable while it is half written. Every record carries the id of its run, so `cat` merges runs.
 
 Schema history
-    1   2026-11: the first. Lines are told apart by `type`.
-    2   2026-11: more timers, cache states, regimes and data; `times` holds more than one figure;
-        `calls_until_steady`, `capture_s`, the rested clock; statuses `side-stream` and `host-only`;
-        a header may have further contracts (`variants`).
-    3   2026-11: hardware counters: names in `counters` of a record, and of each kernel; `counting`
-        of a header.
-    4   2026-11: comparisons: `baseline` and `main` of a header, `chosen` of a record, the bytes of
-        a call in its memory.
+    1   2026-11: the first schema. The field `type` tells headers from records.
+    2   2026-11: more timers, cache states, regimes and data; several times in `times`;
+        `calls_until_steady`, `capture_s` and the clock of the rested device; the statuses
+        `side-stream` and `host-only`; `variants` of a header.
+    3   2026-11: hardware counters in `counters` of a record and of a kernel; `counting` of a
+        header.
+    4   2026-11: comparisons: `baseline` and `main` of a header, `chosen` of a record,
+        `call_bytes` of its memory.
     5   2026-11: `study` and `asked` of a header.
     6   2026-11: `launch` and `time_s` of a kernel; cycles among the counters.
     7   2026-11: profiles: `region`, `program` and `operator` of a record.
-    8   2026-11: what a profile says of its program's steps.
-    9   2026-11: the status `impossible`: what was measured breaks physics; `processes` of a header;
-        `function` of FLOPs and of ceilings, `accurate` of ceilings; `windows` of samples.
-    10  2026-11: the tensors of a profile's operator, which were text in its case; `kind` and
-        `route` of a kernel; the study `timing-check`.
+    8   2026-11: `parts` of a program, `idle_s` of a wait, `graph` of an operator.
+    9   2026-11: the status `impossible`, for results that break physics; `processes` of a header;
+        `function` of FLOPs and of ceilings, `accurate` of ceilings; `windows` of samples; `draws`
+        of a check; `data_s` and `data_where` of a program, `optimizer` of a chain.
+    10  2026-11: `tensors`, `more` and `made` of an operator, which were text in its case before;
+        `kind` and `route` of a kernel; the study `timing-check`.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from gpuperf.model.contract import Contract, Counting, DeviceFacts, Fingerprint
 from gpuperf.model.cost import Cost, Work
@@ -37,13 +38,18 @@ from gpuperf.model.program import Operator, Program
 from gpuperf.model.samples import Samples
 from gpuperf.model.workload import Case, Value
 
+if TYPE_CHECKING:
+    from gpuperf.model.times import TimeName
+else:
+    TimeName = str  # when a file is decoded: a newer version or a registered timer has other names
+
 SCHEMA = 10
-MOST_PROCESSES = 1000  # of a comparison: more would be weeks
+MOST_PROCESSES = 1000  # of a comparison, which would take weeks
 MOST_BYTES = 2**200
-MOST_LAUNCHED = 2**31  # blocks along an axis of a grid, in CUDA C's guide
-LEAST_COUNTED = -1e12  # a difference of two counts scatters about nought
-MOST_COUNTED = 1e21  # of anything in one call: a week of the fastest machine
-NO_COUNTERS = "no-counters"  # the kind of a caveat
+MOST_LAUNCHED = 2**31  # blocks along an axis of a grid, by the CUDA C++ Programming Guide
+LEAST_COUNT = -1e12  # a count can be negative, as it is the difference of two noisy counts
+MOST_COUNT = 1e21  # in one call, which the fastest machine takes a week for
+NO_COUNTERS = "no-counters"  # a kind of caveat
 
 Status = Literal[
     "ok",
@@ -63,7 +69,7 @@ Status = Literal[
 
 @dataclass(frozen=True)
 class Caveat:
-    """A doubt about a measurement, with what to do about it."""
+    """A doubt about a measurement, and a hint what to do about it."""
 
     kind: str
     message: str
@@ -72,11 +78,11 @@ class Caveat:
 
 @dataclass(frozen=True)
 class Check:
-    """How far the result was from a float64 reference, relative to the size of the values.
+    """The error of a result against a float64 reference, relative to the size of the values.
 
-    `error` is the largest of an element and `rms` the root mean square, each with its bound; `rows`
-    counts the leading rows that were compared one by one. The inputs of the check were drawn from
-    `seed`, which the environment variable GPUPERF_CHECK_SEED repeats; `draws` names their kinds.
+    `error` is the largest error of an element and `rms` the root mean square; both have a bound.
+    `rows` is the number of leading rows that were compared element by element. `seed` drew the
+    inputs; the environment variable GPUPERF_CHECK_SEED sets it. `draws` names the kinds of inputs.
     """
 
     error: float
@@ -90,11 +96,11 @@ class Check:
 
 @dataclass(frozen=True)
 class TimerFacts:
-    """What the timer found out about itself in this process.
+    """Properties of the timer, measured in this process.
 
-    `floor_s` is what the timer adds to a call (already subtracted), `empty_call_s` how long the
-    least possible call takes: no operation can be faster, whatever the roofs say. `clock_hz` is
-    the SM clock of the rested device.
+    `floor_s` is the time that the timer adds to a call; it has been subtracted from the samples.
+    `empty_call_s` is the time of an empty call, which no operation can beat, whatever the roofs
+    allow. `clock_hz` is the SM clock of the rested device.
     """
 
     floor_s: float = 0.0
@@ -106,9 +112,9 @@ class TimerFacts:
 
 @dataclass(frozen=True)
 class Launch:
-    """How a kernel was launched: blocks of the grid, threads of a block, blocks of a cluster (0
-    where it has none), registers of a thread, bytes of shared memory of a block, and how many
-    clusters the device holds at once (0 where that is unknown)."""
+    """The launch of a kernel: blocks of the grid, threads of a block, blocks of a cluster (0
+    without clusters), registers of a thread, bytes of shared memory of a block, and the number of
+    clusters that the device holds at once (0 if unknown)."""
 
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
@@ -124,12 +130,12 @@ class Launch:
 
     @property
     def blocks(self) -> int:
-        """Of the whole grid."""
+        """Blocks of the whole grid."""
         return math.prod(self.grid)
 
     @property
     def cluster_blocks(self) -> int:
-        """Of one cluster; 1 where there is none."""
+        """Blocks of one cluster; 1 without clusters."""
         return max(1, math.prod(self.cluster))
 
 
@@ -137,13 +143,13 @@ class Launch:
 class Kernel:
     """One GPU kernel, copy or memset of a call, and how often the call runs it.
 
-    `launch` is that of its first run in a call, `time_s` the seconds of all of them (median over
-    calls). `counters` are those of its runs in a call together, by the names of `Record.counters`,
-    with `cycles` (of the SM that took most), `active_cycles` and `time_ns` under the profiler,
-    which drains the machine before and after each kernel.
+    `launch` describes its first run in a call. `time_s` is the time of all its runs in a call
+    (median over calls, seconds). `counters` are sums over these runs, by the names of
+    `Record.counters`; in addition `cycles` (of the slowest SM), `active_cycles` and `time_ns`,
+    taken under the profiler, which drains the device before and after each kernel.
 
-    `kind` and the `route` of a copy (`HtoD pageable`, as `route_of` has it) are those that a trace
-    or a run file has, and else decided by the name.
+    `kind` and the `route` of a copy (`HtoD pageable`) come from the trace or the run file; if these
+    have none, the name decides.
     """
 
     name: str
@@ -163,22 +169,22 @@ class Kernel:
 
     @property
     def computes(self) -> bool:
-        """Whether it is a kernel, and no copy or memset."""
+        """Whether this is a kernel, rather than a copy or a memset."""
         return self.kind in COMPUTING
 
 
 def _check_counters(counters: Mapping[str, float]) -> None:
-    if not all(LEAST_COUNTED < value < MOST_COUNTED for value in counters.values()):
-        raise ValueError("a counter is beyond any count")
+    if not all(LEAST_COUNT < value < MOST_COUNT for value in counters.values()):
+        raise ValueError("the value of a counter is impossibly large")
 
 
 @dataclass(frozen=True)
 class Telemetry:
-    """What the device said beside the measurement; `None` where it does not say.
+    """Readings of the device during the measurement; `None` where the device has no such reading.
 
-    The power is the highest reading, in watt, and NVML averages it over up to a second; clocks are
-    medians, in hertz; `throttle` names the reasons seen at any moment; `other_load`
-    is how many of the host's processors others kept busy, told where the CPU is measured.
+    `power_w` is the highest reading in watt, which NVML averages over up to a second. Clocks are
+    medians in hertz. `throttle` names every reason for throttling that was observed. `other_load`
+    is the number of processors of the host that other processes kept busy, if the CPU was measured.
     """
 
     sm_clock_hz: float | None = None
@@ -193,10 +199,10 @@ class Telemetry:
 
 @dataclass(frozen=True)
 class Noise:
-    """How far one case scatters, as fractions of its time, seen over *processes* fresh ones.
+    """The scatter of one case over *processes* fresh processes, as fractions of its time.
 
-    `within` is the relative standard deviation of samples inside a process (by their quartiles),
-    `between` that of the processes' medians.
+    `within` is the relative standard deviation of the samples of one process (from their
+    quartiles), `between` the relative standard deviation of the processes' medians.
     """
 
     within: float
@@ -206,8 +212,8 @@ class Noise:
 
 @dataclass(frozen=True)
 class Memory:
-    """Device memory of one case, in bytes: its inputs, its output, the allocator's peak (the check
-    counts), and what one call had at most above the inputs."""
+    """Device memory of one case in bytes: the inputs, the output, the peak of the allocator (which
+    includes the check), and the most that one call allocated beside the inputs."""
 
     inputs_bytes: int
     output_bytes: int = 0
@@ -216,34 +222,35 @@ class Memory:
 
     def __post_init__(self) -> None:
         if not all(0 <= b < MOST_BYTES for b in (self.inputs_bytes, self.output_bytes)):
-            raise ValueError("a count of bytes is beyond any memory")
+            raise ValueError("a number of bytes is larger than any memory")
 
 
 @dataclass(frozen=True)
 class Record:
-    """One thing measured. Its key is (run, case, contract, pass, rank).
+    """One measurement. Its key is (run, case, contract, pass, rank).
 
-    `times` has samples by the names that times.py lists, `primary` is the name of those that count.
+    `times` has samples by the names in `model/times.py`; `primary` names the time that counts.
+    `build_s` is the time of compiling and autotuning, `first_call_s` that of the first call, with
+    lazy compilation and loading, `capture_s` that of capturing a CUDA graph. `chosen` is the
+    configuration that an autotuner chose. `noise` comes from earlier processes on this device.
+    After `calls_until_steady` calls the time no longer fell.
 
-    `build_s` holds compile and autotune, `first_call_s` lazy compilation and loading, `capture_s`
-    the capture of a CUDA graph; `chosen` is what an autotuner settled on; `noise` is what earlier
-    processes on this device saw of the case; after `calls_until_steady` calls the time no longer
-    fell.
+    `counters` are hardware counters of one call, taken in passes of their own:
 
-    `counters` are the hardware's, of one call, taken in passes of their own: `dram_read_bytes` and
-    `dram_written_bytes` at full speed, with half a 95 % interval of their sum in
-    `dram_uncertainty_bytes`, from `dram_calls` calls, divided by `dram_factor` (what the counters
-    show of a known traffic); and summed over the kernels, as far as the chip tells, `l2_bytes`,
-    `l1_bytes`, `tensor_bf16` and its like (operations of the tensor pipe by input dtype),
-    `fp32_flops`, `fp64_flops` (of the vector pipes), from `kernel_passes` replays. Cycles of the
-    SMs are of the call at full speed: `elapsed_cycles` from its first kernel's start to its last
-    one's end, those of its time and what it took longer under the counters; and, a mean over the
-    SMs, `active_cycles` in which one had work, `tensor_cycles`, `fma_cycles` and `fp64_cycles` in
-    which all of a pipe would have been busy.
+    - `dram_read_bytes` and `dram_written_bytes` at full speed, from `dram_calls` calls.
+      `dram_uncertainty_bytes` is half the 95 % interval of their sum. They were divided by
+      `dram_factor`, the counted over the true bytes of a known transfer.
+    - `l2_bytes`, `l1_bytes`, `tensor_bf16` and the like (operations of the tensor pipe by the dtype
+      of its inputs), `fp32_flops` and `fp64_flops` (of the vector pipes), summed over the kernels,
+      from `kernel_passes` replays, as far as the chip has counters for them.
+    - cycles of the SMs at full speed. `elapsed_cycles` lasts from the start of the call's first
+      kernel to the end of its last: the cycles of its time, and the time that the counters added.
+      The others are means over the SMs: `active_cycles` in which an SM had work, `tensor_cycles`,
+      `fma_cycles` and `fp64_cycles` in which all of a pipe would have been busy.
 
-    Of a profile, a `region` of a program is one record with `program`, its time that of a step, and
-    each operator in it one with `operator`, its cost and its times those of all its calls in a
-    step; `region` names what they are of.
+    A profile has one record with `program` for each `region` of a program, whose time is that of a
+    step, and one record with `operator` for each operator in the region, whose cost and times are
+    those of all its calls in a step.
     """
 
     run: str
@@ -256,8 +263,8 @@ class Record:
     started: str = ""
     cost: Cost | None = None
     work: Work | None = None
-    times: Mapping[str, Samples] = field(default_factory=dict)
-    primary: str = ""
+    times: Mapping[TimeName, Samples] = field(default_factory=dict)
+    primary: TimeName | Literal[""] = ""
     stop: Literal["precision", "budget", "samples", ""] = ""
     timer: TimerFacts = field(default_factory=TimerFacts)
     build_s: float | None = None
@@ -290,31 +297,30 @@ class Record:
     @property
     def samples(self) -> Samples | None:
         """The primary time, where there is one."""
-        return self.times.get(self.primary)
+        return self.times.get(self.primary) if self.primary else None
 
     @property
     def key(self) -> tuple[str, str, Contract, int, int]:
-        """What makes two records the same measurement."""
+        """The key: a later record with the same key replaces this one."""
         return (self.run, self.case.id, self.contract, self.pass_index, self.rank)
 
 
 def without_counters(record: Record, reason: str, hint: str) -> Record:
-    """*record* with a word on why it lacks counters; its time stands."""
-    doubt = Caveat(NO_COUNTERS, f"not all of its counters could be read: {reason}", hint)
-    return replace(record, caveats=(*record.caveats, doubt))
+    """Add a caveat to *record* that says why it lacks counters; its time remains valid."""
+    caveat = Caveat(NO_COUNTERS, f"some hardware counters could not be read: {reason}", hint)
+    return replace(record, caveats=(*record.caveats, caveat))
 
 
 @dataclass(frozen=True)
 class Header:
-    """The first line of a run: everything that is needed to draw or judge it elsewhere.
+    """The first line of a run file: everything that is needed to draw or judge the run elsewhere.
 
-    Each case of the plan is measured under `contract`, and under each of `variants`. `peaks` is the
-    snapshot of the data-sheet ceilings used, or `None` with the reason in `peaks_reason`;
-    `ceilings` the measured ones, where there are any. `counting` is what was asked of the
-    hardware's counters; `baseline` the implementation that a comparison holds the others against;
-    `main` the axes that `--sizes` sets. `study` says what a run is more than its rows, and `asked`
-    the sizes that a better one nearby is sought for. Each of so many fresh `processes` measures the
-    plan once.
+    Every case of the `plan` is measured under `contract` and under each of `variants`, once in each
+    of the `processes`. `peaks` is a copy of the data-sheet peaks, or `None` with the reason in
+    `peaks_reason`; `ceilings` are the measured ceilings, if there are any. `counting` says which
+    hardware counters were requested. `baseline` names the implementation that a comparison compares
+    with. `main` names the axes that `--sizes` sets. `study` names the verb whose tables the run
+    needs, and `asked` the sizes for which it looks for a faster size nearby.
     """
 
     run: str
@@ -343,12 +349,13 @@ class Header:
 
     def __post_init__(self) -> None:
         if not 1 <= self.processes <= MOST_PROCESSES:
-            raise ValueError(f"a run of {self.processes} processes is none")
+            raise ValueError(f"a run has 1 to {MOST_PROCESSES} processes, not {self.processes}")
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run as read back: header, records (the last of each key), and what was unreadable."""
+    """A run file that was read: the header, the last record of each key, and the lines that could
+    not be read."""
 
     header: Header
     records: tuple[Record, ...]

@@ -1,4 +1,4 @@
-"""List the times of a record: what each is called, what it is, and what gives it."""
+"""List the times of a record: the name of each, its definition, and the timer that measures it."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ TimeName = Literal[
 ]
 
 TIMES: Mapping[TimeName, str] = {
-    # of a case
-    "window": "first start to last end without a profiler, less the timer's floor; the timer's own",
-    "busy": "the kernels of a call without the gaps; CUPTI, of a profile the trace",
-    "span": "first start to last end of the kernels, with gaps that the profiler widens; CUPTI",
-    "wall": "a call among calls back to back, launches included; the host's clock",
-    "hot": "the primary time with the cache as the call left it; the timer of the primary time",
-    "settled": "a call under a load whose clock and time are steady; windows of a sustained load",
-    "first_second": "a call in the first second of a sustained load; windows of a sustained load",
-    # of a region, and of an operator, of a profile
-    "step": "a step without a profiler; the device's clock, on a CPU the host's",
-    "traced": "a step under the profiler; the trace",
-    "host": "an operator's calls of a step on the host; the trace",
-    # of a run of timing-check
-    "blocked": "the primary time; the timer `blocked`",
-    "events": "a plain event pair; the timer `events`",
-    "graph": "a call of a CUDA graph of many; the timer `graph`",
-    "busy_hot": "the kernels of a call on a hot cache; CUPTI",
-    "do_bench": "a call; Triton's do_bench",
-    "nvbench": "a call; NVBench",
+    # a case
+    "window": "from the first start to the last end without a profiler, less the floor (the timer)",
+    "busy": "the kernels of a call, without the gaps between them (CUPTI; in a profile the trace)",
+    "span": "from the first start to the last end, with gaps that the profiler widens (CUPTI)",
+    "wall": "one of many calls back to back, launches included (the host's clock)",
+    "hot": "the primary time, with the cache as the call left it (the timer of the primary time)",
+    "settled": "a call under a sustained load whose clock and time are steady (windows)",
+    "first_second": "a call in the first second of a sustained load (windows)",
+    # a region and an operator of a profile
+    "step": "a step without a profiler (the device's clock; on a CPU the host's)",
+    "traced": "a step under the profiler (the trace)",
+    "host": "the calls of an operator in a step, on the host (the trace)",
+    # a run of timing-check
+    "blocked": "the primary time (the timer `blocked`)",
+    "events": "the time between two events (the timer `events`)",
+    "graph": "one call in a CUDA graph of many (the timer `graph`)",
+    "busy_hot": "the kernels of a call, with a hot cache (CUPTI)",
+    "do_bench": "one call (Triton's do_bench)",
+    "nvbench": "one call (NVBench)",
 }

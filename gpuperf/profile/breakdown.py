@@ -242,7 +242,7 @@ def _share(
         scaled_s = scale * (_traced_s(record) - fixed_s) + fixed_s - less_s
     else:
         scaled_s = scale * _traced_s(record)
-    if samples is not None and scaled_s != samples.median_s:
+    if samples is not None and record.primary and scaled_s != samples.median_s:
         samples = Samples((scaled_s,))
         record = replace(record, times={**record.times, record.primary: samples})
     seconds = samples.median_s if samples is not None else 0.0

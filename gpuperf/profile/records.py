@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from gpuperf.model.aten import Tensor
 from gpuperf.model.contract import Contract, Fingerprint
@@ -25,6 +26,7 @@ from gpuperf.model.program import (
 from gpuperf.model.record import Caveat, Kernel, Memory, Record, Status
 from gpuperf.model.samples import Samples
 from gpuperf.model.timeline import Timeline
+from gpuperf.model.times import TimeName
 from gpuperf.model.workload import Case
 from gpuperf.profile.attribution import CallGroup, call_groups
 from gpuperf.profile.average import StepAverage, in_step, seconds_of, stretches
@@ -165,7 +167,8 @@ def _told_apart(operators: Iterable[Record]) -> list[Record]:
 
 
 def _operator(told: RegionPasses, key: OperatorKey, group: OperatorGroup) -> Record:
-    times, primary = {}, ""
+    times: dict[TimeName, Samples] = {}
+    primary: TimeName | Literal[""] = ""
     if group.timed:
         if group.device_s > 0:
             times["busy"] = Samples((group.device_s,))
@@ -254,7 +257,7 @@ def _region(
     waits: tuple[Wait, ...],
 ) -> Record:
     plain, counted, moved = (told.of(name) for name in ("plain", "accounting", "counters"))
-    times: dict[str, Samples] = {}
+    times: dict[TimeName, Samples] = {}
     if plain is not None and plain.steps_s:
         times["step"] = Samples(plain.steps_s)
         times["wall"] = Samples((plain.wall_s / plain.steps,))

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from gpuperf.model.counted import Counted
 from gpuperf.model.record import Run
 from gpuperf.model.text import clean, shorten
+from gpuperf.model.times import TimeName
 from gpuperf.roofline.caption import caption, footnotes
 from gpuperf.roofline.rows import Entry, entries
 from gpuperf.roofline.study import Placement
@@ -279,7 +280,7 @@ def _around_time(median_s: float, found: tuple[float, float] | None) -> str:
     return format_interval(median_s, max(found[0], 0.0), found[1]) if found else NOTHING
 
 
-def _beside(entry: Entry, name: str) -> str:
+def _beside(entry: Entry, name: TimeName) -> str:
     """Another time that was taken beside the primary one: with a hot cache, before a load lasts."""
     samples = entry.record.times.get(name)
     return format_time(samples.median_s) if samples and entry.time else NOTHING

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from gpuperf.model.record import Header, Record
 from gpuperf.model.samples import Samples
+from gpuperf.model.times import TimeName
 from gpuperf.model.workload import Case, Value
 from gpuperf.run.supervisor import Supervisor
 
@@ -33,6 +34,6 @@ def measure_nvbench(supervisor: Supervisor, header: Header, index: int) -> Itera
     means = supervisor.nvbench(header.plan, contract, seed)
     for case, mean_s in zip(header.plan, means, strict=True):
         if mean_s:
-            times = {"nvbench": Samples((mean_s,))}
+            times: dict[TimeName, Samples] = {"nvbench": Samples((mean_s,))}
             record = Record(run, case, contract, "ok", times=times, primary="nvbench", seed=seed)
             yield replace(record, pass_index=index)

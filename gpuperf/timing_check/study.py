@@ -8,10 +8,12 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from gpuperf.model.noise import noise_of
 from gpuperf.model.record import Noise, Record
 from gpuperf.model.timers import TIMERS
+from gpuperf.model.times import TimeName
 
 
 @dataclass(frozen=True)
@@ -56,8 +58,10 @@ def _timing(case: str, group: Sequence[Record], alone: Record | None) -> CaseTim
     busy_s = statistics.median(r.times["busy"].median_s for r in group)
     mean_s = statistics.median(r.times["busy"].trimmed_mean_s for r in group)
     times = alone.times if alone is not None else {}
-    bias = {name: samples.median_s / mean_s - 1 for name, samples in times.items()}
-    for timer, against in compared_timers().items():
+    bias: dict[str, float] = {
+        name: samples.median_s / mean_s - 1 for name, samples in times.items()
+    }
+    for timer, against in cast("Mapping[TimeName, TimeName]", compared_timers()).items():
         ratios = [
             record.times[timer].trimmed_mean_s / record.times[against].trimmed_mean_s - 1
             for record in group

@@ -704,9 +704,9 @@ def test_a_description_is_the_workload_without_its_functions() -> None:
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan, 1e22, -1e13])
 def test_a_counter_is_a_count(value: float) -> None:
-    with pytest.raises(ValueError, match="beyond any count"):
+    with pytest.raises(ValueError, match="impossibly large"):
         Kernel("k", 1, {"cycles": value})
-    with pytest.raises(ValueError, match="beyond any count"):
+    with pytest.raises(ValueError, match="impossibly large"):
         Record("r", CASE, Contract("wall"), "ok", counters={"l2_bytes": value})
 
 

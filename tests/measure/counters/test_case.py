@@ -191,7 +191,7 @@ def test_under_auto_the_lack_of_counters_is_a_doubt_with_a_hint(
     record, _ = count("auto", counters, monkeypatch)
     assert (record.status, record.reason, record.counters) == ("ok", "", {})
     doubt = doubts(record)["no-counters"]
-    assert doubt.message == f"not all of its counters could be read: {FORBIDDEN}"
+    assert doubt.message == f"some hardware counters could not be read: {FORBIDDEN}"
     assert doubt.hint == FORBIDDEN.hint
     assert "NVreg_RestrictProfilingToAdminUsers" in doubt.hint
     assert counters.asked == []
