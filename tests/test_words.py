@@ -138,7 +138,7 @@ def test_a_file_without_a_record_ends_with_the_exit_code_of_nothing_measured(
     (tmp_path / "cut.jsonl").write_text(header + "\n")
     code, _, err = command(verb, "cut.jsonl")
     assert code == 3
-    assert "cut.jsonl holds no record" in err
+    assert "cut.jsonl has no record" in err
     assert "--resume cut.jsonl" in err
 
 
@@ -153,7 +153,7 @@ def test_a_large_file_is_announced_before_it_is_read(command: Command, tmp_path:
 def test_kernels_are_asked_of_a_profile_alone(command: Command) -> None:
     code, out, err = command("show", str(GOLDEN / "run_schema_9.jsonl"), "--by", "kernels")
     assert (code, out) == (2, "")
-    assert "has no rows by kernels" in err
+    assert "is not a profile" in err
 
 
 def test_two_runs_of_cases_are_led_to_the_gate(command: Command) -> None:
@@ -179,13 +179,13 @@ def test_the_public_names_can_be_completed() -> None:
 
 
 def test_precision_and_budget_take_percent_and_units() -> None:
-    from gpuperf.verb import options
+    from gpuperf.verb import parse
 
-    assert options._precision("1%") == options._precision("0.01") == 0.01
-    budget = options._seconds_of("budget", 0.0, 3600.0)
+    assert parse.precision("1%") == parse.precision("0.01") == 0.01
+    budget = parse.seconds_between("budget", 0.0, 3600.0)
     assert (budget("500ms"), budget("2"), budget("2s"), budget("1min")) == (0.5, 2.0, 2.0, 60.0)
     with pytest.raises(UsageError):
-        options._precision("half")
+        parse.precision("half")
 
 
 def test_threads_of_a_cpu_are_given_to_its_workers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Render measured roofs beside the data sheet's."""
+"""Render the measured roofs of a device beside its data sheet."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from gpuperf.show.screen import WIDE, Screen
 from gpuperf.show.table import Column, Table, fill
 from gpuperf.units import format_flop_rate, format_percent, format_rate, format_time
 
-PHYSICS = 1.02  # of the rate at the clock that was observed
+PHYSICS = 1.02  # a rate up to this many times what the observed clock allows is plausible
 
 
 def render_ceilings(
     ceilings: Peaks, peaks: Peaks | None, format: str, screen: Screen = WIDE
 ) -> str:
-    """*ceilings* as table, json, csv or md; with the share of *peaks* where it is known."""
+    """Render *ceilings* as table, json, csv or md, with their share of the known *peaks*."""
     rows = _rows(ceilings, peaks)
     columns = fill(COLUMNS, [_cells(row) for row in rows])
     shown = tuple(c for c in columns if format == "md" or set(c.cells) != {"–"})
@@ -80,7 +80,7 @@ def _compute_row(ceiling: Ceiling, peaks: Peaks | None) -> dict[str, Any]:
         at_clock = sheet.rate.value * ceiling.clock_hz / sheet.clock_hz
         clocks = f"{ceiling.clock_hz / 1e6:.0f} MHz, and the sheet's is {sheet.clock_hz / 1e6:.0f}"
         if ceiling.rate.value <= PHYSICS * at_clock:
-            row["remark"] = f"above the sheet: its clock was {clocks}"
+            row["remark"] = f"above the sheet: the clock was {clocks}"
     return row
 
 
@@ -94,7 +94,7 @@ def _row(roof: str, measured: Figure, sheet: Figure | None) -> dict[str, Any]:
         "p90": measured.p90,
         "data_sheet": sheet.value if sheet else None,
         "share": share,
-        "remark": "above the sheet: L2 or a clock flatters it" if share and share > 1 else "",
+        "remark": "above the sheet: L2 or a higher clock helps" if share and share > 1 else "",
         "condition": measured.condition,
     }
 

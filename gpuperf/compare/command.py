@@ -11,6 +11,7 @@ import typer
 from gpuperf.run.plan import Conditions
 from gpuperf.verb import options as opt
 from gpuperf.verb.measuring import Request, measure_new, report
+from gpuperf.verb.parse import LEAST_PRECISE
 
 
 @opt.takes(
@@ -72,4 +73,4 @@ def _each(asked: Conditions, processes: int) -> Conditions:
     """What each of *processes* is asked for, so that together they are as precise as *asked*: the
     center of n medians scatters by √n less than one."""
     each = asked.precision * math.sqrt(processes)
-    return replace(asked, precision=min(float(f"{each:.2g}"), opt.LEAST_PRECISE))
+    return replace(asked, precision=min(float(f"{each:.2g}"), LEAST_PRECISE))

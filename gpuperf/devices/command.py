@@ -1,4 +1,4 @@
-"""`gpuperf devices`: which devices are known, what are their peaks, is a peaks file sound?"""
+"""Run `gpuperf devices`: show the known devices and their peaks, and check peaks files."""
 
 from __future__ import annotations
 
@@ -16,45 +16,53 @@ from gpuperf.peaks.find import builtin_peaks, load_peaks
 from gpuperf.show.data import to_json
 from gpuperf.show.render import render
 from gpuperf.show.screen import put, stdout_screen
-from gpuperf.verb.options import Format
+from gpuperf.verb.options import Format, FormatOption
 
 
 def devices(
     device: Annotated[
         str | None,
         typer.Argument(
-            help="One device: its id, like h200-sxm, or a part of it or of its name, like H100.",
+            metavar="[DEVICE]",
+            help="Device to show in full: its id, such as h200-sxm, or a part of its id or name, "
+            "such as H100.",
             show_default=False,
         ),
     ] = None,
     lint: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Judge a peaks file of your own.", show_default=False),
+        typer.Option(
+            metavar="FILE",
+            help="Check your own peaks file for errors and contradictions.",
+            show_default=False,
+        ),
     ] = None,
-    format: Annotated[Format, typer.Option(help="How to print.")] = Format.TABLE,
+    format: FormatOption = Format.TABLE,
 ) -> None:
     """List known devices, show one, or check a peaks file."""
     if lint is not None:
         if device is not None or format is not Format.TABLE:
-            raise UsageError("--lint judges one file, and takes no device and no --format")
-        _judge(lint)
+            raise UsageError("--lint takes one file, and neither a device nor --format")
+        _check(lint)
     elif device is None:
         _show_all(format, builtin_peaks())
     else:
-        found = _find(device)
-        _show(found[0], format) if len(found) == 1 else _show_all(format, found)
+        matches = _find(device)
+        _show(matches[0], format) if len(matches) == 1 else _show_all(format, matches)
 
 
 def _find(name: str) -> Sequence[Peaks]:
-    """The device whose id is *name*, or all whose id, or a name that they go by, has it inside."""
+    """Return the device whose id is *name*, or all with *name* inside their id or their names."""
     known = {peaks.id: peaks for peaks in builtin_peaks()}
     if name in known:
         return [known[name]]
-    asked = name.strip().lower()
-    found = [p for p in known.values() if any(asked in n.lower() for n in (p.id, p.name, *p.names))]
-    if not asked or not found:
-        raise UnknownName("device", name, known, "all of them: gpuperf devices")
-    return found
+    part = name.strip().lower()
+    matches = [
+        p for p in known.values() if any(part in n.lower() for n in (p.id, p.name, *p.names))
+    ]
+    if not part or not matches:
+        raise UnknownName("device", name, known, "`gpuperf devices` lists them")
+    return matches
 
 
 def _show_all(format: Format, known: Sequence[Peaks]) -> None:
@@ -69,7 +77,7 @@ def _show(peaks: Peaks, format: Format) -> None:
         put(render(device_tables(peaks), format.value, screen))
 
 
-def _judge(path: Path) -> None:
+def _check(path: Path) -> None:
     peaks = load_peaks(path)
     complaints = lint_peaks(peaks)
     if complaints:

@@ -1,7 +1,7 @@
 """Make the tables of the known devices and their peaks.
 
-A figure that is not read from a document carries a mark on the screen: `~` by arithmetic, `?`
-recalled or conflicting, `m` measured. JSON and CSV carry the word instead.
+On the screen, a mark follows each figure that was not read in a document: `~` by arithmetic, `?`
+recalled or conflicting, `m` measured. JSON and CSV have the word instead.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ Cells = list[str]
 
 
 def devices_table(known: Sequence[Peaks]) -> Table:
-    """One line a device: SMs, memory, bandwidth, bf16 (tensor pipe) and fp32 (vector pipe)."""
+    """Make a table with a line for each device: SMs, memory, bandwidth, bf16 and fp32 rates."""
     shown = {status for peaks in known for status in _overview_statuses(peaks)}
     dense = "bf16 tensor: dense, fp32 accumulate. fp32: fused multiply-add on the vector pipe."
     return Table(
@@ -80,7 +80,7 @@ def devices_table(known: Sequence[Peaks]) -> Table:
 
 
 def device_tables(peaks: Peaks) -> tuple[Table, Table]:
-    """Every figure of one device, with its condition, its source and its cross-check."""
+    """Make the tables of a device's figures with their conditions, sources and cross-checks."""
     sources = _sources(peaks)
     notes = [f"{c.label}: {c.waiver}." for c in peaks.compute if c.waiver]
     notes += [peaks.notes] if peaks.notes else []
@@ -100,7 +100,7 @@ def device_tables(peaks: Peaks) -> tuple[Table, Table]:
 
 
 def device_data(peaks: Peaks) -> dict[str, Any]:
-    """Everything known of one device, in SI units, with the cross-check."""
+    """Return all figures of a device in SI units, with the cross-checks."""
     checks = [
         {
             "pipe": ceiling.pipe,
@@ -115,14 +115,14 @@ def device_data(peaks: Peaks) -> dict[str, Any]:
 
 
 def _number(figure: Figure | None, unit: str) -> str:
-    """The figure in *unit* with its mark, or a blank where there is no mark."""
+    """Write the figure in *unit* with its mark, or with a blank where it has none."""
     if figure is None:
         return f"{UNKNOWN} "
     return f"{figure.value / SI_FACTOR[unit]:.6g}{MARK[figure.status] or ' '}"
 
 
 def _peak(peaks: Peaks, pipe: str, dtype: str) -> Figure | None:
-    """The peak with fp32 accumulation."""
+    """Return the peak with fp32 accumulation."""
     return next(
         (c.rate for c in peaks.compute if (c.pipe, c.dtype, c.accumulate) == (pipe, dtype, "fp32")),
         None,
@@ -185,16 +185,16 @@ def _statuses(peaks: Peaks) -> set[Sureness]:
 
 
 def _legend(statuses: Iterable[Sureness]) -> str:
-    """What the marks mean, of those that are shown."""
+    """Explain the marks of those *statuses* that are shown."""
     marks = [f"{MARK[s]} {MEANING[s]}" for s in MARK if s in set(statuses) and MARK[s]]
     return "; ".join([*marks, "no mark: read in the source"])
 
 
 def _sources(peaks: Peaks) -> dict[str, int]:
-    """Each source once, numbered from 1."""
-    found = [peaks.sm_count_source, peaks.pcie_source if peaks.pcie else ""]
-    found += [f.source for f in peaks.figures.values()] + [c.rate.source for c in peaks.compute]
-    return {source: i for i, source in enumerate(dict.fromkeys(filter(None, found)), start=1)}
+    """Number the sources from 1, each once."""
+    sources = [peaks.sm_count_source, peaks.pcie_source if peaks.pcie else ""]
+    sources += [f.source for f in peaks.figures.values()] + [c.rate.source for c in peaks.compute]
+    return {source: i for i, source in enumerate(dict.fromkeys(filter(None, sources)), start=1)}
 
 
 def _reference(source: str, sources: Mapping[str, int]) -> str:

@@ -1,11 +1,8 @@
-"""`gpuperf doctor`: what is here, and what stands in the way of good numbers?"""
+"""Run `gpuperf doctor`: show this machine's device and software, and what spoils measurements."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated
-
-import typer
 
 from gpuperf.model.codec import to_builtins
 from gpuperf.model.protocol import DeviceCheck, Opened
@@ -15,26 +12,26 @@ from gpuperf.show.data import to_json
 from gpuperf.show.render import render
 from gpuperf.show.screen import put, stdout_screen
 from gpuperf.show.table import Column, Mood, Table
-from gpuperf.verb.options import DeviceName, TableOrJson, make_supervisor
+from gpuperf.verb import options as opt
 
 MARK = {"ok": "ok", "note": "note", "bad": "BAD"}
 MOOD: Mapping[str, Mood] = {"ok": "", "note": "doubt", "bad": "failure"}
 
 
 def doctor(
-    device: DeviceName = "auto",
-    format: Annotated[TableOrJson, typer.Option(help="How to print.")] = TableOrJson.TABLE,
-    as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
+    device: opt.DeviceName = "auto",
+    format: opt.TableOrJsonOption = opt.TableOrJson.TABLE,
+    as_json: opt.AsJson = False,
 ) -> None:
     """Check that this machine is ready to measure.
 
-    Nothing is changed.
+    Each finding that spoils measurements comes with what to do about it. Nothing is changed.
     """
-    with make_supervisor(device) as supervisor:
+    with opt.make_supervisor(device) as supervisor:
         opened = supervisor.open()
         findings = (_device(opened), *supervisor.examine(), *_known(opened))
     screen = stdout_screen()
-    if as_json or format is TableOrJson.JSON:
+    if as_json or format is opt.TableOrJson.JSON:
         put(to_json(to_builtins(findings), screen.ascii))
     else:
         put(render([_table(findings)], "table", screen))
@@ -69,7 +66,10 @@ def _known(opened: Opened) -> tuple[DeviceCheck, ...]:
         DeviceCheck("data-sheet peaks", "ok", peaks.id)
         if peaks
         else DeviceCheck(
-            "data-sheet peaks", "note", reason, "MFU stays empty; measured roofs serve instead"
+            "data-sheet peaks",
+            "note",
+            reason,
+            "MFU stays empty; measured roofs take the place of peaks",
         ),
         _roofs(opened),
     )

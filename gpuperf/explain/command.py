@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -10,7 +9,7 @@ import typer
 from gpuperf.errors import UsageError
 from gpuperf.run.store import read_runs
 from gpuperf.show.screen import put, stdout_screen
-from gpuperf.verb.options import Format, FormatOption
+from gpuperf.verb.options import ChartFile, Format, FormatOption, RunFile
 from gpuperf.verb.printing import refuse_empty
 from gpuperf.verb.progress import say
 
@@ -18,11 +17,9 @@ MOST_WORDS = 8  # on stderr, of cases that are left out
 
 
 def explain(
-    run: Annotated[Path, typer.Argument(help="A run file.")],
+    run: RunFile,
     case: Annotated[str, typer.Argument(help="Part of a case's id, as `8191` or `triton`.")] = "",
-    chart: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw it: .png or .svg.", show_default=False)
-    ] = None,
+    chart: ChartFile = None,
     format: FormatOption = Format.TABLE,
 ) -> int:
     """Show the losses between a case's peak and measured rate.

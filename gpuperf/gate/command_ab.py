@@ -23,6 +23,7 @@ from gpuperf.run.session import new_run_id
 from gpuperf.run.suite import Suite, load_suite, parse_suite
 from gpuperf.verb import options as opt
 from gpuperf.verb.measuring import check_writable
+from gpuperf.verb.parse import seconds
 from gpuperf.verb.progress import say
 
 TARGET = 0.05  # of unchanged gates on an H200 some case in three of six could hide 3 %, none 4 %
@@ -101,7 +102,7 @@ def gate_ab(
             screen_pairs=screen_pairs,
             confirm_pairs=confirm_pairs,
             margin=min_effect,
-            floor_s=opt.seconds("abs-floor", abs_floor),
+            floor_s=seconds("abs-floor", abs_floor),
             seed=int.from_bytes(os.urandom(3)) if seed is None else seed,
         )
         commits = _commits(base, head, base_python, head_python, setup, dirty)

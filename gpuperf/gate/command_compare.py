@@ -19,8 +19,8 @@ from gpuperf.gate.stored import SESSION
 from gpuperf.gate.table import GateFormat
 from gpuperf.gate.verdict import exit_code, write_report
 from gpuperf.run.store import NAMES, read_summary
-from gpuperf.verb import options as opt
 from gpuperf.verb.options import BASELINES, Baselines
+from gpuperf.verb.parse import seconds
 
 TARGET = 0.1
 
@@ -57,7 +57,7 @@ def gate_compare(
         _, base = Shelf(folder).find(baseline, head.header)
     gc.freeze()  # two large runs: nothing in them is to be looked for again and again
     project = load_project(Path())
-    rule = Rule(margin=min_effect, floor_s=opt.seconds("abs-floor", abs_floor))
+    rule = Rule(margin=min_effect, floor_s=seconds("abs-floor", abs_floor))
     target = target_mde or max(project.target or 0.0, TARGET)  # a project's own is of pairs
     report = compare_runs(base, head, rule, target, project, (baseline, candidate.name))
     if out is not None:

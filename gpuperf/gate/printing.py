@@ -71,7 +71,7 @@ class Progress:
     def hear(self, phase: str, samples: int) -> None:
         """A sign of life of the case."""
         if self._reporter is not None:
-            self._reporter.hear(phase, samples)
+            self._reporter.show_phase(phase, samples)
 
     def done(self, label: Label, record: Record) -> None:
         """A case was measured."""

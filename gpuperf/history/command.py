@@ -18,7 +18,7 @@ from gpuperf.model.text import clean, shorten
 from gpuperf.run.cache import fetch, keep, key_of
 from gpuperf.show.axes import Names
 from gpuperf.show.screen import put, stdout_screen
-from gpuperf.verb.options import Format, FormatOption
+from gpuperf.verb.options import RUNS, ChartFile, Format, FormatOption
 from gpuperf.verb.progress import say
 
 RULE = 1  # raised when steps are found otherwise
@@ -31,9 +31,7 @@ history = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
 
 @history.command("list")
-def list_history(
-    folder: Folder = Path("gpuperf-runs"), format: FormatOption = Format.TABLE
-) -> None:
+def list_history(folder: Folder = RUNS, format: FormatOption = Format.TABLE) -> None:
     """Every case: its points, the environments they were taken in, and the last step."""
     put(render_list(_read(folder, None), format.value, stdout_screen()))
 
@@ -41,11 +39,8 @@ def list_history(
 @history.command("show")
 def show_history(
     case: Annotated[str, typer.Argument(help="A case's id, its name in the list, or a part.")],
-    folder: Folder = Path("gpuperf-runs"),
-    chart: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Draw the trend: .png or .svg.", show_default=False),
-    ] = None,
+    folder: Folder = RUNS,
+    chart: ChartFile = None,
     format: FormatOption = Format.TABLE,
 ) -> None:
     """One case: its points, its segments of one environment each, and the steps in them."""

@@ -1,4 +1,4 @@
-"""`gpuperf import`: another tool's file as a run file."""
+"""Run `gpuperf import`: make a run file of another profiler's file."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from gpuperf.model.record import Run
 from gpuperf.peaks.find import find_peaks
 from gpuperf.run.runfile import RunWriter
 from gpuperf.run.session import make_header, new_run_id
+from gpuperf.verb import options as opt
 from gpuperf.verb.measuring import check_writable
-from gpuperf.verb.options import Format, FormatOption, IntensityOption, Out, view
+from gpuperf.verb.parse import parse_view
 from gpuperf.verb.printing import print_run, write_charts
 from gpuperf.verb.progress import say
 
@@ -40,15 +41,17 @@ def import_file(
     file: Annotated[
         Path,
         typer.Argument(
-            help="NAME.ncu-rep of Nsight Compute, or a trace of torch.profiler: "
-            "NAME.json, NAME.json.gz."
+            metavar="FILE",
+            help="Nsight Compute report (NAME.ncu-rep) or torch.profiler trace (NAME.json or "
+            "NAME.json.gz).",
         ),
     ],
-    out: Out = Path("gpuperf-runs"),
-    format: FormatOption = Format.TABLE,
-    intensity: IntensityOption = "compulsory",
+    out: opt.Out = opt.RUNS,
+    format: opt.FormatOption = opt.Format.TABLE,
+    intensity: opt.IntensityOption = "compulsory",
     warmup: Annotated[
-        int, typer.Option(min=0, max=10**6, help="Steps of a trace that do not count.")
+        int,
+        typer.Option(min=0, max=10**6, help="Number of training steps to skip at a trace's start."),
     ] = 0,
 ) -> None:
     """Import an Nsight Compute report or a torch.profiler trace.
@@ -58,11 +61,11 @@ def import_file(
     collect it with `ncu --set full --clock-control none -o NAME …`. In a trace they follow from the
     shapes of the operators, which profile(record_shapes=True) records.
     """
-    bytes_of = view(intensity)
+    view = parse_view(intensity)
     traced = file.name.endswith((".json", ".json.gz"))
     if not traced and file.suffix != ".ncu-rep":
         raise UsageError(
-            f"{str(file)!r} is neither a report of Nsight Compute nor a trace by its name",
+            f"{str(file)!r} has the name of neither a report of Nsight Compute nor a trace",
             "NAME.ncu-rep, NAME.json or NAME.json.gz",
         )
     check_writable(out)
@@ -72,39 +75,39 @@ def import_file(
         for record in run.records:
             writer.record(record)
     say(f"run file: {path}")
-    print_run(run, format, None if traced else bytes_of)
-    write_charts(run, path, None if traced else bytes_of)
+    print_run(run, format, None if traced else view)
+    write_charts(run, path, None if traced else view)
 
 
 def _report(file: Path, out: Path) -> tuple[Run, Path]:
-    """A report of Nsight Compute."""
+    """Make a run of a report of Nsight Compute, and return it with the path of its file."""
     from gpuperf.importing.ncu import CONTRACT, read_report
 
     run = new_run_id("import", "ncu")
-    found = read_report(file, run)
-    if found.skipped:
-        say(f"{found.skipped} kernels have no duration in the report, and are left out")
-    if not found.records:
+    report = read_report(file, run)
+    if report.skipped:
+        say(f"{report.skipped} kernels have no duration in the report, and are left out")
+    if not report.records:
         raise UsageError(f"no kernel in {file} has a duration", "collect it with ncu --set full")
-    peaks, reason = find_peaks(found.device)
-    opened = Opened(found.device, Fingerprint(hard={"product": found.device.name}))
-    cases = [record.case for record in found.records]
+    peaks, reason = find_peaks(report.device)
+    opened = Opened(report.device, Fingerprint(hard={"product": report.device.name}))
+    cases = [record.case for record in report.records]
     command = ["gpuperf", *sys.argv[1:]]
     header = make_header(run, command, cases, [CONTRACT], opened, peaks, reason)
-    return Run(header, found.records), out / f"{run}.jsonl"
+    return Run(header, report.records), out / f"{run}.jsonl"
 
 
 def _traced(file: Path, warmup: int, out: Path) -> tuple[Run, Path]:
-    """A trace of torch.profiler, as a profile of one region."""
+    """Make a profile with one region of a trace of torch.profiler."""
     from gpuperf.profile.records import RegionPasses, region_records
     from gpuperf.profile.trace.kineto import read_trace
     from gpuperf.profile.trace.steps import steps_of
 
     timeline = read_trace(file, lambda size: say(f"{file}: read {size >> 20:,} MiB of text"))
     if timeline.cut:
-        say(f"{file} is cut short: what there is was read")
+        say(f"{file} is cut short; the rest was read")
     if not timeline.shapes:
-        say(f"{file} has no shapes, so no FLOPs are known: profile(record_shapes=True)")
+        say(f"{file} has no shapes, so FLOPs are unknown: profile(record_shapes=True) records them")
     used = timeline.active_devices
     device = next((d for d in timeline.devices if used and d.index == used[0]), None)
     device = device or (NO_DEVICE if used else HOST)

@@ -1,7 +1,7 @@
-"""What does a report of Nsight Compute say of its kernels?
+"""Read the kernels of a Nsight Compute report as records.
 
-Through NVIDIA's own reader (the package `ncu-report`), which parses the file and collects nothing.
-A report holds what its user asked for: a figure may stand there as a sum, per second, or per cycle.
+NVIDIA's own reader (the package `ncu-report`) parses the file and collects nothing. A report
+contains what its user asked for, so a figure may be a sum, or a rate per second or per cycle.
 https://docs.nvidia.com/nsight-compute/PythonReportInterface/index.html
 """
 
@@ -30,16 +30,7 @@ LONGEST_NAME = 1000
 LONGEST_TEMPLATE = 48  # of a kernel's template arguments, in a column of their own
 CLOCK_MARGIN = 1.02  # over a device's highest clock, for the rounding of short times
 
-SECONDS = {
-    "s": 1.0,
-    "second": 1.0,
-    "ms": 1e-3,
-    "msecond": 1e-3,
-    "us": 1e-6,
-    "usecond": 1e-6,
-    "ns": 1e-9,
-    "nsecond": 1e-9,
-}
+SECONDS = {"": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}  # by the prefix of `s` or `second`
 # The dtype in which a tensor pipe sums what it multiplies; fp16 has two.
 ACCUMULATES = {"bf16": "fp32", "tf32": "fp32", "fp8": "fp32", "fp64": "fp64", "int8": "int32"}
 
@@ -49,27 +40,27 @@ CONTRACT = Contract(
 
 BESIDE = Caveat(
     "imported",
-    "one run under Nsight Compute, which flushes the caches, holds the clock at its base and runs "
-    "kernels one at a time, unless it was told otherwise; bytes and FLOPs are what it counted, "
-    "without the bytes that L2 writes back once the kernel has ended",
+    "one run under Nsight Compute, which by default flushes the caches, fixes the clock at its "
+    "base and runs kernels one at a time; bytes and FLOPs are what it counted, without the bytes "
+    "that L2 writes back after the kernel has ended",
     "ncu --clock-control none lets the clock move as it does without a profiler",
 )
 
 TOTAL_BYTES = Caveat(
     "total-bytes",
-    "the report has its bytes through DRAM as one sum: all are shown as read, and how many of them "
-    "were written is unknown",
-    "ncu --metrics dram__bytes_read.sum,dram__bytes_write.sum tells them apart",
+    "the report gives its bytes through DRAM as one sum: all are shown as read, and the number of "
+    "those that were written is unknown",
+    "ncu --metrics dram__bytes_read.sum,dram__bytes_write.sum counts them separately",
 )
 DERIVED = Caveat(
     "derived",
-    "bytes or FLOPs of it stand in the report as rates, and were multiplied by a time or cycles of "
-    "another pass: true to about 0.3 %",
+    "the report gives bytes or FLOPs as rates, which were multiplied by the time or the cycles of "
+    "another pass: they are accurate to about 0.3 %",
     "ncu --metrics NAME.sum collects a sum",
 )
 
-# What a demangled name says besides names: types of parameters, casts and lambdas; the operators
-# that the lambdas stand in; namespaces.
+# Parts of a demangled name that are left out: types of parameters, casts and lambdas; the operators
+# around lambdas; namespaces.
 GROUP = re.compile(r"\([^()]*\)|\[[^\[\]]*\]")
 INSIDE = re.compile(r"::[:\s]*(?:(?:operator|const)[:\s]*)*(?=[,>]|$)")
 NAMESPACE = re.compile(r"\w*::")
@@ -77,7 +68,7 @@ NAMESPACE = re.compile(r"\w*::")
 
 @dataclass(frozen=True)
 class Imported:
-    """The kernels of a report in their order, and the device that they ran on."""
+    """Kernels of a report in their order, and the device that they ran on."""
 
     device: DeviceFacts
     records: tuple[Record, ...]
@@ -85,9 +76,10 @@ class Imported:
 
 
 def read_report(path: Path, run: str, load: Callable[[str], Any] | None = None) -> Imported:
-    """The kernels in the report at *path*, as records of *run*; *load* opens it.
+    """Read the kernels in the report at *path* as records of *run*; *load* opens it.
 
-    Raises: UsageError for what is no report or holds no kernel; CannotMeasure without the reader.
+    Raises: UsageError for a file that is not a report or has no kernel; CannotMeasure without the
+    reader.
     """
     if not is_regular(path):
         raise UsageError(f"there is no report {str(path)!r}", "ncu -o NAME writes NAME.ncu-rep")
@@ -96,13 +88,13 @@ def read_report(path: Path, run: str, load: Callable[[str], Any] | None = None) 
     context = _open(path, load or _reader())
     actions = list(_actions(context))
     if not actions:
-        raise UsageError(f"{path} holds no kernels", "is it a report that ncu wrote with -o?")
+        raise UsageError(f"{path} has no kernels", "write the report with ncu -o NAME")
     records, skipped = [], 0
     for index, action in enumerate(actions):
         try:
             record = _record(_Metrics(action), _names(action), run, index)
         except (ValueError, OverflowError) as error:
-            raise UsageError(f"{path}: kernel {index} cannot be true: {error}") from None
+            raise UsageError(f"{path}: kernel {index} has an impossible value: {error}") from None
         if record is None:
             skipped += 1
         else:
@@ -115,7 +107,7 @@ def _reader() -> Callable[[str], Any]:
         from ncu_report import load_report
     except ImportError:
         raise CannotMeasure(
-            "reports of Nsight Compute are read by the package ncu-report, which is not here",
+            "reports of Nsight Compute need the package ncu-report, which is not installed",
             "pip install 'gpuperf[ncu]'",
         ) from None
     reader: Callable[[str], Any] = load_report
@@ -130,27 +122,22 @@ def _open(path: Path, load: Callable[[str], Any]) -> Any:
 
 
 def _actions(context: Any) -> Iterator[Any]:
-    """The profiled kernels of all ranges."""
-    count = 0
-    for i in range(context.num_ranges()):
-        found = context.range_by_idx(i)
-        for j in range(found.num_actions()):
-            count += 1
-            if count > MOST_KERNELS:
-                raise UsageError(
-                    f"the report holds over {MOST_KERNELS:,} kernels", "profile fewer kernels"
-                )
-            yield found.action_by_idx(j)
+    """Yield the profiled kernels of all ranges."""
+    ranges = [context.range_by_idx(i) for i in range(context.num_ranges())]
+    if sum(profiled.num_actions() for profiled in ranges) > MOST_KERNELS:
+        raise UsageError(f"the report has over {MOST_KERNELS:,} kernels", "profile fewer kernels")
+    for profiled in ranges:
+        yield from (profiled.action_by_idx(j) for j in range(profiled.num_actions()))
 
 
 def _names(action: Any) -> tuple[str, str]:
-    """The name of the kernel's function, and the whole name; templates differ in the latter."""
+    """Return the name of the kernel's function, and the name with its template arguments."""
     base = clean(str(action.name()))[:LONGEST_NAME]
     return base, clean(str(action.name(action.NameBase_DEMANGLED) or base))[:LONGEST_NAME]
 
 
 def _template(name: str) -> str:
-    """The template arguments in a demangled *name*: `4, sin_kernel_cuda, array<char *, 2>`."""
+    """Return the template arguments of a demangled *name*: `4, sin_kernel_cuda, array<char, 2>`."""
     longer = ""
     while longer != name:
         longer, name = name, GROUP.sub("", name)
@@ -159,7 +146,7 @@ def _template(name: str) -> str:
 
 
 class _Metrics:
-    """The figures of one kernel by name; None where the report has none."""
+    """Figures of one kernel by name; a figure that the report lacks is None."""
 
     def __init__(self, action: Any) -> None:
         self._action = action
@@ -176,17 +163,18 @@ class _Metrics:
         return str(metric.as_string() or "") if metric is not None else ""
 
     def seconds(self) -> float | None:
-        """The kernel's duration."""
+        """Return the kernel's duration."""
         metric = self._action.metric_by_name("gpu__time_duration.sum")
-        scale = SECONDS.get(str(metric.unit())) if metric is not None else None
+        unit = str(metric.unit()) if metric is not None else ""
+        scale = SECONDS.get(unit.removesuffix("econd").removesuffix("s")) if unit else None
         if metric is None or scale is None:
             return None
         value = float(metric.as_double()) * scale
         return value if math.isfinite(value) and value > 0 else None
 
     def total(self, base: str, seconds: float) -> tuple[float, bool] | None:
-        """The sum of the counter *base* over the kernel, from whichever form of it there is, in the
-        unit of its quantity; and whether that form is a rate."""
+        """Return the sum of the counter *base* over the kernel, in the unit of its quantity, and
+        whether the report gives it as a rate."""
         for name in dict.fromkeys((base, base.replace("sm__", "smsp__", 1))):
             unit = name.split("__")[0]
             cycles = self.value(f"{unit}__cycles_elapsed.max")
@@ -231,47 +219,47 @@ def _record(metrics: _Metrics, names: tuple[str, str], run: str, index: int) -> 
 
 
 def _clock(metrics: _Metrics, counters: dict[str, float], seconds: float) -> float | None:
-    """Cycles over time, in hertz. They may be of different passes: beyond what the device can do,
-    the clock is unknown."""
+    """Return cycles over time, in hertz; None above the device's highest clock, since cycles and
+    time may come from different passes."""
     khz = metrics.value("device__attribute_clock_rate")
     hertz = counters.get("cycles", 0.0) / seconds
     return hertz if hertz and not (khz and hertz > CLOCK_MARGIN * khz * 1e3) else None
 
 
 def _counters(metrics: _Metrics, seconds: float) -> tuple[dict[str, float], list[Caveat]]:
-    """The quantities of the house, as far as the report has them, and what is doubtful of them."""
-    found = {"time_ns": seconds * 1e9}
+    """Return those of gpuperf's counters that the report has, and the doubts about them."""
+    counters = {"time_ns": seconds * 1e9}
     cycles = metrics.value("sm__cycles_elapsed.max")
-    found |= {"cycles": cycles} if cycles is not None else {}
+    counters |= {"cycles": cycles} if cycles is not None else {}
     rates: set[str] = set()
     for quantity, groups in KERNEL.items():
-        for group in groups if quantity not in found and quantity != "cycles" else ():
+        for group in groups if quantity not in counters and quantity != "cycles" else ():
             totals = [total for base in group if (total := metrics.total(base, seconds))]
             if len(totals) == len(group):
-                found[quantity] = math.fsum(value for value, _ in totals)
+                counters[quantity] = math.fsum(value for value, _ in totals)
                 rates |= {quantity} if any(rate for _, rate in totals) else set()
                 break
     doubts = []
     total = metrics.total("dram__bytes", seconds)
-    if total and not {"dram_read_bytes", "dram_written_bytes"} <= found.keys():
-        found |= {"dram_read_bytes": total[0], "dram_written_bytes": 0.0}
+    if total and not {"dram_read_bytes", "dram_written_bytes"} <= counters.keys():
+        counters |= {"dram_read_bytes": total[0], "dram_written_bytes": 0.0}
         rates |= {"dram_read_bytes"} if total[1] else set()
         doubts.append(TOTAL_BYTES)
-    if _may_go_by_l1(metrics, found):
-        found.pop("l1_bytes", None)
-    if rates & found.keys() - {"tma_instructions"}:
+    if _may_bypass_l1_count(metrics, counters):
+        counters.pop("l1_bytes", None)
+    if rates & counters.keys() - {"tma_instructions"}:
         doubts.append(DERIVED)
-    return derive(found), doubts
+    return derive(counters), doubts
 
 
-def _may_go_by_l1(metrics: _Metrics, counts: Mapping[str, float]) -> bool:
-    """Whether loads by TMA, which exist since Hopper, may have gone by L1 without being counted."""
+def _may_bypass_l1_count(metrics: _Metrics, counters: Mapping[str, float]) -> bool:
+    """Return whether L1 may have served loads by TMA, which exist since Hopper, uncounted."""
     major = metrics.value("device__attribute_compute_capability_major")
-    return "tma_instructions" not in counts and (major is None or major >= 9)
+    return "tma_instructions" not in counters and (major is None or major >= 9)
 
 
 def _cost(counters: dict[str, float]) -> Cost:
-    """What the hardware did: nobody says what it had to do."""
+    """Return the work that was counted, since the report does not say what was needed."""
     flops = [
         Flops(int(count), "matmul", dtype, ACCUMULATES.get(dtype, ""))
         for name, count in counters.items()
@@ -290,7 +278,7 @@ def _cost(counters: dict[str, float]) -> Cost:
 
 
 def _device(metrics: _Metrics) -> DeviceFacts:
-    """The device that the report names."""
+    """Return the device that the report names."""
 
     def attribute(name: str) -> int:
         return int(metrics.value(f"device__attribute_{name}") or 0)

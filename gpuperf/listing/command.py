@@ -1,4 +1,4 @@
-"""`gpuperf list`: which workloads are there, with which axes and implementations?"""
+"""Run `gpuperf list`: show the workloads with their axes and implementations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gpuperf.show.data import to_json
 from gpuperf.show.render import render
 from gpuperf.show.screen import put, stdout_screen
 from gpuperf.show.table import Column, Table, fill, notes_of
-from gpuperf.verb.options import TableOrJson, make_supervisor
+from gpuperf.verb import options as opt
 from gpuperf.verb.progress import say
 
 LONGEST = 40  # characters of a summary in a line
@@ -24,35 +24,40 @@ MOST_AXES = 3  # of a workload by name, in a line
 
 def list_workloads(
     op: Annotated[
-        str | None, typer.Argument(help="One workload: a name, or ./mine.py.", show_default=False)
+        str | None,
+        typer.Argument(
+            metavar="[OP]",
+            help="Workload to show in full: a name, or ./mine.py.",
+            show_default=False,
+        ),
     ] = None,
-    format: Annotated[TableOrJson, typer.Option(help="How to print.")] = TableOrJson.TABLE,
-    as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
+    format: opt.TableOrJsonOption = opt.TableOrJson.TABLE,
+    as_json: opt.AsJson = False,
 ) -> None:
     """List the workloads, or show one in full.
 
-    In full means its axes with their defaults, its implementations and the formula of its cost.
+    In full, it has its axes with their defaults, its implementations and the formula of its cost.
     """
-    with make_supervisor("cpu") as supervisor:
+    with opt.make_supervisor("cpu") as supervisor:
         if op is not None:
-            found: tuple[Description, ...] = (find_workload(op, supervisor.describe),)
+            workloads: tuple[Description, ...] = (find_workload(op, supervisor.describe),)
         else:
-            known = whole_catalogue(supervisor.describe)
-            found = known.descriptions
-            for source, reason in known.broken.items():
+            catalogue = whole_catalogue(supervisor.describe)
+            workloads = catalogue.descriptions
+            for source, reason in catalogue.broken.items():
                 say(f"{source} does not load: {reason}")
-    if as_json or format is TableOrJson.JSON:
-        put(to_json(to_builtins(found), stdout_screen().ascii))
+    if as_json or format is opt.TableOrJson.JSON:
+        put(to_json(to_builtins(workloads), stdout_screen().ascii))
     else:
-        tables = _in_full(found[0]) if op is not None else (_overview(found),)
+        tables = _in_full(workloads[0]) if op is not None else (_overview(workloads),)
         put(render(tables, "table", stdout_screen()))
 
 
-def _overview(found: Sequence[Description]) -> Table:
-    """A line for each workload; `*` marks the axes that `--sizes` sets."""
+def _overview(workloads: Sequence[Description]) -> Table:
+    """Make a table with a line for each workload; `*` marks the axes that `--sizes` sets."""
     rows = [
         (d.name, shorten(d.summary, LONGEST), _axes(d.axes), str(len(d.implementations)))
-        for d in found
+        for d in workloads
     ]
     heads = (
         Column("workload", left=True),
@@ -67,7 +72,7 @@ def _overview(found: Sequence[Description]) -> Table:
 
 
 def _in_full(description: Description) -> tuple[Table, Table]:
-    """The axes of *description*, then its implementations."""
+    """Make the tables of a workload's axes and implementations."""
     axes = [(a.name, str(a.default), ", ".join(a.choices), "*" * a.main) for a in description.axes]
     implementations = [(i.name, i.summary) for i in description.implementations]
     heads = [Column(head, left=True) for head in ("axis", "default", "values", "")]
@@ -88,7 +93,7 @@ def _in_full(description: Description) -> tuple[Table, Table]:
 
 
 def _axes(axes: Sequence[Axis]) -> str:
-    """`seq* batch heads +7`: the main axes first, and how many more there are."""
+    """Write axes as `seq* batch heads +7`: the main ones first, and the number of the rest."""
     names = [f"{axis.name}{'*' * axis.main}" for axis in axes if axis.name != "dtype"]
     names.sort(key=lambda name: not name.endswith("*"))
     more = f" +{len(names) - MOST_AXES}" if len(names) > MOST_AXES else ""

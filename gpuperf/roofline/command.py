@@ -5,6 +5,7 @@ from __future__ import annotations
 from gpuperf.errors import UsageError
 from gpuperf.verb import options as opt
 from gpuperf.verb.measuring import Request, measure_new, measure_rest, report
+from gpuperf.verb.parse import parse_view
 
 # What a run that is resumed brings with it; the rest (device, deadline, format) may be given anew.
 SETTLED = (*opt.CASES, *opt.TIMING, "peaks", "out", "seed", *opt.CONDITIONS, "counters")
@@ -29,7 +30,7 @@ def roofline(options: opt.Options) -> int:
     Name OP first, or with --op. Each axis of the workload is an option too: --m 4096
     --k 512,1024.
     """
-    view = opt.view(options.intensity)
+    view = parse_view(options.intensity)
     request = Request("roofline", options, options.conditions, view)
     with options.supervisor() as supervisor:
         if options.resume is None:

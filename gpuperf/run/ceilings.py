@@ -1,7 +1,8 @@
-"""What can this machine really reach? Measured once, then kept.
+"""Measure the rates that a device reaches, and store them as its ceilings.
 
-Matmul per dtype over a few shapes, DRAM, L2, vector and special-function units, the link to the
-host. Kept per device, driver, torch and power limit: a change in any of them moves the roofs.
+They are matmul for each dtype over a few shapes, DRAM, caches, vector and special-function units,
+and the link to the host. They are stored for a device, driver, torch and power limit together: a
+change in any of them moves the roofs.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from gpuperf.run.cache import fetch, keep, key_of
 CALIBRATION_DTYPES = ("bf16", "fp16", "tf32", "fp32", "fp64", "fp8", "int8")
 SUSTAINED = ("bf16", "fp8")
 
-# A call that would take longer is left out: the rate is flat by then, and an hour of emulated bf16
-# on an old CPU would teach nothing.
+# Longer calls are left out: the rate is flat by then, and emulated bf16 on an old CPU would take
+# an hour.
 GPU_LIMIT_S, CPU_LIMIT_S = 0.03, 0.5
 CPU_SIZES = (1024, 2048)
 FUNCTIONS = ("sin", "exp")
-CPU_ROWS = 2**13  # of four elements, for each thread: what torch gives a thread at least
+CPU_ROWS = 2**13  # of four elements for each thread: the least that torch gives a thread
 GPU_COPY, CPU_COPY = (2**28, 2**29), (2**25, 2**26)  # elements of fp32
 
 # Tiles of 256 × 128 are what the best matmuls of NVIDIA's library use from Ampere on.
@@ -34,13 +35,15 @@ TILE_M, TILE_N, DEPTH = 256, 128, 8192
 WAVES = (2, 4, 8, 16)
 SQUARES = (4096, 6144, 8192, 16384)
 
-DOUBTFUL_S = 3600.0  # so long they serve the next commands, which would do no better
+DOUBTFUL_S = 3600.0  # the next commands use doubtful roofs for this long
 
 
 @dataclass(frozen=True)
 class Doubtful:
-    """Roofs that are not kept for good: when they were measured (seconds since 1970), and what is
-    doubtful about them."""
+    """Roofs that serve for an hour, since other work disturbed them.
+
+    `measured` is the time of the measurement, in seconds since 1970.
+    """
 
     ceilings: Peaks
     measured: float
@@ -52,9 +55,9 @@ Measure = Callable[[Case, Contract], Record]
 
 
 def matmul_shapes(sm_count: int) -> tuple[tuple[int, int, int], ...]:
-    """(m, n, k) of matmuls that fill every SM in every wave, and squares, from small to large.
+    """Return (m, n, k) of squares and of matmuls that fill every wave, from small to large.
 
-    m × n is a whole number of waves of tiles, as nearly square as that allows.
+    The m × n of the latter is a whole number of waves of tiles, as nearly square as possible.
     """
     shapes = {(n, n, n) for n in SQUARES}
     for waves in WAVES:
@@ -68,7 +71,7 @@ def matmul_shapes(sm_count: int) -> tuple[tuple[int, int, int], ...]:
 def calibration_plan(
     device: DeviceFacts, dtypes: Sequence[str], contract: Contract
 ) -> Iterator[tuple[Planned, ...]]:
-    """Series of cases, each from small to large: memory, arithmetic, then each dtype's matmuls."""
+    """Yield series of cases, each from small to large: memory, arithmetic, then matmuls."""
     if device.kind == "cpu":
         yield tuple((_case("copy", "torch", n=n), contract) for n in CPU_COPY)
         n = CPU_ROWS * device.sm_count
@@ -76,7 +79,7 @@ def calibration_plan(
             case = _case("special", "torch", n=n, repeats=16, function=function)
             yield ((case, contract),)
         if {"bf16", "fp16"} & {*dtypes} and "fp32" not in dtypes:
-            dtypes = (*dtypes, "fp32")  # what their elementwise work is done in
+            dtypes = (*dtypes, "fp32")  # elementwise work in them is done in fp32
     else:
         yield from _gpu_plan(device, contract)
     for dtype in dtypes:
@@ -93,7 +96,7 @@ def calibration_plan(
 
 
 def _gpu_plan(device: DeviceFacts, contract: Contract) -> Iterator[tuple[Planned, ...]]:
-    """Memory and arithmetic: torch's kernels, and on NVIDIA ours."""
+    """Yield the series of memory and arithmetic: torch's kernels, and on NVIDIA gpuperf's too."""
     ours = device.kind == "cuda"
     yield ((_case("copy", "torch", n=1024), contract),)  # for the latency of a launch
     for implementation in ("torch", "cuda") if ours else ("torch",):
@@ -116,7 +119,7 @@ def _gpu_plan(device: DeviceFacts, contract: Contract) -> Iterator[tuple[Planned
 
 
 def _case(op: str, implementation: str, **point: Value) -> Case:
-    """In the workload's order of axes, the dtype last."""
+    """Make a case with its axes in the workload's order, the dtype last."""
     return Case(op, implementation, {**point, "dtype": point.get("dtype", "fp32")})
 
 
@@ -127,18 +130,16 @@ def calibrate(
     dtypes: Sequence[str],
     contract: Contract,
     sustained: bool = False,
-    on_case: Callable[[Case, Record], None] = lambda case, record: None,
-) -> tuple[Peaks, tuple[Record, ...]]:
-    """Measure the roofs of *dtypes* and keep them beside those known; all, and the records.
+) -> Peaks:
+    """Measure the roofs of *dtypes*, store them with those known before, and return them all.
 
-    With *sustained*, what bf16 and fp8 keep up under load is measured too.
+    With *sustained*, the rates of bf16 and fp8 under a sustained load are measured too.
     """
     device = opened.device
     records: list[Record] = []
 
     def take(planned: Planned) -> Record:
         record = measure(*planned)
-        on_case(planned[0], record)
         records.append(record)
         return record
 
@@ -162,7 +163,7 @@ def calibrate(
             keep("doubtful", device_key(opened), Doubtful(ceilings, time.time(), doubts[0]))
         else:
             keep("ceilings", device_key(opened), ceilings)
-    return ceilings, tuple(records)
+    return ceilings
 
 
 def _dtype(record: Record) -> object:
@@ -170,7 +171,7 @@ def _dtype(record: Record) -> object:
 
 
 def _fastest(records: Iterable[Record]) -> Record | None:
-    """The record with the highest rate."""
+    """Return the record with the highest rate."""
     rates = [
         (record.cost.flop_count / record.samples.median_s, record)
         for record in records
@@ -180,26 +181,27 @@ def _fastest(records: Iterable[Record]) -> Record | None:
 
 
 def calibration_contract(contract: Contract) -> Contract:
-    """*contract* with half its budget: a roof is a maximum over several cases."""
+    """Halve the budget of *contract*, since a roof is the maximum over several cases."""
     return replace(contract, budget_s=contract.budget_s / 2)
 
 
 def kept_ceilings(opened: Opened) -> Peaks | None:
-    """The roofs measured earlier on this device, driver, torch and power limit."""
+    """Return the roofs measured earlier on this device, driver, torch and power limit."""
     return fetch("ceilings", device_key(opened), Peaks)
 
 
 def doubtful_ceilings(opened: Opened) -> Doubtful | None:
-    """Roofs measured on this device within the last hour, while other work ran beside them. Each
-    of their figures is uncertain, whoever kept it: none may call a case impossible."""
-    found = fetch("doubtful", device_key(opened), Doubtful)
-    if found is None or not 0 <= time.time() - found.measured < DOUBTFUL_S:
+    """Return the roofs measured on this device within the last hour while other work ran.
+
+    Their figures are marked uncertain, so that they never make a case impossible.
+    """
+    roofs = fetch("doubtful", device_key(opened), Doubtful)
+    if roofs is None or not 0 <= time.time() - roofs.measured < DOUBTFUL_S:
         return None
-    return replace(found, ceilings=_uncertain(found.ceilings))
+    return replace(roofs, ceilings=_uncertain(roofs.ceilings))
 
 
 def _uncertain(peaks: Peaks) -> Peaks:
-    """*peaks* with every figure marked uncertain."""
     return replace(
         peaks,
         figures={k: replace(f, status="uncertain") for k, f in peaks.figures.items()},
@@ -208,7 +210,7 @@ def _uncertain(peaks: Peaks) -> Peaks:
 
 
 def _predicted_s(previous: Record, case: Case) -> float:
-    """The time of *case* at the rate of *previous*: it grows with the product of the axes."""
+    """Predict the time of *case* from *previous*: it grows with the product of the axes."""
     if previous.samples is None:
         return float("inf")
     return previous.samples.median_s * _volume(case) / _volume(previous.case)
@@ -222,7 +224,7 @@ def _volume(case: Case) -> float:
 
 
 def device_key(opened: Opened, *more: object) -> str:
-    """What measurements of the opened device are kept under: a change in any of it undoes them."""
+    """Return the key of stored measurements: a change in any of its parts invalidates them."""
     device, fingerprint = opened.device, opened.fingerprint
     return key_of(
         device.name,

@@ -1,6 +1,6 @@
-"""Measure what a schedule asks for, and write each record: the loop of every run file.
+"""Measure the cases of a schedule and write each record: the loop of every run file.
 
-A gate's pairs have a loop of their own (gate/schedule.py), since two sides take turns in it.
+The gate has another loop for its pairs (gate/schedule.py), since two sides take turns in it.
 """
 
 from __future__ import annotations
@@ -9,42 +9,33 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from typing import get_args
 
 import gpuperf
 from gpuperf.errors import CannotMeasure, UsageError
 from gpuperf.model.contract import Contract, Counting
 from gpuperf.model.peaks import Peaks
 from gpuperf.model.protocol import Measure, Opened
-from gpuperf.model.record import NO_COUNTERS, Header, Noise, Record, Run, without_counters
+from gpuperf.model.record import NO_COUNTERS, Header, Noise, Record, Run, Status, without_counters
 from gpuperf.model.workload import Case
 from gpuperf.peaks.physics import check_physics
 from gpuperf.run.ncu import Ncu, find_ncu, with_ncu
 from gpuperf.run.runfile import RunWriter
 from gpuperf.run.supervisor import Supervisor
 
-# In a sweep these say that something is broken; `oom` and `skipped` are findings.
-FAILED = (
-    "wrong",
-    "error",
-    "crashed",
-    "timeout",
-    "cannot-block",
-    "no-work",
-    "host-only",
-    "side-stream",
-    "impossible",
-)
-# On --resume these are measured again: the worker's end may have had nothing to do with the case.
+# Every status but `ok`, `oom` and `skipped`, which are results of a sweep.
+FAILED = frozenset(get_args(Status)) - {"ok", "oom", "skipped"}
+# --resume measures these again, since the case may not be why the worker ended.
 UNFINISHED = ("crashed", "timeout")
 
 OnRecord = Callable[[Record], None]
 
-# A case, how it is measured, and in which of the processes.
+# A case, its contract, and the number of the process.
 Planned = tuple[Case, Contract, int]
 
 
 def new_run_id(verb: str, op: str) -> str:
-    """Time, verb and workload, and six letters that make it unique."""
+    """Make an id of the time, the verb, the workload, and six letters that make it unique."""
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
     return f"{stamp}-{verb}-{op}-{secrets.token_hex(3)}"
 
@@ -60,7 +51,7 @@ def make_header(
     ceilings: Peaks | None = None,
     seed: int = 0,
 ) -> Header:
-    """The first line of a new run; what only some runs have is left at its default."""
+    """Make the first line of a new run; fields that only some verbs set have their defaults."""
     return Header(
         run=run,
         created=time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime()),
@@ -81,7 +72,7 @@ def make_header(
 
 def measure_cases(
     supervisor: Supervisor,
-    writer: RunWriter,
+    writer: RunWriter | None,
     header: Header,
     plan: Iterable[Planned],
     on_record: OnRecord,
@@ -90,11 +81,10 @@ def measure_cases(
     every: bool = False,
     fresh: bool = False,
 ) -> None:
-    """Measure what *plan* asks for next and write each record as it comes.
+    """Measure the cases of *plan* in turn, and write each record as it comes, if to a *writer*.
 
-    Each process of the plan is a fresh worker, but for the first, which is the open one unless
-    *fresh* asks for another; *every* takes each case by every timer. What is interrupted stays
-    written.
+    Each process of the plan is a new worker; the first one is the open worker, unless *fresh*. With
+    *every*, each case is measured by every timer.
     """
     by_ncu = Ncu(find_ncu(), supervisor.deadline_s) if header.counting == "ncu" else None
     process = -1 if fresh else None
@@ -104,7 +94,7 @@ def measure_cases(
         process = index
         later = f"process {index + 1}: " if index else ""
         on_begin((process_text(header, index) or later) + case.id)
-        # What a call moves is no matter of the process: the first one counts it.
+        # A call moves the same bytes in every process, so only the first one counts them.
         counting: Counting = "off" if by_ncu or index else header.counting
         record = supervisor.measure(
             header.run, case, contract, header.seed, every=every, counting=counting
@@ -115,36 +105,39 @@ def measure_cases(
         finally:
             record = replace(record, noise=noise(case, contract), pass_index=index)
             try:
-                on_record(record)  # first, so that a full disk does not hide what was measured
+                on_record(record)  # first, so that a full disk does not hide the record
             finally:
-                writer.record(record)  # even when Ctrl-C comes just now
+                if writer is not None:
+                    writer.record(record)  # even when Ctrl-C comes just now
 
 
 def _counted(record: Record, ncu: Ncu, header: Header) -> Record:
-    """*record* with the counters of Nsight Compute, or why there are none."""
+    """Add the counters of Nsight Compute to *record*, or the caveat that says why it has none."""
     request = Measure(record.run, record.case, record.contract, record.seed)
     try:
-        found = ncu.count(request, f"cuda:{header.device.index}")
+        kernels = ncu.count(request, f"cuda:{header.device.index}")
     except CannotMeasure as error:
         return without_counters(record, str(error), error.hint)
-    return check_physics(with_ncu(record, found), header.peaks, header.ceilings)
+    return check_physics(with_ncu(record, kernels), header.peaks, header.ceilings)
 
 
 def _is_unfinished(record: Record, header: Header) -> bool:
-    """Whether a resumed run measures it again: counters that were required may be there now."""
+    """Return whether --resume measures the case again: it was cut off, or lacks counters."""
     lacks = any(caveat.kind == NO_COUNTERS for caveat in record.caveats)
     return record.status in UNFINISHED or (header.counting not in ("off", "auto") and lacks)
 
 
 def process_text(header: Header, index: int) -> str:
-    """`process 2 of 3: `, where a run has several."""
+    """Write `process 2 of 3: ` for a run with several processes, and nothing otherwise."""
     return f"process {index + 1} of {header.processes}: " if header.processes > 1 else ""
 
 
 def planned(header: Header) -> tuple[Planned, ...]:
-    """Each case of the plan under each contract, the contracts of one case together; once in each
-    process, and the whole order turned in every second one, so that what comes first in one comes
-    last in the next (ABBA)."""
+    """Plan each case under each contract once in each process.
+
+    Every second process has the reverse order, so that a case that comes first in one comes last in
+    the next (ABBA).
+    """
     contracts = (header.contract, *header.variants)
     once = [(case, contract) for case in header.plan for contract in contracts]
     return tuple(
@@ -155,17 +148,17 @@ def planned(header: Header) -> tuple[Planned, ...]:
 
 
 def unfinished(run: Run, opened: Opened) -> tuple[Planned, ...]:
-    """What of the run's plan is still to be measured, on the device it began on.
+    """Return the part of a run's plan that is not measured yet.
 
-    Raises: UsageError without a plan; CannotMeasure when this is another device.
+    Raises: UsageError for a run without a plan; CannotMeasure on another device.
     """
     if run.header.plan == ():
         raise UsageError(f"run {run.header.run} has no plan to resume")
-    theirs, ours = run.header.fingerprint.hard, opened.fingerprint.hard
-    differing = sorted(k for k in theirs.keys() | ours.keys() if theirs.get(k) != ours.get(k))
+    before, now = run.header.fingerprint.hard, opened.fingerprint.hard
+    differing = sorted(k for k in before.keys() | now.keys() if before.get(k) != now.get(k))
     if differing:
-        told = ", ".join(f"{k} was {theirs.get(k)!r} and is {ours.get(k)!r}" for k in differing)
-        raise CannotMeasure(f"this run cannot be resumed here: {told}", "begin a new run")
+        why = ", ".join(f"{k} was {before.get(k)!r} and is {now.get(k)!r}" for k in differing)
+        raise CannotMeasure(f"this run cannot be resumed here: {why}", "begin a new run")
     done = {
         (r.case.id, r.contract, r.pass_index)
         for r in run.records

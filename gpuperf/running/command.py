@@ -1,4 +1,4 @@
-"""`gpuperf run`: a suite of cases, in one run file."""
+"""Run `gpuperf run`: measure a suite of cases into one run file."""
 
 from __future__ import annotations
 
@@ -14,21 +14,25 @@ from gpuperf.verb.measuring import Request, measure_again, measure_suite, report
 @opt.takes("device", "threads", *opt.FILES, *opt.LOOK, "seed")
 def run(
     options: opt.Options,
-    suite: Annotated[
-        str, typer.Option(help="ci, quick, full, or a file: ./mine.toml.", show_default=False)
-    ],
+    suite: opt.Suite,
     passes: Annotated[
-        int, typer.Option(min=1, max=1000, help="Fresh processes; 6 and more tell their scatter.")
+        int,
+        typer.Option(
+            min=1,
+            max=1000,
+            help="Number of processes that measure the suite; from 6 on, the noise of each case "
+            "between processes is known.",
+        ),
     ] = 1,
 ) -> int:
     """Measure the cases of a suite.
 
     The suite also sets the conditions of the measurement: timer, cache, regime and data.
     """
-    found = load_suite(suite)
-    request = Request("run", options, found.conditions)
+    loaded = load_suite(suite)
+    request = Request("run", options, loaded.conditions)
     with options.supervisor() as supervisor:
-        outcome = measure_suite(supervisor, found, request)
+        outcome = measure_suite(supervisor, loaded, request)
         if passes > 1 and outcome.ended is None:
             outcome = measure_again(supervisor, outcome, passes - 1)
     return report(outcome, options)

@@ -1,4 +1,4 @@
-"""`gpuperf timing-check`: every timer on the same kernels, against the hardware's own record."""
+"""Run `gpuperf timing-check`: compare each timer with CUPTI on the same kernels."""
 
 from __future__ import annotations
 
@@ -29,10 +29,16 @@ from gpuperf.verb.session import Session
 def timing_check(
     options: opt.Options,
     processes: Annotated[
-        int, typer.Option(min=1, max=200, help="Fresh processes; 3 and more show the scatter.")
+        int,
+        typer.Option(
+            min=1, max=200, help="Number of processes to measure in; 3 or more show the scatter."
+        ),
     ] = 3,
     default_only: Annotated[
-        bool, typer.Option("--default-only", help="Only the default timer: scatter, no bias.")
+        bool,
+        typer.Option(
+            "--default-only", help="Use the default timer alone: this shows scatter, and no bias."
+        ),
     ] = False,
 ) -> None:
     """Check every timer against CUPTI in several processes.
@@ -45,11 +51,13 @@ def timing_check(
         opened = supervisor.open()
         if opened.device.kind != "cuda":
             raise CannotMeasure(
-                f"{opened.device.name} has no CUPTI to hold timers against", "run it on a GPU"
+                f"{opened.device.name} has no CUPTI to compare timers with", "run it on a GPU"
             )
         named = options.op is not None or options.words
         if not named and (options.sizes or options.dtype or options.impl):
-            raise UsageError("--sizes, --dtype and --impl need an OP", "for example matmul")
+            raise UsageError(
+                "--sizes, --dtype and --impl need a workload", "for example --op matmul"
+            )
         cases = timing_cases()
         if named:
             cases = planned_cases(supervisor, opened, options)
@@ -72,9 +80,9 @@ def timing_check(
         records, ended = _measure(supervisor, header, path, processes, default_only)
     say(f"run file: {path}")
     keep_noise(opened, contract, records)
-    found = Run(header, tuple(records))
-    print_run(found, options.format)
-    write_charts(found, path)
+    measured = Run(header, tuple(records))
+    print_run(measured, options.format)
+    write_charts(measured, path)
     if ended is not None:
         raise ended
 
@@ -82,8 +90,10 @@ def timing_check(
 def _measure(
     supervisor: Supervisor, header: Header, path: Path, processes: int, default_only: bool
 ) -> tuple[list[Record], BaseException | None]:
-    """Every case of the plan in each process, and by nvbench in one more; kept as they come. The
-    records, and what ended it early."""
+    """Measure every case of the plan in each process, and by nvbench in one more.
+
+    Return the records, and the error that ended the measurement early, if any.
+    """
     with RunWriter(path, fresh=True) as writer:
         session = Session(supervisor, writer, header)
         writer.header(header)

@@ -1,6 +1,6 @@
-"""How far do timers differ from the kernels' own time, and how far does each case scatter?
+"""Compute each timer's bias against the kernels' own time, and the scatter of each case.
 
-From records of the same cases in several fresh processes, which `pass_index` tells apart.
+The records are of the same cases in several processes, which `pass_index` numbers.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from gpuperf.model.times import TimeName
 
 @dataclass(frozen=True)
 class CaseTiming:
-    """One case over all processes: seconds, and fractions of the busy time.
+    """Times of one case over all processes, in seconds, and fractions of its busy time.
 
-    `bias` is by timer, the median over the processes of (its trimmed mean / that of busy − 1);
-    `over_span` the default's over CUPTI's span, of a call of several kernels: the profiler widens
-    their gaps, so it should be 0 or less.
+    `bias` is, for each timer, the median over the processes of (its trimmed mean / that of busy
+    − 1). `over_span` compares the default timer with CUPTI's span for a call of several kernels:
+    the profiler widens their gaps, so it should be 0 or less.
     """
 
     case: str
@@ -35,12 +35,12 @@ class CaseTiming:
 
 
 def compared_timers() -> Mapping[str, str]:
-    """Return the figures that timing-check compares, each with CUPTI's busy time of its cache."""
+    """Return the compared timers, each with the CUPTI busy time under the same cache."""
     return {timer.name: timer.reference for timer in TIMERS.values() if timer.reference}
 
 
 def timings(records: Iterable[Record]) -> tuple[CaseTiming, ...]:
-    """Each case that was measured, from the shortest to the longest."""
+    """Return each measured case, from the shortest to the longest."""
     groups: dict[str, list[Record]] = {}
     alone: dict[str, Record] = {}
     for record in records:
@@ -48,12 +48,12 @@ def timings(records: Iterable[Record]) -> tuple[CaseTiming, ...]:
             groups.setdefault(record.case.id, []).append(record)
         elif record.status == "ok":
             alone[record.case.id] = record
-    found = [_timing(case, group, alone.get(case)) for case, group in groups.items()]
-    return tuple(sorted(found, key=lambda timing: timing.busy_s))
+    cases = [_timing(case, group, alone.get(case)) for case, group in groups.items()]
+    return tuple(sorted(cases, key=lambda timing: timing.busy_s))
 
 
 def _timing(case: str, group: Sequence[Record], alone: Record | None) -> CaseTiming:
-    """*alone* holds what a timer said in a process of its own."""
+    """Combine the records of a case; *alone* is of a timer with a process of its own."""
     spans = [r.times["span"].median_s for r in group if "span" in r.times]
     busy_s = statistics.median(r.times["busy"].median_s for r in group)
     mean_s = statistics.median(r.times["busy"].trimmed_mean_s for r in group)
@@ -61,11 +61,11 @@ def _timing(case: str, group: Sequence[Record], alone: Record | None) -> CaseTim
     bias: dict[str, float] = {
         name: samples.median_s / mean_s - 1 for name, samples in times.items()
     }
-    for timer, against in cast("Mapping[TimeName, TimeName]", compared_timers()).items():
+    for timer, reference in cast("Mapping[TimeName, TimeName]", compared_timers()).items():
         ratios = [
-            record.times[timer].trimmed_mean_s / record.times[against].trimmed_mean_s - 1
+            record.times[timer].trimmed_mean_s / record.times[reference].trimmed_mean_s - 1
             for record in group
-            if {"blocked", timer, against} <= record.times.keys()  # taken by every timer
+            if {"blocked", timer, reference} <= record.times.keys()  # measured by every timer
         ]
         if ratios:
             bias[timer] = statistics.median(ratios)

@@ -1,11 +1,10 @@
-"""Render a check of the timers: bias by timer, scatter inside and between processes."""
+"""Render the bias of each timer, and the scatter inside and between processes."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from gpuperf.model.record import Run
-from gpuperf.model.text import clean
 from gpuperf.show.render import render
 from gpuperf.show.screen import WIDE, Screen
 from gpuperf.show.table import Column, Table, fill, notes_of
@@ -13,20 +12,20 @@ from gpuperf.timing_check.study import CaseTiming, compared_timers, timings
 from gpuperf.units import format_time
 
 NOTES = (
-    "bias: the timer's mean (without the outermost tenths) over that of CUPTI's busy time of other "
-    "calls of the same kernels, less 1; graph against a hot cache, the rest cold; several kernels "
-    "have gaps in between, which all but busy count",
-    "/span: the default timer over CUPTI's span of several kernels, less 1; CUPTI widens gaps",
-    "in, between: relative standard deviation of samples inside a process, and of the processes' "
-    "medians, of the default timer",
+    "bias: the timer's trimmed mean over that of CUPTI's busy time of other calls of the same "
+    "kernels, less 1; the cache is hot for graph, and cold otherwise; every timer but busy counts "
+    "the gaps between several kernels",
+    "/span: the default timer over CUPTI's span of several kernels, less 1; CUPTI widens the gaps",
+    "in, between: relative standard deviation of the default timer's samples inside a process, and "
+    "of the processes' medians",
 )
 
 
 def render_timing(run: Run, format: str, screen: Screen = WIDE) -> str:
-    """The check as table, json, csv or md."""
-    found = timings(run.records)
-    rows = [_row(timing) for timing in found]
-    timers = [t for t in compared_timers() if any(t in timing.bias for timing in found)]
+    """Render the check as table, json, csv or md."""
+    cases = timings(run.records)
+    rows = [_row(timing) for timing in cases]
+    timers = [t for t in compared_timers() if any(t in timing.bias for timing in cases)]
     columns = (
         Column("case", left=True, wrap=24),
         Column("kernels", keep=2),
@@ -37,12 +36,8 @@ def render_timing(run: Run, format: str, screen: Screen = WIDE) -> str:
         Column("in", keep=4),
         Column("between", keep=4),
     )
-    cells = [_cells(timing, timers) for timing in found]
-    failed = [
-        f"{clean(r.case.id)}: {r.status}: {clean(r.reason)}"
-        for r in run.records
-        if r.status != "ok"
-    ]
+    cells = [_cells(timing, timers) for timing in cases]
+    failed = [f"{r.case.id}: {r.status}: {r.reason}" for r in run.records if r.status != "ok"]
     names = [column.head for column in columns]
     table = Table(fill(columns, cells), notes=notes_of(*NOTES, *failed), rows=rows, names=names)
     return render([table], format, screen)
@@ -51,7 +46,7 @@ def render_timing(run: Run, format: str, screen: Screen = WIDE) -> str:
 def _row(timing: CaseTiming) -> dict[str, Any]:
     noise = timing.noise
     return {
-        "case": clean(timing.case),
+        "case": timing.case,
         "kernels": timing.kernels,
         "busy_s": timing.busy_s,
         "span_s": timing.span_s,
@@ -66,7 +61,7 @@ def _row(timing: CaseTiming) -> dict[str, Any]:
 def _cells(timing: CaseTiming, timers: list[str]) -> list[str]:
     noise = timing.noise
     return [
-        clean(timing.case),
+        timing.case,
         str(timing.kernels),
         format_time(timing.busy_s),
         format_time(timing.span_s) if timing.span_s and timing.kernels > 1 else "–",

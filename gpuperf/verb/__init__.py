@@ -1,1 +1,1 @@
-"""What the verbs of the command line share: options, progress, the measuring loop, printing."""
+"""Options, progress, the measuring loop and printing, which the verbs share."""

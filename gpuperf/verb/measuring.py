@@ -1,4 +1,4 @@
-"""What every measuring verb does between its options and its report: plan, roofs, run, file."""
+"""Plan, measure and report the cases that a measuring verb is given, in one run file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpuperf.errors import CannotMeasure, GpuperfError, UnknownName, UsageError
 from gpuperf.model.contract import Contract, Counting, DeviceFacts
 from gpuperf.model.peaks import lint
 from gpuperf.model.protocol import Opened
-from gpuperf.model.record import NO_COUNTERS, Header, Noise, Record, Run
+from gpuperf.model.record import NO_COUNTERS, Noise, Run
 from gpuperf.model.workload import Case, Description
 from gpuperf.peaks.find import find_peaks, load_peaks
 from gpuperf.run.catalogue import BUILTIN, find_workload
@@ -34,7 +34,8 @@ from gpuperf.run.store import read_run
 from gpuperf.run.suite import Suite, plan_suite
 from gpuperf.run.supervisor import Supervisor
 from gpuperf.show.view import View
-from gpuperf.verb.options import Options, axis_options, split
+from gpuperf.verb.options import Options
+from gpuperf.verb.parse import axis_options, split
 from gpuperf.verb.printing import print_run, write_charts
 from gpuperf.verb.progress import say
 from gpuperf.verb.roofs import measured_roofs
@@ -43,7 +44,7 @@ from gpuperf.verb.session import Session
 
 @dataclass(frozen=True)
 class Request:
-    """What the user asked a measuring verb for, and the conditions under which to measure."""
+    """The options of a measuring verb, its conditions, and what it records in the run's header."""
 
     verb: str
     options: Options
@@ -58,7 +59,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What was measured, where it is kept, and what ended it early, if anything did."""
+    """A measured run, its file, and the error that ended it early, if there was one."""
 
     run: Run
     path: Path
@@ -70,17 +71,17 @@ def measure_new(supervisor: Supervisor, request: Request) -> Outcome:
     if request.options.peaks:
         load_peaks(request.options.peaks)  # before anything is started
     compared = request.verb == "compare"
-    description, drawn = _drawn(supervisor, request.options, compared)
+    description, cases = _find_cases(supervisor, request.options, compared)
     baseline = ""
     if compared:
-        drawn, baseline = plan_comparison(drawn, request.baseline, description)
-        if len({case.implementation for case in drawn}) == 1:
-            say(f"{baseline} is compared with nothing: no other implementation is asked for")
+        cases, baseline = plan_comparison(cases, request.baseline, description)
+        if len({case.implementation for case in cases}) == 1:
+            say(f"only {baseline} is measured: --impl names no other implementation to compare")
     check_writable(request.options.out)
     opened = _open(supervisor)
     if request.refuse:
-        request.refuse(drawn, opened.device)
-    cases = settle_dtype(drawn, description, opened.device)
+        request.refuse(cases, opened.device)
+    cases = settle_dtype(cases, description, opened.device)
     main = [axis.name for axis in description.axes if axis.main]
     return _begin(supervisor, request, opened, cases, description.name, main, baseline)
 
@@ -90,7 +91,7 @@ def measure_suite(supervisor: Supervisor, suite: Suite, request: Request) -> Out
     if request.options.peaks:
         load_peaks(request.options.peaks)  # before anything is started
     for source in sorted({entry.op for entry in suite.entries if set(entry.op) & set("/.:")}):
-        say(f"the suite names the workload {source}: it is loaded from here")
+        say(f"the suite loads code of its own: the workload {source}")
     check_writable(request.options.out)
     opened = _open(supervisor)
     cases = plan_suite(suite, supervisor.describe, opened.device)
@@ -98,8 +99,10 @@ def measure_suite(supervisor: Supervisor, suite: Suite, request: Request) -> Out
 
 
 def measure_again(supervisor: Supervisor, outcome: Outcome, passes: int) -> Outcome:
-    """*outcome*, and its cases in so many more fresh processes, in the same file; what they scatter
-    is kept for this device."""
+    """Measure the cases of *outcome* in *passes* more processes, and add them to its file.
+
+    The noise of each case is stored for this device.
+    """
     header = outcome.run.header
     with RunWriter(outcome.path) as writer:
         session = Session(supervisor, writer, header, list(outcome.run.records))
@@ -118,13 +121,13 @@ def _begin(
     main: Sequence[str] = (),
     baseline: str = "",
 ) -> Outcome:
-    """Measure *cases* into a new run file, under what *request* asks for."""
+    """Measure *cases* into a new run file under the conditions of *request*."""
     user_peaks = load_peaks(request.options.peaks) if request.options.peaks else None
     contracts = plan_contracts(opened.device, request.conditions)
     _refuse_view(request.view, request.conditions.counting, opened.device)
     counting = plan_counting(opened.device, request.conditions.counting)
     if counting == "ncu":
-        find_ncu()  # before minutes are spent
+        find_ncu()  # raises before minutes are spent
     peaks, reason = find_peaks(opened.device, user_peaks)
     if reason and (user_peaks or opened.device.kind != "cpu"):
         say(reason)
@@ -155,11 +158,11 @@ def refuse_one_size(cases: Sequence[Case], example: str) -> None:
     """Refuse a sweep of a single size. Raises: UsageError with *example* as its hint."""
     points = [[v for v in case.point.values() if isinstance(v, int)] for case in cases]
     if len({tuple(point) for point in points}) < 2:
-        raise UsageError("one size is no sweep: there is nothing to compare", example)
+        raise UsageError("this verb compares sizes, and only one is given", example)
 
 
 def refuse_axis(supervisor: Supervisor, op: str | None, words: Sequence[str], axis: str) -> None:
-    """Raises: UnknownName where the workload has no *axis* of sizes."""
+    """Refuse an *axis* of sizes that the workload lacks. Raises: UnknownName."""
     description = find_workload(_workload_name(op, words)[0], supervisor.describe)
     sizes = [a.name for a in description.axes if not isinstance(a.default, str)]
     if axis not in sizes:
@@ -167,7 +170,7 @@ def refuse_axis(supervisor: Supervisor, op: str | None, words: Sequence[str], ax
 
 
 def _refuse_view(view: View, counting: Counting, device: DeviceFacts) -> None:
-    """A chart by bytes that will not be measured is refused before minutes are spent."""
+    """Refuse a chart by bytes that will not be measured. Raises: CannotMeasure, UsageError."""
     if view in ("compulsory", "modelled"):
         return
     if device.kind != "cuda":
@@ -182,23 +185,23 @@ def _refuse_view(view: View, counting: Counting, device: DeviceFacts) -> None:
 
 
 def measure_rest(supervisor: Supervisor, path: Path) -> Outcome:
-    """Measure what the run in *path* still lacks, into the same file."""
-    read_run(path)  # what is no run is not opened for writing
+    """Measure the cases that the run in *path* lacks, into the same file."""
+    read_run(path)  # raises before a file that is not a run is opened for writing
     with RunWriter(path) as writer:
-        run = read_run(path)  # again: no other process writes to it from now on
+        run = read_run(path)  # again, since no other process writes to it from now on
         for source in sorted({case.source for case in run.header.plan} - {BUILTIN}):
-            say(f"the run names workloads of {source}: they are loaded from here")
+            say(f"the run loads code of its own: the workloads of {source}")
         opened = _open(supervisor)
         plan = unfinished(run, opened)
         supervisor.peaks, supervisor.ceilings = run.header.peaks, run.header.ceilings
-        then, now = run.header.fingerprint.soft, opened.fingerprint.soft
-        for name in sorted(k for k in then.keys() | now.keys() if then.get(k) != now.get(k)):
-            say(f"{name} was {then.get(name)} when the run began, and is {now.get(name)}")
+        before, now = run.header.fingerprint.soft, opened.fingerprint.soft
+        for name in sorted(k for k in before.keys() | now.keys() if before.get(k) != now.get(k)):
+            say(f"{name} was {before.get(name)} when the run began, and is {now.get(name)}")
         return _measure(supervisor, writer, run, plan, resumed=True)
 
 
 def report(outcome: Outcome, options: Options, view: View | None = None) -> int:
-    """Print *outcome*, write its charts, and return the exit code, or raise what is broken."""
+    """Print *outcome*, write its charts, and return the exit code. Raises: as `exit_code`."""
     if outcome.run.records:
         print_run(
             outcome.run, options.format, view, columns=options.columns, verbose=options.verbose
@@ -208,7 +211,7 @@ def report(outcome: Outcome, options: Options, view: View | None = None) -> int:
 
 
 def exit_code(outcome: Outcome) -> int:
-    """0, or an error that says what is broken, after everything was printed."""
+    """Return 0. Raises: the error that ended the run early; CannotMeasure where cases failed."""
     if outcome.ended is not None:
         raise outcome.ended
     records = outcome.run.records
@@ -217,29 +220,33 @@ def exit_code(outcome: Outcome) -> int:
     if outcome.run.header.counting not in ("off", "auto"):
         lacking = [c for r in records for c in r.caveats if c.kind == NO_COUNTERS]
         if lacking:
-            told = f"{len(lacking)} of {len(records)} cases have no counters, which were required"
-            raise CannotMeasure(told, lacking[0].hint)
+            count = f"{len(lacking)} of {len(records)} cases"
+            raise CannotMeasure(
+                f"{count} have no counters, and --counters requires them", lacking[0].hint
+            )
     failed = [record for record in records if record.status in FAILED]
     if failed:
         names = dict.fromkeys(f"{r.case.id} ({r.status})" for r in failed)
         cases = len({(r.case.id, r.contract) for r in records})
         lost = len({(r.case.id, r.contract) for r in failed})
-        told = ", ".join(list(names)[:3])
-        raise CannotMeasure(f"{lost} of {cases} cases failed: {told}")
+        raise CannotMeasure(f"{lost} of {cases} cases failed: {', '.join(list(names)[:3])}")
     return 0
 
 
 def planned_cases(supervisor: Supervisor, opened: Opened, options: Options) -> tuple[Case, ...]:
-    """The cases that a command line asks for on the opened device. Raises: UsageError."""
-    description, drawn = _drawn(supervisor, options)
-    return settle_dtype(drawn, description, opened.device)
+    """Plan the cases of a command line on the opened device. Raises: UsageError."""
+    description, cases = _find_cases(supervisor, options)
+    return settle_dtype(cases, description, opened.device)
 
 
-def _drawn(
-    supervisor: Supervisor, options: Options, every: bool = False
+def _find_cases(
+    supervisor: Supervisor, options: Options, compared: bool = False
 ) -> tuple[Description, tuple[Case, ...]]:
-    """The workload and its cases; *every* implementation unless some are named, or the workload's
-    standard ones."""
+    """Return the workload and its cases.
+
+    Where no implementation is named, the cases are of the workload's standard ones; where they are
+    *compared*, of all that compute the same.
+    """
     op, words = _workload_name(options.op, options.words)
     description = find_workload(op, supervisor.describe)
     axes = axis_options(words, description)
@@ -247,30 +254,29 @@ def _drawn(
     if options.dtype is not None:
         axes["dtype"] = options.dtype
     chosen = split(options.impl)
-    if every and not chosen:
+    if compared and not chosen:
         same = description.implementations[0].computes
         chosen = tuple(i.name for i in description.implementations if i.computes == same)
-        for left in (i for i in description.implementations if i.computes != same):
-            say(f"{left.name} is left out: it computes {left.computes or 'the formula'}")
+        for other in (i for i in description.implementations if i.computes != same):
+            say(f"{other.name} is left out: it computes {other.computes or 'the formula'}")
     return description, plan_cases(description, axes, options.sizes, chosen)
 
 
 def _say_of_sizes(description: Description, axes: Mapping[str, str], sizes: str | None) -> None:
-    """Which axes --sizes sets, where another option sets some of them itself."""
+    """Say which axes --sizes sets, where some of the main axes have options of their own."""
     main = [axis.name for axis in description.axes if axis.main]
-    own = [name for name in main if name in axes]
-    if sizes is not None and own and len(own) < len(main):
-        rest = " and ".join(f"--{name}" for name in main if name not in own)
-        say(f"--sizes sets {rest} alone: --{', --'.join(own)} is given itself")
+    given = [name for name in main if name in axes]
+    if sizes is not None and given and len(given) < len(main):
+        rest = " and ".join(f"--{name}" for name in main if name not in given)
+        say(f"--sizes sets only {rest}, since --{', --'.join(given)} is given")
 
 
-def _workload_name(op: str | None, given: Sequence[str]) -> tuple[str, list[str]]:
-    """The workload, given by --op or as the first word, and the other words."""
-    words = list(given)
+def _workload_name(op: str | None, words: Sequence[str]) -> tuple[str, list[str]]:
+    """Return the workload, which --op or the first word names, and the other words."""
     if op is not None:
-        return op, words
+        return op, list(words)
     if words and not words[0].startswith("-"):
-        return words[0], words[1:]
+        return words[0], list(words[1:])
     raise UsageError("no workload was named", "--op matmul; `gpuperf list` shows them all")
 
 
@@ -278,14 +284,14 @@ def _open(supervisor: Supervisor) -> Opened:
     opened = supervisor.open()
     facts = opened.device
     if facts.kind == "cpu":
-        say(f"no GPU is used: measuring the CPU, {facts.name}, on {facts.sm_count} threads")
+        say(f"measuring the CPU {facts.name} with {facts.sm_count} threads; no GPU is used")
     else:
         say(f"measuring {facts.name} ({facts.sm_count} SMs, {facts.memory_bytes / 1e9:.0f} GB)")
     return opened
 
 
 def check_writable(out: Path) -> None:
-    """Before minutes are spent. Raises: UsageError."""
+    """Check that files can be written to *out*, before minutes are spent. Raises: UsageError."""
     try:
         out.mkdir(parents=True, exist_ok=True)
         handle, probe = tempfile.mkstemp(prefix=".gpuperf-", dir=out)
@@ -304,7 +310,7 @@ def _measure(
     plan: Sequence[Planned],
     resumed: bool = False,
 ) -> Outcome:
-    """Measure *plan* into *writer*; whatever ends it, what was measured is in the outcome."""
+    """Measure *plan* into *writer*; the outcome holds what was measured before an error."""
     opened = supervisor.open()
 
     def noise(case: Case, contract: Contract) -> Noise | None:
@@ -324,10 +330,6 @@ def _measure(
     if isinstance(session.ended, KeyboardInterrupt):
         say(f"interrupted; the rest: gpuperf roofline --resume {path}")
     latest = {(r.case.id, r.contract, r.pass_index): r for r in session.records}
-    return Outcome(_of_header(run.header, latest), path, session.ended)
-
-
-def _of_header(header: Header, latest: dict[tuple[str, Contract, int], Record]) -> Run:
-    """The run with its records in the order of the plan."""
-    keys = [(case.id, contract, index) for case, contract, index in planned(header)]
-    return Run(header, tuple(latest[key] for key in keys if key in latest))
+    order = [(case.id, contract, index) for case, contract, index in planned(run.header)]
+    records = tuple(latest[key] for key in order if key in latest)
+    return Outcome(Run(run.header, records), path, session.ended)

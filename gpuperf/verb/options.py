@@ -1,10 +1,9 @@
-"""Options that mean the same for every measuring verb."""
+"""Define the options that mean the same for every verb, and hand them over as one value."""
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from functools import wraps
@@ -14,26 +13,30 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_type_hi
 
 import typer
 
-from gpuperf.errors import CannotMeasure, UnknownName, UsageError
+from gpuperf.errors import CannotMeasure
 from gpuperf.model.contract import Cache, Counting, Data, Regime
 from gpuperf.model.timers import TIMERS, timer_names
-from gpuperf.model.workload import RESERVED, Description
 from gpuperf.run.launcher import LocalLauncher
 from gpuperf.run.plan import Conditions
 from gpuperf.run.supervisor import DEADLINE_S, Supervisor
-from gpuperf.show.view import View
-from gpuperf.units import parse_duration
+from gpuperf.verb import parse
+
+RUNS, BASELINES = Path("gpuperf-runs"), Path("gpuperf-baselines")
+DEFAULT_DEADLINE_S = DEADLINE_S
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+T = TypeVar("T")
 
 
 class By(StrEnum):
-    """What a profile is told by."""
+    """Kind of the rows of a profile."""
 
     OPERATORS = "operators"
     KERNELS = "kernels"
 
 
 class Format(StrEnum):
-    """How data is printed."""
+    """Format of printed data."""
 
     TABLE = "table"
     JSON = "json"
@@ -42,7 +45,7 @@ class Format(StrEnum):
 
 
 class TableOrJson(StrEnum):
-    """How data is printed that is no table of rows."""
+    """Format of printed data that is not a list of rows."""
 
     TABLE = "table"
     JSON = "json"
@@ -54,29 +57,40 @@ else:
     TimerChoice = StrEnum("TimerChoice", {name.upper(): name for name in timer_names()})
 
 
+# What is measured.
 Op = Annotated[
     str | None,
     typer.Option(
-        help="Workload: a name of `gpuperf list`, ./mine.py, or pkg.mod:NAME.", show_default=False
+        help="Workload to measure: a name from `gpuperf list`, a file ./mine.py, or pkg.mod:NAME.",
+        show_default=False,
     ),
 ]
 Sizes = Annotated[
     str | None,
     typer.Option(
         metavar="RANGE",
-        help="Main axes together: 128:8192 doubles, 1k:2k:+64 steps, commas join. An axis given "
-        "by name keeps its own sizes.",
+        help="Sizes of the main axes, which change together: 128:8192 doubles, 1k:2k:+64 adds 64, "
+        "and commas join. An axis with an option of its own keeps its sizes.",
         show_default=False,
     ),
 ]
 Dtype = Annotated[
     str | None,
     typer.Option(
-        help="bf16, fp16, fp32, tf32, fp64, fp8, int8; commas join; all.", show_default=False
+        help="Data types, joined by commas: bf16, fp16, fp32, tf32, fp64, fp8, int8; or all.",
+        show_default=False,
     ),
 ]
-Impl = Annotated[str | None, typer.Option(help="Implementations; commas join.", show_default=False)]
-DeviceName = Annotated[str, typer.Option("--device", help="auto, cuda:0 or cpu.")]
+Impl = Annotated[
+    str | None,
+    typer.Option(
+        help="Implementations to measure, joined by commas; `gpuperf list OP` names them.",
+        show_default=False,
+    ),
+]
+DeviceName = Annotated[
+    str, typer.Option("--device", help="Device to measure on: auto, cuda:0 or cpu.")
+]
 Threads = Annotated[
     int | None,
     typer.Option(
@@ -84,28 +98,152 @@ Threads = Annotated[
         min=1,
         max=4096,
         show_default=False,
-        help="Threads of a CPU that compute; torch's own choice, unless given.",
+        help="Number of threads that compute on a CPU; torch chooses it unless it is given.",
+    ),
+]
+Seed = Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Random seed of the inputs.")]
+PeaksFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--peaks",
+        metavar="FILE",
+        help="Your own file of this device's peaks; `gpuperf devices --lint FILE` checks it.",
+        show_default=False,
     ),
 ]
 
-
-def _folder(text: str | Path) -> Path:
-    if not str(text):
-        raise UsageError("--out names no folder", "for example --out gpuperf-runs")
-    return Path(text)
-
-
-Out = Annotated[
-    Path, typer.Option(parser=_folder, metavar="PATH", help="Folder for the run file and charts.")
+# How it is measured.
+TimerOption = Annotated[
+    TimerChoice | None,
+    typer.Option(
+        "--timer",
+        help="Timer to use; gpuperf never swaps it for another. "
+        + "; ".join(f"{name}: {TIMERS[name].help}" for name in timer_names())
+        + ".",
+        show_default=False,
+    ),
 ]
-ByOption = Annotated[By, typer.Option(help="Of a profile: its operators, or the kernels.")]
-FormatOption = Annotated[Format, typer.Option("--format", help="How to print.")]
+Precision = Annotated[
+    float,
+    typer.Option(
+        parser=parse.precision,
+        metavar="FRACTION",
+        help="Stop sampling when the half-width of the 95 % interval is this fraction of the time: "
+        "0.01, or 1%.",
+    ),
+]
+Budget = Annotated[
+    float,
+    typer.Option(
+        parser=parse.seconds_between("budget", 0.0, 3600.0),
+        metavar="DURATION",
+        help="Sample a case for at most this long, in seconds, or as 500ms or 2min. On a CPU, a "
+        "size whose calls take longer is skipped.",
+    ),
+]
+CacheOption = Annotated[
+    str | None,
+    typer.Option(
+        "--cache",
+        help="State of the L2 cache before a sample: cold, cold-dirty, rotate or hot. Commas join "
+        "several, and each is measured.",
+        show_default=False,
+    ),
+]
+RegimeOption = Annotated[
+    str | None,
+    typer.Option(
+        "--regime",
+        help="Load before a sample: burst (the device rests first) or sustained (calls follow each "
+        "other). Commas join both.",
+        show_default=False,
+    ),
+]
+DataOption = Annotated[
+    str | None,
+    typer.Option(
+        "--data",
+        help="Values of the inputs: randn, uniform, zeros or ints. Commas join several, and each "
+        "is measured.",
+        show_default=False,
+    ),
+]
+Gap = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DURATION",
+        show_default=False,
+        help="Rest before each sample in burst, in seconds, or as 5ms or 500us.",
+    ),
+]
+Settle = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DURATION",
+        show_default=False,
+        help="Keep a sustained load up for at most this long, in seconds, or as 2min.",
+    ),
+]
+CountersOption = Annotated[
+    str,
+    typer.Option(
+        "--counters",
+        help="Hardware counters to read: off, auto (DRAM bytes, where the machine allows it), "
+        "require (fail without them), kernels (those of each kernel too), ncu (by Nsight Compute).",
+    ),
+]
+Deadline = Annotated[
+    float,
+    typer.Option(
+        parser=parse.seconds_between("deadline", 1.0, 86400.0),
+        metavar="DURATION",
+        help="End a case that reports nothing for this long, in seconds, or as 500ms or 2min.",
+    ),
+]
+Resume = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="RUN",
+        help="Measure the cases that this run file lacks, into the same file.",
+        show_default=False,
+    ),
+]
+Suite = Annotated[
+    str, typer.Option(help="Suite to measure: ci, quick, full, or a file ./mine.toml.")
+]
+
+# Where the results go, and how they are shown.
+Out = Annotated[
+    Path,
+    typer.Option(
+        parser=parse.folder, metavar="PATH", help="Folder for the run file and the charts."
+    ),
+]
+Baselines = Annotated[Path, typer.Option(help="Folder that holds the baselines.")]
+RunFile = Annotated[
+    Path, typer.Argument(metavar="RUN", help="Run file, as a measuring verb wrote it.")
+]
+ChartFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--chart",
+        metavar="FILE",
+        help="Draw the chart into this file, whose name ends with .png or .svg.",
+        show_default=False,
+    ),
+]
+FormatOption = Annotated[Format, typer.Option("--format", help="Format of what is printed.")]
+TableOrJsonOption = Annotated[
+    TableOrJson, typer.Option("--format", help="Format of what is printed.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, as --format json does.")]
+ByOption = Annotated[By, typer.Option(help="Rows of a profile: its operators or its kernels.")]
 Columns = Annotated[
     str | None,
     typer.Option(
         metavar="NAME,…",
         show_default=False,
-        help="Show these columns of the table: time,clock,MFU; or all.",
+        help="Columns of the table, such as time,clock,MFU; or all.",
     ),
 ]
 Verbose = Annotated[
@@ -114,134 +252,12 @@ Verbose = Annotated[
         "--verbose", "-v", help="Show the whole table, every caveat in full, and all sources."
     ),
 ]
-TimerOption = Annotated[
-    TimerChoice | None,
-    typer.Option(
-        "--timer",
-        help="How to time; never swapped for another. "
-        + "; ".join(f"{name}: {TIMERS[name].help}" for name in timer_names())
-        + ".",
-        show_default=False,
-    ),
-]
-LEAST_PRECISE = 1.0
-
-
-def _precision(text: str | float) -> float:
-    """`0.01` and `1%` are the same. Raises: UsageError."""
-    words = str(text).strip()
-    try:
-        value = float(words.removesuffix("%")) / (100 if words.endswith("%") else 1)
-    except ValueError:
-        value = math.nan
-    if not 1e-4 <= value <= LEAST_PRECISE:
-        told = "is not a number" if math.isnan(value) else "is not from 0.0001 to 1"
-        raise UsageError(f"--precision {words} {told}", "0.01 is 1 %; --precision 1% is the same")
-    return value
-
-
-Precision = Annotated[
-    float,
-    typer.Option(
-        parser=_precision,
-        metavar="FRACTION",
-        help="Stop at this half-width of the 95 % interval: 0.01, or 1%.",
-    ),
-]
-CacheOption = Annotated[
-    str | None,
-    typer.Option("--cache", help="cold, cold-dirty, rotate, hot; commas join.", show_default=False),
-]
-RegimeOption = Annotated[
-    str | None, typer.Option("--regime", help="burst, sustained; commas join.", show_default=False)
-]
-DataOption = Annotated[
-    str | None,
-    typer.Option("--data", help="randn, uniform, zeros, ints; commas join.", show_default=False),
-]
-CountersOption = Annotated[
-    str,
-    typer.Option(
-        "--counters",
-        help="Hardware counters: off, auto (DRAM bytes where they can be had), require, kernels "
-        "(each kernel's too), ncu (by Nsight Compute).",
-    ),
-]
 INTENSITY = typer.Option(
     "--intensity",
-    help="Bytes of the x axis: compulsory, modelled, measured, both (arrows), hierarchy (DRAM "
-    "and L2).",
+    help="Bytes that the roofline's intensity is computed from: compulsory, modelled, measured, "
+    "both (arrows from compulsory to measured), or hierarchy (DRAM and L2).",
 )
 IntensityOption = Annotated[str, INTENSITY]
-Gap = Annotated[
-    str | None,
-    typer.Option(
-        metavar="DURATION",
-        show_default=False,
-        help="Rest before each sample: 5ms, 500us; a bare number is seconds.",
-    ),
-]
-Settle = Annotated[
-    str | None,
-    typer.Option(
-        metavar="DURATION",
-        show_default=False,
-        help="Longest sustained load: 60s, 2min; a bare number is seconds.",
-    ),
-]
-
-
-def _seconds_of(option: str, least: float, most: float) -> Callable[[str | float], float]:
-    def parse(text: str | float) -> float:
-        found = _duration(option, str(text), most) or 0.0
-        if found < least:
-            raise UsageError(f"--{option} {text} is under {least:g} s", f"--{option} {least:g}")
-        return found
-
-    return parse
-
-
-LONGEST_BUDGET_S, LONGEST_DEADLINE_S = 3600.0, 86400.0
-Budget = Annotated[
-    float,
-    typer.Option(
-        parser=_seconds_of("budget", 0.0, LONGEST_BUDGET_S),
-        metavar="DURATION",
-        help="Sampling of a case, at most: seconds, or 500ms, 2min. On a CPU, a size whose calls "
-        "exceed it is skipped.",
-    ),
-]
-Deadline = Annotated[
-    float,
-    typer.Option(
-        parser=_seconds_of("deadline", 1.0, LONGEST_DEADLINE_S),
-        metavar="DURATION",
-        help="Longest silence of a case: seconds, or 500ms, 2min.",
-    ),
-]
-PeaksFile = Annotated[
-    Path | None,
-    typer.Option("--peaks", metavar="FILE", help="Your own peaks file.", show_default=False),
-]
-Resume = Annotated[
-    Path | None,
-    typer.Option(metavar="RUN", help="Measure what a run file still lacks.", show_default=False),
-]
-Seed = Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Of the inputs.")]
-
-DEFAULT_DEADLINE_S = DEADLINE_S
-THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-LONGEST_GAP_S, LONGEST_SETTLE_S = 60.0, 3600.0
-
-T = TypeVar("T")
-
-
-def split(text: str | None) -> tuple[str, ...]:
-    """`a,b` as a tuple; empty for None. Raises: UsageError for an empty name."""
-    names = tuple(name.strip() for name in text.split(",")) if text is not None else ()
-    if not all(names):
-        raise UsageError(f"{text!r} has an empty name in it", "commas join names: torch,triton")
-    return names
 
 
 @dataclass(frozen=True)
@@ -270,7 +286,7 @@ class Options:
     intensity: IntensityOption = "compulsory"
     deadline: Deadline = DEFAULT_DEADLINE_S
     peaks: PeaksFile = None
-    out: Out = Path("gpuperf-runs")
+    out: Out = RUNS
     format: FormatOption = Format.TABLE
     columns: Columns = None
     verbose: Verbose = False
@@ -282,16 +298,17 @@ class Options:
     @property
     def conditions(self) -> Conditions:
         """How times are to be taken. Raises: UnknownName, UsageError."""
+        data_sets = [name for name in get_args(Data) if name != "own"]
         return Conditions(
             timer=str(self.timer) if self.timer else None,
             precision=self.precision,
             budget_s=self.budget,
-            caches=_chosen("cache", self.cache, get_args(Cache)),
-            regimes=_chosen("regime", self.regime, get_args(Regime)),
-            data=_chosen("data", self.data, [d for d in get_args(Data) if d != "own"]),
-            gap_s=_duration("gap", self.gap, LONGEST_GAP_S),
-            settle_s=_duration("settle", self.settle, LONGEST_SETTLE_S),
-            counting=_one("counters", self.counters, get_args(Counting)),
+            caches=parse.choose("cache", self.cache, get_args(Cache)),
+            regimes=parse.choose("regime", self.regime, get_args(Regime)),
+            data=parse.choose("data", self.data, data_sets),
+            gap_s=parse.duration("gap", self.gap, parse.LONGEST_GAP_S),
+            settle_s=parse.duration("settle", self.settle, 3600.0),
+            counting=parse.choose_one("counters", self.counters, get_args(Counting)),
         )
 
     def supervisor(self) -> Supervisor:
@@ -299,12 +316,13 @@ class Options:
         return make_supervisor(self.device, self.deadline, self.threads)
 
 
+# Groups of options for `takes`.
 CASES = ("op", "sizes", "dtype", "impl")
 TIMING = ("timer", "precision", "budget")
 CONDITIONS = ("cache", "regime", "data", "gap", "settle")
 FILES = ("deadline", "peaks", "out", "format")
 LOOK = ("columns", "verbose")
-TYPED = "COMMANDLINE"
+TYPED = "COMMANDLINE"  # where typer says that a typed option comes from
 
 
 def takes(*names: str, **defaults: object) -> Callable[[Callable[..., T]], Callable[..., T]]:
@@ -318,19 +336,18 @@ def takes(*names: str, **defaults: object) -> Callable[[Callable[..., T]], Calla
     shared = [Parameter(n, option, default=usual[n], annotation=types[n]) for n in names]
 
     def make(function: Callable[..., T]) -> Callable[..., T]:
-        own = list(signature(function, eval_str=True).parameters.values())[1:]
+        private = list(signature(function, eval_str=True).parameters.values())[1:]
         first = Parameter("ctx", option, annotation=typer.Context)
 
         @wraps(function)
-        def command(ctx: typer.Context, **given: Any) -> T:
+        def command(ctx: typer.Context, **values: Any) -> T:
             sources = {name: ctx.get_parameter_source(name) for name in names}
-            more: dict[str, Any] = {name: given.pop(name) for name in names}
+            given: dict[str, Any] = {name: values.pop(name) for name in names}
             typed = tuple(n for n, source in sources.items() if source and source.name == TYPED)
-            more |= {"words": tuple(ctx.args), "typed": typed}
-            options = Options(**{**usual, **more})
-            return function(options, **given)
+            given |= {"words": tuple(ctx.args), "typed": typed}
+            return function(Options(**{**usual, **given}), **values)
 
-        parameters = [first, *(p.replace(kind=option) for p in own), *shared]
+        parameters = [first, *(p.replace(kind=option) for p in private), *shared]
         parameters.sort(key=lambda parameter: parameter.default is not Parameter.empty)
         command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
         command.__annotations__ = {p.name: p.annotation for p in parameters}
@@ -339,92 +356,20 @@ def takes(*names: str, **defaults: object) -> Callable[[Callable[..., T]], Calla
     return make
 
 
-def _chosen(option: str, text: str | None, known: Sequence[T]) -> tuple[T, ...]:
-    names = split(text)
-    for name in names:
-        if name not in known:
-            raise UnknownName(option, name, [str(k) for k in known])
-    return tuple(choice for name in dict.fromkeys(names) for choice in known if choice == name)
-
-
-def view(text: str) -> View:
-    """The bytes that a chart's x axis is of. Raises: UnknownName."""
-    chosen: View = _one("intensity", text, get_args(View))
-    return chosen
-
-
-def _one(option: str, text: str, known: Sequence[T]) -> T:
-    for choice in known:
-        if choice == text:
-            return choice
-    raise UnknownName(option, text, [str(k) for k in known])
-
-
-def _duration(option: str, text: str | None, most: float) -> float | None:
-    if text is None:
-        return None
-    try:
-        seconds = parse_duration(text)
-    except ValueError as error:
-        raise UsageError(f"--{option}: {error}", f"for example --{option} 2s") from None
-    if seconds > most:
-        raise UsageError(f"--{option} {text} is over {most:g} s", f"for example --{option} 2s")
-    return seconds
-
-
-def seconds(option: str, text: str | None) -> float:
-    """A duration in seconds; 0 for None. Raises: UsageError."""
-    return _duration(option, text, LONGEST_GAP_S) or 0.0
-
-
-def axis_options(extra: Sequence[str], description: Description) -> dict[str, str]:
-    """`--m 128 --n=256` as {"m": "128", "n": "256"}; each must be an axis of the workload, or an
-    option of one of its implementations.
-
-    Raises: UnknownName, UsageError.
-    """
-    names = [axis.name for axis in description.axes if axis.name != "dtype"]
-    names += dict.fromkeys(option for i in description.implementations for option in i.options)
-    given: dict[str, str] = {}
-    rest = list(extra)
-    while rest:
-        word = rest.pop(0)
-        if not word.startswith("--"):
-            hint = "one workload at a time; its axes are options"
-            raise UsageError(f"unexpected argument {word!r}", hint)
-        option, equals, value = word.partition("=")
-        name = option[2:].replace("-", "_") if option[2:] not in names else option[2:]
-        if name not in names:
-            known = [f"--{n}" for n in (*names, "dtype", *RESERVED)]
-            own = ", ".join(f"--{n.replace('_', '-')}" for n in (*names, "dtype"))
-            raise UnknownName("option", option, known, f"axes of {description.name}: {own}")
-        if not equals:
-            if not rest:
-                raise UsageError(f"{option} needs a value", f"for example {option} 4096")
-            value = rest.pop(0)
-        if name in given:
-            raise UsageError(f"{option} is given twice", f"commas join: {option} 512,4096")
-        given[name] = value
-    return given
-
-
 def make_supervisor(
     device: str, deadline_s: float = DEFAULT_DEADLINE_S, threads: int | None = None
 ) -> Supervisor:
-    """A supervisor of local workers; `--debug` shows what they print. On a CPU they compute with
-    so many *threads*. Raises: CannotMeasure where *threads* are asked for and the device is a GPU.
+    """Make a supervisor of local workers, which compute with *threads* on a CPU.
+
+    `--debug` shows what the workers print. Raises: CannotMeasure for *threads* on a GPU.
     """
-    debug = bool(os.environ.get("GPUPERF_DEBUG"))
-    # A worker inherits them: a library reads them when it is loaded, and keeps to them.
-    limits = {name: str(threads) for name in THREAD_VARIABLES} if threads else {}
-    os.environ.update(limits)
-    supervisor = Supervisor(LocalLauncher(debug), device, deadline_s)
+    # Workers inherit these variables, which a library reads once, when it is loaded.
+    os.environ.update({name: str(threads) for name in THREAD_VARIABLES} if threads else {})
+    supervisor = Supervisor(
+        LocalLauncher(bool(os.environ.get("GPUPERF_DEBUG"))), device, deadline_s
+    )
     if threads is not None and (facts := supervisor.open().device).kind != "cpu":
         raise CannotMeasure(
             f"--threads is for a CPU, and the device is {facts.name}", "--device cpu, or leave it"
         )
     return supervisor
-
-
-BASELINES = Path("gpuperf-baselines")
-Baselines = Annotated[Path, typer.Option(help="Folder of baselines.")]

@@ -1,4 +1,4 @@
-"""Print runs to stdout and draw their charts, each by the verb of its study."""
+"""Print runs and draw their charts with the functions of the verb that measured them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from gpuperf.errors import CannotMeasure, UsageError
 from gpuperf.model.record import Run
 from gpuperf.show.screen import put, stdout_screen
 from gpuperf.show.view import View
-from gpuperf.verb.options import By, Format, split
+from gpuperf.verb.options import By, Format
+from gpuperf.verb.parse import split
 from gpuperf.verb.progress import say
 from gpuperf.verb.registry import ROWS, verb_of, verbs
 from gpuperf.verb.verb import load
@@ -24,15 +25,12 @@ def print_run(
     columns: str | None = None,
     verbose: bool = False,
 ) -> None:
-    """Print the run on stdout; as a table, with its roofline below it.
+    """Print the run to stdout.
 
-    A profile is printed *by* what is asked for. The table has the *columns* that are named, or all
-    of them and every note where it is *verbose*.
+    The rows of a profile are operators or kernels, as *by* says. Of the usual columns a table shows
+    those that *columns* names; a *verbose* one has all of them, and every note.
     """
     screen = stdout_screen()
-    if by is By.KERNELS and run.header.study != "profile":
-        told = f"--by {by.value} is of a profile, and run {run.header.run} is none"
-        raise UsageError(told, "leave --by out")
     verb, rows = verb_of(run.header), verbs()[ROWS]
     if verb is not rows and verb.tables and (view is None or not verb.placed):
         look = {"by": by.value, "columns": split(columns), "verbose": verbose}
@@ -43,10 +41,10 @@ def print_run(
 
 
 def refuse_empty(path: Path, runs: Sequence[Run]) -> None:
-    """Raises: CannotMeasure where none of the *runs* in *path* holds a record."""
+    """Refuse a file whose *runs* have no record at all. Raises: CannotMeasure."""
     if not any(run.records for run in runs):
         raise CannotMeasure(
-            f"{path} holds no record: it was cut, or interrupted before the first",
+            f"{path} has no record: it was cut, or interrupted before the first",
             f"gpuperf roofline --resume {path} measures what it lacks",
         )
 
@@ -54,23 +52,23 @@ def refuse_empty(path: Path, runs: Sequence[Run]) -> None:
 def print_changes(before: Run, after: Run, format: Format) -> None:
     """Print what changed between two profiles.
 
-    Raises: UsageError where a run is no profile, or nothing in the two matches.
+    Raises: UsageError for a run that is not a profile, and where nothing in the two matches.
     """
     for run in (before, after):
         if not verb_of(run.header).changes:
             raise UsageError(
-                f"run {run.header.run} is no profile: two profiles can be shown beside each other",
-                "gpuperf gate compare BEFORE AFTER judges two runs of cases",
+                f"run {run.header.run} is not a profile, and only two profiles can be compared",
+                "gpuperf gate compare BEFORE AFTER compares two runs of cases",
             )
     names = {run.header.device.name for run in (before, after)}
     if len(names) > 1:
-        say(f"the profiles are of two devices: {' and '.join(sorted(names))}")
+        say(f"the profiles come from two devices: {' and '.join(sorted(names))}")
     render = load(verb_of(after.header).changes)
     put(render(before, after, format.value, stdout_screen()))
 
 
 def draw(run: Run, files: Sequence[Path], view: View | None = None) -> None:
-    """Draw the chart of the run's verb, or the roofline where there is none or *view* asks for it.
+    """Draw the chart of the run's verb; without one, or with a *view*, the roofline.
 
     Raises: UsageError.
     """
@@ -82,7 +80,7 @@ def draw(run: Run, files: Sequence[Path], view: View | None = None) -> None:
 
 
 def write_charts(run: Run, path: Path, view: View | None = None) -> None:
-    """The chart beside the run file, as PNG and SVG; a chart that fails costs no data."""
+    """Draw the charts beside the run file, as PNG and SVG; say which could not be drawn."""
     if not any(record.status == "ok" for record in run.records):
         return
     files = [path.with_suffix(suffix) for suffix in (".png", ".svg")]
@@ -92,7 +90,7 @@ def write_charts(run: Run, path: Path, view: View | None = None) -> None:
 
 
 def write_beside(run: Run, files: Sequence[Path], again: bool = False) -> None:
-    """Draw the further charts of the run's verb beside *files*; *again*, those that `show` does."""
+    """Draw the further charts of the run's verb beside *files*; `show` draws them *again*."""
     for chart in verb_of(run.header).charts[1:]:
         fits = not chart.fits or load(chart.fits)(record.case for record in run.records)
         if fits and (chart.shown or not again):
@@ -100,11 +98,11 @@ def write_beside(run: Run, files: Sequence[Path], again: bool = False) -> None:
             _write(partial(load(chart.draw), run), beside, chart.noun)
 
 
-def _write(drawn: Callable[[list[Path]], object], files: list[Path], what: str) -> None:
+def _write(draw_to: Callable[[list[Path]], object], files: list[Path], noun: str) -> None:
     try:
-        drawn(files)
+        draw_to(files)
     except (OSError, UsageError) as error:
-        say(f"no {what} was written: {error}")
+        say(f"no {noun} was written: {error}")
     else:
         names = [str(files[0]), *(file.name for file in files[1:])]
-        say(f"{what}{'s' if len(names) > 1 else ''}: {' and '.join(names)}")
+        say(f"{noun}{'s' if len(names) > 1 else ''}: {' and '.join(names)}")

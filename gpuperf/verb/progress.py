@@ -1,7 +1,4 @@
-"""What is the program doing just now? Told on stderr.
-
-A bar on a terminal; without one, a line a case.
-"""
+"""Report progress on stderr: a bar on a terminal, and otherwise a line for each case."""
 
 from __future__ import annotations
 
@@ -19,33 +16,32 @@ from gpuperf.model.text import clean, shorten
 from gpuperf.units import format_interval, format_time
 
 LONGEST_WORD = 1000  # characters; the path of a run file is shorter
+VARIED = ("timer", "cache", "regime", "data")  # fields of a contract that options can vary
 
 
-VARIED = ("timer", "cache", "regime", "data")  # what the options of one command may vary
-
-
-class _Talk(Console):
-    """Stderr; that nobody reads it any more ends no measurement."""
+class _Stderr(Console):
+    """A console on stderr whose broken pipe does not end the measurement."""
 
     def on_broken_pipe(self) -> None:
-        """Say nothing from here on."""
         self.quiet = True
 
 
 def say(message: str) -> None:
-    """One line on stderr."""
-    with contextlib.suppress(OSError):  # nobody listens, or the terminal is gone
+    """Write one line to stderr."""
+    with contextlib.suppress(OSError):  # the terminal may be gone
         words = (shorten(word, LONGEST_WORD) for word in clean(message).split(" "))
-        _Talk(stderr=True, highlight=False).print(Text(" ".join(words)), soft_wrap=True)
+        _Stderr(stderr=True, highlight=False).print(Text(" ".join(words)), soft_wrap=True)
 
 
 class Reporter:
-    """Follows a sweep of *total* cases."""
+    """Progress of a sweep of *total* cases.
+
+    With several *contracts*, each line names what differs between them.
+    """
 
     def __init__(self, total: int, contracts: Sequence[Contract] = ()) -> None:
-        """With several *contracts*, each line says under which of them its case was measured."""
         self._varied = [f for f in VARIED if len({getattr(c, f) for c in contracts}) > 1]
-        self._console = _Talk(stderr=True, highlight=False)
+        self._console = _Stderr(stderr=True, highlight=False)
         self._live = self._console.is_terminal
         self._progress = Progress(
             TextColumn("{task.description}", markup=False),
@@ -72,23 +68,22 @@ class Reporter:
         self._progress.stop()
 
     def begin(self, case: str) -> None:
-        """The next case."""
+        """Show that *case* begins."""
         case = self._case = clean(case)
         self._progress.update(self._task, description=case)
 
-    def hear(self, phase: str, samples: int) -> None:
-        """A sign of life of the case."""
+    def show_phase(self, phase: str, samples: int) -> None:
+        """Show how far the case is."""
         if self._live:
             detail = f"{phase} {samples}" if samples else phase
             self._progress.update(self._task, description=f"{self._case} · {detail}")
 
     def done(self, record: Record, process: str = "") -> None:
-        """A case is finished, in *process* where there are several; without a terminal it is a
-        line."""
+        """Count a finished case; without a terminal, write its line, which names its *process*."""
         self._progress.advance(self._task)
         if not self._live:
-            under = "".join(f" · {getattr(record.contract, name)}" for name in self._varied)
-            line = clean(f"{process}{record.case.id}{under}  {_outcome(record)}")
+            contract = "".join(f" · {getattr(record.contract, name)}" for name in self._varied)
+            line = clean(f"{process}{record.case.id}{contract}  {_outcome(record)}")
             self._console.print(Text(line), soft_wrap=True)
 
 

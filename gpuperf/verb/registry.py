@@ -1,4 +1,4 @@
-"""Collect the verb of each feature's package, in the order in which help lists them."""
+"""Collect the verb of each feature's package, in the order of the help."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gpuperf.model.record import Header
 
 
-# Help lists these first, in this order; verbs that are not named here follow by their names.
+# Help lists these first; other verbs follow in alphabetical order.
 ORDER = (
     "roofline",
     "compare",
@@ -36,27 +36,26 @@ ORDER = (
     "devices",
     "doctor",
 )
-ROWS = "roofline"  # the verb that shows runs of cases
+ROWS = "roofline"  # the verb that shows runs of cases without tables of their own
 
 
 @cache
 def verbs() -> dict[str, Verb]:
     """Return every verb by its name: the `VERB` of each package in gpuperf.
 
-    Raises: ValueError where two packages name their verb alike.
+    Raises: ValueError where two packages give their verbs the same name.
     """
     packages = (entry.name for entry in pkgutil.iter_modules(gpuperf.__path__) if entry.ispkg)
     modules = (import_module(f"gpuperf.{name}") for name in packages)
-    found = [module.VERB for module in modules if hasattr(module, "VERB")]
+    every = [module.VERB for module in modules if hasattr(module, "VERB")]
     places = {name: place for place, name in enumerate(ORDER)}
-    found.sort(key=lambda verb: (places.get(verb.name, len(ORDER)), verb.name))
-    for one, other in pairwise(found):
-        if one.name == other.name:
-            raise ValueError(f"there are two verbs {one.name!r}")
-    return {verb.name: verb for verb in found}
+    every.sort(key=lambda verb: (places.get(verb.name, len(ORDER)), verb.name))
+    for verb, following in pairwise(every):
+        if verb.name == following.name:
+            raise ValueError(f"there are two verbs {verb.name!r}")
+    return {verb.name: verb for verb in every}
 
 
 def verb_of(header: Header) -> Verb:
-    """Return the verb whose table and charts show a run: that of its study, if it is known."""
-    every = verbs()
-    return every.get(header.study or ("compare" if header.baseline else ""), every[ROWS])
+    """Return the verb whose tables and charts show a run: the one that its study names."""
+    return verbs().get(header.study or ("compare" if header.baseline else ""), verbs()[ROWS])

@@ -1,7 +1,7 @@
-"""When does a measuring verb measure the device's own roofs, and which of them does it use?
+"""Measure the device's own roofs, where a verb needs some and no data sheet gives them.
 
-Only where no data sheet gives peaks, for the dtypes of cases that can run at all. Roofs taken while
-other work ran are not kept for good; for an hour they serve the next commands, with their doubt.
+Only dtypes of cases that can run are measured. Roofs taken while other work ran serve the next
+commands for an hour, with their doubt.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ from gpuperf.model.workload import Case
 from gpuperf.peaks.measured import SPOILING
 from gpuperf.run.ceilings import calibrate, calibration_contract, doubtful_ceilings, kept_ceilings
 from gpuperf.run.plan import default_contract
+from gpuperf.run.session import make_header
 from gpuperf.run.supervisor import Supervisor
-from gpuperf.verb.progress import Reporter, say
+from gpuperf.verb.progress import say
+from gpuperf.verb.session import Session
 
 # What two series of matmuls and a copy take at most, by the budget of a roof.
 LONGEST_S = 30
@@ -27,13 +29,13 @@ LONGEST_S = 30
 def measured_roofs(
     supervisor: Supervisor, opened: Opened, cases: Sequence[Case], contract: Contract
 ) -> Peaks | None:
-    """Measured roofs for the dtypes of those *cases* that can run; the kept ones, or new ones."""
-    kept = kept_ceilings(opened)
-    if not _missing(cases, opened, kept):
-        return kept
-    missing = _missing(supervisor.runnable(cases, contract), opened, kept)
+    """Return roofs for the dtypes of those *cases* that can run: stored ones, or new ones."""
+    stored = kept_ceilings(opened)
+    if not _missing(cases, opened, stored):
+        return stored
+    missing = _missing(supervisor.runnable(cases, contract), opened, stored)
     if not missing:
-        return kept
+        return stored
     recent = doubtful_ceilings(opened)
     if recent is not None and not set(missing) - {c.dtype for c in recent.ceilings.compute}:
         minutes = max(1, round((time.time() - recent.measured) / 60))
@@ -43,36 +45,41 @@ def measured_roofs(
         )
         return recent.ceilings
     say(f"no data-sheet peaks: measuring this device's own roofs first (up to {LONGEST_S} s)")
-    return _calibrated(supervisor, opened, missing)
-
-
-def _missing(cases: Sequence[Case], opened: Opened, kept: Peaks | None) -> tuple[str, ...]:
-    dtypes = {str(case.point.get("dtype")) for case in cases} & set(opened.device.dtypes)
-    return tuple(sorted(dtypes - ({c.dtype for c in kept.compute} if kept else set())))
-
-
-def _calibrated(supervisor: Supervisor, opened: Opened, dtypes: tuple[str, ...]) -> Peaks:
     contract = calibration_contract(default_contract(opened.device))
-    with Reporter(0) as reporter:
-        supervisor.listen = reporter.hear
+    header = make_header("calibration", [], [], [contract], opened)
+    try:
+        return measure_roofs(Session(supervisor, None, header), opened, None, missing)
+    except KeyboardInterrupt:
+        say("interrupted while the roofs were measured: no case was measured, no roof is stored")
+        raise
+
+
+def measure_roofs(
+    session: Session,
+    opened: Opened,
+    peaks: Peaks | None,
+    dtypes: Sequence[str],
+    sustained: bool = False,
+) -> Peaks:
+    """Measure roofs in *session*, store them, and say what is doubtful about them, each doubt once.
+
+    Raises: the error that ended the session.
+    """
+    with session.reporting(0) as reporter:
 
         def measure(case: Case, contract: Contract) -> Record:
-            reporter.begin(f"calibrating {case.id}")
-            return supervisor.measure("calibration", case, contract, 0)
+            session.measure(reporter, [(case, contract, 0)])
+            return session.records[-1]
 
-        try:
-            ceilings, records = calibrate(
-                measure, opened, None, dtypes, contract, on_case=lambda c, r: reporter.done(r)
-            )
-        except KeyboardInterrupt:
-            say("interrupted while the roofs were measured: nothing was measured yet, nothing kept")
-            raise
-    warn_of_calibration(records)
-    return ceilings
-
-
-def warn_of_calibration(records: Sequence[Record]) -> None:
-    """Say what is doubtful about measured roofs, each doubt once."""
-    doubts = {c.kind: c for record in records for c in record.caveats if c.kind in SPOILING}
+        roofs = calibrate(measure, opened, peaks, dtypes, session.header.contract, sustained)
+    if session.ended is not None:
+        raise session.ended
+    doubts = {c.kind: c for r in session.records for c in r.caveats if c.kind in SPOILING}
     for caveat in doubts.values():
-        say(f"the roofs are kept for an hour only: {caveat.message}; {caveat.hint}")
+        say(f"the roofs are stored for an hour only: {caveat.message}; {caveat.hint}")
+    return roofs
+
+
+def _missing(cases: Sequence[Case], opened: Opened, stored: Peaks | None) -> tuple[str, ...]:
+    dtypes = {str(case.point.get("dtype")) for case in cases} & set(opened.device.dtypes)
+    return tuple(sorted(dtypes - ({c.dtype for c in stored.compute} if stored else set())))

@@ -1,4 +1,4 @@
-"""Measure a schedule of cases into a run file, with progress, and keep what ends it early."""
+"""Measure a schedule of cases with progress, and hold what ends it early."""
 
 from __future__ import annotations
 
@@ -18,22 +18,25 @@ from gpuperf.verb.progress import Reporter
 
 @dataclass
 class Session:
-    """A run that is measured: its `records` so far, and the error that `ended` it early, if any."""
+    """A run in progress: its `records` so far, and the error that `ended` it early, if any.
+
+    Records go to the `writer`; without one they are in memory alone.
+    """
 
     supervisor: Supervisor
-    writer: RunWriter
+    writer: RunWriter | None
     header: Header
     records: list[Record] = field(default_factory=list)
     ended: BaseException | None = None
 
     @contextmanager
     def reporting(self, total: int, contracts: Sequence[Contract] = ()) -> Iterator[Reporter]:
-        """Show the progress of *total* cases; Ctrl-C or an error of ours inside ends the session.
+        """Show the progress of *total* cases; Ctrl-C or a GpuperfError inside ends the session.
 
         With several *contracts*, each line names what differs between them.
         """
         with Reporter(total, contracts) as reporter:
-            self.supervisor.listen = reporter.hear
+            self.supervisor.listen = reporter.show_phase
             try:
                 yield reporter
             except (GpuperfError, KeyboardInterrupt) as error:
@@ -47,7 +50,7 @@ class Session:
         every: bool = False,
         fresh: bool = False,
     ) -> None:
-        """Measure what *schedule* asks for next, until it ends; see `measure_cases`."""
+        """Measure each case of *schedule*; the options are those of `measure_cases`."""
 
         def keep(record: Record) -> None:
             self.records.append(record)
@@ -66,7 +69,8 @@ class Session:
         )
 
     def add(self, reporter: Reporter, record: Record) -> None:
-        """Keep, report and write a *record* that was measured otherwise."""
+        """Add a *record* that was measured in another way."""
         self.records.append(record)
         reporter.done(record)
-        self.writer.record(record)
+        if self.writer is not None:
+            self.writer.record(record)

@@ -13,9 +13,11 @@ from typing import Any, Literal
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart of a verb's runs: the function `draw(run, files)`, and what its file's name ends
-    with. It is drawn where the cases are such that it `fits`; `show --chart` draws those that are
-    `shown` beside the first."""
+    """A chart of a verb's runs: the function `draw(run, files)` and the suffix of its file's name.
+
+    `fits(cases)` says whether a run can be drawn. `show --chart` draws the first chart of a verb,
+    and of the others those that are `shown`.
+    """
 
     draw: str
     suffix: str = ""
@@ -28,12 +30,12 @@ class Chart:
 class Verb:
     """A verb of the command line.
 
-    `help` is its line in the list. A `group` has verbs of its own. The `axes` of a workload are
-    options too. A verb that `measures` takes each option once. The arguments after the first one of
-    a `script` belong to the script. `tables` renders a run of this verb's study
-    (`render(run, format, screen=…)`, with the further arguments `look`: by, columns, verbose), and
-    `charts` draw it; without them the runs are rows under a roofline. `changes` renders two runs
-    beside each other. A run that has no place under a roofline is not `placed`.
+    `help` is its line in the list of verbs. A `group` has verbs of its own. With `axes`, it takes
+    the axes of the workload as options. A verb that `measures` takes each option once. The
+    arguments after the first one of a `script` belong to the script. `tables` renders a run of this
+    verb's study (`render(run, format, screen=…)`, with the further arguments `look`: by, columns,
+    verbose), and `charts` draw it; without them the runs are rows under a roofline. `changes`
+    renders two runs side by side. `placed` is false for runs that have no place under a roofline.
     """
 
     name: str

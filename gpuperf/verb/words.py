@@ -1,6 +1,7 @@
-"""What do the words of a command line say before typer reads them?
+"""Read the words of a command line before typer does.
 
-Typer takes the last of an option that is given twice, and its help knows no axes of a workload.
+Typer silently takes the last value of an option that is given twice, and its help does not know the
+axes of a workload.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ HELP = ("--help", "-h")
 
 
 def refuse_repeated(words: Sequence[str]) -> None:
-    """Raises: UsageError where an option is given twice."""
+    """Refuse an option that is given twice. Raises: UsageError."""
     options = [word.partition("=")[0] for word in words if word.startswith("--") and word != "--"]
     for option in options:
         if options.count(option) > 1:
@@ -22,19 +23,19 @@ def refuse_repeated(words: Sequence[str]) -> None:
 
 
 def axes_help(words: Sequence[str]) -> str:
-    """The axes of the workload that *words* name, where the catalogue is cached."""
+    """Describe the axes of the workload that *words* name, if the catalogue is cached."""
     from gpuperf.run.catalogue import known_workload  # here: help of other verbs needs none
 
     op = _workload(words)
-    found = known_workload(op) if op else None
-    if found is None:
-        return "Axes of a workload are options too: `gpuperf list OP` shows them."
-    axes = ", ".join(f"--{axis.name.replace('_', '-')} ({axis.default})" for axis in found.axes)
-    return f"Axes of {found.name}, with their defaults: {axes}."
+    workload = known_workload(op) if op else None
+    if workload is None:
+        return "Each axis of the workload is an option too: `gpuperf list OP` shows them."
+    axes = ", ".join(f"--{axis.name.replace('_', '-')} ({axis.default})" for axis in workload.axes)
+    return f"Axes of {workload.name}, with their defaults: {axes}."
 
 
 def _workload(words: Sequence[str]) -> str:
-    """The value of --op, or the first word where it is no option."""
+    """Return the value of --op, or the first word if it is not an option."""
     for word, following in zip(words, [*words[1:], ""], strict=True):
         option, equals, value = word.partition("=")
         if option == "--op":

@@ -344,7 +344,7 @@ def test_a_better_size_is_sought_for_each_asked(at: CommandLine) -> None:
     [
         (["--sizes", "16", "--offsets", "-64:64:+1"], "a size of -48, below 1", "larger size"),
         (["--offsets", "1,2"], "no size was given", "--sizes 4096"),
-        (["--sizes", "64", "--offsets", "0"], "one size is no sweep", "--offsets -64:64:+1"),
+        (["--sizes", "64", "--offsets", "0"], "only one is given", "--offsets -64:64:+1"),
         (["--axis", "n", "--n", "64", "--n=128", "--offsets", "0"], "--n is given twice", "once"),
         (["--axis", "n", "--n", "64", "--suggest", "61"], "--suggest sets --n itself", "leave --n"),
         (["--axis", "n", "--offsets", "1,2"], "--n has no size", "--n 4096"),

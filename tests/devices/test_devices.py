@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -522,7 +523,7 @@ def test_the_list_fits_a_narrow_terminal():
 
 def test_a_strangers_markup_is_not_obeyed():
     h200 = KNOWN["h200-sxm"]
-    fake = Peaks(**{**vars(h200), "name": "[red]H200[/red]", "notes": "[link=x]y[/link]"})
+    fake = replace(h200, name="[red]H200[/red]", notes="[link=x]y[/link]")
     text = rendered(fake, 150)
     assert "[red]H200[/red]" in text
     assert "[link=x]y[/link]" in text
@@ -585,5 +586,5 @@ def test_an_unsound_peaks_file_is_complained_of_on_stdout_and_ends_in_a_usage_er
 def test_lint_takes_no_device_and_no_format(tmp_path):
     path = str(user_file(tmp_path))
     for more in (["h200-sxm"], ["--format", "json"]):
-        with pytest.raises(UsageError, match="takes no device"):
+        with pytest.raises(UsageError, match="neither a device"):
             CliRunner().invoke(app, ["--lint", path, *more], catch_exceptions=False)

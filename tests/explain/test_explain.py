@@ -507,5 +507,5 @@ def test_rows_by_kernels_are_of_profiles_alone(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
     with RunWriter(path) as writer:
         writer.header(header(h200_device(), EVENTS))
-    with pytest.raises(UsageError, match="is no profile"):
+    with pytest.raises(UsageError, match="is not a profile"):
         show(path, by=By.KERNELS)

@@ -90,5 +90,5 @@ def test_profiles_without_a_common_region_are_refused() -> None:
 def test_what_is_no_profile_is_refused() -> None:
     run = training()
     plain = replace(run, header=replace(run.header, study=""))
-    with pytest.raises(UsageError, match="is no profile"):
+    with pytest.raises(UsageError, match="is not a profile"):
         print_changes(plain, run, Format.TABLE)

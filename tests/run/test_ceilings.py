@@ -321,6 +321,6 @@ def test_the_load_that_lasts_is_the_fastest_matmul_that_succeeded(
         return replace(record, case=case, contract=contract)
 
     opened = Opened(GPU, Fingerprint())
-    found, _ = calibrate(measure, opened, None, ("bf16",), CONTRACT, sustained=True)
+    found = calibrate(measure, opened, None, ("bf16",), CONTRACT, sustained=True)
     assert loads == [fast]
     assert rate_of(found, Flops(1, "matmul", "bf16", "fp32")) == 1e15

@@ -168,7 +168,7 @@ def test_the_chart_is_drawn_with_and_without_the_scatter(tmp_path: Path) -> None
 
 
 def test_a_run_without_a_bias_has_nothing_to_draw(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="nothing to draw"):
+    with pytest.raises(UsageError, match="nothing can be drawn"):
         draw_timing(check(record({"busy": TEN})), [tmp_path / "x.png"])
 
 

@@ -496,7 +496,7 @@ def test_an_import_says_what_a_trace_does_not_have(
     trace.launch("relu_kernel", 150, 1_000, 300_000)
     import_file(trace.write(tmp_path / "t.json"), out=tmp_path / "runs")
     said = capsys.readouterr().err
-    assert ("has no shapes, so no FLOPs are known" in said) is not shapes
+    assert ("has no shapes, so FLOPs are unknown" in said) is not shapes
     (path,) = (tmp_path / "runs").glob("*.jsonl")
     header = read_run(path).header
     assert (header.device.kind, header.devices) == ("cuda", (0,))
