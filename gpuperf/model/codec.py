@@ -1,7 +1,7 @@
-"""How does a noun become JSON, and come back exactly?
+"""Convert values to JSON and back.
 
-msgspec does both, and checks every type on the way in, so a file from a stranger is data or an
-error, never code. Unknown fields are ignored: a newer minor version may add some.
+msgspec checks every type while it decodes, so an untrusted file becomes data or an error, never
+code. It ignores unknown fields, which a newer version may have added.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ T = TypeVar("T")
 
 
 def encode(value: Any) -> bytes:
-    """One line of JSON, without the newline.
+    """Return *value* as one line of JSON, without the newline.
 
-    Text that is no Unicode (a file name of stray bytes) is written with `?` in its place.
+    A character that UTF-8 cannot encode (from a file name of stray bytes) becomes `?`.
     """
     try:
         return msgspec.json.encode(value)
@@ -25,7 +25,7 @@ def encode(value: Any) -> bytes:
 
 
 def decode(line: bytes | str, kind: type[T]) -> T:
-    """The noun *kind* that *line* holds. Raises: ValueError when it does not."""
+    """Return the value of the type *kind* in *line*. Raises: ValueError if *line* has none."""
     try:
         return msgspec.json.decode(line, type=kind)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -33,7 +33,7 @@ def decode(line: bytes | str, kind: type[T]) -> T:
 
 
 def to_builtins(value: Any) -> Any:
-    """Plain dicts, lists and numbers, for a JSON report."""
+    """Return *value* as dicts, lists, strings and numbers, for a JSON report."""
     return msgspec.to_builtins(value)
 
 

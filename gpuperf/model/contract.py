@@ -1,6 +1,7 @@
-"""How was a time taken, and on what?
+"""Define the conditions of a measurement: the contract, the device and its fingerprint.
 
-Two records compare only under one `Contract`; the `Fingerprint` says on what they were taken.
+Two records can be compared only if they have the same `Contract`. The `Fingerprint` identifies the
+device and the software of a record.
 """
 
 from __future__ import annotations
@@ -16,31 +17,32 @@ Cache = Literal["cold", "cold-dirty", "rotate", "hot"]
 Regime = Literal["burst", "sustained"]
 Data = Literal["randn", "uniform", "zeros", "ints", "own"]
 
-# Of the hardware's counters: none; the DRAM bytes of each call, where they can be had; the same, or
-# an error; each kernel's too; each kernel's, by Nsight Compute.
+# Hardware counters that are read: `off` none; `auto` the DRAM bytes of a call, if possible;
+# `require` the same, or an error; `kernels` those of each kernel too; `ncu` by Nsight Compute.
 Counting = Literal["off", "auto", "require", "kernels", "ncu"]
 
 
 @dataclass(frozen=True)
 class Contract:
-    """How a time was taken: timer, cache and clock state, data, warm-up, stopping rule.
+    """The conditions of a time: timer, cache and clock state, data, warm-up, stopping rule.
 
-    `timer` is one of those in `model/timers.py`.
+    `timer` is a name from `model/timers.py`.
 
-    `cache`: L2 is full of other, clean lines (`cold`) or dirty ones (`cold-dirty`), the call goes
-    over to other copies of its inputs each time (`rotate`), or it finds what it left (`hot`).
+    `cache` is the state of the L2 before a call: full of clean lines of other data (`cold`), full
+    of dirty lines (`cold-dirty`), another copy of the inputs for each call (`rotate`), or as the
+    previous call left it (`hot`).
 
-    `regime`: in `burst` the device rests before each sample, for `gap_s` and for as long as keeps
-    its busy share under `duty`. In `sustained` calls run back to back until clock and time are
-    flat, `settle_s` at most.
+    `regime`: in `burst` the device rests before each sample for at least `gap_s`, and longer if its
+    busy share would exceed `duty`. In `sustained` calls run back to back until clock and time are
+    steady, for at most `settle_s`.
 
-    `data`: standard normal, uniform in [−1, 1], zeros, or the whole numbers −8 … 8; `own` is what
-    a program that was profiled worked on.
+    `data`: standard normal, uniform in [−1, 1], zeros, or whole numbers from −8 to 8; `own` is the
+    data of a profiled program.
 
-    `precision` is the half-width of the 95 % interval (a fraction of the median) at which sampling
-    stops, from `min_samples` on; `budget_s` the time after which it stops anyway. What the timer's
-    floor leaves uncertain is in the interval but not in this rule: more samples would not narrow
-    it.
+    `precision` is the half-width of the 95 % interval, as a fraction of the median, at which
+    sampling stops after at least `min_samples`. It stops after `budget_s` in any case. The
+    uncertainty of the timer's floor is in the interval but not in this rule, since more samples do
+    not reduce it.
     """
 
     timer: TimerName
@@ -59,15 +61,15 @@ class Contract:
 
     def __post_init__(self) -> None:
         if self.timer not in TIMERS or not TIMERS[self.timer].chosen:
-            raise ValueError(f"no timer {self.timer[:40]!r}: {', '.join(timer_names())}")
+            raise ValueError(f"no timer {self.timer[:40]!r}; known: {', '.join(timer_names())}")
 
 
 @dataclass(frozen=True)
 class DeviceFacts:
-    """What a device says of itself; `None` where it does not say.
+    """Properties that a device reports; `None` for one that it does not report.
 
-    `sm_count` is multiprocessors (compute units; physical threads used on a CPU), `capability`
-    CUDA's compute capability or AMD's gfx name; clocks in hertz, memory and caches in bytes.
+    `sm_count` counts multiprocessors (on AMD compute units, on a CPU the threads used).
+    `capability` is CUDA's compute capability or AMD's gfx name.
     """
 
     kind: Literal["cuda", "rocm", "cpu"]
@@ -84,16 +86,16 @@ class DeviceFacts:
 
     def __post_init__(self) -> None:
         if not (0 <= self.memory_bytes < 2**80 and 0 <= self.free_bytes < 2**80):
-            raise ValueError(f"{str(self.memory_bytes)[:20]} bytes are no memory of any device")
+            raise ValueError(f"a device cannot have {str(self.memory_bytes)[:20]} bytes of memory")
 
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """What a record was taken on.
+    """The device and the software of a record.
 
-    `hard` facts must agree for two records to compare (product, SM count, MIG, power limit, ECC,
-    workload version); `soft` ones are annotated when they differ (driver, torch, Triton, CUDA);
-    `live` ones judge the pass itself (other processes on the device, its temperature).
+    Two records can be compared only if their `hard` facts agree (product, SM count, MIG, power
+    limit, ECC, workload version). A difference in `soft` facts is noted (driver, torch, Triton,
+    CUDA). `live` facts judge the measurement itself (other processes on the device, temperature).
     """
 
     hard: Mapping[str, str | int | float | bool | None] = field(default_factory=dict)

@@ -1,8 +1,8 @@
-"""What must an operation do, and what does one implementation of it do?
+"""Define the operations and bytes that an algorithm needs, and those that an implementation does.
 
-`Cost` is the least that one call of the *algorithm* needs, whoever implements it. `Work` is what
-one *implementation* is modelled to do (eager sin²+cos² moves 11 tensors, a fused one 2). Neither
-names a pipe: which unit serves an fp64 matmul is the device's affair, see `gpuperf.model.peaks`.
+`Cost` is the least that one call of the *algorithm* needs in any implementation. `Work` is the
+model of one *implementation*: eager sin²+cos² moves 11 tensors, a fused one 2. Neither names a
+pipe, since devices differ in the unit that computes an fp64 matmul; see `gpuperf.model.peaks`.
 """
 
 from __future__ import annotations
@@ -12,22 +12,21 @@ from typing import Literal
 
 FlopKind = Literal["matmul", "elementwise", "special"]
 
-
-MOST = 2**200  # beyond any machine, and still a float
+MOST = 2**200  # more than any machine can do, and still a float
 
 
 def _check_count(count: int) -> None:
     if not 0 <= count < MOST:
-        raise ValueError(f"{str(count)[:20]} is no count of operations or bytes")
+        raise ValueError(f"a count of operations or bytes cannot be {str(count)[:20]}")
 
 
 @dataclass(frozen=True)
 class Flops:
     """*count* floating-point operations of one kind; a fused multiply-add counts as 2.
 
-    `accumulate` names the dtype of a matmul's sums (fp32 for bf16 and tf32, int32 for int8); left
-    empty, any will do. Elementwise work needs none. `function` names a special function (`sin`,
-    which stands for the cosine too, or `exp`); left empty, it is any.
+    `accumulate` is the dtype of the sums of a matmul (fp32 for bf16 and tf32, int32 for int8), or
+    empty for any dtype and for elementwise work. `function` is a special function (`sin`, which
+    includes the cosine, or `exp`), or empty for any function.
     """
 
     count: int
@@ -42,7 +41,7 @@ class Flops:
 
 @dataclass(frozen=True)
 class Bytes:
-    """Bytes through one channel: each input read once, each output written once."""
+    """Bytes through one channel: every input is read once, every output written once."""
 
     read: int
     written: int
@@ -62,20 +61,20 @@ class Cost:
 
     @property
     def flop_count(self) -> int:
-        """All FLOPs of one call."""
+        """FLOPs of one call, of all kinds."""
         return sum(f.count for f in self.flops)
 
     @property
     def dram_bytes(self) -> int:
-        """All bytes read and written in DRAM by one call."""
+        """Bytes that one call reads from DRAM and writes to it."""
         return sum(b.read + b.written for b in self.bytes if b.channel == "dram")
 
     @property
     def intensity(self) -> float:
-        """Arithmetic intensity, FLOP/byte; 0 where nothing is moved."""
+        """Arithmetic intensity in FLOP/byte; 0 if no bytes are moved."""
         return self.flop_count / self.dram_bytes if self.dram_bytes else 0.0
 
 
 @dataclass(frozen=True)
 class Work(Cost):
-    """The same figures as modelled for one implementation."""
+    """FLOPs and bytes of one call of one implementation, by its model."""

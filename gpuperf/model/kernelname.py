@@ -1,6 +1,6 @@
-"""Decide by the name of a device's activity whether it is a kernel, a copy or a memset.
+"""Decide by the name of a device activity whether it is a kernel, a copy or a memset.
 
-The names are those of libkineto (CuptiActivity.cpp), which torch.profiler and traces have too.
+libkineto (CuptiActivity.cpp) defines the names of copies and memsets; torch.profiler uses them.
 """
 
 from __future__ import annotations
@@ -9,29 +9,29 @@ import re
 from collections.abc import Mapping
 from typing import Literal
 
-# `communication` is a kernel of a collective; an empty kind is decided by the name.
+# `communication` is a kernel of a collective; if the kind is empty, the name decides.
 KernelKind = Literal["", "kernel", "communication", "copy", "set"]
-COMPUTING = ("kernel", "communication")  # the kinds that are kernels
+COMPUTING = ("kernel", "communication")  # the kinds of kernels
 
-# `ncclDevKernel_AllReduce_Sum_bf16_RING_LL(…)`; RCCL's kernels are mostly called so too.
+# `ncclDevKernel_AllReduce_Sum_bf16_RING_LL(…)`; most of RCCL's kernels have such names too.
 COMMUNICATION = re.compile(r"(?:^|\W)(?:nccl|rccl|msccl)", re.IGNORECASE)
-# `Memcpy HtoD (Pageable -> Device)`; HIP says `Host` for either memory of the host.
+# `Memcpy HtoD (Pageable -> Device)`; HIP calls both kinds of host memory `Host`.
 COPIED = re.compile(r"Memcpy (\w+)(?: \((\w+) ->(?: (\w+))?)?")
 STARTS: Mapping[str, KernelKind] = {"Memset": "set", "Memcpy": "copy"}
-PAGEABLE = "pageable"  # in the route of a copy that the host makes, and waits for
+PAGEABLE = "pageable"  # in the route of a copy for which the host waits
 
 
 def kind_of(name: str, activity: KernelKind = "") -> KernelKind:
-    """Return the kind of *name*, which a trace calls a kernel, copy or set *activity*."""
+    """Return the kind of the activity *name*, whose trace gives the kind *activity*."""
     kind = activity or STARTS.get(name[:6], "kernel")
     return "communication" if kind == "kernel" and COMMUNICATION.search(name) else kind
 
 
 def route_of(name: str) -> str:
-    """Return the direction of the copy *name* with the host's memory, where the name has it:
-    `HtoD pageable`, `DtoH pinned`, `DtoD`; `unknown` for another name."""
+    """Return the direction of the copy *name* and the kind of host memory, if the name has it:
+    `HtoD pageable`, `DtoH pinned`, `DtoD`; `unknown` for any other name."""
     match = COPIED.match(name)
     if match is None:
         return "unknown"
     memory = {"Pageable", "Pinned"} & {match[2], match[3]}
-    return " ".join((match[1], *sorted(one.lower() for one in memory)))
+    return " ".join((match[1], *sorted(kind.lower() for kind in memory)))

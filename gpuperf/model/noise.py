@@ -1,4 +1,4 @@
-"""Estimate how far the time of a case moves between processes."""
+"""Estimate how much the time of a case varies between processes."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from gpuperf.model.record import Noise, Record
 from gpuperf.model.samples import Samples, student
 
-LARGEST_LOG = 30.0  # of a scatter: exp of more is no interval of any use
-NORMAL_IQR = 1.349  # of a normal distribution's standard deviation
+LARGEST_LOG = 30.0  # an interval of more than exp(30) times the median is useless
+NORMAL_IQR = 1.349  # interquartile range of a normal distribution, in standard deviations
 
 
 def noise_of(group: Sequence[Record]) -> Noise | None:
-    """The scatter of one case; None from fewer than three processes."""
+    """Return the scatter of one case; None for fewer than three processes."""
     samples = [r.samples for r in group if r.status == "ok" and r.samples is not None]
     processes = {record.pass_index for record in group}
     if len(samples) < 3 or len(processes) < 3:
@@ -30,10 +30,11 @@ def noise_of(group: Sequence[Record]) -> Noise | None:
 
 
 def next_interval(samples: Samples, noise: Noise) -> tuple[float, float] | None:
-    """Where the median of another process lies with 95 %; None where that is unknown.
+    """Return the 95 % interval for the median of another process; None if it is unknown.
 
-    Two processes differ by √2 times the deviation of one, which *noise* estimates from so many
-    processes (Student's t); the median's own interval in this process is added as a square.
+    The difference of two processes scatters by √2 times the deviation of one. *noise* estimates
+    that deviation from few processes, hence Student's t. The interval of the median within this
+    process is added in quadrature.
     """
     if samples.size < 2 or samples.median_s <= 0 or noise.processes < 2 or noise.between < 0:
         return None
@@ -47,5 +48,4 @@ def next_interval(samples: Samples, noise: Noise) -> tuple[float, float] | None:
 
 
 def _deviation(samples: Samples) -> float:
-    """The relative standard deviation, by the quartiles: outliers do not count."""
     return samples.spread / NORMAL_IQR if math.isfinite(samples.spread) else 0.0

@@ -1,6 +1,6 @@
-"""What does a comparison need of a record: a time, what it was taken under, what disturbed it?
+"""Read only those fields of a record that a comparison needs.
 
-A run of ten thousand cases is read in half the time so, and held in half the memory.
+This halves the time and the memory that a run of ten thousand cases takes.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class RecordSummary(msgspec.Struct, gc=False):
     status: str
     reason: str = ""
     fingerprint: _Fingerprint = msgspec.field(default_factory=_Fingerprint)
-    times: dict[str, msgspec.Raw] = {}  # not read, and gone once the primary ones were
+    times: dict[str, msgspec.Raw] = {}  # not decoded, and emptied once `samples` is decoded
     primary: str = ""
     samples: _Samples | None = None
     telemetry: _Telemetry | None = None
@@ -49,33 +49,32 @@ class RecordSummary(msgspec.Struct, gc=False):
     rank: int = 0
 
     def __post_init__(self) -> None:
-        own = self.times.get(self.primary)
-        self.samples = None if own is None else decode(bytes(own), _Samples)
+        primary = self.times.get(self.primary)
+        self.samples = None if primary is None else decode(bytes(primary), _Samples)
         self.times = {}
 
     @property
     def key(self) -> tuple[str, str, Contract, int, int]:
-        """As that of a `Record`."""
+        """The same key as that of the `Record`."""
         return (self.run, self.case.id, self.contract, self.pass_index, self.rank)
 
     @property
     def median_s(self) -> float | None:
-        """The median of the primary time; None where the case has none. Raises: ValueError for
-        samples that are none."""
-        found = self.samples
-        if self.status != "ok" or found is None:
+        """The median of the primary time; None if the case has none. Raises: ValueError for samples
+        that are empty or not finite."""
+        if self.status != "ok" or self.samples is None:
             return None
-        return Samples(found.values_s, tick_s=found.tick_s).median_s
+        return Samples(self.samples.values_s, tick_s=self.samples.tick_s).median_s
 
     @property
     def hard(self) -> Mapping[str, str | int | float | bool | None]:
-        """The hard facts that it was taken on."""
+        """The hard facts of the fingerprint."""
         return self.fingerprint.hard
 
 
 @dataclass(frozen=True)
 class RunSummary:
-    """A run in brief; `whole` reads it again with everything."""
+    """A run with summaries of its records; `whole` reads the full records."""
 
     header: Header
     records: tuple[RecordSummary, ...]
@@ -84,12 +83,12 @@ class RunSummary:
 
 
 def summarize(run: Run) -> RunSummary:
-    """*run* in brief."""
-    return RunSummary(run.header, tuple(map(_brief, run.records)), run.problems, lambda: run)
+    """Return the summary of *run*."""
+    return RunSummary(run.header, tuple(map(_summarize, run.records)), run.problems, lambda: run)
 
 
-def _brief(record: Record) -> RecordSummary:
-    seen = record.telemetry
+def _summarize(record: Record) -> RecordSummary:
+    telemetry = record.telemetry
     return RecordSummary(
         record.run,
         record.case,
@@ -99,7 +98,7 @@ def _brief(record: Record) -> RecordSummary:
         _Fingerprint(dict(record.fingerprint.hard)),
         {name: msgspec.Raw(encode(samples)) for name, samples in record.times.items()},
         record.primary,
-        telemetry=_Telemetry(seen.throttle, seen.other_processes) if seen else None,
+        telemetry=_Telemetry(telemetry.throttle, telemetry.other_processes) if telemetry else None,
         noise=record.noise,
         pass_index=record.pass_index,
         rank=record.rank,

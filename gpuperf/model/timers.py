@@ -1,7 +1,7 @@
-"""List the timers: what each is called, what it measures, and what it needs.
+"""List the timers: the name of each, what it measures, and what it needs.
 
-A timer is one `Timer` value here and one module that times with it, which only a worker imports.
-Plan, contract, suites, `--timer` and timing-check read this list and name no timer themselves.
+A timer is one `Timer` value here and one module that measures with it, which only a worker imports.
+Plans, contracts, suites, `--timer` and timing-check take the timers from this list.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ GPU = ("cuda", "rocm")
 class Timer:
     """A way to time a call.
 
-    `module` opens it on a device (`open_timer(device)`); `windows_of` names the timer that takes
-    its samples instead. `kinds` are the kinds of device that have it. `kernels` says for which
-    calls CUPTI's record of the kernels is the time: for none, for those of one kernel, or always.
-    A timer by the `host`'s clock gives one figure; a `sustained` load can be timed by some;
-    where calls `follow` each other on the device, no cache state can be set between them.
-    timing-check compares the figure called `name` with the figure called `reference`, and a user
-    can choose the timers that are not only a figure of timing-check (`chosen`).
+    `kinds` are the kinds of device that have it. `module` opens it on a device
+    (`open_timer(device)`); a timer without a module takes the windows of the timer `windows_of`.
+    `kernels` says for which calls the time is CUPTI's record of the kernels: for none, for calls
+    of one kernel, or for all. `host` marks a timer that uses the host's clock, and so gives one
+    time only; `sustained` one that can time a sustained load; `follow` one whose calls follow each
+    other on the device, so that no cache state can be set between them. timing-check compares the
+    time `name` with the time `reference`. A user can choose a timer unless `chosen` is false.
     """
 
     name: str
@@ -42,25 +42,26 @@ TIMERS: dict[str, Timer] = {}
 
 
 def register(timer: Timer) -> None:
-    """Add *timer*. Raises: ValueError where another has its name."""
+    """Add *timer* to the list. Raises: ValueError if its name is taken."""
     if timer.name in TIMERS:
         raise ValueError(f"there are two timers {timer.name!r}")
     TIMERS[timer.name] = timer
 
 
 def timer_names(kind: str = "") -> tuple[str, ...]:
-    """Names that a user can choose, of one *kind* of device or of all; its default comes first."""
+    """Return the names that a user can choose for a *kind* of device, its default first; without a
+    *kind* those for all devices."""
     return tuple(t.name for t in TIMERS.values() if t.chosen and (not kind or kind in t.kinds))
 
 
-ROOM = "gpuperf.measure.timers"
+FOLDER = "gpuperf.measure.timers"
 
 for _timer in (
     Timer(
         "blocked",
         "GPU time without launches",
         ("cuda",),
-        f"{ROOM}.blocked",
+        f"{FOLDER}.blocked",
         kernels="one",
         sustained=True,
         reference="busy",
@@ -84,12 +85,12 @@ for _timer in (
         "graph",
         "a CUDA graph of many calls",
         ("cuda",),
-        f"{ROOM}.graph",
+        f"{FOLDER}.graph",
         follow=True,
         reference="busy_hot",
     ),
-    Timer("events", "a plain event pair", GPU, f"{ROOM}.events", reference="busy"),
-    Timer("wall", "the host's clock", (*GPU, "cpu"), f"{ROOM}.wall", host=True, reference="busy"),
+    Timer("events", "a plain event pair", GPU, f"{FOLDER}.events", reference="busy"),
+    Timer("wall", "the host's clock", (*GPU, "cpu"), f"{FOLDER}.wall", host=True, reference="busy"),
     Timer(
         "auto",
         "blocked, or events for a call that waits for the GPU",

@@ -1,4 +1,4 @@
-"""Parse TOML whose keys have few parts.
+"""Parse TOML text from files that may be hostile.
 
 `tomllib` keeps every prefix of a dotted key, so one key of 100,000 parts (200 kB of text) takes
 40 GB of memory.
@@ -16,13 +16,13 @@ _LONG_KEY = re.compile(rf"{_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{{MOST_PARTS}}}")
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """The tables in *text*. Raises: ValueError where it is not TOML, or nested too deep.
+    """Return the tables in *text*. Raises: ValueError if it is not TOML, or nested too deep.
 
-    A text inside the file that reads like a dotted key of so many parts is refused with the keys.
+    A string or a comment that looks like a key of too many parts is refused like a key.
     """
-    found = _LONG_KEY.search(text)
-    if found:
-        line = text.count("\n", 0, found.start()) + 1
+    match = _LONG_KEY.search(text)
+    if match:
+        line = text.count("\n", 0, match.start()) + 1
         raise ValueError(f"a key on line {line} has over {MOST_PARTS} parts")
     try:
         return tomllib.loads(text)

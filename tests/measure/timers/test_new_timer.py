@@ -60,7 +60,7 @@ def test_two_timers_do_not_share_a_name() -> None:
 
 @pytest.mark.parametrize("name", ["", "sundial", "do_bench"])
 def test_a_contract_names_a_timer_that_can_be_chosen(name: str) -> None:
-    with pytest.raises(ValueError, match=f"no timer '{name}': blocked, activity"):
+    with pytest.raises(ValueError, match=f"no timer '{name}'; known: blocked, activity"):
         Contract(name)
 
 

@@ -563,7 +563,7 @@ class Counter:
         self.calls.append("stop")
         return self.calls.count("stop") == 3
 
-    def told(self) -> list[dict[str, float]]:
+    def counts(self) -> list[dict[str, float]]:
         return [{"dram_read_bytes": 1.0}]
 
 
