@@ -98,18 +98,10 @@ def place(tile: tl.tensor, rows: tl.tensor, columns: tl.tensor, GROUP: tl.conste
 
 @jit
 def matmul_kernel(
-    a: tl.tensor,
-    b: tl.tensor,
-    c: tl.tensor,
-    m: tl.tensor,
-    n: tl.tensor,
-    k: tl.tensor,
-    BM: tl.constexpr,
-    BN: tl.constexpr,
-    BK: tl.constexpr,
-    GROUP: tl.constexpr,
+    a, b, c, m, n, k,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr,
     PRECISION: tl.constexpr,
-) -> None:
+):  # fmt: skip
     """A tile (BM, BN) of C a program, in steps of BK along k; pointers of 64 bits, all masked."""
     row, column = place(tl.program_id(0), tl.cdiv(m, BM), tl.cdiv(n, BN), GROUP)
     i = (row * BM + tl.arange(0, BM)).to(tl.int64)[:, None]
@@ -129,17 +121,9 @@ def matmul_kernel(
 
 @jit
 def matmul_tma_kernel(
-    a: tl.tensor,
-    b: tl.tensor,
-    c: tl.tensor,
-    m: tl.tensor,
-    n: tl.tensor,
-    k: tl.tensor,
-    BM: tl.constexpr,
-    BN: tl.constexpr,
-    BK: tl.constexpr,
-    GROUP: tl.constexpr,
-) -> None:
+    a, b, c, m, n, k,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr,
+):  # fmt: skip
     """Tiles of C, one after another, of which a, b and c are descriptors: what sticks out of a
     matrix is read as zeros and not written. Loads of a tile begin before the last one is stored."""
     rows, columns = tl.cdiv(m, BM), tl.cdiv(n, BN)

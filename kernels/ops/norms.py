@@ -25,8 +25,8 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from gpuperf.kernels.modes import MODE, autograd, by_mode
-from gpuperf.kernels.rows import (
+from gpuperf.kernels._modes import MODE, autograd, by_mode
+from gpuperf.kernels._rows import (
     MOST_PROGRAMS,
     MOST_ROWS,
     MOST_WARPS,
@@ -62,21 +62,9 @@ SUMMED, COLUMNS = 64, 32  # of the programs' sums at a time
 
 @jit
 def norm_kernel(
-    x: tl.tensor,
-    weight: tl.tensor,
-    bias: tl.tensor,
-    y: tl.tensor,
-    mean: tl.tensor,
-    rstd: tl.tensor,
-    m: tl.tensor,
-    n: tl.tensor,
-    stride: tl.tensor,
-    eps: tl.tensor,
-    CENTRED: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    AHEAD: tl.constexpr,
-) -> None:
+    x, weight, bias, y, mean, rstd, m, n, stride, eps,
+    CENTRED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, AHEAD: tl.constexpr,
+):  # fmt: skip
     """Tiles of ROWS whole rows, of which a program takes each so many-th; what is AHEAD loads the
     next tile while it works on one. What sticks out of the last tile is row m − 1 again. mean and
     rstd (m,) are kept for the backward.
@@ -108,21 +96,9 @@ def norm_kernel(
 
 @jit
 def norm_backward_kernel(
-    x: tl.tensor,
-    weight: tl.tensor,
-    dy: tl.tensor,
-    mean: tl.tensor,
-    rstd: tl.tensor,
-    dx: tl.tensor,
-    sums: tl.tensor,
-    m: tl.tensor,
-    n: tl.tensor,
-    stride: tl.tensor,
-    CENTRED: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    STAGES: tl.constexpr,
-) -> None:
+    x, weight, dy, mean, rstd, dx, sums, m, n, stride,
+    CENTRED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
     """Tiles as forward. dweight and dbias of a program go to its row of sums (k, programs, n)."""
     i = tl.arange(0, BLOCK)[None, :]
     dweight = tl.zeros((ROWS, BLOCK), tl.float32)
@@ -157,14 +133,7 @@ def norm_backward_kernel(
 
 
 @jit
-def norm_sums_kernel(
-    sums: tl.tensor,
-    totals: tl.tensor,
-    count: tl.tensor,
-    n: tl.tensor,
-    COUNT: tl.constexpr,
-    BLOCK: tl.constexpr,
-) -> None:
+def norm_sums_kernel(sums, totals, count, n, COUNT: tl.constexpr, BLOCK: tl.constexpr):
     """totals (k, n) of sums (k, count, n): BLOCK columns a program."""
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)[None, :]
     sums += tl.program_id(1) * count * n
@@ -228,22 +197,9 @@ def backward_call(inputs: Inputs, kept: Kept, tiling: Tiling) -> Call:
 
     def call() -> tuple[torch.Tensor, ...]:
         norm_backward_kernel[(count,)](
-            x,
-            weight,
-            dy,
-            kept.mean,
-            kept.rstd,
-            dx,
-            sums,
-            m,
-            n,
-            x.stride(0),
-            CENTRED=centred,
-            ROWS=rows,
-            BLOCK=block,
-            STAGES=stages,
-            num_warps=warps,
-        )
+            x, weight, dy, kept.mean, kept.rstd, dx, sums, m, n, x.stride(0),
+            CENTRED=centred, ROWS=rows, BLOCK=block, STAGES=stages, num_warps=warps,
+        )  # fmt: skip
         norm_sums_kernel[grid](sums, totals, count, n, COUNT=SUMMED, BLOCK=COLUMNS)
         return (dx, *totals)
 

@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from gpuperf.kernels.rows import holds_rows, launch_of, load_tile, programs, row_of, tilings
+from gpuperf.kernels._rows import holds_rows, launch_of, load_tile, programs, row_of, tilings
 
 from gpuperf import Axis, Bytes, Cost, Flops, Implementation, Point, Work, Workload
 from gpuperf.jit import compiled, jit, lacks_compiler, lacks_triton, tl, triton, tune

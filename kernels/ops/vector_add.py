@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from gpuperf.kernels.blocks import in_blocks
+from gpuperf.kernels._blocks import in_blocks
 
 from gpuperf import Axis, Bytes, Cost, Flops, Implementation, Point, Workload
 from gpuperf.jit import jit, lacks_triton, tl

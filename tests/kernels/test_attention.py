@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from gpuperf.kernels import attention, masks
+from gpuperf.kernels import _masks as masks
+from gpuperf.kernels import attention
+from gpuperf.kernels._modes import by_mode, of_mode
 from gpuperf.kernels.attention import ATTENTION
-from gpuperf.kernels.modes import by_mode, of_mode
 from hypothesis import example, given
 from hypothesis import strategies as st
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from gpuperf.kernels import flash
-from gpuperf.kernels.flash import LOG2_E, Mask
+from gpuperf.kernels import _flash as flash
+from gpuperf.kernels._flash import LOG2_E, Mask
 
 from gpuperf.jit import INTERPRETED, triton
 
@@ -235,7 +235,7 @@ COMPILE = """
 import sys, triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from gpuperf.kernels import flash
+from gpuperf.kernels import _flash as flash
 
 H100 = 227 * 1024  # bytes of shared memory that a block may have
 KINDS = {"lse": "*fp32", "sums": "*fp32", "factor": "fp32", "scale": "fp32"}

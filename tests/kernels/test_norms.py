@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-from gpuperf.kernels import norms, rows
+from gpuperf.kernels import _rows as rows
+from gpuperf.kernels import norms
 
 from gpuperf.errors import CannotMeasure
 from gpuperf.jit import triton

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from gpuperf.kernels import rows, softmax
+from gpuperf.kernels import _rows as rows
+from gpuperf.kernels import softmax
 
 from gpuperf.jit import triton
 from gpuperf.measure.device import open_device

@@ -65,22 +65,9 @@ def head_at(pointer, batch, head, s_b, s_h):
 
 @jit
 def forward_step(
-    acc,
-    total,
-    most,
-    queries,
-    keys_at,
-    values_at,
-    start,
-    i,
-    offset,
-    nk,
-    factor,
-    MASKED: tl.constexpr,
-    CAUSAL: tl.constexpr,
-    BN: tl.constexpr,
-    PRECISION: tl.constexpr,
-):
+    acc, total, most, queries, keys_at, values_at, start, i, offset, nk, factor,
+    MASKED: tl.constexpr, CAUSAL: tl.constexpr, BN: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
     """A block of keys: the running maximum, and what was summed under the old one scaled down."""
     keys = keys_at.load([start, 0])
     scores = tl.dot(queries, keys.T, input_precision=PRECISION)
@@ -104,29 +91,10 @@ def forward_step(
 
 @jit
 def forward_kernel(
-    q,
-    k,
-    v,
-    o,
-    lse,
-    factor,
-    offset,
-    nq,
-    nk,
-    heads,
-    group,
-    sq_b,
-    sq_h,
-    sq_n,
-    sk_b,
-    sk_h,
-    sk_n,
-    D: tl.constexpr,
-    CAUSAL: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BM: tl.constexpr,
-    BN: tl.constexpr,
-):
+    q, k, v, o, lse, factor, offset, nq, nk, heads, group, sq_b, sq_h, sq_n, sk_b, sk_h, sk_n,
+    D: tl.constexpr, CAUSAL: tl.constexpr, PRECISION: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr,
+):  # fmt: skip
     """A block of queries: over the keys that all of them see, then over the rest with a mask."""
     block, bh = tl.program_id(0), tl.program_id(1)
     if CAUSAL:
@@ -151,40 +119,14 @@ def forward_kernel(
         clear = tl.minimum(clear, tl.maximum(0, (block * BM + offset + 1) // BN * BN))
     for start in tl.range(0, clear, BN):
         acc, total, most = forward_step(
-            acc,
-            total,
-            most,
-            queries,
-            keys_at,
-            values_at,
-            start,
-            i,
-            offset,
-            nk,
-            factor,
-            False,
-            CAUSAL,
-            BN,
-            PRECISION,
-        )
+            acc, total, most, queries, keys_at, values_at, start, i, offset, nk, factor,
+            False, CAUSAL, BN, PRECISION,
+        )  # fmt: skip
     for start in tl.range(clear, end, BN):
         acc, total, most = forward_step(
-            acc,
-            total,
-            most,
-            queries,
-            keys_at,
-            values_at,
-            start,
-            i,
-            offset,
-            nk,
-            factor,
-            True,
-            CAUSAL,
-            BN,
-            PRECISION,
-        )
+            acc, total, most, queries, keys_at, values_at, start, i, offset, nk, factor,
+            True, CAUSAL, BN, PRECISION,
+        )  # fmt: skip
     nothing = total == 0.0
     total = tl.where(nothing, 1.0, total)
     out_at.store([block * BM, 0], (acc / total[:, None]).to(o.dtype.element_ty))
@@ -206,25 +148,9 @@ def row_sums_kernel(o, do, sums, nq, heads, s_b, s_h, s_n, D: tl.constexpr, BM: 
 
 @jit
 def kv_step(
-    dkeys,
-    dvalues,
-    keys,
-    values,
-    queries_at,
-    grads_at,
-    lse,
-    sums,
-    start,
-    j,
-    offset,
-    nq,
-    nk,
-    factor,
-    MASKED: tl.constexpr,
-    CAUSAL: tl.constexpr,
-    BM: tl.constexpr,
-    PRECISION: tl.constexpr,
-):
+    dkeys, dvalues, keys, values, queries_at, grads_at, lse, sums, start, j, offset, nq, nk, factor,
+    MASKED: tl.constexpr, CAUSAL: tl.constexpr, BM: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
     """What a block of queries adds to dk and dv; scores are transposed, (BN, BM)."""
     queries = queries_at.load([start, 0])
     i = start + tl.arange(0, BM)
@@ -249,33 +175,11 @@ def kv_step(
 
 @jit
 def backward_kv_kernel(
-    q,
-    k,
-    v,
-    do,
-    lse,
-    sums,
-    dk,
-    dv,
-    factor,
-    scale,
-    offset,
-    nq,
-    nk,
-    heads,
-    group,
-    sq_b,
-    sq_h,
-    sq_n,
-    sk_b,
-    sk_h,
-    sk_n,
-    D: tl.constexpr,
-    CAUSAL: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BM: tl.constexpr,
-    BN: tl.constexpr,
-):
+    q, k, v, do, lse, sums, dk, dv, factor, scale, offset, nq, nk, heads, group,
+    sq_b, sq_h, sq_n, sk_b, sk_h, sk_n,
+    D: tl.constexpr, CAUSAL: tl.constexpr, PRECISION: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr,
+):  # fmt: skip
     """dk and dv of a block of keys: over the queries that see it, of each head that shares it."""
     block, bh = tl.program_id(0), tl.program_id(1)
     b, h = bh // (heads // group), bh % (heads // group)
@@ -305,67 +209,19 @@ def backward_kv_kernel(
         )
         for start in tl.range(begin, clear, BM):
             dkeys, dvalues = kv_step(
-                dkeys,
-                dvalues,
-                keys,
-                values,
-                queries_at,
-                grads_at,
-                lse + row,
-                sums + row,
-                start,
-                j,
-                offset,
-                nq,
-                nk,
-                factor,
-                True,
-                CAUSAL,
-                BM,
-                PRECISION,
-            )
+                dkeys, dvalues, keys, values, queries_at, grads_at, lse + row, sums + row, start,
+                j, offset, nq, nk, factor, True, CAUSAL, BM, PRECISION,
+            )  # fmt: skip
         for start in tl.range(clear, last, BM):
             dkeys, dvalues = kv_step(
-                dkeys,
-                dvalues,
-                keys,
-                values,
-                queries_at,
-                grads_at,
-                lse + row,
-                sums + row,
-                start,
-                j,
-                offset,
-                nq,
-                nk,
-                factor,
-                False,
-                CAUSAL,
-                BM,
-                PRECISION,
-            )
+                dkeys, dvalues, keys, values, queries_at, grads_at, lse + row, sums + row, start,
+                j, offset, nq, nk, factor, False, CAUSAL, BM, PRECISION,
+            )  # fmt: skip
         for start in tl.range(tl.maximum(clear, last), nq, BM):
             dkeys, dvalues = kv_step(
-                dkeys,
-                dvalues,
-                keys,
-                values,
-                queries_at,
-                grads_at,
-                lse + row,
-                sums + row,
-                start,
-                j,
-                offset,
-                nq,
-                nk,
-                factor,
-                True,
-                CAUSAL,
-                BM,
-                PRECISION,
-            )
+                dkeys, dvalues, keys, values, queries_at, grads_at, lse + row, sums + row, start,
+                j, offset, nq, nk, factor, True, CAUSAL, BM, PRECISION,
+            )  # fmt: skip
     dkeys_at = tl.make_tensor_descriptor(head_at(dk, b, h, sk_b, sk_h), [nk, D], [sk_n, 1], [BN, D])
     dvalues_at = tl.make_tensor_descriptor(
         head_at(dv, b, h, sk_b, sk_h), [nk, D], [sk_n, 1], [BN, D]
@@ -376,24 +232,9 @@ def backward_kv_kernel(
 
 @jit
 def q_step(
-    dqueries,
-    queries,
-    grads,
-    norm,
-    drop,
-    keys_at,
-    values_at,
-    start,
-    i,
-    offset,
-    nq,
-    nk,
-    factor,
-    MASKED: tl.constexpr,
-    CAUSAL: tl.constexpr,
-    BN: tl.constexpr,
-    PRECISION: tl.constexpr,
-):
+    dqueries, queries, grads, norm, drop, keys_at, values_at, start, i, offset, nq, nk, factor,
+    MASKED: tl.constexpr, CAUSAL: tl.constexpr, BN: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
     """What a block of keys adds to dq."""
     keys, values = keys_at.load([start, 0]), values_at.load([start, 0])
     scores = tl.dot(queries, keys.T, input_precision=PRECISION)
@@ -411,32 +252,11 @@ def q_step(
 
 @jit
 def backward_q_kernel(
-    q,
-    k,
-    v,
-    do,
-    lse,
-    sums,
-    dq,
-    factor,
-    scale,
-    offset,
-    nq,
-    nk,
-    heads,
-    group,
-    sq_b,
-    sq_h,
-    sq_n,
-    sk_b,
-    sk_h,
-    sk_n,
-    D: tl.constexpr,
-    CAUSAL: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BM: tl.constexpr,
-    BN: tl.constexpr,
-):
+    q, k, v, do, lse, sums, dq, factor, scale, offset, nq, nk, heads, group,
+    sq_b, sq_h, sq_n, sk_b, sk_h, sk_n,
+    D: tl.constexpr, CAUSAL: tl.constexpr, PRECISION: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr,
+):  # fmt: skip
     """dq of a block of queries: over the keys that it sees, as in the forward."""
     block, bh = tl.program_id(0), tl.program_id(1)
     if CAUSAL:
@@ -461,44 +281,14 @@ def backward_q_kernel(
         clear = tl.minimum(clear, tl.maximum(0, (block * BM + offset + 1) // BN * BN))
     for start in tl.range(0, clear, BN):
         dqueries = q_step(
-            dqueries,
-            queries,
-            grads,
-            norm,
-            drop,
-            keys_at,
-            values_at,
-            start,
-            i,
-            offset,
-            nq,
-            nk,
-            factor,
-            False,
-            CAUSAL,
-            BN,
-            PRECISION,
-        )
+            dqueries, queries, grads, norm, drop, keys_at, values_at, start, i, offset, nq, nk,
+            factor, False, CAUSAL, BN, PRECISION,
+        )  # fmt: skip
     for start in tl.range(clear, end, BN):
         dqueries = q_step(
-            dqueries,
-            queries,
-            grads,
-            norm,
-            drop,
-            keys_at,
-            values_at,
-            start,
-            i,
-            offset,
-            nq,
-            nk,
-            factor,
-            True,
-            CAUSAL,
-            BN,
-            PRECISION,
-        )
+            dqueries, queries, grads, norm, drop, keys_at, values_at, start, i, offset, nq, nk,
+            factor, True, CAUSAL, BN, PRECISION,
+        )  # fmt: skip
     dq_at = tl.make_tensor_descriptor(head_at(dq, b, h, sq_b, sq_h), [nq, D], [sq_n, 1], [BM, D])
     dq_at.store([block * BM, 0], (dqueries * scale).to(dq.dtype.element_ty))
 
@@ -512,19 +302,9 @@ def forward(
     lse = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
     grid = (triton.cdiv(q.shape[2], tile["BM"]), q.shape[0] * q.shape[1])
     forward_kernel[grid](
-        q,
-        k,
-        v,
-        o,
-        lse,
-        mask.scale * LOG2_E,
-        mask.offset,
-        *_shape(q, k),
-        D=q.shape[3],
-        CAUSAL=mask.causal,
-        PRECISION=_precision(q),
-        **tile,
-    )
+        q, k, v, o, lse, mask.scale * LOG2_E, mask.offset, *_shape(q, k), D=q.shape[3],
+        CAUSAL=mask.causal, PRECISION=_precision(q), **tile,
+    )  # fmt: skip
     return o, lse
 
 
@@ -586,7 +366,9 @@ def _plain(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
 def _shape(q: torch.Tensor, k: torch.Tensor) -> tuple[int, ...]:
     """n_q, n_k, query heads, how many of them share keys, and the strides of both."""
     heads = q.shape[1]
-    return (q.shape[2], k.shape[2], heads, heads // k.shape[1], *q.stride()[:3], *k.stride()[:3])
+    return (
+        q.shape[2], k.shape[2], heads, heads // k.shape[1], *q.stride()[:3], *k.stride()[:3],
+    )  # fmt: skip
 
 
 def _precision(q: torch.Tensor) -> str:
