@@ -1,9 +1,9 @@
-"""What is told of a program that runs under the profiler, pass by pass?
+"""Define the results of a profile: of each pass over a program, and of a region as a whole.
 
-Passes take successive windows of steps, so that none disturbs another: `plain` has the time that
-counts, `light` how long the host waits for the device, `trace` the kernels, `counters` the bytes
-through DRAM, `accounting` the operators with their shapes: late, for it disturbs. `kernels`, on
-request, what each kernel moved and did, takes as many steps as the counters need.
+Passes take successive steps, so no pass disturbs another: `plain` measures the time that counts,
+`light` the time that the host waits for the device, `trace` the kernels, `counters` the bytes
+through DRAM, `accounting` the operators with their shapes (late, since it slows the program down).
+`kernels` runs on request only: it reads counters of each kernel, and takes the steps they need.
 """
 
 from __future__ import annotations
@@ -16,19 +16,22 @@ from gpuperf.model.aten import Call, Tensor
 from gpuperf.model.cost import Cost
 
 PassName = Literal["plain", "light", "trace", "counters", "kernels", "accounting"]
-ENDED = "the program ended"  # before a pass had a step
-WHOLE = "program"  # the region of a program that marks nothing
-MARK = "gpuperf:"  # before the name of a region, where a step of it stands in a trace
-PART = " / "  # between it and that of a region inside the step
+ENDED = "the program ended"  # the reason of a pass that got no step
+WHOLE = "program"  # the region of a program without marks
+MARK = "gpuperf:"  # prefix of the name of a region, in the trace of a step
+PART = " / "  # between the names of a region and of a region inside it
 PASSES: tuple[PassName, ...] = ("plain", "light", "trace", "counters", "accounting", "kernels")
 
 
 @dataclass(frozen=True)
 class ObservedCall:
-    """A call that a dispatch mode saw: the line of the program that made it (of a backward pass the
-    one that began it), what the host waited for in it (empty: nothing), what the program itself
-    says that it costs, whether it was made before, in the forward pass (checkpointing), and whether
-    an optimizer of torch made it."""
+    """A call that a dispatch mode observed.
+
+    `where` is the line of the program that made the call, or that began the backward pass. `waits`
+    says what the host waited for (empty: nothing). `cost` is the cost that the program registered.
+    `again` marks a call that repeats one of the forward pass (checkpointing), `optimizer` one that
+    an optimizer of torch made.
+    """
 
     call: Call
     where: str = ""
@@ -41,17 +44,17 @@ class ObservedCall:
 
 @dataclass(frozen=True)
 class PassResult:
-    """What one pass found of *steps* steps of a region.
+    """The result of one pass over *steps* steps of a region.
 
-    `steps_s` are the seconds of each, by the device's clock where it is a GPU; `wall_s` the seconds
-    of all together, on the host's clock but for the plain pass. `peak_bytes` is the most memory
-    that was allocated. `trace` names a file; `calls` are the calls of all its steps in order;
-    `flop_counts` is what torch's own counter says of each; with `tf32` their fp32 matmuls were in
-    tf32. At the end of *ahead* steps the device had not yet begun with them: it did not wait for
-    the host. `kernels` are the counters of each kernel of a step, in order. `dropped` are the
-    numbers of marked steps in a trace that are none of the *steps*. In a plain pass the host waited
-    `data_s` seconds of all its steps for data, at the line `data_where`. A trace that was `cut` is
-    of a part of a program without marks. `reason` says why a pass has nothing.
+    `steps_s` are the seconds of each step, by the device's clock on a GPU; `wall_s` are the seconds
+    of all steps together, by the host's clock except in the plain pass. `peak_bytes` is the peak of
+    allocated memory. `trace` names a file; `dropped` are the numbers of its marked steps that do
+    not count; `cut` says that it covers only a part of a program without marks. `calls` are the
+    calls of all steps in order, and `flop_counts` the count of torch's FLOP counter for each; with
+    `tf32` their fp32 matmuls ran in tf32. `ahead` counts the steps that the host launched before
+    the device began them, so that the device did not wait for the host. `kernels` are the counters
+    of each kernel of a step, in order. In a plain pass the host waited `data_s` seconds for data,
+    over all steps, at the line `data_where`. `reason` says why a pass has no result.
     """
 
     region: str
@@ -76,8 +79,9 @@ class PassResult:
 
 @dataclass(frozen=True)
 class Wait:
-    """Where the host waits for the device: in what (`item`), at which line (empty: nobody knows),
-    how often a step, and the seconds of a traced step that the device would idle less without."""
+    """A wait of the host for the device: the call (`item`), its line (empty if unknown), how often
+    it occurs in a step, and the idle seconds of the device that a traced step would save without
+    it."""
 
     what: str
     where: str
@@ -87,9 +91,9 @@ class Wait:
 
 @dataclass(frozen=True)
 class Chain:
-    """Elementwise operators, each of what an earlier one made, that one kernel could do: the line
-    of the first, how often a step; bytes through DRAM of all of them a step, and of fused ones. An
-    `optimizer` of torch may do its own in one kernel."""
+    """A chain of elementwise operators that one fused kernel could compute: the line of the first,
+    how often the chain occurs in a step, and its bytes through DRAM in a step, now and fused.
+    `optimizer` marks a chain in an optimizer of torch, which may have a fused version itself."""
 
     operators: tuple[str, ...]
     where: str
@@ -101,12 +105,13 @@ class Chain:
 
 @dataclass(frozen=True)
 class Operator:
-    """An operator of a region, with tensors of the same shapes: its kind, how often a step, whether
-    its FLOPs are known, whether it is of a backward pass, what the host spends on it a step, the
-    lines that call it, and the graph of torch.compile that it is in.
+    """An operator of a region, called with tensors of the same shapes.
 
-    `tensors` are the first of those that it takes, by shape and dtype, `more` counts the others.
-    Of an operator that takes none they are those that it `made`.
+    `count` is the number of calls in a step; `known` says whether its FLOPs are known, `backward`
+    whether it belongs to a backward pass. `host_s` are the seconds that the host spends on it in a
+    step. `where` has the lines that call it, `graph` its graph of torch.compile. `tensors` are its
+    first arguments, by shape and dtype, and `more` counts the others; if it takes no tensors, they
+    are its results, and `made` is true.
     """
 
     kind: str
@@ -122,7 +127,7 @@ class Operator:
 
     @property
     def operands(self) -> str:
-        """Write the tensors as `8×768 bf16, 768×768 bf16, 2 more`; the result follows an arrow."""
+        """Tensors as `8×768 bf16, 768×768 bf16, 2 more`; results follow an arrow."""
         texts = [f"{'×'.join(map(str, t.shape)) or 'scalar'} {t.dtype}" for t in self.tensors]
         more = [f"{self.more} more"] if self.more > 0 else []
         return ("→ " if self.made else "") + ", ".join([*texts, *more])
@@ -130,16 +135,18 @@ class Operator:
 
 @dataclass(frozen=True)
 class Program:
-    """A region of a program: the steps that each pass took, and all there were; how the program
-    ended (None: it was ended); items a step, where its user said so.
+    """A region of a program.
 
-    `occupied` are the seconds of a traced step by what the device did: `idle_most` is what it idled
-    at the most, in whichever pass traces, `idle_between` what of it lay between kernels that
-    were launched in time. `moved` are bytes of its copies by direction, `launched` how many
-    kernels, copies and sets it had. `flop_counter` is torch's own count of a step. `parts` are the
-    seconds of the device (on a CPU, of the host) that the regions inside a step take of it.
-    `missing` says what was not to be had. Of a plain step the host waits `data_s` seconds for data,
-    at the line `data_where`.
+    `steps` are the steps of each pass, `total` all steps of the region. `exit_code` is None if the
+    profiler ended the program. `items` are the items of a step, if the user gave their number.
+
+    `occupied` are the seconds of a traced step by the activity of the device: `idle_most` is the
+    longest idle time of any tracing pass, `idle_between` the idle time between kernels that were
+    launched in time. `moved` are the bytes of its copies by direction, `launched` its numbers of
+    kernels, copies and memsets. `flop_counter` is the count of torch's FLOP counter for a step.
+    `parts` are the seconds of the device (on a CPU, of the host) in the regions inside a step.
+    `missing` says what could not be measured. In a plain step the host waits `data_s` seconds for
+    data, at the line `data_where`.
     """
 
     steps: Mapping[str, int]

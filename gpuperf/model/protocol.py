@@ -1,9 +1,9 @@
-"""What do the supervisor and its worker say to each other?
+"""Define the messages between the supervisor and its worker.
 
-JSON lines over a pipe of their own, so that a workload that prints breaks nothing. The supervisor's
-first line is a token, with which every line of the worker begins. The worker's first message is
-`Hello` with the protocol's version. Then each request is answered by any number of `Progress` and
-one last message.
+They are JSON lines over a separate pipe, so a workload that prints does no harm. The first line of
+the supervisor is a token, with which every line of the worker begins. The first message of the
+worker is `Hello` with the version of the protocol. The worker answers each request by any number of
+`Progress` messages and one final message.
 """
 
 from __future__ import annotations
@@ -22,21 +22,22 @@ PROTOCOL = 8
 
 
 class Open(msgspec.Struct, tag="open", frozen=True):
-    """Take the device: `auto`, `cuda:0`, `cpu`."""
+    """Request to open a device: `auto`, `cuda:0` or `cpu`."""
 
     device: str
 
 
 class Describe(msgspec.Struct, tag="describe", frozen=True):
-    """Load the workloads of *source*: `gpuperf.kernels`, a file, a module, an entry point."""
+    """Request to load the workloads of *source*: `gpuperf.kernels`, a file, a module or an entry
+    point."""
 
     source: str
 
 
 class Measure(msgspec.Struct, tag="measure", frozen=True):
-    """Measure one case of run *run*; with *every*, by every timer there is; then its counters.
+    """Request to measure one case of the run *run* and its counters; with *every*, by every timer.
 
-    The device spins for *extra_s* behind each call: a slowdown that is known.
+    The device spins for *extra_s* seconds after each call, which is a slowdown of known size.
     """
 
     run: str
@@ -49,14 +50,14 @@ class Measure(msgspec.Struct, tag="measure", frozen=True):
 
 
 class Runnable(msgspec.Struct, tag="runnable", frozen=True):
-    """Which of these cases can be begun at all: supported here, and no larger than the memory?"""
+    """Request to list the cases that can run: supported here, and no larger than the memory."""
 
     cases: tuple[Case, ...]
     contract: Contract
 
 
 class Nvbench(msgspec.Struct, tag="nvbench", frozen=True):
-    """Time all *cases* by nvbench, once in the life of a worker."""
+    """Request to time all *cases* by nvbench, which works once in a process."""
 
     cases: tuple[Case, ...]
     contract: Contract
@@ -64,21 +65,24 @@ class Nvbench(msgspec.Struct, tag="nvbench", frozen=True):
 
 
 class Examine(msgspec.Struct, tag="examine", frozen=True):
-    """Look at the opened device for what stands in the way of good numbers."""
+    """Request to check the opened device for anything that harms measurements."""
 
 
 class Loaded(msgspec.Struct, tag="loaded", frozen=True):
-    """Which of the imported modules lie in *folders*, installed ones aside, or are of one of
-    *packages*?"""
+    """Request to list the imported modules from *folders*, except installed ones, and those of
+    *packages*."""
 
     folders: tuple[str, ...]
     packages: tuple[str, ...] = ()
 
 
 class Profile(msgspec.Struct, tag="profile", frozen=True):
-    """Run a program, a script or with *module* a module, by its arguments; of each region that it
-    marks let *warmup* steps go by, and take *steps* in each of *passes*, which may last *budget_s*
-    together; with *more* the plain pass takes what steps it needs. Traces go to *folder*."""
+    """Request to profile a program: the script *argv*, or with *module* the module.
+
+    In each region that the program marks, *warmup* steps are skipped, and each of *passes* takes
+    *steps* steps; with *more* the plain pass takes as many as it needs. All passes may last
+    *budget_s* seconds together. Traces go to *folder*.
+    """
 
     argv: tuple[str, ...]
     module: bool
@@ -91,7 +95,7 @@ class Profile(msgspec.Struct, tag="profile", frozen=True):
 
 
 class Hello(msgspec.Struct, tag="hello", frozen=True):
-    """The worker is up."""
+    """First message of a worker."""
 
     protocol: int
     pid: int
@@ -99,7 +103,7 @@ class Hello(msgspec.Struct, tag="hello", frozen=True):
 
 
 class Opened(msgspec.Struct, tag="opened", frozen=True):
-    """The device is there."""
+    """Answer to `Open`."""
 
     device: DeviceFacts
     fingerprint: Fingerprint
@@ -117,64 +121,68 @@ class DeviceCheck:
 
 
 class Examined(msgspec.Struct, tag="examined", frozen=True):
-    """What was found."""
+    """Answer to `Examine`."""
 
     checks: tuple[DeviceCheck, ...]
 
 
 class Described(msgspec.Struct, tag="described", frozen=True):
-    """The workloads of a source, and the files of it that did not load, each with its reason."""
+    """Answer to `Describe`: the workloads of a source, and the files that failed to load, each with
+    the reason."""
 
     descriptions: tuple[Description, ...]
     broken: dict[str, str] = {}
 
 
 class Modules(msgspec.Struct, tag="modules", frozen=True):
-    """Modules by name, each with its file."""
+    """Answer to `Loaded`: the file of each module."""
 
     files: dict[str, str]
 
 
 class Progress(msgspec.Struct, tag="progress", frozen=True):
-    """A sign of life: the case's phase, and how many samples it has."""
+    """Sign of life: the phase of the case, and its number of samples so far."""
 
     phase: str
     samples: int = 0
 
 
 class Timed(msgspec.Struct, tag="timed", frozen=True):
-    """A case's record before its counters are read: it stands if they cost the worker its life."""
+    """Record of a case before its counters are read; it counts if the worker dies while it reads
+    them."""
 
     record: Record
 
 
 class Measured(msgspec.Struct, tag="measured", frozen=True):
-    """A case's record, and what the case changed in the worker that the next one would notice."""
+    """Answer to `Measure`: the record, and a state of the worker that the case changed (empty:
+    none), which would affect later cases."""
 
     record: Record
     changed: str = ""
 
 
 class RunnableCases(msgspec.Struct, tag="runnable-cases", frozen=True):
-    """The places of those that can, in the order asked."""
+    """Answer to `Runnable`: the indexes of the cases that can run, in the order of the request."""
 
     indexes: tuple[int, ...]
 
 
 class NvbenchTimes(msgspec.Struct, tag="nvbench-times", frozen=True):
-    """The mean time of each case in seconds; None where there is none."""
+    """Answer to `Nvbench`: the mean time of each case in seconds; None if nvbench failed."""
 
     means_s: tuple[float | None, ...]
 
 
-class Passing(msgspec.Struct, tag="passing", frozen=True):
-    """What a pass over a program's steps found."""
+class PassDone(msgspec.Struct, tag="passing", frozen=True):
+    """Result of one pass over the steps of a program."""
 
-    passed: PassResult
+    result: PassResult
 
 
 class Ended(msgspec.Struct, tag="ended", frozen=True):
-    """The program ended, by itself or by an *error*; how many steps each region had."""
+    """Answer to `Profile`: how the program ended, by an *error* or with none, and the number of
+    steps of each region."""
 
     exit_code: int
     error: str
@@ -182,7 +190,7 @@ class Ended(msgspec.Struct, tag="ended", frozen=True):
 
 
 class Failed(msgspec.Struct, tag="failed", frozen=True):
-    """The request could not be served: `kind` is `usage`, `cannot-measure` or `workload`."""
+    """Answer to a request that failed: `kind` is `usage`, `cannot-measure` or `workload`."""
 
     kind: str
     message: str
@@ -190,18 +198,6 @@ class Failed(msgspec.Struct, tag="failed", frozen=True):
 
 
 ToWorker = Open | Describe | Examine | Loaded | Measure | Nvbench | Profile | Runnable
-FromWorker = (
-    Hello
-    | Opened
-    | Described
-    | Examined
-    | Modules
-    | Progress
-    | Timed
-    | Measured
-    | NvbenchTimes
-    | RunnableCases
-    | Passing
-    | Ended
-    | Failed
-)
+Interim = Hello | Progress | Timed | PassDone
+Answer = Opened | Described | Examined | Modules | Measured | NvbenchTimes | RunnableCases | Ended
+FromWorker = Interim | Answer | Failed

@@ -1,9 +1,9 @@
-"""What happened when, on the host and on the device, in a run that was traced?
+"""Define the events of a trace, on the host and on the device, as columns of numbers.
 
-A trace has millions of events: they are columns of numbers here, not objects, and every name, call
-and launch stands once in a table that the columns point into. Times are whole nanoseconds since the
-first event of the trace. Each table is sorted by start, the longer first, so that what encloses
-comes before what it encloses.
+A trace has millions of events, hence columns instead of objects. Each name, call and launch is
+stored once, in a tuple that the columns index. Times are whole nanoseconds since the first event of
+the trace. Each table is sorted by start and then by falling length, so an event comes before those
+that it encloses.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
     Column = NDArray[numpy.integer]
 
 
-KERNEL, COPY, SET = range(3)  # kinds of device activities
-KINDS: tuple[KernelKind, ...] = ("kernel", "copy", "set")  # in words, by these numbers
+KERNEL, COPY, SET = range(3)  # values of `Activities.kind`
+KINDS: tuple[KernelKind, ...] = ("kernel", "copy", "set")  # their names, in this order
 
 
 @dataclass(frozen=True, eq=False)
 class Operators:
     """Operators on the host.
 
-    `call` points into `Timeline.calls`, `thread` into `Timeline.threads`. `sequence` is autograd's
-    number, which a forward operator shares with its backward node, and `forward_thread` above 0 on
-    such a node; −1 where the trace has none. `external` is what device activities may name an
-    operator by; 0 where there is none.
+    `call` indexes `Timeline.calls`, `thread` indexes `Timeline.threads`. `sequence` is autograd's
+    number, which a forward operator shares with its backward node; `forward_thread` is above 0 on
+    such a node. Both are −1 if the trace has none. `external` is the id by which activities of the
+    device refer to the operator, or 0.
     """
 
     start: Column
@@ -54,9 +54,9 @@ class Operators:
 class Activities:
     """Kernels, copies and memsets on devices.
 
-    `name` points into `Timeline.names`, `launch` into `Timeline.launches` and `runtime` into
-    `Timeline.runtime` (what launched it), each −1 where unknown. `bytes` are those of copies and
-    memsets, 0 where unknown.
+    `name` indexes `Timeline.names`, `launch` indexes `Timeline.launches`, and `runtime` indexes
+    `Timeline.runtime`, the call that launched the activity; −1 if unknown. `bytes` are those of
+    copies and memsets, 0 if unknown.
     """
 
     start: Column
@@ -77,7 +77,7 @@ class Activities:
 
 @dataclass(frozen=True, eq=False)
 class RuntimeCalls:
-    """The host's calls into CUDA's or HIP's runtime and driver; `name` points into
+    """Calls of the host into the runtime and the driver of CUDA or HIP; `name` indexes
     `Timeline.names`."""
 
     start: Column
@@ -93,8 +93,8 @@ class RuntimeCalls:
 
 @dataclass(frozen=True, eq=False)
 class Annotations:
-    """What users marked (`record_function`, `ProfilerStep#3`), as the host saw it or, where
-    `on_device` is 1, from the first to the last activity that was launched in it."""
+    """Ranges that users marked (`record_function`, `ProfilerStep#3`). They have the times of the
+    host or, if `on_device` is 1, those of the first and last activity launched in the range."""
 
     start: Column
     end: Column
@@ -108,11 +108,11 @@ class Annotations:
 
 @dataclass(frozen=True, eq=False)
 class Timeline:
-    """One traced run.
+    """The events of one traced run.
 
-    `threads` are `process/thread` as text. `devices` are those that the process saw, used or not.
-    `shapes` says whether operators were recorded with theirs, `cut` whether the file ends before
-    the trace does. `passed_over` counts, by category, events that have no place here.
+    `threads` are `process/thread` as text. `devices` are all devices of the process, active or not.
+    `shapes` says whether the trace has the shapes of operators, `cut` whether the file ends before
+    the trace does. `passed_over` counts the ignored events by category.
     """
 
     operators: Operators
@@ -130,13 +130,13 @@ class Timeline:
 
     @property
     def active_devices(self) -> tuple[int, ...]:
-        """Devices that did anything, by their index."""
+        """Indexes of the devices that have activities."""
         import numpy
 
         return tuple(int(index) for index in numpy.unique(self.activities.device))
 
     @property
     def length(self) -> int:
-        """From the first start to the last end, in nanoseconds."""
+        """Nanoseconds from the first start to the last end."""
         tables = (self.operators, self.activities, self.runtime, self.annotations)
         return max((int(table.end.max()) for table in tables if len(table)), default=0)

@@ -1,7 +1,7 @@
-"""What is a computation, which implementations has it, and which points are measured?
+"""Define workloads, their implementations, and the cases that are measured.
 
-A workload is one frozen `Workload` value at the foot of one file. Its functions import torch, so
-only the measuring process loads it; everyone else plans with its `Description`.
+A workload is one frozen `Workload` value at the end of a file. Its functions import torch, so only
+the worker loads it; the supervisor plans with its `Description`.
 """
 
 from __future__ import annotations
@@ -19,46 +19,20 @@ Value = int | str
 ID = re.compile(r"([^\[\]/]+)(?:/([^\[\]]*))?\[([^\[\]]*)\]")
 Draw = Literal["offset", "extreme"]
 
-# Options of the command line, which no axis may be named like.
-RESERVED = frozenset(
-    {
-        "op",
-        "sizes",
-        "impl",
-        "device",
-        "out",
-        "format",
-        "timer",
-        "precision",
-        "budget",
-        "deadline",
-        "peaks",
-        "resume",
-        "seed",
-        "debug",
-        "help",
-        "cache",
-        "data",
-        "regime",
-        "gap",
-        "settle",
-        "counters",
-        "intensity",
-        "axis",
-        "offsets",
-        "suggest",
-        "baseline",
-    }
-)
+# Options of the command line, which an axis must not share a name with.
+OPTIONS = """
+op sizes impl device out format timer precision budget deadline peaks resume seed debug help cache
+data regime gap settle counters intensity axis offsets suggest baseline
+"""
+RESERVED = frozenset(OPTIONS.split())
 
-
-# Results in between that plain library code rounds to the output's dtype: the intermediate tensors
-# of a short chain of operators, or of a softmax.
+# Intermediate results that plain library code rounds to the dtype of the output, in a softmax or in
+# a short chain of operators.
 USUAL_ROUNDINGS = 4
 
 
 class Point(dict[str, Value]):
-    """One point of a sweep: `point["m"]`, or shorter `point.m`."""
+    """One point of a sweep; an axis is `point["m"]` or `point.m`."""
 
     def __getattr__(self, axis: str) -> Any:
         try:
@@ -71,9 +45,9 @@ class Point(dict[str, Value]):
 class Axis:
     """One dimension of a sweep.
 
-    `main` axes are set together by `--sizes`. An axis with `choices` takes those names only;
-    one without takes whole numbers ≥ `minimum`. The default dtype `auto` is bf16 on a GPU that
-    has it and fp32 on a CPU.
+    `--sizes` sets all `main` axes together. An axis with `choices` takes one of these names; any
+    other axis takes whole numbers ≥ `minimum`. The default dtype `auto` is bf16 on a GPU that
+    supports it, and fp32 on a CPU.
     """
 
     name: str
@@ -92,15 +66,14 @@ def _always(point: Point, device: Any) -> str | None:
 class Implementation:
     """One way to compute a workload.
 
-    `build(inputs, point, options)` returns a call without arguments, and holds compile, autotune
-    and capture. `supports(point, device)` returns a reason why not, or `None`; `device` is a
-    `DeviceFacts`. `options` gives each option's values, the default first; where that is empty it
-    is left out of the case, and of what `build` is given. `runs` is a
-    regular expression that the name of one of the kernels that ran must contain: a library that
-    falls back on another kernel without a word is found out. `computes` says what is computed in
-    place of the formula, where that is something else (an approximation): a comparison is of
-    implementations that compute the same. `roundings(point)` replaces the workload's `roundings`
-    for this implementation alone.
+    `build(inputs, point, options)` returns a call without arguments; compilation, autotuning and
+    capture belong into it. `supports(point, device)` returns the reason why the implementation
+    cannot run, or `None`; `device` is a `DeviceFacts`. `options` has the values of each option, the
+    default first; an option without values is left out of the case and of the call of `build`.
+    `runs` is a regular expression that the name of one of its kernels must match, which detects a
+    library that silently falls back on another kernel. `computes` says what the implementation
+    computes in place of the formula, such as an approximation; comparisons keep to implementations
+    that compute the same. `roundings(point)` overrides the workload's `roundings`.
     """
 
     name: str
@@ -120,30 +93,32 @@ class Workload:
 
     `inputs(point, make)` returns a dict of tensors, each from `make(shape, dtype)`, which binds
     device, seed and data; `make(shape, "int64", high=n)` draws indices from 0 to n − 1 (`int32` and
-    `int8` too), and `make(shape, "bool")` a mask. `reference(inputs, point)` computes the result in
-    float64. `narrow(inputs, rows)`, where given, returns inputs that yield only these rows of the
-    result's leading axis (or None where they need all), so that a big result can be checked by
-    pieces; `reference` is then also asked for the whole shape, on meta tensors. `terms(point)` is
-    how many products or addends make one element of the result; rounding errors grow with its
-    square root.
-    `rounds_inputs_to(point)` names a dtype that inputs are rounded to inside (tf32);
-    `roundings(point)` is how many results in between an implementation may round to the output's
-    dtype. A workload that declares neither `terms` nor `roundings` is given terms by its cost, and
-    `USUAL_ROUNDINGS`: enough for a matmul, a softmax or a short chain of elementwise operators.
-    `mutates` names the inputs that a call changes, `aliases` those whose memory the result may
-    share without a change. `prepared(point)` names those that an implementation may process before
-    the timed call (by a forward pass, say): it sees by their `_version` that they have changed,
-    while all others are checked to be read in every call. `result(point)` names the dtype of the
-    result; where it is empty the result has the case's dtype or a finer one. `on_host` is set where
-    the result is in the host's memory. `sizes(inputs, point)` gives for each tensor of the result
-    the size of what is added up to make its elements, in a shape that broadcasts, or None: where
-    addends may cancel to nothing, rounding is as large as they are. `factors(inputs, point)`, where
-    given, are two matrices that the result is the product of: then all of it is checked in O(n²).
-    `draws(point)` names harsher inputs to be checked besides the usual ones, where the formula
-    stands them: `offset` (each row of a matrix scaled by 2⁻⁶ … 2⁶ and moved by 8·N), `extreme`
-    (beyond where exp overflows).
-    `standard` names the implementations that a sweep measures unless told otherwise (all, if
-    empty); `compare` measures all. `version` is raised when the computation changes.
+    `int8` too), and `make(shape, "bool")` a mask. `mutates` names the inputs that a call changes,
+    `aliases` those whose memory the result may share unchanged. `prepared(point)` names those that
+    an implementation may process before the timed call, as a forward pass does; it detects changes
+    by their `_version`, while all other inputs are checked to be read in every call.
+
+    `reference(inputs, point)` computes the result in float64. `narrow(inputs, rows)` returns the
+    inputs of these rows of the result's leading axis alone (or None if the rows need all inputs),
+    so that a big result can be checked in pieces; `reference` is then also called on meta tensors,
+    for the whole shape. `factors(inputs, point)` returns two matrices whose product is the result,
+    which can then be checked in O(n²). `result(point)` is the dtype of the result; if it is empty,
+    the result has the dtype of the case or a finer one. `on_host` says that the result is in host
+    memory.
+
+    `terms(point)` is the number of products or addends of one element of the result; rounding
+    errors grow with its square root. `roundings(point)` is the number of intermediate results that
+    an implementation may round to the dtype of the output. A workload that declares neither gets
+    its terms from its cost, and `USUAL_ROUNDINGS`, which is enough for a matmul, a softmax or a
+    short chain of elementwise operators. `rounds_inputs_to(point)` is a dtype to which inputs are
+    rounded inside (tf32). `sizes(inputs, point)` gives, for each tensor of the result, the size of
+    the addends of its elements, in a shape that broadcasts, or None: if addends cancel, rounding
+    errors are relative to them. `draws(point)` names harsher inputs for further checks, if the
+    formula allows them: `offset` (each row of a matrix scaled by 2⁻⁶ … 2⁶ and shifted by 8·N),
+    `extreme` (beyond the overflow of exp).
+
+    `standard` names the implementations that a sweep measures by default (empty: all); `compare`
+    measures all. `version` must be raised when the computation changes.
     """
 
     name: str
@@ -171,12 +146,12 @@ class Workload:
 
     @property
     def declares_rounding(self) -> bool:
-        """Whether the workload says itself how its results round."""
+        """Whether the workload declares `terms` or `roundings`."""
         return self.terms is not None or self.roundings is not None
 
     def terms_of(self, point: Point) -> int:
-        """The declared `terms`; else the FLOPs of one element of the result, by the cost, where a
-        multiply and an add of a matmul count once."""
+        """Return the declared `terms`, or the FLOPs of the cost for one element of the result, with
+        a multiply-add of a matmul counted once."""
         if self.terms is not None:
             return self.terms(point)
         if self.roundings is not None:
@@ -188,13 +163,13 @@ class Workload:
         return max(1, sums // elements)
 
     def roundings_of(self, point: Point) -> int:
-        """The declared `roundings`; none where `terms` alone is declared."""
+        """Return the declared `roundings`; 0 if only `terms` is declared."""
         if self.roundings is not None:
             return self.roundings(point)
         return 0 if self.terms is not None else USUAL_ROUNDINGS
 
     def describe(self, source: str) -> Description:
-        """The JSON face of this workload; *source* is where it was found."""
+        """Return the `Description` of this workload, which was loaded from *source*."""
         return Description(
             name=self.name,
             summary=self.summary,
@@ -212,7 +187,7 @@ class Workload:
 
 @dataclass(frozen=True)
 class ImplementationDescription:
-    """An implementation, without its functions."""
+    """An `Implementation` without its functions."""
 
     name: str
     summary: str = ""
@@ -222,7 +197,7 @@ class ImplementationDescription:
 
 @dataclass(frozen=True)
 class Description:
-    """A workload without its functions: what the command line plans with."""
+    """A `Workload` without its functions, with which the command line plans."""
 
     name: str
     summary: str
@@ -235,15 +210,15 @@ class Description:
 
 
 def case_id(op: str, implementation: str, point: Mapping[str, Value]) -> str:
-    """`op/implementation[k=v,…]`, axes in the workload's order."""
+    """Return `op/implementation[k=v,…]`, with the axes in the order of the workload."""
     return f"{op}/{implementation}[{','.join(f'{k}={v}' for k, v in point.items())}]"
 
 
 def id_parts(case: str) -> tuple[str, str, dict[str, str]] | None:
-    """Return op, implementation and axes of the id *case*, as far as `case_id` wrote it.
+    """Return op, implementation and axes of the id *case*; None if `case_id` did not write it.
 
-    Verdicts of gates and the index of a history have ids alone. An id of another form has no parts;
-    without a slash it has no implementation.
+    Verdicts of gates and the index of a history store ids alone. An id without a slash has an empty
+    implementation.
     """
     match = ID.fullmatch(case)
     if match is None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from gpuperf.errors import CannotMeasure
 from gpuperf.model.program import PassResult
-from gpuperf.model.protocol import PROTOCOL, Ended, Hello, Opened, Passing, Profile
+from gpuperf.model.protocol import PROTOCOL, Ended, Hello, Opened, PassDone, Profile
 from gpuperf.run.launcher import LocalConnection
 
 START_S = 120.0  # from a slow disk
@@ -99,8 +99,8 @@ def _listen(
             continue
         if isinstance(message, Opened):
             ran.opened = message
-        elif isinstance(message, Passing):
-            ran.passed.append(message.passed)
+        elif isinstance(message, PassDone):
+            ran.passed.append(message.result)
             heard(ran)
         elif isinstance(message, Ended):
             ran.steps, ran.ended = message.steps, True

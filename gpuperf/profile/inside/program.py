@@ -30,7 +30,7 @@ from gpuperf.model.protocol import (
     FromWorker,
     Hello,
     Opened,
-    Passing,
+    PassDone,
     Profile,
     Progress,
 )
@@ -173,7 +173,7 @@ class Stage:
         return 0, ""
 
     def _passed(self, found: PassResult) -> None:
-        self.say(Passing(found))
+        self.say(PassDone(found))
 
     def _ready(self) -> None:
         """Tell the device that the program has taken by now."""

@@ -15,7 +15,7 @@ import torch
 from gpuperf import marks
 from gpuperf.model.codec import encode
 from gpuperf.model.program import PASSES, PassName, PassResult
-from gpuperf.model.protocol import Passing
+from gpuperf.model.protocol import PassDone
 from gpuperf.profile.inside import dispatch as watching
 from gpuperf.profile.inside import session, unmarked
 from gpuperf.profile.inside.courses import Limits
@@ -303,7 +303,7 @@ def test_a_region_of_any_name_disturbs_nothing(tmp_path: Path, name: object) -> 
     assert float(program.x[0]) == 7
     assert program.of("trace", "other").steps == 1
     for passed in program.told:
-        assert encode(Passing(passed))
+        assert encode(PassDone(passed))
         assert len(passed.region) <= session.LONGEST
         if passed.trace:
             timeline = read_trace(Path(passed.trace))
