@@ -1,5 +1,4 @@
-"""A case over many runs: its times by date, the levels between its steps, and where the
-environment changed."""
+"""Draw the times of a case over many runs, with its levels and its changes of environment."""
 
 from __future__ import annotations
 
@@ -11,29 +10,30 @@ from typing import Any
 
 from gpuperf.errors import UsageError
 from gpuperf.history.study import Point, Segment, Series
-from gpuperf.history.table import MOVED, changed_text, last_step, marked_text, rule_text
-from gpuperf.history.trend import Axis, axis_of, label_axis, label_times, limits_of, panels_of
-from gpuperf.model.changepoints import ChangePoint
-from gpuperf.model.text import clean, shorten
+from gpuperf.history.table import MOVED, changed_text, interval_text, marked_text, rule_text
+from gpuperf.history.trend import TimeAxis, axis_of, label_axis, label_times, limits_of, panels_of
+from gpuperf.model.text import shorten
 from gpuperf.show.figure import COLOURS, FAINT, INK, figure
 
 WIDTH, PANEL = 11.0, 3.2  # inches
 MOST_PANELS = 4
 MOST_LINES = 12  # of environments in a panel
-MOST_LABELS = 12  # of steps in a panel
+MOST_LABELS = 12  # of change points in a panel
 MOST_BEYOND = 8  # outliers with their figure
 CROWD = 150  # points, from which on they are drawn small
 LONGEST = 110
 WORDS = 36  # characters beside a line
-ROOM = 0.34  # of the height, above the points: for words
-NEAR = 0.2  # of the width: words closer to each other stand in two rows
+ROOM = 0.34  # of the height, for words above the points
+NEAR = 0.2  # of the width: words closer to each other are in two rows
 READING = (
-    "dots: a run's median over its processes; bars: the middle half of them, of one process of its "
-    "samples · black: the median between steps · dashed: the environment changes"
+    "dots: the median of a run over its processes; bars: the middle half of the processes, or of "
+    "the samples of a single process · black: the median between significant changes · dashed: "
+    "the environment changes"
 )
 SLOWER, FASTER = COLOURS[1], COLOURS[2]
-IN_TURN = (COLOURS[0], "#6f9fc0")  # segments one after the other
-BESIDE = (COLOURS[0], COLOURS[3], COLOURS[5], COLOURS[4], "#8a8a8a")  # at the same time
+IN_TURN = (COLOURS[0], "#6f9fc0")  # segments that follow each other
+BESIDE = (COLOURS[0], COLOURS[3], COLOURS[5], COLOURS[4], "#8a8a8a")  # segments at the same time
+Stretch = tuple[Segment, list[Point]]
 
 
 def draw_history(series: Series, paths: Sequence[Path]) -> None:
@@ -46,9 +46,11 @@ def draw_history(series: Series, paths: Sequence[Path]) -> None:
     panels = panels_of(series)
     shown = panels[:MOST_PANELS]
     axis = axis_of(series, max(panels, key=lambda panel: sum(len(s.points) for s in panel)))
-    title = shorten(clean(series.case), LONGEST)
-    lines = (_outcome(series), _alike(series, len(panels) - len(shown)))
-    with figure(paths, title, lines, _reading(series), WIDTH) as frame:
+    title = shorten(series.case.id, LONGEST)
+    lines = (_summary(series), _common(series, len(panels) - len(shown)))
+    moved = any(segment.moved(change) for segment, change in series.change_points)
+    notes = (READING, rule_text([series]) + (f" · {MOVED}" if moved else ""))
+    with figure(paths, title, lines, notes, WIDTH) as frame:
         parts = frame.stack(*[PANEL] * len(shown), sharex=True)
         for part, panel in zip(parts, shown, strict=True):
             _draw_panel(part, panel, axis)
@@ -58,26 +60,23 @@ def draw_history(series: Series, paths: Sequence[Path]) -> None:
         frame.fit()
 
 
-def _draw_panel(part: Any, panel: Sequence[Segment], axis: Axis) -> None:
-    """One panel: points, levels, steps, and the environments."""
+def _draw_panel(part: Any, panel: Sequence[Segment], axis: TimeAxis) -> None:
+    """Draw one panel: points, levels, environments and change points."""
     limits = low, high = limits_of(panel)
-    both = sorted(
-        ((axis.at(point), point, segment) for segment in panel for point in segment.points),
-        key=lambda each: each[0],
-    )
-    stretches = [(s, [p for _, p, _ in own]) for s, own in _grouped(both)]
+    stretches = _stretches(panel, axis)
     beside = len(stretches) > len(panel)
-    small = len(both) > CROWD
+    small = sum(len(segment.points) for segment in panel) > CROWD
     for i, segment in enumerate(panel):
-        color = BESIDE[i % len(BESIDE)] if beside else IN_TURN[i % 2]
-        label = _label(segment, panel) if beside else None
-        _draw_points(part, segment, axis, color, small, limits, label)
+        colour = BESIDE[i % len(BESIDE)] if beside else IN_TURN[i % 2]
+        _draw_points(part, segment, axis, colour, small, limits)
+        if beside:
+            part.plot([], [], "o", color=colour, label=_label(segment, panel))
     for segment, points in stretches:
         _draw_levels(part, segment, points, axis)
     part.set_ylim(low, high + (high - low) * ROOM)
     part.margins(x=0.02)
     _draw_environments(part, panel, stretches, axis)
-    _draw_steps(part, panel, axis, high)
+    _draw_changes(part, panel, axis, high)
     if beside:
         part.legend(fontsize=8, loc="lower left", ncols=min(4, len(panel)))
     label_times(part, high)
@@ -85,79 +84,65 @@ def _draw_panel(part: Any, panel: Sequence[Segment], axis: Axis) -> None:
     part.grid(True, axis="y")
 
 
-def _grouped(both: Sequence[Any]) -> list[tuple[Segment, list[Any]]]:
-    """(place, point, segment) in stretches of one segment."""
-    found: list[tuple[Segment, list[Any]]] = []
-    for each in both:
-        if not found or found[-1][0] is not each[2]:
-            found.append((each[2], []))
-        found[-1][1].append(each)
-    return found
+def _stretches(panel: Sequence[Segment], axis: TimeAxis) -> list[Stretch]:
+    """Return the points of *panel* from left to right, in stretches of one segment."""
+    points = [(point, segment) for segment in panel for point in segment.points]
+    stretches: list[Stretch] = []
+    for point, segment in sorted(points, key=lambda each: axis.at(each[0])):
+        if not stretches or stretches[-1][0] is not segment:
+            stretches.append((segment, []))
+        stretches[-1][1].append(point)
+    return stretches
 
 
 def _label(segment: Segment, panel: Sequence[Segment]) -> str:
-    """The facts in which it differs from others of its panel."""
+    """Return the facts in which *segment* differs from others of its panel."""
     known = [dict(other.environment.fixed + other.environment.soft) for other in panel]
-    facts = dict(segment.environment.fixed + segment.environment.soft)
-    told = [
-        f"{name} {value}"
-        for name, value in facts.items()
-        if any(other.get(name) != value for other in known)
-    ]
-    return shorten(clean(", ".join(told)), WORDS) or "another environment"
+    facts = segment.environment.fixed + segment.environment.soft
+    differing = [f"{n} {v}" for n, v in facts if any(other.get(n) != v for other in known)]
+    return shorten(", ".join(differing), WORDS) or "another environment"
 
 
 def _draw_points(
     part: Any,
     segment: Segment,
-    axis: Axis,
-    color: str,
+    axis: TimeAxis,
+    colour: str,
     small: bool,
     limits: tuple[float, float],
-    label: str | None,
 ) -> None:
-    low, high = limits
-    inside = [point for point in segment.points if low <= point.median_s <= high]
+    """Draw the points of *segment* with their bars; those beyond *limits* as arrows."""
+    inside = [point for point in segment.points if limits[0] <= point.median_s <= limits[1]]
     xs, ys = [axis.at(p) for p in inside], [p.median_s for p in inside]
     reach = [
         [max(0.0, p.median_s - p.low_s) for p in inside],
         [max(0.0, p.high_s - p.median_s) for p in inside],
     ]
-    part.errorbar(
-        xs, ys, yerr=reach, fmt="none", ecolor=color, elinewidth=0.8, alpha=0.2 if small else 0.4
-    )
+    faint = 0.2 if small else 0.4
+    part.errorbar(xs, ys, yerr=reach, fmt="none", ecolor=colour, elinewidth=0.8, alpha=faint)
     part.plot(
         xs,
         ys,
-        linestyle="none",
-        marker="o",
+        "o",
         markersize=2.8 if small else 4.4,
-        color=color,
+        color=colour,
         alpha=0.65 if small else 0.95,
         markeredgewidth=0,
         zorder=3,
-        label=label,
     )
-    kept = {id(point) for point in inside}
-    beyond = [point for point in segment.points if id(point) not in kept]
+    beyond = [p for p in segment.points if not limits[0] <= p.median_s <= limits[1]]
     middle = statistics.median(point.median_s for point in segment.points)
     for point in beyond:
-        above = point.median_s > high
-        place = axis.at(point), high if above else low
-        part.plot(
-            *place,
-            marker="^" if above else "v",
-            markersize=5.5,
-            color=color,
-            markerfacecolor="white",
-            zorder=3,
-        )
+        above = point.median_s > limits[1]
+        place = axis.at(point), limits[above]
+        marker = "^" if above else "v"
+        part.plot(*place, marker, markersize=5.5, color=colour, markerfacecolor="white", zorder=3)
         if len(beyond) <= MOST_BEYOND:
             part.annotate(
                 f"{(point.median_s / middle - 1) * 100:+.0f} %",
                 place,
                 fontsize=8,
-                color=color,
+                color=colour,
                 xytext=(0, 4 if above else -4),
                 textcoords="offset points",
                 ha="center",
@@ -165,40 +150,32 @@ def _draw_points(
             )
 
 
-def _draw_levels(part: Any, segment: Segment, points: Sequence[Point], axis: Axis) -> None:
-    """The medians between steps, along *points*, and steps as ways from one to the next."""
+def _draw_levels(part: Any, segment: Segment, points: Sequence[Point], axis: TimeAxis) -> None:
+    """Draw the medians between change points along *points*, and a riser at each change point."""
     places = {id(point): i for i, point in enumerate(segment.points)}
     line: dict[str, Any] = {"color": INK, "linewidth": 1.8, "zorder": 4}
     before: tuple[float, float] | None = None
     for first, end in segment.levels():
-        own = [point for point in points if first <= places[id(point)] < end]
-        if not own:
+        along = [axis.at(point) for point in points if first <= places[id(point)] < end]
+        if not along:
             continue
         middle = statistics.median(point.median_s for point in segment.points[first:end])
-        left, right = axis.at(own[0]), axis.at(own[-1])
+        left, right = along[0], along[-1]
         if before is not None:
             place = (before[0] + left) / 2
             part.plot([before[0], place], [before[1]] * 2, **line)
-            part.plot(
-                [place] * 2,
-                [before[1], middle],
-                linewidth=2.8,
-                solid_capstyle="butt",
-                color=SLOWER if middle > before[1] else FASTER,
-                zorder=5,
-            )
+            colour = SLOWER if middle > before[1] else FASTER
+            riser = {"linewidth": 2.8, "solid_capstyle": "butt", "color": colour, "zorder": 5}
+            part.plot([place] * 2, [before[1], middle], **riser)
             left = place
         part.plot([left, right], [middle] * 2, **line)
         before = right, middle
 
 
 def _draw_environments(
-    part: Any,
-    panel: Sequence[Segment],
-    stretches: Sequence[tuple[Segment, Sequence[Point]]],
-    axis: Axis,
+    part: Any, panel: Sequence[Segment], stretches: Sequence[Stretch], axis: TimeAxis
 ) -> None:
-    """A line wherever the next point is of another environment, with what changed."""
+    """Draw a line with the facts that changed wherever the next point is of another environment."""
     changes = [
         ((axis.at(before[-1]) + axis.at(after[0])) / 2, now.environment.differing(then.environment))
         for (then, before), (now, after) in pairwise(stretches)
@@ -228,84 +205,63 @@ def _draw_environments(
         )
 
 
-def _draw_steps(part: Any, panel: Sequence[Segment], axis: Axis, high: float) -> None:
-    """The greatest steps by their changes."""
-    steps = [(segment, step) for segment in panel for step in segment.steps]
-    steps.sort(key=lambda both: -abs(both[1].change))
-    for segment, step in steps[:MOST_LABELS]:
+def _draw_changes(part: Any, panel: Sequence[Segment], axis: TimeAxis, high: float) -> None:
+    """Label the greatest change points."""
+    changes = [(segment, change) for segment in panel for change in segment.change_points]
+    changes.sort(key=lambda both: -abs(both[1].change))
+    for segment, change in changes[:MOST_LABELS]:
         points = segment.points
-        place = (axis.at(points[step.at - 1]) + axis.at(points[step.at])) / 2
-        top = max(max(p.median_s, p.high_s) for p in points[max(0, step.at - 4) : step.at + 4])
+        place = (axis.at(points[change.at - 1]) + axis.at(points[change.at])) / 2
+        near = points[max(0, change.at - 4) : change.at + 4]
         part.annotate(
-            f"{marked_text(segment, step)}\n{_interval(step)}",
-            (place, min(top, high)),
+            f"{marked_text(segment, change)}\n{interval_text(change)}",
+            (place, min(high, max(max(p.median_s, p.high_s) for p in near))),
             xytext=(0, 6),
             textcoords="offset points",
             fontsize=8.5,
             ha="center",
             va="bottom",
-            color=SLOWER if step.change > 0 else FASTER,
+            color=SLOWER if change.change > 0 else FASTER,
             fontweight="bold",
             zorder=7,
             bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1.0},
         )
 
 
-def _interval(step: ChangePoint) -> str:
-    return f"{step.low * 100:+.1f} … {step.high * 100:+.1f}"
-
-
 def _name_panels(parts: Sequence[Any], panels: Sequence[Sequence[Segment]]) -> None:
-    """What each panel is of that others are not."""
+    """Title each panel with the facts in which it differs from the others."""
     known = [dict(panel[0].environment.fixed) for panel in panels]
     names = dict.fromkeys(name for facts in known for name in facts)
-    names = dict.fromkeys(n for n in names if len({facts.get(n) for facts in known}) > 1)
+    differing = [n for n in names if len({facts.get(n) for facts in known}) > 1]
     for part, facts in zip(parts, known, strict=True):
-        told = ", ".join(f"{name} {facts.get(name, 'unknown')}" for name in list(names)[:4])
-        part.set_title(shorten(clean(told), LONGEST), loc="left", fontsize=9.5, color=INK)
+        title = ", ".join(f"{name} {facts.get(name, 'unknown')}" for name in differing[:4])
+        part.set_title(shorten(title, LONGEST), loc="left", fontsize=9.5, color=INK)
 
 
-def _reading(series: Series) -> tuple[str, str]:
-    """Describe how to read the chart."""
-    steps = ((segment, step) for segment in series.segments for step in segment.steps)
-    moved = f" · {MOVED}" if any(segment.moved(step) for segment, step in steps) else ""
-    return READING, rule_text([series]) + moved
-
-
-def _alike(series: Series, missing: int) -> str:
+def _common(series: Series, missing: int) -> str:
     """Describe what all points have in common, and count the environments that are *missing*."""
-    whole = [dict(segment.environment.fixed) for segment in series.segments]
-    facts = {
-        name: value
-        for name, value in whole[0].items()
-        if all(other.get(name) == value for other in whole)
-    }
+    first, *others = [dict(segment.environment.fixed) for segment in series.segments]
+    common = {n: v for n, v in first.items() if all(other.get(n) == v for other in others)}
     words = (
-        ("product", "{}"),
-        ("timer", "{} timer"),
-        ("cache", "{} cache"),
-        ("regime", "{}"),
-        ("data", "{} data"),
+        *(("product", "{}"), ("timer", "{} timer"), ("cache", "{} cache")),
+        *(("regime", "{}"), ("data", "{} data")),
     )
-    known = " · ".join(word.format(facts[name]) for name, word in words if name in facts)
-    left = f"{missing} environments more are not drawn" if missing else ""
-    return " · ".join(filter(None, (shorten(clean(known), LONGEST), left)))
+    known = " · ".join(word.format(common[name]) for name, word in words if name in common)
+    left = f"{missing} more environments are not drawn" if missing else ""
+    return " · ".join(filter(None, (shorten(known, LONGEST), left)))
 
 
-def _outcome(series: Series) -> str:
-    """`2 steps in 120 runs; last: +3.1 % (+2.8 … +3.4), slower from 2026-03-01 on, run …`."""
-    count = sum(len(segment.steps) for segment in series.segments)
+def _summary(series: Series) -> str:
+    """Return `1 significant change in 120 runs: +3.1 % (+2.8 … +3.4), slower from …, run …`."""
+    count = len(series.change_points)
     runs = len({point.run for point, _ in series.points})
-    told = f"{_counted(count, 'step')} in {_counted(runs, 'run')}"
-    found = last_step(series)
-    if found is None:
-        return told
-    segment, step = found
-    when, run = segment.points[step.at].when, clean(segment.points[step.at].run)
-    way = "slower" if step.change > 0 else "faster"
-    change = f"{'last: ' if count > 1 else ''}{marked_text(segment, step)} ({_interval(step)})"
-    return f"{told}; {change}, {way} from {when:%Y-%m-%d} on, run {shorten(run, 50)}"
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count or 'no'} {noun}{'' if count == 1 else 's'}"
+    changes = f"{count or 'no'} significant change{'' if count == 1 else 's'}"
+    summary = f"{changes} in {runs} run{'' if runs == 1 else 's'}"
+    if series.last_change is None:
+        return summary
+    segment, change = series.last_change
+    point = segment.points[change.at]
+    way = "slower" if change.change > 0 else "faster"
+    last = f"{'the last: ' if count > 1 else ''}{marked_text(segment, change)}"
+    since = f"{way} from {point.when:%Y-%m-%d} on, run {shorten(point.run, 50)}"
+    return f"{summary}; {last} ({interval_text(change)}), {since}"

@@ -1,4 +1,4 @@
-"""`gpuperf history`: how cases went over the runs of a folder."""
+"""`gpuperf history`: show each case over the runs of a folder."""
 
 from __future__ import annotations
 
@@ -15,35 +15,40 @@ from gpuperf.history.study import Series, series_of, times_of, with_change_point
 from gpuperf.history.table import LONGEST, render_list, render_show
 from gpuperf.model.changepoints import ChangePoint, find_change_points
 from gpuperf.model.text import clean, shorten
+from gpuperf.model.workload import Case
 from gpuperf.run.cache import fetch, keep, key_of
 from gpuperf.show.axes import Names
 from gpuperf.show.screen import put, stdout_screen
 from gpuperf.verb.options import RUNS, ChartFile, Format, FormatOption
 from gpuperf.verb.progress import say
 
-RULE = 1  # raised when steps are found otherwise
-MOST_WORDS = 8  # on stderr, of files that were passed over
+RULE = 1  # raised when the search for change points changes
+MOST_SKIPPED = 8  # files named on stderr
 MOST_NAMES = 5  # in a hint
 
-Folder = Annotated[Path, typer.Option(help="Where the run files are, and below.")]
+Folder = Annotated[
+    Path, typer.Option(help="The folder of the run files; its folders are read too.")
+]
 
 history = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
 
 @history.command("list")
 def list_history(folder: Folder = RUNS, format: FormatOption = Format.TABLE) -> None:
-    """Every case: its points, the environments they were taken in, and the last step."""
+    """List every case with its points, its environments, and its last significant change."""
     put(render_list(_read(folder, None), format.value, stdout_screen()))
 
 
 @history.command("show")
 def show_history(
-    case: Annotated[str, typer.Argument(help="A case's id, its name in the list, or a part.")],
+    case: Annotated[
+        str, typer.Argument(help="The id of a case, its name in the list, or a part of its id.")
+    ],
     folder: Folder = RUNS,
     chart: ChartFile = None,
     format: FormatOption = Format.TABLE,
 ) -> None:
-    """One case: its points, its segments of one environment each, and the steps in them."""
+    """Show one case: its points, a segment for each environment, and the significant changes."""
     from gpuperf.show.figure import targets_of
 
     targets = targets_of([chart] if chart else [])
@@ -57,52 +62,53 @@ def show_history(
 
 
 def _read(folder: Path, choose: Choose | None) -> tuple[Series, ...]:
-    """The series in *folder*, with their steps. Raises: UsageError where there is none."""
-    found = read_folder(folder, choose)
-    for words in found.skipped[:MOST_WORDS]:
-        say(f"passed over: {shorten(clean(words), 4 * LONGEST)}")
-    if len(found.skipped) > MOST_WORDS:
-        say(f"passed over: {len(found.skipped) - MOST_WORDS} more")
-    if not found.readings:
-        told = "holds no run file" if not found.files else f"holds no case in {found.files} files"
-        raise UsageError(f"{folder} {told}", "--folder is where --out put the run files")
-    series = series_of(found.readings)
-    return with_change_points(series, _steps(folder, series))
+    """Return the series in *folder* with their change points. Raises: UsageError for none."""
+    content = read_folder(folder, choose)
+    for reason in content.skipped[:MOST_SKIPPED]:
+        say(f"skipped: {shorten(clean(reason), 4 * LONGEST)}")
+    if len(content.skipped) > MOST_SKIPPED:
+        say(f"skipped: {len(content.skipped) - MOST_SKIPPED} more")
+    if not content.readings:
+        files = content.files
+        message = f"holds no case in {files} files" if files else "holds no run file"
+        raise UsageError(f"{folder} {message}", "--folder is where --out put the run files")
+    series = series_of(content.readings)
+    return with_change_points(series, _change_points(folder, series))
 
 
 @dataclass(frozen=True)
-class _Kept:
-    """Steps that were found before, and in what."""
+class _Search:
+    """The change points of each segment, and the key of the times that were searched."""
 
     of: str
-    steps: list[tuple[ChangePoint, ...]]
+    change_points: list[tuple[ChangePoint, ...]]
 
 
-def _steps(folder: Path, series: Sequence[Series]) -> list[tuple[ChangePoint, ...]]:
-    """The steps of each segment; as long as no time changes they need not be sought again."""
+def _change_points(folder: Path, series: Sequence[Series]) -> list[tuple[ChangePoint, ...]]:
+    """Return the change points of each segment, from the cache as long as no time changes."""
     times = times_of(series)
     of = key_of(RULE, times)
-    place = key_of(str(folder.resolve()), [each.case for each in series])
-    kept = fetch("steps", place, _Kept)
-    if kept is None or kept.of != of or len(kept.steps) != len(times):
-        kept = _Kept(of, find_change_points(times))
-        keep("steps", place, kept)
-    return kept.steps
+    place = key_of(str(folder.resolve()), [each.case.id for each in series])
+    search = fetch("changes", place, _Search)
+    if search is None or search.of != of:
+        search = _Search(of, find_change_points(times))
+        keep("changes", place, search)
+    return search.change_points
 
 
-def _chosen(asked: str, cases: Sequence[str]) -> str:
-    """The case that *asked* names: its id, its name in the list, or parts that only its id has.
+def _chosen(text: str, cases: Sequence[Case]) -> Case:
+    """Return the case that *text* names: its id, its name in the list, or parts of its id alone.
 
     Raises: UnknownName, UsageError.
     """
     names = Names(cases, LONGEST)
-    exact = [case for case in cases if asked in (case, names.of(case))]
-    words = asked.split()
-    found = exact or [case for case in cases if words and all(word in case for word in words)]
-    if not found:
-        raise UnknownName("case", asked, [names.of(case) for case in cases])
-    if len(found) > 1:
-        told = ", ".join(names.of(case) for case in found[:MOST_NAMES])
-        more = f" and {len(found) - MOST_NAMES} more" if len(found) > MOST_NAMES else ""
-        raise UsageError(f"{asked!r} is a part of {len(found)} cases", f"one of: {told}{more}")
-    return found[0]
+    exact = [case for case in cases if text in (case.id, names.of(case))]
+    words = text.split()
+    matches = exact or [c for c in cases if words and all(word in c.id for word in words)]
+    if not matches:
+        raise UnknownName("case", text, [names.of(case) for case in cases])
+    if len(matches) > 1:
+        first = ", ".join(names.of(case) for case in matches[:MOST_NAMES])
+        more = f" and {len(matches) - MOST_NAMES} more" if len(matches) > MOST_NAMES else ""
+        raise UsageError(f"{text!r} matches {len(matches)} cases", f"name one of: {first}{more}")
+    return matches[0]

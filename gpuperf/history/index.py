@@ -1,255 +1,179 @@
-"""Which run files are in a folder, and what do they say of a case, without reading them again?
+"""Read the run files of a folder, and keep what was read of each in the cache.
 
-The files are the truth. What was read of each is kept in an SQLite file under the cache folder, by
-the file's path, size and time of change; an index that is missing, broken, locked, or of another
-version is built anew, and where it cannot be kept it lives as long as the program.
+The files are the truth: what the cache holds of a file is used as long as the size of the file and
+its time of change are the same. One cached value holds a whole folder, since opening thousands of
+small files takes longer than decoding them.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
-import sqlite3
-import stat
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from gpuperf.errors import RunFileError, UsageError
-from gpuperf.files import is_regular
 from gpuperf.history.study import Environment, Reading, readings_of
-from gpuperf.model.codec import decode, encode
 from gpuperf.model.record import SCHEMA
-from gpuperf.run.cache import key_of, private_folder
+from gpuperf.model.workload import Case
+from gpuperf.run.cache import fetch, keep, key_of
 from gpuperf.run.store import NAMES, read_runs
 
-VERSION = 1  # of the tables, and of what they say of a record
+VERSION = 1  # of the cached value
 MOST_FILES = 20_000
-MOST_SEEN = 200_000  # names in all folders together
+MOST_NAMES = 200_000  # in all folders together
 MOST_BYTES = 256 << 20  # of a run file: 10,000 cases in 20 processes have less
 MOST_PASSES = 2**31  # and ranks
-PATIENCE_S = 2.0  # for another gpuperf that writes the index
 GATE = "verdict.json"  # what a gate leaves beside the runs of its sides
 
-TABLES = """
-CREATE TABLE files (name BLOB PRIMARY KEY, size INTEGER, changed INTEGER, problem TEXT);
-CREATE TABLE environments (id INTEGER PRIMARY KEY, told TEXT UNIQUE);
-CREATE TABLE readings (
-    name BLOB, "case" TEXT, run TEXT, environment INTEGER, started TEXT, status TEXT,
-    pass INTEGER, rank INTEGER, median REAL, low REAL, high REAL, host TEXT
-);
-CREATE INDEX by_case ON readings ("case");
-CREATE INDEX by_name ON readings (name);
-"""
-READINGS = """
-SELECT "case", run, environments.told, started, status, pass, rank, host, median, low, high
-FROM readings JOIN environments ON environments.id = environment
-"""
-
-Choose = Callable[[Sequence[str]], str]
+Choose = Callable[[Sequence[Case]], Case]
+# Indices of the case and the environment; run, started, status, pass, rank, host; and quartiles.
+Row = tuple[int, int, str, str, str, int, int, str, tuple[float, float, float] | None]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Holdings:
-    """What a folder's run files hold: how many there are, the ids of all cases, the readings that
-    were asked for, and what was passed over, in words."""
+class FolderReadings:
+    """The number of run files in a folder, all their cases, the readings of the chosen ones, and a
+    sentence for each file that was skipped or is damaged."""
 
     files: int
-    cases: tuple[str, ...]
+    cases: tuple[Case, ...]
     readings: tuple[Reading, ...]
     skipped: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class _File:
-    """A run file; `name` is its path below the folder, as bytes: not every name is Unicode."""
+    """What was read of one run file, with the size and the time of change that it had."""
 
-    path: Path
-    name: bytes
     size: int
     changed: int
+    rows: list[Row] = field(default_factory=list)
+    problem: str = ""
 
 
-def read_folder(folder: Path, choose: Choose | None = None) -> Holdings:
-    """The readings of the run files in and below *folder*: all, or those of the case that *choose*
-    picks among their ids.
+@dataclass
+class _Index:
+    """The run files of a folder by name, with the cases and the environments of their rows."""
+
+    cases: list[Case] = field(default_factory=list)
+    environments: list[Environment] = field(default_factory=list)
+    files: dict[str, _File] = field(default_factory=dict)
+
+
+def read_folder(folder: Path, choose: Choose | None = None) -> FolderReadings:
+    """Read the run files in and below *folder*: all cases, or the one that *choose* picks.
 
     Raises: UsageError where there is no such folder; whatever *choose* raises.
     """
     if not folder.is_dir():
         raise UsageError(f"{folder} is not a folder", "--folder is where --out put the run files")
-    files, skipped = _find(folder)
+    paths, skipped = _run_files(folder)
+    index = _indexed(folder, paths)
+    files = sorted(index.files.items())
+    skipped += [f"{paths[name]}: {file.problem}" for name, file in files if file.problem]
+    rows = [row for _, file in files for row in file.rows]
+    measured = (index.cases[number] for number in {row[0] for row in rows})
+    cases = tuple(sorted(measured, key=lambda case: case.id))
+    if choose is not None and cases:
+        chosen = index.cases.index(choose(cases))
+        rows = [row for row in rows if row[0] == chosen]
+    readings = tuple(
+        Reading(index.cases[row[0]], index.environments[row[1]], *row[2:]) for row in rows
+    )
+    return FolderReadings(len(paths), cases, readings, tuple(skipped))
 
-    def answered(place: str) -> Holdings:
-        with contextlib.closing(_open(place)) as index:
-            told = _update(index, files)
-            return _answer(index, choose, len(files), (*skipped, *told))
 
-    for anew in (False, True):
-        with contextlib.suppress(sqlite3.Error, OSError, ValueError):
-            return answered(_place(folder, anew))
-    return answered(":memory:")
+def _run_files(folder: Path) -> tuple[dict[str, Path], list[str]]:
+    """Return the run files in and below *folder* by their names in ASCII, and what was skipped.
 
-
-def _find(folder: Path) -> tuple[list[_File], list[str]]:
-    """The run files in and below *folder*, and what of it was passed over. No link is followed,
-    and no folder with a dot before its name entered."""
-    found: list[_File] = []
+    No link is followed, and no folder with a dot before its name entered.
+    """
+    paths: dict[str, Path] = {}
     skipped: list[str] = []
-    gates = seen = 0
+    gates = names_read = 0
     for top, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        seen += len(folders) + len(names)
+        names_read += len(folders) + len(names)
         runs = sorted(name for name in names if name.endswith(NAMES))
-        if GATE in names:  # a gate's sides are no history: one of them may never be merged
+        if GATE in names:  # the head of a gate may never be merged
             gates += len(runs)
             continue
         for name in runs:
             path = Path(top, name)
-            file = _regular(path, folder)
-            if file is None:
-                skipped.append(f"{path} is no plain file")
+            if path.is_file() and not path.is_symlink():
+                paths[ascii(str(path.relative_to(folder)))] = path
             else:
-                found.append(file)
-        if seen > MOST_SEEN or len(found) > MOST_FILES:
-            skipped.append(f"{folder} holds too much: the first {len(found)} files were read")
+                skipped.append(f"{path} is not a regular file")
+        if names_read > MOST_NAMES or len(paths) > MOST_FILES:
+            paths = dict([*paths.items()][:MOST_FILES])
+            skipped.append(f"{folder} holds too much: the first {len(paths)} files were read")
             break
     if gates:
-        skipped.append(f"{gates} files are sides of a gate, and no history")
-    return found[:MOST_FILES], skipped
+        skipped.append(f"{gates} files are sides of a gate, and not part of a history")
+    return paths, skipped
 
 
-def _regular(path: Path, folder: Path) -> _File | None:
+def _indexed(folder: Path, paths: Mapping[str, Path]) -> _Index:
+    """Return the index of *paths* from the cache, after reading the files that are new or changed.
+
+    What was read is kept although the user interrupts.
+    """
+    key = key_of(VERSION, SCHEMA, str(folder.resolve()))
+    index = fetch("history", key, _Index) or _Index()
+    removed = index.files.keys() - paths.keys()
+    for name in removed:
+        del index.files[name]
+    changed = bool(removed)
+    case_numbers: dict[object, int] = {case.id: i for i, case in enumerate(index.cases)}
+    numbers: dict[object, int] = {facts: i for i, facts in enumerate(index.environments)}
     try:
-        found = path.lstat()
-    except OSError:
-        return None
-    if not stat.S_ISREG(found.st_mode):
-        return None
-    name = os.fsencode(path.relative_to(folder))
-    return _File(path, name, found.st_size, found.st_mtime_ns)
-
-
-def _place(folder: Path, anew: bool = False) -> str:
-    """Where the index of *folder* is kept; with *anew* there is none any more."""
-    try:
-        kept = private_folder("history") / f"{key_of(str(folder.resolve()))}.sqlite"
-        if anew or not is_regular(kept):  # sqlite would wait for a pipe
-            kept.unlink(missing_ok=True)
-    except OSError:
-        return ":memory:"
-    return str(kept)
-
-
-def _open(place: str) -> sqlite3.Connection:
-    """The index at *place*, with its tables. Raises: sqlite3.Error."""
-    index = sqlite3.connect(place, timeout=PATIENCE_S)
-    try:
-        # It can be built anew: nothing waits for the disk.
-        index.execute("PRAGMA synchronous = OFF")
-        index.execute("PRAGMA journal_mode = MEMORY")
-        version = VERSION * 1000 + SCHEMA
-        (found,) = index.execute("PRAGMA user_version").fetchone()
-        if found != version:  # of another one, its tables are in the way
-            index.executescript(f"BEGIN IMMEDIATE; {TABLES} PRAGMA user_version = {version}; END")
-    except BaseException:
-        index.close()
-        raise
+        for name, path in paths.items():
+            known = index.files.get(name)
+            try:
+                status = path.lstat()
+            except OSError:  # it was removed after the folder was listed
+                continue
+            if known and (known.size, known.changed) == (status.st_size, status.st_mtime_ns):
+                continue
+            changed = True
+            readings, problem = _read(path, status.st_size)
+            rows: list[Row] = [
+                (
+                    _number(r.case, r.case.id, case_numbers, index.cases),
+                    _number(r.environment, r.environment, numbers, index.environments),
+                    *(r.run, r.started, r.status, r.pass_index, r.rank, r.host, r.quartiles_s),
+                )
+                for r in readings
+            ]
+            index.files[name] = _File(status.st_size, status.st_mtime_ns, rows, problem)
+    finally:
+        if changed:
+            keep("history", key, index)
     return index
 
 
-def _update(index: sqlite3.Connection, files: Sequence[_File]) -> list[str]:
-    """Read what is new, forget what is gone; what was wrong with any file."""
-    rows = index.execute("SELECT name, size, changed, problem FROM files")
-    known = {name: (size, changed, problem) for name, size, changed, problem in rows}
-    told = []
-    for file in files:
-        size, changed, problem = known.pop(file.name, (-1, -1, ""))
-        if (size, changed) != (file.size, file.changed):
-            readings, problem = _read(file)
-            with index:
-                _forget(index, file.name)
-                _keep(index, file, readings, problem)
-        if problem:
-            told.append(f"{file.path}: {problem}")
-    with index:
-        for name in known:
-            _forget(index, name)
-    return told
+def _number(value: T, key: object, numbers: dict[object, int], values: list[T]) -> int:
+    """Return the index of *value* in *values*, after appending it where its *key* is new."""
+    number = numbers.setdefault(key, len(values))
+    if number == len(values):
+        values.append(value)
+    return number
 
 
-def _read(file: _File) -> tuple[list[Reading], str]:
-    """The readings of a file, and what is wrong with it."""
-    if file.size > MOST_BYTES:
+def _read(path: Path, size: int) -> tuple[list[Reading], str]:
+    """Return the readings of a file, and what is wrong with it."""
+    if size > MOST_BYTES:
         return [], f"is over {MOST_BYTES >> 20} MiB"
     try:
-        runs = read_runs(file.path)
+        runs = read_runs(path)
     except RunFileError as error:
-        return [], str(error).removeprefix(f"{file.path} ")
+        return [], str(error).removeprefix(f"{path} ")
     readings = [reading for run in runs for reading in readings_of(run)]
     if not all(0 <= n < MOST_PASSES for r in readings for n in (r.pass_index, r.rank)):
         return [], "counts passes or ranks beyond any run"
     problems = runs[0].problems
     more = f", and {len(problems) - 1} more" if len(problems) > 1 else ""
     return readings, f"{problems[0]}{more}; the rest was read" if problems else ""
-
-
-def _forget(index: sqlite3.Connection, name: bytes) -> None:
-    index.execute("DELETE FROM readings WHERE name = ?", (name,))
-    index.execute("DELETE FROM files WHERE name = ?", (name,))
-
-
-def _keep(
-    index: sqlite3.Connection, file: _File, readings: Sequence[Reading], problem: str
-) -> None:
-    ids: dict[Environment, int] = {}
-    for environment in dict.fromkeys(reading.environment for reading in readings):
-        told = encode(environment).decode()
-        index.execute("INSERT OR IGNORE INTO environments (told) VALUES (?)", (told,))
-        row = index.execute("SELECT id FROM environments WHERE told = ?", (told,)).fetchone()
-        ids[environment] = row[0]
-    index.executemany(
-        "INSERT INTO readings VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        [
-            (
-                file.name,
-                r.case,
-                r.run,
-                ids[r.environment],
-                r.started,
-                r.status,
-                r.pass_index,
-                r.rank,
-                r.median_s,
-                r.low_s,
-                r.high_s,
-                r.host,
-            )
-            for r in readings
-        ],
-    )
-    index.execute(
-        "INSERT INTO files VALUES (?, ?, ?, ?)", (file.name, file.size, file.changed, problem)
-    )
-
-
-def _answer(
-    index: sqlite3.Connection, choose: Choose | None, files: int, skipped: Sequence[str]
-) -> Holdings:
-    rows = index.execute('SELECT DISTINCT "case" FROM readings ORDER BY "case"')
-    cases = tuple(case for (case,) in rows)
-    if choose is None or not cases:
-        found = index.execute(f"{READINGS} ORDER BY name")
-    else:
-        found = index.execute(f'{READINGS} WHERE "case" = ? ORDER BY name', (choose(cases),))
-    return Holdings(files, cases, tuple(_readings(found)), tuple(skipped))
-
-
-def _readings(rows: sqlite3.Cursor) -> Iterator[Reading]:
-    known: dict[str, Environment] = {}
-    for case, run, told, started, status, index, rank, host, *times in rows:
-        if told not in known:
-            known[told] = decode(told, Environment)
-        # SQLite keeps what is not a number as NULL.
-        median, low, high = (float("nan") if t is None else float(t) for t in times)
-        yield Reading(case, run, known[told], started, status, index, rank, median, low, high, host)

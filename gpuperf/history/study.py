@@ -1,16 +1,15 @@
-"""How did the time of a case go over many runs, and which of them may stand side by side?
+"""Reduce the records of many runs to the times of each case in order, environment by environment.
 
 A point is one run in one environment: the median over its processes. An environment is what two
 times must share to be compared: the contract, the hard facts, and here the software too, for torch
 alone moved a training step by 16 %. The points of one environment are a segment, whatever was
-measured elsewhere in between (a second machine, a driver that was rolled back); nothing is ever
-drawn, tested or told across two of them.
+measured elsewhere in between (a second machine, a driver that was rolled back); nothing is drawn or
+tested across two segments.
 """
 
 from __future__ import annotations
 
 import itertools
-import math
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,21 +20,23 @@ from typing import Any
 from gpuperf.model.changepoints import LEAST, SIDE, ChangePoint
 from gpuperf.model.codec import to_builtins
 from gpuperf.model.record import Record, Run
+from gpuperf.model.workload import Case
 
-SHORTEST_S, LONGEST_S = 1e-12, 1e9  # beyond these nobody measured
+SHORTEST_S, LONGEST_S = 1e-12, 1e9  # no time beyond these was measured
 
 Facts = tuple[tuple[str, str], ...]
+Quartiles = tuple[float, float, float]
 
 
 @dataclass(frozen=True)
 class Environment:
-    """Under what a time was taken: facts by name, `fixed` (contract, hard) and `soft`."""
+    """The facts by name that a time depends on, `fixed` (contract, hard) and `soft`."""
 
     fixed: Facts
     soft: Facts
 
     def differing(self, earlier: Environment) -> tuple[str, ...]:
-        """`torch 2.11.0 → 2.12.0` of each fact that *earlier* had otherwise."""
+        """Return `torch 2.11.0 → 2.12.0` for each fact that has another value in *earlier*."""
         now, then = dict(self.fixed + self.soft), dict(earlier.fixed + earlier.soft)
         names = dict.fromkeys((*now, *then))
         return tuple(
@@ -47,26 +48,24 @@ class Environment:
 
 @dataclass(frozen=True)
 class Reading:
-    """What one process measured of one case: its median, and the quartiles of its samples;
-    without them `status` says why there are none. `started` is ISO 8601."""
+    """The samples of one case in one process, as quartiles; where there are none, `status` says
+    why. `started` is ISO 8601."""
 
-    case: str
-    run: str
+    case: Case
     environment: Environment
+    run: str
     started: str
     status: str
     pass_index: int = 0
     rank: int = 0
-    median_s: float = math.nan
-    low_s: float = math.nan
-    high_s: float = math.nan
     host: str = ""
+    quartiles_s: Quartiles | None = None
 
 
 @dataclass(frozen=True)
 class Point:
-    """A case in one run: the median over its processes, and the middle half of them (of one
-    process, of its samples)."""
+    """A case in one run: the median over its processes, and the middle half of their medians (with
+    one process, of its samples)."""
 
     run: str
     when: datetime
@@ -79,32 +78,34 @@ class Point:
 
 @dataclass(frozen=True)
 class Segment:
-    """The points of one environment in time order, what it `changed` against the nearest earlier
-    one, and the steps among them (`ChangePoint.at` counts from its first point)."""
+    """The points of one environment in order of time, with the facts that `changed` since the
+    nearest earlier environment; `ChangePoint.at` counts from the first point."""
 
     environment: Environment
     points: tuple[Point, ...]
     changed: tuple[str, ...] = ()
-    steps: tuple[ChangePoint, ...] = ()
+    change_points: tuple[ChangePoint, ...] = ()
 
     @property
-    def told(self) -> bool:
-        """Whether it has points enough for steps to be found."""
+    def searched(self) -> bool:
+        """Whether there are enough points for a search for change points."""
         return len(self.points) >= LEAST
 
-    def moved(self, step: ChangePoint) -> bool:
-        """Whether the runs after *step* are of other hosts than those before it: no fact of the
-        environment, since many a cloud has a new host every night, but two cards of a kind differ
-        by more than many a change."""
+    def moved(self, change: ChangePoint) -> bool:
+        """Whether the runs after *change* are of other hosts than those before it.
+
+        The host is no fact of the environment, since many a cloud has a new host every night; but
+        two cards of a kind differ by more than many a change of the code.
+        """
         before, after = (
             {point.host for point in self.points[max(0, first) : end]}
-            for first, end in ((step.at - SIDE, step.at), (step.at, step.at + SIDE))
+            for first, end in ((change.at - SIDE, change.at), (change.at, change.at + SIDE))
         )
         return "" not in before | after and before.isdisjoint(after)
 
     @property
     def change(self) -> float | None:
-        """The median of its last points over that of its first ones, less 1: no verdict, and None
+        """The median of the last `SIDE` points over that of the first ones, less 1, untested; None
         where they would be the same points."""
         if len(self.points) < 2 * SIDE:
             return None
@@ -112,124 +113,123 @@ class Segment:
         return statistics.median(times[-SIDE:]) / statistics.median(times[:SIDE]) - 1
 
     def levels(self) -> tuple[tuple[int, int], ...]:
-        """(first, end) of the points between steps."""
-        bounds = [0, *(step.at for step in self.steps), len(self.points)]
+        """Return (first, end) of the points between change points."""
+        bounds = [0, *(change.at for change in self.change_points), len(self.points)]
         return tuple(itertools.pairwise(bounds))
 
 
 @dataclass(frozen=True)
 class Series:
-    """A case over time: its segments by their first points, and how many readings were left out,
-    by reason."""
+    """The segments of a case by their first points, and the number of readings without a point by
+    reason."""
 
-    case: str
+    case: Case
     segments: tuple[Segment, ...]
     left_out: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def points(self) -> tuple[tuple[Point, Segment], ...]:
-        """All points in time order, each with its segment."""
+        """All points in order of time, each with its segment."""
         both = [(point, segment) for segment in self.segments for point in segment.points]
         return tuple(sorted(both, key=lambda each: _order(each[0])))
 
     @property
-    def last(self) -> Segment | None:
-        """The segment of the last point."""
-        return self.points[-1][1] if self.segments else None
+    def change_points(self) -> list[tuple[Segment, ChangePoint]]:
+        """All change points, each with its segment."""
+        return [(segment, change) for segment in self.segments for change in segment.change_points]
+
+    @property
+    def last_change(self) -> tuple[Segment, ChangePoint] | None:
+        """The latest change point by date."""
+        return max(self.change_points, key=lambda c: c[0].points[c[1].at].when, default=None)
 
 
 def readings_of(run: Run) -> Iterator[Reading]:
-    """What *run* says of whole cases."""
+    """Yield a reading for each record of a case in *run*."""
     for record in run.records:
         if record.kind == "case":
             yield _reading(record, record.started or run.header.created)
 
 
 def _reading(record: Record, started: str) -> Reading:
-    found = Reading(
-        record.case.id,
+    samples, status, quartiles_s = record.samples, str(record.status), None
+    if samples is None or status != "ok":
+        status = "no time" if status == "ok" else status
+    elif not SHORTEST_S < samples.median_s < LONGEST_S:
+        status = "a time out of range"
+    else:
+        quartiles_s = (samples.quantile_s(0.25), samples.median_s, samples.quantile_s(0.75))
+    fixed = {**to_builtins(record.contract), **record.fingerprint.hard, "world": record.world}
+    return Reading(
+        record.case,
+        Environment(_facts(fixed), _facts(record.fingerprint.soft)),
         record.run,
-        _environment(record),
         started,
-        record.status,
+        status,
         record.pass_index,
         record.rank,
-        host=str(record.fingerprint.live.get("host") or ""),
+        str(record.fingerprint.live.get("host") or ""),
+        quartiles_s,
     )
-    samples = record.samples
-    if record.status != "ok" or samples is None:
-        return replace(found, status=record.status if record.status != "ok" else "no time")
-    if not SHORTEST_S < samples.median_s < LONGEST_S:
-        return replace(found, status="a time that is none")
-    low, high = (samples.quantile_s(share) for share in (0.25, 0.75))
-    return replace(found, median_s=samples.median_s, low_s=low, high_s=high)
 
 
-def _environment(record: Record) -> Environment:
-    contract = to_builtins(record.contract)
-    fixed = {**contract, **record.fingerprint.hard, "world": record.world}
-    return Environment(_facts(fixed), _facts(record.fingerprint.soft))
-
-
-def _facts(found: Mapping[str, Any]) -> Facts:
-    """By name; what is unknown is left out, as one that says nothing is."""
+def _facts(values: Mapping[str, Any]) -> Facts:
+    """Return the known *values* by name as text."""
     return tuple(
         (name, f"{value:.10g}" if isinstance(value, float) else str(value))
-        for name, value in sorted(found.items())
+        for name, value in sorted(values.items())
         if value is not None
     )
 
 
 def series_of(readings: Iterable[Reading]) -> tuple[Series, ...]:
-    """Each case's points, by its id. A reading that several files hold counts once."""
-    cases: dict[str, dict[tuple[Any, ...], Reading]] = {}
+    """Return the points of each case, by its id. A reading that several files hold counts once."""
+    cases: dict[str, dict[object, Reading]] = {}
     for reading in readings:
         key = (reading.run, reading.environment, reading.pass_index, reading.rank)
-        cases.setdefault(reading.case, {})[key] = reading
-    return tuple(_series(case, tuple(cases[case].values())) for case in sorted(cases))
+        cases.setdefault(reading.case.id, {})[key] = reading
+    return tuple(_series(tuple(cases[case].values())) for case in sorted(cases))
 
 
-def _series(case: str, readings: Sequence[Reading]) -> Series:
-    groups: dict[tuple[Environment, str], list[tuple[Reading, datetime]]] = {}
+def _series(readings: Sequence[Reading]) -> Series:
+    runs: dict[tuple[Environment, str], list[tuple[datetime, Quartiles, str]]] = {}
     left_out: Counter[str] = Counter()
     for reading in readings:
         when = _date(reading.started)
-        if not math.isfinite(reading.median_s):
-            left_out[reading.status] += 1
-        elif when is None:
-            left_out["no date"] += 1
-        else:
-            groups.setdefault((reading.environment, reading.run), []).append((reading, when))
+        if reading.quartiles_s is None or when is None:
+            left_out["no date" if reading.quartiles_s else reading.status] += 1
+            continue
+        times = (when, reading.quartiles_s, reading.host)
+        runs.setdefault((reading.environment, reading.run), []).append(times)
     points: dict[Environment, list[Point]] = {}
-    for (environment, _), group in groups.items():
-        points.setdefault(environment, []).append(_point(group))
-    return Series(case, _segments(points), dict(left_out))
+    for (environment, run), group in runs.items():
+        points.setdefault(environment, []).append(_point(run, group))
+    return Series(readings[0].case, _segments(points), dict(left_out))
 
 
-def _point(group: Sequence[tuple[Reading, datetime]]) -> Point:
-    first = group[0][0]
-    medians = [reading.median_s for reading, _ in group]
-    low, high = first.low_s, first.high_s
-    if len(medians) > 1:
-        low, _, high = statistics.quantiles(medians, n=4, method="inclusive")
-    when = min(date for _, date in group)
-    middle = statistics.median(medians)
-    return Point(first.run, when, middle, low, high, len(medians), first.host)
+def _point(run: str, processes: Sequence[tuple[datetime, Quartiles, str]]) -> Point:
+    """Return the point of *processes*, which measured a case in *run*."""
+    when, (low, middle, high), host = processes[0]
+    if len(processes) > 1:
+        medians = [quartiles[1] for _, quartiles, _ in processes]
+        low, middle, high = statistics.quantiles(medians, n=4, method="inclusive")
+        when = min(date for date, _, _ in processes)
+    return Point(run, when, middle, low, high, len(processes), host)
 
 
 def _segments(points: Mapping[Environment, list[Point]]) -> tuple[Segment, ...]:
-    """A segment an environment, each told from the nearest one that began before it."""
-    found: list[Segment] = []
-    whole = {environment: tuple(sorted(own, key=_order)) for environment, own in points.items()}
-    for environment, own in sorted(whole.items(), key=lambda each: _order(each[1][0])):
+    """Return a segment for each environment, compared with the nearest one that began earlier."""
+    segments: list[Segment] = []
+    ordered = {environment: tuple(sorted(p, key=_order)) for environment, p in points.items()}
+    for environment, own in sorted(ordered.items(), key=lambda each: _order(each[1][0])):
         nearest = min(
-            (segment.environment for segment in reversed(found)),
+            (segment.environment for segment in reversed(segments)),
             key=lambda other: (other.fixed != environment.fixed, len(environment.differing(other))),
             default=None,
         )
         changed = environment.differing(nearest) if nearest else ()
-        found.append(Segment(environment, own, changed))
-    return tuple(found)
+        segments.append(Segment(environment, own, changed))
+    return tuple(segments)
 
 
 def _order(point: Point) -> tuple[datetime, str]:
@@ -238,24 +238,24 @@ def _order(point: Point) -> tuple[datetime, str]:
 
 def _date(text: str) -> datetime | None:
     try:
-        found = datetime.fromisoformat(text)
-        return (found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone(UTC)
+        date = datetime.fromisoformat(text)
+        return (date if date.tzinfo else date.replace(tzinfo=UTC)).astimezone(UTC)
     except (ValueError, OverflowError):
         return None
 
 
 def times_of(series: Sequence[Series]) -> list[list[float]]:
-    """The times of every segment, in order: what `find_change_points` takes."""
+    """Return the times of every segment in order, for `find_change_points`."""
     segments = [segment for each in series for segment in each.segments]
     return [[point.median_s for point in segment.points] for segment in segments]
 
 
 def with_change_points(
-    series: Sequence[Series], steps: Sequence[tuple[ChangePoint, ...]]
+    series: Sequence[Series], change_points: Sequence[tuple[ChangePoint, ...]]
 ) -> tuple[Series, ...]:
-    """*series* with what `find_change_points` found in `times_of` them."""
-    left = iter(steps)
+    """Return *series* with the *change_points* that were found in `times_of(series)`."""
+    left = iter(change_points)
     return tuple(
-        replace(each, segments=tuple(replace(s, steps=next(left)) for s in each.segments))
-        for each in series
+        replace(e, segments=tuple(replace(s, change_points=next(left)) for s in e.segments))
+        for e in series
     )

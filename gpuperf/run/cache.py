@@ -12,7 +12,7 @@ from typing import TypeVar
 from gpuperf.files import read_regular, write_atomically
 from gpuperf.model.codec import decode, encode
 
-LARGEST = 64 << 20  # bytes of one kept value
+LARGEST = 256 << 20  # bytes of one kept value
 
 T = TypeVar("T")
 

@@ -1,4 +1,4 @@
-"""Is the history of a case what was measured, and nothing joined that must not be?"""
+"""Test that the history of a case is what was measured, one segment for each environment."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from synthetic import HOSTILE
+from synthetic import HOSTILE, decoded
 from synthetic_history import (
     BLOCKED,
     FIRST,
@@ -42,6 +42,7 @@ from gpuperf.history.study import Series, readings_of, series_of, times_of, with
 from gpuperf.history.table import render_list, render_show
 from gpuperf.model.changepoints import find_change_points
 from gpuperf.model.record import Run
+from gpuperf.model.workload import Case
 
 TORCH, TRITON = MATMUL.id, replace(MATMUL, implementation="triton").id
 NEW_TORCH = {**SOFT, "torch": "2.12.0"}
@@ -55,7 +56,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def told(runs: Sequence[Run], case: str = TORCH) -> Series:
     """The series of one case in *runs*, with its steps."""
-    readings = [reading for run in runs for reading in readings_of(run) if reading.case == case]
+    readings = [reading for run in runs for reading in readings_of(run) if reading.case.id == case]
     series = series_of(readings)
     (found,) = with_change_points(series, find_change_points(times_of(series)))
     return found
@@ -119,7 +120,7 @@ def test_a_run_that_two_files_hold_counts_once() -> None:
 def test_cases_that_failed_are_counted_by_what_they_died_of() -> None:
     failed = [single(f"f{i}", FIRST, None, status="oom") for i in range(2)]
     series = told([*failed, single("odd", FIRST, 1e300), single("ok", FIRST)])
-    assert dict(series.left_out) == {"oom": 2, "a time that is none": 1}
+    assert dict(series.left_out) == {"oom": 2, "a time out of range": 1}
     assert len(series.points) == 1
 
 
@@ -128,7 +129,7 @@ def test_a_median_that_is_no_time_is_left_out(value: float) -> None:
     record = record_of("run", MATMUL, FIRST, 1e-3)
     samples = replace(record.times["window"], values_s=(value,) * 9)
     series = told([run_of("run", [replace(record, times={"window": samples})])])
-    assert (series.segments, dict(series.left_out)) == ((), {"a time that is none": 1})
+    assert (series.segments, dict(series.left_out)) == ((), {"a time out of range": 1})
 
 
 # Segments.
@@ -179,15 +180,13 @@ def test_contracts_measured_side_by_side_are_two_segments() -> None:
         runs.append(Run(cold.header, (*cold.records, *warm)))
     series = told(runs)
     assert changes(series) == [(12, ()), (12, ("cache cold → hot",))]
-    assert not any(segment.steps for segment in series.segments)
+    assert not any(segment.change_points for segment in series.segments)
 
 
 def test_a_driver_that_was_rolled_back_continues_its_segment() -> None:
     runs = [*nights(5), *nights(2, first=5, soft=NEW_TORCH), *nights(4, first=7)]
     assert changes(told(runs)) == [(9, ()), (2, ("torch 2.11.0 → 2.12.0",))]
-    last = told(runs).last
-    assert last is not None
-    assert len(last.points) == 9
+    assert len(told(runs).points[-1][1].points) == 9
 
 
 def test_what_changed_is_told_from_the_nearest_environment() -> None:
@@ -211,18 +210,18 @@ def test_no_step_is_sought_across_environments() -> None:
             *nights(20, first=20, soft=NEW_TORCH, step_at=0, change=0.16, noise=0.001),
         ]
     )
-    assert [segment.steps for segment in series.segments] == [(), ()]
+    assert [segment.change_points for segment in series.segments] == [(), ()]
 
 
 def test_a_step_is_told_with_the_runs_on_either_side() -> None:
     runs = nights(40, step_at=25)
     (segment,) = told(runs).segments
-    (step,) = segment.steps
+    (step,) = segment.change_points
     assert step.at == 25
     assert segment.points[25].run == runs[25].header.run
     assert step.low < 0.03 < step.high
     assert segment.levels() == ((0, 25), (25, 40))
-    assert told(runs, TRITON).segments[0].steps == ()
+    assert told(runs, TRITON).segments[0].change_points == ()
 
 
 def test_the_change_of_a_segment_is_of_its_ends() -> None:
@@ -238,7 +237,7 @@ def moved(hosts: Sequence[str]) -> list[bool]:
         for i, host in enumerate(hosts)
     ]
     (segment,) = told(runs).segments
-    return [segment.moved(step) for step in segment.steps]
+    return [segment.moved(step) for step in segment.change_points]
 
 
 @pytest.mark.parametrize(
@@ -276,8 +275,9 @@ def test_the_list_has_a_line_a_case() -> None:
         "last",
         "segments",
         "time",
-        "change",
-        "steps",
+        "trend",
+        "significant",
+        "changes",
     ]
     torch = re.split(r"\s{2,}", lines[2].strip())
     assert torch[:5] == ["matmul/torch m=n=k=4096", "36", "2026-03-01", "2026-04-05", "2"]
@@ -288,7 +288,7 @@ def test_the_list_has_a_line_a_case() -> None:
 
 @pytest.mark.parametrize("format", ["table", "md"])
 def test_a_case_that_was_never_measured_has_no_line_in_the_list(format: str) -> None:
-    skipped = Series("softmax/triton[n=64]", (), {"skipped": 3})
+    skipped = Series(Case("softmax", "triton", {"n": 64}), (), {"skipped": 3})
     lines = render_list([*both(CHANGED), skipped], format).splitlines()
     named = [line for line in lines if "softmax" in line]
     assert len(named) == 1
@@ -342,7 +342,7 @@ def test_one_step_of_several_to_another_host_is_marked_in_the_chart(tmp_path: Pa
         *nights(20, step_at=40, change=0.09, first=40, seed=2, host="two"),
     ]
     series = told(runs)
-    steps = [segment.moved(step) for segment in series.segments for step in segment.steps]
+    steps = [segment.moved(step) for segment in series.segments for step in segment.change_points]
     assert steps == [False, True]
     draw_history(series, [tmp_path / "trend.svg"])
     assert "of another host" in (tmp_path / "trend.svg").read_text(encoding="utf-8")
@@ -402,7 +402,8 @@ def hostile() -> Series:
         for i in range(30)
     ]
     failed = record_of("f", case, FIRST, None, status="error", reason=HOSTILE)
-    return told([*runs, run_of("f", [failed])], case.id)
+    runs = [decoded(run) for run in (*runs, run_of("f", [failed]))]
+    return told(runs, runs[0].records[0].case.id)
 
 
 @pytest.mark.parametrize("format", ["table", "md", "json", "csv"])
@@ -465,7 +466,7 @@ def test_environments_beyond_the_panels_are_counted(tmp_path: Path) -> None:
     runs = [
         run for i in range(7) for run in nights(3, contract=replace(BLOCKED, warmup_calls=i + 1))
     ]
-    assert "3 environments more are not drawn" in svg(told(runs), tmp_path)
+    assert "3 more environments are not drawn" in svg(told(runs), tmp_path)
 
 
 def test_dates_that_bunch_make_way_for_numbers_of_runs(tmp_path: Path) -> None:
@@ -561,7 +562,7 @@ def test_an_id_that_is_a_part_of_another_is_that_id(tmp_path: Path) -> None:
 
 
 def test_a_part_of_several_cases_is_refused_with_their_names(folder: Path) -> None:
-    with pytest.raises(UsageError, match="'matmul' is a part of 2 cases") as caught:
+    with pytest.raises(UsageError, match="'matmul' matches 2 cases") as caught:
         run("show", "matmul", "--folder", folder)
     assert "matmul/torch m=n=k=4096, matmul/triton m=n=k=4096" in caught.value.hint
 
@@ -589,7 +590,7 @@ def test_what_was_passed_over_is_said_on_stderr_in_few_words(folder: Path) -> No
         (folder / f"\x1b[31m{i}.jsonl").write_text("no run\n")
     out, err = run("list", "--folder", folder)
     assert "\x1b" not in out + err
-    assert err.count("passed over") == 9
+    assert err.count("skipped") == 9
     assert "12 more" in err
 
 
@@ -639,7 +640,7 @@ def test_steps_that_were_found_are_not_sought_again(folder: Path, cache: Path) -
     first, second = listed(), listed()
     assert (first[-1], second[-1]) == ("True", "False")
     assert first[:-1] == second[:-1]
-    (kept,) = (cache / "steps").iterdir()
+    (kept,) = (cache / "changes").iterdir()
     kept.write_text("{}")
     assert listed() == first
 
