@@ -10,7 +10,7 @@ import torch
 from gpuperf.measure.bench import Bench
 from gpuperf.measure.device import Device
 from gpuperf.measure.stopwatch import Stopwatch
-from gpuperf.measure.telemetry import NoMeter
+from gpuperf.measure.telemetry import Meter
 from gpuperf.measure.timers.timer import Call, OpenTimer, Sample, do_nothing
 from gpuperf.model.contract import Cache, Contract, DeviceFacts, Fingerprint, TimerName
 from gpuperf.model.cost import Bytes, Cost
@@ -55,7 +55,7 @@ CONTRACT = Contract("wall", gap_s=0.0, min_samples=3)
 
 
 def make_bench(timer: FakeTimer | None = None, facts: DeviceFacts = FACTS) -> Bench:
-    return Bench(Device(CPU, facts), Stopwatch(timer or FakeTimer()), NoMeter(), Fingerprint())
+    return Bench(Device(CPU, facts), Stopwatch(timer or FakeTimer()), Meter(), Fingerprint())
 
 
 def measure(

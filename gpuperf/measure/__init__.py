@@ -1,1 +1,1 @@
-"""The only rooms that touch hardware, or import a workload's file."""
+"""Measure workloads: the only package that touches hardware or imports a workload's file."""

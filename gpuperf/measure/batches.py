@@ -1,4 +1,4 @@
-"""What do calls take that follow each other, and what does the device do when they are over?"""
+"""Time batches of calls that follow each other without a rest."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from gpuperf.measure.timers.window import Window
 from gpuperf.model.samples import Samples
 
 BATCH_S, MOST_CALLS, BATCHES = 2e-3, 200, 7  # of the wall time
-UNFINISHED_RUN_S = 1e-3  # of calls
-LONG_S = 0.05  # a call that takes longer is timed thrice
+UNFINISHED_RUN_S = 1e-3  # duration of the calls before the wait for their stream
+LONG_S = 0.05  # a call that takes longer is timed in three batches
 
-# Long enough that a sample tells of the load and not of the power controller, which swings by 5 %
+# Long enough that a sample shows the load and not the power controller, which swings by 5 %
 # within half a second (H200).
 SUSTAINED_BATCH_S = 0.2
 AHEAD = 3  # batches queued while one runs: the device never waits for the host
@@ -27,13 +27,13 @@ LEAST_S = 1.0  # of load before it may count as steady
 
 
 def unfinished_s(call: Call, call_s: float) -> float:
-    """How long, by call, the device goes on working when the current stream is done with *call*.
+    """Return how long per call the device keeps working after the current stream has finished.
 
-    Calls that take *call_s* follow each other for a millisecond, so that what each leaves on
-    another stream adds up and the host's own lateness (tens of microseconds) does not. Work on
-    another stream that is shorter than the call's own, and ends with it, stays unseen here.
+    Calls of *call_s* follow each other for a millisecond, so that their work on other streams adds
+    up and the lateness of the host (tens of microseconds) does not. Work on another stream that is
+    shorter than the call's own work and ends with it is not detected.
     """
-    calls = max(1, min(MOST_CALLS, math.ceil(UNFINISHED_RUN_S / max(call_s, 1e-9))))
+    calls = _batch_size(UNFINISHED_RUN_S, call_s)
     left = []
     for _ in range(3):
         torch.cuda.synchronize()
@@ -47,11 +47,11 @@ def unfinished_s(call: Call, call_s: float) -> float:
 
 
 def wall_times(call: Call, call_s: float) -> Samples:
-    """The time of one call among others, launched back to back and waited for at the end.
+    """Return the wall time of a call in batches that end with a synchronization.
 
-    Whatever is slower counts: the host's launching, or the device. The cache is hot.
+    The slower of the host's launching and the device determines it. The cache is hot.
     """
-    calls = max(1, min(MOST_CALLS, math.ceil(BATCH_S / max(call_s, 1e-9))))
+    calls = _batch_size(BATCH_S, call_s)
     values = []
     for _ in range(3 if call_s > LONG_S else BATCHES):
         torch.cuda.synchronize()
@@ -63,17 +63,21 @@ def wall_times(call: Call, call_s: float) -> Samples:
     return Samples(tuple(values), calls_per_window=calls)
 
 
+def _batch_size(batch_s: float, call_s: float) -> int:
+    return max(1, min(MOST_CALLS, math.ceil(batch_s / max(call_s, 1e-9))))
+
+
 def sustain(
     window: Window,
     call: Call,
     call_s: float,
     settle_s: float,
-    heard: Callable[[int], None] = lambda count: None,
+    on_sample: Callable[[int], None] = lambda count: None,
 ) -> tuple[Samples, Samples, bool]:
-    """Calls back to back until time and clock are flat, or for *settle_s* seconds.
+    """Repeat *call* until time and clock are flat, for *settle_s* seconds at most.
 
-    The samples of the first second, those of the last fifth, and whether it was flat. Each sample
-    is a batch of 0.2 s, between stamps on the device, over its calls.
+    Return the samples of the first second, those of the last fifth, and whether time and clock
+    were flat. Each sample is the mean of a batch of 0.2 s between two stamps of the device.
     """
     calls = max(1, math.ceil(SUSTAINED_BATCH_S / max(call_s, 1e-7)))
     stretch = 2
@@ -85,7 +89,7 @@ def sustain(
         times.append(time_s / calls)
         clocks.append(clock_hz)
         stretch = max(2, math.ceil(settle_s / 5 / max(time_s, 1e-6)))
-        heard(len(times))
+        on_sample(len(times))
         elapsed = time.perf_counter() - began
         flat = len(times) >= 2 * stretch and is_flat(times, stretch) and is_flat(clocks, stretch)
         steady = flat and elapsed >= LEAST_S
@@ -103,7 +107,7 @@ def sustain(
 
 
 def is_flat(values: Sequence[float | None], stretch: int) -> bool:
-    """Whether the last *stretch* of values has the mean of the stretch before it, but for noise."""
+    """Return whether the last two *stretch* values long stretches differ by noise only."""
     last = [v for v in values[-stretch:] if v is not None]
     before = [v for v in values[-2 * stretch : -stretch] if v is not None]
     if len(last) < 2 or len(before) < 2:

@@ -1,58 +1,52 @@
-"""What must a reader know of the samples of a case?"""
+"""Derive the caveats of a record from its samples, traces, clocks and telemetry."""
 
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
 
 from gpuperf.measure.deviation import UNIT_ROUNDOFF
-from gpuperf.measure.stopwatch import Timing
-from gpuperf.model.record import Caveat, Record
+from gpuperf.measure.sampling import Rest
+from gpuperf.measure.timers.activity import Trace
+from gpuperf.measure.timing import Timing
+from gpuperf.model.contract import Contract
+from gpuperf.model.record import Caveat, Record, Telemetry
 from gpuperf.model.samples import Samples, correlation
 from gpuperf.model.workload import Point, Workload
 from gpuperf.units import format_interval, format_time
 
-SLOWED = 0.9  # of the highest SM clock: below it a word is due
+SLOWED = 0.9  # of the highest SM clock, below which the caveat `slowed` is due
 HOPELESS = 0.5  # a precision beyond which more samples would not help
 FEW_SAMPLES = 6  # under which no order statistics span 95 %
 LEAST_EVENTS_S = 20e-6  # a plain event pair adds launch cost and 2 µs: a tenth of this
-ALTERNATING_FROM = 20  # samples, from which on the two times are told apart from noise
+ALTERNATING_FROM = 20  # samples, from which on two times can be distinguished from noise
 ALTERNATING_SHARE = 0.02  # of the median, between even and odd samples
 ALTERNATING_CORRELATION = -0.4  # of each sample with the next, and below
-FLOOR_SHARE = 0.02  # of a time: beyond it the uncertainty of the timer's floor is worth a word
-
-
-def _clock_doubts(clock_hz: float | None, most_hz: float | None) -> list[Caveat]:
-    """The clock inside the samples tells of power and heat sooner than any sensor."""
-    if not clock_hz or not most_hz or clock_hz > SLOWED * most_hz:
-        return []
-    return [
-        Caveat(
-            "slowed",
-            f"the SM clock inside the samples was under {SLOWED * 100:.0f} % of its most, "
-            f"{most_hz / 1e6:.0f} MHz",
-            "power, heat or a lock may be the cause; see the MFU at the clock",
-        )
-    ]
+FLOOR_SHARE = 0.02  # of a time, above which the uncertainty of the floor gets a caveat
+LAUNCH_BOUND = 1.5  # times the busy time
+ODD_SHARE = 0.02  # of the samples
+CONTENDED = 0.2  # processors: beyond this, other work shows in the times of a CPU
 
 
 def sample_caveats(
     record: Record, timing: Timing, workload: Workload, point: Point, most_clock_hz: float | None
 ) -> list[Caveat]:
-    """What a reader must know of these samples."""
+    """Return the caveats about the primary samples of *timing*."""
     samples, contract = timing.times[timing.primary], record.contract
-    caveats = _clock_doubts(samples.clock_hz, most_clock_hz)
+    caveats = _clock_caveats(samples.clock_hz, most_clock_hz)
     rounding, check = workload.rounds_inputs_to(point), record.check
     if rounding and check and check.error <= check.tolerance - 6 * UNIT_ROUNDOFF[rounding]:
         caveats.append(
             Caveat(
                 "dtype-path",
-                f"too exact for {rounding}: the inputs were not rounded, so another path ran",
-                "is NVIDIA_TF32_OVERRIDE=0 set?",
+                f"the result is too exact for {rounding}: the inputs were not rounded to it, so a "
+                "kernel of another dtype ran",
+                "check whether NVIDIA_TF32_OVERRIDE=0 is set",
             )
         )
     known = samples.size >= FEW_SAMPLES and samples.sampling_precision <= contract.precision
     if timing.stop != "precision" and contract.regime == "burst" and not known:
-        caveats.append(_ended_early(samples, timing.stop == "budget", contract.budget_s))
+        caveats.append(_early_stop(samples, timing.stop == "budget", contract.budget_s))
     if contract.regime == "sustained" and samples.sampling_precision > contract.precision:
         caveats.append(
             Caveat(
@@ -61,29 +55,42 @@ def sample_caveats(
                 "give --settle more seconds",
             )
         )
-    return caveats + _alternating_doubts(samples) + _timer_doubts(record, samples.median_s)
+    return caveats + _alternating_caveats(samples) + _timer_caveats(record, samples.median_s)
 
 
-def _ended_early(samples: Samples, spent: bool, budget_s: float) -> Caveat:
-    """How well the time is known when sampling ended short of its aim."""
+def _clock_caveats(clock_hz: float | None, most_hz: float | None) -> list[Caveat]:
+    """Compare the clock inside the samples, which shows power and heat before any sensor does."""
+    if not clock_hz or not most_hz or clock_hz > SLOWED * most_hz:
+        return []
+    return [
+        Caveat(
+            "slowed",
+            f"the SM clock inside the samples was under {SLOWED * 100:.0f} % of its maximum of "
+            f"{most_hz / 1e6:.0f} MHz",
+            "power, heat or a clock lock may be the cause; see the MFU at the clock",
+        )
+    ]
+
+
+def _early_stop(samples: Samples, spent: bool, budget_s: float) -> Caveat:
+    """Return how precise the time is when sampling ended before the precision was reached."""
     few = samples.size < FEW_SAMPLES
     low, high = samples.interval_s
     interval = format_interval(samples.median_s, max(low, 0.0), high)
-    short = (
-        f"{samples.size} samples tell little of their own spread"
+    precision = (
+        f"{samples.size} samples are too few to show their own spread"
         if few
         else f"{interval} after {samples.size} samples"
     )
-    ended = f"{budget_s:g} s were spent" if spent else "no more are taken"
-    hint = "give --budget more seconds" if spent else "such noise does not average out"
+    end = f"the budget of {budget_s:g} s was spent" if spent else "the most samples were taken"
+    hint = "give --budget more seconds" if spent else "more samples do not average such noise out"
     if samples.sampling_precision > HOPELESS:
         hint = "other work disturbs this machine, and more seconds do not help: measure it idle"
-    return Caveat("few-samples" if few else "imprecise", f"{short}, when {ended}", hint)
+    return Caveat("few-samples" if few else "imprecise", f"{precision}: {end}", hint)
 
 
-def _alternating_doubts(samples: Samples) -> list[Caveat]:
-    """A call whose time goes up and down from sample to sample has two times, and the median is
-    somewhere between them."""
+def _alternating_caveats(samples: Samples) -> list[Caveat]:
+    """Detect a time that goes up and down from sample to sample."""
     values, median_s = samples.values_s, samples.median_s
     if samples.size < ALTERNATING_FROM or correlation(values) > ALTERNATING_CORRELATION:
         return []
@@ -95,20 +102,20 @@ def _alternating_doubts(samples: Samples) -> list[Caveat]:
             "alternating",
             f"the samples alternate between two times that differ by {format_time(apart_s)}, "
             f"{apart_s / median_s * 100:.1f} % of the median",
-            "the median lies between the two times; compare the span, or --timer graph",
+            "the median lies between the two times; compare the span, or use --timer graph",
         )
     ]
 
 
-def _timer_doubts(record: Record, median_s: float) -> list[Caveat]:
-    """What the timer itself adds to so short a time."""
+def _timer_caveats(record: Record, median_s: float) -> list[Caveat]:
+    """Compare what the timer itself adds with the time."""
     caveats = []
     if record.contract.timer == "events" and median_s < LEAST_EVENTS_S:
         caveats.append(
             Caveat(
                 "uncalibrated",
-                "an event pair's own 2 µs and the cost of launching are in the time",
-                "choose --timer blocked where it can be had",
+                "the time includes launch cost and about 2 µs of the event pair itself",
+                "choose --timer blocked where it is available",
             )
         )
     floor = record.timer.floor_uncertainty_s
@@ -118,6 +125,80 @@ def _timer_doubts(record: Record, median_s: float) -> list[Caveat]:
                 "near-floor",
                 f"the timer's own floor is uncertain by ± {floor * 1e9:.0f} ns",
                 "compare such short kernels within one run only",
+            )
+        )
+    return caveats
+
+
+def odd_caveats(traces: Sequence[Trace]) -> list[Caveat]:
+    """Return a caveat where many traced calls were discarded for their kernels."""
+    odd = sum(trace.odd for trace in traces)
+    total = odd + sum(len(trace.busy_s) for trace in traces)
+    if odd <= ODD_SHARE * total:
+        return []
+    return [
+        Caveat(
+            "lost-records",
+            f"{odd} of {total} traced calls recorded other kernels than the rest and were "
+            "discarded",
+            "CUPTI lost records, or the call does not always launch the same kernels",
+        )
+    ]
+
+
+def rest_caveats(rested: bool, rest: Rest, primary: Samples, contract: Contract) -> list[Caveat]:
+    """Return a caveat where samples began before the SM clock had recovered."""
+    size = primary.size
+    if contract.regime == "sustained" or (rested and rest.unrecovered <= size / 10):
+        return []
+    message = (
+        f"the SM clock had not recovered before {rest.unrecovered} of {size} samples"
+        if rested
+        else "the SM clock had not recovered after 2 s of rest"
+    )
+    return [Caveat("unrecovered", message, "give a longer --gap, or choose --regime sustained")]
+
+
+def launch_caveats(wall: Samples | None, busy: Samples) -> list[Caveat]:
+    """Return a caveat where the host launches calls more slowly than the device executes them."""
+    if wall is None or wall.median_s <= LAUNCH_BOUND * busy.median_s:
+        return []
+    share = busy.median_s / wall.median_s * 100
+    return [
+        Caveat(
+            "launch-bound",
+            f"a call in a loop takes {format_time(wall.median_s)}, and the device is busy for "
+            f"{share:.0f} % of it",
+            "CUDA graphs, fewer and larger kernels, or torch.compile save launches",
+        )
+    ]
+
+
+def telemetry_caveats(telemetry: Telemetry | None) -> list[Caveat]:
+    """Return the caveats about throttling and about other work on the device."""
+    if telemetry is None:
+        return []
+    caveats = []
+    if telemetry.throttle:
+        caveats.append(
+            Caveat(
+                "throttled",
+                f"the clock was held down: {', '.join(telemetry.throttle)}",
+                "read the MFU at the observed clock; the samples are not corrected",
+            )
+        )
+    others = telemetry.other_processes
+    if others:
+        caveats.append(
+            Caveat("shared", f"{others} other processes used the GPU", "end them and run again")
+        )
+    load = telemetry.other_load
+    if load is not None and load > CONTENDED:
+        caveats.append(
+            Caveat(
+                "contended",
+                f"other processes kept {load:.1f} processors busy",
+                "end other work: threads that wait for a processor delay each other",
             )
         )
     return caveats

@@ -1,15 +1,15 @@
-"""Is the result right? Asked before any time is taken.
+"""Compare a result with the workload's float64 reference, before any time is taken.
 
-The result is held against the workload's float64 reference, computed from the same (already
-rounded) inputs. Inputs are drawn afresh and the first call's output is poisoned before the checked
-call, so that neither a cached result nor an unwritten output can pass.
+The reference is computed from the same (already rounded) inputs. Inputs are drawn afresh and the
+first call's output is poisoned before the checked call, so that neither a cached result nor an
+unwritten output can pass.
 
 Tolerance. The error of an element is taken relative to the largest of |reference| and of the
 reference's rms: over all, over its row, and over its row in all heads and batches; a sum that
 happens to cancel is no more exact than its neighbours. (Under a causal mask the first rows, of few
 keys, are far larger than the rest; and of two keys, a head's gradients may cancel to nothing.)
 Where addends cancel by the formula, the workload gives their size, and no element's is less.
-Four roundings count, with u the unit roundoff of a dtype (half the spacing at 1):
+Four roundings are allowed for, with u the unit roundoff of a dtype (half the spacing at 1):
 
 - the output's own, u_out, and at most three more of the same size where partial sums are kept in
   the output's dtype (cuBLAS's split-K): 4·u_out;
@@ -21,8 +21,8 @@ Four roundings count, with u the unit roundoff of a dtype (half the spacing at 1
   attention its scores and shares): 4·u_out each;
 - the inputs', where the hardware rounds them to a shorter dtype (tf32): 6·u_in.
 
-Integers must be exact. The root mean square of the errors is held to a quarter of the tolerance of
-an element (more where there are few): an honest one is under an eighth.
+Integers must be exact. The root mean square of the errors may be a quarter of the tolerance of an
+element (more where there are few): that of a correct result is under an eighth.
 """
 
 from __future__ import annotations
@@ -41,16 +41,17 @@ from gpuperf.measure.deviation import UNIT_ROUNDOFF, WrongResult, check_product,
 from gpuperf.model.record import Check
 from gpuperf.model.workload import Implementation, Point, Workload
 
-# Of a big result so many rows are compared, and rows enough to hold so many elements.
+# A big result is compared on this many rows first, or on rows that hold this many elements;
 ROWS = 32
 ELEMENTS = 2**12
 LARGE = 2**18  # elements of a result of few rows, whose reference takes long
-# Then all of it, so many elements at a time and for so many seconds.
+# then all of it, this many elements at a time and for this many seconds.
 PIECE = 2**22
 WHOLE_S = 0.5
 
-GRANTED = 8.0  # times a rounding of the inputs, where they are harsh: of two kernels as good as can
-# be one may err so much more than the other (the mean of a row by Welford's way and by a tree).
+# Times a rounding of the inputs, where they are harsh: of two kernels as exact as possible one may
+# err by this much more than the other (the mean of a row by Welford's algorithm and by a tree).
+GRANTED = 8.0
 
 TF32_ERRORS = 1e-4, 1e-2  # of products whose factors have 11 bits
 TF32 = (
@@ -61,7 +62,7 @@ TF32 = (
 
 UNSTEADY = 0.01  # of the rms: the order of a sum moves a result by less, a random number by more
 
-# An error so many times the tolerance may be rounding that the workload does not declare.
+# An error up to this many times the tolerance may be rounding that the workload does not declare.
 NEARLY = 100.0
 WIDEN = (
     "nothing was timed; if this is rounding, the Workload declares how much: terms=lambda point: "
@@ -78,14 +79,14 @@ _TORCH_NAME = {
 
 
 def dtype_name(dtype: torch.dtype) -> str | None:
-    """Our name of a floating *dtype*; None for another."""
+    """Return gpuperf's name of a floating *dtype*; None for any other."""
     return _TORCH_NAME.get(dtype)
 
 
 def tolerance(
     output: str, accumulate: str, terms: int, rounds_inputs_to: str = "", roundings: int = 0
 ) -> float:
-    """The largest relative error allowed; see the module's derivation."""
+    """Return the largest relative error allowed; see the module's derivation."""
     return (
         4 * (1 + roundings) * UNIT_ROUNDOFF[output]
         + 6 * math.sqrt(terms) * UNIT_ROUNDOFF[accumulate]
@@ -116,35 +117,36 @@ def compare(
     harsh: bool = False,
     again: bool = False,
 ) -> Check:
-    """Hold *output* against the reference of *inputs* (as they were before the call).
+    """Compare *output* with the reference of *inputs* (as they were before the call).
 
     `pick(count, n)` draws *count* row numbers below *n*. A result of many rows is compared on some
-    rows, and then whole: a product by Freivalds's test, another one by pieces in random order, for
-    *whole_s* seconds at most. *harsh* inputs are compared on some rows, and the error that rounding
-    them causes is granted. A result that is checked *again* is compared on some rows, on one where
-    there are few large ones. Raises: WrongResult.
+    rows, and then whole: a product by Freivalds's test, another result by pieces in random order,
+    for *whole_s* seconds at most. *harsh* inputs are compared on some rows, and the error that
+    rounding them causes is granted. A result that is checked *again* is compared on some rows, or
+    on one where there are few large ones. Raises: WrongResult.
     """
     outputs = tensors_of(output)
-    judge = Judge(workload, point, accumulate, implementation, harsh)
+    comparison = Comparison(workload, point, accumulate, implementation, harsh)
     some = _some_rows(workload, inputs, outputs, pick, again)
     if some is None:
-        return judge.whole(inputs, outputs)
+        return comparison.whole(inputs, outputs)
     _check_whole(workload, point, inputs, outputs)
-    check = judge.rows(inputs, outputs, some)
+    check = comparison.rows(inputs, outputs, some)
     if workload.factors is not None and not harsh:
-        check_product(*workload.factors(inputs, point), outputs[0], judge.allowed(outputs[0]), pick)
+        allowed = comparison.allowed(outputs[0])
+        check_product(*workload.factors(inputs, point), outputs[0], allowed, pick)
     elif not harsh and not again:
         began, every = time.perf_counter(), _pieces(outputs, pick)
         for rows in every:
             if time.perf_counter() - began > whole_s:
                 break
-            check = _worse(check, judge.rows(inputs, outputs, rows))
+            check = _worse(check, comparison.rows(inputs, outputs, rows))
     return check
 
 
 @dataclass(frozen=True)
-class Judge:
-    """Compares results of one implementation with the reference, and refuses them."""
+class Comparison:
+    """Comparison of one implementation's results with the reference."""
 
     workload: Workload
     point: Point
@@ -162,28 +164,28 @@ class Judge:
         return self.whole(few, [tensor[rows] for tensor in outputs])
 
     def whole(self, inputs: Mapping[str, Any], outputs: list[torch.Tensor]) -> Check:
-        """Compare everything. Raises: WrongResult."""
+        """Compare all elements. Raises: WrongResult."""
         references = tensors_of(self.workload.reference(inputs, self.point))
         _check_count(outputs, references)
         moved = self._moved(inputs, outputs) if self.harsh else [None] * len(outputs)
-        own = self.workload.sizes
-        sizes = own(inputs, self.point) if own is not None else [None] * len(outputs)
+        sizes_of = self.workload.sizes
+        sizes = sizes_of(inputs, self.point) if sizes_of is not None else [None] * len(outputs)
         checks = []
-        for got, want, other, size in zip(outputs, references, moved, sizes, strict=True):
+        for got, want, shifted, size in zip(outputs, references, moved, sizes, strict=True):
             _check_shape(got, want)
-            granted = None if other is None else _largest_of_rows(other, want)
+            granted = None if shifted is None else _largest_of_rows(shifted, want)
             checks.append(deviation(got, want, self.allowed(got), granted, size))
         worst = max(checks, key=_share)
         refuse(worst, self.point, outputs[0].is_cuda)
         return worst
 
     def allowed(self, got: torch.Tensor) -> float:
-        """The largest error of an element of *got*."""
+        """Return the largest error allowed to an element of *got*. Raises: WrongResult."""
         if not got.dtype.is_floating_point:
             return 0.0
         name = dtype_name(got.dtype)
         if name is None:
-            raise WrongResult(f"has the dtype {got.dtype}, which no tolerance is known for")
+            raise WrongResult(f"has the dtype {got.dtype}, for which no tolerance is known")
         return tolerance(
             name,
             self._sums(name),
@@ -195,7 +197,7 @@ class Judge:
     def _moved(
         self, inputs: Mapping[str, Any], outputs: list[torch.Tensor]
     ) -> list[torch.Tensor | None]:
-        """The reference of inputs that are off by as much as results in between are rounded."""
+        """Return the reference of inputs that are off by the rounding of intermediate results."""
         name = dtype_name(outputs[0].dtype) or "fp32"
         off = UNIT_ROUNDOFF[self._sums(name)] + self._roundings() * UNIT_ROUNDOFF[name]
         near = {
@@ -207,19 +209,21 @@ class Judge:
         return [*tensors_of(self.workload.reference(near, self.point))]
 
     def _roundings(self) -> int:
-        own = self.implementation.roundings if self.implementation is not None else None
-        return (own or self.workload.roundings_of)(self.point)
+        roundings = self.implementation.roundings if self.implementation is not None else None
+        return (roundings or self.workload.roundings_of)(self.point)
 
     def _sums(self, output: str) -> str:
-        """The dtype of sums. Where the cost names none it is the output's; for a workload that says
-        nothing of its rounding at least fp32, as libraries keep them."""
+        """Return the dtype of sums: that of the cost, else that of the output.
+
+        For a workload that does not declare its rounding it is at least fp32, as in libraries.
+        """
         if self.accumulate:
             return self.accumulate
         return output if self.workload.declares_rounding or output == "fp64" else "fp32"
 
 
 def refuse(check: Check, point: Point, on_gpu: bool) -> None:
-    """Refuse an error over its bound. Raises: WrongResult."""
+    """Raise WrongResult for an error over its bound."""
     if not check.error <= check.tolerance:
         off, bound, kind = check.error, check.tolerance, ""
     elif not check.rms <= check.rms_tolerance:
@@ -236,14 +240,14 @@ def refuse(check: Check, point: Point, on_gpu: bool) -> None:
     )
 
 
-def _largest_of_rows(other: torch.Tensor, want: torch.Tensor) -> torch.Tensor:
-    """The largest difference of each row: that of one element may be small by chance."""
-    off = (other.double() - want.double()).abs().nan_to_num_(0.0)
+def _largest_of_rows(shifted: torch.Tensor, want: torch.Tensor) -> torch.Tensor:
+    """Return the largest difference of each row: that of one element may be small by chance."""
+    off = (shifted.double() - want.double()).abs().nan_to_num_(0.0)
     return off.amax(-1, keepdim=True) if off.dim() else off
 
 
 def _signs(like: torch.Tensor) -> torch.Tensor:
-    """As many ones and minus ones, the same each time."""
+    """Return ones and minus ones in the shape of *like*, the same each time."""
     count = torch.arange(like.numel(), device=like.device).reshape(like.shape)
     return 1.0 - 2.0 * ((count * 2654435761 >> 13) & 1).double()
 
@@ -255,9 +259,9 @@ def _share(check: Check) -> float:
     )
 
 
-def _worse(one: Check, other: Check) -> Check:
-    """The larger of two errors, of the rows of both."""
-    return replace(max(one, other, key=_share), rows=one.rows + other.rows)
+def _worse(a: Check, b: Check) -> Check:
+    """Return the larger of two errors, with the rows of both."""
+    return replace(max(a, b, key=_share), rows=a.rows + b.rows)
 
 
 def _some_rows(
@@ -267,7 +271,7 @@ def _some_rows(
     pick: Callable[[int, int], torch.Tensor],
     again: bool,
 ) -> torch.Tensor | None:
-    """Some rows of a result that has many, the first and the last among them; else None."""
+    """Pick rows of a result that has many, with the first and the last among them; else None."""
     rows = _rows(outputs[0]) if workload.narrow is not None and outputs else 0
     if again and not rows and outputs and outputs[0].numel() > LARGE and len(outputs[0]) > 1:
         rows = 1
@@ -282,7 +286,7 @@ def _some_rows(
 def _pieces(
     outputs: list[torch.Tensor], pick: Callable[[int, int], torch.Tensor]
 ) -> Iterator[torch.Tensor]:
-    """All rows, some neighbours at a time, in an order that *pick* draws."""
+    """Yield all rows, some neighbours at a time, in an order that *pick* draws."""
     total, device = outputs[0].shape[0], outputs[0].device
     each = max(1, PIECE * total // max(1, outputs[0].numel()))
     starts = [*range(0, total, each)]
@@ -292,7 +296,7 @@ def _pieces(
 
 
 def _rows(output: torch.Tensor) -> int:
-    """How many rows of *output* are compared at first; 0 where it is small enough to take whole."""
+    """Return how many rows of *output* are compared first; 0 if all are compared at once."""
     if output.dim() == 0:
         return 0
     total = output.shape[0]
@@ -303,9 +307,9 @@ def _rows(output: torch.Tensor) -> int:
 def _check_whole(
     workload: Workload, point: Point, inputs: Mapping[str, Any], outputs: list[torch.Tensor]
 ) -> None:
-    """What a few rows cannot show: the shape of it all, and NaN (or poison) anywhere.
+    """Check what a few rows cannot show: the whole shape, and NaN (or poison) anywhere.
 
-    The shape is the reference's on meta tensors, which costs nothing.
+    The shape is the reference's on meta tensors, which costs nothing. Raises: WrongResult.
     """
     shapes = {
         name: value.to("meta") if isinstance(value, torch.Tensor) else value
@@ -326,14 +330,14 @@ def _check_count(outputs: list[torch.Tensor], references: list[torch.Tensor]) ->
         raise WrongResult(f"is {len(outputs)} tensors where the reference is {len(references)}")
 
 
-def differ_much(some: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> bool:
-    """Whether two results of a call differ by more than the order of sums explains."""
-    for one, other in zip(some, others, strict=False):
-        if one.shape != other.shape:
+def differ_much(before: Sequence[torch.Tensor], after: Sequence[torch.Tensor]) -> bool:
+    """Return whether two results of a call differ by more than the order of sums explains."""
+    for a, b in zip(before, after, strict=False):
+        if a.shape != b.shape:
             return True
-        size = one.double().square().nanmean().sqrt()
-        off = (one.double() - other.double()).abs().nan_to_num()
-        if one.numel() and off.max() > UNSTEADY * size:
+        size = a.double().square().nanmean().sqrt()
+        off = (a.double() - b.double()).abs().nan_to_num()
+        if a.numel() and off.max() > UNSTEADY * size:
             return True
     return False
 
@@ -342,14 +346,14 @@ def _check_shape(got: torch.Tensor, want: torch.Tensor) -> None:
     if want.is_floating_point() and want.dtype != torch.float64:
         raise WorkloadError(
             f"the reference is computed in {dtype_name(want.dtype) or want.dtype}, not in float64",
-            'it converts its inputs first: inputs["x"].double()',
+            'let it convert its inputs first: inputs["x"].double()',
         )
     if got.shape != want.shape:
         raise WrongResult(f"has the shape {tuple(got.shape)} where {tuple(want.shape)} is right")
 
 
 def tensors_of(output: Any) -> list[torch.Tensor]:
-    """The tensors of a result. Raises: WrongResult for anything else."""
+    """Return the tensors of a result. Raises: WrongResult for anything else."""
     if isinstance(output, torch.Tensor):
         return [output]
     if isinstance(output, tuple | list) and all(isinstance(t, torch.Tensor) for t in output):

@@ -1,6 +1,6 @@
-"""Computes how far a result is from its reference, and a product from that of its factors.
+"""Compute how far a result is from its reference, and a product from that of its factors.
 
-The tolerances are derived in `checks`.
+`checks` derives the tolerances.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ UNIT_ROUNDOFF = {
 
 
 class WrongResult(Exception):
-    """The result is not what the reference says; the message says how it differs."""
+    """The result differs from the reference; the message says how."""
 
     def __init__(self, message: str, hint: str = "nothing was timed") -> None:
         super().__init__(message)
@@ -42,10 +42,10 @@ def deviation(
     granted: torch.Tensor | None = None,
     least: torch.Tensor | None = None,
 ) -> Check:
-    """The errors of *got*, with *allowed* for one element, less what is *granted* to each; they are
-    relative to the size of the values, which is *least* or more.
+    """Return the errors of *got*, less what is *granted* to each element, with the bound *allowed*.
 
-    Raises: WrongResult where elements are unwritten.
+    They are relative to the size of the values, which is *least* or more. Raises: WrongResult where
+    elements are unwritten.
     """
     got = got.to(want.device)
     rows = got.shape[0] if got.dim() else 1
@@ -75,22 +75,22 @@ def _relative(
     granted: torch.Tensor | None,
     least: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """The error of each element, relative to the size of those like it."""
-    # An infinity or a NaN of the reference (a masked row's log-sum-exp) has to be met exactly.
+    """Return the error of each element, relative to the size of comparable elements."""
+    # The result must have an infinity or a NaN of the reference (a masked row's log-sum-exp) too.
     finite = torch.isfinite(want)
-    met = (values == want) | (torch.isnan(values) & torch.isnan(want))
+    equal = (values == want) | (torch.isnan(values) & torch.isnan(want))
     rms = torch.where(finite, want, 0.0).square().sum() / finite.sum().clamp_min(1)
     size = want.abs().clamp_min(1e-300).clamp_min(rms.sqrt())
     if want.dim() > 1:
         row = torch.where(finite, want, 0.0).square().mean(-1, keepdim=True)
-        alike = row.mean([dim for dim in range(want.dim()) if dim != want.dim() - 2], keepdim=True)
-        size = size.maximum(row.sqrt()).maximum(alike.sqrt())
+        same = row.mean([dim for dim in range(want.dim()) if dim != want.dim() - 2], keepdim=True)
+        size = size.maximum(row.sqrt()).maximum(same.sqrt())
     if least is not None:
         size = size.maximum(least.to(size))
     off = (values - want).abs()
     if granted is not None:
         off = (off - granted).clamp_min(0.0)
-    return torch.where(met, 0.0, torch.where(finite, off / size, math.inf))
+    return torch.where(equal, 0.0, torch.where(finite, off / size, math.inf))
 
 
 def check_product(
@@ -100,12 +100,13 @@ def check_product(
     allowed: float,
     pick: Callable[[int, int], torch.Tensor],
 ) -> None:
-    """Hold all of *c* (m, n) against the product of *a* (m, k) and *b* (k, n) by Freivalds's test.
+    """Compare all of *c* (m, n) with the product of *a* (m, k) and *b* (k, n) by Freivalds's test.
 
     c·x and a·(b·x) are compared in float64 for vectors x of random signs, and so are y·c and
-    (y·a)·b. The roundings of the n elements of a row are of random sign, so their sum is √n times
-    one of them, as the sum of the row is of its elements: relative to each other they are bound by
-    *allowed* too. A wrong tile of 64 x 64 in a row of n is off by √(64/n). Raises: WrongResult.
+    (y·a)·b. The roundings of the n elements of a row have random signs, so their sum is √n times
+    one rounding, as the sum of the row is √n times one element: relative to each other they are
+    bounded by *allowed* too. A wrong tile of 64 x 64 in a row of n is off by √(64/n).
+    Raises: WrongResult.
     """
     for left, right, whole in ((a, b, c), (b.t(), a.t(), c.t())):
         signs = 2.0 * pick(right.shape[1] * VECTORS, 2).double() - 1.0
@@ -124,11 +125,11 @@ def check_product(
 
 
 def _generator(pick: Callable[[int, int], torch.Tensor], device: torch.device) -> torch.Generator:
-    """One whose seed *pick* draws."""
+    """Return a generator with a seed that *pick* draws."""
     return torch.Generator(device=device).manual_seed(int(pick(1, 2**31).item()))
 
 
 def _times(matrix: torch.Tensor, vectors: torch.Tensor) -> torch.Tensor:
-    """matrix·vectors in float64, some rows or columns at a time."""
-    step = max(1, SLICE // max(1, matrix.shape[1]))
-    return torch.cat([part.double() @ vectors for part in matrix.split(step)])
+    """Return matrix·vectors in float64, computed some rows at a time."""
+    rows = max(1, SLICE // max(1, matrix.shape[1]))
+    return torch.cat([part.double() @ vectors for part in matrix.split(rows)])

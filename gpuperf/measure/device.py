@@ -1,4 +1,4 @@
-"""Which device is measured, and what does it say of itself?"""
+"""Open a device and read its facts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NEXT_KERNEL_S = 1.2e-6
 
 @dataclass(frozen=True)
 class Device:
-    """An opened device: torch's handle, and its facts at the time of opening."""
+    """Handle of torch for an open device, and its facts at the time of opening."""
 
     torch: torch.device
     facts: DeviceFacts
@@ -34,8 +34,10 @@ class Device:
             torch.cuda.synchronize(self.torch)
 
     def delayed(self, call: Callable[[], Any], extra_s: float) -> Callable[[], Any]:
-        """*call*, and behind it a spin that makes it *extra_s* longer: on the device where that is
-        a GPU, and never shorter than one more kernel."""
+        """Return *call* followed by a spin of *extra_s* seconds.
+
+        On a GPU the spin is a kernel, and takes no less than an empty one.
+        """
         if self.torch.type == "cpu":
 
             def slower() -> Any:
@@ -57,7 +59,7 @@ class Device:
         return followed
 
     def free_bytes(self) -> int:
-        """Memory that could be allocated now, torch's own cache included."""
+        """Return how much memory could be allocated now, torch's own cache included."""
         if self.torch.type == "cpu":
             return _host_free_bytes()
         free, _ = torch.cuda.mem_get_info(self.torch)
@@ -66,9 +68,9 @@ class Device:
 
 
 def open_device(name: str) -> Device:
-    """The device called *name*: `auto` (the first GPU, else the CPU), `cuda:0`, `cpu`.
+    """Open the device *name*: `auto` (the first GPU, else the CPU), `cuda:0`, `cpu`.
 
-    Raises: UnknownName for another name, CannotMeasure where it is not there.
+    Raises: UnknownName for another name, CannotMeasure where there is no such device.
     """
     if name == "auto":
         name = "cuda:0" if torch.cuda.is_available() else "cpu"
@@ -81,9 +83,9 @@ def open_device(name: str) -> Device:
         raise UnknownName("device", name, known)
     index = int(match[1] or 0)
     if index >= count:
-        there = f"{count} GPU{'s' if count > 1 else ''}" if count else "no GPU that torch can use"
+        usable = f"{count} GPU{'s' if count > 1 else ''}" if count else "no GPU"
         raise CannotMeasure(
-            f"no device {name!r}: there is {there} here",
+            f"there is no device {name!r}: torch can use {usable} here",
             "run `gpuperf doctor`, or use --device cpu",
         )
     torch.cuda.set_device(index)
@@ -114,8 +116,11 @@ def _gpu_facts(index: int) -> DeviceFacts:
 
 
 def _gpu_dtypes(kind: str, version: tuple[int, int], capability: str) -> tuple[str, ...]:
-    """The dtypes that the device computes in by itself (CUDA C Programming Guide, "Arithmetic
-    Instructions" and tensor-core tables by compute capability; AMD's CDNA 2–4 ISA guides)."""
+    """Return the dtypes that the hardware computes in.
+
+    Sources: CUDA C Programming Guide, "Arithmetic Instructions" and tensor-core tables by compute
+    capability; AMD's CDNA 2-4 ISA guides.
+    """
     dtypes = ["fp64", "fp32", "fp16", "int8"]
     if kind == "rocm":
         dtypes.append("bf16")
@@ -157,7 +162,7 @@ def _cpu_name() -> str:
 
 
 def _host_free_bytes() -> int:
-    """What the kernel says is available, or less where a container's limit is nearer."""
+    """Return Linux's available memory, or what the container's limit leaves if that is less."""
     free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     info = Path("/proc/meminfo")
     if info.exists():

@@ -1,4 +1,4 @@
-"""What is here, and what stands in the way of good numbers?"""
+"""Examine an open device for what impairs measurements."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gpuperf.model.protocol import DeviceCheck
 
 
 def examine(device: Device, meter: Meter) -> tuple[DeviceCheck, ...]:
-    """The findings of one opened device."""
+    """Return the findings about software, device and counters."""
     findings = [*_software(device)]
     if device.facts.kind == "cpu":
         findings += _cpu()
@@ -42,15 +42,15 @@ def _software(device: Device) -> Iterator[DeviceCheck]:
         hint = (
             "this torch is built without CUDA"
             if build is None
-            else "is the driver loaded, and CUDA_VISIBLE_DEVICES not empty?"
+            else "check that the driver is loaded, and that CUDA_VISIBLE_DEVICES is not empty"
         )
         yield DeviceCheck("GPU", "note", "none that torch can use", hint)
-    found = importlib.util.find_spec("triton") is not None
+    triton = importlib.util.find_spec("triton") is not None
     yield DeviceCheck(
         "triton",
-        "ok" if found else "note",
-        "here" if found else "not here",
-        "" if found else "kernels written in Triton are skipped",
+        "ok" if triton else "note",
+        "here" if triton else "not here",
+        "" if triton else "kernels written in Triton are skipped",
     )
     if device.facts.kind == "cuda":
         yield _nvrtc()
@@ -72,7 +72,7 @@ def _nvrtc() -> DeviceCheck:
 
 
 def _kernel_records(device: torch.device) -> DeviceCheck:
-    """Whether CUPTI gives the time of a kernel, tried."""
+    """Try whether CUPTI records the time of a kernel."""
     x = torch.ones(1024, device=device)
 
     def run() -> None:
@@ -86,7 +86,7 @@ def _kernel_records(device: torch.device) -> DeviceCheck:
         "kernel records",
         "bad",
         "CUPTI gives none",
-        "is another profiler running? Times of single kernels are less sure without them",
+        "end other profilers: without records the times of single kernels are less certain",
     )
 
 
@@ -109,7 +109,7 @@ def _cpu() -> Iterator[DeviceCheck]:
             "governor",
             "ok" if steady else "note",
             name,
-            "" if steady else "the clock moves with the load; 'performance' holds it",
+            "" if steady else "the clock changes with the load; 'performance' keeps it constant",
         )
 
 
@@ -168,7 +168,7 @@ def _clocks(meter: NvmlMeter, hard: dict[str, Any]) -> DeviceCheck:
 
 def _flag(name: str, value: object, wanted: bool, hint: str) -> DeviceCheck:
     if value is None:
-        return DeviceCheck(name, "ok", "not told by this card")
+        return DeviceCheck(name, "ok", "not reported by this card")
     good = bool(value) is wanted
     return DeviceCheck(
         name, "ok" if good else "note", "on" if value else "off", "" if good else hint
@@ -176,7 +176,7 @@ def _flag(name: str, value: object, wanted: bool, hint: str) -> DeviceCheck:
 
 
 def _counters(device: Device) -> DeviceCheck:
-    """The hardware's counters, tried and held against a known traffic."""
+    """Try the hardware counters on a copy whose traffic is known."""
     try:
         counters = open_counters(device.torch, device.facts.l2_bytes)
         known = counters.calibration()
@@ -186,7 +186,7 @@ def _counters(device: Device) -> DeviceCheck:
         return DeviceCheck("hardware counters", "note", f"{error.kind}: {error}", error.hint)
     except RuntimeError as error:  # no memory, for one
         return DeviceCheck("hardware counters", "note", str(error).splitlines()[0])
-    scaled = f", {known.factor} times the truth, which is divided out" if known.factor > 1 else ""
+    scaled = f" (after dividing by {known.factor})" if known.factor > 1 else ""
     return DeviceCheck(
         "hardware counters",
         "ok",

@@ -1,4 +1,4 @@
-"""What is a measurement taken on?"""
+"""Read the fingerprint of the device and the software."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gpuperf.model.contract import DeviceFacts, Fingerprint
 
 
 def fingerprint_of(device: Device, meter: Meter) -> tuple[DeviceFacts, Fingerprint]:
-    """The facts of *device* with what *meter* adds, and what is measured on it is taken on."""
+    """Return the facts of *device*, with the clock that *meter* reads, and the fingerprint."""
     hard, soft, live = meter.facts()
     clock, facts = hard.get("max_sm_clock_hz"), device.facts
     if isinstance(clock, float):
@@ -32,8 +32,10 @@ def fingerprint_of(device: Device, meter: Meter) -> tuple[DeviceFacts, Fingerpri
 
 
 def _host() -> str:
-    """A few letters that tell this host from others, and nothing else of it; `$GPUPERF_HOST` is
-    its name where containers come and go."""
+    """Return a hash that distinguishes this host from others and reveals nothing about it.
+
+    `$GPUPERF_HOST` names the host where containers come and go.
+    """
     name = os.environ.get("GPUPERF_HOST", "")
     with contextlib.suppress(OSError, ValueError):
         name = name or Path("/etc/machine-id").read_text(encoding="ascii").strip()

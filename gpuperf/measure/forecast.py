@@ -1,7 +1,7 @@
-"""How long will a call take, by what the same implementation took at other sizes?
+"""Forecast how long a call takes, from the same implementation's times at other sizes.
 
 On a CPU a sweep soon comes to sizes whose single call takes longer than the whole budget of a case.
-They are skipped before they run; on a GPU even the largest call is short, and none is.
+They are skipped before they run; on a GPU even the largest call is short, and no case is skipped.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from gpuperf.model.cost import Cost
 from gpuperf.model.workload import Case
 from gpuperf.units import format_time
 
-# Calls that a case needs at the least: the first, the one that is checked, a warm-up, a sample.
+# Least number of calls of a case: the first, the one that is checked, a warm-up, a sample.
 CALLS = 4
-# A budget below this is taken for a wish for few samples, and skips nothing that is as short.
+# A smaller budget means few samples; it does not skip a case that takes less than this.
 LEAST_LIMIT_S = 2.0
-# A case of so many times the cost is too far away: the smaller one is all overhead.
+# A case of this many times the cost cannot be forecast: the time of the smaller one is overhead.
 FAR = 100.0
 
 
 class Expected(NamedTuple):
-    """The time that a call is expected to take, and whether a case of similar cost says so."""
+    """The time that a call is expected to take, and whether it rests on a case of similar cost."""
 
     call_s: float
     near: bool
@@ -32,45 +32,44 @@ class Expected(NamedTuple):
 
 @dataclass
 class Forecast:
-    """What calls took so far, by implementation, options and every axis that is a word."""
+    """Times of calls so far, by implementation, options and every axis whose value is a word."""
 
     _known: dict[tuple[object, ...], list[tuple[Cost, float]]] = field(default_factory=dict)
 
     def note(self, case: Case, cost: Cost, call_s: float) -> None:
-        """A call of *case* takes *call_s*."""
+        """Record that a call of *case* takes *call_s*."""
         self._known.setdefault(_group(case), []).append((cost, call_s))
 
     def expect(self, case: Case, cost: Cost) -> Expected | None:
-        """By the case nearest in cost, in proportion; None where there is none."""
+        """Scale the time of the case nearest in cost; None without such a case."""
         known = self._known.get(_group(case), ())
-        found = [(ratio, call_s) for other, call_s in known if (ratio := _ratio(cost, other)) > 0]
-        if not found:
+        ratios = [(ratio, call_s) for past, call_s in known if (ratio := _ratio(cost, past)) > 0]
+        if not ratios:
             return None
-        ratio, call_s = min(found, key=lambda pair: abs(math.log(pair[0])))
+        ratio, call_s = min(ratios, key=lambda pair: abs(math.log(pair[0])))
         return Expected(ratio * call_s, ratio <= FAR)
 
     def refusal(
         self, case: Case, cost: Cost, contract: Contract, call_s: float | None, calls: int = CALLS
     ) -> tuple[str, str] | None:
-        """The reason and the hint of a case whose *calls* exceed its budget, if they do: by what
-        cases of similar cost took, and by *call_s* where a call was timed.
+        """Return the reason and the hint to skip a case whose *calls* exceed its budget, or None.
 
-        A first call may compile, so it counts only where other cases lead to expect as much; a
-        later one, of which *calls* is 1, counts by itself.
+        The forecast rests on cases of similar cost, and on *call_s* where a call was timed. A first
+        call may compile, so it is used only where other cases predict as much; a later call, with
+        *calls* of 1, is used by itself.
         """
         expected = self.expect(case, cost)
         if calls > 1:
             if expected is None or (call_s is None and not expected.near):
                 return None
             call_s = expected.call_s if call_s is None else min(call_s, expected.call_s)
-        told = _over_budget(call_s or 0.0, contract, calls)
-        if told is not None:
+        refusal = _over_budget(call_s or 0.0, contract, calls)
+        if refusal is not None:
             self.note(case, cost, call_s or 0.0)
-        return told
+        return refusal
 
 
 def _over_budget(call_s: float, contract: Contract, calls: int = CALLS) -> tuple[str, str] | None:
-    """The reason and the hint of a case whose *calls* of *call_s* exceed its budget, if they do."""
     limit_s = max(contract.budget_s, LEAST_LIMIT_S)
     if calls * call_s <= limit_s:
         return None
@@ -88,7 +87,7 @@ def _group(case: Case) -> tuple[object, ...]:
     return (case.source, case.op, case.implementation, tuple(case.options.items()), words)
 
 
-def _ratio(cost: Cost, other: Cost) -> float:
-    """How many times the work of *other* that of *cost* is; 0 where neither says."""
-    pairs = ((cost.flop_count, other.flop_count), (cost.dram_bytes, other.dram_bytes))
+def _ratio(cost: Cost, past: Cost) -> float:
+    """Return how many times the cost of *past* a call of *cost* has; 0 where it is unknown."""
+    pairs = ((cost.flop_count, past.flop_count), (cost.dram_bytes, past.dram_bytes))
     return max((a / b for a, b in pairs if a and b), default=0.0)

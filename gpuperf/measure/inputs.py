@@ -1,7 +1,7 @@
-"""Where do a workload's tensors come from?
+"""Make the input tensors of a workload.
 
-`make(shape, dtype)` is what a workload's `inputs` function is given: bound to device, seed and
-data, or only counting bytes, so that a size that cannot fit is refused before it is allocated.
+A workload's `inputs` function receives `make(shape, dtype)`: bound to device, seed and data, or one
+that only counts bytes, so that a size that cannot fit is refused before it is allocated.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ DRAWN = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
 # `randn` in integers is a rounded normal distribution that fills int8 without clipping much.
 INTEGER_SIGMA = 32.0
-EXTREME = 64.0  # normal numbers so stretched reach 200, where exp overflows at 88 (fp16: 11)
-PART = 8  # of an input's elements one in so many is renewed at a time
+EXTREME = 64.0  # times normal numbers, which then reach 200; exp overflows at 88 (fp16: 11)
+PART = 8  # one of this many elements of an input is renewed at a time
 UNIFORM_INTEGER, SMALL_INTEGER = 127.0, 8  # the largest of `uniform` in integers, and of `ints`
 
 
@@ -43,7 +43,7 @@ class TooLarge(Exception):
 
 
 def torch_dtype(dtype: str) -> torch.dtype:
-    """torch's name of *dtype*. Raises: ValueError when unknown."""
+    """Return torch's dtype for the name *dtype*. Raises: ValueError when unknown."""
     itemsize(dtype)
     return _TORCH[dtype]
 
@@ -55,14 +55,16 @@ def bind_make(
 
     `randn` is standard normal (integers: sigma 32), `uniform` in [−1, 1] (integers: −127 … 127),
     `ints` whole numbers from −8 to 8. With `high`, integers are uniform from 0 to high − 1, as
-    indices are; `bool` is true or false evenly. With a *draw*, floats of two axes and more are made
-    harsher (see `Workload.draws`).
+    indices are; `bool` is true or false with equal chance. With a *draw*, floats of two axes and
+    more are made harsher (see `Workload.draws`).
     """
     generator = torch.Generator(device=device).manual_seed(seed)
 
     def make(shape: tuple[int, ...], dtype: str, high: int | None = None) -> torch.Tensor:
         tensor = torch.empty(shape, dtype=torch_dtype(dtype), device=device)
-        most = 2 if tensor.dtype == torch.bool else _checked(high, tensor.dtype)
+        if high is not None and tensor.dtype != torch.bool:
+            _check_high(high, tensor.dtype)
+        most = 2 if tensor.dtype == torch.bool else high
         if most is None or data == "zeros":
             _fill(tensor, generator, data)
             if draw is not None and tensor.is_floating_point() and tensor.dim() > 1:
@@ -74,19 +76,15 @@ def bind_make(
     return make
 
 
-def _checked(high: int | None, dtype: torch.dtype) -> int | None:
-    """*high*, where integers of *dtype* can be below it. Raises: ValueError."""
-    if high is None:
-        return None
+def _check_high(high: int, dtype: torch.dtype) -> None:
     if dtype.is_floating_point:
         raise ValueError(f"high={high} is for integers, and the dtype is {dtype}")
     if not 0 < high <= torch.iinfo(dtype).max + 1:
         raise ValueError(f"high={high} is not from 1 to the largest {dtype}")
-    return high
 
 
 class ByteCounter:
-    """A `make` that allocates nothing and counts."""
+    """A `make` that counts bytes and allocates nothing."""
 
     def __init__(self) -> None:
         self.bytes = 0
@@ -102,10 +100,10 @@ class ByteCounter:
 def refill(
     inputs: Mapping[str, Any], fresh: Mapping[str, Any], silent: Collection[str] = ()
 ) -> None:
-    """Put the values of *fresh* in the place of those of *inputs*, which a call is bound to.
+    """Copy the values of *fresh* into *inputs*, to which a call is bound.
 
-    A tensor whose elements share memory (`expand`) is filled through what it is expanded from. The
-    `_version` of the inputs named in *silent* stays what it was.
+    A tensor whose elements share memory (`expand`) is filled through the tensor that it expands.
+    The `_version` of the inputs named in *silent* does not change.
     """
     for name, value in inputs.items():
         if isinstance(value, torch.Tensor):
@@ -124,11 +122,11 @@ def refill(
 def renew_part(
     fresh: Mapping[str, Any], old: Mapping[str, Any], made: Collection[int], seed: int
 ) -> None:
-    """Overwrite *fresh* with *old* but for an eighth of each tensor, at a place drawn from *seed*.
+    """Overwrite *fresh* with *old* except an eighth of each tensor, at a place drawn from *seed*.
 
-    The first element is one of the old ones, so a call that recognises its inputs by one element
+    The first element is always an old one, so a call that recognises its inputs by one element
     takes them for the old ones. Only tensors as `make` returned them (with addresses in *made*) are
-    mixed so: parts of two others need not make a valid input.
+    mixed: parts of two other tensors may not make a valid input.
     """
     generator = torch.Generator().manual_seed(seed)
     for name, value in fresh.items():
@@ -144,7 +142,7 @@ def renew_part(
 
 
 def _in_memory_order(tensor: torch.Tensor) -> torch.Tensor | None:
-    """The elements of *tensor* as a vector; None where its memory has gaps."""
+    """Return the elements of *tensor* as a vector; None where its memory has gaps."""
     axes = sorted(range(tensor.dim()), key=lambda axis: -tensor.stride(axis))
     ordered = tensor.permute(axes)
     return ordered.view(-1) if ordered.is_contiguous() else None
@@ -164,7 +162,7 @@ def _make_harsh(tensor: torch.Tensor, generator: torch.Generator, draw: Draw) ->
 
 
 def _fill(tensor: torch.Tensor, generator: torch.Generator, data: Data) -> None:
-    """Values of *data*; dtypes that cannot draw them are rounded from fp32 by rows."""
+    """Fill *tensor* with values of *data*; a dtype that cannot draw them is rounded from fp32."""
     if data == "zeros" or not tensor.numel():
         tensor.zero_()
         return

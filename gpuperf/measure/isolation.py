@@ -1,8 +1,8 @@
 """Keep one case from changing how the next one in the same worker is measured.
 
-Settings that can be put back (environment, working folder, torch's flags, signal handlers) are put
-back after each case. What cannot (descriptors, memory, threads, children, replaced functions) is
-named, and the supervisor starts a fresh worker.
+Settings (environment, working folder, torch's flags, signal handlers) are restored after each case.
+What cannot be restored (descriptors, memory, threads, children, replaced functions) is reported,
+and the supervisor starts a fresh worker.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any
 import torch
 
 MOST_FILES = 128  # open descriptors more than at first; a CUDA context alone opens some 50
-LEAST_BYTES, MOST_BYTES = 2 << 30, 4 << 30  # more than at first: CUDA's libraries load by and by
+LEAST_BYTES, MOST_BYTES = 2 << 30, 4 << 30  # more than at first: CUDA's libraries load one by one
 MOST_SHARE = 1 / 16  # of the host's memory, within these bounds
 MOST_DEVICE_BYTES, MOST_DEVICE_SHARE = 256 << 20, 0.01  # of torch's allocations
 # Threads that only wait: of torch's compiler, and of the progress bars that autotuning draws.
@@ -36,20 +36,20 @@ CACHES = ("TORCH", "_TORCH", "TRITON", "KINETO")  # variables that name caches, 
 
 @dataclass(frozen=True)
 class _Setting:
-    """A part of the process's state that can be read and put back."""
+    """Part of the process's state that can be read and restored."""
 
     name: str
     read: Callable[[], Any]
     write: Callable[[Any], Any]
 
     def value(self) -> Any:
-        """The present value; None where this system or this torch has none."""
+        """Return the present value; None where this system or this torch has none."""
         with contextlib.suppress(OSError, RuntimeError, AttributeError, ValueError):
             return self.read()
         return None
 
-    def put_back(self, value: Any) -> bool:
-        """Whether the setting has *value* again."""
+    def restore(self, value: Any) -> bool:
+        """Set *value* again; return whether the setting has it."""
         with contextlib.suppress(OSError, RuntimeError, AttributeError, ValueError, TypeError):
             if self.value() != value:
                 self.write(value)
@@ -57,7 +57,7 @@ class _Setting:
 
 
 class Isolation:
-    """What a case finds, and what it left behind."""
+    """State of the process before a case, to be restored and compared after it."""
 
     def __init__(self, device: torch.device) -> None:
         self._gpu = device if device.type == "cuda" else None
@@ -75,15 +75,15 @@ class Isolation:
         self._before = _state()
 
     def end(self) -> str:
-        """Put back what can be, and return what remains changed; nothing where all is as before."""
-        stuck = [setting.name for setting, value in self._settings if not setting.put_back(value)]
+        """Restore the settings, and return what remains changed; empty where nothing does."""
+        stuck = [setting.name for setting, value in self._settings if not setting.restore(value)]
         signal.setitimer(signal.ITIMER_REAL, 0)
         if stuck:
             return f"it changed the {stuck[0]}"
         return self._grown() or _difference(self._before, _state())
 
     def _grown(self) -> str:
-        """Which resource the cases so far have kept too much of."""
+        """Return which resource the cases so far have kept too much of."""
         files = _files()
         if files is None:
             return "it left no file descriptor free"
@@ -107,7 +107,7 @@ class Isolation:
 
 
 def _state() -> dict[str, Any]:
-    """What cannot be put back, by the words for its change."""
+    """Return the state that cannot be restored, by the sentence for its change."""
     return {
         "it replaced functions": _functions(),
         "it closed or replaced stdout or stderr": [_identity(fd) for fd in (1, 2)],
@@ -118,22 +118,22 @@ def _state() -> dict[str, Any]:
 
 
 def _difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
-    """The first change for which something is new, or is another; what ended changes nothing."""
-    for words, now in after.items():
-        then = before[words]
+    """Return the first item that was added or replaced; removed items do not matter."""
+    for sentence, now in after.items():
+        then = before[sentence]
         if isinstance(now, set) and now - then:
-            return f"{words}: {', '.join(map(str, sorted(now - then)[:3]))}"
+            return f"{sentence}: {', '.join(map(str, sorted(now - then)[:3]))}"
         if isinstance(now, dict):
-            others = [name for name in then if name in now and now[name] is not then[name]]
-            if others:
-                return f"{words}: {', '.join(others[:3])}"
+            replaced = [name for name in then if name in now and now[name] is not then[name]]
+            if replaced:
+                return f"{sentence}: {', '.join(replaced[:3])}"
         elif not isinstance(now, set) and now != then:
-            return words
+            return sentence
     return ""
 
 
 def _functions() -> dict[str, Any]:
-    """The functions and classes on which measuring rests: of the clock, of torch.cuda, our own."""
+    """Return the functions and classes that measuring uses, of time, torch.cuda and gpuperf."""
     modules = [time, torch.cuda, *(m for n, m in list(sys.modules.items()) if _is_ours(n))]
     return {
         f"{module.__name__}.{name}": value
@@ -157,12 +157,12 @@ def _modes() -> tuple[bool, int, int]:
 
 
 def _children() -> set[int]:
-    """The children of this process, ended ones that were not waited for included."""
-    found = set()
+    """Return the children of this process, with ended ones that were not waited for."""
+    children = set()
     for file in Path("/proc/self/task").glob("*/children"):
         with contextlib.suppress(OSError):  # the thread has ended
-            found |= {int(pid) for pid in file.read_text().split()}
-    return {pid for pid in found if COMPILERS not in _command(pid)}
+            children |= {int(pid) for pid in file.read_text().split()}
+    return {pid for pid in children if COMPILERS not in _command(pid)}
 
 
 def _command(pid: int) -> str:
@@ -173,7 +173,7 @@ def _command(pid: int) -> str:
 
 
 def _files() -> int | None:
-    """How many descriptors are open; None where not one more can be opened."""
+    """Return the number of open descriptors; None where no further one can be opened."""
     try:
         return sum(1 for _ in Path("/dev/fd").iterdir())
     except OSError:
@@ -182,14 +182,14 @@ def _files() -> int | None:
 
 def _identity(descriptor: int) -> tuple[int, int] | None:
     try:
-        found = os.fstat(descriptor)
+        status = os.fstat(descriptor)
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def _anonymous_bytes() -> int:
-    """The memory of this process that no file backs; 0 where there is no /proc."""
+    """Return the memory of this process that no file backs; 0 where there is no /proc."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith("RssAnon:"):
@@ -208,7 +208,7 @@ def _read_umask() -> int:
 
 
 def _write_environment(values: dict[str, str]) -> None:
-    """Put *values* back; new names of caches stay, since who set them sets them once."""
+    """Restore *values*, but keep new names of caches, which are set only once."""
     for name in os.environ.keys() - values.keys():
         if not name.startswith(CACHES):
             del os.environ[name]
@@ -216,12 +216,12 @@ def _write_environment(values: dict[str, str]) -> None:
 
 
 def _read_environment() -> dict[str, str]:
-    """The environment as a comparison needs it: without the names of caches."""
+    """Return the environment without the names of caches."""
     return {k: v for k, v in os.environ.items() if not k.startswith(CACHES)}
 
 
 def _read_handlers() -> dict[int, Any]:
-    """The handlers that Python knows of."""
+    """Return the handlers that were set through Python."""
     handlers = {number: signal.getsignal(number) for number in signal.valid_signals()}
     return {number: handler for number, handler in handlers.items() if handler is not None}
 
@@ -262,7 +262,7 @@ def _write_deterministic(value: tuple[bool, bool]) -> None:
 
 
 def _flags() -> Iterator[_Setting]:
-    """torch's switches, each an attribute of a module."""
+    """Yield torch's switches: attributes of modules, and pairs of functions."""
     places: dict[str, tuple[Any, tuple[str, ...]]] = {
         "cuDNN": (torch.backends.cudnn, ("enabled", "benchmark", "deterministic", "allow_tf32")),
         "matmuls": (

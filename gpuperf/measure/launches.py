@@ -1,7 +1,7 @@
-"""How was each kernel of a call launched, by CUPTI's record of it?
+"""Read how each kernel of a call was launched from CUPTI's own records.
 
-torch.profiler tells no clusters, nor how many of them the device holds at once; CUPTI's own record
-does. The call runs once more for it, untimed.
+They hold clusters, and how many of them the device can hold at once, which torch.profiler omits.
+The call runs once more for it, untimed.
 """
 
 from __future__ import annotations
@@ -33,33 +33,14 @@ HAS_CLUSTERS, HAS_CAPACITY = 18, 130000
 CONCURRENT_KERNEL = 10  # CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL
 FORCED = 1  # CUPTI_ACTIVITY_FLAG_FLUSH_FORCED
 BUFFER_BYTES, ALIGNMENT = 1 << 20, 8
-PLAIN = frozenset(
-    {
-        "void",
-        "bool",
-        "char",
-        "short",
-        "unsigned",
-        "long",
-        "float",
-        "double",
-        "const",
-        "signed",
-        "anonymous",
-        "namespace",
-        "lambda",
-        "operator",
-        "false",
-        "true",
-        "volatile",
-        "enum",
-        "allocator",
-    }
+COMMON_WORDS = (
+    "void bool char short unsigned long float double const signed anonymous namespace lambda "
+    "operator false true volatile enum allocator"
 )
-MOST_CLUSTERS = 1 << 16  # of a device: anything beyond is no count
+MOST_CLUSTERS = 1 << 16  # of a device: a larger value is not a count
 
 
-class _Kernel(ctypes.Structure):
+class _KernelRecord(ctypes.Structure):
     """CUpti_ActivityKernel10 of cupti_activity.h; 9, of CUPTI 12, ends before `most_cluster`."""
 
     _fields_ = [
@@ -105,11 +86,11 @@ _Requested = ctypes.CFUNCTYPE(None, POINTER(_Bytes), POINTER(c_size_t), POINTER(
 _Completed = ctypes.CFUNCTYPE(None, c_void_p, c_uint32, _Bytes, c_size_t, c_size_t)
 
 
-class _Activities:
-    """CUPTI's kernel records, in buffers that it fills in threads of its own.
+class _LaunchRecorder:
+    """Recorder of kernel launches, in buffers that CUPTI fills in threads of its own.
 
-    Its callbacks are registered for each session anew, since torch.profiler registers its own; and
-    they live as long as the process, in which the library may hold on to them.
+    Its callbacks are registered for each recording, since torch.profiler registers its own. They
+    live as long as the process, since the library may keep them.
     """
 
     def __init__(self, library: Any) -> None:
@@ -118,13 +99,16 @@ class _Activities:
         library.cuptiGetVersion(ctypes.byref(version))
         self.version = version.value
         self._buffers: dict[int, Any] = {}
-        self._found: list[_Raw] = []
+        self._launches: list[_RawLaunch] = []
         self._callbacks = (_Requested(self._requested), _Completed(self._completed))
 
     def record(self, run: Callable[[], None]) -> tuple[tuple[str, Launch], ...]:
-        """The kernels of *run*, which waits for the device at its end, by their start, with their
-        names as the linker has them; none where CUPTI has another subscriber."""
-        self._found.clear()
+        """Return the mangled names and launches of the kernels of *run*, in order of start.
+
+        *run* waits for the device at its end. Where CUPTI has another subscriber the result is
+        empty.
+        """
+        self._launches.clear()
         library = self._library
         if library.cuptiActivityRegisterCallbacks(*self._callbacks):
             return ()
@@ -135,7 +119,7 @@ class _Activities:
         finally:
             library.cuptiActivityFlushAll(FORCED)
             library.cuptiActivityDisable(CONCURRENT_KERNEL)
-        return tuple((raw.name, raw.launch) for raw in sorted(self._found))
+        return tuple((raw.name, raw.launch) for raw in sorted(self._launches))
 
     def _requested(self, buffer: Any, size: Any, most_records: Any) -> None:
         raw = (c_uint8 * (BUFFER_BYTES + ALIGNMENT))()
@@ -146,17 +130,17 @@ class _Activities:
 
     def _completed(self, _context: Any, _stream: Any, buffer: Any, _size: int, valid: int) -> None:
         try:
-            self._found.extend(self._read(buffer, valid))
+            self._launches.extend(self._read(buffer, valid))
         finally:
             self._buffers.pop(ctypes.addressof(buffer.contents), None)
 
-    def _read(self, buffer: Any, valid: int) -> Iterator[_Raw]:
+    def _read(self, buffer: Any, valid: int) -> Iterator[_RawLaunch]:
         record, next_record = c_void_p(), self._library.cuptiActivityGetNextRecord
         while next_record(buffer, c_size_t(valid), ctypes.byref(record)) == 0 and record.value:
             if c_uint32.from_address(record.value).value == CONCURRENT_KERNEL:
-                kernel = _Kernel.from_address(record.value)
+                kernel = _KernelRecord.from_address(record.value)
                 clusters = kernel.most_clusters if self.version >= HAS_CAPACITY else 0
-                yield _Raw(
+                yield _RawLaunch(
                     kernel.start,
                     (kernel.name or b"").decode(errors="replace"),
                     (tuple(kernel.grid), tuple(kernel.block), tuple(kernel.cluster)),
@@ -166,8 +150,8 @@ class _Activities:
                 )
 
 
-class _Raw(NamedTuple):
-    """What is read in a callback, where nothing may be raised."""
+class _RawLaunch(NamedTuple):
+    """A launch as read in a callback, where no exception may be raised."""
 
     start: int
     name: str
@@ -178,34 +162,36 @@ class _Raw(NamedTuple):
 
     @property
     def launch(self) -> Launch:
-        """Raises: ValueError for sizes that CUDA does not allow."""
+        """The checked launch. Raises: ValueError for sizes that CUDA does not allow."""
         return Launch(*self.sizes, self.registers, self.shared_bytes, self.most_clusters)
 
 
 def launches_of(run: Callable[[], None]) -> tuple[tuple[str, Launch], ...]:
-    """How the kernels of *run* were launched, in order, with their names as the linker has them;
-    nothing where CUPTI does not tell."""
-    activities = _activities()
-    return activities.record(run) if activities else ()
+    """Return the mangled names and launches of the kernels of *run* in order, if CUPTI has them."""
+    recorder = _recorder()
+    return recorder.record(run) if recorder else ()
 
 
 @cache
-def _activities() -> _Activities | None:
+def _recorder() -> _LaunchRecorder | None:
     try:
-        activities = _Activities(ctypes.CDLL(str(find_library())))
+        recorder = _LaunchRecorder(ctypes.CDLL(str(find_library())))
     except (NoCounters, OSError, AttributeError):
         return None
-    return activities if activities.version >= HAS_CLUSTERS else None
+    return recorder if recorder.version >= HAS_CLUSTERS else None
 
 
 def with_launches(
-    kernels: Sequence[Kernel], order: Sequence[str], found: Sequence[tuple[str, Launch]]
+    kernels: Sequence[Kernel], order: Sequence[str], launches: Sequence[tuple[str, Launch]]
 ) -> tuple[Kernel, ...]:
-    """*kernels* with the first launch of each, as *order* names what a call runs; without, where
-    the two do not agree on which kernels those are: of two streams either may start first."""
+    """Return *kernels* with the first launch of each; *order* names what a call runs.
+
+    No launch is assigned where *launches* are of other kernels than *order*: with two streams
+    either may start first.
+    """
     names = [name for name in order if kind_of(name) in COMPUTING]
-    pairs = list(zip(names, found, strict=False))
-    if len(names) != len(found) or not all(_same(name, linked) for name, (linked, _) in pairs):
+    pairs = list(zip(names, launches, strict=False))
+    if len(names) != len(launches) or not all(_same(name, m) for name, (m, _) in pairs):
         return tuple(kernels)
     first: dict[str, Launch] = {}
     for name, (_, launch) in pairs:
@@ -213,8 +199,11 @@ def with_launches(
     return tuple(replace(kernel, launch=first.get(kernel.name)) for kernel in kernels)
 
 
-def _same(name: str, linked: str) -> bool:
-    """Whether *name*, which was demangled, may be that of *linked*, where each of its identifiers
-    stands behind its length (Itanium C++ ABI, 5.1.2); short ones and plain types do not."""
-    words = {word for word in re.findall(r"[A-Za-z_]\w{3,}", name) if word not in PLAIN}
-    return name == linked or (bool(words) and all(f"{len(w)}{w}" in linked for w in words))
+def _same(name: str, mangled: str) -> bool:
+    """Return whether *name* may be the demangled form of *mangled*.
+
+    There each identifier follows its length (Itanium C++ ABI, 5.1.2), except short words and
+    built-in types.
+    """
+    words = set(re.findall(r"[A-Za-z_]\w{3,}", name)) - set(COMMON_WORDS.split())
+    return name == mangled or (bool(words) and all(f"{len(w)}{w}" in mangled for w in words))

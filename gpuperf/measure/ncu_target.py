@@ -1,8 +1,8 @@
-"""One call of a case, and nothing else for a profiler to see:
+"""Run one call of a case for a profiler:
 `ncu … python -P -m gpuperf.measure.ncu_target REQUEST DEVICE`.
 
-REQUEST is a file that holds a `Measure` message. The call stands between cudaProfilerStart and
-cudaProfilerStop, after it has run a few times: `ncu --profile-from-start off` sees that one alone.
+REQUEST is a file that holds a `Measure` message. The call runs a few times, and then once between
+cudaProfilerStart and cudaProfilerStop: `ncu --profile-from-start off` profiles that one alone.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from gpuperf.model.protocol import Measure
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the call of the request. Raises whatever the case raises."""
+    """Run the call of the request. Raises: what the case raises."""
     path, name = sys.argv[1:] if arguments is None else arguments
     request = msgspec.json.decode(Path(path).read_bytes(), type=Measure)
     case = request.case
     device = open_device(name)
-    found, broken = load_source(case.source)
-    if case.op not in found:
+    workloads, broken = load_source(case.source)
+    if case.op not in workloads:
         raise WorkloadError(f"{case.source} holds no workload {case.op!r}: {broken}")
-    call = warm_call(found[case.op], case, device, request.seed, request.contract.data)
+    call = warm_call(workloads[case.op], case, device, request.seed, request.contract.data)
     device.synchronize()
     runtime = torch.cuda.cudart()
     runtime.cudaProfilerStart()

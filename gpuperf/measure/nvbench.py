@@ -1,6 +1,6 @@
-"""What does nvbench say of the same calls, where its Python package is installed (cuda-bench)?
+"""Time calls with nvbench, where its Python package (cuda-bench) is installed.
 
-It runs once in a process, so it is given all calls together.
+It runs only once in a process, so it takes all calls together.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MEAN = "nv/cold/time/gpu/mean"
 
 
 def nvbench_means(calls: Sequence[Call]) -> list[float | None]:
-    """The mean GPU time of each call in seconds, cold, by nvbench as it comes.
+    """Return the mean GPU time of each call in seconds, by nvbench with its defaults (cold cache).
 
     Raises: CannotMeasure without cuda-bench, or when nvbench fails or has run before.
     """
@@ -54,27 +54,27 @@ def nvbench_means(calls: Sequence[Call]) -> list[float | None]:
         return _means(json.loads(file.read_text(encoding="utf-8")), len(calls))
 
 
-def _means(told: Any, count: int) -> list[float | None]:
+def _means(output: Any, count: int) -> list[float | None]:
     means: list[float | None] = [None] * count
-    for benchmark in told.get("benchmarks", ()):
+    for benchmark in output.get("benchmarks", ()):
         for state in benchmark.get("states", ()):
             values = {a["name"]: a["value"] for a in state.get("axis_values") or ()}
             for summary in state.get("summaries") or ():
                 if summary.get("tag") == MEAN:
-                    found = {d["name"]: d["value"] for d in summary["data"]}
-                    means[int(values[AXIS])] = float(found["value"])
+                    data = {d["name"]: d["value"] for d in summary["data"]}
+                    means[int(values[AXIS])] = float(data["value"])
     return means
 
 
 @contextlib.contextmanager
 def _silence() -> Iterator[None]:
-    """nvbench prints its own tables to stdout."""
+    """Discard stdout, to which nvbench prints its own tables."""
     sys.stdout.flush()
-    kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)
+    stdout, null = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 1)
     try:
         yield
     finally:
-        os.dup2(kept, 1)
-        os.close(kept)
-        os.close(nowhere)
+        os.dup2(stdout, 1)
+        os.close(stdout)
+        os.close(null)

@@ -1,15 +1,17 @@
-"""The worker's end of its conversation with the supervisor.
+"""Connect a worker with its supervisor, and end it with its parent.
 
-Each line begins with a token that the supervisor sent first, so that the first bytes show what a
-workload wrote into a descriptor that is not its own. The descriptors have high numbers, are closed
-at exec, and lead nowhere in a forked child: a child never speaks for its parent.
+Each line begins with a token that the supervisor sent first, so that a line which a workload wrote
+into the descriptor is recognised. The descriptors have high numbers, are closed at exec, and lead
+to /dev/null in a forked child: a child never sends a message for its parent.
 """
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import os
 import resource
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from types import FrameType
@@ -20,12 +22,21 @@ import msgspec
 from gpuperf.model.codec import encode
 from gpuperf.model.protocol import FromWorker, ToWorker
 
-HIGH = 512  # number of the first descriptor that may be ours: loops over "all" end far below
-OURS = "gpuperf.measure."  # modules to which a forked child must not return
+HIGH = 512  # lowest number of a descriptor of the pipe: loops over "all" end far below
+MEASURE = "gpuperf.measure."  # modules to which a forked child must not return
+
+
+def die_with_parent(parent: int) -> None:
+    """Have Linux kill this process when *parent* ends; elsewhere the closed pipe ends it."""
+    if sys.platform == "linux":
+        pr_set_pdeathsig = 1
+        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
 
 
 class Pipe:
-    """Messages in both directions."""
+    """Messages between worker and supervisor."""
 
     def __init__(self, requests: int, replies: int) -> None:
         self._requests = os.fdopen(_moved_up(requests), "rb")
@@ -34,7 +45,7 @@ class Pipe:
         self._token = self._requests.readline().strip()
         os.register_at_fork(after_in_child=self._cut)
 
-    def say(self, message: FromWorker) -> bool:
+    def send(self, message: FromWorker) -> bool:
         """Send one line at once, and return True; a forked child sends nothing."""
         if os.getpid() != self._process:
             return False
@@ -44,26 +55,26 @@ class Pipe:
         return True
 
     def requests(self) -> Iterator[ToWorker]:
-        """The requests, until the supervisor closes its end."""
+        """Yield requests until the supervisor closes its end."""
         while line := self._line():
             request: ToWorker = msgspec.json.decode(line, type=ToWorker)
             yield request
 
     def _line(self) -> bytes:
-        """The next request; a workload may have set its descriptor not to wait for one."""
+        """Read the next request; a workload may have made its descriptor non-blocking."""
         os.set_blocking(self._requests.fileno(), True)
         return self._requests.readline()
 
     def _cut(self) -> None:
-        """In a forked child: put /dev/null in the place of both descriptors."""
-        nowhere = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        """Replace both descriptors by /dev/null, in a forked child."""
+        null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         for descriptor in (self._requests.fileno(), self._replies):
-            os.dup2(nowhere, descriptor, inheritable=False)
-        os.close(nowhere)
+            os.dup2(null, descriptor, inheritable=False)
+        os.close(null)
 
 
 def _moved_up(descriptor: int) -> int:
-    """A copy of *descriptor* with a high number, closed at exec; *descriptor* is closed."""
+    """Return a copy of *descriptor* with a high number, closed at exec, and close *descriptor*."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     lowest = HIGH if limit == resource.RLIM_INFINITY else min(HIGH, limit // 2)
     moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, lowest)
@@ -80,9 +91,9 @@ def end_child_on_return() -> None:
 
 
 def _trace_return() -> None:
-    """In a forked child: trace the frames to which it must not return.
+    """Trace the frames to which a forked child must not return.
 
-    Children of multiprocessing are left alone: they end by themselves, and tracing costs time.
+    Children of multiprocessing are not traced: they end by themselves, and tracing costs time.
     """
     frames: list[FrameType] = []
     frame = sys._getframe(1)
@@ -91,11 +102,11 @@ def _trace_return() -> None:
         name = above.f_globals.get("__name__", "")
         if name == "multiprocessing.popen_fork":
             return
-        if isinstance(name, str) and name.startswith(OURS):
+        if isinstance(name, str) and name.startswith(MEASURE):
             frames.append(above)
         above = above.f_back
-    for own in frames:
-        own.f_trace = _end_child
+    for traced in frames:
+        traced.f_trace = _end_child
     if frames:
         sys.settrace(_trace_nothing)
 
@@ -105,4 +116,4 @@ def _end_child(*_: Any) -> Callable[..., Any]:
 
 
 def _trace_nothing(*_: Any) -> None:
-    """Trace no frame that begins from now on."""
+    """Return no local trace function, so that frames which begin from now on are not traced."""

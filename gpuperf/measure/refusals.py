@@ -1,61 +1,104 @@
-"""Which calls get no time, and what is doubtful about a time that was taken?"""
+"""Refuse cases and calls that can be given no time, each with a status and a sentence."""
 
 from __future__ import annotations
 
+import contextlib
+import re
 import statistics
-from collections.abc import Sequence
 from typing import NoReturn
 
 from gpuperf.errors import CannotMeasure
-from gpuperf.measure.sampling import Rest
+from gpuperf.measure.device import Device
+from gpuperf.measure.inputs import ByteCounter, TooLarge
 from gpuperf.measure.timers.activity import Trace
+from gpuperf.measure.timing import Timing
 from gpuperf.model.contract import Contract
-from gpuperf.model.record import Caveat, Status
-from gpuperf.model.samples import Samples
+from gpuperf.model.cost import Cost
+from gpuperf.model.record import Memory, Status
 from gpuperf.model.timers import TIMERS
+from gpuperf.model.workload import Implementation, Point, Workload
 from gpuperf.units import format_time
 
-HOST_BUSY_S = 20e-6  # a call that gives the device nothing and takes longer works on the host
-LAUNCH_BOUND = 1.5  # times the busy time
-ODD_SHARE = 0.02  # of the samples
+HOST_BUSY_S = 20e-6  # a call without device work that takes longer works on the host
 UNEVEN_SHARE = 0.02  # of the usual busy time
+SMALLER = "choose smaller sizes"
 
 
 class NoTime(Exception):
     """The call gets no time; the status says why."""
 
-    def __init__(self, status: Status, reason: str, hint: str) -> None:
+    def __init__(self, status: Status, reason: str, hint: str = "") -> None:
         super().__init__(reason)
         self.status: Status = status
         self.reason, self.hint = reason, hint
 
 
+def refuse_unsupported(device: Device, implementation: Implementation, point: Point) -> None:
+    """Raise NoTime where *implementation* or its dtype does not run on *device*."""
+    dtype = str(point["dtype"])
+    if dtype not in device.facts.dtypes:
+        raise NoTime("skipped", f"{device.facts.name} does not compute in {dtype}")
+    reason = implementation.supports(point, device.facts)
+    if reason:
+        raise NoTime("skipped", reason)
+
+
+def refuse_too_large(device: Device, workload: Workload, point: Point, cost: Cost) -> Memory:
+    """Return the bytes of inputs and results, counted without allocating them.
+
+    Raises: NoTime where they exceed the free memory.
+    """
+    counter = ByteCounter()
+    written = sum(b.written for b in cost.bytes if b.channel == "dram")
+    with contextlib.suppress(TooLarge):  # what was counted by then is over any memory
+        workload.inputs(point, counter)
+    # The check draws the inputs once more, and copies them over the first ones.
+    needed, free = 2 * counter.bytes + written, device.free_bytes()
+    if needed > free:
+        raise NoTime(
+            "oom", f"needs {needed / 1e9:,.1f} GB, and {free / 1e9:,.1f} GB are free", SMALLER
+        )
+    return Memory(inputs_bytes=counter.bytes, output_bytes=written)
+
+
+def refuse_fallback(implementation: Implementation, timing: Timing) -> None:
+    """Raise NoTime where a library silently ran other kernels than *implementation* names."""
+    names = [kernel.name for kernel in timing.kernels]
+    if implementation.runs and names and not any(re.search(implementation.runs, n) for n in names):
+        kernels = ", ".join(name[:60] for name in names[:3])
+        raise NoTime(
+            "error",
+            f"other kernels ran than those of {implementation.name}: {kernels}",
+            "the library fell back to another implementation, whose time this would be",
+        )
+
+
 def refuse_activity(contract: Contract) -> None:
-    """Raises: CannotMeasure where the timer consists of CUPTI's records, of which none came."""
+    """Raise CannotMeasure where the timer consists of CUPTI's records, of which none came."""
     if TIMERS[contract.timer].kernels == "always":
         raise CannotMeasure(
-            f"the timer {contract.timer!r} cannot be had: CUPTI gives no records",
+            f"the timer {contract.timer!r} needs kernel records, and CUPTI gave none",
             "end other profilers, or choose --timer blocked",
         )
 
 
-def refuse_nothing(queued_s: float) -> NoReturn:
-    """The device did nothing. Raises: NoTime."""
+def refuse_idle(queued_s: float) -> NoReturn:
+    """Raise NoTime for a call that took *queued_s* on the host and left the device idle."""
     if queued_s > HOST_BUSY_S:
         raise NoTime(
             "host-only",
-            f"the call kept the host busy for {format_time(queued_s)} and gave the device nothing",
-            "--timer wall measures the host",
+            f"the call kept the host busy for {format_time(queued_s)} and left the device idle",
+            "use --timer wall, which measures the host",
         )
     raise NoTime(
         "no-work",
-        "the device did no work that the timer could see",
-        "does the call launch a kernel on the current stream?",
+        "the timer saw no work on the device",
+        "check that the call launches a kernel on the current stream",
     )
 
 
 def refuse_uneven(trace: Trace) -> None:
-    """One call may do the work of many others. Raises: NoTime."""
+    """Raise NoTime where one call may do the work of many others."""
     usual_s = statistics.median(trace.busy_s) if trace.busy_s else 0.0
     if trace.extra_s > UNEVEN_SHARE * usual_s:
         raise NoTime(
@@ -64,43 +107,3 @@ def refuse_uneven(trace: Trace) -> None:
             f"to the average call of {format_time(usual_s)}",
             "let every call do the same work",
         )
-
-
-def odd_doubts(traces: Sequence[Trace]) -> tuple[Caveat, ...]:
-    odd = sum(trace.odd for trace in traces)
-    total = odd + sum(len(trace.busy_s) for trace in traces)
-    if odd <= ODD_SHARE * total:
-        return ()
-    return (
-        Caveat(
-            "lost-records",
-            f"{odd} of {total} traced calls showed other kernels than the rest, and do not count",
-            "CUPTI lost records, or the call does not always do the same",
-        ),
-    )
-
-
-def rest_doubts(rested: bool, rest: Rest, primary: Samples, contract: Contract) -> list[Caveat]:
-    size = primary.size
-    if contract.regime == "sustained" or (rested and rest.unrecovered <= size / 10):
-        return []
-    told = (
-        f"before {rest.unrecovered} of {size} samples the clock was not that of a rested card"
-        if rested
-        else "the clock was not that of a rested card after 2 s of waiting"
-    )
-    return [Caveat("unrecovered", told, "give a longer --gap, or ask for --regime sustained")]
-
-
-def launch_doubts(wall: Samples | None, busy: Samples) -> list[Caveat]:
-    if wall is None or wall.median_s <= LAUNCH_BOUND * busy.median_s:
-        return []
-    share = busy.median_s / wall.median_s * 100
-    return [
-        Caveat(
-            "launch-bound",
-            f"back to back a call takes {format_time(wall.median_s)}, of which the device is busy "
-            f"{share:.0f} %",
-            "CUDA graphs, fewer and larger kernels, or torch.compile save launches",
-        )
-    ]

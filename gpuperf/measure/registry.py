@@ -1,8 +1,8 @@
-"""Which workloads does a source hold?
+"""Load the workloads of a source.
 
-A source is `gpuperf.kernels` (its modules are walked), a file (`./mine.py`), a module or one name
-in it (`pkg.mod`, `pkg.mod:NAME`), or an entry point of the group `gpuperf.workloads`
-(`entry:NAME`). Any `Workload` value among a module's names is found: nothing is registered.
+A source is `gpuperf.kernels` (all its modules), a file (`./mine.py`), a module or one name in it
+(`pkg.mod`, `pkg.mod:NAME`), or an entry point of the group `gpuperf.workloads` (`entry:NAME`). Any
+`Workload` value among a module's names is collected, without registration.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ BUILTIN = "gpuperf.kernels"
 
 
 def load_source(source: str) -> tuple[dict[str, Workload], dict[str, str]]:
-    """The workloads of *source* by name, and the modules of a walked package that do not load.
+    """Return the workloads of *source* by name, and the errors of modules that do not load.
 
-    Raises: WorkloadError when a file does not load, holds no workload or a malformed one;
+    Raises: WorkloadError when a file does not load, or holds no workload or a malformed one;
     UsageError when there is no such file.
     """
     if source == BUILTIN:
         return _walk(importlib.import_module(BUILTIN))
-    found = _found(source)
-    if not found:
+    workloads = _load(source)
+    if not workloads:
         raise WorkloadError(
             f"{source} holds no Workload", "end the file with a `Workload(...)` value"
         )
-    return found, {}
+    return workloads, {}
 
 
-def _found(source: str) -> dict[str, Workload]:
+def _load(source: str) -> dict[str, Workload]:
     if source.startswith("entry:"):
         return _collect(_entry(source.removeprefix("entry:")), source)
     if source.endswith(".py"):
@@ -60,36 +60,39 @@ def _found(source: str) -> dict[str, Workload]:
 
 
 def _walk(package: ModuleType) -> tuple[dict[str, Workload], dict[str, str]]:
-    found: dict[str, Workload] = {}
+    workloads: dict[str, Workload] = {}
     broken: dict[str, str] = {}
     for info in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
         if info.ispkg:
             continue  # kernels/cuda is a package of sources
         try:
-            found |= _collect(importlib.import_module(info.name), info.name)
+            workloads |= _collect(importlib.import_module(info.name), info.name)
         except Exception as error:  # one broken workload must not hide the others
             broken[info.name] = f"{type(error).__name__}: {error}"
-    return found, broken
+    return workloads, broken
 
 
 def _collect(holder: object, source: str) -> dict[str, Workload]:
     if not isinstance(holder, Workload | ModuleType):
         raise WorkloadError(f"{source} is not a Workload: its type is {type(holder).__name__}")
     values = [holder] if isinstance(holder, Workload) else list(vars(holder).values())
-    found: dict[str, Workload] = {}
+    workloads: dict[str, Workload] = {}
     for workload in values:
         if isinstance(workload, Workload):
             validate(workload, source)
-            if found.setdefault(workload.name, workload) is not workload:
+            if workloads.setdefault(workload.name, workload) is not workload:
                 raise WorkloadError(
                     f"{source} has two workloads named {workload.name!r}", "rename one"
                 )
-    return found
+    return workloads
 
 
 def _load_file(path: Path) -> ModuleType:
-    """Run the file as a module of its own. Its folder and the working folder are searched last: it
-    imports its neighbours and the packages of its repository, and none of them hides a library."""
+    """Import the file as a module of its own.
+
+    Its folder and the working folder are searched last, so that it can import its neighbours and
+    the packages of its repository, and none of them hides a library.
+    """
     if not is_regular(path):
         raise UsageError(f"no file {str(path)!r}", "a workload of gpuperf's is named without .py")
     name = f"gpuperf_user_{re.sub(r'[^A-Za-z0-9_]', '_', path.stem)}"
@@ -136,9 +139,9 @@ def _load_error(source: str, error: BaseException) -> WorkloadError:
     if isinstance(error, KeyboardInterrupt):
         raise error
     if isinstance(error, SyntaxError):
-        what, place = error.msg, (error.filename, error.lineno)
+        message, place = error.msg, (error.filename, error.lineno)
     else:
-        what = f"{type(error).__name__}: {error}"
+        message = f"{type(error).__name__}: {error}"
         frames = traceback.extract_tb(error.__traceback__)
         theirs = [f for f in frames if "importlib" not in f.filename and f.filename != __file__]
         place = (theirs[-1].filename, theirs[-1].lineno) if theirs else (None, None)
@@ -149,4 +152,4 @@ def _load_error(source: str, error: BaseException) -> WorkloadError:
     hint = "correct the file; --debug prints the whole stack"
     if isinstance(error, ModuleNotFoundError):
         hint = "install it, or run gpuperf in the folder that holds it, or set PYTHONPATH"
-    return WorkloadError(f"{source} does not load: {what}{where}", hint)
+    return WorkloadError(f"{source} does not load: {message}{where}", hint)

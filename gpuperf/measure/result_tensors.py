@@ -1,8 +1,8 @@
-"""Refuses a result by its form: type, dtype, device and memory; and a call that changes its inputs.
+"""Refuse a result by the type, dtype, device and memory of its tensors, or for changed inputs.
 
-The numbers of a result are judged in `checks`. Its form is judged first, since a subclass of
-`Tensor` computes when it is read, an expanded tensor is written in one place only, and a result of
-a shorter dtype would be granted that dtype's tolerance.
+`checks` compares the numbers of a result afterwards: a subclass of `Tensor` computes when it is
+read, an expanded tensor is written in one place only, and a result of a shorter dtype would be
+granted that dtype's tolerance.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CHUNK = 2**24  # elements compared at a time
 BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
-def refuse_form(
+def refuse_bad_tensors(
     workload: Workload, point: Point, inputs: Mapping[str, Any], output: Any, device: torch.device
 ) -> None:
     """Check everything about *output* except its numbers. Raises: WrongResult."""
@@ -59,16 +59,16 @@ def refuse_changed_inputs(
             )
 
 
-def share_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether the memory that two tensors reach over overlaps, whatever storage they name."""
-    if not one.numel() or not other.numel() or one.device != other.device:
+def share_memory(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Return whether the address ranges of two tensors overlap, whatever storage they name."""
+    if not a.numel() or not b.numel() or a.device != b.device:
         return False
-    (first, first_end), (second, second_end) = _extent(one), _extent(other)
-    return first < second_end and second < first_end
+    (a_start, a_end), (b_start, b_end) = _extent(a), _extent(b)
+    return a_start < b_end and b_start < a_end
 
 
 def overlaps_itself(tensor: torch.Tensor) -> bool:
-    """Whether two elements of *tensor* may lie in one place, as those of `expand` do."""
+    """Return whether two elements of *tensor* may share an address, as those of `expand` do."""
     reach = 0
     axes = zip(tensor.stride(), tensor.shape, strict=True)
     for stride, size in sorted((stride, size) for stride, size in axes if size > 1):
@@ -93,28 +93,26 @@ def _refuse_place(workload: Workload, tensor: torch.Tensor, device: torch.device
 
 
 def _refuse_dtype(workload: Workload, point: Point, tensor: torch.Tensor) -> None:
-    """A declared dtype has to be met; without one a float result is at least as fine as the case's
-    dtype, so that no implementation chooses its own tolerance."""
+    """Require the declared dtype, or a float dtype at least as fine as that of the case.
+
+    Otherwise an implementation could choose its own tolerance. Raises: WrongResult.
+    """
     declared = workload.result(point)
     if declared:
         if tensor.dtype != torch_dtype(declared):
             raise WrongResult(f"has the dtype {tensor.dtype}, and {declared} is right")
         return
-    asked, found = str(point["dtype"]), dtype_name(tensor.dtype)
-    if asked not in UNIT_ROUNDOFF or not tensor.dtype.is_floating_point:
+    dtype, returned = str(point["dtype"]), dtype_name(tensor.dtype)
+    if dtype not in UNIT_ROUNDOFF or not tensor.dtype.is_floating_point:
         return
-    if found is None or UNIT_ROUNDOFF[found] > _roundoff_of_tensors(asked):
+    stored = "fp32" if dtype == "tf32" else dtype  # tf32 is a way to multiply tensors of fp32
+    if returned is None or UNIT_ROUNDOFF[returned] > UNIT_ROUNDOFF[stored]:
         raise WrongResult(
-            f"has the dtype {tensor.dtype} in a case of {asked}: it would be held to a wider "
+            f"has the dtype {tensor.dtype} in a case of {dtype}: it would be held to a wider "
             "tolerance than the case's own",
-            f"return {asked}, or let the Workload declare result=lambda point: "
-            f'"{found or "its dtype"}"',
+            f"return {dtype}, or let the Workload declare result=lambda point: "
+            f'"{returned or "its dtype"}"',
         )
-
-
-def _roundoff_of_tensors(asked: str) -> float:
-    """tf32 is a way to multiply tensors of fp32."""
-    return UNIT_ROUNDOFF["fp32" if asked == "tf32" else asked]
 
 
 def _same_bits(value: torch.Tensor, before: torch.Tensor) -> bool:
@@ -124,7 +122,7 @@ def _same_bits(value: torch.Tensor, before: torch.Tensor) -> bool:
 def _bit_pieces(
     value: torch.Tensor, before: torch.Tensor
 ) -> Iterable[tuple[torch.Tensor, torch.Tensor]]:
-    """Both as integers, so that a NaN equals itself, some leading rows at a time."""
+    """Return both as integers, so that a NaN equals itself, some leading rows at a time."""
     if value.is_complex():
         value, before = torch.view_as_real(value), torch.view_as_real(before)
     if value.dtype.is_floating_point:

@@ -1,4 +1,4 @@
-"""When is a median known well enough?"""
+"""Take samples until their median is precise enough."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from gpuperf.model.contract import Contract
 from gpuperf.model.record import TimerFacts
 from gpuperf.model.samples import Samples
 
-# However slow the call, a median of fewer says nothing of its own spread.
+# However slow the call, fewer samples say nothing about their own spread.
 FEWEST_SAMPLES = 3
 
 # The rule looks many times, and each look may find the samples narrow by chance. Where that is
-# likely, it asks for more. With two modes the median lies in one or in the other, and its
-# interval is narrow as soon as it lies in one: the ranks of the interval are doubled, from 40
-# samples on. Correlated samples are worth few independent ones, of which the scatter is hardly
-# known: at least ten, unless their whole range is within half the precision.
-# tests/roofline/test_coverage.py simulates both.
+# likely, it asks for more. With two modes the median lies in one or in the other, and its interval
+# is narrow as soon as it lies in one: the ranks of the interval are doubled, from 40 samples on.
+# Correlated samples are worth few independent ones, whose scatter is then hardly known: at least
+# ten, unless their whole range is within half the precision. tests/roofline/test_coverage.py
+# simulates both.
 TWO_MODES_SAMPLES, TWO_MODES_WIDENED = 40, 2.0
 LEAST_EFFECTIVE = 10
 
 LONGEST_REST_S = 0.25
 RECOVERED = 0.98  # of the rested clock
 
-# Samples with their rest, taken and heard of together where that is cheaper.
+# Takes samples after a rest of some seconds each; may return several at once, or fewer than asked.
 Draw = Callable[[int, float], Sequence[Sample]]
 
 
 @dataclass(frozen=True)
-class Taken:
-    """The samples of one case, and why there are no more."""
+class SamplingResult:
+    """The samples of one case, and the reason why sampling stopped."""
 
     samples: Samples
     stop: Literal["precision", "budget", "samples"]
@@ -41,7 +41,7 @@ class Taken:
 
 @dataclass
 class Rest:
-    """How long the device rests before each sample, so that no sample inherits a lowered clock.
+    """The rest of the device before each sample, so that no sample inherits a lowered clock.
 
     `idle_s` is the contract's gap, or longer for a call that would be busy more than its duty. It
     doubles, up to a cap, whenever the clock just before a sample was not that of a rested device.
@@ -57,8 +57,8 @@ class Rest:
         duty_s = self.call_s * (1 / self.contract.duty - 1)
         self.idle_s = max(self.contract.gap_s, min(duty_s, LONGEST_REST_S))
 
-    def see(self, drawn: Sequence[Sample]) -> None:
-        """Learn from the clocks before samples that had one rest in common."""
+    def observe(self, drawn: Sequence[Sample]) -> None:
+        """Adapt the rest to the clocks before samples that shared one rest."""
         if not (self.rested_hz and self.contract.gap_s):
             return
         least = RECOVERED * self.rested_hz
@@ -69,7 +69,7 @@ class Rest:
 
 
 def is_known(samples: Samples, precision: float) -> bool:
-    """Whether the median is known to *precision*, and not by chance."""
+    """Return whether the median is known to *precision*, and not by chance."""
     if samples.sampling_precision > precision:
         return False
     if samples.has_two_modes:
@@ -94,19 +94,19 @@ def take_samples(
     on_sample: Callable[[int], None] = lambda count: None,
     now: Callable[[], float] = time.perf_counter,
     windows: int = 1,
-) -> Taken:
-    """Samples until the median's interval is as narrow as the contract asks, *first* included.
+) -> SamplingResult:
+    """Take samples, after *first*, until the median's interval is as narrow as the contract asks.
 
-    At `precision` from `min_samples` on (later where the samples have two modes or follow each
-    other), at `budget_s` seconds from `FEWEST_SAMPLES` on, or at
-    `max_samples`. The interval is looked at after ever longer stretches (a tenth more samples each
-    time), so that looking costs little and does not itself make a stop by luck likely. *draw* is
-    asked for up to *at_once* samples, as many as the budget has room for. The floor in *facts* is
-    subtracted from them all. Each sample is the mean of *windows* windows of a call.
+    Sampling stops at `precision` from `min_samples` on (later where the samples have two modes or
+    are correlated), at `budget_s` seconds from `FEWEST_SAMPLES` on, or at `max_samples`. The
+    interval is computed after ever longer stretches (a tenth more samples each time), so that it
+    costs little and a stop by luck stays unlikely. *draw* is asked for up to *at_once* samples, as
+    many as the budget has room for. The floor in *facts* is subtracted from them all. Each sample
+    is the mean of *windows* windows of a call.
     """
     start = now()
     taken = list(first)
-    rest.see(first)
+    rest.observe(first)
     look_at = contract.min_samples
     while True:
         count, left_s = len(taken), contract.budget_s - (now() - start)
@@ -115,21 +115,21 @@ def take_samples(
             samples = Samples(
                 tuple(sample.time_s - facts.floor_s for sample in taken),
                 tuple(sample.clock_hz for sample in taken),
-                facts.tick_s / windows,  # the step of a mean of so many
+                facts.tick_s / windows,  # the step of a mean of this many
                 facts.floor_uncertainty_s,
                 windows=windows,
             )
             if count >= contract.min_samples and is_known(samples, contract.precision):
-                return Taken(samples, "precision")
+                return SamplingResult(samples, "precision")
             if spent or count >= contract.max_samples:
-                return Taken(samples, "budget" if spent else "samples")
+                return SamplingResult(samples, "budget" if spent else "samples")
             look_at = count + max(1, count // 10, min(at_once, count) // 2)
         each_s = windows * (rest.idle_s + rest.call_s)
         room = int(max(0.0, left_s) / max(each_s, 1e-6))
         wanted = min(look_at, contract.max_samples) - count
         drawn = draw(max(1, min(wanted, at_once, max(room, FEWEST_SAMPLES))), rest.idle_s)
-        rest.see(drawn)
-        if not drawn:  # there is no more of the same
+        rest.observe(drawn)
+        if not drawn:  # no further samples can be taken
             contract = replace(contract, max_samples=count)
         taken += drawn
         on_sample(len(taken))

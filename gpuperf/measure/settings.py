@@ -1,4 +1,4 @@
-"""Puts torch's global precision settings back after a case that has changed them.
+"""Restore torch's global precision settings after a case that has changed them.
 
 An implementation may allow TF32 for its own dtype. Left on, it makes the fp32 results of the next
 case in this process wrong.
@@ -13,8 +13,8 @@ import torch
 
 
 @contextlib.contextmanager
-def kept_settings() -> Iterator[None]:
-    """Restore at the end whether matmuls and convolutions may round fp32 to TF32."""
+def restored_settings() -> Iterator[None]:
+    """Restore on exit whether matmuls and convolutions may round fp32 to TF32."""
     switches = (torch.backends.cuda.matmul, torch.backends.cudnn)
     before = [switch.allow_tf32 for switch in switches]
     try:

@@ -1,8 +1,7 @@
-"""Keeps elements of a few results of timed calls, to compare them when all samples are taken.
+"""Keep elements of a few timed results, and compare them with the checked result afterwards.
 
-Which samples are kept is drawn at random, and so is which of their elements. The results are read
-between two samples, never inside one; then they are overwritten, so that the call has to write the
-next one again.
+Samples and elements are drawn at random. The results are read between two samples, never inside
+one; then they are overwritten, so that the call has to write the next one again.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from gpuperf.model.record import Check
 
 ELEMENTS = 2**14  # of each tensor of a result
 MOST_PICKS = 4
-EXPECTED_PICKS = 2.0  # so many samples of those seen so far are kept on average
+EXPECTED_PICKS = 2.0  # results kept of all samples so far, on average
 LEEWAY = 2.0  # times the tolerance: both results are rounded
 
 Elements = list[torch.Tensor]
@@ -30,47 +29,48 @@ Elements = list[torch.Tensor]
 
 @dataclass
 class SpotChecks:
-    """Keeps elements of timed results where *active*; `turn` names the copy of the latest call."""
+    """Elements of timed results, kept where *active*; `copy` returns the number of the copy of the
+    inputs that the latest call had."""
 
     seed: int
     active: bool
-    turn: Callable[[], int] = lambda: 0
+    copy: Callable[[], int] = lambda: 0
     expected: list[tuple[Elements, float]] = field(default_factory=list)
     picks: list[tuple[int, Elements]] = field(default_factory=list)
     _output: Any = None
-    _seen: int = 0
+    _samples: int = 0
     _again: bool = False  # the result was overwritten: the next one shows whether it is rewritten
 
     def __post_init__(self) -> None:
         self._random = random.Random(self.seed)
 
     def expect(self, output: Any, check: Check) -> None:
-        """Keep what the result of the next copy is, which has passed *check*."""
+        """Keep elements of the result of the next copy, which has passed *check*."""
         if self.active:
             self.expected.append((self._elements(output), check.tolerance))
 
-    def keeping(self, call: Call) -> Call:
-        """*call*, or, now and then, a call that keeps its result until the next one."""
-        self.heard()
+    def wrap(self, call: Call) -> Call:
+        """Return *call*, or now and then a call that keeps its result until the next one."""
+        self.read()
         if not self.active:
             return call
-        self._seen += 1
-        if not self._again and self._random.random() > EXPECTED_PICKS / self._seen:
+        self._samples += 1
+        if not self._again and self._random.random() > EXPECTED_PICKS / self._samples:
             return call
 
-        def kept() -> Any:
+        def keeping() -> Any:
             self._output = None  # as for a caller that drops it: the next may have its memory
             self._output = call()
             return self._output
 
-        return kept
+        return keeping
 
-    def heard(self) -> None:
+    def read(self) -> None:
         """Read the result that was kept, if there is one. Call this between two samples only."""
         output, self._output = self._output, None
         if output is None:
             return
-        pick = (self.turn(), self._elements(output))
+        pick = (self.copy(), self._elements(output))
         if len(self.picks) < MOST_PICKS:
             self.picks.append(pick)
         else:
@@ -79,20 +79,20 @@ class SpotChecks:
         poison(output)
 
     def judge(self) -> None:
-        """Compare what was kept with what was expected. Raises: WrongResult."""
-        self.heard()
-        for turn, found in self.picks:
-            expected, tolerance = self.expected[turn]
-            if len(found) != len(expected):
-                raise WrongResult(f"is {len(found)} tensors and was {len(expected)}")
-            for got, want in zip(found, expected, strict=True):
+        """Compare the kept elements with the expected ones. Raises: WrongResult."""
+        self.read()
+        for copy, elements in self.picks:
+            expected, tolerance = self.expected[copy]
+            if len(elements) != len(expected):
+                raise WrongResult(f"is {len(elements)} tensors and was {len(expected)}")
+            for got, want in zip(elements, expected, strict=True):
                 _refuse_difference(got, want, tolerance)
 
     def _elements(self, output: Any) -> Elements:
         return [self._some(tensor) for tensor in tensors_of(output)]
 
     def _some(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Elements of *tensor*, the same of each tensor of one shape."""
+        """Return elements of *tensor*, at the same places for each tensor of one shape."""
         if tensor.dtype.is_floating_point and tensor.dtype.itemsize == 1:
             return self._some(tensor.view(torch.int8)).view(tensor.dtype)
         count = tensor.numel()
@@ -105,7 +105,7 @@ class SpotChecks:
 
 
 def _refuse_difference(got: torch.Tensor, want: torch.Tensor, tolerance: float) -> None:
-    """Compare by the rms of all elements: one that cancels is no more exact than the others.
+    """Compare the rms of all elements: one that cancels is no more exact than the others.
 
     Raises: WrongResult.
     """

@@ -1,6 +1,6 @@
-"""What are the times of one call, and what do they leave open?
+"""Take the times of one call, with the caveats about them.
 
-The time that counts is from the start of a call's first kernel to the end of its last, as it is
+The primary time lasts from the start of a call's first kernel to the end of its last, as it is
 without a profiler. For one kernel that is its own duration, which the hardware records; for
 several it is a window around them, less the window's own part, since a profiler widens the gaps.
 """
@@ -8,31 +8,25 @@ several it is a window around them, less the window's own part, since a profiler
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal
+from typing import Self
 
 import torch
 
 from gpuperf.errors import CannotMeasure
 from gpuperf.measure.batches import sustain, unfinished_s, wall_times
-from gpuperf.measure.refusals import (
-    NoTime,
-    launch_doubts,
-    odd_doubts,
-    refuse_activity,
-    refuse_nothing,
-    refuse_uneven,
-    rest_doubts,
-)
-from gpuperf.measure.sampling import Rest, Taken, take_samples
+from gpuperf.measure.caveats import launch_caveats, odd_caveats, rest_caveats
+from gpuperf.measure.refusals import NoTime, refuse_activity, refuse_idle, refuse_uneven
+from gpuperf.measure.sampling import Rest, SamplingResult, take_samples
 from gpuperf.measure.timers import make_timer
 from gpuperf.measure.timers.activity import Trace, trace_calls
 from gpuperf.measure.timers.timer import Call, CannotBlock, OpenTimer, Sample, do_nothing
 from gpuperf.measure.timers.window import LAUNCH_PERIOD, open_window
+from gpuperf.measure.timing import Timing
 from gpuperf.model.contract import Cache, Contract, TimerName
-from gpuperf.model.record import Caveat, Kernel, TimerFacts
+from gpuperf.model.record import Caveat, TimerFacts
 from gpuperf.model.samples import Samples
 from gpuperf.model.timers import TIMERS
 from gpuperf.model.times import TimeName
@@ -45,39 +39,20 @@ UNFINISHED_S, UNFINISHED_SHARE = 2e-6, 0.05  # of the device after its stream wa
 UNFINISHED_TRIES = 8
 AGREED_S, AGREED_SHARE = 1e-6, 0.05  # between a kernel's record and its window; 0.45 µs was seen
 LONGEST_PERIODIC_S = 2e-4  # of a call: one late launch is under half a percent of a longer one
+SIDE_STREAM_HINT = "let the current stream wait for the other one inside the call"
 
 Tracer = Callable[[Call, float, Cache, int], Trace | None]
 
 
 @dataclass(frozen=True)
-class Timing:
-    """The times of a call by name, the one that counts, and what is doubtful about them; of its
-    kernels how many there are, and their names in the order of their start."""
-
-    times: Mapping[TimeName, Samples]
-    primary: TimeName
-    stop: Literal["precision", "budget", "samples"]
-    facts: TimerFacts
-    kernels: tuple[Kernel, ...] = ()
-    launches: tuple[str, ...] = ()
-    capture_s: float | None = None
-    caveats: tuple[Caveat, ...] = ()
-
-    @property
-    def clock_hz(self) -> float | None:
-        """The SM clock of the samples that count."""
-        return self.times[self.primary].clock_hz
-
-
-@dataclass(frozen=True)
 class Stopwatch:
-    """Times calls with *timer*, and with what else the device offers.
+    """Times calls with *timer*, and with what the device offers beside it; None where it has none.
 
-    `trace` records kernels; `fallback` is the timer of `auto` for a call that cannot be blocked;
+    `trace` records kernels; `fallback` opens the timer of `auto` for a call that cannot be blocked;
     `unfinished_s` measures how long the device works on when its stream is done; `wall` times calls
-    back to back; `sustain` a load until it is steady. None where there is no such thing.
-    `watch` is called while a sample runs, `heard` after each; `keep` gives the call of a sample,
-    which may keep its result until `heard`.
+    in a loop; `sustain` repeats a call until its time is steady. `watch` is called while a sample
+    runs, `on_sample` after each; `wrap` returns the call of a sample, which may keep its result
+    until `on_sample`.
     """
 
     timer: OpenTimer
@@ -87,23 +62,26 @@ class Stopwatch:
     wall: Callable[[Call, float], Samples] | None = None
     sustain: Callable[..., tuple[Samples, Samples, bool]] | None = None
     watch: Callable[[], None] = do_nothing
-    heard: Callable[[int], None] = lambda count: None
-    keep: Callable[[Call], Call] = lambda call: call
+    on_sample: Callable[[int], None] = lambda count: None
+    wrap: Callable[[Call], Call] = lambda call: call
 
     def with_hooks(
-        self, watch: Callable[[], None], heard: Callable[[int], None], keep: Callable[[Call], Call]
-    ) -> Stopwatch:
+        self,
+        watch: Callable[[], None],
+        on_sample: Callable[[int], None],
+        wrap: Callable[[Call], Call],
+    ) -> Self:
         """Return this stopwatch with other functions around its samples."""
-        return replace(self, watch=watch, heard=heard, keep=keep)
+        return replace(self, watch=watch, on_sample=on_sample, wrap=wrap)
 
     def repeat(self, call: Call) -> Call:
-        """What the samples were of, to be called once more: the replay of a graph, or *call*."""
+        """Return what a sample runs, to be called once more: the replay of a graph, or *call*."""
         return self.timer.repeat(call)
 
     def take(self, call: Call, contract: Contract, call_s: float, fits_cache: bool) -> Timing:
-        """The times of *call*, which takes about *call_s* seconds.
+        """Return the times of *call*, which takes about *call_s* seconds.
 
-        Raises: NoTime; CannotBlock when it cannot be timed so; CannotMeasure without the timer.
+        Raises: NoTime; CannotBlock when the timer cannot take it; CannotMeasure without the timer.
         """
         timer, caveats = self._admitted(call, contract)
         timer.watch = self.watch
@@ -111,7 +89,7 @@ class Stopwatch:
         self._refuse_side_streams(call, call_s)
         rested = self.timer.recover()
         trace = self._traced(call, contract, rest) if timer is self.timer else None
-        caveats += _trace_doubts(trace, contract, timer)
+        caveats += _trace_caveats(trace, contract, timer)
         if contract.regime == "sustained":
             timing = self._sustained(call, contract, call_s, timer)
         elif trace is not None and _by_kernel(trace, contract):
@@ -125,7 +103,7 @@ class Stopwatch:
             times |= self._hot(call, contract, rest, timing.primary, timer)
         if self.wall is not None:
             times["wall"] = self.wall(call, call_s)
-        # Calls back to back find a hot cache.
+        # The calls of `wall` meet a hot cache.
         busy = times.get("hot") or times.get("busy") or times[timing.primary]
         return replace(
             timing,
@@ -136,15 +114,15 @@ class Stopwatch:
             caveats=(
                 *caveats,
                 *timing.caveats,
-                *rest_doubts(rested, rest, timing.times[timing.primary], contract),
-                *launch_doubts(times.get("wall"), busy),
+                *rest_caveats(rested, rest, timing.times[timing.primary], contract),
+                *launch_caveats(times.get("wall"), busy),
             ),
         )
 
     def time_candidate(self, call: Call, contract: Contract) -> float:
-        """The seconds of *call*, with the timer's floor in them, by the timer, rest and cache of
-        *contract*: for choosing among candidates that are all timed so.
+        """Return the seconds of *call* by the timer, rest and cache of *contract*.
 
+        The timer's floor is included, so compare the result with that of other candidates only.
         Raises: what the call raises; CannotBlock.
         """
         call()
@@ -157,18 +135,37 @@ class Stopwatch:
         ]
         return statistics.median(times)
 
+    def sample(
+        self, call: Call, contract: Contract, rest: Rest, timer: OpenTimer, trace: Trace | None
+    ) -> SamplingResult:
+        """Take samples with *timer*, less the call's own floor where its trace is known."""
+        launches = trace.kernel_count if trace else 0
+        short = trace is not None and statistics.median(trace.span_s) <= LONGEST_PERIODIC_S
+        periodic = timer.periodic and launches > 1 and short
+
+        def sample(idle_s: float) -> Sample:
+            if periodic:
+                return timer.sample_period(self.wrap(call), launches, idle_s, contract.cache)
+            return timer.sample(self.wrap(call), idle_s, contract.cache)
+
+        def draw(count: int, idle_s: float) -> Sequence[Sample]:
+            return [sample(idle_s) for _ in range(count)]
+
+        facts, windows = _facts(timer, trace), LAUNCH_PERIOD if periodic else 1
+        return take_samples(draw, contract, facts, rest, on_sample=self.on_sample, windows=windows)
+
     def _admitted(self, call: Call, contract: Contract) -> tuple[OpenTimer, list[Caveat]]:
         try:
             self.timer.admit(call)
         except CannotBlock as error:
             if contract.timer != "auto" or self.fallback is None:
                 raise
-            doubt = Caveat(
+            caveat = Caveat(
                 "cannot-block",
                 f"{error}: timed by events, with the cost of launching in it",
-                "give the device its work without waiting for it inside the call",
+                "let the call launch its work without waiting for the device",
             )
-            return self.fallback(), [doubt]
+            return self.fallback(), [caveat]
         return self.timer, []
 
     def _refuse_side_streams(self, call: Call, call_s: float) -> None:
@@ -181,17 +178,17 @@ class Stopwatch:
         raise NoTime(
             "side-stream",
             f"the device worked on for {format_time(left_s)} after the call's stream was done",
-            "let the current stream wait for the other one inside the call",
+            SIDE_STREAM_HINT,
         )
 
     def _traced(self, call: Call, contract: Contract, rest: Rest) -> Trace | None:
-        """The first calls, traced. Raises: NoTime, CannotMeasure."""
+        """Trace the first calls. Raises: NoTime, CannotMeasure."""
         if self.trace is None or TIMERS[contract.timer].host:
             return None
         count = max(3, min(TRACED, int(contract.budget_s / (rest.idle_s + rest.call_s + 1e-3))))
         cache: Cache = "hot" if contract.regime == "sustained" else contract.cache
         try:
-            trace = self.trace(self.keep(call), rest.idle_s, cache, count)
+            trace = self.trace(self.wrap(call), rest.idle_s, cache, count)
         except CannotBlock:
             if TIMERS[contract.timer].kernels == "never":
                 return None  # it needs no trace
@@ -203,10 +200,10 @@ class Stopwatch:
             raise NoTime(
                 "side-stream",
                 f"{format_time(trace.outside_s)} of its work ran outside the stream that was timed",
-                "let the current stream wait for the other one inside the call",
+                SIDE_STREAM_HINT,
             )
         if not trace.kernels and trace.odd < len(trace.readings):
-            refuse_nothing(statistics.median(r.queued_s for r in trace.readings))
+            refuse_idle(statistics.median(r.queued_s for r in trace.readings))
         if not trace.busy_s:
             refuse_activity(contract)
             return None
@@ -214,8 +211,10 @@ class Stopwatch:
         return trace
 
     def _refuse_disagreement(self, trace: Trace) -> None:
-        """The window is a second witness of a single kernel's duration, which no name or record
-        of a kernel can deceive. Raises: NoTime."""
+        """Hold the record of a single kernel against its window, which no name or record can forge.
+
+        Raises: NoTime.
+        """
         busy_s = statistics.median(trace.busy_s)
         beyond_s = self.timer.facts_of(trace).floor_s - self.timer.facts.floor_s
         if abs(beyond_s) > AGREED_S + AGREED_SHARE * busy_s:
@@ -229,64 +228,47 @@ class Stopwatch:
     def _by_kernel(
         self, call: Call, contract: Contract, rest: Rest, trace: Trace, timer: OpenTimer
     ) -> Timing:
-        """The busy time, from as many traced calls as the contract asks. Raises: NoTime."""
+        """Take the busy time from as many traced calls as the contract asks. Raises: NoTime."""
         if trace.kernel_count == 1:
             self._refuse_disagreement(trace)
         traces = [trace]
 
         def draw(count: int, idle_s: float) -> Sequence[Sample]:
             assert self.trace is not None
-            more = self.trace(self.keep(call), idle_s, contract.cache, count)
-            if more is None or not more.busy_s:
+            batch = self.trace(self.wrap(call), idle_s, contract.cache, count)
+            if batch is None or not batch.busy_s:
                 raise CannotMeasure(
-                    "CUPTI gave records, and then none", "is another profiler running?"
+                    "CUPTI gave no more kernel records in the middle of the measurement",
+                    "end other profilers and run it again",
                 )
-            refuse_uneven(more)
-            if more.kernels != trace.kernels:
-                odd = more.odd + len(more.busy_s)
-                more = replace(more, busy_s=(), span_s=(), readings=(), odd=odd)
-            traces.append(more)
-            return _samples(more)
+            refuse_uneven(batch)
+            if batch.kernels != trace.kernels:
+                odd = batch.odd + len(batch.busy_s)
+                batch = replace(batch, busy_s=(), span_s=(), readings=(), odd=odd)
+            traces.append(batch)
+            return _samples(batch)
 
         facts = replace(timer.facts, floor_s=0.0, floor_uncertainty_s=0.0, tick_s=trace.tick_s)
-        taken = take_samples(
-            draw, contract, facts, rest, contract.min_samples, _samples(trace), self.heard
+        result = take_samples(
+            draw, contract, facts, rest, contract.min_samples, _samples(trace), self.on_sample
         )
-        times: dict[TimeName, Samples] = {"busy": taken.samples}
-        return Timing(times, "busy", taken.stop, facts, caveats=odd_doubts(traces))
+        times: dict[TimeName, Samples] = {"busy": result.samples}
+        caveats = tuple(odd_caveats(traces))
+        return Timing(times, "busy", result.stop, facts, caveats=caveats)
 
     def _by_timer(
         self, call: Call, contract: Contract, rest: Rest, timer: OpenTimer, trace: Trace | None
     ) -> Timing:
-        taken = self.sample(call, contract, rest, timer, trace)
+        result = self.sample(call, contract, rest, timer, trace)
         facts = _facts(timer, trace)
-        if taken.samples.median_s <= facts.floor_uncertainty_s + facts.tick_s:
-            refuse_nothing(0.0)
-        return Timing({"window": taken.samples}, "window", taken.stop, facts)
-
-    def sample(
-        self, call: Call, contract: Contract, rest: Rest, timer: OpenTimer, trace: Trace | None
-    ) -> Taken:
-        """Samples of *timer*, less the call's own floor if its trace is known."""
-        launches = trace.kernel_count if trace else 0
-        short = trace is not None and statistics.median(trace.span_s) <= LONGEST_PERIODIC_S
-        periodic = timer.periodic and launches > 1 and short
-
-        def sample(idle_s: float) -> Sample:
-            if periodic:
-                return timer.sample_period(self.keep(call), launches, idle_s, contract.cache)
-            return timer.sample(self.keep(call), idle_s, contract.cache)
-
-        def draw(count: int, idle_s: float) -> Sequence[Sample]:
-            return [sample(idle_s) for _ in range(count)]
-
-        facts, windows = _facts(timer, trace), LAUNCH_PERIOD if periodic else 1
-        return take_samples(draw, contract, facts, rest, on_sample=self.heard, windows=windows)
+        if result.samples.median_s <= facts.floor_uncertainty_s + facts.tick_s:
+            refuse_idle(0.0)
+        return Timing({"window": result.samples}, "window", result.stop, facts)
 
     def _hot(
         self, call: Call, contract: Contract, rest: Rest, primary: str, timer: OpenTimer
     ) -> dict[TimeName, Samples]:
-        """The primary figure with the cache as the call left it, of a working set that fits."""
+        """Take the primary time of a working set that fits the cache, without a flush."""
         call()
         trace = None
         if self.trace is not None and TIMERS[timer.name].kernels != "never":
@@ -296,35 +278,29 @@ class Stopwatch:
                 return {}
             return {"hot": Samples(trace.busy_s, tick_s=trace.tick_s)}
         brief = replace(contract, cache="hot", budget_s=contract.budget_s / 4)
-        own = Rest(brief, rest.call_s, rest.rested_hz)
-        return {"hot": self.sample(call, brief, own, timer, trace).samples}
+        hot_rest = Rest(brief, rest.call_s, rest.rested_hz)
+        return {"hot": self.sample(call, brief, hot_rest, timer, trace).samples}
 
     def _sustained(self, call: Call, contract: Contract, call_s: float, timer: OpenTimer) -> Timing:
         if self.sustain is None:
-            raise CannotMeasure("a sustained load is measured on a GPU only", "leave --regime out")
-        first, settled, steady = self.sustain(call, call_s, contract.settle_s, self.heard)
-        caveats = (
-            ()
-            if steady
-            else (
-                Caveat(
-                    "unsettled",
-                    f"clock and time still moved after {contract.settle_s:g} s",
-                    "give --settle more seconds",
-                ),
-            )
+            raise CannotMeasure("the sustained regime needs a GPU", "leave --regime out")
+        first, settled, steady = self.sustain(call, call_s, contract.settle_s, self.on_sample)
+        unsettled = Caveat(
+            "unsettled",
+            f"clock and time were still changing after {contract.settle_s:g} s",
+            "give --settle more seconds",
         )
         return Timing(
             {"settled": settled, "first_second": first},
             "settled",
             "precision" if steady else "budget",
             replace(timer.facts, floor_s=0.0, floor_uncertainty_s=0.0),
-            caveats=caveats,
+            caveats=() if steady else (unsettled,),
         )
 
 
 def open_stopwatch(name: TimerName, device: torch.device) -> Stopwatch:
-    """The stopwatch whose timer is *name*. Raises: CannotMeasure where it cannot be had."""
+    """Return the stopwatch with the timer *name*. Raises: CannotMeasure where it is unavailable."""
     timer = make_timer(name, device)
     if device.type != "cuda":
         return Stopwatch(timer)
@@ -344,7 +320,7 @@ def _facts(timer: OpenTimer, trace: Trace | None) -> TimerFacts:
 
 
 def _by_kernel(trace: Trace, contract: Contract) -> bool:
-    """Whether CUPTI's record of the kernels is the time."""
+    """Return whether CUPTI's record of the kernels is the primary time."""
     kernels = TIMERS[contract.timer].kernels
     return kernels == "always" or (kernels == "one" and trace.kernel_count == 1)
 
@@ -365,15 +341,16 @@ def _trace_times(trace: Trace) -> dict[TimeName, Samples]:
     }
 
 
-def _trace_doubts(trace: Trace | None, contract: Contract, timer: OpenTimer) -> list[Caveat]:
+def _trace_caveats(trace: Trace | None, contract: Contract, timer: OpenTimer) -> list[Caveat]:
     if trace is not None:
-        return [] if _by_kernel(trace, contract) else list(odd_doubts([trace]))
+        return [] if _by_kernel(trace, contract) else odd_caveats([trace])
     if TIMERS[timer.name].kernels == "never":
         return []
     return [
         Caveat(
             "uncalibrated",
-            "CUPTI gave no kernel times of this call: it is a window, less the floor of others",
+            "CUPTI gave no kernel times of this call: the time is a window less the floor of "
+            "other calls",
             "end other profilers; see `gpuperf doctor`",
         )
     ]

@@ -1,19 +1,19 @@
-"""What does every timer say of one call? Ours, and those that people use elsewhere."""
+"""Time one call with every timer, ours and those that people use elsewhere."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 import torch
 
 from gpuperf.measure.refusals import NoTime
 from gpuperf.measure.sampling import Rest
-from gpuperf.measure.stopwatch import Stopwatch, Timing, open_stopwatch
+from gpuperf.measure.stopwatch import Stopwatch, open_stopwatch
 from gpuperf.measure.timers import make_timer
 from gpuperf.measure.timers.activity import Trace
-from gpuperf.measure.timers.timer import Call, CannotBlock, OpenTimer
+from gpuperf.measure.timers.timer import Call, CannotBlock
+from gpuperf.measure.timing import Timing
 from gpuperf.model.contract import Cache, Contract, TimerName
 from gpuperf.model.record import Caveat
 from gpuperf.model.samples import Samples
@@ -24,35 +24,19 @@ SAMPLES = 60
 
 
 @dataclass(frozen=True)
-class TimerComparison:
-    """A stopwatch that takes a call with all timers of a CUDA device, one after the other.
+class TimerComparison(Stopwatch):
+    """Stopwatch that takes a call with all timers of a CUDA device, one after the other.
 
-    `times` holds the default's figure as `blocked`; the kernels' own, of other calls, as `busy`, to
-    hold the rest against; `window`, `events` and `wall` under the same cold cache; `graph` and its
-    own `busy_hot` with a hot one; and `do_bench` where Triton is installed.
+    `times` holds the default timer's figure as `blocked`; the busy time of other calls as `busy`,
+    the reference of the rest; `window`, `events` and `wall` under the same cold cache; `graph` and
+    its own reference `busy_hot` with a hot one; and `do_bench` where Triton is installed.
     """
 
-    stopwatch: Stopwatch
-    device: torch.device
-
-    @property
-    def timer(self) -> OpenTimer:
-        """The default one."""
-        return self.stopwatch.timer
-
-    def with_hooks(
-        self, watch: Callable[[], None], heard: Callable[[int], None], keep: Callable[[Call], Call]
-    ) -> TimerComparison:
-        """Return this one with other functions around the samples."""
-        return replace(self, stopwatch=self.stopwatch.with_hooks(watch, heard, keep))
-
-    def time_candidate(self, call: Call, contract: Contract) -> float:
-        """As of the default timer's stopwatch."""
-        return self.stopwatch.time_candidate(call, contract)
+    device: torch.device = field(kw_only=True)
 
     def take(self, call: Call, contract: Contract, call_s: float, fits_cache: bool) -> Timing:
-        """The times of *call* by the name of the timer. Raises: NoTime, CannotBlock."""
-        timing = self.stopwatch.take(call, contract, call_s, fits_cache)
+        """Return the times of *call* by the name of the timer. Raises: NoTime, CannotBlock."""
+        timing = super().take(call, contract, call_s, fits_cache)
         times: dict[str, Samples] = {"blocked": timing.times[timing.primary]}
         if "span" in timing.times:
             times["span"] = timing.times["span"]
@@ -66,7 +50,7 @@ class TimerComparison:
                 caveats.append(Caveat("no-timer", f"{name}: {error}"))
         references: tuple[tuple[str, Cache], ...] = (("busy", "cold"), ("busy_hot", "hot"))
         for name, cache in references:
-            trace = self._traced(call, contract, cache)
+            trace = self._warm_trace(call, contract, cache)
             if trace is not None and trace.busy_s:
                 times[name] = Samples(trace.busy_s, tick_s=trace.tick_s)
         foreign = do_bench(call)
@@ -79,15 +63,11 @@ class TimerComparison:
             caveats=tuple(caveats),
         )
 
-    def repeat(self, call: Call) -> Call:
-        """What the samples were of."""
-        return call
-
-    def _traced(self, call: Call, contract: Contract, cache: Cache) -> Trace | None:
-        if self.stopwatch.trace is None:
+    def _warm_trace(self, call: Call, contract: Contract, cache: Cache) -> Trace | None:
+        if self.trace is None:
             return None
         call()
-        return self.stopwatch.trace(call, contract.gap_s, cache, SAMPLES)
+        return self.trace(call, contract.gap_s, cache, SAMPLES)
 
     def _samples(
         self, name: TimerName, cache: Cache, call: Call, contract: Contract, call_s: float
@@ -97,17 +77,17 @@ class TimerComparison:
         brief = replace(contract, cache=cache, max_samples=SAMPLES)
         rest = Rest(brief, call_s, timer.facts.clock_hz)
         periodic = TIMERS[timer.name].kernels != "never"
-        trace = self._traced(call, contract, cache) if periodic else None
-        return self.stopwatch.sample(call, brief, rest, timer, trace).samples
+        trace = self._warm_trace(call, contract, cache) if periodic else None
+        return self.sample(call, brief, rest, timer, trace).samples
 
 
 def open_timer_comparison(device: torch.device) -> TimerComparison:
-    """Raises: CannotMeasure where there is no CUDA."""
-    return TimerComparison(open_stopwatch("blocked", device), device)
+    """Open the timers of *device*. Raises: CannotMeasure where there is no CUDA."""
+    return TimerComparison(**vars(open_stopwatch("blocked", device)), device=device)
 
 
 def do_bench(call: Call) -> Samples | None:
-    """`triton.testing.do_bench` as it comes: a list of event pairs; None without Triton."""
+    """Time *call* by `triton.testing.do_bench`, a list of event pairs; None without Triton."""
     try:
         from triton.testing import do_bench as measure
     except ImportError:

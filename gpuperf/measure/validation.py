@@ -1,16 +1,20 @@
-"""Is a `Workload` value one that can be planned with, and measured?
+"""Check that a `Workload` value, and the costs that it returns, can be planned with and measured.
 
-A slip in a workload's file is named by its field, with what to write instead.
+Each error names the field, and its hint says what to write instead.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from typing import Any, TypeVar, get_args
 
 from gpuperf.errors import WorkloadError
 from gpuperf.model.codec import decode, encode
+from gpuperf.model.cost import Cost, FlopKind
 from gpuperf.model.workload import RESERVED, Axis, Description, Implementation, Workload
+
+T = TypeVar("T", bound=Cost)
 
 NAME = r"[A-Za-z][A-Za-z0-9_-]*"
 LISTS: dict[str, type] = {
@@ -21,15 +25,42 @@ LISTS: dict[str, type] = {
 }
 FUNCTIONS = ("inputs", "reference", "cost")
 
-Problem = tuple[str, str]  # what is wrong, and what to write
+Problem = tuple[str, str]  # message and hint
 
 
 def validate(workload: Workload, source: str) -> None:
-    """Raises: WorkloadError where a field is no tuple or no function, a name repeats or could not
-    stand in a case id, or an axis lacks its choices."""
+    """Raise WorkloadError for a field of the wrong type, a name that repeats or does not fit into
+    a case id, and an axis without choices."""
     for check in (_types, _names, _axes, _described(source)):
-        for what, hint in check(workload):
-            raise WorkloadError(f"{source}: workload {workload.name!r} {what}", hint)
+        for message, hint in check(workload):
+            raise WorkloadError(f"{source}: workload {workload.name!r} {message}", hint)
+
+
+def validated_cost(value: Any, kind: type[T], function: str) -> T:
+    """Return *value*, which the workload's *function* returned, as a record will hold it.
+
+    Raises: WorkloadError where it is not a sound *kind*.
+    """
+    hint = f"{function}(point) returns a {kind.__name__}(flops=(Flops(…),), bytes=(Bytes(…),))"
+    if not isinstance(value, Cost):
+        returned = "None" if value is None else f"a {type(value).__name__}"
+        raise WorkloadError(f"{function}(point) returned {returned}", hint)
+    for field in ("flops", "bytes"):
+        if not isinstance(getattr(value, field), tuple | list):
+            message = f"`{field}` of what {function}(point) returned is no tuple"
+            raise WorkloadError(message, f"{field}=(…,), with a comma before the parenthesis")
+    for flops in value.flops:
+        kinds = get_args(FlopKind)
+        if getattr(flops, "kind", None) not in kinds:
+            message = (
+                f"{function}(point) counts FLOPs of the kind {getattr(flops, 'kind', flops)!r}"
+            )
+            raise WorkloadError(message, f"the kinds are {', '.join(kinds)}")
+    try:
+        return decode(encode(value), kind)
+    except (TypeError, ValueError) as error:
+        message = f"{function}(point) returned no sound {kind.__name__}: {error}"
+        raise WorkloadError(message, "counts are whole numbers: divide with //") from None
 
 
 def _types(workload: Workload) -> Iterator[Problem]:
@@ -42,19 +73,19 @@ def _types(workload: Workload) -> Iterator[Problem]:
             yield f"has no function `{field}`", f"{field}=lambda point: … or the name of a function"
     for implementation in workload.implementations:
         if not callable(implementation.build):
-            told = f"has an implementation {implementation.name!r} whose build is no function"
-            yield told, "def build(inputs, point, options): return lambda: …"
+            message = f"has an implementation {implementation.name!r} whose build is no function"
+            yield message, "def build(inputs, point, options): return lambda: …"
 
 
 def _tuple_of(field: str, value: object, kind: type) -> Iterator[Problem]:
     if not isinstance(value, tuple | list):
-        told = f"has {field} that is no tuple, but {_article(type(value).__name__)}"
-        yield told, "a tuple of one needs a comma: (one,)"
+        message = f"has {field} that is no tuple, but {_article(type(value).__name__)}"
+        yield message, "a tuple of one needs a comma: (one,)"
         return
     for item in value:
         if not isinstance(item, kind):
-            told = f"has {field} with {_article(type(item).__name__)} in it"
-            yield told, f"each is {_article(kind.__name__)}"
+            message = f"has {field} with {_article(type(item).__name__)} in it"
+            yield message, f"each is {_article(kind.__name__)}"
 
 
 def _article(name: str) -> str:
@@ -67,10 +98,10 @@ def _names(workload: Workload) -> Iterator[Problem]:
     named += [("implementation", i.name) for i in workload.implementations]
     for noun, name in named:
         if not isinstance(name, str) or not re.fullmatch(NAME, name):
-            told = f"has the {'name' if noun == 'workload' else noun} {name!r}, "
+            message = f"has the {'name' if noun == 'workload' else noun} {name!r}, "
             fitting = re.sub(r"[^A-Za-z0-9_-]+", "_", str(name)).strip("_")
             hint = f"write {fitting!r}" if re.fullmatch(NAME, fitting) else "begin with a letter"
-            yield f"{told}which is not letters, digits, _ and - (a letter first)", hint
+            yield f"{message}which is not letters, digits, _ and - (a letter first)", hint
     axes = [axis.name for axis in workload.axes]
     implementations = [i.name for i in workload.implementations]
     if len(set(axes)) < len(axes) or len(set(implementations)) < len(implementations):
@@ -84,18 +115,18 @@ def _names(workload: Workload) -> Iterator[Problem]:
 def _axes(workload: Workload) -> Iterator[Problem]:
     axes = {axis.name for axis in workload.axes}
     if taken := sorted(RESERVED & axes):
-        told = f"has an axis {taken[0]!r}, which is an option of the command line"
-        yield told, "rename the axis"
+        message = f"has an axis {taken[0]!r}, which is an option of the command line"
+        yield message, "rename the axis"
     options = {option for i in workload.implementations for option in i.options}
     if taken := sorted(options & (RESERVED | axes)):
-        told = f"has an option {taken[0]!r}, which is one of the command line's or an axis"
-        yield told, "rename the option"
+        message = f"has an option {taken[0]!r}, which is one of the command line's or an axis"
+        yield message, "rename the option"
     if "dtype" not in axes:
         yield "has no axis 'dtype'", 'add Axis("dtype", "auto", choices=("fp32", "bf16"))'
     for axis in workload.axes:
         if isinstance(axis.default, str) and not axis.choices:
-            told = f"has an axis {axis.name!r} of words, and no choices for it"
-            yield told, f'Axis("{axis.name}", "{axis.default}", choices=("{axis.default}", …))'
+            message = f"has an axis {axis.name!r} of words, and no choices for it"
+            yield message, f'Axis("{axis.name}", "{axis.default}", choices=("{axis.default}", …))'
 
 
 def _described(source: str) -> Callable[[Workload], Iterator[Problem]]:

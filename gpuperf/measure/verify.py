@@ -1,13 +1,13 @@
-"""Checks the results of one case, before its samples are taken and after.
+"""Check the results of one case, before its samples are taken and after.
 
 Before: inputs are drawn afresh, the call runs once, its inputs are compared with what was drawn,
-and its result with the float64 reference of what was drawn. The last of these draws is what is
-timed. While the samples are taken, `witness` keeps some elements of a few results. After: they are
-compared with those of the checked result, the inputs are renewed at the same addresses without a
-new `_version`, and one more result is compared with the reference.
+and its result with the float64 reference of what was drawn. The inputs drawn last are those that
+are timed. While the samples are taken, `spot_checks` keeps some elements of a few results. After:
+they are compared with those of the checked result, the inputs are renewed at the same addresses
+without a new `_version`, and one more result is compared with the reference.
 
-All of it is drawn from the system's random source, so that no call can know it beforehand; the
-seed is in the record, and GPUPERF_CHECK_SEED repeats it.
+The seed comes from the system's random source, so that no call can predict the inputs; the record
+holds it, and GPUPERF_CHECK_SEED repeats it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from gpuperf.measure.checks import compare, differ_much, poison, tensors_of
 from gpuperf.measure.deviation import WrongResult
 from gpuperf.measure.device import Device
 from gpuperf.measure.inputs import bind_make, refill, renew_part
-from gpuperf.measure.result_tensors import refuse_changed_inputs, refuse_form
+from gpuperf.measure.result_tensors import refuse_bad_tensors, refuse_changed_inputs
 from gpuperf.measure.spot_checks import SpotChecks
 from gpuperf.measure.timers.timer import Call
 from gpuperf.model.contract import Data
@@ -34,7 +34,7 @@ from gpuperf.model.workload import Draw, Implementation, Point, Workload
 
 SEED_VARIABLE = "GPUPERF_CHECK_SEED"
 SEED_BYTES = 6  # JSON's numbers are exact up to 2^53
-# What is added to the seed: the copies in rotation come first.
+# Added to the seed, above the numbers of the copies in rotation.
 AFTER, PART, PLACES, ROWS, HARSH = 900, 901, 902, 903, 910
 DRAWN = {"offset": "rows scaled and moved apart", "extreme": "values up to 200"}
 SLOW_S = 1.0  # a call that takes longer is repeated once after its samples, not twice
@@ -42,7 +42,7 @@ STALE = "the call keeps a result, or computes something else once it is timed"
 
 
 @dataclass(frozen=True)
-class Turn:
+class BoundCall:
     """A call with its inputs; a case has several where copies rotate."""
 
     inputs: Mapping[str, Any]
@@ -50,20 +50,20 @@ class Turn:
 
 
 class Rotation:
-    """Calls in turn; `latest` is the number of the one that ran last."""
+    """Calls in turn; `latest` is the number of the call that ran last."""
 
     def __init__(self, calls: Sequence[Call]) -> None:
-        self._turn = itertools.cycle(enumerate(calls))
+        self._cycle = itertools.cycle(enumerate(calls))
         self.latest = 0
 
     def __call__(self) -> Any:
-        self.latest, call = next(self._turn)
+        self.latest, call = next(self._cycle)
         return call()
 
 
 @dataclass
 class Verifier:
-    """Checks one implementation at one point. `accumulate` is the dtype of sums by the cost."""
+    """Checks one implementation at one point; `accumulate` is the dtype of sums by the cost."""
 
     device: Device
     workload: Workload
@@ -71,89 +71,93 @@ class Verifier:
     point: Point
     data: Data
     accumulate: str
-    witness: SpotChecks = field(init=False)
-    seed: int = field(default_factory=lambda: _drawn_seed())
+    spot_checks: SpotChecks = field(init=False)
+    seed: int = field(default_factory=lambda: _random_seed())
 
     def __post_init__(self) -> None:
         changed = self.workload.mutates or self.workload.aliases or self.data == "zeros"
-        self.witness = SpotChecks(self.seed + PLACES, not changed)
+        self.spot_checks = SpotChecks(self.seed + PLACES, not changed)
 
-    def before(self, turn: Turn, output: Any) -> Check:
+    def before(self, bound: BoundCall, output: Any) -> Check:
         """Check a call that has returned *output* once. Raises: WrongResult."""
         draws = self.workload.draws(self.point)
-        for step, draw in enumerate(draws):
-            output = self._harshly_checked(turn, output, self.seed + HARSH + step, draw)
-        check = self._checked(turn, output, self.seed)
+        for index, draw in enumerate(draws):
+            output = self._harshly_checked(bound, output, self.seed + HARSH + index, draw)
+        check = self._checked(bound, output, self.seed)
         return replace(check, seed=self.seed, draws=("normal", *draws))
 
-    def before_copy(self, turn: Turn, index: int) -> None:
+    def before_copy(self, bound: BoundCall, index: int) -> None:
         """Check the copy *index* of the call, with its own inputs. Raises: WrongResult."""
-        self._checked(turn, turn.call(), self.seed + index)
+        self._checked(bound, bound.call(), self.seed + index)
 
-    def after(self, turns: Sequence[Turn], repeat: Call, call_s: float) -> None:
+    def after(self, copies: Sequence[BoundCall], repeat: Call, call_s: float) -> None:
         """Check what was timed by *repeat*, whose calls take *call_s*. Raises: WrongResult."""
         try:
-            self.witness.judge()
+            self.spot_checks.judge()
             if call_s <= SLOW_S:
-                self._renew(turns, self._drawn(self.seed + AFTER)[0])
+                self._renew(copies, self._drawn(self.seed + AFTER)[0])
                 poison(self._run(repeat))
             fresh, made = self._drawn(self.seed + PART)
             if not self.workload.mutates:
-                renew_part(fresh, turns[0].inputs, made, self.seed)
-            self._renew(turns, fresh)
-            self._judge(turns, fresh, self._run(repeat), again=True)
+                renew_part(fresh, copies[0].inputs, made, self.seed)
+            self._renew(copies, fresh)
+            self._judge(copies, fresh, self._run(repeat), again=True)
         except WrongResult as wrong:
             raise WrongResult(f"when timed {wrong}", STALE) from None
 
-    def _harshly_checked(self, turn: Turn, output: Any, seed: int, draw: Draw) -> Any:
-        """The result of harsh inputs, which is right."""
+    def _harshly_checked(self, bound: BoundCall, output: Any, seed: int, draw: Draw) -> Any:
+        """Return the result for harsh inputs, checked. Raises: WrongResult."""
         fresh, _ = self._drawn(seed, draw)
         poison(output)
-        refill(turn.inputs, fresh)
+        refill(bound.inputs, fresh)
         del output
-        output = self._run(turn.call)
+        output = self._run(bound.call)
         try:
-            self._judge([turn], fresh, output, harsh=True)
+            self._judge([bound], fresh, output, harsh=True)
         except WrongResult as wrong:
             raise WrongResult(f"of {DRAWN[draw]} {wrong}", wrong.hint) from None
         return output
 
-    def _checked(self, turn: Turn, output: Any, seed: int) -> Check:
+    def _checked(self, bound: BoundCall, output: Any, seed: int) -> Check:
         fresh, _ = self._drawn(seed)
         poison(output)
-        refill(turn.inputs, fresh)
+        refill(bound.inputs, fresh)
         del output
-        output = self._run(turn.call)
+        output = self._run(bound.call)
         try:
-            check = self._judge([turn], fresh, output)
+            check = self._judge([bound], fresh, output)
         except WrongResult as wrong:
-            raise self._random(turn, fresh, output) or wrong from None
-        if self.witness.active:
-            self.witness.expect(output, check)
-            poison(output)  # whoever hands it out once more has not computed it again
+            raise self._random(bound, fresh, output) or wrong from None
+        if self.spot_checks.active:
+            self.spot_checks.expect(output, check)
+            poison(output)  # a call that returns it once more has not computed it again
         return check
 
-    def _random(self, turn: Turn, fresh: Mapping[str, Any], output: Any) -> WrongResult | None:
-        """What to say of a wrong result that is another one for equal inputs."""
+    def _random(
+        self, bound: BoundCall, fresh: Mapping[str, Any], output: Any
+    ) -> WrongResult | None:
+        """Return the error of a wrong result that differs between calls with equal inputs."""
         before = [tensor.clone() for tensor in tensors_of(output)]
-        refill(turn.inputs, fresh)
-        after = tensors_of(self._run(turn.call))
+        refill(bound.inputs, fresh)
+        after = tensors_of(self._run(bound.call))
         if not differ_much(before, after):
             return None
-        told = "is another one each time for equal inputs: the call is not deterministic"
-        return WrongResult(told, "leave what is random (dropout, sampling) out, or fix its seed")
+        return WrongResult(
+            "is another one each time for equal inputs: the call is not deterministic",
+            "leave what is random (dropout, sampling) out, or fix its seed",
+        )
 
     def _judge(
         self,
-        turns: Sequence[Turn],
+        copies: Sequence[BoundCall],
         fresh: Mapping[str, Any],
         output: Any,
         harsh: bool = False,
         again: bool = False,
     ) -> Check:
-        for turn in turns:
-            refuse_form(self.workload, self.point, turn.inputs, output, self.device.torch)
-            refuse_changed_inputs(self.workload, turn.inputs, fresh)
+        for bound in copies:
+            refuse_bad_tensors(self.workload, self.point, bound.inputs, output, self.device.torch)
+            refuse_changed_inputs(self.workload, bound.inputs, fresh)
         generator = torch.Generator(device=self.device.torch).manual_seed(self.seed + ROWS)
         return compare(
             self.workload,
@@ -167,10 +171,10 @@ class Verifier:
             again=again,
         )
 
-    def _renew(self, turns: Sequence[Turn], fresh: Mapping[str, Any]) -> None:
-        seen = self.workload.prepared(self.point)
-        for turn in turns:
-            refill(turn.inputs, fresh, [name for name in fresh if name not in seen])
+    def _renew(self, copies: Sequence[BoundCall], fresh: Mapping[str, Any]) -> None:
+        prepared = self.workload.prepared(self.point)
+        for bound in copies:
+            refill(bound.inputs, fresh, [name for name in fresh if name not in prepared])
 
     def _run(self, call: Call) -> Any:
         output = call()
@@ -178,21 +182,21 @@ class Verifier:
         return output
 
     def _drawn(self, seed: int, draw: Draw | None = None) -> tuple[Mapping[str, Any], set[int]]:
-        """Inputs from *seed*, and the addresses of those that `make` made."""
-        # Zeros would hide whatever is wrong.
+        """Draw inputs from *seed*; return them and the addresses of those that `make` made."""
+        # Zeros would hide errors.
         data: Data = "randn" if draw or self.data == "zeros" else self.data
         make = bind_make(self.device.torch, seed, data, draw)
         made: list[torch.Tensor] = []
 
-        def noted(*asked: Any, **more: Any) -> torch.Tensor:
-            made.append(make(*asked, **more))
+        def recorded(*args: Any, **kwargs: Any) -> torch.Tensor:
+            made.append(make(*args, **kwargs))
             return made[-1]
 
-        return self.workload.inputs(self.point, noted), {t.data_ptr() for t in made}
+        return self.workload.inputs(self.point, recorded), {t.data_ptr() for t in made}
 
 
 def picker(generator: torch.Generator) -> Callable[[int, int], torch.Tensor]:
-    """A function of (count, below) that draws *count* rows below *below*, sorted."""
+    """Return a function of (count, below) that draws *count* sorted row numbers below *below*."""
 
     def pick(count: int, below: int) -> torch.Tensor:
         rows = torch.randint(below, (count,), generator=generator, device=generator.device)
@@ -201,14 +205,10 @@ def picker(generator: torch.Generator) -> Callable[[int, int], torch.Tensor]:
     return pick
 
 
-def _fresh_seed() -> int:
-    return int.from_bytes(os.urandom(SEED_BYTES), "little")
-
-
-def _drawn_seed() -> int:
-    asked = os.environ.get(SEED_VARIABLE, "")
-    if not asked:
-        return _fresh_seed()
-    if not asked.isdecimal() or len(asked) > 15:
-        raise CannotMeasure(f"{SEED_VARIABLE} is {asked[:40]!r}", "give it the seed of a check")
-    return int(asked)
+def _random_seed() -> int:
+    seed = os.environ.get(SEED_VARIABLE, "")
+    if not seed:
+        return int.from_bytes(os.urandom(SEED_BYTES), "little")
+    if not seed.isdecimal() or len(seed) > 15:
+        raise CannotMeasure(f"{SEED_VARIABLE} is {seed[:40]!r}", "give it the seed of a check")
+    return int(seed)

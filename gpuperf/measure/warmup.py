@@ -1,7 +1,7 @@
-"""When has a call become what it will be from now on?
+"""Warm a call up until its time no longer falls.
 
-Lazy compilation, autotuning, the capture of CUDA graphs and the growth of allocators are over when
-its time no longer falls. (torch.compile with CUDA graphs needs three calls: pytorch #120309.)
+Then lazy compilation, autotuning, the capture of CUDA graphs and the growth of allocators are over.
+(torch.compile with CUDA graphs needs three calls: pytorch #120309.)
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from gpuperf.model.workload import Case, Point, Workload
 
 STEADY, STEADY_S = 0.1, 20e-6  # the last two calls differ by less than one of them
 MOST_CALLS, MOST_S = 30, 2.0
-FEWEST_CALLS = 3  # before another tool looks
+FEWEST_CALLS = 3  # before another tool takes over
 
 
 class Warm(NamedTuple):
-    """After how many calls the time no longer fell, and the least time of one in seconds."""
+    """The number of calls until the time no longer fell, and the least time of one in seconds."""
 
     calls: int
     call_s: float
@@ -35,7 +35,7 @@ def warm_up(
     least: int,
     now: Callable[[], float] = time.perf_counter,
 ) -> Warm:
-    """Call until two times in a row agree, *least* times at least, 2 s or 30 calls at most.
+    """Call at least *least* times until two times in a row agree, for 2 s or 30 calls at most.
 
     *first_s* is what the first call took; a second one, untimed, has been checked since.
     """
@@ -58,7 +58,7 @@ def _agree(times: list[float]) -> bool:
 
 
 def warm_call(workload: Workload, case: Case, device: Device, seed: int, data: Data) -> Call:
-    """The call of *case* for another tool to look at: built, and run a few times."""
+    """Build the call of *case*, run it a few times, and return it for another tool to measure."""
     point = Point(case.point)
     inputs = workload.inputs(point, bind_make(device.torch, seed, data))
     implementation = {i.name: i for i in workload.implementations}[case.implementation]

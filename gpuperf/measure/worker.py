@@ -1,7 +1,7 @@
-"""The expendable process that loads workloads and measures: `python -P -m gpuperf.measure.worker`.
+"""Load workloads and measure in a process of its own: `python -P -m gpuperf.measure.worker`.
 
-It speaks `gpuperf.model.protocol` over two file descriptors of its own, dies with its parent, and
-ends itself when its device has failed: a lost CUDA context cannot be mended, only left.
+The worker exchanges messages of `gpuperf.model.protocol` over two file descriptors of its own, dies
+with its parent, and ends itself when its device has failed: a lost CUDA context cannot be restored.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ from gpuperf.measure.fingerprint import fingerprint_of
 from gpuperf.measure.forecast import Forecast
 from gpuperf.measure.isolation import Isolation
 from gpuperf.measure.nvbench import nvbench_means
-from gpuperf.measure.parent import die_with_parent
-from gpuperf.measure.pipe import Pipe, end_child_on_return
+from gpuperf.measure.pipe import Pipe, die_with_parent, end_child_on_return
 from gpuperf.measure.registry import load_source
 from gpuperf.measure.stopwatch import open_stopwatch
 from gpuperf.measure.telemetry import Meter, open_meter
@@ -66,11 +65,11 @@ DEVICE_LOST = 70  # exit code: the device failed under a case
 
 
 class DeviceLost(Exception):
-    """The CUDA context is gone; the case that lost it is known."""
+    """The CUDA context is lost."""
 
 
 class Worker:
-    """Answers requests one at a time."""
+    """Server of the supervisor's requests, one at a time."""
 
     def __init__(self, pipe: Pipe) -> None:
         self._pipe = pipe
@@ -82,13 +81,13 @@ class Worker:
         self._forecast = Forecast()
         self._sources: dict[str, tuple[dict[str, Workload], dict[str, str]]] = {}
 
-    def say(self, message: FromWorker) -> None:
-        """One line to the supervisor, at once; a forked child that comes here ends."""
-        if not self._pipe.say(message):
+    def send(self, message: FromWorker) -> None:
+        """Send one line to the supervisor at once; a forked child that comes here ends."""
+        if not self._pipe.send(message):
             os._exit(0)
 
     def answer(self, request: ToWorker) -> None:
-        """Serve *request*; what goes wrong is said, not raised. Raises: DeviceLost."""
+        """Serve *request*; an error becomes a message. Raises: DeviceLost."""
         try:
             if isinstance(request, Open):
                 self._open(request.device)
@@ -96,23 +95,23 @@ class Worker:
                 self._describe(request.source)
             elif isinstance(request, Examine):
                 device, meter, _ = self._opened()
-                self.say(Examined(examine(device, meter)))
+                self.send(Examined(examine(device, meter)))
             elif isinstance(request, Loaded):
-                self.say(Modules(_modules(request.folders, request.packages)))
+                self.send(Modules(_modules(request.folders, request.packages)))
             elif isinstance(request, Nvbench):
-                self.say(NvbenchTimes(tuple(self._nvbench(request))))
+                self.send(NvbenchTimes(tuple(self._nvbench(request))))
             elif isinstance(request, Runnable):
-                self.say(RunnableCases(tuple(self._runnable(request))))
+                self.send(RunnableCases(tuple(self._runnable(request))))
             elif isinstance(request, Measure):
-                self.say(self._measure(request))
+                self.send(self._measure(request))
             else:
                 raise CannotMeasure("this worker runs no programs")
         except WorkloadError as error:
-            self.say(Failed("workload", str(error), error.hint))
+            self.send(Failed("workload", str(error), error.hint))
         except CannotMeasure as error:
-            self.say(Failed("cannot-measure", str(error), error.hint))
+            self.send(Failed("cannot-measure", str(error), error.hint))
         except GpuperfError as error:
-            self.say(Failed("usage", str(error), error.hint))
+            self.send(Failed("usage", str(error), error.hint))
 
     def _open(self, name: str) -> None:
         device = open_device(name)
@@ -120,7 +119,7 @@ class Worker:
         facts, self._fingerprint = fingerprint_of(device, self._meter)
         self._device = replace(device, facts=facts)
         self._isolation = Isolation(device.torch)
-        self.say(Opened(facts, self._fingerprint))
+        self.send(Opened(facts, self._fingerprint))
 
     def _opened(self) -> tuple[Device, Meter, Isolation]:
         if self._device is None or self._meter is None or self._isolation is None:
@@ -133,18 +132,18 @@ class Worker:
         return self._sources[source]
 
     def _describe(self, source: str) -> None:
-        found, broken = self._workloads(source)
-        self.say(Described(tuple(w.describe(source) for w in found.values()), broken))
+        workloads, broken = self._workloads(source)
+        self.send(Described(tuple(w.describe(source) for w in workloads.values()), broken))
 
     def _measure(self, request: Measure) -> Measured:
         device, meter, isolation = self._opened()
-        found, _ = self._workloads(request.case.source)
-        if request.case.op not in found:
+        workloads, _ = self._workloads(request.case.source)
+        if request.case.op not in workloads:
             raise WorkloadError(f"{request.case.source} holds no workload {request.case.op!r}")
         name = request.contract.timer
         fresh = name not in self._timers
         if fresh:
-            self.say(Progress("timer"))
+            self.send(Progress("timer"))
             self._timers.add(name)
         bench = Bench(
             device,
@@ -153,12 +152,12 @@ class Worker:
             else open_stopwatch(name, device.torch),
             meter,
             self._fingerprint,
-            lambda phase, samples: self.say(Progress(phase, samples)),
+            lambda phase, samples: self.send(Progress(phase, samples)),
             request.counting,
-            lambda record: self.say(Timed(record)),
+            lambda record: self.send(Timed(record)),
             self._forecast,
         )
-        workload = found[request.case.op]
+        workload = workloads[request.case.op]
         isolation.begin(fresh_timer=fresh)
         try:
             record = bench.measure(
@@ -179,25 +178,25 @@ class Worker:
                 yield index
 
     def _nvbench(self, request: Nvbench) -> list[float | None]:
-        """Every call is built before the first is timed. Raises: CannotMeasure."""
+        """Build every call before the first is timed. Raises: CannotMeasure."""
         device, _, _ = self._opened()
         calls = []
         for case in request.cases:
-            found, _ = self._workloads(case.source)
-            calls.append(
-                warm_call(found[case.op], case, device, request.seed, request.contract.data)
-            )
+            workload = self._workloads(case.source)[0][case.op]
+            calls.append(warm_call(workload, case, device, request.seed, request.contract.data))
         device.synchronize()
-        self.say(Progress("nvbench"))
+        self.send(Progress("nvbench"))
         return nvbench_means(calls)
 
 
 def _modules(folders: tuple[str, ...], packages: tuple[str, ...]) -> dict[str, str]:
-    """The imported modules whose file lies in one of *folders*, or that are of *packages*; this
-    gpuperf's own are not among them, and of what is installed *packages* alone."""
+    """Return the files of the imported modules in *folders*, and of those of *packages*.
+
+    Modules of this gpuperf are left out, and installed ones unless they belong to *packages*.
+    """
     roots = [Path(folder).resolve() for folder in folders]
     ours = Path(gpuperf.__file__).resolve().parent
-    found: dict[str, str] = {}
+    wanted: dict[str, str] = {}
     others: dict[str, str] = {}
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
@@ -207,30 +206,34 @@ def _modules(folders: tuple[str, ...], packages: tuple[str, ...]) -> dict[str, s
         installed = any(part in ("site-packages", "dist-packages") for part in path.parts)
         inside = not installed and any(path.is_relative_to(root) for root in roots)
         if not path.is_relative_to(ours):
-            wanted = inside or name.split(".")[0] in packages
-            (found if wanted else others)[name] = str(path)
-    return found | _installed_with(found, others, roots)
+            listed = inside or name.split(".")[0] in packages
+            (wanted if listed else others)[name] = str(path)
+    return wanted | _installed_with(wanted, others, roots)
 
 
 def _installed_with(
-    found: dict[str, str], others: dict[str, str], roots: list[Path]
+    wanted: dict[str, str], others: dict[str, str], roots: list[Path]
 ) -> dict[str, str]:
-    """Of *others* those that the same distribution installs as a package in one of *roots*: the
-    compiled half of a library, which a worktree does not hold."""
-    own = {
+    """Return those of *others* from the distributions that install the packages in *roots*.
+
+    They are the compiled half of a library, which a worktree does not hold.
+    """
+    local = {
         name.split(".")[0]
-        for name, file in found.items()
+        for name, file in wanted.items()
         if any(Path(file).is_relative_to(root) for root in roots)
     }
     by_package = packages_distributions()
-    shipped = {dist for name in own for dist in by_package.get(name, ())} - {"gpuperf"}
+    shipped = {dist for name in local for dist in by_package.get(name, ())} - {"gpuperf"}
     together = {name for name, dists in by_package.items() if shipped & set(dists)}
     return {name: file for name, file in others.items() if name.split(".")[0] in together}
 
 
 def _import_ahead() -> None:
-    """What torch's profiler would import when it is first started: 3 s beside an H200. None of it
-    makes a CUDA context."""
+    """Import what torch's profiler imports when it first starts, which takes 3 s on an H200 host.
+
+    It makes no CUDA context.
+    """
     with contextlib.suppress(ImportError):
         importlib.import_module("torch._inductor.config")
 
@@ -249,12 +252,12 @@ def main(arguments: list[str] | None = None) -> int:
     if options.ahead:
         _import_ahead()
     worker = Worker(pipe)
-    worker.say(Hello(PROTOCOL, os.getpid(), str(torch.__version__)))
+    worker.send(Hello(PROTOCOL, os.getpid(), str(torch.__version__)))
     for request in pipe.requests():
         try:
             worker.answer(request)
         except DeviceLost as lost:
-            worker.say(Failed("device-lost", str(lost)))
+            worker.send(Failed("device-lost", str(lost)))
             os._exit(DEVICE_LOST)  # an orderly exit would wait for the dead context
     return 0
 

@@ -24,7 +24,7 @@ from uncaught import UNCAUGHT  # noqa: E402
 from gpuperf.measure.bench import Bench  # noqa: E402
 from gpuperf.measure.device import open_device  # noqa: E402
 from gpuperf.measure.stopwatch import open_stopwatch  # noqa: E402
-from gpuperf.measure.telemetry import NoMeter  # noqa: E402
+from gpuperf.measure.telemetry import Meter  # noqa: E402
 from gpuperf.model.contract import Contract, Fingerprint  # noqa: E402
 from gpuperf.model.record import Record  # noqa: E402
 from gpuperf.model.workload import Case, Implementation, Point  # noqa: E402
@@ -107,7 +107,7 @@ def measured(cheat: Cheat) -> Record:
     device = open_device("cuda:0")
     mine = (Implementation(cheat.name, cheat.build),)
     workload = replace(cheat.workload, implementations=mine, standard=())
-    bench = Bench(device, open_stopwatch("blocked", device.torch), NoMeter(), Fingerprint())
+    bench = Bench(device, open_stopwatch("blocked", device.torch), Meter(), Fingerprint())
     case = Case(workload.name, cheat.name, cheat.point)
     return bench.measure(workload, case, CONTRACT, "r", seed=0)
 
@@ -130,7 +130,7 @@ def test_a_kernel_with_a_name_of_ours_is_in_the_time() -> None:
 def test_the_honest_implementation_is_not_refused_on_a_gpu(cheat: Cheat) -> None:
     name = "eager" if cheat.workload.name == "sincos" else "torch"
     device = open_device("cuda:0")
-    bench = Bench(device, open_stopwatch("blocked", device.torch), NoMeter(), Fingerprint())
+    bench = Bench(device, open_stopwatch("blocked", device.torch), Meter(), Fingerprint())
     case = Case(cheat.workload.name, name, cheat.point)
     record = bench.measure(cheat.workload, case, CONTRACT, "r", seed=0)
     assert (record.status, record.reason) == ("ok", "")

@@ -50,7 +50,7 @@ def waits_for_the_sample(inputs: Inputs, point: Point, options: Any) -> Call:
         while frame:
             names.add(frame.f_code.co_name)
             frame = frame.f_back  # type: ignore[assignment]
-        if names & {"kept", "_checked", "_run", "after", "_timed"}:
+        if names & {"keeping", "_checked", "_run", "after", "_timed"}:
             torch.mm(inputs["a"], inputs["b"], out=c)
         return c
 

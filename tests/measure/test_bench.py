@@ -15,7 +15,7 @@ from gpuperf.measure.bench import Bench
 from gpuperf.measure.device import Device
 from gpuperf.measure.inputs import bind_make
 from gpuperf.measure.stopwatch import Stopwatch
-from gpuperf.measure.telemetry import NoMeter
+from gpuperf.measure.telemetry import Meter
 from gpuperf.measure.timers.activity import Trace
 from gpuperf.measure.timers.timer import Call, CannotBlock
 from gpuperf.measure.timers.window import Reading
@@ -149,7 +149,7 @@ def test_the_hot_figure_is_of_what_fits_the_cache_with_its_output(
 
 def stopped(watch: Stopwatch) -> Record:
     """The record of a copy that *watch* does not want to time."""
-    bench = Bench(Device(CPU, FACTS), watch, NoMeter(), Fingerprint())
+    bench = Bench(Device(CPU, FACTS), watch, Meter(), Fingerprint())
     case = Case("copy", "torch", {"n": 100, "dtype": "fp32"})
     record = bench.measure(COPY, case, replace(CONTRACT, timer="blocked"), "r", 0)
     assert record.times == {}
@@ -196,7 +196,7 @@ def test_a_recorded_kernel_is_in_the_record_with_its_own_facts() -> None:
     reading = Reading(5e-6, 1.9e9, 1.98e9, 1e-6)
     kernel = Trace((3e-6,) * 3, (3e-6,) * 3, (reading,) * 3, (Kernel("copy"),), 0, 0.0)
     watch = Stopwatch(FakeTimer("blocked", facts), lambda *asked: kernel)
-    bench = Bench(Device(CPU, FACTS), watch, NoMeter(), Fingerprint())
+    bench = Bench(Device(CPU, FACTS), watch, Meter(), Fingerprint())
     case = Case("copy", "torch", {"n": 100, "dtype": "fp32"})
     record = bench.measure(COPY, case, replace(CONTRACT, timer="blocked"), "r", 0)
     assert (record.status, record.primary, record.stop) == ("ok", "busy", "precision")

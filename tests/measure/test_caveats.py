@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from gpuperf.measure.caveats import sample_caveats
-from gpuperf.measure.stopwatch import Timing
+from gpuperf.measure.timing import Timing
 from gpuperf.model.contract import Contract
 from gpuperf.model.cost import Cost
 from gpuperf.model.record import Caveat, Check, Record, TimerFacts

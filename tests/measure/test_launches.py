@@ -9,7 +9,12 @@ from typing import Any
 import pytest
 
 from gpuperf.measure import launches as geometry
-from gpuperf.measure.launches import CONCURRENT_KERNEL, _Activities, _Kernel, with_launches
+from gpuperf.measure.launches import (
+    CONCURRENT_KERNEL,
+    _KernelRecord,
+    _LaunchRecorder,
+    with_launches,
+)
 from gpuperf.model.record import Kernel, Launch
 
 GEMM = Launch((2, 66, 1), (384, 1, 1), (2, 1, 1), 168, 213188, 66)
@@ -19,8 +24,8 @@ FILL = Launch((8, 1, 1), (128, 1, 1))
 NAMES = {GEMM: b"_ZN4gemm", FILL: b"fill"}
 
 
-def kernel_record(start: int, launch: Launch) -> _Kernel:
-    record = _Kernel(
+def kernel_record(start: int, launch: Launch) -> _KernelRecord:
+    record = _KernelRecord(
         kind=CONCURRENT_KERNEL,
         start=start,
         name=NAMES.get(launch, b""),
@@ -38,7 +43,7 @@ class FakeCupti:
 
     def __init__(self, version: int = 130001, refuses: str = "") -> None:
         self.version, self.refuses = version, refuses
-        self.pending: list[_Kernel] = []
+        self.pending: list[_KernelRecord] = []
         self.enabled = False
 
     def cuptiGetVersion(self, out: Any) -> int:
@@ -73,8 +78,8 @@ class FakeCupti:
         return 0
 
 
-def recorded(library: FakeCupti, *records: _Kernel) -> tuple[tuple[str, Launch], ...]:
-    activities = _Activities(library)
+def recorded(library: FakeCupti, *records: _KernelRecord) -> tuple[tuple[str, Launch], ...]:
+    activities = _LaunchRecorder(library)
     return activities.record(lambda: library.pending.extend(records))
 
 
@@ -91,7 +96,7 @@ def test_the_record_is_laid_out_as_in_cuptis_headers() -> None:
         "most_cluster": 200,
         "most_clusters": 204,
     }
-    assert {name: getattr(_Kernel, name).offset for name in offsets} == offsets
+    assert {name: getattr(_KernelRecord, name).offset for name in offsets} == offsets
 
 
 def test_launches_come_in_the_order_of_their_start() -> None:
@@ -117,7 +122,7 @@ def test_records_stop_when_the_call_raises() -> None:
         raise RuntimeError("lost")
 
     with pytest.raises(RuntimeError, match="lost"):
-        _Activities(library).record(run)
+        _LaunchRecorder(library).record(run)
     assert not library.enabled
 
 
@@ -127,16 +132,16 @@ def test_a_cupti_before_12_is_left_alone(
 ) -> None:
     monkeypatch.setattr(geometry, "find_library", lambda: "libcupti.so")
     monkeypatch.setattr(geometry.ctypes, "CDLL", lambda name: FakeCupti(version))
-    geometry._activities.cache_clear()
+    geometry._recorder.cache_clear()
     try:
-        assert (geometry._activities() is not None) is found
+        assert (geometry._recorder() is not None) is found
     finally:
-        geometry._activities.cache_clear()
+        geometry._recorder.cache_clear()
 
 
 def test_a_launch_that_cuda_does_not_allow_leaves_no_buffer_behind() -> None:
     library = FakeCupti()
-    activities = _Activities(library)
+    activities = _LaunchRecorder(library)
     wrong = replace(GEMM, registers=7)
     record = kernel_record(1, wrong)
     record.grid[0] = -1
@@ -176,7 +181,7 @@ def test_without_a_library_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> N
     def run() -> None:
         ran.append(1)
 
-    monkeypatch.setattr(geometry, "_activities", lambda: None)
+    monkeypatch.setattr(geometry, "_recorder", lambda: None)
     assert (geometry.launches_of(run), ran) == ((), [])
 
 

@@ -13,7 +13,7 @@ from gpuperf.measure.sampling import (
     FEWEST_SAMPLES,
     LONGEST_REST_S,
     Rest,
-    Taken,
+    SamplingResult,
     is_known,
     take_samples,
 )
@@ -55,7 +55,7 @@ def take(
     at_once: int = 1,
     first: Sequence[Sample] = (),
     rest: Rest | None = None,
-) -> Taken:
+) -> SamplingResult:
     return take_samples(
         timer.draw,
         contract,
@@ -374,7 +374,7 @@ def test_a_duty_of_one_asks_for_the_gap_alone() -> None:
 def test_a_gap_longer_than_the_longest_rest_is_kept() -> None:
     rest = Rest(replace(GPU, gap_s=0.4), 1.0, RESTED_HZ)
     assert rest.idle_s == 0.4
-    rest.see([Sample(1e-3, None, 0.5 * RESTED_HZ)])
+    rest.observe([Sample(1e-3, None, 0.5 * RESTED_HZ)])
     assert rest.idle_s == 0.4
     assert rest.unrecovered == 1
 
@@ -395,7 +395,7 @@ def test_the_busy_share_stays_under_the_duty_but_for_the_longest_rest(
 def test_the_rest_doubles_up_to_its_cap_while_the_clock_does_not_recover() -> None:
     rest, rests = Rest(GPU, 1e-6, RESTED_HZ), []
     for _ in range(9):
-        rest.see([Sample(1e-6, None, 0.97 * RESTED_HZ)])
+        rest.observe([Sample(1e-6, None, 0.97 * RESTED_HZ)])
         rests.append(rest.idle_s)
     assert rests == [0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.25, 0.25, 0.25]
     assert rest.unrecovered == 9
@@ -404,9 +404,9 @@ def test_the_rest_doubles_up_to_its_cap_while_the_clock_does_not_recover() -> No
 def test_two_percent_under_the_rested_clock_are_recovered() -> None:
     rest = Rest(GPU, 1e-6, RESTED_HZ)
     for share in (0.981, 1.0, 1.02):
-        rest.see([Sample(1e-6, None, share * RESTED_HZ)])
+        rest.observe([Sample(1e-6, None, share * RESTED_HZ)])
     assert (rest.idle_s, rest.unrecovered) == (0.002, 0)
-    rest.see([Sample(1e-6, None, 0.979 * RESTED_HZ)])
+    rest.observe([Sample(1e-6, None, 0.979 * RESTED_HZ)])
     assert (rest.idle_s, rest.unrecovered) == (0.004, 1)
 
 
@@ -417,17 +417,17 @@ def test_a_clock_that_nobody_knows_changes_no_rest(
     rested_hz: float | None, before_hz: float | None
 ) -> None:
     rest = Rest(GPU, 1e-6, rested_hz)
-    rest.see([Sample(1e-6, 1e9, before_hz)])
+    rest.observe([Sample(1e-6, 1e9, before_hz)])
     assert (rest.idle_s, rest.unrecovered) == (0.002, 0)
 
 
 def test_the_clock_inside_a_sample_changes_no_rest() -> None:
     rest = Rest(GPU, 1e-6, RESTED_HZ)
-    rest.see([Sample(1e-6, 0.5 * RESTED_HZ, RESTED_HZ)])
+    rest.observe([Sample(1e-6, 0.5 * RESTED_HZ, RESTED_HZ)])
     assert (rest.idle_s, rest.unrecovered) == (0.002, 0)
 
 
 def test_where_no_rest_is_asked_for_none_is_made() -> None:
     rest = Rest(Contract("blocked", gap_s=0.0), 1e-6, RESTED_HZ)
-    rest.see([Sample(1e-6, None, 0.5 * RESTED_HZ)])
+    rest.observe([Sample(1e-6, None, 0.5 * RESTED_HZ)])
     assert (rest.idle_s, rest.unrecovered) == (0.0, 0)

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuperf.measure.telemetry import HostMeter, telemetry_caveats, throttle_names
+from gpuperf.measure.caveats import telemetry_caveats
+from gpuperf.measure.telemetry import HostMeter, throttle_names
 from gpuperf.model.record import Telemetry
 
 
@@ -27,8 +28,8 @@ def test_a_throttled_a_shared_and_a_contended_measurement_say_so() -> None:
         )
     ]
     assert kinds == ["throttled", "shared", "contended"]
-    assert telemetry_caveats(Telemetry(other_processes=0, other_load=0.1)) == ()
-    assert telemetry_caveats(None) == ()
+    assert telemetry_caveats(Telemetry(other_processes=0, other_load=0.1)) == []
+    assert telemetry_caveats(None) == []
 
 
 @pytest.mark.skipif(not Path("/proc/stat").exists(), reason="needs Linux")

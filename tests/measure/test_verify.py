@@ -15,7 +15,7 @@ from gpuperf.kernels.stream import COPY
 from gpuperf.kernels.vector_add import ADD
 from measured import MEASURED, text_of
 
-from gpuperf.measure.checks import TF32, Judge, refuse
+from gpuperf.measure.checks import TF32, Comparison, refuse
 from gpuperf.measure.deviation import WrongResult
 from gpuperf.measure.inputs import refill, renew_part, torch_dtype
 from gpuperf.measure.registry import load_source
@@ -173,7 +173,7 @@ def test_every_result_measured_on_an_h200_is_within_its_implementations_toleranc
             continue
         flops = workload.cost(point).flops
         dtype = torch_dtype("bf16" if point["dtype"] == "fp8" else str(point["dtype"]))
-        judge = Judge(workload, point, flops[0].accumulate if flops else "", mine[0], False)
+        judge = Comparison(workload, point, flops[0].accumulate if flops else "", mine[0], False)
         known += 1
         if error > judge.allowed(torch.empty(0, dtype=dtype)):
             over.append((op, name, point, error))
@@ -186,7 +186,7 @@ def test_the_straight_line_for_exp2_is_over_the_tolerance_of_flash_attention() -
     workload = load_source("gpuperf.kernels")[0]["attention"]
     point = Point({axis.name: axis.default for axis in workload.axes} | {"dtype": "bf16"})
     allowed = {
-        implementation.name: Judge(workload, point, "fp32", implementation, False).allowed(
+        implementation.name: Comparison(workload, point, "fp32", implementation, False).allowed(
             torch.empty(0, dtype=torch.bfloat16)
         )
         for implementation in workload.implementations

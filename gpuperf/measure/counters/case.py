@@ -1,6 +1,6 @@
-"""What do the hardware's counters say of a case, or why do they say nothing?
+"""Add the hardware counters of a case to its record, or the reason why it has none.
 
-Nothing that goes wrong here costs the time that was taken.
+No failure here costs the time that was taken.
 """
 
 from __future__ import annotations
@@ -9,28 +9,29 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from gpuperf.measure.counters.cupti import NoCounters
-from gpuperf.measure.counters.device import DeviceCounters, open_counters
+from gpuperf.measure.counters.device import DRAM, DeviceCounters, open_counters
 from gpuperf.measure.counters.kernels import KernelCounts, summed, with_counts
 from gpuperf.measure.counters.traffic import LEAST_BYTES
 from gpuperf.measure.device import Device
-from gpuperf.measure.stopwatch import Timing
+from gpuperf.measure.error_origin import first_line
 from gpuperf.measure.timers.timer import Call
+from gpuperf.measure.timing import Timing
 from gpuperf.model.contract import Cache, Counting
 from gpuperf.model.metrics import sum_up
-from gpuperf.model.record import NO_COUNTERS, Caveat, Kernel, Record, without_counters
+from gpuperf.model.record import NO_COUNTERS, Caveat, Record, without_counters
 from gpuperf.model.timers import TIMERS
 
 UNMATCHED = Caveat(
     "unmatched-kernels",
-    "the profiler saw other kernels than the trace: their counters are told together only",
-    "does the call always launch the same kernels?",
+    "the profiler saw other kernels than the trace: only their sums are known",
+    "check that the call always launches the same kernels",
 )
 
 REPLAYED = Caveat(
     "replayed",
-    "the DRAM bytes of its kernels, one by one, are not those of the call: a replay finds and "
+    "the DRAM bytes of the replayed kernels do not add up to those of the call: a replay finds and "
     "leaves other lines in L2 than a run at full speed",
-    "the call's bytes in the table are those at full speed",
+    "use the bytes of the call, which were counted at full speed",
 )
 REPLAY_OFF = 0.05  # of the call's bytes
 BYTE_PRECISION = 0.01
@@ -38,7 +39,7 @@ BYTE_PRECISION = 0.01
 
 @dataclass
 class CaseCounter:
-    """Counts for one case, as *counting* asks; `heard` is called as a sign of life."""
+    """Counts one case as *counting* says; `heard` is called as a sign of life."""
 
     device: Device
     counting: Counting
@@ -46,7 +47,7 @@ class CaseCounter:
     _refused: Exception | None = field(default=None, init=False)
 
     def open(self) -> None:
-        """Hold the counters against known traffic: large copies, so before anything is allocated.
+        """Calibrate the counters, with large copies, before anything is allocated.
 
         Raises: RuntimeError when the device is lost.
         """
@@ -60,7 +61,7 @@ class CaseCounter:
             self._refused = error
 
     def count(self, record: Record, call: Call, timing: Timing) -> Record:
-        """*record* with what the counters say of *call*. Raises: RuntimeError as `open` does."""
+        """Return *record* with the counters of *call*. Raises: RuntimeError as `open` does."""
         if self.counting == "off":
             return record
         record = self._attempt(self._with_traffic, record, call, timing)
@@ -82,9 +83,8 @@ class CaseCounter:
             self.device.synchronize()
             if any(caveat.kind == NO_COUNTERS for caveat in record.caveats):
                 return record
-            told = str(error).strip().splitlines() or [type(error).__name__]
             hint = error.hint if isinstance(error, NoCounters) else "--counters off does without"
-            return without_counters(record, told[0][:500], hint)
+            return without_counters(record, first_line(error), hint)
 
     def _counters(self) -> DeviceCounters:
         return open_counters(self.device.torch, self.device.facts.l2_bytes)
@@ -101,18 +101,20 @@ class CaseCounter:
 
     def _with_kernels(self, record: Record, call: Call, timing: Timing) -> Record:
         self.heard()
-        found, passes = self._counters().kernels(call, _cache(record))
+        by_kernel, passes = self._counters().kernels(call, _cache(record))
         self.heard()
-        kernels = with_counts(timing.launches, record.kernels, found)
-        counts = {**record.counters, **summed(found), "kernel_passes": passes}
-        doubts = (*(() if _matched(kernels, found) else (UNMATCHED,)), *_replayed(record, found))
-        caveats = (*record.caveats, *doubts)
-        return replace(record, kernels=kernels, counters=counts, caveats=caveats)
+        kernels = with_counts(timing.launches, record.kernels, by_kernel)
+        counts = {**record.counters, **summed(by_kernel), "kernel_passes": passes}
+        matched = not by_kernel or any(kernel.counters for kernel in kernels)
+        caveats = [*record.caveats, *(() if matched else (UNMATCHED,))]
+        if _replay_differs(record, by_kernel):
+            caveats.append(REPLAYED)
+        return replace(record, kernels=kernels, counters=counts, caveats=tuple(caveats))
 
     def _with_cycles(self, record: Record, call: Call, timing: Timing) -> Record:
         contract = record.contract
         if TIMERS[contract.timer].kernels == "never" or contract.regime != "burst":
-            return record  # its time is of no window
+            return record  # its time is not taken in a window
         counts = dict(self._counters().cycles(call, contract.cache, contract.gap_s))
         extra, clock_hz = counts.pop("extra_cycles", None), timing.clock_hz
         if extra is not None and clock_hz is not None:
@@ -121,7 +123,7 @@ class CaseCounter:
 
 
 def _imprecise(counts: Mapping[str, float]) -> tuple[Caveat, ...]:
-    """A word where the bytes are not known to what is aimed at."""
+    """Return a caveat where the bytes are less precise than intended."""
     moved = counts["dram_read_bytes"] + counts["dram_written_bytes"]
     unsure = counts.get("dram_uncertainty_bytes", 0.0) / max(moved, LEAST_BYTES)
     if unsure <= BYTE_PRECISION:
@@ -129,26 +131,21 @@ def _imprecise(counts: Mapping[str, float]) -> tuple[Caveat, ...]:
     return (
         Caveat(
             "imprecise-bytes",
-            f"its measured bytes are known to ± {unsure * 100:.1f} %",
-            "a larger size stands out more from what else the memory does",
+            f"the measured bytes are uncertain by ± {unsure * 100:.1f} %",
+            "measure a larger size, whose bytes exceed the other traffic of the memory by more",
         ),
     )
 
 
-def _matched(kernels: Sequence[Kernel], found: Sequence[KernelCounts]) -> bool:
-    return not found or any(kernel.counters for kernel in kernels)
-
-
-def _replayed(record: Record, found: Sequence[KernelCounts]) -> tuple[Caveat, ...]:
-    """What the kernels moved one by one, where it is not what the call moved."""
-    alone, whole = sum_up(found), record.counters
+def _replay_differs(record: Record, by_kernel: Sequence[KernelCounts]) -> bool:
+    """Return whether the kernels moved other bytes one by one than the call did."""
+    alone, whole = sum_up(by_kernel), record.counters
     unsure = whole.get("dram_uncertainty_bytes", 0.0)
-    both = {"dram_read_bytes", "dram_written_bytes"} & alone.keys() & whole.keys()
-    off = any(abs(alone[name] - whole[name]) > REPLAY_OFF * whole[name] + unsure for name in both)
-    return (REPLAYED,) if off else ()
+    both = DRAM & alone.keys() & whole.keys()
+    return any(abs(alone[name] - whole[name]) > REPLAY_OFF * whole[name] + unsure for name in both)
 
 
 def _cache(record: Record) -> Cache:
-    """The cache that the times were taken with."""
+    """Return the cache state that the times were taken with."""
     contract = record.contract
     return "hot" if contract.regime == "sustained" else contract.cache

@@ -1,7 +1,7 @@
-"""NVIDIA's profiling library, by ctypes: the libcupti that torch's own packages bring.
+"""Call CUPTI, NVIDIA's profiling library, through ctypes, from the packages that torch brings.
 
-Its calls take one struct each, whose first field is its size; a size beyond what the library knows
-is refused, so each is given up to its last field used here, and fields are only ever appended
+Each call takes one struct, whose first field is its size. The library refuses a size that it does
+not know, so each struct ends with the last field used here; later versions only append fields
 (headers of 12.6, 13.0 and 13.4). https://docs.nvidia.com/cupti/api/modules.html
 """
 
@@ -10,18 +10,9 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Iterable, Sequence
-from ctypes import (
-    POINTER,
-    c_char_p,
-    c_double,
-    c_int,
-    c_size_t,
-    c_uint8,
-    c_uint16,
-    c_uint32,
-    c_uint64,
-    c_void_p,
-)
+from ctypes import POINTER, c_char_p, c_double, c_int, c_uint8, c_uint16, c_uint32, c_uint64
+from ctypes import c_size_t as SIZE
+from ctypes import c_void_p as ADDRESS
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -47,16 +38,16 @@ RANGE_PROFILER, PM_SAMPLING = 0, 1  # CUpti_ProfilerType
 HINTS: dict[NoCountersKind, str] = {
     "permission": PERMISSION_HINT,
     "virtual-gpu": "counters belong to a whole card: use one that is not sliced by MIG or vGPU, or "
-    "have profiling enabled for it",
+    "have profiling enabled for the slice",
     "old-cuda": "counters need CUDA 12.6 or newer: update torch and its CUDA packages",
     "no-library": "pip install the nvidia-cuda-cupti package of torch's CUDA version",
     "busy": "end other profilers (ncu, nsys, DCGM profiling, torch.profiler) and try again",
     "unknown-metric": "a newer torch may bring a CUPTI that knows this chip",
     "overflow": "the call is long: measure a smaller size",
-    "no-samples": "a virtual machine may hide them; `gpuperf import` reads what ncu writes, where "
-    "that works",
-    "uncalibrated": "start again: the counters of one process may be scaled, the next one's right",
-    "unsupported": "such a device has no counters to read",
+    "no-samples": "a virtual machine may hide the counters; `gpuperf import` reads the reports of "
+    "ncu, where that works",
+    "uncalibrated": "run it again: the counters may be scaled in one process and right in the next",
+    "unsupported": "this device has no counters to read; --counters off skips them",
     "failed": "`gpuperf doctor` tries the counters; --counters off does without",
 }
 
@@ -77,12 +68,12 @@ KINDS: dict[int, NoCountersKind] = {
     45: "unsupported",  # WSL_DEVICE_NOT_SUPPORTED
     46: "unknown-metric",  # INVALID_CHIP_NAME
 }
-DECODE_FULL = 8  # OUT_OF_MEMORY: what a decoding call says when the hardware's buffer was too small
+DECODE_FULL = 8  # OUT_OF_MEMORY: a decoding call's result when the hardware's buffer was too small
 UNKNOWN_METRIC = 17  # INVALID_METRIC_NAME
 
 
 class NoCounters(CannotMeasure):
-    """The counters cannot be read, and which sort of reason it is."""
+    """The counters cannot be read; `kind` classifies the reason."""
 
     def __init__(self, kind: NoCountersKind, message: str) -> None:
         super().__init__(message, HINTS[kind])
@@ -90,131 +81,75 @@ class NoCounters(CannotMeasure):
 
 
 class Params(ctypes.Structure):
-    """A struct of one call. Its subclasses list what comes after the size and a null pointer."""
+    """Struct of one call; its subclasses list the fields after the size and a null pointer."""
 
-    _fields_ = [("size", c_size_t), ("private", c_void_p)]
-
-
-def _params(name: str, *fields: tuple[str, Any]) -> type[Any]:
-    return type(name, (Params,), {"_fields_": list(fields)})
+    _fields_ = [("size", SIZE), ("private", ADDRESS)]
 
 
-NAMES = POINTER(c_char_p)
-BYTES = POINTER(c_uint8)
+def _params(**fields: Any) -> type[Any]:
+    return type("Params", (Params,), {"_fields_": list(fields.items())})
 
-ProfilerInitialize = _params("ProfilerInitialize")
-GetChipName = _params("GetChipName", ("device", c_size_t), ("chip", c_char_p))
-HostInitialize = _params(
-    "HostInitialize",
-    ("kind", c_int),
-    ("chip", c_char_p),
-    ("availability", c_void_p),
-    ("host", c_void_p),
-)
-HostDeinitialize = _params("HostDeinitialize", ("host", c_void_p))
-GetBaseMetrics = _params(
-    "GetBaseMetrics", ("host", c_void_p), ("kind", c_int), ("names", NAMES), ("count", c_size_t)
-)
-AddMetrics = _params("AddMetrics", ("host", c_void_p), ("names", NAMES), ("count", c_size_t))
-GetConfigSize = _params("GetConfigSize", ("host", c_void_p), ("bytes", c_size_t))
-GetConfig = _params("GetConfig", ("host", c_void_p), ("bytes", c_size_t), ("image", BYTES))
-GetPasses = _params("GetPasses", ("bytes", c_size_t), ("image", BYTES), ("passes", c_size_t))
+
+NAMES, BYTES, DOUBLES = POINTER(c_char_p), POINTER(c_uint8), POINTER(c_double)
+
+ProfilerInitialize = _params()
+GetChipName = _params(device=SIZE, chip=c_char_p)
+HostInitialize = _params(kind=c_int, chip=c_char_p, availability=ADDRESS, host=ADDRESS)
+HostDeinitialize = _params(host=ADDRESS)
+GetBaseMetrics = _params(host=ADDRESS, kind=c_int, names=NAMES, count=SIZE)
+AddMetrics = _params(host=ADDRESS, names=NAMES, count=SIZE)
+GetConfigSize = _params(host=ADDRESS, bytes=SIZE)
+GetConfig = _params(host=ADDRESS, bytes=SIZE, image=BYTES)
+GetPasses = _params(bytes=SIZE, image=BYTES, passes=SIZE)
 Evaluate = _params(
-    "Evaluate",
-    ("host", c_void_p),
-    ("image", BYTES),
-    ("bytes", c_size_t),
-    ("index", c_size_t),
-    ("names", NAMES),
-    ("count", c_size_t),
-    ("values", POINTER(c_double)),
+    host=ADDRESS, image=BYTES, bytes=SIZE, index=SIZE, names=NAMES, count=SIZE, values=DOUBLES
 )
-SamplingEnable = _params("SamplingEnable", ("device", c_size_t), ("sampler", c_void_p))
-Sampling = _params("Sampling", ("sampler", c_void_p))
+SamplingEnable = _params(device=SIZE, sampler=ADDRESS)
+Sampling = _params(sampler=ADDRESS)
 SamplingConfig = _params(
-    "SamplingConfig",
-    ("sampler", c_void_p),
-    ("bytes", c_size_t),
-    ("config", BYTES),
-    ("buffer_bytes", c_size_t),
-    ("interval", c_uint64),
-    ("trigger", c_int),
+    sampler=ADDRESS, bytes=SIZE, config=BYTES, buffer_bytes=SIZE, interval=c_uint64, trigger=c_int
 )
 SamplingImageSize = _params(
-    "SamplingImageSize",
-    ("sampler", c_void_p),
-    ("names", NAMES),
-    ("count", c_size_t),
-    ("most_samples", c_uint32),
-    ("bytes", c_size_t),
+    sampler=ADDRESS, names=NAMES, count=SIZE, most_samples=c_uint32, bytes=SIZE
 )
-SamplingImage = _params(
-    "SamplingImage", ("sampler", c_void_p), ("bytes", c_size_t), ("image", BYTES)
-)
-SamplingDecode = _params(
-    "SamplingDecode",
-    ("sampler", c_void_p),
-    ("image", BYTES),
-    ("bytes", c_size_t),
-    ("stop", c_int),
-    ("overflow", c_uint8),
-)
-SamplingInfo = _params(
-    "SamplingInfo",
-    ("image", BYTES),
-    ("bytes", c_size_t),
-    ("total", c_size_t),
-    ("populated", c_size_t),
-    ("completed", c_size_t),
-)
-RangesEnable = _params("RangesEnable", ("context", c_void_p), ("profiler", c_void_p))
-Ranges = _params("Ranges", ("profiler", c_void_p))
-RangesPush = _params("RangesPush", ("profiler", c_void_p), ("name", c_char_p))
+SamplingImage = _params(sampler=ADDRESS, bytes=SIZE, image=BYTES)
+SamplingDecode = _params(sampler=ADDRESS, image=BYTES, bytes=SIZE, stop=c_int, overflow=c_uint8)
+SamplingInfo = _params(image=BYTES, bytes=SIZE, total=SIZE, populated=SIZE, completed=SIZE)
+RangesEnable = _params(context=ADDRESS, profiler=ADDRESS)
+Ranges = _params(profiler=ADDRESS)
+RangesPush = _params(profiler=ADDRESS, name=c_char_p)
 RangesConfig = _params(
-    "RangesConfig",
-    ("profiler", c_void_p),
-    ("bytes", c_size_t),
-    ("config", BYTES),
-    ("image_bytes", c_size_t),
-    ("image", BYTES),
-    ("range", c_int),
-    ("replay", c_int),
-    ("most_ranges", c_size_t),
-    ("levels", c_uint16),
-    ("least_level", c_uint16),
-    ("pass_index", c_size_t),
-    ("target_level", c_uint16),
+    profiler=ADDRESS,
+    bytes=SIZE,
+    config=BYTES,
+    image_bytes=SIZE,
+    image=BYTES,
+    range=c_int,
+    replay=c_int,
+    most_ranges=SIZE,
+    levels=c_uint16,
+    least_level=c_uint16,
+    pass_index=SIZE,
+    target_level=c_uint16,
 )
-RangesStop = _params(
-    "RangesStop",
-    ("profiler", c_void_p),
-    ("pass_index", c_size_t),
-    ("target_level", c_size_t),
-    ("all_passes", c_uint8),
-)
-RangesDecode = _params("RangesDecode", ("profiler", c_void_p), ("dropped", c_size_t))
+RangesStop = _params(profiler=ADDRESS, pass_index=SIZE, target_level=SIZE, all_passes=c_uint8)
+RangesDecode = _params(profiler=ADDRESS, dropped=SIZE)
 RangesImageSize = _params(
-    "RangesImageSize",
-    ("profiler", c_void_p),
-    ("names", NAMES),
-    ("count", c_size_t),
-    ("most_ranges", c_size_t),
-    ("most_nodes", c_uint32),
-    ("bytes", c_size_t),
+    profiler=ADDRESS, names=NAMES, count=SIZE, most_ranges=SIZE, most_nodes=c_uint32, bytes=SIZE
 )
-RangesImage = _params("RangesImage", ("profiler", c_void_p), ("bytes", c_size_t), ("image", BYTES))
-RangesInfo = _params("RangesInfo", ("image", BYTES), ("bytes", c_size_t), ("ranges", c_size_t))
+RangesImage = _params(profiler=ADDRESS, bytes=SIZE, image=BYTES)
+RangesInfo = _params(image=BYTES, bytes=SIZE, ranges=SIZE)
 
 
 class Cupti:
-    """The library, or what stands in for it. Raises: NoCounters by every call."""
+    """The library, or a fake of it; every call may raise NoCounters."""
 
     def __init__(self, library: Any) -> None:
         self._library = library
         self.call("cuptiProfilerInitialize", ProfilerInitialize())
 
     def call(self, name: str, params: Any) -> Any:
-        """Call *name*; *params* as the library left them. Raises: NoCounters."""
+        """Call *name*, and return *params* as the library left them. Raises: NoCounters."""
         try:
             function = getattr(self._library, name)
         except AttributeError:
@@ -226,7 +161,7 @@ class Cupti:
             params.size = last.offset + last.size
         result = int(function(ctypes.byref(params)))
         if result:
-            raise NoCounters(self._kind(name, result), f"{name}: {self._told(result)}")
+            raise NoCounters(self._kind(name, result), f"{name}: {self._message(result)}")
         return params
 
     def _kind(self, name: str, result: int) -> NoCountersKind:
@@ -236,15 +171,15 @@ class Cupti:
             return "overflow"
         return KINDS.get(result, "failed")
 
-    def _told(self, result: int) -> str:
+    def _message(self, result: int) -> str:
         text = c_char_p()
         self._library.cuptiGetResultString(result, ctypes.byref(text))
         return text.value.decode(errors="replace") if text.value else f"result {result}"
 
     def chip(self, device_index: int) -> str:
-        """The name of the chip, such as GH100. Raises: NoCounters."""
-        told = self.call("cuptiDeviceGetChipName", GetChipName(device=device_index))
-        return bytes(told.chip).decode()
+        """Return the name of the chip, such as GH100. Raises: NoCounters."""
+        named = self.call("cuptiDeviceGetChipName", GetChipName(device=device_index))
+        return bytes(named.chip).decode()
 
 
 class Image(NamedTuple):
@@ -255,30 +190,30 @@ class Image(NamedTuple):
 
     @classmethod
     def of(cls, size: int) -> Image:
-        """So many bytes of nought."""
+        """Return an image of *size* zero bytes."""
         return cls((c_uint8 * size)(), size)
 
 
 def names_array(names: Sequence[str]) -> Any:
-    """*names* as the library takes them; they live as long as the array."""
+    """Return *names* as a C array, which keeps them alive."""
     return (c_char_p * len(names))(*(name.encode() for name in names))
 
 
 class Host:
-    """The part of the library that knows metrics by name and needs no GPU."""
+    """The part of the library that translates metric names and needs no GPU."""
 
     def __init__(self, cupti: Cupti, kind: int, chip: str) -> None:
         self.cupti = cupti
-        told = HostInitialize(kind=kind, chip=chip.encode())
-        self._host = cupti.call("cuptiProfilerHostInitialize", told).host
+        params = HostInitialize(kind=kind, chip=chip.encode())
+        self._host = cupti.call("cuptiProfilerHostInitialize", params).host
 
     def base_metrics(self) -> frozenset[str]:
-        """The counters that this chip has. Raises: NoCounters."""
-        told = self.cupti.call("cuptiProfilerHostGetBaseMetrics", GetBaseMetrics(host=self._host))
-        return frozenset(told.names[i].decode() for i in range(told.count))
+        """Return the names of this chip's counters. Raises: NoCounters."""
+        listed = self.cupti.call("cuptiProfilerHostGetBaseMetrics", GetBaseMetrics(host=self._host))
+        return frozenset(listed.names[i].decode() for i in range(listed.count))
 
     def configure(self, names: Sequence[str]) -> tuple[Image, int]:
-        """What sets the hardware up for *names*, and how many passes they take together.
+        """Return the hardware configuration for *names*, and the number of passes that they take.
 
         Raises: NoCounters.
         """
@@ -293,11 +228,11 @@ class Host:
             "cuptiProfilerHostGetConfigImage",
             GetConfig(host=self._host, bytes=size, image=image.data),
         )
-        told = call("cuptiProfilerHostGetNumOfPasses", GetPasses(bytes=size, image=image.data))
-        return image, int(told.passes)
+        counted = call("cuptiProfilerHostGetNumOfPasses", GetPasses(bytes=size, image=image.data))
+        return image, int(counted.passes)
 
     def evaluate(self, image: Image, index: int, names: Sequence[str]) -> tuple[float, ...]:
-        """The values of *names* in sample or range number *index*. Raises: NoCounters."""
+        """Return the values of *names* in sample or range number *index*. Raises: NoCounters."""
         values = (c_double * len(names))()
         self.cupti.call(
             "cuptiProfilerHostEvaluateToGpuValues",
@@ -314,19 +249,19 @@ class Host:
         return tuple(values)
 
     def close(self) -> None:
-        """Give the memory back. Raises: NoCounters."""
+        """Free the library's memory. Raises: NoCounters."""
         self.cupti.call("cuptiProfilerHostDeinitialize", HostDeinitialize(host=self._host))
 
 
 def find_library() -> Path:
-    """The libcupti that this process uses, or could use. Raises: NoCounters."""
+    """Return the libcupti that this process uses, or could use. Raises: NoCounters."""
     for path in (*_loaded(), *_installed()):
         return path
-    raise NoCounters("no-library", "no libcupti was found beside torch")
+    raise NoCounters("no-library", "there is no libcupti beside torch")
 
 
 def _loaded() -> Iterable[Path]:
-    """What torch has mapped already: a second copy would be a second subscriber."""
+    """Yield what torch has mapped already: a second copy would be a second subscriber."""
     try:
         lines = Path("/proc/self/maps").read_text().splitlines()
     except OSError:
@@ -335,8 +270,7 @@ def _loaded() -> Iterable[Path]:
 
 
 def _installed() -> Iterable[Path]:
-    """Of the packages that torch depends on, or of the toolkit."""
-    places = [Path(entry) / "nvidia" for entry in sys.path]
-    for place in places:
-        yield from sorted(place.glob("*/lib/libcupti.so.*"), reverse=True)
+    """Yield the libraries of the packages that torch depends on, and of the CUDA toolkit."""
+    for entry in sys.path:
+        yield from sorted((Path(entry) / "nvidia").glob("*/lib/libcupti.so.*"), reverse=True)
     yield from sorted(Path("/usr/local/cuda/extras/CUPTI/lib64").glob("libcupti.so.*"))

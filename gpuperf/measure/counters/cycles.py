@@ -1,10 +1,10 @@
-"""In how many cycles had the SMs work, and were their pipes busy, while a call ran at its speed?
+"""Count the cycles in which SMs had work and their pipes were busy, in a call at full speed.
 
 A profiler's range around a kernel starts and ends it with the machine drained: after a rest of 4 ms
 a matmul of 5.6 µs was resident for 10 100 cycles so, and for 7 500 in a window (H200). So the range
-is pushed around the timer's own window, whose first kernel spins until the call is queued, and what
-that window counts without a call is taken off. Whether the call takes as long as without counters
-is read from the stamps, as in timing, not from the range, whose ends are as late as they like.
+is pushed around the timer's own window, whose first kernel spins until the call is queued, and the
+counts of that window without a call are subtracted. The stamps, as in timing, show whether the call
+takes as long as without counters; the ends of the range are too late for that.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ LEAST_SPIN, SPIN_HZ = 400_000, 4e9  # cycles; twice what the host needs, at 2 GH
 def count_cycles(
     cupti: Cupti, device_index: int, window: Window, call: Call, cache: Cache, gap_s: float
 ) -> Mapping[str, float]:
-    """A mean over SMs, `active_cycles`, `tensor_cycles`, `fma_cycles` and `fp64_cycles` of *call*
-    alone; and `extra_cycles`, by which it took longer than it does without counters.
+    """Return the medians of `active_cycles`, `tensor_cycles`, `fma_cycles` and `fp64_cycles`.
 
-    Those of a pipe are cycles of all of it. Medians. Raises: NoCounters, CannotBlock.
+    They are means over SMs, of *call* alone; those of a pipe are cycles of all of it.
+    `extra_cycles` is by how much it took longer than without counters.
+    Raises: NoCounters, CannotBlock.
     """
-    # All of one sort and then all of the other, as calls are timed.
-    sorts = [call] * WINDOWS + [do_nothing] * WINDOWS
-    plain = [window.take(what, gap_s, cache) for what in sorts]
+    # First all windows of the call and then all empty ones, as calls are timed.
+    calls = [call] * WINDOWS + [do_nothing] * WINDOWS
+    plain = [window.take(each, gap_s, cache) for each in calls]
     spin = max(LEAST_SPIN, int(SPIN_HZ * max(reading.queued_s for reading in plain)))
     with RangeProfiler(cupti, device_index) as profiler:
         chosen = choose(CYCLES, profiler.metrics)
@@ -42,16 +43,16 @@ def count_cycles(
         stamped: list[list[int | None]] = []
 
         def run() -> None:
-            stamped.append([window.count(what, spin, gap_s, cache, profiler) for what in sorts])
+            stamped.append([window.count(each, spin, gap_s, cache, profiler) for each in calls])
 
-        found = [per_sm(chosen, names, values) for values in profiler.profile(run)]
-    if len(found) != 2 * WINDOWS:
-        raise NoCounters("no-samples", f"the profiler saw {len(found)} of {2 * WINDOWS} windows")
+        windows = [per_sm(chosen, names, values) for values in profiler.profile(run)]
+    if len(windows) != 2 * WINDOWS:
+        raise NoCounters("no-samples", f"the profiler saw {len(windows)} of {2 * WINDOWS} windows")
     counts = {
-        quantity: max(0.0, _longer([counted[quantity] for counted in found]) or 0.0)
-        for quantity in found[0]
+        quantity: max(0.0, _longer([counted[quantity] for counted in windows]) or 0.0)
+        for quantity in windows[0]
     }
-    # A window that is counted is longer, with nothing in it too: by 0.1 µs on an H200.
+    # A window that is counted is longer, also when empty: by 0.1 µs on an H200.
     with_counters = [extra for passed in stamped if (extra := _longer(passed)) is not None]
     without = _longer([reading.cycles for reading in plain])
     if with_counters and without is not None:
@@ -60,7 +61,7 @@ def count_cycles(
 
 
 def _longer(windows: Sequence[float | None]) -> float | None:
-    """By how much the windows of the call, the first half, are above those of nothing (medians)."""
+    """Return by how much the windows of the call, the first half, exceed the empty ones."""
     halves = [
         [value for value in half if value is not None]
         for half in (windows[:WINDOWS], windows[WINDOWS:])

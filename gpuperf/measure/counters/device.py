@@ -1,4 +1,4 @@
-"""What do the hardware's counters say of a call? Passes of their own: no time is taken in them."""
+"""Read the hardware counters of one CUDA device, in runs of their own that take no time."""
 
 from __future__ import annotations
 
@@ -29,11 +29,12 @@ from gpuperf.model.contract import Cache
 from gpuperf.model.metrics import CYCLES, OF_STEP
 
 FLUSH_S = 1e-3  # at most, of four times any L2, for the length of a stretch
+DRAM = frozenset({"dram_read_bytes", "dram_written_bytes"})
 
 
 @dataclass
 class DeviceCounters:
-    """The counters of one CUDA device, held against known traffic before they are believed."""
+    """The counters of one CUDA device, compared with known traffic before they are used."""
 
     device: torch.device
     l2_bytes: int
@@ -42,7 +43,10 @@ class DeviceCounters:
     _calibration: Calibration | None = field(default=None, init=False)
 
     def calibration(self) -> Calibration:
-        """Made once. It needs memory for a while. Raises: NoCounters."""
+        """Compare the DRAM counters with known copies, once. Raises: NoCounters.
+
+        The copies need memory for a while.
+        """
         if self._calibration is None:
             try:
                 with self._sampler(STRETCH_S) as sampler:
@@ -51,7 +55,7 @@ class DeviceCounters:
                     )
             except torch.OutOfMemoryError:
                 raise NoCounters(
-                    "failed", "no memory is free for the copies that the counters are held against"
+                    "failed", "the copies that calibrate the counters do not fit into memory"
                 ) from None
             finally:
                 torch.cuda.empty_cache()
@@ -60,9 +64,9 @@ class DeviceCounters:
     def traffic(
         self, call: Call, policy: Cache, call_s: float, heard: Callable[[], None] = do_nothing
     ) -> Mapping[str, float]:
-        """The DRAM bytes of *call*, which takes about *call_s* seconds; *heard* is a sign of life.
+        """Return the DRAM bytes of *call*, which takes about *call_s* seconds.
 
-        Raises: NoCounters.
+        *heard* is called as a sign of life. Raises: NoCounters.
         """
         # Armed for this case only: beside an armed sampler an 8192³ matmul takes 0.6 % longer.
         known = self.calibration()
@@ -72,7 +76,7 @@ class DeviceCounters:
         if abs(moved.flush_bytes / known.flush_bytes - 1) > FACTOR_TOLERANCE:
             raise NoCounters(
                 "uncalibrated",
-                f"a flush reads as {moved.flush_bytes / 1e6:.1f} MB, and read as "
+                f"the counters read {moved.flush_bytes / 1e6:.1f} MB of a flush, and read "
                 f"{known.flush_bytes / 1e6:.1f} MB before",
             )
         return {
@@ -87,16 +91,18 @@ class DeviceCounters:
 
     @contextmanager
     def sampler(self, longest_s: float) -> Iterator[tuple[DramSampler, Calibration]]:
-        """Counts what goes through DRAM in any stretch of at most *longest_s*, and what a known
-        traffic reads as. Raises: NoCounters."""
+        """Open a sampler of DRAM traffic for stretches of *longest_s* at most, and the calibration.
+
+        Raises: NoCounters.
+        """
         known = self.calibration()
         with self._sampler(longest_s) as sampler:
             yield sampler, known
 
     def kernels(self, call: Call, policy: Cache) -> tuple[list[KernelCounts], int]:
-        """The counters of each kernel of *call* in order, and the passes.
+        """Return the counters of each kernel of *call* in order, and the passes that they took.
 
-        Without those of DRAM where they cannot be held against known traffic. Raises: NoCounters.
+        DRAM bytes are left out where their counters cannot be calibrated. Raises: NoCounters.
         """
         flushed = policy in ("cold", "cold-dirty")
 
@@ -107,17 +113,16 @@ class DeviceCounters:
             self.window.flush("cold")  # whose traffic is known
             torch.cuda.synchronize(self.device)
 
-        found, passes = count_kernels(self.cupti, self.device.index or 0, run)
-        if not found:
-            raise NoCounters("no-samples", "the profiler saw no kernel")
-        scale(found, self._known())
-        return found[1 if flushed else 0 : -1], passes
+        counts, passes = count_kernels(self.cupti, self.device.index or 0, run)
+        return _scaled(counts, self._known())[1 if flushed else 0 :], passes
 
     @contextmanager
     def step_kernels(self, most: int) -> Iterator[StepKernelCounter]:
-        """Counts each of at *most* so many kernels of a step, in as many steps as that takes: where
-        CUPTI runs each kernel again, and restores memory before, a step of GPT-2 takes minutes.
-        Raises: NoCounters."""
+        """Count each of *most* kernels of a step at most, in as many steps as that takes.
+
+        Where CUPTI runs each kernel again and restores memory before, a step of GPT-2 takes
+        minutes. Raises: NoCounters.
+        """
         known = self._known()
         index = self.device.index or 0
         cycles = {name: CYCLES[name] for name in ("active_cycles", "tensor_cycles")}
@@ -125,12 +130,12 @@ class DeviceCounters:
             yield StepKernelCounter(self, counter, known)
 
     def cycles(self, call: Call, policy: Cache, gap_s: float) -> Mapping[str, float]:
-        """Of *call* in the timer's window: see `count_cycles`. Raises: NoCounters, CannotBlock."""
+        """Count cycles in the timer's window by `count_cycles`. Raises: NoCounters, CannotBlock."""
         index = self.device.index or 0
         return count_cycles(self.cupti, index, self.window, call, policy, gap_s)
 
     def _known(self) -> Calibration | None:
-        """None where DRAM has no counters that could be believed; others may be had."""
+        """Return the calibration; None where DRAM has no usable counters, but others may exist."""
         try:
             return self.calibration()
         except NoCounters:
@@ -149,52 +154,47 @@ class StepKernelCounter:
     known: Calibration | None
 
     def start(self) -> None:
-        """A step begins, on an idle device."""
+        """Begin a step, on an idle device."""
         self.counter.start()
 
     def stop(self) -> bool:
-        """It ends; whether there is no more to count."""
+        """End the step; return whether everything is counted."""
         self.counters.window.flush("cold")  # whose traffic is known
         torch.cuda.synchronize(self.counters.device)
         return self.counter.stop()
 
     def counts(self) -> list[KernelCounts]:
-        """The counters of each kernel of a step, in order."""
-        found = self.counter.counts()
-        if not found:
-            raise NoCounters("no-samples", "the profiler saw no kernel")
-        scale(found, self.known)
-        return found[:-1]
+        """Return the counters of each kernel of a step, in order."""
+        return _scaled(self.counter.counts(), self.known)
 
 
-def scale(found: Sequence[KernelCounts], known: Calibration | None) -> None:
-    """Divide the DRAM bytes by what the last kernel, a flush, tells of their factor; leave them out
-    where nothing is *known*. Raises: NoCounters."""
-    dram = {"dram_read_bytes", "dram_written_bytes"}
+def _scaled(counts: Sequence[KernelCounts], known: Calibration | None) -> list[KernelCounts]:
+    """Return *counts* without the last kernel, a flush, by which their DRAM bytes are scaled.
+
+    Where nothing is *known* the DRAM bytes are left out. Raises: NoCounters.
+    """
     if known is None:
-        for counts in found:
-            for name in counts.keys() & dram:
-                del counts[name]
-        return
-    truth, last = known.flush_bytes / known.factor, found[-1].get("dram_read_bytes", 0.0)
+        return [{k: v for k, v in kernel.items() if k not in DRAM} for kernel in counts[:-1]]
+    truth, last = known.flush_bytes / known.factor, counts[-1].get("dram_read_bytes", 0.0)
     factor = max(1, round(last / truth))
     if abs(last / truth / factor - 1) > FACTOR_TOLERANCE:
         raise NoCounters(
             "uncalibrated",
             f"a flush of {truth / 1e6:.1f} MB reads as {last / 1e6:.1f} MB kernel by kernel",
         )
-    for counts in found:
-        for name in counts.keys() & dram:
-            counts[name] /= factor
+    return [
+        {name: value / factor if name in DRAM else value for name, value in kernel.items()}
+        for kernel in counts[:-1]
+    ]
 
 
 @cache
 def open_counters(device: torch.device, l2_bytes: int | None) -> DeviceCounters:
-    """Raises: NoCounters."""
+    """Open the counters of *device*. Raises: NoCounters."""
     if device.type != "cuda" or torch.version.hip:
         raise NoCounters("unsupported", "only NVIDIA GPUs have counters that gpuperf reads")
     if not l2_bytes:
-        raise NoCounters("failed", "the size of the L2 is unknown, and so how to flush it")
+        raise NoCounters("failed", "the size of the L2 is unknown, so it cannot be flushed")
     try:
         window = open_window(device)
     except CannotMeasure as error:

@@ -1,7 +1,7 @@
-"""How many bytes go through DRAM while a program runs at full speed?
+"""Count the bytes through DRAM while a program runs at full speed.
 
-The memory controllers count, and a timer of the card reads them every so often (PM sampling): the
-program itself is not touched. What is counted is the whole card's traffic between start and stop.
+The memory controllers count, and a timer of the card reads them at intervals (PM sampling), without
+a change to the program. The counts are the whole card's traffic between start and stop.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ END_OF_RECORDS = 2
 
 
 class Traffic(NamedTuple):
-    """Bytes through DRAM, and the seconds on the host in which they were counted."""
+    """Bytes through DRAM, and the seconds of the host's clock in which they were counted."""
 
     read: float
     written: float
@@ -33,9 +33,9 @@ class Traffic(NamedTuple):
 
 
 class DramSampler:
-    """Counts for one device; `longest_s` is the longest stretch that will be asked for.
+    """Context that counts the traffic of one device, *longest_s* at a time at most.
 
-    Use it in a `with`. Raises: NoCounters.
+    Raises: NoCounters.
     """
 
     def __init__(self, cupti: Cupti, device_index: int, longest_s: float) -> None:
@@ -47,27 +47,30 @@ class DramSampler:
         try:
             self._chosen = choose(BYTES, self._host.base_metrics())
             if set(self._chosen) != set(BYTES):
-                raise self._none()
+                raise self._no_metrics()
             self._names = [name for group in self._chosen.values() for name in group]
             self._config, passes = self._host.configure(self._names)
             if passes != 1:
                 raise NoCounters("unsupported", f"reads and writes take {passes} passes here")
-            told = cupti.call("cuptiPmSamplingEnable", api.SamplingEnable(device=device_index))
-            self._sampler = told.sampler
+            enabled = cupti.call("cuptiPmSamplingEnable", api.SamplingEnable(device=device_index))
+            self._sampler = enabled.sampler
             self._configure()
         except NoCounters:
             self.close()
             raise
 
-    def _none(self) -> NoCounters:
-        """A chip whose memory is the CPU's has no counter of it; another's may have a new name."""
-        said = "this chip has no counters of DRAM bytes"
+    def _no_metrics(self) -> NoCounters:
+        """Return the error of a chip without DRAM counters, or with new names for them.
+
+        A chip that shares the CPU's memory has none.
+        """
+        message = "this chip has no counters of DRAM bytes"
         if any(name.startswith("dram__bytes") for name in self._host.base_metrics()):
-            return NoCounters("unknown-metric", f"{said} by a name that is known")
-        return NoCounters("unsupported", said)
+            return NoCounters("unknown-metric", f"{message} by a name that is known")
+        return NoCounters("unsupported", message)
 
     def _configure(self) -> None:
-        """By time, or by clock cycles where the chip has no such timer (Turing, GA100)."""
+        """Sample by time, or by clock cycles where the chip has no such timer (Turing, GA100)."""
         for trigger, unit in ((BY_TIME, 1e9), (BY_CLOCK, CYCLES_PER_S)):
             try:
                 self._cupti.call(
@@ -86,7 +89,7 @@ class DramSampler:
                     raise
             else:
                 break
-        told = self._cupti.call(
+        image = self._cupti.call(
             "cuptiPmSamplingGetCounterDataSize",
             api.SamplingImageSize(
                 sampler=self._sampler,
@@ -95,21 +98,21 @@ class DramSampler:
                 most_samples=MOST_SAMPLES,
             ),
         )
-        self._image = Image.of(int(told.bytes))
+        self._image = Image.of(int(image.bytes))
 
     def count(self, run: Callable[[], None]) -> Traffic:
-        """The traffic of *run*, which waits for the device at its end. Raises: NoCounters."""
+        """Count the traffic of *run*, which waits for the device at its end. Raises: NoCounters."""
         self.begin()
         try:
             run()
         except BaseException:
-            with contextlib.suppress(NoCounters):  # what went wrong first is what counts
+            with contextlib.suppress(NoCounters):  # the first error is the one to report
                 self._cupti.call("cuptiPmSamplingStop", api.Sampling(sampler=self._sampler))
             raise
         return self.end()
 
     def begin(self) -> None:
-        """Count from now on. Raises: NoCounters."""
+        """Start to count. Raises: NoCounters."""
         image, call = self._image, self._cupti.call
         call(
             "cuptiPmSamplingCounterDataImageInitialize",
@@ -119,12 +122,12 @@ class DramSampler:
         self._began = time.perf_counter()
 
     def end(self) -> Traffic:
-        """The traffic since `begin`, of a device that is idle by now. Raises: NoCounters."""
+        """Return the traffic since `begin`, of a device that is idle by now. Raises: NoCounters."""
         image, call = self._image, self._cupti.call
         time.sleep(2 * self._interval_s)  # a sample that is not complete is lost
         seconds = time.perf_counter() - self._began
         call("cuptiPmSamplingStop", api.Sampling(sampler=self._sampler))
-        told = call(
+        decoded = call(
             "cuptiPmSamplingDecodeData",
             api.SamplingDecode(sampler=self._sampler, image=image.data, bytes=image.size),
         )
@@ -132,18 +135,18 @@ class DramSampler:
             "cuptiPmSamplingGetCounterDataInfo",
             api.SamplingInfo(image=image.data, bytes=image.size),
         )
-        if told.overflow or told.stop != END_OF_RECORDS:
-            raise NoCounters("overflow", f"{seconds:.3g} s gave more samples than there was room")
+        if decoded.overflow or decoded.stop != END_OF_RECORDS:
+            raise NoCounters("overflow", f"{seconds:.3g} s gave more samples than the buffer holds")
         if not info.completed:
             raise NoCounters("no-samples", f"the counters gave no sample in {seconds:.3g} s")
         totals = [0.0] * len(self._names)
         for index in range(info.completed):
             for place, value in enumerate(self._host.evaluate(image, index, self._names)):
                 totals[place] += value
-        found = combine(self._chosen, self._names, totals)
-        if set(found) != set(BYTES):
+        moved = combine(self._chosen, self._names, totals)
+        if set(moved) != set(BYTES):
             raise NoCounters("no-samples", "the counters gave samples without values")
-        return Traffic(found["dram_read_bytes"], found["dram_written_bytes"], seconds)
+        return Traffic(moved["dram_read_bytes"], moved["dram_written_bytes"], seconds)
 
     def close(self) -> None:
         """Disarm the hardware. Raises: NoCounters."""

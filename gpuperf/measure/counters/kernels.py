@@ -1,8 +1,8 @@
-"""What did each kernel of a call do, by the hardware's counters?
+"""Count each kernel of a call by itself.
 
-The range profiler runs every kernel several times over (it saves and restores what the kernel
-writes), since not all counters fit into one pass. It serialises kernels, so it tells no times that
-count; caches are as the replay leaves them.
+The range profiler runs every kernel several times (it saves and restores what the kernel writes),
+since not all counters fit into one pass. It serialises kernels, so its times are not used; caches
+are as the replay leaves them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from gpuperf.measure.counters.cupti import Cupti
+from gpuperf.measure.counters.cupti import Cupti, NoCounters
 from gpuperf.measure.counters.ranges import ALL_KERNELS, BY_KERNEL, MOST_RANGES, RangeProfiler
 from gpuperf.model.kernelname import COMPUTING, kind_of
 from gpuperf.model.metrics import (
@@ -31,11 +31,11 @@ KernelCounts = dict[str, float]
 
 
 class KernelCounter:
-    """Counts what each of at *most* so many kernels did: quantities like *wanted*, and cycles. Use
-    it in a `with`. Raises: NoCounters.
+    """Context that counts the quantities *wanted*, and cycles, of *most* kernels at most.
 
-    Either `count` does it all. Or, with *again*, what is counted runs once for each of `passes`,
-    between `start` and `stop`, and launches the same kernels each time; then `told` has them.
+    Either `count` does everything. Or, with *again*, the caller runs the work once for each of
+    `passes`, between `start` and `stop`, with the same kernels each time; then `counts` returns
+    their counters. Raises: NoCounters.
     """
 
     def __init__(
@@ -52,37 +52,39 @@ class KernelCounter:
             known = self._profiler.metrics
             self._wanted, self._cycles = choose(wanted, known), choose(cycles, known)
             self._names = [name for group in self._wanted.values() for name in group]
-            of_cycles = [name for group in self._cycles.values() for name in group]
-            self._of_cycles = with_peaks(of_cycles)
-            every = [*self._names, *self._of_cycles]
+            cycle_names = [name for group in self._cycles.values() for name in group]
+            self._cycle_names = with_peaks(cycle_names)
+            names = [*self._names, *self._cycle_names]
             how = ALL_KERNELS if again else BY_KERNEL
-            self.passes = self._profiler.configure(every, how, most)
+            self.passes = self._profiler.configure(names, how, most)
         except BaseException:
             self._profiler.close()
             raise
 
     def start(self) -> None:
-        """A pass begins."""
+        """Begin a pass."""
         self._profiler.start()
 
     def stop(self) -> bool:
-        """It ends, on an idle device; whether it was the last."""
+        """End the pass, on an idle device; return whether it was the last."""
         return self._profiler.stop()
 
     def counts(self) -> list[KernelCounts]:
-        """The counters of each kernel, in order."""
+        """Return the counters of each kernel, in order."""
         return self._decoded(self._profiler.decode())
 
     def count(self, run: Callable[[], None]) -> list[KernelCounts]:
-        """Those of the kernels that *run* launches, which waits for the device at its end."""
+        """Count the kernels that *run* launches; *run* waits for the device at its end."""
         return self._decoded(self._profiler.profile(run))
 
     def _decoded(self, ranges: Iterable[Sequence[float]]) -> list[KernelCounts]:
-        found, few = [], len(self._names)
+        kernels, split = [], len(self._names)
         for values in ranges:
-            counts = derive(combine(self._wanted, self._names, values[:few]))
-            found.append(counts | per_sm(self._cycles, self._of_cycles, values[few:]))
-        return found
+            counts = derive(combine(self._wanted, self._names, values[:split]))
+            kernels.append(counts | per_sm(self._cycles, self._cycle_names, values[split:]))
+        if not kernels:
+            raise NoCounters("no-samples", "the profiler saw no kernel")
+        return kernels
 
     def __enter__(self) -> KernelCounter:
         return self
@@ -94,7 +96,7 @@ class KernelCounter:
 def count_kernels(
     cupti: Cupti, device_index: int, run: Callable[[], None]
 ) -> tuple[list[KernelCounts], int]:
-    """The counters of each kernel that *run* launches, in order, and the passes that it took.
+    """Return the counters of each kernel that *run* launches, in order, and the passes they took.
 
     *run* waits for the device at its end. Raises: NoCounters.
     """
@@ -102,24 +104,26 @@ def count_kernels(
         return counter.count(run), counter.passes
 
 
-def summed(found: Sequence[KernelCounts]) -> KernelCounts:
-    """The counters of all kernels together, without their times and cycles, nor the DRAM bytes that
-    are counted at full speed."""
-    totals = sum_up(found)
+def summed(by_kernel: Sequence[KernelCounts]) -> KernelCounts:
+    """Sum the counters of all kernels, without times, cycles and DRAM bytes.
+
+    Times and cycles do not add up, and DRAM bytes are counted at full speed elsewhere.
+    """
+    totals = sum_up(by_kernel)
     apart = {"cycles", "time_ns", "dram_read_bytes", "dram_written_bytes", *CYCLES}
     return {name: totals[name] for name in totals.keys() - apart}
 
 
 def with_counts(
-    launches: Sequence[str], kernels: Sequence[Kernel], found: Sequence[KernelCounts]
+    launches: Sequence[str], kernels: Sequence[Kernel], by_kernel: Sequence[KernelCounts]
 ) -> tuple[Kernel, ...]:
-    """*kernels* with the counters of those of their name, as *launches* has them in order.
+    """Return *kernels* with counters, which are assigned by the order of names in *launches*.
 
-    Copies and memsets are no kernels, and have none. Where the two disagree nobody knows whose
-    counters they are, and none has any.
+    Copies and memsets have no counters. Where the numbers of kernels disagree, no kernel gets any.
     """
     names = [name for name in launches if kind_of(name) in COMPUTING]
-    if len(names) != len(found):
+    if len(names) != len(by_kernel):
         return tuple(kernels)
-    own = {kernel.name: kernel.counters for kernel in sum_by_name(zip(names, found, strict=True))}
-    return tuple(replace(kernel, counters=own.get(kernel.name, {})) for kernel in kernels)
+    sums = sum_by_name(zip(names, by_kernel, strict=True))
+    counters = {kernel.name: kernel.counters for kernel in sums}
+    return tuple(replace(kernel, counters=counters.get(kernel.name, {})) for kernel in kernels)

@@ -1,4 +1,4 @@
-"""Counters of ranges of work: of each kernel by itself, or of everything in a window."""
+"""Count ranges of work: each kernel by itself, or everything in a window."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from collections.abc import Callable, Sequence
 from gpuperf.measure.counters import cupti as api
 from gpuperf.measure.counters.cupti import Cupti, Host, Image, NoCounters
 
-# CUpti_ProfilerRange with the CUpti_ProfilerReplayMode that goes with it: of kernels each is run
-# again by the profiler, or all together by us, as is a window.
+# CUpti_ProfilerRange with its CUpti_ProfilerReplayMode: the profiler runs each kernel again, or
+# the caller runs all kernels, or a window, again.
 BY_KERNEL, ALL_KERNELS, BY_WINDOW = (1, 2), (1, 3), (2, 3)
 MOST_RANGES = 512
 MOST_PASSES = 64
 
 
 class RangeProfiler:
-    """Profiles ranges on one device. Use it in a `with`. Raises: NoCounters.
+    """Context that profiles ranges on one device; `metrics` are the counters of its chip.
 
-    `metrics` are the counters that the chip has.
+    Raises: NoCounters.
     """
 
     def __init__(self, cupti: Cupti, device_index: int) -> None:
         self._cupti = cupti
         self._host = Host(cupti, api.RANGE_PROFILER, cupti.chip(device_index))
         self._profiler: object = None
-        self._ours, self._started, self._pushed = False, False, 0
+        self._replayed, self._started, self._pushed = False, False, 0
         self._names: Sequence[str] = ()
         try:
             self.metrics = self._host.base_metrics()
@@ -43,13 +43,12 @@ class RangeProfiler:
     def configure(
         self, names: Sequence[str], how: tuple[int, int] = BY_KERNEL, most: int = MOST_RANGES
     ) -> int:
-        """Count *names*, of each of at *most* so many kernels or windows; the passes that it
-        takes."""
+        """Set up to count *names* for *most* kernels or windows; return the number of passes."""
         # The library reads both images until the end.
         self._config, passes = self._host.configure(names)
         enable = api.RangesEnable(context=_context())
         self._profiler = self._cupti.call("cuptiRangeProfilerEnable", enable).profiler
-        self._names, self._ours, self._most = names, how != BY_KERNEL, most
+        self._names, self._replayed, self._most = names, how != BY_KERNEL, most
         self._image = self._new_image()
         kind, replay = how
         self._cupti.call(
@@ -65,23 +64,26 @@ class RangeProfiler:
                 most_ranges=most,
                 levels=1,
                 least_level=1,
-                target_level=int(self._ours),
+                target_level=int(self._replayed),
             ),
         )
         return passes
 
     def profile(self, run: Callable[[], None]) -> list[tuple[float, ...]]:
-        """The values of the names, range by range, of *run*, which waits for the device at its end.
+        """Return the values of the names, range by range, in *run*.
 
-        It runs once a pass, but where the profiler runs each kernel again.
+        *run* waits for the device at its end. It runs once for each pass, or once altogether where
+        the profiler runs each kernel again.
         """
         for _ in range(MOST_PASSES):
-            if self._pass(run) or not self._ours:
+            self.start()
+            run()
+            if self.stop() or not self._replayed:
                 return self.decode()
         raise NoCounters("failed", f"{MOST_PASSES} passes were not enough")
 
     def push(self) -> None:
-        """Begin a window. Each pass has them in the same order, and calls them the same."""
+        """Begin a window. Each pass has the same windows, under the same names."""
         name = f"{self._pushed:06}".encode()
         self._cupti.call(
             "cuptiRangeProfilerPushRange", api.RangesPush(profiler=self._profiler, name=name)
@@ -89,13 +91,13 @@ class RangeProfiler:
         self._pushed += 1
 
     def pop(self) -> None:
-        """End it."""
+        """End the window."""
         self._cupti.call("cuptiRangeProfilerPopRange", api.Ranges(profiler=self._profiler))
 
     def close(self) -> None:
-        """Give everything back."""
+        """Stop and disable the profiler."""
         if self._started:
-            with contextlib.suppress(NoCounters):  # what went wrong first is what counts
+            with contextlib.suppress(NoCounters):  # the first error is the one to report
                 self.stop()
         profiler, self._profiler = self._profiler, None
         try:
@@ -111,22 +113,19 @@ class RangeProfiler:
         self._started = True
 
     def stop(self) -> bool:
-        """End it, on an idle device; whether it was the last."""
+        """End the pass, on an idle device; return whether it was the last."""
         self._started = False
-        told = self._cupti.call("cuptiRangeProfilerStop", api.RangesStop(profiler=self._profiler))
-        return bool(told.all_passes)
-
-    def _pass(self, run: Callable[[], None]) -> bool:
-        self.start()
-        run()
-        return self.stop()
+        stopped = self._cupti.call(
+            "cuptiRangeProfilerStop", api.RangesStop(profiler=self._profiler)
+        )
+        return bool(stopped.all_passes)
 
     def decode(self) -> list[tuple[float, ...]]:
-        """The values of the names, range by range."""
+        """Return the values of the names, range by range."""
         call, image = self._cupti.call, self._image
-        told = call("cuptiRangeProfilerDecodeData", api.RangesDecode(profiler=self._profiler))
-        if told.dropped:
-            raise NoCounters("overflow", f"more than {self._most} kernels")
+        decoded = call("cuptiRangeProfilerDecodeData", api.RangesDecode(profiler=self._profiler))
+        if decoded.dropped:
+            raise NoCounters("overflow", f"there are more than {self._most} kernels")
         info = call(
             "cuptiRangeProfilerGetCounterDataInfo",
             api.RangesInfo(image=image.data, bytes=image.size),
@@ -134,7 +133,7 @@ class RangeProfiler:
         return [self._host.evaluate(image, index, self._names) for index in range(info.ranges)]
 
     def _new_image(self) -> Image:
-        told = self._cupti.call(
+        sized = self._cupti.call(
             "cuptiRangeProfilerGetCounterDataSize",
             api.RangesImageSize(
                 profiler=self._profiler,
@@ -144,7 +143,7 @@ class RangeProfiler:
                 most_nodes=self._most,
             ),
         )
-        image = Image.of(int(told.bytes))
+        image = Image.of(int(sized.bytes))
         self._cupti.call(
             "cuptiRangeProfilerCounterDataImageInitialize",
             api.RangesImage(profiler=self._profiler, bytes=image.size, image=image.data),
@@ -153,7 +152,7 @@ class RangeProfiler:
 
 
 def _context() -> ctypes.c_void_p:
-    """The CUDA context of this thread."""
+    """Return the CUDA context of this thread."""
     context = ctypes.c_void_p()
     ctypes.CDLL("libcuda.so.1").cuCtxGetCurrent(ctypes.byref(context))
     return context

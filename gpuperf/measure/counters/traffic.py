@@ -1,8 +1,8 @@
-"""How many bytes does one call move through DRAM?
+"""Measure the bytes that one call moves through DRAM.
 
-Stretches of calls take turns with stretches of the same without the calls: the difference is the
-calls' own, whatever the flush in between and the idle machine move. Each stretch ends with a flush,
-so that what a call wrote is written back inside its own stretch.
+Stretches of calls alternate with equal stretches without the calls: the difference is the traffic
+of the calls, whatever the flush in between and the idle machine move. Each stretch ends with a
+flush, so that what a call wrote is written back inside its own stretch.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ STRETCH_S, MOST_CALLS = 4e-3, 200
 LEAST_PAIRS, MOST_PAIRS = 3, 8
 IDLE_S = 0.01
 FLUSHES = (4, 12)
-LEAST_BYTES = 64 << 10  # a call that moves less is not looked at more closely
+LEAST_BYTES = 64 << 10  # the precision of a call that moves less is relative to this
 # Student's t by the number of pairs: for 95 %, by which sampling stops; and for 97.5 %, by which
 # the uncertainty is reported. Sampling stops where the values agree, be it by chance, so that the
 # interval of 95 % by the first would hold the truth in 91 % at a noise of 1 % a pair, and by the
@@ -41,8 +41,11 @@ Flush = Callable[[Cache], None]
 
 @dataclass(frozen=True)
 class Calibration:
-    """What the counters show of a known traffic: *factor* times the truth; `flush_bytes` of one
-    flush, read as the counters read it; `intercept` of the known copies, as a share."""
+    """The reading of a known traffic: *factor* times the truth, `ratio` by the slope of two copies.
+
+    `flush_bytes` is the reading of one flush; `intercept` the part of the copies' reading that does
+    not grow with their size, as a share.
+    """
 
     factor: int = 1
     flush_bytes: float = 0.0
@@ -51,14 +54,13 @@ class Calibration:
 
     @property
     def error(self) -> float:
-        """How far the counters are from *factor* times the truth, as a share."""
+        """The distance of the counters from *factor* times the truth, as a share."""
         return abs(self.ratio / self.factor - 1)
 
 
 @dataclass(frozen=True)
 class Moved:
-    """Bytes of one call, and what half of a 95 % interval of their sum is; and those that one flush
-    reads, which are the same whatever the call."""
+    """Bytes of one call, half of the 95 % interval of their sum, and the bytes of a flush."""
 
     read: float
     written: float
@@ -68,7 +70,6 @@ class Moved:
 
     @property
     def total(self) -> float:
-        """Read and written."""
         return self.read + self.written
 
 
@@ -82,9 +83,9 @@ def measure_traffic(
     precision: float = 0.01,
     budget_s: float = 0.3,
 ) -> Moved:
-    """The bytes of *call* as the counters tell them, until *precision* of them or *budget_s*.
+    """Count the bytes of *call*, to *precision* or for *budget_s* seconds.
 
-    Under `cold` and `cold-dirty` a flush goes before each call; under `hot` and `rotate` the calls
+    Under `cold` and `cold-dirty` a flush precedes each call; under `hot` and `rotate` the calls
     follow each other. *heard* is called at every stretch. Raises: NoCounters.
     """
     began = time.perf_counter()
@@ -95,7 +96,7 @@ def measure_traffic(
 
     def stretch(calls: bool) -> Traffic:
         heard()
-        call()  # the same before each: caches, and what is still to be written back
+        call()  # so that caches and unwritten lines are the same before each stretch
         torch.cuda.synchronize()
         run = _stretch(call if calls else None, flush, cache, flushed, count)
         return _less_idle(sampler.count(run), idle)
@@ -118,7 +119,7 @@ def measure_traffic(
 
 
 def _flush_bytes(sampler: DramSampler, flush: Flush, idle: Traffic) -> float:
-    """What one flush reads: what a stretch of many has beyond one of few."""
+    """Return the bytes that one flush reads, by the slope of two stretches of flushes."""
     few, many = (
         _less_idle(sampler.count(_stretch(None, flush, "cold", True, count)), idle).read
         for count in FLUSHES
@@ -127,8 +128,10 @@ def _flush_bytes(sampler: DramSampler, flush: Flush, idle: Traffic) -> float:
 
 
 def _idle(sampler: DramSampler) -> Traffic:
-    """What moves without anybody's doing. The first sample of a stretch also holds what moved
-    before it, so one is thrown away."""
+    """Count the traffic of the idle machine.
+
+    The first sample of a stretch also holds earlier traffic, so one stretch is discarded.
+    """
     torch.cuda.synchronize()
     sampler.count(lambda: time.sleep(1e-3))
     return sampler.count(lambda: time.sleep(IDLE_S))
@@ -159,41 +162,42 @@ def _less_idle(traffic: Traffic, idle: Traffic) -> Traffic:
 def calibrate(
     sampler: DramSampler, flush: Flush, l2_bytes: int, device: torch.device
 ) -> Calibration:
-    """Hold the counters against copies of two sizes: by the slope, so that nothing constant counts.
+    """Compare the counters with copies of two sizes, by the slope, which no constant traffic moves.
 
-    Raises: NoCounters where the ratio of what they show to what was moved is no whole number.
+    Raises: NoCounters where the ratio of the reading to the bytes moved is not a whole number.
     """
     free, _ = torch.cuda.mem_get_info(device)
-    shown = []
+    copies = []
     for sizes in COPIED_L2_SIZES:
         size = min(sizes * l2_bytes, free * sizes // 64)
         source = torch.ones(size // 4, device=device)
         target = torch.empty_like(source)
         copy = partial(target.copy_, source)
-        shown.append((4 * source.numel(), measure_traffic(sampler, copy, flush, "cold", 0.0003)))
-    return read_calibration(shown)
+        copies.append((4 * source.numel(), measure_traffic(sampler, copy, flush, "cold", 0.0003)))
+    return read_calibration(copies)
 
 
-def read_calibration(shown: Sequence[tuple[int, Moved]]) -> Calibration:
-    """The factor from what the counters show of two copies: bytes of one tensor, and the traffic.
+def read_calibration(copies: Sequence[tuple[int, Moved]]) -> Calibration:
+    """Return the calibration by two copies, each given by the bytes of one tensor and its traffic.
 
     Raises: NoCounters.
     """
-    (small, at_small), (large, at_large) = shown
-    step = large - small
-    slopes = ((at_large.read - at_small.read) / step, (at_large.written - at_small.written) / step)
+    (small, at_small), (large, at_large) = copies
+    size = large - small
+    slopes = ((at_large.read - at_small.read) / size, (at_large.written - at_small.written) / size)
     factor = max(1, min(LARGEST_FACTOR, round(slopes[0])))
     if any(abs(slope / factor - 1) > FACTOR_TOLERANCE for slope in slopes):
         raise NoCounters(
             "uncalibrated",
-            f"of a copy the counters show {slopes[0]:.3f} times what it read and {slopes[1]:.3f} "
-            "times what it wrote, and not a whole number of times",
+            f"the counters show {slopes[0]:.3f} times the bytes that a copy reads and "
+            f"{slopes[1]:.3f} times those that it writes, which are not the same whole number",
         )
     ratio = statistics.fmean(slopes)
     intercept = (at_large.total - 2 * ratio * large) / at_large.total
     if abs(intercept) > MOST_INTERCEPT:
         raise NoCounters(
             "uncalibrated",
-            f"of a copy the counters show {intercept * 100:.1f} % that do not grow with its size",
+            f"{intercept * 100:.1f} % of the bytes that the counters show for a copy do not grow "
+            "with its size",
         )
     return Calibration(factor, at_large.flush_bytes, ratio, intercept)

@@ -1,4 +1,4 @@
-"""How long does a call take? One timer a file, chosen by name, never swapped silently."""
+"""Open timers by name; each module here holds one timer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["make_timer"]
 
 @cache
 def make_timer(name: TimerName, device: torch.device) -> OpenTimer:
-    """Open the timer called *name* on *device*, once. Raises: CannotMeasure where there is none."""
+    """Open the timer *name* on *device*, once. Raises: CannotMeasure where it is unavailable."""
     timer = TIMERS[name]
     kind = "rocm" if device.type == "cuda" and torch.version.hip else device.type
     if kind not in timer.kinds and kind == "rocm":

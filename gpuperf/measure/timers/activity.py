@@ -1,9 +1,9 @@
-"""How long did each kernel of a call run, by the hardware's own record of it (CUPTI)?
+"""Time each kernel of a call by the hardware's own record of it (CUPTI).
 
-The calls are taken in windows, so that launch cost is no matter, and the window's own kernels mark
-each call in the trace. A kernel's start and end are stamped by the hardware; the profiler does not
-lengthen it, but it widens the gaps between kernels, so it is the busy time that counts here, and
-the span of several kernels is longer than without a profiler.
+The calls are taken in windows, so that launch cost has no effect, and the window's own kernels mark
+each call in the trace. The hardware stamps a kernel's start and end; the profiler does not lengthen
+the kernel, but it widens the gaps between kernels. So the busy time is the time of the call here,
+and the span of several kernels is longer than without a profiler.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class Trace:
 
     `busy_s` is the union of the kernels' intervals, `span_s` first start to last end. `kernels` are
     those of most calls, `launches` their names in order, `seconds` the median over the calls of how
-    long all runs of a name took; a call with others is in `odd`, and not in the times. `extra_s` is
-    the busy time that calls with more kernels than the usual ones add, averaged over all calls.
-    `outside_s` is how long work of a call ran before its window opened or after it closed, at the
-    most; `tick_s` the step of the clock that stamped it all.
+    long all runs of a name took; calls with other kernels are counted in `odd` and left out of the
+    times. `extra_s` is the busy time that calls with more kernels than the usual ones add, averaged
+    over all calls. `outside_s` is the longest time that work of a call ran before its window opened
+    or after it closed; `tick_s` is the step of the clock that stamped the records.
     """
 
     busy_s: tuple[float, ...]
@@ -59,14 +59,14 @@ class Trace:
 
     @property
     def kernel_count(self) -> int:
-        """Kernels, copies and memsets of one call."""
+        """The number of kernels, copies and memsets of one call."""
         return sum(kernel.count for kernel in self.kernels)
 
 
 def trace_calls(
     window: Window, call: Call, idle_s: float, cache: Cache, count: int
 ) -> Trace | None:
-    """*count* calls, traced; None where CUPTI gives nothing (no permission, another subscriber).
+    """Trace *count* calls; None where CUPTI gives no records (no permission, another subscriber).
 
     Raises: CannotBlock.
     """
@@ -82,7 +82,7 @@ def trace_calls(
 
 
 def traced(run: Callable[[], Any]) -> tuple[Activity, ...]:
-    """Everything that the device did in *run*, by its start; empty where CUPTI cannot be had."""
+    """Return all work of the device during *run* in order of start; empty without CUPTI."""
     from torch.autograd import DeviceType
     from torch.profiler import ProfilerActivity, profile
 
@@ -96,25 +96,25 @@ def traced(run: Callable[[], Any]) -> tuple[Activity, ...]:
         run()
     finally:
         profiler.stop()
-    found = (
+    activities = (
         Activity(e.name, e.time_range.start * 1e-6, e.time_range.end * 1e-6)
         for e in profiler.events()
         if e.device_type == DeviceType.CUDA
     )
-    return tuple(sorted(found, key=lambda activity: activity.start_s))
+    return tuple(sorted(activities, key=lambda activity: activity.start_s))
 
 
 def read_trace(activities: Sequence[Activity], readings: Sequence[Reading]) -> Trace:
-    """The calls in *activities*, which are in the order of their start.
+    """Return the trace of the calls in *activities*, which are in order of start.
 
-    In each window the marks OPEN and CLOSE enclose the call's own. What runs outside of them, and
-    is none of ours, escaped the window: it was put on another stream. A window's own kernels are
-    recognised by their place in it: a kernel of the call may bear any name. More windows than
-    readings mean that the call imitates them; then none counts.
+    In each window the marks OPEN and CLOSE enclose the kernels of the call. A kernel of the call
+    that runs outside of them was put on another stream. The window's own kernels are recognised by
+    their place, since a kernel of the call may have any name. More windows than readings mean that
+    the call imitates them; then all are discarded.
     """
     windows = list(_windows(activities))
     if len(windows) > len(readings):
-        windows = [_Window()] * len(readings)
+        windows = [_TracedWindow()] * len(readings)
     outside_s = max((w.outside_s for w in windows), default=0.0)
     kinds = Counter(w.kind for w in windows if w.complete)
     usual = kinds.most_common(1)[0][0] if kinds else ()
@@ -123,24 +123,24 @@ def read_trace(activities: Sequence[Activity], readings: Sequence[Reading]) -> T
     paired: Iterable[Reading | None] = (
         readings if len(windows) == len(readings) else [None] * len(windows)
     )
-    kept = [(w, r) for w, r in zip(windows, paired, strict=True) if w.complete and w.kind == usual]
+    pairs = [(w, r) for w, r in zip(windows, paired, strict=True) if w.complete and w.kind == usual]
     return Trace(
-        busy_s=tuple(w.busy_s for w, _ in kept),
-        span_s=tuple(w.span_s for w, _ in kept),
-        readings=tuple(r for _, r in kept if r is not None),
+        busy_s=tuple(w.busy_s for w, _ in pairs),
+        span_s=tuple(w.span_s for w, _ in pairs),
+        readings=tuple(r for _, r in pairs if r is not None),
         kernels=tuple(Kernel(name, count) for name, count in Counter(names).items()),
-        odd=len(readings) - len(kept),
+        odd=len(readings) - len(pairs),
         outside_s=outside_s,
         launches=names,
         seconds={
-            name: statistics.median(w.seconds_of(name) for w, _ in kept) for name in set(names)
+            name: statistics.median(w.seconds_of(name) for w, _ in pairs) for name in set(names)
         },
         extra_s=_extra_s(windows, usual, len(windows) == len(readings)),
     )
 
 
-def _extra_s(windows: Sequence[_Window], usual: tuple[str, ...], separate: bool) -> float:
-    """The busy time that calls with more kernels than *usual* add, averaged over all calls.
+def _extra_s(windows: Sequence[_TracedWindow], usual: tuple[str, ...], separate: bool) -> float:
+    """Return the busy time that calls with more kernels than *usual* add, averaged over all calls.
 
     A lost record leaves fewer kernels, so these calls did work that the others left out. Only
     where the record of a blocker was lost, and windows are not *separate*, one may hold two calls.
@@ -158,7 +158,7 @@ def _extra_s(windows: Sequence[_Window], usual: tuple[str, ...], separate: bool)
 
 
 @dataclass(frozen=True)
-class _Window:
+class _TracedWindow:
     names: tuple[str, ...] = ()
     durations_s: tuple[float, ...] = ()
     busy_s: float = 0.0
@@ -168,50 +168,50 @@ class _Window:
 
     @property
     def kind(self) -> tuple[str, ...]:
-        """The same for the same kernels: those of two streams start in any order."""
+        """The sorted names, since the kernels of two streams start in any order."""
         return tuple(sorted(self.names))
 
     def seconds_of(self, kernel: str) -> float:
-        """All runs of *kernel*."""
+        """Return how long all runs of *kernel* took."""
         pairs = zip(self.names, self.durations_s, strict=True)
         return sum(seconds for name, seconds in pairs if name == kernel)
 
 
-def _windows(activities: Sequence[Activity]) -> Iterable[_Window]:
-    """What each BLOCK and the next one enclose."""
+def _windows(activities: Sequence[Activity]) -> Iterable[_TracedWindow]:
+    """Split *activities* at each BLOCK."""
     starts = [i for i, activity in enumerate(activities) if activity.name == BLOCK]
     for start, end in zip(starts, [*starts, len(activities)][1:], strict=False):
         yield _read_window(activities[start:end])
 
 
-def _read_window(activities: Sequence[Activity]) -> _Window:
-    """The window whose blocker is the first of *activities*, which go on to the next blocker."""
-    own = _own_places([activity.name for activity in activities])
-    if own is None:
-        return _Window()  # a mark was lost, or the blocker between two windows
-    opened, closed = activities[own[1]], activities[own[2]]
-    found = [activity for place, activity in enumerate(activities) if place not in own]
+def _read_window(activities: Sequence[Activity]) -> _TracedWindow:
+    """Read the window that begins with the blocker and ends before the next one."""
+    marks = _mark_places([activity.name for activity in activities])
+    if marks is None:
+        return _TracedWindow()  # a mark was lost, or the blocker between two windows
+    opened, closed = activities[marks[1]], activities[marks[2]]
+    kernels = [activity for place, activity in enumerate(activities) if place not in marks]
     busy_s, reached = 0.0, 0.0
-    for activity in found:
+    for activity in kernels:
         busy_s += max(0.0, activity.end_s - max(activity.start_s, reached))
         reached = max(reached, activity.end_s)
-    early = max((opened.end_s - a.start_s for a in found), default=0.0)
-    late = max((a.end_s - closed.start_s for a in found), default=0.0)
-    return _Window(
-        names=tuple(a.name for a in found),
-        durations_s=tuple(a.end_s - a.start_s for a in found),
+    early = max((opened.end_s - kernel.start_s for kernel in kernels), default=0.0)
+    late = max((kernel.end_s - closed.start_s for kernel in kernels), default=0.0)
+    return _TracedWindow(
+        names=tuple(kernel.name for kernel in kernels),
+        durations_s=tuple(kernel.end_s - kernel.start_s for kernel in kernels),
         busy_s=busy_s,
-        span_s=reached - found[0].start_s if found else 0.0,
+        span_s=reached - kernels[0].start_s if kernels else 0.0,
         outside_s=max(early, late, 0.0),
         complete=True,
     )
 
 
-def _own_places(names: Sequence[str]) -> tuple[int, ...] | None:
-    """The places in *names* of a window's own kernels: BLOCK, OPEN, CLOSE, then those of them that
-    were recorded of the hand-over and of the next window's flush; None where a mark is missing.
+def _mark_places(names: Sequence[str]) -> tuple[int, ...] | None:
+    """Return the places in *names* of a window's own kernels; None where a mark is missing.
 
-    OPEN is the first of its name behind the blocker, and CLOSE the last before the hand-over.
+    They are BLOCK, OPEN, CLOSE, then the hand-over and the next window's flush if recorded. OPEN is
+    the first of its name behind the blocker, and CLOSE the last before the hand-over.
     """
     handed = max((i for i, name in enumerate(names) if name == HAND_OVER), default=len(names))
     opened = next((i for i, name in enumerate(names) if name == OPEN), None)

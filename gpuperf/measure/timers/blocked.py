@@ -1,9 +1,9 @@
-"""What does the GPU itself spend on a call of any number of kernels, their gaps included?
+"""Time a call of any number of kernels on the GPU, gaps included: the timer `blocked`.
 
-The window around it, less what the window adds. That floor differs by call: on an H200 the stamp
-behind a kernel comes 1.0 µs after its end, and behind some kernels, in some processes, 0.2 to
-0.9 µs later still. So each call has its own, from windows that were traced: what they hold beyond
-the span that CUPTI recorded inside them, less what tracing adds to a window.
+The time is the window around the call, less what the window adds. That floor differs by call: on an
+H200 the stamp behind a kernel comes 1.0 µs after its end, and behind some kernels, in some
+processes, 0.2 to 0.9 µs later still. So each call has its own floor, from windows that were traced:
+what they hold beyond the span that CUPTI recorded inside them, less what tracing adds to a window.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ RESTED_S, RESTED_CLOCK = 0.1e-6, 0.98  # from the first window, and of the first
 
 
 class BlockedTimer(WindowTimer):
-    """Windows, and their floor in `facts`."""
+    """Timer that takes windows and subtracts their floor, which is in `facts`."""
 
     name: TimerName = "blocked"
     periodic = True
@@ -43,19 +43,13 @@ class BlockedTimer(WindowTimer):
         self._tracing = self._calibrate()
 
     def admit(self, call: Call) -> None:
-        """Raises: CannotBlock when *call* waits for the device, or queues more than it holds."""
         self.window.take(call)
 
     def sample(self, call: Call, idle_s: float, cache: Cache) -> Sample:
-        """One call. Raises: CannotBlock."""
         reading = self.window.take(call, idle_s, cache)
         return Sample(reading.window_s, reading.clock_hz, reading.before_hz)
 
     def sample_period(self, call: Call, launches: int, idle_s: float, cache: Cache) -> Sample:
-        """The mean of *call*, which launches *launches* kernels, over a period of the launch queue.
-
-        Raises: CannotBlock.
-        """
         readings = self.window.take_period(call, launches, idle_s, cache)
         clocks = [r.clock_hz for r in readings if r.clock_hz is not None]
         before = [r.before_hz for r in readings if r.before_hz is not None]
@@ -66,7 +60,6 @@ class BlockedTimer(WindowTimer):
         )
 
     def facts_of(self, trace: Trace) -> TimerFacts:
-        """The facts with the floor of the call that *trace* shows."""
         if self._tracing is None or not trace.span_s or len(trace.readings) != len(trace.span_s):
             return self.facts
         tracing_s, uncertainty_s = self._tracing
@@ -79,7 +72,7 @@ class BlockedTimer(WindowTimer):
         )
 
     def recover(self) -> bool:
-        """Rest until the card is as it was at first, for 2 s at most; whether its clock is.
+        """Rest until the card is as it was at first, for 2 s at most; return whether its clock is.
 
         The SM clock is back at once after a load, but launches stay slow for some tenths of a
         second more: a window of one kernel is then 0.3 µs longer, of five kernels 1.5 µs (H200).
@@ -98,17 +91,19 @@ class BlockedTimer(WindowTimer):
         return not known or not clock_hz or clock_hz >= RESTED_CLOCK * known
 
     def _rested(self) -> tuple[float, float | None]:
-        """The window of an empty kernel, and the SM clock before it."""
+        """Return the window of an empty kernel, and the SM clock before it."""
         self.window.take(self.window.empty)
-        seen = [self.window.take(self.window.empty, RESTED_GAP_S) for _ in range(RESTED_WINDOWS)]
-        clocks = [reading.before_hz for reading in seen if reading.before_hz]
+        readings = [
+            self.window.take(self.window.empty, RESTED_GAP_S) for _ in range(RESTED_WINDOWS)
+        ]
+        clocks = [reading.before_hz for reading in readings if reading.before_hz]
         return (
-            statistics.median(reading.window_s for reading in seen),
+            statistics.median(reading.window_s for reading in readings),
             statistics.median(clocks) if clocks else None,
         )
 
     def _reference_calls(self) -> list[Call]:
-        """Single kernels of the common sorts: elementwise ones and matmuls."""
+        """Return calls of single kernels of the common sorts: elementwise ones and matmuls."""
         device = self.window.device
         vectors = [torch.ones(1 << p, device=device) for p in (10, 18, 20)]
         middle = torch.ones(1 << 16, device=device)
@@ -120,8 +115,10 @@ class BlockedTimer(WindowTimer):
         ]
 
     def _calibrate(self) -> tuple[float, float] | None:
-        """What tracing adds to a window, and give or take how much, None without CUPTI; and into
-        `facts` the floor of a call that has no trace: between those of the references."""
+        """Return what tracing adds to a window, and its uncertainty; None without CUPTI.
+
+        Put into `facts` the floor of a call without a trace: between those of the references.
+        """
         floors, added = [], []
         for call in self._reference_calls():
             trace = self._traced(call)
@@ -141,13 +138,13 @@ class BlockedTimer(WindowTimer):
         return statistics.median(added), (max(added) - min(added)) / 2
 
     def _windows(self, call: Call) -> float:
-        """The length of a window around *call*."""
+        """Return the length of a window around *call*."""
         return _middle(
             [self.window.take(call, cache="cold").window_s for _ in range(KERNEL_WINDOWS)]
         )
 
     def _traced(self, call: Call) -> Trace | None:
-        """The one kernel of *call*; None where CUPTI tells of none."""
+        """Trace the one kernel of *call*; None where CUPTI records no such kernel."""
         call()
         torch.cuda.synchronize()
         trace = trace_calls(self.window, call, 0.0, "cold", KERNEL_WINDOWS)
@@ -156,8 +153,11 @@ class BlockedTimer(WindowTimer):
         return trace
 
     def _bound_floor(self) -> None:
-        """Without CUPTI, bounds only: an empty kernel takes more than nothing, and less than each
-        further one in the same window adds, which is its duration and the step to the next."""
+        """Put bounds of the floor into `facts`, without CUPTI.
+
+        An empty kernel takes more than nothing, and less than each further one in the same window
+        adds, which is its duration and the step to the next.
+        """
 
         def many() -> None:
             for _ in range(8):
@@ -179,7 +179,7 @@ def open_timer(device: torch.device) -> BlockedTimer:
 
 
 def _middle(values: Sequence[float]) -> float:
-    """The mean of the middle half: finer than the tick, and blind to outliers."""
+    """Return the mean of the middle half: finer than the tick, and unaffected by outliers."""
     ordered = sorted(values)
     quarter = len(ordered) // 4
     return statistics.fmean(ordered[quarter : len(ordered) - quarter])

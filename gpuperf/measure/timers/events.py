@@ -1,7 +1,7 @@
-"""What does a plain event pair read? The fallback that works wherever torch does.
+"""Time a call by a plain event pair, which works wherever torch does: the timer `events`.
 
-Launch cost and the pair's own floor (2 µs and more) are in the figure, so a kernel under 20 µs
-reads too long: choose `blocked` where it can be had.
+The time includes launch cost and the pair's own floor (2 µs and more), so a kernel under 20 µs
+reads too long: choose `blocked` where it is available.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from gpuperf.measure.timers.timer import Call, OpenTimer, Sample
 from gpuperf.model.contract import Cache, TimerName
 from gpuperf.model.record import TimerFacts
 
-# Several times the cache; where torch does not tell its size (AMD shows 4 MB of 256), a plenty.
+# Several times the cache, or this where torch reports too small a cache (AMD: 4 MB of 256).
 LEAST_FLUSH_BYTES = 512 << 20
 
 
 class EventsTimer(OpenTimer):
-    """One pair of events around each call, on the current stream of one GPU."""
+    """Timer with one pair of events around each call, on the current stream of one GPU."""
 
     name: TimerName = "events"
 
@@ -35,7 +35,6 @@ class EventsTimer(OpenTimer):
         self.facts = TimerFacts(empty_call_s=least)
 
     def sample(self, call: Call, idle_s: float, cache: Cache) -> Sample:
-        """One call."""
         if idle_s:
             time.sleep(idle_s)
         if cache == "cold":

@@ -1,8 +1,8 @@
-"""What does a call take among its like in a CUDA graph, where nothing is launched by the host?
+"""Time a call in a CUDA graph of many calls, without launches by the host: the timer `graph`.
 
-One graph of many calls is replayed in a window; its time over their number. The gaps between the
-kernels are in it, and the first calls have warmed the cache for the later ones: it is the figure
-of a kernel in a captured loop, not of a kernel alone.
+The graph is replayed in a window, whose time is divided by the number of calls. It includes the
+gaps between the kernels, and the first calls have warmed the cache for the later ones: it is the
+time of a kernel in a captured loop, not of a kernel alone.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FLOOR_WINDOWS = 20
 
 
 class GraphTimer(WindowTimer):
-    """Replays of a captured graph, in windows."""
+    """Timer that replays a captured graph in windows."""
 
     name: TimerName = "graph"
 
@@ -44,7 +44,7 @@ class GraphTimer(WindowTimer):
         self._measure_floor()
 
     def admit(self, call: Call) -> None:
-        """Capture *call* as often as fills a window. Raises: CannotBlock when it cannot be."""
+        """Capture as many calls as fill a window. Raises: CannotBlock where capture fails."""
         torch.cuda.synchronize()
         began = time.perf_counter()
         call()
@@ -53,7 +53,7 @@ class GraphTimer(WindowTimer):
         self._capture(call, max(1, min(MOST_CALLS, math.ceil(GRAPH_S / once_s))))
         self.window.take(self._replay)
         taken = self.window.take(self._replay).window_s / self.calls
-        if taken < once_s / 2:  # the host's share was large: now it is known how many there fit
+        if taken < once_s / 2:  # the host's share was large: now the number that fits is known
             self._capture(call, max(1, min(MOST_CALLS, math.ceil(GRAPH_S / taken))))
             self.window.take(self._replay)
         self.facts = replace(
@@ -64,12 +64,11 @@ class GraphTimer(WindowTimer):
         )
 
     def sample(self, call: Call, idle_s: float, cache: Cache) -> Sample:
-        """One replay, over its number of calls. Raises: CannotBlock."""
         reading = self.window.take(self._replay, idle_s, cache)
         return Sample(reading.window_s / self.calls, reading.clock_hz, reading.before_hz)
 
     def repeat(self, call: Call) -> Call:
-        """Return a replay of the graph, whose result is that of its last call."""
+        """Return a replay of the graph, which returns the result of its last call."""
         return self._again
 
     def _again(self) -> Any:
@@ -108,7 +107,7 @@ class GraphTimer(WindowTimer):
         return graph
 
     def _measure_floor(self) -> None:
-        """What the window of a graph adds to its one kernel."""
+        """Measure what the window of a graph adds to its one kernel. Raises: CannotMeasure."""
         self._least()
         self._capture(self._least, 1)
         self.window.take(self._replay)
@@ -116,8 +115,8 @@ class GraphTimer(WindowTimer):
         trace = trace_calls(self.window, self._replay, 0.0, "hot", FLOOR_WINDOWS)
         if trace is None or not trace.busy_s:
             raise CannotMeasure(
-                "the timer 'graph' needs CUPTI for its floor, and it gives no records",
-                "is another profiler running?",
+                "the timer 'graph' needs kernel records for its floor, and CUPTI gave none",
+                "end other profilers and try again",
             )
         self._floor_s = statistics.median(windows) - statistics.median(trace.busy_s)
 

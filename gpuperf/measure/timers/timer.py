@@ -1,4 +1,4 @@
-"""Define what every timer can do once it is open on a device."""
+"""Define the interface of a timer that is open on a device."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Call = Callable[[], Any]
 
 
 def do_nothing() -> None:
-    """No watch; the empty call."""
+    """Do nothing: the default watch, and the empty call."""
 
 
 class CannotBlock(Exception):
@@ -24,8 +24,7 @@ class CannotBlock(Exception):
 
 
 class Sample(NamedTuple):
-    """One call: its time in seconds with the timer's floor in it, the SM clock inside it and just
-    before it, where they were read."""
+    """Time of one call, with the timer's floor in it, and the SM clocks inside and just before."""
 
     time_s: float
     clock_hz: float | None = None
@@ -33,11 +32,11 @@ class Sample(NamedTuple):
 
 
 class OpenTimer:
-    """Times one call at a time on one device; what it adds to each itself is the floor in `facts`.
+    """Timer of one call at a time on one device; `facts` holds the floor that it adds to each.
 
-    `watch` is called on the host while a sample runs on the device; a CPU runs nothing beside.
-    `periodic` says that `sample_period` takes samples over a period of the launch queue;
-    `capture_s` how long it took to capture the call, where it is captured.
+    `watch` is called on the host while a sample runs on a GPU. `periodic` says whether
+    `sample_period` takes samples over a period of the launch queue; `capture_s` is the time that it
+    took to capture the call, for a timer that captures calls.
     """
 
     name: TimerName
@@ -50,23 +49,27 @@ class OpenTimer:
         """Try *call*, which has run before, once. Raises: CannotBlock when it cannot be timed."""
 
     def sample(self, call: Call, idle_s: float, cache: Cache) -> Sample:
-        """Idle for *idle_s*, bring the caches into the state *cache*, and time one call. Every
-        timer defines its own."""
+        """Idle for *idle_s*, bring the caches into the state *cache*, and time one call.
+
+        Every timer overrides this. Raises: CannotBlock.
+        """
         raise NotImplementedError(f"timer {self.name} defines no sample")
 
     def sample_period(self, call: Call, launches: int, idle_s: float, cache: Cache) -> Sample:
-        """Return the mean of *call*, which launches *launches* kernels, over a period; one sample
-        where the timer is not `periodic`."""
+        """Return the mean of *call*, which launches *launches* kernels, over a period.
+
+        A timer that is not `periodic` returns one sample. Raises: CannotBlock.
+        """
         return self.sample(call, idle_s, cache)
 
     def facts_of(self, trace: Trace) -> TimerFacts:
-        """Return the facts with the floor of the call that *trace* shows, if it has its own."""
+        """Return the facts with the floor of the call in *trace*, where it differs by call."""
         return self.facts
 
     def recover(self) -> bool:
-        """Wait until the device is rested, for a while; return whether it is."""
+        """Wait a limited time until the device is rested; return whether it is."""
         return True
 
     def repeat(self, call: Call) -> Call:
-        """Return what the samples were of, to be called once more."""
+        """Return what a sample runs, to be called once more."""
         return call

@@ -1,4 +1,4 @@
-"""What does the host's clock read around a call? The timer of the CPU."""
+"""Time a call by the host's clock: the timer `wall`, the default of the CPU."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COLD = 15  # samples: each flush takes tens of milliseconds
 
 
 class WallTimer(OpenTimer):
-    """`perf_counter` around each call; on a GPU with a synchronise before and after."""
+    """Timer with `perf_counter` around each call; on a GPU it synchronizes before and after."""
 
     name: TimerName = "wall"
 
@@ -31,8 +31,9 @@ class WallTimer(OpenTimer):
         )
         self._flush = torch.zeros(4 * max(cache, 4 << 20) // 8, dtype=torch.int64, device=device)
         self.facts = TimerFacts()
-        # Reading the clock costs more with cold caches, as the samples have them; how much of that
-        # falls into a sample is not known, so the floor lies between, and says how wide.
+        # Reading the clock costs more with cold caches, as samples have them. How much of that
+        # falls into a sample is unknown, so the floor is between both, and its uncertainty spans
+        # them.
         hot = statistics.median(self.sample(do_nothing, 0.0, "hot").time_s for _ in range(200))
         cold = statistics.median(self.sample(do_nothing, 0.0, "cold").time_s for _ in range(COLD))
         floor = TimerFacts(
@@ -46,7 +47,6 @@ class WallTimer(OpenTimer):
         self.facts = replace(floor, empty_call_s=max(least - floor.floor_s, 0.0))
 
     def sample(self, call: Call, idle_s: float, cache: Cache) -> Sample:
-        """One call."""
         if idle_s:
             time.sleep(idle_s)
         if cache == "cold":
@@ -68,7 +68,7 @@ def open_timer(device: torch.device) -> WallTimer:
 
 
 def last_level_cache_bytes() -> int:
-    """The largest cache of the first CPU, as Linux tells it; 64 MiB where it does not."""
+    """Return the size of the first CPU's largest cache; 64 MiB where Linux does not report it."""
     sizes = []
     for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
         match = re.fullmatch(r"(\d+)([KM])", path.read_text().strip())

@@ -1,8 +1,8 @@
-"""What does the GPU see of one call, from just before it to just after, with no launch in between?
+"""Take calls on the GPU between two stamps, with all launches queued beforehand.
 
-A one-thread kernel holds the stream until everything is queued; then the host lets it go, and two
-stamps enclose the call: `%globaltimer` and `clock64()` on one SM, which also tells the SM clock
-inside. The first stamp's kernel runs for 2 µs: meanwhile the front end fetches the launches behind
+A one-thread kernel blocks the stream until everything is queued; then the host releases it, and two
+stamps enclose the call: `%globaltimer` and `clock64()` on one SM, whose ratio is the SM clock in
+between. The first stamp's kernel runs for 2 µs, in which the front end fetches the launches behind
 it. Without that, on an H200, every fourth matmul started 0.6 µs late.
 """
 
@@ -23,7 +23,7 @@ from gpuperf.model.contract import Cache
 from gpuperf.nvrtc import POINTER, U64, load_kernels, read_source
 
 # Longest that the blocker waits for the host. The first use of a kernel, or a call that itself
-# waits for the device, runs into it: that is found in `admit`, long before a sample is taken.
+# waits for the device, runs into it: `admit` detects that before any sample is taken.
 DEADLINE_S = 1.0
 
 # The flush touches this many times the L2, since its replacement is not strictly oldest-first.
@@ -32,7 +32,7 @@ FLUSH_L2_SIZES = 4
 OPEN_CYCLES = 4000  # 2 µs: longer than any fetch of a launch
 COARSE_TICK_S = 100e-9  # of %globaltimer (1 µs on some cards): then events enclose the call
 
-# A clock is told only when %globaltimer's tick is under this share of the stamped time.
+# A clock is returned only when %globaltimer's tick is under this share of the stamped time.
 CLOCK_PRECISION = 0.02
 
 BLOCK, OPEN, CLOSE = "gpuperf_block", "gpuperf_open", "gpuperf_close"
@@ -40,7 +40,7 @@ HAND_OVER = "gpuperf_hand_over"
 FLUSHES = READ_LINES, WRITE_LINES = "gpuperf_read_lines", "gpuperf_write_lines"
 OWN_KERNELS = (BLOCK, OPEN, CLOSE, HAND_OVER, *FLUSHES)
 
-# On an H200 with a cold L2, one launch in so many begins 0.6 to 0.9 µs later than the others,
+# On an H200 with a cold L2, one launch in this many begins 0.6 to 0.9 µs later than the others,
 # whatever it launches, by its place in the queue since the process began; a CUDA graph's do not.
 LAUNCH_PERIOD = 4
 
@@ -48,9 +48,12 @@ STAMP = 4  # words of a stamp: nanoseconds, cycles, SM, one unused
 
 
 class Reading(NamedTuple):
-    """One call in a window: seconds between the stamps (what the window adds included), the SM
-    clock inside and just before, how long the host took to queue the call, and the SM cycles
-    between the stamps, None where they are of two SMs."""
+    """One call in a window: the seconds between the stamps, with what the window adds.
+
+    `clock_hz` is the SM clock inside the window, `before_hz` just before it; `queued_s` is how long
+    the host took to queue the call; `cycles` are the SM cycles between the stamps, None where the
+    stamps are of two SMs.
+    """
 
     window_s: float
     clock_hz: float | None
@@ -60,24 +63,22 @@ class Reading(NamedTuple):
 
 
 class Ranges(Protocol):
-    """What counts in ranges that are pushed and popped."""
+    """Counters of ranges that are pushed and popped."""
 
-    def push(self) -> None:
-        """Begin one."""
+    def push(self) -> None: ...
 
-    def pop(self) -> None:
-        """End it."""
+    def pop(self) -> None: ...
 
 
 class WindowTimer(OpenTimer):
-    """What timers that take their samples in a window share."""
+    """Base of timers that take their samples in a window."""
 
     def __init__(self, window: Window) -> None:
         self.window = window
 
     @property
     def watch(self) -> Callable[[], None]:
-        """Called on the host while a sample runs."""
+        """A function that is called on the host while a sample runs."""
         return self.window.watch
 
     @watch.setter
@@ -86,7 +87,7 @@ class WindowTimer(OpenTimer):
 
 
 class Window:
-    """Takes calls on the current stream of one CUDA device into a window, one at a time.
+    """Windows around calls on the current stream of one CUDA device, one call at a time.
 
     `watch` is called while the device works. Raises: CannotMeasure without NVRTC.
     """
@@ -107,7 +108,7 @@ class Window:
         self._flag = ctypes.c_int.from_address(self._shared.data_ptr())
         self._timed_out = ctypes.c_int.from_address(self._shared.data_ptr() + 4)
         self._stamps = torch.zeros(4 * STAMP, dtype=torch.int64, device=device)
-        self._told = torch.zeros(4 * STAMP, dtype=torch.int64).pin_memory()
+        self._host_stamps = torch.zeros(4 * STAMP, dtype=torch.int64).pin_memory()
         self._start = torch.cuda.Event(enable_timing=True)
         self._end = torch.cuda.Event(enable_timing=True)
         self._flush_bytes = FLUSH_L2_SIZES * max(properties.L2_cache_size, 4 << 20)
@@ -117,10 +118,10 @@ class Window:
         self._by_events = self.tick_s > COARSE_TICK_S
 
     def take(self, call: Call, idle_s: float = 0.0, cache: Cache = "hot") -> Reading:
-        """*call* after *idle_s* of rest, with the cache as asked.
+        """Take *call* after *idle_s* of rest, with the L2 in the state *cache*.
 
-        `hot` is what the same call left there, `rotate` the caller's affair: its call goes over to
-        other data each time.
+        For `hot` and `rotate` nothing is flushed: the L2 holds what the call before left, and under
+        `rotate` the caller's call uses other data each time.
 
         Raises: CannotBlock when it waits for the device, or queues more than the queue holds.
         """
@@ -147,7 +148,9 @@ class Window:
                 self._end.record(self._stream)
             self._launch(CLOSE, (stamps + 3 * STAMP * 8,), (POINTER,))
             self._launch(
-                HAND_OVER, (stamps, self._told.data_ptr(), 4 * STAMP), (POINTER, POINTER, U64)
+                HAND_OVER,
+                (stamps, self._host_stamps.data_ptr(), 4 * STAMP),
+                (POINTER, POINTER, U64),
             )
         finally:
             self._flag.value = 1
@@ -157,7 +160,7 @@ class Window:
             raise CannotBlock(
                 f"the call kept the host for over {DEADLINE_S:g} s or waited for the device"
             )
-        words = self._told.tolist()
+        words = self._host_stamps.tolist()
         window_s = (words[3 * STAMP] - words[2 * STAMP]) * 1e-9
         if self._by_events:
             window_s = self._start.elapsed_time(self._end) * 1e-3
@@ -167,13 +170,10 @@ class Window:
     def take_period(
         self, call: Call, launches: int, idle_s: float = 0.0, cache: Cache = "hot"
     ) -> list[Reading]:
-        """*call*, which launches *launches* kernels, in `LAUNCH_PERIOD` windows as of `take`, each
-        of which begins at another place of the launch queue's period.
+        """Take *call*, which launches *launches* kernels, once at each place of the queue's period.
 
-        Windows of an odd number of launches visit all places in turn. An even one is made odd by
-        an empty kernel in front of it.
-
-        Raises: CannotBlock.
+        `LAUNCH_PERIOD` windows of an odd number of launches visit all places in turn. An even
+        number is made odd by an empty kernel in front of the window. Raises: CannotBlock.
         """
         own = 4 + (cache in ("cold", "cold-dirty"))  # BLOCK, OPEN, CLOSE, HAND_OVER, the flush
         readings = []
@@ -186,10 +186,10 @@ class Window:
     def count(
         self, call: Call, spin_cycles: int, idle_s: float, cache: Cache, ranges: Ranges
     ) -> int | None:
-        """*call* as in `take`, in a range of *ranges*, behind a kernel that spins until it is
-        queued; the SM cycles between the stamps, None where they are of two SMs.
+        """Take *call* in a range of *ranges*, behind a kernel that spins until the call is queued.
 
-        Here the blocker would be as long as the host pleases, and counted.
+        Return the SM cycles between the stamps, None where they are of two SMs. A blocker as in
+        `take` would be counted too, for as long as the host needs.
         """
         if idle_s:
             time.sleep(idle_s)
@@ -206,7 +206,7 @@ class Window:
         return _cycles(self._stamps.tolist())
 
     def stream(self, call: Call, calls: int, ahead: int) -> Iterator[tuple[float, float | None]]:
-        """Batches of *calls* back to back without end: seconds and SM clock of each.
+        """Run batches of *calls* without a pause or an end; yield seconds and SM clock of each.
 
         *ahead* batches are queued before the first is waited for, so that the device always has
         work. Close the iterator to stop it.
@@ -248,7 +248,7 @@ class Window:
         self._kernels[name].launch(self._stream.cuda_stream, 1, 1, args, types)
 
     def flush(self, cache: Cache) -> None:
-        """Queue what brings the L2 into the state *cache*: full of other lines, clean or dirty."""
+        """Queue a kernel that fills the L2 with other lines, clean or dirty as *cache* says."""
         if cache in ("hot", "rotate"):
             return
         lines = self._flush_bytes // 16
@@ -264,8 +264,10 @@ class Window:
         self._kernels[name].launch(self._stream.cuda_stream, self._sms * 4, 512, args, types)
 
     def _clock_hz(self, words: list[int], first: int) -> float | None:
-        """Cycles over nanoseconds from the stamp *first* to the next; None on two SMs, or where
-        the time between is within the tick."""
+        """Return the SM clock from the stamp *first* to the next.
+
+        None where they are of two SMs, or where the time between them is too close to the tick.
+        """
         start_ns, start_cycle, start_sm, _ = words[first * STAMP : (first + 1) * STAMP]
         end_ns, end_cycle, end_sm, _ = words[(first + 1) * STAMP : (first + 2) * STAMP]
         elapsed_s = (end_ns - start_ns) * 1e-9
@@ -274,20 +276,20 @@ class Window:
         return (end_cycle - start_cycle) / elapsed_s
 
     def _measure_tick(self) -> float:
-        self._launch("gpuperf_tick", (self._told.data_ptr(),), (POINTER,))
+        self._launch("gpuperf_tick", (self._host_stamps.data_ptr(),), (POINTER,))
         torch.cuda.synchronize()
-        return float(self._told[0].item()) * 1e-9
+        return float(self._host_stamps[0].item()) * 1e-9
 
 
 @cache
 def open_window(device: torch.device) -> Window:
-    """The one window of *device* in this process. Raises: CannotMeasure."""
+    """Return the one window of *device* in this process. Raises: CannotMeasure."""
     if device.type != "cuda" or torch.version.hip:
         raise CannotMeasure("the timer 'blocked' needs an NVIDIA GPU", "choose another --timer")
     return Window(device)
 
 
 def _cycles(words: list[int]) -> int | None:
-    """Between the stamps of OPEN and CLOSE, on one SM."""
+    """Return the cycles between the stamps of OPEN and CLOSE, if they are on one SM."""
     (_, start, start_sm, _), (_, end, end_sm, _) = words[2 * STAMP : 3 * STAMP], words[3 * STAMP :]
     return end - start if start_sm == end_sm else None

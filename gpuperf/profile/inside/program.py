@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from gpuperf import marks
-from gpuperf.measure.parent import die_with_parent
-from gpuperf.measure.pipe import Pipe
+from gpuperf.measure.pipe import Pipe, die_with_parent
 from gpuperf.model.program import PassResult
 from gpuperf.model.protocol import (
     PROTOCOL,

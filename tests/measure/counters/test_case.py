@@ -14,8 +14,8 @@ from fake_bench import CONTRACT, FACTS, INCREMENT, make_bench
 from gpuperf.errors import CannotMeasure, UnknownName
 from gpuperf.measure.counters import case as counting_of
 from gpuperf.measure.counters.cupti import NoCounters
-from gpuperf.measure.stopwatch import Timing
 from gpuperf.measure.timers.timer import Call
+from gpuperf.measure.timing import Timing
 from gpuperf.model.contract import Cache, Contract, Counting
 from gpuperf.model.record import Caveat, Kernel, Record, TimerFacts
 from gpuperf.model.samples import Samples
@@ -107,9 +107,9 @@ def count(
     made = replace(
         make_bench(),
         stopwatch=watch,
-        tell=lambda phase, samples: phases.append(phase),
+        report=lambda phase, samples: phases.append(phase),
         counting=counting,
-        timed=timed,
+        on_timed=timed,
     )
     case = Case(workload.name, "torch", {"n": 100, "dtype": "fp32"})
     return made.measure(workload, case, contract, "r", seed=5), phases

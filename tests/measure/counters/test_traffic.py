@@ -168,7 +168,7 @@ def test_counters_that_show_a_whole_multiple_are_divided_by_it(
 
 @pytest.mark.parametrize("offset", [30 * MB, -30 * MB])
 def test_counters_that_show_much_beside_the_copy_are_not_believed(offset: float) -> None:
-    with pytest.raises(NoCounters, match="that do not grow with its size"):
+    with pytest.raises(NoCounters, match="do not grow with its size"):
         read_calibration(shown(1.0, offset=offset))
 
 
@@ -197,7 +197,9 @@ def test_what_the_calibration_is_off_is_in_the_uncertainty(
     ],
 )
 def test_counters_that_show_anything_else_are_not_believed(read: float, written: float) -> None:
-    with pytest.raises(NoCounters, match=f"{read:.3f} times what it read and {written:.3f}") as no:
+    with pytest.raises(
+        NoCounters, match=f"{read:.3f} times the bytes that a copy reads and {written:.3f}"
+    ) as no:
         read_calibration(shown(read, written or 1e-9))
     assert no.value.kind == "uncalibrated"
 
@@ -293,7 +295,7 @@ def test_a_flush_that_reads_otherwise_later_is_not_believed(
 ) -> None:
     card = Card()
     found = counters_of(card, Calibration(1, share * 240 * MB))
-    with pytest.raises(NoCounters, match=r"reads as 240\.0 MB, and read as") as caught:
+    with pytest.raises(NoCounters, match=r"read 240\.0 MB of a flush, and read") as caught:
         found.traffic(card.call, "cold", card.call_s)
     assert caught.value.kind == "uncalibrated"
 

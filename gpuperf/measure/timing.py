@@ -1,0 +1,33 @@
+"""Define the times of one call as a value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from gpuperf.model.record import Caveat, Kernel, TimerFacts
+from gpuperf.model.samples import Samples
+from gpuperf.model.times import TimeName
+
+
+@dataclass(frozen=True)
+class Timing:
+    """The times of a call by name, which of them is primary, and the caveats about them.
+
+    `kernels` counts the kernels of a call by name; `launches` has their names in order of start.
+    """
+
+    times: Mapping[TimeName, Samples]
+    primary: TimeName
+    stop: Literal["precision", "budget", "samples"]
+    facts: TimerFacts
+    kernels: tuple[Kernel, ...] = ()
+    launches: tuple[str, ...] = ()
+    capture_s: float | None = None
+    caveats: tuple[Caveat, ...] = ()
+
+    @property
+    def clock_hz(self) -> float | None:
+        """The SM clock during the primary samples."""
+        return self.times[self.primary].clock_hz
