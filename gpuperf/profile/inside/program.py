@@ -61,7 +61,7 @@ class Stage:
 
     def say(self, message: FromWorker) -> None:
         """One line to the supervisor, at once; a forked child says nothing."""
-        self._pipe.say(message)
+        self._pipe.send(message)
 
     def run(self) -> int:
         """The program's exit code."""
@@ -266,7 +266,7 @@ def main(arguments: list[str] | None = None) -> int:
     # Ctrl-C is passed on by the supervisor, also to what a shell started without hearing it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     pipe = Pipe(options.requests, options.replies)
-    pipe.say(Hello(PROTOCOL, os.getpid(), _torch()))
+    pipe.send(Hello(PROTOCOL, os.getpid(), _torch()))
     request = next(pipe.requests())
     assert isinstance(request, Profile)
     return Stage(pipe, request).run()
