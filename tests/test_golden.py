@@ -19,7 +19,7 @@ from gpuperf.model.times import TIMES
 from gpuperf.roofline.formats import render_run
 from gpuperf.roofline.scene import scene
 from gpuperf.run.runfile import RunWriter
-from gpuperf.run.session import planned
+from gpuperf.run.session import schedule_of
 from gpuperf.run.store import read_run
 from gpuperf.show.render import FORMATS
 
@@ -51,7 +51,7 @@ def test_a_golden_run_is_read_without_a_problem(path: Path) -> None:
     assert len(run.records) == len(list(lines(path))) - 1
     kept = [(record.case, record.contract) for record in run.records]
     if run.header.command[1:2] == ("roofline",):  # others measure what turns out to be needed
-        assert kept == [(case, contract) for case, contract, _ in planned(run.header)]
+        assert kept == [(case, contract) for case, contract, _ in schedule_of(run.header)]
 
 
 @of_this_schema

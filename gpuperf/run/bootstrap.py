@@ -1,8 +1,8 @@
 """Start a worker of *this* gpuperf under any interpreter, with other code first on its path.
 
-Run as a file, so that nothing of gpuperf needs to be installed there: `python -P bootstrap.py JSON
-…`, where the JSON names the folders of our packages, packages to fall back on where that
-interpreter lacks them, and the folders whose modules come before installed ones.
+It runs as a file, so gpuperf need not be installed there: `python -P bootstrap.py JSON …`. The
+JSON names the folders of gpuperf's packages, of packages that serve where the interpreter lacks
+them, and of modules that come before installed ones.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from types import ModuleType
 
 
 class Finder(importlib.abc.MetaPathFinder):
-    """Finds packages and modules at given places, whatever is installed."""
+    """Finder of packages and modules at given places, whatever is installed."""
 
     def __init__(self, places: Mapping[str, str]) -> None:
         self._places = places
@@ -27,7 +27,6 @@ class Finder(importlib.abc.MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """The spec of a name that has a place."""
         place = self._places.get(fullname)
         if place is None:
             return None
@@ -39,7 +38,7 @@ class Finder(importlib.abc.MetaPathFinder):
 
 
 def _before_installed(paths: Sequence[str]) -> None:
-    """Put *paths* behind the standard library and before every installed package."""
+    """Put *paths* after the standard library and before every installed package."""
     places = [i for i, p in enumerate(sys.path) if p.endswith(("site-packages", "dist-packages"))]
     at = places[0] if places else len(sys.path)
     sys.path[at:at] = paths
@@ -47,10 +46,10 @@ def _before_installed(paths: Sequence[str]) -> None:
 
 def main() -> None:
     """Become the worker."""
-    asked = json.loads(sys.argv.pop(1))
-    _before_installed(asked["paths"])
-    sys.meta_path.insert(0, Finder(asked["packages"]))
-    sys.meta_path.append(Finder(asked["fallbacks"]))
+    places = json.loads(sys.argv.pop(1))
+    _before_installed(places["paths"])
+    sys.meta_path.insert(0, Finder(places["packages"]))
+    sys.meta_path.append(Finder(places["fallbacks"]))
     runpy.run_module("gpuperf.measure.worker", run_name="__main__", alter_sys=True)
 
 

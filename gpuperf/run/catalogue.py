@@ -1,6 +1,6 @@
-"""What workloads are there? Known without importing any, once a worker has described them.
+"""Find workloads by name without importing them, from descriptions that a worker made once.
 
-Descriptions are kept by the hash of the workloads' files, the interpreter, torch and gpuperf.
+Descriptions are cached by the hash of the workloads' files, the interpreter, torch and gpuperf.
 """
 
 from __future__ import annotations
@@ -26,64 +26,65 @@ Describe = Callable[[str], Described]
 
 @dataclass(frozen=True)
 class Catalogue:
-    """Descriptions in order of name, and what did not load, each with its reason."""
+    """Descriptions in order of name, and the sources that do not load, with the reasons."""
 
     descriptions: tuple[Description, ...]
     broken: dict[str, str] = field(default_factory=dict)
 
     def get(self, name: str) -> Description | None:
-        """The workload called *name*, if it is here."""
+        """Return the workload called *name*, if there is one."""
         return next((d for d in self.descriptions if d.name == name), None)
 
 
 def builtin_catalogue(describe: Describe, cached: bool = True) -> Catalogue:
-    """The workloads of `gpuperf.kernels`; *describe* is called only when they are not cached."""
+    """Return the workloads of `gpuperf.kernels`; *describe* is called if they are not cached."""
     if not cached:
         return Catalogue(_sorted(describe(BUILTIN).descriptions))
     key = _builtin_key()
-    known = fetch("catalogue", key, Catalogue)
-    if known is None:
+    catalogue = fetch("catalogue", key, Catalogue)
+    if catalogue is None:
         described = describe(BUILTIN)
-        known = Catalogue(_sorted(described.descriptions), described.broken)
-        if not known.broken:
-            keep("catalogue", key, known)
-    return known
+        catalogue = Catalogue(_sorted(described.descriptions), described.broken)
+        if not catalogue.broken:
+            keep("catalogue", key, catalogue)
+    return catalogue
 
 
 def known_workload(op: str) -> Description | None:
-    """The builtin workload called *op*, if the catalogue is cached: no worker is started."""
-    known = fetch("catalogue", _builtin_key(), Catalogue)
-    return known.get(op) if known else None
+    """Return the builtin workload called *op* if it is cached; no worker is started."""
+    catalogue = fetch("catalogue", _builtin_key(), Catalogue)
+    return catalogue.get(op) if catalogue else None
 
 
 def whole_catalogue(describe: Describe) -> Catalogue:
-    """The builtin workloads and those of installed packages' entry points."""
-    from importlib.metadata import entry_points  # 15 ms that `--help` has no use for
+    """Return the builtin workloads and those of installed packages' entry points."""
+    from importlib.metadata import entry_points  # here: 15 ms that `--help` does not need
 
     builtin = builtin_catalogue(describe)
     descriptions, broken = list(builtin.descriptions), dict(builtin.broken)
     for entry in entry_points(group=ENTRY_GROUP):
         source = f"entry:{entry.name}"
         key = key_of(source, entry.value, _file_hash(entry.module), _stack())
-        found = fetch("catalogue", key, Catalogue)
-        if found is None:
+        catalogue = fetch("catalogue", key, Catalogue)
+        if catalogue is None:
             try:
-                found = Catalogue(describe(source).descriptions)
-            except Exception as error:  # another package's fault must not hide ours
-                what, _, reason = str(error).partition(" does not load: ")
-                broken[what if reason else source] = reason or what
+                catalogue = Catalogue(describe(source).descriptions)
+            except Exception as error:  # a fault of another package must not hide our workloads
+                name, _, reason = str(error).partition(" does not load: ")
+                broken[name if reason else source] = reason or name
                 continue
-            keep("catalogue", key, found)
-        descriptions += found.descriptions
+            keep("catalogue", key, catalogue)
+        descriptions += catalogue.descriptions
     return Catalogue(_sorted(tuple(descriptions)), broken)
 
 
 def find_workload(op: str, describe: Describe, cached: bool = True) -> Description:
-    """The workload that the user calls *op*; not *cached* where *describe* speaks of other code
-    than what is installed here.
+    """Return the workload that the user calls *op*.
 
-    `matmul` is one of ours or an entry point's; `./mine.py` the one in a file, `./mine.py:NAME` one
-    of several; `pkg.mod:NAME` one in a module. Raises: UnknownName, UsageError, WorkloadError.
+    `matmul` is a builtin workload or an entry point's; `./mine.py` is the only one in a file,
+    `./mine.py:NAME` one of several; `pkg.mod:NAME` is in a module. The catalogue is *cached* unless
+    *describe* runs other code than the code installed here.
+    Raises: UnknownName, UsageError, WorkloadError.
     """
     path, _, name = op.partition(":")
     if path.endswith(".py") or "/" in path:
@@ -92,28 +93,29 @@ def find_workload(op: str, describe: Describe, cached: bool = True) -> Descripti
         return _only(op, name, describe(path).descriptions)
     if ":" in op or "." in op:
         return _only(op, "", describe(op).descriptions)
-    found = builtin_catalogue(describe, cached).get(op)
-    if found is not None:
-        return found
-    known = whole_catalogue(describe)
-    found = known.get(op)
-    if found is None and op and Path(op).is_dir():
+    builtin = builtin_catalogue(describe, cached).get(op)
+    if builtin is not None:
+        return builtin
+    catalogue = whole_catalogue(describe)
+    description = catalogue.get(op)
+    if description is None and op and Path(op).is_dir():
         raise UsageError(f"{op!r} is a folder", f"name a file in it: {op}/mine.py")
-    if found is None:
-        names = [d.name for d in known.descriptions]
+    if description is None:
+        names = [d.name for d in catalogue.descriptions]
         raise UnknownName("workload", op, names, "`gpuperf list` shows them; a file is ./mine.py")
-    return found
+    return description
 
 
-def _only(op: str, name: str, found: tuple[Description, ...]) -> Description:
-    names = [d.name for d in found]
+def _only(op: str, name: str, descriptions: tuple[Description, ...]) -> Description:
+    """Return the description called *name*, or the only one."""
+    names = [d.name for d in descriptions]
     if name:
         if name not in names:
             raise UnknownName("workload", name, names)
-        return found[names.index(name)]
-    if len(found) != 1:
-        raise UsageError(f"{op} holds {len(found)} workloads", f"name one: {op}:{names[0]}")
-    return found[0]
+        return descriptions[names.index(name)]
+    if len(names) != 1:
+        raise UsageError(f"{op} has {len(names)} workloads", f"name one: {op}:{names[0]}")
+    return descriptions[0]
 
 
 def _sorted(descriptions: tuple[Description, ...]) -> tuple[Description, ...]:
@@ -129,7 +131,7 @@ def _builtin_key() -> str:
 
 
 def _stack() -> tuple[object, ...]:
-    """What else a description may depend on: interpreter, torch and gpuperf."""
+    """Return the versions that a description may depend on: interpreter, torch, gpuperf."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:
@@ -140,7 +142,7 @@ def _stack() -> tuple[object, ...]:
 
 
 def _file_hash(module: str) -> str:
-    """The hash of a module's file, found without importing the packages that hold it."""
+    """Hash the file of *module* without importing the packages around it."""
     top, *inner = module.split(".")
     spec = importlib.util.find_spec(top)
     if spec is None:

@@ -50,7 +50,7 @@ class Doubtful:
     doubt: str
 
 
-Planned = tuple[Case, Contract]
+RoofCase = tuple[Case, Contract]
 Measure = Callable[[Case, Contract], Record]
 
 
@@ -70,7 +70,7 @@ def matmul_shapes(sm_count: int) -> tuple[tuple[int, int, int], ...]:
 
 def calibration_plan(
     device: DeviceFacts, dtypes: Sequence[str], contract: Contract
-) -> Iterator[tuple[Planned, ...]]:
+) -> Iterator[tuple[RoofCase, ...]]:
     """Yield series of cases, each from small to large: memory, arithmetic, then matmuls."""
     if device.kind == "cpu":
         yield tuple((_case("copy", "torch", n=n), contract) for n in CPU_COPY)
@@ -95,7 +95,7 @@ def calibration_plan(
         )
 
 
-def _gpu_plan(device: DeviceFacts, contract: Contract) -> Iterator[tuple[Planned, ...]]:
+def _gpu_plan(device: DeviceFacts, contract: Contract) -> Iterator[tuple[RoofCase, ...]]:
     """Yield the series of memory and arithmetic: torch's kernels, and on NVIDIA gpuperf's too."""
     ours = device.kind == "cuda"
     yield ((_case("copy", "torch", n=1024), contract),)  # for the latency of a launch
@@ -138,7 +138,7 @@ def calibrate(
     device = opened.device
     records: list[Record] = []
 
-    def take(planned: Planned) -> Record:
+    def take(planned: RoofCase) -> Record:
         record = measure(*planned)
         records.append(record)
         return record

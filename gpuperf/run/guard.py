@@ -1,12 +1,12 @@
-"""The process between a supervisor and its worker: it ends everything that the worker started.
+"""Guard a worker: the process between a supervisor and its worker ends all that the worker started.
 
-It runs as a file and imports nothing but the standard library, so that it starts in milliseconds
-under any interpreter. Orphans of the worker become its children (PR_SET_CHILD_SUBREAPER), also
-those in a session of their own, and none outlives it. It ends when the worker ends, when the
-supervisor closes its end of the control socket, and when the supervisor is gone.
+It runs as a file and imports only the standard library, so it starts in milliseconds under any
+interpreter. Orphans of the worker become its children (PR_SET_CHILD_SUBREAPER), even those in
+another session, and it ends them all. It ends when the worker ends, when the supervisor closes its
+end of the control socket, and when the supervisor is gone.
 
-A worker that takes nearly all memory of the machine is killed before the kernel has to choose whom
-to kill. How the worker ended goes to the supervisor as one line of JSON.
+It kills a worker that takes nearly all memory of the machine before the kernel has to choose a
+process to kill. It sends the supervisor one line of JSON that says how the worker ended.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ import time
 from pathlib import Path
 
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
-POLL_S, HURRIED_POLL_S = 0.25, 0.05  # between two looks at the memory
-PLENTY = 0.5  # of the machine's memory: above that nothing is counted
-MOST_SHARE = 0.9  # of the memory that is free or held by the worker
-END_S = 5.0  # for killed processes to be gone: one in the kernel's hands may take longer
+POLL_S, HURRIED_POLL_S = 0.25, 0.05  # between two readings of the memory
+PLENTY = 0.5  # fraction of the machine's memory; with more free, processes are not counted
+MOST_SHARE = 0.9  # of the memory that is free or the worker's
+END_S = 5.0  # given to killed processes; one inside a system call may take longer
 PAUSE_S = 0.005
 
 
 def main() -> None:
-    """Start the worker, wait for its end, end what it left, and report."""
+    """Start the worker, wait for its end, kill its descendants, and report."""
     control, parent, limit, passed, *command = sys.argv[1:]
     os.set_inheritable(int(control), False)
     _adopt_orphans()
@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def _wake_at_ends() -> int:
-    """A descriptor that can be read when a child has ended."""
+    """Return a descriptor that can be read when a child has ended."""
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
@@ -59,12 +59,12 @@ def _wake_at_ends() -> int:
 
 
 def _wait(worker: int, control: int, woken: int, parent: int, limit: int) -> tuple[int | None, str]:
-    """The status with which *worker* ended, and why it had to; None when it has to end now."""
+    """Return how *worker* ended, and why memory ended it; None when it has to end now."""
     wait_s = POLL_S
     while os.getppid() == parent:
         ready = select.select([control, woken], [], [], wait_s)[0]
         if control in ready:
-            break  # the supervisor sends nothing: it has closed its end
+            break  # the supervisor, which sends nothing, has closed its end
         if woken in ready:
             os.read(woken, 4096)
         status = _reap(worker)
@@ -78,7 +78,7 @@ def _wait(worker: int, control: int, woken: int, parent: int, limit: int) -> tup
 
 
 def _adopt_orphans() -> None:
-    """Have orphaned descendants become children of this process, where the system can do that."""
+    """Make orphaned descendants children of this process, where the system supports it."""
     if sys.platform == "linux":
         import ctypes
 
@@ -86,7 +86,7 @@ def _adopt_orphans() -> None:
 
 
 def _start(command: list[str], passed: list[int]) -> int:
-    """The pid of *command*, in a session of its own; it alone keeps the *passed* descriptors."""
+    """Start *command* in a new session; only it gets the *passed* descriptors. Return its pid."""
     worker = os.fork()
     if worker == 0:
         try:
@@ -109,23 +109,23 @@ def _start(command: list[str], passed: list[int]) -> int:
 
 
 def _volunteer() -> None:
-    """When memory is out, the kernel kills this process first, and not the supervisor."""
-    with contextlib.suppress(OSError):  # then the kernel chooses by size
+    """Have the kernel kill this process first when memory is out, and not the supervisor."""
+    with contextlib.suppress(OSError):  # otherwise the kernel chooses by size
         Path("/proc/self/oom_score_adj").write_text("1000")
 
 
 def _reap(worker: int) -> int | None:
-    """Collect children that ended; the status of *worker* if it is one of them."""
-    found = None
+    """Reap the children that ended; return the status of *worker* if it is one of them."""
+    workers = None
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)
         except ChildProcessError:
-            return found
+            return workers
         if pid == 0:
-            return found
+            return workers
         if pid == worker:
-            found = status
+            workers = status
 
 
 def _end_all(worker: int) -> None:
@@ -145,28 +145,28 @@ def _end_all(worker: int) -> None:
 
 
 def _descendants(root: int) -> list[int]:
-    """The processes below *root*, as /proc has them.
+    """Return the descendants of *root* in /proc.
 
-    Zombies are among them: while one's threads are still ending, its children stay its own.
+    Zombies count, since a zombie keeps its children until its last thread has ended.
     """
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").glob("[1-9]*"):
         fields = _read(f"{entry}/stat").rpartition(")")[2].split()
         if len(fields) > 1:
             children.setdefault(int(fields[1]), []).append(int(entry.name))
-    found: list[int] = []
-    below = [root]
-    while below:
-        own = children.pop(below.pop(), [])
-        found += own
-        below += own
-    return found
+    descendants: list[int] = []
+    parents = [root]
+    while parents:
+        next_ones = children.pop(parents.pop(), [])
+        descendants += next_ones
+        parents += next_ones
+    return descendants
 
 
 def _starved(limit: int) -> tuple[str, float]:
-    """Why the worker has to end for the memory it holds, or nothing; and how soon to look again.
+    """Return why the worker has to end, if it takes too much memory, and when to look again.
 
-    It may hold *limit* bytes (0: any number), and `MOST_SHARE` of what it could ever have.
+    It may take *limit* bytes (0: any number), and `MOST_SHARE` of its own and the free memory.
     """
     total, free = _memory()
     if not limit and free > PLENTY * total:
@@ -178,8 +178,7 @@ def _starved(limit: int) -> tuple[str, float]:
 
 
 def _memory() -> tuple[int, int]:
-    """The bytes of memory here, and those that are free: of the machine, or of a control group
-    (version 2) that has fewer."""
+    """Return the total and the free bytes of the machine, or of a smaller control group (v2)."""
     sizes = _table("/proc/meminfo")
     total, free = sizes.get("MemTotal:", 0) * 1024, sizes.get("MemAvailable:", 0) * 1024
     path = _read("/proc/self/cgroup").rpartition("::")[2].strip().strip("/")
@@ -196,24 +195,24 @@ def _memory() -> tuple[int, int]:
 
 
 def _anonymous(pid: int) -> int:
-    """The bytes of *pid* in memory that no file backs."""
+    """Return the bytes of *pid* in memory that no file backs."""
     sizes = _table(f"/proc/{pid}/status")
     return 1024 * (sizes.get("RssAnon:", 0) + sizes.get("RssShmem:", 0))
 
 
 def _kernel_kills() -> int:
-    """How many processes the kernel has killed for want of memory since it started."""
+    """Return how many processes the kernel has killed for lack of memory since it started."""
     return _table("/proc/vmstat").get("oom_kill", 0)
 
 
 def _table(path: str) -> dict[str, int]:
-    """The numbers of a file with lines of a name and a number."""
+    """Read a file whose lines are a name and a number."""
     rows = (line.split() for line in _read(path).splitlines())
     return {row[0]: int(row[1]) for row in rows if len(row) > 1 and row[1].isdigit()}
 
 
 def _read(path: str) -> str:
-    """The text of *path*; none where it cannot be read: a process that just ended."""
+    """Return the text of *path*, or nothing where it cannot be read: a process just ended."""
     try:
         return Path(path).read_text(errors="replace")
     except OSError:
@@ -221,7 +220,7 @@ def _read(path: str) -> str:
 
 
 def _report(control: int, code: int, starved: str) -> None:
-    """Say how the worker ended; a supervisor that is gone does not hear it."""
+    """Send how the worker ended to the supervisor, if it is still there."""
     with contextlib.suppress(OSError):
         os.write(control, json.dumps({"code": code, "starved": starved}).encode())
 

@@ -1,8 +1,8 @@
-"""How is a worker process started, spoken to, and found dead?
+"""Start worker processes, exchange messages with them, and detect their death.
 
-A `Launcher` hands over messages, not file descriptors, so that a worker may live elsewhere later.
-Death is seen by waiting for the process, never by end-of-file: a child that the worker started may
-keep the pipe open. A local worker runs under a guard (`guard.py`), which ends what it left.
+A `Launcher` hands over messages, not file descriptors, so that workers can run elsewhere later.
+Death is detected by waiting for the process, never by end-of-file, since a child of the worker may
+keep the pipe open. A local worker runs under a guard (`guard.py`), which ends its descendants.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ import msgspec
 from gpuperf.model.codec import decode
 from gpuperf.model.protocol import FromWorker, ToWorker
 
-POLL_S = 0.05  # how late a death may be seen
-LOG_TAIL = 2000  # characters of what a dead worker printed
-LONGEST_LOG = 16 << 20  # bytes of what a worker printed, before they are thrown away
+POLL_S = 0.05  # the longest delay before a death is detected
+LOG_TAIL = 2000  # characters that a dead worker printed last
+LONGEST_LOG = 16 << 20  # bytes that a worker printed, before they are discarded
 LONGEST_LINE = 256 << 20  # bytes of a message: the largest are traces of long programs
 DEAF_S = 60.0  # for which a worker may leave a request unread
-END_S = 10.0  # for a guard to end its worker and all that this one started
+END_S = 10.0  # for a guard to end its worker and all descendants
 
 
 class Connection(Protocol):
@@ -45,38 +45,38 @@ class Connection(Protocol):
         """Raises: BrokenPipeError when the worker is gone."""
 
     def receive(self, timeout_s: float) -> FromWorker | None:
-        """The next message, or None when none came in time or the worker is dead.
+        """Return the next message; None if none came in time or the worker is dead.
 
-        Raises: ValueError for what is no message.
+        Raises: ValueError for bytes that are not a message.
         """
 
     def death(self) -> str | None:
-        """How the worker ended, in words; None while it lives."""
+        """Describe how the worker ended; None while it lives."""
 
     def starved(self) -> str:
-        """How much memory it took, when that was the end of it; else nothing."""
+        """Describe the memory that the worker took, if it was killed for that; else nothing."""
 
     def last_words(self) -> str:
-        """The end of what the worker printed."""
+        """Return the last lines that the worker printed."""
 
     def kill(self) -> None:
-        """End it and all that it started."""
+        """End the worker and all that it started."""
 
 
 class Launcher(Protocol):
-    """Starts workers."""
+    """A way to start workers."""
 
     def start(self) -> Connection:
-        """A new worker, which says hello first."""
+        """Start a worker, whose first message is Hello."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a worker runs other code than what is installed here, under this gpuperf.
+    """A place whose code a worker of this gpuperf measures, such as another commit.
 
-    Its interpreter, the folder that it starts in, folders whose modules come before installed
-    ones, where `gpuperf.kernels` is taken from (nothing: ours), and what differs in its
-    environment.
+    `python` is its interpreter and `folder` its working folder. Modules in `paths` come before
+    installed ones. `kernels` is the folder of `gpuperf.kernels`; empty, it is the one here.
+    `environment` holds the variables that differ.
     """
 
     python: str = sys.executable
@@ -86,26 +86,26 @@ class Place:
     environment: Mapping[str, str] = field(default_factory=dict)
 
     def command(self) -> list[str]:
-        """What starts the worker there."""
+        """Return the command that starts the worker."""
         packages = {name: _folder(name) for name in OURS}
         if self.kernels:
             packages["gpuperf.kernels"] = self.kernels
             packages["gpuperf.kernels.cuda"] = str(Path(self.kernels).parent / "cuda")
-        asked = {
+        places = {
             "paths": self.paths,
             "packages": packages,
             "fallbacks": {name: _folder(name) for name in NEEDED},
         }
         bootstrap = str(Path(__file__).with_name("bootstrap.py"))
-        return [self.python, "-P", bootstrap, json.dumps(asked)]
+        return [self.python, "-P", bootstrap, json.dumps(places)]
 
 
 OURS = ("gpuperf", "gpuperf.kernels", "gpuperf.kernels.cuda", "gpuperf.configs")
-NEEDED = ("msgspec", "pynvml")  # by a worker, beside torch
+NEEDED = ("msgspec", "pynvml")  # packages that a worker needs besides torch
 
 
 def _folder(name: str) -> str:
-    """Where the package or module *name* is, without importing what it holds."""
+    """Return the folder or file of *name* without importing it."""
     spec = importlib.util.find_spec(name)
     if spec is None:
         return ""
@@ -113,10 +113,10 @@ def _folder(name: str) -> str:
 
 
 class LocalLauncher:
-    """Workers on this machine, at *place* if there is one; what they print is shown with *debug*.
+    """A launcher of workers on this machine, which run the code of *place* if one is given.
 
-    With *ahead* a worker imports what it may need before it says hello. A worker and what it
-    starts may hold *memory_bytes* of memory; 0 stands for nearly all that the machine has.
+    With *debug*, their output is shown. With *ahead*, they import what they may need before they
+    say hello. A worker and its children may take *memory_bytes*; 0 means nearly all memory.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class LocalLauncher:
         self._memory_bytes = memory_bytes
 
     def start(self) -> LocalConnection:
-        """A worker in a session of its own."""
+        """Start a worker in a new session."""
         return LocalConnection(
             self._debug, self._place, self._ahead, memory_bytes=self._memory_bytes
         )
@@ -138,14 +138,14 @@ class LocalLauncher:
 
 @dataclass(frozen=True)
 class _Report:
-    """A guard's last line: the worker's exit code, below 0 a signal, and why memory ended it."""
+    """A guard's last line: the worker's exit code, a signal below 0, and why memory ended it."""
 
     code: int
     starved: str = ""
 
 
 class LocalConnection:
-    """One local process and its two pipes: a worker under its guard, or a program."""
+    """A local process and its two pipes: a worker under its guard, or a program."""
 
     def __init__(
         self,
@@ -155,10 +155,12 @@ class LocalConnection:
         program: int | None = None,
         memory_bytes: int = 0,
     ) -> None:
-        """With *program*, where its stdout goes, a process that runs one, with our stdin and
-        stderr, and without a guard: what a program leaves running is its own affair."""
+        """Start a worker; or a program whose stdout goes to the descriptor *program*.
+
+        A program has our stdin and stderr, and no guard: processes that it leaves stay alive.
+        """
         self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed in kill()
-        # What is written goes to its end, also when `_read` has emptied it.
+        # Writes go to the end of the log, also after `_shorten_log` has emptied it.
         fcntl.fcntl(self._log, fcntl.F_SETFL, os.O_APPEND)
         self._buffer, self._searched = bytearray(), 0
         self._token = secrets.token_hex(8).encode()
@@ -197,9 +199,9 @@ class LocalConnection:
             rest = rest[os.write(self._requests, rest) :]
 
     def receive(self, timeout_s: float) -> FromWorker | None:
-        """One line, if it comes in time; what a dead worker left in the pipe comes first.
+        """Return the next message, if one comes in time; a dead worker's last ones come first.
 
-        Raises: ValueError for a line that is no message, not the worker's own, or too long.
+        Raises: ValueError for a line that is not a message, has another writer, or is too long.
         """
         end = time.monotonic() + timeout_s
         while (at := self._buffer.find(b"\n", self._searched)) == -1:
@@ -217,31 +219,31 @@ class LocalConnection:
         return message
 
     def _refuse_foreign(self) -> None:
-        """Raises: ValueError where the line that has begun is not the worker's own."""
+        """Refuse the beginning of a line of another writer. Raises: ValueError."""
         known = min(len(self._buffer), len(self._token))
         if self._buffer[:known] != self._token[:known]:
-            raise ValueError("something else than the worker wrote to its pipe")
+            raise ValueError("another writer than the worker wrote to its pipe")
         if len(self._buffer) > LONGEST_LINE:
             raise ValueError(f"a line of over {LONGEST_LINE >> 20} MiB")
 
     def _read(self, timeout_s: float) -> bool:
-        """Take what is there into the buffer; False when there was nothing."""
+        """Read what is in the pipe into the buffer; return False if it was empty."""
         self._shorten_log()
         if not select.select([self._replies], [], [], timeout_s)[0]:
             return False
         data = os.read(self._replies, 1 << 20)
         self._buffer += data
         if not data:
-            time.sleep(POLL_S)  # closed at the other end: the death will be seen in a moment
+            time.sleep(POLL_S)  # the other end is closed: the death will be detected soon
         return bool(data)
 
     def _shorten_log(self) -> None:
-        """Throw away what the worker printed where it would fill the disk."""
+        """Discard the worker's output before it fills the disk."""
         if os.fstat(self._log.fileno()).st_size > LONGEST_LOG:
             self._log.truncate(0)
 
     def death(self) -> str | None:
-        """Exit code or signal in words."""
+        """Describe the exit code or the signal; None while the process lives."""
         code = self._code()
         if code is None:
             return None
@@ -253,11 +255,11 @@ class LocalConnection:
             return f"signal {-code}"
 
     def starved(self) -> str:
-        """How much memory it took, when that was the end of it."""
+        """Describe the memory that the worker took, if it was killed for that."""
         return self._report.starved if self._code() is not None and self._report else ""
 
     def _code(self) -> int | None:
-        """The exit code, below 0 a signal: of the worker, as its guard reports it."""
+        """Return the exit code that the guard reports, a signal below 0."""
         code = self._process.poll()
         if code is None or self._control is None:
             return code
@@ -265,31 +267,31 @@ class LocalConnection:
             line = b""
             with contextlib.suppress(OSError):
                 line = self._control.recv(4096, socket.MSG_DONTWAIT)
-            # A guard that was killed reports nothing; its own end is then the worker's.
+            # A killed guard reports nothing; its end was then the worker's end too.
             self._report = msgspec.json.decode(line, type=_Report) if line else _Report(code)
         return self._report.code
 
     def last_words(self) -> str:
-        """The last lines that the worker printed, to stdout or stderr."""
+        """Return the last lines that the worker printed to stdout or stderr."""
         size = self._log.seek(0, os.SEEK_END)
         self._log.seek(max(0, size - LOG_TAIL))
         return self._log.read().decode("utf-8", "replace").strip()
 
     def interrupt(self) -> None:
-        """Ctrl-C for a program, which a session of its own does not hear."""
+        """Send Ctrl-C to a program, which its own session keeps from it."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(self._process.pid, signal.SIGINT)
 
     def exit_code(self, timeout_s: float) -> int | None:
-        """Of a program that ends in time; below 0 for a signal."""
+        """Return the exit code of a program that ends in time, a signal below 0."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             return self._process.wait(timeout_s)
         return None
 
     def kill(self) -> None:
-        """End the process and what it started, then close the pipes and the log.
+        """End the process and its descendants, then close the pipes and the log.
 
-        The group is killed even when its leader is dead: what that one started may live on.
+        The group is killed even if its leader is dead, since other members may live on.
         """
         if self._control is not None:
             self._control.close()
@@ -314,14 +316,14 @@ def _start_guard(
     place: Place | None,
     memory_bytes: int,
 ) -> tuple[socket.socket, subprocess.Popen[bytes]]:
-    """A guard with the worker *command*, and our end of the guard's control socket."""
+    """Start a guard with the worker *command*; return our end of its control socket too."""
     ours, theirs = socket.socketpair()
     guard = str(Path(__file__).with_name("guard.py"))
     with theirs:
         passed = ",".join(map(str, pipes))
-        asked = [theirs.fileno(), os.getpid(), memory_bytes, passed]
+        arguments = [theirs.fileno(), os.getpid(), memory_bytes, passed]
         process = subprocess.Popen(
-            [sys.executable, "-I", "-S", guard, *map(str, asked), *command],
+            [sys.executable, "-I", "-S", guard, *map(str, arguments), *command],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
@@ -334,9 +336,9 @@ def _start_guard(
 
 
 def _start_program(stdout: int, ends: list[str], pipes: tuple[int, int]) -> subprocess.Popen[bytes]:
-    """The process that runs a program, with our stdin and stderr."""
+    """Start the process that runs a program, with our stdin and stderr."""
     quiet = {} if "KINETO_LOG_LEVEL" in os.environ else {"KINETO_LOG_LEVEL": "99"}
-    return subprocess.Popen(  # torch's profiler would talk to the program's stderr
+    return subprocess.Popen(  # otherwise torch's profiler writes to the program's stderr
         [
             sys.executable,
             "-P",

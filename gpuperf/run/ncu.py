@@ -1,7 +1,7 @@
-"""What did each kernel of a call do, as Nsight Compute counts it?
+"""Count what each kernel of a call does by Nsight Compute.
 
-A second source beside the counters in the process: a program of its own runs the call under `ncu`,
-which flushes the caches before each kernel and runs them one at a time.
+Another program runs the call under `ncu`, which flushes the caches before each kernel and runs the
+kernels one at a time. These counts are independent of the counters inside the worker.
 """
 
 from __future__ import annotations
@@ -44,88 +44,69 @@ Counted = tuple[str, dict[str, float]]
 
 DOUBT = Caveat(
     BY_NCU,
-    "counted by Nsight Compute, each kernel alone and with a cold cache: what a kernel finds in L2 "
-    "of the one before it, and what is written back later, is not seen",
+    "Nsight Compute counted each kernel alone and with a cold cache: what a kernel would reuse from "
+    "L2 counts as read from DRAM, and what is written back later does not count",
     "--counters auto counts a call's DRAM bytes at full speed",
 )
 
 
 def find_ncu() -> Path:
-    """The program `ncu`. Raises: CannotMeasure where there is none."""
-    found = shutil.which("ncu")
-    if found:
-        return Path(found)
+    """Return the program `ncu`. Raises: CannotMeasure where there is none."""
+    if program := shutil.which("ncu"):
+        return Path(program)
     for place in PLACES:
         for path in sorted(Path(place).glob("**/ncu"), reverse=True):
             if path.is_file() and os.access(path, os.X_OK):
                 return path
     raise CannotMeasure(
-        "Nsight Compute is not here: there is no program `ncu`",
-        "install it, or leave --counters out: the counters in the process need no ncu",
+        "Nsight Compute is not installed: there is no program `ncu`",
+        "install it, or leave --counters out: the other counters do not need ncu",
     )
 
 
 class Ncu:
-    """The program, and the counters that it has for the device here."""
+    """The program `ncu`, and the counters that it has for this device."""
 
     def __init__(self, program: Path, deadline_s: float) -> None:
         self._program, self._deadline_s = program, deadline_s
-        self._chosen: dict[str, tuple[str, ...]] | None = None
+        self._metrics: dict[str, tuple[str, ...]] | None = None
 
     def count(self, request: Measure, device: str) -> tuple[Counted, ...]:
-        """The name and the counters of each kernel of the case's call. Raises: CannotMeasure."""
-        chosen = self._choose()
-        names = [name for group in chosen.values() for name in group]
+        """Return the name and the counters of each kernel of a call. Raises: CannotMeasure."""
+        metrics = self._choose()
+        names = [name for group in metrics.values() for name in group]
         cold = request.contract.regime == "burst" and request.contract.cache != "hot"
         with tempfile.TemporaryDirectory() as folder:
-            asked, log = Path(folder) / "request.json", Path(folder) / "ncu.csv"
-            asked.write_bytes(msgspec.json.encode(request))
-            code, told = self._run(
-                "--clock-control",
-                "none",
-                "--cache-control",
-                "all" if cold else "none",
-                "--profile-from-start",
-                "off",
-                "--target-processes",
-                "all",
-                "--csv",
-                "--page",
-                "raw",
-                "--print-units",
-                "base",
-                "--metrics",
-                ",".join(names),
-                "--log-file",
-                str(log),
-                sys.executable,
-                "-P",
-                "-m",
-                "gpuperf.measure.ncu_target",
-                str(asked),
-                device,
+            path, log = Path(folder) / "request.json", Path(folder) / "ncu.csv"
+            path.write_bytes(msgspec.json.encode(request))
+            caches = "all" if cold else "none"
+            code, output = self._run(
+                *f"--clock-control none --cache-control {caches} --profile-from-start off".split(),
+                *["--target-processes", "all", "--csv", "--page", "raw", "--print-units", "base"],
+                *("--metrics", ",".join(names), "--log-file", str(log)),
+                *(sys.executable, "-P", "-m", "gpuperf.measure.ncu_target", str(path), device),
             )
             text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
-        _check(code, f"{text}\n{told}")
-        found = read_csv(text, names)
-        if not found:
-            last = " ".join((text + told).split())[-LOG_TAIL:]
-            raise CannotMeasure(f"Nsight Compute saw no kernel: {last or 'it said nothing'}")
-        return tuple((name, derive(combine(chosen, names, values))) for name, values in found)
+        _check(code, f"{text}\n{output}")
+        kernels = read_csv(text, names)
+        if not kernels:
+            last = " ".join((text + output).split())[-LOG_TAIL:]
+            raise CannotMeasure(f"Nsight Compute saw no kernel: {last or 'it printed nothing'}")
+        return tuple((name, derive(combine(metrics, names, values))) for name, values in kernels)
 
     def _choose(self) -> dict[str, tuple[str, ...]]:
-        """The metrics of this chip, asked once."""
-        if self._chosen is None:
-            code, told = self._run("--query-metrics")
-            _check(code, told)
-            lines = [line for line in told.splitlines() if line.strip()]
-            self._chosen = choose(KERNEL, {line.split()[0] for line in lines})
-            if not self._chosen:
+        """Return the metrics of this chip, which are queried once."""
+        if self._metrics is None:
+            code, output = self._run("--query-metrics")
+            _check(code, output)
+            lines = [line for line in output.splitlines() if line.strip()]
+            self._metrics = choose(KERNEL, {line.split()[0] for line in lines})
+            if not self._metrics:
                 raise CannotMeasure("Nsight Compute has no counters for this device")
-        return self._chosen
+        return self._metrics
 
     def _run(self, *arguments: str) -> tuple[int, str]:
-        """How `ncu` ends, and what it prints; it and all that it started end at the deadline."""
+        """Run `ncu`, and kill it and its children at the deadline; return its code and output."""
         try:
             started = subprocess.Popen(
                 [str(self._program), *arguments],
@@ -141,8 +122,8 @@ class Ncu:
                 out, _ = process.communicate(timeout=self._deadline_s)
             except subprocess.TimeoutExpired:
                 raise CannotMeasure(
-                    f"Nsight Compute was not done after {self._deadline_s:g} s",
-                    "give --deadline more",
+                    f"Nsight Compute had not ended after {self._deadline_s:g} s",
+                    "choose a longer --deadline",
                 ) from None
             finally:
                 if process.poll() is None:
@@ -150,26 +131,28 @@ class Ncu:
         return process.returncode, out.decode("utf-8", "replace")
 
 
-def _check(code: int, told: str) -> None:
-    """Raises: CannotMeasure where `ncu` or what it ran failed: the kernels so far are not all."""
-    if NO_PERMISSION in told:
+def _check(code: int, output: str) -> None:
+    """Refuse the output of a failed `ncu` or program under it. Raises: CannotMeasure."""
+    if NO_PERMISSION in output:
         raise CannotMeasure(
             "Nsight Compute may not read the counters (ERR_NVGPUCTRPERM)", PERMISSION_HINT
         )
-    lines = [line.strip() for line in told.splitlines() if line.strip()]
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith(ERROR)]
     if not errors and code == 0:
         return
-    # The last line that is not ncu's own is the reason, where the program under it failed.
+    # If the program under ncu failed, its last line is the reason.
     others = [line for line in lines if not line.startswith(("==", '"'))]
-    said = "; ".join(part[-LOG_TAIL:] for part in (*errors[:1], *others[-1:]))
-    raise CannotMeasure(f"Nsight Compute failed with exit code {code}: {said or 'it said nothing'}")
+    why = "; ".join(part[-LOG_TAIL:] for part in (*errors[:1], *others[-1:]))
+    raise CannotMeasure(
+        f"Nsight Compute failed with exit code {code}: {why or 'it printed nothing'}"
+    )
 
 
 def read_csv(text: str, names: Sequence[str]) -> list[tuple[str, list[float]]]:
-    """The kernels in the raw page that `ncu --csv` printed: name, and the values of *names*.
+    """Read each kernel's name and values of *names* in the raw page that `ncu --csv` printed.
 
-    A line of units follows the head; what ncu says besides begins with `==`.
+    A line of units follows the head; messages of ncu begin with `==`.
     """
     lines = [line for line in text.splitlines() if line and not line.startswith("==")]
     rows = csv.DictReader(io.StringIO("\n".join(lines)))
@@ -188,9 +171,9 @@ def _number(text: str | None) -> float:
     return value if abs(value) < 2.0**100 else math.nan
 
 
-def with_ncu(record: Record, found: Iterable[Counted]) -> Record:
-    """*record* with what Nsight Compute counted; copies and memsets stay as they were seen."""
-    kernels = sum_by_name(found)
+def with_ncu(record: Record, counted: Iterable[Counted]) -> Record:
+    """Replace the kernels of *record* by those *counted*; its copies and memsets stay."""
+    kernels = sum_by_name(counted)
     totals = sum_up(kernel.counters for kernel in kernels)
     others = tuple(k for k in record.kernels if not k.computes)
     return replace(

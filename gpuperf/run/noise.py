@@ -1,4 +1,4 @@
-"""The same cases in several fresh processes, in another order each time: how far do they move?"""
+"""Plan the same cases in several processes in random order, and store each case's noise."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ from gpuperf.model.protocol import Opened
 from gpuperf.model.record import Header, Noise, Record
 from gpuperf.run.cache import fetch, keep
 from gpuperf.run.ceilings import device_key
-from gpuperf.run.session import Planned
+from gpuperf.run.session import PlannedCase
 
 NoiseModel = Mapping[str, Noise]
 
 
-def shuffled_passes(header: Header, passes: int, first: int = 0) -> Iterator[Planned]:
-    """Plan each case of *header* once in each of *passes* processes, in an order drawn from its
-    seed; the processes are numbered from *first*."""
+def shuffled_passes(header: Header, passes: int, first: int = 0) -> Iterator[PlannedCase]:
+    """Plan each case of *header* once in each of *passes* processes, numbered from *first*.
+
+    The order in each process is drawn from the run's seed.
+    """
     draw = random.Random(header.seed)
     for index in range(first, first + passes):
         order = list(header.plan)
@@ -27,22 +29,20 @@ def shuffled_passes(header: Header, passes: int, first: int = 0) -> Iterator[Pla
 
 
 def keep_noise(opened: Opened, contract: Contract, records: Sequence[Record]) -> None:
-    """Keep what *records* show of each case's noise beside what is known of others; of a case that
-    several timers took, by the one that most records have."""
+    """Store the noise of each case in *records*, by the timer that most of its records have."""
     groups: dict[str, dict[str, list[Record]]] = {}
     for record in records:
         groups.setdefault(record.case.id, {}).setdefault(record.primary, []).append(record)
     usual = {case: max(by.values(), key=len) for case, by in groups.items()}
-    found = {case: noise for case, group in usual.items() if (noise := noise_of(group))}
-    if found:
-        known = dict(kept_noise(opened, contract))
-        keep("noise", device_key(opened, *_condition(contract)), {**known, **found})
+    noises = {case: noise for case, group in usual.items() if (noise := noise_of(group))}
+    if noises:
+        noises = {**kept_noise(opened, contract), **noises}
+        keep("noise", device_key(opened, *_condition(contract)), noises)
 
 
 def kept_noise(opened: Opened, contract: Contract) -> NoiseModel:
-    """What earlier processes saw on this device under such a contract, by the case's id."""
-    found = fetch("noise", device_key(opened, *_condition(contract)), dict[str, Noise])
-    return found or {}
+    """Return the stored noise of each case id, on this device and under such a contract."""
+    return fetch("noise", device_key(opened, *_condition(contract)), dict[str, Noise]) or {}
 
 
 def _condition(contract: Contract) -> tuple[object, ...]:

@@ -1,4 +1,4 @@
-"""Which cases does a command line ask for?"""
+"""Plan the cases of a command line, and the contracts to measure them under."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def plan_cases(
     sizes: str | None = None,
     implementations: Sequence[str] = (),
 ) -> tuple[Case, ...]:
-    """The cases, implementation by implementation, the last axis fastest.
+    """Plan the cases of each implementation in turn; the last axis varies fastest.
 
-    *axes* maps axis names, and those of implementations' options, to what was written for them;
-    *sizes* sets the main axes together. Raises: UnknownName, UsageError.
+    *axes* maps names of axes and of implementations' options to the texts of their values; *sizes*
+    sets the main axes together. Raises: UnknownName, UsageError.
     """
     by_name = {axis.name: axis for axis in description.axes}
     options = {option for i in description.implementations for option in i.options}
@@ -49,16 +49,16 @@ def plan_cases(
 def settle_dtype(
     cases: Sequence[Case], description: Description, device: DeviceFacts
 ) -> tuple[Case, ...]:
-    """*cases* with the dtype `auto` made real: bf16 on a GPU that has it, else fp32.
+    """Replace the dtype `auto`: by bf16 on a GPU that has it, and otherwise by fp32.
 
-    Where the workload has neither, it is the first that it has.
+    A workload without that dtype gets the first that it has.
     """
     choices = next((a.choices for a in description.axes if a.name == "dtype"), ())
     wanted = ["bf16"] if device.kind != "cpu" and "bf16" in device.dtypes else []
     wanted.append("fp32")
-    real = next((d for d in wanted if d in choices), choices[0] if choices else "fp32")
+    dtype = next((d for d in wanted if d in choices), choices[0] if choices else "fp32")
     settled = (
-        replace(case, point={**case.point, "dtype": real})
+        replace(case, point={**case.point, "dtype": dtype})
         if case.point.get("dtype") == "auto"
         else case
         for case in cases
@@ -69,13 +69,14 @@ def settle_dtype(
 def plan_comparison(
     cases: Sequence[Case], baseline: str | None, description: Description
 ) -> tuple[tuple[Case, ...], str]:
-    """*cases* with those of one point together, and the implementation that is the baseline: the
-    first unless it is named. Raises: UnknownName; UsageError where they compute different things.
+    """Sort *cases* by their points, and return the baseline too: the first one, unless named.
+
+    Raises: UnknownName; UsageError where implementations compute different things.
     """
     names = list(dict.fromkeys(case.implementation for case in cases))
     if baseline is not None and baseline not in names:
         known = [i.name for i in description.implementations]
-        hint = f"--impl leaves it out: add {baseline} there" if baseline in known else ""
+        hint = f"add {baseline} to --impl, which leaves it out" if baseline in known else ""
         raise UnknownName("implementation to compare with", baseline, names, hint)
     computes = {i.name: i.computes or "the formula" for i in description.implementations}
     base = computes.get(baseline or names[0])
@@ -84,7 +85,7 @@ def plan_comparison(
         alike = ",".join(name for name in names if name not in others)
         raise UsageError(
             f"{baseline or names[0]} computes {base}, and {others[0]} {computes[others[0]]}",
-            f"compare those that compute the same: --impl {alike}",
+            f"compare implementations that compute the same: --impl {alike}",
         )
     points = list(dict.fromkeys(tuple(case.point.items()) for case in cases))
     place = {point: i for i, point in enumerate(points)}
@@ -101,7 +102,7 @@ def _sizes(
     free = [axis for axis in main if axis.name not in values]
     if not free:
         names = ", ".join(f"--{axis.name}" for axis in main)
-        why = f"{names} are given themselves" if main else f"{description.name} has no main axis"
+        why = f"{names} are given" if main else f"{description.name} has no main axis"
         raise UsageError(f"--sizes {text} sets nothing: {why}", "leave --sizes out")
     try:
         return parse_range(text, max(axis.minimum for axis in free))
@@ -131,7 +132,7 @@ def _values(axis: Axis, text: str) -> tuple[Value, ...]:
 def _implementations(
     description: Description, wanted: Sequence[str], pinned: Mapping[str, str]
 ) -> list[tuple[str, Mapping[str, Value]]]:
-    """Each with its options: what is pinned of them, or else the defaults that are not empty."""
+    """Return each implementation with its options: those *pinned*, or defaults if not empty."""
     by_name = {i.name: i for i in description.implementations}
     for name in wanted:
         if name not in by_name:
@@ -140,21 +141,21 @@ def _implementations(
     for option in pinned:
         owners = [i.name for i in description.implementations if option in i.options]
         if not set(owners) & set(chosen):
-            told = f"--{option.replace('_', '-')} is an option of {', '.join(owners)}"
-            raise UsageError(f"{told}, and not of {', '.join(chosen)}", f"--impl {owners[0]}")
-    found: list[tuple[str, Mapping[str, Value]]] = []
+            belongs = f"--{option.replace('_', '-')} is an option of {', '.join(owners)}"
+            raise UsageError(f"{belongs}, and not of {', '.join(chosen)}", f"--impl {owners[0]}")
+    combinations: list[tuple[str, Mapping[str, Value]]] = []
     for name in chosen:
         columns = [
             [(option, value) for value in _pinned(name, option, values, pinned.get(option))]
             for option, values in by_name[name].options.items()
         ]
-        for given in itertools.product(*columns):
-            found.append((name, {option: value for option, value in given if value != ""}))
-    return found
+        for options in itertools.product(*columns):
+            combinations.append((name, {key: value for key, value in options if value != ""}))
+    return combinations
 
 
 def _pinned(name: str, option: str, values: Sequence[Value], text: str | None) -> list[Value]:
-    """What is written for an option, or its default."""
+    """Return the values that *text* gives an option, or its default."""
     if text is None:
         return [values[0]]
     known = {str(value): value for value in values if value != ""}
@@ -169,10 +170,10 @@ def _points(
     values: Mapping[str, tuple[Value, ...]],
     together: tuple[int, ...] | None,
 ) -> list[dict[str, Value]]:
-    """Every combination; main axes that are not given themselves follow `--sizes` together."""
-    steps: Sequence[int | None] = together if together is not None else (None,)
+    """Return every combination of the values; the other main axes follow `--sizes` *together*."""
+    sizes: Sequence[int | None] = together if together is not None else (None,)
     points: list[dict[str, Value]] = []
-    for size in steps:
+    for size in sizes:
         columns: list[tuple[Value, ...]] = []
         for axis in description.axes:
             if axis.name in values:
@@ -189,15 +190,15 @@ def _points(
     return points
 
 
-# The rest before each sample beyond which an H200's times no longer change (docs/measured).
+# An H200's times do not change with longer rests before each sample (docs/measured).
 GPU_GAP_S, GPU_DUTY = 0.002, 0.2
 
 
 @dataclass(frozen=True)
 class Conditions:
-    """How the user wants times to be taken; what is None or empty is the device's own default.
+    """Conditions of a measurement that the user chose; None or empty means the device's default.
 
-    Several `caches`, `regimes` or `data` are several measurements of each case.
+    Each case is measured once for each combination of `caches`, `regimes` and `data`.
     """
 
     timer: TimerName | None = None
@@ -212,7 +213,7 @@ class Conditions:
 
 
 def plan_contracts(device: DeviceFacts, conditions: Conditions) -> tuple[Contract, ...]:
-    """The contracts that each case is measured under, at least one.
+    """Return the contracts that each case is measured under, at least one.
 
     Raises: UsageError for a precision or a budget that is not a number, or conditions that
     exclude each other; CannotMeasure for a timer or a regime that the device does not have.
@@ -222,27 +223,29 @@ def plan_contracts(device: DeviceFacts, conditions: Conditions) -> tuple[Contrac
         plain = replace(plain, gap_s=conditions.gap_s, duty=1.0)
     if conditions.settle_s is not None:
         if "sustained" not in conditions.regimes:
-            raise UsageError("--settle belongs to --regime sustained", "add it, or leave --settle")
+            raise UsageError(
+                "--settle needs --regime sustained", "add --regime sustained, or leave --settle out"
+            )
         plain = replace(plain, settle_s=conditions.settle_s)
-    found = dict.fromkeys(
+    contracts = dict.fromkeys(
         _contract(plain, device, cache, regime, data)
         for regime in conditions.regimes or (plain.regime,)
         for data in conditions.data or (plain.data,)
         for cache in conditions.caches or (None,)
     )
-    return tuple(found)
+    return tuple(contracts)
 
 
-def plan_counting(device: DeviceFacts, asked: Counting) -> Counting:
-    """What to read of the hardware's counters: *asked*, where there are any.
+def plan_counting(device: DeviceFacts, counting: Counting) -> Counting:
+    """Return *counting*, or `off` on a device without counters.
 
-    Raises: CannotMeasure where they are required and the device has none.
+    Raises: CannotMeasure where counters are required and the device has none.
     """
     if device.kind == "cuda":
-        return asked
-    if asked in ("require", "kernels", "ncu"):
+        return counting
+    if counting in ("require", "kernels", "ncu"):
         raise CannotMeasure(
-            f"{device.name} has no counters that gpuperf reads", "leave --counters out"
+            f"gpuperf reads no hardware counters of {device.name}", "leave --counters out"
         )
     return "off"
 
@@ -250,7 +253,7 @@ def plan_counting(device: DeviceFacts, asked: Counting) -> Counting:
 def _contract(
     plain: Contract, device: DeviceFacts, cache: Cache | None, regime: Regime, data: Data
 ) -> Contract:
-    """*plain* under these conditions; calls that follow each other leave no cold cache."""
+    """Return *plain* with these conditions. Raises: CannotMeasure, UsageError where they clash."""
     if regime == "sustained":
         if device.kind != "cuda":
             raise CannotMeasure(
@@ -258,14 +261,14 @@ def _contract(
             )
         if not TIMERS[plain.timer].sustained:
             raise UsageError(
-                f"--timer {plain.timer} and --regime sustained exclude each other: a load is timed "
-                "by batches between stamps on the device",
+                f"--timer {plain.timer} and --regime sustained exclude each other: sustained calls "
+                "are timed in batches between stamps on the device",
                 "leave --timer out",
             )
         if cache not in (None, "hot"):
             raise UsageError(
-                f"--cache {cache} and --regime sustained exclude each other: calls back to back "
-                "find what the last one left",
+                f"--cache {cache} and --regime sustained exclude each other: each call finds in "
+                "the cache what the last one left",
                 "leave --cache out",
             )
         cache = "hot"
@@ -274,7 +277,7 @@ def _contract(
             raise UsageError(
                 f"--cache {cache} and --timer {plain.timer} exclude each other: the calls of "
                 "a graph follow each other",
-                "--cache rotate takes other data each time",
+                "--cache rotate uses other inputs in each call",
             )
         cache = cache or "rotate"
     return replace(plain, cache=cache or plain.cache, regime=regime, data=data)
@@ -286,9 +289,9 @@ def default_contract(
     precision: float = 0.01,
     budget_s: float = 2.0,
 ) -> Contract:
-    """How times are taken on *device* unless the user says otherwise.
+    """Return the contract of *device* for a user who chooses nothing else.
 
-    On a GPU an idle gap before each sample lets its clock recover. A CPU needs none.
+    On a GPU, an idle gap before each sample lets the clock recover; a CPU needs none.
     Raises: UsageError for a precision or a budget that is not a number; CannotMeasure for a timer
     that the device does not have.
     """
@@ -298,7 +301,7 @@ def default_contract(
     names = timer_names(device.kind)
     if timer not in (None, *names):
         raise CannotMeasure(
-            f"the timer {timer!r} cannot be had on {device.name}",
+            f"{device.name} does not have the timer {timer!r}",
             f"choose --timer {' or '.join(names)}",
         )
     if device.kind == "cpu":

@@ -1,8 +1,8 @@
-"""Write a run file: a header, then a record a line, each flushed as it comes.
+"""Write a run file: a header, then a line for each record, flushed as it comes.
 
-One process writes a file at a time (flock). Everything written is also kept in memory, so that a
-file that is removed, moved, replaced or cut while the run goes on costs no record: the run goes on
-in another file, and the error at its end names it.
+One process writes a file at a time (flock). All that is written is in memory too: if the file is
+removed, moved, replaced or cut during the run, no record is lost, since the run continues in
+another file, which the error at its end names.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ GZIP = b"\x1f\x8b"  # how a compressed file begins
 
 
 class RunWriter:
-    """Appends to a run file; a context manager."""
+    """A run file that is open for appending; a context manager."""
 
     def __init__(self, path: Path, fresh: bool = False) -> None:
-        """Open *path* and lock it; a *fresh* one must not be there yet, not even as a link.
+        """Open *path* and lock it; a *fresh* one must not exist, not even as a link.
 
-        Raises: UsageError where it cannot be written or is compressed, CannotMeasure where another
-        process writes.
+        Raises: UsageError for a file that cannot be written or is compressed, CannotMeasure for one
+        that another process writes.
         """
         self.path = path
-        self._lost = ""  # what became of the file that was opened first
+        self._lost = ""  # what happened to the first file
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | (os.O_EXCL if fresh else 0)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -51,7 +51,9 @@ class RunWriter:
             try:
                 _lock(self._file, path)
                 if os.pread(self._file, len(GZIP), 0) == GZIP:
-                    raise UsageError(f"{path} is compressed, so nothing is added", f"gunzip {path}")
+                    raise UsageError(
+                        f"{path} is compressed, so nothing can be added", f"gunzip {path}"
+                    )
             except (CannotMeasure, UsageError):
                 os.close(self._file)
                 raise
@@ -74,7 +76,7 @@ class RunWriter:
             os.close(self._file)
 
     def header(self, header: Header) -> None:
-        """Begin a run. A newline goes first, so that files merge with `cat`."""
+        """Begin a run, after a newline, so that files can be merged with `cat`."""
         self._write(b"\n" + encode(header) + b"\n")
 
     def record(self, record: Record) -> None:
@@ -86,16 +88,16 @@ class RunWriter:
         self._write(b"\n")
 
     def verify(self) -> None:
-        """Look whether everything written is in the file.
+        """Check that everything written is in the file.
 
-        Raises: CannotMeasure, once, where the run had to go on in another file, with its name.
+        Raises: CannotMeasure, once, if the run continued in another file.
         """
         self._rescue()
         lost, self._lost = self._lost, ""
         if lost:
             raise CannotMeasure(
                 f"{lost} while it was written; the whole run is in {self.path}",
-                "let run files lie until the run has ended",
+                "leave run files in place until the run has ended",
             )
 
     def _write(self, line: bytes) -> None:
@@ -104,15 +106,15 @@ class RunWriter:
         try:
             _write_all(self._file, line)
         except OSError as error:
-            self._size = 0  # what is there is known to be too short
+            self._size = 0  # the file is known to be too short
             raise Incomplete(
                 f"{self.path} cannot be written on: {error.strerror}",
-                f"what was written stands; make room, then --resume {self.path}",
+                f"free some space, then measure the rest with --resume {self.path}",
             ) from None
         self._rescue()
 
     def _rescue(self) -> None:
-        """Go on in another file where this one was removed, moved, replaced or cut."""
+        """Continue in another file if this one was removed, moved, replaced or cut."""
         fate = self._fate() if self._regular else ""
         if not fate:
             return
@@ -130,11 +132,11 @@ class RunWriter:
                 return
         raise Incomplete(
             f"{self._lost}, and no other file can be written",
-            "make room here or in the temporary folder, and measure again",
+            "free space here or in the temporary folder, and measure again",
         )
 
     def _fate(self) -> str:
-        """What became of the file, as the end of a sentence; nothing where all is well."""
+        """Say what happened to the file, as the end of a sentence; nothing if it is whole."""
         here = os.fstat(self._file)
         if here.st_size < self._size:
             return "was cut short"
@@ -147,7 +149,7 @@ class RunWriter:
 
 
 def _write_all(file: int, line: bytes) -> None:
-    """Raises: OSError, also where only a part was taken and then no more."""
+    """Write all of *line*. Raises: OSError, also if the disk is full after a part."""
     rest = memoryview(line)
     while rest:
         written = os.write(file, rest)
@@ -157,16 +159,16 @@ def _write_all(file: int, line: bytes) -> None:
 
 
 def _chunks(file: int) -> list[bytes]:
-    """What the file holds already."""
-    found, at = [], 0
-    while chunk := os.pread(file, CHUNK, at):
-        found.append(chunk)
-        at += len(chunk)
-    return found
+    """Read what *file* contains."""
+    chunks, offset = [], 0
+    while chunk := os.pread(file, CHUNK, offset):
+        chunks.append(chunk)
+        offset += len(chunk)
+    return chunks
 
 
 def _lock(file: int, path: Path) -> None:
-    """Raises: CannotMeasure where another process writes to *path*."""
+    """Lock *file*. Raises: CannotMeasure where another process writes to it."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -178,9 +180,9 @@ def _lock(file: int, path: Path) -> None:
 
 
 def _holder(file: int) -> str:
-    """The process that holds the lock of *file*, in words."""
-    found = os.fstat(file)
-    place = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
+    """Name the process that holds the lock of *file*."""
+    status = os.fstat(file)
+    place = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
     with contextlib.suppress(OSError):
         for line in Path("/proc/locks").read_text().splitlines():
             fields = line.split()

@@ -31,7 +31,7 @@ UNFINISHED = ("crashed", "timeout")
 OnRecord = Callable[[Record], None]
 
 # A case, its contract, and the number of the process.
-Planned = tuple[Case, Contract, int]
+PlannedCase = tuple[Case, Contract, int]
 
 
 def new_run_id(verb: str, op: str) -> str:
@@ -74,7 +74,7 @@ def measure_cases(
     supervisor: Supervisor,
     writer: RunWriter | None,
     header: Header,
-    plan: Iterable[Planned],
+    plan: Iterable[PlannedCase],
     on_record: OnRecord,
     on_begin: Callable[[str], None] = lambda case: None,
     noise: Callable[[Case, Contract], Noise | None] = lambda case, contract: None,
@@ -132,7 +132,7 @@ def process_text(header: Header, index: int) -> str:
     return f"process {index + 1} of {header.processes}: " if header.processes > 1 else ""
 
 
-def planned(header: Header) -> tuple[Planned, ...]:
+def schedule_of(header: Header) -> tuple[PlannedCase, ...]:
     """Plan each case under each contract once in each process.
 
     Every second process has the reverse order, so that a case that comes first in one comes last in
@@ -147,7 +147,7 @@ def planned(header: Header) -> tuple[Planned, ...]:
     )
 
 
-def unfinished(run: Run, opened: Opened) -> tuple[Planned, ...]:
+def rest_of_schedule(run: Run, opened: Opened) -> tuple[PlannedCase, ...]:
     """Return the part of a run's plan that is not measured yet.
 
     Raises: UsageError for a run without a plan; CannotMeasure on another device.
@@ -166,6 +166,6 @@ def unfinished(run: Run, opened: Opened) -> tuple[Planned, ...]:
     }
     return tuple(
         (case, contract, index)
-        for case, contract, index in planned(run.header)
+        for case, contract, index in schedule_of(run.header)
         if (case.id, contract, index) not in done
     )

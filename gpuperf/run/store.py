@@ -1,8 +1,8 @@
-"""How is a run read back, whatever happened to it meanwhile?
+"""Read run files, even damaged ones.
 
-A run is one JSONL file: a header, then a record a line (`runfile.py` writes it), plain or
-compressed by gzip afterwards. What is half written is skipped and said; a header glued to a broken
-line is found again.
+A run is one JSONL file: a header, then a line for each record (`runfile.py` writes it), plain or
+compressed by gzip. Half-written lines are skipped and reported; a header that follows a broken line
+without a newline is recovered.
 """
 
 from __future__ import annotations
@@ -30,35 +30,30 @@ from gpuperf.peaks.physics import check_physics
 from gpuperf.run.runfile import GZIP
 
 
-class _Kept(Protocol):
-    """A record, whole or in brief."""
+class _AnyRecord(Protocol):
+    """A record or its summary."""
 
     @property
-    def run(self) -> str:
-        """The id of its run."""
+    def run(self) -> str: ...
 
     @property
-    def case(self) -> Case:
-        """What was measured."""
+    def case(self) -> Case: ...
 
     @property
-    def contract(self) -> Contract:
-        """How."""
+    def contract(self) -> Contract: ...
 
     @property
-    def pass_index(self) -> int:
-        """In which process of several."""
+    def pass_index(self) -> int: ...
 
     @property
-    def rank(self) -> int:
-        """On which of several devices."""
+    def rank(self) -> int: ...
 
 
-K = TypeVar("K", bound=_Kept)
+K = TypeVar("K", bound=_AnyRecord)
 R = TypeVar("R", Run, RunSummary)
 
 NAMES = (".jsonl", ".jsonl.gz")  # how the name of a run file ends
-JUDGED = 9  # the first schema whose records were judged by physics before they were written
+CHECKED = 9  # the first schema whose records were checked by physics before they were written
 LONGEST_LINE = 64 << 20  # bytes; a header of 10,000 cases has 3 MB
 MOST_EXPANDED = 256 << 20  # bytes of text in a compressed file
 MOST_RECORDS = 200_000  # 10,000 cases in 20 processes
@@ -73,36 +68,35 @@ class _Peek(msgspec.Struct):
 
 
 def read_run(path: str | Path) -> Run:
-    """The run in *path*. Raises: RunFileError when there is none, or more than one."""
+    """Read the run in *path*. Raises: RunFileError unless it contains exactly one."""
     return _only(read_runs(path), path)
 
 
 def read_summary(path: str | Path) -> RunSummary:
-    """The same in brief. Raises: RunFileError."""
-    found = [
+    """Read the summaries of the records in *path*. Raises: RunFileError."""
+    summaries = [
         RunSummary(header, records, problems, lambda: read_run(path))
         for header, records, problems in _read(Path(path), RecordSummary)
     ]
-    kept = _only(found, path)
-    return kept if kept.header.schema >= JUDGED else summarize(read_run(path))
+    summary = _only(summaries, path)
+    return summary if summary.header.schema >= CHECKED else summarize(read_run(path))
 
 
 def read_runs(path: str | Path) -> tuple[Run, ...]:
-    """Every run in *path*, in the order of their headers; of each key the last record counts.
+    """Read every run in *path*, in the order of the headers; the last record of each key counts.
 
-    Raises: RunFileError when the file cannot be read, holds no run, or is from a newer gpuperf.
+    Raises: RunFileError for a file that cannot be read, has no run, or is from a newer gpuperf.
     """
     return tuple(
-        Run(header, _renewed(header, records), problems)
+        Run(header, _upgraded(header, records), problems)
         for header, records, problems in _read(Path(path), Record)
     )
 
 
-def _renewed(header: Header, records: tuple[Record, ...]) -> tuple[Record, ...]:
-    """*records*, those of older schemas as this version would have written them: judged by physics,
-    and with the fields that came later."""
+def _upgraded(header: Header, records: tuple[Record, ...]) -> tuple[Record, ...]:
+    """Add later fields to records of older schemas, and check them by physics."""
     return tuple(
-        check_physics(r, header.peaks, header.ceilings) if r.schema < JUDGED else r
+        check_physics(r, header.peaks, header.ceilings) if r.schema < CHECKED else r
         for r in map(upgrade_record, records)
     )
 
@@ -110,12 +104,12 @@ def _renewed(header: Header, records: tuple[Record, ...]) -> tuple[Record, ...]:
 def _only(runs: Sequence[R], path: str | Path) -> R:
     if len(runs) > 1:
         names = ", ".join(run.header.run for run in runs[:5])
-        raise RunFileError(f"{path} holds {len(runs)} runs: {names}", "split the file, a run each")
+        raise RunFileError(f"{path} holds {len(runs)} runs: {names}", "split the file by runs")
     return runs[0]
 
 
 def _read(path: Path, kind: type[K]) -> list[tuple[Header, tuple[K, ...], tuple[str, ...]]]:
-    """Each run in *path*: its header, its records as *kind*, and what was unreadable."""
+    """Read each run in *path*: its header, its records as *kind*, and the unreadable lines."""
     headers: dict[str, Header] = {}
     records: dict[str, dict[object, K]] = {}
     problems: list[str] = []
@@ -128,24 +122,22 @@ def _read(path: Path, kind: type[K]) -> list[tuple[Header, tuple[K, ...], tuple[
             except ValueError as error:
                 problems.append(f"line {number} is not a whole record ({str(error)[:120]})")
                 _refuse_broken(problems, path)
-                glued = _glued_header(line, path)
-                if glued is not None:
-                    headers.setdefault(glued.run, glued)
+                recovered = _recovered_header(line, path)
+                if recovered is not None:
+                    headers.setdefault(recovered.run, recovered)
                 continue
             if isinstance(value, Header):
                 headers.setdefault(value.run, value)
                 continue
             _share(value, last)
-            if last is None or value.contract is not last.contract:  # its hash takes as long as all
+            if last is None or value.contract is not last.contract:  # hashing it is slow
                 mark = marks.setdefault(value.contract, len(marks))
             last = value
             key = (value.case.id, mark, value.pass_index, value.rank)
             records.setdefault(value.run, {})[key] = value
     if not headers:
-        raise RunFileError(
-            f"{path} is not a run of gpuperf", "a run file is what `gpuperf roofline` writes"
-        )
-    strays = sum(len(kept) for run, kept in records.items() if run not in headers)
+        raise RunFileError(f"{path} is not a run of gpuperf", "`gpuperf roofline` writes run files")
+    strays = sum(len(by_key) for run, by_key in records.items() if run not in headers)
     if strays:
         problems.append(f"{strays} records belong to runs whose header is missing")
     return [
@@ -156,7 +148,7 @@ def _read(path: Path, kind: type[K]) -> list[tuple[Header, tuple[K, ...], tuple[
 
 @contextlib.contextmanager
 def _without_collector() -> Iterator[None]:
-    """What is read has no cycles, and looking for some doubles the time of large files."""
+    """Stop the garbage collector: run files have no cycles, and it doubles their reading time."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -166,10 +158,12 @@ def _without_collector() -> Iterator[None]:
             gc.enable()
 
 
-def _share(record: _Kept, last: _Kept | None) -> None:
-    """Let *record* hold what equals a part of the *last* one in its place: of ten thousand records
-    one contract and one fingerprint."""
-    write = object.__setattr__ if isinstance(record, Record) else setattr  # the one is frozen
+def _share(record: _AnyRecord, last: _AnyRecord | None) -> None:
+    """Replace the contract and the fingerprint of *record* by equal ones of the *last* record.
+
+    Ten thousand records then share one object.
+    """
+    write = object.__setattr__ if isinstance(record, Record) else setattr  # a Record is frozen
     for name in ("contract", "fingerprint"):
         if last is not None and getattr(record, name) == getattr(last, name):
             write(record, name, getattr(last, name))
@@ -178,33 +172,32 @@ def _share(record: _Kept, last: _Kept | None) -> None:
 def _refuse_broken(problems: list[str], path: Path) -> None:
     if len(problems) > MOST_BROKEN:
         raise RunFileError(
-            f"{path} has over {MOST_BROKEN:,} lines that are no records: the first, {problems[0]}",
-            "this is no run that gpuperf wrote",
+            f"{path} has over {MOST_BROKEN:,} lines that are not records: the first, {problems[0]}",
+            "gpuperf did not write this file",
         )
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """The non-empty lines with their numbers, none longer than `LONGEST_LINE`."""
+    """Yield the non-empty lines with their numbers. Raises: RunFileError."""
     if path.exists() and not path.is_file():
-        raise RunFileError(f"{path} is not a file", "a run file is what `gpuperf roofline` writes")
+        raise RunFileError(f"{path} is not a file", "`gpuperf roofline` writes run files")
     try:
         with path.open("rb") as file:
             text = _text(file)
-            _refuse_long(text, path)  # before a second is spent on what will be refused
+            _refuse_long(text, path)  # before time is spent on parsing
             yield from _bounded_lines(text, path)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise RunFileError(
-            f"{path} is broken as a gzip file: {error}", "fetch it again, or compress it again"
+            f"{path} is broken as a gzip file: {error}", "copy it again, or compress it again"
         ) from None
     except OSError as error:
         raise RunFileError(
-            f"{path} cannot be read: {error.strerror}",
-            "a run file is what `gpuperf roofline` writes",
+            f"{path} cannot be read: {error.strerror}", "`gpuperf roofline` writes run files"
         ) from None
 
 
 def _text(file: io.BufferedReader) -> io.BufferedIOBase:
-    """Return *file*, decompressed where it begins as gzip does, whatever its name is."""
+    """Return *file*, decompressed if it begins as gzip does, whatever its name is."""
     packed = file.read(len(GZIP)) == GZIP
     file.seek(0)
     return gzip.GzipFile(fileobj=file) if packed else file
@@ -231,7 +224,7 @@ def _refuse_long(file: io.BufferedIOBase, path: Path) -> None:
 def _endless(number: int, path: Path) -> RunFileError:
     return RunFileError(
         f"line {number} of {path} is over {LONGEST_LINE >> 20} MiB",
-        "this is no run that gpuperf wrote",
+        "gpuperf did not write this file",
     )
 
 
@@ -246,9 +239,9 @@ def _bounded_lines(file: io.BufferedIOBase, path: Path) -> Iterator[tuple[int, b
 
 
 def _parse(line: bytes, path: Path, kind: type[K]) -> Header | K:
-    """The noun on *line*. Raises: ValueError when it is broken, RunFileError when it is newer."""
+    """Decode *line*. Raises: ValueError for a broken one, RunFileError for a newer schema."""
     line = clean_json(line)
-    if line.endswith(OWN_END, 0, len(line.rstrip())):  # then the brace closes the whole record
+    if line.endswith(OWN_END, 0, len(line.rstrip())):  # the brace closes the whole record
         return decode(line, kind)
     peek = decode(line, _Peek)
     if peek.schema > SCHEMA:
@@ -262,13 +255,13 @@ def _parse(line: bytes, path: Path, kind: type[K]) -> Header | K:
     raise ValueError("neither a header nor a record")
 
 
-def _glued_header(line: bytes, path: Path) -> Header | None:
-    """The header at the end of a line that begins with a broken record."""
+def _recovered_header(line: bytes, path: Path) -> Header | None:
+    """Return the header at the end of a line that begins with a broken record."""
     start = line.rfind(b'{"run":"', 1, line.rfind(HEADER_MARK) + 1)
     if start == -1:
         return None
     try:
-        found = _parse(line[start:], path, Record)
+        header = _parse(line[start:], path, Record)
     except ValueError:
         return None
-    return found if isinstance(found, Header) else None
+    return header if isinstance(header, Header) else None

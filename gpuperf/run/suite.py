@@ -1,9 +1,9 @@
-"""Which cases make a suite, and how are they measured?
+"""Read a suite: its cases, and how they are measured.
 
 A suite is TOML: `[conditions]`, and a `[[case]]` for each workload, whose keys are those of the
-command line (`sizes`, `dtype`, `impl`, any axis or option), as text. The file itself is data or an
-error: every key is known, every range bounded. But a workload that it names by a file or a module
-is code, as it is on the command line.
+command line (`sizes`, `dtype`, `impl`, any axis or option), as text. Every key is known and every
+range bounded, so reading a suite runs no code; but a workload that it names by a file or a module
+is code, as on the command line.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from gpuperf.run.plan import MOST_CASES, Conditions, plan_cases, settle_dtype
 
 SCHEMA = 1
 EXAMPLE = 'schema = 1, and a [[case]] for each workload, with op = "matmul" and sizes = "64:512"'
-LARGEST_FILE = 200_000  # bytes; the longest of ours has a thousand
+LARGEST_FILE = 200_000  # bytes; gpuperf's own suites have about a thousand
 MOST_ENTRIES = 1000
 CONDITIONS = ("timer", "precision", "budget_s", "gap_s", "counters")
 
 
 @dataclass(frozen=True)
 class Entry:
-    """Cases of one workload: what its command line would say. `axes` are axes and options."""
+    """Cases of one workload, as a command line gives them; `axes` are axes and options."""
 
     op: str
     sizes: str | None = None
@@ -43,7 +43,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Suite:
-    """A name, what it is for, its entries, and how they are measured."""
+    """A list of cases with a name, its purpose, and the conditions to measure under."""
 
     name: str
     about: str
@@ -52,13 +52,13 @@ class Suite:
 
 
 def suites() -> tuple[str, ...]:
-    """The names of those that come with gpuperf."""
+    """Return the names of the suites that come with gpuperf."""
     folder = importlib.resources.files("gpuperf.configs") / "suites"
     return tuple(sorted(f.name.removesuffix(".toml") for f in folder.iterdir()))
 
 
 def load_suite(name: str) -> Suite:
-    """The suite called *name*, or the one in the file of that name. Raises: UsageError."""
+    """Load the suite called *name*, or the file of that name. Raises: UsageError."""
     if name in suites():
         folder = importlib.resources.files("gpuperf.configs") / "suites"
         return parse_suite((folder / f"{name}.toml").read_text(encoding="utf-8"), name)
@@ -72,48 +72,51 @@ def load_suite(name: str) -> Suite:
         known = ", ".join(suites())
         raise UsageError(f"there is no suite {name!r}", f"known: {known}") from None
     except OSError as error:
-        told = f"the suite {name!r} cannot be read: {error.strerror}"
-        raise UsageError(told, "a suite is a short file of TOML") from None
+        message = f"the suite {name!r} cannot be read: {error.strerror}"
+        raise UsageError(message, "a suite is a short TOML file") from None
     except UnicodeDecodeError as error:
-        raise UsageError(f"the suite {name!r} cannot be read: {error}", "TOML as UTF-8") from None
+        message = f"the suite {name!r} cannot be read: {error}"
+        raise UsageError(message, "save it as UTF-8") from None
     return parse_suite(text, path.stem)
 
 
 def parse_suite(text: str, name: str) -> Suite:
-    """Raises: UsageError for what is no suite."""
+    """Parse the *text* of the suite called *name*. Raises: UsageError."""
     try:
-        found = parse_toml(text)
+        suite = parse_toml(text)
     except ValueError as error:
-        told = f"the suite {name!r} is not TOML: {str(error)[:200]}"
-        raise UsageError(told, EXAMPLE) from None
-    _refuse_unknown(name, "suite", found, ("schema", "about", "conditions", "case"))
-    if found.get("schema") != SCHEMA:
+        message = f"the suite {name!r} is not TOML: {str(error)[:200]}"
+        raise UsageError(message, EXAMPLE) from None
+    _refuse_unknown(name, "suite", suite, ("schema", "about", "conditions", "case"))
+    if suite.get("schema") != SCHEMA:
         raise UsageError(
-            f"the schema of the suite {name!r} is {_told(found.get('schema'))}",
+            f"the schema of the suite {name!r} is {_brief(suite.get('schema'))}",
             f"schema = {SCHEMA}",
         )
-    cases = found.get("case")
+    cases = suite.get("case")
     if not isinstance(cases, list) or not 0 < len(cases) <= MOST_ENTRIES:
         raise UsageError(f"the suite {name!r} has no cases", '[[case]] with op = "matmul"')
     entries = tuple(_entry(name, case) for case in cases)
-    return Suite(name, str(found.get("about", "")), entries, _conditions(name, found))
+    return Suite(name, str(suite.get("about", "")), entries, _conditions(name, suite))
 
 
 def plan_suite(
     suite: Suite, describe: Callable[[str], Described], device: DeviceFacts, cached: bool = True
 ) -> tuple[Case, ...]:
-    """The cases of *suite* on *device*, each once; *cached* as `find_workload` has it.
+    """Plan each case of *suite* once on *device*; *cached* is that of `find_workload`.
 
     Raises: UsageError, UnknownName, WorkloadError.
     """
     cases: dict[str, Case] = {}
     for entry in suite.entries:
         description = find_workload(entry.op, describe, cached)
-        drawn = plan_cases(description, entry.axes, entry.sizes, entry.implementations)
-        for case in settle_dtype(drawn, description, device):
+        planned = plan_cases(description, entry.axes, entry.sizes, entry.implementations)
+        for case in settle_dtype(planned, description, device):
             if cases.setdefault(case.id, case).source != case.source:
-                told = f"{case.id} is of {case.source} and of {cases[case.id].source}"
-                raise UsageError(told, "give one of the workloads another name")
+                raise UsageError(
+                    f"{case.id} comes from {case.source} and from {cases[case.id].source}",
+                    "rename one of the two workloads",
+                )
         if len(cases) > MOST_CASES:
             raise UsageError(f"the suite has more than {MOST_CASES} cases", "narrow a range")
     return tuple(cases.values())
@@ -126,7 +129,7 @@ def _entry(name: str, case: Any) -> Entry:
     for key, value in case.items():
         if not isinstance(value, str):
             raise UsageError(
-                f"{key} of a case of the suite {name!r} is {_told(value)}, and no text",
+                f"{key} of a case of the suite {name!r} is {_brief(value)}, and must be text",
                 f'{key} = "64"',
             )
         if key not in ("op", "sizes", "impl"):
@@ -135,10 +138,10 @@ def _entry(name: str, case: Any) -> Entry:
     return Entry(case["op"], case.get("sizes"), named, axes)
 
 
-def _conditions(name: str, found: Mapping[str, Any]) -> Conditions:
-    given = found.get("conditions", {})
+def _conditions(name: str, suite: Mapping[str, Any]) -> Conditions:
+    given = suite.get("conditions", {})
     if not isinstance(given, dict):
-        raise UsageError(f"conditions of the suite {name!r} are no table", "[conditions]")
+        raise UsageError(f"conditions of the suite {name!r} are not a table", "[conditions]")
     _refuse_unknown(name, "conditions", given, CONDITIONS)
     for key, known in (("timer", timer_names()), ("counters", get_args(Counting))):
         if key in given and given[key] not in known:
@@ -147,9 +150,9 @@ def _conditions(name: str, found: Mapping[str, Any]) -> Conditions:
     for key in ("precision", "budget_s", "gap_s"):
         value = given.get(key)
         if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
-            raise UsageError(f"{key} of the suite {name!r} is no number", f"{key} = 0.2")
+            raise UsageError(f"{key} of the suite {name!r} is not a number", f"{key} = 0.2")
         if value is not None and not 1e-4 <= value <= 1e4:
-            raise UsageError(f"{key} of the suite {name!r} is {_told(value)}", "0.0001 to 10000")
+            raise UsageError(f"{key} of the suite {name!r} is {_brief(value)}", "0.0001 to 10000")
         if value is not None:
             numbers[key] = float(value)
     usual = Conditions()
@@ -162,8 +165,8 @@ def _conditions(name: str, found: Mapping[str, Any]) -> Conditions:
     )
 
 
-def _told(value: Any) -> str:
-    """A value of any size in a few words."""
+def _brief(value: Any) -> str:
+    """Write a value of any size in a few characters."""
     if isinstance(value, int) and value.bit_length() > 64:
         return "a huge number"
     return repr(value)[:40]
@@ -174,6 +177,6 @@ def _refuse_unknown(
 ) -> None:
     for key in table:
         if key not in known:
-            at = "" if where == "suite" else f" in [{where}]"
-            told = f"the suite {name!r} has{at} the unknown key {key!r}"
-            raise UnknownName("key", key, known, message=told)
+            place = "" if where == "suite" else f" in [{where}]"
+            message = f"the suite {name!r} has{place} the unknown key {key!r}"
+            raise UnknownName("key", key, known, message=message)

@@ -1,8 +1,8 @@
-"""Who keeps a worker alive, and what becomes of a case that kills it?
+"""Supervise a worker: send it requests, and turn its death into the record of a case.
 
-A case that crashes its worker, loses the device or falls silent past the deadline is one record
-(`crashed`, `timeout`), and so is one that takes all memory (`oom`). The next case gets a fresh
-worker, also after a case that failed, and after one that changed the state of its process.
+A case that crashes its worker, loses the device or stays silent past the deadline becomes a record
+(`crashed`, `timeout`), and so does one that takes all memory (`oom`). The next case gets a new
+worker, also after a case that failed or that changed the state of its process.
 """
 
 from __future__ import annotations
@@ -44,26 +44,26 @@ from gpuperf.peaks.find import find_peaks
 from gpuperf.peaks.physics import check_physics
 from gpuperf.run.launcher import Connection, Launcher
 
-# The longest silence. A case speaks at least at every phase and 20 times a second while timed, so
-# this bounds one call of the operation, or one compile.
+# A case reports every phase, and 20 times a second while it is timed, so this bounds one call of
+# the operation, or one compilation.
 DEADLINE_S = 120.0
 
-# How long a worker may take to be up and to open its device, however short the deadline of a case:
+# A worker may take this long to start and to open its device, whatever the deadline of a case:
 # importing torch from a slow disk takes a minute.
 START_S = 120.0
 
 Listener = Callable[[str, int], None]
 
-# After these the worker is replaced: what the case did until then is not known.
+# The worker is replaced after these, since the state that the case left is unknown.
 SPOILING = frozenset({"error", "wrong", "impossible", "oom"})
-UNSTARTED = "oom"  # alone of them it may come before anything of the case was run
+UNSTARTED = "oom"  # the only one of these that may end a case before any of it has run
 
-ON_DEVICE = Measure | Examine | Nvbench | Runnable  # requests that need it open
-NVBENCH_S = 30.0  # nvbench gives up on a case after 15 s, and says nothing meanwhile
+ON_DEVICE = Measure | Examine | Nvbench | Runnable  # requests that need the device open
+NVBENCH_S = 30.0  # nvbench gives up on a case after 15 s, and reports nothing until then
 
 
 class _Died(Exception):
-    """The worker is gone; a status and a sentence say how."""
+    """The worker is gone; `status` and `reason` say how it ended."""
 
     def __init__(self, status: Status, reason: str, hint: str) -> None:
         super().__init__(reason)
@@ -72,10 +72,10 @@ class _Died(Exception):
 
 
 class Supervisor:
-    """One worker at a time on one device; use it as a context manager.
+    """A context manager that runs one worker at a time on one device.
 
-    `peaks` and `ceilings` are what physics holds each record to: once the device is open, its data
-    sheet and nothing that was measured, until a verb knows better.
+    Records are checked by physics against `peaks` and `ceilings`. When the device is opened,
+    `peaks` becomes its data sheet; a verb may set both.
     """
 
     def __init__(
@@ -92,10 +92,10 @@ class Supervisor:
         self._worker: Connection | None = None
         self._has_device = False
         self._opened: Opened | None = None
-        self._timed: Record | None = None  # of the case in hand, once it lacks its counters only
-        self._ran = False  # whether the case in hand came as far as its inputs
-        self._spoiled = ""  # why the living worker measures no further case
-        self.renewals: list[str] = []  # why each worker was replaced by a fresh one
+        self._timed: Record | None = None  # the current case, when only its counters are missing
+        self._ran = False  # whether the current case has made its inputs
+        self._spoiled = ""  # why the worker must not measure another case
+        self.renewals: list[str] = []  # why each worker was replaced
 
     def __enter__(self) -> Supervisor:
         return self
@@ -109,7 +109,7 @@ class Supervisor:
         self._drop()
 
     def open(self) -> Opened:
-        """The device, opened by the first worker. Raises: UsageError, CannotMeasure."""
+        """Open the device, once, and describe it. Raises: UsageError, CannotMeasure."""
         if self._opened is None:
             opened = self._ask_or_fail(Open(self._device), "opening the device")
             assert isinstance(opened, Opened)
@@ -118,14 +118,14 @@ class Supervisor:
         return self._opened
 
     def examine(self) -> tuple[DeviceCheck, ...]:
-        """What stands in the way of good numbers on the opened device."""
+        """Check the opened device for what spoils measurements. Raises: CannotMeasure."""
         self.open()
         examined = self._ask_or_fail(Examine(), "examining the device")
         assert isinstance(examined, Examined)
         return examined.checks
 
     def describe(self, source: str) -> Described:
-        """The workloads of *source*. Raises: WorkloadError, UsageError."""
+        """Describe the workloads of *source*. Raises: WorkloadError, UsageError."""
         try:
             described = self._ask(Describe(source))
         except _Died as died:
@@ -134,14 +134,13 @@ class Supervisor:
         return described
 
     def loaded(self, folders: tuple[str, ...], packages: tuple[str, ...]) -> dict[str, str]:
-        """The modules that the worker imported from *folders* and of *packages*, with their
-        files."""
+        """Return the files of modules that the worker imported from *folders* and *packages*."""
         reply = self._ask_or_fail(Loaded(folders, packages), "asking for modules")
         assert isinstance(reply, Modules)
         return reply.files
 
     def renew(self) -> None:
-        """End the worker; what comes next is done by a fresh one."""
+        """End the worker, so that the next request starts another one."""
         self._drop()
 
     def measure(
@@ -154,8 +153,10 @@ class Supervisor:
         counting: Counting = "off",
         extra_s: float = 0.0,
     ) -> Record:
-        """The record of *case*, whatever becomes of the worker. Raises: CannotMeasure, UsageError
-        when the case could not even be begun."""
+        """Measure *case* and return its record, even if the worker dies.
+
+        Raises: CannotMeasure, UsageError for a case that cannot begin.
+        """
         self.open()
         self._timed = None
         started = time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime())
@@ -182,8 +183,10 @@ class Supervisor:
         return record
 
     def runnable(self, cases: Sequence[Case], contract: Contract) -> tuple[Case, ...]:
-        """Those of *cases* that can be begun on the opened device; all of them where the worker
-        dies of the question, as it will say better of each case."""
+        """Return those of *cases* that can begin on the opened device.
+
+        If the worker dies, return all of them, since measuring each shows which one is at fault.
+        """
         self.open()
         try:
             reply = self._ask(Runnable(tuple(cases), contract))
@@ -193,7 +196,7 @@ class Supervisor:
         return tuple(cases[index] for index in reply.indexes if 0 <= index < len(cases))
 
     def _spoils(self, record: Record, changed: str) -> str:
-        """Why the next case needs a fresh worker; nothing where it does not."""
+        """Say why the next case needs another worker, if it does."""
         ran = self._ran or record.status != UNSTARTED
         ended = f"the case ended {record.status}" if record.status in SPOILING and ran else ""
         return changed or ended
@@ -201,7 +204,7 @@ class Supervisor:
     def nvbench(
         self, cases: tuple[Case, ...], contract: Contract, seed: int
     ) -> tuple[float | None, ...]:
-        """nvbench's mean time of each case. Raises: CannotMeasure."""
+        """Measure the mean time of each case by nvbench. Raises: CannotMeasure."""
         self.open()
         reply = self._ask_or_fail(Nvbench(cases, contract, seed), "running nvbench")
         assert isinstance(reply, NvbenchTimes)
@@ -214,7 +217,7 @@ class Supervisor:
             raise CannotMeasure(f"{died.reason} while {doing}", died.hint) from None
 
     def _ask(self, request: ToWorker) -> FromWorker:
-        """Send *request* to a living worker and wait for its last reply. Raises: _Died."""
+        """Send *request* to a worker and wait for its last reply. Raises: _Died."""
         if self._spoiled and isinstance(request, Measure | Nvbench):
             self.renewals.append(self._spoiled)
             self._drop()
@@ -233,7 +236,7 @@ class Supervisor:
         return reply
 
     def _living(self, needs_device: bool) -> Connection:
-        """The worker; a new one where it is gone, with the device opened as before."""
+        """Return the worker, or a new one if it is gone, with the device open if needed."""
         if self._worker is not None and self._worker.death() is not None:
             self._drop()
         if self._worker is None:
@@ -251,14 +254,14 @@ class Supervisor:
         return self._worker
 
     def _send(self, worker: Connection, request: ToWorker) -> None:
-        """Raises: _Died when nobody is there to hear it."""
+        """Send *request*. Raises: _Died if the worker is gone."""
         try:
             worker.send(request)
         except BrokenPipeError:
-            raise self._mourn(worker) from None
+            raise self._death_of(worker) from None
 
     def _wait(self, worker: Connection, deadline_s: float) -> FromWorker:
-        """The next message that is no progress. Raises: _Died at death, or past the deadline."""
+        """Wait for a message other than progress. Raises: _Died at death or past the deadline."""
         while True:
             try:
                 message = worker.receive(deadline_s)
@@ -275,16 +278,16 @@ class Supervisor:
             elif message is not None:
                 return message
             elif worker.death() is not None:
-                raise self._mourn(worker)
+                raise self._death_of(worker)
             else:
                 self._drop()
                 raise _Died(
                     "timeout",
-                    f"nothing was heard for {deadline_s:g} s",
-                    "give --deadline more seconds if one call, or its compilation, takes so long",
+                    f"the worker reported nothing for {deadline_s:g} s",
+                    "choose a longer --deadline if one call, or its compilation, takes so long",
                 )
 
-    def _mourn(self, worker: Connection) -> _Died:
+    def _death_of(self, worker: Connection) -> _Died:
         death, words = worker.death() or "a closed pipe", worker.last_words()
         starved = worker.starved()
         self._drop()

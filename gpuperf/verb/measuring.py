@@ -29,7 +29,14 @@ from gpuperf.run.plan import (
     settle_dtype,
 )
 from gpuperf.run.runfile import RunWriter
-from gpuperf.run.session import FAILED, Planned, make_header, new_run_id, planned, unfinished
+from gpuperf.run.session import (
+    FAILED,
+    PlannedCase,
+    make_header,
+    new_run_id,
+    rest_of_schedule,
+    schedule_of,
+)
 from gpuperf.run.store import read_run
 from gpuperf.run.suite import Suite, plan_suite
 from gpuperf.run.supervisor import Supervisor
@@ -151,7 +158,7 @@ def _begin(
         processes=request.processes,
     )
     with RunWriter(request.options.out / f"{run_id}.jsonl", fresh=True) as writer:
-        return _measure(supervisor, writer, Run(header, ()), planned(header))
+        return _measure(supervisor, writer, Run(header, ()), schedule_of(header))
 
 
 def refuse_one_size(cases: Sequence[Case], example: str) -> None:
@@ -192,7 +199,7 @@ def measure_rest(supervisor: Supervisor, path: Path) -> Outcome:
         for source in sorted({case.source for case in run.header.plan} - {BUILTIN}):
             say(f"the run loads code of its own: the workloads of {source}")
         opened = _open(supervisor)
-        plan = unfinished(run, opened)
+        plan = rest_of_schedule(run, opened)
         supervisor.peaks, supervisor.ceilings = run.header.peaks, run.header.ceilings
         before, now = run.header.fingerprint.soft, opened.fingerprint.soft
         for name in sorted(k for k in before.keys() | now.keys() if before.get(k) != now.get(k)):
@@ -307,7 +314,7 @@ def _measure(
     supervisor: Supervisor,
     writer: RunWriter,
     run: Run,
-    plan: Sequence[Planned],
+    plan: Sequence[PlannedCase],
     resumed: bool = False,
 ) -> Outcome:
     """Measure *plan* into *writer*; the outcome holds what was measured before an error."""
@@ -330,6 +337,6 @@ def _measure(
     if isinstance(session.ended, KeyboardInterrupt):
         say(f"interrupted; the rest: gpuperf roofline --resume {path}")
     latest = {(r.case.id, r.contract, r.pass_index): r for r in session.records}
-    order = [(case.id, contract, index) for case, contract, index in planned(run.header)]
+    order = [(case.id, contract, index) for case, contract, index in schedule_of(run.header)]
     records = tuple(latest[key] for key in order if key in latest)
     return Outcome(Run(run.header, records), path, session.ended)

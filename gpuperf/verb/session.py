@@ -11,7 +11,7 @@ from gpuperf.model.contract import Contract
 from gpuperf.model.record import Header, Noise, Record
 from gpuperf.model.workload import Case
 from gpuperf.run.runfile import RunWriter
-from gpuperf.run.session import Planned, measure_cases, process_text
+from gpuperf.run.session import PlannedCase, measure_cases, process_text
 from gpuperf.run.supervisor import Supervisor
 from gpuperf.verb.progress import Reporter
 
@@ -45,7 +45,7 @@ class Session:
     def measure(
         self,
         reporter: Reporter,
-        schedule: Iterable[Planned],
+        schedule: Iterable[PlannedCase],
         noise: Callable[[Case, Contract], Noise | None] = lambda case, contract: None,
         every: bool = False,
         fresh: bool = False,

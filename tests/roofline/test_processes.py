@@ -28,7 +28,7 @@ from gpuperf.roofline.rows import entries
 from gpuperf.roofline.speedup import key_of, speedups
 from gpuperf.roofline.table import NOTHING, sheet
 from gpuperf.run.runfile import RunWriter
-from gpuperf.run.session import measure_cases, planned, unfinished
+from gpuperf.run.session import measure_cases, rest_of_schedule, schedule_of
 from gpuperf.run.store import read_run
 
 TOP = replace(
@@ -212,11 +212,11 @@ def test_processes_are_fresh_turned_and_one_that_is_interrupted_is_resumed(tmp_p
     with RunWriter(tmp_path / "run.jsonl") as writer:
         writer.header(top)
         with pytest.raises(KeyboardInterrupt):
-            measure_cases(supervisor, writer, top, planned(top), lambda record: None)
+            measure_cases(supervisor, writer, top, schedule_of(top), lambda record: None)
     assert supervisor.told == ["naiveau", "tritonau", "fresh", "tritonof", "naiveof", "fresh"]
     run = read_run(tmp_path / "run.jsonl")
     assert [r.pass_index for r in run.records] == [0, 0, 1, 1]
-    left = unfinished(run, Opened(top.device, top.fingerprint))
+    left = rest_of_schedule(run, Opened(top.device, top.fingerprint))
     assert [(case.implementation, index) for case, _, index in left] == [
         ("naive", 2),
         ("triton", 2),

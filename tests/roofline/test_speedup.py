@@ -228,7 +228,7 @@ def test_a_baseline_that_impl_leaves_out_is_known_by_name() -> None:
     alone = tuple(case for case in CASES if case.implementation == "a")
     with pytest.raises(UnknownName) as caught:
         plan_comparison(alone, "b", PLAIN)
-    assert caught.value.hint == "--impl leaves it out: add b there"
+    assert caught.value.hint == "add b to --impl, which leaves it out"
 
 
 def test_a_narrow_interval_has_digits_that_tell_it_from_one() -> None:

@@ -19,7 +19,7 @@ from gpuperf.model.record import Header, Record
 from gpuperf.model.workload import Case
 from gpuperf.run.launcher import LocalLauncher
 from gpuperf.run.runfile import RunWriter
-from gpuperf.run.session import measure_cases, planned
+from gpuperf.run.session import measure_cases, schedule_of
 from gpuperf.run.supervisor import Supervisor
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux: /proc, its signals")
@@ -287,7 +287,7 @@ def sweep(source: Path) -> Sweep:
         for index, name in enumerate(names):
             cases = (case(source, name),)
             header = Header(f"r{index}", "", (), cases, CONTRACT, opened.device, opened.fingerprint)
-            measure_cases(supervisor, writer, header, planned(header), records.append)
+            measure_cases(supervisor, writer, header, schedule_of(header), records.append)
     lines = path.read_text().splitlines()
     assert len([line for line in lines if line]) == len(names) == len(records)
     return Sweep(tuple(records), tuple(names))

@@ -209,7 +209,7 @@ def test_one_of_several_in_a_file_is_named_after_a_colon() -> None:
     assert find_workload("./mine.py:second", worker.describe).name == "second"
     with pytest.raises(UnknownName, match="no workload 'secnd'; did you mean 'second'"):
         find_workload("./mine.py:secnd", worker.describe)
-    with pytest.raises(UsageError, match=r"\./mine\.py holds 2 workloads") as raised:
+    with pytest.raises(UsageError, match=r"\./mine\.py has 2 workloads") as raised:
         find_workload("./mine.py", worker.describe)
     assert raised.value.hint == "name one: ./mine.py:first"
 

@@ -160,9 +160,9 @@ def replace_contract(request: Measure, contract: Contract) -> Measure:
         ({"page": "==ERROR== ERR_NVGPUCTRPERM - the user does not"}, "may not read", "SYS_ADMIN"),
         ({"said": "==ERROR== ERR_NVGPUCTRPERM"}, "may not read", "SYS_ADMIN"),
         ({"said": "RuntimeError: boom"}, "saw no kernel: RuntimeError: boom", ""),
-        ({}, "saw no kernel: it said nothing", ""),
+        ({}, "saw no kernel: it printed nothing", ""),
         ({"metrics": []}, "no counters for this device", ""),
-        ({"page": PAGE, "code": 9}, "failed with exit code 9: it said nothing", ""),
+        ({"page": PAGE, "code": 9}, "failed with exit code 9: it printed nothing", ""),
         (
             {"page": PAGE, "said": "==ERROR== Failed to profile gemm"},
             "failed with exit code 0: ==ERROR== Failed to profile gemm",
@@ -191,7 +191,7 @@ def test_what_goes_wrong_is_one_sentence(
 def test_a_program_that_hangs_is_ended_at_the_deadline(program: Program) -> None:
     program.says(sleep=60)
     began = time.monotonic()
-    with pytest.raises(CannotMeasure, match="was not done after 1 s"):
+    with pytest.raises(CannotMeasure, match="had not ended after 1 s"):
         Ncu(program.path, 1.0).count(REQUEST, "cuda:0")
     assert time.monotonic() - began < 15
 

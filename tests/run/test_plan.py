@@ -17,7 +17,7 @@ from gpuperf.model.timers import timer_names
 from gpuperf.model.workload import Axis, Case, Description, ImplementationDescription
 from gpuperf.run.cache import cache_folder, fetch, keep, key_of
 from gpuperf.run.plan import Conditions, default_contract, plan_cases, plan_contracts, settle_dtype
-from gpuperf.run.session import planned, unfinished
+from gpuperf.run.session import rest_of_schedule, schedule_of
 
 MATMUL = Description(
     name="matmul",
@@ -267,7 +267,9 @@ def test_a_timer_that_the_device_does_not_have_is_refused(
     if timer in known:
         assert default_contract(device, timer).timer == timer
         return
-    with pytest.raises(CannotMeasure, match=f"'{timer}' cannot be had on {device.name}") as caught:
+    with pytest.raises(
+        CannotMeasure, match=f"{device.name} does not have the timer '{timer}'"
+    ) as caught:
         default_contract(device, timer)
     assert caught.value.hint == f"choose --timer {' or '.join(known)}"
 
@@ -315,8 +317,8 @@ def test_a_sustained_load_finds_its_cache_hot() -> None:
         (Conditions(regimes=("sustained",), caches=("rotate",)), "--cache rotate and --regime"),
         (Conditions(timer="graph", caches=("cold",)), "--cache cold and --timer graph exclude"),
         (Conditions(timer="graph", caches=("hot", "cold-dirty")), "--cache cold-dirty and --tim"),
-        (Conditions(settle_s=5.0), "--settle belongs to --regime sustained"),
-        (Conditions(regimes=("burst",), settle_s=5.0), "--settle belongs to --regime sustained"),
+        (Conditions(settle_s=5.0), "--settle needs --regime sustained"),
+        (Conditions(regimes=("burst",), settle_s=5.0), "--settle needs --regime sustained"),
     ],
 )
 def test_conditions_that_exclude_each_other_are_refused(asked: Conditions, sentence: str) -> None:
@@ -345,19 +347,19 @@ def test_each_case_is_planned_under_each_contract_and_what_is_done_is_left_out()
     hot = replace(run.header.contract, cache="hot")
     header = replace(run.header, plan=cases, variants=(hot,))
     contracts = (header.contract, *header.variants)
-    plan = planned(header)
+    plan = schedule_of(header)
     assert plan == tuple((case, contract, 0) for case in header.plan for contract in contracts)
     opened = Opened(header.device, header.fingerprint)
-    assert unfinished(Run(header, ()), opened) == plan
+    assert rest_of_schedule(Run(header, ()), opened) == plan
     done = Run(header, run.records)
     assert {record.contract for record in run.records} == {header.contract}
-    assert unfinished(done, opened) == tuple((case, contracts[1], 0) for case in header.plan)
+    assert rest_of_schedule(done, opened) == tuple((case, contracts[1], 0) for case in header.plan)
     all_done = (*run.records, *(replace(r, contract=contracts[1]) for r in run.records))
-    assert unfinished(Run(header, all_done), opened) == ()
+    assert rest_of_schedule(Run(header, all_done), opened) == ()
     crashed = replace(all_done[-1], status="crashed")
-    assert unfinished(Run(header, (*all_done[:-1], crashed)), opened) == (plan[-1],)
+    assert rest_of_schedule(Run(header, (*all_done[:-1], crashed)), opened) == (plan[-1],)
     impossible = replace(all_done[-1], status="impossible")
-    assert unfinished(Run(header, (*all_done[:-1], impossible)), opened) == ()
+    assert rest_of_schedule(Run(header, (*all_done[:-1], impossible)), opened) == ()
 
 
 @pytest.mark.parametrize(
@@ -371,7 +373,7 @@ def test_a_resumed_run_repeats_a_case_without_its_counters_only_where_they_were_
     header = replace(run.header, plan=tuple(r.case for r in run.records), counting=counting)
     lacks = replace(run.records[0], caveats=(Caveat(NO_COUNTERS, "they are locked", ""),))
     opened = Opened(header.device, header.fingerprint)
-    left = unfinished(Run(header, (lacks, run.records[1])), opened)
+    left = rest_of_schedule(Run(header, (lacks, run.records[1])), opened)
     assert left == (((lacks.case, header.contract, 0),) if again else ())
 
 
@@ -380,7 +382,7 @@ def test_each_process_measures_the_plan_once_and_every_second_one_in_turned_orde
     cases = tuple(record.case for record in run.records)
     header = replace(run.header, plan=cases, processes=3)
     first, second = ((case, header.contract) for case in cases)
-    assert planned(header) == (
+    assert schedule_of(header) == (
         (*first, 0),
         (*second, 0),
         (*second, 1),
@@ -390,7 +392,7 @@ def test_each_process_measures_the_plan_once_and_every_second_one_in_turned_orde
     )
     opened = Opened(header.device, header.fingerprint)
     turned = replace(run.records[1], pass_index=1)
-    left = unfinished(Run(header, (*run.records, turned)), opened)
+    left = rest_of_schedule(Run(header, (*run.records, turned)), opened)
     assert left == ((*first, 1), (*first, 2), (*second, 2))
 
 

@@ -69,9 +69,12 @@ def test_a_suite_says_what_a_command_line_would() -> None:
         ("schema = 1\n", "has no cases"),
         ("schema = 1\ncase = 3\n", "has no cases"),
         ("schema = 1\n[[case]]\nsizes = '64'\n", "names no workload"),
-        (PLAIN + "m = 64\n", "m of a case of the suite 'mine' is 64, and no text"),
+        (PLAIN + "m = 64\n", "m of a case of the suite 'mine' is 64, and must be text"),
         (PLAIN + "[conditions]\nbudget = 1\n", "has in [conditions] the unknown key 'budget'"),
-        (PLAIN + "[conditions]\nprecision = true\n", "precision of the suite 'mine' is no number"),
+        (
+            PLAIN + "[conditions]\nprecision = true\n",
+            "precision of the suite 'mine' is not a number",
+        ),
         (PLAIN + "[conditions]\nprecision = nan\n", "precision of the suite 'mine' is nan"),
         (PLAIN + "[conditions]\nprecision = 0\n", "is 0"),
         (PLAIN + "[conditions]\ntimer = 'sundial'\n", "no timer 'sundial'"),
@@ -80,7 +83,7 @@ def test_a_suite_says_what_a_command_line_would() -> None:
         (PLAIN + "m = 0x" + "f" * 5000 + "\n", "m of a case of the suite 'mine' is a huge number"),
         ("schema = 0x" + "f" * 5000 + "\n", "is a huge number"),
         ("schema = 1\nowners = 1\n" + PLAIN[11:], "'owners'"),
-        ("schema = 1\nconditions = 1\n" + PLAIN[11:], "are no table"),
+        ("schema = 1\nconditions = 1\n" + PLAIN[11:], "are not a table"),
     ],
 )
 def test_a_mistake_is_one_sentence(text: str, words: str) -> None:

@@ -36,7 +36,7 @@ from gpuperf.model.record import Header, Record, Status
 from gpuperf.model.workload import Case
 from gpuperf.run.launcher import Connection, LocalLauncher
 from gpuperf.run.runfile import RunWriter
-from gpuperf.run.session import measure_cases, planned
+from gpuperf.run.session import measure_cases, schedule_of
 from gpuperf.run.store import read_run
 from gpuperf.run.supervisor import Supervisor
 
@@ -211,7 +211,7 @@ def test_a_case_that_falls_silent_is_a_timeout_and_its_worker_is_killed() -> Non
         [HELLO, OPENED, Progress("build"), Silence()], [HELLO, OPENED, measured()]
     )
     record = supervisor.measure("r", case(), CONTRACT, 0)
-    assert (record.status, record.reason) == ("timeout", "nothing was heard for 7 s")
+    assert (record.status, record.reason) == ("timeout", "the worker reported nothing for 7 s")
     assert "--deadline" in record.hint
     assert worker.killed
     assert worker.timeouts[-2:] == [7.0, 7.0], "each sign of life begins the deadline anew"
@@ -355,7 +355,7 @@ def test_ctrl_c_while_a_record_is_shown_does_not_keep_it_from_the_file(tmp_path:
     with RunWriter(tmp_path / "run.jsonl") as writer:
         writer.header(header)
         with pytest.raises(KeyboardInterrupt):
-            measure_cases(supervisor, writer, header, planned(header), interrupted)
+            measure_cases(supervisor, writer, header, schedule_of(header), interrupted)
     assert [record.case for record in read_run(tmp_path / "run.jsonl").records] == [case()]
 
 
@@ -560,7 +560,7 @@ def test_sys_exit_inside_a_case_is_a_crash_too(attempt: Try) -> None:
 @linux
 def test_an_endless_loop_is_a_timeout_and_its_process_is_gone(attempt: Try, file: Path) -> None:
     record = attempt("loops")
-    assert (record.status, record.reason) == ("timeout", "nothing was heard for 8 s")
+    assert (record.status, record.reason) == ("timeout", "the worker reported nothing for 8 s")
     assert dies_within(int((file.parent / "looping").read_text()), 1.0)
 
 
