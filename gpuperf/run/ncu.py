@@ -44,7 +44,7 @@ Counted = tuple[str, dict[str, float]]
 
 DOUBT = Caveat(
     BY_NCU,
-    "Nsight Compute counted each kernel alone and with a cold cache: what a kernel would reuse from "
+    "Nsight Compute counted each kernel alone with a cold cache: what a kernel would reuse from "
     "L2 counts as read from DRAM, and what is written back later does not count",
     "--counters auto counts a call's DRAM bytes at full speed",
 )

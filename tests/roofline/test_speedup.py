@@ -159,7 +159,7 @@ def test_implementations_that_compute_something_else_are_not_compared() -> None:
     mixed = replace(PLAIN, implementations=(fast, *PLAIN.implementations[1:]))
     with pytest.raises(UsageError, match="b computes the formula, and a approximations") as caught:
         plan_comparison(CASES, None, mixed)
-    assert caught.value.hint == "compare those that compute the same: --impl b,c"
+    assert caught.value.hint == "compare implementations that compute the same: --impl b,c"
     with pytest.raises(UsageError, match="a computes approximations, and b the formula"):
         plan_comparison(CASES, "a", mixed)
     alike = tuple(case for case in CASES if case.implementation != "a")

@@ -35,7 +35,7 @@ import torch
 
 from gpuperf import Axis, Bytes, Cost, Flops, Implementation, Workload
 
-HERE = TESTS
+HERE = Path(__file__).parent
 KEPT = []
 
 

@@ -494,6 +494,6 @@ def test_a_broken_gzip_file_is_refused(packed: Path, damage: str) -> None:
 
 def test_nothing_is_added_to_a_compressed_run(packed: Path) -> None:
     before = packed.read_bytes()
-    with pytest.raises(UsageError, match="is compressed, so nothing is added"):
+    with pytest.raises(UsageError, match="is compressed, so nothing can be added"):
         RunWriter(packed)
     assert packed.read_bytes() == before

@@ -78,7 +78,7 @@ def test_a_suite_says_what_a_command_line_would() -> None:
         (PLAIN + "[conditions]\nprecision = nan\n", "precision of the suite 'mine' is nan"),
         (PLAIN + "[conditions]\nprecision = 0\n", "is 0"),
         (PLAIN + "[conditions]\ntimer = 'sundial'\n", "no timer 'sundial'"),
-        (PLAIN + "owner = 1\n", "no text"),
+        (PLAIN + "owner = 1\n", "must be text"),
         (PLAIN + "m = " + "1" * 5000 + "\n", "is not TOML"),
         (PLAIN + "m = 0x" + "f" * 5000 + "\n", "m of a case of the suite 'mine' is a huge number"),
         ("schema = 0x" + "f" * 5000 + "\n", "is a huge number"),

@@ -376,7 +376,7 @@ import torch
 
 from gpuperf import Axis, Bytes, Cost, Flops, Implementation, Workload
 
-HERE = TESTS
+HERE = Path(__file__).parent
 
 
 def chatters(x):
