@@ -20,7 +20,6 @@ from gpuperf.profile.summary import (
     measured_bytes,
     mfus,
     operands_of,
-    parts_line,
     regions_line,
     time_line,
     title_of,
@@ -44,6 +43,7 @@ MOST_ROWS, LEAST_ROWS, MOST_FINDINGS, LEAST_FINDINGS = 12, 4, 4, 2
 MOST_CAVEATS = 4  # lines
 LONGEST_NAME, LONGEST_SHAPES, LONGEST_KERNEL, LONGEST_OPERATORS = 26, 28, 38, 20  # characters
 NOTHING = "–"
+SMALL_PART = 0.005  # of the step: smaller parts are left out
 OPERATOR_COLUMNS = (
     Column("operator", left=True),
     Column("of", left=True, keep=2),
@@ -156,7 +156,9 @@ def _lead(profile: Profile) -> Iterator[str]:
         rates.append(items_rate(program.items, profile.step_s))
     if rates:
         yield ", ".join(rates)
-    yield parts_line(profile, by_size=True)
+    shares = {name: seconds / profile.step_s for name, seconds in profile.parts.items()}
+    largest = sorted(shares.items(), key=lambda part: -part[1])
+    yield ", ".join(f"{name} {share * 100:.1f} %" for name, share in largest if share > SMALL_PART)
     if inside := regions_line(profile):
         yield textwrap.shorten(inside, WIDTH, placeholder=" …")
     least = region.cost.dram_bytes if region.cost else 0

@@ -67,11 +67,9 @@ def _spread(profile: Profile) -> str:
     return text
 
 
-def parts_line(profile: Profile, by_size: bool = False) -> str:
-    """Return the parts of the step with their shares, in the order of a bar or *by_size*."""
+def parts_line(profile: Profile) -> str:
+    """Return the parts of the step with their shares, in the order of a bar."""
     shares = [(name, seconds / profile.step_s) for name, seconds in profile.parts.items()]
-    if by_size:
-        shares.sort(key=lambda part: -part[1])
     return ", ".join(f"{n} {share * 100:.1f} %" for n, share in shares if share > SMALL_PART)
 
 
