@@ -78,7 +78,8 @@ def _options(
     """Options of every verb. `--debug` may stand anywhere: tracebacks, and the worker's output."""
 
 
-SWITCHES = {"-m", "--repeat", "--debug", *HELP}  # options of `profile` without a value
+# Options of `profile` without a value.
+SWITCHES = {"-m", "--repeat", "--verbose", "-v", "--debug", *HELP}
 INCOMPLETE = 4
 LONGEST_NAME, LONGEST_MESSAGE = 400, 1000  # characters of an error
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}

@@ -99,7 +99,8 @@ def _report(file: Path, out: Path) -> tuple[Run, Path]:
 
 def _traced(file: Path, warmup: int, out: Path) -> tuple[Run, Path]:
     """Make a profile with one region of a trace of torch.profiler."""
-    from gpuperf.profile.records import RegionPasses, region_records
+    from gpuperf.profile.passes import RegionPasses
+    from gpuperf.profile.records import region_records
     from gpuperf.profile.trace.kineto import read_trace
     from gpuperf.profile.trace.steps import steps_of
 

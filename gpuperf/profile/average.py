@@ -89,7 +89,7 @@ def seconds_of(timeline: Timeline, windows: Iterable[tuple[int, int]]) -> float:
     return float((activities.end[rows] - activities.start[rows]).sum()) / SECOND
 
 
-def in_step(
+def kernel_counters(
     timeline: Timeline,
     windows: Iterable[tuple[int, int]],
     counts: Sequence[Mapping[str, float]],

@@ -1,38 +1,28 @@
-"""What did the passes over a region find: one record of the region, and one of each operator?
+"""Make records from the passes over a region: one of the region, and one of each operator.
 
 Costs and times of an operator are those of all its calls in a step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from gpuperf.model.aten import Tensor
-from gpuperf.model.contract import Contract, Fingerprint
-from gpuperf.model.cost import Bytes, Cost, Flops, Work
+from gpuperf.model.cost import Work
 from gpuperf.model.metrics import sum_up
-from gpuperf.model.program import (
-    ENDED,
-    Chain,
-    ObservedCall,
-    Operator,
-    PassName,
-    PassResult,
-    Program,
-    Wait,
-)
-from gpuperf.model.record import Caveat, Kernel, Memory, Record, Status
+from gpuperf.model.program import ENDED, Chain, ObservedCall, Operator, PassResult, Program, Wait
+from gpuperf.model.record import Kernel, Memory, Record, Status
 from gpuperf.model.samples import Samples
 from gpuperf.model.timeline import Timeline
 from gpuperf.model.times import TimeName
 from gpuperf.model.workload import Case
-from gpuperf.profile.attribution import CallGroup, call_groups
-from gpuperf.profile.average import StepAverage, in_step, seconds_of, stretches
+from gpuperf.profile.attribution import call_groups
+from gpuperf.profile.average import StepAverage, kernel_counters, seconds_of, stretches
 from gpuperf.profile.breakdown import NO_PASS
-from gpuperf.profile.devicetime import DeviceTime, device_time
-from gpuperf.profile.fusion import CallKey, chains_of
+from gpuperf.profile.caveats import caveats_of
+from gpuperf.profile.devicetime import device_time
+from gpuperf.profile.fusion import chains_of
 from gpuperf.profile.groups import (
     OperatorGroup,
     OperatorKey,
@@ -41,159 +31,143 @@ from gpuperf.profile.groups import (
     grouped,
     visible,
 )
-from gpuperf.profile.plainpass import choose_plain_pass, phases_caveat, scatter_caveat
+from gpuperf.profile.passes import RegionPasses
+from gpuperf.profile.plainpass import choose_plain_pass, phases_caveat
+from gpuperf.profile.stepcost import scaled, step_cost
 from gpuperf.profile.trace.steps import StepWindow, marked, parts_of
-from gpuperf.profile.waits import idled_s, waits_of, whole_of
+from gpuperf.profile.waits import idled_s, launch_to_end, waits_of
 
 MOST_TENSORS = 6  # of an operator, by their shapes
-DISAGREE = 0.1  # of torch's own count of FLOPs
-UNEVEN = 0.01  # what the FLOPs of steps may differ without a word
-ELSEWHERE = 0.05  # of the time, that only the trace knows
-FEW_BYTES_S = 3e-6  # a memset of some takes half of that on an H200
-COPIED = 0.01  # of an operator's time: beyond that its kernels are not all that moves bytes
+SHORT_MEMSET_S = 3e-6  # a memset of a few bytes takes half of that on an H200
+COPIED = 0.01  # of an operator's time: with more in copies, counters of kernels miss bytes
 AHEAD = 0.9  # of the steps: from here on the device never waits for the host
 NO_STEPS = "the program ended before it: give --steps fewer, or the program more rounds"
 
 
-@dataclass(frozen=True)
-class RegionPasses:
-    """A region of a program that ran, and what its passes brought."""
-
-    run: str
-    region: str
-    script: str
-    contract: Contract
-    fingerprint: Fingerprint
-    passed: tuple[PassResult, ...]
-    timeline: Timeline | None = None
-    windows: tuple[StepWindow, ...] = ()  # of the steps in the trace, where they are not marked
-    total: int = 0
-    exit_code: int | None = None
-    error: str = ""
-    items: float | None = None
-    cuda: bool = False
-    light: Timeline | None = None  # of the light pass
-    device: int | None = None  # by whose clock the steps were timed
-    phases: Caveat | None = None  # of the steps of its plain pass
-
-    def of(self, name: PassName) -> PassResult | None:
-        """What the pass *name* brought, if it took a step."""
-        return next((p for p in self.passed if p.name == name and p.steps), None)
-
-
-def region_records(told: RegionPasses) -> tuple[Record, ...]:
-    """The record of the region, then those of its operators, by what they take."""
-    timed = (told.passed, _launches(told), told.cuda)
-    told = replace(told, passed=choose_plain_pass(*timed), phases=phases_caveat(*timed))
-    counted, traced = told.of("accounting"), told.of("trace")
-    seen = counted.calls if counted else ()
-    windows = list(told.windows)
-    if told.timeline is not None and not windows:
-        windows = marked(told.timeline, told.region)
-        if traced:  # without those that are no steps, and one that began last and did not end
-            kept = [w for i, w in enumerate(windows) if i not in traced.dropped]
-            windows = kept[: traced.steps]
-    groups = grouped(seen, counted.steps if counted else 1, counted is not None and counted.tf32)
-    found: tuple[CallGroup, ...] = ()
-    occupied: list[DeviceTime] = []
-    if told.timeline is not None and windows:
-        names = frozenset(one.call.name for one in seen)
-        shown = names or visible(told.timeline)
-        each = told.of("kernels")
-        own = in_step(told.timeline, windows, each.kernels, told.device) if each else {}
-        found = call_groups(told.timeline, windows, shown, own)
-        inside = containers(told.timeline, shown)
-        add_traced(groups, found, len(windows), names or None, inside)
-        occupied = [device_time(told.timeline, w) for w in stretches(told.timeline, windows)]
-    idle = _idle(told, windows) if occupied else {}
-    used = StepAverage(len(windows), occupied, found, idle)
-    operators = [_operator(told, key, group) for key, group in groups.items()]
+def region_records(passes: RegionPasses) -> tuple[Record, ...]:
+    """Return the record of the region, then those of its operators, the slowest first."""
+    timed = (passes.passed, _launches(passes), passes.cuda)
+    passes = replace(passes, passed=choose_plain_pass(*timed), phases=phases_caveat(*timed))
+    accounting, light = passes.result("accounting"), passes.result("light")
+    calls, steps = (accounting.calls, accounting.steps) if accounting else ((), 1)
+    windows = _windows(passes)
+    groups = grouped(calls, steps, accounting is not None and accounting.tf32)
+    average = StepAverage(len(windows))
+    if passes.timeline is not None and windows:
+        average = _add_trace(passes, passes.timeline, windows, calls, groups)
+    operators = [_operator_record(passes, key, group) for key, group in groups.items()]
     operators.sort(key=lambda record: -(record.samples.median_s if record.samples else 0.0))
-    operators = _told_apart(operators)
-    light = told.of("light")
     waits = waits_of(
-        seen,
-        counted.steps if counted else 1,
-        told.timeline,
+        calls,
+        steps,
+        passes.timeline,
         windows,
-        (told.light, light.steps) if told.light and light else None,
+        (passes.light, light.steps) if passes.light and light else None,
     )
-    return (_region(told, groups, used, seen, waits), *operators)
+    return (_region_record(passes, groups, average, waits), *_numbered(operators))
 
 
-def _launches(told: RegionPasses) -> float:
-    """What a traced step starts on devices."""
-    traced = told.of("trace")
-    activities = len(told.timeline.activities) if told.timeline is not None else 0
+def _launches(passes: RegionPasses) -> float:
+    """Return the mean number of activities of devices in a traced step."""
+    traced = passes.result("trace")
+    activities = len(passes.timeline.activities) if passes.timeline is not None else 0
     return activities / traced.steps if traced else 0.0
 
 
-def _idle(told: RegionPasses, windows: Sequence[StepWindow]) -> dict[str, float]:
-    """Of the seconds of a step that the device idles, what it takes itself from one kernel to the
-    next; and, if it never waited for the host in the plain steps, how many they are at the most: no
-    more than under a trace, which slows the host.
+def _windows(passes: RegionPasses) -> list[StepWindow]:
+    """Return the steps in the trace, without a last one that began and did not end."""
+    if passes.timeline is None or passes.windows:
+        return list(passes.windows)
+    windows, traced = marked(passes.timeline, passes.region), passes.result("trace")
+    if traced is None:
+        return windows
+    return [w for i, w in enumerate(windows) if i not in traced.dropped][: traced.steps]
 
-    Before the first step a trace has no idle time, so that it has as many as it has steps but one.
-    Where other work lies between the steps, nobody knows whose idle time it is.
+
+def _add_trace(
+    passes: RegionPasses,
+    timeline: Timeline,
+    windows: Sequence[StepWindow],
+    calls: Sequence[ObservedCall],
+    groups: dict[OperatorKey, OperatorGroup],
+) -> StepAverage:
+    """Add times and kernels of the trace to *groups*, and return what the device did in a step."""
+    observed = frozenset(call.call.name for call in calls)
+    names = observed or visible(timeline)
+    kernels = passes.result("kernels")
+    counters = kernel_counters(timeline, windows, kernels.kernels, passes.device) if kernels else {}
+    traced = call_groups(timeline, windows, names, counters)
+    add_traced(groups, traced, len(windows), observed or None, containers(timeline, names))
+    times = [device_time(timeline, window) for window in stretches(timeline, windows)]
+    idle = _idle(passes, timeline, windows) if times and passes.cuda else {}
+    return StepAverage(len(windows), times, traced, idle)
+
+
+def _idle(
+    passes: RegionPasses, timeline: Timeline, windows: Sequence[StepWindow]
+) -> dict[str, float]:
+    """Return what bounds the idle seconds of a step.
+
+    `idle_between` is what the device takes from one kernel to the next. `idle_most`, known where
+    the device never waited for the host in the plain steps, is the idle time of a traced step: a
+    trace slows the host, so a plain step idles no longer. A trace has no idle time before its first
+    step, and so that of one step less. Where other work lies between the steps, the idle time
+    cannot be assigned.
     """
-    if told.timeline is None or not told.cuda:
-        return {}
-    if len(stretches(told.timeline, windows)) > 1:
-        return {"idle_between": idled_s(told.timeline, windows, between=True) / len(windows)}
-    seen = [(told.timeline, list(windows), len(windows))]
-    light, whole = told.of("light"), whole_of(told.light) if told.light else []
-    if told.light and light and whole:
-        seen.append((told.light, whole, light.steps))
-    timeline, own, steps = seen[-1]  # which slows the host less
-    found = {"idle_between": idled_s(timeline, own, between=True) / steps}
-    plain = told.of("plain")
-    most = [idled_s(timeline, own) / (steps - 1) for timeline, own, steps in seen if steps > 1]
+    if len(stretches(timeline, windows)) > 1:
+        return {"idle_between": idled_s(timeline, windows, between=True) / len(windows)}
+    traces = [(timeline, list(windows), len(windows))]
+    light = passes.result("light")
+    if passes.light and light and (whole := launch_to_end(passes.light)):
+        traces.append((passes.light, whole, light.steps))
+    lightest, stretch, steps = traces[-1]
+    idle = {"idle_between": idled_s(lightest, stretch, between=True) / steps}
+    plain = passes.result("plain")
+    most = [idled_s(trace, own) / (steps - 1) for trace, own, steps in traces if steps > 1]
     if most and plain and plain.ahead >= AHEAD * plain.steps:
-        found["idle_most"] = min(most)
-    return found
+        idle["idle_most"] = min(most)
+    return idle
 
 
-def _told_apart(operators: Iterable[Record]) -> list[Record]:
-    """Those of one name and direction with a number: their tensors are not part of their case."""
-    met: dict[str, int] = {}
-    found = []
+def _numbered(operators: Iterable[Record]) -> Iterator[Record]:
+    """Yield the records with a number in the case of each further one with an equal case.
+
+    The tensors of an operator are no part of its case.
+    """
+    counts: dict[str, int] = {}
     for record in operators:
-        count = met[record.case.id] = met.get(record.case.id, 0) + 1
+        count = counts[record.case.id] = counts.get(record.case.id, 0) + 1
         if count > 1:
             case = replace(record.case, point={**record.case.point, "number": count})
             record = replace(record, case=case)
-        found.append(record)
-    return found
+        yield record
 
 
-def _operator(told: RegionPasses, key: OperatorKey, group: OperatorGroup) -> Record:
+def _operator_record(passes: RegionPasses, key: OperatorKey, group: OperatorGroup) -> Record:
     times: dict[TimeName, Samples] = {}
-    primary: TimeName | Literal[""] = ""
-    if group.timed:
-        if group.device_s > 0:
-            times["busy"] = Samples((group.device_s,))
-        if group.host_s > 0:
-            times["host"] = Samples((group.host_s,))
-        primary = "busy" if told.cuda else "host"
+    if group.timed and group.device_s > 0:
+        times["busy"] = Samples((group.device_s,))
+    if group.timed and group.host_s > 0:
+        times["host"] = Samples((group.host_s,))
+    primary: TimeName = "busy" if passes.cuda else "host"
     name, _, backward = key
     point = {"pass": "backward" if backward else "forward"}
     tensors = group.call.tensors or group.call.outputs
-    cost = _times(group.found.cost, group.count)
-    work = _times(group.found.work, group.count)
+    work = scaled(group.found.work, group.count)
     return Record(
-        run=told.run,
-        case=Case(name or "no operator", told.region, point, source=told.script),
-        contract=told.contract,
+        run=passes.run,
+        case=Case(name or "no operator", passes.region, point, source=passes.script),
+        contract=passes.contract,
         status="ok",
-        fingerprint=told.fingerprint,
-        cost=cost,
+        fingerprint=passes.fingerprint,
+        cost=scaled(group.found.cost, group.count),
         work=Work(work.flops, work.bytes),
         times=times,
         primary=primary if primary in times else "",
         kernels=group.kernels,
         counters=_counters(group.kernels),
         kind="operator",
-        region=told.region,
+        region=passes.region,
         operator=Operator(
             group.found.kind,
             group.count,
@@ -210,229 +184,120 @@ def _operator(told: RegionPasses, key: OperatorKey, group: OperatorGroup) -> Rec
 
 
 def _counters(kernels: Sequence[Kernel]) -> dict[str, float]:
-    """Those of all *kernels*, if each has any, and copies, which nobody counts, hardly matter: as
-    those that set a few bytes to zero do not."""
+    """Return the sum of the counters of *kernels*, if each has some.
+
+    Copies are not counted: where they take a part of the time that matters, there is no sum.
+    """
     whole_s = sum(kernel.time_s or 0.0 for kernel in kernels)
-    counted = [kernel for kernel in kernels if kernel.computes]
-    moving = [k for k in kernels if k not in counted and (k.time_s or 0.0) > FEW_BYTES_S * k.count]
-    if sum(kernel.time_s or 0.0 for kernel in moving) > COPIED * whole_s:
+    copied_s = sum(
+        kernel.time_s or 0.0
+        for kernel in kernels
+        if not kernel.computes and (kernel.time_s or 0.0) > SHORT_MEMSET_S * kernel.count
+    )
+    if copied_s > COPIED * whole_s:
         return {}
-    return sum_up(kernel.counters for kernel in counted)
+    return sum_up(kernel.counters for kernel in kernels if kernel.computes)
 
 
-def _times(cost: Cost, count: float) -> Cost:
-    """*cost* of *count* calls."""
-    return Cost(
-        tuple(replace(f, count=round(f.count * count)) for f in cost.flops),
-        tuple(
-            replace(b, read=round(b.read * count), written=round(b.written * count))
-            for b in cost.bytes
-        ),
-    )
-
-
-def _summed(costs: Iterable[Cost]) -> Cost:
-    """All of them, by kind and dtype, and by channel."""
-    flops: dict[Flops, int] = {}
-    moved: dict[str, list[int]] = {}
-    for cost in costs:
-        for f in cost.flops:
-            key = replace(f, count=0)
-            flops[key] = flops.get(key, 0) + f.count
-        for b in cost.bytes:
-            both = moved.setdefault(b.channel, [0, 0])
-            both[0] += b.read
-            both[1] += b.written
-    return Cost(
-        tuple(replace(f, count=count) for f, count in flops.items()),
-        tuple(Bytes(read, written, channel) for channel, (read, written) in moved.items()),  # type: ignore[arg-type]
-    )
-
-
-def _region(
-    told: RegionPasses,
+def _region_record(
+    passes: RegionPasses,
     groups: Mapping[OperatorKey, OperatorGroup],
-    used: StepAverage,
-    seen: Sequence[ObservedCall],
+    average: StepAverage,
     waits: tuple[Wait, ...],
 ) -> Record:
-    plain, counted, moved = (told.of(name) for name in ("plain", "accounting", "counters"))
+    plain, accounting = passes.result("plain"), passes.result("accounting")
+    moved = passes.result("counters")
+    occupied = average.occupation()
     times: dict[TimeName, Samples] = {}
     if plain is not None and plain.steps_s:
         times["step"] = Samples(plain.steps_s)
         times["wall"] = Samples((plain.wall_s / plain.steps,))
-    occupied = used.occupation()
     if occupied:
         times["busy"] = Samples((occupied["busy"],))
         times["traced"] = Samples((occupied["wall"],))
-    # What the accounting pass saw is all that a step computes: what only the trace shows is the
-    # same under other names, or of other steps. But what moves is what ran: compiled, it is less.
-    steps = counted.steps if counted else 1
-    counts = [(g, g.seen if counted else g.count) for g in groups.values()]
-    moves = [(g, g.count if g.timed else 0.0) for g in groups.values()] if occupied else counts
-    cost = _summed(_times(g.found.cost, n - g.again) for g, n in counts)
-    work = _summed(_times(g.found.work, n) for g, n in counts)
-    cost = replace(cost, bytes=_summed(_times(g.found.cost, n) for g, n in moves).bytes)
-    work = replace(work, bytes=_summed(_times(g.found.work, n) for g, n in moves).bytes)
-    peak = plain.peak_bytes if plain else None
-    ran = None
-    if occupied:  # under the accounting, what is compiled runs as its parts: they ran nowhere else
-        ran = {(k[0], tuple(s for s, _ in k[1] if s)) for k, g in groups.items() if g.traced}
-    looked = counted is not None or bool(occupied)
-    status: Status = "error" if not times else "ok" if groups or not looked else "no-work"
-    reason = told.error or ("no operator of torch ran in it" if times else NO_PASS)
+    cost, work = step_cost(groups.values(), accounting is not None, bool(occupied))
+    observed = accounting is not None or bool(occupied)
+    status: Status = "error" if not times else "ok" if groups or not observed else "no-work"
+    reason = passes.error or ("no operator of torch ran in it" if times else NO_PASS)
+    peak_bytes = plain.peak_bytes if plain else None
     return Record(
-        run=told.run,
-        case=Case(told.region, told.script, {}, source=told.script),
-        contract=told.contract,
+        run=passes.run,
+        case=Case(passes.region, passes.script, {}, source=passes.script),
+        contract=passes.contract,
         status=status,
         reason="" if status == "ok" else reason,
-        fingerprint=told.fingerprint,
+        fingerprint=passes.fingerprint,
         cost=cost,
-        work=Work(work.flops, work.bytes),
+        work=work,
         times=times,
         primary="step" if "step" in times else "traced" if "traced" in times else "",
-        memory=Memory(0, peak_bytes=peak) if peak is not None else None,
+        memory=Memory(0, peak_bytes=peak_bytes) if peak_bytes is not None else None,
         counters=dict(moved.counters) if moved else {},
-        caveats=tuple(_doubts(told, groups)),
+        caveats=tuple(caveats_of(passes, groups.values())),
         kind="region",
-        region=told.region,
-        program=Program(
-            steps={p.name: p.steps for p in told.passed if p.steps},
-            total=told.total,
-            exit_code=told.exit_code,
-            error=told.error,
-            items=told.items,
-            flop_counter=_flop_counter(counted),
-            occupied=occupied,
-            moved=used.moved(),
-            launched=used.launched(),
-            waits=waits,
-            chains=_chains(seen, steps, ran),
-            missing=tuple(_missing(told)),
-            parts=_parts(told, used.steps),
-            data_s=plain.data_s / plain.steps if plain else 0.0,
-            data_where=plain.data_where if plain else "",
-        ),
+        region=passes.region,
+        program=_program(passes, groups, average, waits, occupied),
     )
 
 
-def _flop_counter(counted: PassResult | None) -> int | None:
-    """Torch's own count of a step: the mean of those that were counted."""
-    counts = counted.flop_counts if counted else ()
-    return round(sum(counts) / len(counts)) if counts else None
+def _program(
+    passes: RegionPasses,
+    groups: Mapping[OperatorKey, OperatorGroup],
+    average: StepAverage,
+    waits: tuple[Wait, ...],
+    occupied: Mapping[str, float],
+) -> Program:
+    plain, accounting = passes.result("plain"), passes.result("accounting")
+    flops = accounting.flop_counts if accounting else ()
+    return Program(
+        steps={p.name: p.steps for p in passes.passed if p.steps},
+        total=passes.total,
+        exit_code=passes.exit_code,
+        error=passes.error,
+        items=passes.items,
+        flop_counter=round(sum(flops) / len(flops)) if flops else None,
+        occupied=occupied,
+        moved=average.moved(),
+        launched=average.launched(),
+        waits=waits,
+        chains=tuple(_chains(accounting, groups, bool(occupied))),
+        missing=tuple(
+            f"{p.name}: {NO_STEPS if p.reason == ENDED else p.reason}"
+            for p in passes.passed
+            if not p.steps
+        ),
+        parts=_parts(passes, average.steps),
+        data_s=plain.data_s / plain.steps if plain else 0.0,
+        data_where=plain.data_where if plain else "",
+    )
 
 
 def _chains(
-    seen: Sequence[ObservedCall], steps: int, ran: Container[CallKey] | None
-) -> tuple[Chain, ...]:
-    """Those of a step."""
-    return tuple(
-        replace(
-            chain,
-            count=max(1, round(chain.count / steps)),
-            bytes=round(chain.bytes / steps),
-            fused_bytes=round(chain.fused_bytes / steps),
-        )
-        for chain in chains_of(seen, ran)
-    )
+    accounting: PassResult | None, groups: Mapping[OperatorKey, OperatorGroup], traced: bool
+) -> Iterator[Chain]:
+    """Yield the chains of a step.
 
-
-def _parts(told: RegionPasses, steps: int) -> dict[str, float]:
-    """Seconds of a step by the regions inside it."""
-    if told.timeline is None or not steps:
-        return {}
-    found = parts_of(told.timeline, told.region)
-    return {name: seconds_of(told.timeline, own) / steps for name, own in found.items()}
-
-
-def _missing(told: RegionPasses) -> Iterable[str]:
-    for passed in told.passed:
-        if not passed.steps:
-            why = NO_STEPS if passed.reason == ENDED else passed.reason
-            yield f"{passed.name}: {why}"
-
-
-def _doubts(told: RegionPasses, groups: Mapping[OperatorKey, OperatorGroup]) -> Iterable[Caveat]:
-    accounted = told.of("accounting") is not None
-
-    def seconds(those: Iterable[OperatorGroup]) -> float:
-        return sum(g.device_s if told.cuda else g.host_s for g in those)
-
-    # What is compiled was accounted for as its parts.
-    unknown = [g for g in groups.values() if not g.found.known and not (g.graph and accounted)]
-    share = seconds(unknown) / (seconds(groups.values()) or 1.0)
-    if unknown and share > 0.005:
-        names = ", ".join(dict.fromkeys(g.call.name or "no operator" for g in unknown[:4]))
-        yield Caveat(
-            "unknown-operators",
-            f"of {share * 100:.1f} % of the time nobody knows the FLOPs: {names}",
-            "gpuperf.register_cost tells what an operator of your own costs",
-        )
-    alone = seconds(
-        g
-        for g in groups.values()
-        if accounted
-        and not g.seen
-        and g.call.name
-        and (g.graph or (g.found.known and g.found.kind != "view"))
-    )
-    share = alone / (seconds(groups.values()) or 1.0)
-    if share > ELSEWHERE and told.timeline is not None:
-        yield Caveat(
-            "other-operators",
-            f"{share * 100:.1f} % of the time is of operators, or shapes of them, that the steps "
-            "under the accounting did not have: what is compiled is accounted for as its parts, "
-            "and where steps differ, so do their FLOPs",
-            "totals are those of the accounted steps, rows those of the traced ones",
-        )
-    yield from _counts(told, groups)
-    plain = told.of("plain")
-    uncertain = scatter_caveat(plain) if plain else None
-    yield from (doubt for doubt in (told.phases, uncertain) if doubt is not None)
-    each = told.of("kernels")
-    counted = any(k.counters for g in groups.values() for k in g.kernels)
-    if each and told.timeline is not None and not counted:
-        yield Caveat(
-            "incomplete",
-            f"kernels: {len(each.kernels)} were counted, and the traced steps have not all as "
-            "many and the same: whose counters they are is unknown",
-            "perhaps a CUDA graph, which is counted as one kernel, or steps that differ",
-        )
-    used = told.timeline.active_devices if told.timeline is not None else ()
-    if told.device is not None and used and used != (told.device,):
-        yield Caveat(
-            "other-devices",
-            f"work ran on GPU {', '.join(map(str, used))}, while times, memory and counters are of "
-            f"GPU {told.device}",
-            "torch.cuda.set_device, or one GPU a process, has them agree",
-        )
-    for passed in told.passed:
-        if passed.steps and passed.reason:
-            yield Caveat("incomplete", f"{passed.name}: {passed.reason}")
-
-
-def _counts(told: RegionPasses, groups: Mapping[OperatorKey, OperatorGroup]) -> Iterable[Caveat]:
-    """Where steps differ in their FLOPs, or we from torch's own counter."""
-    counted = told.of("accounting")
-    counts = counted.flop_counts if counted else ()
-    if not counts or not max(counts):
+    The accounting pass runs compiled code as its parts, which the trace does not have: parts that
+    did not run in the trace form no chain.
+    """
+    if accounting is None:
         return
-    mean = sum(counts) / len(counts)
-    if max(counts) - min(counts) > UNEVEN * mean:
-        yield Caveat(
-            "uneven-steps",
-            f"steps differ: by torch's own counter {min(counts) / 1e9:.4g} to "
-            f"{max(counts) / 1e9:.4g} GFLOP in {len(counts)} of them",
-            "rates are of a mean step: of what is done now and then they know nothing",
+    ran: Collection[tuple[str, tuple[tuple[int, ...], ...]]] | None = None
+    if traced:
+        ran = {(k[0], tuple(s for s, _ in k[1] if s)) for k, g in groups.items() if g.traced}
+    for chain in chains_of(accounting.calls, ran):
+        yield replace(
+            chain,
+            count=max(1, round(chain.count / accounting.steps)),
+            bytes=round(chain.bytes / accounting.steps),
+            fused_bytes=round(chain.fused_bytes / accounting.steps),
         )
-    ours = sum(
-        f.count * g.seen for g in groups.values() for f in g.found.work.flops if f.kind == "matmul"
-    )
-    if abs(ours / mean - 1) > DISAGREE:
-        yield Caveat(
-            "flops-disagree",
-            f"matmuls and attention come to {ours / 1e9:.4g} GFLOP here, and to "
-            f"{mean / 1e9:.4g} by torch's own counter",
-            "it counts a causal mask as none, and no operator of your own",
-        )
+
+
+def _parts(passes: RegionPasses, steps: int) -> dict[str, float]:
+    """Return the seconds of a step in each region inside it."""
+    timeline = passes.timeline
+    if timeline is None or not steps:
+        return {}
+    parts = parts_of(timeline, passes.region)
+    return {name: seconds_of(timeline, windows) / steps for name, windows in parts.items()}

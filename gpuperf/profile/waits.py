@@ -90,7 +90,7 @@ def _as_light(
     idle: dict[tuple[str, str], float],
 ) -> dict[tuple[str, str], float]:
     """What a light trace idled, shared out like *idle*, or by how often the host waits."""
-    whole = whole_of(timeline)
+    whole = launch_to_end(timeline)
     if not whole:
         return idle
     total = sum(wait.idle for wait in _blamed(timeline, whole)) / SECOND / steps
@@ -101,7 +101,7 @@ def _as_light(
     return {key: total * weight / sum_of for key, weight in weights.items()} if sum_of else {}
 
 
-def whole_of(timeline: Timeline) -> list[StepWindow]:
+def launch_to_end(timeline: Timeline) -> list[StepWindow]:
     """From the first launch to the end of the last work; nothing where there is none."""
     activities, runtime = timeline.activities, timeline.runtime
     launched = runtime.start[activities.runtime[activities.runtime >= 0]]

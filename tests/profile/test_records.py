@@ -15,8 +15,9 @@ from gpuperf.model.cost import Cost, Flops
 from gpuperf.model.program import ObservedCall, PassResult, Wait
 from gpuperf.model.record import Kernel, Record
 from gpuperf.model.timeline import Timeline
-from gpuperf.profile.average import in_step, stretches
-from gpuperf.profile.records import RegionPasses, _counters, region_records
+from gpuperf.profile.average import kernel_counters, stretches
+from gpuperf.profile.passes import RegionPasses
+from gpuperf.profile.records import _counters, region_records
 from gpuperf.profile.trace.kineto import read_trace
 from gpuperf.profile.trace.steps import marked, steps_of
 
@@ -342,7 +343,8 @@ def test_counters_are_of_the_kernels_that_all_steps_launch(
             number = made.call("cudaMemcpyAsync", (at + 5) * US, (at + 6) * US)
             made.copy("DtoD (Device -> Device)", (at + 20) * US, (at + 30) * US, 100, number)
     timeline = read_trace(made.write(tmp_path / "t.json"))
-    found = in_step(timeline, [(0, 100 * US), (100 * US, 200 * US)], [{"n": 1.0}, {"n": 2.0}])
+    windows = [(0, 100 * US), (100 * US, 200 * US)]
+    found = kernel_counters(timeline, windows, [{"n": 1.0}, {"n": 2.0}])
     by_count = sorted(found.items(), key=lambda one: one[1]["n"])
     assert [timeline.names[timeline.activities.name[row]] for row, _ in by_count] == expected
 

@@ -18,7 +18,8 @@ from gpuperf.model.contract import Contract, Fingerprint
 from gpuperf.model.cost import Cost
 from gpuperf.profile.cost.accounting import RULES, account
 from gpuperf.profile.groups import COMPOSITE
-from gpuperf.profile.records import RegionPasses, region_records
+from gpuperf.profile.passes import RegionPasses
+from gpuperf.profile.records import region_records
 from gpuperf.profile.trace.kineto import read_trace
 
 HOST = Contract("wall", "hot", "sustained", gap_s=0.0, data="own")

@@ -1,0 +1,131 @@
+"""Assemble the run of a program that was profiled: its header, and the records of its regions."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from gpuperf.errors import UsageError
+from gpuperf.model.contract import Contract
+from gpuperf.model.program import WHOLE, PassName, PassResult
+from gpuperf.model.protocol import Opened
+from gpuperf.model.record import Header, Record, Run
+from gpuperf.model.timeline import Timeline
+from gpuperf.peaks.find import find_peaks
+from gpuperf.profile.passes import RegionPasses
+from gpuperf.profile.program import ProgramRun
+from gpuperf.profile.records import region_records
+from gpuperf.profile.trace.kineto import read_trace
+from gpuperf.profile.trace.steps import region_name, steps_of
+from gpuperf.run.ceilings import kept_ceilings
+from gpuperf.run.session import make_header
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What the records of a profile repeat: its run, its script, and how steps were asked for."""
+
+    run: str
+    script: str
+    warmup: int
+    steps: int
+    items: float | None
+
+
+def assemble_run(origin: Origin, program: ProgramRun, traced: bool) -> Run:
+    """Return the run of *program*; its traces are read where it is *traced*.
+
+    A trace that cannot be read costs its own pass only.
+    """
+    assert program.opened is not None
+    contract = _contract(program.opened, origin)
+    records: list[Record] = []
+    for region in dict.fromkeys(result.region for result in program.passed):
+        results = [result for result in program.passed if result.region == region]
+        passes = _region_passes(origin, contract, program, region, results, traced)
+        records += region_records(passes)
+    return Run(_header(origin.run, program.opened, contract, records), tuple(records))
+
+
+def _region_passes(
+    origin: Origin,
+    contract: Contract,
+    program: ProgramRun,
+    region: str,
+    results: list[PassResult],
+    traced: bool,
+) -> RegionPasses:
+    assert program.opened is not None
+    device = program.opened.device
+    timelines: dict[PassName, Timeline] = {}
+    if traced:
+        timelines, results = _read_traces(results)
+    passes = RegionPasses(
+        origin.run,
+        region,
+        origin.script,
+        contract,
+        program.opened.fingerprint,
+        tuple(results),
+        timelines.get("trace"),
+        total=program.steps.get(region, 0),
+        exit_code=program.exit_code,
+        error=program.error,
+        items=origin.items,
+        cuda=device.kind != "cpu",
+        light=timelines.get("light"),
+        device=None if device.kind == "cpu" else device.index,
+    )
+    return _with_steps(passes) if region == WHOLE else passes
+
+
+def _with_steps(passes: RegionPasses) -> RegionPasses:
+    """Return the passes of a program without marks with the steps that its trace repeats."""
+    if passes.timeline is None:
+        return passes
+    name, windows = steps_of(passes.timeline, by_marks=False)
+    name = region_name(name, passes.timeline, any(result.cut for result in passes.passed))
+    results = (replace(r, region=name, steps=len(windows)) for r in passes.passed)
+    return replace(passes, region=name, windows=tuple(windows), passed=tuple(results))
+
+
+def _read_traces(
+    results: Sequence[PassResult],
+) -> tuple[dict[PassName, Timeline], list[PassResult]]:
+    """Return the timelines of *results*, and the results: one with an unreadable trace has no
+    steps."""
+    timelines: dict[PassName, Timeline] = {}
+    readable = []
+    for result in results:
+        if result.trace:
+            try:
+                timelines[result.name] = read_trace(Path(result.trace))
+            except UsageError as error:
+                result = replace(result, steps=0, reason=f"its trace cannot be read: {error}")
+        readable.append(result)
+    return timelines, readable
+
+
+def _contract(opened: Opened, origin: Origin) -> Contract:
+    """Return how the plain pass takes its time."""
+    return Contract(
+        "wall" if opened.device.kind == "cpu" else "events",
+        cache="hot",
+        regime="sustained",
+        gap_s=0.0,
+        data="own",
+        warmup_calls=origin.warmup,
+        min_samples=origin.steps,
+        max_samples=origin.steps,
+        settle_s=0.0,
+    )
+
+
+def _header(run: str, opened: Opened, contract: Contract, records: Sequence[Record]) -> Header:
+    peaks, reason = find_peaks(opened.device)
+    cases = [record.case for record in records if record.kind == "region"]
+    command, ceilings = ["gpuperf", *sys.argv[1:]], kept_ceilings(opened)
+    header = make_header(run, command, cases, [contract], opened, peaks, reason, ceilings)
+    return replace(header, study="profile")

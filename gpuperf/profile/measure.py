@@ -1,0 +1,201 @@
+"""Profile a program into a run file: in one run for all passes, or in a run for each."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from gpuperf.errors import CannotMeasure, UnknownName
+from gpuperf.model.program import ENDED, PASSES, PassName, PassResult
+from gpuperf.model.protocol import Profile
+from gpuperf.model.record import Record, Run
+from gpuperf.profile.assemble import Origin, assemble_run
+from gpuperf.profile.program import ProgramRun, run_program
+from gpuperf.run.runfile import RunWriter
+from gpuperf.run.session import new_run_id
+from gpuperf.units import format_time
+from gpuperf.verb.progress import say
+
+STEPS = 10  # of the plain pass, at the least
+OTHER_STEPS = 24  # of all other passes, unless their budget is spent
+# The passes that each choice of --counters leaves out, and the pass that it requires.
+LEFT_OUT: Mapping[str, set[PassName]] = {
+    "off": {"counters", "kernels"},
+    "auto": {"kernels"},
+    "require": {"kernels"},
+    "kernels": set(),
+}
+REQUIRED: Mapping[str, PassName] = {"require": "counters", "kernels": "kernels"}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to profile, in which passes, for how long, and where to write it.
+
+    Without a number of `steps` the plain pass takes `STEPS`, or more where the program has them.
+    The output of a `quiet` program goes to stderr.
+    """
+
+    program: tuple[str, ...]
+    module: bool
+    warmup: int
+    steps: int | None
+    budget_s: float
+    items: float | None
+    repeat: bool
+    timeout_s: float | None
+    passes: tuple[PassName, ...]
+    out: Path
+    quiet: bool
+
+
+def passes_for(counters: str) -> tuple[PassName, ...]:
+    """Return the passes that measure what --counters asks for. Raises: UnknownName."""
+    if counters not in LEFT_OUT:
+        raise UnknownName("counters", counters, list(LEFT_OUT))
+    return tuple(name for name in PASSES if name not in LEFT_OUT[counters])
+
+
+def profile_program(plan: Plan) -> tuple[Run, Path, ProgramRun]:
+    """Run the program and return its profile, its run file, and how the program ended.
+
+    Raises: CannotMeasure if the program ended before anything could be measured.
+    """
+    name, steps = plan.program[0], plan.steps or STEPS
+    identity = new_run_id("profile", Path(name).stem[:40])
+    origin = Origin(identity, Path(name).name, plan.warmup, steps, plan.items)
+    file = ProfileFile(plan.out / f"{identity}.jsonl", origin, plan.budget_s)
+    run_it = partial(
+        run_program,
+        timeout_s=plan.timeout_s,
+        stdout=2 if plan.quiet else None,
+        waiting=partial(say, f"{name} ended: waiting for its threads and handlers at exit"),
+    )
+    with tempfile.TemporaryDirectory(prefix="gpuperf-") as folder:
+        request = Profile(
+            plan.program,
+            plan.module,
+            plan.warmup,
+            steps,
+            plan.passes,
+            folder,
+            plan.budget_s,
+            more=plan.steps is None,
+        )
+        program = (
+            _run_each_pass(request, run_it, file)
+            if plan.repeat
+            else run_it(request, heard=file.add_pass)
+        )
+        if program.opened is None:
+            message = program.error or f"it ended with {program.exit_code}"
+            cut = program.interrupted or program.exit_code is None
+            hint = "it ended before its first step" if cut else "run it without gpuperf first"
+            raise CannotMeasure(f"{name} gave nothing to measure: {message}", hint)
+        return file.write(program, traced=True), file.path, program
+
+
+@dataclass
+class ProfileFile:
+    """The run file of a program, rewritten after each pass.
+
+    So the passes that ended stay, whatever happens to the program or to gpuperf. Traces are read
+    when the program has ended.
+    """
+
+    path: Path
+    origin: Origin
+    budget_s: float
+
+    def add_pass(self, program: ProgramRun) -> None:
+        """Report the last pass of *program*, and rewrite the file."""
+        last = program.passed[-1]
+        plain = [p.region for p in program.passed if p.name == "plain"].count(last.region)
+        say_pass(last, self.budget_s if plain < 2 else 0.0)
+        if program.opened is None:
+            return
+        try:
+            self.write(program, traced=False)
+        except Exception as error:  # the program goes on, and the file is written once more
+            say(f"not written yet: {error}")
+
+    def write(self, program: ProgramRun, traced: bool) -> Run:
+        """Write the run of *program*, with its traces if it is *traced*, and return it."""
+        run = assemble_run(self.origin, program, traced)
+        fresh = self.path.with_suffix(".part")
+        fresh.unlink(missing_ok=True)
+        with RunWriter(fresh, fresh=True) as writer:
+            writer.header(run.header)
+            for record in run.records:
+                writer.record(record)
+        fresh.replace(self.path)
+        return run
+
+
+def _run_each_pass(
+    request: Profile, run_it: Callable[..., ProgramRun], file: ProfileFile
+) -> ProgramRun:
+    """Run the program once for each pass; the first run that fails says how the program ended."""
+    whole = ProgramRun(exit_code=0)
+    for name in request.passes:
+        if name == "light" and whole.opened and whole.opened.device.kind == "cpu":
+            continue  # the light pass measures waits for a GPU
+        folder = Path(request.folder) / name
+        folder.mkdir()
+        single = msgspec.structs.replace(request, passes=(name,), folder=str(folder))
+        program = run_it(single, heard=lambda p: say_pass(p.passed[-1], request.budget_s))
+        whole.passed += program.passed
+        whole.opened = whole.opened or program.opened
+        whole.steps = whole.steps or program.steps
+        if whole.exit_code == 0 and not whole.error:
+            whole.exit_code, whole.error = program.exit_code, program.error
+        whole.interrupted |= program.interrupted
+        if whole.opened is not None:
+            file.write(whole, traced=False)
+        if program.interrupted:
+            break
+    return whole
+
+
+def say_pass(result: PassResult, budget_s: float) -> None:
+    """Report a pass on stderr: its steps, or why it took none."""
+    if not result.steps:
+        if result.name != "plain" or result.reason != ENDED:  # a second plain pass may be without
+            say(f"{result.region}: no pass {result.name}: {result.reason}")
+        return
+    each = ""
+    if result.name == "plain":
+        each_s = result.wall_s / result.steps
+        left_s = min(OTHER_STEPS * each_s, budget_s)
+        each = f", {format_time(each_s)} each"
+        each += f"; other passes take {format_time(left_s, 2)} or more" if left_s else ""
+    plural = "" if result.steps == 1 else "s"
+    say(f"{result.region}: {result.name}, {result.steps} step{plural}{each}")
+
+
+def check_counted(run: Run, counters: str) -> None:
+    """Raise CannotMeasure where a region lacks the counters that --counters requires."""
+    required = REQUIRED.get(counters)
+    for record in run.records:
+        if required and record.program and not _is_counted(run, record, required):
+            doubts = [c.message for c in record.caveats if c.kind == "incomplete"]
+            reasons = [
+                text
+                for text in (*record.program.missing, *doubts)
+                if text.startswith(f"{required}:")
+            ]
+            why = f"{required}: the program ended before it, or marks no steps"
+            message = f"{record.region} lacks counters, which were required: {(*reasons, why)[0]}"
+            hint = "`gpuperf doctor` tries the counters"
+            raise CannotMeasure(message, hint if reasons else "more rounds, gpuperf.step()")
+
+
+def _is_counted(run: Run, region: Record, required: PassName) -> bool:
+    operators = (r for r in run.records if r.kind == "operator" and r.region == region.region)
+    counted = required != "kernels" or any(record.counters for record in operators)
+    return region.program is not None and required in region.program.steps and counted
