@@ -1,30 +1,30 @@
-"""Where did a series of times step to another level, and not by chance?
+"""Find the points at which a series of times changes to another level, other than by chance.
 
-A step is what neither chance, nor a straight drift, nor the likeness of neighbours explains. In
-windows of the whole length, half of it, a quarter, … a straight line and a step are fitted to the
-log times, the step at every place that leaves `SIDE` points on either side. A window's figure is
-the F of its greatest step, given the line, times (1 − φ) / (1 + φ), φ being the lag-1 correlation
-of what is left over; the statistic is the rarest figure of all windows. Its distribution without a
-step is found by permuting what a straight line leaves over of the whole, with the search through
-all windows and places made anew for each permutation: so p is that of the search, not of the place
-that it chose. (Of one step the whole series tells most; of several, or of a short bump, a window in
-which there is one edge only.)
+A change point is a step that chance, a straight drift and the correlation of neighbours do not
+explain. In windows of the whole length, half of it, a quarter and so on, a straight line and a step
+are fitted to the log times, with the step at every place that leaves `SIDE` points on either side.
+The statistic of a window is the F of its greatest step, given the line, times (1 − φ) / (1 + φ),
+where φ is the lag-1 correlation of the residuals; the statistic of a series is the rarest of all
+windows. Its distribution without a step comes from permutations of the residuals of a straight line
+through the whole series. Each permutation repeats the search through all windows and places, so p
+includes the choice of the place. (A single step is clearest in the whole series; several steps, or
+a short bump, are clearest in a window with one edge only.)
 
-What that assumes. Without a step the points are a straight line and noise whose order tells
-nothing. Noise that remembers breaks that; the factor above, which is what an AR(1) process adds to
-the variance of a mean, mends most of it (that permutations of a dependent series need a
-studentized statistic: Romano and Tirlea, arXiv:2009.03170, 2020). With a lag-1 correlation
-of 0.3 a step is found in 2 of 100 unchanged series, with 0.5 in 2 to 4, with 0.7 in 3 to 9; without
-any in 0.5. A drift that bends may look like a step too. Far outliers are drawn in first, so that
-one disturbed run hides nothing. tests/model/test_changepoints.py has the rates, and what is found.
+Assumptions. Without a step the points are a straight line and noise whose order is random.
+Autocorrelated noise breaks this. The factor above, by which an AR(1) process increases the variance
+of a mean, corrects most of it (permutations of a dependent series need a studentized statistic:
+Romano and Tirlea, arXiv:2009.03170, 2020). With a lag-1 correlation of 0.3 a step is reported in 2
+of 100 unchanged series, with 0.5 in 2 to 4, with 0.7 in 3 to 9; without any in 0.5. A bent drift
+may look like a step too. Far outliers are pulled in first, so that one disturbed run hides nothing.
+tests/model/test_changepoints.py measures these rates, and the rates of detection.
 
-Multiplicity. A series is cut in two at its greatest step, and each part is tested again, only where
-the whole was found to have a step. The first round takes half of `ALPHA`, each further one half of
-what is left, with Benjamini and Hochberg's control over all parts of all series within a round: so
-where nothing changed, any step at all is found with probability ALPHA / 2 at most, and of what is
-found a share of ALPHA is expected to be false. A part begins and ends where its neighbours' steps
-were *estimated*; that much its own test is approximate. BH takes cases of the same runs, which move
-together, to be positively dependent.
+Multiplicity. A series is cut in two at its greatest step, and each part is tested again, only if
+the whole has a change point. The first round takes half of `ALPHA`, and each further round half of
+the rest, with the control of Benjamini and Hochberg over all parts of all series in a round. So if
+nothing changed, any step is reported with probability ALPHA / 2 at most, and a share of ALPHA of
+the reported ones is expected to be false. A part begins and ends where its neighbours' steps were
+*estimated*, so its own test is approximate. The control assumes that cases of the same runs, which
+vary together, are positively dependent.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ from dataclasses import dataclass
 from typing import Any
 
 ALPHA = 0.01
-SIDE = 4  # points that a level has at least
-LEAST = 12  # points: of fewer, too few orders differ for any to be rare
-NARROWEST = 20  # points of a window, unless the series has fewer
-MOST_POINTS = 2000  # of a series, the last ones
+SIDE = 4  # least points of a level
+LEAST = 12  # least points of a series; fewer have too few permutations for a small p
+NARROWEST = 20  # points of the shortest window, unless the series has fewer
+MOST_POINTS = 2000  # most points of a series that are searched, the last ones
 OVERLAP = 4  # windows of one length that cover a point
-MOST_PLACES = 100  # of a step in a window that are tried; the best one is refined
+MOST_PLACES = 100  # places of a step that are tried in a window; the best is refined
 FIRST, MOST = 19, 199_999  # resamples
-CLEAR = 4  # resamples beyond the statistic that end the search for a smaller p
+CLEAR = 4  # permutations beyond the statistic that end the search for a smaller p
 BATCH = 30_000  # numbers permuted at a time
-OUTER = 3.0  # quartile distances beyond the quartiles: Tukey's outer fence
-SAME = 1e-9  # of a log time: rounding
+OUTER = 3.0  # interquartile ranges beyond the quartiles: Tukey's outer fence
+SAME = 1e-9  # log times are equal within this rounding
 
 
 @dataclass(frozen=True)
 class ChangePoint:
-    """From point *at* on the level is another: by *change* (a fraction; above 0 is slower), with a
-    95 % interval as if the place had been known. `q` is `p` after multiplicity."""
+    """A change of level from point *at* on: by the fraction *change* (above 0 is slower), with its
+    95 % interval for a known place. `q` is `p` corrected for multiplicity."""
 
     at: int
     change: float
@@ -66,8 +66,8 @@ class ChangePoint:
 def find_change_points(
     series: Sequence[Sequence[float]], seed: int = 0
 ) -> list[tuple[ChangePoint, ...]]:
-    """The steps in each of *series*, which are times > 0 in order; all are judged together. Of a
-    long one the last `MOST_POINTS` are searched."""
+    """Return the change points of each of *series*, which are times > 0 in order. Multiplicity is
+    controlled over all series together. Only the last `MOST_POINTS` of a series are searched."""
     if not any(len(times) >= LEAST for times in series):
         return [() for _ in series]
     import numpy
@@ -75,76 +75,77 @@ def find_change_points(
 
     logs = [numpy.round(numpy.log(numpy.asarray(times, float)), 9) for times in series]
     cuts: list[dict[int, tuple[float, float]]] = [{} for _ in series]
-    parts = [(i, max(0, len(own) - MOST_POINTS), len(own)) for i, own in enumerate(logs)]
+    parts = [(i, max(0, len(log) - MOST_POINTS), len(log)) for i, log in enumerate(logs)]
     parts = [part for part in parts if part[2] >= LEAST]
     level = ALPHA / 2
     while parts:
         chosen = [logs[i][start:end] for i, start, end in parts]
-        found = greatest_p(chosen, level, seed)
-        judged = false_discovery_control(found) * (ALPHA / level)
+        p_values = greatest_p(chosen, level, seed)
+        q_values = false_discovery_control(p_values) * (ALPHA / level)
         halves: list[tuple[int, int, int]] = []
-        for (i, start, end), values, p, q in zip(parts, chosen, found, judged, strict=True):
+        for (i, start, end), values, p, q in zip(parts, chosen, p_values, q_values, strict=True):
             if q <= ALPHA:
                 at = start + _place(values)
                 cuts[i][at] = (p, float(q))
                 halves += [(i, start, at), (i, at, end)]
         parts = [(i, start, end) for i, start, end in halves if end - start >= LEAST]
         level /= 2
-    return [_measured(values, found) for values, found in zip(logs, cuts, strict=True)]
+    return [_change_points(values, places) for values, places in zip(logs, cuts, strict=True)]
 
 
-def _measured(values: Any, cuts: dict[int, tuple[float, float]]) -> tuple[ChangePoint, ...]:
-    """The steps at *cuts*, each from the level before it to the one after."""
+def _change_points(values: Any, cuts: dict[int, tuple[float, float]]) -> tuple[ChangePoint, ...]:
+    """Return the change points at *cuts*, each from the level before it to the one after it."""
     bounds = [0, *sorted(cuts), len(values)]
-    found = []
+    points = []
     for before, at, after in zip(bounds, bounds[1:], bounds[2:], strict=False):
         change, low, high = _change(values[before:at], values[at:after])
         p, q = cuts[at]
-        found.append(ChangePoint(at, math.expm1(change), math.expm1(low), math.expm1(high), p, q))
-    return tuple(found)
+        points.append(ChangePoint(at, math.expm1(change), math.expm1(low), math.expm1(high), p, q))
+    return tuple(points)
 
 
 def _change(before: Any, after: Any) -> tuple[float, float, float]:
-    """How much greater *after* is, and its 95 % interval: by Yuen's test, which leaves out the
-    outermost fifths; a difference of medians where the rest does not scatter."""
+    """Return by how much *after* is greater, with its 95 % interval: by Yuen's test, which trims a
+    fifth on either side, or as a difference of medians if the rest does not scatter."""
     import numpy
     from scipy.stats import ttest_ind
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # values that agree to the digit
-        told = ttest_ind(after, before, equal_var=False, trim=0.2)
-        low, high = (float(end) for end in told.confidence_interval(0.95))
+        warnings.simplefilter("ignore", RuntimeWarning)  # for values that are all equal
+        test = ttest_ind(after, before, equal_var=False, trim=0.2)
+        low, high = (float(end) for end in test.confidence_interval(0.95))
     if not math.isfinite(low + high):
         low = high = float(numpy.median(after) - numpy.median(before))
     return (low + high) / 2, low, high
 
 
 def greatest_p(logs: Sequence[Any], level: float, seed: int = 0) -> list[float]:
-    """Of each series of log times, p of its greatest step.
+    """Return p of the greatest step of each series of log times.
 
-    Where few permutations came near it there are more of them, until the least p that there can be
-    would be enough at *level* for all that are left together.
+    Series whose statistic few permutations exceed get more permutations, until the least possible p
+    suffices at *level* for all of these series together.
     """
-    found = [1.0] * len(logs)
+    p_values = [1.0] * len(logs)
     left = list(range(len(logs)))
     resamples = FIRST
     while left:
         for length in sorted({len(logs[i]) for i in left}):
             alike = [i for i in left if len(logs[i]) == length]
-            told = _permuted([logs[i] for i in alike], resamples, seed)
-            for i, p in zip(alike, told, strict=True):
-                found[i] = float(p)
-        left = [i for i in left if found[i] <= CLEAR / (resamples + 1)]
+            for i, p in zip(
+                alike, _permuted([logs[i] for i in alike], resamples, seed), strict=True
+            ):
+                p_values[i] = float(p)
+        left = [i for i in left if p_values[i] <= CLEAR / (resamples + 1)]
         enough = 2 * len(logs) / (level * len(left)) - 1 if left else 0
         if resamples >= min(enough, MOST):
             break
         resamples = min(10 * (resamples + 1) - 1, math.ceil(enough), MOST)
         seed += 1
-    return found
+    return p_values
 
 
 def _permuted(alike: Sequence[Any], resamples: int, seed: int) -> Any:
-    """p of series of one length, by the same permutations of each."""
+    """Return p of each series of one length, by the same permutations of all."""
     import numpy
     from scipy.stats import permutation_test
 
@@ -166,8 +167,8 @@ def _permuted(alike: Sequence[Any], resamples: int, seed: int) -> Any:
 
 
 def _fenced(rest: Any) -> Any:
-    """What a straight line leaves over, outliers drawn in. How far noise reaches, neighbours tell
-    by their differences: a step is in one of these only. Where most agree, nothing is drawn in."""
+    """Return the residuals with outliers pulled in. The differences of neighbours give the size of
+    the noise, since a step is in one of them only. If most are 0, nothing is pulled in."""
     import numpy
 
     low, high = numpy.quantile(rest, (0.25, 0.75), axis=-1, keepdims=True)
@@ -177,7 +178,7 @@ def _fenced(rest: Any) -> Any:
 
 
 def _windows(count: int) -> Iterator[tuple[int, Any]]:
-    """Lengths, and where windows of each begin."""
+    """Yield each length of windows, with their starts."""
     import numpy
 
     length = count
@@ -188,9 +189,9 @@ def _windows(count: int) -> Iterator[tuple[int, Any]]:
 
 
 def _figures(values: Any) -> tuple[Any, ...]:
-    """Of series along the last axis, for windows of each length how rare the greatest step in any
-    is (−ln p of Student's t, times the number of windows), and where that one begins and ends; each
-    (…, lengths). The permutation makes a p of it: this is only what lengths are compared by."""
+    """Return, for series along the last axis and windows of each length, how rare the greatest step
+    is (−ln p of Student's t, times the number of windows), and the start and end of its window;
+    each (…, lengths). This only compares lengths; the permutations turn it into a p."""
     import numpy
     from scipy.special import stdtr
 
@@ -211,8 +212,7 @@ def _figures(values: Any) -> tuple[Any, ...]:
 
 
 def _running(values: Any) -> tuple[Any, ...]:
-    """Sums of *values*, of them times their index, and of their squares, before each of them and
-    after the last."""
+    """Return the running sums of *values*, of values times index, and of squares, from 0 on."""
     import numpy
 
     index = numpy.arange(values.shape[-1])
@@ -224,8 +224,8 @@ def _running(values: Any) -> tuple[Any, ...]:
 def _shares(
     running: tuple[Any, ...], length: int, starts: Any, most: int = MOST_PLACES
 ) -> tuple[Any, Any]:
-    """Of each window, how much of what a straight line leaves over, as a fraction of its sum of
-    squares, the greatest step takes; and its place in the window; both (…, windows)."""
+    """Return the share of the residual sum of squares that the greatest step of each window
+    explains, and its place in the window; both (…, windows)."""
     import numpy
 
     whole, leaning, squared = (r[..., starts + length] - r[..., starts] for r in running)
@@ -239,14 +239,16 @@ def _shares(
     along = numpy.cumsum(line)[places - 1]
     gains -= slope[..., None] * along
     gains *= gains
-    gains /= places * (length - places) / length - along**2  # the step's own, after a line
+    gains /= (
+        places * (length - places) / length - along**2
+    )  # the sum of squares of a step, after a line
     best = gains.argmax(axis=-1)
     gain = numpy.take_along_axis(gains, best[..., None], -1)[..., 0]
     return numpy.clip(gain / (numpy.maximum(total, 0) + SAME**2), 0, 1), places[best]
 
 
 def _places(length: int, most: int) -> Any:
-    """Where steps are sought in a window: everywhere, or evenly."""
+    """Return the places of a window at which steps are tried: all, or *most* even ones."""
     import numpy
 
     count = min(length - 2 * SIDE + 1, most)
@@ -254,7 +256,8 @@ def _places(length: int, most: int) -> Any:
 
 
 def _unlikeness(part: Any, at: Any) -> Any:
-    """(1 − φ) / (1 + φ) of what a straight line and a step at *at* leave over of *part* (…, n)."""
+    """Return (1 − φ) / (1 + φ) of the residuals of *part* (…, n) after a line and a step at
+    *at*."""
     import numpy
 
     rest = _straightened(part)
@@ -267,7 +270,7 @@ def _unlikeness(part: Any, at: Any) -> Any:
 
 
 def _place(values: Any) -> int:
-    """Where the greatest step of one series is: in the window that tells most, the best place."""
+    """Return the place of the greatest step of one series, in the window where it is rarest."""
     import numpy
 
     rest = _fenced(_straightened(values))
@@ -280,7 +283,7 @@ def _place(values: Any) -> int:
 
 
 def _straightened(values: Any) -> Any:
-    """*values* (…, n) without their mean and their slope."""
+    """Return *values* (…, n) without their mean and their slope."""
     import numpy
 
     slope = _slope(values.shape[-1])
@@ -290,7 +293,7 @@ def _straightened(values: Any) -> Any:
 
 @functools.lru_cache(maxsize=64)
 def _slope(count: int) -> Any:
-    """A straight line of *count* points without a mean, of length 1."""
+    """Return a straight line of *count* points with mean 0 and norm 1."""
     import numpy
 
     line = numpy.arange(count) - (count - 1) / 2

@@ -1,4 +1,4 @@
-"""How do the bytes and operations that the hardware counted compare with those of the model?"""
+"""Compare the bytes and operations that the hardware counted with those of the model."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from gpuperf.model.record import Caveat, Record
 
 Intensity = Literal["compulsory", "modelled", "measured", "l2", "l1"]
 
-LITTLE = 1e4  # bytes: of fewer a share tells nothing
-OPERATIONS_OFF, BYTES_OFF = 0.02, 0.1  # of the model's: beyond that a word is due
+LITTLE = 1e4  # bytes; a share of fewer is meaningless
+OPERATIONS_OFF, BYTES_OFF = 0.02, 0.1  # share of the model's from which a difference is a caveat
 BUS_MARGIN = 0.02
-VECTOR = ("fp32", "fp64")  # dtypes that the vector pipes have counters of
+VECTOR = ("fp32", "fp64")  # dtypes for which the vector pipes have counters
 
 
 @dataclass(frozen=True)
 class Counted:
-    """Of one call, the three figures of its bytes through DRAM and the two of its operations.
+    """Bytes and operations of one call, by the model and by the hardware's counters.
 
-    *uncertainty* is half a 95 % interval of `measured`; None is unknown. `l2` and `l1` are
-    bytes through the caches. What is *unmodelled* has the hardware's figures for its model's, so
-    that their ratios tell nothing.
+    `compulsory`, `modelled` and `measured` are bytes through DRAM, `l2` and `l1` bytes through the
+    caches; None is unknown. `uncertainty` is half the 95 % interval of `measured`. `unmodelled`
+    says that there is no model and the counters stand in for it, so ratios are meaningless.
     """
 
     compulsory: float | None = None
@@ -40,36 +40,31 @@ class Counted:
 
     @property
     def excess(self) -> float | None:
-        """Measured over compulsory bytes."""
+        """Ratio of measured to compulsory bytes."""
         if self.unmodelled or self.measured is None or not self.compulsory:
             return None
         return self.measured / self.compulsory
 
     @property
     def flop_excess(self) -> float | None:
-        """The hardware's operations over the model's."""
+        """Ratio of the operations that the hardware counted to those of the model."""
         if self.unmodelled or self.flop_hardware is None or not self.flop_model:
             return None
         return self.flop_hardware / self.flop_model
 
     def bytes_of(self, kind: Intensity) -> float | None:
-        """The bytes of this *kind*."""
-        return {
-            "compulsory": self.compulsory,
-            "modelled": self.modelled,
-            "measured": self.measured,
-            "l2": self.l2,
-            "l1": self.l1,
-        }[kind]
+        """Return the bytes of this *kind*."""
+        number: float | None = getattr(self, kind)
+        return number
 
     def intensity(self, kind: Intensity) -> float | None:
-        """FLOP of the model over the bytes of this *kind*."""
+        """Return the FLOPs of the model over the bytes of this *kind*."""
         moved = self.bytes_of(kind)
         return self.flop_model / moved if self.flop_model and moved and moved > 0 else None
 
 
 def counted(record: Record) -> Counted:
-    """The figures of *record*."""
+    """Return the bytes and operations of *record*."""
     cost, work, counters = record.cost, record.work, record.counters
     return Counted(
         compulsory=cost.dram_bytes if cost else None,
@@ -85,23 +80,20 @@ def counted(record: Record) -> Counted:
 
 
 def _operations(record: Record) -> float | None:
-    """All that the chip's counters know of, tensor and vector pipes."""
-    found = [v for name, v in record.counters.items() if _is_operations(name)]
-    return max(sum(found), 0.0) if found else None
-
-
-def _is_operations(name: str) -> bool:
-    return name in TENSOR or name in {f"{dtype}_flops" for dtype in VECTOR}
+    """Return the counted operations of all pipes, if any were counted."""
+    names = {*TENSOR, *(f"{dtype}_flops" for dtype in VECTOR)}
+    operations = [value for name, value in record.counters.items() if name in names]
+    return max(sum(operations), 0.0) if operations else None
 
 
 def cross_check(record: Record) -> tuple[Caveat, ...]:
-    """Where the hardware disagrees with the model."""
+    """Return caveats on *record* where the hardware disagrees with the model."""
     return (*_operation_doubts(record), *_byte_doubts(record))
 
 
 def _operation_doubts(record: Record) -> Iterator[Caveat]:
-    """Of a call whose matmuls are of one dtype; what the implementation's own model says it does is
-    no surprise."""
+    """Compare the operations of a call whose matmuls have one dtype. Operations that agree with the
+    implementation's own model need no caveat."""
     dtype, wanted = _matmuls(record.cost)
     done, modelled = _operations_in(record, dtype) if wanted else None, _matmuls(record.work)[1]
     if done is None or (modelled and abs(done - modelled) <= OPERATIONS_OFF * modelled):
@@ -118,14 +110,14 @@ def _operation_doubts(record: Record) -> Iterator[Caveat]:
             "dtype-path",
             f"{others[most] / wanted:.3g} of its operations ran in {most}, and {share:.3g} "
             f"in {dtype}",
-            "another kernel than meant: look at the kernels' names",
+            "look at the names of the kernels: another kernel may have run than was meant",
         )
     elif share > 1 + OPERATIONS_OFF:
         yield Caveat(
             "more-operations",
             f"the hardware did {share:.4g} times the operations of the cost: tiles that reach over "
-            "the edge, or work done twice",
-            "sizes that are multiples of the tile waste none",
+            "the edge, or work that is done twice",
+            "use sizes that are multiples of the tile",
         )
     elif share < 1 - OPERATIONS_OFF:
         yield Caveat(
@@ -137,8 +129,8 @@ def _operation_doubts(record: Record) -> Iterator[Caveat]:
 
 
 def _matmuls(cost: Cost | None) -> tuple[str, int]:
-    """The dtype of the matmuls of *cost* and their FLOPs; 0 where there are none, or of several
-    dtypes, or where what else it does has no pipe of its own to be counted in."""
+    """Return the dtype of the matmuls of *cost* and their FLOPs: 0 without matmuls, for several
+    dtypes, and if the same pipe counts other work as well."""
     flops = cost.flops if cost else ()
     matmuls = [f for f in flops if f.kind == "matmul"]
     dtypes = {f.dtype for f in matmuls}
@@ -148,42 +140,43 @@ def _matmuls(cost: Cost | None) -> tuple[str, int]:
 
 
 def _operations_in(record: Record, dtype: str) -> float | None:
-    """What the pipes that serve *dtype* did, where there are counters of it."""
-    names = [f"tensor_{dtype}"] + ([f"{dtype}_flops"] if dtype in VECTOR else [])
-    found = [record.counters[name] for name in names if name in record.counters]
-    return sum(found) if found else None
+    """Return the operations in *dtype*, if any were counted."""
+    names = (f"tensor_{dtype}", f"{dtype}_flops")
+    operations = [record.counters[name] for name in names if name in record.counters]
+    return sum(operations) if operations else None
 
 
 def _byte_doubts(record: Record) -> Iterator[Caveat]:
-    """Of an implementation that says what it moves; compulsory bytes are a bound, not a model."""
+    """Compare the bytes of an implementation that has a model of them; the compulsory bytes are a
+    bound, not a model."""
     figures, contract = counted(record), record.contract
     model, unsure = figures.modelled, figures.uncertainty or 0.0
     cold = contract.cache in ("cold", "cold-dirty") and contract.regime == "burst"
     if figures.measured is None or not model or not cold or model < LITTLE:
         return
     share = figures.measured / model
-    # It flushes the cache before each kernel, and does not see what is written back later.
+    # Nsight Compute flushes the cache before each kernel and misses later write-backs.
     by_ncu = any(caveat.kind == BY_NCU for caveat in record.caveats)
     if figures.measured - unsure > (1 + BYTES_OFF) * model:
         yield Caveat(
             "more-bytes",
-            f"it moved {share:.3g} times the bytes of its model: read again after they left the "
-            "cache, or written in between",
-            "tiles, a launch order or a fusion that keeps data in L2 would save them",
+            f"it moved {share:.3g} times the bytes of its model: data were read again after they "
+            "left the cache, or were written in between",
+            "choose tiles, a launch order or a fusion that keeps data in L2",
         )
     elif figures.measured + unsure < (1 - BYTES_OFF) * model and not by_ncu:
         yield Caveat(
             "fewer-bytes",
             f"it moved {share:.3g} times the bytes of its model: part of them stayed in L2 from "
             "one kernel to the next",
-            "a working set several times the L2 shows what DRAM has to bear",
+            "use a working set of several times the L2 to measure the traffic of DRAM",
         )
 
 
 def breaks_bus(record: Record, peaks: Peaks | None) -> Caveat | None:
-    """Whether more bytes were counted than the memory can move in the time.
+    """Return a caveat if more bytes were counted than the memory can move in the time.
 
-    What was written may be written back after the call, up to the size of the L2.
+    Up to the size of the L2, data may be written back after the call.
     """
     samples, bandwidth = record.samples, peaks.bandwidth if peaks else None
     read, written = (record.counters.get(f"dram_{way}_bytes") for way in ("read", "written"))
@@ -197,6 +190,7 @@ def breaks_bus(record: Record, peaks: Peaks | None) -> Caveat | None:
         return None
     return Caveat(
         "impossible",
-        f"{rate / bandwidth.value:.2f} of what the memory can move in the time was counted",
-        "the timer missed work, or the counters are scaled: see `gpuperf doctor`",
+        f"the counters show {rate / bandwidth.value:.2f} times the bytes that the memory can move "
+        "in the time",
+        "the timer missed work, or the counters are scaled: run `gpuperf doctor`",
     )

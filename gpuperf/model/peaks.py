@@ -1,8 +1,8 @@
-"""What are a device's ceilings, and how sure is each of them?
+"""Define the peaks and ceilings of a device, each with its source and its certainty.
 
-`Peaks` holds the figures of one device, from a TOML file (`gpuperf.configs/devices`, or the user's
-own) or from a measurement (`gpuperf calibrate`). What is unknown is absent, never a neighbour's
-value.
+`Peaks` holds the numbers of one device, from a TOML file (`gpuperf.configs/devices`, or the user's)
+or from a measurement (`gpuperf calibrate`). An unknown number is absent; the value of a similar
+device never replaces it.
 """
 
 from __future__ import annotations
@@ -16,15 +16,14 @@ from typing import Literal, NamedTuple
 from gpuperf.model.contract import Regime
 from gpuperf.model.cost import FlopKind, Flops
 
-# Data sheets round: the L40S has 362.05 TFLOP/s beside 733 at twice the rate.
+# Data sheets round: that of the L40S has 362.05 TFLOP/s, and 733 at twice the rate.
 TOLERANCE = 0.015
 
 Sureness = Literal["verified", "derived", "uncertain", "measured"]
 Pipe = Literal["tensor", "vector", "special"]
 
-
-# The share that is read of the bytes of each measured bandwidth. Writing alone is left out: what it
-# leaves in L2 flatters it.
+# The share of reads in the bytes of each measured bandwidth. Writing alone is left out, since the
+# L2 still holds a part of its bytes when the time ends.
 READ_SHARES: Mapping[str, float] = {
     "copy_bandwidth": 1 / 2,
     "triad_bandwidth": 2 / 3,
@@ -47,9 +46,9 @@ PIPES: Mapping[FlopKind, tuple[Pipe, ...]] = {
 
 @dataclass(frozen=True)
 class Figure:
-    """One number of a device in SI units, with where it is from and how sure it is.
+    """One number of a device in SI units, with its source and its certainty.
 
-    A measured rate is the median's; a tenth of the samples were under `p10`, and over `p90`.
+    A measured rate is that of the median; 10 % of the samples were below `p10`, 10 % above `p90`.
     """
 
     value: float
@@ -62,18 +61,18 @@ class Figure:
 
     def __post_init__(self) -> None:
         if not (self.value == 0 or 1e-6 <= self.value < 1e30):
-            raise ValueError(f"{self.value} {self.unit} is no figure of any device")
+            raise ValueError(f"no device has a figure of {self.value} {self.unit}")
 
 
 @dataclass(frozen=True)
 class Ceiling:
-    """A compute roof: the most FLOP/s that one pipe does in one dtype, dense.
+    """A compute roof: the highest dense FLOP/s of one pipe in one dtype.
 
-    `clock_hz` is the clock that the figure is stated at, `flop_per_clock_per_sm` the rate behind
-    it, so that SMs × clock × rate can be held against it; `waiver` says in words why it differs.
-    `regime` is how a measured one was loaded. One of special functions may be that of a `function`
-    alone (empty: of any), and `accurate` where it is that of a library's, right to the last bits,
-    and not of the hardware's own approximation.
+    `clock_hz` is the clock of the figure and `flop_per_clock_per_sm` the rate behind it, so that
+    SMs × clock × rate can check it; `waiver` says in words why it differs. `regime` is the load
+    under which it was measured. A roof of special functions may hold for one `function` only
+    (empty: for any). `accurate` marks the rate of a library function that is right to the last
+    bits, as opposed to the hardware's approximation.
     """
 
     pipe: Pipe
@@ -89,24 +88,21 @@ class Ceiling:
 
     def __post_init__(self) -> None:
         if self.rate.value <= 0:
-            raise ValueError(f"a peak of {self.rate.value} {self.rate.unit}")
+            raise ValueError(f"a peak cannot be {self.rate.value} {self.rate.unit}")
 
     @property
     def label(self) -> str:
-        """`tensor bf16`; with the accumulate type where it is not the usual one."""
+        """Name such as `tensor bf16`, with the accumulate type unless it is the usual one."""
+        name = f"{self.pipe} {self.dtype}"
         if self.function:
-            return f"{self.pipe} {self.dtype} {self.function}" + (
-                " (accurate)" if self.accurate else ""
-            )
+            return f"{name} {self.function}{' (accurate)' if self.accurate else ''}"
         usual = {"fp64": "fp64", "int8": "int32", "int4": "int32"}.get(self.dtype, "fp32")
-        return f"{self.pipe} {self.dtype}" + (
-            f" ({self.accumulate} accumulate)" if self.accumulate not in ("", usual) else ""
-        )
+        return name if self.accumulate in ("", usual) else f"{name} ({self.accumulate} accumulate)"
 
 
 @dataclass(frozen=True)
 class Peaks:
-    """The ceilings of one device as torch shows it (one die of a package that holds two).
+    """The peaks of one device as torch shows it, which is one die of a package with two.
 
     `figures` may hold `memory_bandwidth` (byte/s), `memory_capacity`, `l2`, `llc`, `shared_memory`
     (bytes), `boost_clock`, `tensor_clock` (Hz), `tdp` (W), `link_bandwidth` (byte/s, both ways).
@@ -130,18 +126,18 @@ class Peaks:
 
     def __post_init__(self) -> None:
         if not 1 <= self.sm_count < 10**7 or (self.bandwidth and self.bandwidth.value <= 0):
-            raise ValueError(f"{self.id!r} has no SMs, or no bandwidth")
+            raise ValueError(f"the peaks {self.id!r} have no SMs, or no bandwidth")
 
     @property
     def bandwidth(self) -> Figure | None:
-        """DRAM bandwidth in byte/s, if known."""
+        """DRAM bandwidth in byte/s, if it is known."""
         return self.figures.get("memory_bandwidth")
 
     def bandwidth_at(self, read: float) -> float | None:
-        """The best DRAM bandwidth in byte/s where a share *read* of the bytes is read.
+        """Return the DRAM bandwidth in byte/s if a share *read* of the bytes is read.
 
-        DRAM turns around between reads and writes, so reading alone is fastest. Shares between
-        those that were measured are interpolated; under half is as a copy.
+        DRAM loses time between reads and writes, so reading alone is fastest. The bandwidth is
+        interpolated between measured shares; below 1/2 it is that of a copy.
         """
         known = [
             (share, self.figures[name].value)
@@ -156,10 +152,10 @@ class Peaks:
         return known[0][1] if read < known[0][0] else known[-1][1]
 
     def ceiling(self, flops: Flops) -> Ceiling | None:
-        """The roof over *flops*: the fastest pipe that does this dtype with this accumulate type.
+        """Return the roof of *flops*: the fastest pipe for this dtype and accumulate type.
 
-        A matmul may run on the tensor or the vector pipe, elementwise work on the vector pipe. The
-        pipe of special functions is in no data sheet: NVIDIA's programming guide has its rate.
+        A matmul may run on the tensor or the vector pipe, elementwise work on the vector pipe. No
+        data sheet has the rate of special functions; NVIDIA's programming guide does.
         """
         key = (flops.kind, flops.dtype, flops.accumulate, flops.function)
         if key not in self._roofs:
@@ -168,15 +164,15 @@ class Peaks:
 
     @cached_property
     def _roofs(self) -> dict[tuple[str, ...], Ceiling | None]:
-        """What `ceiling` found: a run asks the same for each of its records."""
+        """Results of `ceiling`, as each record of a run needs the same ones."""
         return {}
 
     def _ceiling(self, flops: Flops) -> Ceiling | None:
         pipes = PIPES[flops.kind]
         if flops.kind != "matmul" and flops.dtype in ("bf16", "fp16"):
-            # Data sheets name no vector rate for them. Converting to fp32 is always possible, so
-            # fp32's rate is a roof that every chip has; packed arithmetic may be twice as fast,
-            # hence no rate per clock, which the physics guard would hold it to.
+            # Data sheets have no vector rate for them. Every chip can convert to fp32, so the rate
+            # of fp32 is a roof. Packed arithmetic may be twice as fast, so the roof has no rate
+            # per clock, and physics does not judge by it.
             wide = self.ceiling(replace(flops, dtype="fp32", accumulate=""))
             return replace(wide, flop_per_clock_per_sm=None) if wide else None
         fitting = [
@@ -184,37 +180,34 @@ class Peaks:
             for c in self.compute
             if c.pipe in pipes
             and c.dtype == flops.dtype
-            and (flops.accumulate in ("", c.accumulate) or _sums_in_itself(c, flops))
+            and (flops.accumulate in ("", c.accumulate) or _accumulates_in_dtype(c, flops))
             and c.regime == "burst"
             and not c.accurate
         ]
         if flops.kind == "special":
-            own = [c for c in fitting if not c.function or c.function == flops.function]
-            fitting = own or fitting
+            same = [c for c in fitting if not c.function or c.function == flops.function]
+            fitting = same or fitting
         best = max(fitting, key=lambda c: c.rate.value, default=None)
         if best is None and (flops.kind, flops.dtype) == ("special", "fp32"):
             return self._special_by_arithmetic()
         return best
 
     def accurate(self, flops: Flops) -> Ceiling | None:
-        """The rate of the library's special function, right to the last bits; `None` where it was
-        not measured. It is no roof: an approximation may be faster."""
+        """Return the rate of the library's accurate special function, if it was measured. It is not
+        a roof, as an approximation may be faster."""
         if flops.kind != "special":
             return None
         if flops.dtype in ("bf16", "fp16"):
             return self.accurate(replace(flops, dtype="fp32"))
-        found = [
-            c
-            for c in self.compute
-            if c.accurate and c.function == flops.function and c.dtype == flops.dtype
-        ]
-        return max(found, key=lambda c: c.rate.value, default=None)
+        wanted = (True, flops.function, flops.dtype)
+        fitting = [c for c in self.compute if (c.accurate, c.function, c.dtype) == wanted]
+        return max(fitting, key=lambda c: c.rate.value, default=None)
 
     def _special_by_arithmetic(self) -> Ceiling | None:
-        """SMs × results a clock × the boost clock, of an NVIDIA GPU in fp32.
+        """Compute the roof of an NVIDIA GPU in fp32: SMs × results per clock × boost clock.
 
-        It has no rate per clock: a polynomial on the vector pipe may do more, so physics does not
-        hold a record to it.
+        It has no rate per clock, so physics does not judge by it: a polynomial on the vector pipe
+        may be faster.
         """
         clock, each = self.figures.get("boost_clock"), SPECIAL_PER_CLOCK.get(self.capability)
         if self.vendor != "nvidia" or clock is None or each is None:
@@ -224,26 +217,26 @@ class Peaks:
             "FLOP/s",
             "derived",
             "CUDA C++ Programming Guide, throughput of native arithmetic instructions",
-            f"{each} results a clock and SM at the boost clock",
+            f"{each} results per clock and SM at the boost clock",
         )
         return Ceiling("special", "fp32", "", rate, clock.value)
 
 
-def _sums_in_itself(ceiling: Ceiling, flops: Flops) -> bool:
-    """A vector pipe's fused multiply-adds are what its matmuls are made of."""
+def _accumulates_in_dtype(ceiling: Ceiling, flops: Flops) -> bool:
+    """Whether the fused multiply-adds of a vector pipe make up the matmul *flops*."""
     return ceiling.pipe == "vector" and not ceiling.accumulate and flops.accumulate == flops.dtype
 
 
 def matches(peaks: Peaks, name: str, sm_count: int) -> bool:
-    """Whether a device of this name and SM count is the one of *peaks*.
+    """Whether *peaks* are those of the device with this name and SM count.
 
-    The whole name counts, and so do the SMs: a MIG slice or a laptop part is not the card.
+    The whole name and the SM count must agree: a MIG slice or a laptop GPU differs from the card.
     """
     return sm_count == peaks.sm_count and name.strip() in {n.strip() for n in peaks.names}
 
 
 class CrossCheck(NamedTuple):
-    """A ceiling, what SMs × clock × rate makes of it, and (ceiling − computed) / computed."""
+    """A ceiling, SMs × clock × rate, and the difference (ceiling − computed) / computed."""
 
     ceiling: Ceiling
     computed: float
@@ -251,7 +244,7 @@ class CrossCheck(NamedTuple):
 
 
 def cross_check(peaks: Peaks) -> list[CrossCheck]:
-    """Hold every ceiling whose clock and rate are known against SMs × clock × rate."""
+    """Compare every ceiling with a known clock and rate with SMs × clock × rate."""
     checks = []
     for ceiling in peaks.compute:
         if ceiling.clock_hz is not None and ceiling.flop_per_clock_per_sm is not None:
@@ -261,7 +254,7 @@ def cross_check(peaks: Peaks) -> list[CrossCheck]:
 
 
 def lint(peaks: Peaks) -> list[str]:
-    """What is doubtful about *peaks*: one sentence each, with what to do about it."""
+    """Return the doubts about *peaks*: one sentence each, with what to do about it."""
     return [*_lint_names(peaks), *_lint_missing(peaks), *_lint_arithmetic(peaks)]
 
 
@@ -272,11 +265,11 @@ def _lint_names(peaks: Peaks) -> list[str]:
     for name in peaks.names:
         if set(name) & set("*?[]^$|\\"):
             complaints.append(
-                f"the name {name!r} looks like a pattern; names are compared whole, so write out "
-                "each one"
+                f"the name {name!r} looks like a pattern; names are compared whole, so write each "
+                "one in full"
             )
         if name.strip() != name or not name:
-            complaints.append(f"the name {name!r} has blanks around it; take them away")
+            complaints.append(f"the name {name!r} has blanks around it; remove them")
     return complaints
 
 
@@ -292,7 +285,7 @@ def _lint_missing(peaks: Peaks) -> list[str]:
     if peaks.pcie:
         sources["pcie"] = peaks.pcie_source
     complaints += [
-        f"{what} has no source; say in `source` which document or measurement it is from"
+        f"{what} has no source; name the document or measurement in `source`"
         for what, source in sources.items()
         if not source.strip()
     ]
@@ -320,7 +313,7 @@ def _disagreement(check: CrossCheck) -> str:
     side = "above" if check.difference > 0 else "below"
     sparse = abs(check.difference - 1) <= 2 * TOLERANCE
     advice = (
-        "it looks like the figure with 2:4 sparsity, so write the dense one"
+        "it looks like the peak with 2:4 sparsity, so write the dense one"
         if sparse
         else "correct it, or say in `waiver` why it differs"
     )

@@ -1,13 +1,13 @@
-"""What was measured, unreduced and in order, and what may be said of its median?
+"""Hold the samples of one measurement in order, and compute their median and its interval.
 
 The samples of one process are autocorrelated (a power-capped matmul has a lag-1 correlation of
-0.98), and the clock that took them ticks. The interval counts both: it uses the effective number of
-samples, with Student's t for few of them, and adds what the tick and the subtracted floor leave
-uncertain. It speaks of *this process* only; the spread between processes is another figure.
+0.98), and the clock that takes them ticks. The interval considers both: it uses the effective
+number of samples, with Student's t for small numbers, and adds the uncertainty of the tick and of
+the subtracted floor. It holds for *this process* only; the spread between processes is separate.
 
-A time is the difference of two readings of a clock that ticks, at a phase that nothing holds: a
-kernel of 2.3 ticks reads 2 in seven samples of ten, and 3 in the others. So between ticks the
-samples still tell, and values on one tick are spread evenly over it before they are ranked.
+A time is the difference of two readings of a clock that ticks, at a random phase: a kernel of 2.3
+ticks reads 2 in seven samples of ten, and 3 in the others. So the samples resolve fractions of a
+tick, and equal values are spread evenly over their tick before they are ranked.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ import statistics
 from dataclasses import dataclass
 from functools import cached_property
 
-CONFIDENCE = 0.975  # one-sided, of a two-sided 95 %
+CONFIDENCE = 0.975  # one-sided level of a two-sided 95 % interval
 Z95 = statistics.NormalDist().inv_cdf(CONFIDENCE)
-LEAST_FREEDOM = 2.0  # below, t grows beyond any use; found to suffice in simulation
-LEAST_SEEN = 0.25
-MODES_APART = 0.02  # of the median: a wider gap between times is between two modes
-SMALLER_MODE = 0.05  # of the samples: fewer beyond a gap are outliers
-ENOUGH = 15  # steps between samples, for their quartiles to tell the spread
-MOST_BLOCKS = 100  # whose means give the interval of the mean of many times
-SAME_TICK = 8  # of a tick: what rounding to nanoseconds may part
-TICK_ERROR = 0.1  # of a tick, by which a median between two ticks may be off
+LEAST_FREEDOM = 2.0  # for fewer degrees, t is uselessly large; simulations show that 2 suffices
+LEAST_SEEN = 0.25  # least share of the process's variance that the samples are assumed to show
+MODES_APART = 0.02  # least gap between two modes, as a share of the median
+SMALLER_MODE = 0.05  # least share of the samples in a mode; fewer are outliers
+ENOUGH = 15  # gaps between samples from which on the quartiles give the spread
+MOST_BLOCKS = 100  # blocks whose means give the interval of the mean of many times
+SAME_TICK = 8  # rounding to nanoseconds separates times of one tick by less than 1/8 of it
+TICK_ERROR = 0.1  # error of a median between two ticks, as a share of the tick
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,9 @@ class Samples:
     """Times of single calls in seconds, in the order taken. Each value is the mean over `windows`
     windows, and a window holds `calls_per_window` calls.
 
-    `sm_clock_hz` holds the SM clock inside each sample, `None` where it could not be read;
-    `tick_s` is the resolution of the clock that took them; `offset_uncertainty_s` the half-width
-    of what was subtracted from each (the floor of the timer).
+    `sm_clock_hz` has the SM clock during each sample, `None` if it could not be read. `tick_s` is
+    the resolution of the clock. `offset_uncertainty_s` is the half-width of the interval of the
+    floor that was subtracted from each sample.
     """
 
     values_s: tuple[float, ...]
@@ -49,13 +49,13 @@ class Samples:
 
     def __post_init__(self) -> None:
         if not self.values_s or not all(map(math.isfinite, self.values_s)):
-            raise ValueError("there is no sample, or one is not a finite number")
+            raise ValueError("there are no samples, or one is not a finite number")
         if not (self.tick_s >= 0 and self.offset_uncertainty_s >= 0):
             raise ValueError("an uncertainty of a time is negative")
 
     @property
     def size(self) -> int:
-        """How many samples there are."""
+        """Number of samples."""
         return len(self.values_s)
 
     @cached_property
@@ -64,37 +64,37 @@ class Samples:
 
     @cached_property
     def median_s(self) -> float:
-        """The median, to a fraction of the tick."""
+        """Median in seconds, to a fraction of the tick."""
         return float(statistics.median(self._ordered))
 
     @cached_property
     def trimmed_mean_s(self) -> float:
-        """The mean without the outermost tenths. Where a kernel has two usual times, the median
-        may jump from one to the other, and this does not."""
+        """Mean without the lowest and the highest tenth. If a kernel has two usual times, the
+        median may jump between them, while this mean does not."""
         tenth = self.size // 10
         return statistics.fmean(self._ordered[tenth : self.size - tenth])
 
     def quantile_s(self, share: float) -> float:
-        """The time that *share* of the samples stay under."""
+        """Return the time below which the fraction *share* of the samples lies."""
         return _quantile(self._ordered, share)
 
     @cached_property
     def effective_size(self) -> float:
-        """How many independent samples these are worth."""
+        """Number of independent samples with the same information."""
         return effective_size(self.values_s)
 
     @cached_property
     def interval_s(self) -> tuple[float, float]:
-        """The 95 % interval of the median within this process, (low, high)."""
+        """95 % interval of the median within this process, (low, high)."""
         # The order-statistic interval of a median, ranks 0.5 ± t/(2√n) of the sample, with the
-        # effective for the actual size; no shape of the distribution is assumed, but for few
-        # samples it reaches beyond them. The samples spread less than their process, of which they
-        # have seen a part: by √(1 − 1/n).
+        # effective size for n. It assumes no shape of the distribution, but for few samples it
+        # extends beyond them. The samples spread less than their process by √(1 − 1/n).
         low, high = self._between(1.0)
         return low - self.offset_uncertainty_s, high + self.offset_uncertainty_s
 
     def _between(self, widened: float) -> tuple[float, float]:
-        """The interval by the samples and their tick, its ranks *widened* times as far apart."""
+        """Return the interval from the samples and the tick, with the ranks *widened* times as far
+        apart."""
         n = self.effective_size
         reach = widened * _student(n - 1) / (2 * math.sqrt(n))
         reach /= math.sqrt(max(1 - 1 / n, LEAST_SEEN))
@@ -103,18 +103,19 @@ class Samples:
 
     @property
     def sampling_precision(self) -> float:
-        """`precision` without what was subtracted: the part that more samples would narrow."""
+        """`precision` without the uncertainty of the floor: the part that more samples reduce."""
         return self.widened_precision(1.0)
 
     def widened_precision(self, widened: float) -> float:
-        """`sampling_precision` with the ranks of the interval so many times as far apart."""
+        """Return `sampling_precision` with the ranks of the interval *widened* times as far
+        apart."""
         low, high = self._between(widened)
         return (high - low) / 2 / self.median_s if self.median_s > 0 else math.inf
 
     @cached_property
     def has_two_modes(self) -> bool:
-        """Whether times lie on both sides of an empty gap of more than 2 % of the median, at least
-        a twentieth of them (and one) on each."""
+        """Whether a gap of more than 2 % of the median separates the times, with at least 5 % of
+        them (and one) on each side."""
         ordered, least = self._ordered, max(1, int(SMALLER_MODE * self.size))
         gaps = (b - a for a, b in zip(ordered[least - 1 :], ordered[least:], strict=False))
         inner = itertools.islice(gaps, max(0, self.size - 2 * least + 1))
@@ -122,8 +123,8 @@ class Samples:
 
     @cached_property
     def _tick_uncertainty(self) -> float:
-        """What the even spread over a tick may be off; and if all fell on one tick, how much of
-        the next would not have been seen in so many samples, 39 times of 40."""
+        """Error of the even spread over a tick. If all samples fell on one tick, it is the share of
+        the next tick that so many samples miss with a probability of 2.5 %."""
         values = self.values_s
         if max(values) - min(values) > self.tick_s / 2:
             return TICK_ERROR * self.tick_s
@@ -131,25 +132,25 @@ class Samples:
 
     @property
     def precision(self) -> float:
-        """Half the interval over the median, a fraction; infinite where the median is not > 0."""
+        """Half the interval over the median, a fraction; infinite unless the median is > 0."""
         low, high = self.interval_s
         return (high - low) / 2 / self.median_s if self.median_s > 0 else math.inf
 
     @property
     def spread(self) -> float:
-        """Interquartile range over the median: how noisy single samples are."""
+        """Interquartile range over the median, which is the noise of single samples."""
         width = _quantile(self._ordered, 0.75) - _quantile(self._ordered, 0.25)
         return width / self.median_s if self.median_s > 0 else math.inf
 
     @cached_property
     def clock_hz(self) -> float | None:
-        """The median SM clock inside the samples, if it was read."""
+        """Median SM clock during the samples, if it was read."""
         known = [c for c in self.sm_clock_hz if c is not None]
         return statistics.median(known) if known else None
 
 
 def _spread_ties(ordered: list[float], tick: float) -> list[float]:
-    """Values that share a tick, evenly over it."""
+    """Return the values with those on one tick spread evenly over it."""
     reach = tick / SAME_TICK
     spread: list[float] = []
     alike: list[float] = []
@@ -168,8 +169,8 @@ def _over_a_tick(alike: list[float], tick: float) -> list[float]:
 
 
 def _quantile(ordered: list[float], q: float) -> float:
-    """Linear interpolation between order statistics; outside of 0…1 on with their mean step, or
-    with that of the middle half where there are enough of them: outliers do not stretch it."""
+    """Interpolate linearly between order statistics. Outside of 0…1, extrapolate by their mean gap
+    or, for enough values, by that of the middle half, which outliers do not stretch."""
     last = len(ordered) - 1
     place = q * last
     beyond = min(place, 0.0) + max(place - last, 0.0)
@@ -185,10 +186,10 @@ def _quantile(ordered: list[float], q: float) -> float:
 
 
 def student(freedom: int) -> float:
-    """The two-sided 95 % point of Student's t with *freedom* degrees of freedom, at least 1: exact
+    """Return the two-sided 95 % point of Student's t with *freedom* ≥ 1 degrees of freedom: exact
     for 1 and 2, within 0.2 % above."""
     if freedom < 1:
-        raise ValueError(f"{freedom} degrees of freedom tell nothing of a scatter")
+        raise ValueError(f"{freedom} degrees of freedom determine no scatter")
     both = 2 * CONFIDENCE - 1
     if freedom == 1:
         return math.tan(math.pi * both / 2)
@@ -196,8 +197,8 @@ def student(freedom: int) -> float:
 
 
 def _student(freedom: float) -> float:
-    """The two-sided 95 % point of Student's t, within 1 %: its expansion about the normal's
-    (Abramowitz and Stegun, 26.7.5)."""
+    """Return the two-sided 95 % point of Student's t within 1 %, by its expansion about that of the
+    normal distribution (Abramowitz and Stegun, 26.7.5)."""
     z, n = Z95, max(freedom, LEAST_FREEDOM)
     terms = (
         (z**3 + z) / 4,
@@ -209,12 +210,12 @@ def _student(freedom: float) -> float:
 
 
 def effective_size(values: tuple[float, ...]) -> float:
-    """n / τ, at least 1: how many independent samples tell as much of the centre.
+    """Return n / τ, at least 1: the number of independent samples with as sure a median.
 
-    τ = 1 + 2·Σρ is the larger of two estimates: the sum while pairs of autocorrelations stay
-    positive (Geyer, Statistical Science 7 (1992) 473), and (1 + ρ)/(1 − ρ) of an AR(1) process
-    whose lag-1 correlation is freed of its bias in short series (Kendall, Biometrika 41 (1954)
-    403). Outliers would hide the correlation of the rest, so ranks are correlated, not values.
+    τ = 1 + 2·Σρ is the larger of two estimates: the sum of pairs of autocorrelations while they are
+    positive (Geyer, Statistical Science 7 (1992) 473), and (1 + ρ)/(1 − ρ) of an AR(1) process,
+    with the lag-1 correlation corrected for its bias in short series (Kendall, Biometrika 41 (1954)
+    403). Ranks are correlated instead of values, since outliers hide the correlation of the rest.
     """
     n = len(values)
     if n < 4:
@@ -233,8 +234,8 @@ def effective_size(values: tuple[float, ...]) -> float:
 
 
 def mean_precision(values: tuple[float, ...]) -> float:
-    """Half the 95 % interval of the mean of *values* over the mean, a fraction; infinite for fewer
-    than two. Many values are taken by blocks, whose means depend less on each other."""
+    """Return half the 95 % interval of the mean of *values* over the mean, a fraction; infinite for
+    fewer than two. Many values are averaged in blocks, whose means depend less on each other."""
     size = -(-len(values) // MOST_BLOCKS) or 1
     whole = len(values) // size * size
     blocks = tuple(statistics.fmean(values[i : i + size]) for i in range(0, whole, size))
@@ -246,7 +247,7 @@ def mean_precision(values: tuple[float, ...]) -> float:
 
 
 def correlation(values: tuple[float, ...]) -> float:
-    """The rank correlation, -1 to 1, of each value with the next one; 0 where all are equal."""
+    """Return the rank correlation (−1 to 1) of each value with the next; 0 if all are equal."""
     return _lagged(_centred_ranks(values), 1)
 
 
@@ -263,7 +264,7 @@ def _centred_ranks(values: tuple[float, ...]) -> list[float]:
 
 
 def _ranks(values: tuple[float, ...]) -> list[float]:
-    """Ranks from 0, ties sharing their mean rank."""
+    """Return ranks from 0; equal values share their mean rank."""
     order = sorted(range(len(values)), key=values.__getitem__)
     ranks = [0.0] * len(values)
     start = 0
