@@ -1,4 +1,4 @@
-"""`gpuperf baseline`: runs that others are held against."""
+"""Store and list the runs that later runs are compared with (`gpuperf baseline`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from gpuperf.gate.baseline import Baseline, Shelf
-from gpuperf.model.text import clean
 from gpuperf.show.render import render
 from gpuperf.show.screen import put, stdout_screen
 from gpuperf.show.table import Column, Table, fill, notes_of
@@ -17,7 +16,7 @@ from gpuperf.verb import options as opt
 from gpuperf.verb.printing import print_run
 from gpuperf.verb.progress import say
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Of the baseline.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the baseline.")]
 
 COLUMNS = (
     Column("name", left=True),
@@ -35,8 +34,10 @@ baseline = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 @baseline.command("set")
 def set_baseline(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run file.")],
-    name: Annotated[str, typer.Option(help="Of the baseline.")] = "main",
-    reason: Annotated[str, typer.Option(help="Why one may that did not pass.")] = "",
+    name: Annotated[str, typer.Option(help="Name of the baseline.")] = "main",
+    reason: Annotated[
+        str, typer.Option(help="Reason to accept a run that did not pass.", show_default=False)
+    ] = "",
     folder: opt.Baselines = opt.BASELINES,
 ) -> None:
     """Make a run the baseline for its device, software and contract."""
@@ -45,47 +46,46 @@ def set_baseline(
 
 
 @baseline.command("list")
-def list_baselines(
-    folder: opt.Baselines = opt.BASELINES, format: opt.FormatOption = opt.Format.TABLE
-) -> None:
-    """Every baseline."""
-    _print(Shelf(folder).all(), format)
+@opt.takes("format")
+def list_baselines(options: opt.Options, folder: opt.Baselines = opt.BASELINES) -> None:
+    """List all baselines."""
+    _print(Shelf(folder).all(), options.format)
 
 
 @baseline.command("show")
-def show_baseline(
-    name: Name, folder: opt.Baselines = opt.BASELINES, format: opt.FormatOption = opt.Format.TABLE
-) -> None:
-    """The runs of a baseline."""
+@opt.takes("format")
+def show_baseline(options: opt.Options, name: Name, folder: opt.Baselines = opt.BASELINES) -> None:
+    """Show the runs of a baseline."""
     shelf = Shelf(folder)
-    for found in shelf.named(name):
-        say(f"{found.name}: set {found.created[:10]}, {found.reason or 'passed'}")
-        print_run(shelf.read(found).whole(), format)
+    for entry in shelf.named(name):
+        say(f"{entry.name}: set {entry.created[:10]}, {entry.reason or 'passed'}")
+        print_run(shelf.read(entry).whole(), options.format)
 
 
 @baseline.command("expire")
+@opt.takes("format")
 def expire_baseline(
-    name: Name, folder: opt.Baselines = opt.BASELINES, format: opt.FormatOption = opt.Format.TABLE
+    options: opt.Options, name: Name, folder: opt.Baselines = opt.BASELINES
 ) -> None:
-    """Let a baseline hold no longer; its file stays."""
-    _print(Shelf(folder).expire(name), format)
+    """Expire a baseline; its file stays."""
+    _print(Shelf(folder).expire(name), options.format)
 
 
 def _print(baselines: Sequence[Baseline], format: opt.Format) -> None:
     rows = [
         {
-            "name": clean(b.name),
+            "name": b.name,
             "set": b.created[:16],
-            "run": clean(b.run),
-            "device": clean(b.device),
-            "software": clean(b.stack),
+            "run": b.run,
+            "device": b.device,
+            "software": b.stack,
             "expired": b.expired[:10],
-            "reason": clean(b.reason),
+            "reason": b.reason,
         }
         for b in baselines
     ]
-    cells = [[row[column.head] for column in COLUMNS] for row in rows]
-    notes = () if rows else notes_of("there are none: gpuperf baseline set RUN")
+    cells = [list(row.values()) for row in rows]
+    notes = () if rows else notes_of("there are no baselines: gpuperf baseline set RUN adds one")
     names = [column.head for column in COLUMNS]
     table = Table(fill(COLUMNS, cells), notes=notes, rows=rows, names=names)
     put(render([table], format.value, stdout_screen()))

@@ -1,4 +1,4 @@
-"""`gpuperf ci github`: the workflows that gate pull requests on GitHub."""
+"""Print or write the workflows that gate pull requests on GitHub (`gpuperf ci github`)."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ def ci_github(
 ) -> None:
     """Print two workflows: one measures without a token, one reports without the change's code."""
     if not source_of(gpuperf.__version__):
-        say("no package index is known to have this gpuperf: set the repository variable GPUPERF")
+        say("this gpuperf is in no package index: set the repository variable GPUPERF")
     if out is None:
         sys.stdout.write(github_workflow())
         return
-    there = [out / name for name in workflow_files() if (out / name).exists()]
-    if there:
-        raise UsageError(f"{there[0]} is there already", "remove it, or print without --out")
+    existing = [out / name for name in workflow_files() if (out / name).exists()]
+    if existing:
+        raise UsageError(f"{existing[0]} exists", "remove it, or print without --out")
     try:
         out.mkdir(parents=True, exist_ok=True)
         for name, text in workflow_files().items():
             write_atomically(out / name, text)
             say(f"workflow: {out / name}")
     except OSError as error:
-        told = f"{out} cannot be written: {error.strerror}"
-        raise UsageError(told, "another --out") from None
+        message = f"{out} cannot be written: {error.strerror}"
+        raise UsageError(message, "choose another --out") from None

@@ -1,8 +1,8 @@
-"""A gate from its request to its verdict: two sides, primed, in pairs of fresh processes.
+"""Run a gate from its request to its verdict: two sides, primed, in pairs of fresh processes.
 
-Everything measured is in two run files of the gate's folder as it comes, so that an interrupted
-gate goes on where they end. The verdict is written before anything else is rendered, and one that
-passes nothing stands there from the start.
+Every record goes at once into one of two run files in the gate's folder, so that an interrupted
+gate continues where they end. The verdict is written before anything else is rendered, and a
+verdict that does not pass is there from the start.
 """
 
 from __future__ import annotations
@@ -15,16 +15,23 @@ from statistics import fmean
 
 import gpuperf
 from gpuperf.errors import CannotMeasure, GpuperfError, Incomplete, UsageError
-from gpuperf.gate.calibration import kept, quote
+from gpuperf.gate.calibration import quote, stored_calibration
 from gpuperf.gate.causes import alike, cause_of
-from gpuperf.gate.evidence import Found, gather
+from gpuperf.gate.evidence import GateState, gather
 from gpuperf.gate.forecast import Pace, keep_pace
 from gpuperf.gate.plan import GatePlan
-from gpuperf.gate.prime import Asked, Primed, Watcher, differing, prime
+from gpuperf.gate.prime import GateRequest, PrimedSides, Watcher, differing, prime
 from gpuperf.gate.rule import Judged, judge
-from gpuperf.gate.schedule import Injection, Passes
+from gpuperf.gate.schedule import PairRunner
 from gpuperf.gate.sides import LABELS, Label, Side
-from gpuperf.gate.verdict import CaseVerdict, GateReport, SideTold, conclude, middles, write_report
+from gpuperf.gate.verdict import (
+    CaseVerdict,
+    GateReport,
+    SideSummary,
+    conclude,
+    middles,
+    write_report,
+)
 from gpuperf.model.contract import Counting
 from gpuperf.model.peaks import Peaks
 from gpuperf.model.record import Header, Record, Run
@@ -35,45 +42,45 @@ from gpuperf.run.runfile import RunWriter
 from gpuperf.run.session import make_header
 from gpuperf.run.store import read_run
 
-AHEAD = 3  # workers that import torch meanwhile; beside a GPU only: a CPU would be disturbed
+AHEAD = 3  # workers that import torch meanwhile; beside a GPU only, since they would disturb a CPU
 MOST_DIAGNOSED = 20
 VERDICT = "verdict.json"
-LONGEST = "the longest"  # in place of a case that is to be slowed down
+LONGEST = "the longest"  # stands for the case that takes longest
 
 
 def gate_ab(
-    asked: Asked,
+    request: GateRequest,
     sides: tuple[Side, Side],
     launchers: Mapping[Label, Launcher],
     watch: Watcher,
     repository: Path | None = None,
 ) -> GateReport:
-    """The report of a gate, which is in the folder by then too.
+    """Run the gate of *request*, write its verdict into the folder, and return the report.
 
     With a *repository* each side must run code of its own worktree. Raises: UsageError,
-    CannotMeasure before the first pair; KeyboardInterrupt after what there is was written.
+    CannotMeasure before the first pair; KeyboardInterrupt after the verdict was written.
     """
     began = time.monotonic()
-    primed = prime(asked, sides, launchers, watch, repository)
-    files: Mapping[Label, Path] = {label: asked.folder / f"{label}.jsonl" for label in LABELS}
-    gate = _Gate(asked, sides, launchers, watch, primed, files, began)
-    write_report(gate.report(gate.found(), ended="the gate was killed"), asked.folder / VERDICT)
+    primed = prime(request, sides, launchers, watch, repository)
+    gate = _RunningGate(request, sides, launchers, watch, primed, began)
+    path = request.folder / VERDICT
+    write_report(gate.report(gate.state(), ended="the gate was killed"), path)
     interrupted: KeyboardInterrupt | None = None
     ended = ""
     try:
-        found = gate.measure()
+        gate.measure()
     except (Incomplete, CannotMeasure, UsageError) as error:
-        found, ended = gate.found(), str(error)
+        ended = str(error)
     except KeyboardInterrupt as error:
-        found, ended, interrupted = gate.found(), "it was interrupted", error
-    report = gate.report(found, ended)
-    write_report(report, asked.folder / VERDICT)
+        ended, interrupted = "it was interrupted", error
+    report = gate.report(gate.state(), ended)
+    write_report(report, path)
     if report.outcome == "regressed":
         try:
             report = gate.diagnosed(report)
         except (GpuperfError, ValueError, KeyboardInterrupt) as error:
             watch.say(f"the causes are not known: {error or 'interrupted'}")
-        write_report(report, asked.folder / VERDICT)
+        write_report(report, path)
     for label in LABELS:
         keep_noise(primed.opened[label], primed.contract, gate.records[label])
     if interrupted is not None:
@@ -82,70 +89,64 @@ def gate_ab(
 
 
 @dataclass
-class _Gate:
-    """A gate under way."""
+class _RunningGate:
+    """A gate whose sides are primed, with the records of its pairs so far."""
 
-    asked: Asked
+    request: GateRequest
     sides: tuple[Side, Side]
     launchers: Mapping[Label, Launcher]
     watch: Watcher
-    primed: Primed
-    files: Mapping[Label, Path]
+    primed: PrimedSides
     began: float
     records: dict[Label, list[Record]] = field(default_factory=lambda: {"base": [], "head": []})
     _peaks: Peaks | None = None
     _took_s: dict[str, list[float]] = field(default_factory=dict)
 
-    @property
-    def _plan(self) -> GatePlan:
-        return self.asked.plan
-
     def __post_init__(self) -> None:
         self._peaks, _ = find_peaks(self.primed.opened["base"].device)
         for label in LABELS:
-            if self.files[label].exists():
-                run = read_run(self.files[label])
+            if self._file(label).exists():
+                run = read_run(self._file(label))
                 self._refuse_mixed(label, run)
                 self.records[label] = list(run.records)
             else:
-                with RunWriter(self.files[label]) as writer:
+                with RunWriter(self._file(label)) as writer:
                     writer.header(self._header(label))
 
+    @property
+    def _plan(self) -> GatePlan:
+        return self.request.plan
+
+    def _file(self, label: Label) -> Path:
+        return self.request.folder / f"{label}.jsonl"
+
     def _refuse_mixed(self, label: Label, run: Run) -> None:
-        """Raises: CannotMeasure where what was measured by now is of something else."""
-        then, now = run.header, self._header(label)
-        told = [
-            *differing(then.fingerprint.hard, now.fingerprint.hard),
-            *differing(then.fingerprint.soft, now.fingerprint.soft),
+        """Raises: CannotMeasure where the records of *run* were taken under other conditions."""
+        then, now, where = run.header, self._header(label), ("in its files", "now")
+        reasons = [
+            *differing(then.fingerprint.hard, now.fingerprint.hard, where),
+            *differing(then.fingerprint.soft, now.fingerprint.soft, where),
             *(["the contract is another"] if then.contract != now.contract else []),
             *(["the cases are others"] if then.plan != now.plan else []),
         ]
-        if told:
-            raise CannotMeasure(
-                f"the gate cannot be resumed: {told[0]}".replace(
-                    "on the base", "in its files"
-                ).replace("on the head", "now"),
-                "begin a new gate",
-            )
+        if reasons:
+            raise CannotMeasure(f"the gate cannot be resumed: {reasons[0]}", "begin a new gate")
 
     def _header(self, label: Label) -> Header:
-        cases = [self.primed.cases[label][n] for n in (*self.primed.fit, *self.primed.sentinels)]
-        opened = self.primed.opened[label]
+        names = (*self.primed.fit, *self.primed.sentinels)
         return make_header(
             f"{self._plan.id}-{label}",
-            self.asked.command,
-            cases,
+            self.request.command,
+            [self.primed.cases[label][name] for name in names],
             [self.primed.contract],
-            opened,
+            self.primed.opened[label],
             self._peaks,
-            "",
-            None,
-            self._plan.seed,
+            seed=self._plan.seed,
         )
 
     @property
     def slowed(self) -> Mapping[str, float]:
-        """The cases that are slowed down on purpose; LONGEST stands for the one that takes most."""
+        """The cases that are slowed down on purpose, by the fraction."""
         records = self.primed.records["base"]
         times = {n: r.samples.median_s for n in self.primed.fit if (r := records[n]).samples}
         return {
@@ -153,19 +154,18 @@ class _Gate:
             for name, share in self._plan.slower.items()
         }
 
-    def found(self) -> Found:
-        """What the records say so far."""
-        margins = self._plan.project.margins_of(self.primed.fit)
-        return gather(
-            self.records, self.primed.fit, self.primed.sentinels, self._plan.rule, margins
-        )
+    def state(self) -> GateState:
+        """Return the state of the gate by its records so far."""
+        fit, plan = self.primed.fit, self._plan
+        margins = plan.project.margins_of(fit)
+        return gather(self.records, fit, self.primed.sentinels, plan.rule, margins)
 
-    def measure(self) -> Found:
-        """Pairs until the rule has all that it wants. Raises: Incomplete, CannotMeasure."""
-        found = self.found()
+    def measure(self) -> None:
+        """Measure pairs until the rule has all that it needs. Raises: Incomplete, CannotMeasure."""
+        state = self.state()
         if not self.primed.fit:
-            return found
-        with RunWriter(self.files["base"]) as base, RunWriter(self.files["head"]) as head:
+            return
+        with RunWriter(self._file("base")) as base, RunWriter(self._file("head")) as head:
             writers: Mapping[Label, RunWriter] = {"base": base, "head": head}
             for writer in writers.values():
                 writer.resume()
@@ -175,66 +175,63 @@ class _Gate:
                 writers[label].record(record)
                 self.watch.done(label, record)
 
-            passes = self._passes(keep)
+            runner = self._runner(keep)
             try:
-                while not found.complete:
-                    self._refuse_endless(found)
-                    stage, cases = self._stage(found)
-                    self.watch.stage(stage, 2 * len(cases))
-                    runs: Mapping[Label, str] = {
-                        label: f"{self._plan.id}-{label}" for label in LABELS
-                    }
-                    chosen = {
-                        label: [self.primed.cases[label][name] for name in cases]
-                        for label in LABELS
-                    }
-                    start = time.monotonic()
-                    passes.pair(runs, chosen, found.next)
-                    took_s = (time.monotonic() - start) / 2
-                    self._took_s.setdefault(stage.split()[0], []).append(took_s)
-                    found = self.found()
+                while not state.complete:
+                    self._refuse_endless(state)
+                    self._measure_pair(runner, state)
+                    state = self.state()
             finally:
-                passes.close()
+                runner.close()
                 self._keep_pace()
-        return found
+
+    def _measure_pair(self, runner: PairRunner, state: GateState) -> None:
+        stage, names = self._stage(state)
+        self.watch.stage(stage, 2 * len(names))
+        runs: Mapping[Label, str] = {label: f"{self._plan.id}-{label}" for label in LABELS}
+        cases = {label: [self.primed.cases[label][name] for name in names] for label in LABELS}
+        start = time.monotonic()
+        runner.pair(runs, cases, state.next)
+        took_s = (time.monotonic() - start) / 2
+        self._took_s.setdefault(stage.split()[0], []).append(took_s)
 
     def _keep_pace(self) -> None:
-        """What passes took, for the next forecast."""
+        """Keep how long the processes took, for the next forecast."""
         screen, confirm = (self._took_s.get(name, []) for name in ("screen", "confirm"))
         if screen:
             pace = Pace(fmean(screen), fmean(confirm) if confirm else 0.0)
             keep_pace(self.primed.opened["base"], self.primed.fit, pace)
 
-    def _stage(self, found: Found) -> tuple[str, tuple[str, ...]]:
-        """What the next pair is for, and its cases."""
-        rule, sound = self._plan.rule, found.next - len(found.discarded)
-        if found.suspects is None:
-            name = f"screen {sound + 1} of {rule.screen_pairs}"
-            return name, (*self.primed.fit, *self.primed.sentinels)
+    def _stage(self, state: GateState) -> tuple[str, tuple[str, ...]]:
+        """Return the stage of the next pair in words, and its cases."""
+        rule, sound = self._plan.rule, state.next - len(state.discarded)
+        if state.suspects is None:
+            stage = f"screen {sound + 1} of {rule.screen_pairs}"
+            return stage, (*self.primed.fit, *self.primed.sentinels)
         done = sound - rule.screen_pairs
-        cases = [case for case in self.primed.fit if case in found.suspects]
-        name = f"confirm {len(cases)} cases, {done + 1} of {rule.confirm_pairs}"
-        return name, (*cases, *self.primed.sentinels)
+        cases = [case for case in self.primed.fit if case in state.suspects]
+        stage = f"confirm {len(cases)} cases, {done + 1} of {rule.confirm_pairs}"
+        return stage, (*cases, *self.primed.sentinels)
 
-    def _refuse_endless(self, found: Found) -> None:
+    def _refuse_endless(self, state: GateState) -> None:
         """Raises: Incomplete where too many pairs were disturbed, or the budget is spent."""
-        if len(found.discarded) > self._plan.rule.screen_pairs:
-            last = found.discarded[-1].reason
-            told = f"{len(found.discarded)} pairs were disturbed, the last one since {last}"
-            raise Incomplete(told, "let nothing else use the device")
-        spent = time.monotonic() - self.began
-        if self.asked.budget_s is not None and spent > self.asked.budget_s:
-            told = f"the budget of {self.asked.budget_s / 60:g} min is spent"
-            raise Incomplete(told, "--resume the folder of the gate")
+        if len(state.discarded) > self._plan.rule.screen_pairs:
+            last = state.discarded[-1].reason
+            message = f"{len(state.discarded)} pairs were disturbed, the last one because: {last}"
+            raise Incomplete(message, "end the other programs that use the device")
+        spent, budget_s = time.monotonic() - self.began, self.request.budget_s
+        if budget_s is not None and spent > budget_s:
+            message = f"the budget of {budget_s / 60:g} min is spent"
+            raise Incomplete(message, "continue with --resume and the folder of the gate")
 
-    def _passes(self, keep: Callable[[Label, Record], None]) -> Passes:
+    def _runner(self, keep: Callable[[Label, Record], None]) -> PairRunner:
         opened = self.primed.opened["base"]
         extra = {
             name: share * samples.median_s
             for name, share in self.slowed.items()
             if (samples := self.primed.records["base"][name].samples) is not None
         }
-        return Passes(
+        return PairRunner(
             self.launchers,
             self._plan.device,
             self.primed.contract,
@@ -242,107 +239,106 @@ class _Gate:
             keep,
             self.watch.begin,
             self.watch.hear,
-            self.asked.deadline_s,
-            Injection(extra),
+            self.request.deadline_s,
+            extra,
             AHEAD if opened.device.kind != "cpu" else 0,
             opened,
         )
 
-    def report(self, found: Found, ended: str = "") -> GateReport:
-        """What can be said by now."""
-        asked, primed = self.asked, self.primed
-        whole = found.suspects is not None and (found.complete or not ended)
-        judged = judge(found.evidence, self._plan.rule) if whole else {}
-        owners = self._plan.project.owners_of(primed.cases["base"])
-        cases = [
-            self._case(name, found, judged.get(name), owners.get(name, "")) for name in primed.fit
+    def report(self, state: GateState, ended: str = "") -> GateReport:
+        """Return the report of a gate in this *state*, which *ended* early for a reason."""
+        request, primed, plan = self.request, self.primed, self._plan
+        whole = state.suspects is not None and (state.complete or not ended)
+        judged = judge(state.evidence, plan.rule) if whole else {}
+        opened = primed.opened["base"]
+        report = GateReport(
+            id=plan.id,
+            created=time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime()),
+            gpuperf=gpuperf.__version__,
+            kind="ab",
+            base=self._summary(self.sides[0]),
+            head=self._summary(self.sides[1]),
+            device=opened.device.name,
+            suite=plan.suite.name,
+            contract=primed.contract,
+            rule=plan.rule,
+            cases=self._cases(state, judged),
+            target=plan.target,
+            sentinels=state.sentinels if whole else {},
+            discarded=state.discarded,
+            left_out=primed.left_out,
+            notes=self._notes(),
+            calibration=quote(stored_calibration(opened, plan.suite.name, plan.rule)),
+            ended=ended,
+            earlier=request.earlier,
+            overruled=request.overruled,
+            pairs=state.next,
+            slowed=self.slowed,
+            took_s=time.monotonic() - self.began,
+        )
+        return conclude(report)
+
+    def _cases(self, state: GateState, judged: Mapping[str, Judged]) -> tuple[CaseVerdict, ...]:
+        sides = self.primed.cases
+        fields = {**sides["head"], **sides["base"]}
+        owners = self._plan.project.owners_of(sides["base"])
+        verdicts = [self._case(name, state, judged.get(name)) for name in self.primed.fit]
+        verdicts += [
+            CaseVerdict(name, Judged("NOT_COMPARABLE", reason=why))
+            for name, why in self.primed.unfit.items()
         ]
-        cases += [
-            CaseVerdict(name, Judged("NOT_COMPARABLE", reason=why), owner=owners.get(name, ""))
-            for name, why in primed.unfit.items()
-        ]
-        return conclude(
-            GateReport(
-                id=self._plan.id,
-                created=time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime()),
-                gpuperf=gpuperf.__version__,
-                kind="ab",
-                base=self._told(0),
-                head=self._told(1),
-                device=primed.opened["base"].device.name,
-                suite=self._plan.suite.name,
-                contract=primed.contract,
-                rule=self._plan.rule,
-                cases=tuple(cases),
-                target=self._plan.target,
-                sentinels=found.steady if whole else {},
-                discarded=found.discarded,
-                left_out=primed.left_out,
-                notes=self._notes(),
-                calibration=self._known(),
-                ended=ended,
-                earlier=asked.earlier,
-                overruled=asked.overruled,
-                pairs=found.next,
-                slowed=self.slowed,
-                took_s=time.monotonic() - self.began,
-            )
+        return tuple(
+            replace(v, owner=owners.get(v.case, ""), fields=fields[v.case]) for v in verdicts
         )
 
-    def _case(self, name: str, found: Found, judged: Judged | None, owner: str) -> CaseVerdict:
-        evidence = found.evidence[name]
+    def _case(self, name: str, state: GateState, judged: Judged | None) -> CaseVerdict:
+        evidence = state.evidence[name]
         if judged is None:
             return CaseVerdict(name, Judged("NOT_COMPARABLE", reason="not measured to the end"))
-        if name in found.failed and judged.verdict == "NOT_COMPARABLE":
-            judged = replace(judged, reason=found.failed[name])
-        return CaseVerdict(name, judged, evidence, None, *middles(evidence, None), owner)
+        if name in state.failed and judged.verdict == "NOT_COMPARABLE":
+            judged = replace(judged, reason=state.failed[name])
+        return CaseVerdict(name, judged, evidence, None, *middles(evidence, None))
 
-    def _told(self, index: int) -> SideTold:
-        side = self.sides[index]
+    def _summary(self, side: Side) -> SideSummary:
         soft = dict(self.primed.opened[side.label].fingerprint.soft)
-        return SideTold(side.told, side.commit, soft, self.files[side.label].name)
-
-    def _known(self) -> str:
-        """How often such gates were wrong here."""
-        plan = self._plan
-        return quote(kept(self.primed.opened["base"], plan.suite.name, plan.rule))
+        return SideSummary(side.name, side.commit, soft, self._file(side.label).name)
 
     def _notes(self) -> tuple[str, ...]:
         base, head = (self.primed.opened[label].fingerprint for label in LABELS)
         same = self.sides[0].commit and self.sides[0].commit == self.sides[1].commit
-        alike_note = ["both sides are the same commit: nothing should differ"] if same else []
-        slowed = [
-            f"{name} of the head was slowed down by {share * 100:g} %, to see it caught"
-            for name, share in self.slowed.items()
-        ]
-        sided = [note for side in self.sides for note in side.notes]
-        return (*self._plan.notes, *differing(base.soft, head.soft), *alike_note, *slowed, *sided)
+        return (
+            *self._plan.notes,
+            *differing(base.soft, head.soft),
+            *(["both sides are the same commit: nothing should differ"] if same else []),
+            *(
+                f"{name} of the head was slowed down by {share * 100:g} %, to see it detected"
+                for name, share in self.slowed.items()
+            ),
+        )
 
     def diagnosed(self, report: GateReport) -> GateReport:
-        """*report* with the cause of each regression, from one more pass of each side that counts
-        bytes and operations; the others are told whether they launch the same."""
-        slower = [c.case for c in report.cases if c.judged.verdict == "REGRESSED"]
-        slower = slower[:MOST_DIAGNOSED]
-        counted: dict[Label, dict[str, Record]] = {label: {} for label in LABELS}
-        if slower:
-            passes = self._passes(lambda label, record: None)
-            cuda = self.primed.opened["base"].device.kind == "cuda"
-            counting: Counting = "kernels" if cuda else "off"
-            self.watch.stage("causes", 2 * len(slower))
-            for label in LABELS:
-                cases = [self.primed.cases[label][name] for name in slower]
-                records = passes.once(label, self._plan.id, cases, counting)
-                counted[label] = {record.case.id: record for record in records}
+        """Return *report* with the cause of each regression, from one more process of each side
+        that
+        counts bytes and operations."""
+        slower = [c.case for c in report.cases if c.judged.verdict == "REGRESSED"][:MOST_DIAGNOSED]
+        runner = self._runner(lambda label, record: None)
+        cuda = self.primed.opened["base"].device.kind == "cuda"
+        counting: Counting = "kernels" if cuda else "off"
+        self.watch.stage("causes", 2 * len(slower))
+        counted: dict[Label, dict[str, Record]] = {}
+        for label in LABELS:
+            cases = [self.primed.cases[label][name] for name in slower]
+            records = runner.once(label, self._plan.id, cases, counting)
+            counted[label] = {record.case.id: record for record in records}
         return replace(report, cases=tuple(self._explained(c, counted) for c in report.cases))
 
     def _explained(
         self, case: CaseVerdict, counted: Mapping[Label, Mapping[str, Record]]
     ) -> CaseVerdict:
+        if case.judged.verdict != "REGRESSED":
+            return case
         base, head = (counted[label].get(case.case) for label in LABELS)
-        cause = None
-        if base is not None and head is not None:
-            cause = cause_of(base, head, self._peaks)
-        one, other = (self.primed.records[label].get(case.case) for label in LABELS)
-        same = alike(one, other) if one is not None and other is not None else ""
-        notes = (same,) if same and case.judged.verdict == "REGRESSED" else ()
-        return replace(case, cause=cause, notes=(*case.notes, *notes))
+        cause = cause_of(base, head, self._peaks) if base and head else None
+        first, second = (self.primed.records[label][case.case] for label in LABELS)
+        same = alike(first, second)
+        return replace(case, cause=cause, notes=(*case.notes, *([same] if same else [])))

@@ -1,7 +1,7 @@
-"""How does GitHub show a gate beside the steps of a job?
+"""Annotate the steps of a GitHub job with a gate's report, by workflow commands.
 
-Workflow commands, a line each. GitHub shows ten of each type in a step, so the outcome comes first
-and the tenth counts the rest.
+A command is one line. GitHub shows ten of each type for a step, so the outcome comes first and the
+tenth counts the rest.
 """
 
 from __future__ import annotations
@@ -11,40 +11,40 @@ from typing import Literal
 
 from gpuperf.gate.verdict import CaseVerdict, GateReport, hides
 from gpuperf.gate.wording import (
-    conditions,
     counts,
     figures,
     headline,
     names_of,
     reason_of,
+    summary,
     words_of,
     worst_first,
 )
 from gpuperf.show.axes import Names
 
-MOST = 10  # of a type in a step
+MOST = 10  # commands of a type in a step
 NAME = 100  # characters of a case
 Level = Literal["error", "warning", "notice"]
 LEVELS: tuple[Level, ...] = ("error", "warning", "notice")
 
 
 def render_annotations(report: GateReport) -> str:
-    """Lines of `::error title=…::…`, `::warning …`, `::notice …`; the first is the outcome."""
+    """Return lines of `::error title=…::…`, `::warning …`, `::notice …`, the outcome first."""
     names = names_of(report, NAME)
     outcome: Level = "notice" if report.outcome == "passed" else "error"
     counted = counts(report.cases, words_of(report))
-    first = [headline(report, names), counted, *conditions(report, names)[:3]]
-    lines = [_line(outcome, f"gpuperf gate: {report.outcome}", "\n".join(first))]
+    text = "\n".join([headline(report, names), counted, *summary(report)])
+    lines = [_line(outcome, f"gpuperf gate: {report.outcome}", text)]
     every = worst_first(report)
     for level in LEVELS:
-        own = [case for case in every if _level(case, report.target) == level]
+        cases = [case for case in every if _level(case, report.target) == level]
         room = MOST - 1 if level == outcome else MOST
-        lines += _lines(level, own, room, names, report)
+        lines += _lines(level, cases, room, names, report)
     return "\n".join(lines) + "\n"
 
 
 def _level(case: CaseVerdict, target: float) -> Level | None:
-    """What fails a gate is an error; what could not hide the target's slowdown is no word worth."""
+    """Return the weight of a case: an error fails the gate; None is not reported."""
     match case.judged.verdict:
         case "REGRESSED" | "NOT_COMPARABLE":
             return "error"
@@ -56,17 +56,17 @@ def _level(case: CaseVerdict, target: float) -> Level | None:
 
 
 def _lines(
-    level: Level, own: Sequence[CaseVerdict], room: int, names: Names, report: GateReport
+    level: Level, cases: Sequence[CaseVerdict], room: int, names: Names, report: GateReport
 ) -> Iterator[str]:
-    shown = own if len(own) <= room else own[: room - 1]
+    shown = cases if len(cases) <= room else cases[: room - 1]
     words = words_of(report)
     for case in shown:
-        title = f"{words[case.judged.verdict]}: {names.of(case.case)}"
-        told = [figures(case), *reason_of(case, report)]
-        yield _line(level, title, "\n".join(filter(None, told)) or words[case.judged.verdict])
-    if left := own[len(shown) :]:
-        told_left = f"{counts(left, words)}: the job's summary and verdict.json have them"
-        yield _line(level, f"{len(left):,} more cases", told_left)
+        word = words[case.judged.verdict]
+        sentences = filter(None, (figures(case), *reason_of(case, report)))
+        yield _line(level, f"{word}: {names.of(case.case)}", "\n".join(sentences) or word)
+    if left := cases[len(shown) :]:
+        text = f"{counts(left, words)}: see the job's summary or verdict.json"
+        yield _line(level, f"{len(left):,} more cases", text)
 
 
 def _line(level: Level, title: str, text: str) -> str:
@@ -74,10 +74,10 @@ def _line(level: Level, title: str, text: str) -> str:
 
 
 def _data(text: str) -> str:
-    """As actions/toolkit escapes a command's message."""
+    """Escape the message of a command, as actions/toolkit does."""
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
 def _property(text: str) -> str:
-    """The same of a property, which a colon or a comma would end."""
+    """Escape a property, which a colon or a comma would end."""
     return _data(text).replace(":", "%3A").replace(",", "%2C")

@@ -1,9 +1,9 @@
-"""Which run is the one that others are held against, here and under this software?
+"""Store the runs that later runs are compared with.
 
-Plain files in a folder that a project keeps: an index, and a copy of each run. A baseline is found
-by its name, the hard facts of the device, the software stack and the contract: torch alone moved a
-training step by 16 % from one version to the next. A run that did not pass becomes none without a
-reason.
+Baselines are plain files in a folder of the project: an index, and a copy of each run. A baseline
+is looked up by its name, the hard facts of the device, the software stack and the contract: torch
+alone changed a training step by 16 % from one version to the next. A run that did not pass becomes
+a baseline only with a reason.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ INDEX, SCHEMA = "baselines.json", 1
 LOCK = ".baselines.lock"
 LARGEST = 2 << 20  # bytes
 MOST_BASELINES = 1000
-FIELD = 1000  # characters of a field
+FIELD = 1000  # characters
 STACK = ("driver", "torch", "triton", "cuda", "hip")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 STORED = re.compile(rf"{NAME.pattern}-[0-9a-f]{{8}}\.jsonl")
@@ -42,8 +42,8 @@ HINT = "gpuperf baseline set RUN"
 
 @dataclass(frozen=True)
 class Baseline:
-    """One baseline: its name, its file beside the index, when it was set and why, until when it
-    holds, and what it holds for."""
+    """One baseline: its name, its file beside the index, when it was set and why, when it expired,
+    and the device and software that it holds for."""
 
     name: str
     file: str
@@ -69,7 +69,10 @@ class Shelf:
         self.folder = folder
 
     def all(self) -> tuple[Baseline, ...]:
-        """Every one, in the order in which they were set. Raises: UsageError for a broken index."""
+        """Return all baselines in the order in which they were set.
+
+        Raises: UsageError for a broken index.
+        """
         path, hint = self.folder / INDEX, "remove it, and set the baselines again"
         try:
             index = decode(clean_json(read_regular(path, LARGEST)), _Index)
@@ -78,37 +81,40 @@ class Shelf:
         except OSError as error:
             raise UsageError(f"{path} cannot be read: {error.strerror}", hint) from None
         except ValueError as error:
-            told = f"{path} is no index of baselines: {str(error)[:200]}"
-            raise UsageError(told, hint) from None
+            message = f"{path} is not an index of baselines: {str(error)[:200]}"
+            raise UsageError(message, hint) from None
         if index.schema != SCHEMA:
             raise UsageError(f"{path} has schema {index.schema}", f"this gpuperf reads {SCHEMA}")
         if why := _odd(index.baselines):
-            raise UsageError(f"{path} is no index of baselines: {why}", hint)
+            raise UsageError(f"{path} is not an index of baselines: {why}", hint)
         return index.baselines
 
     def set(self, name: str, path: Path, reason: str = "") -> Baseline:
-        """The run in *path* as *name*, in place of one for the same device, software and contract.
+        """Store the run in *path* as *name*, in place of one for the same device, software and
+        contract.
 
-        Raises: UsageError where it did not pass and there is no *reason*.
+        Raises: UsageError where the run did not pass and there is no *reason*.
         """
         if not NAME.fullmatch(name):
-            raise UsageError(f"{name[:80]!r} is no name of a baseline", "letters, digits, . _ -")
+            message = f"{name[:80]!r} is not a name of a baseline"
+            raise UsageError(message, "use letters, digits, and . _ -")
         run = read_run(path)
         with self._changing():
             return self._set(name, path, run, reason)
 
     def _set(self, name: str, path: Path, run: Run, reason: str) -> Baseline:
         key = _key(run.header)
-        before = self._holding(name, key)
+        same = (b for b in self.all() if (b.name, b.key) == (name, key) and not b.expired)
+        before = next(same, None)
         for why in (*_failures(run), *_of_gate(path), *self._slower(before, run)):
             if not reason:
-                told = f"{path.name} cannot become a baseline: {why}"
-                raise UsageError(told, "--reason says why it may")
+                message = f"{path.name} cannot become a baseline: {why}"
+                raise UsageError(message, "give the reason why it may with --reason")
         made = Baseline(
             name,
             f"{name}-{key[:8]}.jsonl",
             run.header.run[:200],
-            time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime()),
+            _now(),
             run.header.device.name[:200],
             _stack(run.header),
             key,
@@ -116,59 +122,52 @@ class Shelf:
         )
         others = [b for b in self.all() if (b.name, b.key) != (name, key)]
         if len(others) >= MOST_BASELINES:
-            told = f"{self.folder} holds {len(others):,} baselines, which is the most"
-            raise UsageError(told, "another --folder")
+            message = f"{self.folder} holds {len(others):,} baselines, which is the most"
+            raise UsageError(message, "choose another --folder")
         self._write([*others, made], made, path)
         return made
 
     def find(self, name: str, header: Header) -> tuple[Baseline, RunSummary]:
-        """The one called *name* for the device, software and contract of *header*.
+        """Return the baseline *name* for the device, software and contract of *header*.
 
         Raises: CannotMeasure where there is none.
         """
         named = [b for b in self.all() if b.name == name]
-        found = next((b for b in named if b.key == _key(header)), None)
-        if found is None:
+        baseline = next((b for b in named if b.key == _key(header)), None)
+        if baseline is None:
             raise CannotMeasure(
                 f"there is no baseline {name[:80]!r} for {header.device.name} under "
                 f"{_stack(header)}{self._nearest(named, header)}",
                 HINT,
             )
-        if found.expired:
-            told = f"the baseline {name!r} expired on {found.expired[:10]}"
-            raise CannotMeasure(told, HINT)
-        return found, self.read(found)
+        if baseline.expired:
+            message = f"the baseline {name!r} expired on {baseline.expired[:10]}"
+            raise CannotMeasure(message, HINT)
+        return baseline, self.read(baseline)
 
     def read(self, baseline: Baseline) -> RunSummary:
-        """The run of *baseline*. Raises: RunFileError."""
+        """Read the run of *baseline*. Raises: RunFileError."""
         return read_summary(self.folder / Path(baseline.file).name)
 
     def named(self, name: str) -> tuple[Baseline, ...]:
-        """All that are called *name*. Raises: UnknownName."""
-        found = tuple(b for b in self.all() if b.name == name)
-        if not found:
+        """Return all baselines called *name*. Raises: UnknownName."""
+        baselines = tuple(b for b in self.all() if b.name == name)
+        if not baselines:
             raise UnknownName("baseline", name, {b.name for b in self.all()}, HINT)
-        return found
+        return baselines
 
     def expire(self, name: str) -> tuple[Baseline, ...]:
-        """Let those called *name* hold no longer; their files stay. Raises: UnknownName."""
+        """Expire the baselines called *name*; their files stay. Raises: UnknownName."""
         self.named(name)
         with self._changing():
-            return self._expire(name)
-
-    def _expire(self, name: str) -> tuple[Baseline, ...]:
-        now = time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime())
-        every = [replace(b, expired=b.expired or now) if b.name == name else b for b in self.all()]
-        self._write(every)
+            every = [
+                replace(b, expired=b.expired or _now()) if b.name == name else b for b in self.all()
+            ]
+            self._write(every)
         return tuple(b for b in every if b.name == name)
 
-    def _holding(self, name: str, key: str) -> Baseline | None:
-        return next(
-            (b for b in self.all() if (b.name, b.key) == (name, key) and not b.expired), None
-        )
-
     def _slower(self, before: Baseline | None, run: Run) -> list[str]:
-        """Why a run that is slower than the baseline it would replace is none."""
+        """Return why a run must not replace the baseline *before*, such as a slowdown."""
         if before is None:
             return []
         report = compare_runs(self.read(before), summarize(run), Rule(), target=1.0)
@@ -177,18 +176,18 @@ class Shelf:
         return [f"against the last one it is {report.outcome}: {report.reasons[0]}"]
 
     def _nearest(self, named: Sequence[Baseline], header: Header) -> str:
-        """What keeps the baselines of that name from holding here."""
+        """Return why the latest baseline of that name does not hold here."""
         for baseline in reversed(named):
             if baseline.stack != _stack(header):
-                return f"; the one there is was measured under {baseline.stack[:200]}"
+                return f"; the latest was measured under {baseline.stack[:200]}"
             reasons = incomparable(self.read(baseline).header, header)
             if reasons:
-                return f"; of the one there is {'; '.join(reasons)[:400]}"
+                return f"; for the latest {'; '.join(reasons)[:400]}"
         return ""
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[None]:
-        """Exclude other processes from the index, from reading to writing. Raises: UsageError."""
+        """Lock the index from reading to writing. Raises: UsageError."""
         with contextlib.ExitStack() as stack:
             try:
                 self.folder.mkdir(parents=True, exist_ok=True)
@@ -208,26 +207,30 @@ class Shelf:
             raise self._unwritable(error) from None
 
     def _unwritable(self, error: OSError) -> UsageError:
-        told = f"{self.folder} cannot be written: {error.strerror}"
-        return UsageError(told, "another --folder")
+        message = f"{self.folder} cannot be written: {error.strerror}"
+        return UsageError(message, "choose another --folder")
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime())
 
 
 def _odd(baselines: Sequence[Baseline]) -> str:
-    """What of an index gpuperf would not have written."""
+    """Return what gpuperf would not have written into an index."""
     if len(baselines) > MOST_BASELINES:
         return f"it has {len(baselines):,} baselines, and {MOST_BASELINES:,} is the most"
     for baseline in baselines:
         if not NAME.fullmatch(baseline.name):
-            return f"{baseline.name[:80]!r} is no name of a baseline"
+            return f"{baseline.name[:80]!r} is not a name of a baseline"
         if not STORED.fullmatch(Path(baseline.file).name):
-            return f"{baseline.file[:80]!r} is no file of a baseline"
+            return f"{baseline.file[:80]!r} is not a file of a baseline"
         if any(len(value) > FIELD for value in vars(baseline).values()):
             return f"a field of {baseline.name} has over {FIELD:,} characters"
     return ""
 
 
 def _key(header: Header) -> str:
-    """Device, software and contract: what must be the same."""
+    """Return a key of the device, software and contract, which must be the same."""
     return key_of(
         sorted(header.fingerprint.hard.items()), _stack(header), header.contract, header.variants
     )
@@ -238,25 +241,24 @@ def _stack(header: Header) -> str:
     return ", ".join(f"{name} {str(soft[name])[:60]}" for name in STACK if soft.get(name))
 
 
-def _failures(run: Run) -> list[str]:
-    """What of the run itself did not pass."""
-    failed = [r for r in run.records if r.status in FAILED]
+def _failures(run: Run) -> Iterator[str]:
+    """Yield why the run itself did not pass."""
     measured = {r.case.id for r in run.records}
     missing = [case for case in run.header.plan if case.id not in measured]
-    told = []
     if not any(r.status == "ok" for r in run.records):
-        told.append("nothing was measured")
-    if failed:
-        told.append(f"{failed[0].case.id[:200]} is {failed[0].status}")
+        yield "nothing was measured"
+    for record in run.records:
+        if record.status in FAILED:
+            yield f"{record.case.id[:200]} is {record.status}"
+            break
     if missing:
-        told.append(f"{len(missing)} of {len(run.header.plan)} cases were never measured")
+        yield f"{len(missing)} of {len(run.header.plan)} cases were never measured"
     if run.problems:
-        told.append(f"{len(run.problems)} of its lines cannot be read")
-    return told
+        yield f"{len(run.problems)} of its lines cannot be read"
 
 
 def _of_gate(path: Path) -> list[str]:
-    """What the gate said whose run this is."""
+    """Return the outcome of the gate that measured this run, unless it passed."""
     verdict = path.parent / "verdict.json"
     if path.name.removesuffix(".gz") != "head.jsonl":
         return []

@@ -1,7 +1,7 @@
-"""Refuse a verdict that asks more of its reader than any gate would, before anything is judged.
+"""Refuse a verdict with values that no gate writes, before it is judged.
 
-A verdict comes from another machine. Its numbers go into tests and tables: a level of 0, a margin
-of −1 or a million permutations of ten thousand cases would end in a division by zero or take hours.
+A verdict may come from another machine, and its numbers go into tests and tables: a level of 0, a
+margin of −1 or a million permutations of ten thousand cases would divide by zero or take hours.
 """
 
 from __future__ import annotations
@@ -18,22 +18,21 @@ from gpuperf.gate.stored import may_be_permuted
 if TYPE_CHECKING:
     from gpuperf.gate.verdict import CaseVerdict, GateReport
 
-
 MOST_CASES = 10_000
 MOST_ENTRIES = 10_000  # of any other list or table
-MOST_TIMES = 2_000_000  # seconds of processes, in all cases together
+MOST_TIMES = 2_000_000  # times of processes, in all cases together
 MOST_PAIRS = 1_000  # of a stage, as on the command line
-MOST_RESAMPLES = 100_000  # a rule has 9999; many cases take more by themselves
-MOST_PERMUTED = 2 * 10**8  # times drawn in all permutations: half a minute
+MOST_RESAMPLES = 100_000  # a rule has 9999, and many cases raise that
+MOST_PERMUTED = 2 * 10**8  # times drawn in all permutations, which take half a minute
 LEAST_LEVEL = 1e-9  # of a test
 LONGEST = 20_000  # characters of a case's name
-HINT = "no gate of gpuperf wrote this: run the gate again"
 
 
 def refuse_unbounded(report: GateReport) -> None:
-    """Raises: UsageError with the first thing in *report* that no gate writes."""
+    """Raises: UsageError with the first value in *report* that no gate writes."""
     for why in _unbounded(report):
-        raise UsageError(f"the verdict cannot be judged: {why}", HINT)
+        message = f"the verdict cannot be judged: {why}"
+        raise UsageError(message, "gpuperf did not write this file: run the gate again")
 
 
 def _unbounded(report: GateReport) -> Iterator[str]:
@@ -77,6 +76,8 @@ def _odd_rule(rule: Rule) -> Iterator[str]:
 def _odd_case(case: CaseVerdict) -> Iterator[str]:
     if len(case.case) > LONGEST:
         yield f"the name of a case has {len(case.case):,} characters"
+    if case.fields is not None and case.fields.id != case.case:
+        yield f"{case.case[:200]} has the fields of {case.fields.id[:200]}"
     if max(len(case.notes), len(case.cause.figures) if case.cause else 0) > MOST_ENTRIES:
         yield f"{case.case[:200]} has more than {MOST_ENTRIES:,} notes or figures"
     for part in (case.evidence, case.sets):
@@ -98,7 +99,7 @@ def _figures(judged: Judged) -> Iterator[float | None]:
 
 
 def _too_much_work(report: GateReport) -> Iterator[str]:
-    """Refuse more times, and more permutations of them, than can be judged while one waits."""
+    """Yield why there are more times, or more permutations of them, than can be judged soon."""
     paired = sum(case.evidence is not None for case in report.cases)
     resamples = report.rule.resamples_of(paired)
     times = sum(2 * len(pairs.base) for pairs in report.sentinels.values())

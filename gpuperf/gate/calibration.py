@@ -1,8 +1,9 @@
-"""How often is the gate red here when nothing changed, and how often when something did?
+"""Estimate how often the gate is wrong here: for unchanged code, and for a known slowdown.
 
-Real gates of a side against itself, and of a side slowed down by a known share, accumulate in the
-user's cache over nights, by device, suite and rule. Gates resampled out of their processes are many
-more, but not independent of each other: both are told, each with its exact (Clopper-Pearson) bound.
+Real gates of a side against itself, and of a side slowed down by a known fraction, accumulate in
+the user's cache over nights, by device, suite and rule. Gates resampled from their processes are
+many more, but not independent of each other. Both are reported, each with its exact
+(Clopper-Pearson) bound.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gpuperf.errors import CannotMeasure
-from gpuperf.gate.rule import Evidence, Pairs, Rule, slower_p
+from gpuperf.gate.rule import Evidence, Pairs, Rule, adjusted, slower_p
 from gpuperf.gate.schedule import order_of
 from gpuperf.gate.sides import Label
 from gpuperf.gate.verdict import GateReport
@@ -23,15 +24,15 @@ from gpuperf.run.cache import fetch, keep
 from gpuperf.run.ceilings import device_key
 
 SLOWDOWNS = (0.01, 0.015, 0.02, 0.025, 0.03, 0.05)
-BLOCK = 4  # neighbours that are drawn together: what carries over between processes stays
+BLOCK = 4  # neighbouring processes are drawn together, since one carries over to the next
 FEWEST = 12  # processes of a pool
 
 
 @dataclass(frozen=True)
-class Gate:
-    """One real gate: of a side against itself (*slower* 0), or with one case so much slower.
+class RealGate:
+    """One real gate of a side against itself, with a `case` that was `slower` by a fraction, or 0.
 
-    `right` is whether it was green, or red for that case alone.
+    `right` is whether it passed, or regressed for that case alone.
     """
 
     id: str
@@ -47,8 +48,8 @@ class Gate:
 
 @dataclass(frozen=True)
 class Resampled:
-    """Gates drawn out of a pool of processes: how many were red with no change, and of how many
-    the slowed case was caught, by slowdown."""
+    """Gates drawn from a pool of processes: how many regressed without a change, and by slowdown
+    how many detected it, out of how many."""
 
     gates: int
     red: int
@@ -59,28 +60,28 @@ class Resampled:
 
 @dataclass(frozen=True)
 class Calibration:
-    """All that is known of a suite under a rule on a device."""
+    """The real and the resampled gates of a suite under a rule on a device."""
 
-    gates: tuple[Gate, ...] = ()
+    gates: tuple[RealGate, ...] = ()
     resampled: Resampled | None = None
 
 
-def kept(opened: Opened, suite: str, rule: Rule) -> Calibration:
-    """What earlier gates of *suite* by *rule*, whatever its seed, found on this device."""
+def stored_calibration(opened: Opened, suite: str, rule: Rule) -> Calibration:
+    """Return the stored gates of *suite* by *rule*, whatever its seed, on this device."""
     return fetch("calibration", _key(opened, suite, rule), Calibration) or Calibration()
 
 
-def add_gate(opened: Opened, rule: Rule, gate: Gate) -> Calibration:
-    """Keep *gate* beside the others of its suite."""
-    known = kept(opened, gate.suite, rule)
+def add_gate(opened: Opened, rule: Rule, gate: RealGate) -> Calibration:
+    """Store *gate* beside the others of its suite."""
+    known = stored_calibration(opened, gate.suite, rule)
     others = tuple(g for g in known.gates if g.id != gate.id)
-    found = Calibration((*others, gate), known.resampled)
-    keep_calibration(opened, gate.suite, rule, found)
-    return found
+    calibration = replace(known, gates=(*others, gate))
+    store_calibration(opened, gate.suite, rule, calibration)
+    return calibration
 
 
-def keep_calibration(opened: Opened, suite: str, rule: Rule, calibration: Calibration) -> None:
-    """Keep *calibration* in place of what was known."""
+def store_calibration(opened: Opened, suite: str, rule: Rule, calibration: Calibration) -> None:
+    """Store *calibration* in place of the earlier one."""
     keep("calibration", _key(opened, suite, rule), calibration)
 
 
@@ -88,29 +89,29 @@ def _key(opened: Opened, suite: str, rule: Rule) -> str:
     return device_key(opened, suite, replace(rule, seed=0))
 
 
-def gate_of(report: GateReport, slower: Mapping[str, float]) -> Gate | None:
-    """*report* as one gate of a calibration; None where it came to no verdict."""
+def gate_of(report: GateReport) -> RealGate | None:
+    """Return *report* as one gate of a calibration; None where it came to no verdict."""
     if report.outcome not in ("passed", "regressed", "inconclusive"):
         return None
     red = {c.case: c.judged.change for c in report.cases if c.judged.verdict == "REGRESSED"}
-    name, share = next(iter(slower.items()), ("", 0.0))
-    return Gate(
+    name, share = next(iter(report.slowed.items()), ("", 0.0))
+    return RealGate(
         report.id,
         report.created,
         report.suite,
         len(report.cases),
         share,
         report.outcome,
-        red.keys() == set(slower),
+        red.keys() == set(report.slowed),
         red.get(name),
         name,
     )
 
 
 def pool_of(reports: Sequence[GateReport]) -> dict[str, Any]:
-    """The log medians of each case in every screening process of *reports*, in the order in which
-    the processes ran; a head that was slowed down is left out. (Confirming processes measured a
-    part of the cases.)
+    """Return the log medians of each case in every screening process of *reports*, in the order in
+    which the processes ran, without heads that were slowed down. (Confirming processes measured
+    only some of the cases.)
 
     Raises: CannotMeasure where they are too few.
     """
@@ -124,20 +125,20 @@ def pool_of(reports: Sequence[GateReport]) -> dict[str, Any]:
             processes.append(
                 {name: math.log(times[i]) for name, times in medians.items() if i < len(times)}
             )
-    names = set.intersection(*(set(one) for one in processes)) if processes else set()
+    names = set.intersection(*map(set, processes)) if processes else set()
     if len(processes) < FEWEST or not names:
         raise CannotMeasure(
             f"{len(processes)} processes of the same cases are too few to resample: "
             f"{FEWEST} at least",
             "gpuperf gate calibrate --gates 1 measures some",
         )
-    return {name: numpy.array([one[name] for one in processes]) for name in sorted(names)}
+    return {name: numpy.array([logs[name] for logs in processes]) for name in sorted(names)}
 
 
 def _turns(report: GateReport) -> Iterator[tuple[int, Label]]:
-    """Each screening process of *report* as it ran: its place among the pairs that count, and its
-    side. The number of a pair, which has its order, counts discarded pairs too."""
-    discarded = {one.pair for one in report.discarded}
+    """Yield the place among the pairs that count, and the side, of each screening process in the
+    order of time. (The number of a pair, which decides its order, counts discarded pairs too.)"""
+    discarded = {pair.pair for pair in report.discarded}
     counted = (pair for pair in itertools.count() if pair not in discarded)
     for i, pair in enumerate(itertools.islice(counted, report.rule.screen_pairs)):
         for label in order_of(report.rule.seed, pair):
@@ -146,7 +147,7 @@ def _turns(report: GateReport) -> Iterator[tuple[int, Label]]:
 
 
 def resample(pool: Mapping[str, Any], rule: Rule, gates: int, seed: int) -> Resampled:
-    """Gates of *pool* against itself, and with one case slower by each of `SLOWDOWNS`."""
+    """Resample gates of *pool* against itself, and with one case slower by each of `SLOWDOWNS`."""
     import numpy
 
     draw = numpy.random.default_rng(seed)
@@ -158,14 +159,13 @@ def resample(pool: Mapping[str, Any], rule: Rule, gates: int, seed: int) -> Resa
         caught = 0
         for _ in range(max(20, gates // 10)):
             victim = int(draw.integers(len(names)))
-            found = _reds(_gate(table, draw, rule, {victim: math.log1p(share)}), rule)
-            caught += victim in found
+            caught += victim in _reds(_gate(table, draw, rule, {victim: math.log1p(share)}), rule)
         power[f"{share:g}"] = (caught, max(20, gates // 10))
     return Resampled(gates, red, table.shape[1], len(names), power)
 
 
 def _gate(table: Any, draw: Any, rule: Rule, slower: Mapping[int, float]) -> list[Evidence]:
-    """The evidence of one resampled gate: blocks of neighbours, ABBA."""
+    """Return the evidence of one resampled gate, from blocks of neighbouring processes in ABBA."""
     import numpy
 
     count = 2 * (rule.screen_pairs + rule.confirm_pairs)
@@ -189,15 +189,12 @@ def _pairs(base: Any, head: Any) -> Pairs:
 
 
 def _reds(evidence: Sequence[Evidence], rule: Rule) -> set[int]:
-    from scipy.stats import false_discovery_control
-
-    p = slower_p({str(i): one for i, one in enumerate(evidence)}, rule)
-    q = false_discovery_control(list(p.values()))
-    return {i for i in range(len(q)) if q[i] <= rule.alpha}
+    p = slower_p({str(i): pairs for i, pairs in enumerate(evidence)}, rule)
+    return {i for i, q in enumerate(adjusted(list(p.values()))) if q <= rule.alpha}
 
 
 def bound(successes: int, trials: int, above: bool) -> float:
-    """The exact one-sided 95 % bound of a probability: from *above*, or from below."""
+    """Return the exact one-sided 95 % bound of a probability: from *above*, or from below."""
     from scipy.stats import binomtest
 
     side = "less" if above else "greater"
@@ -206,13 +203,13 @@ def bound(successes: int, trials: int, above: bool) -> float:
 
 
 def quote(calibration: Calibration) -> str:
-    """What a gate's report says of it; nothing where nothing is known."""
+    """Return the sentence on *calibration* in a gate's report; empty where nothing is known."""
     parts = []
     same = [gate for gate in calibration.gates if not gate.slower]
     if same:
         red = sum(not gate.right for gate in same)
         parts.append(
-            f"{red} of {len(same)} real gates of unchanged code were red here "
+            f"{red} of {len(same)} real gates of unchanged code regressed here "
             f"(rate ≤ {bound(red, len(same), True) * 100:.3g} % with 95 % confidence)"
         )
     if (again := calibration.resampled) is not None:
@@ -224,7 +221,7 @@ def quote(calibration: Calibration) -> str:
         gates = [gate for gate in calibration.gates if gate.slower == share]
         right = sum(gate.right for gate in gates)
         parts.append(
-            f"an injected {share * 100:g} % was caught in {right} of {len(gates)} "
+            f"an injected {share * 100:g} % was detected in {right} of {len(gates)} "
             f"(power ≥ {bound(right, len(gates), False) * 100:.0f} %)"
         )
     return "; ".join(parts)

@@ -1,4 +1,4 @@
-"""Every pair of a gate: how much slower the head was in each, case by case, worst first."""
+"""Draw every pair of a gate: by case, worst first, how much slower the head was in each pair."""
 
 from __future__ import annotations
 
@@ -27,18 +27,17 @@ from gpuperf.show.contract import contracts_text
 from gpuperf.show.figure import COLOURS, DPI, FAINT, GRID, INK, figure
 
 WIDTH, NARROWEST, ROW, GAP = 11.0, 4.2, 0.3, 0.1  # inches
-MOST, MOST_STEADY = 40, 6  # rows of cases, and of sentinels
+MOST, MOST_SENTINELS = 40, 6  # rows of cases, and of sentinels
 MOST_DOTS = 1000  # of a row
 NAME = 44  # characters of a case
-LONGEST = 140  # and of a line of words
-TITLE, FOOTER = 84, 350
-TELLING = 42  # beside a row
-NEAR = 0.5  # inches between two ticks that would touch
+LONGEST = 140  # characters of a line of words
+TITLE, FOOTER, BESIDE = 84, 350, 42  # characters of the title, the footer, the words beside a row
+NEAR = 0.5  # inches between two ticks whose labels would touch
 SPREAD = 0.3  # of a row, to either side: from the first pair above to the last below
-FARTHEST = 20.0  # log ratio that an axis can hold
-LEAST = 2.0  # times the least margin: how far the axis reaches at least
-BEYOND = 2.5  # times what the means need: a dot further out is drawn at the edge
-LINEAR, KNEE = 0.3, 0.05  # an axis that reaches further than this is linear up to the knee only
+FARTHEST = 20.0  # log ratio that an axis can show
+LEAST = 2.0  # the axis reaches at least to this multiple of the least margin
+BEYOND = 2.5  # a dot further out than this multiple of the means is drawn at the edge
+LINEAR, KNEE = 0.3, 0.05  # an axis that reaches further than LINEAR is linear up to KNEE only
 STEPS = tuple(s * 10.0**p for p in range(10) for s in (1, 2, 5))  # percent
 COLOUR = {
     "REGRESSED": COLOURS[1],
@@ -53,7 +52,7 @@ Dots = tuple[float, ...]  # slowdowns, as log ratios
 
 @dataclass(frozen=True)
 class _Row:
-    """One line: hollow and filled dots, the mean with its interval, the margin, and words."""
+    """One row: hollow and filled dots, the mean with its interval, the margin, and words."""
 
     name: str
     colour: str
@@ -68,7 +67,7 @@ class _Row:
 
     @property
     def marks(self) -> list[float]:
-        """The mean and the ends of its interval, as far as they are known and can be drawn."""
+        """The mean and the ends of its interval that are known and can be drawn."""
         known = (v for v in (self.mean, self.low, self.high) if v is not None)
         return [v for v in known if abs(v) < FARTHEST]
 
@@ -81,20 +80,20 @@ def draw_pairs(report: GateReport, paths: Sequence[Path]) -> None:
     names = names_of(report, NAME)
     shown = worst_first(report)[:MOST]
     rows = [_row(case, report, names) for case in shown]
-    steady = [_steady(name, report, names) for name in list(report.sentinels)[:MOST_STEADY]]
-    if not any(row.hollow or row.filled for row in (*rows, *steady)):
-        raise UsageError("no case has a time on both sides: nothing to draw", "the table says why")
+    sentinels = [_sentinel(name, report, names) for name in list(report.sentinels)[:MOST_SENTINELS]]
+    if not any(row.hollow or row.filled for row in (*rows, *sentinels)):
+        raise UsageError("no case has a time on both sides: nothing to draw", "see the table")
     title = shorten(f"Gate {report.outcome}: {counts(report.cases, words_of(report))}", TITLE)
     lines = _lines(report, names, len(report.cases) - len(rows))
     with figure(paths, title, lines, [_reading(report)], WIDTH) as frame:
-        frame.legend(_handles(report, bool(steady)))
-        every = [*rows, *steady]
-        places = [*range(len(rows)), *(len(rows) + 0.4 + i for i in range(len(steady)))]
+        frame.legend(_handles(report, bool(sentinels)))
+        every = [*rows, *sentinels]
+        places = [*range(len(rows)), *(len(rows) + 0.4 + i for i in range(len(sentinels)))]
         (axes,) = frame.stack((places[-1] + 1) * ROW)
         _scale(axes, every)
         for place, row in zip(places, every, strict=True):
             _draw(axes, place, row)
-        if rows and steady:
+        if rows and sentinels:
             axes.axhline(len(rows) - 0.3, color=GRID, linewidth=1)
         _name(axes, places, every)
         frame.fit(least=NARROWEST)
@@ -107,17 +106,17 @@ def _row(case: CaseVerdict, report: GateReport, names: Names) -> _Row:
     cause = f": {clean(case.cause.kind)}" if case.cause is not None and loud else ""
     word = "" if judged.verdict == "UNCHANGED" else f"  {words_of(report)[judged.verdict]}{cause}"
     mean, low, high = (_logarithm(v) for v in (judged.change, judged.low, judged.high))
-    told = "" if judged.change is None else percent(judged.change)
-    words = shorten(f"{told}{word}".strip(), TELLING)
+    change = "" if judged.change is None else percent(judged.change)
+    words = shorten(f"{change}{word}".strip(), BESIDE)
     colour = COLOUR[judged.verdict]
     return _Row(names.of(case.case), colour, hollow, filled, margin, mean, low, high, words, loud)
 
 
 def _dots(case: CaseVerdict, rule: Rule) -> tuple[Dots, Dots, float]:
-    """The pairs of screen and confirmation, or the processes of two runs; and the margin."""
+    """Return the pairs of screen and confirmation, or the processes of two runs; and the margin."""
     if case.evidence is not None:
         screen, confirm = case.evidence.screen, case.evidence.confirm
-        margin = _margin(confirm or screen, rule, case.evidence.margin)
+        margin = _margin(case.evidence.judged, rule, case.evidence.margin)
         return _ratios(screen), _ratios(confirm) if confirm else (), margin
     if case.sets is not None and case.sets.sound:
         middle = math.fsum(math.log(v) for v in case.sets.base) / len(case.sets.base)
@@ -129,7 +128,7 @@ def _dots(case: CaseVerdict, rule: Rule) -> tuple[Dots, Dots, float]:
 
 
 def _ratios(pairs: Pairs) -> Dots:
-    """Of the pairs that have a time on both sides."""
+    """Return the log ratios of the pairs that have a time on both sides."""
     both = zip(pairs.base, pairs.head, strict=True)
     timed = ((b, h) for b, h in both if 0 < b < math.inf and 0 < h < math.inf)
     return tuple(math.log(h) - math.log(b) for b, h in timed)
@@ -140,8 +139,7 @@ def _margin(pairs: Pairs, rule: Rule, own: float | None) -> float:
     return rule.margin_of(pairs, own) if known else math.log1p(rule.margin)
 
 
-def _steady(name: str, report: GateReport, names: Names) -> _Row:
-    """A case that no change can touch."""
+def _sentinel(name: str, report: GateReport, names: Names) -> _Row:
     from scipy.stats import t
 
     pairs, rule = report.sentinels[name], report.rule
@@ -166,7 +164,7 @@ def _logarithm(change: float | None) -> float | None:
 
 
 def _name(axes: Any, places: Sequence[float], rows: Sequence[_Row]) -> None:
-    """The names of the rows, and what is left of the axes' frame."""
+    """Write the names of the rows, and reduce the frame of the axes."""
     axes.axvline(0, color=INK, linewidth=0.8, zorder=1)
     axes.set_ylim(places[-1] + 0.5, -0.5)
     axes.set_yticks(places, [row.name for row in rows], fontsize=9)
@@ -179,18 +177,18 @@ def _name(axes: Any, places: Sequence[float], rows: Sequence[_Row]) -> None:
 
 
 def _thin_out(axes: Any) -> None:
-    """Leave out ticks whose words would touch: those nearest to 0 stay, and 0 itself."""
+    """Remove ticks whose labels would touch others nearer to 0."""
     low, high = axes.get_xlim()
-    kept: list[tuple[float, float]] = []
+    ticks: dict[float, float] = {}
     for tick in sorted((t for t in axes.get_xticks() if low <= t <= high), key=abs):
         at = axes.transData.transform((tick, 0))[0]
-        if all(abs(at - other) > NEAR * DPI for _, other in kept):
-            kept.append((float(tick), at))
-    axes.set_xticks(sorted(tick for tick, _ in kept))
+        if all(abs(at - other) > NEAR * DPI for other in ticks.values()):
+            ticks[float(tick)] = at
+    axes.set_xticks(sorted(ticks))
 
 
 def _scale(axes: Any, rows: Sequence[_Row]) -> None:
-    """The limits: all means with their intervals, and of the dots those that are not far off."""
+    """Set the limits to hold all means with their intervals, and the dots that are not far off."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
     least = min(LEAST * min(row.margin for row in rows), FARTHEST)
@@ -213,12 +211,12 @@ def _scale(axes: Any, rows: Sequence[_Row]) -> None:
 
 
 def _draw(axes: Any, place: float, row: _Row) -> None:
-    """One row: the margin, the dots, the mean with its interval; the words beside it."""
+    """Draw one row: the margin, the dots, the mean with its interval, and the words beside it."""
     from matplotlib.patches import Rectangle
 
     left, right = (100 * math.expm1(sign * row.margin) for sign in (-1, 1))
     axes.add_patch(Rectangle((left, place - 0.5), right - left, 1, color=BAND, zorder=0))
-    _dot(axes, place, row)
+    _draw_dots(axes, place, row)
     low, high = axes.get_xlim()
     ends = [
         min(max(100 * math.expm1(v), low), high)
@@ -251,8 +249,8 @@ def _draw(axes: Any, place: float, row: _Row) -> None:
     )
 
 
-def _dot(axes: Any, place: float, row: _Row) -> None:
-    """The dots, from the first above to the last below; an arrow for one beyond the edge."""
+def _draw_dots(axes: Any, place: float, row: _Row) -> None:
+    """Draw the dots, from the first above to the last below; an arrow for one beyond the edge."""
     low, high = axes.get_xlim()
     dots = (*row.hollow, *row.filled)[:MOST_DOTS]
     alike: dict[tuple[str, bool], list[tuple[float, float]]] = {}
@@ -276,7 +274,7 @@ def _dot(axes: Any, place: float, row: _Row) -> None:
         )
 
 
-def _handles(report: GateReport, steady: bool) -> list[Any]:
+def _handles(report: GateReport, sentinels: bool) -> list[Any]:
     """Return the entries of the legend: what dots, lines and the band mean."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
@@ -302,7 +300,7 @@ def _handles(report: GateReport, steady: bool) -> list[Any]:
         Line2D([], [], **mean, label="mean, 95 %"),
         Patch(color=BAND, label="margin"),
     ]
-    if steady:
+    if sentinels:
         dot["color"] = SENTINEL
         handles.append(Line2D([], [], **dot, label="sentinel, which no change can touch"))
     return handles
@@ -320,7 +318,10 @@ def _reading(report: GateReport) -> str:
     more = [contracts_text([report.contract]), f"gate {clean(report.id)}"]
     if report.kind == "ab":
         more = [
-            *("pairs in order of time, from above down", "mean: of those that confirm, if any"),
+            *(
+                "pairs in order of time, from top to bottom",
+                "mean: of the confirming pairs, if any",
+            ),
             *more,
         ]
     return shorten(" · ".join([*more, f"gpuperf {clean(report.gpuperf)}"]), FOOTER)

@@ -1,4 +1,4 @@
-"""`gpuperf gate check`: the exit code of a verdict, judged again from its own evidence."""
+"""Judge a verdict again from its own evidence (`gpuperf gate check`)."""
 
 from __future__ import annotations
 
@@ -8,23 +8,29 @@ from typing import Annotated
 import typer
 
 from gpuperf.errors import CannotMeasure
-from gpuperf.gate.printing import print_report
-from gpuperf.gate.table import GateFormat
+from gpuperf.gate.command_ab import FormatOfGate
+from gpuperf.gate.formats import GateFormat
+from gpuperf.gate.output import print_report
 from gpuperf.gate.verdict import exit_code, read_report, recheck
+from gpuperf.verb import options as opt
 
 
+@opt.takes("verbose")
 def gate_check(
+    options: opt.Options,
     verdict: Annotated[Path, typer.Argument(metavar="VERDICT", help="A gate's verdict.json.")],
     commit: Annotated[
         str | None,
-        typer.Option(help="The head's commit, which the verdict must be of.", show_default=False),
+        typer.Option(help="Commit that the head of the gate must be.", show_default=False),
     ] = None,
-    format: Annotated[GateFormat, typer.Option(help="How to print.")] = GateFormat.TABLE,
+    format: FormatOfGate = GateFormat.TABLE,
 ) -> int:
-    """Judge a verdict's own evidence again, and exit as the gate did; no verdict is no pass."""
+    """Judge a verdict's own evidence again, and exit as the gate did; without a verdict, fail."""
     report = recheck(read_report(verdict))
     if commit is not None and (not commit or report.head.commit != commit):
-        told = f"the verdict is of {report.head.commit[:40] or 'no commit'}, and not of {commit!r}"
-        raise CannotMeasure(told, "gate this commit")
-    print_report(report, format)
+        judged = report.head.commit[:40] or "no commit"
+        raise CannotMeasure(
+            f"the verdict is on {judged}, and not on {commit!r}", "gate this commit"
+        )
+    print_report(report, format, options.verbose)
     return exit_code(report)

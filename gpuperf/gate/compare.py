@@ -1,7 +1,7 @@
-"""Is a stored run slower than another one, and may the two be compared at all?
+"""Judge a stored run against another one, after checking that the two may be compared.
 
-They must agree in the contract and in every hard fact of the device. Runs of two hosts are two
-cards: what differs between them is told, and is no verdict on the code.
+They must agree in the contract and in every hard fact of the device. Runs of two hosts come from
+two cards: their difference is reported, but as advice and not as a verdict on the code.
 """
 
 from __future__ import annotations
@@ -9,24 +9,23 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import gpuperf
 from gpuperf.errors import CannotMeasure
 from gpuperf.gate.causes import alike, cause_of
-from gpuperf.gate.evidence import Discarded, disturbance
-from gpuperf.gate.prime import FINDINGS, differing
+from gpuperf.gate.evidence import DiscardedPair, disturbance
+from gpuperf.gate.prime import TOLERATED, differing
 from gpuperf.gate.project import FILE, Project
 from gpuperf.gate.rule import Judged, Rule
 from gpuperf.gate.stored import Sets, judge_stored
-from gpuperf.gate.verdict import CaseVerdict, Cause, GateReport, SideTold, conclude, middles
+from gpuperf.gate.verdict import CaseVerdict, Cause, GateReport, SideSummary, conclude, middles
 from gpuperf.model.contract import Contract
 from gpuperf.model.record import Header, Record
 from gpuperf.model.summary import RecordSummary, RunSummary
 
 Key = str  # a case, and how it was measured where a run has several contracts
-HOST = "host"  # a live fact
 
 
 def compare_runs(
@@ -37,13 +36,18 @@ def compare_runs(
     project: Project | None = None,
     names: tuple[str, str] = ("", ""),
 ) -> GateReport:
-    """The report on *head* against *base*. Raises: CannotMeasure where they do not compare."""
+    """Return the report on *head* against *base*.
+
+    Raises: CannotMeasure where they cannot be compared.
+    """
     reasons = incomparable(base.header, head.header)
     if base.header.run == head.header.run:
         reasons.append(f"both are the run {base.header.run[:200]}")
     if reasons:
         why = "; ".join(reasons)
-        raise CannotMeasure(f"the runs are not comparable: {why}", "measure a new baseline here")
+        raise CannotMeasure(
+            f"the runs are not comparable: {why}", "measure a new baseline on this device"
+        )
     cases, left_out, sides = _judged(base, head, rule, project or Project())
     problems = [*base.problems, *head.problems]
     ended = f"{len(problems)} lines cannot be read: {problems[0][:150]}" if problems else ""
@@ -53,8 +57,8 @@ def compare_runs(
             created=time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime()),
             gpuperf=gpuperf.__version__,
             kind="compare",
-            base=_side_told(base, names[0]),
-            head=_side_told(head, names[1]),
+            base=_summary(base, names[0]),
+            head=_summary(head, names[1]),
             device=head.header.device.name,
             suite="stored runs",
             contract=head.header.contract,
@@ -74,21 +78,18 @@ def compare_runs(
 
 
 def _narrow(cases: Iterable[CaseVerdict], rule: Rule) -> tuple[str, ...]:
-    """A note on margins of cases that are narrower than the rule's, which holds in their place."""
+    """Return a note on margins of cases that are narrower than the rule's, which replaces them."""
     margins = [c.sets.margin for c in cases if c.sets is not None and c.sets.margin is not None]
     narrow = sum(margin < rule.margin for margin in margins)
-    if not narrow:
-        return ()
-    return (
-        f"{narrow} margins of {FILE} are under {rule.margin * 100:g} %, which holds instead: "
-        "two sessions differ by about 1 % by themselves",
-    )
+    why = "two sessions of unchanged code differ by about 1 %"
+    note = f"{narrow} margins of {FILE} are under {rule.margin * 100:g} %, which is used: {why}"
+    return (note,) if narrow else ()
 
 
 def _judged(
     base: RunSummary, head: RunSummary, rule: Rule, project: Project
 ) -> tuple[tuple[CaseVerdict, ...], dict[str, str], tuple[_Side, _Side]]:
-    """The verdict on each case, those that neither run could measure, and both sides."""
+    """Return the verdict on each case, the cases that neither run could measure, and both sides."""
     sides = _Side(base), _Side(head)
     keys = dict.fromkeys((*sides[0].planned, *sides[1].planned))
     project.refuse_unmatched(keys)
@@ -97,34 +98,36 @@ def _judged(
     unfit: dict[str, str] = {}
     left_out: dict[str, str] = {}
     for name in keys:
-        why, finding = _unfit(sides, name)
-        if finding:
+        why, tolerated = _unfit(sides, name)
+        if tolerated:
             left_out[name] = why
         elif why:
             unfit[name] = why
         else:
             sets[name] = _sets(sides, name, margins.get(name))
     judged = judge_stored(sets, rule)
-    cases = [_verdict(name, judged[name], sets[name], sides, owners.get(name, "")) for name in sets]
-    missing = [
-        CaseVerdict(name, Judged("NOT_COMPARABLE", reason=why), owner=owners.get(name, ""))
-        for name, why in unfit.items()
-    ]
-    return (*cases, *missing), left_out, sides
+    cases = [_verdict(name, judged[name], sets[name], sides) for name in sets]
+    cases += [CaseVerdict(n, Judged("NOT_COMPARABLE", reason=why)) for n, why in unfit.items()]
+    fields = {case.id: case for run in (base, head) for case in run.header.plan}
+    named = (
+        replace(case, owner=owners.get(case.case, ""), fields=fields.get(case.case))
+        for case in cases
+    )
+    return tuple(named), left_out, sides
 
 
 def incomparable(base: Header, head: Header) -> list[str]:
-    """Every field of contract and hard fingerprint that differs."""
-    found = []
-    one, other = _contracts(base), _contracts(head)
-    if len(one) != len(other):
-        found.append(f"{len(one)} contracts and {len(other)}")
-    for ours, theirs in zip(one, other, strict=False):
-        for item in dataclasses.fields(Contract):
-            values = getattr(ours, item.name), getattr(theirs, item.name)
+    """Return a sentence for every field of contract and hard fingerprint that differs."""
+    sentences = []
+    both = _contracts(base), _contracts(head)
+    if len(both[0]) != len(both[1]):
+        sentences.append(f"{len(both[0])} contracts and {len(both[1])}")
+    for first, second in zip(*both, strict=False):
+        for name in (item.name for item in dataclasses.fields(Contract)):
+            values = getattr(first, name), getattr(second, name)
             if values[0] != values[1]:
-                found.append(f"{item.name} is {values[0]!r} and {values[1]!r}")
-    return [*found, *differing(base.fingerprint.hard, head.fingerprint.hard)]
+                sentences.append(f"{name} is {values[0]!r} and {values[1]!r}")
+    return [*sentences, *differing(base.fingerprint.hard, head.fingerprint.hard)]
 
 
 def _contracts(header: Header) -> tuple[Contract, ...]:
@@ -133,17 +136,17 @@ def _contracts(header: Header) -> tuple[Contract, ...]:
 
 @dataclass
 class _Side:
-    """The records of a run by case and contract; those of disturbed processes do not count."""
+    """The records of a run by case and contract, without those of disturbed processes."""
 
     run: RunSummary
     records: dict[Key, list[RecordSummary]] = field(default_factory=dict)
-    discarded: list[Discarded] = field(default_factory=list)
+    discarded: list[DiscardedPair] = field(default_factory=list)  # processes, which have no pairs
 
     def __post_init__(self) -> None:
         for record in self.run.records:
             if reason := disturbance(record):
                 case = record.case.id[:200]
-                self.discarded.append(Discarded(record.pass_index, f"{case}: {reason}"))
+                self.discarded.append(DiscardedPair(record.pass_index, f"{case}: {reason}"))
                 continue
             key = self.key(record.case.id, record.contract)
             self.records.setdefault(key, []).append(record)
@@ -153,14 +156,14 @@ class _Side:
         return len(_contracts(self.run.header)) > 1
 
     def key(self, case: str, contract: Contract) -> Key:
-        """What the records of one case under one contract are told by."""
+        """Return the id of the case, with the contract where the run has several."""
         if not self._several:
             return case
         return f"{case} {contract.regime} {contract.cache} {contract.data}"
 
     @cached_property
     def planned(self) -> Mapping[Key, None]:
-        """What the run was to measure, and what it measured."""
+        """The keys that the run planned, and those that it measured."""
         return dict.fromkeys((*self._plan(), *self.records))
 
     def _plan(self) -> Iterable[Key]:
@@ -170,12 +173,12 @@ class _Side:
 
     @cached_property
     def whole(self) -> dict[Key, Record]:
-        """The last record of each case with everything in it."""
+        """The last whole record of each case."""
         return {self.key(r.case.id, r.contract): r for r in self.run.whole().records}
 
 
 def _unfit(sides: tuple[_Side, _Side], key: Key) -> tuple[str, bool]:
-    """Why a case cannot be compared, and whether that is the same finding on both sides."""
+    """Return why a case cannot be compared, and whether both sides share a tolerated status."""
     both = [side.records.get(key, []) for side in sides]
     if not all(both):
         return " and ".join(
@@ -188,14 +191,14 @@ def _unfit(sides: tuple[_Side, _Side], key: Key) -> tuple[str, bool]:
         for records in both
     ]
     if failed[0] is None and failed[1] is None:
-        one, other = both[0][-1], both[1][-1]
-        primary = {"time": one.primary}, {"time": other.primary}
-        return ", ".join((*differing(one.hard, other.hard), *differing(*primary))), False
-    told = [f"{r.status} {r.reason}".strip()[:150] if r else "ok" for r in failed]
+        base, head = both[0][-1], both[1][-1]
+        primary = {"time": base.primary}, {"time": head.primary}
+        return ", ".join((*differing(base.hard, head.hard), *differing(*primary))), False
+    texts = [f"{r.status} {r.reason}".strip()[:150] if r else "ok" for r in failed]
     statuses = {record.status for records in both for record in records}
-    if len(statuses) == 1 and statuses <= set(FINDINGS):
-        return told[0], True
-    return f"base: {told[0]}; head: {told[1]}", False
+    if len(statuses) == 1 and statuses <= set(TOLERATED):
+        return texts[0], True
+    return f"base: {texts[0]}; head: {texts[1]}", False
 
 
 def _sets(sides: tuple[_Side, _Side], key: Key, margin: float | None) -> Sets:
@@ -218,9 +221,7 @@ def _medians(records: Sequence[RecordSummary]) -> tuple[float, ...]:
     return tuple(median for r in records if (median := r.median_s) is not None)
 
 
-def _verdict(
-    name: Key, judged: Judged, sets: Sets, sides: tuple[_Side, _Side], owner: str
-) -> CaseVerdict:
+def _verdict(name: Key, judged: Judged, sets: Sets, sides: tuple[_Side, _Side]) -> CaseVerdict:
     cause: Cause | None = None
     notes: tuple[str, ...] = ()
     if judged.verdict == "REGRESSED":
@@ -228,18 +229,18 @@ def _verdict(
         cause = cause_of(base, head, sides[0].run.header.peaks)
         same = alike(base, head)
         notes = (same,) if same else ()
-    return CaseVerdict(name, judged, None, sets, *middles(None, sets), owner, cause, notes)
+    return CaseVerdict(name, judged, None, sets, *middles(None, sets), cause=cause, notes=notes)
 
 
-def _side_told(run: RunSummary, name: str) -> SideTold:
+def _summary(run: RunSummary, name: str) -> SideSummary:
     header = run.header
-    told = f"{name}: {header.run}" if name else header.run
-    return SideTold(told, "", dict(header.fingerprint.soft), f"{header.run}.jsonl")
+    text = f"{name}: {header.run}" if name else header.run
+    return SideSummary(text, "", dict(header.fingerprint.soft), f"{header.run}.jsonl")
 
 
 def _advisory(base: Header, head: Header) -> str:
-    """Why the verdict is advice only."""
-    hosts: list[object] = [h.fingerprint.live.get(HOST) for h in (base, head)]
+    """Return why the verdict is only advice; empty where it is more."""
+    hosts: list[object] = [h.fingerprint.live.get("host") for h in (base, head)]
     if None in hosts:
-        return "the runs do not say whether they are of one host"
-    return "" if hosts[0] == hosts[1] else "the runs are of two hosts"
+        return "the runs do not say whether they come from one host"
+    return "" if hosts[0] == hosts[1] else "the runs come from two hosts"

@@ -1,7 +1,7 @@
-"""What do the records of two sides say: which pairs count, and which cases are suspicious?
+"""Find out from the records of two sides which pairs count, and which cases are suspicious.
 
-Everything is found anew from the records, in the order of their pairs: a gate that was interrupted
-goes on where its files end.
+The records are read again from the first after each pair, in the order of the pairs: a gate that
+was interrupted continues where its files end.
 """
 
 from __future__ import annotations
@@ -14,46 +14,46 @@ from gpuperf.gate.sides import LABELS, Label
 from gpuperf.model.record import Record
 from gpuperf.model.summary import RecordSummary
 
-# What discards a pass: not the software power cap, which every big matmul meets.
+# These discard a pair. The software power cap does not: every big matmul meets it.
 SPOILING = ("hardware slowdown", "thermal (software)", "thermal (hardware)", "power brake")
 
 ById = Mapping[str, Record]
 
 
 @dataclass(frozen=True)
-class Discarded:
-    """A pair that does not count, and why."""
+class DiscardedPair:
+    """The number of a pair that does not count, and the reason."""
 
     pair: int
     reason: str
 
 
 @dataclass(frozen=True)
-class Found:
-    """What is known so far.
+class GateState:
+    """The state of a gate after so many pairs.
 
-    `evidence` by case, `suspects` of the screen (None while it is not complete), `discarded` pairs,
-    `next` the number of the next pair, `failed` the cases that lost a pass, with the reason, and
-    `steady` the pairs of each sentinel in all passes.
+    It holds the `evidence` by case, the `suspects` of the screen (None until that is complete), the
+    `discarded` pairs, the number of the `next` pair, the cases that `failed` in a process with the
+    reason, and the pairs of each of the `sentinels` in all processes.
     """
 
     evidence: Mapping[str, Evidence]
     suspects: frozenset[str] | None
     complete: bool
-    discarded: tuple[Discarded, ...]
+    discarded: tuple[DiscardedPair, ...]
     next: int
     failed: Mapping[str, str]
-    steady: Mapping[str, Pairs]
+    sentinels: Mapping[str, Pairs]
 
 
 def disturbance(record: Record | RecordSummary) -> str:
-    """What disturbed the pass that *record* is of; nothing where nothing did."""
-    seen = record.telemetry
-    if seen is None:
+    """Return what disturbed the process that *record* comes from; empty if nothing did."""
+    telemetry = record.telemetry
+    if telemetry is None:
         return ""
-    if seen.other_processes:
-        return f"{seen.other_processes} other processes used the GPU"
-    slowed = [reason for reason in seen.throttle if reason in SPOILING]
+    if telemetry.other_processes:
+        return f"{telemetry.other_processes} other processes used the GPU"
+    slowed = [reason for reason in telemetry.throttle if reason in SPOILING]
     return f"the clock was held down: {', '.join(slowed)}" if slowed else ""
 
 
@@ -63,19 +63,18 @@ def gather(
     sentinels: Sequence[str],
     rule: Rule,
     margins: Mapping[str, float] | None = None,
-) -> Found:
-    """What the records of both sides say of *cases* (those to be judged) and *sentinels*."""
+) -> GateState:
+    """Return the state of a gate by its *records* of *cases*, which are judged, and *sentinels*."""
     passes = {label: _by_pair(records[label]) for label in LABELS}
     last = max((index for side in passes.values() for index in side), default=-1)
     sound: list[Mapping[Label, ById]] = []
-    discarded: list[Discarded] = []
+    discarded: list[DiscardedPair] = []
     suspects: frozenset[str] | None = None
     wanted = [*cases, *sentinels]
     for index in range(last + 1):
         both = {label: passes[label].get(index, {}) for label in LABELS}
-        reason = _unsound(both, wanted)
-        if reason:
-            discarded.append(Discarded(index, reason))
+        if reason := _unsound(both, wanted):
+            discarded.append(DiscardedPair(index, reason))
             continue
         sound.append(both)
         if len(sound) == rule.screen_pairs and suspects is None:
@@ -84,36 +83,34 @@ def gather(
             suspects = frozenset(suspicious(whole, rule))
             wanted = [*sorted(suspects), *sentinels]
     screen, confirm = sound[: rule.screen_pairs], sound[rule.screen_pairs :][: rule.confirm_pairs]
-    margins = margins or {}
     evidence = {
         case: Evidence(
             _pairs(screen, case),
             _pairs(confirm, case) if suspects and case in suspects else None,
-            margins.get(case),
+            (margins or {}).get(case),
         )
         for case in cases
     }
-    complete = suspects is not None and (not suspects or len(confirm) == rule.confirm_pairs)
-    return Found(
+    return GateState(
         evidence,
         suspects,
-        complete,
+        suspects is not None and (not suspects or len(confirm) == rule.confirm_pairs),
         tuple(discarded),
         last + 1,
-        _failures(sound, wanted if suspects is None else [*cases, *sentinels]),
+        _failures(sound, [*cases, *sentinels]),
         {name: _pairs(sound, name) for name in sentinels},
     )
 
 
 def _by_pair(records: Iterable[Record]) -> dict[int, dict[str, Record]]:
-    found: dict[int, dict[str, Record]] = {}
+    pairs: dict[int, dict[str, Record]] = {}
     for record in records:
-        found.setdefault(record.pass_index, {})[record.case.id] = record
-    return found
+        pairs.setdefault(record.pass_index, {})[record.case.id] = record
+    return pairs
 
 
 def _unsound(both: Mapping[Label, ById], wanted: Sequence[str]) -> str:
-    """Why a pair does not count."""
+    """Return why a pair does not count."""
     for label in LABELS:
         for record in both[label].values():
             if reason := disturbance(record):
@@ -125,10 +122,10 @@ def _unsound(both: Mapping[Label, ById], wanted: Sequence[str]) -> str:
 
 
 def _pairs(sound: Sequence[Mapping[Label, ById]], case: str) -> Pairs:
-    """The medians of *case* where both sides have one."""
+    """Return the medians of *case* where both sides have one."""
     times = [tuple(_median(both[label].get(case)) for label in LABELS) for both in sound]
-    kept = [(base, head) for base, head in times if base is not None and head is not None]
-    return Pairs(tuple(base for base, _ in kept), tuple(head for _, head in kept))
+    timed = [(base, head) for base, head in times if base is not None and head is not None]
+    return Pairs(tuple(base for base, _ in timed), tuple(head for _, head in timed))
 
 
 def _median(record: Record | None) -> float | None:
@@ -138,12 +135,12 @@ def _median(record: Record | None) -> float | None:
 
 
 def _failures(sound: Sequence[Mapping[Label, ById]], cases: Sequence[str]) -> dict[str, str]:
-    """The first failure of each case that lost a pass."""
-    found: dict[str, str] = {}
+    """Return the first failure of each case that failed in a process."""
+    failures: dict[str, str] = {}
     for both in sound:
         for label in LABELS:
             for case in cases:
                 record = both[label].get(case)
                 if record is not None and _median(record) is None:
-                    found.setdefault(case, f"{label}: {record.status}: {record.reason}"[:300])
-    return found
+                    failures.setdefault(case, f"{label}: {record.status}: {record.reason}"[:300])
+    return failures

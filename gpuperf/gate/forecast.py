@@ -1,7 +1,7 @@
-"""How long will a gate take, and which slowdown could it see: before anything is measured?
+"""Forecast how long a gate will take, and which slowdown it will detect.
 
-From what earlier processes on this device saw of each case: how far they scatter
-(`runner/timing.py`), and how long its passes took. What was never seen is unknown.
+Both follow from earlier processes of each case on this device: their scatter (`run/noise.py`), and
+how long they took. What was never measured is unknown.
 """
 
 from __future__ import annotations
@@ -21,25 +21,26 @@ MOST_PAIRS = 100  # confirming pairs that a target may ask for
 
 @dataclass(frozen=True)
 class Pace:
-    """Seconds of a pass of all cases, and of one of the suspicious cases (0: none was seen)."""
+    """Seconds that a process of all cases takes, and one of the suspicious cases (0 if unknown)."""
 
     screen_s: float
     confirm_s: float = 0.0
 
 
-def kept_pace(opened: Opened, cases: Iterable[str]) -> Pace | None:
-    """How long passes of just these cases took here."""
+def stored_pace(opened: Opened, cases: Iterable[str]) -> Pace | None:
+    """Return how long processes of just these cases took here; None if unknown."""
     return fetch("pace", device_key(opened, tuple(sorted(cases))), Pace)
 
 
 def keep_pace(opened: Opened, cases: Iterable[str], pace: Pace) -> None:
-    """Keep it for the next gate."""
+    """Store *pace* for the next gate of these cases."""
     keep("pace", device_key(opened, tuple(sorted(cases))), pace)
 
 
 def minutes(pace: Pace, rule: Rule) -> float:
-    """Of a gate in which some case is suspicious, which is the rule: at a level of 0.2, one of 20
-    unchanged cases is in 99 gates of 100. A pass to prime each side is counted."""
+    """Return the minutes of a gate in which some case is suspicious, with a process to prime each
+    side. (Of 20 unchanged cases one is suspicious in 99 gates of 100, at the screen's level 0.2.)
+    """
     confirm_s = pace.confirm_s or pace.screen_s / 2
     passes_s = (rule.screen_pairs + 1) * pace.screen_s + rule.confirm_pairs * confirm_s
     return 2 * passes_s / 60
@@ -48,16 +49,16 @@ def minutes(pace: Pace, rule: Rule) -> float:
 def foreseen(
     cases: Iterable[str], noise: Mapping[str, Noise], rule: Rule, margins: Mapping[str, float]
 ) -> dict[str, float | None]:
-    """The slowdown that would be found in each case; None where its noise is unknown."""
+    """Return the slowdown that is detectable in each case; None where its noise is unknown."""
     every = list(cases)
-    found: dict[str, float | None] = dict.fromkeys(every)
+    least: dict[str, float | None] = dict.fromkeys(every)
     for name in every:
         known = noise.get(name)
         if known is not None and known.processes > 2:
             spread = math.sqrt(2) * known.between  # of the ratio of two processes
             margin = math.log1p(margins.get(name, rule.margin))
-            found[name] = math.expm1(detectable(spread, known.processes, margin, rule, len(every)))
-    return found
+            least[name] = math.expm1(detectable(spread, known.processes, margin, rule, len(every)))
+    return least
 
 
 def fitted(
@@ -67,12 +68,12 @@ def fitted(
     margins: Mapping[str, float],
     target: float,
 ) -> Rule:
-    """*rule* with as many confirming pairs as *target* takes in every case whose noise is known,
-    `MOST_PAIRS` at most."""
+    """Return *rule* with enough confirming pairs to detect *target* in every case whose noise is
+    known, and at most `MOST_PAIRS`."""
     every = list(cases)
     while rule.confirm_pairs < MOST_PAIRS:
-        seen = [least for least in foreseen(every, noise, rule, margins).values() if least]
-        if max(seen, default=0.0) <= target:
+        known = [least for least in foreseen(every, noise, rule, margins).values() if least]
+        if max(known, default=0.0) <= target:
             break
         rule = replace(rule, confirm_pairs=rule.confirm_pairs + 1)
     return rule

@@ -1,4 +1,4 @@
-"""What is a gate to do? Written down before it begins: another process may have to go on."""
+"""Hold the plan of a gate, written before it begins, so that another process can resume it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ LARGEST = 1 << 20  # bytes
 
 @dataclass(frozen=True)
 class GatePlan:
-    """Two commits (of them what the user called them), or two interpreters; and how to judge."""
+    """The suite and the rule of a gate, and its sides: two commits, or two interpreters.
+
+    `base` and `head` are the user's names for the commits.
+    """
 
     id: str
     suite: Suite
@@ -47,19 +50,19 @@ def write_plan(plan: GatePlan, folder: Path) -> None:
     try:
         write_atomically(folder / FILE, encode(plan) + b"\n")
     except OSError as error:
-        told = f"{folder / FILE} cannot be written: {error.strerror}"
-        raise UsageError(told, "another --out") from None
+        message = f"{folder / FILE} cannot be written: {error.strerror}"
+        raise UsageError(message, "choose another --out") from None
 
 
 def read_plan(folder: Path) -> GatePlan:
-    """The plan of the gate in *folder*. Raises: UsageError where there is none."""
-    path, hint = folder / FILE, "--resume takes the folder of a gate"
+    """Read the plan of the gate in *folder*. Raises: UsageError where there is none."""
+    path, hint = folder / FILE, "give --resume the folder of a gate"
     try:
         plan = decode(read_regular(path, LARGEST), GatePlan)
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}", hint) from None
     except ValueError as error:
-        raise UsageError(f"{path} is no plan of a gate: {str(error)[:200]}", hint) from None
+        raise UsageError(f"{path} is not a plan of a gate: {str(error)[:200]}", hint) from None
     if plan.schema != SCHEMA:
         raise UsageError(f"{path} has schema {plan.schema}", f"this gpuperf reads {SCHEMA}")
     return plan

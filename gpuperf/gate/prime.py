@@ -1,4 +1,4 @@
-"""What would a gate measure, and does each side run: once through, before the first pair?
+"""Measure each side once before the first pair, and find out which cases can be compared.
 
 Afterwards the caches of each side are full, and it is known which cases fail, and that each side
 runs its own code.
@@ -15,6 +15,7 @@ from typing import Protocol
 from gpuperf.errors import CannotMeasure, GpuperfError, Incomplete, UsageError
 from gpuperf.gate.evidence import disturbance
 from gpuperf.gate.plan import GatePlan
+from gpuperf.gate.schedule import measure_each
 from gpuperf.gate.sides import LABELS, Label, Side, packages_of, refuse_foreign
 from gpuperf.model.contract import Contract, DeviceFacts
 from gpuperf.model.protocol import Opened
@@ -27,30 +28,30 @@ from gpuperf.run.supervisor import DEADLINE_S, Supervisor
 
 Facts = Mapping[str, str | int | float | bool | None]
 
-FINDINGS = ("oom", "skipped")  # on both sides alike they are no one's fault
+TOLERATED = ("oom", "skipped")  # a case with this status on both sides is left out
 
 
 class Watcher(Protocol):
-    """Hears what a gate is doing."""
+    """The receiver of a gate's progress."""
 
     def say(self, text: str) -> None:
-        """A sentence."""
+        """Show a sentence."""
 
     def stage(self, name: str, records: int) -> None:
-        """The next *records* records are of this stage."""
+        """Begin a stage of so many *records*."""
 
     def begin(self, case: str) -> None:
-        """The next case."""
+        """Begin a case."""
 
     def hear(self, phase: str, samples: int) -> None:
-        """A sign of life of the case."""
+        """Take a sign of life of the case."""
 
     def done(self, label: Label, record: Record) -> None:
-        """A case was measured."""
+        """Take the record of a case."""
 
 
 @dataclass(frozen=True)
-class Asked:
+class GateRequest:
     """A gate's plan, its folder, and what may differ when it is resumed."""
 
     plan: GatePlan
@@ -63,11 +64,11 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Primed:
-    """Both sides once through: the device, the contract, each side's cases by id and its records.
+class PrimedSides:
+    """The device, the contract, and the cases of each side by id, with a first record of each.
 
-    `unfit` are cases that cannot be compared, `left_out` those that neither side can run, each with
-    its reason.
+    `unfit` holds the cases that cannot be compared, and `left_out` those that neither side can run,
+    each with its reason.
     """
 
     opened: Mapping[Label, Opened]
@@ -80,7 +81,7 @@ class Primed:
 
     @property
     def named(self) -> tuple[str, ...]:
-        """What the suite names, on either side."""
+        """The cases that the suite names, on either side."""
         every = dict.fromkeys((*self.cases["base"], *self.cases["head"]))
         return tuple(case for case in every if case not in self.sentinels)
 
@@ -92,7 +93,7 @@ class Primed:
 
 
 def sentinels_of(device: DeviceFacts) -> Suite:
-    """A copy and a matmul of the library: no change of a kernel can touch them."""
+    """Return a suite of a copy and a matmul of torch, which no change of a kernel can touch."""
     copied, size = ("48M", "3072") if device.kind != "cpu" else ("768k", "320")
     dtype = "bf16" if "bf16" in device.dtypes and device.kind != "cpu" else "fp32"
     entries = (
@@ -103,55 +104,57 @@ def sentinels_of(device: DeviceFacts) -> Suite:
 
 
 def describe_sides(
-    asked: Asked, launchers: Mapping[Label, Launcher]
-) -> tuple[Primed, dict[Label, Supervisor]]:
-    """What each side would measure, and the supervisors whose workers told it.
+    request: GateRequest, launchers: Mapping[Label, Launcher]
+) -> tuple[PrimedSides, dict[Label, Supervisor]]:
+    """Return what each side would measure, and the supervisors with their open workers.
 
     Raises: UsageError, CannotMeasure.
     """
+    plan = request.plan
     supervisors = {
-        label: Supervisor(launchers[label], asked.plan.device, asked.deadline_s) for label in LABELS
+        label: Supervisor(launchers[label], plan.device, request.deadline_s) for label in LABELS
     }
-    opened: dict[Label, Opened] = {}
-    planned: dict[Label, dict[str, Case]] = {}
-    refused: dict[Label, dict[int, GpuperfError]] = {}
     try:
-        for label in LABELS:
-            opened[label] = supervisors[label].open()
-            planned[label], refused[label] = _planned(
-                asked.plan.suite, supervisors[label], opened[label].device
-            )
-        for index in refused["base"].keys() & refused["head"].keys():
-            raise refused["head"][index]
-        device = opened["base"].device
-        own = {
-            label: plan_suite(
-                sentinels_of(device), cache(supervisors[label].describe), device, cached=False
-            )
-            for label in LABELS
-        }
+        return _described(plan.suite, supervisors), supervisors
     except BaseException:
         close_all(supervisors)
         raise
+
+
+def _described(suite: Suite, supervisors: Mapping[Label, Supervisor]) -> PrimedSides:
+    opened: dict[Label, Opened] = {}
+    planned: dict[Label, dict[str, Case]] = {}
+    refused: dict[Label, dict[int, GpuperfError]] = {}
+    for label in LABELS:
+        opened[label] = supervisors[label].open()
+        planned[label], refused[label] = _planned(suite, supervisors[label], opened[label].device)
+    for index in refused["base"].keys() & refused["head"].keys():
+        raise refused["head"][index]
+    device = opened["base"].device
+    sentinels: dict[Label, dict[str, Case]] = {}
+    for label in LABELS:
+        describe = cache(supervisors[label].describe)
+        cases = plan_suite(sentinels_of(device), describe, device, cached=False)
+        sentinels[label] = {case.id: case for case in cases}
+    for name in sentinels["base"]:
+        if name in planned["base"] or name in planned["head"]:
+            raise UsageError(f"{name} is a sentinel of every gate", "leave it out of the suite")
     unfit: dict[str, str] = {}
     for label, other in zip(LABELS, reversed(LABELS), strict=True):
         why = next((str(e) for e in refused[other].values()), "it has no such case")
         for name in planned[label].keys() - planned[other].keys():
             unfit[name] = f"only the {label} has it; the {other}: {why}"
-    cases: dict[Label, Mapping[str, Case]] = {
-        label: {**planned[label], **{case.id: case for case in own[label]}} for label in LABELS
-    }
-    contract = plan_contracts(device, asked.plan.suite.conditions)[0]
-    names = tuple(case.id for case in own["base"])
-    for name in names:
-        if name in planned["base"] or name in planned["head"]:
-            close_all(supervisors)
-            raise UsageError(f"{name} is a sentinel of every gate", "leave it out of the suite")
-    return Primed(opened, contract, cases, names, unfit=unfit), supervisors
+    return PrimedSides(
+        opened,
+        plan_contracts(device, suite.conditions)[0],
+        {label: {**planned[label], **sentinels[label]} for label in LABELS},
+        tuple(sentinels["base"]),
+        unfit=unfit,
+    )
 
 
 def close_all(supervisors: Mapping[Label, Supervisor]) -> None:
-    """End their workers."""
+    """End the workers of all *supervisors*."""
     for supervisor in supervisors.values():
         supervisor.renew()
 
@@ -159,104 +162,111 @@ def close_all(supervisors: Mapping[Label, Supervisor]) -> None:
 def _planned(
     suite: Suite, supervisor: Supervisor, device: DeviceFacts
 ) -> tuple[dict[str, Case], dict[int, GpuperfError]]:
-    """The cases of *suite* on one side, and the entries that cannot be planned there."""
-    found: dict[str, Case] = {}
+    """Return the cases of *suite* on one side, and the entries that cannot be planned there."""
+    cases: dict[str, Case] = {}
     refused: dict[int, GpuperfError] = {}
     describe = cache(supervisor.describe)
     for index, entry in enumerate(suite.entries):
         try:
-            one = replace(suite, entries=(entry,))
-            for case in plan_suite(one, describe, device, cached=False):
-                if found.setdefault(case.id, case).source != case.source:
-                    told = f"{case.id} is of {case.source} and of {found[case.id].source}"
-                    raise UsageError(told, "give one of the workloads another name")
+            alone = replace(suite, entries=(entry,))
+            for case in plan_suite(alone, describe, device, cached=False):
+                if (source := cases.setdefault(case.id, case).source) != case.source:
+                    message = f"{case.id} is a case of {case.source} and of {source}"
+                    raise UsageError(message, "give one of the workloads another name")
         except GpuperfError as error:
             refused[index] = error
-    return found, refused
+    return cases, refused
 
 
 def prime(
-    asked: Asked,
+    request: GateRequest,
     sides: tuple[Side, Side],
     launchers: Mapping[Label, Launcher],
     watch: Watcher,
     repository: Path | None,
-) -> Primed:
-    """Each side once through all of its cases: its caches are full then, and it is known what
-    fails."""
-    primed, supervisors = describe_sides(asked, launchers)
+) -> PrimedSides:
+    """Measure all cases once on each side. Raises: UsageError, CannotMeasure, Incomplete."""
+    primed, supervisors = describe_sides(request, launchers)
+    plan = request.plan
     wanted = [case for case in primed.cases["base"] if case not in primed.unfit]
-    records: dict[Label, dict[str, Record]] = {label: {} for label in LABELS}
-    own = 0
+    records: dict[Label, Mapping[str, Record]] = {}
+    own_modules = 0
     try:
-        asked.plan.project.refuse_unmatched(primed.named)
-        asked.plan.rule.refuse_unreachable(len(primed.named))
-        _refuse_another(primed.opened)
+        plan.project.refuse_unmatched(primed.named)
+        plan.rule.refuse_unreachable(len(primed.named))
+        _refuse_two_devices(primed.opened)
         supervisors["head"].renew()  # its context would be another process on the device
         watch.stage("prime", 2 * len(wanted))
         for side in sides:
             supervisor = supervisors[side.label]
-            supervisor.listen = watch.hear
-            for name in wanted:
-                watch.begin(name)
-                record = supervisor.measure(
-                    asked.plan.id, primed.cases[side.label][name], primed.contract, asked.plan.seed
-                )
-                records[side.label][name] = record
-                watch.done(side.label, record)
-                if reason := disturbance(record):
-                    told = f"{reason} while the {side.label} was primed"
-                    raise Incomplete(told, "let nothing else use the device")
+            records[side.label] = _measured_once(plan, primed, wanted, side, supervisor, watch)
             if repository is not None:
                 folders = (str(repository), *(s.place.folder for s in sides))
                 loaded = supervisor.loaded(folders, packages_of(side))
-                own += refuse_foreign(side, loaded, repository)
+                own_modules += refuse_foreign(side, loaded, repository)
             supervisor.renew()
     finally:
         close_all(supervisors)
-    if repository is not None and not own:
+    if repository is not None and not own_modules:
         raise CannotMeasure(
             "no case runs code of this repository: both sides would be the same",
-            'a suite names a workload of yours by its file: op = "./bench/mine.py"',
+            'name a workload of yours by its file in a suite: op = "./bench/mine.py"',
         )
     unfit, left_out = _sorted_out(records, wanted)
     return replace(primed, records=records, unfit={**primed.unfit, **unfit}, left_out=left_out)
 
 
+def _measured_once(
+    plan: GatePlan,
+    primed: PrimedSides,
+    wanted: Sequence[str],
+    side: Side,
+    supervisor: Supervisor,
+    watch: Watcher,
+) -> dict[str, Record]:
+    cases = [primed.cases[side.label][name] for name in wanted]
+    records: dict[str, Record] = {}
+    supervisor.listen = watch.hear
+    for record in measure_each(supervisor, plan.id, cases, primed.contract, plan.seed, watch.begin):
+        records[record.case.id] = record
+        watch.done(side.label, record)
+        if reason := disturbance(record):
+            message = f"{reason} while the {side.label} was primed"
+            raise Incomplete(message, "end the other programs that use the device")
+    return records
+
+
 def _sorted_out(
     records: Mapping[Label, Mapping[str, Record]], wanted: Sequence[str]
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """The cases that cannot be compared, and those that neither side can run."""
+    """Return the cases that cannot be compared, and those that neither side can run."""
     unfit, left_out = {}, {}
     for name in wanted:
         base, head = records["base"][name], records["head"][name]
         if base.status == head.status == "ok":
-            told = differing(base.fingerprint.hard, head.fingerprint.hard)
-            if told:
-                unfit[name] = ", ".join(told)
-        elif base.status == head.status and base.status in FINDINGS:
+            if reasons := differing(base.fingerprint.hard, head.fingerprint.hard):
+                unfit[name] = ", ".join(reasons)
+        elif base.status == head.status and base.status in TOLERATED:
             left_out[name] = f"{base.status}: {base.reason}"
         else:
-            said = {
-                label: f"{r.status} {r.reason}".strip()
-                for label, r in (("base", base), ("head", head))
-            }
-            unfit[name] = f"base: {said['base'][:150]}; head: {said['head'][:150]}"
+            first, second = (f"{r.status} {r.reason}".strip()[:150] for r in (base, head))
+            unfit[name] = f"base: {first}; head: {second}"
     return unfit, left_out
 
 
-def differing(one: Facts, other: Facts) -> tuple[str, ...]:
-    """Every fact that the base (*one*) and the head do not share, in words."""
+def differing(
+    first: Facts, second: Facts, where: tuple[str, str] = ("on the base", "on the head")
+) -> tuple[str, ...]:
+    """Return a sentence for each fact in which *first* and *second* differ."""
     return tuple(
-        f"{name} is {one.get(name)!r} on the base and {other.get(name)!r} on the head"
-        for name in sorted(one.keys() | other.keys())
-        if one.get(name) != other.get(name)
+        f"{name} is {first.get(name)!r} {where[0]} and {second.get(name)!r} {where[1]}"
+        for name in sorted(first.keys() | second.keys())
+        if first.get(name) != second.get(name)
     )
 
 
-def _refuse_another(opened: Mapping[Label, Opened]) -> None:
+def _refuse_two_devices(opened: Mapping[Label, Opened]) -> None:
     """Raises: CannotMeasure where the sides are not on one device."""
-    told = differing(opened["base"].fingerprint.hard, opened["head"].fingerprint.hard)
-    if told:
-        why = ", ".join(told)
-        raise CannotMeasure(f"the sides are not comparable: {why}", "one device for both")
+    if reasons := differing(opened["base"].fingerprint.hard, opened["head"].fingerprint.hard):
+        message = f"the sides are not comparable: {', '.join(reasons)}"
+        raise CannotMeasure(message, "run both sides on one device")

@@ -1,18 +1,18 @@
-"""What does a project say of its own gate: `gpuperf.toml`?
+"""Read a project's settings for its gate from `gpuperf.toml`.
 
 suite = "./bench/suite.toml"      # or ci, quick, full
 target = 0.05                     # the slowdown that must be detectable in every case
 
 [[margin]]
 cases = "matmul/*"                # a pattern of case ids; the last one that matches counts
-slower = 0.02                     # a slowdown that is not worth a word
+slower = 0.02                     # the slowdown that is tolerated
 owner = "@kernels"
 """
 
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,80 +30,80 @@ KEYS, MARGIN_KEYS = ("suite", "target", "margin"), ("cases", "slower", "owner")
 
 @dataclass(frozen=True)
 class Margin:
-    """What holds for the cases that a pattern matches."""
+    """The tolerated slowdown and the owner of the cases that a pattern matches."""
 
     cases: str
     slower: float | None = None
     owner: str = ""
 
+    def matches(self, case: str) -> bool:
+        """Return whether *case* is one of them; brackets of the pattern are literal."""
+        return fnmatch.fnmatchcase(case, self.cases.replace("[", "[[]"))
+
 
 @dataclass(frozen=True)
 class Project:
-    """The suite, the detectable slowdown that is asked for, and what holds for which cases."""
+    """The suite, the slowdown that must be detectable, and the margins of cases."""
 
     suite: str = ""
     target: float | None = None
     margins: tuple[Margin, ...] = ()
 
     def margins_of(self, cases: Iterable[str]) -> dict[str, float]:
-        """The margin of each of *cases* that has one of its own."""
-        found: dict[str, float] = {}
-        for case in cases:
-            for margin in self.margins:
-                if margin.slower is not None and fnmatch.fnmatchcase(case, _literal(margin.cases)):
-                    found[case] = margin.slower
-        return found
+        """Return the margin of each of *cases* that has its own."""
+        return {c: m.slower for c, m in self._matches(cases) if m.slower is not None}
 
     def owners_of(self, cases: Iterable[str]) -> dict[str, str]:
-        """The owner of each of *cases* that has one."""
-        found: dict[str, str] = {}
-        for case in cases:
-            for margin in self.margins:
-                if margin.owner and fnmatch.fnmatchcase(case, _literal(margin.cases)):
-                    found[case] = margin.owner
-        return found
+        """Return the owner of each of *cases* that has one."""
+        return {case: margin.owner for case, margin in self._matches(cases) if margin.owner}
+
+    def _matches(self, cases: Iterable[str]) -> Iterator[tuple[str, Margin]]:
+        every = list(cases)
+        for margin in self.margins:
+            yield from ((case, margin) for case in every if margin.matches(case))
 
     def refuse_unmatched(self, cases: Iterable[str]) -> None:
         """Raises: UsageError for a pattern that matches none of *cases*."""
         every = list(cases)
         for margin in self.margins:
-            if not any(fnmatch.fnmatchcase(case, _literal(margin.cases)) for case in every):
+            if not any(map(margin.matches, every)):
                 hint = f"cases are like {every[0]}" if every else "the suite has no cases"
                 raise UsageError(f"no case matches {margin.cases!r} of {FILE}", hint)
 
 
-def _literal(pattern: str) -> str:
-    """*pattern* with its brackets meant as they stand: a case id has some."""
-    return pattern.replace("[", "[[]")
-
-
 def load_project(folder: Path) -> Project:
-    """The project's own file in *folder*; an empty project without one. Raises: UsageError."""
+    """Read the project's file in *folder*; without one the project is empty. Raises: UsageError."""
     path = folder / FILE
     try:
         text = read_regular(path, LARGEST).decode("utf-8-sig")
     except FileNotFoundError:
         return Project()
     except OSError as error:
-        raise UsageError(f"{FILE} cannot be read: {error.strerror}", "TOML as UTF-8") from None
+        raise UsageError(
+            f"{FILE} cannot be read: {error.strerror}", "write TOML as UTF-8"
+        ) from None
     except UnicodeDecodeError as error:
-        raise UsageError(f"{FILE} cannot be read: {error}", "TOML as UTF-8") from None
+        raise UsageError(f"{FILE} cannot be read: {error}", "write TOML as UTF-8") from None
     return parse_project(text)
 
 
 def parse_project(text: str) -> Project:
-    """Raises: UsageError for an unknown key, and for what is no number or no text."""
+    """Parse a project's settings. Raises: UsageError for an unknown key or a wrong value."""
     try:
-        found = parse_toml(text)
+        settings = parse_toml(text)
     except ValueError as error:
-        raise UsageError(f"{FILE} is not TOML: {str(error)[:200]}", "see the README") from None
-    _refuse_unknown(found, KEYS)
-    margins = found.get("margin", [])
+        raise UsageError(
+            f"{FILE} is not TOML: {str(error)[:200]}", 'for example suite = "bench.toml"'
+        ) from None
+    _refuse_unknown(settings, KEYS)
+    margins = settings.get("margin", [])
     if not isinstance(margins, list) or len(margins) > MOST_MARGINS:
-        raise UsageError(f"margin of {FILE} is no list", '[[margin]] with cases = "matmul/*"')
-    target = found.get("target")
+        raise UsageError(
+            f"margin of {FILE} is not a list", 'write [[margin]], then cases = "matmul/*"'
+        )
+    target = settings.get("target")
     return Project(
-        _text(found, "suite"),
+        _text(settings, "suite"),
         None if target is None else _fraction("target", target),
         tuple(_margin(margin) for margin in margins),
     )
@@ -111,7 +111,7 @@ def parse_project(text: str) -> Project:
 
 def _margin(given: Any) -> Margin:
     if not isinstance(given, dict) or not isinstance(given.get("cases"), str):
-        raise UsageError(f"a margin of {FILE} names no cases", 'cases = "matmul/*"')
+        raise UsageError(f"a margin of {FILE} names no cases", 'write cases = "matmul/*"')
     _refuse_unknown(given, MARGIN_KEYS)
     slower = given.get("slower")
     return Margin(
@@ -124,14 +124,15 @@ def _margin(given: Any) -> Margin:
 def _text(given: Mapping[str, Any], key: str) -> str:
     value = given.get(key, "")
     if not isinstance(value, str) or len(value) > LONGEST:
-        raise UsageError(f"{key} of {FILE} is no text of up to {LONGEST} letters", f'{key} = "…"')
+        message = f"{key} of {FILE} is not a text of up to {LONGEST} letters"
+        raise UsageError(message, f'write {key} = "…"')
     return value
 
 
 def _fraction(key: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
-        told = str(value)[:40] if not isinstance(value, int) or abs(value) < 10**9 else "huge"
-        raise UsageError(f"{key} of {FILE} is {told}", f"a fraction: {key} = 0.02")
+        text = str(value)[:40] if not isinstance(value, int) or abs(value) < 10**9 else "huge"
+        raise UsageError(f"{key} of {FILE} is {text}", f"write a fraction: {key} = 0.02")
     return float(value)
 
 

@@ -1,39 +1,41 @@
-"""Which cases are slower on one side than on the other, by pairs of fresh processes?
+"""Judge which cases became slower, from pairs of fresh processes of both sides.
 
-Iterations of one process are not independent of each other: what scatters is the process. So a
-replicate is a fresh process that runs the whole suite once and reduces each case to its median, and
-a pair is one process of each side, taken one after the other.
+The samples of one process depend on each other: the independent unit is the process. So a replicate
+is a fresh process that runs the whole suite once and reduces each case to its median, and a pair is
+one process of each side, taken one after the other.
 
-- Screen: few pairs of all cases, a one-sided t-test of the log ratios, at a generous level.
-- Confirm: fresh pairs of the suspicious cases, judged on those alone, against the margin: the same
-  test, and a permutation within pairs of the difference of lower-half means, which a slow mode that
-  fewer than half of the processes meet does not move. The smaller of the two, twice.
-- Multiplicity: a case's p is the screen's level times the confirming p (1 if it was screened out);
-  Benjamini and Hochberg's control over all judged cases; red at `alpha` or below.
+- Screen: a few pairs of all cases, with a one-sided t-test of the log ratios at a generous level.
+- Confirm: fresh pairs of the suspicious cases, judged on those pairs alone, against the margin: by
+  the same test, and by a permutation within pairs of the difference of lower-half means, which a
+  slow mode in fewer than half of the processes does not move. The smaller p counts, twice.
+- Multiplicity: the p of a case is the screen's level times the confirming p (1 if it was screened
+  out). Benjamini and Hochberg's procedure controls the rate of false discoveries over all judged
+  cases; a case has regressed at `alpha` or below.
 
-The two stages are of separate pairs, so that under no difference p_screen ≤ level and p_confirm ≤ x
-have probability level·x together.
+The two stages have separate pairs, so that without a difference p_screen ≤ level and p_confirm ≤ x
+together have the probability level·x.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from gpuperf.errors import UsageError
 
-SAME = 1e-12  # of a log ratio: rounding
-MOVED = 0.01  # of a sentinel, whatever the margin of the cases
-SHORTEST_S, LONGEST_S = 1e-12, 1e9  # what can be a time of a call
+ROUNDING = 1e-12  # log ratios that differ by less are the same
+MOVED = 0.01  # change of a sentinel that contaminates a gate, whatever the margin of the cases
+SHORTEST_S, LONGEST_S = 1e-12, 1e9  # limits of a plausible time of a call
 Verdict = Literal["REGRESSED", "IMPROVED", "UNCHANGED", "INCONCLUSIVE", "NOT_COMPARABLE"]
+NO_TIMES = "times are missing, or are not positive numbers"
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """Of one case, the median seconds of each process of the base and, beside it, of the head.
+    """The median seconds of one case in each process of the base, and of the head beside it.
 
     Raises: ValueError for sides of different length.
     """
@@ -47,29 +49,29 @@ class Pairs:
 
     @property
     def sound(self) -> bool:
-        """Whether there are at least two, and all are times."""
+        """Whether there are at least two pairs, and all values are plausible times."""
         return len(self.base) > 1 and are_times((*self.base, *self.head))
 
     @property
     def ratios(self) -> Any:
-        """ln head − ln base, pair by pair: above 0 where the head is slower."""
+        """ln head − ln base of each pair: above 0 where the head is slower."""
         import numpy
 
         return numpy.log(numpy.asarray(self.head)) - numpy.log(numpy.asarray(self.base))
 
 
 def are_times(values: Iterable[float]) -> bool:
-    """Whether all *values* can be seconds of a call."""
+    """Return whether all *values* are plausible seconds of a call."""
     return all(SHORTEST_S < value < LONGEST_S for value in values)
 
 
 @dataclass(frozen=True)
 class Rule:
-    """How many pairs, at which levels, and what is too little to matter.
+    """The number of pairs, the levels of the tests, and the slowdown that is tolerated.
 
-    `margin` is a slowdown that is not worth a word, and `floor_s` the seconds, whichever is more.
-    The error rate is that of no difference: the screen asks for any, so that at the margin itself a
-    case's p is up to 1 / `screen_level` too small.
+    The tolerated slowdown is `margin` or `floor_s` seconds, whichever is more. The error rate holds
+    for unchanged code: the screen tests for any slowdown, so that at the margin itself the p of a
+    case is up to 1 / `screen_level` too small.
     """
 
     screen_pairs: int = 6
@@ -84,43 +86,46 @@ class Rule:
     seed: int = 0
 
     def refuse_unreachable(self, cases: int) -> None:
-        """Raises: UsageError where not even the clearest slowdown of one of *cases* can be red."""
+        """Raises: UsageError where even the clearest slowdown of one case is not significant."""
         least = 2 * max(2.0**-self.confirm_pairs, 1 / (self.resamples_of(cases) + 1))
         if min(self.screen_pairs, self.confirm_pairs) < 2:
             raise UsageError("a test needs at least 2 pairs", "the rule has 6 and 20")
         if self.screen_level * least > self.alpha / max(1, cases):
             raise UsageError(
-                f"{self.confirm_pairs} pairs cannot make one of {cases} cases red at "
+                f"{self.confirm_pairs} pairs cannot make one of {cases} cases significant at "
                 f"{self.alpha:g} by permutation",
-                "more confirming pairs, or fewer cases",
+                "use more confirming pairs (--confirm-pairs), or fewer cases",
             )
 
     def resamples_of(self, cases: int) -> int:
-        """How many permutations it takes for one of *cases* to be red."""
+        """Return the number of permutations that makes one of *cases* significant."""
         return max(self.resamples, math.ceil(4 * self.screen_level * cases / self.alpha))
 
     def margin_of(self, pairs: Pairs, margin: float | None = None) -> float:
-        """As a log ratio, at the median time of the base; *margin* in place of the rule's."""
-        middle = sorted(pairs.base)[len(pairs.base) // 2]
+        """Return *margin*, else the rule's, as a log ratio at the median time of the base."""
         wanted = self.margin if margin is None else margin
-        return math.log1p(max(wanted, self.floor_s / middle))
+        return math.log1p(max(wanted, self.floor_s / sorted(pairs.base)[len(pairs.base) // 2]))
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What was measured of one case; `confirm` where the screen found it suspicious, and `margin`
-    where the case has its own."""
+    """The pairs of one case; `confirm` if it is suspicious, and `margin` if it has its own."""
 
     screen: Pairs
     confirm: Pairs | None = None
     margin: float | None = None
 
+    @property
+    def judged(self) -> Pairs:
+        """The pairs that the verdict rests on."""
+        return self.confirm or self.screen
+
 
 @dataclass(frozen=True)
 class Judged:
-    """The verdict on one case: its slowdown (the mean ratio, less 1) with a 95 % interval, `p` as
-    above and `q` after multiplicity, and the least slowdown that the confirming t-test would find
-    with probability `power`, were it the only one among the judged cases."""
+    """The verdict on one case: its slowdown (the mean ratio, less 1) with a 95 % interval, `p` and,
+    after multiplicity, `q` of being slower, and the least slowdown that the test detects with the
+    rule's `power` where it is the only one among the judged cases."""
 
     verdict: Verdict
     change: float | None = None
@@ -132,8 +137,62 @@ class Judged:
     reason: str = ""
 
 
+@dataclass(frozen=True)
+class Statistics:
+    """The p of one case for being slower, faster, and outside of the margin; its mean log ratio
+    with a 95 % interval, and the least log ratio that the test detects."""
+
+    slower: float
+    faster: float
+    outside: float
+    change: float
+    low: float
+    high: float
+    detectable: float
+
+
+def verdicts_of(cases: Mapping[str, Statistics], rule: Rule) -> dict[str, Judged]:
+    """Return the verdict on each of *cases*, after multiplicity over all of them."""
+    slower_q = adjusted([statistics.slower for statistics in cases.values()])
+    faster_q = adjusted([statistics.faster for statistics in cases.values()])
+    judged: dict[str, Judged] = {}
+    for (name, statistics), slower, faster in zip(cases.items(), slower_q, faster_q, strict=True):
+        verdict: Verdict = "INCONCLUSIVE"
+        if slower <= rule.alpha:
+            verdict = "REGRESSED"
+        elif faster <= rule.alpha:
+            verdict = "IMPROVED"
+        elif statistics.outside <= rule.equivalence:
+            verdict = "UNCHANGED"
+        judged[name] = Judged(
+            verdict,
+            math.expm1(statistics.change),
+            math.expm1(statistics.low),
+            math.expm1(statistics.high),
+            statistics.slower,
+            slower,
+            math.expm1(statistics.detectable),
+        )
+    return judged
+
+
+def adjusted(p: Sequence[float]) -> list[float]:
+    """Return each of *p* after Benjamini and Hochberg: the least rate of false discoveries at which
+    it is a discovery. (Importing the function of scipy.stats takes as long as judging 10,000
+    cases.)
+    """
+    import numpy
+
+    values = numpy.asarray(p, float)
+    order = values.argsort()[::-1]
+    scaled = values[order] * (len(values) / numpy.arange(len(values), 0, -1))
+    q = numpy.empty(len(values))
+    q[order] = numpy.minimum(numpy.minimum.accumulate(scaled), 1.0)
+    return [float(value) for value in q]
+
+
 def suspicious(cases: Mapping[str, Pairs], rule: Rule) -> set[str]:
-    """Those of *cases*, all of as many sound pairs, that the screen sends on to be confirmed.
+    """Return those of *cases*, all of equally many sound pairs, that the screen sends on.
 
     Raises: ValueError for cases of different length.
     """
@@ -144,22 +203,22 @@ def suspicious(cases: Mapping[str, Pairs], rule: Rule) -> set[str]:
         return set()
     ratios = numpy.stack([pairs.ratios for pairs in cases.values()])
     with numpy.errstate(all="ignore"), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of cases whose ratios are all the same: see below
+        warnings.simplefilter("ignore")  # for cases whose ratios are all equal: see below
         p = ttest_1samp(ratios, 0.0, axis=1, alternative="greater").pvalue
-    same = ratios.std(axis=1) <= SAME
-    slower = numpy.where(same, ratios.mean(axis=1) > SAME, p <= rule.screen_level)
+    same = ratios.std(axis=1) <= ROUNDING
+    slower = numpy.where(same, ratios.mean(axis=1) > ROUNDING, p <= rule.screen_level)
     return {name for name, slow in zip(cases, slower, strict=True) if slow}
 
 
 def slower_p(cases: Mapping[str, Evidence], rule: Rule) -> dict[str, float]:
-    """Of each of *cases*, which are sound, the p of both stages together.
+    """Return the p of both stages together for each of *cases*, which are sound.
 
     Raises: ValueError for a suspicious case that was not confirmed.
     """
     import numpy
 
     sent_on = suspicious({name: evidence.screen for name, evidence in cases.items()}, rule)
-    found = dict.fromkeys(cases, 1.0)
+    both_stages = dict.fromkeys(cases, 1.0)
     for name in sent_on:
         confirm = cases[name].confirm
         if confirm is None:
@@ -167,76 +226,47 @@ def slower_p(cases: Mapping[str, Evidence], rule: Rule) -> dict[str, float]:
         margin = rule.margin_of(confirm, cases[name].margin)
         base, head = (numpy.log(numpy.asarray(side)) for side in (confirm.base, confirm.head))
         resamples = rule.resamples_of(len(cases))
-        either = _greater(confirm.ratios, margin)
-        if either >= 1 / (resamples + 1):  # no permutation has a p below its resolution
-            alike = permuted(head, base + margin, "samples", resamples, rule.seed)
-            either = min(either, alike)
-        found[name] = rule.screen_level * min(1.0, 2 * either)
-    return found
+        least = _greater(confirm.ratios, margin)
+        if least >= 1 / (resamples + 1):  # no permutation has a p below its resolution
+            least = min(least, permuted(head, base + margin, "samples", resamples, rule.seed))
+        both_stages[name] = rule.screen_level * min(1.0, 2 * least)
+    return both_stages
 
 
 def judge(cases: Mapping[str, Evidence], rule: Rule) -> dict[str, Judged]:
-    """The verdict on each of *cases*, with multiplicity over those that can be judged.
+    """Return the verdict on each of *cases*, with multiplicity over those that can be judged.
 
     Raises: ValueError for a suspicious case that was not confirmed.
     """
-    from scipy.stats import false_discovery_control
-
-    sound = {
-        name: evidence
-        for name, evidence in cases.items()
-        if evidence.screen.sound
-        and len(evidence.screen.base) == rule.screen_pairs
-        and (
-            evidence.confirm is None
-            or (evidence.confirm.sound and len(evidence.confirm.base) == rule.confirm_pairs)
-        )
-    }
-    found = dict.fromkeys(cases, Judged("NOT_COMPARABLE", reason="times are missing or are none"))
-    if not sound:
-        return found
+    sound = {name: evidence for name, evidence in cases.items() if _is_sound(evidence, rule)}
     p = slower_p(sound, rule)
-    better = [
-        _greater(-pairs.ratios, rule.margin_of(pairs, evidence.margin))
-        for evidence in sound.values()
-        for pairs in (evidence.confirm or evidence.screen,)
-    ]
-    slower_q = false_discovery_control(list(p.values()))
-    better_q = false_discovery_control(better)
-    for i, (name, evidence) in enumerate(sound.items()):
-        q = float(slower_q[i]), float(better_q[i])
-        found[name] = _judged(evidence, rule, len(sound), p[name], *q)
-    return found
+    statistics = {name: _statistics(e, rule, len(sound), p[name]) for name, e in sound.items()}
+    return dict.fromkeys(cases, Judged("NOT_COMPARABLE", reason=NO_TIMES)) | verdicts_of(
+        statistics, rule
+    )
 
 
-def _judged(
-    evidence: Evidence, rule: Rule, cases: int, p: float, slower_q: float, better_q: float
-) -> Judged:
-    pairs = evidence.confirm or evidence.screen
+def _is_sound(evidence: Evidence, rule: Rule) -> bool:
+    stages = ((evidence.screen, rule.screen_pairs), (evidence.confirm, rule.confirm_pairs))
+    return all(p is None or (p.sound and len(p.base) == count) for p, count in stages)
+
+
+def _statistics(evidence: Evidence, rule: Rule, cases: int, p: float) -> Statistics:
+    pairs = evidence.judged
     ratios, margin = pairs.ratios, rule.margin_of(pairs, evidence.margin)
-    low, high = _interval(ratios)
-    least = detectable(float(ratios.std(ddof=1)), len(ratios), margin, rule, cases)
-    verdict: Verdict = "INCONCLUSIVE"
-    if slower_q <= rule.alpha:
-        verdict = "REGRESSED"
-    elif better_q <= rule.alpha:
-        verdict = "IMPROVED"
-    elif max(_greater(ratios, -margin), _greater(-ratios, -margin)) <= rule.equivalence:
-        verdict = "UNCHANGED"
-    return Judged(
-        verdict,
-        math.expm1(float(ratios.mean())),
-        math.expm1(low),
-        math.expm1(high),
+    return Statistics(
         p,
-        slower_q,
-        math.expm1(least),
+        _greater(-ratios, margin),
+        max(_greater(ratios, -margin), _greater(-ratios, -margin)),
+        float(ratios.mean()),
+        *_interval(ratios),
+        detectable(float(ratios.std(ddof=1)), len(ratios), margin, rule, cases),
     )
 
 
 def moved(pairs: Pairs, rule: Rule, sentinels: int) -> float | None:
-    """By how much a sentinel changed, where that is more than `MOVED` at `alpha` over all
-    *sentinels* and both directions; 0 for one that has no times."""
+    """Return the change of a sentinel where it is significantly more than `MOVED`, at `alpha` over
+    all *sentinels* and both directions; 0 for one without times."""
     if not pairs.sound:
         return 0.0
     ratios, margin = pairs.ratios, math.log1p(MOVED)
@@ -246,32 +276,32 @@ def moved(pairs: Pairs, rule: Rule, sentinels: int) -> float | None:
     return math.expm1(float(ratios.mean()))
 
 
-def unsteady(pairs: Pairs, rule: Rule) -> float:
-    """How far a sentinel may have moved without a word: half its 95 % interval, and `MOVED`."""
+def undetected(pairs: Pairs) -> float:
+    """Return how far a sentinel may have moved undetected: `MOVED` and half its 95 % interval."""
     low, high = _interval(pairs.ratios)
     return MOVED + math.expm1((high - low) / 2)
 
 
 def _greater(ratios: Any, above: float) -> float:
-    """p of the one-sided t-test that the mean is at most *above*."""
+    """Return the p of the one-sided t-test that the mean is at most *above*."""
     from scipy.stats import ttest_1samp
 
-    if float(ratios.std()) <= SAME:  # to the digit: no test, but no doubt
-        return 0.0 if float(ratios.mean()) > above + SAME else 1.0
+    if float(ratios.std()) <= ROUNDING:  # no scatter: no test is possible, and none is needed
+        return 0.0 if float(ratios.mean()) > above + ROUNDING else 1.0
     return float(ttest_1samp(ratios, above, alternative="greater").pvalue)
 
 
 def permuted(head: Any, base: Any, kind: str, resamples: int, seed: int) -> float:
-    """p of the permutation of the difference of lower-half means of log times: within pairs
-    (`samples`), or of two sets (`independent`)."""
+    """Return the p of the permutation of the difference of lower-half means of log times: within
+    pairs (`samples`), or between two sets (`independent`)."""
     from scipy.stats import permutation_test
 
-    def difference(one: Any, other: Any, axis: int) -> Any:
-        return _lower_half(one, axis) - _lower_half(other, axis)
+    def difference(first: Any, second: Any, axis: int) -> Any:
+        return _lower_half(first, axis) - _lower_half(second, axis)
 
     if difference(head, base, 0) <= 0:
         return 1.0
-    told = permutation_test(
+    result = permutation_test(
         (head, base),
         difference,
         permutation_type=kind,
@@ -280,11 +310,11 @@ def permuted(head: Any, base: Any, kind: str, resamples: int, seed: int) -> floa
         alternative="greater",
         random_state=seed,
     )
-    return float(told.pvalue)
+    return float(result.pvalue)
 
 
 def _lower_half(values: Any, axis: int) -> Any:
-    """The mean of the smaller half."""
+    """Return the mean of the smaller half."""
     import numpy
 
     ordered = numpy.sort(values, axis=axis)
@@ -293,7 +323,7 @@ def _lower_half(values: Any, axis: int) -> Any:
 
 
 def _interval(ratios: Any) -> tuple[float, float]:
-    """Of the mean log ratio, 95 %."""
+    """Return the 95 % interval of the mean log ratio."""
     from scipy.stats import t
 
     reach = float(t.ppf(0.975, len(ratios) - 1)) * float(ratios.std(ddof=1))
@@ -302,11 +332,11 @@ def _interval(ratios: Any) -> tuple[float, float]:
 
 
 def detectable(spread: float, known: int, margin: float, rule: Rule, cases: int) -> float:
-    """The least slowdown, as a log ratio, that the confirming t-test finds with `power`, where it
-    is the only one among *cases*: margin + (t(1 − level) + t(power)) · σ / √K.
+    """Return the least slowdown, as a log ratio, that the confirming t-test detects with `power`
+    where it is the only one among *cases*: margin + (t(1 − level) + t(power)) · σ / √K.
 
-    *spread* is the standard deviation of log ratios, from *known* pairs. The level is what is left
-    of `alpha` for a case: of all, after the screen's, and for one of two tests.
+    *spread* is the standard deviation of the log ratios of *known* pairs. The level is the part of
+    `alpha` that is left for one case of all, after the screen's level, and for one of two tests.
     """
     from scipy.stats import t
 

@@ -1,17 +1,19 @@
-"""In which order do processes of the two sides run, and what becomes of their records?
+"""Run processes of the two sides in turn, and hand over their records.
 
-Pairs of fresh processes, one of each side, on one device. Blocks of two pairs are ABBA or BAAB, as
-the seed has it; the cases of a pair are in one random order on both sides, so that what one case
-leaves to the next is the same for both. While a process measures, the next ones import torch, and
-make no context on the device.
+A pair is one fresh process of each side, on one device. Blocks of two pairs are ABBA or BAAB, drawn
+by the seed; the cases of a pair are in one random order on both sides, so that what one case leaves
+to the next is the same for both. While a process measures, the next ones import torch, and create
+no context on the device.
 """
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from gpuperf.errors import CannotMeasure
 from gpuperf.gate.sides import LABELS, Label
@@ -23,83 +25,86 @@ from gpuperf.run.launcher import Connection, Launcher
 from gpuperf.run.supervisor import DEADLINE_S, Supervisor
 
 
-@dataclass(frozen=True)
-class Injection:
-    """A slowdown that is known: seconds that the *head* spins behind each call, by case."""
-
-    extra_s: Mapping[str, float] = field(default_factory=dict)
-
-
 def order_of(seed: int, pair: int) -> tuple[Label, Label]:
-    """Which side of a pair runs first: drawn for each block of two pairs, and turned inside it."""
+    """Return the sides of a pair in their order: drawn for each block of two, and turned in it."""
     first = random.Random(f"{seed} {pair // 2}").random() < 0.5
     return LABELS if first != bool(pair % 2) else (LABELS[1], LABELS[0])
 
 
 def shuffled(cases: Sequence[Case], seed: int, pair: int) -> list[Case]:
-    """*cases* in the order of this pair."""
+    """Return *cases* in the order of this pair."""
     order = list(cases)
     random.Random(f"cases {seed} {pair}").shuffle(order)
     return order
 
 
 class Standby:
-    """Workers that are started before their turn, in the order in which they will be wanted."""
+    """Workers that are started before their turn, in the order of their turns."""
 
     def __init__(
         self, launchers: Mapping[Label, Launcher], turns: Iterator[Label], ahead: int
     ) -> None:
-        self._launchers, self._turns = launchers, turns
-        self._waiting: deque[tuple[Label, Connection]] = deque()
-        self._ahead = ahead
+        self._launchers, self._turns, self._ahead = launchers, turns, ahead
+        self._workers: deque[tuple[Label, Connection]] = deque()
 
     def take(self, label: Label) -> Launcher:
-        """A launcher for *label*, whose first worker may be up already."""
-        ready: Connection | None = None
-        if self._waiting and self._waiting[0][0] == label:
-            ready = self._waiting.popleft()[1]
-        elif not self._waiting:
-            self._turns = _after(self._turns, label)
-        while len(self._waiting) < self._ahead:
+        """Return a launcher for *label*, whose first worker may have been started already."""
+        worker: Connection | None = None
+        if self._workers and self._workers[0][0] == label:
+            worker = self._workers.popleft()[1]
+        elif not self._workers and (turn := next(self._turns)) != label:
+            raise ValueError(f"it is the turn of {turn}, and not of {label}")
+        while len(self._workers) < self._ahead:
             turn = next(self._turns)
-            self._waiting.append((turn, self._launchers[turn].start()))
-        return _Ready(self._launchers[label], ready)
+            self._workers.append((turn, self._launchers[turn].start()))
+        return _StartedLauncher(self._launchers[label], worker)
 
     def close(self) -> None:
-        """End the workers that nobody wants any more."""
-        while self._waiting:
-            self._waiting.popleft()[1].kill()
+        """End the workers whose turn does not come."""
+        while self._workers:
+            self._workers.popleft()[1].kill()
 
 
-def _after(turns: Iterator[Label], label: Label) -> Iterator[Label]:
-    """*turns* without the first, which is taken by *label*."""
-    first = next(turns)
-    if first != label:
-        raise ValueError(f"it is the turn of {first}, and not of {label}")
-    return turns
+class _StartedLauncher:
+    """A launcher whose first worker has been started already."""
 
-
-class _Ready:
-    """A launcher whose first worker was started before."""
-
-    def __init__(self, launcher: Launcher, ready: Connection | None) -> None:
-        self._launcher, self._ready = launcher, ready
+    def __init__(self, launcher: Launcher, worker: Connection | None) -> None:
+        self._launcher, self._worker = launcher, worker
 
     def start(self) -> Connection:
-        """The one that is there, then new ones."""
-        ready, self._ready = self._ready, None
-        if ready is not None and ready.death() is None:
-            return ready
-        if ready is not None:
-            ready.kill()
+        """Return the started worker if it lives, else a new one."""
+        worker, self._worker = self._worker, None
+        if worker is not None and worker.death() is None:
+            return worker
+        if worker is not None:
+            worker.kill()
         return self._launcher.start()
 
 
-@dataclass
-class Passes:
-    """Runs passes: a fresh process of one side that measures cases, each record kept as it comes.
+def measure_each(
+    supervisor: Supervisor,
+    run: str,
+    cases: Sequence[Case],
+    contract: Contract,
+    seed: int,
+    begin: Callable[[str], None],
+    counting: Counting = "off",
+    extra_s: Mapping[str, float] | None = None,
+) -> Iterator[Record]:
+    """Measure *cases* in the open process and yield each record as it comes; `begin` gets the id of
+    the next case. After each call the device spins for the *extra_s* of the case."""
+    for case in cases:
+        begin(case.id)
+        spin_s = (extra_s or {}).get(case.id, 0.0)
+        yield supervisor.measure(run, case, contract, seed, counting=counting, extra_s=spin_s)
 
-    `keep` gets the side and the record; `begin` hears which case is next.
+
+@dataclass
+class PairRunner:
+    """Run a fresh process of each side for each pair, and `keep` each record with its side.
+
+    Each call of the head is lengthened by the seconds of `extra_s`, by case: a known slowdown. So
+    many workers as `ahead` are started before their turn.
     """
 
     launchers: Mapping[Label, Launcher]
@@ -110,7 +115,7 @@ class Passes:
     begin: Callable[[str], None] = lambda case: None
     listen: Callable[[str, int], None] = lambda phase, samples: None
     deadline_s: float = DEADLINE_S
-    injection: Injection = Injection()
+    extra_s: Mapping[str, float] = field(default_factory=dict)
     ahead: int = 0
     expected: Opened | None = None
     _standby: Standby | None = None
@@ -118,15 +123,20 @@ class Passes:
     def pair(
         self, run: Mapping[Label, str], cases: Mapping[Label, Sequence[Case]], index: int
     ) -> None:
-        """One process of each side. Raises: CannotMeasure where the device is another one."""
+        """Measure *cases* in one process of each side.
+
+        Raises: CannotMeasure where the device is another one.
+        """
         if self._standby is None:
-            turns = (label for pair in _from(index) for label in order_of(self.seed, pair))
+            pairs = itertools.count(index)
+            turns = (label for pair in pairs for label in order_of(self.seed, pair))
             self._standby = Standby(self.launchers, turns, self.ahead)
         for label in order_of(self.seed, index):
-            self._pass(self._standby.take(label), label, run[label], cases[label], index)
+            launcher, keep = self._standby.take(label), partial(self.keep, label)
+            self._process(launcher, label, run[label], cases[label], keep, index)
 
     def close(self) -> None:
-        """End what waits."""
+        """End the workers that were started before their turn."""
         if self._standby is not None:
             self._standby.close()
             self._standby = None
@@ -134,37 +144,33 @@ class Passes:
     def once(
         self, label: Label, run: str, cases: Sequence[Case], counting: Counting = "off"
     ) -> tuple[Record, ...]:
-        """The records of *cases* in one process of *label*, kept by nobody: to prime its caches, or
-        with counters to find causes."""
-        found: list[Record] = []
-        kept, self.keep = self.keep, lambda label, record: found.append(record)
-        try:
-            self._pass(self.launchers[label], label, run, cases, 0, counting)
-        finally:
-            self.keep = kept
-        return tuple(found)
+        """Return the records of *cases* in one process of *label*, without keeping them."""
+        records: list[Record] = []
+        launcher = self.launchers[label]
+        self._process(launcher, label, run, cases, records.append, counting=counting)
+        return tuple(records)
 
-    def _pass(
+    def _process(
         self,
         launcher: Launcher,
         label: Label,
         run: str,
         cases: Sequence[Case],
-        index: int,
+        keep: Callable[[Record], None],
+        index: int = 0,
         counting: Counting = "off",
     ) -> None:
         with Supervisor(launcher, self.device, self.deadline_s, self.listen) as supervisor:
             self._refuse_other(supervisor.open())
-            for case in shuffled(cases, self.seed, index):
-                self.begin(case.id)
-                extra_s = self.injection.extra_s.get(case.id, 0.0) if label == "head" else 0.0
-                record = supervisor.measure(
-                    run, case, self.contract, self.seed, counting=counting, extra_s=extra_s
-                )
-                self.keep(label, replace(record, pass_index=index))
+            order = shuffled(cases, self.seed, index)
+            extra_s = self.extra_s if label == "head" else None
+            for record in measure_each(
+                supervisor, run, order, self.contract, self.seed, self.begin, counting, extra_s
+            ):
+                keep(replace(record, pass_index=index))
 
     def _refuse_other(self, opened: Opened) -> None:
-        """Raises: CannotMeasure where the device changed its hard facts meanwhile."""
+        """Raises: CannotMeasure where a hard fact of the device has changed."""
         if self.expected is None:
             return
         then, now = self.expected.fingerprint.hard, opened.fingerprint.hard
@@ -174,9 +180,3 @@ class Passes:
                     f"{fact} was {then.get(fact)!r} when the gate began, and is {now.get(fact)!r}",
                     "begin a new gate",
                 )
-
-
-def _from(index: int) -> Iterator[int]:
-    while True:
-        yield index
-        index += 1

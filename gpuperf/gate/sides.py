@@ -1,7 +1,8 @@
-"""Which code runs on each side of a gate, and where is it prepared?
+"""Prepare the code of each side of a gate.
 
-Two commits of one repository, each in a worktree of its own that a command may set up, or two
-interpreters. Either way the worker is this gpuperf's: only the measured code differs.
+The sides are two commits of one repository, each in a worktree of its own that a command may set
+up, or two interpreters. Either way the worker is that of this gpuperf: only the measured code
+differs.
 """
 
 from __future__ import annotations
@@ -25,40 +26,39 @@ from gpuperf.run.launcher import Place
 
 Label = Literal["base", "head"]
 LABELS: tuple[Label, Label] = ("base", "head")
-NEAR = 2  # folders below the top
+NEAR = 2  # folders below the top in which a package is looked for
 LARGEST = 1 << 20  # bytes of a pyproject.toml
-TOLD = 300  # characters of what another program says
+LONGEST = 300  # characters of another program's message
 
 
 @dataclass(frozen=True)
 class Side:
-    """One side: what it is called, in words, its commit where it has one, and where it runs."""
+    """One side: its name, the place where it runs, and its commit where it has one."""
 
     label: Label
-    told: str
+    name: str
     place: Place
     commit: str = ""
-    notes: tuple[str, ...] = ()
 
 
 def interpreters(base: str, head: str, caches: Path) -> tuple[Side, Side]:
-    """The same folder under two interpreters. Raises: UsageError for what is none."""
+    """Return sides of the same folder under two interpreters. Raises: UsageError."""
     return (_interpreted("base", base, caches), _interpreted("head", head, caches))
 
 
 def _interpreted(label: Label, python: str, caches: Path) -> Side:
-    found = shutil.which(python)
-    if found is None:
-        raise UsageError(f"{python} of the {label} is no program", "give the path of a python")
-    place = Place(python=str(Path(found).absolute()), environment=_caches(caches, label))
-    same = Path(found).absolute() == Path(sys.executable).absolute()
+    program = shutil.which(python)
+    if program is None:
+        raise UsageError(f"{python} of the {label} is not a program", "give the path of a python")
+    path = Path(program).absolute()
+    place = Place(python=str(path), environment=_caches(caches, label))
+    same = path == Path(sys.executable).absolute()
     return Side(label, "this interpreter" if same else python, place)
 
 
 @dataclass(frozen=True)
 class Commits:
-    """Two commits of the repository at *top*, and what the user called them; `trees` are what they
-    hold, whenever they were made."""
+    """Two commits of the repository at *top*, with the user's names for them."""
 
     top: Path
     base: str
@@ -68,7 +68,7 @@ class Commits:
 
     @property
     def trees(self) -> tuple[str, str]:
-        """Of base and head."""
+        """The git trees of base and head, which are equal if the files are."""
         base, head = (
             _git(self.top, "rev-parse", f"{commit}^{{tree}}")
             for commit in (self.base_commit, self.head_commit)
@@ -77,23 +77,26 @@ class Commits:
 
 
 def resolve(base: str, head: str, dirty: bool = False) -> Commits:
-    """The commit *base* of the repository here, and *head*: a commit, or a worktree's folder.
+    """Resolve *base*, a commit of the repository here, and *head*: a commit, or a worktree's
+    folder.
 
     Raises: UsageError where there is no repository or no commit, or where changes are not committed
-    (with *dirty* those to tracked files are measured too).
+    (with *dirty* changes to tracked files are measured too).
     """
     folder = Path(head).is_dir()
     if folder and not head.startswith((".", "/")) and _is_commit(head):
-        raise UsageError(f"{head!r} is a folder and a commit", f"--head ./{head}, or its hash")
-    there = Path(head) if folder else Path()
-    top = Path(_git(there, "rev-parse", "--show-toplevel", hint="--base-python needs none"))
+        raise UsageError(f"{head!r} is a folder and a commit", f"give --head ./{head}, or its hash")
+    here = Path(head) if folder else Path()
+    hint = "go to a git repository, or compare two interpreters with --base-python"
+    top = Path(_git(here, "rev-parse", "--show-toplevel", hint=hint))
     named = "this worktree" if head == "." else head
     return Commits(top, base, named, _commit(top, base), _head_commit(top, head, dirty))
 
 
 def show(commits: Commits, commit: str, file: str) -> str | None:
-    """The text of *file*, a path inside the repository, as *commit* has it; None without one, and
-    for a path outside. Raises: UsageError where git cannot tell."""
+    """Return the text of *file*, a path inside the repository, in *commit*; None if the commit
+    lacks
+    it, and for a path outside. Raises: UsageError where git fails."""
     path, top = Path(file).resolve(), commits.top.resolve()
     if not path.is_relative_to(top):
         return None
@@ -107,16 +110,16 @@ def show(commits: Commits, commit: str, file: str) -> str | None:
 def worktrees(
     commits: Commits, folder: Path, setup: str, say: Callable[[str], None]
 ) -> Iterator[tuple[Side, Side]]:
-    """Both commits checked out under *folder*, and removed at the end.
+    """Check out both commits under *folder*, and remove them at the end.
 
-    The shell command *setup* is run in each. `.venv/bin/python` of a worktree is its interpreter,
-    where the setup makes one. Raises: UsageError; CannotMeasure where the setup fails.
+    The shell command *setup* runs in each. If it makes a `.venv/bin/python`, that is the
+    interpreter of the side. Raises: UsageError; CannotMeasure where the setup fails.
     """
     made: list[Path] = []
     try:
         for label, commit in (("base", commits.base_commit), ("head", commits.head_commit)):
             path = (folder / label).absolute()
-            if path.exists():  # of a gate that was killed
+            if path.exists():  # left by a gate that was killed
                 _remove(commits.top, path)
             made.append(path)
             _git(commits.top, "worktree", "add", "--detach", "--force", str(path), commit)
@@ -147,18 +150,18 @@ def _checked_out(label: Label, name: str, commit: str, folder: Path) -> Side:
 
 
 def is_gpuperf(root: Path) -> bool:
-    """Whether a worktree is of gpuperf itself: then its kernels are what is measured."""
+    """Return whether the worktree at *root* is gpuperf's own: then its kernels are measured."""
     try:
         project = parse_toml(read_regular(root / "pyproject.toml", LARGEST).decode())
     except (OSError, ValueError):
         return False
-    named = project.get("project", {})
-    return isinstance(named, dict) and named.get("name") == "gpuperf"
+    table = project.get("project", {})
+    return isinstance(table, dict) and table.get("name") == "gpuperf"
 
 
 def _caches(folder: Path, label: Label) -> dict[str, str]:
-    """Compiled code is kept by side: nothing of one is found by the other. So is what was tuned, of
-    which the head prefers the base's where it makes no difference."""
+    """Return an environment with separate caches of compiled code and tuned choices for the side;
+    the head prefers the choices of the base where they are as fast."""
     at, base = folder.absolute() / label, folder.absolute() / "base"
     preferred = {PREFERRED: str(base / "choices")} if label == "head" else {}
     return {
@@ -172,15 +175,15 @@ def _caches(folder: Path, label: Label) -> dict[str, str]:
 
 
 def _head_commit(top: Path, head: str, dirty: bool) -> str:
-    """The commit of *head*; with *dirty* one of what is changed there, which no branch holds."""
+    """Return the commit of *head*; if *dirty*, one of its changes, which is on no branch."""
     if not Path(head).is_dir():
         return _commit(top, head)
     changed = _git(top, "status", "--porcelain", "--untracked-files=no").splitlines()
     if changed and not dirty:
-        told = f"{len(changed)} files of {head} are not committed, {changed[0][3:]!r} among them"
-        raise UsageError(told, "commit them, or --dirty measures tracked ones as they stand")
-    kept = _git(top, "stash", "create") if changed else ""
-    return kept or _commit(top, "HEAD")
+        message = f"{len(changed)} files of {head} are not committed, such as {changed[0][3:]!r}"
+        raise UsageError(message, "commit them, or measure tracked files as they are with --dirty")
+    stashed = _git(top, "stash", "create") if changed else ""
+    return stashed or _commit(top, "HEAD")
 
 
 def _is_commit(name: str) -> bool:
@@ -190,30 +193,24 @@ def _is_commit(name: str) -> bool:
 
 
 def _commit(top: Path, name: str) -> str:
-    hint = "a branch, a tag or a commit; in CI fetch it first (fetch-depth: 0)"
+    hint = "name a branch, a tag or a commit; in CI fetch it first (fetch-depth: 0)"
     if name.startswith("-"):
-        raise UsageError(f"{name!r} is no commit", hint)
-    return _git(
-        top,
-        "rev-parse",
-        "--verify",
-        "--quiet",
-        f"{name}^{{commit}}",
-        hint=hint,
-        told=f"there is no commit {name!r} in {top.name}",
-    )
+        raise UsageError(f"{name!r} is not a commit", hint)
+    message = f"there is no commit {name!r} in {top.name}"
+    words = ("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
+    return _git(top, *words, hint=hint, message=message)
 
 
-def _git(folder: Path, *words: str, hint: str = "", told: str = "") -> str:
-    """What git says. Raises: UsageError."""
+def _git(folder: Path, *words: str, hint: str = "", message: str = "") -> str:
+    """Return the output of git, or raise UsageError with *message*, else with git's own."""
     command = ["git", "-c", "core.hooksPath=/dev/null", "-C", str(folder), *words]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     except OSError as error:
         raise UsageError(f"git cannot be run: {error.strerror}", "install git") from None
     if done.returncode:
-        said = (done.stderr.strip().splitlines() or ["no word"])[-1][:TOLD]
-        raise UsageError(told or f"git {words[0]} failed: {said}", hint)
+        last = (done.stderr.strip().splitlines() or ["without a message"])[-1][:LONGEST]
+        raise UsageError(message or f"git {words[0]} failed: {last}", hint)
     return done.stdout.rstrip()
 
 
@@ -240,62 +237,58 @@ def _set_up(path: Path, label: str, setup: str, log: Path) -> None:
         )
         try:
             code = process.wait()
-        finally:  # what it started must not run on beside the measurement
+        finally:  # programs that it started would disturb the measurement
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
     if code:
         lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        last = f": {lines[-1][:TOLD]}" if lines else ""
+        last = f": {lines[-1][:LONGEST]}" if lines else ""
         raise CannotMeasure(
             f"the setup of the {label} ended with exit code {code}{last}",
-            f"all that it said: {log}",
+            f"see its output in {log}",
         )
 
 
 def packages_of(side: Side) -> tuple[str, ...]:
-    """The packages that a worktree holds near its top: `mylib`, `src/mylib`, `python/mylib`."""
+    """Return the packages near the top of a worktree: `mylib`, `src/mylib`, `python/mylib`."""
     listed = _git(Path(side.place.folder), "ls-files", "*__init__.py").splitlines()
     folders = [Path(file).parent for file in listed]
     return tuple({f.name for f in folders if f.name and len(f.parts) <= NEAR} - {"gpuperf"})
 
 
 def refuse_foreign(side: Side, loaded: Mapping[str, str], repository: Path) -> int:
-    """How many of the modules *loaded*, by name with their files, are the worktree's own.
+    """Return how many of the modules *loaded*, by name with their files, are the worktree's own.
 
-    Raises: CannotMeasure where one that should be is from elsewhere: then the other side, or the
+    Raises: CannotMeasure where one of its modules comes from elsewhere: then the other side, or the
     installed package, would be measured in its place.
     """
     root = Path(side.place.folder).resolve()
     named = packages_of(side)
     own = {name for name, file in loaded.items() if Path(file).is_relative_to(root)}
     for name, file in loaded.items():
-        # What is of none of its packages was installed together with one of them.
+        # A module outside of its packages was installed together with one of them.
         alone = name.split(".")[0] in named and not _also_in(root, name, file)
         if name not in own and (_inside(file, repository) or not alone):
             raise CannotMeasure(
-                f"the {side.label} imports {name} from {_short(file)}, and not from its worktree",
+                f"the {side.label} imports {name} from …/{'/'.join(Path(file).parts[-4:-1])}, and "
+                "not from its worktree",
                 "install it there: --setup 'python -m venv .venv && .venv/bin/pip install .'",
             )
     return len(own)
 
 
 def _inside(file: str, repository: Path) -> bool:
-    """Whether *file* is the repository's own, and not of what is installed in it."""
+    """Return whether *file* belongs to the repository, and not to a package installed in it."""
     path = Path(file)
     installed = {"site-packages", "dist-packages"} & set(path.parts)
     return not installed and path.is_relative_to(repository.resolve())
 
 
 def _also_in(root: Path, name: str, file: str) -> bool:
-    """Whether the worktree holds this file of the package too, at its top or a folder below."""
+    """Return whether the worktree has this file of the package, at its top or a folder below."""
     parts = Path(file).parts
     package = name.split(".")[0]
     if package not in parts:
         return False
     tail = Path(*parts[len(parts) - 1 - parts[::-1].index(package) :])
     return any((folder / tail).exists() for folder in (root, *root.iterdir()))
-
-
-def _short(file: str) -> str:
-    """The last folders of a path."""
-    return "…/" + "/".join(Path(file).parts[-4:-1])

@@ -1,30 +1,32 @@
-"""Which cases are slower in one stored run than in another?
+"""Judge which cases are slower in one stored run than in another.
 
-The processes of two runs are no pairs: they ran at other times. So their medians are two samples,
-judged by Welch's t-test and a permutation of lower-half means against the margin. Where a side has
-too few processes to tell how far they scatter, what earlier processes saw of the case serves
-(`Record.noise`); without that there is no verdict.
+The processes of two runs are not pairs: they ran at different times. So their medians are two
+samples, compared by Welch's t-test and a permutation of lower-half means against the margin. Where
+a side has too few processes to estimate their scatter, the scatter of earlier processes of the case
+serves (`Record.noise`); without that there is no verdict.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from statistics import geometric_mean
 
-from gpuperf.gate.rule import Judged, Rule, Verdict, are_times, permuted
+from gpuperf.gate.rule import NO_TIMES, Judged, Rule, Statistics, are_times, permuted, verdicts_of
 
-# A session by itself moves a time by about 1 %, and a run is of one session: what is less than four
-# times that tells nothing of the code. Pairs (`gate ab`) see a quarter of it.
+# Two sessions differ by about 1 % in unchanged code, and each run is one session: less than four
+# times that says nothing about the code. Pairs (`gate ab`) detect a quarter of it.
 SESSION = 0.04
-ENOUGH = 6  # processes a side: from here on they tell their own scatter
+ENOUGH = 6  # processes of each side that suffice to estimate their scatter
+LEAST_ERROR = 1e-9  # standard error of a log ratio of times that agree to the digit
 
 
 @dataclass(frozen=True)
 class Sets:
-    """Of one case, the median seconds of each process of both runs; how far its processes scatter
-    elsewhere, as a fraction, seen over so many; and the case's own margin, which may only widen the
-    rule's."""
+    """The median seconds of one case in each process of both runs; the scatter `noise` between
+    earlier `processes` as a fraction; and the margin of the case, which may only widen the rule's.
+    """
 
     base: tuple[float, ...]
     head: tuple[float, ...]
@@ -34,111 +36,64 @@ class Sets:
 
     @property
     def sound(self) -> bool:
-        """Whether each side has a time, and all are times."""
+        """Whether each side has a time, and all values are plausible times."""
         return bool(self.base and self.head) and are_times((*self.base, *self.head))
 
-
-@dataclass(frozen=True)
-class _Tests:
-    """p of slower, of faster, of not within the margin; and what a slowdown takes to be seen."""
-
-    slower: float
-    faster: float
-    outside: float
-    detectable: float
-    low: float
-    high: float
-    change: float
+    @property
+    def scatter_known(self) -> bool:
+        """Whether each side has enough processes to estimate their scatter."""
+        return min(len(self.base), len(self.head)) >= ENOUGH
 
 
 def judge_stored(cases: Mapping[str, Sets], rule: Rule) -> dict[str, Judged]:
-    """The verdict on each of *cases*, with multiplicity over those that can be judged."""
-    found = {name: _without_test(sets) for name, sets in cases.items()}
-    judged = {name: sets for name, sets in cases.items() if found[name] is None}
-    if judged:
-        tests = _tests(judged, rule)
-        slower = adjusted([test.slower for test in tests.values()])
-        faster = adjusted([test.faster for test in tests.values()])
-        for i, (name, test) in enumerate(tests.items()):
-            found[name] = _judged(test, slower[i], faster[i], rule)
-    return {name: verdict for name, verdict in found.items() if verdict is not None}
+    """Return the verdict on each of *cases*, with multiplicity over those that can be judged."""
+    untested = {name: _without_test(sets) for name, sets in cases.items()}
+    tested = {name: sets for name, sets in cases.items() if untested[name] is None}
+    judged = untested | verdicts_of(_statistics(tested, rule), rule)
+    return {name: verdict for name, verdict in judged.items() if verdict is not None}
 
 
 def may_be_permuted(sets: Sets, rule: Rule) -> bool:
-    """Whether judging *sets* may take a permutation: its processes tell their own scatter, and the
-    fastest of the head is slower than the fastest of the base by more than the margin."""
-    if not sets.sound or min(len(sets.base), len(sets.head)) < ENOUGH:
+    """Return whether judging *sets* may take a permutation: its scatter is known, and the fastest
+    process of the head is slower than the fastest of the base by more than the margin."""
+    if not sets.sound or not sets.scatter_known:
         return False
     return math.log(min(sets.head)) - _margin(sets, rule) > math.log(min(sets.base))
 
 
-def adjusted(p: Sequence[float]) -> list[float]:
-    """Each of *p* after Benjamini and Hochberg: the least rate of false discoveries at which it
-    would be one. (scipy.stats has it too, and takes as long to import as ten thousand cases take
-    to be judged.)"""
-    import numpy
-
-    values = numpy.asarray(p, float)
-    order = values.argsort()[::-1]
-    scaled = values[order] * len(values) / numpy.arange(len(values), 0, -1)
-    found = numpy.empty(len(values))
-    found[order] = numpy.minimum(numpy.minimum.accumulate(scaled), 1.0)
-    return [float(q) for q in found]
-
-
 def _without_test(sets: Sets) -> Judged | None:
-    """What is said of a case that cannot be tested."""
+    """Return what is known about a case that cannot be tested; None for one that can."""
     if not sets.sound:
-        return Judged("NOT_COMPARABLE", reason="times are missing or are none")
-    if min(len(sets.base), len(sets.head)) >= ENOUGH:
+        return Judged("NOT_COMPARABLE", reason=NO_TIMES)
+    if sets.scatter_known or (sets.noise is not None and sets.noise > 0 and sets.processes > 2):
         return None
-    if sets.noise is not None and sets.noise > 0 and sets.processes > 2:
-        return None
-    change = _middle(sets.head) / _middle(sets.base) - 1
     reason = (
-        f"{len(sets.base)} and {len(sets.head)} processes do not tell how far they scatter: "
-        f"--passes {ENOUGH} or more"
+        f"{len(sets.base)} and {len(sets.head)} processes are too few to estimate their scatter: "
+        f"measure with --passes {ENOUGH} or more"
     )
+    change = geometric_mean(sets.head) / geometric_mean(sets.base) - 1
     return Judged("INCONCLUSIVE", change, reason=reason)
 
 
-def _middle(values: tuple[float, ...]) -> float:
-    return math.exp(math.fsum(math.log(v) for v in values) / len(values))
-
-
-def _judged(test: _Tests, slower: float, faster: float, rule: Rule) -> Judged:
-    verdict: Verdict = "INCONCLUSIVE"
-    if slower <= rule.alpha:
-        verdict = "REGRESSED"
-    elif faster <= rule.alpha:
-        verdict = "IMPROVED"
-    elif test.outside <= rule.equivalence:
-        verdict = "UNCHANGED"
-    change, low, high = (math.expm1(v) for v in (test.change, test.low, test.high))
-    return Judged(verdict, change, low, high, test.slower, slower, math.expm1(test.detectable))
-
-
-def _tests(cases: Mapping[str, Sets], rule: Rule) -> dict[str, _Tests]:
-    """The tests of all cases at once, those of as many processes together."""
-    groups: dict[tuple[int, int, bool], list[str]] = {}
+def _statistics(cases: Mapping[str, Sets], rule: Rule) -> dict[str, Statistics]:
+    """Return the tests of all cases, those of equally many processes at once."""
+    groups: dict[tuple[int, int], list[str]] = {}
     for name, sets in cases.items():
-        own = min(len(sets.base), len(sets.head)) >= ENOUGH
-        groups.setdefault((len(sets.base), len(sets.head), own), []).append(name)
-    found: dict[str, _Tests] = {}
-    for (_, _, own), names in groups.items():
-        found |= _group(names, cases, own, rule, len(cases))
-    return {name: found[name] for name in cases}
+        groups.setdefault((len(sets.base), len(sets.head)), []).append(name)
+    statistics: dict[str, Statistics] = {}
+    for names in groups.values():
+        statistics |= _of_group({name: cases[name] for name in names}, rule, len(cases))
+    return {name: statistics[name] for name in cases}
 
 
-def _group(
-    names: list[str], cases: Mapping[str, Sets], own: bool, rule: Rule, judged: int
-) -> dict[str, _Tests]:
+def _of_group(cases: Mapping[str, Sets], rule: Rule, judged: int) -> dict[str, Statistics]:
     import numpy
     from scipy.special import stdtr, stdtrit
 
-    base = numpy.log(numpy.array([cases[name].base for name in names]))
-    head = numpy.log(numpy.array([cases[name].head for name in names]))
-    wanted = numpy.array([_margin(cases[name], rule) for name in names])
+    base = numpy.log(numpy.array([sets.base for sets in cases.values()]))
+    head = numpy.log(numpy.array([sets.head for sets in cases.values()]))
+    wanted = numpy.array([_margin(sets, rule) for sets in cases.values()])
+    own = all(sets.scatter_known for sets in cases.values())
     change = head.mean(axis=1) - base.mean(axis=1)
     if own:
         parts = [side.var(axis=1, ddof=1) / side.shape[1] for side in (base, head)]
@@ -148,45 +103,33 @@ def _group(
             parts[0] ** 2 / (base.shape[1] - 1) + parts[1] ** 2 / (head.shape[1] - 1) + tiny
         )
     else:
-        noise = numpy.array([cases[name].noise for name in names], dtype=float)
+        noise = numpy.array([sets.noise for sets in cases.values()], dtype=float)
         error = noise * math.sqrt(1 / base.shape[1] + 1 / head.shape[1])
-        freedom = numpy.array([cases[name].processes - 1 for name in names], dtype=float)
-    error = numpy.maximum(error, SMALLEST)
+        freedom = numpy.array([sets.processes - 1 for sets in cases.values()], dtype=float)
+    error = numpy.maximum(error, LEAST_ERROR)
     slower, faster, above, below = (
         stdtr(freedom, -far / error)
         for far in (change - wanted, -change - wanted, change + wanted, wanted - change)
     )
-    outside = numpy.maximum(above, below)
     if own:
-        alike = numpy.ones(len(names))
-        for i, name in enumerate(names):
+        alike = numpy.ones(len(cases))
+        for i, sets in enumerate(cases.values()):
             # No permutation has a p below its resolution: where the t-test has, it is the smaller.
-            if slower[i] < 1 / (rule.resamples + 1) or not may_be_permuted(cases[name], rule):
-                continue
-            moved = head[i] - wanted[i]
-            alike[i] = permuted(moved, base[i], "independent", rule.resamples, rule.seed)
+            if slower[i] >= 1 / (rule.resamples + 1) and may_be_permuted(sets, rule):
+                moved = head[i] - wanted[i]
+                alike[i] = permuted(moved, base[i], "independent", rule.resamples, rule.seed)
         slower = numpy.minimum(1.0, 2 * numpy.minimum(slower, alike))
     level = min(0.5, rule.alpha / judged / (2 if own else 1))
     detectable = wanted + (stdtrit(freedom, rule.power) - stdtrit(freedom, level)) * error
     reach = stdtrit(freedom, 0.975) * error
-    return {
-        name: _Tests(
-            float(slower[i]),
-            float(faster[i]),
-            float(outside[i]),
-            float(detectable[i]),
-            float(change[i] - reach[i]),
-            float(change[i] + reach[i]),
-            float(change[i]),
-        )
-        for i, name in enumerate(names)
-    }
-
-
-SMALLEST = 1e-9  # an error of a log ratio: times that agree to the digit
+    outside = numpy.maximum(above, below)
+    columns = (slower, faster, outside, change, change - reach, change + reach, detectable)
+    rows = zip(cases, *(column.tolist() for column in columns), strict=True)
+    return {name: Statistics(*values) for name, *values in rows}
 
 
 def _margin(sets: Sets, rule: Rule) -> float:
-    """As a log ratio. A case's own margin widens the rule's, which guards against the session."""
+    """Return the margin as a log ratio: that of a case may widen the rule's, which guards against
+    the difference of two sessions."""
     wanted = max(rule.margin, sets.margin or 0.0)
     return math.log1p(max(wanted, rule.floor_s / sorted(sets.base)[len(sets.base) // 2]))

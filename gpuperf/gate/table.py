@@ -1,148 +1,109 @@
-"""How is a gate's report printed: as a table, and in the forms that platforms read?
+"""Make the table of a gate: a row for each case, worst first, with its cause below it.
 
-The table's rows are worst first, each regression with its cause under it. What is the same in all
-cases is left out of their names, and of hundreds of unchanged cases the first few stand for all.
+By default the table fits 100 columns and 45 lines: the cases that somebody must look at, and the
+number of the others.
 """
 
 from __future__ import annotations
 
-import re
-import textwrap
-from collections.abc import Iterator, Sequence
-from enum import StrEnum
+from collections.abc import Sequence
 
-from rich.cells import cell_len
-
-from gpuperf.gate.annotations import render_annotations
-from gpuperf.gate.junit import render_junit
-from gpuperf.gate.markdown import render_comment, render_summary
 from gpuperf.gate.verdict import CaseVerdict, GateReport
 from gpuperf.gate.wording import (
-    HEADS,
     cells,
     conditions,
     counts,
     headline,
     names_of,
+    notable,
     reason_of,
     remarks,
-    suspected,
+    summary,
+    word_of,
     words_of,
     worst_first,
 )
-from gpuperf.model.codec import encode
 from gpuperf.model.text import clean, shorten
 from gpuperf.show.axes import Names
+from gpuperf.show.table import Column, Mood, Table, fill, notes_of
 
-WIDTH = 120  # characters of a line of words
-NAME = 48  # and of a case
-MOST = 40  # rows
-OWNER = 60
-
-
-class GateFormat(StrEnum):
-    """How a gate is printed: `md` for a job's summary, `comment` for a pull request."""
-
-    TABLE = "table"
-    JSON = "json"
-    MD = "md"
-    COMMENT = "comment"
-    JUNIT = "junit"
-    GITHUB = "github"
-
-
-def render_gate(report: GateReport, format: GateFormat) -> str:
-    """*report* as text that ends with a newline."""
-    match format:
-        case GateFormat.JSON:
-            return _visible(encode(report).decode()) + "\n"
-        case GateFormat.MD:
-            return render_summary(report)
-        case GateFormat.COMMENT:
-            return render_comment(report)
-        case GateFormat.JUNIT:
-            return render_junit(report)
-        case GateFormat.GITHUB:
-            return render_annotations(report)
-    return _table(report)
+NAME = 48  # characters of a case
+# Of a brief table: lines, less those between the parts, and characters of a line.
+LINES, ROOM = 45 - 7, 96
+MOST_REMARKS = 2  # of each kind
+OWNER = 60  # characters
+COLUMNS = (
+    Column("verdict", left=True),
+    Column("case", left=True, code=True),
+    Column("base", keep=3),
+    Column("head", keep=4),
+    Column("change"),
+    Column("95 %", keep=5),
+    Column("q", keep=2),
+    Column("detectable", keep=1),
+)
 
 
-def _visible(json: str) -> str:
-    """*json* with what is invisible in its strings as escapes: the same value, and nothing that
-    steers a terminal or GitHub's log."""
-    if not json.isprintable():
-        json = "".join(c if c.isprintable() else _escape(c) for c in json)
-    return json.replace("##[", "#\\u0023[")
+def columns(cases: Sequence[CaseVerdict], names: Names, report: GateReport) -> tuple[Column, ...]:
+    """Return the columns of a table of *cases*."""
+    rows = [[word_of(case, report), names.of(case.case), *cells(case)] for case in cases]
+    verdict, *others = fill(COLUMNS, rows)
+    moods: tuple[Mood, ...] = tuple("failure" if w.isupper() else "" for w in verdict.cells)
+    return (Column("verdict", cells=verdict.cells, left=True, moods=moods), *others)
 
 
-def _escape(character: str) -> str:
-    units = character.encode("utf-16-be").hex()
-    return "".join(f"\\u{units[i : i + 4]}" for i in range(0, len(units), 4))
-
-
-def _table(report: GateReport) -> str:
-    every = worst_first(report)
+def full_table(report: GateReport) -> Table:
+    """Return the table of all cases, with every reason and the conditions."""
     names = names_of(report, NAME)
-    shown = every[:MOST]
-    left = every[MOST:]
-    lines = [*_wrapped(headline(report, names)), "", *_rows(shown, names, report)]
+    cases = worst_first(report)
+    notes = [f"{_cases(report)}: {counts(cases, words_of(report))}", *remarks(report, names)]
+    return Table(
+        columns(cases, names, report),
+        lead=(headline(report, names),),
+        details=tuple(tuple(_details(case, report)) for case in cases),
+        notes=notes_of(*notes, *conditions(report, names)),
+    )
+
+
+def brief_table(report: GateReport) -> Table:
+    """Return the table of the cases that somebody must look at, as many as fit a screen."""
+    names = names_of(report, NAME)
+    lead = shorten(headline(report, names), 2 * ROOM)
+    notes = [
+        shorten(t, 2 * ROOM) for t in (*remarks(report, names, MOST_REMARKS), *summary(report))
+    ]
+    room = LINES - sum(1 + len(text) // ROOM for text in (lead, *notes))
+    cases: list[CaseVerdict] = []
+    details: list[tuple[str, ...]] = []
+    for case in notable(report):
+        sentence = tuple(
+            f"{t[: ROOM - 1]}…" if len(t) > ROOM else t for t in _details(case, report)[:1]
+        )
+        room -= 1 + len(sentence)
+        if room < 0:
+            break
+        cases.append(case)
+        details.append(sentence)
+    shown = {id(case) for case in cases}
+    others = [case for case in report.cases if id(case) not in shown]
     words = words_of(report)
-    if left:
-        lines.append(f"and {len(left):,} more: {counts(left, words)}; --format json has all")
-    lines += ["", f"{_cases(report)}: {counts(every, words)}"]
-    for remark in (*remarks(report, names), *conditions(report, names)):
-        lines += _wrapped(remark)
-    return "\n".join(_inert(line) for line in lines) + "\n"
+    tally = f"{_cases(report)}: {counts(report.cases, words)}"
+    if others and cases:
+        tally = f"and {len(others):,} more: {counts(others, words)}"
+    return Table(
+        columns(cases, names, report),
+        lead=(lead,),
+        details=tuple(details),
+        notes=notes_of(f"{tally}; -v shows all" if others else tally, *notes),
+    )
 
 
 def _cases(report: GateReport) -> str:
     return f"{len(report.cases):,} case{'' if len(report.cases) == 1 else 's'}"
 
 
-def _rows(shown: Sequence[CaseVerdict], names: Names, report: GateReport) -> Iterator[str]:
-    """The table, and under a row what there is to say of it."""
-    table = [["verdict", "case", *HEADS]]
-    table += [[_word(case, report), names.of(case.case), *cells(case)] for case in shown]
-    widths = [max(cell_len(row[i]) for row in table) for i in range(len(table[0]))]
-    for i, row in enumerate(table):
-        padded = (
-            _padded(cell, width, left=column < 2)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        yield "  ".join(padded).rstrip()
-        if i:
-            yield from _details(shown[i - 1], report)
-
-
-def _word(case: CaseVerdict, report: GateReport) -> str:
-    """Loud where something must be done."""
-    word = words_of(report)[case.judged.verdict]
-    loud = case.judged.verdict == "REGRESSED" and not suspected(report)
-    return word.upper() if loud else word
-
-
-def _details(case: CaseVerdict, report: GateReport) -> Iterator[str]:
-    told = reason_of(case, report)
+def _details(case: CaseVerdict, report: GateReport) -> list[str]:
+    sentences = reason_of(case, report)
     if case.owner and case.judged.verdict in ("REGRESSED", "NOT_COMPARABLE"):
-        told.append(f"owner {shorten(clean(case.owner), OWNER)}")
-    for sentence in told:
-        yield from _wrapped(sentence, "    ")
-
-
-def _padded(text: str, width: int, left: bool) -> str:
-    room = " " * (width - cell_len(text))
-    return text + room if left else room + text
-
-
-def _wrapped(text: str, indent: str = "") -> list[str]:
-    """*text* in lines that fit; those after the first stand two further in."""
-    return textwrap.wrap(
-        text, WIDTH, initial_indent=indent, subsequent_indent=f"{indent}  ", break_on_hyphens=False
-    ) or [indent]
-
-
-def _inert(line: str) -> str:
-    """*line* without what GitHub's runner takes for a command in a log: `::` at its beginning, and
-    `##[` anywhere (actions/runner, ActionCommand.cs)."""
-    line = line.replace("##[", "## [")
-    return re.sub(r"^(\s*)::", r"\1: :", line)
+        sentences.append(f"owner {shorten(clean(case.owner), OWNER)}")
+    return sentences

@@ -1,13 +1,13 @@
-"""What does a gate say: of each case, of the whole, and by which exit code?
+"""Hold the report of a gate: the verdict on each case, the outcome, and the exit code.
 
-A `GateReport` is all that any output shows. It holds the pairs themselves, so that `recheck` can
-judge them again: a verdict that is not that of its own evidence is refused.
+A `GateReport` holds all that any output shows, and the pairs themselves, so that `recheck` can
+judge them again: it refuses a verdict that does not follow from its own evidence.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import geometric_mean
@@ -16,14 +16,15 @@ from typing import Literal
 from gpuperf.errors import UsageError
 from gpuperf.files import read_regular, write_atomically
 from gpuperf.gate.bounds import refuse_unbounded
-from gpuperf.gate.evidence import Discarded
-from gpuperf.gate.rule import Evidence, Judged, Pairs, Rule, are_times, judge, moved, unsteady
+from gpuperf.gate.evidence import DiscardedPair
+from gpuperf.gate.rule import Evidence, Judged, Pairs, Rule, are_times, judge, moved, undetected
 from gpuperf.gate.stored import Sets, judge_stored
 from gpuperf.model.codec import decode, encode
 from gpuperf.model.contract import Contract
+from gpuperf.model.workload import Case
 
 SCHEMA = 1
-LARGEST = 32 << 20  # bytes of a verdict: 10,000 cases of 26 pairs have 20 MB
+LARGEST = 32 << 20  # bytes: a verdict on 10,000 cases of 26 pairs has 20 MB
 Value = str | int | float | bool | None
 
 Outcome = Literal[
@@ -41,7 +42,7 @@ EXIT_CODES: Mapping[Outcome, int] = {
 
 @dataclass(frozen=True)
 class Cause:
-    """Why a case is slower: one word of the field, the figures, before and after."""
+    """The cause of a slowdown: its kind, a sentence, and the figures of base and head."""
 
     kind: str
     text: str
@@ -50,7 +51,11 @@ class Cause:
 
 @dataclass(frozen=True)
 class CaseVerdict:
-    """One case: what was judged, on which evidence, the seconds of each side, and why."""
+    """The verdict on one case with its evidence, the seconds of each side, and the cause.
+
+    `case` is its id, and `fields` holds what the id is made of (none in a file of an older
+    gpuperf).
+    """
 
     case: str
     judged: Judged
@@ -61,11 +66,12 @@ class CaseVerdict:
     owner: str = ""
     cause: Cause | None = None
     notes: tuple[str, ...] = ()
+    fields: Case | None = None
 
 
 @dataclass(frozen=True)
-class SideTold:
-    """One side: in words, its commit, its software, and its run file."""
+class SideSummary:
+    """One side: its name (`told` in the file), its commit, its software, and its run file."""
 
     told: str
     commit: str = ""
@@ -75,21 +81,20 @@ class SideTold:
 
 @dataclass(frozen=True)
 class GateReport:
-    """Everything that a gate found.
+    """The result of a gate.
 
-    `ended` says what stopped it early, `left_out` the cases that are on neither side's account
-    (skipped on both, each with its reason), `target` the slowdown that must be detectable in every
-    case. `earlier` is the outcome of an earlier gate of the same code, if there was one; `advisory`
-    why the whole is advice and no verdict. `slowed` are cases that were slowed down on purpose, to
-    see them caught.
+    `ended` is why it stopped early, `left_out` the cases that neither side can run (each with its
+    reason), `target` the slowdown that must be detectable in every case. `earlier` is the outcome
+    of an earlier gate of the same code; `advisory` is why the whole is advice and not a verdict.
+    `slowed` holds the cases that were slowed down on purpose, by the fraction.
     """
 
     id: str
     created: str
     gpuperf: str
     kind: Literal["ab", "compare"]
-    base: SideTold
-    head: SideTold
+    base: SideSummary
+    head: SideSummary
     device: str
     suite: str
     contract: Contract
@@ -99,7 +104,7 @@ class GateReport:
     reasons: tuple[str, ...] = ()
     target: float = 0.1
     sentinels: Mapping[str, Pairs] = field(default_factory=dict)
-    discarded: tuple[Discarded, ...] = ()
+    discarded: tuple[DiscardedPair, ...] = ()
     left_out: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     calibration: str = ""
@@ -114,55 +119,51 @@ class GateReport:
 
 
 def conclude(report: GateReport) -> GateReport:
-    """*report* with its outcome, and the reasons in the order of their weight."""
-    found = [*_whole(report), *_by_case(report)]
-    if not found:
-        return replace(report, outcome="passed", reasons=())
-    return replace(report, outcome=found[0][0], reasons=tuple(reason for _, reason in found))
+    """Return *report* with its outcome, and the reasons in the order of their weight."""
+    reasons = [*_reasons_of_gate(report), *_reasons_of_cases(report)]
+    outcome = reasons[0][0] if reasons else "passed"
+    return replace(report, outcome=outcome, reasons=tuple(reason for _, reason in reasons))
 
 
-def _whole(report: GateReport) -> list[tuple[Outcome, str]]:
-    """What is wrong with the gate as a whole."""
-    found: list[tuple[Outcome, str]] = []
+def _reasons_of_gate(report: GateReport) -> Iterator[tuple[Outcome, str]]:
+    """Yield why the gate as a whole does not pass."""
     if report.ended:
-        found.append(("incomplete", report.ended))
+        yield "incomplete", report.ended
     if report.advisory:
-        found.append(("inconclusive", f"{report.advisory}: this is advice, and no verdict"))
+        yield "inconclusive", f"{report.advisory}: this is advice, and no verdict"
     for name, pairs in report.sentinels.items():
         change = moved(pairs, report.rule, len(report.sentinels))
         if change is not None:
-            told = f"{name}, which no change can touch, moved by {change * 100:+.1f} %"
-            found.append(("contaminated", told))
-        elif unsteady(pairs, report.rule) > report.target:
-            told = f"{name}, which no change can touch, is too noisy to tell whether it moved"
-            found.append(("inconclusive", told))
-    return found
+            yield (
+                "contaminated",
+                f"{name}, which no change can touch, moved by {change * 100:+.1f} %",
+            )
+        elif undetected(pairs) > report.target:
+            yield "inconclusive", f"{name}, which no change can touch, is too noisy to judge"
 
 
-def _by_case(report: GateReport) -> list[tuple[Outcome, str]]:
-    """What is wrong with its cases: regressions first."""
+def _reasons_of_cases(report: GateReport) -> Iterator[tuple[Outcome, str]]:
+    """Yield why the gate does not pass for its cases, regressions first."""
     by: dict[str, list[CaseVerdict]] = {}
     for case in report.cases:
         by.setdefault(case.judged.verdict, []).append(case)
-    found: list[tuple[Outcome, str]] = []
-    if slower := by.get("REGRESSED"):
-        found.append(("regressed", f"{_named(slower)} slower"))
-    if missing := by.get("NOT_COMPARABLE"):
-        found.append(("not comparable", f"{_named(missing)} not comparable"))
-    if len(report.cases) == len(by.get("NOT_COMPARABLE", ())):
-        found.append(("not comparable", "no case was judged"))
-    blind = [case for case in report.cases if hides(case, report.target)]
-    if blind:
-        told = f"{_named(blind)} too noisy: a slowdown of {report.target * 100:g} % could be missed"
-        found.append(("inconclusive", told))
+    slower, missing = by.get("REGRESSED", []), by.get("NOT_COMPARABLE", [])
+    if slower:
+        yield "regressed", f"{_named(slower)} slower"
+    if missing:
+        yield "not comparable", f"{_named(missing)} not comparable"
+    if len(report.cases) == len(missing):
+        yield "not comparable", "no case was judged"
+    if noisy := [case for case in report.cases if hides(case, report.target)]:
+        missed = f"a slowdown of {report.target * 100:g} % could be missed"
+        yield "inconclusive", f"{_named(noisy)} too noisy: {missed}"
     if report.earlier == "regressed" and not slower and not report.overruled:
-        told = f"an earlier gate of the same code was {report.earlier}: one of the two is wrong"
-        found.append(("inconclusive", told))
-    return found
+        earlier = "an earlier gate of the same code was regressed: one of the two is wrong"
+        yield "inconclusive", earlier
 
 
 def hides(case: CaseVerdict, target: float) -> bool:
-    """Whether the case was too noisy: a slowdown of *target* could be missed."""
+    """Return whether the case was so noisy that a slowdown of *target* could be missed."""
     judged = case.judged
     blind = judged.detectable is None or judged.detectable > target
     return judged.verdict == "INCONCLUSIVE" and blind
@@ -176,7 +177,7 @@ def _named(cases: Sequence[CaseVerdict]) -> str:
 
 
 def exit_code(report: GateReport) -> int:
-    """0 passed, 1 regressed and nothing else, 3 not comparable, 4 everything in between."""
+    """Return 0 if it passed, 1 for a regression alone, 3 if not comparable, 4 for the rest."""
     return EXIT_CODES[report.outcome]
 
 
@@ -186,12 +187,14 @@ def write_report(report: GateReport, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, encode(report) + b"\n")
     except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror}", "another --out") from None
+        raise UsageError(
+            f"{path} cannot be written: {error.strerror}", "choose another --out"
+        ) from None
 
 
 def read_report(path: Path) -> GateReport:
-    """The report in *path*. Raises: UsageError for what is none."""
-    hint = "a verdict is what `gpuperf gate ab` writes; without one nothing passed"
+    """Read the report in *path*. Raises: UsageError for anything else."""
+    hint = "use the verdict.json of `gpuperf gate ab`; without a verdict nothing passed"
     try:
         data = read_regular(path, LARGEST)
     except OSError as error:
@@ -200,7 +203,7 @@ def read_report(path: Path) -> GateReport:
         schema = json.loads(data).get("schema") if len(data) < 1 << 20 else SCHEMA
         report = decode(data, GateReport)
     except (ValueError, AttributeError, RecursionError) as error:
-        raise UsageError(f"{path} is no verdict: {str(error)[:200]}", hint) from None
+        raise UsageError(f"{path} is not a verdict: {str(error)[:200]}", hint) from None
     if schema != SCHEMA or report.schema != SCHEMA:
         raise UsageError(f"{path} has schema {str(schema)[:20]}", f"this gpuperf reads {SCHEMA}")
     refuse_unbounded(report)
@@ -208,20 +211,19 @@ def read_report(path: Path) -> GateReport:
 
 
 def recheck(report: GateReport) -> GateReport:
-    """*report* judged anew from its own evidence. Raises: UsageError where it says otherwise."""
-    again = replace(report, cases=tuple(_judged_again(report)))
-    again = conclude(again)
+    """Judge *report* again from its own evidence. Raises: UsageError where they disagree."""
+    hint = "the file was changed, or another gpuperf wrote it: run the gate again"
+    again = conclude(replace(report, cases=tuple(_judged_again(report))))
     for then, now in zip(report.cases, again.cases, strict=True):
         if then.judged.verdict != now.judged.verdict:
             raise UsageError(
                 f"the verdict on {then.case[:200]} is {then.judged.verdict}, and its evidence says "
                 f"{now.judged.verdict}",
-                "the file was changed, or another gpuperf wrote it: run the gate again",
+                hint,
             )
     if again.outcome != report.outcome:
         raise UsageError(
-            f"the outcome is {report.outcome!r}, and the evidence says {again.outcome!r}",
-            "the file was changed, or another gpuperf wrote it: run the gate again",
+            f"the outcome is {report.outcome!r}, and the evidence says {again.outcome!r}", hint
         )
     return again
 
@@ -239,7 +241,7 @@ def _judged_again(report: GateReport) -> list[CaseVerdict]:
 
 
 def _replaced(case: CaseVerdict, judged: Judged | None) -> CaseVerdict:
-    """*case* with what its evidence says, its times included."""
+    """Return *case* with the verdict and the times that follow from its evidence."""
     judged = judged or Judged("NOT_COMPARABLE")
     if judged.verdict == "NOT_COMPARABLE":
         judged = replace(judged, reason=case.judged.reason or judged.reason)
@@ -248,11 +250,11 @@ def _replaced(case: CaseVerdict, judged: Judged | None) -> CaseVerdict:
 
 
 def middles(evidence: Evidence | None, sets: Sets | None) -> tuple[float | None, float | None]:
-    """The geometric mean of the seconds of each side, over the processes that the verdict is of:
+    """Return the geometric mean of the seconds of each side over the processes that were judged:
     their ratio is the change."""
-    found = sets if evidence is None else evidence.confirm or evidence.screen
-    if found is None or not (are_times(found.base) and are_times(found.head)):
+    judged = sets if evidence is None else evidence.judged
+    if judged is None or not (judged.base and judged.head):
         return None, None
-    if not found.base or not found.head:
+    if not are_times((*judged.base, *judged.head)):
         return None, None
-    return geometric_mean(found.base), geometric_mean(found.head)
+    return geometric_mean(judged.base), geometric_mean(judged.head)

@@ -25,7 +25,7 @@ from fake_sides import (
 from gpuperf.errors import CannotMeasure, Incomplete, UsageError
 from gpuperf.gate.ab import gate_ab
 from gpuperf.gate.plan import GatePlan, read_plan, write_plan
-from gpuperf.gate.prime import Asked
+from gpuperf.gate.prime import GateRequest
 from gpuperf.gate.project import Margin, Project
 from gpuperf.gate.rule import Rule
 from gpuperf.gate.schedule import order_of, shuffled
@@ -57,7 +57,7 @@ def run(
         "base": base or FakeSide(seed=1),
         "head": head or FakeSide(seed=2),
     }
-    asked = Asked(plan or plan_of(), folder, **more)  # type: ignore[arg-type]
+    asked = GateRequest(plan or plan_of(), folder, **more)  # type: ignore[arg-type]
     return gate_ab(asked, sides_in(folder), launchers, heard or Heard())
 
 
@@ -240,7 +240,7 @@ def test_a_gate_is_not_resumed_on_another_device_or_with_other_software(tmp_path
 def test_one_id_of_two_sources_is_refused(tmp_path: Path) -> None:
     entries = (Entry("op0", "64"), Entry("./mine.py:op0", "64"))
     suite = replace(suite_of(), entries=entries)
-    with pytest.raises(UsageError, match=r"is of \./mine\.py and of gpuperf\.kernels"):
+    with pytest.raises(UsageError, match=r"is a case of \./mine\.py and of gpuperf\.kernels"):
         run(tmp_path, plan=plan_of(suite=suite))
 
 
@@ -416,7 +416,7 @@ def test_a_plan_comes_back_as_it_was_written(tmp_path: Path) -> None:
 
 
 def test_the_noise_of_a_gate_forecasts_the_next(tmp_path: Path) -> None:
-    from gpuperf.gate.forecast import fitted, foreseen, kept_pace, minutes
+    from gpuperf.gate.forecast import fitted, foreseen, minutes, stored_pace
     from gpuperf.run.noise import kept_noise
 
     report = run(tmp_path)
@@ -429,7 +429,7 @@ def test_the_noise_of_a_gate_forecasts_the_next(tmp_path: Path) -> None:
     more = fitted(names, noise, Rule(), {}, target)
     assert more.confirm_pairs > 20
     assert all((least or 1) <= target for least in foreseen(names, noise, more, {}).values())
-    pace = kept_pace(OPENED, names)
+    pace = stored_pace(OPENED, names)
     assert pace is not None
     assert minutes(pace, Rule()) > 0
 

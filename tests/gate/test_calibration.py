@@ -15,18 +15,18 @@ from gpuperf.errors import CannotMeasure
 from gpuperf.gate.ab import LONGEST, gate_ab
 from gpuperf.gate.calibration import (
     Calibration,
-    Gate,
+    RealGate,
     Resampled,
     add_gate,
     bound,
     gate_of,
-    keep_calibration,
-    kept,
     pool_of,
     quote,
     resample,
+    store_calibration,
+    stored_calibration,
 )
-from gpuperf.gate.prime import Asked
+from gpuperf.gate.prime import GateRequest
 from gpuperf.gate.rule import Rule
 from gpuperf.gate.schedule import order_of
 from gpuperf.gate.sides import LABELS
@@ -48,11 +48,11 @@ def gate(
     folder.mkdir(parents=True)
     launchers = {"base": FakeSide(seed=1), "head": FakeSide(seed=2, slower=really or {})}
     plan = plan_of(slower={LONGEST: slower} if slower else {})
-    return gate_ab(Asked(plan, folder), sides_in(folder), launchers, Heard())  # type: ignore[arg-type]
+    return gate_ab(GateRequest(plan, folder), sides_in(folder), launchers, Heard())  # type: ignore[arg-type]
 
 
-def told(right: bool, slower: float = 0.0, id: str = "") -> Gate:
-    return Gate(id or f"{random.random()}", "", "ci", 20, slower, "passed", right)
+def real_gate(right: bool, slower: float = 0.0, id: str = "") -> RealGate:
+    return RealGate(id or f"{random.random()}", "", "ci", 20, slower, "passed", right)
 
 
 def test_six_green_gates_bound_the_rate_under_39_percent_and_five_catches_the_power_above_55() -> (
@@ -64,38 +64,40 @@ def test_six_green_gates_bound_the_rate_under_39_percent_and_five_catches_the_po
 
 
 def test_the_quote_says_what_was_seen_with_its_bound() -> None:
-    gates = (*(told(True) for _ in range(6)), *(told(True, 0.03) for _ in range(5)))
+    gates = (*(real_gate(True) for _ in range(6)), *(real_gate(True, 0.03) for _ in range(5)))
     text = quote(Calibration(gates, Resampled(1000, 2, 45, 12, {})))
-    assert "0 of 6 real gates of unchanged code were red here (rate ≤ 39.3 %" in text
+    assert "0 of 6 real gates of unchanged code regressed here (rate ≤ 39.3 %" in text
     assert "2 of 1000 resampled from 45 processes" in text
     assert "not independent" in text
-    assert "an injected 3 % was caught in 5 of 5 (power ≥ 55 %)" in text
+    assert "an injected 3 % was detected in 5 of 5 (power ≥ 55 %)" in text
     assert quote(Calibration()) == ""
 
 
 def test_gates_accumulate_and_none_counts_twice() -> None:
-    add_gate(OPENED, RULE, told(True, id="a"))
-    add_gate(OPENED, RULE, told(True, id="b"))
-    add_gate(OPENED, RULE, told(False, id="a"))
+    add_gate(OPENED, RULE, real_gate(True, id="a"))
+    add_gate(OPENED, RULE, real_gate(True, id="b"))
+    add_gate(OPENED, RULE, real_gate(False, id="a"))
     again = Resampled(10, 0, 12, 3, {})
-    keep_calibration(OPENED, "ci", RULE, replace(kept(OPENED, "ci", RULE), resampled=again))
-    found = add_gate(OPENED, replace(RULE, seed=7), told(True, id="b"))
+    store_calibration(
+        OPENED, "ci", RULE, replace(stored_calibration(OPENED, "ci", RULE), resampled=again)
+    )
+    found = add_gate(OPENED, replace(RULE, seed=7), real_gate(True, id="b"))
     assert sorted((g.id, g.right) for g in found.gates) == [("a", False), ("b", True)]
     assert found.resampled == again
-    assert kept(OPENED, "ci", RULE) == found
+    assert stored_calibration(OPENED, "ci", RULE) == found
 
 
 def test_no_gate_speaks_for_another_suite_or_rule() -> None:
-    add_gate(OPENED, RULE, told(True))
-    assert kept(OPENED, "quick", RULE) == Calibration()
-    assert kept(OPENED, "ci", replace(RULE, margin=0.02)) == Calibration()
-    assert len(kept(OPENED, "ci", replace(RULE, seed=3)).gates) == 1
+    add_gate(OPENED, RULE, real_gate(True))
+    assert stored_calibration(OPENED, "quick", RULE) == Calibration()
+    assert stored_calibration(OPENED, "ci", replace(RULE, margin=0.02)) == Calibration()
+    assert len(stored_calibration(OPENED, "ci", replace(RULE, seed=3)).gates) == 1
 
 
 def test_a_later_gate_quotes_the_earlier_ones(tmp_path: Path) -> None:
     first = gate(tmp_path / "first")
     assert first.calibration == ""
-    one = gate_of(first, first.slowed)
+    one = gate_of(first)
     assert one is not None
     assert one.right
     add_gate(OPENED, first.rule, one)
@@ -105,22 +107,22 @@ def test_a_later_gate_quotes_the_earlier_ones(tmp_path: Path) -> None:
 def test_an_injected_slowdown_is_right_if_it_alone_is_red(tmp_path: Path) -> None:
     report = gate(tmp_path / "right", slower=0.05)
     (name,) = report.slowed
-    found = gate_of(report, report.slowed)
+    found = gate_of(report)
     assert found is not None
     assert found.right
     assert found.case == name
     assert found.measured == pytest.approx(0.05, abs=0.01)
     other = "op1/torch[n=64" if "op1/torch[n=64" not in name else "op2/torch[n=64"
     both = gate(tmp_path / "both", 0.05, {other: 0.08})
-    wrong = gate_of(both, both.slowed)
+    wrong = gate_of(both)
     assert wrong is not None
     assert not wrong.right
 
 
 def test_a_gate_without_a_verdict_does_not_count(tmp_path: Path) -> None:
     report = gate(tmp_path / "gate", slower=0.0)
-    assert gate_of(replace(report, outcome="incomplete"), {}) is None
-    assert gate_of(replace(report, outcome="contaminated"), {}) is None
+    assert gate_of(replace(report, outcome="incomplete")) is None
+    assert gate_of(replace(report, outcome="contaminated")) is None
 
 
 def test_a_pool_holds_whole_processes_only(tmp_path: Path) -> None:
@@ -135,7 +137,7 @@ def test_the_processes_of_a_pool_are_in_the_order_in_which_they_ran(tmp_path: Pa
     head = FakeSide(seed=2, change=shared_from(4, until=5))  # discards the second pair
     (folder := tmp_path / "gate").mkdir()
     launchers = {"base": FakeSide(seed=1), "head": head}
-    report = gate_ab(Asked(plan_of(), folder), sides_in(folder), launchers, Heard())  # type: ignore[arg-type]
+    report = gate_ab(GateRequest(plan_of(), folder), sides_in(folder), launchers, Heard())  # type: ignore[arg-type]
     assert [one.pair for one in report.discarded] == [1]
     (first, *_) = report.cases
     times = {

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from repositories import git, project  # noqa: F401 - a fixture
+from repositories import git
 
 from gpuperf.gate.plan import read_plan
 
@@ -35,7 +35,7 @@ def gpuperf(*words: str, folder: Path) -> tuple[int, str, str]:
 
 
 @pytest.fixture
-def gated(project: Path, monkeypatch: pytest.MonkeyPatch) -> Path:  # noqa: F811
+def gated(project: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("GPUPERF_CACHE", str(project.parent / "cache"))
     (project / "suite.toml").write_text(SUITE)
     (project / "gpuperf.toml").write_text('suite = "suite.toml"\n')
@@ -52,7 +52,7 @@ def test_a_dry_run_says_cases_and_what_is_not_known_yet(gated: Path) -> None:
     )
     assert code == 0, err
     assert "double/mine[n=64,dtype=fp32]" in out
-    assert "12 passes of 2 cases and 2 sentinels, 40 of the suspicious: unknown before" in out
+    assert "12 processes of 2 cases and 2 sentinels, 40 of the suspicious: unknown before" in out
     assert not (gated / "gpuperf-runs" / "base").exists()
     assert git(gated, "worktree", "list").count("\n") == 0
 
@@ -121,9 +121,7 @@ def test_two_runs_are_compared_with_the_right_codes(tmp_path: Path) -> None:
     assert gpuperf("baseline", "set", "b.jsonl", folder=tmp_path)[0] == 2
 
 
-def test_a_repository_without_a_suite_of_its_own_is_refused(
-    project: Path,  # noqa: F811
-) -> None:
+def test_a_repository_without_a_suite_of_its_own_is_refused(project: Path) -> None:
     """Its gate would measure gpuperf's kernels, which no change of it can make slower."""
     code, out, err = gpuperf("gate", "ab", "--base", "HEAD~1", folder=project)
     assert (code, out) == (2, "")
@@ -140,9 +138,7 @@ def test_a_repository_without_a_suite_of_its_own_is_refused(
     assert "the suite ci measures gpuperf's own kernels" in err
 
 
-def test_gpuperf_itself_is_gated_by_its_own_kernels(
-    project: Path,  # noqa: F811
-) -> None:
+def test_gpuperf_itself_is_gated_by_its_own_kernels(project: Path) -> None:
     (project / "pyproject.toml").write_text('[project]\nname = "gpuperf"\n')
     code, _, err = gpuperf("gate", "ab", "--base", "HEAD~1", "--setup", "exit 7", folder=project)
     assert code == 3
@@ -169,6 +165,6 @@ def test_an_interpreter_that_is_none_is_refused_before_anything_is_written(tmp_p
     words = ("--base-python", "nofile", "--head-python", sys.executable)
     code, _, err = gpuperf("gate", "ab", *words, folder=tmp_path)
     assert code == 2
-    assert "nofile of the base is no program" in err
+    assert "nofile of the base is not a program" in err
     assert "interrupted" not in err
     assert not list(tmp_path.glob("gpuperf-runs/*"))

@@ -23,8 +23,8 @@ from synthetic_gate import CASES, CONTRACT, HERE, compare_runs, run_of, written
 from gpuperf.errors import CannotMeasure, RunFileError, UnknownName, UsageError
 from gpuperf.gate.baseline import Shelf
 from gpuperf.gate.project import Margin, Project
-from gpuperf.gate.rule import Rule
-from gpuperf.gate.stored import SESSION, Sets, adjusted, judge_stored
+from gpuperf.gate.rule import Rule, adjusted
+from gpuperf.gate.stored import SESSION, Sets, judge_stored
 from gpuperf.gate.verdict import exit_code, read_report, recheck, write_report
 from gpuperf.model.cost import Bytes, Cost, Flops
 from gpuperf.model.record import Kernel, Noise, Run, Telemetry
@@ -260,7 +260,7 @@ def test_runs_that_name_no_host_are_advice_and_no_verdict() -> None:
     base, head = (run_of(seed=seed, fingerprint=unknown) for seed in (1, 2))
     report = compare_runs(base, head, Rule(), 0.05)
     assert (report.outcome, exit_code(report)) == ("inconclusive", 4)
-    assert "do not say whether they are of one host" in report.reasons[0]
+    assert "do not say whether they come from one host" in report.reasons[0]
 
 
 def test_lines_that_cannot_be_read_are_no_pass(tmp_path: Path) -> None:
@@ -313,7 +313,9 @@ def test_a_baseline_is_found_by_device_software_and_contract(tmp_path: Path) -> 
     found, run = shelf.find("main", run_of(seed=2).header)
     assert found.run == run.header.run == "run-1"
     newer = replace(HERE, soft={"torch": "2.14"})
-    with pytest.raises(CannotMeasure, match=r"under torch 2\.14; the one there is .* torch 2\.13"):
+    with pytest.raises(
+        CannotMeasure, match=r"torch 2\.14; the latest was measured under torch 2\.13"
+    ):
         shelf.find("main", run_of(fingerprint=newer).header)
     hot = run_of(contract=replace(CONTRACT, cache="hot")).header
     with pytest.raises(CannotMeasure, match="cache is 'cold' and 'hot'"):
@@ -339,7 +341,7 @@ def test_an_expired_baseline_holds_no_longer(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["../evil", "", "a/b", "a\nb", "x" * 100])
 def test_a_baselines_name_is_no_path(tmp_path: Path, name: str) -> None:
     path = written(run_of(), tmp_path / "a.jsonl")
-    with pytest.raises(UsageError, match="is no name of a baseline"):
+    with pytest.raises(UsageError, match="is not a name of a baseline"):
         Shelf(tmp_path / "shelf").set(name, path)
 
 

@@ -19,10 +19,10 @@ from synthetic_gate import CASES, compare_runs, run_of, written
 from gpuperf.errors import CannotMeasure, UsageError
 from gpuperf.gate.ab import gate_ab
 from gpuperf.gate.baseline import Shelf
+from gpuperf.gate.formats import GateFormat, render_gate
 from gpuperf.gate.markdown import render_comment, render_summary
-from gpuperf.gate.prime import Asked
+from gpuperf.gate.prime import GateRequest
 from gpuperf.gate.rule import Judged, Rule
-from gpuperf.gate.table import GateFormat, render_gate
 from gpuperf.gate.verdict import (
     EXIT_CODES,
     CaseVerdict,
@@ -46,7 +46,7 @@ def gate(folder: Path, slower: float = 0.0, **more: object) -> GateReport:
         "base": FakeSide(seed=1),
         "head": FakeSide(seed=2, slower={"op1/torch[n=64": slower}),
     }
-    asked = Asked(plan_of(), folder, **more)  # type: ignore[arg-type]
+    asked = GateRequest(plan_of(), folder, **more)  # type: ignore[arg-type]
     return gate_ab(asked, sides_in(folder), launchers, Heard())  # type: ignore[arg-type]
 
 
@@ -266,7 +266,7 @@ def test_a_case_that_vanished_is_missing_and_not_forgotten(tmp_path: Path) -> No
     head = FakeSide(seed=2, names=("copy", "matmul", "op0", "op1"))
     tmp_path.mkdir(exist_ok=True)
     launchers = {"base": FakeSide(seed=1), "head": head}
-    report = gate_ab(Asked(plan_of(), tmp_path), sides_in(tmp_path), launchers, Heard())  # type: ignore[arg-type]
+    report = gate_ab(GateRequest(plan_of(), tmp_path), sides_in(tmp_path), launchers, Heard())  # type: ignore[arg-type]
     assert exit_code(report) == 3
     judged = {c.case for c in report.cases}
     assert all(any(name.startswith(f"{op}/") for name in judged) for op in ("op0", "op1", "op2"))
@@ -281,7 +281,7 @@ def test_a_gate_that_dies_half_way_is_no_pass(tmp_path: Path) -> None:
 
     launchers = {"base": FakeSide(seed=1), "head": FakeSide(seed=2)}
     with pytest.raises(SystemExit):
-        gate_ab(Asked(plan_of(), tmp_path), sides_in(tmp_path), launchers, Dies())  # type: ignore[arg-type]
+        gate_ab(GateRequest(plan_of(), tmp_path), sides_in(tmp_path), launchers, Dies())  # type: ignore[arg-type]
     assert exit_code(read_report(tmp_path / "verdict.json")) == 4
     assert gpuperf("gate", "check", "verdict.json", folder=tmp_path) == 4
 
@@ -299,6 +299,6 @@ def test_both_sides_being_the_same_code_is_no_pass(tmp_path: Path) -> None:
             "base": FakeSide(seed=1, modules=modules),
             "head": FakeSide(seed=2, modules=modules),
         }
-        asked, sides = Asked(plan_of(), tmp_path), sides_in(worktree)
+        asked, sides = GateRequest(plan_of(), tmp_path), sides_in(worktree)
         with pytest.raises(CannotMeasure, match=told):
             gate_ab(asked, sides, launchers, Heard(), repository)  # type: ignore[arg-type]

@@ -21,10 +21,10 @@ from gpuperf.errors import GpuperfError, UsageError
 from gpuperf.gate.ab import gate_ab
 from gpuperf.gate.baseline import INDEX, Shelf
 from gpuperf.gate.bounds import MOST_CASES, MOST_ENTRIES, MOST_RESAMPLES
+from gpuperf.gate.formats import GateFormat, render_gate
 from gpuperf.gate.plan import read_plan
-from gpuperf.gate.prime import Asked
+from gpuperf.gate.prime import GateRequest
 from gpuperf.gate.rule import Judged, Rule
-from gpuperf.gate.table import GateFormat, render_gate
 from gpuperf.gate.verdict import CaseVerdict, GateReport, read_report, recheck, write_report
 
 
@@ -34,7 +34,7 @@ def paired(tmp_path_factory: pytest.TempPathFactory) -> GateReport:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GPUPERF_CACHE", str(folder / "cache"))
         launchers = {"base": FakeSide(seed=1), "head": FakeSide(seed=2, slower={"op1": 0.05})}
-        asked = Asked(plan_of(Rule(confirm_pairs=12, seed=3, resamples=99)), folder)
+        asked = GateRequest(plan_of(Rule(confirm_pairs=12, seed=3, resamples=99)), folder)
         return gate_ab(asked, sides_in(folder), launchers, Heard())  # type: ignore[arg-type]
 
 
@@ -165,7 +165,7 @@ def test_a_fifo_in_place_of_a_file_is_refused_at_once(read: Any, tmp_path: Path)
 
 
 def test_no_link_beside_a_verdict_is_written_through(stored: GateReport, tmp_path: Path) -> None:
-    from gpuperf.gate.printing import write_outputs
+    from gpuperf.gate.output import write_outputs
 
     precious = tmp_path / "precious"
     precious.write_text("precious")
@@ -214,9 +214,9 @@ def test_eight_baselines_that_are_set_at_once_are_all_there(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("field", "value", "told"),
     [
-        ("file", "x" * 5000, "no file of a baseline"),
-        ("file", "a\0b", "no file of a baseline"),
-        ("name", "=1+1", "no name of a baseline"),
+        ("file", "x" * 5000, "not a file of a baseline"),
+        ("file", "a\0b", "not a file of a baseline"),
+        ("name", "=1+1", "not a name of a baseline"),
         ("device", "x" * 5000, "a field of main has over"),
     ],
 )

@@ -26,17 +26,17 @@ from gpuperf.ci.command import ci
 from gpuperf.ci.workflow import github_workflow, source_of, workflow_files
 from gpuperf.errors import UsageError
 from gpuperf.gate.chart import draw_pairs
-from gpuperf.gate.evidence import Discarded
+from gpuperf.gate.evidence import DiscardedPair
+from gpuperf.gate.formats import GateFormat, render_gate
 from gpuperf.gate.markdown import COMMENT_LIMIT, MARKER, SUMMARY_LIMIT
 from gpuperf.gate.rule import Evidence, Judged, Pairs, Rule, Verdict, judge, suspicious
 from gpuperf.gate.stored import Sets, judge_stored
-from gpuperf.gate.table import GateFormat, render_gate
 from gpuperf.gate.verdict import (
     CaseVerdict,
     Cause,
     GateReport,
     Outcome,
-    SideTold,
+    SideSummary,
     conclude,
     exit_code,
     middles,
@@ -44,7 +44,9 @@ from gpuperf.gate.verdict import (
     write_report,
 )
 from gpuperf.model.contract import Contract
+from gpuperf.model.workload import Case
 from gpuperf.show.axes import Names, whole_names
+from gpuperf.show.screen import Screen
 
 RULE = Rule(resamples=9999)
 COMMIT = "fedcba9876543210fedcba9876543210fedcba98"
@@ -62,8 +64,8 @@ def report(*cases: CaseVerdict, **changes: Any) -> GateReport:
         "created": "2026-01-01T12:00:00+00:00",
         "gpuperf": "0.1.0",
         "kind": "ab",
-        "base": SideTold("main (0123456789)", "0123456789abcdef"),
-        "head": SideTold("topic (fedcba9876)", COMMIT),
+        "base": SideSummary("main (0123456789)", "0123456789abcdef"),
+        "head": SideSummary("topic (fedcba9876)", COMMIT),
         "device": "NVIDIA H200",
         "suite": "ci",
         "contract": Contract("blocked"),
@@ -189,6 +191,26 @@ def test_names_leave_out_what_all_cases_of_an_operation_share() -> None:
     }
 
 
+def test_a_case_is_named_by_its_fields_where_a_verdict_has_them(tmp_path: Path) -> None:
+    """A value with a comma makes an id that cannot be parsed."""
+    points: list[dict[str, Any]] = [{"shape": "2,3", "n": n, "dtype": "bf16"} for n in (7, 8)]
+    fields = [Case("a", "x", point) for point in points]
+    found = report(*(replace(unchanged(case.id), fields=case) for case in fields))
+    write_report(found, tmp_path / "verdict.json")
+    read = read_report(tmp_path / "verdict.json")
+    assert read == found
+    assert re.findall(r"a/x\S* \S+", whole_table(read))[:2] == ["a/x n=7", "a/x n=8"]
+    older = replace(found, cases=tuple(replace(case, fields=None) for case in found.cases))
+    assert "a/x[shape=2,3,n=7,dtype=bf16]" in whole_table(older)
+
+
+def test_a_verdict_whose_fields_are_those_of_another_case_is_refused(tmp_path: Path) -> None:
+    other = replace(unchanged("a/x[n=7]"), fields=Case("a", "x", {"n": 8}))
+    write_report(report(other), tmp_path / "verdict.json")
+    with pytest.raises(UsageError, match=r"a/x\[n=7\] has the fields of a/x\[n=8\]"):
+        read_report(tmp_path / "verdict.json")
+
+
 def test_a_reason_names_a_case_as_the_table_does() -> None:
     names = Names(["a/x[m=1,n=7,dtype=bf16]", "a/x[m=1,n=8,dtype=bf16]"])
     assert names.replace_ids("a/x[m=1,n=8,dtype=bf16] is slower") == "a/x n=8 is slower"
@@ -225,6 +247,7 @@ TABLE = """\
 REGRESSED: matmul/torch m=n=k=1024 is slower
 
 verdict         case                         base      head    change              95 %      q  detectable
+──────────────  ───────────────────────  ────────  ────────  ────────  ────────────────  ─────  ──────────
 REGRESSED       matmul/torch m=n=k=1024  100.0 µs  105.0 µs   +5.00 %   +4.60 … +5.40 %  2e-05      1.50 %
     more bytes: bytes 268 MB → 537 MB, launches 1 → 2
     same kernels, same launch configuration on both sides
@@ -241,14 +264,14 @@ also: softmax/fused n=64 is not comparable
 also: softmax/fused n=128 is too noisy: a slowdown of 10 % could be missed
 torch is 2.11 on the base and 2.12 on the head
 pair 3 discarded: head: 1 other processes used the GPU
-the error rate of this suite was not calibrated here: gpuperf gate calibrate
+the error rate of this suite was not measured here: gpuperf gate calibrate does
 base main (0123456789), head topic (fedcba9876)
 suite ci on NVIDIA H200, 26 pairs of fresh processes in 5.0 min
-6 pairs of all cases, 20 fresh ones of the suspicious; red where slower than 1 %, at 0.01 over all cases; seed 0
+6 pairs of all cases, 20 fresh ones of the suspicious; regressed where slower than 1 %, at 0.01 over all cases; seed 0
 blocked timer, cold cache, burst (10 ms idle before each sample), randn data
-base and head: the geometric mean over the processes judged; change: of the head over the base, with its 95 % interval;
-  q: the rate of false alarms among all cases called slower, were this one called so
-detectable: the slowdown that would be found with a probability of 0.95; 10 % must be, in every case
+base and head: geometric mean over the processes judged; change: head over base, less 1, with its 95 % interval; q: rate
+  of false alarms among the cases called slower, if this one is too
+detectable: the slowdown that is detected with a probability of 0.95; the target is 10 % in every case
 the same in all cases, and left out of their names: matmul, softmax: dtype=bf16
 gate 20260101-gate-ci, 2026-01-01T12:00:00+00:00, gpuperf 0.1.0
 """  # noqa: E501
@@ -263,12 +286,16 @@ def mixed() -> GateReport:
         missing("softmax/fused[n=64,dtype=bf16]"),
         inconclusive("softmax/fused[n=128,dtype=bf16]", 0.4),
         notes=("torch is 2.11 on the base and 2.12 on the head",),
-        discarded=(Discarded(3, "head: 1 other processes used the GPU"),),
+        discarded=(DiscardedPair(3, "head: 1 other processes used the GPU"),),
     )
 
 
+def whole_table(found: GateReport, width: int = 200) -> str:
+    return render_gate(found, GateFormat.TABLE, verbose=True, screen=Screen(width=width))
+
+
 def test_the_table_is_worst_first_with_causes_under_their_rows() -> None:
-    assert render_gate(mixed(), GateFormat.TABLE) == TABLE
+    assert whole_table(mixed(), 120) == TABLE
 
 
 NOISY = Pairs((1e-4, 2e-4) * 13, (2e-4, 1e-4) * 13)
@@ -312,7 +339,7 @@ def test_two_hosts_are_the_reason_why_slower_cases_are_no_verdict() -> None:
 def test_an_unclear_case_says_which_slowdown_could_be_in_it() -> None:
     found = report(unchanged("a/x[n=1]"), inconclusive("a/x[n=2]", 0.03))
     assert found.outcome == "passed"
-    assert "not clear: a slowdown of 5.00 % could be here" in render_gate(found, GateFormat.TABLE)
+    assert "not clear: a slowdown of 5.00 % is possible" in whole_table(found)
 
 
 def test_the_times_of_both_sides_and_the_change_agree() -> None:
@@ -325,19 +352,73 @@ def test_the_times_of_both_sides_and_the_change_agree() -> None:
 
 def test_hundreds_of_unchanged_cases_do_not_drown_a_regression() -> None:
     cases = [unchanged(f"a/x[n={n}]") for n in range(1000, 1500)]
-    text = render_gate(report(*cases, regressed("a/x[n=7]")), GateFormat.TABLE)
-    lines = text.splitlines()
-    assert lines[3].startswith("REGRESSED")
-    assert sum(line.startswith("unchanged ") for line in lines) == 39
-    assert "and 461 more: 461 unchanged; --format json has all" in lines
-    assert len(lines) < 60
+    found = report(*cases, regressed("a/x[n=7]"))
+    lines = render_gate(found, GateFormat.TABLE).splitlines()
+    assert lines[4].startswith("REGRESSED  a/x n=7 ")
+    assert sum(line.startswith("unchanged ") for line in lines) == 0
+    assert "and 500 more: 500 unchanged; -v shows all" in lines
+    assert len(lines) < 20
+    every = whole_table(found).splitlines()
+    assert every[4].startswith("REGRESSED")
+    assert sum(line.startswith("unchanged ") for line in every) == 500
+
+
+LONG_NAME = (
+    "attention/triton_flash[batch=2,heads=16,gqa=1,seq={},kv=0,head_dim={},causal=no,dtype=bf16]"
+)
+FORTY = [LONG_NAME.format(2**i, dim) for i in range(7, 17) for dim in (64, 80, 96, 128)]
+REMARKS: dict[str, Any] = {
+    "notes": tuple(f"torch is {i} on the base and {'x' * 90} on the head" for i in range(9)),
+    "left_out": {name: "skipped: not supported" for name in FORTY[:9]},
+    "discarded": tuple(DiscardedPair(i, "head: the clock was held down") for i in range(9)),
+    "calibration": "0 of 6 real gates of unchanged code regressed here " * 20,
+    "earlier": "regressed",
+    "overruled": "the host was rebooted " * 20,
+}
+
+
+@pytest.mark.parametrize("slower", [0, 1, 5, 40])
+@pytest.mark.parametrize("remarks", [{}, REMARKS], ids=["alone", "with remarks"])
+def test_what_a_gate_of_forty_cases_prints_fits_a_screen(
+    slower: int, remarks: dict[str, Any]
+) -> None:
+    cause = Cause("more bytes", "bytes 268 MB → 537 MB, " * 20)
+    cases = [regressed(n, 0.02 + i / 100, cause=cause) for i, n in enumerate(FORTY[:slower])]
+    found = report(*cases, *map(unchanged, FORTY[slower:]), **remarks)
+    lines = render_gate(found, GateFormat.TABLE, screen=Screen(width=100)).splitlines()
+    assert max(map(len, lines)) <= 100
+    assert len(lines) <= 45
+    rows = [line for line in lines if line.startswith("REGRESSED  ")]
+    assert len(rows) >= min(slower, 3)
+    names = [re.search(r"seq=\S+ head_dim=\d+ ", row) for row in rows]
+    assert None not in names
+    others = sum(int(n) for n in re.findall(r"^and (\d+) more: ", "\n".join(lines), re.MULTILINE))
+    assert others + len(rows) == 40 or not rows
+    assert any("-v shows all" in line for line in lines)
+
+
+def test_a_gate_of_forty_regressions_shows_as_many_as_fit() -> None:
+    found = report(*(regressed(name, 0.05) for name in FORTY))
+    lines = render_gate(found, GateFormat.TABLE, screen=Screen(width=100)).splitlines()
+    assert sum(line.startswith("REGRESSED  ") for line in lines) >= 14
+
+
+def test_a_terminal_of_ascii_gets_ascii() -> None:
+    screen = Screen(ascii=True)
+    for form in GateFormat:
+        assert render_gate(mixed(), form, screen=screen).isascii()
+    text = render_gate(hostile(), GateFormat.JSON, screen=screen)
+    assert json.loads(text) == json.loads(_encoded(hostile()))
 
 
 def test_hundreds_of_remarks_are_counted() -> None:
     left_out = {f"a/x[n={n}]": "not supported" for n in range(300)}
-    text = render_gate(report(unchanged("b/x[n=1]"), left_out=left_out), GateFormat.TABLE)
-    assert text.count(" left out: not supported") == 12
-    assert "and 288 more cases left out; verdict.json has all" in text
+    found = report(unchanged("b/x[n=1]"), left_out=left_out)
+    assert whole_table(found).count(" left out: not supported") == 12
+    assert "and 288 more cases left out; verdict.json has all" in whole_table(found)
+    brief = render_gate(found, GateFormat.TABLE)
+    assert brief.count(" left out: not supported") == 2
+    assert "and 298 more cases left out; verdict.json has all" in brief
 
 
 def test_the_noisiest_case_comes_first_among_those_that_tell_nothing() -> None:
@@ -346,7 +427,7 @@ def test_the_noisiest_case_comes_first_among_those_that_tell_nothing() -> None:
         inconclusive("a/x[n=6]", None),
         inconclusive("a/x[n=7]", 0.5),
     ]
-    text = render_gate(report(*cases), GateFormat.TABLE)
+    text = whole_table(report(*cases))
     assert [text.index(f"a/x n={n} ") for n in (6, 7, 5)] == sorted(
         text.index(f"a/x n={n} ") for n in (5, 6, 7)
     )
@@ -373,10 +454,10 @@ def hostile() -> GateReport:
         id=HOSTILE,
         created=HOSTILE,
         gpuperf=HOSTILE,
-        base=SideTold(HOSTILE, HOSTILE, {HOSTILE: HOSTILE}, HOSTILE),
+        base=SideSummary(HOSTILE, HOSTILE, {HOSTILE: HOSTILE}, HOSTILE),
         notes=(HOSTILE, "::error::fake", "- x", "1. x", "=== x"),
         left_out={HOSTILE: HOSTILE},
-        discarded=(Discarded(1, HOSTILE),),
+        discarded=(DiscardedPair(1, HOSTILE),),
         calibration=HOSTILE,
         earlier=HOSTILE,
         overruled=HOSTILE,
@@ -516,7 +597,7 @@ def test_markdown_keeps_its_limits_at_five_thousand_regressions(kind: str) -> No
         notes=(long,) * 3000,
         left_out=dict.fromkeys(names, long),
         device=long,
-        base=SideTold(long),
+        base=SideSummary(long),
         calibration=long,
     )
     for form, limit in ((GateFormat.MD, SUMMARY_LIMIT), (GateFormat.COMMENT, COMMENT_LIMIT)):
@@ -685,10 +766,7 @@ def test_annotations_are_ten_of_each_type_and_count_the_rest() -> None:
         level: sum(f[0] == level for f in found) for level in ("error", "warning", "notice")
     } == {"error": 10, "warning": 10, "notice": 10}
     assert found[1][1] == "regressed: a/x n=199"
-    assert found[9][1:] == (
-        "92 more cases",
-        "92 regressed: the job's summary and verdict.json have them",
-    )
+    assert found[9][1:] == ("92 more cases", "92 regressed: see the job's summary or verdict.json")
     assert found[-1][1] == "2 more cases"
 
 
@@ -853,7 +931,7 @@ def test_the_command_writes_both_files_and_overwrites_none(tmp_path: Path) -> No
     assert {p.name: p.read_text(encoding="utf-8") for p in folder.iterdir()} == workflow_files()
     again = run_ci("--out", str(folder))
     assert isinstance(again.exception, UsageError)
-    assert "is there already" in str(again.exception)
+    assert "gpuperf-gate.yml exists" in str(again.exception)
 
 
 def test_the_workflow_is_plain_yaml_of_steps() -> None:
@@ -962,7 +1040,7 @@ def test_the_reporting_job_is_red_without_a_verdict_of_this_commit(
     if fault == "two":
         write_report(found, files[1])
     if fault == "other commit":
-        found = replace(found, head=SideTold("topic", "0" * 40))
+        found = replace(found, head=SideSummary("topic", "0" * 40))
     if fault == "tampered":
         passed = [replace(c, judged=replace(c.judged, verdict="UNCHANGED")) for c in found.cases]
         found = conclude(replace(found, cases=tuple(passed)))

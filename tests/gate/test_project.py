@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuperf.errors import GpuperfError, UsageError
-from gpuperf.gate.command_ab import _plan as new_plan
 from gpuperf.gate.project import Margin, Project, load_project, parse_project
+from gpuperf.gate.request import Sources, plan_of
 from gpuperf.gate.rule import Rule
 
 WHOLE = """
@@ -52,13 +53,13 @@ def test_a_pattern_that_matches_nothing_is_an_error() -> None:
         ('suitee = "ci"', "no key of gpuperf.toml 'suitee'; did you mean 'suite'"),
         ('[[margin]]\ncases = "a"\nslow = 1', "'slow'; did you mean 'slower'"),
         ("[[margin]]\nslower = 0.1", "names no cases"),
-        ('margin = "a"', "margin of gpuperf.toml is no list"),
+        ('margin = "a"', "margin of gpuperf.toml is not a list"),
         ("target = 3", "target of gpuperf.toml is 3"),
         ("target = true", "target of gpuperf.toml is True"),
         ("target = nan", "target of gpuperf.toml is nan"),
         (f"target = {'9' * 4000}", "target of gpuperf.toml is huge"),
-        ("suite = 3", "suite of gpuperf.toml is no text"),
-        (f'suite = "{"x" * 300}"', "is no text of up to 200 letters"),
+        ("suite = 3", "suite of gpuperf.toml is not a text"),
+        (f'suite = "{"x" * 300}"', "is not a text of up to 200 letters"),
         ("suite = ", "is not TOML"),
         ("a = " + "[" * 5000, "is not TOML"),
     ],
@@ -93,5 +94,6 @@ def test_a_gate_has_to_see_five_percent_unless_another_target_is_given(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "gpuperf.toml").write_text(text)
-    assert new_plan(None, "ci", Rule(), None).target == target
-    assert new_plan(None, "ci", Rule(), 0.2).target == 0.2
+    two = Sources(base_python=sys.executable, head_python="python3")
+    assert plan_of(two, "ci", Rule(), None).target == target
+    assert plan_of(two, "ci", Rule(), 0.2).target == 0.2

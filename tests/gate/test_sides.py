@@ -14,7 +14,7 @@ from repositories import git
 
 from gpuperf.choices import KEPT, PREFERRED
 from gpuperf.errors import CannotMeasure, UsageError
-from gpuperf.gate.printing import sides_of
+from gpuperf.gate.run import sides_of
 from gpuperf.gate.sides import (
     Side,
     interpreters,
@@ -46,7 +46,9 @@ def test_each_side_is_its_own_commit_and_nothing_is_left_behind(
 
 def test_a_dirty_worktree_is_refused_unless_it_is_asked_for(project: Path, tmp_path: Path) -> None:
     (project / "mylib" / "__init__.py").write_text('NAME = "three"\n')
-    with pytest.raises(UsageError, match=r"1 files of \. are not committed, 'mylib/__init__.py'"):
+    with pytest.raises(
+        UsageError, match=r"1 files of \. are not committed, such as 'mylib/__init__.py'"
+    ):
         resolve("HEAD~1", ".")
     assert prepare(tmp_path / "gate", dirty=True)[1] == 'NAME = "three"\n'
     assert git(project, "status", "--porcelain") == "M mylib/__init__.py"
@@ -56,7 +58,7 @@ def test_a_commit_that_is_none_is_an_error_with_a_hint(project: Path) -> None:
     with pytest.raises(UsageError, match="there is no commit 'mian'") as error:
         resolve("mian", ".")
     assert "fetch-depth" in error.value.hint
-    with pytest.raises(UsageError, match="is no commit"):
+    with pytest.raises(UsageError, match="is not a commit"):
         resolve("--upload-pack=evil", ".")
 
 
@@ -108,7 +110,7 @@ def test_a_file_of_a_commit_is_read_and_no_path_outside(project: Path) -> None:
 
 
 def test_an_interpreter_that_is_none_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="is no program"):
+    with pytest.raises(UsageError, match="is not a program"):
         interpreters("/no/python", sys.executable, tmp_path)
 
 
@@ -187,11 +189,11 @@ def test_a_side_says_its_commit(project: Path, tmp_path: Path) -> None:
     with worktrees(resolve("HEAD~1", "."), tmp_path / "gate", "", lambda text: None) as sides:
         base: Side = sides[0]
         assert base.commit == git(project, "rev-parse", "HEAD~1")
-        assert base.told == f"HEAD~1 ({base.commit[:10]})"
+        assert base.name == f"HEAD~1 ({base.commit[:10]})"
 
 
 def test_a_gate_of_two_interpreters_needs_no_repository(tmp_path: Path) -> None:
     plan = plan_of(base_python=sys.executable, head_python="/bin/sh", top=str(tmp_path / "none"))
     with sides_of(plan, tmp_path) as (base, head):
-        assert (base.told, head.told) == ("this interpreter", "/bin/sh")
+        assert (base.name, head.name) == ("this interpreter", "/bin/sh")
         assert (base.place.python, head.place.python) == (sys.executable, "/bin/sh")

@@ -1,0 +1,53 @@
+"""Show the progress of a gate: a bar for each stage on a terminal, else a line for each stage."""
+
+from __future__ import annotations
+
+import sys
+
+from gpuperf.gate.sides import Label
+from gpuperf.model.record import Record
+from gpuperf.verb.progress import Reporter, say
+
+
+class GateProgress:
+    """The watcher of a gate that writes to stderr."""
+
+    def __init__(self) -> None:
+        self._reporter: Reporter | None = None
+        self._live = sys.stderr.isatty()
+
+    def __enter__(self) -> GateProgress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._reporter is not None:
+            self._reporter.__exit__(None, None, None)
+            self._reporter = None
+
+    def say(self, text: str) -> None:
+        """Show a sentence."""
+        say(text)
+
+    def stage(self, name: str, records: int) -> None:
+        """Begin a stage of so many *records*."""
+        self.__exit__()
+        if self._live:
+            self._reporter = Reporter(records).__enter__()
+            self._stage = name
+        else:
+            say(name)
+
+    def begin(self, case: str) -> None:
+        """Show the next case."""
+        if self._reporter is not None:
+            self._reporter.begin(f"{self._stage}: {case}")
+
+    def hear(self, phase: str, samples: int) -> None:
+        """Show a sign of life of the case."""
+        if self._reporter is not None:
+            self._reporter.show_phase(phase, samples)
+
+    def done(self, label: Label, record: Record) -> None:
+        """Advance the bar by one record."""
+        if self._reporter is not None:
+            self._reporter.done(record)
