@@ -1,8 +1,8 @@
-"""Write values for programs: JSON, and CSV whose cells a spreadsheet cannot execute.
+"""Write values for programs: JSON, and CSV whose cells a spreadsheet does not execute.
 
-Names come from other people's files. A spreadsheet runs a text that begins with `=`, `+`, `-`, `@`,
+Names may come from files of others. A spreadsheet runs a text that begins with `=`, `+`, `-`, `@`,
 a tab or a carriage return as a formula (https://owasp.org/www-community/attacks/CSV_Injection), so
-such a text is written with an apostrophe before it. Numbers stay numbers. A text has one line.
+such a text gets an apostrophe before it. Numbers stay numbers, and a text has one line.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FORMULA = tuple("=+-@\t\r")
 
 
 def to_json(value: Any, ascii: bool = False) -> str:
-    """*value* as JSON that ends with a newline: infinities are null, texts are clean."""
+    """Write *value* as JSON with a newline; infinities become null, and texts are cleaned."""
     return json.dumps(_plain(value), indent=2, ensure_ascii=ascii, allow_nan=False) + "\n"
 
 
@@ -37,7 +37,7 @@ def _plain(value: Any) -> Any:
 
 
 def to_csv(rows: Iterable[Mapping[str, Any]], names: Sequence[str]) -> str:
-    """*rows* under a head of *names*, each line ended by a newline alone."""
+    """Write *rows* as CSV under a head of *names*, with newlines alone between the lines."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow([_cell(name) for name in names])

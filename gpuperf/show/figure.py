@@ -1,7 +1,7 @@
-"""The frame of every chart: size, theme, words, legends, places of the panels, and the files.
+"""Frame every chart: its size, theme, words, legends, panels, and files.
 
-A chart is drawn inside `figure()`. Words and legends are pinned to the corners of the figure, and
-`Frame.fit` gives the panels the room that their labels leave, so nothing is cut or overlaps.
+A chart is drawn inside `figure()`. Words and legends are fixed to the corners of the figure, and
+`Frame.fit` gives the panels the space that their labels leave, so nothing is cut or overlaps.
 Lengths are in inches. The same values give the same bytes.
 """
 
@@ -24,23 +24,34 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-# Okabe and Ito, Color Universal Design (2008), without the yellow, which white paper hides.
+# Okabe and Ito, Color Universal Design (2008), without the yellow, which is invisible on white.
 COLOURS = (
     *("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00"),
     *("#56B4E9", "#000000", "#8A8A8A", "#7A4B1E", "#5B3A9E"),
 )
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p", "h", "<")  # filled: a hollow one differs
+MARKERS = (
+    "o",
+    "s",
+    "^",
+    "D",
+    "v",
+    "P",
+    "X",
+    "p",
+    "h",
+    "<",
+)  # all filled: hollow ones have a meaning
 INK, FAINT, GRID = "#222222", "#666666", "#dddddd"
 SUFFIXES = (".png", ".svg")
 DPI = 200
-WIDTH, SIDE, LEAST = 10.0, 0.2, 3.5  # of the figure, of its margin, of the narrowest panel
+WIDTH, SIDE, LEAST = 10.0, 0.2, 3.5  # width of the figure, its margin, the narrowest panel
 TITLE, WORDS, NAMES, SMALL = 15.0, 10.0, 9.0, 8.0  # points
-LINE = 1.35  # times the size of the letters
+LINE = 1.35  # height of a line over the size of its letters
 MOST_LINES = 4  # of one text
 MOST_ENTRIES = 48  # of a legend; the rest are counted
 GAP = 0.16  # between panels with their labels
-LARGEST = 300_000  # bytes of an SVG: lines and points of a larger one are drawn as an image in it
-ROUNDS = 2  # of fitting: the ticks of a narrower panel are others
+LARGEST = 300_000  # bytes of an SVG; the lines and points of a larger one become an image in it
+ROUNDS = 2  # of fitting, since a narrower panel has other ticks
 _FOREIGN = ("backend", "interactive", "toolbar", "timezone", "webagg.", "tk.", "keymap.")
 
 
@@ -87,14 +98,14 @@ def figure(
 ) -> Iterator[Frame]:
     """Open a figure with its words, and write it to *paths* when the block ends.
 
-    *lines* are below the title, *notes* at the foot. Raises: UsageError for another suffix than
-    PNG's and SVG's and for a path that cannot be written.
+    *lines* are below the title, *notes* at the foot.
+    Raises: UsageError for a suffix other than .png and .svg, and for an unwritable path.
     """
     targets = targets_of(paths)
     import matplotlib
 
     with matplotlib.rc_context(rc_parameters()), warnings.catch_warnings():
-        # A letter that the font lacks is drawn as a box.
+        # The font draws a letter that it lacks as a box.
         warnings.filterwarnings("ignore", message=r"Glyph .* missing from font")
         frame = Frame(title, lines, notes, width)
         yield frame
@@ -103,20 +114,20 @@ def figure(
 
 
 def targets_of(paths: str | Path | Iterable[str | Path]) -> tuple[Path, ...]:
-    """Return the files that *paths* name. Raises: UsageError for a suffix that is no chart's."""
+    """Return the files that *paths* name. Raises: UsageError for a suffix of other files."""
     wanted = [paths] if isinstance(paths, str | Path) else list(paths)
     targets = tuple(Path(path) for path in wanted)
     for target in targets:
         if target.suffix.lower() not in SUFFIXES:
             raise UsageError(
-                f"cannot draw to {target.name!r}: no chart has the suffix {target.suffix!r}",
+                f"cannot draw to {target.name!r}: charts do not have the suffix {target.suffix!r}",
                 f"end the name with {' or '.join(SUFFIXES)}",
             )
     return targets
 
 
 def save_figure(drawn: Figure, target: Path, title: str) -> None:
-    """Write *drawn*. Raises: UsageError where the target cannot be written."""
+    """Write *drawn* to *target*. Raises: UsageError where it cannot be written."""
     content = _content(drawn, target.suffix[1:].lower(), title)
     if target.suffix.lower() == ".svg" and len(content) > LARGEST:
         for artist in (each for axes in drawn.axes for each in (*axes.lines, *axes.collections)):
@@ -126,12 +137,11 @@ def save_figure(drawn: Figure, target: Path, title: str) -> None:
         write_atomically(target, content)
     except OSError as error:
         raise UsageError(
-            f"cannot write {str(target)!r}: {error.strerror or error}", "name another place"
+            f"cannot write {str(target)!r}: {error.strerror or error}", "choose another file"
         ) from None
 
 
 def _content(drawn: Figure, format: str, title: str) -> bytes:
-    """Return the file of *drawn*."""
     metadata: dict[str, Any] = {"Title": title, **({"Date": None} if format == "svg" else {})}
     content = io.BytesIO()
     drawn.savefig(content, dpi=DPI, format=format, metadata=metadata)
@@ -162,7 +172,7 @@ class Frame:
             self._pin(self.foot - i * SMALL * LINE / 72, line, SMALL, "bottom", color=FAINT)
 
     def _write(self, text: str, size: float, weight: str = "normal") -> None:
-        """Write *text* below what is already at the top."""
+        """Write *text* below the words that are at the top."""
         for line in self.wrapped(text, size):
             self._pin(-self.top, line, size, "top", fontweight=weight)
             self.top += size * LINE / 72
@@ -173,7 +183,7 @@ class Frame:
         self.figure.text(0, 0, text, fontsize=size, va="top", transform=place, **look)
 
     def _corner(self, up: float, corner: str) -> Any:
-        """The place at the left margin, *up* from a corner, however the figure grows."""
+        """Return a transform to the left margin, *up* from a corner of a figure of any size."""
         from matplotlib.transforms import Affine2D, ScaledTranslation
 
         moved = ScaledTranslation(SIDE, up, self.figure.dpi_scale_trans)
@@ -189,7 +199,7 @@ class Frame:
         return extent.width, extent.height
 
     def wrapped(self, text: str, points: float) -> list[str]:
-        """Return *text* in lines that fit the figure's width; no line ends at a hard space."""
+        """Wrap *text* to the figure's width; no line ends at a no-break space."""
         room = (self.figure.get_figwidth() - 2 * SIDE) * DPI
         letters = max(10, int(room / (points * DPI / 72 * 0.45)))
         weight = "bold" if points == TITLE else "normal"
@@ -202,7 +212,7 @@ class Frame:
             letters -= 2
 
     def legend(self, handles: Sequence[Any], most: int = 6, size: float = NAMES) -> None:
-        """Write the *handles* above the panels, in as few rows as fit."""
+        """Write a legend of *handles* above the panels, in as few rows as possible."""
         from matplotlib.lines import Line2D
 
         if len(handles) > MOST_ENTRIES:
@@ -228,7 +238,7 @@ class Frame:
             drawn.remove()
 
     def stack(self, *heights: float, columns: int = 1, **shared: Any) -> list[Any]:
-        """Return the panels in rows of *heights*, from above, row by row."""
+        """Make panels in rows of *heights* from the top, and return them row by row."""
         self.heights = heights
         rows = self.figure.subplots(len(heights), columns, squeeze=False, **shared)
         self.panels = [list(row) for row in rows]
@@ -236,7 +246,7 @@ class Frame:
         return [panel for row in self.panels for panel in row]
 
     def fit(self, right: float = 0.0, least: float = LEAST) -> None:
-        """Place the panels so that all that is beside them is inside the figure.
+        """Place the panels so that their labels are inside the figure.
 
         *right* stays free beside the last panel; a panel is at least *least* wide.
         """
@@ -248,7 +258,7 @@ class Frame:
             self._place(sides, ends, right, least)
 
     def _beyond(self, panel: Any) -> tuple[float, float, float, float]:
-        """How far what belongs to *panel* reaches: left, right, above, and below."""
+        """Return how far the labels of *panel* extend to the left, right, top, and bottom."""
         inner = panel.get_window_extent(self.renderer)
         places = panel.get_position().bounds
         twins = [axes for axes in self.figure.axes if axes.get_position().bounds == places]

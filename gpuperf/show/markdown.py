@@ -1,4 +1,4 @@
-"""Render a `Table` as GitHub's markdown: every column, and the notes as a list below it."""
+"""Render a `Table` in GitHub's markdown: every column, and the notes as a list below it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from gpuperf.show.text import escape, escape_line
 
 
 def to_markdown(table: Table) -> str:
-    """*table* in GitHub's markdown, ending with a newline; what markdown or HTML would obey in its
-    texts is escaped."""
+    """Write *table* in GitHub's markdown, with a newline at the end.
+
+    Its texts are escaped, so that they contain no markup.
+    """
     shown = table.each(clean)
     parts = [
         [f"**{escape(shown.title)}**"] if shown.title else [],
@@ -24,15 +26,15 @@ def to_markdown(table: Table) -> str:
 
 
 def table_lines(table: Table) -> list[str]:
-    """Two lines of head, and a line for each row.
+    """Write two lines of head, and a line for each row.
 
-    A failure stands with the text of a last column that wraps, else in a column of its own.
+    A failure joins the text of a last column that wraps; otherwise it gets another column.
     """
     columns = list(table.columns)
     failures = table.failures or ("",) * table.height
     if any(failures) and not columns[-1].wrap:
         columns.append(Column("caveats", "", ("",) * table.height, left=True, wrap=1))
-    heads = (_own(f"{c.head} {c.unit}".strip()) for c in columns)
+    heads = (_words(f"{c.head} {c.unit}".strip()) for c in columns)
     lines = [_line(heads), _line(":--" if c.left else "--:" for c in columns)]
     return lines + [_line(_cells(columns, i, failure)) for i, failure in enumerate(failures)]
 
@@ -56,11 +58,11 @@ def _line(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _own(text: str) -> str:
-    """Our own words escaped; `@clock` would mention a person of that name."""
+def _words(text: str) -> str:
+    """Escape words of gpuperf; `@clock` would mention a GitHub user of that name."""
     return escape(text.replace("@clock", "at clock"))
 
 
 def _notes(notes: Iterable[Note]) -> Iterable[str]:
     for heading, text in notes:
-        yield f"- **{escape(heading)}**: {_own(text)}" if heading else f"- {escape_line(text)}"
+        yield f"- **{escape(heading)}**: {_words(text)}" if heading else f"- {escape_line(text)}"

@@ -1,4 +1,4 @@
-"""Render tables in the format that is asked for."""
+"""Render tables as terminal text, JSON, CSV or markdown."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ FORMATS = ("table", "json", "csv", "md")
 
 
 def render(tables: Sequence[Table], format: str, screen: Screen = WIDE) -> str:
-    """*tables* one after the other, or their rows as json or csv, ending with a newline.
+    """Render *tables* in turn, or their rows as json or csv, with a newline at the end.
 
-    Raises: UnknownName for a format that does not exist.
+    Raises: UnknownName for an unknown format.
     """
     if format == "table":
         from gpuperf.show.terminal import to_terminal

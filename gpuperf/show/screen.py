@@ -1,4 +1,4 @@
-"""Find out what the present stdout can show, and write to it."""
+"""Detect what stdout can show, and write to it."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import shutil
 import sys
 from dataclasses import dataclass
 
-# Without a terminal there is no width to keep to; this shows all columns of most runs.
+# Output without a terminal has no width; this one shows all columns of most runs.
 WIDTH_WITHOUT_TERMINAL = 200
 
 
 @dataclass(frozen=True)
 class Screen:
-    """The width in characters, and whether colours and characters beyond ASCII can be shown."""
+    """The width in characters, whether colours can be shown, and whether ASCII alone can."""
 
     width: int = WIDTH_WITHOUT_TERMINAL
     color: bool = False
@@ -24,7 +24,7 @@ WIDE = Screen()
 
 
 def stdout_screen() -> Screen:
-    """The screen behind stdout."""
+    """Detect the screen of stdout."""
     terminal = sys.stdout.isatty()
     fallback = (80 if terminal else WIDTH_WITHOUT_TERMINAL, 24)
     return Screen(

@@ -1,6 +1,6 @@
-"""Hold what a person reads as a table: text in cells, without any layout.
+"""Represent a table as text in cells, without layout.
 
-Each renderer (`terminal`, `markdown`, `data`) takes a `Table` and decides by itself what fits.
+Each renderer (`terminal`, `markdown`, `data`) takes a `Table` and decides what fits.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from gpuperf.errors import UnknownName
 
-ALWAYS = 99  # keep of a column that is never dropped
+ALWAYS = 99  # the `keep` of a column that is never dropped
 
 Note = tuple[str, str]  # a heading, which may be empty, and a text
 Mood = Literal["", "doubt", "failure"]
@@ -21,9 +21,9 @@ Mood = Literal["", "doubt", "failure"]
 class Column:
     """One column: a head of two lines (name, unit) and a cell for each row.
 
-    A narrow screen drops the column with the lowest *keep* first. *short* holds the cells in fewer
-    letters, for want of width. The cells of a column with *wrap* wrap between words, where they get
-    at least so many characters. A row that failed shows only its *identity* columns.
+    A narrow screen drops the column with the lowest `keep` first. `short` has the cells in fewer
+    letters for a narrow screen. If `wrap` is not 0, the cells wrap between words and are at least
+    `wrap` characters wide. A row that failed shows only its `identity` columns.
     """
 
     head: str = ""
@@ -40,12 +40,12 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """Columns with a title and *lead* lines above them, and footnotes and notes below.
+    """Columns with a title and `lead` lines above them, and footnotes and notes below.
 
-    `failures` holds a sentence for each row that has no figures, else nothing; it spans all
-    columns. `details` holds the sentences under each row. `rows` are the values for programs, and
-    `names` the head of their CSV where there are none. `more` says where columns are shown that do
-    not fit on a screen; without it they are named.
+    `failures` has a sentence for each row without figures, which spans all columns, and an empty
+    text for the others. `details` has the sentences under each row. `rows` are the values for
+    programs, and `names` the head of a CSV without rows. `more` says where to see the columns that
+    do not fit on a screen; without it, they are named.
     """
 
     columns: tuple[Column, ...] = ()
@@ -61,11 +61,11 @@ class Table:
 
     @property
     def height(self) -> int:
-        """Number of rows."""
+        """The number of rows."""
         return len(self.columns[0].cells) if self.columns else 0
 
     def each(self, change: Callable[[str], str]) -> Table:
-        """The table with *change* applied to every text of it."""
+        """Apply *change* to every text of the table."""
 
         def all_of(texts: tuple[str, ...]) -> tuple[str, ...]:
             return tuple(map(change, texts))
@@ -96,31 +96,31 @@ class Table:
 
 
 def fill(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> tuple[Column, ...]:
-    """*columns* with their cells taken from *rows*."""
+    """Fill the cells of *columns* from *rows*."""
     cells = list(zip(*rows, strict=True)) or [()] * len(columns)
     return tuple(replace(c, cells=of) for c, of in zip(columns, cells, strict=True))
 
 
 def notes_of(*texts: str) -> tuple[Note, ...]:
-    """Notes without a heading."""
+    """Make notes without headings."""
     return tuple(("", text) for text in texts)
 
 
 def chosen_columns(table: Table, names: Sequence[str]) -> Table:
-    """*table* with its identity and the columns *names*: a head, or a head and its unit; `all`.
+    """Reduce *table* to its identity columns and those that *names* name, or `all`.
 
-    Raises: UnknownName for a name that is no column.
+    A name is a head, or a head and its unit. Raises: UnknownName.
     """
     if list(names) == ["all"]:
         return table
-    kept = [c for c in table.columns if c.identity]
+    columns = [c for c in table.columns if c.identity]
     for name in names:
-        own = [c for c in table.columns if name.lower() in _names(c)]
-        if not own:
+        matches = [c for c in table.columns if name.lower() in _names(c)]
+        if not matches:
             known = dict.fromkeys(c.head for c in table.columns if not c.identity)
             raise UnknownName("column", name, tuple(known))
-        kept += [replace(c, keep=99) for c in own if c not in kept]
-    return replace(table, columns=tuple(kept))
+        columns += [replace(c, keep=ALWAYS) for c in matches if c not in columns]
+    return replace(table, columns=tuple(columns))
 
 
 def _names(column: Column) -> tuple[str, ...]:

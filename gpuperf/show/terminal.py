@@ -1,7 +1,7 @@
 """Render a `Table` for a terminal.
 
-The layout is our own: rows that failed speak across all columns, heads have two lines, and when
-the terminal is narrow whole columns go, the least important first; numbers never wrap.
+The sentence of a failed row spans all columns, heads have two lines, and a narrow terminal drops
+whole columns, the least important first. Numbers never wrap.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from gpuperf.show.table import ALWAYS, Column, Note, Table
 from gpuperf.show.text import to_ascii
 
 GAP = "  "
-SHORTEN_BEFORE = 5  # columns to keep this much or more stay while shorter cells can save them
+SHORTEN_BEFORE = 5  # cells are shortened before a column with this `keep` or more is dropped
 HEADING = 11  # characters of a note's heading
-LEAST = 30  # characters of a sentence, however narrow the screen is
-FOLD = 24  # and of a word before it is folded
+LEAST = 30  # characters that a sentence gets on any screen
+FOLD = 24  # characters that a word gets before it is folded
 
 _CODES = {"title": "1", "head": "1", "faint": "2", "failure": "31", "doubt": "33"}  # ANSI
 
@@ -30,7 +30,7 @@ Line = list[tuple[str, str]]  # (text, name of its style)
 
 
 def to_terminal(table: Table, screen: Screen) -> str:
-    """*table* in lines, at most as wide as *screen* wherever names allow it."""
+    """Write *table* in lines that are at most as wide as *screen*, unless names are too long."""
 
     encoded = to_ascii if screen.ascii else str
 
@@ -96,7 +96,7 @@ def _body(table: Table, columns: Sequence[Column], width: int) -> Iterator[Line]
 
 
 def _fit(columns: Sequence[Column], width: int) -> tuple[list[Column], list[str]]:
-    """The columns that fit in *width*, and the heads of the dropped ones."""
+    """Return the columns that fit in *width*, and the heads of those that do not."""
     kept, dropped = list(columns), []
     while kept and _total([_narrowest(c) for c in kept]) > width:
         least = min(kept, key=lambda c: c.keep)
@@ -115,7 +115,7 @@ def _total(widths: Sequence[int]) -> int:
 
 
 def _widths(columns: Sequence[Column], width: int) -> list[int]:
-    """The width of each column: those that wrap, the widest first, give what is over."""
+    """Compute the width of each column; those that wrap are narrowed, the widest first."""
     widths, least = [_natural(c) for c in columns], [_narrowest(c) for c in columns]
     while (over := _total(widths) - width) > 0:
         wide = [i for i, (now, floor) in enumerate(zip(widths, least, strict=True)) if now > floor]
@@ -128,7 +128,7 @@ def _widths(columns: Sequence[Column], width: int) -> list[int]:
 
 
 def _narrowest(column: Column) -> int:
-    """The width that *column* needs when it wraps between words, and folds long ones."""
+    """Return the least width of *column*, which may wrap between words and fold long ones."""
     if not column.wrap:
         return _natural(column)
     words = {word for cell in {column.head, *column.cells} for word in cell.split()}
@@ -174,7 +174,7 @@ def _row(columns: Sequence[Column], widths: Sequence[int], i: int) -> Iterator[L
 
 
 def _wrapped(text: str, width: int, hang: str = "") -> list[str]:
-    """*text* in lines of at most *width*; each line of it keeps its indentation."""
+    """Wrap *text* to *width*; each line keeps its indentation."""
     lines = []
     for part in text.split("\n"):
         indent = part[: len(part) - len(part.lstrip())] + hang
@@ -186,8 +186,8 @@ def _wrapped(text: str, width: int, hang: str = "") -> list[str]:
 def _failed_row(
     columns: Sequence[Column], widths: Sequence[int], i: int, failure: str, width: int
 ) -> Iterator[Line]:
-    own = [(c, w) for c, w in zip(columns, widths, strict=True) if c.identity]
-    line = GAP.join(_pad(c.cells[i], w, c.left) for c, w in own) + GAP
+    identity = [(c, w) for c, w in zip(columns, widths, strict=True) if c.identity]
+    line = GAP.join(_pad(c.cells[i], w, c.left) for c, w in identity) + GAP
     doubts = [c.cells[i] for c in columns[-1:] if c.wrap and c.cells[i]]
     room = max(width - _length(line), LEAST)
     first, *rest = textwrap.wrap(" · ".join([failure, *doubts]), room) or [""]
@@ -196,7 +196,7 @@ def _failed_row(
 
 
 def _notes(notes: Sequence[Note], width: int, style: str) -> Iterator[Line]:
-    """Headings on the left, each once in a row; the texts hang beside them."""
+    """Write headings on the left, without repetitions, and the texts beside them."""
     before = ""
     if not any(heading for heading, _ in notes):
         texts: Iterable[str] = (text for _, text in notes)

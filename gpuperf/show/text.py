@@ -36,8 +36,10 @@ _ASCII = {
 
 
 def escape(text: str) -> str:
-    """*text* as literal text in a cell of a GitHub table; `@name` mentions nobody, and `#1` and
-    `GH-1` refer to nothing (a backslash alone does not keep GitHub from it)."""
+    """Escape *text* for a cell of a GitHub table.
+
+    `@name` mentions no user, and `#1` and `GH-1` are no links, which a backslash cannot prevent.
+    """
     safe = re.sub(r"([\\`*_\[\]|~#$])", r"\\\1", text).translate(_HTML)
     safe = re.sub(r"(?i)\b(https?|ftp|www)(?=[:.])", r"\1<!-- -->", safe)
     safe = re.sub(r"\\#(?=\w)", "#<!-- -->", safe)
@@ -46,12 +48,12 @@ def escape(text: str) -> str:
 
 
 def escape_line(text: str) -> str:
-    """*text* escaped where a line begins: it makes no list and no heading."""
+    """Escape *text* at the beginning of a line, so that it makes no list and no heading."""
     return re.sub(r"^(\d*)([-+=.)])", r"\1\\\2", escape(text))
 
 
 def to_ascii(text: str) -> str:
-    """*text* for a terminal that knows ASCII only; a character without a likeness becomes `?`."""
+    """Write *text* in ASCII; a character without a similar one becomes `?`."""
     if text.isascii():
         return text
     return "".join(c if c.isascii() else _ASCII.get(c, "?") for c in text)

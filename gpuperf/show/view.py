@@ -1,4 +1,4 @@
-"""Of which bytes is the x axis of a roofline?"""
+"""Choose the bytes that the intensity of a roofline is computed from."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from gpuperf.model.counted import LITTLE, Counted
 View = Literal["compulsory", "modelled", "measured", "both", "hierarchy"]
 
 
-def best_known(found: Iterable[Counted]) -> View:
-    """The bytes that are nearest to the truth among those that all of *found* have."""
-    every = list(found)
+def best_known(counts: Iterable[Counted]) -> View:
+    """Return the most accurate kind of bytes that all *counts* have."""
+    every = list(counts)
     if every and all(c.measured and c.measured > LITTLE for c in every):
         return "measured"
     return "modelled" if every and all(c.modelled for c in every) else "compulsory"
 
 
-# What a view draws that a run may lack, in words.
+# The bytes that a run may lack for a view, in words.
 LACKING: Mapping[str, str] = {
     "modelled": "modelled bytes: its implementations state none",
     "measured": "measured bytes",

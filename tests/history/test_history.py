@@ -602,7 +602,7 @@ def test_history_show_draws(folder: Path, tmp_path: Path) -> None:
 
 
 def test_a_chart_that_cannot_be_is_refused_before_anything_is_read(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"no chart has the suffix '\.gif'"):
+    with pytest.raises(UsageError, match=r"charts do not have the suffix '\.gif'"):
         run("show", "x", "--folder", tmp_path / "nowhere", "--chart", tmp_path / "x.gif")
 
 
