@@ -1,4 +1,4 @@
-"""`gpuperf explain`: where the time of a case went."""
+"""`gpuperf explain`: split the time of a case into its losses."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from gpuperf.verb.options import ChartFile, Format, FormatOption, RunFile
 from gpuperf.verb.printing import refuse_empty
 from gpuperf.verb.progress import say
 
-MOST_WORDS = 8  # on stderr, of cases that are left out
+MOST_REASONS = 8  # on stderr, why cases have no budget
 
 
 def explain(
     run: RunFile,
-    case: Annotated[str, typer.Argument(help="Part of a case's id, as `8191` or `triton`.")] = "",
+    case: Annotated[str, typer.Argument(help="Part of the cases' ids: 8191, or triton.")] = "",
     chart: ChartFile = None,
     format: FormatOption = Format.TABLE,
 ) -> int:
@@ -28,7 +28,7 @@ def explain(
     --counters kernels; otherwise it is estimated from tiles and waves, and labelled as modelled.
     """
     from gpuperf.explain.chart import draw_explained, refuse_unfit
-    from gpuperf.explain.table import chosen, render_explained
+    from gpuperf.explain.table import budgets_of, render_explained
 
     runs = read_runs(run)
     for problem in runs[0].problems:
@@ -37,19 +37,19 @@ def explain(
         raise UsageError(f"{run} holds {len(runs)} runs; explain takes one", "split the file")
     if runs[0].header.study == "profile":
         raise UsageError(
-            f"{run} is a profile, whose operators are of no measured case",
-            f"`gpuperf show {run}` has what each of them loses; explain takes a run of roofline",
+            f"{run} is a profile, and explain takes cases",
+            f"`gpuperf show -v {run}` has the largest loss of each operator",
         )
     refuse_empty(run, runs)
-    found, left_out = chosen(runs[0], case)
-    for words in left_out[:MOST_WORDS]:
-        say(f"not explained: {words}")
-    if len(left_out) > MOST_WORDS:
-        say(f"not explained: {len(left_out) - MOST_WORDS} more")
+    budgets, reasons = budgets_of(runs[0], case)
+    for reason in reasons[:MOST_REASONS]:
+        say(f"not explained: {reason}")
+    if len(reasons) > MOST_REASONS:
+        say(f"not explained: {len(reasons) - MOST_REASONS} more")
     if chart is not None:
-        refuse_unfit(found, [chart])
-    put(render_explained(found, format.value, stdout_screen()))
+        refuse_unfit(budgets, [chart])
+    put(render_explained(budgets, format.value, stdout_screen()))
     if chart is not None:
-        draw_explained(runs[0], found, [chart])
+        draw_explained(runs[0], budgets, [chart])
         say(f"chart: {chart}")
     return 0

@@ -1,4 +1,4 @@
-"""What is left from one quantity of a ladder to the next, where not every rung is known?"""
+"""Divide the rungs of a ladder of quantities into factors, where some rungs are unknown."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Literal, NamedTuple
 How = Literal["measured", "modelled", "remainder"]
 Chain = Literal["compute", "memory"]
 
-SMALLEST, LARGEST = 1e-30, 1e40  # a stranger's file may hold any number
+SMALLEST, LARGEST = 1e-30, 1e40  # a run file may hold any number
 
-# What each step is, in the order of its chain.
+# The losses between rungs, in the order of each chain.
 STEPS: Mapping[Chain, tuple[str, ...]] = {
     "compute": (
         "launches",
@@ -33,12 +33,12 @@ STEPS: Mapping[Chain, tuple[str, ...]] = {
         "extra bytes",
     ),
 }
-TIE = "counter pass"  # how the pass that counted differs from the one that was timed: no cause
+TIE = "counter pass"  # the difference between the counter pass and the timed pass, which is no loss
 LAUNCHES, GAPS, CLOCK = "launches", "gaps between kernels", "clock"
 
 
 class Rung(NamedTuple):
-    """A quantity of the ladder and how it is known; None where it is not."""
+    """A quantity of the ladder and how it is known; the value is None where it is unknown."""
 
     value: float | None
     how: How = "measured"
@@ -46,7 +46,7 @@ class Rung(NamedTuple):
 
 @dataclass(frozen=True)
 class Factor:
-    """One step: what is left of the rung before it, and which of `STEPS` it takes at once."""
+    """The ratio of two neighbouring known rungs, and the losses of `STEPS` between them."""
 
     steps: tuple[str, ...]
     value: float
@@ -54,36 +54,36 @@ class Factor:
 
     @property
     def name(self) -> str:
-        """Its steps in words."""
+        """Return the names of its losses, joined by commas."""
         return ", ".join(self.steps)
 
     @property
     def loss(self) -> float:
-        """−log of the factor: losses add up."""
+        """Return −log of the factor: losses add up."""
         return -math.log(self.value)
 
 
 def factors_of(chain: Chain, ladder: Sequence[Rung], absent: set[str]) -> tuple[Factor, ...]:
-    """The steps between rungs that are known, but for those that are *absent*: they cannot be.
+    """Return the factors between known rungs, without losses that are *absent* from the time.
 
-    The first rung that is known stands for peak · T, since only absent steps are before it.
+    The first known rung equals peak · T, since all losses before it are absent.
     """
     known = [
         (place, rung)
         for place, rung in enumerate(ladder)
         if rung.value is not None and SMALLEST < rung.value < LARGEST
     ]
-    found = []
+    factors = []
     for (start, above), (end, below) in pairwise(known):
         assert above.value is not None and below.value is not None  # for mypy
         steps = tuple(step for step in STEPS[chain][start:end] if step not in absent)
         if not steps:
             continue
-        # From a model to the asked work, which is exact, the step is the model's; to any other rung
-        # it is also what the model missed.
+        # The work that was asked for is exact, so a factor from a modelled rung to it is modelled.
+        # A factor from a modelled rung to any other also holds the error of the model.
         last = end == len(ladder) - 1
         how: How = "modelled" if "modelled" in (above.how, below.how) else "measured"
         if len(steps) > 1 or (above.how == "modelled" and not last):
             how = "remainder"
-        found.append(Factor(steps, below.value / above.value, how))
-    return tuple(found)
+        factors.append(Factor(steps, below.value / above.value, how))
+    return tuple(factors)

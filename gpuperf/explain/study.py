@@ -1,16 +1,16 @@
-"""Where did the time go, from the peak of the data sheet to what was attained?
+"""Split the time of a case into losses, from the peak of the data sheet to what was attained.
 
-A ladder of quantities leads from what the machine could have done in the time to what was asked of
-it, and each step is the ratio of two neighbours, so the product of the steps is exact and no loss
-counts twice. A rung that is unknown makes one step of two.
+A ladder of quantities leads from what the machine could have done in the time to the work of the
+case. Each loss is the ratio of two neighbouring rungs, so the product of the losses is exact and
+none counts twice. Two losses beside an unknown rung are known together only.
 
     compute:  peak·T, peak·span, peak·busy, S·R·f·busy, S·R·C_elapsed, S·R·C_active, S·R·C_pipe,
               F_hw, F
     memory:   B₀·T, B₀·span, B₀·busy, B_cal·busy, Q_dram, Q_min
 
 (S SMs, R FLOP a clock and SM, f the SM clock observed, F FLOPs of the model and F_hw counted, C
-cycles, Q bytes, B bandwidths of the sheet and as measured.) What tiles and waves predict annotates
-a step; only where counters are missing does it stand in for a rung, and says that it is modelled.
+cycles, Q bytes, B bandwidths of the sheet and as measured.) Where counters are missing, what tiles
+and waves predict takes the place of a rung, labelled as modelled; elsewhere it annotates a loss.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from gpuperf.errors import UsageError
+from gpuperf.explain.kernels import KernelShare, counter_names, kernel_shares
 from gpuperf.explain.ladder import (
     CLOCK,
     GAPS,
-    LARGEST,
     LAUNCHES,
     SMALLEST,
     STEPS,
@@ -35,7 +35,7 @@ from gpuperf.explain.ladder import (
     factors_of,
 )
 from gpuperf.model.counted import counted
-from gpuperf.model.metrics import TENSOR, moved_bytes
+from gpuperf.model.metrics import TENSOR
 from gpuperf.model.peaks import Ceiling, Peaks
 from gpuperf.model.record import Header, Record
 from gpuperf.roofline.binding import read_share
@@ -43,29 +43,18 @@ from gpuperf.roofline.study import place
 from gpuperf.tiles.tiling import sizes_of, tiling_of
 from gpuperf.tiles.waves import transpose
 
-LONGEST_S = 1e9  # of one call
-LEAST_LOSS = 1e-3  # as a log ratio: of less there are no parts
-OPERATIONS_OFF = 0.02  # of the model's: fewer than that less were not all counted
-
-
-@dataclass(frozen=True)
-class KernelShare:
-    """One kernel of a call of several: its share of the time; what its operations (in the memory
-    chain, its bytes) are of the peak while it ran; and of that the use of the pipe at the clock
-    observed, and the rate of its instructions. None where that is unknown."""
-
-    name: str
-    count: int
-    share: float
-    of_peak: float | None
-    pipe: float | None = None
-    path: float | None = None
+LONGEST_S = 1e9  # seconds of one call
+LEAST_LOSS = 1e-3  # as a log ratio: smaller losses are not divided
+OPERATIONS_OFF = 0.02  # of the model's operations: with a larger deficit some were not counted
 
 
 @dataclass(frozen=True)
 class LossBudget:
-    """The loss budget of one record: `peak` and `attained` in FLOP/s (compute) or byte/s (memory),
-    and the factors between them; `memory_share` is what the bytes measured are of the bandwidth."""
+    """The losses of one record.
+
+    `peak` and `attained` are in FLOP/s (compute) or byte/s (memory), and the `factors` lie between
+    them. `memory_share` is the rate of the measured bytes over the bandwidth.
+    """
 
     record: Record
     chain: Chain
@@ -79,16 +68,19 @@ class LossBudget:
     memory_share: float | None = None
 
     def share(self, how: How) -> float | None:
-        """The part of the loss on causes known so; None where nothing is lost. The tie is none."""
+        """Return the part of the loss whose causes are known *how*; None where nothing is lost.
+
+        The tie between the passes is no cause.
+        """
         total = -math.log(self.attained / self.peak)
-        found = sum(f.loss for f in self.factors if f.how == how and f.steps != (TIE,))
-        return found / total if total > LEAST_LOSS else None
+        loss = sum(f.loss for f in self.factors if f.how == how and f.steps != (TIE,))
+        return loss / total if total > LEAST_LOSS else None
 
     @property
     def named(self) -> float | None:
-        """The part of the loss on measured causes, less what the tie is off and what steps gain.
+        """Return the part of the loss on measured causes, less the error of the tie and all gains.
 
-        Only a clock can be above the peak's. None as in `share`.
+        Only a clock may truly gain, being above the peak's. None as in `share`.
         """
         measured = self.share("measured")
         if measured is None:
@@ -100,15 +92,18 @@ class LossBudget:
 
     @property
     def largest(self) -> Factor:
-        """The factor that costs most."""
+        """Return the factor with the largest loss."""
         return max(self.factors, key=lambda factor: factor.loss)
 
 
 def explain(record: Record, header: Header) -> LossBudget:
-    """Raises: UsageError for what has no time, no cost, no peak, or is of a CPU."""
+    """Return the loss budget of *record*.
+
+    Raises: UsageError for a record without a time, a cost or a peak, and for a CPU.
+    """
     identity = record.case.id
     if header.device.kind == "cpu":
-        raise UsageError("this run is of a CPU: explain is of kernels of a GPU", "run it on a GPU")
+        raise UsageError("this run is from a CPU, and explain needs a GPU", "run it on a GPU")
     samples, cost = record.samples, record.cost
     placed = place(record, header.peaks, header.ceilings)
     if placed is None or samples is None or cost is None:
@@ -121,7 +116,7 @@ def explain(record: Record, header: Header) -> LossBudget:
         why = "; ".join(placed.reasons) or f"no peak of {header.device.name} is known"
         raise UsageError(f"{identity} has no roof: {why}", "`gpuperf calibrate` measures some")
     compute, memory = _bound(record, peaks), peaks.bandwidth
-    # What the implementation moves decides, where that is known: it may be many times the least.
+    # The bytes that the implementation moves, where they are known, may be many times the least.
     moved = _moved_bytes(record, memory.value * time_s).value if memory else None
     least = {
         "compute": compute[1] / compute[0].rate.value if compute else 0.0,
@@ -129,18 +124,18 @@ def explain(record: Record, header: Header) -> LossBudget:
     }
     sound = SMALLEST < time_s < LONGEST_S and all(value < LONGEST_S for value in least.values())
     if not sound or not max(least.values()) > 0:
-        raise UsageError(f"{identity} has no peak, or no sound numbers", "choose another case")
+        raise UsageError(f"{identity} has no peak, or impossible numbers", "choose another case")
     if compute and least["compute"] >= least["memory"]:
-        told = _compute(record, header, peaks, compute[0], compute[1])
+        budget = _compute(record, header, peaks, compute[0], compute[1])
     else:
-        told = _memory(record, header, peaks)
+        budget = _memory(record, header, peaks)
     through = counted(record).measured
     share = through / time_s / memory.value if memory and through is not None else None
-    return replace(told, memory_share=share, missing=(*told.missing, *_unknown(record, peaks)))
+    return replace(budget, memory_share=share, missing=(*budget.missing, *_unknown(record, peaks)))
 
 
 def _basis(record: Record, header: Header) -> Peaks | None:
-    """The data sheet where it knows the pipe of every matmul, else what was measured, if that does.
+    """Return the data sheet if it has the pipe of every matmul, or else measured peaks that do.
 
     Elementwise work has no rate in most sheets, and is mostly bound by memory.
     """
@@ -153,20 +148,20 @@ def _basis(record: Record, header: Header) -> Peaks | None:
 
 
 def _unknown(record: Record, peaks: Peaks) -> Iterable[str]:
-    """The operations that no roof is known of, or that are not those that are explained."""
+    """Yield a sentence for each kind of operation without a known rate."""
     for flops in record.cost.flops if record.cost else ():
         if peaks.ceiling(flops) is None:
-            yield f"no rate is known of {flops.kind} operations in {flops.dtype}"
+            yield f"the rate of {flops.kind} operations in {flops.dtype} is unknown"
 
 
 def _bound(record: Record, peaks: Peaks) -> tuple[Ceiling, float] | None:
-    """The ceiling over the FLOPs that take longest, and how many they are."""
-    found: dict[Ceiling, float] = {}
+    """Return the ceiling over the FLOPs that take longest, and their number."""
+    counts: dict[Ceiling, float] = {}
     for flops in record.cost.flops if record.cost else ():
         ceiling = peaks.ceiling(flops)
         if ceiling is not None and flops.count > 0:
-            found[ceiling] = found.get(ceiling, 0.0) + flops.count
-    return max(found.items(), key=lambda i: i[1] / i[0].rate.value) if found else None
+            counts[ceiling] = counts.get(ceiling, 0.0) + flops.count
+    return max(counts.items(), key=lambda i: i[1] / i[0].rate.value) if counts else None
 
 
 def _compute(
@@ -179,28 +174,28 @@ def _compute(
     clock_hz = record.samples.clock_hz if record.samples else None
     elapsed = counters.get("elapsed_cycles")
     active = counters.get("active_cycles")
-    # Of a call of several kernels the cycles between them are the gaps', which have their own step.
+    # In a call of several kernels the cycles between them belong to the gaps, a loss of their own.
     in_kernels = None
     if active and elapsed and busy_s:
         in_kernels = elapsed * busy_s / (span_s or busy_s)
-    absent |= {TIE} if not active else set()  # nothing was counted that it would tie
+    absent |= {TIE} if not active else set()  # without counters there is nothing to tie
     done, pipe = _hardware(record, ceiling, flops)
     predicted = _predicted(record, peaks.sm_count)
     ladder = [
         Rung(peak * time_s),
-        Rung(_times_of(peak, span_s)),
-        Rung(_times_of(peak, busy_s)),
-        Rung(_times_of(per_clock, clock_hz, busy_s)),
-        Rung(_times_of(per_clock, in_kernels)),
-        Rung(_times_of(per_clock, active)),
-        Rung(_times_of(per_clock, pipe)),
+        Rung(_product(peak, span_s)),
+        Rung(_product(peak, busy_s)),
+        Rung(_product(per_clock, clock_hz, busy_s)),
+        Rung(_product(per_clock, in_kernels)),
+        Rung(_product(per_clock, active)),
+        Rung(_product(per_clock, pipe)),
         Rung(done),
         Rung(flops),
     ]
     if ladder[5].value is None and ladder[3].value and "waves" in predicted:
         busy_share = predicted["waves"] * predicted["sms"] / peaks.sm_count
         ladder[5] = Rung(ladder[3].value * busy_share, "modelled")
-    if done is None and "tiles" in predicted and not _names_counted(record, ceiling):
+    if done is None and "tiles" in predicted and not _are_counted(record, ceiling):
         filled = predicted["tiles"] * predicted.get("depth", 1.0)
         ladder[7] = Rung(flops / filled, "modelled")
     return LossBudget(
@@ -210,14 +205,14 @@ def _compute(
         _source(header, peaks, ceiling.rate.condition),
         flops / time_s,
         factors_of("compute", ladder, absent),
-        _shares(record, peak, ceiling, per_clock, clock_hz),
+        kernel_shares(record, peak, ceiling, per_clock, clock_hz),
         predicted,
         tuple(_missing_compute(record, ladder, ceiling)),
     )
 
 
 def _memory(record: Record, header: Header, peaks: Peaks) -> LossBudget:
-    assert record.cost is not None and peaks.bandwidth is not None  # `explain` saw both
+    assert record.cost is not None and peaks.bandwidth is not None  # `explain` requires both
     time_s, span_s, busy_s, absent = _times(record)
     measured = header.ceilings if peaks is header.peaks else None
     best = measured.bandwidth_at(read_share(record.cost)) if measured else None
@@ -227,21 +222,21 @@ def _memory(record: Record, header: Header, peaks: Peaks) -> LossBudget:
         absent |= {STEPS["memory"][2]}  # the peak is memory's own best
     ladder = [
         Rung(peak * time_s),
-        Rung(_times_of(peak, span_s)),
-        Rung(_times_of(peak, busy_s)),
-        Rung(_times_of(best, busy_s)),
+        Rung(_product(peak, span_s)),
+        Rung(_product(peak, busy_s)),
+        Rung(_product(best, busy_s)),
         moved,
         Rung(least),
     ]
     missing = list(_missing_kernels(record))
     if best is None and peaks is header.peaks:
-        missing.append("the bandwidth that memory reaches was not measured: `gpuperf calibrate`")
+        missing.append("the bandwidth of memory was not measured: run `gpuperf calibrate`")
     if counted(record).unmodelled:
-        missing.append("what it had to move is unknown: its bytes are those that were counted")
+        missing.append("the bytes that it must move are unknown: its bytes are the counted ones")
     elif counted(record).measured is None:
         missing.append("its bytes were not counted: measure with --counters auto")
     elif moved.value is None:
-        missing.append("fewer bytes came from DRAM than it must move: the rest came from cache")
+        missing.append("fewer bytes came from DRAM than it must move: cache served the rest")
     return LossBudget(
         record,
         "memory",
@@ -249,14 +244,16 @@ def _memory(record: Record, header: Header, peaks: Peaks) -> LossBudget:
         _source(header, peaks, peaks.bandwidth.condition),
         least / time_s,
         factors_of("memory", ladder, absent),
-        _shares(record, peak),
+        kernel_shares(record, peak),
         missing=tuple(missing),
     )
 
 
 def _moved_bytes(record: Record, most: float) -> Rung:
-    """Those through DRAM, which can move *most* in the time; unknown where the cache served part of
-    what is compulsory, or of what the model says."""
+    """Return the bytes through DRAM, which can move *most* in the time.
+
+    They are unknown where the cache served part of the compulsory or the modelled bytes.
+    """
     figures = counted(record)
     least, unsure = figures.compulsory or 0.0, figures.uncertainty or 0.0
     if figures.unmodelled:
@@ -269,13 +266,12 @@ def _moved_bytes(record: Record, most: float) -> Rung:
 
 
 def _times(record: Record) -> tuple[float, float | None, float | None, set[str]]:
-    """The time that counts; of it that of the span and that of the kernels, gaps left out, where
-    they are known; and the steps that this time has not.
+    """Return the primary time, its span, the busy time in it, and the losses that it cannot have.
 
-    A window and a kernel's own record have no launches in them, and a sustained load is taken for
-    one without gaps: its kernels were not traced under load.
+    A window and a kernel's own record contain no launches. A sustained load counts as one without
+    gaps, as its kernels were not traced under load. Span and busy time are None if unknown.
     """
-    assert record.samples is not None  # `explain` saw it
+    assert record.samples is not None  # `explain` requires it
     time_s, busy = record.samples.median_s, record.times.get("busy")
     alone = len(record.kernels) == 1 == record.kernels[0].count
     if record.primary in ("busy", "settled") or (record.primary == "window" and alone):
@@ -286,16 +282,17 @@ def _times(record: Record) -> tuple[float, float | None, float | None, set[str]]
     return time_s, None, busy_s, {GAPS} if alone else set()
 
 
-def _times_of(*factors: float | None) -> float | None:
-    """Their product, where all are known."""
+def _product(*factors: float | None) -> float | None:
     known = [factor for factor in factors if factor is not None]
     return math.prod(known) if len(known) == len(factors) else None
 
 
 def _hardware(record: Record, ceiling: Ceiling, flops: float) -> tuple[float | None, float | None]:
-    """Operations that were counted on the pipe of *ceiling*, and the pipe's cycles; None where
-    another pipe did part of the work, or the pipe other work."""
-    operations, cycles = (record.counters.get(name) for name in _names(ceiling))
+    """Return the operations counted on the pipe of *ceiling*, and the pipe's cycles.
+
+    They are None where another pipe did part of the work, or the pipe did other work.
+    """
+    operations, cycles = (record.counters.get(name) for name in counter_names(ceiling))
     if not operations or operations < (1 - OPERATIONS_OFF) * flops:
         return None, None
     others = [
@@ -306,22 +303,18 @@ def _hardware(record: Record, ceiling: Ceiling, flops: float) -> tuple[float | N
     return operations, cycles if max(others, default=0.0) < OPERATIONS_OFF * operations else None
 
 
-def _names_counted(record: Record, ceiling: Ceiling) -> bool:
-    """Whether the operations of its pipe were counted, however few they were."""
-    return _names(ceiling)[0] in record.counters
-
-
-def _names(ceiling: Ceiling) -> tuple[str, str]:
-    """Of the counters of its pipe: operations, and cycles."""
-    if ceiling.pipe == "tensor":
-        return f"tensor_{ceiling.dtype}", "tensor_cycles"
-    return f"{ceiling.dtype}_flops", "fp64_cycles" if ceiling.dtype == "fp64" else "fma_cycles"
+def _are_counted(record: Record, ceiling: Ceiling) -> bool:
+    """Return whether the operations of the ceiling's pipe were counted, even if none ran."""
+    return counter_names(ceiling)[0] in record.counters
 
 
 def _predicted(record: Record, sm_count: int) -> dict[str, float]:
-    """What tiles predict of a matmul: the filled part of tiles, of waves on the `sms` that clusters
-    leave, and, where their depth is known, of K-tiles; and how many tiles, waves and K-tiles of a
-    tile there are. Nothing where it matters which way a tile lies and that is not sure."""
+    """Return what tiles predict about a matmul; nothing where the orientation of a tile matters and
+    is uncertain.
+
+    `tiles`, `waves` and `depth` are the filled parts of the tiles, of the waves on the `sms` that
+    clusters leave, and of the K-tiles; `tile_count`, `wave_count` and `steps` their numbers.
+    """
     sizes = sizes_of(record)
     if sizes is None or not record.kernels:
         return {}
@@ -331,7 +324,7 @@ def _predicted(record: Record, sm_count: int) -> dict[str, float]:
     m, n, k = sizes
     if not sure and tiling.tiles(m, n) != transpose(tiling).tiles(m, n):
         return {}
-    found = {
+    predicted = {
         "tiles": tiling.tile_efficiency(m, n),
         "waves": tiling.wave_efficiency(m, n),
         "tile_count": tiling.tiles(m, n),
@@ -342,39 +335,8 @@ def _predicted(record: Record, sm_count: int) -> dict[str, float]:
     }
     if tiling.depth > 1:  # 1 stands for unknown
         steps = -(-tiling.steps(k) // tiling.splits)
-        found |= {"depth": tiling.depth_efficiency(k), "steps": steps}
-    return found
-
-
-def _shares(
-    record: Record,
-    peak: float,
-    ceiling: Ceiling | None = None,
-    per_clock: float | None = None,
-    clock_hz: float | None = None,
-) -> tuple[KernelShare, ...]:
-    """Each kernel of a call of several, by its share of the time; of memory without a *ceiling*."""
-    names = [kernel for kernel in record.kernels if kernel.computes]
-    if len(names) < 2:
-        return ()
-    assert record.samples is not None  # `explain` saw it
-    time_s, found = record.samples.median_s, []
-    for kernel in record.kernels:
-        seconds, counts = kernel.time_s, kernel.counters
-        if not seconds or not SMALLEST < seconds < LARGEST:
-            continue
-        cycles = counts.get(_names(ceiling)[1]) if ceiling else None
-        done = counts.get(_names(ceiling)[0]) if ceiling else moved_bytes(counts)
-        share = KernelShare(
-            kernel.name,
-            kernel.count,
-            seconds / time_s,
-            done / (seconds * peak) if done is not None else None,
-            cycles / (clock_hz * seconds) if cycles and clock_hz and clock_hz > 1 else None,
-            done / (cycles * per_clock) if cycles and per_clock and done else None,
-        )
-        found.append(share)
-    return tuple(sorted(found, key=lambda share: -share.share))
+        predicted |= {"depth": tiling.depth_efficiency(k), "steps": steps}
+    return predicted
 
 
 def _source(header: Header, peaks: Peaks, condition: str) -> str:
@@ -384,16 +346,16 @@ def _source(header: Header, peaks: Peaks, condition: str) -> str:
 
 def _missing_kernels(record: Record) -> Iterable[str]:
     if not record.kernels:
-        yield "no kernels are recorded: what is between them, and which they are, is unknown"
+        yield "no kernels are recorded: their names and the gaps between them are unknown"
 
 
 def _missing_compute(record: Record, ladder: Sequence[Rung], ceiling: Ceiling) -> Iterable[str]:
-    """What would tell more steps apart."""
+    """Yield what is missing to separate more losses."""
     yield from _missing_kernels(record)
     if ladder[3].value is None:
         yield "the SM clock, the time of its kernels, or the rate per clock is unknown"
-    if ladder[7].value is None and _names_counted(record, ceiling):
+    if ladder[7].value is None and _are_counted(record, ceiling):
         yield f"its operations did not all run on the {ceiling.pipe} pipe in {ceiling.dtype}"
     elif ladder[5].value is None or ladder[5].how == "modelled" or ladder[6].value is None:
-        counted_too = "" if ladder[7].how == "measured" and ladder[7].value else " and operations"
-        yield f"cycles{counted_too} were not counted: measure with --counters kernels"
+        operations = "" if ladder[7].how == "measured" and ladder[7].value else " and operations"
+        yield f"cycles{operations} were not counted: measure with --counters kernels"

@@ -1,4 +1,4 @@
-"""Render a loss budget: each step from the peak to what was attained, and what to do."""
+"""Render loss budgets: each loss from the peak to what was attained, and what to do."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gpuperf.explain.advice import advise, note
 from gpuperf.explain.ladder import TIE
 from gpuperf.explain.study import LossBudget, explain
 from gpuperf.model.record import Run
-from gpuperf.model.text import clean, shorten
+from gpuperf.model.text import shorten
 from gpuperf.roofline.processes import reduced
 from gpuperf.show.render import render
 from gpuperf.show.screen import WIDE, Screen
@@ -21,7 +21,7 @@ from gpuperf.units import format_flop_rate, format_rate
 LONGEST = 64  # characters of a kernel's name
 MOST_KERNELS = 12
 MOST_CASES, MOST_DOUBTS = 200, 4
-TIED = 0.02  # what the two passes may differ
+TIED = 0.02  # relative difference of the counter pass from the timed pass
 STEP_COLUMNS = (
     Column("step", left=True, wrap=24),
     Column("factor"),
@@ -40,10 +40,10 @@ KERNEL_COLUMNS = (
 )
 
 
-def chosen(run: Run, pattern: str) -> tuple[tuple[LossBudget, ...], tuple[str, ...]]:
-    """The loss budgets of the cases of *run* whose id contains *pattern*, and why others have none.
+def budgets_of(run: Run, pattern: str) -> tuple[tuple[LossBudget, ...], tuple[str, ...]]:
+    """Return the budgets of the cases whose id contains *pattern*, and why others have none.
 
-    Raises: UsageError where no case does, or none has a budget.
+    Raises: UsageError where no id does, or none of the cases has a budget.
     """
     records = [each.record for each in reduced(run) if pattern in each.record.case.id]
     if not records:
@@ -52,123 +52,132 @@ def chosen(run: Run, pattern: str) -> tuple[tuple[LossBudget, ...], tuple[str, .
         ids = ", ".join(record.case.id for record in run.records[:3])
         more = f" and {len(run.records) - 3} more" if len(run.records) > 3 else ""
         raise UsageError(f"no case contains {pattern!r}", f"cases of the run: {ids}{more}")
-    found, refused = [], []
+    budgets, refused = [], []
     for record in records[:MOST_CASES]:
         try:
-            found.append(explain(record, run.header))
+            budgets.append(explain(record, run.header))
         except UsageError as error:
             refused.append(error)
-    if not found:
+    if not budgets:
         raise refused[0]
-    left_out = [str(error) for error in refused]
+    reasons = [str(error) for error in refused]
     if len(records) > MOST_CASES:
-        left_out.append(f"{len(records) - MOST_CASES} more cases: name a part of a case's id")
-    return tuple(found), tuple(left_out)
+        reasons.append(f"{len(records) - MOST_CASES} more cases: name a part of a case's id")
+    return tuple(budgets), tuple(reasons)
 
 
-def render_explained(found: Sequence[LossBudget], format: str, screen: Screen = WIDE) -> str:
-    """The budgets as table or md, one after the other; as json or csv, a row a step."""
+def render_explained(budgets: Sequence[LossBudget], format: str, screen: Screen = WIDE) -> str:
+    """Render the budgets as table or md, one after the other; as json or csv, a row a loss."""
     if format in ("json", "csv"):
-        return render([Table(rows=_rows(told)) for told in found], format, screen)
-    several = len({told.record.contract for told in found}) > 1
-    tables = [table for told in found for table in (_budget(told, several), *_kernels(told))]
+        return render([Table(rows=_rows(budget)) for budget in budgets], format, screen)
+    several = len({budget.record.contract for budget in budgets}) > 1
+    tables = [
+        table for budget in budgets for table in (_budget(budget, several), *_kernels(budget))
+    ]
     return render(tables, format, screen)
 
 
-def unit_of(told: LossBudget, value: float) -> str:
-    """`610 TFLOP/s`, or `4.29 TB/s`."""
-    return format_flop_rate(value) if told.chain == "compute" else format_rate(value)
+def unit_of(budget: LossBudget, value: float) -> str:
+    """Return `610 TFLOP/s`, or `4.29 TB/s`."""
+    return format_flop_rate(value) if budget.chain == "compute" else format_rate(value)
 
 
-def levels(told: LossBudget) -> tuple[float, ...]:
-    """The peak, and what is left of it after each step."""
-    found = [told.peak]
-    for factor in told.factors:
-        found.append(found[-1] * factor.value)
-    return tuple(found)
+def levels(budget: LossBudget) -> tuple[float, ...]:
+    """Return the peak, and what is left of it after each loss."""
+    rates = [budget.peak]
+    for factor in budget.factors:
+        rates.append(rates[-1] * factor.value)
+    return tuple(rates)
 
 
-def _rows(told: LossBudget) -> list[dict[str, Any]]:
-    left, advice = levels(told), clean(advise(told))
+def _rows(budget: LossBudget) -> list[dict[str, Any]]:
+    left, advice = levels(budget), advise(budget)
     return [
         {
-            "case": clean(told.record.case.id),
-            "chain": told.chain,
+            "case": budget.record.case.id,
+            "chain": budget.chain,
             "step": factor.name,
             "factor": factor.value,
             "how": factor.how,
             "left": left[i + 1],
-            "unit": "FLOP/s" if told.chain == "compute" else "byte/s",
-            "peak": told.peak,
-            "peak_source": clean(told.peak_source),
-            "attained": told.attained,
-            "share_of_loss": _share(told, factor.loss),
-            "named": told.named,
-            "modelled": told.share("modelled"),
-            "note": clean(_note(told, factor.steps)),
+            "unit": "FLOP/s" if budget.chain == "compute" else "byte/s",
+            "peak": budget.peak,
+            "peak_source": budget.peak_source,
+            "attained": budget.attained,
+            "share_of_loss": _share(budget, factor.loss),
+            "named": budget.named,
+            "modelled": budget.share("modelled"),
+            "note": _note(budget, factor.steps),
             "advice": advice,
         }
-        for i, factor in enumerate(told.factors)
+        for i, factor in enumerate(budget.factors)
     ]
 
 
-def title_of(told: LossBudget, several: bool) -> str:
-    """The case; with its contract where *several* are told of."""
-    contract = told.record.contract
+def title_of(budget: LossBudget, several: bool) -> str:
+    """Return the id of the case, with its contract where there are *several* contracts."""
+    contract = budget.record.contract
     more = f", {contract.regime}, {contract.cache} cache, {contract.data} data"
-    return clean(told.record.case.id + (more if several else ""))
+    return budget.record.case.id + (more if several else "")
 
 
-def _budget(told: LossBudget, several: bool) -> Table:
-    left = levels(told)
-    cells = [[f"peak ({clean(told.peak_source)})", "", unit_of(told, told.peak), "", "", ""]]
-    for i, factor in enumerate(told.factors):
-        how = "not told apart" if factor.how == "remainder" else factor.how
-        share = _share(told, factor.loss)
+def _budget(budget: LossBudget, several: bool) -> Table:
+    left = levels(budget)
+    cells = [[f"peak ({budget.peak_source})", "", unit_of(budget, budget.peak), "", "", ""]]
+    for i, factor in enumerate(budget.factors):
+        how = "not separated" if factor.how == "remainder" else factor.how
+        share = _share(budget, factor.loss)
         cells.append(
             [
                 factor.name,
                 f"× {factor.value:.4f}",
-                unit_of(told, left[i + 1]),
+                unit_of(budget, left[i + 1]),
                 "–" if share is None else f"{_round(share * 100):.1f} %",
                 how,
-                clean(_note(told, factor.steps)),
+                _note(budget, factor.steps),
             ]
         )
     cells.append(
-        ["attained", f"= {told.attained / told.peak:.4f}", unit_of(told, told.attained), "", "", ""]
+        [
+            "attained",
+            f"= {budget.attained / budget.peak:.4f}",
+            unit_of(budget, budget.attained),
+            "",
+            "",
+            "",
+        ]
     )
     return Table(
         columns=fill(STEP_COLUMNS, cells),
-        title=title_of(told, several),
-        notes=notes_of(*_notes(told)),
+        title=title_of(budget, several),
+        notes=notes_of(*_notes(budget)),
     )
 
 
-def _notes(told: LossBudget) -> list[str]:
+def _notes(budget: LossBudget) -> list[str]:
     words = []
-    if told.named is not None:
-        modelled = told.share("modelled") or 0.0
+    if budget.named is not None:
+        modelled = budget.share("modelled") or 0.0
         more = f", {modelled * 100:.1f} % on modelled ones" if modelled else ""
-        words.append(f"{told.named * 100:.1f} % of the loss is on measured causes{more}")
-    tie = next((factor.value for factor in told.factors if factor.steps == (TIE,)), 1.0)
+        words.append(f"{budget.named * 100:.1f} % of the loss is on measured causes{more}")
+    tie = next((factor.value for factor in budget.factors if factor.steps == (TIE,)), 1.0)
     if abs(tie - 1) > TIED:
         words.append(
-            f"the pass that counted is off by {(tie - 1) * 100:.1f} %: windows around a call are "
-            "known to some 0.3 µs, which is much of a short one"
+            f"the counter pass is off by {(tie - 1) * 100:.1f} %: windows around a call are "
+            "accurate to about 0.3 µs, a large part of a short call"
         )
-    words += [f"first: {clean(advise(told))}", *(f"missing: {m}" for m in told.missing)]
-    for doubt in told.record.caveats[:MOST_DOUBTS]:
-        words.append(shorten(clean(f"{doubt.kind}: {doubt.message}"), 3 * LONGEST))
+    words += [f"first: {advise(budget)}", *(f"missing: {m}" for m in budget.missing)]
+    for doubt in budget.record.caveats[:MOST_DOUBTS]:
+        words.append(shorten(f"{doubt.kind}: {doubt.message}", 3 * LONGEST))
     return words
 
 
-def _kernels(told: LossBudget) -> Iterable[Table]:
-    """The kernels of a case that has any."""
-    shown = told.kernels[:MOST_KERNELS]
+def _kernels(budget: LossBudget) -> Iterable[Table]:
+    """Yield the table of a call's kernels where it has several."""
+    shown = budget.kernels[:MOST_KERNELS]
     cells = [
         [
-            shorten(clean(kernel.name), LONGEST),
+            shorten(kernel.name, LONGEST),
             str(kernel.count),
             _percent(kernel.share),
             _percent(kernel.of_peak),
@@ -177,32 +186,32 @@ def _kernels(told: LossBudget) -> Iterable[Table]:
         ]
         for kernel in shown
     ]
-    what = "FLOP/s" if told.chain == "compute" else "DRAM"
+    what = "FLOP/s" if budget.chain == "compute" else "DRAM"
     columns = (
         replace(c, head=f"{what} {c.head}") if c.head == "of the peak" else c
         for c in KERNEL_COLUMNS
     )
-    more = len(told.kernels) - len(shown)
+    more = len(budget.kernels) - len(shown)
     if shown:
         notes = notes_of(f"{more} more") if more else ()
         yield Table(fill(tuple(columns), cells), notes=notes)
 
 
-def _note(told: LossBudget, steps: Sequence[str]) -> str:
-    """What explains the steps; of the tie, what it is."""
+def _note(budget: LossBudget, steps: Sequence[str]) -> str:
+    """Return what explains the losses *steps*."""
     if tuple(steps) == (TIE,):
-        return "its cycles under the counters over those of its time"
-    return shorten("; ".join(filter(None, (note(told, step) for step in steps))), LONGEST)
+        return "cycles in the counter pass over cycles in the timed pass"
+    return shorten("; ".join(filter(None, (note(budget, step) for step in steps))), LONGEST)
 
 
-def _share(told: LossBudget, loss: float) -> float | None:
-    """Of all that is lost; below 0 where the step gained."""
-    total = sum(factor.loss for factor in told.factors)
+def _share(budget: LossBudget, loss: float) -> float | None:
+    """Return *loss* as a share of the total loss; below 0 where a step gained."""
+    total = sum(factor.loss for factor in budget.factors)
     return loss / total if abs(total) > 1e-6 else None
 
 
 def _round(value: float) -> float:
-    """To a tenth, without the sign of nought."""
+    """Round to a tenth, without the sign of a negative zero."""
     return round(value, 1) + 0.0
 
 

@@ -22,7 +22,7 @@ from gpuperf.explain.advice import advise, note
 from gpuperf.explain.chart import MOST_PANELS, draw_explained
 from gpuperf.explain.ladder import STEPS, TIE
 from gpuperf.explain.study import LossBudget, explain
-from gpuperf.explain.table import chosen, levels, render_explained
+from gpuperf.explain.table import budgets_of, levels, render_explained
 from gpuperf.model.contract import Contract
 from gpuperf.model.cost import Bytes, Cost, Flops, Work
 from gpuperf.model.record import Kernel, Launch, Record, Run, Telemetry
@@ -189,7 +189,7 @@ def test_without_counters_tiles_and_waves_stand_in_and_say_so() -> None:
         "feeding, instruction path": "remainder",
         "padding": "modelled",
     }
-    untold = "unknown: feeding, instruction path cannot be told apart: cycles and operations"
+    untold = "unknown: feeding, instruction path cannot be separated: cycles and operations"
     assert advise(told).startswith(untold)
     assert factors(told)["ramp and tail"] == pytest.approx(128 / 132)
     assert told.named is not None
@@ -253,7 +253,7 @@ def test_a_call_of_several_kernels_is_weighed_by_their_time() -> None:
     # Each kernel's part, weighed by its time, is the call's.
     whole = sum(k.share * (k.of_peak or 0.0) for k in told.kernels)
     assert whole == pytest.approx(told.attained / told.peak)
-    assert "60 % of the time is in kernels that do none" in advise(told)
+    assert "60 % of the time is in kernels without these operations" in advise(told)
     assert "softmax" in render_explained([told], "table")
 
 
@@ -317,7 +317,7 @@ def test_what_cannot_be_explained_is_refused(record: Record, top: Any, word: str
 
 def test_a_cpu_has_no_such_budget() -> None:
     run = cpu_run()
-    with pytest.raises(UsageError, match="of a CPU"):
+    with pytest.raises(UsageError, match="from a CPU"):
         explain(run.records[0], run.header)
 
 
@@ -375,7 +375,7 @@ def test_a_strangers_words_stay_words(tmp_path: Path) -> None:
     case = Case(text, text, {"m": 1024, "n": 1024, "k": 1024, "dtype": "bf16"})
     record = replace(CALL, case=case, kernels=kernels)
     run = Run(replace(TOP, run=text, gpuperf=text), (record,))
-    found, _ = chosen(run, "")
+    found, _ = budgets_of(run, "")
     for style in ("table", "md", "json", "csv"):
         out = render_explained(found, style)
         assert "\x1b" not in out
@@ -439,7 +439,7 @@ def test_a_call_that_the_cache_served_says_so() -> None:
     none = {"dram_read_bytes": 0.0, "dram_written_bytes": 0.0}
     told = explain(replace(ADD, contract=HOT, counters=none), TOP)
     assert told.factors[-1].name == "keeping memory busy, extra bytes"
-    assert any("came from cache" in words for words in told.missing)
+    assert any("cache served the rest" in words for words in told.missing)
 
 
 def test_a_tile_whose_way_is_not_sure_predicts_nothing() -> None:

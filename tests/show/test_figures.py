@@ -11,7 +11,7 @@ from measured import RUN_FILES, name_of
 
 from gpuperf.errors import UsageError
 from gpuperf.explain.chart import draw_explained
-from gpuperf.explain.table import chosen
+from gpuperf.explain.table import budgets_of
 from gpuperf.run.store import read_run
 from gpuperf.show import figure as show
 from gpuperf.verb.printing import draw
@@ -29,7 +29,7 @@ def charts(path: Path) -> Iterator[Callable[[list[Path]], Any]]:
     if "-plane." in path.name:
         yield lambda files: draw_heatmap(run, files)
     if "explain" in path.name:
-        yield lambda files: draw_explained(run, chosen(run, "")[0], files)
+        yield lambda files: draw_explained(run, budgets_of(run, "")[0], files)
 
 
 @pytest.mark.parametrize("path", RUN_FILES, ids=name_of)
