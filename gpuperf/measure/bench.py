@@ -322,7 +322,6 @@ class Bench:
             self.meter.read()
 
     def _launched(self, call: Call, timing: Timing) -> Timing:
-        """Return *timing* with the launch of each of its kernels."""
         if not timing.launches:
             return timing
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from gpuperf.measure.deviation import UNIT_ROUNDOFF
 from gpuperf.measure.sampling import Rest
@@ -30,46 +30,37 @@ CONTENDED = 0.2  # processors: beyond this, other work shows in the times of a C
 
 def sample_caveats(
     record: Record, timing: Timing, workload: Workload, point: Point, most_clock_hz: float | None
-) -> list[Caveat]:
-    """Return the caveats about the primary samples of *timing*."""
+) -> Iterator[Caveat]:
+    """Yield the caveats about the primary samples of *timing*."""
     samples, contract = timing.times[timing.primary], record.contract
-    caveats = _clock_caveats(samples.clock_hz, most_clock_hz)
-    rounding, check = workload.rounds_inputs_to(point), record.check
-    if rounding and check and check.error <= check.tolerance - 6 * UNIT_ROUNDOFF[rounding]:
-        caveats.append(
-            Caveat(
-                "dtype-path",
-                f"the result is too exact for {rounding}: the inputs were not rounded to it, so a "
-                "kernel of another dtype ran",
-                "check whether NVIDIA_TF32_OVERRIDE=0 is set",
-            )
-        )
-    known = samples.size >= FEW_SAMPLES and samples.sampling_precision <= contract.precision
-    if timing.stop != "precision" and contract.regime == "burst" and not known:
-        caveats.append(_early_stop(samples, timing.stop == "budget", contract.budget_s))
-    if contract.regime == "sustained" and samples.sampling_precision > contract.precision:
-        caveats.append(
-            Caveat(
-                "imprecise",
-                f"± {samples.sampling_precision * 100:.1f} %: clock and time swing under the load",
-                "give --settle more seconds",
-            )
-        )
-    return caveats + _alternating_caveats(samples) + _timer_caveats(record, samples.median_s)
-
-
-def _clock_caveats(clock_hz: float | None, most_hz: float | None) -> list[Caveat]:
-    """Compare the clock inside the samples, which shows power and heat before any sensor does."""
-    if not clock_hz or not most_hz or clock_hz > SLOWED * most_hz:
-        return []
-    return [
-        Caveat(
+    precision = samples.sampling_precision
+    # The clock inside the samples shows power and heat before any sensor does.
+    if samples.clock_hz and most_clock_hz and samples.clock_hz <= SLOWED * most_clock_hz:
+        yield Caveat(
             "slowed",
             f"the SM clock inside the samples was under {SLOWED * 100:.0f} % of its maximum of "
-            f"{most_hz / 1e6:.0f} MHz",
+            f"{most_clock_hz / 1e6:.0f} MHz",
             "power, heat or a clock lock may be the cause; see the MFU at the clock",
         )
-    ]
+    rounding, check = workload.rounds_inputs_to(point), record.check
+    if rounding and check and check.error <= check.tolerance - 6 * UNIT_ROUNDOFF[rounding]:
+        yield Caveat(
+            "dtype-path",
+            f"the result is too exact for {rounding}: the inputs were not rounded to it, so a "
+            "kernel of another dtype ran",
+            "check whether NVIDIA_TF32_OVERRIDE=0 is set",
+        )
+    known = samples.size >= FEW_SAMPLES and precision <= contract.precision
+    if timing.stop != "precision" and contract.regime == "burst" and not known:
+        yield _early_stop(samples, timing.stop == "budget", contract.budget_s)
+    if contract.regime == "sustained" and precision > contract.precision:
+        yield Caveat(
+            "imprecise",
+            f"± {precision * 100:.1f} %: clock and time swing under the load",
+            "give --settle more seconds",
+        )
+    yield from _alternating_caveats(samples)
+    yield from _timer_caveats(record, samples.median_s)
 
 
 def _early_stop(samples: Samples, spent: bool, budget_s: float) -> Caveat:
@@ -89,116 +80,92 @@ def _early_stop(samples: Samples, spent: bool, budget_s: float) -> Caveat:
     return Caveat("few-samples" if few else "imprecise", f"{precision}: {end}", hint)
 
 
-def _alternating_caveats(samples: Samples) -> list[Caveat]:
-    """Detect a time that goes up and down from sample to sample."""
+def _alternating_caveats(samples: Samples) -> Iterator[Caveat]:
+    """Yield a caveat where the time goes up and down from sample to sample."""
     values, median_s = samples.values_s, samples.median_s
     if samples.size < ALTERNATING_FROM or correlation(values) > ALTERNATING_CORRELATION:
-        return []
+        return
     apart_s = abs(statistics.median(values[::2]) - statistics.median(values[1::2]))
-    if apart_s <= ALTERNATING_SHARE * median_s:
-        return []
-    return [
-        Caveat(
+    if apart_s > ALTERNATING_SHARE * median_s:
+        yield Caveat(
             "alternating",
             f"the samples alternate between two times that differ by {format_time(apart_s)}, "
             f"{apart_s / median_s * 100:.1f} % of the median",
             "the median lies between the two times; compare the span, or use --timer graph",
         )
-    ]
 
 
-def _timer_caveats(record: Record, median_s: float) -> list[Caveat]:
-    """Compare what the timer itself adds with the time."""
-    caveats = []
+def _timer_caveats(record: Record, median_s: float) -> Iterator[Caveat]:
+    """Yield caveats about what the timer itself adds to so short a time."""
     if record.contract.timer == "events" and median_s < LEAST_EVENTS_S:
-        caveats.append(
-            Caveat(
-                "uncalibrated",
-                "the time includes launch cost and about 2 µs of the event pair itself",
-                "choose --timer blocked where it is available",
-            )
+        yield Caveat(
+            "uncalibrated",
+            "the time includes launch cost and about 2 µs of the event pair itself",
+            "choose --timer blocked where it is available",
         )
-    floor = record.timer.floor_uncertainty_s
-    if floor > FLOOR_SHARE * median_s:
-        caveats.append(
-            Caveat(
-                "near-floor",
-                f"the timer's own floor is uncertain by ± {floor * 1e9:.0f} ns",
-                "compare such short kernels within one run only",
-            )
+    floor_s = record.timer.floor_uncertainty_s
+    if floor_s > FLOOR_SHARE * median_s:
+        yield Caveat(
+            "near-floor",
+            f"the timer's own floor is uncertain by ± {floor_s * 1e9:.0f} ns",
+            "compare such short kernels within one run only",
         )
-    return caveats
 
 
-def odd_caveats(traces: Sequence[Trace]) -> list[Caveat]:
-    """Return a caveat where many traced calls were discarded for their kernels."""
+def odd_caveats(traces: Sequence[Trace]) -> Iterator[Caveat]:
+    """Yield a caveat where many traced calls were discarded for their kernels."""
     odd = sum(trace.odd for trace in traces)
     total = odd + sum(len(trace.busy_s) for trace in traces)
-    if odd <= ODD_SHARE * total:
-        return []
-    return [
-        Caveat(
+    if odd > ODD_SHARE * total:
+        yield Caveat(
             "lost-records",
             f"{odd} of {total} traced calls recorded other kernels than the rest and were "
             "discarded",
             "CUPTI lost records, or the call does not always launch the same kernels",
         )
-    ]
 
 
-def rest_caveats(rested: bool, rest: Rest, primary: Samples, contract: Contract) -> list[Caveat]:
-    """Return a caveat where samples began before the SM clock had recovered."""
+def rest_caveats(
+    rested: bool, rest: Rest, primary: Samples, contract: Contract
+) -> Iterator[Caveat]:
+    """Yield a caveat where samples began before the SM clock had recovered."""
     size = primary.size
     if contract.regime == "sustained" or (rested and rest.unrecovered <= size / 10):
-        return []
-    message = (
-        f"the SM clock had not recovered before {rest.unrecovered} of {size} samples"
-        if rested
-        else "the SM clock had not recovered after 2 s of rest"
+        return
+    when = f"before {rest.unrecovered} of {size} samples" if rested else "after 2 s of rest"
+    yield Caveat(
+        "unrecovered",
+        f"the SM clock had not recovered {when}",
+        "give a longer --gap, or choose --regime sustained",
     )
-    return [Caveat("unrecovered", message, "give a longer --gap, or choose --regime sustained")]
 
 
-def launch_caveats(wall: Samples | None, busy: Samples) -> list[Caveat]:
-    """Return a caveat where the host launches calls more slowly than the device executes them."""
-    if wall is None or wall.median_s <= LAUNCH_BOUND * busy.median_s:
-        return []
-    share = busy.median_s / wall.median_s * 100
-    return [
-        Caveat(
+def launch_caveats(wall: Samples | None, busy: Samples) -> Iterator[Caveat]:
+    """Yield a caveat where the host launches calls more slowly than the device executes them."""
+    if wall is not None and wall.median_s > LAUNCH_BOUND * busy.median_s:
+        yield Caveat(
             "launch-bound",
             f"a call in a loop takes {format_time(wall.median_s)}, and the device is busy for "
-            f"{share:.0f} % of it",
+            f"{busy.median_s / wall.median_s * 100:.0f} % of it",
             "CUDA graphs, fewer and larger kernels, or torch.compile save launches",
         )
-    ]
 
 
-def telemetry_caveats(telemetry: Telemetry | None) -> list[Caveat]:
-    """Return the caveats about throttling and about other work on the device."""
+def telemetry_caveats(telemetry: Telemetry | None) -> Iterator[Caveat]:
+    """Yield the caveats about throttling and about other work on the device."""
     if telemetry is None:
-        return []
-    caveats = []
+        return
     if telemetry.throttle:
-        caveats.append(
-            Caveat(
-                "throttled",
-                f"the clock was held down: {', '.join(telemetry.throttle)}",
-                "read the MFU at the observed clock; the samples are not corrected",
-            )
+        yield Caveat(
+            "throttled",
+            f"the clock was held down: {', '.join(telemetry.throttle)}",
+            "read the MFU at the observed clock; the samples are not corrected",
         )
-    others = telemetry.other_processes
-    if others:
-        caveats.append(
-            Caveat("shared", f"{others} other processes used the GPU", "end them and run again")
+    if others := telemetry.other_processes:
+        yield Caveat("shared", f"{others} other processes used the GPU", "end them and run again")
+    if telemetry.other_load is not None and telemetry.other_load > CONTENDED:
+        yield Caveat(
+            "contended",
+            f"other processes kept {telemetry.other_load:.1f} processors busy",
+            "end other work: threads that wait for a processor delay each other",
         )
-    load = telemetry.other_load
-    if load is not None and load > CONTENDED:
-        caveats.append(
-            Caveat(
-                "contended",
-                f"other processes kept {load:.1f} processors busy",
-                "end other work: threads that wait for a processor delay each other",
-            )
-        )
-    return caveats

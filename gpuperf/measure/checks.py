@@ -260,7 +260,6 @@ def _share(check: Check) -> float:
 
 
 def _worse(a: Check, b: Check) -> Check:
-    """Return the larger of two errors, with the rows of both."""
     return replace(max(a, b, key=_share), rows=a.rows + b.rows)
 
 

@@ -125,7 +125,6 @@ def check_product(
 
 
 def _generator(pick: Callable[[int, int], torch.Tensor], device: torch.device) -> torch.Generator:
-    """Return a generator with a seed that *pick* draws."""
     return torch.Generator(device=device).manual_seed(int(pick(1, 2**31).item()))
 
 

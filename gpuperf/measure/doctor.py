@@ -20,18 +20,20 @@ from gpuperf.model.protocol import DeviceCheck
 
 def examine(device: Device, meter: Meter) -> tuple[DeviceCheck, ...]:
     """Return the findings about software, device and counters."""
-    findings = [*_software(device)]
+    checks = [*_software(device)]
     if device.facts.kind == "cpu":
-        findings += _cpu()
+        checks += _cpu()
     elif isinstance(meter, NvmlMeter):
-        findings.append(_kernel_records(device.torch))
-        findings += _card(meter)
-        findings.append(_counters(device))
+        checks.append(_kernel_records(device.torch))
+        checks += _card(meter)
+        checks.append(_counters(device))
     else:
-        findings.append(
-            DeviceCheck("NVML", "note", "not here", "clocks, power and throttling stay unknown")
-        )
-    return tuple(findings)
+        checks.append(_check("NVML", False, "not here", "clocks, power and throttling are unknown"))
+    return tuple(checks)
+
+
+def _check(name: str, good: bool, value: str, hint: str) -> DeviceCheck:
+    return DeviceCheck(name, "ok", value) if good else DeviceCheck(name, "note", value, hint)
 
 
 def _software(device: Device) -> Iterator[DeviceCheck]:
@@ -46,12 +48,8 @@ def _software(device: Device) -> Iterator[DeviceCheck]:
         )
         yield DeviceCheck("GPU", "note", "none that torch can use", hint)
     triton = importlib.util.find_spec("triton") is not None
-    yield DeviceCheck(
-        "triton",
-        "ok" if triton else "note",
-        "here" if triton else "not here",
-        "" if triton else "kernels written in Triton are skipped",
-    )
+    hint = "kernels written in Triton are skipped"
+    yield _check("triton", triton, "here" if triton else "not here", hint)
     if device.facts.kind == "cuda":
         yield _nvrtc()
 
@@ -62,12 +60,8 @@ def _nvrtc() -> DeviceCheck:
 
         _, major, minor = nvrtc.nvrtcVersion()
     except (ImportError, RuntimeError) as error:
-        return DeviceCheck(
-            "NVRTC",
-            "bad",
-            f"cannot be used: {error}",
-            "pip install 'gpuperf[cuda]'; the timer 'blocked' needs it",
-        )
+        hint = "pip install 'gpuperf[cuda]'; the timer 'blocked' needs it"
+        return DeviceCheck("NVRTC", "bad", f"cannot be used: {error}", hint)
     return DeviceCheck("NVRTC", "ok", f"{major}.{minor}")
 
 
@@ -82,43 +76,28 @@ def _kernel_records(device: torch.device) -> DeviceCheck:
     run()
     if any(activity.end_s > activity.start_s for activity in traced(run)):
         return DeviceCheck("kernel records", "ok", "CUPTI gives them")
-    return DeviceCheck(
-        "kernel records",
-        "bad",
-        "CUPTI gives none",
-        "end other profilers: without records the times of single kernels are less certain",
-    )
+    hint = "end other profilers: without records the times of single kernels are less certain"
+    return DeviceCheck("kernel records", "bad", "CUPTI gives none", hint)
 
 
 def _cpu() -> Iterator[DeviceCheck]:
     cores, threads = os.cpu_count() or 1, torch.get_num_threads()
     load = os.getloadavg()[0]
     yield DeviceCheck("threads", "ok", f"{threads} of {cores} processors")
-    busy = load > 0.5 * cores
-    yield DeviceCheck(
-        "load",
-        "note" if busy else "ok",
-        f"{load:.1f}",
-        "other work is running: times will be noisy" if busy else "",
-    )
+    hint = "other work is running: times will be noisy"
+    yield _check("load", load <= 0.5 * cores, f"{load:.1f}", hint)
     governor = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
     if governor.exists():
         name = governor.read_text().strip()
-        steady = name == "performance"
-        yield DeviceCheck(
-            "governor",
-            "ok" if steady else "note",
-            name,
-            "" if steady else "the clock changes with the load; 'performance' keeps it constant",
-        )
+        hint = "the clock changes with the load; 'performance' keeps it constant"
+        yield _check("governor", name == "performance", name, hint)
 
 
 def _card(meter: NvmlMeter) -> Iterator[DeviceCheck]:
     hard, soft, live = meter.facts()
     yield DeviceCheck("driver", "ok", str(soft["driver"]))
-    yield _flag(
-        "persistence", soft["persistence"], True, "the driver may unload between runs: slow starts"
-    )
+    hint = "the driver may unload between runs: slow starts"
+    yield _flag("persistence", soft["persistence"], True, hint)
     yield _power(meter, hard)
     yield _clocks(meter, hard)
     yield _flag("ECC", hard["ecc"], True, "off: memory is a little larger and faster than usual")
@@ -140,13 +119,9 @@ def _power(meter: NvmlMeter, hard: dict[str, Any]) -> DeviceCheck:
     limit, usual = hard["power_limit_w"], meter.default_power_limit_w()
     if limit is None:
         return DeviceCheck("power limit", "note", "unknown")
-    lowered = usual is not None and limit < usual - 1
-    return DeviceCheck(
-        "power limit",
-        "note" if lowered else "ok",
-        f"{limit:.0f} W" + (f" of {usual:.0f} W" if usual else ""),
-        "lowered: big matmuls will clock down earlier" if lowered else "",
-    )
+    value = f"{limit:.0f} W" + (f" of {usual:.0f} W" if usual else "")
+    hint = "lowered: big matmuls will clock down earlier"
+    return _check("power limit", usual is None or limit >= usual - 1, value, hint)
 
 
 def _clocks(meter: NvmlMeter, hard: dict[str, Any]) -> DeviceCheck:
@@ -158,21 +133,16 @@ def _clocks(meter: NvmlMeter, hard: dict[str, Any]) -> DeviceCheck:
     if most:
         text += f", {most / 1e6:.0f} MHz at most"
     slowed = now.throttle if now else ()
-    return DeviceCheck(
-        "SM clock",
-        "bad" if slowed else "ok",
-        text + (f", held down by {', '.join(slowed)}" if slowed else ""),
-        "let the card cool or idle, then look again" if slowed else "",
-    )
+    if not slowed:
+        return DeviceCheck("SM clock", "ok", text)
+    text += f", held down by {', '.join(slowed)}"
+    return DeviceCheck("SM clock", "bad", text, "let the card cool or idle, then look again")
 
 
 def _flag(name: str, value: object, wanted: bool, hint: str) -> DeviceCheck:
     if value is None:
         return DeviceCheck(name, "ok", "not reported by this card")
-    good = bool(value) is wanted
-    return DeviceCheck(
-        name, "ok" if good else "note", "on" if value else "off", "" if good else hint
-    )
+    return _check(name, bool(value) is wanted, "on" if value else "off", hint)
 
 
 def _counters(device: Device) -> DeviceCheck:

@@ -136,6 +136,5 @@ def _place(frame: traceback.FrameSummary) -> str:
 
 
 def _path(frames: list[traceback.FrameSummary]) -> str:
-    """Return the author's last frames, the innermost first."""
     last = [f"{_place(frame)} in {frame.name}" for frame in reversed(frames[-MOST_FRAMES:])]
     return f"{', called by '.join(last)}; --debug prints the whole stack" if last else ""

@@ -83,7 +83,6 @@ class Isolation:
         return self._grown() or _difference(self._before, _state())
 
     def _grown(self) -> str:
-        """Return which resource the cases so far have kept too much of."""
         files = _files()
         if files is None:
             return "it left no file descriptor free"
@@ -216,7 +215,6 @@ def _write_environment(values: dict[str, str]) -> None:
 
 
 def _read_environment() -> dict[str, str]:
-    """Return the environment without the names of caches."""
     return {k: v for k, v in os.environ.items() if not k.startswith(CACHES)}
 
 

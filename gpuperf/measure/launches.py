@@ -40,45 +40,27 @@ COMMON_WORDS = (
 MOST_CLUSTERS = 1 << 16  # of a device: a larger value is not a count
 
 
+def _fields(layout: str) -> list[tuple[str, Any]]:
+    """Return the fields of *layout*, whose types are the codes of Python's `struct`."""
+    codes = {"B": c_uint8, "H": c_uint16, "I": c_uint32, "i": c_int32, "Q": c_uint64}
+    types: dict[str, Any] = {**codes, "s": c_char_p, "P": c_void_p}
+    words = layout.split()
+    return [
+        (name, types[code[-1]] * int(code[:-1]) if code[:-1] else types[code])
+        for code, name in zip(words[::2], words[1::2], strict=True)
+    ]
+
+
 class _KernelRecord(ctypes.Structure):
     """CUpti_ActivityKernel10 of cupti_activity.h; 9, of CUPTI 12, ends before `most_cluster`."""
 
-    _fields_ = [
-        ("kind", c_uint32),
-        ("cache", c_uint8),
-        ("shared_config", c_uint8),
-        ("registers", c_uint16),
-        ("partitioned", c_uint32 * 2),
-        ("start", c_uint64),
-        ("end", c_uint64),
-        ("completed", c_uint64),
-        ("device", c_uint32),
-        ("context", c_uint32),
-        ("stream", c_uint32),
-        ("grid", c_int32 * 3),
-        ("block", c_int32 * 3),
-        ("static_shared", c_int32),
-        ("dynamic_shared", c_int32),
-        ("local", c_uint32 * 2),
-        ("correlation", c_uint32),
-        ("grid_id", c_uint64),
-        ("name", c_char_p),
-        ("reserved", c_void_p),
-        ("queued", c_uint64),
-        ("submitted", c_uint64),
-        ("flags", c_uint8 * 4),
-        ("shared_executed", c_uint32),
-        ("graph_node", c_uint64),
-        ("shared_limit", c_uint32),
-        ("graph", c_uint32),
-        ("policy", c_void_p),
-        ("channel", c_uint32 * 2),
-        ("cluster", c_uint32 * 3),
-        ("scheduling", c_uint32),
-        ("local_total", c_uint64),
-        ("most_cluster", c_uint32),
-        ("most_clusters", c_uint32),
-    ]
+    _fields_ = _fields(
+        "I kind B cache B shared_config H registers 2I partitioned Q start Q end Q completed "
+        "I device I context I stream 3i grid 3i block i static_shared i dynamic_shared 2I local "
+        "I correlation Q grid_id s name P reserved Q queued Q submitted 4B flags I shared_executed "
+        "Q graph_node I shared_limit I graph P policy 2I channel 3I cluster I scheduling "
+        "Q local_total I most_cluster I most_clusters"
+    )
 
 
 _Bytes = POINTER(c_uint8)

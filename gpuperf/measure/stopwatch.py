@@ -8,7 +8,7 @@ several it is a window around them, less the window's own part, since a profiler
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Self
@@ -341,16 +341,13 @@ def _trace_times(trace: Trace) -> dict[TimeName, Samples]:
     }
 
 
-def _trace_caveats(trace: Trace | None, contract: Contract, timer: OpenTimer) -> list[Caveat]:
+def _trace_caveats(trace: Trace | None, contract: Contract, timer: OpenTimer) -> Iterator[Caveat]:
     if trace is not None:
-        return [] if _by_kernel(trace, contract) else odd_caveats([trace])
-    if TIMERS[timer.name].kernels == "never":
-        return []
-    return [
-        Caveat(
+        yield from () if _by_kernel(trace, contract) else odd_caveats([trace])
+    elif TIMERS[timer.name].kernels != "never":
+        yield Caveat(
             "uncalibrated",
             "CUPTI gave no kernel times of this call: the time is a window less the floor of "
             "other calls",
             "end other profilers; see `gpuperf doctor`",
         )
-    ]

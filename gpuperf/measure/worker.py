@@ -35,30 +35,8 @@ from gpuperf.measure.stopwatch import open_stopwatch
 from gpuperf.measure.telemetry import Meter, open_meter
 from gpuperf.measure.timer_comparison import open_timer_comparison
 from gpuperf.measure.warmup import warm_call
+from gpuperf.model import protocol
 from gpuperf.model.contract import Fingerprint, TimerName
-from gpuperf.model.protocol import (
-    PROTOCOL,
-    Describe,
-    Described,
-    Examine,
-    Examined,
-    Failed,
-    FromWorker,
-    Hello,
-    Loaded,
-    Measure,
-    Measured,
-    Modules,
-    Nvbench,
-    NvbenchTimes,
-    Open,
-    Opened,
-    Progress,
-    Runnable,
-    RunnableCases,
-    Timed,
-    ToWorker,
-)
 from gpuperf.model.workload import Workload
 
 DEVICE_LOST = 70  # exit code: the device failed under a case
@@ -81,37 +59,37 @@ class Worker:
         self._forecast = Forecast()
         self._sources: dict[str, tuple[dict[str, Workload], dict[str, str]]] = {}
 
-    def send(self, message: FromWorker) -> None:
+    def send(self, message: protocol.FromWorker) -> None:
         """Send one line to the supervisor at once; a forked child that comes here ends."""
         if not self._pipe.send(message):
             os._exit(0)
 
-    def answer(self, request: ToWorker) -> None:
+    def answer(self, request: protocol.ToWorker) -> None:
         """Serve *request*; an error becomes a message. Raises: DeviceLost."""
         try:
-            if isinstance(request, Open):
+            if isinstance(request, protocol.Open):
                 self._open(request.device)
-            elif isinstance(request, Describe):
+            elif isinstance(request, protocol.Describe):
                 self._describe(request.source)
-            elif isinstance(request, Examine):
+            elif isinstance(request, protocol.Examine):
                 device, meter, _ = self._opened()
-                self.send(Examined(examine(device, meter)))
-            elif isinstance(request, Loaded):
-                self.send(Modules(_modules(request.folders, request.packages)))
-            elif isinstance(request, Nvbench):
-                self.send(NvbenchTimes(tuple(self._nvbench(request))))
-            elif isinstance(request, Runnable):
-                self.send(RunnableCases(tuple(self._runnable(request))))
-            elif isinstance(request, Measure):
+                self.send(protocol.Examined(examine(device, meter)))
+            elif isinstance(request, protocol.Loaded):
+                self.send(protocol.Modules(_modules(request.folders, request.packages)))
+            elif isinstance(request, protocol.Nvbench):
+                self.send(protocol.NvbenchTimes(tuple(self._nvbench(request))))
+            elif isinstance(request, protocol.Runnable):
+                self.send(protocol.RunnableCases(tuple(self._runnable(request))))
+            elif isinstance(request, protocol.Measure):
                 self.send(self._measure(request))
             else:
                 raise CannotMeasure("this worker runs no programs")
         except WorkloadError as error:
-            self.send(Failed("workload", str(error), error.hint))
+            self.send(protocol.Failed("workload", str(error), error.hint))
         except CannotMeasure as error:
-            self.send(Failed("cannot-measure", str(error), error.hint))
+            self.send(protocol.Failed("cannot-measure", str(error), error.hint))
         except GpuperfError as error:
-            self.send(Failed("usage", str(error), error.hint))
+            self.send(protocol.Failed("usage", str(error), error.hint))
 
     def _open(self, name: str) -> None:
         device = open_device(name)
@@ -119,7 +97,7 @@ class Worker:
         facts, self._fingerprint = fingerprint_of(device, self._meter)
         self._device = replace(device, facts=facts)
         self._isolation = Isolation(device.torch)
-        self.send(Opened(facts, self._fingerprint))
+        self.send(protocol.Opened(facts, self._fingerprint))
 
     def _opened(self) -> tuple[Device, Meter, Isolation]:
         if self._device is None or self._meter is None or self._isolation is None:
@@ -133,9 +111,9 @@ class Worker:
 
     def _describe(self, source: str) -> None:
         workloads, broken = self._workloads(source)
-        self.send(Described(tuple(w.describe(source) for w in workloads.values()), broken))
+        self.send(protocol.Described(tuple(w.describe(source) for w in workloads.values()), broken))
 
-    def _measure(self, request: Measure) -> Measured:
+    def _measure(self, request: protocol.Measure) -> protocol.Measured:
         device, meter, isolation = self._opened()
         workloads, _ = self._workloads(request.case.source)
         if request.case.op not in workloads:
@@ -143,7 +121,7 @@ class Worker:
         name = request.contract.timer
         fresh = name not in self._timers
         if fresh:
-            self.send(Progress("timer"))
+            self.send(protocol.Progress("timer"))
             self._timers.add(name)
         bench = Bench(
             device,
@@ -152,9 +130,9 @@ class Worker:
             else open_stopwatch(name, device.torch),
             meter,
             self._fingerprint,
-            lambda phase, samples: self.send(Progress(phase, samples)),
+            lambda phase, samples: self.send(protocol.Progress(phase, samples)),
             request.counting,
-            lambda record: self.send(Timed(record)),
+            lambda record: self.send(protocol.Timed(record)),
             self._forecast,
         )
         workload = workloads[request.case.op]
@@ -165,9 +143,9 @@ class Worker:
             )
         except RuntimeError as error:
             raise DeviceLost(str(error).strip().splitlines()[0]) from error
-        return Measured(record, isolation.end())
+        return protocol.Measured(record, isolation.end())
 
-    def _runnable(self, request: Runnable) -> Iterator[int]:
+    def _runnable(self, request: protocol.Runnable) -> Iterator[int]:
         device, meter, _ = self._opened()
         bench = Bench(
             device, open_stopwatch(request.contract.timer, device.torch), meter, self._fingerprint
@@ -177,7 +155,7 @@ class Worker:
             if workload is not None and bench.can_begin(workload, case, request.contract):
                 yield index
 
-    def _nvbench(self, request: Nvbench) -> list[float | None]:
+    def _nvbench(self, request: protocol.Nvbench) -> list[float | None]:
         """Build every call before the first is timed. Raises: CannotMeasure."""
         device, _, _ = self._opened()
         calls = []
@@ -185,7 +163,7 @@ class Worker:
             workload = self._workloads(case.source)[0][case.op]
             calls.append(warm_call(workload, case, device, request.seed, request.contract.data))
         device.synchronize()
-        self.send(Progress("nvbench"))
+        self.send(protocol.Progress("nvbench"))
         return nvbench_means(calls)
 
 
@@ -252,12 +230,12 @@ def main(arguments: list[str] | None = None) -> int:
     if options.ahead:
         _import_ahead()
     worker = Worker(pipe)
-    worker.send(Hello(PROTOCOL, os.getpid(), str(torch.__version__)))
+    worker.send(protocol.Hello(protocol.PROTOCOL, os.getpid(), str(torch.__version__)))
     for request in pipe.requests():
         try:
             worker.answer(request)
         except DeviceLost as lost:
-            worker.send(Failed("device-lost", str(lost)))
+            worker.send(protocol.Failed("device-lost", str(lost)))
             os._exit(DEVICE_LOST)  # an orderly exit would wait for the dead context
     return 0
 

@@ -48,7 +48,7 @@ def doubts(
         "run", case, contract, "ok", timer=timer or TimerFacts(floor_s=2 * US), check=check
     )
     timing = Timing({"busy": samples}, "busy", stop, record.timer)  # type: ignore[arg-type]
-    found = sample_caveats(record, timing, workload(rounds_inputs_to), POINT, MOST_HZ)
+    found = list(sample_caveats(record, timing, workload(rounds_inputs_to), POINT, MOST_HZ))
     assert all(caveat.message and caveat.hint for caveat in found)
     return {caveat.kind: caveat for caveat in found}
 

@@ -123,7 +123,6 @@ class CaseCounter:
 
 
 def _imprecise(counts: Mapping[str, float]) -> tuple[Caveat, ...]:
-    """Return a caveat where the bytes are less precise than intended."""
     moved = counts["dram_read_bytes"] + counts["dram_written_bytes"]
     unsure = counts.get("dram_uncertainty_bytes", 0.0) / max(moved, LEAST_BYTES)
     if unsure <= BYTE_PRECISION:
@@ -146,6 +145,5 @@ def _replay_differs(record: Record, by_kernel: Sequence[KernelCounts]) -> bool:
 
 
 def _cache(record: Record) -> Cache:
-    """Return the cache state that the times were taken with."""
     contract = record.contract
     return "hot" if contract.regime == "sustained" else contract.cache

@@ -152,7 +152,6 @@ class RangeProfiler:
 
 
 def _context() -> ctypes.c_void_p:
-    """Return the CUDA context of this thread."""
     context = ctypes.c_void_p()
     ctypes.CDLL("libcuda.so.1").cuCtxGetCurrent(ctypes.byref(context))
     return context

@@ -138,7 +138,6 @@ class BlockedTimer(WindowTimer):
         return statistics.median(added), (max(added) - min(added)) / 2
 
     def _windows(self, call: Call) -> float:
-        """Return the length of a window around *call*."""
         return _middle(
             [self.window.take(call, cache="cold").window_s for _ in range(KERNEL_WINDOWS)]
         )
