@@ -128,7 +128,7 @@ def reason_of(case: CaseVerdict, report: GateReport) -> list[str]:
     """Return the reasons of a verdict, a sentence each: its cause, its doubts, its notes."""
     sentences = []
     if case.cause is not None:
-        sentences.append(f"{clean(case.cause.kind)}: {clean(case.cause.text)}")
+        sentences.append(f"{_cut(case.cause.kind)}: {_cut(case.cause.text)}")
     elif case.judged.verdict == "REGRESSED" and not suspected(report):
         sentences.append("the cause is not known")
     if hides(case, report.target):
@@ -136,27 +136,27 @@ def reason_of(case: CaseVerdict, report: GateReport) -> list[str]:
     elif case.judged.verdict == "INCONCLUSIVE" and (case.judged.high or 0.0) > 0:
         most = percent(case.judged.high, "")
         sentences.append(f"not clear: a slowdown of {most} is possible")
-    sentences += [clean(text) for text in (case.judged.reason, *case.notes) if text]
+    sentences += map(_cut, filter(None, (case.judged.reason, *case.notes)))
     return [shorten(text, LONGEST) for text in sentences if text]
 
 
 def remarks(report: GateReport, names: Names, most: int = MOST) -> list[str]:
     """Return what a reader must not miss beside the cases: *most* remarks of each kind and the
     number of further ones, and at last how often this gate errs."""
-    reasons = [f"also: {_renamed(reason, names)}" for reason in report.reasons[1:]]
-    left_out = [f"{_name(n)} left out: {clean(why)}" for n, why in report.left_out.items()]
-    discarded = [f"pair {d.pair} discarded: {clean(d.reason)}" for d in report.discarded]
-    lines = [
-        *_first(reasons, most, "reasons"),
-        *_first([clean(note) for note in report.notes], most, "notes"),
-        *_first(left_out, most, "cases left out"),
-        *_first(discarded, most, "pairs discarded"),
-    ]
+    left_out, lines = list(report.left_out.items()), []
+    lines += [f"also: {_renamed(reason, names)}" for reason in report.reasons[1 : most + 1]]
+    lines += _rest(report.reasons[1:], most, "reasons")
+    lines += [_cut(note) for note in report.notes[:most]]
+    lines += _rest(report.notes, most, "notes")
+    lines += [f"{_name(name)} left out: {_cut(why)}" for name, why in left_out[:most]]
+    lines += _rest(left_out, most, "cases left out")
+    lines += [f"pair {d.pair} discarded: {_cut(d.reason)}" for d in report.discarded[:most]]
+    lines += _rest(report.discarded, most, "pairs discarded")
     if report.earlier:
-        lines.append(f"an earlier gate of the same code: {clean(report.earlier)}")
+        lines.append(f"an earlier gate of the same code: {_cut(report.earlier)}")
     if report.overruled:
-        lines.append(f"overruled: {clean(report.overruled)}")
-    lines.append(clean(report.calibration) or NOT_CALIBRATED)
+        lines.append(f"overruled: {_cut(report.overruled)}")
+    lines.append(_cut(report.calibration) or NOT_CALIBRATED)
     return [shorten(text, 2 * LONGEST) for text in lines]
 
 
@@ -235,10 +235,14 @@ def _fixed(names: Names) -> Iterable[str]:
         yield f"the same in all cases, and left out of their names: {'; '.join(texts)}"
 
 
-def _first(texts: Sequence[str], most: int, noun: str) -> list[str]:
-    if len(texts) <= most:
-        return list(texts)
-    return [*texts[:most], f"and {len(texts) - most:,} more {noun}; verdict.json has all"]
+def _rest(items: Sequence[object], most: int, noun: str) -> Iterable[str]:
+    if len(items) > most:
+        yield f"and {len(items) - most:,} more {noun}; verdict.json has all"
+
+
+def _cut(text: str) -> str:
+    """Return *text* cleaned; megabytes of it are cut first."""
+    return clean(shorten(text, 4 * LONGEST))
 
 
 def _renamed(text: str, names: Names) -> str:
@@ -246,7 +250,7 @@ def _renamed(text: str, names: Names) -> str:
 
 
 def _name(text: str) -> str:
-    return shorten(clean(text), NAME)
+    return shorten(_cut(text), NAME)
 
 
 def _side(side: SideSummary) -> str:

@@ -220,7 +220,7 @@ def id_parts(case: str) -> tuple[str, str, dict[str, str]] | None:
     Verdicts of gates and the index of a history store ids alone. An id without a slash has an empty
     implementation.
     """
-    match = ID.fullmatch(case)
+    match = ID.fullmatch(case) if case.endswith("]") else None
     if match is None:
         return None
     parts = [part.partition("=") for part in match[3].split(",") if part]

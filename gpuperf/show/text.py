@@ -35,11 +35,16 @@ _ASCII = {
 }
 
 
+_OBEYED = re.compile(r"[\\`*_\[\]|~#$&<>@]|(?i:(?:https?|ftp|www)[:.]|gh-\d)")
+
+
 def escape(text: str) -> str:
     """Escape *text* for a cell of a GitHub table.
 
     `@name` mentions no user, and `#1` and `GH-1` are no links, which a backslash cannot prevent.
     """
+    if not _OBEYED.search(text):
+        return text
     safe = re.sub(r"([\\`*_\[\]|~#$])", r"\\\1", text).translate(_HTML)
     safe = re.sub(r"(?i)\b(https?|ftp|www)(?=[:.])", r"\1<!-- -->", safe)
     safe = re.sub(r"\\#(?=\w)", "#<!-- -->", safe)
