@@ -1,8 +1,8 @@
-"""Which operator caused the work that the device did, and what did each operator cost?
+"""Attribute the work of devices to the operators that launched it.
 
-A kernel's trace names the call of the runtime that launched it; that call stands, on its thread,
-within the operators that were open at the time. Only where the thread does not tell does the
-operator count that Kineto itself noted (`External id`).
+A kernel in a trace names the call of the runtime that launched it. That call lies, on its thread,
+within the operators that were open at the time. Where the thread has none, the operator that Kineto
+itself recorded counts (`External id`).
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     Column = NDArray[numpy.integer]
 
 
-SLACK = 1000  # nanoseconds: older traces round start and length to whole microseconds, each
+SLACK = 1000  # nanoseconds: older traces round start and length to whole microseconds
 SECOND = 10**9  # nanoseconds
 
 BACKWARD = "autograd::engine::evaluate_function"
-# Operators in name only: autograd's engine, marks of torch.compile, of wrappers of modules and of
-# the profiler, and c10d's note of a collective.
+# Wrappers that compute nothing: autograd's engine, marks of torch.compile, of wrapped modules and
+# of the profiler, and c10d's record of a collective.
 WRAPPER = re.compile(
     r"autograd::engine::|record_param_comms|ProfilerStep|Optimizer\.|nn\.Module|## |Torch-Compiled|"
     r"TorchDynamo|CompiledFunction|CompiledAutograd|Pregraph bytecode|AOTDispatcher|FSDP::|"
@@ -44,12 +44,12 @@ GRAPH = re.compile(r"CompiledFxGraph (\w{1,8})")
 
 @dataclass(frozen=True, eq=False)
 class CallStacks:
-    """For each device activity, the operators in which it was launched.
+    """The operators in which each activity of a device was launched.
 
-    `parent` is, of each operator, the one that it began in, and `innermost`, of each activity, the
-    last one that was open, as `within`, of each call of the runtime; −1 where there is none.
-    `until` is when an operator left its thread, in nanoseconds: its end; its start if it ended on
-    another thread.
+    `parent` is the operator in which each operator began, `innermost` the last operator that was
+    open when each activity was launched, and `within` the same for each call of the runtime; −1
+    stands for none. `until` is when an operator left its thread, in nanoseconds: its end, or its
+    start if it ended on another thread.
     """
 
     parent: Column
@@ -61,26 +61,26 @@ class CallStacks:
         return len(self.innermost)
 
     def __getitem__(self, activity: int) -> tuple[int, ...]:
-        """Operators by their index, the innermost first."""
+        """Return the operators around an activity by their index, the innermost first."""
         return self._upwards(int(self.innermost[activity]))
 
     def around(self, call: int) -> tuple[int, ...]:
-        """The operators that a call of the runtime was made in, the innermost first."""
+        """Return the operators around a call of the runtime, the innermost first."""
         return self._upwards(int(self.within[call]))
 
-    def _upwards(self, one: int) -> tuple[int, ...]:
-        found = []
-        while one >= 0:
-            found.append(one)
-            one = int(self.parent[one])
-        return tuple(found)
+    def _upwards(self, operator: int) -> tuple[int, ...]:
+        operators = []
+        while operator >= 0:
+            operators.append(operator)
+            operator = int(self.parent[operator])
+        return tuple(operators)
 
     def __iter__(self) -> Iterator[tuple[int, ...]]:
         return (self[i] for i in range(len(self)))
 
 
 def call_stacks(timeline: Timeline) -> CallStacks:
-    """The operators that enclosed the launch of each activity, on the thread that launched it."""
+    """Return the operators around the launch of each activity, on the thread that launched it."""
     import numpy
 
     parent, until, within = _nest(timeline)
@@ -94,8 +94,8 @@ def call_stacks(timeline: Timeline) -> CallStacks:
 
 
 def _nest(timeline: Timeline) -> tuple[Column, Column, Column]:
-    """Of each operator, its parent and when it left its thread; of each call of the runtime, the
-    operator that it was made in."""
+    """Return the parent and the `until` of each operator, and the operator around each call of the
+    runtime."""
     import numpy
 
     operators, runtime = timeline.operators, timeline.runtime
@@ -121,20 +121,22 @@ def _nest(timeline: Timeline) -> tuple[Column, Column, Column]:
         if i >= count:
             continue
         if above >= 0 and finish > until[above]:
-            # What outlives the operator that it began in ends on another thread (an asynchronous
-            # collective): nothing later on this thread is its doing.
+            # An operator that outlives its parent ends on another thread (an asynchronous
+            # collective), and causes nothing later on this thread.
             if finish > until[above] + SLACK:
                 until[i] = begin
                 continue
             until[i] = until[above]
         stack.append(i)
-    found = numpy.asarray(parent)
-    return found[:count], numpy.asarray(until), found[count:]
+    parents = numpy.asarray(parent)
+    return parents[:count], numpy.asarray(until), parents[count:]
 
 
 def _noted(timeline: Timeline, activities: Column) -> Column:
-    """The operators whose number *activities*, or the calls that launched them, bear; −1 for none,
-    or for one that was not open at the launch."""
+    """Return the operators whose `External id` is that of *activities* or of their launches.
+
+    −1 stands for none, and for an operator that was not open at the launch.
+    """
     import numpy
 
     operators, runtime = timeline.operators, timeline.runtime
@@ -148,25 +150,24 @@ def _noted(timeline: Timeline, activities: Column) -> Column:
     if known.any():
         number = numpy.where(known & (number <= 0), runtime.external[by], number)
     place = numpy.searchsorted(operators.external[rows], number)
-    found = rows[numpy.minimum(place, len(rows) - 1)]
-    right = operators.external[found] == number
+    operator = rows[numpy.minimum(place, len(rows) - 1)]
+    right = operators.external[operator] == number
     if known.any():
         moment = runtime.start[by]
-        was_open = (operators.start[found] <= moment) & (moment < operators.end[found])
+        was_open = (operators.start[operator] <= moment) & (moment < operators.end[operator])
         right &= was_open | ~known
-    return numpy.where(right, found, -1)
+    return numpy.where(right, operator, -1)
 
 
 @dataclass(frozen=True)
 class CallGroup:
-    """What all calls alike cost together.
+    """Traced calls of one operator with equal arguments.
 
-    `count` is of the calls, `kernels` of what they ran on devices, copies and memsets too, with the
-    seconds of all runs in `time_s`. `device_s` is their sum (kernels at one time count twice),
-    `host_s` the host's time in the calls but not in operators that have a usage of their own.
-    `innermost` names the operator, within the call, that launched most, `graph` the compiled graph
-    that calls it, if one does. Work of unknown origin has the `call` of an empty name, and a
-    `count` of 0.
+    `kernels` are the work that the `count` calls launched, copies and memsets too, with the seconds
+    of all runs in `time_s`. `device_s` is their sum (concurrent kernels count twice), `host_s` the
+    host's time in the calls, without that in operators with a group of their own. `innermost` names
+    the operator within the call that launched most, `graph` the compiled graph around it. Work of
+    unknown origin has a `call` with an empty name and a `count` of 0.
     """
 
     call: Call
@@ -185,12 +186,12 @@ def call_groups(
     preferred: Container[str] | None = None,
     counted: Mapping[int, Mapping[str, float]] | None = None,
 ) -> tuple[CallGroup, ...]:
-    """The usages of what the host called, and launched, within *windows* (nanoseconds), the dearest
-    first. An activity of unknown launch counts by its own start.
+    """Group the calls and launches within *windows* (nanoseconds), the group with most time first.
 
-    Operators inside of one whose name is in *preferred* count as it: of several in a chain the
-    outermost, as a dispatch mode sees none of those that an operator calls in turn. Others count as
-    the innermost one that is not a mere wrapper. *counted* are counters by activity.
+    An activity of unknown launch counts by its own start. Operators inside one whose name is in
+    *preferred* count as that one, the outermost of several, as a dispatch mode observes no operator
+    inside another. Others count as the innermost operator that is no wrapper. *counted* are
+    counters by activity.
     """
     import numpy
 
@@ -211,7 +212,7 @@ def call_groups(
     kernels = _kernels(timeline, launched, keys[inner], ns, counted or {})
     names = _innermost(timeline, inner, keys[inner], ns)
     graphs = _graphs(timeline, chain.parent, keys[:-1], called)
-    found = (
+    groups = (
         CallGroup(
             timeline.calls[key >> 1] if key >= 0 else Call(""),
             counts.get(key, 0),
@@ -224,7 +225,7 @@ def call_groups(
         )
         for key in host.keys() | device.keys()
     )
-    return tuple(sorted(found, key=lambda one: (-one.device_s, -one.host_s, one.call.name)))
+    return tuple(sorted(groups, key=lambda g: (-g.device_s, -g.host_s, g.call.name)))
 
 
 def _launch_times(timeline: Timeline) -> Column:
@@ -239,14 +240,14 @@ def _launch_times(timeline: Timeline) -> Column:
 def _owners(
     timeline: Timeline, parent: Column, preferred: Container[str] | None
 ) -> tuple[Column, Column]:
-    """The operator that each operator counts as, and whether it is of a backward pass."""
+    """Return the operator as which each counts, and whether it belongs to a backward pass."""
     import numpy
 
     chosen = [preferred is not None and call.name in preferred for call in timeline.calls]
     wrapper = [WRAPPER.match(call.name) is not None for call in timeline.calls]
     engine = numpy.array([call.name.startswith(BACKWARD) for call in timeline.calls], bool)
     calls = timeline.operators.call
-    # A forward operator has thread 0 here, and its node the number of the thread it was called on.
+    # A forward operator has thread 0 here; its autograd node has the thread of the forward call.
     back = bytearray((engine[calls] | (timeline.operators.forward_thread > 0)).tobytes())
     owner = array("q", range(len(calls)))
     taken = bytearray(len(calls))
@@ -261,7 +262,7 @@ def _owners(
 
 
 def _graphs(timeline: Timeline, parent: Column, keys: Column, called: Column) -> dict[int, str]:
-    """By key, the compiled graph in which the operators *called* stand, if all stand in one."""
+    """Return the compiled graph around all the operators *called* of each key, if it is one."""
     import numpy
 
     named = [GRAPH.search(call.name) for call in timeline.calls]
@@ -273,14 +274,14 @@ def _graphs(timeline: Timeline, parent: Column, keys: Column, called: Column) ->
     for i, (above, call) in enumerate(zip(parent.data, calls.data, strict=True)):
         own[i] = call if graphs[call] else own[above] if above >= 0 else -1
     within = numpy.asarray(own)[called].tolist()
-    found: dict[int, set[str]] = {}
+    by_key: dict[int, set[str]] = {}
     for key, call in zip(keys[called].tolist(), within, strict=True):
-        found.setdefault(key, set()).add(graphs[call] if call >= 0 else "")
-    return {key: next(iter(names)) for key, names in found.items() if len(names) == 1}
+        by_key.setdefault(key, set()).add(graphs[call] if call >= 0 else "")
+    return {key: next(iter(names)) for key, names in by_key.items() if len(names) == 1}
 
 
 def _self_times(timeline: Timeline, chain: CallStacks) -> Column:
-    """Nanoseconds of each operator on its thread that are not those of operators in it."""
+    """Return the nanoseconds of each operator on its thread, without operators inside it."""
     import numpy
 
     whole = chain.until - timeline.operators.start
@@ -291,7 +292,7 @@ def _self_times(timeline: Timeline, chain: CallStacks) -> Column:
 
 
 def _sums(keys: Column, values: Column) -> dict[int, int]:
-    """The sum of *values* by key; whole numbers, so that nothing is rounded away."""
+    """Return the sum of *values* by key, in whole numbers so that nothing is rounded."""
     import numpy
 
     different, place = numpy.unique(keys, return_inverse=True)
@@ -307,7 +308,7 @@ def _kernels(
     ns: Column,
     counted: Mapping[int, Mapping[str, float]],
 ) -> dict[int, tuple[Kernel, ...]]:
-    """By key, the activities *rows* alike in name and launch, the longest first."""
+    """Return by key the activities *rows*, those of equal name and launch together."""
     import numpy
 
     activities = timeline.activities
@@ -321,7 +322,7 @@ def _kernels(
     for i, row in zip(place.reshape(-1).tolist(), rows.tolist(), strict=True):
         if row in counted:
             counts.setdefault(i, []).append(counted[row])
-    found: dict[int, list[Kernel]] = {}
+    by_key: dict[int, list[Kernel]] = {}
     for i in numpy.argsort(-sums, kind="stable"):
         key, name, launch, kind = alike[i].tolist()
         kernel = Kernel(
@@ -332,17 +333,17 @@ def _kernels(
             time_s=int(sums[i]) / SECOND,
             kind=kind_of(timeline.names[name], KINDS[kind]),
         )
-        found.setdefault(key, []).append(kernel)
-    return {key: tuple(kernels) for key, kernels in found.items()}
+        by_key.setdefault(key, []).append(kernel)
+    return {key: tuple(kernels) for key, kernels in by_key.items()}
 
 
 def _innermost(timeline: Timeline, inner: Column, keys: Column, ns: Column) -> dict[int, str]:
-    """By key, the name of the operator that launched most of the device's time."""
+    """Return by key the name of the operator that launched most of the device's time."""
     rows = inner >= 0
     calls = timeline.operators.call[inner[rows]]
     width = len(timeline.calls) + 1
     sums = _sums(keys[rows] * width + calls, ns[rows])
-    found: dict[int, str] = {}
-    for pair, _ in sorted(sums.items(), key=lambda one: -one[1]):
-        found.setdefault(pair // width, timeline.calls[pair % width].name)
-    return found
+    names: dict[int, str] = {}
+    for pair, _ in sorted(sums.items(), key=lambda entry: -entry[1]):
+        names.setdefault(pair // width, timeline.calls[pair % width].name)
+    return names

@@ -1,4 +1,4 @@
-"""What did the device do in the steps of a trace, on average over them?"""
+"""Average what the device did over the steps of a trace."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ if TYPE_CHECKING:
 
 SECOND = 10**9  # nanoseconds
 
-APART = 0.01  # of the time: steps with less between them follow each other
+APART = 0.01  # of the time: steps with less between them count as adjacent
 
 
 @dataclass(frozen=True)
 class StepAverage:
-    """What a trace says of *steps* steps; of *idle* seconds other passes too."""
+    """What the device did in a mean step; the *idle* seconds are known from other passes too."""
 
     steps: int
-    occupied: Sequence[DeviceTime] = ()
-    usages: Sequence[CallGroup] = ()
+    times: Sequence[DeviceTime] = ()
+    calls: Sequence[CallGroup] = ()
     idle: Mapping[str, float] = field(default_factory=dict)
 
-    def each(self, seconds: Callable[[DeviceTime], float]) -> float:
-        """Of a step."""
-        return sum(map(seconds, self.occupied)) / self.steps
+    def each(self, figure: Callable[[DeviceTime], float]) -> float:
+        """Return the mean of *figure* over the steps."""
+        return sum(map(figure, self.times)) / self.steps
 
     def occupation(self) -> dict[str, float]:
-        """Seconds of a step by what the device did."""
-        if not self.occupied:
+        """Return the seconds of a step by what the device did."""
+        if not self.times:
             return {}
-        found = {
+        seconds = {
             "wall": self.each(lambda o: o.wall_s),
             "busy": self.each(lambda o: o.busy_s),
             "kernels": self.each(lambda o: o.kernels.seconds),
@@ -53,33 +53,35 @@ class StepAverage:
             "idle_other": self.each(lambda o: o.other_s),
             **self.idle,
         }
-        for name in dict.fromkeys(name for one in self.occupied for name in one.copies):
-            found[f"copy {name}"] = self.each(lambda o, n=name: _copied(o, n).seconds)  # type: ignore[misc]
-        return found
+        for name in self._routes():
+            seconds[f"copy {name}"] = self.each(lambda o, n=name: _copied(o, n).seconds)  # type: ignore[misc]
+        return seconds
 
     def moved(self) -> dict[str, float]:
-        """Bytes of copies in a step by direction."""
-        names = dict.fromkeys(name for one in self.occupied for name in one.copies)
+        """Return the bytes of a step's copies by route."""
         return {
             f"copy {name}": self.each(lambda o, n=name: float(_copied(o, n).bytes))  # type: ignore[misc]
-            for name in names
+            for name in self._routes()
         }
 
+    def _routes(self) -> Iterable[str]:
+        return dict.fromkeys(route for time in self.times for route in time.copies)
+
     def launched(self) -> dict[str, float]:
-        """Kernels, copies and sets of a step."""
-        found: dict[str, float] = {}
-        for kernel in (kernel for usage in self.usages for kernel in usage.kernels):
+        """Return the number of kernels, copies and sets in a step."""
+        counts: dict[str, float] = {}
+        for kernel in (kernel for group in self.calls for kernel in group.kernels):
             kind = "kernel" if kernel.computes else kernel.kind
-            found[kind] = found.get(kind, 0.0) + kernel.count / self.steps
-        return found
+            counts[kind] = counts.get(kind, 0.0) + kernel.count / self.steps
+        return counts
 
 
-def _copied(one: DeviceTime, name: str) -> ActivityTime:
-    return one.copies.get(name, ActivityTime())
+def _copied(time: DeviceTime, route: str) -> ActivityTime:
+    return time.copies.get(route, ActivityTime())
 
 
 def seconds_of(timeline: Timeline, windows: Iterable[tuple[int, int]]) -> float:
-    """Of the device for what was launched within *windows*; without one, of the host in them."""
+    """Return the seconds of all work launched within *windows*; without a device, their length."""
     activities, runtime = timeline.activities, timeline.runtime
     inside = IntervalSet.of_windows(windows)
     if not len(activities):
@@ -95,8 +97,10 @@ def kernel_counters(
     counts: Sequence[Mapping[str, float]],
     device: int | None = None,
 ) -> dict[int, Mapping[str, float]]:
-    """*counts* of the kernels of a step on *device*, in the order of their launch, by activity: of
-    the first of *windows*. Nothing where not all have the same kernels, as many as were counted."""
+    """Assign *counts* to the kernels on *device* in the first of *windows*, in order of launch.
+
+    Returns nothing unless all windows have the same kernels, as many as were counted.
+    """
     import numpy
 
     activities, runtime = timeline.activities, timeline.runtime
@@ -114,8 +118,10 @@ def kernel_counters(
 
 
 def stretches(timeline: Timeline, windows: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Where the device worked on the steps, which may be long after the host launched them: one
-    stretch to the end of the last work, or, where other work lies between the steps, one a step."""
+    """Return when the device worked on the steps, which may be long after their launch.
+
+    It is one stretch to the end of the last work; one for each step if other work lies between.
+    """
     import numpy
 
     ordered = sorted(windows)
@@ -132,9 +138,9 @@ def stretches(timeline: Timeline, windows: Sequence[tuple[int, int]]) -> list[tu
     if length[between].sum() <= APART * length[inside].sum():
         ends = activities.end[rows[inside]]
         return [(first, max(last, int(ends.max())) if len(ends) else last)]
-    found = []
+    separate = []
     for begin, end in ordered:
         own = rows[(launched >= begin) & (launched < end)]
         if len(own):
-            found.append((int(activities.start[own].min()), int(activities.end[own].max())))
-    return found or ordered
+            separate.append((int(activities.start[own].min()), int(activities.end[own].max())))
+    return separate or ordered

@@ -37,7 +37,7 @@ def _operator_caveats(passes: RegionPasses, groups: Collection[OperatorGroup]) -
 
     whole_s = seconds(groups) or 1.0
     # The accounting pass observed the parts of a compiled graph instead of the graph.
-    unknown = [g for g in groups if not g.found.known and not (g.graph and accounted)]
+    unknown = [g for g in groups if not g.per_call.known and not (g.graph and accounted)]
     if unknown and (share := seconds(unknown) / whole_s) > UNKNOWN:
         names = ", ".join(dict.fromkeys(g.call.name or "no operator" for g in unknown[:4]))
         yield Caveat(
@@ -49,9 +49,9 @@ def _operator_caveats(passes: RegionPasses, groups: Collection[OperatorGroup]) -
         g
         for g in groups
         if accounted
-        and not g.seen
+        and not g.accounted
         and g.call.name
-        and (g.graph or (g.found.known and g.found.kind != "view"))
+        and (g.graph or (g.per_call.known and g.per_call.kind != "view"))
     ]
     share = seconds(traced_only) / whole_s
     if share > ELSEWHERE and passes.timeline is not None:
@@ -78,7 +78,9 @@ def _flop_caveats(passes: RegionPasses, groups: Collection[OperatorGroup]) -> It
             f"{max(counts) / 1e9:.4g} GFLOP in {len(counts)} of them",
             "rates are those of a mean step, and leave out work that is done only now and then",
         )
-    ours = sum(f.count * g.seen for g in groups for f in g.found.work.flops if f.kind == "matmul")
+    ours = sum(
+        f.count * g.accounted for g in groups for f in g.per_call.work.flops if f.kind == "matmul"
+    )
     if abs(ours / mean - 1) > DISAGREE:
         yield Caveat(
             "flops-disagree",

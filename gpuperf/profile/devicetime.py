@@ -1,4 +1,4 @@
-"""What was a device busy with in a stretch of time, and what was it waiting for when idle?"""
+"""Divide a stretch of a device's time by what it did, and by what it waited for when idle."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 SECOND = 10**9  # nanoseconds
 PARTS = {"kernel": "kernels", "communication": "communication", "set": "sets"}
 
-# Calls that return once the device is done. Those of a copy without `Async` wait for it too.
+# Calls that return when the device is done; copies without `Async` are among them.
 WAITS = re.compile(
     r"(?:cuda|cu|hip)(?:Stream|Device|Ctx|Event)Synchronize|(?:cuda|hip)Memcpy(?:2D|3D)?"
     r"|hipMemcpyWithStream|cuMemcpy(?:HtoD|DtoH|DtoD)?_v2"
@@ -31,8 +31,8 @@ WAITS = re.compile(
 
 @dataclass(frozen=True)
 class ActivityTime:
-    """Seconds in which any of it was under way, and the bytes that it moved (0 for kernels). What
-    the edge of the window cuts counts in proportion."""
+    """The seconds in which activities of one kind ran, and the bytes that they moved (0 for
+    kernels). An activity that the edge of the window cuts counts in proportion."""
 
     seconds: float = 0.0
     bytes: int = 0
@@ -40,16 +40,16 @@ class ActivityTime:
 
 @dataclass(frozen=True)
 class DeviceTime:
-    """One device in a window of `wall_s` seconds.
+    """The time of one device in a window of `wall_s` seconds.
 
-    `busy_s` is the union of everything on it; on a trace without a device, of all operators.
-    `copies` are by route (`HtoD pageable`, `DtoH pinned`, `DtoD`); `kernels` are those that do not
-    communicate. Shares may overlap one another.
+    `busy_s` is the union of all activities; in a trace without a device, of all operators. `copies`
+    are by route (`HtoD pageable`, `DtoH pinned`, `DtoD`), and `kernels` exclude communication. The
+    times of kinds may overlap.
 
-    The idle seconds, each in one part, the first that applies: `queued_s` when work had been
-    launched but not begun (the device's own latency, or one stream waiting for another); `sync_s`
-    when the host was waiting in a synchronising call; `host_s` when it was in an operator, a call
-    of the runtime or a mark, which is launching or in Python; `other_s` when nothing is known.
+    Each idle second is in one part, the first that applies: `queued_s` while launched work had not
+    begun (latency of the device, or one stream waiting for another); `sync_s` while the host was in
+    a synchronising call; `host_s` while it was in an operator, a call of the runtime or a mark;
+    `other_s` otherwise.
     """
 
     wall_s: float
@@ -71,7 +71,7 @@ class DeviceTime:
 def device_time(
     timeline: Timeline, window: tuple[int, int], device: int | None = None
 ) -> DeviceTime:
-    """How *device* (the first that did anything) spent *window*, which is in nanoseconds.
+    """Return how *device* (by default the first active one) spent *window*, in nanoseconds.
 
     Raises: ValueError for a window without length.
     """
@@ -111,20 +111,20 @@ def device_time(
 
 
 def _parts(timeline: Timeline, rows: Column) -> dict[str, Column]:
-    """*rows* by what they are; each name is looked at once."""
+    """Divide the activities *rows* by kind and route."""
     import numpy
 
     activities = timeline.activities
     names, place = numpy.unique(activities.name[rows], return_inverse=True)
     kinds = activities.kind[rows]
-    found: dict[str, list[Column]] = {}
+    parts: dict[str, list[Column]] = {}
     for i, name in enumerate(names.tolist()):
         own = rows[place == i]
         for kind in (KERNEL, COPY, SET):
             some = own[kinds[place == i] == kind]
             if len(some):
-                found.setdefault(_part(timeline.names[name], KINDS[kind]), []).append(some)
-    return {part: numpy.concatenate(columns) for part, columns in found.items()}
+                parts.setdefault(_part(timeline.names[name], KINDS[kind]), []).append(some)
+    return {part: numpy.concatenate(columns) for part, columns in parts.items()}
 
 
 def _part(name: str, activity: KernelKind) -> str:
@@ -144,14 +144,14 @@ def _share(activities: Activities, rows: Column, window: tuple[int, int]) -> Act
 
 
 def _queued(timeline: Timeline, rows: Column) -> IntervalSet:
-    """When any of the activities *rows* had been launched and not begun."""
+    """Return when any of the activities *rows* had been launched and had not begun."""
     by = timeline.activities.runtime[rows]
     rows, by = rows[by >= 0], by[by >= 0]
     return IntervalSet.of(timeline.runtime.end[by], timeline.activities.start[rows])
 
 
 def _host(timeline: Timeline) -> tuple[IntervalSet, IntervalSet]:
-    """When the host was waiting for a device, and when it was known to do anything."""
+    """Return when the host waited for a device, and when it was in any known call."""
     import numpy
 
     runtime, operators, marks = timeline.runtime, timeline.operators, timeline.annotations

@@ -1,9 +1,9 @@
-"""Which operator of a step computed what, and which kernels were its own?
+"""Group the calls of a step by operator, and join their costs with their kernels.
 
-The accounting pass knows every call of its steps with its results, the trace the kernels that each
-launched; they are joined by name, shapes and direction. What a step computes is what the accounting
-pass saw: an operator that only the trace shows (another shape, a compiled kernel) has its time and,
-for its own row, a cost inferred from its inputs. Of a trace alone (an imported one) that is all.
+The accounting pass records every call of its steps with its results, and the trace the kernels that
+each launched; they are joined by name, shapes and direction. The cost of a step is that of the
+calls in the accounting pass. An operator that only the trace has (another shape, a compiled kernel)
+has its time and, for its own row, a cost inferred from its inputs. An imported trace has no more.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from gpuperf.profile.cost.tally import Kind
 
 OperatorKey = tuple[str, tuple[tuple[tuple[int, ...], str], ...], bool]
 
-MOST_LINES = 3  # of an operator
+MOST_LINES = 3  # lines of the program for each operator
 NOTHING = OperatorCost(Cost(), Work(), "view", True)
 WRAPPERS: OperatorKey = ("wrappers, autograd and Python", (), False)
-# What a dispatch mode does not see, on one device or on all: torch takes these apart before (their
-# kernel is a CompositeImplicitAutograd one), or calls them from one that is seen.
+# Operators that a dispatch mode does not observe on some devices: torch decomposes them before
+# (their kernel is a CompositeImplicitAutograd one), or calls them from an observed operator.
 NAMES = """
     matmul linalg_matmul linear ger outer einsum lstm gru rnn_tanh rnn_relu _convolution conv1d
     conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d thnn_conv2d slow_conv3d
@@ -43,21 +43,23 @@ NAMES = """
     concatenate hstack vstack dstack column_stack argwhere one_hot native_channel_shuffle flipud
     fliplr item is_nonzero
 """
-# A node of autograd, in which its operators stand: what it launches without one is its own.
+# A node of autograd, which has operators inside it and may launch work of its own.
 NODE = re.compile(r"\w+Backward\d*|torch::autograd::\w+")
 COMPOSITE = frozenset(f"aten::{name}" for name in NAMES.split())
 
 
 @dataclass
 class OperatorGroup:
-    """Calls of one key, what one of them costs, and how many of them a step has: in the accounting
-    pass (`seen`, of which `again` compute once more what was computed) and in the trace
-    (`traced`)."""
+    """The calls of a step that have one key.
+
+    `per_call` is the cost of one call. A step of the accounting pass has `accounted` calls, of
+    which `repeated` compute again what the forward pass computed; a traced step has `traced`.
+    """
 
     call: Call
-    found: OperatorCost
-    seen: float = 0.0
-    again: float = 0.0
+    per_call: OperatorCost
+    accounted: float = 0.0
+    repeated: float = 0.0
     traced: float = 0.0
     lines: dict[str, None] = field(default_factory=dict)
     device_s: float = 0.0
@@ -68,49 +70,49 @@ class OperatorGroup:
 
     @property
     def count(self) -> float:
-        """Calls of a step as its time counts them."""
-        return self.traced or self.seen
+        """Return the number of calls whose time the group has."""
+        return self.traced or self.accounted
 
 
-def _accounted(one: ObservedCall, tf32: bool) -> OperatorCost:
-    """By what the program says of its own operator, or by ours."""
-    if one.cost is None:
-        return account(one.call, tf32)
-    kinds = {flops.kind for flops in one.cost.flops}
+def _cost_of(observed: ObservedCall, tf32: bool) -> OperatorCost:
+    """Return the cost that the program declares for its own operator, or else ours."""
+    if observed.cost is None:
+        return account(observed.call, tf32)
+    kinds = {flops.kind for flops in observed.cost.flops}
     kind: Kind = "matmul" if "matmul" in kinds else "elementwise"
-    return OperatorCost(one.cost, Work(one.cost.flops, one.cost.bytes), kind, True)
+    return OperatorCost(observed.cost, Work(observed.cost.flops, observed.cost.bytes), kind, True)
 
 
 def key_of(call: Call, backward: bool) -> OperatorKey:
-    """What calls alike have in common."""
+    """Return the name, the tensors and the direction that calls of one group share."""
     return call.name, tuple((t.shape, t.dtype) for t in call.tensors), backward
 
 
 def grouped(
-    seen: Iterable[ObservedCall], steps: int, tf32: bool
+    observed: Iterable[ObservedCall], steps: int, tf32: bool
 ) -> dict[OperatorKey, OperatorGroup]:
-    """The calls *seen* in *steps* steps, those alike together, without those that only look."""
+    """Group the *observed* calls of *steps* steps, without those that only make views."""
     groups: dict[OperatorKey, OperatorGroup] = {}
-    for one in seen:
-        key = key_of(one.call, one.backward)
+    for entry in observed:
+        key = key_of(entry.call, entry.backward)
         if key not in groups:
-            groups[key] = OperatorGroup(one.call, _accounted(one, tf32))
+            groups[key] = OperatorGroup(entry.call, _cost_of(entry, tf32))
         group = groups[key]
-        group.seen += 1 / steps
-        group.again += one.again / steps
-        if one.where and len(group.lines) < MOST_LINES:
-            group.lines[one.where] = None
-    return {key: group for key, group in groups.items() if group.found.kind != "view"}
+        group.accounted += 1 / steps
+        group.repeated += entry.again / steps
+        if entry.where and len(group.lines) < MOST_LINES:
+            group.lines[entry.where] = None
+    return {key: group for key, group in groups.items() if group.per_call.kind != "view"}
 
 
-def _by_kernel(usage: CallGroup) -> Iterable[CallGroup]:
-    """What no operator launched (a kernel of Triton, called by hand), by the names of kernels."""
-    if usage.call.name or not usage.kernels:
-        yield usage
+def _by_kernel(calls: CallGroup) -> Iterable[CallGroup]:
+    """Split work that no operator launched, as a Triton kernel called by hand, by kernel."""
+    if calls.call.name or not calls.kernels:
+        yield calls
         return
-    for kernel in usage.kernels:
+    for kernel in calls.kernels:
         yield replace(
-            usage,
+            calls,
             call=Call(kernel.name),
             count=kernel.count,
             kernels=(kernel,),
@@ -120,92 +122,102 @@ def _by_kernel(usage: CallGroup) -> Iterable[CallGroup]:
 
 
 def _loose(call: Call) -> tuple[str, tuple[tuple[int, ...], ...]]:
-    """What a trace and a dispatch mode agree on: a number is a tensor to the one and none to the
-    other, and of lists of tensors a trace has no dtypes."""
+    """Return the part of a key on which a trace and a dispatch mode agree.
+
+    A number is a tensor to only one of them, and a trace has no dtypes for lists of tensors.
+    """
     return call.name, tuple(t.shape for t in call.tensors if t.shape)
 
 
 def _matching(
     groups: Mapping[OperatorKey, OperatorGroup],
     alike: Mapping[object, Sequence[OperatorKey]],
-    usage: CallGroup,
+    calls: CallGroup,
 ) -> OperatorKey:
-    """The key of the group that *usage* is of; its own where there is none."""
-    own = key_of(usage.call, usage.backward)
+    """Return the key of the group that matches *calls*; its own key where none does."""
+    own = key_of(calls.call, calls.backward)
     if own in groups:
         return own
-    name, shapes = _loose(usage.call)
-    # What torch.compile calls has its result among its arguments.
+    name, shapes = _loose(calls.call)
+    # torch.compile passes the result of an operator among its arguments.
     near = alike.get((name, shapes)) or alike.get((name, shapes[:-1]), ())
-    # Of lists of tensors some traces have no shapes: then the name tells, where it is the only one.
-    if not near and not usage.call.tensors and len(alike.get(usage.call.name, ())) == 1:
-        near = alike[usage.call.name]
-    return next((key for key in near if key[2] == usage.backward), near[0] if near else own)
+    # Some traces have no shapes for lists of tensors: then a name with one group decides.
+    if not near and not calls.call.tensors and len(alike.get(calls.call.name, ())) == 1:
+        near = alike[calls.call.name]
+    return next((key for key in near if key[2] == calls.backward), near[0] if near else own)
 
 
 def visible(timeline: Timeline) -> frozenset[str]:
-    """Names in *timeline* that a dispatch mode would have seen, of those that cost anything."""
+    """Return the names in *timeline* that a dispatch mode would have observed and that cost."""
     names = {call.name: call for call in timeline.calls if plain_name(call.name) not in COMPOSITE}
     accounted = {name: account(call) for name, call in names.items()}
     return frozenset(n for n, a in accounted.items() if a.kind not in ("view", "unknown"))
 
 
-def containers(timeline: Timeline, seen: Container[str]) -> set[Call]:
-    """Calls that leave their work to others which are among *seen* (`aten::linear`, to
-    `aten::addmm`): what these do must not count twice."""
+def containers(timeline: Timeline, observed: Container[str]) -> set[Call]:
+    """Return the calls that delegate their work to operators in *observed*, whose cost would count
+    twice (`aten::linear` calls `aten::addmm`)."""
     parents, calls = call_stacks(timeline).parent.tolist(), timeline.operators.call.tolist()
-    chosen = [call.name in seen for call in timeline.calls]
-    found: set[int] = set()
+    chosen = [call.name in observed for call in timeline.calls]
+    outer: set[int] = set()
     for i, parent in enumerate(parents):
-        while chosen[calls[i]] and parent >= 0 and calls[parent] not in found:
+        while chosen[calls[i]] and parent >= 0 and calls[parent] not in outer:
             if not chosen[calls[parent]]:
-                found.add(calls[parent])
+                outer.add(calls[parent])
             parent = parents[parent]
-    return {timeline.calls[i] for i in found}
+    return {timeline.calls[i] for i in outer}
 
 
 def add_traced(
     groups: dict[OperatorKey, OperatorGroup],
-    found: Sequence[CallGroup],
+    traced: Sequence[CallGroup],
     steps: int,
-    seen: Container[str] | None,
+    observed: Container[str] | None,
     containers: Container[Call],
 ) -> None:
-    """The times and kernels of *found*, over *steps*, to the groups that they are of.
+    """Add the times and kernels of *traced*, over *steps*, to the groups that they match.
 
-    *seen* are the names that the accounting pass saw: what it did not see, and launched nothing,
-    is a wrapper or autograd's own. *containers* have no cost of their own.
+    *observed* are the names in the accounting pass: a call that it did not observe, and that
+    launched nothing, is a wrapper or autograd's own. *containers* have no cost of their own.
     """
     alike: dict[object, list[OperatorKey]] = {}
     for key, group in groups.items():
         for loose in (_loose(group.call), group.call.name):
             alike.setdefault(loose, []).append(key)
-    for usage in (one for whole in found for one in _by_kernel(whole)):
-        key = _matching(groups, alike, usage)
+    for calls in (part for whole in traced for part in _by_kernel(whole)):
+        key = _matching(groups, alike, calls)
         if key not in groups:
-            accounted = account(usage.call)
-            if accounted.kind == "view" and not usage.device_s:
+            accounted = account(calls.call)
+            if accounted.kind == "view" and not calls.device_s:
                 continue
-            wraps = usage.call in containers or (seen is not None and not usage.device_s)
-            wraps = wraps or NODE.fullmatch(usage.call.name) is not None
-            if seen is not None and usage.call.name in seen:
-                wraps = False  # another shape than in the steps that were accounted for
-            if wraps and not usage.device_s:
+            wraps = _wraps(calls, observed, containers)
+            if wraps and not calls.device_s:
                 key = WRAPPERS
                 groups.setdefault(key, OperatorGroup(Call(key[0]), NOTHING))
             else:
-                groups[key] = OperatorGroup(usage.call, NOTHING if wraps else accounted)
-        group = groups[key]
-        group.traced += usage.count / steps
-        group.device_s += usage.device_s / steps
-        group.host_s += usage.host_s / steps
-        group.kernels += tuple(
-            replace(
-                kernel,
-                count=max(1, round(kernel.count / steps)),
-                time_s=None if kernel.time_s is None else kernel.time_s / steps,
-            )
-            for kernel in usage.kernels
+                groups[key] = OperatorGroup(calls.call, NOTHING if wraps else accounted)
+        _add(groups[key], calls, steps)
+
+
+def _wraps(calls: CallGroup, observed: Container[str] | None, containers: Container[Call]) -> bool:
+    """Return whether *calls* have no cost of their own."""
+    if observed is not None and calls.call.name in observed:
+        return False  # another shape than in the accounted steps
+    silent = observed is not None and not calls.device_s
+    return silent or calls.call in containers or NODE.fullmatch(calls.call.name) is not None
+
+
+def _add(group: OperatorGroup, calls: CallGroup, steps: int) -> None:
+    group.traced += calls.count / steps
+    group.device_s += calls.device_s / steps
+    group.host_s += calls.host_s / steps
+    group.kernels += tuple(
+        replace(
+            kernel,
+            count=max(1, round(kernel.count / steps)),
+            time_s=None if kernel.time_s is None else kernel.time_s / steps,
         )
-        group.timed = True
-        group.graph = group.graph or usage.graph
+        for kernel in calls.kernels
+    )
+    group.timed = True
+    group.graph = group.graph or calls.graph

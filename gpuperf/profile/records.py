@@ -153,14 +153,14 @@ def _operator_record(passes: RegionPasses, key: OperatorKey, group: OperatorGrou
     name, _, backward = key
     point = {"pass": "backward" if backward else "forward"}
     tensors = group.call.tensors or group.call.outputs
-    work = scaled(group.found.work, group.count)
+    work = scaled(group.per_call.work, group.count)
     return Record(
         run=passes.run,
         case=Case(name or "no operator", passes.region, point, source=passes.script),
         contract=passes.contract,
         status="ok",
         fingerprint=passes.fingerprint,
-        cost=scaled(group.found.cost, group.count),
+        cost=scaled(group.per_call.cost, group.count),
         work=Work(work.flops, work.bytes),
         times=times,
         primary=primary if primary in times else "",
@@ -169,9 +169,9 @@ def _operator_record(passes: RegionPasses, key: OperatorKey, group: OperatorGrou
         kind="operator",
         region=passes.region,
         operator=Operator(
-            group.found.kind,
+            group.per_call.kind,
             group.count,
-            group.found.known,
+            group.per_call.known,
             backward,
             group.host_s,
             tuple(group.lines),

@@ -45,15 +45,15 @@ def step_cost(
     are the same under other names, or of other steps. Bytes are those of the calls that ran in the
     trace: compiled, a step moves less.
     """
-    counts = [(g, g.seen if accounted else g.count) for g in groups]
+    counts = [(g, g.accounted if accounted else g.count) for g in groups]
     moves = [(g, g.count if g.timed else 0.0) for g in groups] if traced else counts
     return (
         Cost(
-            summed(scaled(g.found.cost, n - g.again) for g, n in counts).flops,
-            summed(scaled(g.found.cost, n) for g, n in moves).bytes,
+            summed(scaled(g.per_call.cost, n - g.repeated) for g, n in counts).flops,
+            summed(scaled(g.per_call.cost, n) for g, n in moves).bytes,
         ),
         Work(
-            summed(scaled(g.found.work, n) for g, n in counts).flops,
-            summed(scaled(g.found.work, n) for g, n in moves).bytes,
+            summed(scaled(g.per_call.work, n) for g, n in counts).flops,
+            summed(scaled(g.per_call.work, n) for g, n in moves).bytes,
         ),
     )
