@@ -1,5 +1,5 @@
-// Nothing but arithmetic: one load and one store a thread, and in between the same operation again
-// and again, on four independent values so that its latency hides.
+// Chains of one operation on registers: each thread loads and stores once, and repeats the operation
+// on four independent values, which hides its latency.
 
 typedef unsigned long long u64;
 

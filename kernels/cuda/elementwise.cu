@@ -1,18 +1,18 @@
-// Arithmetic on each element of a vector, sixteen bytes a thread. What is read and written once needs
-// no place in L2.
+// Arithmetic on each element of a vector, sixteen bytes in each thread. Accesses are streaming,
+// since data that is used once should not stay in L2.
 
 typedef unsigned long long u64;
 
-// sin^2 x + b cos^2 x, by the library's reduction, which is right for any x.
+// sin^2 x + b cos^2 x by the functions of the library, whose reduction is accurate for any x.
 __device__ static float sum_of_squares(float x, float b) {
     float s, c;
     sincosf(x, &s, &c);
     return s * s + b * (c * c);
 }
 
-// The same for |x| <= 10^4, to 5e-7: x less its multiple of pi/2, which is in three parts, the first
-// with few digits; polynomials of Cephes (S. L. Moshier) on [-pi/4, pi/4]. After an odd number of
-// quarter turns sine and cosine are exchanged; their signs are all the same to the squares.
+// The same sum for |x| <= 10^4, to 5e-7: subtracts a multiple of pi/2 in three parts, the
+// first with few digits, and evaluates polynomials of Cephes (S. L. Moshier) on [-pi/4, pi/4]. After an
+// odd number of quarter turns sine and cosine are exchanged; the squares do not depend on their signs.
 __device__ static float sum_of_squares_near(float x, float b) {
     const float turns = rintf(x * 0.6366197723675814f);
     const float r = ((x - turns * 1.5703125f) - turns * 4.837512969970703e-4f) -
@@ -27,8 +27,8 @@ __device__ static float sum_of_squares_near(float x, float b) {
     return (odd ? b : 1.0f) * (s * s) + (odd ? 1.0f : b) * (c * c);
 }
 
-// The library's way has a branch in each element's arithmetic; here one branch serves four
-// elements. (fmaxf passes over NaN, which stays NaN either way.)
+// One branch for four elements instead of the library's branch for each. (fmaxf ignores NaN, which
+// stays NaN in either branch.)
 __device__ static float4 sums_of_squares(float4 v, float b) {
     const float most = fmaxf(fmaxf(fabsf(v.x), fabsf(v.y)), fmaxf(fabsf(v.z), fabsf(v.w)));
     if (most <= 1e4f)

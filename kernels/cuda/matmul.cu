@@ -1,5 +1,5 @@
-// C = A B, row-major, A (m, k), B (k, n): first as it is written, then with tiles in shared memory.
-// Sums in fp32, whatever A, B and C are in.
+// C = A B, row-major, A (m, k), B (k, n): a naive kernel, and one with tiles in shared memory. Both sum
+// in fp32 for every dtype of A, B and C.
 
 typedef unsigned long long u64;
 
@@ -19,7 +19,7 @@ __device__ static float decode(fp16 v) {
 }
 
 __device__ static void encode(float v, float* to) { *to = v; }
-// bf16 is the upper half of fp32: to the nearest, ties to even. A NaN must not be rounded to infinity.
+// bf16 is the upper half of fp32, rounded to nearest, ties to even. NaN must not round to infinity.
 __device__ static void encode(float v, bf16* to) {
     const unsigned bits = __float_as_uint(v);
     to->bits = v != v ? 0x7fff : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
@@ -28,7 +28,7 @@ __device__ static void encode(float v, fp16* to) {
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(to->bits) : "f"(v));
 }
 
-// A thread an element of C. A warp reads one element of A for all, and a row's 32 elements of B.
+// Each thread computes an element of C. A warp shares one element of A and reads 32 of a row of B.
 template <class T>
 __device__ void naive(const T* a, const T* b, T* c, u64 m, u64 n, u64 k) {
     const u64 at = blockIdx.x * (u64)blockDim.x + threadIdx.x;
@@ -39,12 +39,12 @@ __device__ void naive(const T* a, const T* b, T* c, u64 m, u64 n, u64 k) {
     encode(sum, c + at);
 }
 
-// A block of 512 threads a tile of 64 x 64 of C, in steps of 16 along k. A thread has a column of
-// eight: an element of B from shared memory serves eight products, and eight of A are two loads.
+// A block of 512 threads computes a tile of 64 x 64 of C, 16 of k at a time. Each thread computes a
+// column of eight: an element of B from shared memory serves eight products, eight of A are two loads.
 template <class T>
 __device__ void tiled(const T* a, const T* b, T* c, u64 m, u64 n, u64 k) {
     constexpr int TILE = 64, STEP = 16, COLUMN = 8;
-    __shared__ __align__(16) float left[STEP][TILE + 4];  // transposed; 4 more spread it over banks
+    __shared__ __align__(16) float left[STEP][TILE + 4];  // transposed, padded by 4 against bank conflicts
     __shared__ float right[STEP][TILE];
     const u64 columns = (n + TILE - 1) / TILE;
     const u64 row = blockIdx.x / columns * TILE, column = blockIdx.x % columns * TILE;

@@ -1,5 +1,5 @@
-// The least that can be done with memory: read it, write it, copy it, scale and add it.
-// Sixteen bytes a thread and step; each thread steps by the whole grid.
+// Kernels that read, write, copy, or scale and add vectors. Each thread moves sixteen bytes at a time,
+// and advances by the size of the grid.
 
 typedef unsigned long long u64;
 
@@ -30,7 +30,7 @@ extern "C" __global__ void triad_vector(const float* a, const float* b, float* c
     for (u64 i = n / 4 * 4 + first; i < n; i += step) c[i] = a[i] + s * b[i];
 }
 
-// The sum over the threads of a block.
+// Sum over the threads of a block.
 __device__ void sum_threads(float sum, float* y) {
     __shared__ float partial[32];
     for (int lane = 16; lane; lane /= 2) sum += __shfl_down_sync(~0u, sum, lane);
@@ -42,7 +42,7 @@ __device__ void sum_threads(float sum, float* y) {
     }
 }
 
-// One block a row; the sum of each thread's share, then of the threads.
+// One block for each row: each thread sums its share, then the block sums its threads.
 extern "C" __global__ void sum_rows(const float* x, float* y, u64 n) {
     const float* row = x + blockIdx.x * n;
     float sum = 0;
@@ -59,7 +59,7 @@ extern "C" __global__ void sum_rows(const float* x, float* y, u64 n) {
     sum_threads(sum, y + blockIdx.x);
 }
 
-// One block a row, which stays in L1 and is summed again and again.
+// One block for each row, which stays in L1 and is summed again and again.
 extern "C" __global__ void sum_rows_in_l1(const float4* x, float* y, unsigned count, unsigned steps) {
     const float4* row = x + blockIdx.x * (u64)count;
     float sum = 0;
@@ -74,8 +74,8 @@ extern "C" __global__ void sum_rows_in_l1(const float4* x, float* y, unsigned co
     sum_threads(sum, y + blockIdx.x);
 }
 
-// The same vector again and again, each time another part of it a thread, past L1: what L2 gives.
-// One thread for every four elements.
+// Sums a vector again and again through L2: loads bypass L1, and each thread reads another part in each
+// pass. The grid has one thread for every four elements.
 extern "C" __global__ void sum_passes(const float4* x, float* y, u64 count, u64 passes, u64 step) {
     const u64 first = blockIdx.x * (u64)blockDim.x + threadIdx.x;
     if (first >= count) return;

@@ -1,5 +1,5 @@
-// What the timers launch around an operation. One thread each, but for those that touch lines.
-// The names tell them from the operation's own kernels in a trace.
+// Kernels that the timers launch around an operation; all but those that touch memory have one thread.
+// Their names distinguish them from the kernels of the operation in a trace.
 
 typedef unsigned long long u64;
 
@@ -21,8 +21,8 @@ __device__ static void write_stamp(u64* out) {
 }
 
 // Holds the stream until the host sets *flag, so that launch cost stays out of the window. The
-// deadline is the net under a host that waits for the device itself: then *timed_out becomes 1.
-// Its two stamps tell the clock before the operation.
+// deadline ends a deadlock, if the host itself waits for the device: then *timed_out becomes 1.
+// Its two stamps give the clock before the operation.
 extern "C" __global__ void gpuperf_block(const volatile int* flag, u64 limit_ns,
                                          volatile int* timed_out, u64* out) {
     write_stamp(out);
@@ -48,13 +48,13 @@ extern "C" __global__ void gpuperf_open(u64* out, u64 cycles) {
 // The end of a window: its stamp is the first thing that it does.
 extern "C" __global__ void gpuperf_close(u64* out) { write_stamp(out); }
 
-// The stamps to where the host reads them, when all is over: a kernel that writes to the host itself
-// ends a quarter of a microsecond later for it (H200).
+// Copies the stamps to memory of the host after the last window: a kernel that writes to the host
+// itself ends a quarter of a microsecond later (H200).
 extern "C" __global__ void gpuperf_hand_over(const u64* stamps, u64* host, u64 count) {
     for (u64 i = 0; i < count; ++i) host[i] = stamps[i];
 }
 
-// The least that a kernel can be: arguments, a full grid, nothing done.
+// An empty kernel, with arguments and a grid.
 extern "C" __global__ void gpuperf_empty(u64 a, u64 b, u64 c, u64* out) {
     if (a == 0xdeadbeef) *out = b + c;
 }
@@ -85,7 +85,7 @@ extern "C" __global__ void gpuperf_read_lines(const uint4* buffer, u64 count, un
     if (seen == 0xdeadbeef) *sink = seen;  // keeps the loads; the buffer is zeros
 }
 
-// The flush that does write: what an operation costs after one that left the cache dirty.
+// Writes the buffer, so that L2 holds dirty lines, as after an operation that left the cache dirty.
 extern "C" __global__ void gpuperf_write_lines(uint4* buffer, u64 count) {
     for (u64 i = blockIdx.x * (u64)blockDim.x + threadIdx.x; i < count;
          i += (u64)gridDim.x * blockDim.x) {

@@ -1,1 +1,1 @@
-"""The workloads that come with gpuperf, one a file; found by walking this package."""
+"""Workloads that come with gpuperf, one in each file; gpuperf loads every file of this package."""

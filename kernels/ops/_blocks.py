@@ -1,4 +1,4 @@
-"""How is a vector cut for a kernel whose programs take a block of elements each?"""
+"""Launch Triton kernels whose programs each take one block of a vector."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ CANDIDATES = tuple(
 
 
 def in_blocks(kernel: Any, n: int, y: torch.Tensor, *args: Any, programs: int = 0) -> Tuned:
-    """The call of *kernel*(y, *args, n, BLOCK) that returns y, with the fastest block.
+    """Return a call of *kernel*(y, *args, n, BLOCK) that returns y, with the fastest block.
 
-    A program each block of n elements, unless there are to be so many *programs*.
+    The grid has one program for each block of n elements, or *programs* programs where given.
     """
 
     def make(tile: Mapping[str, int]) -> Callable[[], torch.Tensor]:

@@ -1,12 +1,13 @@
-"""FlashAttention in Triton, as FlashAttention-2 orders its loops (arXiv 2307.08691): the scores of
-a block live in registers, so that memory grows with n and not with n².
+"""Compute attention with Triton kernels that keep the scores of a block in registers.
 
-q (b, h, n_q, d), k and v (b, h_k, n_k, d), where h/h_k query heads share a head of keys. Query i
-sees the keys j ≤ i + offset where the mask is causal. A row that sees nothing gives 0, and infinity
-as its log-sum-exp, which is kept in base 2. The backward computes the scores anew, once for dk and
-dv and once for dq, so that nothing is added from two places.
+The loops follow FlashAttention-2 (arXiv 2307.08691); memory grows with n and not with n².
 
-Loads and stores are tensor descriptors: TMA from Hopper on, plain loads before.
+q is (b, h, n_q, d), k and v are (b, h_k, n_k, d), where h/h_k query heads share a head of keys.
+With a causal mask query i attends to the keys j ≤ i + offset. A query without a key gives 0, and
+infinity as its log-sum-exp, which is stored in base 2. The backward computes the scores again, once
+for dk and dv and once for dq, so that no two programs add to one element.
+
+Loads and stores use tensor descriptors: TMA from Hopper on, plain loads before.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from gpuperf.jit import jit, tl, triton
 Tile = Mapping[str, int]
 LOG2_E = 1.4426950408889634
 
-# Tiles to tune among: queries and keys of a block, warps, stages. On an H200 the first is best for
-# long sequences of d 64 to 256.
+# Tiles to tune among: queries and keys of a block, warps, stages. On an H200 the first was the
+# fastest for long sequences of d 64 to 256.
 FORWARD = (
     {"BM": 64, "BN": 64, "num_warps": 4, "num_stages": 3},
     {"BM": 128, "BN": 128, "num_warps": 8, "num_stages": 3},
@@ -41,16 +42,16 @@ BACKWARD_Q = (
 
 
 def tiles(part: str, q: torch.Tensor) -> tuple[Tile, ...]:
-    """What to tune among for `forward`, `kv` or `q`, which are the parts of the backward.
+    """Return the tiles to tune among for *part*: `forward`, or `kv` or `q` of the backward.
 
-    fp32 has no tensor cores to feed, and a big tile of it takes most of a minute to compile.
+    fp32 has one small tile: it uses no tensor cores, and large tiles compile for most of a minute.
     """
-    known: tuple[Tile, ...] = {"forward": FORWARD, "kv": BACKWARD_KV, "q": BACKWARD_Q}[part]
-    return known[-1:] if q.dtype == torch.float32 else known
+    candidates: tuple[Tile, ...] = {"forward": FORWARD, "kv": BACKWARD_KV, "q": BACKWARD_Q}[part]
+    return candidates[-1:] if q.dtype == torch.float32 else candidates
 
 
 class Mask(NamedTuple):
-    """Which keys a query sees, and what its scores are multiplied with."""
+    """The keys that a query attends to, and the scale of its scores."""
 
     causal: bool
     offset: int
@@ -59,7 +60,7 @@ class Mask(NamedTuple):
 
 @jit
 def head_at(pointer, batch, head, s_b, s_h):
-    """Where a head begins, in 64 bits: tensors may have over 2³¹ elements."""
+    """Return the address of a head, computed in 64 bits: tensors may have over 2³¹ elements."""
     return pointer + batch.to(tl.int64) * s_b + head.to(tl.int64) * s_h
 
 
@@ -68,7 +69,7 @@ def forward_step(
     acc, total, most, queries, keys_at, values_at, start, i, offset, nk, factor,
     MASKED: tl.constexpr, CAUSAL: tl.constexpr, BN: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """A block of keys: the running maximum, and what was summed under the old one scaled down."""
+    """Add a block of keys: update the running maximum, and rescale the sums so far."""
     keys = keys_at.load([start, 0])
     scores = tl.dot(queries, keys.T, input_precision=PRECISION)
     if MASKED:
@@ -95,10 +96,10 @@ def forward_kernel(
     D: tl.constexpr, CAUSAL: tl.constexpr, PRECISION: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
-    """A block of queries: over the keys that all of them see, then over the rest with a mask."""
+    """Compute o of a block of queries: first the keys that need no mask, then the others."""
     block, bh = tl.program_id(0), tl.program_id(1)
     if CAUSAL:
-        block = tl.num_programs(0) - 1 - block  # those with most keys first
+        block = tl.num_programs(0) - 1 - block  # the blocks with most keys begin first
     b, h = bh // heads, bh % heads
     keys = head_at(k, b, h // group, sk_b, sk_h)
     values = head_at(v, b, h // group, sk_b, sk_h)
@@ -136,7 +137,7 @@ def forward_kernel(
 
 @jit
 def row_sums_kernel(o, do, sums, nq, heads, s_b, s_h, s_n, D: tl.constexpr, BM: tl.constexpr):
-    """Σ over d of o ∘ do, of a block of queries."""
+    """Compute Σ over d of o ∘ do for a block of queries."""
     block, bh = tl.program_id(0), tl.program_id(1)
     i, d = block * BM + tl.arange(0, BM), tl.arange(0, D)
     at, here = i[:, None].to(tl.int64) * s_n + d[None, :], i[:, None] < nq
@@ -151,7 +152,7 @@ def kv_step(
     dkeys, dvalues, keys, values, queries_at, grads_at, lse, sums, start, j, offset, nq, nk, factor,
     MASKED: tl.constexpr, CAUSAL: tl.constexpr, BM: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """What a block of queries adds to dk and dv; scores are transposed, (BN, BM)."""
+    """Add a block of queries to dk and dv; scores are transposed, (BN, BM)."""
     queries = queries_at.load([start, 0])
     i = start + tl.arange(0, BM)
     scores = tl.dot(keys, queries.T, input_precision=PRECISION)
@@ -180,7 +181,7 @@ def backward_kv_kernel(
     D: tl.constexpr, CAUSAL: tl.constexpr, PRECISION: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
-    """dk and dv of a block of keys: over the queries that see it, of each head that shares it."""
+    """Compute dk and dv of a block of keys over the queries of all heads that share it."""
     block, bh = tl.program_id(0), tl.program_id(1)
     b, h = bh // (heads // group), bh % (heads // group)
     first = block * BN
@@ -189,7 +190,7 @@ def backward_kv_kernel(
     values_at = tl.make_tensor_descriptor(head_at(v, b, h, sk_b, sk_h), [nk, D], [sk_n, 1], [BN, D])
     keys, values = keys_at.load([first, 0]), values_at.load([first, 0])
     dkeys, dvalues = tl.zeros((BN, D), tl.float32), tl.zeros((BN, D), tl.float32)
-    # Queries from `begin` on see some of the block, from `clear` on all of it.
+    # Queries from `begin` on attend to some keys of the block, from `clear` on to all of them.
     whole = tl.cdiv(nq, BM) * BM
     begin, clear, last = 0, 0, nq // BM * BM
     if CAUSAL:
@@ -235,7 +236,7 @@ def q_step(
     dqueries, queries, grads, norm, drop, keys_at, values_at, start, i, offset, nq, nk, factor,
     MASKED: tl.constexpr, CAUSAL: tl.constexpr, BN: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """What a block of keys adds to dq."""
+    """Add a block of keys to dq."""
     keys, values = keys_at.load([start, 0]), values_at.load([start, 0])
     scores = tl.dot(queries, keys.T, input_precision=PRECISION)
     share = tl.exp2(scores * factor - norm[:, None])
@@ -257,7 +258,7 @@ def backward_q_kernel(
     D: tl.constexpr, CAUSAL: tl.constexpr, PRECISION: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
-    """dq of a block of queries: over the keys that it sees, as in the forward."""
+    """Compute dq of a block of queries over its keys, in the order of the forward."""
     block, bh = tl.program_id(0), tl.program_id(1)
     if CAUSAL:
         block = tl.num_programs(0) - 1 - block
@@ -296,7 +297,7 @@ def backward_q_kernel(
 def forward(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: Mask, tile: Tile
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """o (b, h, n_q, d), and the log-sum-exp in base 2 of each query's scaled scores (b, h, n_q)."""
+    """Return o (b, h, n_q, d), and the log-sum-exp in base 2 of the scaled scores (b, h, n_q)."""
     q, k, v = (*_plain(q), *_plain(k, v))
     o = torch.empty_like(q)
     lse = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
@@ -309,7 +310,7 @@ def forward(
 
 
 def row_sums(o: torch.Tensor, do: torch.Tensor) -> torch.Tensor:
-    """Σ over d of o ∘ do (b, h, n_q): what the softmax's gradient subtracts."""
+    """Return δ = Σ over d of o ∘ do (b, h, n_q), which the gradient of softmax subtracts."""
     o, do = _plain(o, do)
     b, h, n, d = o.shape
     sums = torch.empty((b, h, n), dtype=torch.float32, device=o.device)
@@ -318,7 +319,7 @@ def row_sums(o: torch.Tensor, do: torch.Tensor) -> torch.Tensor:
 
 
 def backward(
-    what: str,
+    part: str,
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
@@ -328,12 +329,12 @@ def backward(
     mask: Mask,
     tile: Tile,
 ) -> tuple[torch.Tensor, ...]:
-    """(dk, dv) where *what* is `kv`, and (dq,) where it is `q`."""
+    """Return (dk, dv) if *part* is `kv`, and (dq,) if it is `q`."""
     (q, do), (k, v) = _plain(q, do), _plain(k, v)
     shape = _shape(q, k)
     scalars = (mask.scale * LOG2_E, mask.scale, mask.offset, *shape)
     fixed = {"D": q.shape[3], "CAUSAL": mask.causal, "PRECISION": _precision(q), **tile}
-    if what == "kv":
+    if part == "kv":
         dk, dv = torch.empty_like(k), torch.empty_like(v)
         grid = (triton.cdiv(k.shape[2], tile["BN"]), k.shape[0] * k.shape[1])
         backward_kv_kernel[grid](q, k, v, do, lse, sums, dk, dv, *scalars, **fixed)
@@ -345,13 +346,16 @@ def backward(
 
 
 def _scratch(size: int, alignment: int, stream: int | None) -> torch.Tensor:
-    """Where Triton keeps the descriptors that a kernel makes."""
+    """Allocate the memory in which Triton stores the descriptors that a kernel makes."""
     return torch.empty(size, dtype=torch.int8, device="cuda")
 
 
 def _plain(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """*tensors* as the kernels take them, of one shape: strides alike, (b, h, n, d) or (b, n, h, d)
-    in memory without gaps, as `empty_like` makes their results, and 16 bytes aligned."""
+    """Return *tensors* of one shape, copied where the kernels cannot take them as they are.
+
+    The kernels take equal strides, (b, h, n, d) or (b, n, h, d) in memory without gaps, as
+    `empty_like` makes their results, and addresses that are multiples of 16 bytes.
+    """
     triton.set_allocator(_scratch)
     first = tensors[0]
     gaps = not (first.is_contiguous() or first.transpose(1, 2).is_contiguous())
@@ -359,12 +363,12 @@ def _plain(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
     odd = odd or any(t.stride() != first.stride() or t.data_ptr() % 16 for t in tensors)
     if not (gaps or odd):
         return tensors
-    # `contiguous` would leave as they are what lies in one piece at an odd address.
+    # `contiguous` would not copy a tensor without gaps at an odd address.
     return tuple(t.clone(memory_format=torch.contiguous_format) for t in tensors)
 
 
 def _shape(q: torch.Tensor, k: torch.Tensor) -> tuple[int, ...]:
-    """n_q, n_k, query heads, how many of them share keys, and the strides of both."""
+    """Return n_q, n_k, query heads, the query heads that share keys, and the strides of both."""
     heads = q.shape[1]
     return (
         q.shape[2], k.shape[2], heads, heads // k.shape[1], *q.stride()[:3], *k.stride()[:3],
@@ -372,5 +376,5 @@ def _shape(q: torch.Tensor, k: torch.Tensor) -> tuple[int, ...]:
 
 
 def _precision(q: torch.Tensor) -> str:
-    """fp32 is multiplied as it is: tf32 would be another dtype's path."""
+    """Return Triton's input precision; fp32 must not be rounded to tf32."""
     return "ieee" if q.dtype == torch.float32 else "tf32"

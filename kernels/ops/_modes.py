@@ -1,7 +1,7 @@
-"""Forward, backward, or both, of an operation that has a gradient.
+"""Build the call of an operation that has a gradient: its forward, its backward, or both.
 
-A workload with a backward has an axis `mode`: `fwd` returns the output, `bwd` the gradients alone
-(over a forward that was made before), `fwd+bwd` the output and the gradients.
+A workload with a backward has an axis `mode`: the call of `fwd` returns the output, that of `bwd`
+the gradients alone (of a forward that ran before), that of `fwd+bwd` the output and the gradients.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ MODE = Axis("mode", "fwd", "forward, backward alone, or both", choices=MODES)
 def by_mode(
     mode: str, inputs: Tensors, forward: Forward, forward_only: Call, upstream: str = "dy"
 ) -> Call:
-    """The call of *mode*. `forward()` returns the output and a function from its gradient
-    (`inputs[upstream]`) to those of the inputs; `forward_only()` the output, keeping nothing.
+    """Return the call of *mode*.
 
-    In `bwd` the forward is made anew only after an input has changed.
+    `forward()` returns the output and a function that maps the gradient of the output
+    (`inputs[upstream]`) to those of the inputs; `forward_only()` returns the output alone.
+    The call of `bwd` runs the forward again only after an input has changed.
     """
     if mode == "fwd":
         return forward_only
@@ -40,29 +41,29 @@ def by_mode(
 
     if mode == "fwd+bwd":
         return both
-    seen: list[int] = []
-    kept: list[Backward] = []
+    last_versions: list[int] = []
+    graph: list[Backward] = []
 
     def alone() -> tuple[torch.Tensor, ...]:
         versions = [tensor._version for name, tensor in inputs.items() if name != upstream]
-        if versions != seen:
-            kept.clear()  # not beside the new one: eager attention keeps all scores
-            kept.append(forward()[1])
-            seen[:] = versions
-        return kept[0](gradient)
+        if versions != last_versions:
+            graph.clear()  # frees its memory before the new one: eager attention keeps all scores
+            graph.append(forward()[1])
+            last_versions[:] = versions
+        return graph[0](gradient)
 
     return alone
 
 
 def of_mode(mode: str, forward: int, backward: int) -> int:
-    """What *mode* has of a count of each."""
+    """Return the count of *mode*, given those of forward and of backward."""
     return {"fwd": forward, "bwd": backward, "fwd+bwd": forward + backward}[mode]
 
 
 def autograd(
     function: Callable[..., torch.Tensor], inputs: Tensors, names: Sequence[str]
 ) -> Forward:
-    """The forward of *function*(*inputs), with torch's own gradient of those in *names*."""
+    """Return the forward of *function*(*inputs), with autograd's gradient of *names*."""
 
     def forward() -> tuple[torch.Tensor, Backward]:
         leaves = {name: inputs[name].detach().requires_grad_() for name in names}
@@ -84,7 +85,7 @@ def by_torch(
     names: Sequence[str],
     upstream: str = "dy",
 ) -> Call:
-    """The call of *mode* of *function*(*inputs), its gradient by torch."""
+    """Return the call of *function*(*inputs) in *mode*, with its gradient by autograd."""
 
     def forward_only() -> torch.Tensor:
         with torch.no_grad():

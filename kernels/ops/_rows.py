@@ -1,7 +1,7 @@
-"""How is a matrix (m, n) cut for a kernel whose programs hold whole rows?
+"""Divide a matrix (m, n) into tiles of whole rows, for kernels whose programs hold a tile.
 
-A tile is some rows, whole. Each program takes one tile, or stays for many and loads the next while
-it works on one, which keeps memory busy where a row fills a whole SM.
+Each program takes one tile; or programs are persistent, and load the next tile while they compute
+one, which keeps memory busy where a row fills a whole SM.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ import torch
 from gpuperf import Point
 from gpuperf.jit import jit, lacks_triton, tl, triton
 
-LARGEST_ROW = 2**16  # elements that a program can hold: 64 registers of each of 1024 threads
-TILES = (2048, 8192)  # elements, which short rows are put together to
-MOST_ROWS = 64  # of a tile
+LARGEST_ROW = 2**16  # elements that a program holds at most: 64 registers of each of 1024 threads
+TILES = (2048, 8192)  # elements of a tile of short rows
+MOST_ROWS = 64  # rows of a tile
 MOST_WARPS = 32
-MOST_PROGRAMS = 32  # that an SM of an A100 or H100 holds; smaller chips hold 16 or 24
-REGISTERS = 65536  # of an SM
+MOST_PROGRAMS = 32  # blocks that an SM of an A100 or H100 holds; smaller chips hold 16 or 24
+REGISTERS = 65536  # 32-bit registers of an SM, since compute capability 5.0
 PER_THREAD = (16, 32, 64)  # elements
-# Registers that a thread of many elements is held to, so that an SM has more programs than the
-# compiler's own taste would leave it.
+# Limits to the registers of a thread that holds many elements, so that more programs fit an SM
+# than with the compiler's own choice.
 BOUNDS = (80, 128)
-WIDE_ROW = 16384  # elements, from which on few programs fit an SM, and one of them may stay
+WIDE_ROW = 16384  # elements from which on few programs fit an SM, and one of them may be persistent
 
 
 @jit
 def row_of(tile: tl.tensor, m: tl.tensor, ROWS: tl.constexpr) -> Any:
-    """The rows (ROWS, 1) of a tile; what sticks out of the last is row m − 1 again."""
+    """Return the rows (ROWS, 1) of a tile; rows beyond the last are row m − 1 again."""
     return tl.minimum(tile * ROWS + tl.arange(0, ROWS), m - 1).to(tl.int64)[:, None]
 
 
@@ -44,27 +44,29 @@ def load_tile(
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ) -> Any:
-    """A tile (ROWS, BLOCK) of x (m, n), with *other* beyond n; past L1, which others want."""
+    """Load a tile (ROWS, BLOCK) of x (m, n), with *other* beyond n, bypassing L1."""
     i = tl.arange(0, BLOCK)[None, :]
     return tl.load(x + row_of(tile, m, ROWS) * stride + i, i < n, other, cache_modifier=".cg")
 
 
 def block_of(n: int) -> int:
-    """The power of 2 from n on: Triton's blocks have no other size."""
+    """Return the least power of 2 that is at least n: Triton's blocks have such sizes only."""
     return int(triton.next_power_of_2(n))
 
 
 def holds_rows(point: Point, device: Any) -> str | None:
-    """Triton, and rows that a program can hold."""
+    """Return why a program cannot hold a row of the point, or None where it can."""
     if point.n > LARGEST_ROW:
         return f"a program holds rows of at most {LARGEST_ROW} elements"
     return lacks_triton(point, device)
 
 
 def tilings(n: int) -> Iterator[dict[str, int]]:
-    """Ways to cut rows of n elements, to be tuned over: rows of a tile, warps, registers a thread
-    (0: the compiler's choice), programs an SM that stay (0: each has one tile), and whether those
-    load the next tile ahead.
+    """Yield the tilings to tune among for rows of n elements.
+
+    A tiling has the rows of a tile, warps, the limit of registers for each thread (0: the
+    compiler's choice), persistent programs on an SM (0: each program has one tile), and whether
+    those load the next tile ahead.
     """
     block = block_of(n)
     for rows in sorted({min(MOST_ROWS, max(1, tile // block)) for tile in TILES}):
@@ -86,7 +88,7 @@ def tilings(n: int) -> Iterator[dict[str, int]]:
 
 
 def launch_of(tiling: Mapping[str, int], n: int) -> dict[str, int]:
-    """What a kernel is told of *tiling*, for rows of n elements."""
+    """Return the keyword arguments of a launch with *tiling*, for rows of n elements."""
     bound = {"maxnreg": tiling["registers"]} if tiling["registers"] else {}
     return {
         "ROWS": tiling["rows"],
@@ -98,11 +100,11 @@ def launch_of(tiling: Mapping[str, int], n: int) -> dict[str, int]:
 
 
 def programs(tiling: Mapping[str, int], x: torch.Tensor) -> int:
-    """How many programs go over x (m, n)."""
+    """Return the number of programs that a launch over x (m, n) has."""
     tiles = -(-int(x.shape[0]) // tiling["rows"])
     if not tiling["per_sm"]:
         return tiles
-    count = 1  # where Triton is interpreted
+    count = 1  # SMs of Triton's interpreter
     if x.is_cuda:
         count = int(torch.cuda.get_device_properties(x.device).multi_processor_count)
     return min(tiles, tiling["per_sm"] * count)

@@ -1,12 +1,14 @@
-"""Arithmetic on registers, and next to no memory: what the vector and special-function units do.
+"""Compute chains of operations on registers, which measure vector and special-function units.
 
-- `fma`      y ← y·½ + 1, `repeats` times: 2 FLOP an element and step
-- `special`  y ← sin(y + π/2 − 1) or exp(−y), `repeats` times: one special function a step
+- `fma`      y ← y·½ + 1, `repeats` times: 2 FLOP for each element and link
+- `special`  y ← sin(y + π/2 − 1) or exp(−y), `repeats` times: one special function for each
 
-- `torch`: of special functions on a CPU, torch's own on a tensor that stays in the caches.
-- `cuda`: ours, four independent chains a thread.
-- `cuda_fast`: the same with the intrinsics `__sinf` and `__expf`, which are the hardware's own
-  approximations: the roof over any kernel that calls such functions.
+x (n, 4) is read once and y (n, 4) written once. The implementations:
+
+- `torch`: torch's sine or exponential, on a CPU, where the tensor stays in the caches.
+- `cuda`: a CUDA C kernel with four independent chains in each thread.
+- `cuda_fast`: the same kernel with the intrinsics `__sinf` and `__expf`, the approximations of the
+  hardware; no kernel that calls such functions is faster.
 """
 
 from __future__ import annotations
@@ -30,17 +32,21 @@ NAMES = ("fma_chain", "sin_chain", "exp_chain", "sin_fast_chain", "exp_fast_chai
 
 
 def is_cpu(point: Point, device: Any) -> str | None:
-    """A tensor of which each thread's part stays in its cache."""
-    return None if device.kind == "cpu" else "a GPU would move the tensor each time"
+    """Return why the point is not for this device, or None on a CPU."""
+    return (
+        None
+        if device.kind == "cpu"
+        else "runs on a CPU only: a GPU would move the tensor for each link"
+    )
 
 
 def supports(point: Point, device: Any) -> str | None:
-    """CUDA C."""
+    """Return why CUDA C cannot run here, or None where it can."""
     return None if device.kind == "cuda" else "CUDA C needs an NVIDIA GPU"
 
 
 def chain(name: str, inputs: Inputs, point: Point, *factors: float) -> Call:
-    """The kernel *name* on rows of four elements, a thread each."""
+    """Return the call of the kernel *name*, whose threads take a row of four elements each."""
     x = inputs["x"]
     y = torch.empty_like(x)
     major, minor = torch.cuda.get_device_capability(x.device)
@@ -58,12 +64,12 @@ def chain(name: str, inputs: Inputs, point: Point, *factors: float) -> Call:
 
 
 def fma_cuda(inputs: Inputs, point: Point, options: object) -> Call:
-    """Fused multiply-adds."""
+    """Build the chain of fused multiply-adds."""
     return chain("fma_chain", inputs, point, 0.5, 1.0)
 
 
 def special_torch(inputs: Inputs, point: Point, options: object) -> Call:
-    """torch's sine or exponential, and the sum or the sign before it."""
+    """Build the chain of torch's sines or exponentials, in place."""
     x, sine = inputs["x"], point.function == "sin"
     y = torch.empty_like(x)
 
@@ -80,76 +86,84 @@ def special_torch(inputs: Inputs, point: Point, options: object) -> Call:
 
 
 def special_cuda(inputs: Inputs, point: Point, options: object) -> Call:
-    """`sinf` or `expf`, right to the last bits."""
+    """Build the chain of `sinf` or `expf`, which are accurate to the last bits."""
     return chain(f"{point.function}_chain", inputs, point)
 
 
 def special_fast(inputs: Inputs, point: Point, options: object) -> Call:
-    """`__sinf` or `__expf`."""
+    """Build the chain of the intrinsics `__sinf` or `__expf`."""
     return chain(f"{point.function}_fast_chain", inputs, point)
 
 
 def fma_reference(inputs: Inputs, point: Point) -> torch.Tensor:
-    """The chain in closed form: 2 + (x − 2)/2^repeats."""
+    """Compute the chain in closed form: 2 + (x − 2)/2^repeats."""
     return 2 + (inputs["x"].double() - 2) * 0.5**point.repeats
 
 
 def special_reference(inputs: Inputs, point: Point) -> torch.Tensor:
-    """The chain, step by step."""
+    """Compute the chain link by link in float64."""
     y = inputs["x"].double()
     for _ in range(point.repeats):
         y = torch.sin(y + SHIFT) if point.function == "sin" else torch.exp(-y)
     return y
 
 
-def cost(kind: Any, each: int) -> Callable[[Point], Cost]:
-    """*each* operations of *kind* an element and step; one tensor read and one written."""
+def cost_of(kind: Any, count: int) -> Callable[[Point], Cost]:
+    """Return the cost of *count* operations of *kind* for each element and link."""
 
-    def of(point: Point) -> Cost:
+    def cost(point: Point) -> Cost:
         elements = 4 * point.n
         size = elements * itemsize(point.dtype)
         function = point.function if kind == "special" else ""
-        flops = Flops(each * point.repeats * elements, kind, point.dtype, function=function)
+        flops = Flops(count * point.repeats * elements, kind, point.dtype, function=function)
         return Cost((flops,), (Bytes(size, size),))
 
-    return of
+    return cost
 
 
 ROWS = Axis("n", 2**19, "rows of four elements", main=True)
-FP32 = Axis("dtype", "fp32", "of x", choices=("fp32",))
+FP32 = Axis("dtype", "fp32", "dtype of x and y", choices=("fp32",))
 
 FMA = Workload(
     name="fma",
-    summary="a chain of fused multiply-adds on each element",
+    summary="chains of fused multiply-adds",
     formula="2·repeats·4·n FLOP; 2·4·n·s bytes",
-    axes=(ROWS, Axis("repeats", 2048, "links of the chain"), FP32),
+    axes=(ROWS, Axis("repeats", 2048, "links of each chain"), FP32),
     inputs=lambda point, make: {"x": make((point.n, 4), point.dtype)},
     reference=fma_reference,
-    cost=cost("elementwise", 2),
-    implementations=(Implementation("cuda", fma_cuda, "four chains a thread", supports),),
+    cost=cost_of("elementwise", 2),
+    implementations=(
+        Implementation("cuda", fma_cuda, "CUDA C, four chains in each thread", supports),
+    ),
     narrow=lambda inputs, rows: {"x": inputs["x"][rows]},
     terms=lambda point: point.repeats,
 )
 
 SPECIAL = Workload(
     name="special",
-    summary="a chain of sines or exponentials on each element",
+    summary="chains of sines or exponentials",
     formula="repeats·4·n special functions; 2·4·n·s bytes",
     axes=(
         ROWS,
-        Axis("repeats", 128, "links of the chain"),
-        Axis("function", "sin", "of each link", choices=("sin", "exp")),
+        Axis("repeats", 128, "links of each chain"),
+        Axis("function", "sin", "function of each link", choices=("sin", "exp")),
         FP32,
     ),
     inputs=lambda point, make: {"x": make((point.n, 4), point.dtype)},
     reference=special_reference,
-    cost=cost("special", 1),
+    cost=cost_of("special", 1),
     implementations=(
-        Implementation("cuda", special_cuda, "sinf, expf", supports),
+        Implementation("cuda", special_cuda, "CUDA C with sinf or expf", supports),
         Implementation(
-            "cuda_fast", special_fast, "__sinf, __expf", supports, computes="approximations"
+            "cuda_fast",
+            special_fast,
+            "CUDA C with the fast __sinf or __expf",
+            supports,
+            computes="approximations",
         ),
-        Implementation("torch", special_torch, "torch's, in the caches of a CPU", is_cpu),
+        Implementation(
+            "torch", special_torch, "torch.sin or torch.exp, in the caches of a CPU", is_cpu
+        ),
     ),
     narrow=lambda inputs, rows: {"x": inputs["x"][rows]},
     terms=lambda point: 16 * point.repeats,

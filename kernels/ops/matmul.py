@@ -1,17 +1,16 @@
-"""Matrix product: C = A·B with A (m, k), B (k, n), C (m, n).
+"""Compute the matrix product C = A·B of A (m, k) and B (k, n); C is (m, n).
 
 2·m·n·k FLOP; each of A, B and C crosses DRAM at least once.
 
-- `naive`: CUDA C, a thread an element of C: two loads a product.
-- `tiled`: CUDA C, tiles of 64 x 64 in shared memory, a column of eight elements a thread.
-- `triton`: ours on tensor cores, tuned over the tiles; from Hopper on, TMA moves them, and programs
-  stay for several tiles, so that one is stored while the next is loaded.
+- `naive`: CUDA C; each thread computes one element of C, with two loads for each product.
+- `tiled`: CUDA C; tiles of 64 x 64 in shared memory, each thread computes a column of 8 elements.
+- `triton`: Triton on tensor cores, tuned over the tiles. From Hopper on TMA moves the tiles, and
+  persistent programs store one tile while the next is loaded.
 - `compile`: torch.compile's choice among Triton's templates and the library.
 - `torch`: `torch.mm` (cuBLAS, oneDNN), `torch._scaled_mm` in fp8, `torch._int_mm` in int8.
 
-fp32 and tf32 are two dtypes here: the same fp32 tensors, and torch told each time whether tensor
-cores may round them to tf32's 11 bits. fp8 is e4m3 with unit scales and a bf16 result; int8 has an
-int32 result.
+fp32 and tf32 are two dtypes of the same fp32 tensors: in tf32 tensor cores may round them to 11
+bits. fp8 is e4m3 with unit scales and a bf16 result; int8 has an int32 result.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from gpuperf.nvrtc import POINTER, U64, kernels_of
 from gpuperf.units import itemsize
 
 DTYPES = ("bf16", "fp16", "fp32", "tf32", "fp64", "fp8", "int8")
-SLICE = 4096
+SLICE = 4096  # columns of A that the reference multiplies at a time
 RESULT = {"fp8": "bf16", "int8": "int32"}
 ACCUMULATE = {"fp64": "fp64", "int8": "int32"}
 
@@ -41,9 +40,9 @@ Tile = Mapping[str, int]
 TRITON_DTYPES = ("bf16", "fp16", "fp32", "tf32")
 CUDA_DTYPES = ("fp32", "bf16", "fp16")
 CUDA_NAMES = tuple(f"{name}_{dtype}" for name in ("naive", "tiled") for dtype in CUDA_DTYPES)
-NAIVE_THREADS, TILED_THREADS, TILE = 256, 512, 64  # as in matmul.cu
+NAIVE_THREADS, TILED_THREADS, TILE = 256, 512, 64  # the launches that matmul.cu is written for
 
-# TMA is the number of programs on an SM where it moves the tiles, and 0 where threads do.
+# TMA is the number of programs on an SM if TMA moves the tiles, and 0 if threads do.
 KEYS = ("BM", "BN", "BK", "GROUP", "warps", "stages", "TMA")
 TMA_TILES = (
     (128, 256, 64, 8, 8, 3, 1),
@@ -83,13 +82,16 @@ PINNED = tuple(
         "x".join(map(str, tile[:3])) for tile in (*TMA_TILES, *HALF_TILES, *TF32_TILES, *FP32_TILES)
     )
 )
-INTERPRETED_TILES = ((32, 32, 32, 2, 4, 1, 0),)  # small: all of a tile is computed, inside C or not
+INTERPRETED_TILES = ((32, 32, 32, 2, 4, 1, 0),)  # small, since whole tiles are computed
 
 
 @jit
 def place(tile: tl.tensor, rows: tl.tensor, columns: tl.tensor, GROUP: tl.constexpr) -> tl.tuple:
-    """Row and column of a tile, in tiles. GROUP rows of them are gone through together, column by
-    column, so that what the programs of one moment read is little and stays in L2."""
+    """Return the row and the column of a tile, counted in tiles.
+
+    Programs take GROUP rows of tiles together, column by column, so that those that run at a time
+    read few rows and columns, which stay in L2.
+    """
     first = tile // (GROUP * columns) * GROUP
     height = tl.minimum(rows - first, GROUP)
     within = tile % (GROUP * columns)
@@ -102,7 +104,7 @@ def matmul_kernel(
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """A tile (BM, BN) of C a program, in steps of BK along k; pointers of 64 bits, all masked."""
+    """Compute a tile (BM, BN) of C in each program, BK of k at a time; all accesses are masked."""
     row, column = place(tl.program_id(0), tl.cdiv(m, BM), tl.cdiv(n, BN), GROUP)
     i = (row * BM + tl.arange(0, BM)).to(tl.int64)[:, None]
     j = (column * BN + tl.arange(0, BN)).to(tl.int64)[None, :]
@@ -124,22 +126,25 @@ def matmul_tma_kernel(
     a, b, c, m, n, k,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
-    """Tiles of C, one after another, of which a, b and c are descriptors: what sticks out of a
-    matrix is read as zeros and not written. Loads of a tile begin before the last one is stored."""
+    """Compute tiles of C in persistent programs; a, b and c are tensor descriptors.
+
+    Elements beyond a matrix are read as zeros and not written. The loads of a tile begin before the
+    tile before it is stored.
+    """
     rows, columns = tl.cdiv(m, BM), tl.cdiv(n, BN)
     for tile in tl.range(tl.program_id(0), rows * columns, tl.num_programs(0), flatten=True):
         row, column = place(tile, rows, columns, GROUP)
         sums = tl.zeros((BM, BN), tl.float32)
         for start in range(0, k, BK):
             sums = tl.dot(a.load([row * BM, start]), b.load([start, column * BN]), sums)
-        # In halves, to leave shared memory for a fourth stage.
+        # Stored in halves, to leave shared memory for a fourth stage.
         low, high = tl.split(tl.reshape(sums, (BM, 2, BN // 2)).permute(0, 2, 1))
         c.store([row * BM, column * BN], low.to(c.dtype))
         c.store([row * BM, column * BN + BN // 2], high.to(c.dtype))
 
 
 def matmul_cuda(name: str, threads: int, blocks: Callable[[Point], int]) -> Build:
-    """What builds the call of our CUDA C kernel *name*."""
+    """Return the build of the CUDA C kernel *name*, launched with *threads* and `blocks(point)`."""
 
     def build(inputs: Inputs, point: Point, options: object) -> Call:
         a, b = inputs["a"], inputs["b"]
@@ -161,9 +166,9 @@ def matmul_cuda(name: str, threads: int, blocks: Callable[[Point], int]) -> Buil
 
 
 def matmul_triton(inputs: Inputs, point: Point, options: Mapping[str, Any]) -> Call:
-    """Our Triton kernels with the fastest tile, or with the first that is as large as asked.
+    """Build the Triton kernel with the fastest tile, or with the one that the option `tile` names.
 
-    Raises: Unsupported for a tile that there is none of in this dtype.
+    Raises: Unsupported if no tile of this dtype has that name.
     """
     a, b = inputs["a"], inputs["b"]
     c = torch.empty((point.m, point.n), dtype=a.dtype, device=a.device)
@@ -172,31 +177,31 @@ def matmul_triton(inputs: Inputs, point: Point, options: Mapping[str, Any]) -> C
         return (with_tma if tile["TMA"] else with_pointers)(a, b, c, point, tile)
 
     pinned = str(options.get("tile", ""))
-    found = [tile for tile in tiles(a, point, pinned) if pinned in ("", named(tile))]
-    if not found:
+    candidates = [tile for tile in tiles(a, point, pinned) if pinned in ("", tile_name(tile))]
+    if not candidates:
         raise Unsupported(f"has no tile {pinned} for {point.dtype}")
-    return tune(make, found[:1] if pinned else found)
+    return tune(make, candidates[:1] if pinned else candidates)
 
 
-def named(tile: Tile) -> str:
-    """`128x256x64`: rows and columns of C, and the step along k."""
+def tile_name(tile: Tile) -> str:
+    """Return a name like `128x256x64`: rows and columns of C, and elements of k at a time."""
     return f"{tile['BM']}x{tile['BN']}x{tile['BK']}"
 
 
 def tiles(a: torch.Tensor, point: Point, pinned: str = "") -> list[Tile]:
-    """What to tune among: TMA takes rows of a multiple of 16 bytes, on Hopper and later."""
-    found = {"fp32": FP32_TILES, "tf32": TF32_TILES}.get(point.dtype, HALF_TILES)
+    """Return the tiles to tune among; TMA needs rows of a multiple of 16 bytes, and Hopper."""
+    rows = {"fp32": FP32_TILES, "tf32": TF32_TILES}.get(point.dtype, HALF_TILES)
     if INTERPRETED and pinned:
-        found = (*((*tile[:-1], 0) for tile in TMA_TILES), *HALF_TILES, *TF32_TILES, *FP32_TILES)
+        rows = (*((*tile[:-1], 0) for tile in TMA_TILES), *HALF_TILES, *TF32_TILES, *FP32_TILES)
     elif INTERPRETED:
-        found = INTERPRETED_TILES
+        rows = INTERPRETED_TILES
     elif a.element_size() == 2 and point.n % 8 == 0 and point.k % 8 == 0 and has_tma(a.device):
-        found = TMA_TILES + HALF_TILES
-    return [dict(zip(KEYS, tile, strict=True)) for tile in found]
+        rows = TMA_TILES + HALF_TILES
+    return [dict(zip(KEYS, tile, strict=True)) for tile in rows]
 
 
 def has_tma(device: torch.device) -> bool:
-    """Whether *device* is a GPU of NVIDIA's with the tensor memory accelerator."""
+    """Return whether *device* is an NVIDIA GPU with the tensor memory accelerator (TMA)."""
     if device.type != "cuda" or torch.version.hip:
         return False
     return bool(torch.cuda.get_device_capability(device) >= (9, 0))
@@ -205,63 +210,63 @@ def has_tma(device: torch.device) -> bool:
 def with_pointers(
     a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, point: Point, tile: Tile
 ) -> Call:
-    """The product by `matmul_kernel`, of any shape."""
+    """Return the call of `matmul_kernel`, which takes any shape."""
     m, n, k = point.m, point.n, point.k
     grid = (triton.cdiv(m, tile["BM"]) * triton.cdiv(n, tile["BN"]),)
-    given = {name: tile[name] for name in ("BM", "BN", "BK", "GROUP")}
-    given |= {"num_warps": tile["warps"], "num_stages": tile["stages"]}
+    launch = {name: tile[name] for name in ("BM", "BN", "BK", "GROUP")}
+    launch |= {"num_warps": tile["warps"], "num_stages": tile["stages"]}
     precision = "tf32" if point.dtype == "tf32" else "ieee"
 
     def call() -> torch.Tensor:
-        matmul_kernel[grid](a, b, c, m, n, k, PRECISION=precision, **given)
+        matmul_kernel[grid](a, b, c, m, n, k, PRECISION=precision, **launch)
         return c
 
     return call
 
 
 def with_tma(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, point: Point, tile: Tile) -> Call:
-    """The product by `matmul_tma_kernel`; rows of a, b and c are multiples of 16 bytes."""
-    from triton.tools.tensor_descriptor import TensorDescriptor  # Triton does not load it itself
+    """Return the call of `matmul_tma_kernel`; rows must be multiples of 16 bytes."""
+    from triton.tools.tensor_descriptor import TensorDescriptor  # `import triton` does not load it
 
     m, n, k, height, width, depth = point.m, point.n, point.k, tile["BM"], tile["BN"], tile["BK"]
     blocks = ((a, height, depth), (b, depth, width), (c, height, width // 2))
-    described = [TensorDescriptor.from_tensor(of, [rows, columns]) for of, rows, columns in blocks]
-    given = {name: tile[name] for name in ("BM", "BN", "BK", "GROUP")}
-    given |= {"num_warps": tile["warps"], "num_stages": tile["stages"]}
-    there = triton.cdiv(m, height) * triton.cdiv(n, width)
+    descriptors = [TensorDescriptor.from_tensor(x, [rows, columns]) for x, rows, columns in blocks]
+    launch = {name: tile[name] for name in ("BM", "BN", "BK", "GROUP")}
+    launch |= {"num_warps": tile["warps"], "num_stages": tile["stages"]}
+    programs = triton.cdiv(m, height) * triton.cdiv(n, width)
     if a.is_cuda:
         count = torch.cuda.get_device_properties(a.device).multi_processor_count
-        there = min(there, tile["TMA"] * count)
+        programs = min(programs, tile["TMA"] * count)
 
     def call() -> torch.Tensor:
-        matmul_tma_kernel[(there,)](*described, m, n, k, **given)
+        matmul_tma_kernel[(programs,)](*descriptors, m, n, k, **launch)
         return c
 
     return call
 
 
 def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """What torch.compile is given."""
+    """Return a·b, as the function that torch.compile compiles."""
     return torch.mm(a, b)
 
 
 def matmul_compile(inputs: Inputs, point: Point, options: object) -> Call:
-    """The product by torch.compile, autotuned."""
+    """Build the product with torch.compile, autotuned."""
     a, b = inputs["a"], inputs["b"]
     allow_tf32(a, point)
     function = compiled(product, "max-autotune-no-cudagraphs")
-    function(a, b)  # compiles
+    function(a, b)  # compiles here, not in the measured call
     return lambda: function(a, b)
 
 
 def allow_tf32(a: torch.Tensor, point: Point) -> None:
-    """Tell torch whether tensor cores may round fp32."""
+    """Allow tensor cores to round fp32 to tf32 if the point's dtype is tf32."""
     if a.is_cuda:
         torch.backends.cuda.matmul.allow_tf32 = point.dtype == "tf32"
 
 
 def matmul_torch(inputs: Inputs, point: Point, options: object) -> Call:
-    """The product by torch's own library."""
+    """Build the product with the library that torch calls."""
     a, b = inputs["a"], inputs["b"]
     if point.dtype == "int8":
         return lambda: torch._int_mm(a, b)
@@ -273,53 +278,53 @@ def matmul_torch(inputs: Inputs, point: Point, options: object) -> Call:
 
 
 def cuda_supports(point: Point, device: Any) -> str | None:
-    """CUDA C, on the vector units."""
+    """Return why the CUDA C kernels cannot run the point, or None where they can."""
     if device.kind != "cuda":
         return "CUDA C needs an NVIDIA GPU"
-    return None if point.dtype in CUDA_DTYPES else f"written for {', '.join(CUDA_DTYPES)}"
+    return None if point.dtype in CUDA_DTYPES else f"takes {', '.join(CUDA_DTYPES)} only"
 
 
 def triton_supports(point: Point, device: Any) -> str | None:
-    """Triton, and the dtypes that both operands and the result have."""
+    """Return why the Triton kernels cannot run the point, or None where they can."""
     if point.dtype not in TRITON_DTYPES:
-        return f"written for {', '.join(TRITON_DTYPES)}"
+        return f"takes {', '.join(TRITON_DTYPES)} only"
     if INTERPRETED and device.kind == "cpu" and point.dtype == "bf16":
         return "Triton's interpreter multiplies bf16 as integers"
     return lacks_triton(point, device)
 
 
 def compile_supports(point: Point, device: Any) -> str | None:
-    """torch.compile, of what `torch.mm` takes."""
+    """Return why torch.compile cannot run the point, or None where it can."""
     if point.dtype in ("fp8", "int8"):
         return f"torch.mm does not take {point.dtype}"
     return lacks_compiler(point, device)
 
 
 def torch_supports(point: Point, device: Any) -> str | None:
-    """fp8 and int8 have rules of their own (torch 2.11: `_scaled_mm`, `_int_mm`)."""
+    """Return why torch cannot run the point, by the rules of torch 2.11 for fp8 and int8."""
     m, n, k = point.m, point.n, point.k
     if point.dtype == "fp8" and (n % 16 or k % 16):
-        return "torch._scaled_mm needs n and k that are multiples of 16"
+        return "torch._scaled_mm needs multiples of 16 for n and k"
     if point.dtype == "int8" and device.kind != "cpu" and (m <= 16 or n % 8 or k % 8):
-        return "torch._int_mm needs m over 16, and n and k that are multiples of 8"
+        return "torch._int_mm needs m above 16, and multiples of 8 for n and k"
     return None
 
 
 def reference(inputs: Inputs, point: Point) -> torch.Tensor:
-    """The product in float64, exact for int8; in slices of k, to need little memory."""
+    """Compute the product in float64, which is exact for int8, in slices of k to save memory."""
     slices = zip(inputs["a"].split(SLICE, 1), inputs["b"].split(SLICE, 0), strict=True)
     return sum(a.double() @ b.double() for a, b in slices)
 
 
 def narrow(inputs: Inputs, rows: torch.Tensor) -> Inputs:
-    """A row of C needs that row of A, and all of B."""
+    """Return the inputs of some rows of C: those rows of A, and all of B."""
     return {"a": inputs["a"][rows], "b": inputs["b"]}
 
 
 def make_inputs(point: Point, make: Make) -> Inputs:
-    """A (m, k) and B (k, n), row-major; in fp8 and int8 B is column-major.
+    """Draw A (m, k) and B (k, n), row-major; in fp8 and int8 B is column-major.
 
-    `_scaled_mm` asks for that, and `_int_mm` reaches the tensor cores at full rate only so.
+    `_scaled_mm` requires a column-major B, and `_int_mm` runs at full rate only with one.
     """
     a = make((point.m, point.k), point.dtype)
     if point.dtype in ("fp8", "int8"):
@@ -328,7 +333,7 @@ def make_inputs(point: Point, make: Make) -> Inputs:
 
 
 def cost(point: Point) -> Cost:
-    """2·m·n·k FLOP on (m·k + k·n) elements read and m·n written."""
+    """Return the cost: 2·m·n·k FLOP, m·k + k·n elements read, m·n written."""
     m, n, k, dtype = point.m, point.n, point.k, point.dtype
     return Cost(
         flops=(Flops(2 * m * n * k, "matmul", dtype, ACCUMULATE.get(dtype, "fp32")),),
@@ -348,8 +353,8 @@ MATMUL = Workload(
     axes=(
         Axis("m", 4096, "rows of A and C", main=True),
         Axis("n", 4096, "columns of B and C", main=True),
-        Axis("k", 4096, "columns of A, rows of B", main=True),
-        Axis("dtype", "auto", "of A and B", choices=DTYPES),
+        Axis("k", 4096, "columns of A and rows of B", main=True),
+        Axis("dtype", "auto", "dtype of A and B", choices=DTYPES),
     ),
     inputs=make_inputs,
     reference=reference,
@@ -358,7 +363,7 @@ MATMUL = Workload(
         Implementation(
             "naive",
             matmul_cuda("naive", NAIVE_THREADS, lambda p: -(-p.m * p.n // NAIVE_THREADS)),
-            "CUDA C, a thread an element",
+            "CUDA C, one element of C in each thread",
             cuda_supports,
         ),
         Implementation(
@@ -370,12 +375,14 @@ MATMUL = Workload(
         Implementation(
             "triton",
             matmul_triton,
-            "tensor cores, tuned tiles",
+            "Triton on tensor cores, tuned tiles",
             triton_supports,
             options={"tile": ("", *PINNED)},
         ),
         Implementation("compile", matmul_compile, "torch.compile, autotuned", compile_supports),
-        Implementation("torch", matmul_torch, "cuBLAS or oneDNN by torch", supports=torch_supports),
+        Implementation(
+            "torch", matmul_torch, "torch.mm: cuBLAS or oneDNN", supports=torch_supports
+        ),
     ),
     narrow=narrow,
     terms=lambda point: point.k,

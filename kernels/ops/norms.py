@@ -1,4 +1,6 @@
-"""Layer norm and RMS norm over rows of x (m, n), and their gradients; u is a row made regular.
+"""Compute layer norm and RMS norm over the rows of x (m, n), and their gradients.
+
+With u a normalized row:
 
 - `layernorm`  u = (x − mean x) / √(var x + ε), y = u·weight + bias
 - `rmsnorm`    u = x / √(mean x² + ε), y = u·weight
@@ -10,11 +12,11 @@ Backward, with g = dy·weight: dx = (g − u·mean(g·u) − mean g) / √(var x
 dbias = Σ dy over the rows. 13·m·n FLOP: u 2, dweight 2, dbias 1, g 1, the means 3, dx 4; rmsnorm
 9·m·n: it lacks a difference for u, dbias, mean g and its difference. x and dy are read, dx written.
 
-- `torch`: `F.layer_norm`, `F.rms_norm`. A backward reads x and dy twice, for dx and for dweight;
-  wide rows more often.
-- `compile`: the same by torch.compile, and so its gradient.
-- `triton`: ours. A row stays in registers. Backward, each program goes over many rows and sums
-  their share of dweight and dbias on the way; a second kernel adds up the programs' sums.
+- `torch`: `F.layer_norm`, `F.rms_norm`. The backward reads x and dy twice, for dx and for dweight,
+  and wide rows more often.
+- `compile`: the same functions, and their gradients, under torch.compile.
+- `triton`: a Triton kernel that holds a row in registers. Backward, each program takes many rows
+  and sums their share of dweight and dbias; a second kernel adds the sums of the programs.
 """
 
 from __future__ import annotations
@@ -52,12 +54,11 @@ Tiling = Mapping[str, int]
 Call = Callable[[], Any]
 
 EPS = 1e-5
-LEAST_ROW = 16  # elements of a row with a gradient: of fewer, some rows' cancels to rounding noise
-WIDE_TILE = 4096  # elements, which short rows are put together to, backward
-# Of a backward: tiles in hand or on their way; a thread's registers for each element and besides.
-STAGES = (1, 4)
-HELD, OTHER = 5, 32
-SUMMED, COLUMNS = 64, 32  # of the programs' sums at a time
+LEAST_ROW = 16  # elements of a row with a gradient; that of a shorter row may cancel to noise
+WIDE_TILE = 4096  # elements of a tile of short rows, backward
+STAGES = (1, 4)  # tiles that are computed or loaded at a time, backward
+HELD, OTHER = 5, 32  # registers that a thread needs for each element, and for anything besides
+SUMMED, COLUMNS = 64, 32  # rows and columns of the programs' sums that are added at a time
 
 
 @jit
@@ -65,11 +66,11 @@ def norm_kernel(
     x, weight, bias, y, mean, rstd, m, n, stride, eps,
     CENTRED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Tiles of ROWS whole rows, of which a program takes each so many-th; what is AHEAD loads the
-    next tile while it works on one. What sticks out of the last tile is row m − 1 again. mean and
-    rstd (m,) are kept for the backward.
+    """Normalize tiles of ROWS whole rows; programs step through the tiles by their number.
 
-    Weight and bias come from L1 when a row wants them: held, they would take its registers.
+    With AHEAD a program loads the next tile while it computes one. Rows beyond the last are row
+    m − 1 again. mean and rstd (m,) are stored for the backward. Weight and bias are read again for
+    each tile, from L1: held, they would take the registers of a row.
     """
     i = tl.arange(0, BLOCK)[None, :]
     first, step = tl.program_id(0), tl.num_programs(0)
@@ -99,7 +100,7 @@ def norm_backward_kernel(
     x, weight, dy, mean, rstd, dx, sums, m, n, stride,
     CENTRED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """Tiles as forward. dweight and dbias of a program go to its row of sums (k, programs, n)."""
+    """Compute dx of tiles of rows, and the sums (k, programs, n) of dweight and dbias."""
     i = tl.arange(0, BLOCK)[None, :]
     dweight = tl.zeros((ROWS, BLOCK), tl.float32)
     dbias = tl.zeros((ROWS, BLOCK), tl.float32)
@@ -107,8 +108,8 @@ def norm_backward_kernel(
         row = (tile * ROWS + tl.arange(0, ROWS)).to(tl.int64)[:, None]
         inside = (row < m) & (i < n)
         scale = tl.load(rstd + row, row < m, 0.0)
-        # As it was scanned on an H200: 300 µs at rows of 16 k, where another order of loads and
-        # sums, without the policy, took 565.
+        # This order of loads and sums, with this policy, takes 300 µs for rows of 16 k on an H200;
+        # another order without the policy took 565.
         grad = tl.load(dy + row * n + i, inside, 0.0, eviction_policy="evict_last").to(tl.float32)
         unit = tl.load(x + row * stride + i, inside, 0.0, eviction_policy="evict_last")
         unit = unit.to(tl.float32)
@@ -134,7 +135,7 @@ def norm_backward_kernel(
 
 @jit
 def norm_sums_kernel(sums, totals, count, n, COUNT: tl.constexpr, BLOCK: tl.constexpr):
-    """totals (k, n) of sums (k, count, n): BLOCK columns a program."""
+    """Sum sums (k, count, n) over the programs to totals (k, n), BLOCK columns in each program."""
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)[None, :]
     sums += tl.program_id(1) * count * n
     total = tl.zeros((COUNT, BLOCK), tl.float32)
@@ -145,36 +146,38 @@ def norm_sums_kernel(sums, totals, count, n, COUNT: tl.constexpr, BLOCK: tl.cons
     tl.store(totals + tl.program_id(1) * n + i, total.to(totals.dtype.element_ty), i < n)
 
 
-class Kept(NamedTuple):
-    """What the forward leaves: y (m, n), and the rows' mean and 1/√(variance + ε), both (m,)."""
+class ForwardResult(NamedTuple):
+    """The output y (m, n), and the mean and 1/√(variance + ε) of each row, both (m,)."""
 
     y: torch.Tensor
     mean: torch.Tensor
     rstd: torch.Tensor
 
 
-def room_for(x: torch.Tensor) -> Kept:
-    """What the forward of x (m, n) is to leave, not yet written."""
+def empty_result(x: torch.Tensor) -> ForwardResult:
+    """Allocate the result of the forward of x (m, n)."""
     mean, rstd = x.new_empty((2, x.shape[0]), dtype=torch.float32)
-    return Kept(x.new_empty(x.shape), mean, rstd)
+    return ForwardResult(x.new_empty(x.shape), mean, rstd)
 
 
-def forward_call(inputs: Inputs, kept: Kept, tiling: Tiling) -> Call:
-    """Our forward: layernorm where there is a bias."""
+def forward_call(inputs: Inputs, result: ForwardResult, tiling: Tiling) -> Call:
+    """Return the call of the forward kernel: layer norm where there is a bias, else RMS norm."""
     x, weight, centred = inputs["x"], inputs["weight"], "bias" in inputs
     m, n = x.shape
     bias = inputs["bias"] if centred else weight
     grid, launch = (programs(tiling, x),), launch_of(tiling, n)
 
     def call() -> torch.Tensor:
-        norm_kernel[grid](x, weight, bias, *kept, m, n, x.stride(0), EPS, CENTRED=centred, **launch)
-        return kept.y
+        norm_kernel[grid](
+            x, weight, bias, *result, m, n, x.stride(0), EPS, CENTRED=centred, **launch
+        )
+        return result.y
 
     return call
 
 
 def backward_tilings(n: int) -> Iterator[dict[str, int]]:
-    """Ways to cut rows of n elements for programs that stay and fill an SM, to be tuned over."""
+    """Yield the tilings to tune among for persistent programs that fill an SM."""
     block = block_of(n)
     for rows in sorted({min(MOST_ROWS, max(1, WIDE_TILE // block)), 1}, reverse=True):
         counts = {min(MOST_WARPS, max(1, rows * block // (32 * each))) for each in PER_THREAD}
@@ -185,8 +188,8 @@ def backward_tilings(n: int) -> Iterator[dict[str, int]]:
                 yield {"rows": rows, "warps": warps, "stages": stages, "per_sm": per_sm}
 
 
-def backward_call(inputs: Inputs, kept: Kept, tiling: Tiling) -> Call:
-    """Our backward: dx (m, n), dweight (n,) and, where there is a bias, dbias (n,)."""
+def backward_call(inputs: Inputs, result: ForwardResult, tiling: Tiling) -> Call:
+    """Return the call of the backward: dx (m, n), dweight (n,) and, with a bias, dbias (n,)."""
     x, weight, dy, centred = inputs["x"], inputs["weight"], inputs["dy"], "bias" in inputs
     m, n = x.shape
     dx, count, block = x.new_empty(x.shape), programs(tiling, x), block_of(n)
@@ -197,7 +200,7 @@ def backward_call(inputs: Inputs, kept: Kept, tiling: Tiling) -> Call:
 
     def call() -> tuple[torch.Tensor, ...]:
         norm_backward_kernel[(count,)](
-            x, weight, dy, kept.mean, kept.rstd, dx, sums, m, n, x.stride(0),
+            x, weight, dy, result.mean, result.rstd, dx, sums, m, n, x.stride(0),
             CENTRED=centred, ROWS=rows, BLOCK=block, STAGES=stages, num_warps=warps,
         )  # fmt: skip
         norm_sums_kernel[grid](sums, totals, count, n, COUNT=SUMMED, BLOCK=COLUMNS)
@@ -207,18 +210,22 @@ def backward_call(inputs: Inputs, kept: Kept, tiling: Tiling) -> Call:
 
 
 def norm_triton(inputs: Inputs, point: Point, options: object) -> Tuned:
-    """Our kernels, each with the fastest of its tilings; only what is timed is tuned."""
-    kept = room_for(inputs["x"])
-    ways = [*tilings(point.n)]
-    timed = ways if "fwd" in point.mode else ways[:1]
-    forward = tune(partial(forward_call, inputs, kept), timed)
+    """Build the Triton kernels of the mode, each with its fastest tiling.
+
+    The forward of mode `bwd` is not part of the measured call, and so is not tuned.
+    """
+    result = empty_result(inputs["x"])
+    candidates = [*tilings(point.n)]
+    if "fwd" not in point.mode:
+        candidates = candidates[:1]
+    forward = tune(partial(forward_call, inputs, result), candidates)
     if point.mode == "fwd":
         return forward
     forward()
-    backward = tune(partial(backward_call, inputs, kept), backward_tilings(point.n))
+    backward = tune(partial(backward_call, inputs, result), backward_tilings(point.n))
 
     def both() -> tuple[torch.Tensor, Callable[[torch.Tensor], Any]]:
-        return forward(), lambda gradient: backward()  # it is bound to dy
+        return forward(), lambda gradient: backward()  # which reads inputs["dy"]
 
     chosen = {f"backward_{name}": value for name, value in backward.chosen.items()}
     if point.mode == "fwd+bwd":
@@ -227,17 +234,17 @@ def norm_triton(inputs: Inputs, point: Point, options: object) -> Tuned:
 
 
 def layer_norm(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-    """torch's layer norm over the rows of x (m, n)."""
+    """Return torch's layer norm over the rows of x (m, n)."""
     return F.layer_norm(x, x.shape[1:], weight, bias, EPS)
 
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """torch's RMS norm over the rows of x (m, n)."""
+    """Return torch's RMS norm over the rows of x (m, n)."""
     return F.rms_norm(x, x.shape[1:], weight, EPS)
 
 
 def of_torch(function: Callable[..., torch.Tensor], inputs: Inputs, mode: str) -> Call:
-    """The call of *function*(x, weight[, bias]) in *mode*, with torch's own gradient."""
+    """Return the call of *function*(x, weight[, bias]) in *mode*, with autograd's gradient."""
     arguments = {name: value for name, value in inputs.items() if name != "dy"}
     forward = autograd(function, arguments, [*arguments])
     call: Call = by_mode(mode, inputs, forward, lambda: function(*arguments.values()))
@@ -245,18 +252,21 @@ def of_torch(function: Callable[..., torch.Tensor], inputs: Inputs, mode: str) -
 
 
 def norm_torch(function: Callable[..., torch.Tensor]) -> Callable[[Inputs, Point, object], Call]:
-    """What builds the call of *function*."""
+    """Return the build of *function*."""
     return lambda inputs, point, options: of_torch(function, inputs, point.mode)
 
 
 def torch_supports(point: Point, device: Any) -> str | None:
-    """A CPU's kernel adds up dweight and dbias in the dtype of x (torch 2.13): to 8 % in bf16."""
-    short = device.kind == "cpu" and point.dtype != "fp32" and point.mode != "fwd"
-    return f"torch sums gradients in {point.dtype} on a CPU" if short else None
+    """Return why torch cannot run layer norm here, or None where it can.
+
+    On a CPU torch 2.13 sums dweight and dbias in the dtype of x, with errors up to 8 % in bf16.
+    """
+    inexact = device.kind == "cpu" and point.dtype != "fp32" and point.mode != "fwd"
+    return f"torch sums gradients in {point.dtype} on a CPU" if inexact else None
 
 
 def norm_compile(function: Callable[..., torch.Tensor]) -> Callable[[Inputs, Point, object], Call]:
-    """What builds the call of *function* by torch.compile."""
+    """Return the build of *function* under torch.compile."""
 
     def build(inputs: Inputs, point: Point, options: object) -> Call:
         call = of_torch(compiled(function), inputs, point.mode)
@@ -267,7 +277,7 @@ def norm_compile(function: Callable[..., torch.Tensor]) -> Callable[[Inputs, Poi
 
 
 def plain(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-    """The formula: layer norm where there is a bias, or else RMS norm."""
+    """Compute the formula: layer norm where there is a bias, else RMS norm."""
     if bias is not None:
         x = x - x.mean(1, keepdim=True)
     unit = x / (x.square().mean(1, keepdim=True) + EPS).sqrt()
@@ -275,23 +285,23 @@ def plain(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = Non
 
 
 def reference(inputs: Inputs, point: Point) -> Any:
-    """The formula in float64, and torch's gradient of it."""
+    """Compute the formula in float64, with autograd's gradient."""
     return of_torch(plain, {k: v.double() for k, v in inputs.items()}, point.mode)()
 
 
 def narrow(inputs: Inputs, rows: torch.Tensor) -> Inputs | None:
-    """A row of y needs that row of x; a gradient of the vectors needs all."""
+    """Return the inputs of some rows of y; None with a gradient, which needs all rows of x."""
     return None if "dy" in inputs else {**inputs, "x": inputs["x"][rows]}
 
 
 def inputs_of(names: tuple[str, ...]) -> Callable[[Point, Make], Inputs]:
-    """x (m, n), the vectors *names* (n,), and where there is a backward dy (m, n)."""
+    """Return the `inputs` of x (m, n), the vectors *names* (n,) and, for a backward, dy (m, n)."""
 
     def inputs(point: Point, make: Make) -> Inputs:
         if point.mode != "fwd" and point.n < LEAST_ROW:
             raise CannotMeasure(
-                f"of rows of {point.n} the gradient cancels, and there is nothing to check it by",
-                f"--n {LEAST_ROW} or more, or --mode fwd",
+                f"the gradient of rows of {point.n} elements may cancel to rounding noise",
+                f"give --n {LEAST_ROW} or more, or --mode fwd",
             )
         shapes = {"x": (point.m, point.n), **dict.fromkeys(names, (point.n,))}
         if point.mode != "fwd":
@@ -302,12 +312,14 @@ def inputs_of(names: tuple[str, ...]) -> Callable[[Point, Make], Inputs]:
 
 
 def cost_of(vectors: int, forward: int, backward: int) -> Callable[[Point], Cost]:
-    """The cost with so many *vectors* (n,), and FLOPs an element of forward and backward."""
+    """Return the cost of a norm with *vectors* (n,), given the FLOPs for each element of x.
+
+    A backward alone reads the weight but no bias.
+    """
 
     def cost(point: Point) -> Cost:
         size, vector = point.m * point.n, point.n
         ahead, back = "fwd" in point.mode, "bwd" in point.mode
-        # A gradient alone needs no bias.
         read = size + (vectors if ahead else 1) * vector + back * size
         written = ahead * size + back * (size + vectors * vector)
         flops = Flops(
@@ -320,7 +332,7 @@ def cost_of(vectors: int, forward: int, backward: int) -> Callable[[Point], Cost
 
 
 def work_of(cost: Callable[[Point], Cost], reads: int) -> Callable[[Point], Work]:
-    """The work of a backward that reads x and dy so often; after a forward, x is read anew."""
+    """Return the work of a backward that reads x and dy *reads* times, after a forward x again."""
 
     def work(point: Point) -> Work:
         needed, size = cost(point), point.m * point.n * itemsize(point.dtype)
@@ -333,21 +345,22 @@ def work_of(cost: Callable[[Point], Cost], reads: int) -> Callable[[Point], Work
 
 def norm(
     name: str,
+    title: str,
     formula: str,
     vectors: tuple[str, ...],
     cost: Callable[[Point], Cost],
     function: Callable[..., torch.Tensor],
 ) -> Workload:
-    """The workload of one of the two."""
+    """Return the workload of one norm; its first implementation is *function* by torch."""
     return Workload(
         name=name,
-        summary=f"{function.__name__.replace('_', ' ')} over rows, and its gradients",
+        summary=f"{title} over rows, and its gradients",
         formula=formula,
         axes=(
             Axis("m", 8192, "rows"),
             Axis("n", 4096, "columns", main=True),
             MODE,
-            Axis("dtype", "auto", "of all tensors", choices=("fp32", "bf16", "fp16")),
+            Axis("dtype", "auto", "dtype of all tensors", choices=("fp32", "bf16", "fp16")),
         ),
         inputs=inputs_of(vectors),
         reference=reference,
@@ -356,15 +369,17 @@ def norm(
             Implementation(
                 "torch",
                 norm_torch(function),
-                f"F.{function.__name__}",
+                f"torch, F.{function.__name__}",
                 torch_supports if vectors[1:] else lambda point, device: None,
                 work_of(cost, 2),
             ),
-            Implementation("compile", norm_compile(function), "torch.compile", lacks_compiler),
+            Implementation(
+                "compile", norm_compile(function), "torch.compile of torch", lacks_compiler
+            ),
             Implementation(
                 "triton",
                 norm_triton,
-                "rows in registers, dweight summed on the way; tuned",
+                "Triton, rows in registers, tuned",
                 holds_rows,
                 work_of(cost, 1),
             ),
@@ -378,6 +393,7 @@ def norm(
 
 LAYERNORM = norm(
     "layernorm",
+    "layer norm",
     "fwd 7·m·n FLOP, 2·m·n·s bytes; bwd 13·m·n FLOP, 3·m·n·s bytes",
     ("weight", "bias"),
     cost_of(2, 7, 13),
@@ -386,6 +402,7 @@ LAYERNORM = norm(
 
 RMSNORM = norm(
     "rmsnorm",
+    "RMS norm",
     "fwd 4·m·n FLOP, 2·m·n·s bytes; bwd 9·m·n FLOP, 3·m·n·s bytes",
     ("weight",),
     cost_of(1, 4, 9),

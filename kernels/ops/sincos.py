@@ -1,17 +1,17 @@
-"""sin²x + b·cos²x of a vector: y (n,) from x (n,) and a number b in memory.
+"""Compute y = sin²x + b·cos²x of a vector x (n,) and a number b in memory.
 
-2 special functions and 3 FLOP an element, as b + (1 − b)·sin²x has it; x read once and y written
-once: 2 tensor passes. With b = 1 the result would be 1 whatever the kernel takes for x: b is drawn
-as x is, so that an error of the argument shows.
+The cost is 2 special functions and 3 FLOP for each element, of the form b + (1 − b)·sin²x; x is
+read once and y written once: 2 tensor passes. b is drawn like x, since with b = 1 the result would
+be 1 whatever argument a kernel takes.
 
 - `eager`: five kernels of torch (sin, cos, two squares, `addcmul`); 11 tensor passes.
-- `graph`: the same five, launched together as a CUDA graph: no less is moved.
-- `compile-reduce-overhead`: one kernel by torch.compile, in a CUDA graph with an input of its own,
-  which x is copied into: 4 passes.
+- `graph`: the same kernels, launched together as a CUDA graph; they move as many bytes.
+- `compile-reduce-overhead`: one kernel by torch.compile, in a CUDA graph that copies x into its own
+  input first; 4 passes.
 - `compile`: one kernel by torch.compile; 2 passes.
-- `compile-max-autotune`: the same, chosen among several shapes of blocks.
-- `triton`: ours, tuned over the block.
-- `cuda`: ours in CUDA C, fp32: 16 bytes a thread.
+- `compile-max-autotune`: one kernel, chosen by torch.compile among several shapes of blocks.
+- `triton`: a Triton kernel, tuned over the block.
+- `cuda`: a CUDA C kernel for fp32, with 16 bytes for each thread.
 """
 
 from __future__ import annotations
@@ -38,10 +38,11 @@ CANDIDATES = tuple(
 
 @jit
 def sine_and_cosine(x: tl.tensor) -> Any:
-    """Both by one reduction to [−π/4, π/4], up to their signs: to 1e-7 for |x| ≤ 10³, 5e-7 to 10⁴.
+    """Return sin x and cos x up to their signs, by one reduction of x to [−π/4, π/4].
 
-    The library's own two functions reduce twice, and then the kernel waits for its arithmetic. π/2
-    is in three parts, the first with few digits; polynomials of Cephes (S. L. Moshier).
+    The error is 1e-7 for |x| ≤ 10³ and 5e-7 up to 10⁴. The library's sin and cos reduce x twice,
+    which makes the kernel compute-bound. The reduction subtracts π/2 in three parts, the first with
+    few digits (Cody and Waite); the polynomials are those of Cephes (S. L. Moshier).
     """
     turns = tl.floor(x * 0.6366197723675814 + 0.5)
     r = ((x - turns * 1.5703125) - turns * 4.837512969970703e-4) - turns * 7.549789948768648e-8
@@ -57,7 +58,7 @@ def sine_and_cosine(x: tl.tensor) -> Any:
 def sincos_kernel(
     x: tl.tensor, b: tl.tensor, y: tl.tensor, n: tl.tensor, BLOCK: tl.constexpr
 ) -> None:
-    """BLOCK elements a program; arithmetic in fp32, or fp64 as it comes."""
+    """Compute BLOCK elements in each program, in fp64 if x is fp64, else in fp32."""
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     value = tl.load(x + i, i < n, 0.0)
     if x.dtype.element_ty == tl.float64:
@@ -69,20 +70,20 @@ def sincos_kernel(
 
 
 def sum_of_squares(x: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """sin²x + b·cos²x, operation by operation."""
+    """Return sin²x + b·cos²x, operation by operation."""
     sine, cosine = torch.sin(x), torch.cos(x)
     return torch.addcmul(sine * sine, cosine * cosine, b)
 
 
 def sincos_eager(inputs: Inputs, point: Point, options: object) -> Call:
-    """Operation by operation."""
+    """Build the five torch operations."""
     return lambda: sum_of_squares(inputs["x"], inputs["b"])
 
 
 def sincos_graph(inputs: Inputs, point: Point, options: object) -> Call:
-    """The replay of what eager launches, into the output that it was captured with."""
+    """Build the replay of the eager kernels, captured as a CUDA graph."""
     x, b = inputs["x"], inputs["b"]
-    sum_of_squares(x, b)  # loads the kernels, which may not happen in a capture
+    sum_of_squares(x, b)  # loads the kernels, which a capture does not allow
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         y = sum_of_squares(x, b)
@@ -95,12 +96,12 @@ def sincos_graph(inputs: Inputs, point: Point, options: object) -> Call:
 
 
 def sincos_compiled(mode: str) -> Callable[[Inputs, Point, object], Call]:
-    """What builds the call by torch.compile in *mode*."""
+    """Return the build by torch.compile in *mode*."""
 
     def build(inputs: Inputs, point: Point, options: object) -> Call:
         x, b = inputs["x"], inputs["b"]
         function = compiled(sum_of_squares, mode)
-        for _ in range(3):  # compiles, warms up, captures where the mode does
+        for _ in range(3):  # compiles, warms up, and captures a graph in some modes
             function(x, b)
         return lambda: function(x, b)
 
@@ -108,7 +109,7 @@ def sincos_compiled(mode: str) -> Callable[[Inputs, Point, object], Call]:
 
 
 def sincos_triton(inputs: Inputs, point: Point, options: object) -> Call:
-    """Our Triton kernel with the fastest block."""
+    """Build the Triton kernel with the fastest block."""
     x, b = inputs["x"], inputs["b"]
     y = torch.empty_like(x)
 
@@ -125,7 +126,7 @@ def sincos_triton(inputs: Inputs, point: Point, options: object) -> Call:
 
 
 def sincos_cuda(inputs: Inputs, point: Point, options: object) -> Call:
-    """Our CUDA C kernel, with the fastest size of blocks."""
+    """Build the CUDA C kernel with the fastest number of threads in a block."""
     x, b = inputs["x"], inputs["b"]
     y = torch.empty_like(x)
     properties = torch.cuda.get_device_properties(x.device)
@@ -148,30 +149,30 @@ def sincos_cuda(inputs: Inputs, point: Point, options: object) -> Call:
 
 
 def needs_cuda(point: Point, device: Any) -> str | None:
-    """CUDA graphs."""
+    """Return why CUDA graphs are not available, or None where they are."""
     return None if device.kind == "cuda" else "CUDA graphs need an NVIDIA GPU"
 
 
 def needs_cuda_and_compiler(point: Point, device: Any) -> str | None:
-    """CUDA graphs of what torch.compile makes."""
+    """Return why torch.compile with CUDA graphs is not available, or None where it is."""
     return needs_cuda(point, device) or lacks_compiler(point, device)
 
 
 def cuda_supports(point: Point, device: Any) -> str | None:
-    """CUDA C, written for fp32."""
+    """Return why the CUDA C kernel cannot run the point, or None where it can."""
     if device.kind != "cuda":
         return "CUDA C needs an NVIDIA GPU"
-    return None if point.dtype == "fp32" else "written for fp32"
+    return None if point.dtype == "fp32" else "takes fp32 only"
 
 
 def reference(inputs: Inputs, point: Point) -> torch.Tensor:
-    """The same in float64."""
+    """Compute the formula in float64."""
     x = inputs["x"].double()
     return x.sin().square() + inputs["b"].double() * x.cos().square()
 
 
 def flops(point: Point) -> tuple[Flops, ...]:
-    """Two special functions, a square, and a product that is added, an element."""
+    """Return the FLOPs: two special functions, a square and a multiply-add for each element."""
     return (
         Flops(2 * point.n, "special", point.dtype, function="sin"),
         Flops(3 * point.n, "elementwise", point.dtype),
@@ -179,13 +180,13 @@ def flops(point: Point) -> tuple[Flops, ...]:
 
 
 def cost(point: Point) -> Cost:
-    """One pass in, with b, and one out."""
+    """Return the cost: x and b are read once, and y is written once."""
     size, number = point.n * itemsize(point.dtype), itemsize(point.dtype)
     return Cost(flops(point), (Bytes(size + number, size),))
 
 
 def passes(read: int, written: int) -> Callable[[Point], Work]:
-    """The work of so many tensors (n,) read and written."""
+    """Return the work of *read* tensors (n,) read and *written* tensors written."""
 
     def work(point: Point) -> Work:
         size, number = point.n * itemsize(point.dtype), itemsize(point.dtype)
@@ -194,7 +195,7 @@ def passes(read: int, written: int) -> Callable[[Point], Work]:
     return work
 
 
-EAGER = passes(6, 5)  # sin and cos 2 passes each, the squares 2 each, the sum 3
+EAGER = passes(6, 5)  # sin, cos and the squares 2 passes each, addcmul 3
 FUSED = passes(1, 1)
 
 SINCOS = Workload(
@@ -203,14 +204,16 @@ SINCOS = Workload(
     formula="2·n special functions + 3·n FLOP; 2·n·s bytes",
     axes=(
         Axis("n", 2**26, "elements", main=True),
-        Axis("dtype", "auto", "of x and y", choices=("fp32", "bf16", "fp16", "fp64")),
+        Axis("dtype", "auto", "dtype of x and y", choices=("fp32", "bf16", "fp16", "fp64")),
     ),
     inputs=lambda point, make: {"x": make((point.n,), point.dtype), "b": make((1,), point.dtype)},
     reference=reference,
     cost=cost,
     implementations=(
-        Implementation("eager", sincos_eager, "five kernels of torch", work=EAGER),
-        Implementation("graph", sincos_graph, "the five in a CUDA graph", needs_cuda, EAGER),
+        Implementation("eager", sincos_eager, "torch, five kernels", work=EAGER),
+        Implementation(
+            "graph", sincos_graph, "torch, five kernels in a CUDA graph", needs_cuda, EAGER
+        ),
         Implementation(
             "compile-reduce-overhead",
             sincos_compiled("reduce-overhead"),
@@ -219,7 +222,11 @@ SINCOS = Workload(
             passes(2, 2),
         ),
         Implementation(
-            "compile", sincos_compiled("default"), "torch.compile", lacks_compiler, FUSED
+            "compile",
+            sincos_compiled("default"),
+            "torch.compile, one kernel",
+            lacks_compiler,
+            FUSED,
         ),
         Implementation(
             "compile-max-autotune",
@@ -228,8 +235,10 @@ SINCOS = Workload(
             lacks_compiler,
             FUSED,
         ),
-        Implementation("triton", sincos_triton, "a tuned block", lacks_triton, FUSED),
-        Implementation("cuda", sincos_cuda, "16 bytes a thread", cuda_supports, FUSED),
+        Implementation("triton", sincos_triton, "Triton, tuned blocks", lacks_triton, FUSED),
+        Implementation(
+            "cuda", sincos_cuda, "CUDA C, 16 bytes for each thread", cuda_supports, FUSED
+        ),
     ),
     narrow=lambda inputs, rows: {**inputs, "x": inputs["x"][rows]},
     terms=lambda point: 4,

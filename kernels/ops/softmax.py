@@ -1,19 +1,20 @@
-"""Softmax over rows: y (m, n) = exp(x − max x) / Σ exp(x − max x), each row by itself.
+"""Compute softmax over the rows of x (m, n): y (m, n) = exp(x − max x) / Σ exp(x − max x).
 
-m·n special functions and 4·m·n FLOP (maximum, difference, sum, quotient); x read once, y written
-once. A row of nothing but −inf gives NaN, as in torch.
+The cost is m·n special functions and 4·m·n FLOP (maximum, difference, sum, quotient); x is read
+once and y written once. A row whose elements are all −inf gives NaN, as in torch.
 
 - `eager`: five kernels of torch (maximum, difference, exp, sum, quotient); 5 reads, 3 writes.
-- `safe`: ours, over the row for its maximum, for its sum, for its quotients; 3 reads, 1 write.
-- `online`: ours, maximum and sum at once: what was summed is scaled down when the maximum rises
-  (Milakov and Gimelshein, arXiv 1805.02867); 2 reads, 1 write.
-- `fused`: ours, the row stays in registers; 1 read, 1 write.
+- `safe`: a Triton kernel that reads a row for its maximum, its sum and its quotients; 3 reads,
+  1 write.
+- `online`: a Triton kernel that computes maximum and sum together, and rescales the sum when the
+  maximum rises (Milakov and Gimelshein, arXiv 1805.02867); 2 reads, 1 write.
+- `fused`: a Triton kernel that holds a row in registers; 1 read, 1 write.
 - `torch`: `torch.softmax`.
-- `compile`: the eager one by torch.compile.
+- `compile`: the eager function under torch.compile.
 
-The work of `safe` and `online` is what their loops ask for. A row that is gone over again comes
-from the cache as long as the rows in flight fit there together, and then DRAM sees 1 read and 1
-write of them too: on an H200, up to rows of about 512 KiB.
+The work of `safe` and `online` counts all reads of their loops. While the rows that are computed at
+a time fit the L2 together, the later reads hit it, and only 1 read and 1 write go through DRAM: on
+an H200, up to rows of about 512 KiB.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ from gpuperf.units import itemsize
 Inputs = Mapping[str, torch.Tensor]
 Call = Callable[[], torch.Tensor]
 
-STREAMED = 4096  # elements of a row that `safe` and `online` have in hand
+STREAMED = 4096  # elements of a row that `safe` and `online` load at a time
 
 
 @jit
 def softmax_safe_kernel(
     x: tl.tensor, y: tl.tensor, n: tl.tensor, stride: tl.tensor, BLOCK: tl.constexpr
 ) -> None:
-    """A row a program: its maximum, then its sum, then its quotients."""
+    """Compute a row in each program: its maximum, then its sum, then its quotients."""
     x += tl.program_id(0).to(tl.int64) * stride
     y += tl.program_id(0).to(tl.int64) * n
     i = tl.arange(0, BLOCK)
@@ -62,11 +63,11 @@ def softmax_safe_kernel(
 def softmax_online_kernel(
     x: tl.tensor, y: tl.tensor, n: tl.tensor, stride: tl.tensor, BLOCK: tl.constexpr
 ) -> None:
-    """A row a program: maximum and sum together, then the quotients."""
+    """Compute a row in each program: maximum and sum together, then the quotients."""
     x += tl.program_id(0).to(tl.int64) * stride
     y += tl.program_id(0).to(tl.int64) * n
     i = tl.arange(0, BLOCK)
-    # Not −inf: a difference of two of those is NaN, and a row may begin with blocks of them.
+    # The lowest fp32, since −inf − (−inf) is NaN, and a row may begin with blocks of −inf.
     peak = tl.full((), -3.4028234e38, tl.float32)
     total = tl.zeros((BLOCK,), tl.float32)
     for start in range(0, n, BLOCK):
@@ -92,10 +93,10 @@ def softmax_fused_kernel(
     BLOCK: tl.constexpr,
     AHEAD: tl.constexpr,
 ) -> None:
-    """Tiles of ROWS whole rows, of which a program takes each so many-th; what is AHEAD loads the
-    next tile while it works on one.
+    """Compute tiles of ROWS whole rows; programs step through the tiles by their number.
 
-    What sticks out of the last tile is row m − 1 again, written again as it was.
+    With AHEAD a program loads the next tile while it computes one. Rows beyond the last are row
+    m − 1 again, which is written with the same values.
     """
     i = tl.arange(0, BLOCK)[None, :]
     first, step = tl.program_id(0), tl.num_programs(0)
@@ -114,19 +115,19 @@ def softmax_fused_kernel(
 
 
 def eager(x: torch.Tensor) -> torch.Tensor:
-    """y (m, n) of x (m, n), operation by operation."""
+    """Return y (m, n) of x (m, n), operation by operation."""
     shifted = x - x.amax(1, keepdim=True)
     exponential = torch.exp(shifted)
     return exponential / exponential.sum(1, keepdim=True)
 
 
 def softmax_eager(inputs: Inputs, point: Point, options: object) -> Call:
-    """Operation by operation."""
+    """Build the five torch operations."""
     return lambda: eager(inputs["x"])
 
 
 def softmax_streamed(kernel: Any) -> Callable[[Inputs, Point, object], Call]:
-    """What builds the call of a *kernel* that goes over its row several times."""
+    """Return the build of a *kernel* that reads its row several times."""
 
     def build(inputs: Inputs, point: Point, options: object) -> Call:
         x = inputs["x"]
@@ -144,7 +145,7 @@ def softmax_streamed(kernel: Any) -> Callable[[Inputs, Point, object], Call]:
 
 
 def fused_call(x: torch.Tensor, y: torch.Tensor, tiling: Mapping[str, int]) -> Call:
-    """The fused kernel from x into y, both (m, n), cut as *tiling* says."""
+    """Return the call of the fused kernel with *tiling*, from x to y, both (m, n)."""
     m, n = x.shape
     grid, launch = (programs(tiling, x),), launch_of(tiling, n)
 
@@ -156,33 +157,33 @@ def fused_call(x: torch.Tensor, y: torch.Tensor, tiling: Mapping[str, int]) -> C
 
 
 def softmax_fused(inputs: Inputs, point: Point, options: object) -> Call:
-    """The fused kernel with the fastest tiling."""
+    """Build the fused kernel with the fastest tiling."""
     x = inputs["x"]
     y = x.new_empty(x.shape)
     return tune(lambda tiling: fused_call(x, y, tiling), tilings(point.n))
 
 
 def softmax_torch(inputs: Inputs, point: Point, options: object) -> Call:
-    """torch's own."""
+    """Build `torch.softmax` over the rows."""
     return lambda: torch.softmax(inputs["x"], 1)
 
 
 def softmax_compile(inputs: Inputs, point: Point, options: object) -> Call:
-    """The eager one, compiled for this size."""
+    """Build the eager function under torch.compile, compiled for this size."""
     x, function = inputs["x"], compiled(eager)
     function(x)
     return lambda: function(x)
 
 
 def reference(inputs: Inputs, point: Point) -> torch.Tensor:
-    """The same in float64."""
+    """Compute the formula in float64."""
     x = inputs["x"].double()
     exponential = (x - x.amax(1, keepdim=True)).exp()
     return exponential / exponential.sum(1, keepdim=True)
 
 
 def flops(point: Point) -> tuple[Flops, ...]:
-    """Maximum, difference, sum and quotient of an element, and its exponential."""
+    """Return the FLOPs: four operations and one exponential for each element."""
     count = point.m * point.n
     return (
         Flops(4 * count, "elementwise", point.dtype, "fp32"),
@@ -191,13 +192,13 @@ def flops(point: Point) -> tuple[Flops, ...]:
 
 
 def cost(point: Point) -> Cost:
-    """x in, y out."""
+    """Return the cost: x is read once, and y is written once."""
     size = point.m * point.n * itemsize(point.dtype)
     return Cost(flops(point), (Bytes(size, size),))
 
 
 def passes(read: int, written: int) -> Callable[[Point], Work]:
-    """The work of so many tensors (m, n) read and written."""
+    """Return the work of *read* tensors (m, n) read and *written* tensors written."""
 
     def work(point: Point) -> Work:
         size = point.m * point.n * itemsize(point.dtype)
@@ -213,37 +214,37 @@ SOFTMAX = Workload(
     axes=(
         Axis("m", 8192, "rows"),
         Axis("n", 4096, "columns", main=True),
-        Axis("dtype", "auto", "of x and y", choices=("fp32", "bf16", "fp16")),
+        Axis("dtype", "auto", "dtype of x and y", choices=("fp32", "bf16", "fp16")),
     ),
     inputs=lambda point, make: {"x": make((point.m, point.n), point.dtype)},
     reference=reference,
     cost=cost,
     implementations=(
-        # A difference of up to 8, rounded to x's dtype, makes 8 roundoffs of the exponential; and
-        # those of its exponential, sum and quotient. The others keep results in between in fp32.
+        # A difference of up to 8, rounded to the dtype of x, is an error of 8 roundoffs in the
+        # exponential; exponential, sum and quotient add theirs. The others compute in fp32.
         Implementation(
             "eager",
             softmax_eager,
-            "five kernels of torch",
+            "torch, five kernels",
             work=passes(5, 3),
             roundings=lambda point: 2,
         ),
         Implementation(
             "safe",
             softmax_streamed(softmax_safe_kernel),
-            "three times over the row",
+            "Triton, reads the row three times",
             lacks_triton,
             passes(3, 1),
         ),
         Implementation(
             "online",
             softmax_streamed(softmax_online_kernel),
-            "twice over the row",
+            "Triton, reads the row twice",
             lacks_triton,
             passes(2, 1),
         ),
         Implementation(
-            "fused", softmax_fused, "the row in registers, tuned", holds_rows, passes(1, 1)
+            "fused", softmax_fused, "Triton, rows in registers, tuned", holds_rows, passes(1, 1)
         ),
         Implementation("torch", softmax_torch, "torch.softmax"),
         Implementation("compile", softmax_compile, "torch.compile of eager", lacks_compiler),

@@ -1,17 +1,18 @@
-"""Moving vectors, and next to no arithmetic: copy, read, write, triad; from DRAM, L2 or L1.
+"""Move vectors with next to no arithmetic, which measures the bandwidth of DRAM, L2 and L1.
 
 - `copy`   y ← x              one tensor read, one written
 - `read`   y_i ← Σ_j x_ij     one read
 - `write`  y ← 1              one written
-- `triad`  c ← a + 2·b        two read, one written; 2 FLOP an element
-- `l2`     y ← Σ of x, `passes` times over: x once from DRAM, and then from L2
-- `l1`     y_i ← Σ_j x_ij, `passes` times over: x once from DRAM, and then from L1
+- `triad`  c ← a + 2·b        two read, one written; 2 FLOP for each element
+- `l2`     y ← Σ of x, `passes` times: x is read from DRAM once, and then from L2
+- `l1`     y_i ← Σ_j x_ij, `passes` times: x is read from DRAM once, and then from L1
 
-What they reach is the bandwidth that a program can have, which is a tenth below the data sheet's.
+The bandwidth of a copy is the most that a program can have; on an H200 it is a tenth below the data
+sheet.
 
-- `torch`: the library's kernel.
-- `cuda`: ours, 16 bytes a thread and step.
-- `triton`: ours, tuned over the block; of any dtype.
+- `torch`: torch's kernel.
+- `cuda`: a CUDA C kernel for fp32; each thread moves 16 bytes at a time.
+- `triton`: a Triton kernel of any dtype, tuned over the block.
 """
 
 from __future__ import annotations
@@ -34,21 +35,21 @@ Call = Callable[[], torch.Tensor]
 THREADS = 512
 BLOCKS_PER_SM = 8
 SCALE = 2.0
-L2_STEP = 98_317  # a prime: each pass takes a thread to lines that others had, of another slice
+L2_STEP = 98_317  # a prime, so that each pass takes a thread to lines of another slice of L2
 
 NAMES = ("write_vector", "copy_vector", "triad_vector", "sum_rows", "sum_passes", "sum_rows_in_l1")
 
 
 @jit
 def copy_kernel(y: tl.tensor, x: tl.tensor, n: tl.tensor, BLOCK: tl.constexpr) -> None:
-    """BLOCK elements a program."""
+    """Copy BLOCK elements in each program."""
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     tl.store(y + i, tl.load(x + i, i < n), i < n)
 
 
 @jit
 def write_kernel(y: tl.tensor, n: tl.tensor, BLOCK: tl.constexpr) -> None:
-    """BLOCK elements a program."""
+    """Write BLOCK elements in each program."""
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     tl.store(y + i, tl.full((BLOCK,), 1.0, tl.float32).to(y.dtype.element_ty), i < n)
 
@@ -57,7 +58,7 @@ def write_kernel(y: tl.tensor, n: tl.tensor, BLOCK: tl.constexpr) -> None:
 def triad_kernel(
     c: tl.tensor, a: tl.tensor, b: tl.tensor, scale: tl.tensor, n: tl.tensor, BLOCK: tl.constexpr
 ) -> None:
-    """BLOCK elements a program; arithmetic in fp32, or fp64 as it comes."""
+    """Compute BLOCK elements in each program, in fp64 if c is fp64, else in fp32."""
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     left, right = tl.load(a + i, i < n), tl.load(b + i, i < n)
     if c.dtype.element_ty != tl.float64:
@@ -67,7 +68,7 @@ def triad_kernel(
 
 @jit
 def read_kernel(y: tl.tensor, x: tl.tensor, n: tl.tensor, BLOCK: tl.constexpr) -> None:
-    """A row a program, in blocks."""
+    """Sum a row in each program, BLOCK elements at a time."""
     x += tl.program_id(0).to(tl.int64) * n
     i = tl.arange(0, BLOCK)
     sums = tl.zeros((BLOCK,), y.dtype.element_ty)
@@ -77,14 +78,14 @@ def read_kernel(y: tl.tensor, x: tl.tensor, n: tl.tensor, BLOCK: tl.constexpr) -
 
 
 def cuda_supports(point: Point, device: Any) -> str | None:
-    """CUDA C, written for fp32."""
+    """Return why the CUDA C kernel cannot run the point, or None where it can."""
     if device.kind != "cuda":
         return "CUDA C needs an NVIDIA GPU"
-    return None if point.dtype == "fp32" else "written for fp32"
+    return None if point.dtype == "fp32" else "takes fp32 only"
 
 
 def kernel_on(tensor: torch.Tensor, name: str, grid: int) -> Callable[[list[Any], list[Any]], None]:
-    """One of ours, to be launched with its arguments and their types on torch's current stream."""
+    """Return the launch of the CUDA C kernel *name*, given its arguments and their types."""
     major, minor = torch.cuda.get_device_capability(tensor.device)
     kernel = kernels_of("stream.cu", f"sm_{major}{minor}", NAMES)[name]
 
@@ -96,20 +97,20 @@ def kernel_on(tensor: torch.Tensor, name: str, grid: int) -> Callable[[list[Any]
 
 
 def whole_grid(tensor: torch.Tensor) -> int:
-    """As many blocks as run at a time."""
+    """Return the number of blocks that the device of *tensor* runs at a time."""
     properties = torch.cuda.get_device_properties(tensor.device)
     return int(properties.multi_processor_count) * BLOCKS_PER_SM
 
 
 def copy_torch(inputs: Inputs, point: Point, options: object) -> Call:
-    """The copy by torch, into an output made once."""
+    """Build the copy by torch into an output that is allocated once."""
     x = inputs["x"]
     y = torch.empty_like(x)
     return lambda: y.copy_(x)
 
 
 def copy_cuda(inputs: Inputs, point: Point, options: object) -> Call:
-    """The copy by a kernel of ours."""
+    """Build the copy by the CUDA C kernel."""
     x = inputs["x"]
     y = torch.empty_like(x)
     launch = kernel_on(x, "copy_vector", whole_grid(x))
@@ -122,17 +123,17 @@ def copy_cuda(inputs: Inputs, point: Point, options: object) -> Call:
 
 
 def copy_triton(inputs: Inputs, point: Point, options: object) -> Any:
-    """The copy by Triton."""
+    """Build the copy by the Triton kernel."""
     return in_blocks(copy_kernel, point.n, torch.empty_like(inputs["x"]), inputs["x"])
 
 
 def read_torch(inputs: Inputs, point: Point, options: object) -> Call:
-    """Row sums by torch."""
+    """Build the row sums by torch."""
     return lambda: torch.sum(inputs["x"], 1)
 
 
 def read_cuda(inputs: Inputs, point: Point, options: object) -> Call:
-    """Row sums, a block a row."""
+    """Build the row sums by the CUDA C kernel, with a block for each row."""
     x = inputs["x"]
     y = torch.empty(point.m, device=x.device)
     launch = kernel_on(x, "sum_rows", point.m)
@@ -145,18 +146,18 @@ def read_cuda(inputs: Inputs, point: Point, options: object) -> Call:
 
 
 def read_triton(inputs: Inputs, point: Point, options: object) -> Any:
-    """Row sums by Triton."""
+    """Build the row sums by the Triton kernel, with a program for each row."""
     x = inputs["x"]
     return in_blocks(read_kernel, point.n, x.new_empty(point.m), x, programs=point.m)
 
 
 def write_torch(inputs: Inputs, point: Point, options: object) -> Call:
-    """`fill_` by torch."""
+    """Build the fill by torch."""
     return lambda: inputs["y"].fill_(1.0)
 
 
 def write_cuda(inputs: Inputs, point: Point, options: object) -> Call:
-    """A fill by a kernel of ours."""
+    """Build the fill by the CUDA C kernel."""
     y = inputs["y"]
     launch = kernel_on(y, "write_vector", whole_grid(y))
 
@@ -168,19 +169,19 @@ def write_cuda(inputs: Inputs, point: Point, options: object) -> Call:
 
 
 def write_triton(inputs: Inputs, point: Point, options: object) -> Any:
-    """A fill by Triton."""
+    """Build the fill by the Triton kernel."""
     return in_blocks(write_kernel, point.n, inputs["y"])
 
 
 def triad_torch(inputs: Inputs, point: Point, options: object) -> Call:
-    """`torch.add` with a factor, into an output made once."""
+    """Build the triad by torch into an output that is allocated once."""
     a, b = inputs["a"], inputs["b"]
     c = torch.empty_like(a)
     return lambda: torch.add(a, b, alpha=SCALE, out=c)
 
 
 def triad_cuda(inputs: Inputs, point: Point, options: object) -> Call:
-    """The triad by a kernel of ours."""
+    """Build the triad by the CUDA C kernel."""
     a, b = inputs["a"], inputs["b"]
     c = torch.empty_like(a)
     launch = kernel_on(a, "triad_vector", whole_grid(a))
@@ -194,13 +195,13 @@ def triad_cuda(inputs: Inputs, point: Point, options: object) -> Call:
 
 
 def triad_triton(inputs: Inputs, point: Point, options: object) -> Any:
-    """The triad by Triton."""
+    """Build the triad by the Triton kernel."""
     a, b = inputs["a"], inputs["b"]
     return in_blocks(triad_kernel, point.n, torch.empty_like(a), a, b, SCALE)
 
 
 def l2_cuda(inputs: Inputs, point: Point, options: object) -> Call:
-    """Each thread sums four elements a pass, another four each time."""
+    """Build the sums over L2: in each pass a thread adds another row of four elements."""
     x = inputs["x"]
     y = torch.empty(point.n, device=x.device)
     step = L2_STEP % point.n
@@ -215,20 +216,20 @@ def l2_cuda(inputs: Inputs, point: Point, options: object) -> Call:
 
 
 def l2_reference(inputs: Inputs, point: Point) -> torch.Tensor:
-    """The sums of the rows that a thread comes by."""
+    """Compute the sums of the rows that each thread adds."""
     sums = inputs["x"].double().sum(1)
     return sum(sums.roll(-(L2_STEP % point.n) * i) for i in range(point.passes))
 
 
 def l1_supports(point: Point, device: Any) -> str | None:
-    """CUDA C, and rows that every thread has its share of."""
+    """Return why the kernel cannot run the point; each thread needs a share of every row."""
     if point.n % (4 * THREADS):
         return f"n must be a multiple of {4 * THREADS}"
     return cuda_supports(point, device)
 
 
 def l1_cuda(inputs: Inputs, point: Point, options: object) -> Call:
-    """A block a row, four elements a thread and step."""
+    """Build the row sums over L1, with a block for each row."""
     x = inputs["x"]
     y = torch.empty(point.m, device=x.device)
     launch = kernel_on(x, "sum_rows_in_l1", point.m)
@@ -243,19 +244,19 @@ def l1_cuda(inputs: Inputs, point: Point, options: object) -> Call:
 
 
 def l1_cost(point: Point) -> Cost:
-    """x (m, n) once through DRAM, and in each pass through L1."""
+    """Return the cost: x (m, n) goes through DRAM once, and through L1 in each pass."""
     size = point.m * point.n * itemsize(point.dtype)
     sums = point.m * itemsize(point.dtype)
     return Cost(bytes=(Bytes(size, sums), Bytes(point.passes * size, sums, channel="l1")))
 
 
 def vector(name: str) -> Callable[[Point, Make], Inputs]:
-    """Inputs of one vector (n,)."""
+    """Return the `inputs` of one vector (n,)."""
     return lambda point, make: {name: make((point.n,), point.dtype)}
 
 
 def moved(read: int, written: int) -> Callable[[Point], Cost]:
-    """The cost of so many tensors (n,) read and written."""
+    """Return the cost of *read* tensors (n,) read and *written* tensors written."""
 
     def cost(point: Point) -> Cost:
         size = point.n * itemsize(point.dtype)
@@ -265,28 +266,28 @@ def moved(read: int, written: int) -> Callable[[Point], Cost]:
 
 
 def triad_cost(point: Point) -> Cost:
-    """A product and a sum an element."""
+    """Return the cost: a multiply-add for each element; a and b are read, c is written."""
     size = point.n * itemsize(point.dtype)
     return Cost((Flops(2 * point.n, "elementwise", point.dtype),), (Bytes(2 * size, size),))
 
 
 def read_cost(point: Point) -> Cost:
-    """An addition an element; the sums are all that is written."""
+    """Return the cost: n − 1 additions for each row; x is read, the row sums are written."""
     size = itemsize(point.dtype)
     flops = Flops(point.m * (point.n - 1), "elementwise", point.dtype)
     return Cost((flops,), (Bytes(point.m * point.n * size, point.m * size),))
 
 
 def l2_cost(point: Point) -> Cost:
-    """x (n, 4) once through DRAM, and in each pass through L2."""
+    """Return the cost: x (n, 4) goes through DRAM once, and through L2 in each pass."""
     size = 4 * point.n * itemsize(point.dtype)
     return Cost(bytes=(Bytes(size, size // 4), Bytes(point.passes * size, size // 4, channel="l2")))
 
 
 DTYPES = ("fp32", "bf16", "fp16", "fp64", "int8")
 LENGTH = Axis("n", 2**26, "elements", main=True)
-DTYPE = Axis("dtype", "auto", "of the vectors", choices=DTYPES)
-FLOATS = Axis("dtype", "auto", "of the vectors", choices=("fp32", "bf16", "fp16", "fp64"))
+DTYPE = Axis("dtype", "auto", "dtype of the vectors", choices=DTYPES)
+FLOATS = Axis("dtype", "auto", "dtype of the vectors", choices=("fp32", "bf16", "fp16", "fp64"))
 
 COPY = Workload(
     name="copy",
@@ -297,9 +298,9 @@ COPY = Workload(
     reference=lambda inputs, point: inputs["x"].double(),
     cost=moved(1, 1),
     implementations=(
-        Implementation("torch", copy_torch, "device-to-device copy by torch"),
-        Implementation("cuda", copy_cuda, "16 bytes a thread and step", cuda_supports),
-        Implementation("triton", copy_triton, "a tuned block", lacks_triton),
+        Implementation("torch", copy_torch, "torch, Tensor.copy_"),
+        Implementation("cuda", copy_cuda, "CUDA C, 16 bytes at a time", cuda_supports),
+        Implementation("triton", copy_triton, "Triton, tuned blocks", lacks_triton),
     ),
     narrow=lambda inputs, rows: {"x": inputs["x"][rows]},
     terms=lambda point: 1,
@@ -307,20 +308,20 @@ COPY = Workload(
 
 READ = Workload(
     name="read",
-    summary="row sums y_i ← Σ_j x_ij: reading, and next to no writing",
+    summary="row sums y_i ← Σ_j x_ij: reads alone",
     formula="m·(n−1) FLOP; (m·n + m)·s bytes",
     axes=(
         Axis("m", 4096, "rows", main=True),
         Axis("n", 2**16, "columns"),
-        Axis("dtype", "auto", "of x and y", choices=("fp32", "fp64")),
+        Axis("dtype", "auto", "dtype of x and y", choices=("fp32", "fp64")),
     ),
     inputs=lambda point, make: {"x": make((point.m, point.n), point.dtype)},
     reference=lambda inputs, point: inputs["x"].double().sum(1),
     cost=read_cost,
     implementations=(
-        Implementation("torch", read_torch, "torch.sum"),
-        Implementation("cuda", read_cuda, "a block a row", cuda_supports),
-        Implementation("triton", read_triton, "a row a program", lacks_triton),
+        Implementation("torch", read_torch, "torch, torch.sum"),
+        Implementation("cuda", read_cuda, "CUDA C, a block for each row", cuda_supports),
+        Implementation("triton", read_triton, "Triton, a program for each row", lacks_triton),
     ),
     narrow=lambda inputs, rows: {"x": inputs["x"][rows]},
     terms=lambda point: point.n,
@@ -328,16 +329,16 @@ READ = Workload(
 
 WRITE = Workload(
     name="write",
-    summary="fill y ← 1: writing alone",
+    summary="fill y ← 1: writes alone",
     formula="0 FLOP; n·s bytes",
     axes=(LENGTH, DTYPE),
     inputs=vector("y"),
     reference=lambda inputs, point: torch.ones_like(inputs["y"], dtype=torch.float64),
     cost=moved(0, 1),
     implementations=(
-        Implementation("torch", write_torch, "fill_ by torch"),
-        Implementation("cuda", write_cuda, "16 bytes a thread and step", cuda_supports),
-        Implementation("triton", write_triton, "a tuned block", lacks_triton),
+        Implementation("torch", write_torch, "torch, Tensor.fill_"),
+        Implementation("cuda", write_cuda, "CUDA C, 16 bytes at a time", cuda_supports),
+        Implementation("triton", write_triton, "Triton, tuned blocks", lacks_triton),
     ),
     narrow=lambda inputs, rows: {"y": inputs["y"][rows]},
     mutates=("y",),
@@ -353,9 +354,9 @@ TRIAD = Workload(
     reference=lambda inputs, point: inputs["a"].double() + SCALE * inputs["b"].double(),
     cost=triad_cost,
     implementations=(
-        Implementation("torch", triad_torch, "torch.add with alpha"),
-        Implementation("cuda", triad_cuda, "16 bytes a thread and step", cuda_supports),
-        Implementation("triton", triad_triton, "a tuned block", lacks_triton),
+        Implementation("torch", triad_torch, "torch, torch.add with alpha"),
+        Implementation("cuda", triad_cuda, "CUDA C, 16 bytes at a time", cuda_supports),
+        Implementation("triton", triad_triton, "Triton, tuned blocks", lacks_triton),
     ),
     narrow=lambda inputs, rows: {name: inputs[name][rows] for name in "ab"},
     terms=lambda point: 2,
@@ -363,34 +364,36 @@ TRIAD = Workload(
 
 L2 = Workload(
     name="l2",
-    summary="x (n, 4) summed `passes` times over, from L2",
+    summary="repeated sums of x (n, 4), from L2",
     formula="n·5·s bytes of DRAM; passes·n·4·s bytes of L2",
     axes=(
         Axis("n", 2**19, "rows of four elements", main=True),
-        Axis("passes", 64, "times over"),
-        Axis("dtype", "fp32", "of x", choices=("fp32",)),
+        Axis("passes", 64, "times that x is read"),
+        Axis("dtype", "fp32", "dtype of x and y", choices=("fp32",)),
     ),
     inputs=lambda point, make: {"x": make((point.n, 4), point.dtype)},
     reference=l2_reference,
     cost=l2_cost,
-    implementations=(Implementation("cuda", l2_cuda, "loads that pass by L1", cuda_supports),),
+    implementations=(
+        Implementation("cuda", l2_cuda, "CUDA C, loads that bypass L1", cuda_supports),
+    ),
     terms=lambda point: 4 * point.passes,
 )
 
 L1 = Workload(
     name="l1",
-    summary="row sums y_i ← Σ_j x_ij, `passes` times over, from L1",
+    summary="repeated row sums of x (m, n), from L1",
     formula="m·(n+1)·s bytes of DRAM; passes·m·n·s bytes of L1",
     axes=(
         Axis("m", 2048, "rows", main=True),
-        Axis("n", 4096, "columns: 16 KiB, of which an L1 holds what its blocks read"),
-        Axis("passes", 512, "times over"),
-        Axis("dtype", "fp32", "of x", choices=("fp32",)),
+        Axis("n", 4096, "columns; the rows of all blocks on an SM must fit its L1"),
+        Axis("passes", 512, "times that x is read"),
+        Axis("dtype", "fp32", "dtype of x and y", choices=("fp32",)),
     ),
     inputs=lambda point, make: {"x": make((point.m, point.n), point.dtype)},
     reference=lambda inputs, point: point.passes * inputs["x"].double().sum(1),
     cost=l1_cost,
-    implementations=(Implementation("cuda", l1_cuda, "a block a row", l1_supports),),
+    implementations=(Implementation("cuda", l1_cuda, "CUDA C, a block for each row", l1_supports),),
     narrow=lambda inputs, rows: {"x": inputs["x"][rows]},
     terms=lambda point: point.n * point.passes,
 )

@@ -1,8 +1,8 @@
-"""Between the host and the device, through pinned memory: y (n,) ← x (n,).
+"""Copy a vector between pinned memory of the host and the device: y (n,) ← x (n,).
 
 - `h2d`, `d2h`: n·s bytes over the link, read on one side and written on the other.
 
-- `torch`: `Tensor.copy_` without waiting.
+The implementation `torch` is `Tensor.copy_` with `non_blocking=True`.
 """
 
 from __future__ import annotations
@@ -21,52 +21,52 @@ Call = Callable[[], torch.Tensor]
 
 
 def supports(point: Point, device: Any) -> str | None:
-    """A CPU has no link to itself."""
+    """Return why there is no link to copy over, or None where there is one."""
     return "a CPU has no link to itself" if device.kind == "cpu" else None
 
 
 def pinned(x: torch.Tensor) -> torch.Tensor:
-    """Host memory that the device can reach, of the shape of *x*."""
+    """Allocate pinned memory of the host, of the shape and dtype of *x*."""
     return torch.empty(x.shape, dtype=x.dtype, pin_memory=True)
 
 
 def h2d_torch(inputs: Inputs, point: Point, options: object) -> Call:
-    """From a copy that the host keeps of x, renewed when x is."""
+    """Build the copy to the device of a host copy of x, which is renewed when x changes."""
     x = inputs["x"]
-    host, y, seen = pinned(x), torch.empty_like(x), -1
+    host, y, version = pinned(x), torch.empty_like(x), -1
 
     def call() -> torch.Tensor:
-        nonlocal seen
-        if x._version != seen:
+        nonlocal version
+        if x._version != version:
             host.copy_(x)
-            seen = x._version
+            version = x._version
         return y.copy_(host, non_blocking=True)
 
     return call
 
 
 def d2h_torch(inputs: Inputs, point: Point, options: object) -> Call:
-    """Into host memory made once."""
+    """Build the copy to pinned memory that is allocated once."""
     x = inputs["x"]
     host = pinned(x)
     return lambda: host.copy_(x, non_blocking=True)
 
 
 def h2d_cost(point: Point) -> Cost:
-    """Written to DRAM, read over the link."""
+    """Return the cost: n elements are read over the link and written to DRAM."""
     size = point.n * itemsize(point.dtype)
     return Cost(bytes=(Bytes(0, size), Bytes(size, 0, channel="host")))
 
 
 def d2h_cost(point: Point) -> Cost:
-    """Read from DRAM, written over the link."""
+    """Return the cost: n elements are read from DRAM and written over the link."""
     size = point.n * itemsize(point.dtype)
     return Cost(bytes=(Bytes(size, 0), Bytes(0, size, channel="host")))
 
 
 AXES = (
     Axis("n", 2**26, "elements", main=True),
-    Axis("dtype", "fp32", "of x and y", choices=("fp32", "bf16")),
+    Axis("dtype", "fp32", "dtype of x and y", choices=("fp32", "bf16")),
 )
 
 H2D = Workload(
@@ -77,8 +77,8 @@ H2D = Workload(
     inputs=lambda point, make: {"x": make((point.n,), point.dtype)},
     reference=lambda inputs, point: inputs["x"].double(),
     cost=h2d_cost,
-    prepared=lambda point: ("x",),  # the host's copy of it
-    implementations=(Implementation("torch", h2d_torch, "Tensor.copy_", supports),),
+    prepared=lambda point: ("x",),  # h2d_torch holds a copy of it
+    implementations=(Implementation("torch", h2d_torch, "torch, Tensor.copy_", supports),),
     terms=lambda point: 1,
 )
 
@@ -91,6 +91,6 @@ D2H = Workload(
     reference=lambda inputs, point: inputs["x"].double(),
     cost=d2h_cost,
     on_host=True,
-    implementations=(Implementation("torch", d2h_torch, "Tensor.copy_", supports),),
+    implementations=(Implementation("torch", d2h_torch, "torch, Tensor.copy_", supports),),
     terms=lambda point: 1,
 )

@@ -75,13 +75,13 @@ def test_the_pairs_that_a_mask_shows_are_counted_exactly(
     seq: int, kv: int, mask: tuple[str, str]
 ) -> None:
     point = of(seq=seq, kv=kv, causal=mask[0], align=mask[1])
-    assert masks.seen_pairs(point) == counted(seq, kv, *mask)
+    assert masks.unmasked_pairs(point) == counted(seq, kv, *mask)
 
 
 def test_a_causal_mask_shows_half_and_half_of_the_diagonal() -> None:
-    assert masks.seen_pairs(of(seq=4096, causal="yes")) == 4096 * 4097 // 2
+    assert masks.unmasked_pairs(of(seq=4096, causal="yes")) == 4096 * 4097 // 2
     most = 10**15  # counted before it is refused, and at once
-    assert masks.seen_pairs(of(seq=most, causal="yes")) == most * (most + 1) // 2
+    assert masks.unmasked_pairs(of(seq=most, causal="yes")) == most * (most + 1) // 2
 
 
 @pytest.mark.parametrize("mode", ["fwd", "bwd"])
@@ -307,7 +307,7 @@ def test_a_forward_is_made_anew_only_after_a_change_and_never_held_twice() -> No
 
 
 BLIND = {"causal": "yes", "kv": 8}
-NAN = "gives NaN where a query sees no key"
+NAN = "gives NaN for a query without a key"
 
 
 @pytest.mark.parametrize(
@@ -322,7 +322,7 @@ NAN = "gives NaN where a query sees no key"
         ("sdpa_flash", {"dtype": "bf16", **BLIND}, GPU, NAN),
         ("sdpa_efficient", {}, GPU, None),
         ("sdpa_efficient", {}, ROCM, "needs an NVIDIA GPU"),
-        ("sdpa_efficient", {"gqa": 2}, GPU, "takes no keys that heads share"),
+        ("sdpa_efficient", {"gqa": 2}, GPU, "takes no keys that query heads share"),
         ("sdpa_efficient", BLIND, GPU, NAN),
         ("sdpa_cudnn", {"dtype": "fp16", "gqa": 2}, GPU, None),
         (
@@ -338,9 +338,9 @@ NAN = "gives NaN where a query sees no key"
             "triton_flash",
             {"batch": 2**12, "heads": 16},
             GPU,
-            "takes at most 65,535 heads, of all sequences",
+            "takes batch · heads of at most 65,535",
         ),
-        ("triton_flash", {"dtype": "bf16"}, CPU, "Triton's interpreter multiplies no bf16"),
+        ("triton_flash", {"dtype": "bf16"}, CPU, "Triton's interpreter does not multiply bf16"),
     ],
 )
 def test_what_is_not_taken_is_said(
@@ -389,7 +389,7 @@ def test_gradients_that_are_0_whatever_is_computed_are_not_measured(
     inputs_of(of(**given))
     point = of(**given, mode="bwd")
     if refused:
-        with pytest.raises(CannotMeasure, match="no query sees two keys"):
+        with pytest.raises(CannotMeasure, match="no query attends to two keys"):
             inputs_of(point)
     else:
         inputs = inputs_of(point)

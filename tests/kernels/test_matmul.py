@@ -112,13 +112,13 @@ def test_every_tile_is_named_once() -> None:
     [
         ("naive", "bf16", GPU, None),
         ("tiled", "fp16", GPU, None),
-        ("tiled", "tf32", GPU, "written for fp32, bf16, fp16"),
+        ("tiled", "tf32", GPU, "takes fp32, bf16, fp16 only"),
         ("naive", "fp32", CPU, "CUDA C needs an NVIDIA GPU"),
         ("naive", "fp32", ROCM, "CUDA C needs an NVIDIA GPU"),
-        ("triton", "fp64", GPU, "written for bf16, fp16, fp32, tf32"),
-        ("triton", "fp8", GPU, "written for bf16, fp16, fp32, tf32"),
+        ("triton", "fp64", GPU, "takes bf16, fp16, fp32, tf32 only"),
+        ("triton", "fp8", GPU, "takes bf16, fp16, fp32, tf32 only"),
         ("compile", "int8", GPU, "torch.mm does not take int8"),
-        ("torch", "fp8", GPU, "torch._scaled_mm needs n and k that are multiples of 16"),
+        ("torch", "fp8", GPU, "torch._scaled_mm needs multiples of 16 for n and k"),
     ],
 )
 def test_what_is_not_taken_is_said(

@@ -55,7 +55,7 @@ def test_an_error_of_the_argument_shows_in_the_result() -> None:
         ("graph", "fp32", ROCM, "CUDA graphs need an NVIDIA GPU"),
         ("compile-reduce-overhead", "fp32", CPU, "CUDA graphs need an NVIDIA GPU"),
         ("cuda", "fp32", GPU, None),
-        ("cuda", "bf16", GPU, "written for fp32"),
+        ("cuda", "bf16", GPU, "takes fp32 only"),
         ("cuda", "fp32", CPU, "CUDA C needs an NVIDIA GPU"),
     ],
 )
