@@ -1,4 +1,4 @@
-"""Throughput over a dimension, coloured by what divides the bytes of a row."""
+"""Draw throughput over a dimension, coloured by the alignment of a row in bytes."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 from gpuperf.alignment.study import Group, groups
 from gpuperf.errors import UsageError
 from gpuperf.model.record import Run
-from gpuperf.model.text import clean, shorten
+from gpuperf.model.text import shorten
 from gpuperf.show.axes import moved_axes
 from gpuperf.show.contract import how, note
-from gpuperf.show.figure import GRID, INK, MARKERS, figure, plain_number
+from gpuperf.show.figure import GRID, INK, MARKERS, figure, label_ticks, plain_number
 from gpuperf.tiles.alignment import GOOD, HARD
 from gpuperf.units import itemsize
 
@@ -30,22 +30,20 @@ def draw_alignment(run: Run, paths: Sequence[Path]) -> None:
 
     Raises: UsageError for another suffix, an unwritable path, and a run with nothing to draw.
     """
-    every = groups(run)
-    found = every[:MOST_GROUPS]
-    if not found:
+    study = groups(run)
+    shown = study[:MOST_GROUPS]
+    if not shown:
         raise UsageError("no size has a time: nothing to draw", "the table says why")
-    op = clean(run.records[0].case.op)
-    left = f" (the first {MOST_GROUPS} of {len(every)})" if len(every) > len(found) else ""
-    device = clean(run.header.device.name)
-    title = shorten(f"{op} on {device}: throughput by alignment{left}", LONGEST)
+    left = f" (the first {MOST_GROUPS} of {len(study)})" if len(study) > len(shown) else ""
+    title = f"{run.records[0].case.op} on {run.header.device.name}: throughput by alignment{left}"
     lines = f"lines: multiples of {HARD} bytes (thin) and of {GOOD} (thick)"
-    if any(len(_multiples(group, step)) > MOST_LINES for group in found for step in (HARD, GOOD)):
+    if any(len(_multiples(group, step)) > MOST_LINES for group in shown for step in (HARD, GOOD)):
         lines += ", where there are few enough"
-    with figure(paths, title, [how(run)], [note(run, lines)]) as frame:
-        panels = frame.stack(*[EACH] * len(found))
-        for panel, group in zip(panels, found, strict=True):
+    with figure(paths, shorten(title, LONGEST), [how(run)], [note(run, lines)]) as frame:
+        panels = frame.stack(*[EACH] * len(shown))
+        for panel, group in zip(panels, shown, strict=True):
             _draw(panel, group)
-        panels[-1].set_xlabel(shorten(clean("=".join(moved_axes(run)[0])), LONGEST))
+        panels[-1].set_xlabel(shorten("=".join(moved_axes(run)[0]), LONGEST))
         frame.fit()
 
 
@@ -64,9 +62,6 @@ def _multiples(group: Group, step: int) -> range:
 
 
 def _draw(axes: Any, group: Group) -> None:
-    """Draw one group."""
-    from matplotlib.ticker import FuncFormatter
-
     for step, color, width in ((HARD, GRID, 0.7), (GOOD, "#b0b0b0", 1.3)):
         lines = _multiples(group, step)
         for x in lines if len(lines) <= MOST_LINES else ():
@@ -88,7 +83,7 @@ def _draw(axes: Any, group: Group) -> None:
     most = max(p.throughput for p in group.points)
     factor, prefix = next((f, p) for f, p in PREFIXES if most >= f or f == 1)
     axes.set_ylim(0, most * 1.08)
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: plain_number(value / factor)))
+    label_ticks(axes.yaxis, lambda value: plain_number(value / factor))
     axes.set_ylabel(prefix + group.unit)
-    axes.set_title(shorten(clean(group.name), LONGEST), loc="left", fontsize=11, color=INK)
+    axes.set_title(shorten(group.name, LONGEST), loc="left", fontsize=11, color=INK)
     axes.legend(title="row divisible by", fontsize=9, loc="center left", bbox_to_anchor=(1, 0.5))

@@ -1,4 +1,4 @@
-"""`gpuperf alignment`: what odd sizes cost, and which size nearby costs less."""
+"""`gpuperf alignment`: measure what odd sizes cost, and which size nearby costs less."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def alignment(
         typer.Option(
             metavar="RANGE",
             show_default=False,
-            help=f"What is added to each size: {DEFAULT_OFFSETS}, unless given.",
+            help=f"Offsets to add to each size (default: {DEFAULT_OFFSETS}).",
         ),
     ] = None,
     axis: Annotated[
@@ -42,7 +42,7 @@ def alignment(
         typer.Option(
             metavar="NAME",
             show_default=False,
-            help="The axis to move; the main axes together, unless given.",
+            help="The axis to vary (default: the main axes together).",
         ),
     ] = None,
     suggest: Annotated[
@@ -50,7 +50,7 @@ def alignment(
         typer.Option(
             metavar="RANGE",
             show_default=False,
-            help="Sizes, to find the cheapest better one nearby for each.",
+            help="Sizes for each of which to suggest a faster one nearby.",
         ),
     ] = None,
 ) -> int:
@@ -61,7 +61,7 @@ def alignment(
     50257 is often padded to 50304.
     """
     if axis is not None and _option(axis) in NO_SIZE:
-        raise UsageError(f"{_option(axis)} is no axis of sizes", "--axis n moves n")
+        raise UsageError(f"{_option(axis)} is not an axis of sizes", "for example --axis n")
     given = list(options.words)
     with options.supervisor() as supervisor:
         if axis is not None:
@@ -87,22 +87,26 @@ def alignment(
 def _moved(
     words: list[str], axis: str | None, sizes: str | None, offsets: str | None, suggest: str | None
 ) -> tuple[str, tuple[int, ...]]:
-    """The sizes to be measured, as an option takes them, and those that a better one is sought
-    for. Raises: UsageError."""
+    """Return the sizes to measure, as an option takes them, and those to suggest others for.
+
+    Raises: UsageError.
+    """
     if suggest is None:
-        told = DEFAULT_OFFSETS if offsets is None else offsets
-        steps = _range("--offsets", told, -LARGEST, DEFAULT_OFFSETS)
+        text = DEFAULT_OFFSETS if offsets is None else offsets
+        steps = _range("--offsets", text, -LARGEST, DEFAULT_OFFSETS)
         return _shifted(_bases(words, axis, sizes), steps), ()
     if axis is not None and _given(words, axis):
-        told = f"--suggest sets --{_option(axis)} itself"
-        raise UsageError(told, f"leave --{_option(axis)} out")
+        option = f"--{_option(axis)}"
+        raise UsageError(f"--suggest sets {option} itself", f"leave {option} out")
     if offsets is not None or sizes is not None:
         raise UsageError("--suggest takes its sizes itself", "leave --offsets and --sizes out")
     from gpuperf.alignment.table import MOST_ASKED
 
     asked = _range("--suggest", suggest, 1)
     if len(asked) > MOST_ASKED:
-        raise UsageError(f"{len(asked)} sizes are more than {MOST_ASKED}", "ask for fewer")
+        raise UsageError(
+            f"--suggest has {len(asked)} sizes, and takes {MOST_ASKED} at most", "give fewer sizes"
+        )
     return _nearby(asked), asked
 
 
@@ -118,53 +122,49 @@ def _option(axis: str) -> str:
 
 
 def _without(words: list[str], axis: str) -> list[str]:
-    """*words* without the option of *axis* and its value."""
+    """Return *words* without the option of *axis* and its value."""
     name = f"--{_option(axis)}"
-    kept, skip = [], False
+    others, skip = [], False
     for word in words:
         if skip:
             skip = False
         elif word.replace("_", "-") == name:
             skip = True
         elif not word.replace("_", "-").startswith(f"{name}="):
-            kept.append(word)
-    return kept
+            others.append(word)
+    return others
 
 
 def _given(words: list[str], axis: str) -> list[str]:
-    """What is written for *axis*."""
-    name, found = f"--{_option(axis)}", []
-    for word, value in zip(words, [*words[1:], ""], strict=True):
-        option, equals, own = word.partition("=")
+    """Return the values that *words* give for *axis*."""
+    name, values = f"--{_option(axis)}", []
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        option, equals, value = word.partition("=")
         if option.replace("_", "-") == name:
-            found.append(own if equals else value)
-    return found
+            values.append(value if equals else following)
+    return values
 
 
 def _bases(words: list[str], axis: str | None, sizes: str | None) -> tuple[int, ...]:
-    """The sizes that offsets are added to."""
-    if axis is None:
-        if sizes is None:
-            raise UsageError("no size was given to move away from", "--sizes 4096")
-        return _range("--sizes", sizes, 1)
-    name, given = f"--{_option(axis)}", _given(words, axis)
-    if len(given) > 1:
-        raise UsageError(f"{name} is given twice", f"commas join: {name} 512,4096")
-    if given:
-        return _range(name, given[0], 1)
+    """Return the sizes to add offsets to. Raises: UsageError."""
+    name = "--sizes" if axis is None else f"--{_option(axis)}"
+    values = [] if axis is None else _given(words, axis)
+    if len(values) > 1:
+        raise UsageError(f"{name} is given twice", f"join values with commas: {name} 512,4096")
+    if values:
+        return _range(name, values[0], 1)
     if sizes is not None:
         return _range("--sizes", sizes, 1)
-    raise UsageError(f"{name} has no size to move away from", f"{name} 4096")
+    raise UsageError(f"{name} has no size to add offsets to", f"{name} 4096")
 
 
 def _shifted(bases: tuple[int, ...], offsets: tuple[int, ...]) -> str:
-    found = [base + offset for base in bases for offset in offsets]
-    low = min(found)
-    if low < 1:
+    sizes = sorted({base + offset for base in bases for offset in offsets})
+    if sizes[0] < 1:
         raise UsageError(
-            f"the offsets lead to a size of {low}, below 1", "start from a larger size"
+            f"the offsets lead to a size of {sizes[0]}, below 1", "start from a larger size"
         )
-    return ",".join(str(size) for size in dict.fromkeys(sorted(found)))
+    return ",".join(map(str, sizes))
 
 
 def _nearby(asked: tuple[int, ...]) -> str:

@@ -1,4 +1,4 @@
-"""What does an operation lose where its rows do not fall on the memory's own steps?
+"""Compute what an operation loses where its rows are off the memory's alignment.
 
 A row-major matrix begins each row at a multiple of its row's bytes, and the largest power of two
 that divides them is the most that every row's address is aligned to. Sixteen bytes is the hard
@@ -17,19 +17,19 @@ from dataclasses import dataclass
 from gpuperf.model.record import Record, Run
 from gpuperf.model.samples import Samples
 from gpuperf.roofline.speedup import Speedup, ratio
-from gpuperf.show.axes import moved_axes, where
+from gpuperf.show.axes import implementation_of, moved_axes, where
 from gpuperf.tiles.alignment import alignment_of, nearby
 from gpuperf.tiles.names import main_kernel
 from gpuperf.units import DTYPES, LARGEST
 
-LEAST_S, MOST_S, MOST_DONE = 1e-12, 1e9, 1e30  # a stranger's file may hold any number
+LEAST_S, MOST_S, MOST_DONE = 1e-12, 1e9, 1e30  # a run file may hold any number
 ALIKE = 0.01  # of the best time: sizes within it are as good, and the smallest of them is cheapest
 
 
 @dataclass(frozen=True)
 class AlignedPoint:
-    """One size that has a time: its elements, what divides its row in bytes, operations (or, where
-    it has none, bytes) a second, and the kernel that took it."""
+    """One size that has a time: its elements, the power of two that divides the bytes of its row,
+    its operations (without any, its bytes) per second, and its main kernel."""
 
     record: Record
     samples: Samples
@@ -41,8 +41,8 @@ class AlignedPoint:
 
 @dataclass(frozen=True)
 class AlignmentClass:
-    """The sizes of one alignment: how many, their median throughput, and the median share that they
-    lose against the best-aligned sizes around each (None of those themselves)."""
+    """The sizes of one alignment: how many, their median throughput, and their median loss against
+    the best-aligned sizes around each (None for the best-aligned class)."""
 
     alignment: int
     count: int
@@ -53,8 +53,8 @@ class AlignmentClass:
 
 @dataclass(frozen=True)
 class Suggestion:
-    """The cheapest better size from *asked* on: its elements, and how much faster than that it is.
-    None where no larger size nearby is faster."""
+    """The smallest of the fastest sizes from *asked* on, with its gain in speed; None where no
+    larger size nearby is surely faster."""
 
     asked: AlignedPoint
     better: AlignedPoint | None
@@ -63,8 +63,8 @@ class Suggestion:
 
 @dataclass(frozen=True)
 class Group:
-    """What one implementation did in one dtype under one contract, by rising size; `where` are the
-    axes that vary besides."""
+    """The sizes of one implementation in one dtype under one contract, in rising order; `where`
+    holds the values of the other axes that vary."""
 
     implementation: str
     dtype: str
@@ -80,16 +80,15 @@ class Group:
 
     @property
     def classes(self) -> tuple[AlignmentClass, ...]:
-        """By rising alignment; the last is what the others are held against."""
-        best = max(point.alignment for point in self.points)
-        reference = [point for point in self.points if point.alignment == best]
-        return tuple(
-            _class_of([p for p in self.points if p.alignment == alignment], reference)
-            for alignment in sorted({point.alignment for point in self.points})
-        )
+        """The classes by rising alignment; the losses of the others are against the last."""
+        by_alignment: dict[int, list[AlignedPoint]] = {}
+        for point in self.points:
+            by_alignment.setdefault(point.alignment, []).append(point)
+        best = by_alignment[max(by_alignment)]
+        return tuple(_class_of(by_alignment[alignment], best) for alignment in sorted(by_alignment))
 
     def suggest(self, elements: int) -> Suggestion | None:
-        """The cheapest better size from *elements* on; None where that one has no time."""
+        """Return a better size from *elements* on; None where that one has no time."""
         sizes = nearby(elements)
         tried = [p for p in self.points if p.elements in sizes]
         asked = next((p for p in tried if p.elements == elements), None)
@@ -104,31 +103,38 @@ class Group:
 
 
 def groups(run: Run) -> tuple[Group, ...]:
-    """What of *run* has a time, apart by implementation, dtype and contract, in the run's order.
+    """Group the records of *run* that have a time by implementation, dtype, contract and the other
+    axes, in the run's order.
 
     Raises: UsageError where no axis varies.
     """
-    axes, others = moved_axes(run)
-    found: dict[tuple[str, str, object, str], list[AlignedPoint]] = {}
+    (axis, *_), others = moved_axes(run)
+    by_key: dict[tuple[str, str, object, str], list[AlignedPoint]] = {}
     for record in run.records:
-        samples, point, cost = record.samples, record.case.point, record.cost
-        dtype, elements = str(point.get("dtype", "fp32")), point.get(axes[0])
-        done = (cost.flop_count or cost.dram_bytes) if cost else 0
-        if record.status != "ok" or samples is None or not samples.size or dtype not in DTYPES:
-            continue
-        if not isinstance(elements, int) or not 0 < elements <= LARGEST:
-            continue
-        if not 0 < done <= MOST_DONE or not LEAST_S < samples.median_s < MOST_S:
-            continue
-        options = ",".join(f"{k}={v}" for k, v in record.case.options.items())
-        name = record.case.implementation + (f"[{options}]" if options else "")
-        divides, per_s = alignment_of(elements, dtype), done / samples.median_s
-        at = AlignedPoint(record, samples, elements, divides, per_s, main_kernel(record))
-        found.setdefault((name, dtype, record.contract, where(point, others)), []).append(at)
+        dtype = str(record.case.point.get("dtype", "fp32"))
+        point = _point(record, dtype, axis)
+        if point is not None:
+            name = implementation_of(record, False)
+            key = (name, dtype, record.contract, where(record.case.point, others))
+            by_key.setdefault(key, []).append(point)
     return tuple(
-        Group(name, dtype, contract, at, _unit(points), tuple(sorted(points, key=_elements)))
-        for (name, dtype, contract, at), points in found.items()
+        Group(*key, _unit(points), tuple(sorted(points, key=_elements)))
+        for key, points in by_key.items()
     )
+
+
+def _point(record: Record, dtype: str, axis: str) -> AlignedPoint | None:
+    """Return the size of *record*, None where it has no time or a figure is out of range."""
+    samples, cost, elements = record.samples, record.cost, record.case.point.get(axis)
+    done = (cost.flop_count or cost.dram_bytes) if cost else 0
+    if record.status != "ok" or samples is None or not samples.size or dtype not in DTYPES:
+        return None
+    if not isinstance(elements, int) or not 0 < elements <= LARGEST:
+        return None
+    if not 0 < done <= MOST_DONE or not LEAST_S < samples.median_s < MOST_S:
+        return None
+    alignment, rate = alignment_of(elements, dtype), done / samples.median_s
+    return AlignedPoint(record, samples, elements, alignment, rate, main_kernel(record))
 
 
 def _elements(point: AlignedPoint) -> int:
@@ -140,25 +146,24 @@ def _unit(points: Sequence[AlignedPoint]) -> str:
     return "FLOP/s" if cost and cost.flop_count else "B/s"
 
 
-def _class_of(points: Sequence[AlignedPoint], reference: Sequence[AlignedPoint]) -> AlignmentClass:
+def _class_of(points: Sequence[AlignedPoint], best: Sequence[AlignedPoint]) -> AlignmentClass:
     kernels = Counter(point.kernel for point in points if point.kernel)
-    best = points[0].alignment == reference[0].alignment
-    losses = [1 - point.throughput / _around(reference, point.elements) for point in points]
+    losses = [1 - point.throughput / _interpolated(best, point.elements) for point in points]
     return AlignmentClass(
         points[0].alignment,
         len(points),
         statistics.median(p.throughput for p in points),
-        None if best else statistics.median(losses),
+        None if points is best else statistics.median(losses),
         tuple(kernels.most_common()),
     )
 
 
-def _around(reference: Sequence[AlignedPoint], elements: int) -> float:
-    """The throughput that *reference*, by rising size, would have at *elements*: throughput grows
-    with the size, which is no loss of the alignment."""
-    place = bisect_left(reference, elements, key=_elements)
-    if place in (0, len(reference)):
-        return reference[min(place, len(reference) - 1)].throughput
-    low, high = reference[place - 1], reference[place]
+def _interpolated(points: Sequence[AlignedPoint], elements: int) -> float:
+    """Return the throughput of *points*, by rising size, at *elements*: throughput grows with the
+    size, which is no loss of the alignment."""
+    place = bisect_left(points, elements, key=_elements)
+    if place in (0, len(points)):
+        return points[min(place, len(points) - 1)].throughput
+    low, high = points[place - 1], points[place]
     share = (elements - low.elements) / (high.elements - low.elements)
     return low.throughput + share * (high.throughput - low.throughput)

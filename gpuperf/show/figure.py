@@ -11,7 +11,7 @@ import io
 import math
 import textwrap
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -299,6 +299,19 @@ class Frame:
                 panel.set_position(box)
                 x += each + after + GAP
             y -= low
+
+
+def label_ticks(
+    axis: Any, text: Callable[[float], str], places: Sequence[float] | None = None
+) -> None:
+    """Write the ticks of *axis* by *text*, at *places* where they are given, without minor ticks'
+    labels."""
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter
+
+    if places is not None:
+        axis.set_major_locator(FixedLocator(places))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: text(value)))
+    axis.set_minor_formatter(NullFormatter())
 
 
 def decades(low: float, high: float) -> float:

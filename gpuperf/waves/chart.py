@@ -1,18 +1,17 @@
-"""Matmul throughput over size, what the waves predict of it, and how many waves there are."""
+"""Draw matmul throughput over size with its prediction, and the numbers of waves and tiles."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from gpuperf.errors import UsageError
 from gpuperf.model.record import Run
-from gpuperf.model.text import clean, shorten
+from gpuperf.model.text import shorten
 from gpuperf.show.contract import how, note
 from gpuperf.show.figure import COLOURS, GRID, MARKERS, figure
-from gpuperf.waves.study import KernelStudy, WaveStudy, study_waves
+from gpuperf.waves.study import KernelStudy, WaveStudy, at_size, study_waves
 from gpuperf.waves.table import error_text
 
 UPPER, LOWER = 4.0, 1.25  # inches
@@ -21,7 +20,10 @@ MOST_KERNELS = 10  # in the legend
 MOST_LINES = 60
 OTHER = "#b8b8b8"
 CURVE = 600  # points of a predicted curve
-READING = "dots: measured, a marker a kernel; lines: tiles and waves, fitted on half of the sizes"
+READING = (
+    "dots: measured, with a marker for each kernel; lines: predicted by tiles and waves, fitted on "
+    "half of the sizes"
+)
 
 
 def draw_waves(run: Run, paths: Sequence[Path]) -> None:
@@ -32,8 +34,8 @@ def draw_waves(run: Run, paths: Sequence[Path]) -> None:
     study = study_waves(run)
     if not study.kernels:
         raise UsageError("no size has a time in cycles: nothing to draw", "the table says why")
-    op = clean(run.records[0].case.op)
-    title = shorten(f"{op} on {clean(run.header.device.name)}: waves", LONGEST)
+    op = run.records[0].case.op
+    title = shorten(f"{op} on {run.header.device.name}: waves", LONGEST)
     lines = [error_text(study) or "no prediction", how(run)]
     with figure(paths, title, lines, [note(run, READING, _ends(study))]) as frame:
         upper, lower = frame.stack(UPPER, LOWER, sharex=True)
@@ -46,7 +48,7 @@ def _ends(study: WaveStudy) -> str:
     """Describe the vertical lines."""
     if len(study.boundaries) > MOST_LINES:
         return f"the {len(study.boundaries)} ends of waves are too many to draw"
-    return "vertical: a wave ends" if study.boundaries else ""
+    return "vertical lines: a wave ends" if study.boundaries else ""
 
 
 def _draw_study(upper: Any, lower: Any, study: WaveStudy, sms: int) -> None:
@@ -71,7 +73,7 @@ def _draw_study(upper: Any, lower: Any, study: WaveStudy, sms: int) -> None:
     if not any(kernel.model for kernel in study.kernels):
         tiles.set_yticks([])
         lower.set_yticks([])
-    lower.set_xlabel(shorten(clean("=".join(study.axes)), LONGEST))
+    lower.set_xlabel(shorten("=".join(study.axes), LONGEST))
 
 
 def _draw(
@@ -83,13 +85,13 @@ def _draw(
     index: int,
     sms: int,
 ) -> None:
-    """One kernel's dots, and where it has a model its curve and its waves."""
+    """Draw the dots of one kernel and, where it has a model, its curve and its waves."""
     shown = index < MOST_KERNELS
     color = COLOURS[index % len(COLOURS)] if shown else OTHER
     marker = MARKERS[(index + index // len(COLOURS)) % len(MARKERS)] if shown else "x"
-    label = shorten(clean(kernel.kernel) or "unknown", 2 * LONGEST // 3)
+    label = shorten(kernel.kernel or "unknown", 2 * LONGEST // 3)
     if kernel.where:
-        label = shorten(clean(f"{label}, {kernel.where}"), LONGEST)
+        label = shorten(f"{label}, {kernel.where}", LONGEST)
     upper.plot(
         [p.size for p in kernel.points],
         [p.flop_per_cycle / sms for p in kernel.points],
@@ -104,12 +106,8 @@ def _draw(
     if model is None:
         return
     first, last = kernel.points[0], kernel.points[-1]
-    step = max(1, (last.size - first.size) // CURVE)
-    at = [
-        replace(first.measured, **{axis: size for axis in axes if axis in ("m", "n", "k")})
-        for size in range(first.size, last.size + 1, step)
-    ]
-    sizes = list(range(first.size, last.size + 1, step))
+    sizes = range(first.size, last.size + 1, max(1, (last.size - first.size) // CURVE))
+    at = [at_size(first, axes, size) for size in sizes]
     upper.plot(
         sizes,
         [2 * p.m * p.n * p.k / model.cycles(p.m, p.n, p.k) / sms for p in at],
@@ -117,18 +115,7 @@ def _draw(
         linewidth=1.1,
         alpha=0.8,
     )
-    lower.plot(
-        sizes,
-        [model.tiling.waves(p.m, p.n) for p in at],
-        color=color,
-        linewidth=1.3,
-        drawstyle="steps-post",
-    )
-    tiles.plot(
-        sizes,
-        [model.tiling.tiles(p.m, p.n) for p in at],
-        color=color,
-        linewidth=1.2,
-        linestyle=":",
-        drawstyle="steps-post",
-    )
+    waves = [model.tiling.waves(p.m, p.n) for p in at]
+    lower.plot(sizes, waves, color=color, linewidth=1.3, drawstyle="steps-post")
+    counts = [model.tiling.tiles(p.m, p.n) for p in at]
+    tiles.plot(sizes, counts, ":", color=color, linewidth=1.2, drawstyle="steps-post")

@@ -1,4 +1,4 @@
-"""`gpuperf waves`: throughput over size, and the waves of tiles that explain it."""
+"""`gpuperf waves`: compare matmul throughput over size with what tiles and waves predict."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def waves(
         bool,
         typer.Option(
             "--heatmap",
-            help="Demand the chart of m × n, which is drawn wherever both vary by themselves.",
+            help="Fail unless m and n both vary by themselves, which the heatmap needs.",
         ),
     ] = False,
 ) -> int:
@@ -55,16 +55,18 @@ def _refuse(heatmap: bool, cases: Sequence[Case], device: DeviceFacts) -> None:
     from gpuperf.waves.plane import varies_both  # here, for `--help` to be there at once
 
     if any(not {"m", "n", "k"} <= case.point.keys() for case in cases):
-        told = f"waves are of matmuls, and {cases[0].op} has no axes m, n and k"
-        raise UsageError(told, "gpuperf waves matmul --n 1024:8192:+128 --m 3072 --k 4096")
+        raise UsageError(
+            f"waves need the axes m, n and k of a matmul, which {cases[0].op} lacks",
+            "gpuperf waves matmul --n 1024:8192:+128 --m 3072 --k 4096",
+        )
     refuse_one_size(cases, "--sizes 1024:8192:+128")
     if heatmap and not varies_both(cases):
         raise UsageError(
-            "a heatmap is of m and n, and these do not both vary by themselves",
+            "a heatmap needs m and n to vary by themselves, and they do not",
             "--m 512:8192:+512 --n 512:8192:+512 --k 4096",
         )
     if device.kind != "cuda":
         raise CannotMeasure(
-            f"waves are of an NVIDIA GPU's SMs, timed in their cycles, and this is {device.name}",
-            "run it on a GPU",
+            f"waves need the SM cycles of an NVIDIA GPU, and the device is {device.name}",
+            "run it on an NVIDIA GPU",
         )

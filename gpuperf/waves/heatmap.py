@@ -1,4 +1,4 @@
-"""Matmul throughput over m and n: what the waves predict as an image, what was measured as dots."""
+"""Draw matmul throughput over m and n: the prediction as an image, the measured sizes as dots."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 from gpuperf.errors import UsageError
 from gpuperf.model.record import Run
-from gpuperf.model.text import clean, shorten
+from gpuperf.model.text import shorten
 from gpuperf.show.contract import how, note
-from gpuperf.show.figure import INK, Frame, figure
+from gpuperf.show.figure import INK, Frame, figure, label_ticks
 from gpuperf.waves.plane import Plane, panels, predict
 from gpuperf.waves.study import KernelStudy, study_plane
 from gpuperf.waves.table import tile_text
@@ -25,7 +25,7 @@ READING = (
     "image: predicted by tiles and waves, in cycles, fitted on half of the sizes · "
     "dots: measured, in cycles"
 )
-MAP = "viridis"  # even in lightness, and told apart by the colour-blind
+MAP = "viridis"  # even in lightness, and safe for the colour-blind
 
 
 def draw_heatmap(run: Run, paths: Sequence[Path]) -> None:
@@ -35,13 +35,12 @@ def draw_heatmap(run: Run, paths: Sequence[Path]) -> None:
     """
     kernels, left_out = panels(study_plane(run), MOST_PANELS)
     if not kernels:
-        told = ", ".join(left_out)
         raise UsageError(
-            f"no kernel has a model and sizes that span m and n: {told}",
+            f"no kernel has a model and sizes that span m and n: {', '.join(left_out)}",
             "--impl triton --tile 128x128x64 pins one",
         )
-    op = clean(run.records[0].case.op)
-    title = shorten(f"{op} on {clean(run.header.device.name)}: throughput over m and n", LONGEST)
+    op = run.records[0].case.op
+    title = shorten(f"{op} on {run.header.device.name}: throughput over m and n", LONGEST)
     missing = f"not drawn: {', '.join(left_out)}" if left_out else ""
     across = min(2, len(kernels))
     with figure(paths, title, [how(run)], [READING, note(run, missing)], 7.4 * across) as frame:
@@ -68,8 +67,11 @@ def _draw_panels(frame: Frame, kernels: Sequence[KernelStudy], across: int) -> N
 def _limits(
     kernels: Sequence[KernelStudy], planes: Sequence[Plane], clock_hz: float
 ) -> tuple[float, float]:
-    """One scale for all panels, image and dots, in TFLOP/s. The least of an image, slivers of a
-    wave in its corner, would take the colours from the rest."""
+    """Return the ends of one scale for all panels, image and dots, in TFLOP/s.
+
+    The slivers of a wave in the corner of an image would take the colours from the rest: its lowest
+    fiftieth is below the scale.
+    """
     cells = sorted(rate for plane in planes for row in plane.rows for rate in row)
     rates = [point.flop_per_cycle for kernel in kernels for point in kernel.points]
     low = cells[len(cells) // 50]
@@ -79,9 +81,7 @@ def _limits(
 def _draw(
     axes: Any, kernel: KernelStudy, plane: Plane, limits: tuple[float, float], clock_hz: float
 ) -> Any:
-    """One kernel's image with its dots and its words."""
-    from matplotlib.ticker import FixedLocator, FuncFormatter
-
+    """Draw the image of one kernel with its dots and its caption."""
     ms, ns = plane.ms, plane.ns
     image = axes.imshow(
         [[rate * clock_hz / TERA for rate in row] for row in plane.rows],
@@ -108,55 +108,50 @@ def _draw(
         clip_on=False,
     )
     for axis, sizes in ((axes.xaxis, ns), (axes.yaxis, ms)):
-        axis.set_major_locator(FixedLocator(_ticks(sizes)))
-        axis.set_major_formatter(FuncFormatter(_size))
+        label_ticks(axis, _size, _ticks(sizes))
     axes.spines[["left", "bottom"]].set_visible(False)
     axes.tick_params(labelsize=10)
     axes.set_xlabel("n")
     axes.set_ylabel("m")
-    axes.set_title(_told(kernel), loc="left", fontsize=9.5, color=INK, linespacing=1.4, pad=10)
+    axes.set_title(_caption(kernel), loc="left", fontsize=9.5, color=INK, linespacing=1.4, pad=10)
     return image
 
 
 def _ticks(sizes: range) -> list[int]:
-    """At most nine multiples of a power of two, as sizes mostly are."""
+    """Return at most nine multiples of a power of two, as most sizes are."""
     step = 1
     while (sizes[-1] - sizes[0]) // step > 7:
         step *= 2
     return list(range(-(-sizes[0] // step) * step, sizes[-1] + 1, step))
 
 
-def _size(value: float, _: object = None) -> str:
-    """`8192`; from a million on as the command line takes it: `1M`."""
+def _size(value: float) -> str:
+    """Write `8192`, and from a million on `1M`, as the command line takes it."""
     for least, letter in ((2**30, "G"), (2**20, "M")):
         if value >= least:
             return f"{value / least:.4g}{letter}"
     return f"{value:.0f}"
 
 
-def _rate(value: float, _: object = None) -> str:
-    return f"{value:g}" if value < 1e6 else f"{value:.0e}"
-
-
-def _told(kernel: KernelStudy) -> str:
-    """Three lines: what was measured, by which kernel, and how far the prediction is off."""
+def _caption(kernel: KernelStudy) -> str:
+    """Return three lines: the implementation, its kernel, and the error of the prediction."""
     model, middle, high = kernel.model, kernel.median_error, kernel.high_error
     tile = f"tile {tile_text(model, kernel.sure)}" if model else ""
     whose = f"{kernel.implementation} {kernel.dtype}"
-    off = "the prediction is judged by no size"
+    off = "no size was held out to judge the prediction"
     if middle is not None and high is not None:
         off = (
             f"prediction off by {middle * 100:.1f} % (median), {high * 100:.1f} % (90 %) "
             f"on {len(kernel.unseen)} held-out sizes"
         )
-    first = clean(", ".join(filter(None, (whose, kernel.where, tile))))
-    lines = (first, clean(kernel.kernel) or "unknown kernel", off)
+    first = ", ".join(filter(None, (whose, kernel.where, tile)))
+    lines = (first, kernel.kernel or "unknown kernel", off)
     return "\n".join(shorten(line, LONGEST) for line in lines)
 
 
 def _bar(drawn: Any, image: Any, place: tuple[float, float, float, float], hz: float) -> None:
     bar = drawn.colorbar(image, cax=drawn.add_axes(place), extend="min")
     bar.outline.set_visible(False)
-    bar.ax.yaxis.set_major_formatter(_rate)
+    label_ticks(bar.ax.yaxis, lambda rate: f"{rate:g}" if rate < 1e6 else f"{rate:.0e}")
     bar.ax.tick_params(labelsize=10)
     bar.set_label(f"TFLOP/s at {hz / 1e6:,.0f} MHz, the median SM clock measured")

@@ -1,7 +1,7 @@
-"""What do the waves explain of a run of matmuls, kernel by kernel?
+"""Fit the model of tiles and waves to the kernels of a run of matmuls, and judge its predictions.
 
-Each kernel is fitted on half of its sizes and judged on the others. Where the model does
-not apply, or nothing is known of a kernel's tile, that is said, and nothing is predicted.
+Each kernel is fitted on half of its sizes and judged on the others. Where the model does not apply,
+or the tile of a kernel is unknown, the study gives the reason and predicts nothing.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from gpuperf.show.axes import moved_axes, where
 from gpuperf.tiles.tiling import label_of, sizes_of, tiling_of
 from gpuperf.tiles.waves import Fit, Measured, Tiling, fit, orient, relative_errors, split_points
 
-DROP = 0.05  # of throughput: a boundary that costs more is worth a word
-# A stranger's file may hold any number.
+DROP = 0.05  # of throughput: boundaries that cost more are listed
+# A run file may hold any number.
 MOST_BOUNDARIES, MOST_CYCLES, MOST_HZ = 1000, 1e18, 1e12
-FEWEST = 5  # sizes of a kernel: three costs are fitted, and some sizes are kept to judge by
+FEWEST = 5  # sizes of a kernel: three costs are fitted, and some sizes are held out
 
 
 @dataclass(frozen=True)
 class WavePoint:
-    """One size that has a time and a clock: where the sweep is, and what was seen there."""
+    """One size that has a time and a clock, with its cycles and its kernel."""
 
     record: Record
     size: int
@@ -38,16 +38,19 @@ class WavePoint:
 
     @property
     def flop_per_cycle(self) -> float:
-        """Model FLOPs over the cycles of the SMs."""
+        """FLOPs of the model over the cycles of the SMs."""
         at = self.measured
         return 2 * at.m * at.n * at.k / at.cycles
 
 
 @dataclass(frozen=True)
 class KernelStudy:
-    """The sizes that one kernel took; its model and how far that is from sizes it was not fitted
-    on, or the *reason* why there is none. `where` are the axes that vary besides. `sure` says that
-    the tile's orientation is told by the grid or the fit, and not only assumed."""
+    """The sizes that one kernel computed, and its model or the *reason* why it has none.
+
+    `unseen` holds the relative errors of the model at sizes that it was not fitted on, and `where`
+    the values of the other axes that vary. `sure` says that the grid or the fit shows which side of
+    the tile lies along m; it is assumed otherwise.
+    """
 
     implementation: str
     dtype: str
@@ -61,28 +64,30 @@ class KernelStudy:
 
     @property
     def held_out(self) -> frozenset[tuple[int, int, int]]:
-        """The sizes that the model was not fitted on."""
+        """The sizes that the model was not fitted on, as (m, n, k)."""
         judged = split_points([point.measured for point in self.points])[1] if self.model else ()
         return frozenset((at.m, at.n, at.k) for at in judged)
 
     @property
     def median_error(self) -> float | None:
-        """Of the sizes it was not fitted on, regardless of sign."""
+        """The median error at sizes that the model was not fitted on, without its sign."""
         return statistics.median(map(abs, self.unseen)) if self.unseen else None
 
     @property
     def high_error(self) -> float | None:
-        """What nine of ten of them stay within."""
-        ordered = sorted(map(abs, self.unseen))
-        return ordered[min(len(ordered) - 1, int(0.9 * len(ordered)))] if ordered else None
+        """The error that nine of ten such sizes stay within."""
+        return ninetieth(self.unseen) if self.unseen else None
 
 
 @dataclass(frozen=True)
 class Boundary:
-    """Between two sizes one kernel needs more waves: after *last* (predicted) `after` instead of
-    `waves`, at a cost in throughput of *predicted* there; *met* says whether the measured
-    throughput fell within one step of it by half of what is predicted between the two sizes, and
-    by more than the model is off; None where that prediction is under `DROP`."""
+    """The end of a wave between two sizes of one kernel.
+
+    Up to the size *last* there are `waves` waves and from the next size on `after`, at a cost in
+    throughput of *predicted*. *met* says whether the measured throughput fell near it by half of
+    the drop that is predicted between the two sizes, and by more than the model's error; it is None
+    where that drop is under `DROP`.
+    """
 
     kernel: str
     where: str
@@ -95,7 +100,7 @@ class Boundary:
 
 @dataclass(frozen=True)
 class WaveStudy:
-    """All of a run: the axes that moved, its kernels, and where their waves end."""
+    """The kernels of a run, the ends of their waves, and the cases that are left out, in words."""
 
     axes: tuple[str, ...]
     kernels: tuple[KernelStudy, ...]
@@ -103,8 +108,17 @@ class WaveStudy:
     left_out: tuple[str, ...]
 
 
+def ninetieth(values: Sequence[float]) -> float:
+    """Return the magnitude that nine of ten *values* stay within."""
+    ordered = sorted(map(abs, values))
+    return ordered[min(len(ordered) - 1, int(0.9 * len(ordered)))]
+
+
 def study_waves(run: Run) -> WaveStudy:
-    """Raises: UsageError for a workload without m, n and k, a device without SMs, or one size."""
+    """Study the kernels of *run* over its swept axes.
+
+    Raises: UsageError for a workload without m, n and k, a device without SMs, or one size.
+    """
     _refuse_device(run)
     axes, others = moved_axes(run)
     kernels, left_out = _kernels(run, axes[0], others)
@@ -114,8 +128,10 @@ def study_waves(run: Run) -> WaveStudy:
 
 
 def study_plane(run: Run) -> WaveStudy:
-    """The same with one model a kernel over every m and n that it took at one k, for a picture of
-    both: no axis is swept, so no boundary is told. Raises: UsageError, as `study_waves`."""
+    """Study the kernels of *run* with one model each over all m and n at one k, for a heatmap.
+
+    No axis is swept, so there are no boundaries. Raises: UsageError, as `study_waves`.
+    """
     _refuse_device(run)
     axes, others = moved_axes(run)
     rest = [name for name in (*axes, *others) if name not in ("m", "n", "k")]
@@ -126,70 +142,76 @@ def study_plane(run: Run) -> WaveStudy:
 def _refuse_device(run: Run) -> None:
     device = run.header.device
     if device.kind == "cpu":
-        raise UsageError("waves are of a GPU's SMs, and this run is of a CPU", "run it on a GPU")
+        raise UsageError("a CPU has no SMs, and so no waves", "measure on a GPU")
     if device.sm_count < 1:
-        raise UsageError(f"the number of SMs of {device.name} is unknown", "waves need it")
+        raise UsageError(
+            f"the number of SMs of {device.name} is unknown, and waves depend on it",
+            "measure on a GPU whose driver reports its SMs",
+        )
 
 
 def _kernels(
     run: Run, axis: str, others: Sequence[str]
 ) -> tuple[tuple[KernelStudy, ...], tuple[str, ...]]:
-    """What of *run* has cycles, by kernel and *others*, its sizes those of *axis*; and what has
-    none, with the reason."""
+    """Study each kernel of *run* at each value of the axes *others*, over the sizes of *axis*.
+
+    Return the cases without cycles too, each with the reason.
+    """
     ceilings = run.header.ceilings or run.header.peaks
     bandwidth = ceilings.bandwidth if ceilings else None
-    found: dict[tuple[str, str, object, str, str], list[WavePoint]] = {}
+    by_key: dict[tuple[str, str, object, str, str], list[WavePoint]] = {}
     left_out = []
     for record in run.records:
         point = record.case.point
         if not {"m", "n", "k"} <= point.keys():
-            raise UsageError(f"{record.case.op} has no m, n and k", "waves are of matmuls")
+            raise UsageError(f"{record.case.op} has no axes m, n and k", "measure a matmul")
         samples = record.samples
         if record.status != "ok" or samples is None or not samples.size:
             left_out.append(f"{record.case.id}: {record.status}: {record.reason}")
         elif not samples.clock_hz:
-            left_out.append(f"{record.case.id}: its SM clock is unknown, and so are its cycles")
+            left_out.append(f"{record.case.id}: its cycles are unknown without the SM clock")
         elif (measured := _measured(record, samples, bandwidth)) is None:
-            left_out.append(f"{record.case.id}: its sizes or its cycles are beyond any matmul's")
+            left_out.append(f"{record.case.id}: its sizes or its cycles are out of range")
         else:
             size = int(point[axis])
             at = WavePoint(record, size, measured, samples.clock_hz, label_of(record))
             key = (record.case.implementation, str(point.get("dtype", "")), record.contract)
-            found.setdefault((*key, where(point, others), at.kernel), []).append(at)
+            by_key.setdefault((*key, where(point, others), at.kernel), []).append(at)
     kernels = tuple(
         _study_kernel(
-            KernelStudy(key[0], key[1], key[3], key[4], tuple(sorted(points, key=_size))),
+            KernelStudy(
+                key[0], key[1], key[3], key[4], tuple(sorted(points, key=lambda point: point.size))
+            ),
             run.header.device.sm_count,
         )
-        for key, points in found.items()
+        for key, points in by_key.items()
     )
     return kernels, tuple(left_out)
 
 
-def _size(point: WavePoint) -> int:
-    return point.size
-
-
-def _study_kernel(told: KernelStudy, sm_count: int) -> KernelStudy:
-    points = told.points
+def _study_kernel(study: KernelStudy, sm_count: int) -> KernelStudy:
+    """Return *study* with its model, or with the reason why it has none."""
+    points = study.points
     tiling, sure, reason = tiling_of([point.record for point in points], sm_count)
     if tiling is None:
-        return replace(told, reason=reason)
+        return replace(study, reason=reason)
     measured = [point.measured for point in points]
     sizes = len({(point.m, point.n, point.k) for point in measured})
     if sizes < FEWEST:
         words = f"{sizes} sizes are" if sizes > 1 else "1 size is"
-        return replace(told, reason=f"{words} too few to fit and to judge by")
+        return replace(study, reason=f"{words} too few to fit a model and judge it")
     seen, unseen = split_points(measured)
     if all(point.memory_bound for point in seen):
-        return replace(told, reason="its bytes tell its time, and tiles do not")
+        return replace(
+            study, reason="it is memory-bound: its time follows its bytes, not its tiles"
+        )
     way, sure = (tiling, True) if sure else orient(tiling, seen)
     model = fit(way, seen)
-    return replace(told, model=model, sure=sure, unseen=relative_errors(model, unseen))
+    return replace(study, model=model, sure=sure, unseen=relative_errors(model, unseen))
 
 
 def _measured(record: Record, samples: Samples, bandwidth: Figure | None) -> Measured | None:
-    """The point in cycles, where its numbers are those of a matmul."""
+    """Return the point in cycles, None where its numbers cannot be those of a matmul."""
     sizes = sizes_of(record)
     if sizes is None:
         return None
@@ -201,32 +223,32 @@ def _measured(record: Record, samples: Samples, bandwidth: Figure | None) -> Mea
 
 
 def _boundaries(study: KernelStudy, axes: Sequence[str], every: Sequence[int]) -> list[Boundary]:
-    """Where between two sizes that are neighbours in *every* the kernel begins another wave."""
+    """Return the ends of waves between sizes of the kernel that are neighbours in *every*."""
     model, place = study.model, {size: i for i, size in enumerate(every)}
     if model is None:
         return []
-    found: list[Boundary] = []
+    boundaries: list[Boundary] = []
     for i, (low, high) in enumerate(pairwise(study.points)):
         at, after = (model.tiling.waves(p.measured.m, p.measured.n) for p in (low, high))
         if after <= at or place[high.size] != place[low.size] + 1:
             continue
-        step = 1 - _per_cycle(model, high.measured) / _per_cycle(model, low.measured)
+        drop = 1 - _per_cycle(model, high.measured) / _per_cycle(model, low.measured)
         met = None
-        if step > DROP:
+        if drop > DROP:
             near = [
                 p
                 for p in study.points[max(0, i - 1) : i + 3]
                 if -1 <= place[p.size] - place[low.size] <= 2
             ]
             drops = [1 - b.flop_per_cycle / a.flop_per_cycle for a, b in pairwise(near)]
-            met = max(drops) > max(step / 2, 2 * (study.median_error or 0.0))
+            met = max(drops) > max(drop / 2, 2 * (study.median_error or 0.0))
         begin = low.size
-        while begin < high.size and len(found) < MOST_BOUNDARIES:
+        while begin < high.size and len(boundaries) < MOST_BOUNDARIES:
             last = _last_of_wave(model.tiling, low, begin, high.size, axes)
             if last >= high.size:
                 break
-            here, there = (_moved(low, axes, size) for size in (last, last + 1))
-            found.append(
+            here, there = (at_size(low, axes, size) for size in (last, last + 1))
+            boundaries.append(
                 Boundary(
                     study.kernel,
                     study.where,
@@ -238,24 +260,25 @@ def _boundaries(study: KernelStudy, axes: Sequence[str], every: Sequence[int]) -
                 )
             )
             begin = last + 1
-    return found
+    return boundaries
 
 
 def _last_of_wave(
     tiling: Tiling, point: WavePoint, begin: int, end: int, axes: Sequence[str]
 ) -> int:
-    """The largest size up to *end* that has the waves of *begin*: they never fall as it grows."""
+    """Return the largest size up to *end* with the waves of *begin*, which never fall with size."""
     least, most = begin, end + 1
-    first = _moved(point, axes, begin)
+    first = at_size(point, axes, begin)
     waves = tiling.waves(first.m, first.n)
     while most - least > 1:
         middle = (least + most) // 2
-        at = _moved(point, axes, middle)
+        at = at_size(point, axes, middle)
         least, most = (middle, most) if tiling.waves(at.m, at.n) <= waves else (least, middle)
     return least
 
 
-def _moved(point: WavePoint, axes: Sequence[str], size: int) -> Measured:
+def at_size(point: WavePoint, axes: Sequence[str], size: int) -> Measured:
+    """Return the sizes of *point* with its swept *axes* at *size*."""
     return replace(point.measured, **{axis: size for axis in axes if axis in ("m", "n", "k")})
 
 

@@ -8,12 +8,12 @@ from typing import Any
 
 from gpuperf.errors import UsageError
 from gpuperf.model.record import Run
-from gpuperf.model.text import clean, shorten
+from gpuperf.model.text import shorten
 from gpuperf.show.render import render
 from gpuperf.show.screen import WIDE, Screen
 from gpuperf.show.table import Column, Table, fill, notes_of
 from gpuperf.tiles.waves import Fit
-from gpuperf.waves.study import DROP, KernelStudy, WaveStudy, study_waves
+from gpuperf.waves.study import DROP, KernelStudy, WaveStudy, ninetieth, study_waves
 
 LONGEST = 64  # characters of a kernel's name
 MOST_CLIFFS = 20
@@ -32,13 +32,13 @@ CLIFF_COLUMNS = (
     Column(left=True),
     Column("waves"),
     Column("one more costs"),
-    Column("seen"),
+    Column("measured"),
     Column("kernel", left=True, wrap=30),
 )
 
 
 def render_waves(run: Run, format: str, screen: Screen = WIDE) -> str:
-    """The study as table or md; as json or csv, a row a size."""
+    """Render the study as table or md; as json or csv, a row a size."""
     try:
         study = study_waves(run)
     except UsageError as error:
@@ -51,9 +51,9 @@ def render_waves(run: Run, format: str, screen: Screen = WIDE) -> str:
 
 
 def tile_text(model: Fit, sure: bool) -> str:
-    """`128×256×64`, with ` ?` where which side lies along m is assumed."""
+    """Return `128×256×64`, with ` ?` where it is assumed which side lies along m."""
     tiling = model.tiling
-    deep = f"×{tiling.depth}" if tiling.depth > 1 else ""  # 1 stands for unknown
+    deep = f"×{tiling.depth}" if tiling.depth > 1 else ""  # 1 is unknown
     return f"{tiling.rows}×{tiling.columns}{deep}{'' if sure else ' ?'}"
 
 
@@ -62,13 +62,13 @@ def _row(study: WaveStudy, kernel: KernelStudy, index: int) -> dict[str, Any]:
     at = point.measured
     predicted = model.cycles(at.m, at.n, at.k) if model else None
     return {
-        "case": clean(point.record.case.id),
-        "implementation": clean(kernel.implementation),
-        "dtype": clean(kernel.dtype),
-        "where": clean(kernel.where),
-        "axis": clean("=".join(study.axes)),
+        "case": point.record.case.id,
+        "implementation": kernel.implementation,
+        "dtype": kernel.dtype,
+        "where": kernel.where,
+        "axis": "=".join(study.axes),
         "size": point.size,
-        "kernel": clean(kernel.kernel),
+        "kernel": kernel.kernel,
         "cycles": at.cycles,
         "sm_clock_hz": point.clock_hz,
         "flop_per_cycle": point.flop_per_cycle,
@@ -82,19 +82,19 @@ def _row(study: WaveStudy, kernel: KernelStudy, index: int) -> dict[str, Any]:
         "held_out": (at.m, at.n, at.k) in held,
         "predicted_cycles": predicted,
         "predicted_over_measured": predicted / at.cycles if predicted else None,
-        "reason": clean(kernel.reason),
+        "reason": kernel.reason,
     }
 
 
 def error_text(study: WaveStudy) -> str:
-    """How far all predictions are from the sizes that they were not fitted on; empty without."""
-    unseen = sorted(abs(error) for kernel in study.kernels for error in kernel.unseen)
+    """Describe the errors of all predictions at held-out sizes; nothing where there are none."""
+    unseen = [abs(error) for kernel in study.kernels for error in kernel.unseen]
     if not unseen:
         return ""
-    high = unseen[min(len(unseen) - 1, int(0.9 * len(unseen)))]
     return (
-        f"predicted within {statistics.median(unseen) * 100:.2f} % (median), {high * 100:.2f} % "
-        f"(90 %), {unseen[-1] * 100:.2f} % (all) on {len(unseen)} held-out sizes"
+        f"predicted within {statistics.median(unseen) * 100:.2f} % (median), "
+        f"{ninetieth(unseen) * 100:.2f} % (90 %), {max(unseen) * 100:.2f} % (all) on {len(unseen)} "
+        "held-out sizes"
     )
 
 
@@ -104,13 +104,13 @@ def _kernels(study: WaveStudy) -> Table:
     for kernel in study.kernels:
         first, last = kernel.points[0].size, kernel.points[-1].size
         span = f"{len(kernel.points)}: {first} to {last}" if first != last else f"1: {first}"
-        name = shorten(clean(kernel.kernel), LONGEST) or "unknown"
+        name = shorten(kernel.kernel, LONGEST) or "unknown"
         whose = f"{kernel.implementation} {kernel.dtype}" if several else ""
-        line = [clean(", ".join(filter(None, (whose, name, kernel.where)))), span]
+        line = [", ".join(filter(None, (whose, name, kernel.where))), span]
         model, middle, high = kernel.model, kernel.median_error, kernel.high_error
         if model is None or middle is None or high is None:
             cells.append([*line, *"–––––––"])
-            notes.append(f"{line[0]}: {clean(kernel.reason) or 'nothing to judge by'}")
+            notes.append(f"{line[0]}: {kernel.reason or 'no size was held out to judge the model'}")
             continue
         tiling, depth = model.tiling, model.tiling.steps(kernel.points[0].measured.k)
         cells.append(
@@ -127,16 +127,17 @@ def _kernels(study: WaveStudy) -> Table:
         )
     if words := error_text(study):
         notes.append(words)
-    told = [b for b in study.boundaries if b.met is not None]
-    if told:
-        met = sum(bool(b.met) for b in told)
+    met = [b.met for b in study.boundaries if b.met is not None]
+    if met:
         notes.append(
-            f"waves: of {len(told)} boundaries with a predicted drop over {DROP * 100:.0f} % "
-            f"between the sizes beside them, {met} were met by a drop within one step"
+            f"waves: of {len(met)} boundaries with a predicted drop over {DROP * 100:.0f} % "
+            f"between the sizes beside them, {sum(met)} have a measured drop within one size"
         )
-    notes.append("off: in cycles, the prediction against sizes that it was not fitted on")
+    notes.append("off: the error of predicted cycles at sizes that the model was not fitted on")
     if any(kernel.model and not kernel.sure for kernel in study.kernels):
-        notes.append("?: which side of the tile lies along m is assumed: neither grid nor fit tell")
+        notes.append(
+            "?: neither grid nor fit show which side of the tile lies along m: it is assumed"
+        )
     rows = [_row(study, kernel, i) for kernel in study.kernels for i in range(len(kernel.points))]
     return Table(
         columns=fill(KERNEL_COLUMNS, cells),
@@ -147,7 +148,7 @@ def _kernels(study: WaveStudy) -> Table:
 
 
 def _cliffs(study: WaveStudy) -> Table:
-    """Where one element more costs more than `DROP`."""
+    """List the sizes after which one more element costs more than `DROP`."""
     steep = [b for b in study.boundaries if b.predicted > DROP]
     shown = sorted(steep, key=lambda b: -b.predicted)[:MOST_CLIFFS]
     cells = [
@@ -156,13 +157,13 @@ def _cliffs(study: WaveStudy) -> Table:
             f"{b.waves} → {b.after}",
             f"{b.predicted * 100:.1f} %",
             "–" if b.met is None else "yes" if b.met else "no",
-            ", ".join(filter(None, (shorten(clean(b.kernel), LONGEST), clean(b.where)))),
+            ", ".join(filter(None, (shorten(b.kernel, LONGEST), b.where))),
         ]
         for b in sorted(shown, key=lambda b: b.last)
     ]
     if not cells:
         return Table(notes=notes_of("no end of a wave costs more than 5 %"))
-    more = ["seen: – where the sizes beside it are to lose less than that"]
+    more = ["measured: – where the predicted drop between the sizes beside it is under 5 %"]
     more += [f"{len(steep) - len(shown)} more"] if len(steep) > len(shown) else []
     size, *others = CLIFF_COLUMNS
     columns = fill([replace(size, head="=".join(study.axes)), *others], cells)

@@ -1,4 +1,4 @@
-"""Is the picture of m and n the model's own, bounded for a stranger's file, and drawn again?"""
+"""Test that the heatmap of m and n shows the model, and is bounded whatever a run file holds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from command_line import QUICK, CommandLine
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from synthetic import HOSTILE, h200_device, h200_peaks, header, matmul
+from synthetic import HOSTILE, decoded, h200_device, h200_peaks, header, matmul
 
 from gpuperf.errors import UsageError
 from gpuperf.model.contract import Contract
@@ -191,7 +191,7 @@ def test_a_run_with_no_plane_to_draw_says_why() -> None:
 
 @pytest.mark.parametrize("name", [HOSTILE, "x" * 5000, "$\\frac$", ""])
 def test_a_strange_kernel_stays_on_the_picture(name: str) -> None:
-    figure = drawn(grid((512, 1024, 1536), name=name))
+    figure = drawn(decoded(grid((512, 1024, 1536), name=name)))
     box, (width, height) = figure.get_tightbbox(), figure.get_size_inches()
     assert (box.x0 >= -0.01, box.x1 <= width + 0.01, box.y0 >= 0, box.y1 <= height) == (True,) * 4
 
@@ -247,8 +247,12 @@ def test_a_new_run_has_its_heatmap_beside_it(
     ("words", "code", "told"),
     [
         (["--sizes", "64:256:+64"], 2, "--m 512:8192:+512 --n 512:8192:+512 --k 4096"),
-        (["--m", "64", "--n", "64:256:+64"], 2, "do not both vary by themselves"),
-        (["--m", "64,128", "--n", "64,128", "--k", "64"], 3, "waves are of an NVIDIA GPU's SMs"),
+        (["--m", "64", "--n", "64:256:+64"], 2, "heatmap needs m and n to vary"),
+        (
+            ["--m", "64,128", "--n", "64,128", "--k", "64"],
+            3,
+            "waves need the SM cycles of an NVIDIA GPU",
+        ),
     ],
 )
 def test_a_heatmap_of_less_than_a_plane_is_refused_before_measuring(

@@ -13,7 +13,7 @@ from typing import Any
 import matplotlib
 import pytest
 from command_line import QUICK, CommandLine
-from synthetic import HOSTILE, cpu_run, h200_device, h200_peaks, header, matmul
+from synthetic import HOSTILE, cpu_run, decoded, h200_device, h200_peaks, header, matmul
 
 from gpuperf.errors import UsageError
 from gpuperf.model.contract import Contract
@@ -142,10 +142,10 @@ def test_what_has_no_clock_or_no_time_is_told() -> None:
     blind = replace(run.records[0], times={"window": Samples((1e-3, 1e-3))})
     lost = replace(run.records[1], status="oom", reason="needs 9 GB", times={}, primary="")
     study = study_waves(replace(run, records=(blind, lost, *run.records[2:])))
-    assert ["clock is unknown" in study.left_out[0], "oom: needs 9 GB" in study.left_out[1]] == [
-        True,
-        True,
-    ]
+    assert [
+        "without the SM clock" in study.left_out[0],
+        "oom: needs 9 GB" in study.left_out[1],
+    ] == [True, True]
     assert "needs 9 GB" in render_waves(replace(run, records=(blind, lost, *run.records[2:])), "md")
 
 
@@ -214,10 +214,13 @@ def test_runs_without_waves_are_refused() -> None:
     no_sms = replace(TOP, device=replace(TOP.device, sm_count=0))
     vector = replace(run.records[0], case=Case("sincos", "torch", {"n": 4, "dtype": "fp32"}))
     for broken, word in (
-        (cpu_run(), "this run is of a CPU"),
+        (cpu_run(), "a CPU has no SMs"),
         (replace(run, header=no_sms), "number of SMs"),
         (replace(run, records=run.records[:1]), "no axis varies"),
-        (Run(TOP, (vector, replace(vector, case=replace(vector.case, point={"n": 8})))), "no m, n"),
+        (
+            Run(TOP, (vector, replace(vector, case=replace(vector.case, point={"n": 8})))),
+            "no axes m, n",
+        ),
     ):
         with pytest.raises(UsageError, match=word):
             study_waves(broken)
@@ -230,7 +233,7 @@ def test_the_table_names_kernels_tiles_errors_and_cliffs() -> None:
     assert "57: 1024 to 8192" in text
     assert "0.00 %" in text
     assert "1 → 2" in text
-    assert "were met by a drop within one step" in text
+    assert "have a measured drop within one size" in text
     rows = json.loads(render_waves(sweep(), "json"))
     assert len(rows) == 57
     assert rows[0]["predicted_over_measured"] == pytest.approx(1, abs=1e-6)
@@ -261,7 +264,7 @@ def test_the_chart_has_dots_a_curve_and_the_ends_of_waves() -> None:
 
 @pytest.mark.parametrize("name", [HOSTILE, "x" * 5000, "$\\frac$", ""])
 def test_a_strange_kernel_is_drawn_and_told(name: str) -> None:
-    strange = sweep(1024, 2048, kernel=name)
+    strange = decoded(sweep(1024, 2048, kernel=name))
     assert "\x1b" not in render_waves(strange, "table")
     figure = drawn(strange)
     box, (width, height) = figure.get_tightbbox(), figure.get_size_inches()
@@ -290,7 +293,7 @@ def test_a_run_file_is_shown_and_drawn_anywhere(at: CommandLine) -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["matmul", "--sizes", "64:256:+64"], "waves are of an NVIDIA GPU's SMs"),
+        (["matmul", "--sizes", "64:256:+64"], "waves need the SM cycles of an NVIDIA GPU"),
         (["matmul", "--tile", "1x1"], "--tile is an option of triton"),
     ],
 )
