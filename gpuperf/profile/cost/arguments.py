@@ -1,8 +1,8 @@
-"""What does a call's argument at a position say, where somebody's trace has it only as text?
+"""Read the arguments of a call by their positions, also where a trace has them only as text.
 
 Kineto writes `[1, 1]`, `True`, `0.10000000000000001`, a dtype as its number (6), and nothing at all
-for a string, for None and for a tensor. A dispatch mode writes `str(value)`. Positions are the
-schema's, and past the last one that is there the schema's default holds.
+for a string, for None and for a tensor. A dispatch mode writes `str(value)`. Positions are those of
+the operator's schema; an argument that was not passed has the default of the schema.
 """
 
 from __future__ import annotations
@@ -14,20 +14,13 @@ from functools import cached_property
 from gpuperf.model.aten import DTYPES, WIDTHS, Call, Tensor
 from gpuperf.units import DTYPES as COMPUTED
 
-MOST_TEXT = 2000  # characters: a stranger's text is not parsed beyond
+MOST_TEXT = 2000  # characters: longer text is not parsed
 INTEGER = re.compile(r"\s*-?\d{1,19}\s*")
 NUMBER = re.compile(r"-?(?:\d{1,40}\.?\d{0,40}|\.\d{1,40})(?:[eE][+-]?\d{1,4})?|-?inf|nan")
 FLAG = re.compile(r"True|False")
-# c10::ScalarType, c10/core/ScalarType.h: its order is its number.
-CODES = {
-    "0": "uint8",
-    "1": "int8",
-    "2": "int16",
-    "3": "int32",
-    "4": "int64",
-    "5": "fp16",
-    "6": "fp32",
-    "7": "fp64",
+# The dtype at each number of c10::ScalarType (c10/core/ScalarType.h).
+SCALAR_TYPES = ["uint8", "int8", "int16", "int32", "int64", "fp16", "fp32", "fp64"]
+CODES = dict(zip(map(str, range(8)), SCALAR_TYPES, strict=True)) | {
     "9": "complex64",
     "10": "complex128",
     "11": "bool",
@@ -38,69 +31,77 @@ CODES = {
 
 
 class Unreadable(ValueError):
-    """The call does not say what its formula needs: too few arguments, garbage, or nothing."""
+    """Missing or malformed arguments: the call lacks what its formula needs."""
 
 
 @dataclass(frozen=True)
 class Arguments:
-    """The arguments of *call* by position. fp32 matmuls are done in tf32 where *tf32* is set."""
+    """The arguments of *call* by position. With *tf32*, fp32 matmuls are counted as tf32."""
 
     call: Call
     tf32: bool = False
 
     @cached_property
     def name(self) -> str:
-        """`add` of `aten::add_.Tensor`."""
+        """Return `add` of `aten::add_.Tensor`."""
         name = self.call.name.rpartition("::")[2].partition(".")[0]
         return name[:-1] if self.in_place and not name.startswith("__") else name
 
     @cached_property
     def in_place(self) -> bool:
-        """Whether it writes its first argument: `add_`, `__iadd__`."""
+        """Whether the operator writes its first argument, as `add_` and `__iadd__` do."""
         name = self.call.name.rpartition("::")[2].partition(".")[0]
         return name.startswith("__i") if name.endswith("__") else name.endswith("_")
 
     @property
     def overload(self) -> str:
-        """`Tensor` of `aten::add.Tensor`; a trace does not say."""
+        """Return `Tensor` of `aten::add.Tensor`; traces record no overload."""
         return self.call.name.rpartition("::")[2].partition(".")[2]
 
     @property
     def count(self) -> int:
-        """How many arguments were passed."""
+        """The number of arguments that were passed."""
         return max(len(self.call.inputs), len(self.call.concrete))
 
-    def tensors(self, at: int) -> tuple[Tensor, ...]:
-        """The tensors of the argument, none where it is something else."""
-        return self.call.inputs[at] if at < len(self.call.inputs) else ()
+    def tensors(self, *positions: int) -> tuple[Tensor, ...]:
+        """Return the tensors of these arguments in order; a position of −1 has none."""
+        inputs = self.call.inputs
+        return tuple(t for at in positions if 0 <= at < len(inputs) for t in inputs[at])
 
     def optional(self, at: int) -> Tensor | None:
-        """Its tensor, or None."""
+        """Return the tensor of an argument, or None."""
         return next(iter(self.tensors(at)), None)
 
     def tensor(self, at: int) -> Tensor:
-        """Its tensor. Raises: Unreadable where there is none."""
+        """Return the tensor of an argument. Raises: Unreadable if it has none."""
         tensor = self.optional(at)
         if tensor is None:
-            raise Unreadable(f"argument {at} of {self.call.name[:60]} is no tensor")
+            raise Unreadable(f"argument {at} of {self.call.name[:60]} is not a tensor")
         return tensor
 
-    def text(self, at: int) -> str | None:
-        """Its text; empty for None, for a string in a trace and for a tensor; None: not passed.
+    def first(self, count: int, start: int = 0) -> list[Tensor]:
+        """Return the tensor of each of *count* arguments. Raises: Unreadable if one has none."""
+        return [self.tensor(at) for at in range(start, start + count)]
 
-        Raises: Unreadable where the call says nothing of such arguments.
+    def recorded(self, at: int) -> str:
+        """Return the recorded text of an argument; empty if there is none."""
+        return self.call.concrete[at].strip() if at < len(self.call.concrete) else ""
+
+    def text(self, at: int) -> str | None:
+        """Return the text of an argument; None if it was not passed.
+
+        It is empty for None, for a tensor, and for a string in a trace. Raises: Unreadable if the
+        call has no texts at all.
         """
         if at >= self.count:
             return None
-        if not self.call.concrete:
-            raise Unreadable(f"nobody recorded argument {at} of {self.call.name[:60]}")
-        text = self.call.concrete[at].strip() if at < len(self.call.concrete) else ""
-        if len(text) > MOST_TEXT:
-            raise Unreadable(f"argument {at} of {self.call.name[:60]} is too long")
+        text = self.recorded(at)
+        if not self.call.concrete or len(text) > MOST_TEXT:
+            raise Unreadable(f"argument {at} of {self.call.name[:60]} has no readable text")
         return "" if text == "None" else text
 
     def integers(self, at: int, default: tuple[int, ...] | None = None) -> tuple[int, ...]:
-        """`[1, 1]`, or `1`. Raises: Unreadable where it is none."""
+        """Parse `[1, 1]` or `1`. Raises: Unreadable for other text."""
         text = self.text(at)
         if text is None and default is not None:
             return default
@@ -109,31 +110,30 @@ class Arguments:
             return tuple(int(part) for part in parts)
         if text in ("[]", "()"):
             return ()
-        raise Unreadable(f"{(text or '')[:40]!r} is no list of integers")
+        raise Unreadable(f"{(text or '')[:40]!r} is not a list of integers")
 
     def integer(self, at: int, default: int | None = None) -> int:
-        """Raises: Unreadable where it is none."""
+        """Parse one integer. Raises: Unreadable for other text."""
         numbers = self.integers(at, None if default is None else (default,))
         if len(numbers) != 1:
             raise Unreadable("one integer is needed")
         return numbers[0]
 
     def dims(self, at: int) -> tuple[int, ...] | None:
-        """Dimensions to reduce; None for all of them. Raises: Unreadable where nobody knows."""
+        """Parse the dimensions to reduce; None means all. Raises: Unreadable for other text."""
         return self.integers(at) or None if self.text(at) else None
 
     def number(self, at: int, default: float) -> float:
-        """A scalar; *default* where nobody knows: for what changes a FLOP or two an element."""
-        text = self.call.concrete[at].strip() if at < len(self.call.concrete) else ""
+        """Parse a scalar that changes a FLOP or two an element; return *default* if unreadable."""
+        text = self.recorded(at)
         return float(text) if NUMBER.fullmatch(text[:100]) else default
 
     def scales(self, at: int) -> bool:
-        """Whether a factor stands there that is not 1: a number, a list of them, or a tensor."""
-        text = self.call.concrete[at].strip() if at < len(self.call.concrete) else ""
-        return bool(self.tensors(at)) or (bool(text) and self.number(at, 0.0) != 1)
+        """Whether the argument is a factor other than 1: a number, a list or a tensor."""
+        return bool(self.tensors(at)) or (bool(self.recorded(at)) and self.number(at, 0.0) != 1)
 
     def flag(self, at: int, default: bool | None = None) -> bool:
-        """Raises: Unreadable where it is neither True nor False."""
+        """Parse `True` or `False`. Raises: Unreadable for other text."""
         text = self.text(at)
         if text is None and default is not None:
             return default
@@ -142,13 +142,12 @@ class Arguments:
         return text == "True"
 
     def flags(self, at: int, count: int) -> tuple[bool, ...]:
-        """A mask of *count*; all where nobody knows."""
-        text = self.call.concrete[at][:MOST_TEXT] if at < len(self.call.concrete) else ""
-        found = tuple(word == "True" for word in FLAG.findall(text))
-        return found if len(found) == count else (True,) * count
+        """Parse a mask of *count* flags; all are True if the text has another number of them."""
+        flags = tuple(word == "True" for word in FLAG.findall(self.recorded(at)[:MOST_TEXT]))
+        return flags if len(flags) == count else (True,) * count
 
     def dtype(self, at: int, default: str) -> str:
-        """A dtype by its number in a trace, its name in torch, or ours."""
+        """Parse a dtype: its number in a trace, its name in torch, or its short name."""
         text = (self.text(at) or "").removeprefix("torch.")
         if not text:
             return default

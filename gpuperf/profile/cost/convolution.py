@@ -1,10 +1,10 @@
-"""Convolutions: 2 FLOP for every element of the weight at every place that it is laid on.
+"""Count convolutions: 2 FLOPs for every element of the weight at every place where it is applied.
 
     forward      2 · batch · places · elements of the weight (c_out, c_in/groups, *kernel)
     transposed   the same, with places of the input and a weight (c_in, c_out/groups, *kernel)
-    backward     the same again for dx and for dweight, and a sum for dbias: those asked for
+    backward     the same again for each of dx and dweight that is asked for, and a sum for dbias
 
-What lies over the padding is counted, as everybody does.
+Places over the padding count too, as is usual.
 """
 
 from __future__ import annotations
@@ -15,12 +15,25 @@ from dataclasses import dataclass
 from gpuperf.model.aten import Tensor
 from gpuperf.profile.cost.arguments import Arguments, Unreadable
 from gpuperf.profile.cost.shapes import spread, windows
-from gpuperf.profile.cost.tally import Rule, Rules, Tally, computed, moved, multiplied, named
+from gpuperf.profile.cost.tally import (
+    Rule,
+    Rules,
+    Tally,
+    computed,
+    multiplied,
+    named,
+    tally,
+    weight_gradients,
+)
 
 
 @dataclass(frozen=True)
-class Signature:
-    """Positions of arguments; −1: there is none. `transposed`: where that is said, or of all."""
+class Convolution:
+    """Positions of a convolution's arguments; −1 if the operator has none.
+
+    *transposed* is the position of that flag, or the flag itself. *added* is a tensor that is added
+    to the result.
+    """
 
     stride: int
     padding: int
@@ -29,66 +42,55 @@ class Signature:
     bias: int = -1
     transposed: int | bool = False
     output_padding: int = -1
-    added: int = -1  # a tensor that is added to the result
+    added: int = -1
     relu: bool = False
 
-
-FULL = Signature(3, 4, 5, 8, bias=2, transposed=6, output_padding=7)
-PLAIN = Signature(3, 4, 5, 6, bias=2)
-TURNED = Signature(3, 4, 7, 6, bias=2, transposed=True, output_padding=5)
-MKLDNN = Signature(4, 3, 5, 6, bias=2)
-SLOW = Signature(4, 5, 6, bias=3)
-SIGNATURES = {
-    **dict.fromkeys(("convolution", "_convolution", "convolution_overrideable"), FULL),
-    **dict.fromkeys(("conv1d", "conv2d", "conv3d"), PLAIN),
-    **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), TURNED),
-    "cudnn_convolution": Signature(3, 2, 4, 5),
-    "cudnn_convolution_transpose": Signature(4, 2, 5, 6, transposed=True, output_padding=3),
-    "miopen_convolution_transpose": Signature(
-        5, 3, 6, 7, bias=2, transposed=True, output_padding=4
-    ),
-    **dict.fromkeys(
-        ("cudnn_convolution_relu", "miopen_convolution_relu"),
-        Signature(3, 4, 5, 6, bias=2, relu=True),
-    ),
-    **dict.fromkeys(
-        ("cudnn_convolution_add_relu", "miopen_convolution_add_relu"),
-        Signature(5, 6, 7, 8, bias=4, added=2, relu=True),
-    ),
-    **dict.fromkeys(
-        ("mkldnn_convolution", "miopen_convolution", "miopen_depthwise_convolution"), MKLDNN
-    ),
-    **dict.fromkeys(
-        (
-            "_slow_conv2d_forward",
-            "thnn_conv2d",
-            "slow_conv3d_forward",
-            "slow_conv3d",
-            "_conv_depthwise2d",
-            "conv_depthwise3d",
-            "slow_conv_dilated2d",
-            "slow_conv_dilated3d",
-        ),
-        SLOW,
-    ),
-    **dict.fromkeys(
-        ("slow_conv_transpose2d", "slow_conv_transpose3d"),
-        Signature(4, 5, 7, bias=3, transposed=True, output_padding=6),
-    ),
-}
+    def is_transposed(self, args: Arguments) -> bool:
+        """Return the flag. Raises: Unreadable if it was not recorded."""
+        return self.transposed if isinstance(self.transposed, bool) else args.flag(self.transposed)
 
 
-def is_transposed(args: Arguments, of: Signature) -> bool:
-    """Raises: Unreadable where nobody knows."""
-    if isinstance(of.transposed, bool):
-        return of.transposed
-    return args.flag(of.transposed)
+OPERATORS = (
+    (
+        Convolution(3, 4, 5, 8, bias=2, transposed=6, output_padding=7),
+        "convolution _convolution convolution_overrideable",
+    ),
+    (Convolution(3, 4, 5, 6, bias=2), "conv1d conv2d conv3d"),
+    (
+        Convolution(3, 4, 7, 6, bias=2, transposed=True, output_padding=5),
+        "conv_transpose1d conv_transpose2d conv_transpose3d",
+    ),
+    (Convolution(3, 2, 4, 5), "cudnn_convolution"),
+    (Convolution(4, 2, 5, 6, transposed=True, output_padding=3), "cudnn_convolution_transpose"),
+    (
+        Convolution(5, 3, 6, 7, bias=2, transposed=True, output_padding=4),
+        "miopen_convolution_transpose",
+    ),
+    (Convolution(3, 4, 5, 6, bias=2, relu=True), "cudnn_convolution_relu miopen_convolution_relu"),
+    (
+        Convolution(5, 6, 7, 8, bias=4, added=2, relu=True),
+        "cudnn_convolution_add_relu miopen_convolution_add_relu",
+    ),
+    (
+        Convolution(4, 3, 5, 6, bias=2),
+        "mkldnn_convolution miopen_convolution miopen_depthwise_convolution",
+    ),
+    (
+        Convolution(4, 5, 6, bias=3),
+        "_slow_conv2d_forward thnn_conv2d slow_conv3d_forward slow_conv3d _conv_depthwise2d"
+        " conv_depthwise3d slow_conv_dilated2d slow_conv_dilated3d",
+    ),
+    (
+        Convolution(4, 5, 7, bias=3, transposed=True, output_padding=6),
+        "slow_conv_transpose2d slow_conv_transpose3d",
+    ),
+)
 
 
 def result_shape(
-    args: Arguments, of: Signature, x: Tensor, weight: Tensor, transposed: bool
+    args: Arguments, of: Convolution, x: Tensor, weight: Tensor, transposed: bool
 ) -> tuple[int, ...]:
-    """(batch, c_out, *places); the batch may lack. Raises: Unreadable."""
+    """Return (batch, c_out, *places), or without the batch. Raises: Unreadable."""
     kernel = weight.shape[2:]
     axes = len(kernel)
 
@@ -97,25 +99,23 @@ def result_shape(
 
     stride, dilation = values(of.stride, 1), values(of.dilation, 1)
     padding = padded(args, of, kernel, dilation)
-    # Only transposed ones have anything there.
-    more = values(of.output_padding, 0) if transposed else (0,) * axes
-    places = [
+    output_padding = values(of.output_padding, 0) if transposed else (0,) * axes
+    sizes = zip(x.shape[-axes:], kernel, stride, padding, dilation, output_padding, strict=True)
+    axis_places = [
         (n - 1) * s - sum(p) + d * (k - 1) + o + 1
         if transposed
         else windows(n + sum(p), k, s, 0, d)
-        for n, k, s, p, d, o in zip(
-            x.shape[-axes:], kernel, stride, padding, dilation, more, strict=True
-        )
+        for n, k, s, p, d, o in sizes
     ]
     groups = args.integer(of.groups, 1) if of.groups >= 0 else 1
     channels = weight.shape[1] * groups if transposed else weight.shape[0]
-    return (*x.shape[: -axes - 1], channels, *places)
+    return (*x.shape[: -axes - 1], channels, *axis_places)
 
 
 def padded(
-    args: Arguments, of: Signature, kernel: tuple[int, ...], dilation: tuple[int, ...]
+    args: Arguments, of: Convolution, kernel: tuple[int, ...], dilation: tuple[int, ...]
 ) -> list[tuple[int, int]]:
-    """What is laid around each axis, before and after; `same` keeps its length."""
+    """Return the padding before and after each axis; `same` keeps the axis as long as it is."""
     text = (args.text(of.padding) or "").strip("'\"")
     if text == "same":
         return [(d * (k - 1), 0) for k, d in zip(kernel, dilation, strict=True)]
@@ -125,74 +125,58 @@ def padded(
 
 
 def places(shape: tuple[int, ...], axes: int) -> int:
-    """Batch times places of a tensor (batch, channels, *places)."""
+    """Return batch times places of a tensor (batch, channels, *places)."""
     return math.prod(shape[: -axes - 1]) * math.prod(shape[-axes:])
 
 
-def check(x: Tensor, weight: Tensor) -> int:
-    """How many axes. Raises: Unreadable where these are no operands of a convolution."""
+def axes_of(x: Tensor, weight: Tensor) -> int:
+    """Return the number of axes. Raises: Unreadable if x and weight have other ranks."""
     axes = len(weight.shape) - 2
     if axes < 1 or len(x.shape) - axes not in (1, 2):
-        raise Unreadable("no convolution is of these ranks")
+        raise Unreadable("a convolution needs operands of other ranks")
     return axes
 
 
-def forward(of: Signature) -> Rule:
-    """The rule of a convolution with arguments as *of* says."""
+def forward(of: Convolution) -> Rule:
+    """Count a convolution with its arguments at the positions of *of*."""
 
     def rule(args: Arguments) -> Tally:
-        x, weight = args.tensor(0), args.tensor(1)
-        axes, transposed = check(x, weight), is_transposed(args, of)
+        x, weight = args.first(2)
+        axes, transposed = axes_of(x, weight), of.is_transposed(args)
         outputs = args.call.outputs or (
             Tensor(result_shape(args, of, x, weight, transposed), x.dtype),
         )
-        laid = x.shape if transposed else outputs[0].shape
-        flops = multiplied(places(laid, axes) * weight.size, x.dtype, args.tf32)
-        more = [t for at in (of.bias, of.added) if at >= 0 for t in args.tensors(at)]
-        if each := len(more) + of.relu:
-            flops += computed(outputs[0].size, x.dtype, each)
-        return Tally(flops, moved((x, weight, *more), outputs))
+        applied = x.shape if transposed else outputs[0].shape
+        flops = multiplied(places(applied, axes) * weight.size, x.dtype, args.tf32)
+        added = args.tensors(of.bias, of.added)
+        flops += computed(outputs[0].size, x.dtype, len(added) + of.relu)
+        return tally(args, flops, (x, weight, *added), outputs)
 
     return rule
 
 
-def gradients(
-    dy: Tensor,
-    x: Tensor,
-    weight: Tensor,
-    transposed: bool,
-    asked: tuple[bool, ...],
-    args: Arguments,
-) -> Tally:
-    """Of *dy*: dx, dweight and dbias, those *asked* for."""
-    axes = check(x, weight)
-    dx, dweight, dbias = asked
-    each = places(x.shape if transposed else dy.shape, axes) * weight.size
-    flops = multiplied(each * (dx + dweight), x.dtype, args.tf32)
-    flops += computed(dy.size, dy.dtype, int(dbias))
-    read = (dy, *((weight,) if dx else ()), *((x,) if dweight else ()))
-    channels = dy.shape[-axes - 1]
-    made = (Tensor(x.shape, x.dtype), Tensor(weight.shape, x.dtype), Tensor((channels,), x.dtype))
-    written = [tensor for tensor, wanted in zip(made, asked, strict=True) if wanted]
-    return Tally(flops, moved(read if any(asked) else (), args.call.outputs or written))
+def gradients(args: Arguments, mask: int, transposed: bool = False) -> Tally:
+    """Count the gradients of (dy, x, weight) that the flags at *mask* ask for."""
+    dy, x, weight = args.first(3)
+    axes = axes_of(x, weight)
+    products = places(x.shape if transposed else dy.shape, axes) * weight.size
+    wanted = args.flags(mask, 3)
+    return weight_gradients(args, (dy, x, weight), products, dy.shape[-axes - 1], wanted)
 
 
 def backward(args: Arguments) -> Tally:
-    """(dy, x, weight, [bias_sizes,] stride, padding, dilation, transposed, …, output_mask)."""
-    dy, x, weight = (args.tensor(at) for at in range(3))
+    """Count (dy, x, weight, [bias_sizes,] stride, padding, dilation, transposed, …, mask)."""
     first = 3 if args.name.endswith("_overrideable") else 4
-    asked = args.flags(first + 6, 3)
-    return gradients(dy, x, weight, args.flag(first + 3), asked, args)
+    return gradients(args, first + 6, args.flag(first + 3))
 
 
 def slow_backward(args: Arguments) -> Tally:
-    """(dy, x, weight, kernel, stride, padding, output_mask)."""
-    dy, x, weight = (args.tensor(at) for at in range(3))
-    return gradients(dy, x, weight, False, args.flags(6, 3), args)
+    """Count (dy, x, weight, kernel, stride, padding, mask)."""
+    return gradients(args, 6)
 
 
 RULES: Rules = {
-    **{name: ("convolution", forward(of)) for name, of in SIGNATURES.items()},
+    **{name: ("convolution", forward(of)) for of, names in OPERATORS for name in names.split()},
     **named("convolution", backward, "convolution_backward convolution_backward_overrideable"),
     **named("convolution", slow_backward, "_slow_conv2d_backward"),
 }

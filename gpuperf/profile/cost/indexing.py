@@ -1,8 +1,8 @@
-"""Embeddings, gathers and scatters: only the elements that indices point at, and the indices.
+"""Count embeddings, gathers and scatters: the elements that indices select, and the indices.
 
-What indices point at is in no trace. As many elements are taken to be read as there are places to
-put them, and no more than there are; an in-place scatter writes as many as it is given. Adding to
-what is there is a FLOP each.
+Traces hold no values of indices. As many elements are taken to be read as the result has, and no
+more than there are; an in-place scatter writes as many as it is given. An addition to an element is
+one FLOP.
 """
 
 from __future__ import annotations
@@ -12,166 +12,179 @@ from collections.abc import Iterable
 
 from gpuperf.model.aten import Tensor
 from gpuperf.profile.cost.arguments import Arguments, Unreadable
-from gpuperf.profile.cost.shapes import axis, broadcast
+from gpuperf.profile.cost.shapes import axis, common_shape, replaced
 from gpuperf.profile.cost.tally import (
+    Results,
     Rule,
     Rules,
     Tally,
     computed,
-    copies,
-    fresh,
-    inferred,
+    elements,
+    like,
     moved,
     named,
+    results,
+    tally,
 )
 
 
 def some(x: Tensor, count: int) -> Tensor:
-    """*count* elements of x, and no more than it has."""
-    return copies(x, min(count, x.distinct))
+    """Return *count* elements of x, and no more than it has."""
+    return elements(x, min(count, x.distinct))
+
+
+def selected(args: Arguments, x: Tensor, indices: Iterable[Tensor], expected: Results) -> Tally:
+    """Count elements of *x* that are copied into the results, and the *indices* that are read."""
+    out = results(args, expected)
+    return tally(args, (), (*(some(x, t.size) for t in out), *indices), out)
+
+
+def table_width(weight: Tensor) -> int:
+    """Return the width of an embedding's table. Raises: Unreadable if it is not a matrix."""
+    if len(weight.shape) != 2:
+        raise Unreadable("the weight is not a table of rows")
+    return weight.shape[1]
 
 
 def embedding(args: Arguments) -> Tally:
-    """(weight (rows, d), indices): a row for each index."""
-    weight, indices = args.tensor(0), args.tensor(1)
-    if len(weight.shape) != 2:
-        raise Unreadable("no table of rows")
-    out = Tensor((*indices.shape, weight.shape[1]), weight.dtype)
-    return Tally((), moved((some(weight, out.size), indices), args.call.outputs or (out,)))
+    """Count (weight (rows, d), indices): a row for each index."""
+    weight, indices = args.first(2)
+    out = Tensor((*indices.shape, table_width(weight)), weight.dtype)
+    return tally(args, (), (some(weight, out.size), indices), (out,))
 
 
 def embedding_backward(args: Arguments) -> Tally:
-    """(dy (…, d), indices, rows, …): the whole table is written, rows are added up."""
-    dy, indices = args.tensor(0), args.tensor(1)
-    out = args.call.outputs or inferred(
-        lambda: (Tensor((args.integer(2), *dy.shape[-1:]), dy.dtype),)
-    )
-    return Tally(computed(dy.size, dy.dtype, 1, sums=True), moved((dy, indices), out))
+    """Count (dy (…, d), indices, rows, …): rows are added up, and the whole table is written."""
+    dy, indices = args.first(2)
+    flops = computed(dy.size, dy.dtype, 1, sums=True)
+    return tally(args, flops, (dy, indices), lambda: (table(args, 2, dy),))
+
+
+def table(args: Arguments, rows: int, dy: Tensor) -> Tensor:
+    """Return the gradient of a table, whose number of rows is the argument *rows*."""
+    return Tensor((args.integer(rows), *dy.shape[-1:]), dy.dtype)
 
 
 def bag(args: Arguments) -> Tally:
-    """`_embedding_bag` (weight, indices, offsets, …): rows added up, bag by bag."""
-    weight, indices, offsets = (args.tensor(at) for at in range(3))
-    if len(weight.shape) != 2:
-        raise Unreadable("no table of rows")
-    d = weight.shape[1]
+    """Count `_embedding_bag` (weight, indices, offsets, …): rows are added up, bag by bag."""
+    weight, indices, offsets = args.first(3)
+    d = table_width(weight)
     out = Tensor((offsets.size, d), weight.dtype)
     flops = computed(indices.size * d, weight.dtype, 1, sums=True)
-    read = (some(weight, indices.size * d), indices, offsets)
-    return Tally(flops, moved(read, args.call.outputs or (out,)))
+    return tally(args, flops, (some(weight, indices.size * d), indices, offsets), (out,))
 
 
 def bag_backward(args: Arguments) -> Tally:
-    """(dy (bags, d), indices, …, rows, …): dy of its bag is added for each index."""
-    dy, indices = args.tensor(0), args.tensor(1)
+    """Count (dy (bags, d), indices, …, rows, …): dy of its bag is added for each index."""
+    dy, indices = args.first(2)
     rows = 5 if args.name.endswith("_dense_backward") else 6
-    out = args.call.outputs or inferred(
-        lambda: (Tensor((args.integer(rows), *dy.shape[-1:]), dy.dtype),)
-    )
     flops = computed(indices.size * dy.shape[-1], dy.dtype, 1, sums=True)
-    return Tally(flops, moved([t for at in range(rows) for t in args.tensors(at)], out))
+    return tally(args, flops, args.tensors(*range(rows)), lambda: (table(args, rows, dy),))
 
 
-def gather(args: Arguments) -> Tally:
-    """(x, dim, index): an element for each index."""
-    x, index = args.tensor(0), args.tensor(2)
-    out = Tensor(index.shape, x.dtype)
-    return Tally((), moved((some(x, out.size), index), args.call.outputs or (out,)))
+def gather(at: int) -> Rule:
+    """Count an element of argument 0 for each index; the index is argument *at*."""
 
+    def rule(args: Arguments) -> Tally:
+        x, index = args.tensor(0), args.tensor(at)
+        out = Tensor(index.shape, x.dtype)
+        return tally(args, (), (some(x, out.size), index), (out,))
 
-def take(args: Arguments) -> Tally:
-    """(x, index)"""
-    x, index = args.tensor(0), args.tensor(1)
-    out = Tensor(index.shape, x.dtype)
-    return Tally((), moved((some(x, out.size), index), args.call.outputs or (out,)))
+    return rule
 
 
 def index_select(args: Arguments) -> Tally:
-    """(x, dim, index): slices of an axis."""
+    """Count (x, dim, index): slices of an axis."""
     x, index = args.tensor(0), args.tensor(2)
 
     def infer() -> Iterable[Tensor]:
         at = axis(args.integer(1), len(x.shape))
-        return (Tensor((*x.shape[:at], index.size, *x.shape[at + 1 :]), x.dtype),)
+        return (Tensor(replaced(x.shape, at, index.size), x.dtype),)
 
-    out = args.call.outputs or inferred(infer)
-    return Tally((), moved((*(some(x, t.size) for t in out), index), out))
+    return selected(args, x, (index,), infer)
+
+
+def is_mask(indices: Iterable[Tensor]) -> bool:
+    """Whether an index is a mask: only its values say how many elements it selects."""
+    return any(t.dtype in ("bool", "uint8") for t in indices)
 
 
 def index(args: Arguments) -> Tally:
-    """x[indices]: of which axes is not said where not all have one; of bool, only x knows."""
+    """Count x[indices]; the result is inferred only if each axis has an index that is no mask."""
     x, indices = args.tensor(0), args.tensors(1)
 
     def infer() -> Iterable[Tensor]:
-        if any(t.dtype in ("bool", "uint8") for t in indices) or len(indices) != len(x.shape):
-            raise Unreadable("which elements?")
-        return (Tensor(broadcast(*(t.shape for t in indices)), x.dtype),)
+        if is_mask(indices) or len(indices) != len(x.shape):
+            raise Unreadable("the number of selected elements is unknown")
+        return (Tensor(common_shape(indices), x.dtype),)
 
-    out = args.call.outputs or inferred(infer)
-    return Tally((), moved((*(some(x, t.size) for t in out), *indices), out))
+    return selected(args, x, indices, infer)
 
 
 def index_put(args: Arguments) -> Tally:
-    """x[indices] = values, or += where they accumulate."""
+    """Count x[indices] = values, or += if they accumulate."""
     x, indices, values = args.tensor(0), args.tensors(1), args.tensor(2)
-    least = math.prod(broadcast(*(t.shape for t in indices))) if indices else 0
-    if any(t.dtype in ("bool", "uint8") for t in indices):
-        least = 0
-    adds = bool(inferred(lambda: (x,) if args.flag(3, False) else ()))
-    return put(args, x, (values, *indices), max(values.size, least), adds)
+    least = math.prod(common_shape(indices)) if indices else 0
+    count = values.size if is_mask(indices) else max(values.size, least)
+    try:
+        adds = args.flag(3, False)
+    except Unreadable:
+        adds = False
+    return put(args, x, (values, *indices), count, adds)
 
 
 def put(args: Arguments, x: Tensor, given: Iterable[Tensor], count: int, adds: bool) -> Tally:
-    """*count* elements of x replaced by *given*, or added to; out of place, in a copy of x."""
+    """Count *count* elements of x (out of place: of its copy) that *given* replaces or adds to."""
     touched = some(x, count)
     flops = computed(count, x.dtype, int(adds))
     if args.in_place or args.name == "_index_put_impl":
         return Tally(flops, moved((*given, *((touched,) if adds else ())), (touched,)))
-    rest = x if adds else copies(x, x.distinct - touched.size)
-    return Tally(flops, moved((rest, *given), args.call.outputs or (fresh(x),)))
+    rest = x if adds else elements(x, x.distinct - touched.size)
+    return tally(args, flops, (rest, *given), (like(x),))
 
 
-def scatter(at: int, adds: bool = False) -> Rule:
-    """(x, dim, index, src or a number, …): *at*, the source, if there is one."""
+def scatter(adds: bool = False) -> Rule:
+    """Count (x, dim, index, source or a number, …)."""
 
     def rule(args: Arguments) -> Tally:
-        x, where = args.tensor(0), args.tensor(2)
-        source = args.optional(at)
+        x, where, source = args.tensor(0), args.tensor(2), args.optional(3)
         count = where.size
         if args.name.startswith("index_"):  # slices, not elements
-            count = source.size if source and source.shape else sliced(args, x, where)
+            count = source.size if source and source.shape else slices(args, x, where)
         given = [where, *((some(source, count),) if source else ())]
         return put(args, x, given, count, adds or "reduce" in args.name)
 
     return rule
 
 
-def sliced(args: Arguments, x: Tensor, where: Tensor) -> int:
-    """Elements of the slices that an index takes out of an axis."""
+def slices(args: Arguments, x: Tensor, where: Tensor) -> int:
+    """Return the elements of the slices that an index selects from an axis."""
     at = axis(args.integer(1), len(x.shape))
-    return where.size * math.prod(n for i, n in enumerate(x.shape) if i != at)
+    return where.size * math.prod(replaced(x.shape, at))
 
 
-def searched(args: Arguments) -> Tally:
-    """Masks and searches, whose result only the data knows: what they read, and what was seen."""
-    return Tally((), moved(args.call.tensors, args.call.outputs))
+def search(args: Arguments) -> Tally:
+    """Count searches, whose result depends on the data: all inputs, and the recorded results."""
+    return tally(args, (), args.call.tensors, ())
 
 
-def masked(args: Arguments) -> Tally:
-    """`masked_select` (x, mask), `masked_scatter` (x, mask, source)."""
-    x, mask = args.tensor(0), args.tensor(1)
-    if args.name == "masked_scatter":
-        made = args.call.outputs or (x if args.in_place else fresh(x),)
-        return Tally((), moved((x, mask, *args.tensors(2)), made))
-    out = args.call.outputs
-    return Tally((), moved((*(some(x, t.size) for t in out), mask), out))
+def masked_select(args: Arguments) -> Tally:
+    """Count the elements of x that the mask selects, and the mask."""
+    x, mask = args.first(2)
+    return selected(args, x, (mask,), ())
+
+
+def masked_scatter(args: Arguments) -> Tally:
+    """Count (x, mask, source): all of the three is read."""
+    x, mask = args.first(2)
+    out = x if args.in_place else like(x)
+    return tally(args, (), (x, mask, *args.tensors(2)), (out,))
 
 
 def one_hot(args: Arguments) -> Tally:
-    """(indices, classes)"""
+    """Count (indices, number of classes)."""
     x = args.tensor(0)
-    out = args.call.outputs or inferred(lambda: (Tensor((x.size, args.integer(1)), "int64"),))
-    return Tally((), moved((x,), out))
+    return tally(args, (), (x,), lambda: (Tensor((x.size, args.integer(1)), "int64"),))
 
 
 SEARCHES = "nonzero argwhere searchsorted bucketize isin bincount histc _unique2 unique_dim"
@@ -180,14 +193,15 @@ RULES: Rules = {
     **named("embedding", embedding_backward, "embedding_dense_backward"),
     **named("embedding", bag, "_embedding_bag _embedding_bag_forward_only"),
     **named("embedding", bag_backward, "_embedding_bag_backward _embedding_bag_dense_backward"),
-    **named("indexing", gather, "gather"),
-    **named("indexing", take, "take"),
+    **named("indexing", gather(2), "gather"),
+    **named("indexing", gather(1), "take"),
     **named("indexing", index_select, "index_select"),
     **named("indexing", index, "index _unsafe_index"),
     **named("indexing", index_put, "index_put _index_put_impl _unsafe_index_put"),
-    **named("indexing", scatter(3), "scatter index_copy index_fill index_reduce"),
-    **named("indexing", scatter(3, adds=True), "scatter_add scatter_reduce index_add"),
-    **named("indexing", masked, "masked_select masked_scatter"),
-    **named("indexing", searched, SEARCHES),
+    **named("indexing", scatter(), "scatter index_copy index_fill index_reduce"),
+    **named("indexing", scatter(adds=True), "scatter_add scatter_reduce index_add"),
+    **named("indexing", masked_select, "masked_select"),
+    **named("indexing", masked_scatter, "masked_scatter"),
+    **named("indexing", search, SEARCHES),
     **named("indexing", one_hot, "one_hot"),
 }

@@ -1,4 +1,4 @@
-"""Optimisers that step over lists of tensors at once, and `_foreach_*`, the same for arithmetic.
+"""Count fused optimizers over lists of tensors, and the arithmetic of `_foreach_*`.
 
 FLOPs of a parameter, in the order of torch's kernels (fused_adam_utils.cuh, FusedSgdKernel.cu):
 
@@ -18,12 +18,12 @@ from gpuperf.model.cost import Flops
 from gpuperf.profile.cost.arguments import Arguments, Unreadable
 from gpuperf.profile.cost.pointwise import FORMULAS, each, result_dtype
 from gpuperf.profile.cost.reduction import REDUCTIONS
-from gpuperf.profile.cost.shapes import broadcast, promoted
-from gpuperf.profile.cost.tally import Rule, Rules, Tally, computed, fresh, moved, named
+from gpuperf.profile.cost.shapes import common_shape, promoted
+from gpuperf.profile.cost.tally import Rule, Rules, Tally, computed, like, moved, named, tally
 
 
 def merged(parts: Iterable[tuple[Flops, ...]]) -> tuple[Flops, ...]:
-    """One `Flops` for each kind and dtype."""
+    """Add up the FLOPs of each kind and dtype."""
     totals: dict[tuple[str, str, str], Flops] = {}
     for flops in (f for part in parts for f in part):
         key = (flops.kind, flops.dtype, flops.accumulate)
@@ -35,20 +35,23 @@ def merged(parts: Iterable[tuple[Flops, ...]]) -> tuple[Flops, ...]:
 def stepped(
     args: Arguments, plain: int, special: int, states: Sequence[int], steps: int, scale: int
 ) -> Tally:
-    """*plain* and *special* FLOPs a parameter; *states* are read and written as parameters are,
-    *steps* are read, gradients too, and written where they are unscaled."""
+    """Count *plain* and *special* FLOPs a parameter.
+
+    Parameters and *states* are read and written; gradients and *steps* are read. If the argument
+    *scale* is a tensor the gradients are unscaled, and written too.
+    """
     parameters, gradients = args.tensors(0), args.tensors(1)
     if not parameters or len(parameters) != len(gradients):
         raise Unreadable("a gradient for each parameter is needed")
     unscaled = bool(args.tensors(scale))
-    kept = [*parameters, *(t for at in states for t in args.tensors(at))]
-    read = [*kept, *gradients, *(args.tensors(steps) if steps >= 0 else ())]
+    kept = [*parameters, *args.tensors(*states)]
     flops = (computed(p.size, p.dtype, plain + unscaled, special) for p in parameters)
+    read = [*kept, *gradients, *args.tensors(steps)]
     return Tally(merged(flops), moved(read, [*kept, *(gradients if unscaled else ())]))
 
 
 def adam(decay: int) -> Rule:
-    """(parameters, gradients, m, v, largest v, steps, lr, β1, β2, weight decay, ε, amsgrad, …)."""
+    """Count (parameters, gradients, m, v, largest v, steps, lr, β1, β2, weight decay, ε, …)."""
 
     def rule(args: Arguments) -> Tally:
         plain = 12 + bool(args.tensors(4)) + decay * (args.number(9, 0.0) != 0)
@@ -58,43 +61,39 @@ def adam(decay: int) -> Rule:
 
 
 def sgd(args: Arguments) -> Tally:
-    """(parameters, gradients, momenta, weight decay, momentum, lr, dampening, nesterov, maximize,
-    first step, …): first of all, the momenta are the gradients."""
+    """Count (parameters, gradients, momenta, weight decay, momentum, lr, dampening, nesterov,
+    maximize, first step, …). In the first step the momenta are set to the gradients."""
     plain = 2 + 2 * (args.number(3, 0.0) != 0)
     momenta = args.tensors(2)
     first = "True" in args.call.concrete[9:10]
-    if momenta and not first:
-        plain += 3
-    if momenta and "True" in args.call.concrete[7:8]:
-        plain += 2
+    if momenta:
+        plain += 3 * (not first) + 2 * ("True" in args.call.concrete[7:8])
     tally = stepped(args, plain, 0, () if first else (2,), -1, 10)
     if not first:
         return tally
-    kept = [*args.tensors(0), *momenta]
-    read = [*args.tensors(0), *args.tensors(1)]
-    return Tally(tally.flops, moved(read, kept))
+    return Tally(tally.flops, moved(args.tensors(0, 1), args.tensors(0, 2)))
 
 
 def adagrad(args: Arguments) -> Tally:
-    """(parameters, gradients, sums, steps, lr, lr decay, weight decay, …)."""
+    """Count (parameters, gradients, sums, steps, lr, lr decay, weight decay, …)."""
     return stepped(args, 6 + 2 * (args.number(6, 0.0) != 0), 1, (2,), 3, 9)
 
 
 def unscaled(args: Arguments) -> Tally:
-    """`_amp_foreach_non_finite_check_and_unscale_` (gradients, found, scale)."""
+    """Count `_amp_foreach_non_finite_check_and_unscale_` (gradients, found_inf, scale)."""
     gradients = args.tensors(0)
     flops = merged(computed(t.size, t.dtype, 2) for t in gradients)
-    return Tally(flops, moved((*gradients, *args.tensors(2)), gradients))
+    return Tally(flops, moved(args.tensors(0, 2), gradients))
 
 
 def operand(args: Arguments, at: int, i: int, count: int) -> tuple[Tensor, ...]:
-    """The tensor at *at* that goes with the i-th of *count*: its own, or one for all."""
+    """Return the i-th of *count* tensors of an argument, or the one that serves for all."""
     given = args.tensors(at)
     return given[i : i + 1] if len(given) == count else given[:1]
 
 
 def foreach(name: str) -> Rule:
-    """A pointwise operator over lists."""
+    """Count a pointwise operator over lists."""
     formula = FORMULAS[name]
 
     def rule(args: Arguments) -> Tally:
@@ -104,38 +103,36 @@ def foreach(name: str) -> Rule:
         for i in range(count):
             given = [t for at in formula.operands for t in operand(args, at, i, count)]
             dtype = promoted(given)
-            shape = broadcast(*(t.shape for t in given))
+            shape = common_shape(given)
             made.append(Tensor(shape, result_dtype(name, formula, dtype)))
             flops.append(computed(math.prod(shape), dtype, plain, special))
         if not made:
-            raise Unreadable("nothing to go over")
-        read = [t for at in formula.operands for t in args.tensors(at)]
-        written = args.call.outputs or (args.tensors(0) if args.in_place else made)
-        return Tally(merged(flops), moved(read, written))
+            raise Unreadable("the lists are empty")
+        expected = args.tensors(0) if args.in_place else made
+        return tally(args, merged(flops), args.tensors(*formula.operands), expected)
 
     return rule
 
 
-def foreach_moved(reads: int) -> Rule:
-    """`_foreach_copy_` reads its second list, `_foreach_clone` its first, `_foreach_zero_` none."""
+def foreach_moved(source: int) -> Rule:
+    """Count copies of the list *source*; −1 reads none."""
 
     def rule(args: Arguments) -> Tally:
         lists = args.tensors(0)
-        made = lists if args.in_place else [fresh(t) for t in lists]
-        read = args.tensors(reads) if reads >= 0 else ()
-        return Tally((), moved(read, args.call.outputs or made))
+        expected = lists if args.in_place else map(like, lists)
+        return tally(args, (), args.tensors(source), expected)
 
     return rule
 
 
 def foreach_reduced(name: str) -> Rule:
-    """A number of each tensor."""
-    of = REDUCTIONS[name]
+    """Count the reduction of each tensor to a number."""
+    plain = REDUCTIONS[name].plain
 
     def rule(args: Arguments) -> Tally:
         given = args.tensors(0)
-        flops = merged(computed(t.size, t.dtype, of.plain, sums=True) for t in given)
-        return Tally(flops, moved(given, args.call.outputs or [Tensor((), t.dtype) for t in given]))
+        flops = merged(computed(t.size, t.dtype, plain, sums=True) for t in given)
+        return tally(args, flops, given, [Tensor((), t.dtype) for t in given])
 
     return rule
 

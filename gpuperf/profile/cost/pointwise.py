@@ -1,4 +1,4 @@
-"""Element by element: so many FLOPs and transcendentals for each element of the result.
+"""Count pointwise operators: FLOPs and transcendentals for each element of the result.
 
 A formula counts what its algebra says, written without sharing: silu is x / (1 + exp −x), 3 and an
 exponential. Selections (where, masked_fill, dropout's zeros) compute nothing; a comparison is 1.
@@ -8,21 +8,21 @@ place or not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from gpuperf.model.aten import Tensor
 from gpuperf.model.cost import Flops
 from gpuperf.profile.cost.arguments import NUMBER, Arguments, Unreadable
-from gpuperf.profile.cost.shapes import broadcast, promoted
-from gpuperf.profile.cost.tally import REAL, Rule, Rules, Tally, computed, fresh, moved, named
+from gpuperf.profile.cost.shapes import INTEGERS, common_shape, promoted
+from gpuperf.profile.cost.tally import REAL, Rule, Rules, Tally, computed, like, named, tally
 
 
 @dataclass(frozen=True)
 class Formula:
-    """FLOPs and transcendentals of an element, and at which positions operands stand.
+    """FLOPs and transcendentals of an element, and the positions of the operands.
 
-    `truth`: the result is bool. `values`: the operands that decide its dtype; empty: all.
+    With *truth* the result is bool. *values* are the operands that decide its dtype; empty: all.
     """
 
     plain: int
@@ -103,48 +103,40 @@ TABLE: tuple[tuple[Formula, str], ...] = (
     (Formula(5, 0, (0, 1, 2, 3)), "binary_cross_entropy_backward"),
 )
 FORMULAS = {name: formula for formula, names in TABLE for name in names.split()}
-# Of complex numbers; `computed` doubles, since each is two.
+# FLOPs of an element of complex operands; `computed` doubles them, since each is two numbers.
 COMPLEX = {
-    "add": 1,
-    "sub": 1,
-    "rsub": 1,
-    "neg": 1,
+    **dict.fromkeys(("add", "sub", "rsub", "neg", "conj_physical"), 1),
     "mul": 3,
-    "conj_physical": 1,
-    "where": 0,
-    "masked_fill": 0,
-    "positive": 0,
+    **dict.fromkeys(("where", "masked_fill", "positive"), 0),
 }
-# Of integers torch makes floating-point numbers.
+# Operators whose result is floating-point also for integers.
 DIVIDES = {"div", "divide", "true_divide", "reciprocal", "sigmoid", "silu", "gelu"}
-INTEGERS = {"bool", "uint8", "int8", "int16", "int32", "int64"}
 
 
 def bounds(args: Arguments) -> tuple[int, int]:
-    """`clamp`: a comparison with each bound that there is."""
+    """Count the comparison of `clamp` with each bound that it has."""
     given = [bool(args.tensors(at)) or bool(args.text(at)) for at in (1, 2)]
     return sum(given), 0
 
 
 def power(args: Arguments) -> tuple[int, int]:
-    """x² and x³ are products, and a square root is a transcendental like others."""
+    """Count x² and x³ as products, and any other power as a transcendental."""
     exponent = 0.0 if args.tensors(1) else args.number(1, 0.0)
     return {2.0: (1, 0), 3.0: (2, 0), 1.0: (0, 0), -1.0: (1, 0), -2.0: (2, 0)}.get(exponent, (0, 1))
 
 
 def tanh_form(exact: tuple[int, int], tanh: tuple[int, int]) -> Callable[..., tuple[int, int]]:
-    """gelu's, which a trace does not say: the exact one there."""
+    """Choose the form of gelu; traces do not record it, and count as the exact one."""
 
     def count(args: Arguments) -> tuple[int, int]:
         at = 1 if args.name == "gelu" else 2
-        said = args.call.concrete[at : at + 1]
-        return tanh if said and "tanh" in said[0] else exact
+        return tanh if "tanh" in args.recorded(at) else exact
 
     return count
 
 
 def scaled(plain: int, at: int) -> Callable[[Arguments], tuple[int, int]]:
-    """A product more where the factor *at* is not 1."""
+    """Count a product more if the factor at *at* is not 1."""
     return lambda args: (plain + args.scales(at), 0)
 
 
@@ -166,23 +158,28 @@ FORMULAS |= {"clamp": Formula(2, 0, THREE), "clip": Formula(2, 0, THREE)}
 
 
 def each(args: Arguments, name: str, formula: Formula) -> tuple[int, int]:
-    """FLOPs and transcendentals of an element of this very call."""
+    """Return the FLOPs and transcendentals of an element of this call."""
     variable = VARIABLE.get(name)
     return variable(args) if variable else (formula.plain, formula.special)
 
 
 def result_dtype(name: str, formula: Formula, dtype: str) -> str:
-    """Of operands that promote to *dtype*."""
+    """Return the dtype of a result whose operands promote to *dtype*."""
     if formula.truth:
         return "bool"
     floats = name in DIVIDES or (formula.special and name not in ("pow", "angle"))
-    return "fp32" if dtype in INTEGERS and floats else dtype
+    return "fp32" if floats and is_whole(dtype) else dtype
+
+
+def is_whole(dtype: str) -> bool:
+    """Whether elements are integers or truth values."""
+    return dtype == "bool" or dtype in INTEGERS
 
 
 def flops_of(
     args: Arguments, name: str, formula: Formula, count: int, dtype: str
 ) -> tuple[Flops, ...]:
-    """Of *count* elements. Raises: Unreadable for complex ones that nobody knows."""
+    """Count *count* elements. Raises: Unreadable for complex ones without a formula."""
     if dtype in REAL:
         if name not in COMPLEX:
             raise Unreadable(f"{name} of complex numbers")
@@ -190,67 +187,67 @@ def flops_of(
     return computed(count, dtype, *each(args, name, formula))
 
 
-def operands(args: Arguments, formula: Formula) -> list[Tensor]:
-    """Raises: Unreadable where there are none."""
-    given = [tensor for at in formula.operands for tensor in args.tensors(at)]
-    if not given:
+def operands(args: Arguments, formula: Formula) -> tuple[Tensor, ...]:
+    """Return the tensors among the operands. Raises: Unreadable if there are none."""
+    tensors = args.tensors(*formula.operands)
+    if not tensors:
         raise Unreadable("no operand is a tensor")
-    return given
+    return tensors
 
 
 def numbers(args: Arguments, formula: Formula) -> list[str]:
-    """Operands that are numbers, as text. Raises: Unreadable for others."""
-    said = args.call.concrete
-    at = [i for i in formula.values or formula.operands if not args.tensors(i) and i < len(said)]
-    texts = [said[i][:40] for i in at if said[i] not in ("", "None")]
+    """Return the operands that are numbers, as text. Raises: Unreadable for other text."""
+    recorded = args.call.concrete
+    at = [i for i in formula.values or formula.operands if i < len(recorded)]
+    texts = [recorded[i][:40] for i in at if not args.tensors(i)]
+    texts = [text for text in texts if text not in ("", "None")]
     if any(not NUMBER.fullmatch(text) and text not in ("True", "False") for text in texts):
         raise Unreadable("an operand is neither a tensor nor a number")
     return texts
 
 
 def elementwise(formula: Formula) -> Rule:
-    """The rule of an operator with that formula."""
+    """Count an operator by its formula."""
 
     def rule(args: Arguments) -> Tally:
         given = operands(args, formula)
-        deciding = [t for at in formula.values or formula.operands for t in args.tensors(at)]
-        dtype = promoted(deciding or given, numbers(args, formula))
+        deciding = args.tensors(*formula.values) or given
+        dtype = promoted(deciding, numbers(args, formula))
         out_dtype = result_dtype(args.name, formula, dtype)
-        out = Tensor(broadcast(*(t.shape for t in given)), out_dtype)
+        out = Tensor(common_shape(given), out_dtype)
         if args.in_place:
             out = args.tensor(0)
-        work = out_dtype if dtype in INTEGERS else dtype
-        flops = flops_of(args, args.name, formula, out.size, work)
-        return Tally(flops, moved(given, args.call.outputs or (out,)))
+        computed_in = out_dtype if is_whole(dtype) else dtype
+        flops = flops_of(args, args.name, formula, out.size, computed_in)
+        return tally(args, flops, given, (out,))
 
     return rule
 
 
 def dropout(args: Arguments) -> Tally:
-    """`native_dropout`: a comparison, products with mask and scale; the mask is a result."""
+    """Count a comparison and products with mask and scale; the mask is a result too."""
     x = args.tensor(0)
-    made = (fresh(x), fresh(x, "uint8" if args.name == "_fused_dropout" else "bool"))
-    return Tally(computed(x.size, x.dtype, 3), moved((x,), args.call.outputs or made))
+    mask = like(x, "uint8" if args.name == "_fused_dropout" else "bool")
+    return tally(args, computed(x.size, x.dtype, 3), (x,), (like(x), mask))
 
 
 def gated(plain: int, special: int, backward: bool) -> Rule:
-    """`glu`: one half of x times the sigmoid of the other; FLOPs of an element of the result."""
+    """Count `glu`, half of x times the sigmoid of its other half, by an element of the result."""
 
     def rule(args: Arguments) -> Tally:
         x = args.tensor(1 if backward else 0)
         given = (args.tensor(0), x) if backward else (x,)
-        made = fresh(x) if backward else Tensor((x.size // 2,), x.dtype)
-        flops = computed(x.size // 2, x.dtype, plain, special)
-        return Tally(flops, moved(given, args.call.outputs or (made,)))
+        out = like(x) if backward else Tensor((x.size // 2,), x.dtype)
+        return tally(args, computed(x.size // 2, x.dtype, plain, special), given, (out,))
 
     return rule
 
 
 def prelu_backward(args: Arguments) -> Tally:
-    """(dy, x, weight): dx and, for every element, dweight."""
-    given: Iterable[Tensor] = [args.tensor(at) for at in range(3)]
-    out = Tensor(broadcast(*(t.shape for t in given)), args.tensor(0).dtype)
-    return Tally(computed(out.size, out.dtype, 4), moved(given, args.call.outputs or (out, out)))
+    """Count dx and, for every element, dweight of (dy, x, weight)."""
+    given = args.first(3)
+    out = Tensor(common_shape(given), given[0].dtype)
+    return tally(args, computed(out.size, out.dtype, 4), given, (out, out))
 
 
 RULES: Rules = {

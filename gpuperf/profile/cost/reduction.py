@@ -1,19 +1,19 @@
-"""Reductions, scans, losses, pools and resampling: so many FLOPs for each element that goes in.
+"""Count reductions, scans, losses, pools and resampling: FLOPs for each element that goes in.
 
-A sum, a maximum is 1 an element; a norm 2 (square, sum); a variance 4 (mean, difference, square,
-sum); what sorts compares as its algorithm likes, and counts none. A window of a pool counts its
-elements; an average's quotient stands for the sum that its first element does not need.
+A sum or a maximum is 1 an element; a norm 2 (square, sum); a variance 4 (mean, difference, square,
+sum); sorting counts none, since its comparisons depend on the algorithm. A window of a pool counts
+its elements; the quotient of an average replaces the sum that its first element does not need.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from gpuperf.model.aten import Tensor
 from gpuperf.profile.cost.arguments import Arguments, Unreadable
-from gpuperf.profile.cost.shapes import axis, broadcast, reduced, spread, windows
+from gpuperf.profile.cost.shapes import axis, common_shape, reduced, replaced, spread, windows
 from gpuperf.profile.cost.tally import (
     FLOATING,
     REAL,
@@ -21,20 +21,21 @@ from gpuperf.profile.cost.tally import (
     Rules,
     Tally,
     computed,
-    copies,
-    fresh,
-    inferred,
+    elements,
+    like,
     moved,
     named,
+    results,
+    tally,
 )
 
 
 @dataclass(frozen=True)
 class Reduction:
-    """FLOPs and transcendentals an element; where dimensions, `keepdim` and the dtype stand.
+    """FLOPs and transcendentals an element, and the positions of dimensions, `keepdim` and dtype.
 
-    `needed`: from how many arguments on there are dimensions, where what stands at their place may
-    be a dtype instead. `results`: their dtypes; empty: the input's.
+    A call with fewer than *needed* arguments has dimensions only if they are a list: there may be a
+    dtype at their position. *results* are dtypes; empty: the input's.
     """
 
     plain: int
@@ -95,7 +96,7 @@ LOSSES = {
 
 
 def shape_of(args: Arguments, of: Reduction, x: Tensor) -> tuple[int, ...]:
-    """Of the result. Raises: Unreadable where dimensions are not said."""
+    """Return the shape of the result. Raises: Unreadable if the dimensions are unknown."""
     listed = args.count > of.dims and (args.text(of.dims) or "").startswith("[")
     if args.count < of.needed and not listed:
         return ()
@@ -104,12 +105,12 @@ def shape_of(args: Arguments, of: Reduction, x: Tensor) -> tuple[int, ...]:
 
 
 def reduction(of: Reduction) -> Rule:
-    """One result, or values and where they were."""
+    """Count a reduction to one result, or to values and their positions."""
 
     def rule(args: Arguments) -> Tally:
         x = args.tensor(0)
         if args.name in ("max", "min") and args.tensors(1):  # max.other
-            return between(args, x)
+            return between(args)
         floats = x.dtype in FLOATING or x.dtype in REAL
 
         def infer() -> Iterable[Tensor]:
@@ -117,25 +118,25 @@ def reduction(of: Reduction) -> Rule:
             dtype = args.dtype(of.dtype, "") if of.dtype >= 0 and args.count > of.dtype else ""
             dtype = dtype or ("int64" if of.widens and not floats else x.dtype)
             # Without dimensions max has no positions.
-            results = of.results[:1] if of.results == BOTH and args.count == 1 else of.results
-            return [Tensor(shape, result or dtype) for result in results]
+            dtypes = of.results[:1] if of.results == BOTH and args.count == 1 else of.results
+            return [Tensor(shape, result or dtype) for result in dtypes]
 
         flops = computed(x.size, x.dtype, of.plain, of.special, sums=True)
-        return Tally(flops, moved((x,), args.call.outputs or inferred(infer)))
+        return tally(args, flops, (x,), infer)
 
     return rule
 
 
-def between(args: Arguments, x: Tensor) -> Tally:
-    """The larger, the smaller of two tensors."""
-    y = args.tensor(1)
-    out = Tensor(broadcast(x.shape, y.shape), x.dtype)
+def between(args: Arguments) -> Tally:
+    """Count the larger, or the smaller, of two tensors."""
+    x, y = args.first(2)
+    out = Tensor(common_shape((x, y)), x.dtype)
     flops = computed(out.size, x.dtype, 1)
-    return Tally(flops, moved((x, y), args.call.outputs or (out,)), kind="elementwise")
+    return replace(tally(args, flops, (x, y), (out,)), kind="elementwise")
 
 
-def scan(plain: int, results: tuple[str, ...]) -> Rule:
-    """As long as its input."""
+def scan(plain: int, dtypes: tuple[str, ...]) -> Rule:
+    """Count an operator whose results, of these *dtypes*, are as long as its input."""
 
     def rule(args: Arguments) -> Tally:
         x = args.tensor(0)
@@ -143,148 +144,147 @@ def scan(plain: int, results: tuple[str, ...]) -> Rule:
         def infer() -> Iterable[Tensor]:
             widened = "int64" if plain and x.dtype not in FLOATING | REAL.keys() else x.dtype
             dtype = args.dtype(2, widened) if args.name.startswith("cum") else x.dtype
-            return [fresh(x, result or dtype) for result in results]
+            return [like(x, result or dtype) for result in dtypes]
 
-        flops = computed(x.size, x.dtype, plain, sums=True)
-        return Tally(flops, moved((x,), args.call.outputs or inferred(infer)))
+        return tally(args, computed(x.size, x.dtype, plain, sums=True), (x,), infer)
 
     return rule
 
 
 def topk(args: Arguments) -> Tally:
-    """(x, k, dim): the k largest and where they were."""
+    """Count (x, k, dim): the k largest elements and their positions."""
     x = args.tensor(0)
 
     def infer() -> Iterable[Tensor]:
         at, k = axis(args.integer(2, -1), len(x.shape)), args.integer(1)
-        shape = (*x.shape[:at], k, *x.shape[at + 1 :])
+        shape = replaced(x.shape, at, k)
         return Tensor(shape, x.dtype), Tensor(shape, "int64")
 
-    return Tally((), moved((x,), args.call.outputs or inferred(infer)))
+    return tally(args, (), (x,), infer)
 
 
 def loss(plain: int, special: int, how: int) -> Rule:
-    """Of x and its target, summed unless the reduction is 0."""
+    """Count a loss of x and its target, summed unless the argument *how* is 0."""
 
     def rule(args: Arguments) -> Tally:
-        given = [t for at in range(how) for t in args.tensors(at)]
-        shape = broadcast(*(t.shape for t in given))
+        given = args.tensors(*range(how))
+        shape = common_shape(given)
         x = args.tensor(0)
         summed = args.integer(how, 1) != 0
         out = Tensor(() if summed else shape, x.dtype)
         flops = computed(math.prod(shape), x.dtype, plain + summed, special, sums=summed)
-        return Tally(flops, moved(given, args.call.outputs or (out,)))
+        return tally(args, flops, given, (out,))
 
     return rule
 
 
 def picked(args: Arguments) -> Tally:
-    """`nll_loss_forward` (x, target, weight, reduction, …): of x only each target's element."""
-    x, target = args.tensor(0), args.tensor(1)
+    """Count `nll_loss_forward` (x, target, weight, reduction, …): an element of x for a target."""
+    x, target = args.first(2)
     weights = args.tensors(2)
-    read = (copies(x, target.size), target, *(copies(w, target.size) for w in weights))
 
     def infer() -> Iterable[Tensor]:
-        one = Tensor((), x.dtype)
-        return (one if args.integer(3) else Tensor(target.shape, x.dtype)), one
+        scalar = Tensor((), x.dtype)
+        return (scalar if args.integer(3) else Tensor(target.shape, x.dtype)), scalar
 
     flops = computed(target.size, x.dtype, 1 + len(weights), sums=True)
-    return Tally(flops, moved(read, args.call.outputs or inferred(infer)))
+    return tally(args, flops, (target, *(elements(t, target.size) for t in (x, *weights))), infer)
 
 
 def picked_backward(args: Arguments) -> Tally:
-    """(dy, x, target, weight, reduction, …): x itself is not needed, its gradient is all zeros but
-    for each target's element."""
-    dy, x, target = (args.tensor(at) for at in range(3))
-    weights = [copies(w, target.size) for w in args.tensors(3)]
+    """Count (dy, x, target, weight, reduction, …): x is not read; its gradient is zero but for
+    each target's element."""
+    dy, x, target = args.first(3)
+    weights = [elements(w, target.size) for w in args.tensors(3)]
     flops = computed(target.size, x.dtype, 1 + len(weights))
-    read = (dy, target, *weights, *args.tensors(6))
-    return Tally(flops, moved(read, args.call.outputs or (fresh(x),)))
+    return tally(args, flops, (dy, target, *weights, *args.tensors(6)), (like(x),))
 
 
 def entropy(args: Arguments) -> Tally:
-    """`cross_entropy_loss` (x, target, weight, reduction) in one: a log softmax and a sum."""
-    x, target = args.tensor(0), args.tensor(1)
+    """Count `cross_entropy_loss` (x, target, weight, reduction): a log softmax and a sum."""
+    x, target = args.first(2)
     flops = computed(x.size, x.dtype, 4, 1, sums=True)
-    out = inferred(lambda: (Tensor(() if args.integer(3, 1) else target.shape, x.dtype),))
-    return Tally(flops, moved((x, target, *args.tensors(2)), args.call.outputs or out))
+    return tally(
+        args,
+        flops,
+        (x, target, *args.tensors(2)),
+        lambda: (Tensor(() if args.integer(3, 1) else target.shape, x.dtype),),
+    )
 
 
 def axes_of(name: str) -> int:
-    """How many: the digit in `max_pool2d`."""
+    """Return the number of axes: the digit in `max_pool2d`."""
     return next(int(c) for c in name if c in "123")
 
 
-def pooled(args: Arguments, first: int) -> tuple[int, tuple[int, ...], int]:
-    """Elements of a window, the places of windows, and how many axes. Raises: Unreadable."""
-    axes = axes_of(args.name)
-    x = args.tensor(1 if "backward" in args.name else 0)
-    kernel = spread(args.integers(first), axes)
-    stride = spread(args.integers(first + 1, ()) or kernel, axes)
-    padding = spread(args.integers(first + 2, (0,)), axes)
-    largest = "max" in args.name
-    dilation = spread(args.integers(first + 3, (1,)) if largest else (1,), axes)
-    ceil = args.flag(first + (4 if largest else 3), False)
+def pool_results(args: Arguments, out: Tensor) -> tuple[Tensor, ...]:
+    """Return the result of a pool, and the positions that a maximum also returns."""
+    positions = args.name.endswith("_indices") or args.name.startswith("adaptive_max")
+    return (out, like(out, "int64")) if positions else (out,)
+
+
+def pool(args: Arguments) -> Tally:
+    """Count (x, kernel, stride, padding, …): the maximum or the average of each window."""
+    axes, largest = axes_of(args.name), "max" in args.name
+    x = args.tensor(0)
+    kernel = spread(args.integers(1), axes)
+    stride = spread(args.integers(2, ()) or kernel, axes)
+    padding = spread(args.integers(3, (0,)), axes)
+    dilation = spread(args.integers(4, (1,)) if largest else (1,), axes)
+    ceil = args.flag(5 if largest else 4, False)
     if len(x.shape) not in (axes + 1, axes + 2):
-        raise Unreadable("no pool is of this rank")
+        raise Unreadable("a pool needs another rank")
     place = tuple(
         windows(n, k, s, p, d, ceil)
         for n, k, s, p, d in zip(x.shape[-axes:], kernel, stride, padding, dilation, strict=True)
     )
-    return math.prod(kernel), place, axes
-
-
-def pool(args: Arguments) -> Tally:
-    """(x, kernel, stride, padding, …): a window's largest and where it was, or its average."""
-    x = args.tensor(0)
-    each, place, axes = pooled(args, 1)
     out = Tensor((*x.shape[:-axes], *place), x.dtype)
-    made = (out, fresh(out, "int64")) if args.name.endswith("_indices") else (out,)
-    flops = computed(out.size, x.dtype, each)
-    return Tally(flops, moved((x,), args.call.outputs or made))
+    flops = computed(out.size, x.dtype, math.prod(kernel))
+    return tally(args, flops, (x,), pool_results(args, out))
 
 
 def pool_backward(args: Arguments) -> Tally:
-    """(dy, x, …): what each window gives back; x itself is not needed."""
-    dy, x = args.tensor(0), args.tensor(1)
+    """Count (dy, x, …): the gradient of each window; x itself is not read."""
+    dy, x = args.first(2)
     if "max" in args.name:
         at = 2 if args.name.startswith("adaptive") else 7
         each, read = 1, [dy, *args.tensors(at)]
     else:
         each, read = math.prod(spread(args.integers(2), axes_of(args.name))), [dy]
-    flops = computed(dy.size, dy.dtype, each)
-    return Tally(flops, moved(read, args.call.outputs or (fresh(x),)))
+    return tally(args, computed(dy.size, dy.dtype, each), read, (like(x),))
 
 
-def overlapping(small: int, large: int) -> int:
-    """Elements of all windows ⌊i·large/small⌋ … ⌈(i+1)·large/small⌉ of an adaptive pool's axis."""
-    return small + large - math.gcd(small, large)
+def window_elements(x: Tensor, size: Sequence[int], axes: int) -> int:
+    """Return the elements of all windows of an adaptive pool of the last *axes* of x to *size*.
+
+    The windows of an axis are ⌊i·large/small⌋ … ⌈(i+1)·large/small⌉, which may overlap.
+    """
+    pairs = zip(size, x.shape[-axes:], strict=True)
+    windows = math.prod(small + large - math.gcd(small, large) for small, large in pairs)
+    return math.prod(x.shape[:-axes]) * windows
 
 
 def adaptive(args: Arguments) -> Tally:
-    """(x, size of the result): windows that are as even as can be, and may overlap."""
+    """Count (x, size of the result): windows that are as even as possible."""
     x, axes = args.tensor(0), axes_of(args.name)
     size = spread(args.integers(1), axes)
-    lead = x.shape[:-axes]
-    out = Tensor((*lead, *size), x.dtype)
-    made = (out, fresh(out, "int64")) if "max" in args.name else (out,)
-    each = math.prod(overlapping(s, n) for s, n in zip(size, x.shape[-axes:], strict=True))
-    flops = computed(math.prod(lead) * each, x.dtype, 1)
-    return Tally(flops, moved((x,), args.call.outputs or made))
+    out = Tensor((*x.shape[:-axes], *size), x.dtype)
+    flops = computed(window_elements(x, size, axes), x.dtype, 1)
+    return tally(args, flops, (x,), pool_results(args, out))
 
 
 def adaptive_backward(args: Arguments) -> Tally:
-    """(dy, x): its windows again."""
-    dy, x, axes = args.tensor(0), args.tensor(1), axes_of(args.name)
-    pairs = zip(dy.shape[-axes:], x.shape[-axes:], strict=True)
-    each = math.prod(overlapping(s, n) for s, n in pairs)
-    flops = computed(math.prod(x.shape[:-axes]) * each, x.dtype, 1)
-    return Tally(flops, moved((dy,), args.call.outputs or (fresh(x),)))
+    """Count (dy, x) over the same windows as forward."""
+    (dy, x), axes = args.first(2), axes_of(args.name)
+    flops = computed(window_elements(x, dy.shape[-axes:], axes), x.dtype, 1)
+    return tally(args, flops, (dy,), (like(x),))
 
 
 def resampled(taps: int, backward: bool) -> Rule:
-    """(x, size of the result, …), or (dy, its size, size of x, …), each element of the result made
-    of *taps*: a product and a sum for each."""
+    """Count (x, size of the result, …), or (dy, its size, size of x, …).
+
+    Each element of the result takes a product and a sum for each of its *taps*.
+    """
 
     def rule(args: Arguments) -> Tally:
         given, axes = args.tensor(0), axes_of(args.name)
@@ -294,10 +294,10 @@ def resampled(taps: int, backward: bool) -> Rule:
                 return (Tensor(args.integers(2), given.dtype),)
             return (Tensor((*given.shape[:-axes], *args.integers(1)), given.dtype),)
 
-        out = args.call.outputs[:1] or inferred(infer)
+        out = results(args, infer)[:1]
         if not out:
-            raise Unreadable("how much is made of it?")
-        # Of n products n − 1 sums; backward each is added to what is there, and so is `nearest`.
+            raise Unreadable("the size of the result is unknown")
+        # n products have n − 1 sums; backward each product, and `nearest`, is added to the result.
         each = max(2 * taps, 1) if backward else max(2 * taps - 1, 0)
         flops = computed(given.size if backward else out[0].size, given.dtype, each)
         return Tally(flops, moved((given,), out), kind=None if taps else "copy")

@@ -1,7 +1,7 @@
-"""Of which shape and dtype is a result, where nobody saw it?
+"""Infer the shape and dtype of results that were not recorded, by the rules of torch.
 
-The rules are torch's: broadcasting, type promotion (a tensor without dimensions, like a number,
-gives its kind of dtype only), reductions, windows of convolutions and pools.
+The rules are those of broadcasting, type promotion (a tensor without dimensions decides only the
+kind of dtype, as a number does), reductions, and windows of convolutions and pools.
 """
 
 from __future__ import annotations
@@ -18,27 +18,32 @@ KINDS = (("bool",), INTEGERS, FLOATS, COMPLEX)
 
 
 def broadcast(*shapes: Sequence[int]) -> tuple[int, ...]:
-    """The common shape. Raises: Unreadable where there is none."""
+    """Return the common shape. Raises: Unreadable if there is none."""
     rank = max((len(shape) for shape in shapes), default=0)
-    result = []
+    common = []
     for at in range(-rank, 0):
         sizes = {shape[at] for shape in shapes if len(shape) >= -at} - {1}
         if len(sizes) > 1:
             raise Unreadable(f"sizes {sorted(sizes)} do not broadcast")
-        result.append(sizes.pop() if sizes else 1)
-    return tuple(result)
+        common.append(sizes.pop() if sizes else 1)
+    return tuple(common)
+
+
+def common_shape(tensors: Iterable[Tensor]) -> tuple[int, ...]:
+    """Broadcast the shapes of *tensors*. Raises: Unreadable if they do not."""
+    return broadcast(*(tensor.shape for tensor in tensors))
 
 
 def kind_of(dtype: str) -> int:
-    """bool, integer, floating, complex: 0 … 3. Raises: Unreadable for others."""
+    """Return 0 for bool, 1 for integer, 2 for floating, 3 for complex. Raises: Unreadable."""
     for kind, members in enumerate(KINDS):
         if dtype in members:
             return kind
-    raise Unreadable(f"nobody knows what {dtype[:40]!r} promotes to")
+    raise Unreadable(f"the promotion of {dtype[:40]!r} is unknown")
 
 
 def wider(a: str, b: str) -> str:
-    """The dtype that two of one kind promote to."""
+    """Return the dtype that two dtypes of one kind promote to."""
     if {a, b} == {"uint8", "int8"}:
         return "int16"
     if {a, b} == {"bf16", "fp16"}:
@@ -47,54 +52,55 @@ def wider(a: str, b: str) -> str:
     return members[max(members.index(a), members.index(b))]
 
 
-def promoted(tensors: Iterable[Tensor], numbers: Iterable[str] = ()) -> str:
-    """The dtype that *tensors* and numbers, as text, are computed in.
+def number_dtype(text: str) -> str:
+    """Return the dtype of a number that was passed as text."""
+    if text in ("True", "False"):
+        return "bool"
+    return "int64" if text.lstrip("-").isdigit() else "fp32"
 
-    Raises: Unreadable for unknown dtypes, and where there is nothing.
+
+def promoted(tensors: Iterable[Tensor], numbers: Iterable[str] = ()) -> str:
+    """Return the dtype in which *tensors*, and numbers as text, are computed.
+
+    Raises: Unreadable for unknown dtypes, and if there are no operands.
     """
-    ranked: list[tuple[int, str]] = []  # how much each counts: a dimension more than none
-    for tensor in tensors:
-        ranked.append((1 if tensor.shape else 0, tensor.dtype))
-    for text in numbers:
-        if text in ("True", "False"):
-            ranked.append((-1, "bool"))
-        elif text.lstrip("-").isdigit():
-            ranked.append((-1, "int64"))
-        elif text:
-            ranked.append((-1, "fp32"))
+    # Tensors with dimensions decide first, then those without, then numbers.
+    ranked = [(1 if tensor.shape else 0, tensor.dtype) for tensor in tensors]
+    ranked += [(-1, number_dtype(text)) for text in numbers if text]
     if not ranked:
-        raise Unreadable("there is nothing to compute with")
+        raise Unreadable("there are no operands")
     result, kind = "", -1
     for rank in (1, 0, -1):
-        # What counts for less decides only where it is of a higher kind.
+        # A lower rank decides only if its dtype is of a higher kind.
         higher = [d for r, d in ranked if r == rank and kind_of(d) > kind]
         top = max((kind_of(d) for d in higher), default=kind)
         for dtype in (d for d in higher if kind_of(d) == top):
             result = wider(result, dtype) if kind == top and result else dtype
             kind = top
-    return complex_of(result, [d for _, d in ranked]) if kind == 3 else result
-
-
-def complex_of(dtype: str, given: Sequence[str]) -> str:
-    """complex128 where something is of 64 bits."""
-    return "complex128" if "fp64" in given or "complex128" in given else dtype
+    wide = any(dtype in ("fp64", "complex128") for _, dtype in ranked)
+    return "complex128" if kind == 3 and wide else result
 
 
 def axis(dim: int, rank: int) -> int:
-    """0 … rank − 1 of a dimension counted from either end. Raises: Unreadable beyond."""
+    """Count a dimension from the front: 0 … rank − 1. Raises: Unreadable if it is out of range."""
     if not -max(rank, 1) <= dim < max(rank, 1):
         raise Unreadable(f"dimension {dim} of {rank}")
     return dim % max(rank, 1)
 
 
 def reduced(shape: Sequence[int], dims: Sequence[int] | None, keep: bool) -> tuple[int, ...]:
-    """*shape* without the reduced dimensions (None: all), or with 1 in their place."""
+    """Remove the reduced dimensions (None: all), or replace them by 1."""
     gone = {axis(d, len(shape)) for d in dims} if dims is not None else set(range(len(shape)))
     return tuple(1 if i in gone else n for i, n in enumerate(shape) if keep or i not in gone)
 
 
+def replaced(shape: Sequence[int], at: int, *sizes: int) -> tuple[int, ...]:
+    """Replace the size of axis *at* by *sizes*."""
+    return (*shape[:at], *sizes, *shape[at + 1 :])
+
+
 def spread(values: Sequence[int], rank: int) -> tuple[int, ...]:
-    """`[1]` for each of *rank* axes. Raises: Unreadable for another count."""
+    """Repeat a single value for each of *rank* axes. Raises: Unreadable for another count."""
     if len(values) not in (1, rank):
         raise Unreadable(f"{len(values)} values for {rank} axes")
     return tuple(values) if len(values) == rank else tuple(values) * rank
@@ -103,7 +109,7 @@ def spread(values: Sequence[int], rank: int) -> tuple[int, ...]:
 def windows(
     size: int, kernel: int, stride: int, padding: int, dilation: int, ceil: bool = False
 ) -> int:
-    """How many windows fit along an axis (torch.nn.Conv2d, torch.nn.MaxPool2d: Shape)."""
+    """Count the windows along an axis (torch.nn.Conv2d, torch.nn.MaxPool2d: Shape)."""
     if min(size, kernel, stride, dilation) < 1 or padding < 0:
         raise Unreadable("an axis, a kernel, a stride and a dilation are at least 1")
     room = size + 2 * padding - dilation * (kernel - 1) - 1

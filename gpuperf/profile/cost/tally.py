@@ -1,9 +1,9 @@
-"""What was counted of a call, and the few ways in which everything is counted.
+"""Count the FLOPs and bytes of a call by the conventions that all operators share.
 
-FLOPs: a fused multiply-add is 2; a transcendental is one `special`; whatever else computes a
-floating-point number or compares two is one `elementwise`; what selects, copies or converts is
-none, and no integer is a FLOP. Bytes: every element of an input that is needed is read once, every
-element of an output is written once, however often a tensor is passed.
+A fused multiply-add is 2 FLOPs; a transcendental is one `special` FLOP; any other operation that
+computes a floating-point number or compares two is one `elementwise` FLOP. Selections, copies and
+conversions are none, and no integer operation is a FLOP. Every element of an input that is needed
+is read once, and every element of an output is written once, however often a tensor is passed.
 """
 
 from __future__ import annotations
@@ -33,26 +33,23 @@ Kind = Literal[
     "communication",
     "unknown",
 ]
-
 FLOATING = {"fp64", "fp32", "bf16", "fp16", "fp8"}
-REAL = {"complex64": "fp32", "complex128": "fp64"}  # what complex numbers are made of
-SUMS = {
+REAL = {"complex64": "fp32", "complex128": "fp64"}  # the dtype of a complex number's two parts
+ACCUMULATE = {  # the dtype of sums; fp32 for all others
     "fp64": "fp64",
-    "int8": "int32",
-    "uint8": "int32",
-    "int16": "int32",
-    "int32": "int32",
+    **dict.fromkeys(("int8", "uint8", "int16", "int32"), "int32"),
     "int64": "int64",
 }
-STILL = Bytes(0, 0)
+NO_BYTES = Bytes(0, 0)
 
 
 @dataclass(frozen=True)
 class Tally:
-    """What one call needs; *work* where its operator does more, *kind* where the call shows it."""
+    """FLOPs and bytes of one call. *work* is set if the operator does more than its algorithm
+    needs, *kind* if the call differs from the operator's kind."""
 
     flops: tuple[Flops, ...] = ()
-    moves: Bytes = STILL
+    moves: Bytes = NO_BYTES
     work: Work | None = None
     kind: Kind | None = None
     known: bool = True
@@ -60,76 +57,109 @@ class Tally:
 
 Rule = Callable[[Arguments], Tally]
 Rules = Mapping[str, tuple[Kind, Rule]]
+Results = Iterable[Tensor] | Callable[[], Iterable[Tensor]]
 
 
 def named(kind: Kind, rule: Rule, names: str) -> Rules:
-    """The same rule for all of *names*."""
+    """Register one rule for all of *names*."""
     return dict.fromkeys(names.split(), (kind, rule))
 
 
 def memory(tensors: Iterable[Tensor]) -> int:
-    """Bytes of the distinct elements of *tensors*. Raises: ValueError for an unknown dtype."""
-    total, seen = 0, set()
+    """Return the bytes of the distinct elements. Raises: ValueError for an unknown dtype."""
+    total, places = 0, set()
     for tensor in tensors:
         place = tensor.place
-        if place is None or place not in seen:
+        if place is None or place not in places:
             total += tensor.bytes
-            seen.add(place)
+            places.add(place)
     return total
 
 
 def moved(read: Iterable[Tensor], written: Iterable[Tensor]) -> Bytes:
-    """*read* once, *written* once."""
+    """Count every distinct element once on each side."""
     return Bytes(memory(read), memory(written))
 
 
-def fresh(tensor: Tensor, dtype: str = "") -> Tensor:
-    """A result like *tensor*, dense, in memory of its own."""
-    return Tensor(tensor.shape, dtype or tensor.dtype)
+def results(args: Arguments, expected: Results) -> tuple[Tensor, ...]:
+    """Return the recorded results, else the *expected* ones.
 
-
-def copies(tensor: Tensor, count: int, dtype: str = "") -> Tensor:
-    """*count* elements of a tensor's dtype."""
-    return Tensor((count,), dtype or tensor.dtype)
-
-
-def inferred(make: Callable[[], Iterable[Tensor]]) -> tuple[Tensor, ...]:
-    """The results that `make` infers; none where the call does not say: nothing is invented."""
+    A function that infers them may raise Unreadable: the call then has none, and no bytes written.
+    """
+    if args.call.outputs:
+        return args.call.outputs
     try:
-        return tuple(make())
+        return tuple(expected() if callable(expected) else expected)
     except Unreadable:
         return ()
 
 
+def tally(
+    args: Arguments, flops: tuple[Flops, ...], read: Iterable[Tensor], expected: Results
+) -> Tally:
+    """Count a call that reads *read* and writes its results."""
+    return Tally(flops, moved(read, results(args, expected)))
+
+
+def like(tensor: Tensor, dtype: str = "") -> Tensor:
+    """Return a dense tensor of the same shape, in memory of its own."""
+    return Tensor(tensor.shape, dtype or tensor.dtype)
+
+
+def elements(tensor: Tensor, count: int) -> Tensor:
+    """Return *count* elements of a tensor's dtype."""
+    return Tensor((count,), tensor.dtype)
+
+
 def accumulated(dtype: str) -> str:
-    """In which dtype sums of *dtype* are kept."""
-    return SUMS.get(dtype, "fp32")
+    """Return the dtype in which sums of *dtype* are kept."""
+    return ACCUMULATE.get(dtype, "fp32")
 
 
 def multiplied(count: int, dtype: str, tf32: bool = False) -> tuple[Flops, ...]:
-    """*count* multiply-adds of a matmul; complex ones are four real ones each."""
+    """Count *count* multiply-adds of a matmul; a complex one is four real ones."""
     if dtype == "bool" or not count:
         return ()
     real = REAL.get(dtype, dtype)
-    each = 8 if dtype in REAL else 2
-    shown = "tf32" if tf32 and dtype == "fp32" else real
-    return (Flops(each * count, "matmul", shown, accumulated(real)),)
+    factor = 8 if dtype in REAL else 2
+    unit = "tf32" if tf32 and dtype == "fp32" else real
+    return (Flops(factor * count, "matmul", unit, accumulated(real)),)
 
 
 def computed(
     count: int, dtype: str, plain: int = 0, special: int = 0, sums: bool = False
 ) -> tuple[Flops, ...]:
-    """*plain* and *special* FLOPs for each of *count* elements; none of integers.
+    """Count *plain* and *special* FLOPs for each of *count* elements; integers have none.
 
-    A complex number counts as two real ones. `sums`: some are, in `accumulated(dtype)`.
+    A complex number counts as two real ones. With *sums* some are kept in `accumulated(dtype)`.
     """
     if dtype in REAL:
         count, dtype = 2 * count, REAL[dtype]
     if dtype not in FLOATING:
         return ()
-    kept = accumulated(dtype) if sums else ""
     both = (
-        Flops(plain * count, "elementwise", dtype, kept),
+        Flops(plain * count, "elementwise", dtype, accumulated(dtype) if sums else ""),
         Flops(special * count, "special", dtype),
     )
     return tuple(flops for flops in both if flops.count)
+
+
+def weight_gradients(
+    args: Arguments,
+    tensors: tuple[Tensor, Tensor, Tensor],
+    products: int,
+    channels: int,
+    wanted: tuple[bool, ...],
+) -> Tally:
+    """Count the gradients of a layer with *tensors* dy, x and weight.
+
+    *wanted* selects dx, dweight and dbias; each of the first two takes *products* multiply-adds,
+    and the bias has *channels* elements.
+    """
+    dy, x, weight = tensors
+    dx, dweight, dbias = wanted
+    flops = multiplied(products * (dx + dweight), x.dtype, args.tf32)
+    flops += computed(dy.size, dy.dtype, int(dbias))
+    read = [t for t, needed in ((dy, any(wanted)), (weight, dx), (x, dweight)) if needed]
+    made = [like(x), like(weight, x.dtype), Tensor((channels,), x.dtype)]
+    return tally(args, flops, read, [t for t, asked in zip(made, wanted, strict=True) if asked])
