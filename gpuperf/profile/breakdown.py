@@ -1,16 +1,17 @@
-"""Where does the time of a region go, and how far is each part from what it could be?
+"""Divide the time of a region into parts, and place its operators under the roofs.
 
-The step's time is the plain pass's; what the device did in it is the trace's, where a profiler
-widens the gaps between kernels but not the kernels. So idle time is the plain step's less the busy
-time, and the trace only says what the host did meanwhile.
+The time of a step comes from the plain pass, and what the device did in it from the trace. A
+profiler lengthens the gaps between kernels but not the kernels, so the idle time is the plain step
+less the busy time, and the trace only says what the host did meanwhile.
 
-That is, unless the device never waited for the host in the plain steps and idled for less under the
-trace: then the trace's kernels were faster, for a card that has rested between the passes has a
-higher clock than under a sustained load. Their times are drawn out to what the plain step leaves.
-A copy from or to pageable memory is made by the host, which a profiler delays: it takes no more
-than what the plain step has left beside all that ran in the trace while nothing was copied so.
-Calls of one operator on equal shapes are one record, of which some may copy and others compute (a
-batch that moves to the device, and a cast of it): copies are counted apart from kernels.
+The exception is a device that never waited for the host in the plain steps and idled less in the
+trace than that difference. The kernels were then faster in the trace, as a card that has rested
+between the passes has a higher clock than under a sustained load, and their times are scaled to
+fill the plain step. The host makes copies from and to pageable memory, and a profiler delays it:
+such a copy takes at most what the plain step leaves beside everything that ran in the trace while
+nothing was copied so. Calls of one operator on equal shapes are one record, of which some may copy
+and others compute (a batch that moves to the device, and a cast of it): copies are counted apart
+from kernels.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from gpuperf.model.metrics import sum_up
 from gpuperf.model.record import Header, Kernel, Record, Run
 from gpuperf.model.samples import Samples
 from gpuperf.profile.losses import Loss, largest_loss
-from gpuperf.profile.plainpass import step_s as mean_or_median
+from gpuperf.profile.plainpass import step_s as plain_step_s
 from gpuperf.roofline.study import Placement, place
 
-# What a step is made of, in the order of a bar.
+# The parts of a step, in the order of a bar.
 PARTS = (
     "compute-bound",
     "memory-bound",
@@ -48,15 +49,15 @@ LIMITS = {
     "memory": "memory-bound",
     "latency": "latency-bound",
 }
-NO_KERNEL_S = 4e-6  # a call of one kernel that takes less is of no roof
+LATENCY_S = 4e-6  # a kernel that takes less is bound by latency
 NO_PASS = "no pass took a step"  # why a region has no time
-MOST_SLOWER = 1.3  # than in the trace: an H200's clock is 1980 MHz at rest, 1500 at its power cap
+MOST_SLOWER = 1.3  # times the trace: an H200's clock is 1980 MHz at rest, 1500 at its power cap
 
 
 @dataclass(frozen=True)
 class OperatorRow:
-    """An operator: its seconds of a step, what that is of the step, where it is placed, and what it
-    loses most by."""
+    """An operator with its seconds and its share of the step, its place under the roofs, the part
+    of the step to which it counts, and its largest loss."""
 
     record: Record
     seconds: float
@@ -69,11 +70,11 @@ class OperatorRow:
 
 @dataclass(frozen=True)
 class Profile:
-    """A region: seconds of a step, of it busy (None: no trace tells); by part; operators by time.
+    """The time of a region's step, by part and by operator.
 
-    `placement` is that of the model's FLOPs and least bytes over the step, `hfu` what of the peak
-    the operations come to that the operators do, recomputation included. Times of kernels (on a
-    CPU, of operators) are *scale* times what the trace says, those of pageable copies
+    `busy_s` is None without a trace. `placement` is that of the model's FLOPs and least bytes over
+    the step; `hfu` counts all FLOPs of the operators, recomputation included. Times of kernels (on
+    a CPU, of operators) are *scale* times those of the trace, times of pageable copies
     *pageable_scale* times.
     """
 
@@ -90,19 +91,19 @@ class Profile:
 
     @property
     def plain(self) -> bool:
-        """Whether the step was timed without a profiler."""
+        """Return whether the step was timed without a profiler."""
         return self.region.primary == "step"
 
     @property
     def idle_s(self) -> float:
-        """Of a step, as far as anybody knows."""
+        """Return the idle seconds of a step; 0 without a trace."""
         return 0.0 if self.busy_s is None else max(0.0, self.step_s - self.busy_s)
 
 
 @dataclass(frozen=True)
 class KernelUse:
-    """A kernel by its name: how often a step, its seconds of one, what that is of it, the
-    operators that launch it, and its counters, if they were counted."""
+    """A kernel, copy or memset by its name: its number, seconds and share of a step, the operators
+    that launch it, and its counters if there are any."""
 
     name: str
     count: int
@@ -113,13 +114,13 @@ class KernelUse:
 
 
 def kernels_of(profile: Profile) -> tuple[KernelUse, ...]:
-    """What ran on the device, the longest first: copies and memsets too."""
-    found: dict[str, list[tuple[Kernel, str]]] = {}
-    for share in profile.operators:
-        for kernel in share.record.kernels:
-            found.setdefault(kernel.name, []).append((kernel, share.record.case.op))
+    """Return what ran on the device, the longest first: copies and memsets too."""
+    launches: dict[str, list[tuple[Kernel, str]]] = {}
+    for row in profile.operators:
+        for kernel in row.record.kernels:
+            launches.setdefault(kernel.name, []).append((kernel, row.record.case.op))
     uses = []
-    for name, own in found.items():
+    for name, own in launches.items():
         scale = 1.0
         if profile.cuda and own[0][0].computes:
             scale = profile.scale
@@ -135,8 +136,8 @@ def kernels_of(profile: Profile) -> tuple[KernelUse, ...]:
 
 
 def profiles(run: Run) -> tuple[Profile, ...]:
-    """Every region of *run* that has a time. Raises: UsageError where none has."""
-    found = [
+    """Return every region of *run* that has a time. Raises: UsageError where none has."""
+    regions = [
         profile_of(record, _operators(run, record), run.header)
         for record in run.records
         if record.kind == "region"
@@ -144,15 +145,15 @@ def profiles(run: Run) -> tuple[Profile, ...]:
         and record.samples is not None
         and record.samples.median_s > 0
     ]
-    if not found:
-        told = next((r.reason for r in run.records if r.kind == "region" and r.reason), "")
+    if not regions:
+        reason = next((r.reason for r in run.records if r.kind == "region" and r.reason), "")
         raise UsageError(
-            "the run has no region with a time" + (f": {told}" if told else ""),
+            "the run has no region with a time" + (f": {reason}" if reason else ""),
             "fewer --warmup, or more rounds"
-            if told == NO_PASS
+            if reason == NO_PASS
             else "mark a step: gpuperf.step() at the end of each round of the loop",
         )
-    return tuple(found)
+    return tuple(regions)
 
 
 def _operators(run: Run, region: Record) -> list[Record]:
@@ -160,10 +161,10 @@ def _operators(run: Run, region: Record) -> list[Record]:
 
 
 def profile_of(region: Record, operators: Sequence[Record], header: Header) -> Profile:
-    """The profile of *region* by its *operators*."""
+    """Return the profile of *region* by its *operators*."""
     samples = region.samples
     assert samples is not None
-    step_s = mean_or_median(samples) if region.primary == "step" else samples.median_s
+    step_s = plain_step_s(samples) if region.primary == "step" else samples.median_s
     cuda = header.device.kind != "cpu"
     busy, traced = region.times.get("busy"), region.times.get("traced")
     busy_s, scale, pageable_scale = None if busy is None else step_s, 1.0, 1.0
@@ -178,21 +179,21 @@ def profile_of(region: Record, operators: Sequence[Record], header: Header) -> P
         if traced_s < busy.median_s and fixed_s < busy_s:
             scale = (busy_s - fixed_s) / (busy.median_s - traced_s)
     elif traced is not None and traced.median_s > 0:
-        # The profiler lengthens what it times: only shares of the traced step are true.
+        # The profiler lengthens what it times, so only shares of the traced step are used.
         scale = step_s / traced.median_s
-    shares = [
-        _share(record, step_s, header, scale, pageable_scale if cuda else None)
+    rows = [
+        _row(record, step_s, header, scale, pageable_scale if cuda else None)
         for record in operators
     ]
-    shares.sort(key=lambda share: -share.seconds)
+    rows.sort(key=lambda row: -row.seconds)
     if not cuda and busy is not None:  # the host is the device
-        busy_s = min(step_s, sum(share.seconds for share in shares))
+        busy_s = min(step_s, sum(row.seconds for row in rows))
     return Profile(
         region,
         step_s,
         busy_s,
-        _parts(region, shares, step_s, busy_s, cuda),
-        tuple(shares),
+        _parts(region, rows, step_s, busy_s, cuda),
+        tuple(rows),
         _placed(region, header),
         _hfu(region, header),
         cuda,
@@ -202,7 +203,7 @@ def profile_of(region: Record, operators: Sequence[Record], header: Header) -> P
 
 
 def _busy(region: Record, step_s: float, traced_s: float) -> float:
-    """Seconds of a plain step in which a GPU was busy that was busy for *traced_s* in the trace."""
+    """Return the busy seconds of a plain step, for *traced_s* busy seconds in the trace."""
     occupied = region.program.occupied if region.program and region.primary == "step" else {}
     idle_s = max(0.0, step_s - traced_s)
     least = step_s - min(idle_s, occupied.get("idle_most", idle_s))
@@ -231,7 +232,7 @@ def _traced_s(record: Record) -> float:
     return record.samples.median_s if record.samples is not None else 0.0
 
 
-def _share(
+def _row(
     record: Record, step_s: float, header: Header, scale: float, pageable_scale: float | None
 ) -> OperatorRow:
     """Place *record* with its traced times scaled; *pageable_scale* is None on a CPU."""
@@ -253,18 +254,21 @@ def _share(
 
 
 def _placed(record: Record, header: Header) -> Placement | None:
-    """Under the roofs. FLOPs of a kind without a ceiling (special functions, as a rule) add nothing
-    to the least time: a step has some of every kind, and would have no place else."""
+    """Return the place of *record* under the roofs.
+
+    FLOPs of a kind without a ceiling, as special functions, add nothing to the least time: a step
+    has FLOPs of every kind, and could otherwise not be placed.
+    """
     peaks = header.peaks or header.ceilings
     cost = record.cost
     if peaks is None or cost is None:
         return place(record, header.peaks, header.ceilings)
     known = tuple(flops for flops in cost.flops if peaks.ceiling(flops))
-    found = place(replace(record, cost=Cost(known, cost.bytes)), header.peaks, header.ceilings)
-    if found is None:
+    placed = place(replace(record, cost=Cost(known, cost.bytes)), header.peaks, header.ceilings)
+    if placed is None:
         return None
     rate = cost.flop_count / record.samples.median_s if record.samples else 0.0
-    return replace(found, intensity=cost.intensity, attained_flop_per_s=rate)
+    return replace(placed, intensity=cost.intensity, attained_flop_per_s=rate)
 
 
 def _part(record: Record, placed: Placement | None, seconds: float) -> str:
@@ -274,36 +278,37 @@ def _part(record: Record, placed: Placement | None, seconds: float) -> str:
     if _is_copy(record):
         return "copies"
     launches = sum(kernel.count for kernel in record.kernels)
-    if launches and seconds / launches < NO_KERNEL_S:
+    if launches and seconds / launches < LATENCY_S:
         return "latency-bound"
-    told = placed is not None and (placed.intensity > 0 or placed.attained_byte_per_s > 0)
-    return LIMITS.get(placed.longer, "other kernels") if placed and told else "other kernels"
+    if placed is None or not (placed.intensity > 0 or placed.attained_byte_per_s > 0):
+        return "other kernels"
+    return LIMITS.get(placed.longer, "other kernels")
 
 
 def _parts(
-    region: Record, shares: Sequence[OperatorRow], step_s: float, busy_s: float | None, cuda: bool
+    region: Record, rows: Sequence[OperatorRow], step_s: float, busy_s: float | None, cuda: bool
 ) -> dict[str, float]:
-    """Seconds of a step by part; they sum to it."""
-    found = dict.fromkeys(PARTS, 0.0)
+    """Return the seconds of a step by part, which sum to the step."""
+    parts = dict.fromkeys(PARTS, 0.0)
     if busy_s is None:
-        return {**found, "not traced": step_s}
-    for share in shares:
-        found["copies"] += share.copied_s
-        found[share.part] += share.seconds - share.copied_s
-    total = sum(found.values())
+        return {**parts, "not traced": step_s}
+    for row in rows:
+        parts["copies"] += row.copied_s
+        parts[row.part] += row.seconds - row.copied_s
+    total = sum(parts.values())
     if total:  # kernels that overlap count once
-        found = {name: seconds * busy_s / total for name, seconds in found.items()}
+        parts = {name: seconds * busy_s / total for name, seconds in parts.items()}
     idle_s = max(0.0, step_s - busy_s)
     program = region.program if region.primary == "step" else None
-    found["idle: data"] = min(idle_s, program.data_s if program else 0.0)
-    idle_s -= found["idle: data"]
+    parts["idle: data"] = min(idle_s, program.data_s if program else 0.0)
+    idle_s -= parts["idle: data"]
     waits = region.program.waits if region.program and cuda else ()
-    found["idle: waiting"] = min(idle_s, sum(wait.idle_s for wait in waits))
-    idle_s -= found["idle: waiting"]
+    parts["idle: waiting"] = min(idle_s, sum(wait.idle_s for wait in waits))
+    idle_s -= parts["idle: waiting"]
     occupied = region.program.occupied if region.program and cuda else {}
-    found["idle: between kernels"] = min(idle_s, occupied.get("idle_between", 0.0))
-    found["idle: launch or host"] = idle_s - found["idle: between kernels"]
-    return found
+    parts["idle: between kernels"] = min(idle_s, occupied.get("idle_between", 0.0))
+    parts["idle: launch or host"] = idle_s - parts["idle: between kernels"]
+    return parts
 
 
 def _hfu(region: Record, header: Header) -> float | None:

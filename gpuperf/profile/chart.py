@@ -1,5 +1,7 @@
-"""A profile as a picture: where a step's time went as a bar, and its operators under the roofline,
-each a bubble as large as its share of the time."""
+"""Draw a profile: the parts of a step as a bar, and its operators as bubbles under the roofline.
+
+The area of a bubble is the operator's share of the step.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +25,10 @@ LARGEST = 2600.0  # square points of a bubble of the whole step
 SMALLEST = 14.0
 MOST_LABELS = 10
 LEAST_LABEL = 0.01  # of the step
-LEAST_INTENSITY = 0.01  # FLOP/byte: what has less is as good as without FLOPs
-LEAST_SHOWN = 0.001  # of the step: what takes less sets no axis
+LEAST_INTENSITY = 0.01  # FLOP/byte: operators with less have no place
+LEAST_SHOWN = 0.001  # of the step: operators with less set no axis
 LONGEST, LONGEST_SHAPES = 34, 40
-NARROW = 0.045  # of the bar: a part under it has no words inside
+NARROW = 0.045  # of the bar: narrower parts have no label inside
 COLOUR = dict(
     zip(
         PARTS,
@@ -58,7 +60,7 @@ READING = (
     "bubbles: operators, their area the share of the step · across: FLOP per byte that an operator "
     "cannot avoid · roofs: data sheet dashed, measured solid"
 )
-UNDER = 2.0  # times the rate of a roof: where the words below it end
+UNDER = 2.0  # ratio of a roof to where the label below it ends
 LINE = 0.036  # of the height of the roofline: a line of the list of operators
 
 
@@ -196,7 +198,7 @@ def _lines(profile: Profile, shown: Sequence[OperatorRow]) -> list[str]:
     ]
     left_out = 1 - sum(share.share for share in shown) - profile.idle_s / profile.step_s
     if left_out > 0.005:
-        lines.append(f"{left_out * 100:.0f} % of the step is without FLOPs or bytes: no place")
+        lines.append(f"{left_out * 100:.0f} % of the step has no FLOPs or bytes, and no place")
     return lines
 
 
@@ -215,7 +217,7 @@ def _foot(roofs: Sequence[Any], low: float, top: float, lines: int) -> float:
 
 
 def _draw_roofs(axes: Any, roofs: Sequence[Any], ends: tuple[float, float], top: float) -> None:
-    """Each to its ridge; the data sheet's words above its lines, those of measured ones below."""
+    """Draw each roof to its ridge; the data sheet's have labels above, measured ones below."""
     for roof in roofs:
         own = [r for r in roofs if r.origin == roof.origin]
         sheet = roof.origin == "data sheet"
@@ -252,7 +254,7 @@ def _draw_roofs(axes: Any, roofs: Sequence[Any], ends: tuple[float, float], top:
 
 
 def _number(axes: Any, shown: Sequence[OperatorRow]) -> None:
-    """The largest by their place in the list: in the bubble, or beside it where another lies."""
+    """Number the largest bubbles, inside, or beside where another number lies."""
     from matplotlib.patheffects import withStroke
 
     pixels = [axes.transData.transform(point) for point in _points(shown)]

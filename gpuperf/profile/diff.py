@@ -1,7 +1,7 @@
-"""What got slower or faster between two profiles of a program, and by which cause?
+"""Compare two profiles of a program: which operators became slower or faster, and why.
 
-Operators are matched by name, shapes and direction within regions of one name. Where an operator of
-the one is not in the other, it came or went: code that changed shows so.
+Operators are matched by name, shapes and direction within regions of one name. An operator that
+only one profile has is new or gone, which is how changed code shows.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from gpuperf.errors import UsageError
 from gpuperf.model.record import Record
 from gpuperf.profile.breakdown import OperatorRow, Profile
 
-FEW = 0.005  # of the step: what changed by less is not told
-ALIKE = 0.02  # of a count or of bytes
+FEW = 0.005  # of the step: smaller changes are left out
+ALIKE = 0.02  # relative difference of counts that are equal
 
 
 @dataclass(frozen=True)
 class Change:
-    """An operator, its seconds of a step before and after (None: it is not there), and why."""
+    """An operator with its seconds of a step before and after (None if absent), and the cause."""
 
     operator: str
     of: str
@@ -31,13 +31,13 @@ class Change:
 
     @property
     def delta_s(self) -> float:
-        """Above 0 is slower."""
+        """Return how much slower the operator became; below 0 if faster."""
         return (self.after_s or 0.0) - (self.before_s or 0.0)
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Two profiles of a region, and what changed between them, the largest first."""
+    """Two profiles of a region and their changes, the largest first."""
 
     before: Profile
     after: Profile
@@ -45,58 +45,51 @@ class Difference:
 
     @property
     def ratio(self) -> float:
-        """The step after over that before."""
+        """Return the time of the step after over that before."""
         return self.after.step_s / self.before.step_s
 
 
 def differences(before: Iterable[Profile], after: Iterable[Profile]) -> tuple[Difference, ...]:
-    """By region. Raises: UsageError where no region is in both."""
+    """Compare region by region. Raises: UsageError where no region is in both."""
     earlier = {profile.region.region: profile for profile in before}
     later = {profile.region.region: profile for profile in after}
-    found = tuple(
+    pairs = tuple(
         Difference(earlier[name], later[name], _changes(earlier[name], later[name]))
         for name in later
         if name in earlier
     )
-    if not found:
-        told = f"{', '.join(earlier)} and {', '.join(later)}"[:200]
-        raise UsageError(f"the profiles have no region in common: {told}", "mark the same regions")
-    return found
+    if not pairs:
+        names = f"{', '.join(earlier)} and {', '.join(later)}"[:200]
+        raise UsageError(f"the profiles have no region in common: {names}", "mark the same regions")
+    return pairs
 
 
 def _changes(before: Profile, after: Profile) -> tuple[Change, ...]:
     old, new = _timed(before), _timed(after)
     least = FEW * min(before.step_s, after.step_s)
-    found = []
+    changes = []
     for key in dict.fromkeys((*old, *new)):
-        one, other = old.get(key), new.get(key)
-        name, of, backward = key
-        change = Change(
-            name,
-            of,
-            backward,
-            one.seconds if one else None,
-            other.seconds if other else None,
-            _cause(one, other),
-        )
+        was, now = old.get(key), new.get(key)
+        before_s, after_s = was.seconds if was else None, now.seconds if now else None
+        change = Change(*key, before_s, after_s, _cause(was, now))
         if abs(change.delta_s) >= least:
-            found.append(change)
-    return tuple(sorted(found, key=lambda change: -abs(change.delta_s)))
+            changes.append(change)
+    return tuple(sorted(changes, key=lambda change: -abs(change.delta_s)))
 
 
 def _timed(profile: Profile) -> dict[tuple[str, str, bool], OperatorRow]:
-    """The operators that ran: what is compiled was accounted for as parts that did not."""
-    found: dict[tuple[str, str, bool], OperatorRow] = {}
-    met: Counter[tuple[str, str, bool]] = Counter()
+    """Return the operators that ran, without the parts of compiled code, which have no time."""
+    rows: dict[tuple[str, str, bool], OperatorRow] = {}
+    numbers: Counter[tuple[str, str, bool]] = Counter()
     for share in profile.operators:
         operator = share.record.operator
         if operator is None or not share.seconds:
             continue
         name, of, backward = share.record.case.op, operator.operands, operator.backward
-        met[name, of, backward] += 1
-        number = met[name, of, backward]  # the operands show a few tensors of many
-        found[name, f"{of} ({number})" if number > 1 else of, backward] = share
-    return found
+        numbers[name, of, backward] += 1
+        number = numbers[name, of, backward]  # the operands show a few tensors of many
+        rows[name, f"{of} ({number})" if number > 1 else of, backward] = share
+    return rows
 
 
 def _cause(before: OperatorRow | None, after: OperatorRow | None) -> str:

@@ -1,12 +1,11 @@
-"""Render two profiles beside each other."""
+"""Render what changed between two profiles, as tables of parts and operators."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from gpuperf.model.record import Run
-from gpuperf.model.text import clean, shorten
+from gpuperf.model.text import shorten
 from gpuperf.profile.breakdown import PARTS, profiles
 from gpuperf.profile.diff import Change, Difference, differences
 from gpuperf.show.render import render
@@ -37,19 +36,15 @@ def render_changes(before: Run, after: Run, format: str, screen: Screen = WIDE) 
 
     Raises: UsageError if nothing in the two matches.
     """
-    return render_changed(differences(profiles(before), profiles(after)), format, screen)
+    pairs = differences(profiles(before), profiles(after))
+    return render([table for pair in pairs for table in _tables(pair)], format, screen)
 
 
-def render_changed(found: Sequence[Difference], format: str, screen: Screen = WIDE) -> str:
-    """Region by region; as json or csv, a row a change."""
-    return render([table for one in found for table in _difference(one)], format, screen)
-
-
-def _difference(one: Difference) -> tuple[Table, Table]:
-    before, after = one.before, one.after
+def _tables(pair: Difference) -> tuple[Table, Table]:
+    before, after = pair.before, pair.after
     title = (
-        f"{shorten(clean(after.region.region), LONGEST)}: {format_time(before.step_s)} → "
-        f"{format_time(after.step_s)} ({(one.ratio - 1) * 100:+.1f} %)"
+        f"{shorten(after.region.region, LONGEST)}: {format_time(before.step_s)} → "
+        f"{format_time(after.step_s)} ({(pair.ratio - 1) * 100:+.1f} %)"
     )
     parts = [
         [
@@ -61,28 +56,28 @@ def _difference(one: Difference) -> tuple[Table, Table]:
         for name in PARTS
         if before.parts[name] or after.parts[name]
     ]
-    shown = one.changes[:MOST_ROWS]
-    left = len(one.changes) - len(shown)
+    shown = pair.changes[:MOST_ROWS]
+    left = len(pair.changes) - len(shown)
     notes = [f"{left} operators more: --format csv has all"] if left else []
     notes += [] if shown else ["no operator changed by 0.5 % of the step"]
-    columns = fill(COLUMNS, [_cells(one, change) for change in shown])
-    rows = [_row(one, change) for change in one.changes]
+    columns = fill(COLUMNS, [_cells(pair, change) for change in shown])
+    rows = [_row(pair, change) for change in pair.changes]
     return (
         Table(fill(PART_COLUMNS, parts), title),
         Table(columns, notes=notes_of(*notes), rows=rows, names=("operator",)),
     )
 
 
-def _cells(one: Difference, change: Change) -> list[str]:
-    name = shorten(clean(change.operator).removeprefix("aten::"), LONGEST)
+def _cells(pair: Difference, change: Change) -> list[str]:
+    name = shorten(change.operator.removeprefix("aten::"), LONGEST)
     return [
         name + (" (backward)" if change.backward else ""),
-        shorten(clean(change.of), LONGEST),
+        shorten(change.of, LONGEST),
         "–" if change.before_s is None else format_time(change.before_s),
         "–" if change.after_s is None else format_time(change.after_s),
         _signed(change.delta_s),
-        f"{change.delta_s / one.before.step_s * 100:+.1f} %",
-        shorten(clean(change.cause), LONGEST_CAUSE),
+        f"{change.delta_s / pair.before.step_s * 100:+.1f} %",
+        shorten(change.cause, LONGEST_CAUSE),
     ]
 
 
@@ -90,9 +85,9 @@ def _signed(seconds: float) -> str:
     return ("+" if seconds >= 0 else "−") + format_time(abs(seconds))
 
 
-def _row(one: Difference, change: Change) -> dict[str, Any]:
+def _row(pair: Difference, change: Change) -> dict[str, Any]:
     return {
-        "region": one.after.region.region,
+        "region": pair.after.region.region,
         "operator": change.operator,
         "of": change.of,
         "backward": change.backward,

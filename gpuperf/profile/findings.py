@@ -1,7 +1,7 @@
-"""What is worth changing first in a program, and how much would the whole step gain?
+"""Find what to change first in a program, and estimate how much the whole step gains.
 
-Each finding has a figure and says what it rests on. Under `LEAST` of the step nothing is said, and
-nothing at all of a step that was only timed under a profiler, which slows the host.
+Each finding has a figure and its basis. Findings under `LEAST` of the step are left out, and a step
+that was only timed under a profiler, which slows the host, has none.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from gpuperf.units import format_bytes, format_number
 
 LEAST = 0.02  # of the step
 MOST_WHERE = 4
-ALIGNED = 16  # bytes that a row of a matmul should be a multiple of: cuBLAS's own advice
-USUAL_RATE = 0.7  # of the roof: what a large matmul reaches, where no other of the program tells
-SLOW = 0.7  # of the time: what padding must leave to be spoken of
-ALIKE = 8  # times as many FLOPs a call at the most: of other sizes nothing follows
+ALIGNED = 16  # bytes: rows of a matmul should be multiples of it (cuBLAS's own advice)
+USUAL_RATE = 0.7  # of the roof: what a large matmul reaches, if the program has none to compare
+SLOW = 0.7  # of the time: padding that leaves more is no finding
+ALIKE = 8  # ratio of FLOPs a call up to which two matmuls are comparable
 LARGE = 2e10  # FLOPs of a call that fills a GPU
 
 
 def findings(profile: Profile, header: Header) -> tuple[Gain, ...]:
-    """By gain, the largest first; none where no pass timed the step without a profiler."""
+    """Return the findings, the largest gain first; none without a plain pass."""
     if not profile.plain:
         return ()
     makers = (_fusion, _precision, _alignment, _attention, *HOST_MAKERS)
-    found = [one for maker in makers for one in maker(profile, header) if one.share >= LEAST]
-    return tuple(sorted(found, key=lambda one: -one.gain_s))
+    gains = [gain for maker in makers for gain in maker(profile, header) if gain.share >= LEAST]
+    return tuple(sorted(gains, key=lambda gain: -gain.gain_s))
 
 
 def _fusion(profile: Profile, header: Header) -> Iterator[Gain]:
-    """Elementwise chains: those of an optimizer, which has a kernel for them, and all others."""
+    """Yield the gain of fusing the chains of an optimizer, which has a kernel, and of others."""
     program = profile.region.program
     chains = program.chains if program else ()
     for optimizer in (False, True):
@@ -45,8 +45,10 @@ def _fusion(profile: Profile, header: Header) -> Iterator[Gain]:
 
 
 def _fused(profile: Profile, chains: Sequence[Chain], optimizer: bool) -> Iterator[Gain]:
-    """By the bandwidth that their operators reach in this program: so no more is saved than these
-    take."""
+    """Yield the gain of fusing *chains*, at the bandwidth that their operators reach here.
+
+    So fusing saves at most the time of these operators.
+    """
     names = {name for chain in chains for name in chain.operators}
     own = [
         s
@@ -103,14 +105,14 @@ def _main_flops(share: OperatorRow) -> Flops | None:
 
 
 def _rate(header: Header, dtype: str) -> float | None:
-    """The measured roof of a matmul; the data sheet's where there is none."""
+    """Return the measured roof of a matmul, or else that of the data sheet."""
     flops = Flops(1, "matmul", dtype, "fp32")
     roofs = (peaks.ceiling(flops) for peaks in (header.ceilings, header.peaks) if peaks)
     return next((roof.rate.value for roof in roofs if roof), None)
 
 
 def _precision(profile: Profile, header: Header) -> Iterator[Gain]:
-    """fp32 matmuls on a device whose tensor cores take tf32 and bf16."""
+    """Yield the gain of tf32 for fp32 matmuls, where the device has it."""
     slow = [(s, f) for s in _matmuls(profile) if (f := _main_flops(s)) and f.dtype == "fp32"]
     before, after = _rate(header, "fp32"), _rate(header, "tf32")
     if not slow or not before or not after or after <= before:
@@ -131,9 +133,11 @@ def _precision(profile: Profile, header: Header) -> Iterator[Gain]:
 
 
 def _alignment(profile: Profile, header: Header) -> Iterator[Gain]:
-    """Slow matmuls with a side off 16 bytes, beside those of the same dtype and about as many FLOPs
-    a call without one. Which side the rows lie along is not recorded: one across them costs
-    nothing, and is not slow."""
+    """Yield the gain of padding slow matmuls with a side off a boundary of 16 bytes.
+
+    They are compared with aligned ones of the same dtype and similar FLOPs a call. The record does
+    not say along which side the rows lie: a side across them costs nothing, and is not slow.
+    """
     if not profile.cuda:
         return
     odd: list[tuple[OperatorRow, Flops]] = []
@@ -142,31 +146,33 @@ def _alignment(profile: Profile, header: Header) -> Iterator[Gain]:
         flops = _main_flops(share)
         if flops is not None and _kind(share) == "matmul":
             (odd if _odd(share, flops.dtype) else even).append((share, flops))
-    less_s, told = 0.0, []
+    less_s, slow = 0.0, []
     for share, flops in odd:
         rate = _usual_rate(share, flops, even, header)
         after = max(flops.count / rate, _least_s(share, header)) if rate else share.seconds
         if after < SLOW * share.seconds:
             less_s += share.seconds - after
-            told.append(share)
+            slow.append(share)
     gain_s, part = saved(profile, less_s)
-    if told:
+    if slow:
         yield Gain(
             "pad the dimensions that are no multiple of 8 (a vocabulary, for one)",
             gain_s,
             part,
-            f"rows off a boundary of {ALIGNED} bytes; aligned, they would run at the rate of the "
-            f"aligned matmuls of this dtype and size here, or {USUAL_RATE:.0%} of the roof, and no "
-            "faster than their bytes",
-            _places(told),
+            f"rows are off a boundary of {ALIGNED} bytes; aligned, they would run at the rate of "
+            f"aligned matmuls of this dtype and size here, or at {USUAL_RATE:.0%} of the roof, and "
+            "no faster than their bytes",
+            _places(slow),
         )
 
 
 def _usual_rate(
     share: OperatorRow, flops: Flops, others: Iterable[tuple[OperatorRow, Flops]], header: Header
 ) -> float | None:
-    """FLOP/s of the *others* of the same dtype and a like size; of a large product the usual part
-    of the roof where there are none."""
+    """Return the FLOP/s of *others* of the same dtype and similar size.
+
+    Without any, it is the usual part of the roof for a large product, and None for a small one.
+    """
     own = flops.count / _calls(share)
     alike = [
         (s, f)
@@ -185,7 +191,7 @@ def _calls(share: OperatorRow) -> float:
 
 
 def _least_s(share: OperatorRow, header: Header) -> float:
-    """Seconds that its bytes take."""
+    """Return the seconds that the operator's least bytes take."""
     roofs = (peaks.bandwidth for peaks in (header.ceilings, header.peaks) if peaks)
     bandwidth, cost = next((roof for roof in roofs if roof), None), share.record.cost
     return cost.dram_bytes / bandwidth.value if bandwidth and cost else 0.0
@@ -195,17 +201,17 @@ WIDTH = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1, "fp64"
 
 
 def _odd(share: OperatorRow, dtype: str) -> bool:
-    """Whether a side of a matrix among those that *share* takes is off the boundary."""
+    """Return whether a side of a matrix that the operator takes is off the boundary."""
     step = max(1, ALIGNED // WIDTH.get(dtype, 4))
     return any(n % step for shape in _shapes(share) if len(shape) > 1 for n in shape[-2:])
 
 
 def _attention(profile: Profile, header: Header) -> Iterator[Gain]:
-    """Attention by two products with a softmax between: the scores go through memory.
+    """Yield the gain of fused attention over two products with a softmax between.
 
-    Shapes tell: scores of b×n×m are made of b×n×d and b×d×m, multiplied with b×m×e, and a softmax
-    goes over the rows of as many. What else goes over b×n×m with rows of m is a mask, a scale, a
-    dropout, or the like backward.
+    Such scores go through memory. They are detected by shapes: a product of b×n×d and b×d×m makes
+    scores of b×n×m, another takes them with b×m×e, and a softmax has as many elements in rows of m.
+    Other operators of that shape are a mask, a scale, a dropout, or their backward.
     """
     scores = _scores(profile)
     soft = [
@@ -215,15 +221,15 @@ def _attention(profile: Profile, header: Header) -> Iterator[Gain]:
         and "_log" not in s.record.case.op
         and any(_matrices(shape) in scores for shape in _shapes(s))
     ]
-    met = {_rows(shape) for s in soft for shape in _shapes(s) if _matrices(shape) in scores}
+    rows = {_rows(shape) for s in soft for shape in _shapes(s) if _matrices(shape) in scores}
     passes = [
         s
         for s in profile.operators
         if _kind(s) in ("softmax", "elementwise", "copy", "random")
-        and any(_rows(shape) in met for shape in _shapes(s))
+        and any(_rows(shape) in rows for shape in _shapes(s))
     ]
     gain_s, part = saved(profile, sum(s.seconds for s in passes))
-    # Nothing but the fallback of scaled_dot_product_attention calls that one.
+    # Only the fallback of scaled_dot_product_attention calls _safe_softmax.
     called = any(s.record.case.op == "aten::_safe_softmax" for s in soft)
     yield Gain(
         "let scaled_dot_product_attention take a fused kernel: it falls back to products"
@@ -231,13 +237,13 @@ def _attention(profile: Profile, header: Header) -> Iterator[Gain]:
         else "use scaled_dot_product_attention: the scores then never leave the chip",
         gain_s,
         part,
-        "the time of the softmax and of what else goes over the scores; its products stay",
+        "the gain is the time of the softmax and of other operators on the scores; products stay",
         _places(passes),
     )
 
 
 def _scores(profile: Profile) -> set[tuple[int, int, int]]:
-    """By elements, rows and columns: what a batched product makes and another one takes."""
+    """Return the elements, rows and columns of what one batched product makes and another takes."""
     made, taken = set(), set()
     for share in profile.operators:
         name = share.record.case.op
@@ -251,12 +257,12 @@ def _scores(profile: Profile) -> set[tuple[int, int, int]]:
 
 
 def _matrices(shape: tuple[int, ...]) -> tuple[int, int, int]:
-    """Elements, rows and columns of the matrices of *shape*."""
+    """Return the elements, rows and columns of the matrices of *shape*."""
     return (math.prod(shape), shape[-2], shape[-1]) if len(shape) > 1 else (0, 0, 0)
 
 
 def _rows(shape: tuple[int, ...]) -> tuple[int, int]:
-    """Elements of *shape*, and of one of its rows."""
+    """Return the elements of *shape*, and of one of its rows."""
     return (math.prod(shape), shape[-1]) if shape else (1, 1)
 
 
@@ -271,8 +277,8 @@ def _shapes(share: OperatorRow) -> list[tuple[int, ...]]:
 
 
 def _places(shares: Iterable[OperatorRow]) -> tuple[str, ...]:
-    """Lines of the program, or names of operators, the slowest first."""
-    told: dict[str, None] = {}
+    """Return lines of the program with their operators, the slowest first."""
+    places: dict[str, None] = {}
     ordered: Sequence[OperatorRow] = sorted(shares, key=lambda share: -share.seconds)
     for share in ordered:
         operator = share.record.operator
@@ -280,5 +286,5 @@ def _places(shares: Iterable[OperatorRow]) -> tuple[str, ...]:
         what = f"{case.op.removeprefix('aten::')} of {operator.operands if operator else ''}"
         line = operator.where[0] if operator and operator.where else ""
         line = line or ("backward" if operator and operator.backward else "")
-        told[f"{line} ({what})" if line else what] = None
-    return tuple(told)[:MOST_WHERE]
+        places[f"{line} ({what})" if line else what] = None
+    return tuple(places)[:MOST_WHERE]

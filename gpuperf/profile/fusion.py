@@ -1,15 +1,15 @@
-"""Which elementwise operators follow each other so that one kernel could do them all?
+"""Find chains of elementwise operators that one kernel could do.
 
-A chain is a run of operators, each of which takes what an earlier one of it made, or mostly what it
-took; what lies between belongs to another such run, and overwrites nothing. Fused, its inputs from
-outside are read once, and what others take later is written once; the rest stays in registers. So
-do rows that are not too long: layer and RMS norms, and reductions of rows, are links like others.
-Another reduction, a softmax or a product ends it.
+In a chain each operator takes what an earlier one made, or mostly the same inputs; operators
+between them belong to another chain, and overwrite nothing. Fused, a chain reads its inputs from
+outside once, and writes once what later operators take; the rest stays in registers. Rows that are
+not too long stay there as well, so layer and RMS norms and reductions of rows are links too.
+Another reduction, a softmax or a product ends a chain.
 
-What eager mode keeps for a backward pass is no such output: torch.compile computes in the backward
-kernel again what only elementwise operators take there, from the inputs of the forward chain, where
-that moves less than to write and to read it (the min-cut partitioner of AOTAutograd); random
-numbers and the results of reductions it keeps.
+What eager mode keeps for a backward pass is no output of a fused chain, if only elementwise
+operators take it there: torch.compile computes it again in the backward kernel, from the inputs of
+the forward chain, where that moves less than to write and read it (the min-cut partitioner of
+AOTAutograd). It keeps random numbers and the results of reductions.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from gpuperf.profile.overlap import TensorSet, overlap, size_of
 FUSABLE = ("elementwise", "copy", "random")
 OF_ROWS = re.compile(r"(?:native_layer_norm|_fused_rms_norm)(?:_backward)?")
 REDUCE_ROWS = ("sum", "mean", "var_mean", "amax", "amin")
-LONGEST_ROW = 16384  # elements: what a block of threads holds in its registers
+LONGEST_ROW = 16384  # elements that a block of threads holds in its registers
 SHORTEST = 2
-MOST_OPEN = 16  # runs that the next operator may be a member of
-MOST_USES = 1000  # of a storage that are looked through: a buffer of all parameters has more
-OVERWRITE = ("aten::copy_", "aten::fill_", "aten::zero_")  # without a look at what was there
-DRAWN = re.compile(r"dropout|bernoulli")  # whose results nobody computes twice
+MOST_OPEN = 16  # runs that the next operator may join
+MOST_USES = 1000  # uses of a storage to search: a buffer of all parameters has more
+OVERWRITE = ("aten::copy_", "aten::fill_", "aten::zero_")  # they do not read what they overwrite
+DRAWN = re.compile(r"dropout|bernoulli")  # results that no kernel computes twice
 
 CallKey = tuple[
     str, tuple[tuple[int, ...], ...]
@@ -43,7 +43,7 @@ Uses = dict[int, list[tuple[int, Tensor]]]  # by storage: which call, of what
 
 @dataclass(eq=False)
 class _Run:
-    """Members, and what they made; fused, what they read, and the bytes that they write."""
+    """Operators in a row: what they made, and what they read and write as one kernel."""
 
     members: list[int] = field(default_factory=list)
     made: TensorSet = field(default_factory=TensorSet)
@@ -52,16 +52,16 @@ class _Run:
 
 
 class _Step:
-    """The calls of a step: what each is, what it takes and makes."""
+    """The calls of a step, with what each takes, changes and makes."""
 
-    def __init__(self, seen: Sequence[ObservedCall]) -> None:
-        self.seen = seen
-        self.figures = [account(one.call) for one in seen]
+    def __init__(self, calls: Sequence[ObservedCall]) -> None:
+        self.calls = calls
+        self.figures = [account(one.call) for one in calls]
         self.taken: Uses = {}
         self.changed: Uses = {}
         self.overwriting: set[int] = set()  # calls that change what was there before
         self.born: set[int] = set()  # storages that were not there before
-        for i, one in enumerate(seen):
+        for i, one in enumerate(calls):
             if self.figures[i].kind != "view":
                 self._note(i, one)
 
@@ -77,23 +77,23 @@ class _Step:
                 self.born.add(tensor.storage)
 
     def takes(self, i: int) -> tuple[Tensor, ...]:
-        """The tensors that call *i* reads: none, of `zeros_like`."""
-        call, moved = self.seen[i].call, self.figures[i].cost.bytes
+        """Return the tensors that call *i* reads; `zeros_like` reads none."""
+        call, moved = self.calls[i].call, self.figures[i].cost.bytes
         if moved and not any(one.read for one in moved):
             return ()
         return call.tensors[1:] if plain_name(call.name) in OVERWRITE else call.tensors
 
     def fusable(self, i: int, ran: Container[CallKey] | None) -> bool:
-        """Whether one kernel could do it with others, and nothing shows that one does."""
-        call = self.seen[i].call
+        """Return whether one kernel could do call *i* with others, and does not already."""
+        call = self.calls[i].call
         key = call.name, tuple(t.shape for t in call.tensors if t.shape)
         known = all(tensor.storage for tensor in (*call.tensors, *call.outputs))
         kind = self.figures[i].kind in FUSABLE or self.of_rows(i)
         return kind and known and (ran is None or key in ran)
 
     def of_rows(self, i: int) -> bool:
-        """Whether it normalises or reduces rows, each of which one block of threads could hold."""
-        call = self.seen[i].call
+        """Return whether call *i* normalises or reduces rows that a block of threads could hold."""
+        call = self.calls[i].call
         rows = call.tensors[0].shape if call.tensors else ()
         if len(rows) < 2 or rows[-1] > LONGEST_ROW:
             return False
@@ -104,7 +104,7 @@ class _Step:
         return name in REDUCE_ROWS and made in (rows[:-1], (*rows[:-1], 1))
 
     def takers(self, tensor: Tensor, after: int) -> list[int]:
-        """The calls after call *after* that take of *tensor*; −1 where they are too many."""
+        """Return the calls after call *after* that take elements of *tensor*; −1 if too many."""
         uses = self.taken.get(tensor.storage, [])
         later = uses[bisect_right(uses, after, key=lambda use: use[0]) :]
         if len(later) > MOST_USES:
@@ -112,7 +112,7 @@ class _Step:
         return [i for i, other in later if overlap(tensor, other)]
 
     def keeps(self, held: TensorSet, first: int, last: int) -> bool:
-        """Whether no call between two others writes into any of *held*."""
+        """Return whether no call between *first* and *last* writes into *held*."""
         changed = [(tensor, self.changed.get(tensor.storage, [])) for tensor in held]
         if any(len(uses) > MOST_USES for _, uses in changed):
             return False
@@ -121,37 +121,39 @@ class _Step:
 
 
 def chains_of(
-    seen: Sequence[ObservedCall], ran: Container[CallKey] | None = None
+    observed: Sequence[ObservedCall], ran: Container[CallKey] | None = None
 ) -> tuple[Chain, ...]:
-    """The chains in *seen*, the calls of a step in order; those of the same operators, line and
-    bytes are one, as often as they come.
+    """Return the chains among the *observed* calls of a step, equal ones together.
 
-    *ran* are the names and shapes of calls that a trace has too (None: there is none). A dispatch
-    mode makes a compiled function run as it is written: its calls are seen, and in the trace there
-    are kernels instead.
+    *ran* are the names and shapes of calls that the trace has too (None without a trace). Under a
+    dispatch mode a compiled function runs as it is written: its calls are observed, and the trace
+    has fused kernels instead.
     """
-    found: Counter[tuple[tuple[str, ...], str, int, int, bool]] = Counter()
-    step = _Step(seen)
+    chains: Counter[tuple[tuple[str, ...], str, int, int, bool]] = Counter()
+    step = _Step(observed)
     runs = list(_runs(step, ran))
     _fuse(step, runs)
     for run in runs:
         before = sum(step.figures[i].cost.dram_bytes for i in run.members)
         after = run.read.bytes + run.written
         if after < before:
-            names = tuple(seen[i].call.name.removeprefix("aten::") for i in run.members)
-            optimizer = all(seen[i].optimizer for i in run.members)
-            found[names, _where(seen, run), before, after, optimizer] += 1
+            names = tuple(observed[i].call.name.removeprefix("aten::") for i in run.members)
+            optimizer = all(observed[i].optimizer for i in run.members)
+            chains[names, _where(observed, run), before, after, optimizer] += 1
     return tuple(
         Chain(names, where, count, count * before, count * after, optimizer)
-        for (names, where, before, after, optimizer), count in found.items()
+        for (names, where, before, after, optimizer), count in chains.items()
     )
 
 
 def _runs(step: _Step, ran: Container[CallKey] | None) -> Iterator[_Run]:
-    """An operator is a member of the last run that it follows: so none takes what a later one made,
-    and each could be one kernel where its last member stands."""
+    """Yield the runs of fusable operators.
+
+    An operator joins the latest run that it follows, so no run takes what a later one made, and
+    each could be one kernel at the place of its last member.
+    """
     under_way: list[_Run] = []
-    for i, one in enumerate(step.seen):
+    for i, one in enumerate(step.calls):
         if step.figures[i].kind == "view":
             continue
         taken, run = step.takes(i), None
@@ -173,7 +175,7 @@ def _runs(step: _Step, ran: Container[CallKey] | None) -> Iterator[_Run]:
 
 
 def _join(run: _Run, i: int, call: Call, taken: Sequence[Tensor]) -> None:
-    """Call *i* is one more of its members."""
+    """Add call *i* to *run*."""
     run.members.append(i)
     for tensor in taken:
         if not run.made.covers(tensor):
@@ -183,8 +185,11 @@ def _join(run: _Run, i: int, call: Call, taken: Sequence[Tensor]) -> None:
 
 
 def _follows(run: _Run, call: Call, taken: Sequence[Tensor]) -> bool:
-    """Whether *call* belongs in the same kernel: a gradient is read once for all that take it, and
-    a bias that two share does not make them one."""
+    """Return whether *call* belongs in the kernel of *run*.
+
+    A gradient is read once for all calls that take it; a shared small input, such as a bias, does
+    not join two calls.
+    """
     most = max((size_of(t) for t in (*call.tensors, *call.outputs)), default=0)
     return any(
         run.made.overlaps(tensor) or (2 * size_of(tensor) >= most and run.read.covers(tensor))
@@ -193,8 +198,8 @@ def _follows(run: _Run, call: Call, taken: Sequence[Tensor]) -> bool:
 
 
 def _fuse(step: _Step, runs: Sequence[_Run]) -> None:
-    """What each of *runs* writes, and what a backward one reads to compute the rest again."""
-    backward = {i: run for run in runs for i in run.members if step.seen[i].backward}
+    """Determine what each of *runs* writes, and what a backward run reads to compute it again."""
+    backward = {i: run for run in runs for i in run.members if step.calls[i].backward}
     for run in runs:
         members = set(run.members)
         again, takers = TensorSet(), dict[_Run, None]()
@@ -210,30 +215,30 @@ def _fuse(step: _Step, runs: Sequence[_Run]) -> None:
 
 
 def _again(step: _Step, run: _Run, tensor: Tensor) -> bool:
-    """Whether a backward kernel could compute again what a forward one made, number by number."""
-    makers = [i for i in run.members if any(overlap(t, tensor) for t in step.seen[i].call.outputs)]
+    """Return whether a backward kernel could compute *tensor* of a forward run again exactly."""
+    makers = [i for i in run.members if any(overlap(t, tensor) for t in step.calls[i].call.outputs)]
     before = [i for i in run.members if i <= max(makers)]
     kept = any(
-        step.figures[i].kind == "random" or DRAWN.search(step.seen[i].call.name) or step.of_rows(i)
+        step.figures[i].kind == "random" or DRAWN.search(step.calls[i].call.name) or step.of_rows(i)
         for i in before
     )
-    forward = not any(step.seen[i].backward for i in run.members)
+    forward = not any(step.calls[i].backward for i in run.members)
     return forward and not kept and tensor.storage in step.born
 
 
 def _maker(step: _Step, run: _Run, tensor: Tensor) -> int:
-    """The first of *run* that made any of *tensor*."""
-    made = (i for i in run.members if any(overlap(t, tensor) for t in step.seen[i].call.outputs))
+    """Return the first call of *run* that made elements of *tensor*."""
+    made = (i for i in run.members if any(overlap(t, tensor) for t in step.calls[i].call.outputs))
     return next(made)
 
 
 def _ends(step: _Step, run: _Run, tensor: Tensor) -> bool:
-    return any(overlap(tensor, made) for made in step.seen[run.members[-1]].call.outputs)
+    return any(overlap(tensor, made) for made in step.calls[run.members[-1]].call.outputs)
 
 
 def _computed_again(step: _Step, run: _Run, again: TensorSet, takers: Sequence[_Run]) -> bool:
-    """Whether *takers* move less by reading what *run* does than by reading *again*, which *run*
-    would write. They then do."""
+    """Let *takers* compute *again* from the inputs of *run* if that moves fewer bytes, and return
+    whether they do."""
     if not step.keeps(run.read, run.members[-1], max(taker.members[-1] for taker in takers)):
         return False
     read = [taker.read.without(again) | run.read for taker in takers]
@@ -245,5 +250,5 @@ def _computed_again(step: _Step, run: _Run, again: TensorSet, takers: Sequence[_
     return True
 
 
-def _where(seen: Sequence[ObservedCall], run: _Run) -> str:
-    return next((seen[i].where for i in run.members if seen[i].where), "")
+def _where(calls: Sequence[ObservedCall], run: _Run) -> str:
+    return next((calls[i].where for i in run.members if calls[i].where), "")

@@ -1,8 +1,8 @@
-"""How much shorter does a step become, if the device has less to do in it?
+"""Estimate how much shorter a step becomes if the device has less to do in it.
 
-Time of the device that is saved shortens the step only where the device is what the step waits for,
-so it counts by the share of the step in which the device was busy (Amdahl). And a step is never
-shorter than what is left of any engine of the device: kernels, copies or communication.
+Saved device time shortens a step only while the step waits for the device, so it counts by the
+share of the step in which the device was busy (Amdahl). A step is never shorter than what remains
+for any engine of the device: kernels, copies or communication.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from gpuperf.profile.breakdown import Profile
 
 @dataclass(frozen=True)
 class Gain:
-    """What to do, the seconds of a step that it would save, their share, what that rests on, and
-    the lines or operators that it is about."""
+    """A finding: what to do, the seconds and the share of a step that it saves, the basis of that
+    estimate, and the lines or operators to change."""
 
     title: str
     gain_s: float
@@ -25,7 +25,8 @@ class Gain:
 
 
 def saved(profile: Profile, device_s: float, copies: bool = False) -> tuple[float, float]:
-    """Seconds and share of the step for *device_s* less of kernels, or of *copies*."""
+    """Return the seconds and the share of a step that *device_s* less of kernels, or of *copies*,
+    save."""
     busy_s = profile.step_s if profile.busy_s is None else profile.busy_s
     engines = dict.fromkeys(("kernels", "copies", "communication"), 0.0)
     for share in profile.operators:

@@ -1,7 +1,7 @@
-"""What would a step gain where the device waits: for launches, for the host, for data, for copies?
+"""Estimate gains where the device waits: for launches, for the host, for data, for copies.
 
-The device has as much to do as before, so that no gain is above the time in which it idles; a copy
-that is faster saves no more than the step has beyond all other work of the device.
+The work of the device stays the same, so no gain exceeds its idle time; a faster copy saves at most
+what the step has beyond all other work of the device.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ MOST_WHERE = 4
 # 64 GT/s a lane) with their encoding; a pinned copy reaches about 0.8 of that.
 LANES_BYTES_PER_S = {"3.0": 15.75e9, "4.0": 31.5e9, "5.0": 63.0e9, "6.0": 121.0e9}
 REACHED = 0.8
-UNKNOWN = "3.0"  # the slowest, which foretells the least
+UNKNOWN = "3.0"  # the slowest link, with the smallest gain
 
 
 def _launches(profile: Profile, header: Header) -> Iterator[Gain]:
-    """Time in which the device waits for the host to launch, and not by a wait of the host's."""
+    """Yield the gain of the time in which the device waits for launches."""
     idle_s = profile.parts["idle: launch or host"]
     program = profile.region.program
     if profile.cuda and idle_s > 0 and "busy" in profile.region.times:
@@ -31,13 +31,13 @@ def _launches(profile: Profile, header: Header) -> Iterator[Gain]:
             "launch less: CUDA graphs, torch.compile(mode='reduce-overhead'), larger batches",
             idle_s,
             idle_s / profile.step_s,
-            f"the GPU is idle {idle_s / profile.step_s * 100:.1f} % of the step, and not because "
-            f"the host waits for it: that takes longer to launch {kernels:,g} kernels",
+            f"the GPU is idle {idle_s / profile.step_s * 100:.1f} % of the step while the host, "
+            f"without waiting for it, launches {kernels:,g} kernels too slowly",
         )
 
 
 def _waits(profile: Profile, header: Header) -> Iterator[Gain]:
-    """Lines that make the host wait: what the device idles until the host has caught up."""
+    """Yield the gain of removing the lines at which the host waits for the device."""
     program = profile.region.program
     gain_s = profile.parts["idle: waiting"]
     if program is None or not gain_s:
@@ -48,14 +48,14 @@ def _waits(profile: Profile, header: Header) -> Iterator[Gain]:
         "do not wait for the device in the loop",
         gain_s,
         gain_s / profile.step_s,
-        f"{sum(w.count for w in lines):.4g} times a step the host waits for the device, which then "
-        "idles until the host has caught up: no longer than the host waited",
-        tuple(f"{w.where or 'no line known'} ({w.what})" for w in lines[:MOST_WHERE]),
+        f"the host waits for the device {sum(w.count for w in lines):.4g} times a step, and the "
+        "device then idles until the host has launched more, at most as long as the host waited",
+        tuple(f"{w.where or 'unknown line'} ({w.what})" for w in lines[:MOST_WHERE]),
     )
 
 
 def _data(profile: Profile, header: Header) -> Iterator[Gain]:
-    """Time in which nothing is done because the host waits for its data loader."""
+    """Yield the gain of the time in which everything waits for the data loader."""
     program, gain_s = profile.region.program, profile.parts["idle: data"]
     if program is None or not gain_s:
         return
@@ -71,7 +71,7 @@ def _data(profile: Profile, header: Header) -> Iterator[Gain]:
 
 
 def _pageable(profile: Profile, header: Header) -> Iterator[Gain]:
-    """Copies from or to memory that is not pinned, at the rate of the device's PCIe."""
+    """Yield the gain of pinned memory for copies, at the rate of the device's PCIe link."""
     program = profile.region.program
     moved = program.moved if program else {}
     version = header.peaks.pcie if header.peaks else ""
@@ -94,7 +94,7 @@ def _pageable(profile: Profile, header: Header) -> Iterator[Gain]:
 
 
 def _copied_at(profile: Profile) -> tuple[str, ...]:
-    """The lines that copy from pageable memory."""
+    """Return the lines that copy from pageable memory."""
     program = profile.region.program
     waits = program.waits if program else ()
     return tuple(w.where for w in waits if "pageable" in w.what and w.where)[:MOST_WHERE]

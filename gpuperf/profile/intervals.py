@@ -1,6 +1,6 @@
-"""Sets of moments: when was anything of it under way, and for how long together?
+"""Hold sets of intervals of time, with their union, intersection and difference.
 
-A set is disjoint half-open intervals of whole nanoseconds, in order. What has no length is in none.
+A set is disjoint half-open intervals of whole nanoseconds, in order; empty intervals are dropped.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class IntervalSet:
 
     @classmethod
     def of(cls, start: Column, end: Column) -> IntervalSet:
-        """The union of any intervals, which may overlap."""
+        """Return the union of intervals, which may overlap."""
         import numpy
 
         real = end > start
@@ -40,7 +40,7 @@ class IntervalSet:
 
     @classmethod
     def of_windows(cls, windows: Iterable[tuple[int, int]]) -> IntervalSet:
-        """The union of *windows*."""
+        """Return the union of *windows*."""
         import numpy
 
         pairs = numpy.array(list(windows), numpy.int64).reshape(-1, 2)
@@ -48,11 +48,11 @@ class IntervalSet:
 
     @property
     def length(self) -> int:
-        """Nanoseconds of all together."""
+        """Return the nanoseconds of all intervals together."""
         return int((self.end - self.start).sum())
 
     def contains(self, moments: Column) -> NDArray[numpy.bool_]:
-        """Which of *moments* are in it."""
+        """Return which of *moments* lie in an interval of the set."""
         import numpy
 
         if not len(self.start):
@@ -74,9 +74,9 @@ class IntervalSet:
         )
 
     def _where(self, other: IntervalSet, inside: bool) -> IntervalSet:
-        """Between two neighbouring edges either set holds all or nothing."""
         import numpy
 
+        # Between two neighbouring edges each set holds everything or nothing.
         edges = numpy.unique(numpy.concatenate((self.start, self.end, other.start, other.end)))
         left, right = edges[:-1], edges[1:]
         kept = self.contains(left) & (other.contains(left) == inside)

@@ -1,7 +1,7 @@
-"""Do two tensors have elements in common, and what do several hold together?
+"""Detect tensors with common elements, and hold sets of tensors without those inside others.
 
-q, k and v cut out of one projection lie in one storage and share nothing; a view and the whole that
-it is of share all of the view.
+q, k and v cut out of one projection lie in one storage and have no elements in common; a view has
+all of its elements in common with its base.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ Axes = tuple[tuple[int, int], ...]  # stride and size, by stride
 
 
 def overlap(one: Tensor, other: Tensor) -> bool:
-    """Whether they have elements in common; where nobody knows where they begin, whether they lie
-    in one storage. Pieces of one size at two places (a cut, a shift by one) are no such two."""
+    """Return whether two tensors have common elements, or one storage if their place is unknown.
+
+    Pieces of one size and stride at two places (a cut, a shift by one) count as apart.
+    """
     if one.storage != other.storage:
         return False
     a, b = one.place, other.place
@@ -26,7 +28,7 @@ def overlap(one: Tensor, other: Tensor) -> bool:
         return False
     if a[2] != b[2]:
         return _crossing(_span(one, a), _span(other, b))
-    # Pieces of rows: apart within a row, they are apart.
+    # Pieces of rows that are apart within a row are apart.
     for stride in {at for at, _ in a[3]} & {at for at, _ in b[3]} | {0}:
         rows = [_within(a[1], a[3], stride), _within(b[1], b[3], stride)]
         if None not in rows and not _crossing(*rows):  # type: ignore[arg-type]
@@ -35,8 +37,10 @@ def overlap(one: Tensor, other: Tensor) -> bool:
 
 
 def _within(offset: int, axes: Axes, row: int) -> tuple[int, int] | None:
-    """First and last element of a row of *row* elements (0: of all); None where they are in no such
-    rows."""
+    """Return the first and last element within rows of *row* elements (0: in all).
+
+    It is None where the tensor does not consist of such rows.
+    """
     inner = [(at, n) for at, n in axes if at < row or not row]
     first = offset % row if row else offset
     last = first + sum((n - 1) * at for at, n in inner)
@@ -45,7 +49,6 @@ def _within(offset: int, axes: Axes, row: int) -> tuple[int, int] | None:
 
 
 def _span(tensor: Tensor, place: tuple[int, int, str, Axes]) -> tuple[int, int]:
-    """First and last byte."""
     width = WIDTHS.get(tensor.dtype) or _itemsize(tensor.dtype)
     extent = sum((n - 1) * at for at, n in place[3])
     return place[1] * width, (place[1] + extent + 1) * width - 1
@@ -63,7 +66,7 @@ def _crossing(one: tuple[int, int], other: tuple[int, int]) -> bool:
 
 
 class TensorSet:
-    """Tensors without what lies within another of them."""
+    """A set of tensors, of which none lies within another."""
 
     def __init__(self, tensors: Iterable[Tensor] = ()) -> None:
         self._by_storage: dict[int, list[Tensor]] = {}
@@ -71,7 +74,7 @@ class TensorSet:
             self.add(tensor)
 
     def add(self, tensor: Tensor) -> None:
-        """It takes the place of its parts."""
+        """Add *tensor* in place of its parts, unless it is part of another."""
         if self.covers(tensor):
             return
         own = self._by_storage.get(tensor.storage, ())
@@ -79,22 +82,22 @@ class TensorSet:
         self._by_storage[tensor.storage] = [*left, tensor]
 
     def overlaps(self, tensor: Tensor) -> bool:
-        """Whether any has elements of *tensor*."""
+        """Return whether any tensor of the set has elements of *tensor*."""
         return any(overlap(tensor, own) for own in self._by_storage.get(tensor.storage, ()))
 
     def covers(self, tensor: Tensor) -> bool:
-        """Whether *tensor* is one of them, or a part."""
+        """Return whether *tensor* is in the set, or part of one in it."""
         size = size_of(tensor)
         own = self._by_storage.get(tensor.storage, ())
         return any(size_of(t) >= size and overlap(tensor, t) for t in own)
 
     def without(self, other: TensorSet) -> TensorSet:
-        """Those that *other* does not cover."""
+        """Return the tensors that *other* does not cover."""
         return TensorSet(tensor for tensor in self if not other.covers(tensor))
 
     @property
     def bytes(self) -> int:
-        """Of all."""
+        """Return the bytes of all tensors together."""
         return sum(map(size_of, self))
 
     def __or__(self, other: TensorSet) -> TensorSet:
@@ -108,7 +111,7 @@ class TensorSet:
 
 
 def size_of(tensor: Tensor) -> int:
-    """Bytes; 0 of an unknown dtype."""
+    """Return the bytes of *tensor*; 0 for an unknown dtype."""
     try:
         return tensor.bytes
     except ValueError:

@@ -1,10 +1,10 @@
-"""Which steps of the plain passes tell what a step of the program takes?
+"""Choose the steps of the plain passes that give the time of a step.
 
-The first plain pass comes before any profiler. A second one follows all other passes, where the
-program still runs: it has more steps, and a card that is as warm as it will be. But CUPTI stays in
-the process, where each launch takes longer, so that it only counts where launches hardly matter.
-Steps of either before its times became steady do not count. What a step takes is the mean of the
-others: that of a clock around the program's loop, with whatever the loop does between steps.
+The first plain pass comes before any profiler. A second one follows all other passes, if the
+program still runs: it has more steps, and the card is warm. But CUPTI stays in the process and
+lengthens each launch, so the second pass only counts where launches hardly matter. Steps before the
+times became steady do not count. The time of a step is the mean of the others, by a clock around
+the program's loop, with whatever the loop does between steps.
 """
 
 from __future__ import annotations
@@ -22,26 +22,28 @@ from gpuperf.model.samples import Samples, mean_precision
 from gpuperf.units import format_time
 
 FEWEST = 10  # steps of a second pass that counts
-AHEAD = 0.9  # of its steps that the device had not begun when they ended: launches do not matter
-BEHIND_S, HARDLY = 2.5e-6, 0.005  # what a launch takes more behind a trace; the share that may be
-MOST_BLOCKS = 100  # of steps, whose medians are searched for a change of level
-SOME = 5  # steps of which a scatter is told
+AHEAD = 0.9  # of the steps had ended on the host before the device began: launches do not matter
+BEHIND_S, HARDLY = 2.5e-6, 0.005  # what a trace adds to each launch; share of a step to allow
+MOST_BLOCKS = 100  # blocks of steps, whose medians are searched for a change of level
+SOME = 5  # steps from which on a scatter is stated
 SCATTERS, CHANGES = 0.02, 0.02  # half-width of the mean's interval; of medians between thirds
 ODD = 1.5  # times the median: a step that takes longer is odd
-PHASES = 0.05  # a change of level of so much is told
+PHASES = 0.05  # relative change of level from which on it is a caveat
 
 
 def choose_plain_pass(
     passed: Sequence[PassResult], launches: float, cuda: bool
 ) -> tuple[PassResult, ...]:
-    """*passed* with one plain pass at the most: that which tells more, of a step with so many
-    *launches*, from where its steps became steady."""
-    plain = _telling(passed, launches, cuda)
+    """Return *passed* with one plain pass at most: the better one, from its first steady step.
+
+    *launches* is the number of launches in a step.
+    """
+    plain = _better(passed, launches, cuda)
     rest = tuple(one for one in passed if one.name != "plain")
     return rest if plain is None else (_steady(plain), *rest)
 
 
-def _telling(passed: Sequence[PassResult], launches: float, cuda: bool) -> PassResult | None:
+def _better(passed: Sequence[PassResult], launches: float, cuda: bool) -> PassResult | None:
     plain = [one for one in passed if one.name == "plain"]
     if not plain:
         return None
@@ -58,11 +60,13 @@ def _trusted(later: PassResult, launches: float, cuda: bool) -> bool:
 
 
 def _steady(plain: PassResult) -> PassResult:
-    """*plain* without the steps before its level last changed, if it never does in the second
-    half."""
+    """Return *plain* without the steps before its last change of level.
+
+    If the level changes in the second half, the change belongs to the program, and all steps stay.
+    """
     cuts = _changes(plain.steps_s)
     half = len(plain.steps_s) / 2
-    if not cuts or cuts[-1] > half:  # a time that goes on changing is of the program
+    if not cuts or cuts[-1] > half:
         return plain
     times, cut = plain.steps_s, cuts[-1]
     left = len(times) - cut
@@ -78,13 +82,13 @@ def _steady(plain: PassResult) -> PassResult:
 
 
 def step_s(samples: Samples) -> float:
-    """Seconds of a step: the mean."""
+    """Return the seconds of a step, the mean of *samples*."""
     return statistics.fmean(samples.values_s)
 
 
 @lru_cache(maxsize=8)
 def _changes(times: tuple[float, ...]) -> list[int]:
-    """Before which steps the level of *times* changes."""
+    """Return the numbers of the steps before which the level of *times* changes."""
     if len(times) < 2 * LEAST or min(times) <= 0:
         return []
     size = -(-len(times) // MOST_BLOCKS)
@@ -93,8 +97,8 @@ def _changes(times: tuple[float, ...]) -> list[int]:
 
 
 def phases_caveat(passed: Sequence[PassResult], launches: float, cuda: bool) -> Caveat | None:
-    """Whether the steps of the plain pass that counts took one time first and another later."""
-    plain = _telling(passed, launches, cuda)
+    """Return a caveat if the plain pass that counts changed its level."""
+    plain = _better(passed, launches, cuda)
     cuts = _changes(plain.steps_s) if plain else []
     if plain is None or not cuts:
         return None
@@ -107,17 +111,17 @@ def phases_caveat(passed: Sequence[PassResult], launches: float, cuda: bool) -> 
         least, most = format_time(min(means[1:])), format_time(max(means[1:]))
         later = f"later ones between {least} and {most}"
     counted = _steady(plain).steps
-    which = f"of the last {counted}" if counted < plain.steps else "the mean of all"
+    which = f"the mean of the last {counted}" if counted < plain.steps else "the mean of all"
     return Caveat(
         "phases",
-        f"steps take another time later: the first {cuts[0]} of {len(times)} took "
+        f"the time of steps changes: the first {cuts[0]} of {len(times)} took "
         f"{format_time(means[0])}, {later}",
-        f"the time of a step is {which}: --warmup and --steps choose others",
+        f"the time of a step is {which}: choose others with --warmup and --steps",
     )
 
 
 def scatter_caveat(plain: PassResult) -> Caveat | None:
-    """What makes the time of a step uncertain, where it is."""
+    """Return a caveat that says why the time of a step is uncertain, if it is."""
     if len(plain.steps_s) < SOME:
         return None
     samples = Samples(plain.steps_s)
@@ -130,12 +134,12 @@ def scatter_caveat(plain: PassResult) -> Caveat | None:
     odd = [value for value in samples.values_s if value > ODD * samples.median_s]
     if odd:
         what = f"{len(odd)} of {samples.size} take up to {format_time(max(odd))}"
-        hint = "give --steps more where such steps belong to the program"
+        hint = "use more --steps if such steps belong to the program"
     elif abs(end / begin - 1) > CHANGES:
         what = f"they went from {format_time(begin)} to {format_time(end)} in the plain pass"
-        hint = "a card that warms up has a falling clock: give --warmup and --steps more"
+        hint = "the clock of a card falls as it warms up: use more --warmup and --steps"
     else:
         low, high = samples.quantile_s(0.1), samples.quantile_s(0.9)
         what = f"most take between {format_time(low)} and {format_time(high)}"
-        hint = "give --steps more, and the machine no other work"
+        hint = "use more --steps, on a machine without other work"
     return Caveat("scatter", f"the times of steps scatter: {what}", hint)

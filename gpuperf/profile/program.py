@@ -1,4 +1,4 @@
-"""Who runs a program under the profiler, and what is left when it dies, hangs or is interrupted?"""
+"""Run a program under the profiler, and keep its passes if it dies, hangs or is interrupted."""
 
 from __future__ import annotations
 
@@ -11,24 +11,26 @@ from gpuperf.model.program import PassResult
 from gpuperf.model.protocol import PROTOCOL, Ended, Hello, Opened, PassDone, Profile
 from gpuperf.run.launcher import LocalConnection
 
-START_S = 120.0  # from a slow disk
-HEAR_S = 1.0  # how often the clock is looked at
+START_S = 120.0  # to start the process, from a slow disk
+HEAR_S = 1.0  # between two checks of the clock
 FAREWELL_S = 20.0  # to end a trace after Ctrl-C
-EXIT_S = 5.0  # after its last line, for threads and handlers at exit, before a word is said
+EXIT_S = 5.0  # for threads and handlers at exit, before they are reported
 
 
 @dataclass
 class ProgramRun:
-    """What became of a program: its passes, the device that it took (None: it died before), its
-    exit code (below 0 a signal; None: it was ended by us), and a sentence where it did not end by
-    itself. It *ended* with its last line; threads and handlers at exit come after it."""
+    """A program that ran: its passes, and how it ended.
+
+    `opened` is its device (None if it died before it had one). The exit code is below 0 for a
+    signal, and None if gpuperf ended the program; `error` says why it did not end by itself. It
+    `ended` with its last line; threads and handlers at exit run after that.
+    """
 
     passed: list[PassResult] = field(default_factory=list)
     opened: Opened | None = None
     exit_code: int | None = None
     error: str = ""
     steps: dict[str, int] = field(default_factory=dict)
-    took_s: float = 0.0
     interrupted: bool = False
     ended: bool = False
 
@@ -40,13 +42,14 @@ def run_program(
     stdout: int | None = None,
     waiting: Callable[[], None] = lambda: None,
 ) -> ProgramRun:
-    """Run *request* to its end, or for *timeout_s*; *heard* is told when a pass came, the last one
-    of what it is given, and *waiting* called once if the process outlives the program's last line.
+    """Run *request* to its end, or for *timeout_s*.
 
-    The program's output goes to the descriptor *stdout* (None: ours). A Ctrl-C is passed on, and
-    what was found until then is returned. Raises: CannotMeasure where no process starts.
+    *heard* is called with the run after each pass, and *waiting* once if the process outlives the
+    program's last line. The program's output goes to the descriptor *stdout* (None: ours). A Ctrl-C
+    is passed on to the program, and its passes until then are returned.
+
+    Raises: CannotMeasure where no process starts.
     """
-    began = time.monotonic()
     cut = False
     connection = LocalConnection(False, program=1 if stdout is None else stdout)
     ending = False
@@ -64,16 +67,15 @@ def run_program(
                 ran.error = "its time was over"
             except KeyboardInterrupt:
                 if ending:
-                    break  # twice: at once
+                    break  # the second Ctrl-C ends at once
                 ran.interrupted, ran.error = True, "it was interrupted"
             ending, cut = True, ran.ended
-            connection.interrupt()  # so that it ends its trace
+            connection.interrupt()  # the program then ends its trace
             end = time.monotonic() + FAREWELL_S
     finally:
         connection.kill()
     if cut and ran.exit_code == 0:
-        ran.exit_code = None  # python says so, whatever became of the threads
-    ran.took_s = time.monotonic() - began
+        ran.exit_code = None  # python returns 0 whatever became of the threads
     return ran
 
 
@@ -84,10 +86,9 @@ def _listen(
     end: float | None,
     waiting: Callable[[], None],
 ) -> bool:
-    """Hear messages until the program is gone; False where its time is over before.
+    """Receive messages until the process ends, and return True; False if *end* comes first.
 
-    It is gone when its process is: as python does, its threads and handlers at exit have all the
-    time that they take.
+    As in plain python, threads and handlers at exit may take any time.
     """
     patience: float | None = None
     while True:
@@ -95,7 +96,7 @@ def _listen(
         try:
             message = connection.receive(max(0.0, left))
         except ValueError as error:
-            ran.error = f"a part of what it said cannot be read: {str(error)[:200]}"
+            ran.error = f"a message of its process cannot be read: {str(error)[:200]}"
             continue
         if isinstance(message, Opened):
             ran.opened = message

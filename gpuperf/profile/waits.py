@@ -1,9 +1,9 @@
-"""What does it cost that the host waits for the device: how long does the device idle by that?
+"""Estimate how long the device idles because the host waits for it.
 
-While the host waits it launches nothing, and once the device is done it idles until the host has
-caught up. Without the wait the host would be ahead by the time that it waited, and so much idle
-time would go: where it is late for a launch, up to what it waited before. A host that is late
-without waiting has nothing to win here.
+While the host waits it launches nothing, and when the device is done it idles until the host
+launches again. Without the wait the host would be ahead by the time of the wait, so each later
+launch that was late would be earlier by at most that time. A host that is late without waiting
+gains nothing here.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 
 SECOND = 10**9  # nanoseconds
-ALONE = "synchronize"  # what no operator waits in
+ALONE = "synchronize"  # the name of waits outside operators
 
 
 @dataclass
 class _Waited:
-    """A call that waited, until when, and the nanoseconds of it that the host may still be ahead
-    by; the idle ones that it is to blame for."""
+    """A call that waited: its end, the nanoseconds by which the host would be ahead without it and
+    that no gap has used yet, and the idle nanoseconds that it caused."""
 
     operators: tuple[str, ...]
     end: int
@@ -45,22 +45,22 @@ class _Waited:
 
 
 def waits_of(
-    seen: Sequence[ObservedCall],
+    observed: Sequence[ObservedCall],
     steps: int,
     timeline: Timeline | None,
     windows: Sequence[StepWindow],
     light: tuple[Timeline, int] | None = None,
 ) -> tuple[Wait, ...]:
-    """The waits of a step: those in *seen*, which are of *steps* steps, by line, with what those of
-    *timeline* idled by them; and those that nobody saw, if the device idled by them.
+    """Return the waits of a step by line, each with the idle time that it causes.
 
-    *light* is a trace without operators and its steps: it slows the host less, so that it tells how
-    long all of them idled.
+    They are those among the *observed* calls of *steps* steps, and others in *timeline* that caused
+    idle time. *light* is a trace without operators and its number of steps: it slows the host less,
+    so the idle time of all waits together is taken from it.
     """
-    lines: dict[str, Counter[tuple[str, str]]] = {}  # of each operator
-    for one in seen:
-        if one.waits:
-            lines.setdefault(one.call.name, Counter())[one.waits, one.where] += 1
+    lines: dict[str, Counter[tuple[str, str]]] = {}  # by operator
+    for entry in observed:
+        if entry.waits:
+            lines.setdefault(entry.call.name, Counter())[entry.waits, entry.where] += 1
     counts: dict[tuple[str, str], float] = {}
     idle: dict[tuple[str, str], float] = {}
     for own in lines.values():
@@ -75,7 +75,7 @@ def waits_of(
         for key, count in own.items():
             part = count / own.total() * wait.idle / SECOND / len(windows)
             idle[key] = idle.get(key, 0.0) + part
-    # What lies between steps is in a light trace, too, and nobody knows where.
+    # A light trace has no marks, so work between steps cannot be left out of it.
     whole = timeline is None or not windows or len(stretches(timeline, windows)) == 1
     if light is not None and whole:
         idle = _as_light(*light, counts, idle)
@@ -89,7 +89,7 @@ def _as_light(
     counts: dict[tuple[str, str], float],
     idle: dict[tuple[str, str], float],
 ) -> dict[tuple[str, str], float]:
-    """What a light trace idled, shared out like *idle*, or by how often the host waits."""
+    """Return the idle time of a light trace, divided like *idle*, or else by number of waits."""
     whole = launch_to_end(timeline)
     if not whole:
         return idle
@@ -102,31 +102,31 @@ def _as_light(
 
 
 def launch_to_end(timeline: Timeline) -> list[StepWindow]:
-    """From the first launch to the end of the last work; nothing where there is none."""
+    """Return the stretch from the first launch to the end of the last work, if there is any."""
     activities, runtime = timeline.activities, timeline.runtime
     launched = runtime.start[activities.runtime[activities.runtime >= 0]]
     return [(int(launched.min()), int(activities.end.max()))] if len(launched) else []
 
 
 def _named(operators: Sequence[str]) -> str:
-    """`item` of `aten::_local_scalar_dense` in `aten::item`: the outermost of torch's own."""
+    """Return the outermost of torch's own operators, as `item` for `_local_scalar_dense` in it."""
     own = [name for name in operators if name.startswith("aten::")]
     return own[-1].removeprefix("aten::") if own else ALONE
 
 
 def _blamed(timeline: Timeline, windows: Sequence[StepWindow]) -> list[_Waited]:
-    """The calls that waited within *windows* and by which the device idled."""
+    """Return the calls within *windows* that waited and caused idle time."""
     waits = _waited(timeline, windows)
     if not waits:
         return []
-    ahead: list[_Waited] = []  # the last one counts first: it is what the gap follows
+    ahead: list[_Waited] = []  # a gap uses the latest wait first
     later = iter(waits)
     coming = next(later, None)
     for begin, end, launched in _gaps(timeline, windows):
         while coming is not None and coming.end <= launched:
             ahead.append(coming)
             coming = next(later, None)
-        left = end - begin if launched > begin else 0  # else it was queued: nobody was late
+        left = end - begin if launched > begin else 0  # queued work was not launched late
         while left and ahead:
             part = min(left, ahead[-1].ahead)
             ahead[-1].ahead -= part
@@ -138,8 +138,8 @@ def _blamed(timeline: Timeline, windows: Sequence[StepWindow]) -> list[_Waited]:
 
 
 def _gaps(timeline: Timeline, windows: Sequence[StepWindow]) -> Iterator[tuple[int, int, int]]:
-    """When the device idled while it worked on *windows*, from and until, and when what ended that
-    was launched; −1 where nobody knows. Before its first work of all it does not count as idle."""
+    """Yield the begin and the end of each gap in the work on *windows*, and the launch of the work
+    that ended it (−1 if unknown). The time before the first work is no gap."""
     import numpy
 
     activities, runtime = timeline.activities, timeline.runtime
@@ -159,33 +159,35 @@ def _gaps(timeline: Timeline, windows: Sequence[StepWindow]) -> Iterator[tuple[i
 
 
 def idled_s(timeline: Timeline, windows: Sequence[StepWindow], between: bool = False) -> float:
-    """Seconds in which the device idled; *between* kernels alone: though the next was launched
-    before the last ended, which is what the device takes itself from one to the next."""
+    """Return the idle seconds of the device; with *between*, only those before work that had been
+    launched in time, which the device itself takes from one kernel to the next."""
     gaps = _gaps(timeline, windows)
     return sum(e - b for b, e, launched in gaps if not between or 0 <= launched <= b) / SECOND
 
 
 def _waited(timeline: Timeline, windows: Sequence[StepWindow]) -> list[_Waited]:
-    """The calls that waited within *windows*, by their ends; what two threads waited at one time
-    counts once."""
+    """Return the calls within *windows* that waited, by their ends.
+
+    Time in which two threads waited counts once.
+    """
     runtime, calls = timeline.runtime, timeline.operators.call
     rows = _waiting(timeline)
     rows = rows[IntervalSet.of_windows(windows).contains(runtime.start[rows])]
     if not len(rows):
         return []
     chain = call_stacks(timeline)
-    found: list[_Waited] = []
+    waits: list[_Waited] = []
     until = 0
     for row in rows[runtime.end[rows].argsort(kind="stable")].tolist():
         start, end = int(runtime.start[row]), int(runtime.end[row])
         names = tuple(timeline.calls[calls[one]].name for one in chain.around(row))
-        found.append(_Waited(names, end, max(0, end - max(start, until))))
+        waits.append(_Waited(names, end, max(0, end - max(start, until))))
         until = max(until, end)
-    return found
+    return waits
 
 
 def _waiting(timeline: Timeline) -> Column:
-    """Calls of the runtime that wait, of threads that launch: no other keeps the device waiting.
+    """Return the calls of the runtime that wait, on threads that also launch work.
 
     A copy from or to pageable memory returns once it is done (CUDA's runtime API, "API
     synchronization behavior").

@@ -9,10 +9,10 @@ import pytest
 from synthetic_profile import operator, region, run_of, training
 
 from gpuperf.errors import UsageError
-from gpuperf.model.record import Kernel, Record
+from gpuperf.model.record import Kernel, Record, Run
 from gpuperf.profile.breakdown import profiles
 from gpuperf.profile.diff import Change, Difference, differences
-from gpuperf.profile.diff_table import render_changed
+from gpuperf.profile.diff_table import render_changes
 from gpuperf.verb.options import Format
 from gpuperf.verb.printing import print_changes
 
@@ -27,10 +27,12 @@ def slower(record: Record, times: float, **changes: object) -> Record:
     return replace(record, times={"busy": own}, **changes)  # type: ignore[arg-type]
 
 
+def runs(before: tuple[Record, ...], after: tuple[Record, ...]) -> tuple[Run, Run]:
+    return run_of(region(), before), run_of(region(step_s=0.11), after)
+
+
 def between(before: tuple[Record, ...], after: tuple[Record, ...]) -> Difference:
-    (found,) = differences(
-        profiles(run_of(region(), before)), profiles(run_of(region(step_s=0.11), after))
-    )
+    (found,) = differences(*map(profiles, runs(before, after)))
     return found
 
 
@@ -44,7 +46,7 @@ def test_nothing_changed_between_a_profile_and_itself() -> None:
     (found,) = differences(profiles(training()), profiles(training()))
     assert found.changes == ()
     assert found.ratio == 1.0
-    assert "no operator changed" in render_changed((found,), "table")
+    assert "no operator changed" in render_changes(training(), training(), "table")
 
 
 @pytest.mark.parametrize(
@@ -71,14 +73,15 @@ def test_more_calls_are_told() -> None:
 
 
 def test_the_largest_change_comes_first_whichever_way() -> None:
-    found = between((MUL, MATMUL), (slower(MUL, 1.1), slower(MATMUL, 0.2)))
+    pair = runs((MUL, MATMUL), (slower(MUL, 1.1), slower(MATMUL, 0.2)))
+    (found,) = differences(*map(profiles, pair))
     assert [one.operator for one in found.changes] == ["aten::mm", "aten::mul"]
-    text = render_changed((found,), "table")
+    text = render_changes(*pair, "table")
     assert "100.0 ms → 110.0 ms (+10.0 %)" in text
     assert "−16.00 ms" in text
-    rows = json.loads(render_changed((found,), "json"))
+    rows = json.loads(render_changes(*pair, "json"))
     assert rows[0]["delta_s"] == pytest.approx(-16e-3)
-    assert render_changed((found,), "md").startswith("**step: 100.0 ms → 110.0 ms")
+    assert render_changes(*pair, "md").startswith("**step: 100.0 ms → 110.0 ms")
 
 
 def test_profiles_without_a_common_region_are_refused() -> None:
