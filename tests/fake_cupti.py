@@ -1,9 +1,9 @@
-"""A CUPTI without a GPU, which knows the chips that the real one was asked about and counts what it
-is told to; and a card without a CUPTI, whose traffic is known to the byte.
+"""Fake CUPTI without a GPU, for the chips whose metrics were recorded, with counts set by a test;
+and a fake card without CUPTI, whose traffic is known to the byte.
 
 The library is as strict as the real one: a struct of another size, an object that is not enabled,
-an image of a config or of counters that nobody filled, and a metric that the chip does not have are
-refused.
+an image of a config or of counters that was not filled, and a metric that the chip does not have
+are refused.
 """
 
 from __future__ import annotations

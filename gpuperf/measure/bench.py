@@ -26,6 +26,7 @@ from gpuperf.measure.device import Device
 from gpuperf.measure.error_origin import describe_error, describe_no_memory
 from gpuperf.measure.forecast import CALLS, Forecast
 from gpuperf.measure.inputs import bind_make, refill
+from gpuperf.measure.isolation import restored_tf32
 from gpuperf.measure.launches import launches_of, with_launches
 from gpuperf.measure.refusals import (
     SMALLER,
@@ -35,7 +36,6 @@ from gpuperf.measure.refusals import (
     refuse_unsupported,
 )
 from gpuperf.measure.result_tensors import share_memory
-from gpuperf.measure.settings import restored_settings
 from gpuperf.measure.stopwatch import Stopwatch
 from gpuperf.measure.telemetry import Meter
 from gpuperf.measure.timers.timer import Call, CannotBlock
@@ -101,7 +101,7 @@ class Bench:
             seed=seed,
         )
         try:
-            with restored_settings():
+            with restored_tf32():
                 return self._measure(record, workload, extra_s)
         except NoTime as refusal:
             return self._failed(refusal.status, refusal.reason, refusal.hint)

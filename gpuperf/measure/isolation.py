@@ -336,3 +336,18 @@ SETTINGS = (
     _Setting("current device", _read_device, lambda v: torch.cuda.set_device(v)),
     _Setting("current stream", _read_stream, lambda v: torch.cuda.set_stream(v)),
 )
+
+
+@contextlib.contextmanager
+def restored_tf32() -> Iterator[None]:
+    """Restore on exit whether matmuls and convolutions may round fp32 to TF32.
+
+    An implementation may allow TF32 for its own dtype. Left on, it makes the fp32 results of the
+    next case in this process wrong.
+    """
+    before = [(s, s.value()) for s in SETTINGS if s.name.startswith("allow_tf32")]
+    try:
+        yield
+    finally:
+        for setting, value in before:
+            setting.restore(value)

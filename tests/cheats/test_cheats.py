@@ -1,4 +1,4 @@
-"""Is every cheat refused that can be found out in one process?"""
+"""Every cheat that one process can detect is refused."""
 
 from __future__ import annotations
 

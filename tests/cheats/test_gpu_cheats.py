@@ -1,4 +1,4 @@
-"""Is every cheat refused on a GPU too? Run there: `python -m pytest -m gpu tests/cheats`.
+"""Every cheat is refused on a GPU too. Run there: `python -m pytest -m gpu tests/cheats`.
 
 `python tests/cheats/test_gpu_cheats.py` prints a table of them.
 """

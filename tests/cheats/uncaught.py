@@ -1,4 +1,4 @@
-"""Cheats that no check in the same process can find: see the README of this folder."""
+"""Cheats that no check in the same process can detect: see the README of this folder."""
 
 from __future__ import annotations
 

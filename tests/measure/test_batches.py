@@ -1,4 +1,4 @@
-"""Is a load called steady when it is, and told of as it is? What needs a GPU is in `test_gpu`."""
+"""A load is steady when its time and clock are flat; what needs a GPU is in `test_gpu`."""
 
 from __future__ import annotations
 

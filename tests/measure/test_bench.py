@@ -1,4 +1,4 @@
-"""Is a case measured as its contract says, and does its record say how?"""
+"""A case is measured as its contract says, and its record says how."""
 
 import itertools
 import time

@@ -1,4 +1,4 @@
-"""Is each doubt about samples raised where it is due, and only there?"""
+"""Each caveat about samples is raised where it is due, and only there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is a right result taken and a wrong one refused, before any time is taken?"""
+"""A right result passes and a wrong one is refused, before any time is taken."""
 
 import math
 from collections.abc import Callable

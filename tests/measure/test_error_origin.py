@@ -1,4 +1,4 @@
-"""Does an error in a user's file say which function raised, and at which line?"""
+"""An error in a user's file names the function that raised, and the line."""
 
 from __future__ import annotations
 
@@ -157,7 +157,9 @@ def test_a_slip_in_cost_or_build_says_what_to_write(
     assert hint in record.hint
 
 
-def test_memory_that_cannot_be_had_is_told_without_the_allocators_words(changed: Measured) -> None:
+def test_an_allocation_that_fails_is_reported_without_the_allocators_words(
+    changed: Measured,
+) -> None:
     record = changed("return x * 2", "return torch.empty(2**42).sum() + x")
     assert record.status == "oom"
     assert record.reason == "17,592.2 GB could not be allocated (mine.py:6)"

@@ -1,4 +1,4 @@
-"""Does a budget bind on a CPU, before a call that exceeds it is run?"""
+"""On a CPU a budget binds before a call that exceeds it is run."""
 
 from __future__ import annotations
 

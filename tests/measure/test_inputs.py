@@ -1,4 +1,4 @@
-"""Are the numbers that a workload is given those that the contract names?"""
+"""A workload is given the numbers that the contract names."""
 
 import math
 from typing import get_args

@@ -1,4 +1,4 @@
-"""How kernels were launched, by a library that stands in for CUPTI."""
+"""The launches of kernels are read from a fake of CUPTI."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def test_a_kernel_is_given_the_first_launch_of_its_name(
     assert [kernel.launch for kernel in with_launches(kernels, order, launches)] == expected
 
 
-def test_without_a_library_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_library_there_are_no_launches(monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[int] = []
 
     def run() -> None:
@@ -192,7 +192,7 @@ ADD_LINKED = "_ZN2at6native18elementwise_kernelILi4ENS0_15CUDAFunctor_addIfEEEEv
 
 
 @pytest.mark.parametrize("swapped", [False, True])
-def test_two_kernels_of_one_template_are_told_apart(swapped: bool) -> None:
+def test_two_kernels_of_one_template_are_distinguished(swapped: bool) -> None:
     linked = [(FILL_LINKED, FILL), (ADD_LINKED, GEMM)][:: -1 if swapped else 1]
     kernels = (Kernel(FILL_NAME), Kernel(ADD_NAME))
     found = with_launches(kernels, [FILL_NAME, ADD_NAME], linked)

@@ -1,4 +1,4 @@
-"""Is a workload found wherever it lives, and is a file that holds none told so in one sentence?"""
+"""A workload is loaded from every kind of source, and a source without one gives an error."""
 
 from __future__ import annotations
 
@@ -152,7 +152,9 @@ def test_a_file_that_is_not_there_is_the_callers_slip(tmp_path: Path) -> None:
     ],
     ids=["syntax", "exception", "exit", "neighbour", "null byte", "no workload", "empty"],
 )
-def test_a_file_that_does_not_load_is_told_where(tmp_path: Path, text: str, message: str) -> None:
+def test_a_file_that_does_not_load_is_reported_with_the_line(
+    tmp_path: Path, text: str, message: str
+) -> None:
     write(tmp_path, "registry_sick.py", "def f()\n")
     with pytest.raises(WorkloadError, match=message) as raised:
         load_source(write(tmp_path, "mine.py", text))

@@ -1,4 +1,4 @@
-"""Does sampling stop when it may, not before, and does it say truly why?"""
+"""Sampling stops when it may, not before, and reports the reason."""
 
 import random
 from collections.abc import Iterator, Sequence

@@ -1,6 +1,6 @@
-"""Does the time count that should, and is every doubt about it said?
+"""The right time of a call is primary, and every caveat about it is raised.
 
-At the hardware's edge stand fakes: a timer, a tracer, and what else a GPU offers.
+A timer, a tracer and what a GPU offers beside them are fakes.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def test_nothing_is_subtracted_from_a_recorded_duration_and_nothing_uncertain_is
     assert timing.times["busy"].offset_uncertainty_s == 0
 
 
-def test_of_several_kernels_the_window_counts_and_what_was_recorded_is_told_beside() -> None:
+def test_of_several_kernels_the_window_is_primary_beside_the_recorded_times() -> None:
     timer, tracer = FakeTimer(), FakeTracer(SPLIT)
     timing = take(Stopwatch(timer, tracer))
     assert timing.primary == "window"
@@ -238,7 +238,7 @@ def test_the_contracts_rest_and_cache_reach_the_timer_and_the_tracer(cache: Cach
     assert tracer.asked == [(0.004, cache, 20)]
 
 
-def test_a_reading_that_cannot_be_told_whose_it_is_gives_no_clock() -> None:
+def test_a_reading_that_belongs_to_no_known_call_gives_no_clock() -> None:
     calls = replace(trace_of([10 * US] * 20), readings=())
     timing = take(Stopwatch(FakeTimer(), giving(calls)))
     assert timing.times["busy"].sm_clock_hz == (None,) * 20
@@ -267,7 +267,7 @@ def test_the_card_is_let_rest_before_the_first_call() -> None:
     assert caveats(timing) == {}
 
 
-def test_a_card_that_does_not_come_to_rest_is_told_of_unless_a_load_is_asked_for() -> None:
+def test_a_card_that_does_not_come_to_rest_gets_a_caveat_except_under_a_load() -> None:
     def recover() -> bool:
         return False
 
@@ -449,9 +449,7 @@ def test_events_time_a_call_that_cannot_be_blocked() -> None:
 
 @pytest.mark.parametrize("kernels", [GEMM, SPLIT])
 @pytest.mark.parametrize(("odd", "doubted"), [(0, False), (1, True), (5, True)])
-def test_records_that_were_lost_are_told_of(
-    kernels: tuple[Kernel, ...], odd: int, doubted: bool
-) -> None:
+def test_lost_records_get_a_caveat(kernels: tuple[Kernel, ...], odd: int, doubted: bool) -> None:
     calls = trace_of([10 * US] * (20 - odd), kernels, odd)
     more = trace_of([10 * US] * odd, kernels)
     found = caveats(take(Stopwatch(FakeTimer(), giving(calls, *[more] * doubted))))
@@ -535,7 +533,7 @@ def test_one_lost_record_of_very_many_calls_is_no_matter() -> None:
 
 
 @pytest.mark.parametrize(("slow", "doubted"), [(0, False), (2, False), (3, True), (20, True)])
-def test_samples_before_which_the_clock_had_not_recovered_are_told_of(
+def test_samples_before_which_the_clock_had_not_recovered_get_a_caveat(
     slow: int, doubted: bool
 ) -> None:
     """More than a tenth of twenty."""
@@ -548,7 +546,7 @@ def test_samples_before_which_the_clock_had_not_recovered_are_told_of(
         assert "--regime sustained" in found["unrecovered"].hint
 
 
-def test_traced_calls_before_which_the_clock_had_not_recovered_are_told_of() -> None:
+def test_traced_calls_before_which_the_clock_had_not_recovered_get_a_caveat() -> None:
     first, slow = trace_of([9 * US, 11 * US] * 10), trace_of([10 * US] * 20, before_hz=1.5e9)
     timing = take(Stopwatch(FakeTimer(), giving(first, *repeat(slow, 20))))
     assert "unrecovered" in caveats(timing)
@@ -671,7 +669,7 @@ def test_a_load_that_is_sustained_is_traced_with_the_cache_as_it_leaves_it() -> 
     assert [cache for _, cache, _ in tracer.asked] == ["hot"]
 
 
-def test_a_load_that_did_not_settle_is_told_of() -> None:
+def test_a_load_that_did_not_settle_gets_a_caveat() -> None:
     timing = take(Stopwatch(FakeTimer(), FakeTracer(), sustain=FakeLoad(False)), SUSTAINED)
     assert timing.stop == "budget"
     assert caveats(timing).keys() == {"unsettled"}

@@ -1,4 +1,4 @@
-"""What the device said, turned into facts and doubts."""
+"""Readings of the device become facts and caveats."""
 
 from __future__ import annotations
 

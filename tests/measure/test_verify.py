@@ -1,4 +1,4 @@
-"""Do the checks around a case find what one call before the samples cannot?"""
+"""The checks around a case detect what one call before the samples cannot show."""
 
 from __future__ import annotations
 

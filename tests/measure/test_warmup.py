@@ -1,4 +1,4 @@
-"""Is a call warm when it is said to be, and is it known from when on it was?"""
+"""A call is warm when its time no longer falls, and the number of calls until then is returned."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of the counters, or of their lack, in a case's record and on the command line?"""
+"""Counters, or the reason why there are none, reach a case's record and the command line."""
 
 from __future__ import annotations
 
@@ -259,7 +259,7 @@ def test_a_fault_that_nobody_thought_of_costs_no_time(monkeypatch: pytest.Monkey
         assert "odd" in doubts(record)["no-counters"].message
 
 
-def test_the_record_is_told_of_before_its_counters_are_read(
+def test_the_record_is_reported_before_its_counters_are_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     told: list[Record] = []
@@ -271,7 +271,7 @@ def test_the_record_is_told_of_before_its_counters_are_read(
     assert len(told) == 1
 
 
-def test_kernels_that_do_not_match_are_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernels_that_do_not_match_get_a_caveat(monkeypatch: pytest.MonkeyPatch) -> None:
     counters = FakeCounters()
     three = [{"l2_bytes": 1.0}] * 3
     monkeypatch.setattr(counters, "kernels", lambda call, policy: (three, 7))
@@ -342,7 +342,7 @@ def test_every_way_of_counting_has_its_name(name: str) -> None:
     ("text", "guess"),
     [("requires", "require"), ("kernel", "kernels"), ("OFF", "off"), ("bogus", ""), ("", "")],
 )
-def test_another_name_is_told_the_nearest(text: str, guess: str) -> None:
+def test_the_nearest_name_is_suggested(text: str, guess: str) -> None:
     with pytest.raises(UnknownName) as caught:
         asked_for(text)
     told = f"; did you mean {guess!r}?" if guess else ""
@@ -355,7 +355,7 @@ def gpuperf_at(tmp_path_factory: pytest.TempPathFactory) -> CommandLine:
     return CommandLine.at(tmp_path_factory.mktemp("counting"))
 
 
-def test_an_unknown_way_of_counting_is_told_the_nearest(gpuperf_at: CommandLine) -> None:
+def test_the_nearest_way_of_counting_is_suggested(gpuperf_at: CommandLine) -> None:
     ended = gpuperf_at("roofline", "matmul", "--counters", "requires", "--device", "cpu")
     assert_refused(
         ended, 2, "no counters 'requires'; did you mean 'require'", "auto, kernels, ncu, off"

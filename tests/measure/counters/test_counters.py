@@ -1,5 +1,5 @@
-"""Do the counters say what a card moved, and where they cannot, why? Against a CUPTI that is told
-what to say, and a card whose traffic is known to the byte."""
+"""Counters report what a card moved, or why they cannot: against a fake CUPTI, and a fake card
+whose traffic is known to the byte."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cycles of a call at its own speed, by a window and a CUPTI that know them exactly."""
+"""The cycles of a call at its own speed agree with a fake window and a fake CUPTI."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_the_window_waits_until_the_host_has_queued_the_call(queued_s: float, sp
     assert {spun for _, spun, _ in window.seen} == {spin}
 
 
-def test_what_a_call_takes_longer_under_the_counters_is_told() -> None:
+def test_what_a_call_takes_longer_under_the_counters_is_returned() -> None:
     assert counted(FakeWindow(longer=150))["extra_cycles"] == 150
 
 

@@ -1,5 +1,5 @@
-"""Are a call's bytes found beside all else that moves, and believed only where the counters agree
-with a traffic that is known?"""
+"""A call's bytes are separated from all other traffic, and used only where the counters agree with
+a known traffic."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def measure(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Moved]:
 
 @pytest.mark.parametrize("cache", get_args(Cache))
 @pytest.mark.parametrize("call_s", [0.0, 1e-6, 1e-4, 0.5])
-def test_a_calls_bytes_are_found_beside_the_flushes_and_the_idle_traffic(
+def test_a_calls_bytes_are_separated_from_the_flushes_and_the_idle_traffic(
     measure: Callable[..., Moved], cache: Cache, call_s: float
 ) -> None:
     moved = measure(Card(call_s=call_s), cache)

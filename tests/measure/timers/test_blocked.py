@@ -1,4 +1,4 @@
-"""What a window adds to a call, against fakes whose windows are known to the nanosecond."""
+"""The floor of a window agrees with fakes whose windows are known to the nanosecond."""
 
 from __future__ import annotations
 

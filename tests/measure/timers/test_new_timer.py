@@ -1,4 +1,4 @@
-"""Does a timer that is registered in one file need no change elsewhere?"""
+"""A timer that is registered in one file needs no change elsewhere."""
 
 from __future__ import annotations
 

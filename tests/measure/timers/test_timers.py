@@ -1,4 +1,4 @@
-"""The timers that need no GPU, against times known otherwise."""
+"""The timers that need no GPU agree with known times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is what CUPTI recorded told call by call, and is nothing that it lost or misplaced counted?"""
+"""The records of CUPTI are split by call, and lost or misplaced ones are not counted."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def test_a_window_that_lost_a_mark_is_odd_though_the_call_has_no_kernel() -> Non
     assert (trace.kernels, trace.odd, len(trace.busy_s)) == ((), 1, 2)
 
 
-def test_where_a_window_cannot_be_told_from_the_next_no_reading_is_anyones() -> None:
+def test_where_two_windows_cannot_be_separated_no_reading_is_assigned() -> None:
     """Two calls behind one blocker: neither is in the times, and no clock is given to another."""
     windows = [window([("gemm", 0, 4 + i)], i) for i in range(5)]
     windows[2] = without(BLOCK, windows[2])
@@ -241,7 +241,7 @@ def test_work_wholly_before_or_after_its_window_is_outside_by_all_its_length() -
     assert late.outside_s >= 3 * US
 
 
-def test_of_many_calls_the_one_that_escaped_furthest_is_told() -> None:
+def test_of_many_calls_the_one_that_escaped_furthest_is_reported() -> None:
     calls: list[list[Ran]] = [[("gemm", 0, 8)], [("gemm", -3, 8)], [("gemm", -5, 8)]]
     trace = read(window(call, i) for i, call in enumerate(calls))
     assert micros([trace.outside_s]) == [5]
