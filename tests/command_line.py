@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import os
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -175,7 +178,8 @@ class CommandLine:
 
     def within(self, *words: str) -> Ended:
         """The command in this process, where the process boundary is not what is tested."""
-        out, err = io.StringIO(), io.StringIO()
+        bytes_out, err = io.BytesIO(), io.StringIO()
+        out = io.TextIOWrapper(bytes_out, "utf-8", write_through=True)
         with pytest.MonkeyPatch.context() as patch:
             patch.chdir(self.folder)
             for name in os.environ.keys() - self.environment.keys():
@@ -185,7 +189,7 @@ class CommandLine:
             patch.setattr(sys, "argv", ["gpuperf", *words])
             with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
                 code = app._guarded(app._run)
-        return Ended(code, out.getvalue(), err.getvalue())
+        return Ended(code, bytes_out.getvalue().decode(), err.getvalue())
 
     def run_file(self, out: str) -> Path:
         """The one run file in the folder *out*."""
@@ -194,11 +198,21 @@ class CommandLine:
 
     @classmethod
     def at(cls, folder: Path, **files: str) -> CommandLine:
-        """In *folder*, beside the peaks file and these modules."""
+        """In *folder*, beside the peaks file and these modules; the catalogue is cached."""
         (folder / "peaks.toml").write_text(PEAKS)
+        shutil.copytree(Path(_cache().name) / "catalogue", folder / "cache" / "catalogue")
         for name, text in files.items():
             (folder / f"{name}.py").write_text(text)
         return cls(folder)
+
+
+@functools.cache
+def _cache() -> tempfile.TemporaryDirectory[str]:
+    """A cache that holds the catalogue; a worker describes the workloads once for all tests."""
+    folder = tempfile.TemporaryDirectory(prefix="gpuperf-catalogue-")
+    environment = {**os.environ, "GPUPERF_CACHE": folder.name, "CUDA_VISIBLE_DEVICES": ""}
+    subprocess.run([*COMMAND, "list"], env=environment, capture_output=True, check=True)
+    return folder
 
 
 QUICK = ("--device", "cpu", "--peaks", "peaks.toml", "--budget", "0.02")

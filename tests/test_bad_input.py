@@ -113,9 +113,8 @@ SLOW_SIZES = tuple(range(1, 7))
 
 @pytest.fixture(scope="module")
 def gpuperf_at(tmp_path_factory: pytest.TempPathFactory) -> CommandLine:
-    command = CommandLine.at(tmp_path_factory.mktemp("bad"), mine=SAXPY, trouble=TROUBLE, slow=SLOW)
-    assert command("list").code == 0  # the catalogue is known from here on
-    return command
+    folder = tmp_path_factory.mktemp("bad")
+    return CommandLine.at(folder, mine=SAXPY, trouble=TROUBLE, slow=SLOW)
 
 
 MATMUL = ("roofline", "--op", "matmul")
@@ -275,7 +274,7 @@ def test_cases_that_fail_cost_the_others_nothing_and_the_exit_code_tells(
     for word in ("raises", "ArithmeticError: no such sum", "exit code 1", "reported nothing"):
         assert word in ended.out
     assert "gpuperf: 4 of 5 cases failed: trouble/raises[n=64,dtype=fp32] (error)" in ended.err
-    shown = gpuperf_at("show", str(gpuperf_at.run_file("trouble")))
+    shown = gpuperf_at.within("show", str(gpuperf_at.run_file("trouble")))
     assert (shown.code, shown.out) == (0, ended.out)
 
 
@@ -407,7 +406,7 @@ def test_a_finished_run_is_resumed_by_printing_it(killed: Sweep) -> None:
     assert again.code == 0, again.err
     assert read_run(killed.path) == before
     assert not killed.note.exists(), "nothing was built"
-    assert again.out == killed.command("show", str(killed.path)).out
+    assert again.out == killed.command.within("show", str(killed.path)).out
 
 
 @pytest.mark.parametrize(
@@ -416,7 +415,7 @@ def test_a_finished_run_is_resumed_by_printing_it(killed: Sweep) -> None:
     ids=" ".join,
 )
 def test_resume_takes_no_other_plan(killed: Sweep, words: tuple[str, ...]) -> None:
-    ended = killed.command("roofline", "--resume", str(killed.path), *words)
+    ended = killed.command.within("roofline", "--resume", str(killed.path), *words)
     assert_refused(ended, 2, f"--resume takes its plan from the run, so {words[0]} has no place")
 
 
@@ -465,7 +464,7 @@ def test_an_interrupted_run_even_if_cut_in_mid_line_is_resumed_from_its_last_who
     sizes = sorted(cut.records_per_size())
     whole = cut.path.read_bytes()
     cut.path.write_bytes(whole[: whole.rstrip().rfind(b"\n") + 200])
-    shown = gpuperf_at("show", str(cut.path))
+    shown = gpuperf_at.within("show", str(cut.path))
     assert shown.code == 0
     assert re.search(r"line \d+ is not a whole record .*; the rest was read", shown.err)
     assert_complete(cut, cut.resume(), set(sizes[:-1]))
@@ -507,7 +506,7 @@ def test_a_file_that_is_no_run_is_refused(
 ) -> None:
     path = tmp_path / "strange.jsonl"
     path.write_bytes(content)
-    assert_refused(gpuperf_at("show", str(path)), 2, sentence)
+    assert_refused(gpuperf_at.within("show", str(path)), 2, sentence)
 
 
 def test_two_gigabytes_of_one_line_are_refused_in_little_memory(
@@ -523,7 +522,7 @@ def test_two_gigabytes_of_one_line_are_refused_in_little_memory(
 
 
 def test_a_chart_that_cannot_be_written_is_said_so(killed: Sweep) -> None:
-    ended = killed.command("show", str(killed.path), "--chart", "absent/chart.svg")
+    ended = killed.command.within("show", str(killed.path), "--chart", "absent/chart.svg")
     assert_refused(ended, 2, r"cannot write 'absent/chart\.svg'")
 
 
