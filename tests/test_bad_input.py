@@ -205,7 +205,7 @@ def test_an_unknown_device_is_told_the_nearest(ends: Ends) -> None:
 
 
 def test_a_gpu_that_is_not_here_cannot_be_measured(ends: Ends) -> None:
-    assert_refused(ends["cuda:0"], 3, "no device 'cuda:0': there is no GPU", "--device cpu")
+    assert_refused(ends["cuda:0"], 3, "no device 'cuda:0': torch can use no GPU", "--device cpu")
 
 
 @pytest.mark.parametrize("name", SICK)

@@ -100,16 +100,6 @@ def junk_no_newline(x):
         write_everywhere(b"x" * 4096)
 
 
-def null_replies(x):
-    write_everywhere(b"null\n")
-    return x * 2
-
-
-def junk_deep(x):
-    write_everywhere(b"[" * 50_000 + b"]" * 50_000 + b"\n")
-    return x * 2
-
-
 def eats_requests(x):
     for descriptor in descriptors():
         try:
@@ -218,7 +208,7 @@ BAD = Workload(
     lambda inputs, point: inputs["x"].double() * 2, cost,
     (Implementation("good", good), *map(implementation, (
         no_files, keeps_files, closes_all, closes_stdout, memory_error, child_takes_memory,
-        forks_both, junk, junk_no_newline, null_replies, junk_deep, eats_requests, stops_clock,
+        forks_both, junk, junk_no_newline, eats_requests, stops_clock,
         recurses, prints_100_mb, leaves_child, leaves_thread, sets_alarm, unsettles,
         waits_beside_children,
     ))),
@@ -238,8 +228,6 @@ EXPECTED: Mapping[str, tuple[tuple[str, ...], bool | None]] = {
     "forks_both": (("ok",), False),
     "junk": (("crashed",), False),
     "junk_no_newline": (("crashed",), False),
-    "null_replies": (("crashed",), False),
-    "junk_deep": (("crashed",), False),
     "eats_requests": (("ok",), None),
     "stops_clock": (ANY, False),
     "recurses": (("error",), False),
