@@ -20,7 +20,8 @@ from gpuperf.gate.causes import alike, cause_of
 from gpuperf.gate.evidence import GateState, gather
 from gpuperf.gate.forecast import Pace, keep_pace
 from gpuperf.gate.plan import GatePlan
-from gpuperf.gate.prime import GateRequest, PrimedSides, Watcher, differing, prime
+from gpuperf.gate.prime import GateRequest, PrimedSides, differing, prime
+from gpuperf.gate.progress import GateProgress
 from gpuperf.gate.rule import Judged, judge
 from gpuperf.gate.schedule import PairRunner
 from gpuperf.gate.sides import LABELS, Label, Side
@@ -52,7 +53,7 @@ def gate_ab(
     request: GateRequest,
     sides: tuple[Side, Side],
     launchers: Mapping[Label, Launcher],
-    watch: Watcher,
+    watch: GateProgress,
     repository: Path | None = None,
 ) -> GateReport:
     """Run the gate of *request*, write its verdict into the folder, and return the report.
@@ -95,7 +96,7 @@ class _RunningGate:
     request: GateRequest
     sides: tuple[Side, Side]
     launchers: Mapping[Label, Launcher]
-    watch: Watcher
+    watch: GateProgress
     primed: PrimedSides
     began: float
     records: dict[Label, list[Record]] = field(default_factory=lambda: {"base": [], "head": []})

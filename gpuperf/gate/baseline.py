@@ -124,7 +124,8 @@ class Shelf:
         if len(others) >= MOST_BASELINES:
             message = f"{self.folder} holds {len(others):,} baselines, which is the most"
             raise UsageError(message, "choose another --folder")
-        self._write([*others, made], made, path)
+        write_atomically(self.folder / made.file, path.read_bytes())
+        self._write([*others, made])
         return made
 
     def find(self, name: str, header: Header) -> tuple[Baseline, RunSummary]:
@@ -187,28 +188,17 @@ class Shelf:
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[None]:
-        """Lock the index from reading to writing. Raises: UsageError."""
-        with contextlib.ExitStack() as stack:
-            try:
-                self.folder.mkdir(parents=True, exist_ok=True)
-                stack.enter_context(locked(self.folder / LOCK))
-            except OSError as error:
-                raise self._unwritable(error) from None
-            yield
-
-    def _write(
-        self, baselines: Sequence[Baseline], made: Baseline | None = None, path: Path | None = None
-    ) -> None:
+        """Lock the index from reading to writing. Raises: UsageError where it cannot be written."""
         try:
-            if made is not None and path is not None:
-                write_atomically(self.folder / made.file, path.read_bytes())
-            write_atomically(self.folder / INDEX, encode(_Index(tuple(baselines))) + b"\n")
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with locked(self.folder / LOCK):
+                yield
         except OSError as error:
-            raise self._unwritable(error) from None
+            message = f"{self.folder} cannot be written: {error.strerror}"
+            raise UsageError(message, "choose another --folder") from None
 
-    def _unwritable(self, error: OSError) -> UsageError:
-        message = f"{self.folder} cannot be written: {error.strerror}"
-        return UsageError(message, "choose another --folder")
+    def _write(self, baselines: Sequence[Baseline]) -> None:
+        write_atomically(self.folder / INDEX, encode(_Index(tuple(baselines))) + b"\n")
 
 
 def _now() -> str:

@@ -47,6 +47,7 @@ COLOUR = {
     "NOT_COMPARABLE": INK,
 }
 SENTINEL, BAND = "#a0a0a0", "#e9eef3"
+MEAN: dict[str, Any] = {"marker": "|", "markersize": 9, "markeredgewidth": 1.8}
 Dots = tuple[float, ...]  # slowdowns, as log ratios
 
 
@@ -226,15 +227,7 @@ def _draw(axes: Any, place: float, row: _Row) -> None:
     if len(ends) == 2:
         axes.plot(ends, [place] * 2, color=INK, linewidth=1.6, zorder=4, solid_capstyle="butt")
     if row.mean is not None and abs(row.mean) < FARTHEST:
-        axes.plot(
-            [100 * math.expm1(row.mean)],
-            [place],
-            marker="|",
-            markersize=9,
-            color=INK,
-            markeredgewidth=1.8,
-            zorder=4,
-        )
+        axes.plot([100 * math.expm1(row.mean)], [place], color=INK, zorder=4, **MEAN)
     axes.annotate(
         row.words,
         (1, place),
@@ -280,29 +273,21 @@ def _handles(report: GateReport, sentinels: bool) -> list[Any]:
     from matplotlib.patches import Patch
 
     paired = report.kind == "ab"
-    dot: dict[str, Any] = {"linestyle": "none", "marker": "o", "markersize": 4.5, "color": INK}
-    mean: dict[str, Any] = {
-        "marker": "|",
-        "markersize": 9,
-        "markeredgewidth": 1.8,
-        "color": INK,
-        "linewidth": 1.6,
-    }
+    dot: dict[str, Any] = {"linestyle": "none", "marker": "o", "markersize": 4.5}
+    hollow, filled = (
+        ("pair of the screen", "pair that confirms")
+        if paired
+        else ("process of the base", "process of the head")
+    )
     handles = [
-        Line2D(
-            [],
-            [],
-            markerfacecolor="white",
-            **dot,
-            label="pair of the screen" if paired else "process of the base",
-        ),
-        Line2D([], [], **dot, label="pair that confirms" if paired else "process of the head"),
-        Line2D([], [], **mean, label="mean, 95 %"),
+        Line2D([], [], markerfacecolor="white", color=INK, **dot, label=hollow),
+        Line2D([], [], color=INK, **dot, label=filled),
+        Line2D([], [], color=INK, linewidth=1.6, label="mean, 95 %", **MEAN),
         Patch(color=BAND, label="margin"),
     ]
     if sentinels:
-        dot["color"] = SENTINEL
-        handles.append(Line2D([], [], **dot, label="sentinel, which no change can touch"))
+        label = "sentinel, which no change can touch"
+        handles.append(Line2D([], [], color=SENTINEL, **dot, label=label))
     return handles
 
 

@@ -164,12 +164,9 @@ class _Side:
     @cached_property
     def planned(self) -> Mapping[Key, None]:
         """The keys that the run planned, and those that it measured."""
-        return dict.fromkeys((*self._plan(), *self.records))
-
-    def _plan(self) -> Iterable[Key]:
-        for case in self.run.header.plan:
-            for contract in _contracts(self.run.header):
-                yield self.key(case.id, contract)
+        header = self.run.header
+        plan = (self.key(case.id, c) for case in header.plan for c in _contracts(header))
+        return dict.fromkeys((*plan, *self.records))
 
     @cached_property
     def whole(self) -> dict[Key, Record]:

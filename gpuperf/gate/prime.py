@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Protocol
 
 from gpuperf.errors import CannotMeasure, GpuperfError, Incomplete, UsageError
 from gpuperf.gate.evidence import disturbance
 from gpuperf.gate.plan import GatePlan
+from gpuperf.gate.progress import GateProgress
 from gpuperf.gate.schedule import measure_each
 from gpuperf.gate.sides import LABELS, Label, Side, packages_of, refuse_foreign
 from gpuperf.model.contract import Contract, DeviceFacts
@@ -29,25 +29,6 @@ from gpuperf.run.supervisor import DEADLINE_S, Supervisor
 Facts = Mapping[str, str | int | float | bool | None]
 
 TOLERATED = ("oom", "skipped")  # a case with this status on both sides is left out
-
-
-class Watcher(Protocol):
-    """The receiver of a gate's progress."""
-
-    def say(self, text: str) -> None:
-        """Show a sentence."""
-
-    def stage(self, name: str, records: int) -> None:
-        """Begin a stage of so many *records*."""
-
-    def begin(self, case: str) -> None:
-        """Begin a case."""
-
-    def hear(self, phase: str, samples: int) -> None:
-        """Take a sign of life of the case."""
-
-    def done(self, label: Label, record: Record) -> None:
-        """Take the record of a case."""
 
 
 @dataclass(frozen=True)
@@ -182,7 +163,7 @@ def prime(
     request: GateRequest,
     sides: tuple[Side, Side],
     launchers: Mapping[Label, Launcher],
-    watch: Watcher,
+    watch: GateProgress,
     repository: Path | None,
 ) -> PrimedSides:
     """Measure all cases once on each side. Raises: UsageError, CannotMeasure, Incomplete."""
@@ -222,7 +203,7 @@ def _measured_once(
     wanted: Sequence[str],
     side: Side,
     supervisor: Supervisor,
-    watch: Watcher,
+    watch: GateProgress,
 ) -> dict[str, Record]:
     cases = [primed.cases[side.label][name] for name in wanted]
     records: dict[str, Record] = {}

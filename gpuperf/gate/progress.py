@@ -10,7 +10,7 @@ from gpuperf.verb.progress import Reporter, say
 
 
 class GateProgress:
-    """The watcher of a gate that writes to stderr."""
+    """The progress of a gate on stderr; a gate reports to it what it does."""
 
     def __init__(self) -> None:
         self._reporter: Reporter | None = None

@@ -82,15 +82,7 @@ def plan_of(
     trees = commits.trees
     if trees[0] == trees[1]:
         raise UsageError(f"{commits.base} and {commits.head} hold the same files", SAME)
-    return replace(
-        plan,
-        base=commits.base,
-        head=commits.head,
-        base_commit=commits.base_commit,
-        head_commit=commits.head_commit,
-        top=str(commits.top),
-        trees=trees,
-    )
+    return replace(plan, **{**vars(commits), "top": str(commits.top)}, trees=trees)
 
 
 def _judged_by(
