@@ -15,7 +15,7 @@ from gpuperf.gate.wording import (
     figures,
     headline,
     names_of,
-    reason_of,
+    reasons_of,
     summary,
     words_of,
     worst_first,
@@ -62,7 +62,7 @@ def _lines(
     words = words_of(report)
     for case in shown:
         word = words[case.judged.verdict]
-        sentences = filter(None, (figures(case), *reason_of(case, report)))
+        sentences = filter(None, (figures(case), *reasons_of(case, report)))
         yield _line(level, f"{word}: {names.of(case.case)}", "\n".join(sentences) or word)
     if left := cases[len(shown) :]:
         text = f"{counts(left, words)}: see the job's summary or verdict.json"

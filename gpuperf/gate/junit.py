@@ -24,7 +24,7 @@ from gpuperf.gate.wording import (
     figures,
     headline,
     names_of,
-    reason_of,
+    reasons_of,
     remarks,
     suspected,
     words_of,
@@ -95,7 +95,7 @@ def _whole(report: GateReport, names: Names, red: bool) -> ElementTree.Element:
 def _case(case: CaseVerdict, name: str, report: GateReport) -> ElementTree.Element:
     """Return a test case for *case*, with what keeps the gate from passing."""
     element, verdict = _testcase(report, name, case.head_s), case.judged.verdict
-    lines = [line for line in (figures(case), *reason_of(case, report)) if line]
+    lines = [line for line in (figures(case), *reasons_of(case, report)) if line]
     if case.owner:
         lines.append(f"owner {shorten(clean(case.owner), NAME)}")
     message = "; ".join(lines[:2]) or WORDS[verdict]

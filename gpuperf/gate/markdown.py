@@ -18,7 +18,7 @@ from gpuperf.gate.wording import (
     headline,
     names_of,
     notable,
-    reason_of,
+    reasons_of,
     remarks,
     suspected,
     words_of,
@@ -64,8 +64,8 @@ def _render(
     how = _listed(conditions(report, names), limit // 6)
     head, *rows = _table(cases[: most[0]], names, report)
     room = limit - _size([*title, *notes, *how, head]) - SLACK
-    reasons = [(case, sentences) for case in cases if (sentences := reason_of(case, report))]
-    why = _fitting([_why(case, texts, names) for case, texts in reasons[: most[1]]], room // 2)
+    reasoned = [case for case in cases if next(reasons_of(case, report), "")]
+    why = _fitting([_why(case, report, names) for case in reasoned[: most[1]]], room // 2)
     rows = _fitting(rows, room - _size(why))
     parts = [title]
     if rows:
@@ -76,7 +76,7 @@ def _render(
         counted = counts(left, words_of(report))
         parts.append([f"{len(left):,} more are not shown: {counted}; `verdict.json` has all."])
     if why:
-        more = len(reasons) - len(why)
+        more = len(reasoned) - len(why)
         tail = [f"- and {more:,} more, which are in `verdict.json`"] if more else []
         parts.append(["Why:", "", *why, *tail])
     parts.append(["Notes:", "", *notes])
@@ -111,13 +111,15 @@ def _owners(cases: Iterable[CaseVerdict]) -> list[str]:
     return [*texts[:MOST_OWNERS], *more]
 
 
-def _why(case: CaseVerdict, sentences: Sequence[str], names: Names) -> str:
+def _why(case: CaseVerdict, report: GateReport, names: Names) -> str:
     """Return one line: the case, its cause in bold, the figures."""
-    texts = [_safe(sentence) for sentence in sentences]
-    kind = f"{clean(case.cause.kind)}: " if case.cause is not None else ""
-    if kind and sentences[0].startswith(kind):
-        texts[0] = f"**{_safe(kind[:-2])}**: {_safe(sentences[0][len(kind) :])}"
-    return f"- <code>{_safe(names.of(case.case))}</code>: {'; '.join(texts)}"
+    first, *others = reasons_of(case, report)
+    kind, colon, figures = first.partition(": ")
+    if case.cause is not None and colon:
+        first = f"**{_safe(kind)}**: {_safe(figures)}"
+    else:
+        first = _safe(first)
+    return f"- <code>{_safe(names.of(case.case))}</code>: {'; '.join([first, *map(_safe, others)])}"
 
 
 def _listed(sentences: Sequence[str], room: int) -> list[str]:

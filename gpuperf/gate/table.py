@@ -16,7 +16,7 @@ from gpuperf.gate.wording import (
     headline,
     names_of,
     notable,
-    reason_of,
+    reasons_of,
     remarks,
     summary,
     word_of,
@@ -103,7 +103,7 @@ def _cases(report: GateReport) -> str:
 
 
 def _details(case: CaseVerdict, report: GateReport) -> list[str]:
-    sentences = reason_of(case, report)
+    sentences = list(reasons_of(case, report))
     if case.owner and case.judged.verdict in ("REGRESSED", "NOT_COMPARABLE"):
         sentences.append(f"owner {shorten(clean(case.owner), OWNER)}")
     return sentences

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from gpuperf.gate.rule import Pairs, Verdict
 from gpuperf.gate.verdict import CaseVerdict, GateReport, SideSummary, hides
@@ -124,20 +124,18 @@ def figures(case: CaseVerdict) -> str:
     return f"{times}{change}{within}{f', q {q}' if q != NOTHING else ''}"
 
 
-def reason_of(case: CaseVerdict, report: GateReport) -> list[str]:
-    """Return the reasons of a verdict, a sentence each: its cause, its doubts, its notes."""
-    sentences = []
+def reasons_of(case: CaseVerdict, report: GateReport) -> Iterator[str]:
+    """Yield the reasons of a verdict, a sentence each: its cause, its doubts, its notes."""
     if case.cause is not None:
-        sentences.append(f"{_cut(case.cause.kind)}: {_cut(case.cause.text)}")
+        yield shorten(f"{_cut(case.cause.kind)}: {_cut(case.cause.text)}", LONGEST)
     elif case.judged.verdict == "REGRESSED" and not suspected(report):
-        sentences.append("the cause is not known")
+        yield "the cause is not known"
     if hides(case, report.target):
-        sentences.append(f"too noisy: a slowdown of {report.target * 100:g} % could be missed")
+        yield f"too noisy: a slowdown of {report.target * 100:g} % could be missed"
     elif case.judged.verdict == "INCONCLUSIVE" and (case.judged.high or 0.0) > 0:
-        most = percent(case.judged.high, "")
-        sentences.append(f"not clear: a slowdown of {most} is possible")
-    sentences += map(_cut, filter(None, (case.judged.reason, *case.notes)))
-    return [shorten(text, LONGEST) for text in sentences if text]
+        yield f"not clear: a slowdown of {percent(case.judged.high, '')} is possible"
+    texts = map(_cut, (case.judged.reason, *case.notes))
+    yield from (shorten(text, LONGEST) for text in texts if text)
 
 
 def remarks(report: GateReport, names: Names, most: int = MOST) -> list[str]:
