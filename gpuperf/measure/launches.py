@@ -9,22 +9,12 @@ from __future__ import annotations
 import ctypes
 import re
 from collections.abc import Callable, Iterator, Sequence
-from ctypes import (
-    POINTER,
-    c_char_p,
-    c_int32,
-    c_size_t,
-    c_uint8,
-    c_uint16,
-    c_uint32,
-    c_uint64,
-    c_void_p,
-)
+from ctypes import POINTER, c_size_t, c_uint8, c_uint32, c_void_p
 from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
 
-from gpuperf.measure.counters.cupti import NoCounters, find_library
+from gpuperf.measure.counters.cupti import NoCounters, fields, find_library
 from gpuperf.model.kernelname import COMPUTING, kind_of
 from gpuperf.model.record import Kernel, Launch
 
@@ -40,21 +30,10 @@ COMMON_WORDS = (
 MOST_CLUSTERS = 1 << 16  # of a device: a larger value is not a count
 
 
-def _fields(layout: str) -> list[tuple[str, Any]]:
-    """Return the fields of *layout*, whose types are the codes of Python's `struct`."""
-    codes = {"B": c_uint8, "H": c_uint16, "I": c_uint32, "i": c_int32, "Q": c_uint64}
-    types: dict[str, Any] = {**codes, "s": c_char_p, "P": c_void_p}
-    words = layout.split()
-    return [
-        (name, types[code[-1]] * int(code[:-1]) if code[:-1] else types[code])
-        for code, name in zip(words[::2], words[1::2], strict=True)
-    ]
-
-
 class _KernelRecord(ctypes.Structure):
     """CUpti_ActivityKernel10 of cupti_activity.h; 9, of CUPTI 12, ends before `most_cluster`."""
 
-    _fields_ = _fields(
+    _fields_ = fields(
         "I kind B cache B shared_config H registers 2I partitioned Q start Q end Q completed "
         "I device I context I stream 3i grid 3i block i static_shared i dynamic_shared 2I local "
         "I correlation Q grid_id s name P reserved Q queued Q submitted 4B flags I shared_executed "

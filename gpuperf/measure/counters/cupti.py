@@ -10,9 +10,7 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Iterable, Sequence
-from ctypes import POINTER, c_char_p, c_double, c_int, c_uint8, c_uint16, c_uint32, c_uint64
-from ctypes import c_size_t as SIZE
-from ctypes import c_void_p as ADDRESS
+from ctypes import POINTER, c_char_p, c_double, c_size_t, c_uint8, c_void_p
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -80,65 +78,90 @@ class NoCounters(CannotMeasure):
         self.kind: NoCountersKind = kind
 
 
+CODES: dict[str, Any] = {
+    "B": c_uint8,
+    "H": ctypes.c_uint16,
+    "I": ctypes.c_uint32,
+    "Q": ctypes.c_uint64,
+    "i": ctypes.c_int,
+    "N": c_size_t,
+    "P": c_void_p,
+    "s": c_char_p,
+    "*B": POINTER(c_uint8),
+    "*d": POINTER(c_double),
+    "*s": POINTER(c_char_p),
+}
+
+
 class Params(ctypes.Structure):
-    """Struct of one call; its subclasses list the fields after the size and a null pointer."""
+    """Struct of one function; subclasses list the fields after the size and a null pointer."""
 
-    _fields_ = [("size", SIZE), ("private", ADDRESS)]
-
-
-def _params(**fields: Any) -> type[Any]:
-    return type("Params", (Params,), {"_fields_": list(fields.items())})
+    _fields_ = [("size", c_size_t), ("private", c_void_p)]
 
 
-NAMES, BYTES, DOUBLES = POINTER(c_char_p), POINTER(c_uint8), POINTER(c_double)
+def fields(layout: str) -> list[tuple[str, Any]]:
+    """Return the fields of *layout*, whose types are codes of Python's `struct` (* a pointer)."""
+    words = layout.split()
+    return [
+        (name, CODES[code] if code in CODES else CODES[code[-1]] * int(code[:-1]))
+        for code, name in zip(words[::2], words[1::2], strict=True)
+    ]
 
-ProfilerInitialize = _params()
-GetChipName = _params(device=SIZE, chip=c_char_p)
-HostInitialize = _params(kind=c_int, chip=c_char_p, availability=ADDRESS, host=ADDRESS)
-HostDeinitialize = _params(host=ADDRESS)
-GetBaseMetrics = _params(host=ADDRESS, kind=c_int, names=NAMES, count=SIZE)
-AddMetrics = _params(host=ADDRESS, names=NAMES, count=SIZE)
-GetConfigSize = _params(host=ADDRESS, bytes=SIZE)
-GetConfig = _params(host=ADDRESS, bytes=SIZE, image=BYTES)
-GetPasses = _params(bytes=SIZE, image=BYTES, passes=SIZE)
+
+def _params(function: str, layout: str = "") -> type[Any]:
+    return type("Params", (Params,), {"function": function, "_fields_": fields(layout)})
+
+
+ProfilerInitialize = _params("cuptiProfilerInitialize")
+GetChipName = _params("cuptiDeviceGetChipName", "N device s chip")
+HostInitialize = _params("cuptiProfilerHostInitialize", "i kind s chip P availability P host")
+HostDeinitialize = _params("cuptiProfilerHostDeinitialize", "P host")
+GetBaseMetrics = _params("cuptiProfilerHostGetBaseMetrics", "P host i kind *s names N count")
+AddMetrics = _params("cuptiProfilerHostConfigAddMetrics", "P host *s names N count")
+GetConfigSize = _params("cuptiProfilerHostGetConfigImageSize", "P host N bytes")
+GetConfig = _params("cuptiProfilerHostGetConfigImage", "P host N bytes *B image")
+GetPasses = _params("cuptiProfilerHostGetNumOfPasses", "N bytes *B image N passes")
 Evaluate = _params(
-    host=ADDRESS, image=BYTES, bytes=SIZE, index=SIZE, names=NAMES, count=SIZE, values=DOUBLES
+    "cuptiProfilerHostEvaluateToGpuValues",
+    "P host *B image N bytes N index *s names N count *d values",
 )
-SamplingEnable = _params(device=SIZE, sampler=ADDRESS)
-Sampling = _params(sampler=ADDRESS)
+SamplingEnable = _params("cuptiPmSamplingEnable", "N device P sampler")
+SamplingDisable = _params("cuptiPmSamplingDisable", "P sampler")
+SamplingStart = _params("cuptiPmSamplingStart", "P sampler")
+SamplingStop = _params("cuptiPmSamplingStop", "P sampler")
 SamplingConfig = _params(
-    sampler=ADDRESS, bytes=SIZE, config=BYTES, buffer_bytes=SIZE, interval=c_uint64, trigger=c_int
+    "cuptiPmSamplingSetConfig", "P sampler N bytes *B config N buffer_bytes Q interval i trigger"
 )
 SamplingImageSize = _params(
-    sampler=ADDRESS, names=NAMES, count=SIZE, most_samples=c_uint32, bytes=SIZE
+    "cuptiPmSamplingGetCounterDataSize", "P sampler *s names N count I most_samples N bytes"
 )
-SamplingImage = _params(sampler=ADDRESS, bytes=SIZE, image=BYTES)
-SamplingDecode = _params(sampler=ADDRESS, image=BYTES, bytes=SIZE, stop=c_int, overflow=c_uint8)
-SamplingInfo = _params(image=BYTES, bytes=SIZE, total=SIZE, populated=SIZE, completed=SIZE)
-RangesEnable = _params(context=ADDRESS, profiler=ADDRESS)
-Ranges = _params(profiler=ADDRESS)
-RangesPush = _params(profiler=ADDRESS, name=c_char_p)
+SamplingImage = _params("cuptiPmSamplingCounterDataImageInitialize", "P sampler N bytes *B image")
+SamplingDecode = _params(
+    "cuptiPmSamplingDecodeData", "P sampler *B image N bytes i stop B overflow"
+)
+SamplingInfo = _params(
+    "cuptiPmSamplingGetCounterDataInfo", "*B image N bytes N total N populated N completed"
+)
+RangesEnable = _params("cuptiRangeProfilerEnable", "P context P profiler")
+RangesDisable = _params("cuptiRangeProfilerDisable", "P profiler")
+RangesPop = _params("cuptiRangeProfilerPopRange", "P profiler")
+RangesStart = _params("cuptiRangeProfilerStart", "P profiler")
+RangesPush = _params("cuptiRangeProfilerPushRange", "P profiler s name")
 RangesConfig = _params(
-    profiler=ADDRESS,
-    bytes=SIZE,
-    config=BYTES,
-    image_bytes=SIZE,
-    image=BYTES,
-    range=c_int,
-    replay=c_int,
-    most_ranges=SIZE,
-    levels=c_uint16,
-    least_level=c_uint16,
-    pass_index=SIZE,
-    target_level=c_uint16,
+    "cuptiRangeProfilerSetConfig",
+    "P profiler N bytes *B config N image_bytes *B image "
+    "i range i replay N most_ranges H levels H least_level N pass_index H target_level",
 )
-RangesStop = _params(profiler=ADDRESS, pass_index=SIZE, target_level=SIZE, all_passes=c_uint8)
-RangesDecode = _params(profiler=ADDRESS, dropped=SIZE)
+RangesStop = _params(
+    "cuptiRangeProfilerStop", "P profiler N pass_index N target_level B all_passes"
+)
+RangesDecode = _params("cuptiRangeProfilerDecodeData", "P profiler N dropped")
 RangesImageSize = _params(
-    profiler=ADDRESS, names=NAMES, count=SIZE, most_ranges=SIZE, most_nodes=c_uint32, bytes=SIZE
+    "cuptiRangeProfilerGetCounterDataSize",
+    "P profiler *s names N count N most_ranges I most_nodes N bytes",
 )
-RangesImage = _params(profiler=ADDRESS, bytes=SIZE, image=BYTES)
-RangesInfo = _params(image=BYTES, bytes=SIZE, ranges=SIZE)
+RangesImage = _params("cuptiRangeProfilerCounterDataImageInitialize", "P profiler N bytes *B image")
+RangesInfo = _params("cuptiRangeProfilerGetCounterDataInfo", "*B image N bytes N ranges")
 
 
 class Cupti:
@@ -146,18 +169,18 @@ class Cupti:
 
     def __init__(self, library: Any) -> None:
         self._library = library
-        self.call("cuptiProfilerInitialize", ProfilerInitialize())
+        self.call(ProfilerInitialize())
 
-    def call(self, name: str, params: Any) -> Any:
-        """Call *name*, and return *params* as the library left them. Raises: NoCounters."""
+    def call(self, params: Any) -> Any:
+        """Call the function of *params*, and return them as it left them. Raises: NoCounters."""
+        name = params.function
         try:
             function = getattr(self._library, name)
         except AttributeError:
             raise NoCounters("old-cuda", f"this CUPTI has no {name}") from None
         params.size = ctypes.sizeof(params)
-        fields = params._fields_
-        if fields:
-            last = getattr(type(params), fields[-1][0])
+        if params._fields_:
+            last = getattr(type(params), params._fields_[-1][0])
             params.size = last.offset + last.size
         result = int(function(ctypes.byref(params)))
         if result:
@@ -178,7 +201,7 @@ class Cupti:
 
     def chip(self, device_index: int) -> str:
         """Return the name of the chip, such as GH100. Raises: NoCounters."""
-        named = self.call("cuptiDeviceGetChipName", GetChipName(device=device_index))
+        named = self.call(GetChipName(device=device_index))
         return bytes(named.chip).decode()
 
 
@@ -205,11 +228,11 @@ class Host:
     def __init__(self, cupti: Cupti, kind: int, chip: str) -> None:
         self.cupti = cupti
         params = HostInitialize(kind=kind, chip=chip.encode())
-        self._host = cupti.call("cuptiProfilerHostInitialize", params).host
+        self._host = cupti.call(params).host
 
     def base_metrics(self) -> frozenset[str]:
         """Return the names of this chip's counters. Raises: NoCounters."""
-        listed = self.cupti.call("cuptiProfilerHostGetBaseMetrics", GetBaseMetrics(host=self._host))
+        listed = self.cupti.call(GetBaseMetrics(host=self._host))
         return frozenset(listed.names[i].decode() for i in range(listed.count))
 
     def configure(self, names: Sequence[str]) -> tuple[Image, int]:
@@ -218,24 +241,17 @@ class Host:
         Raises: NoCounters.
         """
         array, call = names_array(names), self.cupti.call
-        call(
-            "cuptiProfilerHostConfigAddMetrics",
-            AddMetrics(host=self._host, names=array, count=len(names)),
-        )
-        size = call("cuptiProfilerHostGetConfigImageSize", GetConfigSize(host=self._host)).bytes
+        call(AddMetrics(host=self._host, names=array, count=len(names)))
+        size = call(GetConfigSize(host=self._host)).bytes
         image = Image.of(size)
-        call(
-            "cuptiProfilerHostGetConfigImage",
-            GetConfig(host=self._host, bytes=size, image=image.data),
-        )
-        counted = call("cuptiProfilerHostGetNumOfPasses", GetPasses(bytes=size, image=image.data))
+        call(GetConfig(host=self._host, bytes=size, image=image.data))
+        counted = call(GetPasses(bytes=size, image=image.data))
         return image, int(counted.passes)
 
     def evaluate(self, image: Image, index: int, names: Sequence[str]) -> tuple[float, ...]:
         """Return the values of *names* in sample or range number *index*. Raises: NoCounters."""
         values = (c_double * len(names))()
         self.cupti.call(
-            "cuptiProfilerHostEvaluateToGpuValues",
             Evaluate(
                 host=self._host,
                 image=image.data,
@@ -244,13 +260,13 @@ class Host:
                 names=names_array(names),
                 count=len(names),
                 values=values,
-            ),
+            )
         )
         return tuple(values)
 
     def close(self) -> None:
         """Free the library's memory. Raises: NoCounters."""
-        self.cupti.call("cuptiProfilerHostDeinitialize", HostDeinitialize(host=self._host))
+        self.cupti.call(HostDeinitialize(host=self._host))
 
 
 def find_library() -> Path:

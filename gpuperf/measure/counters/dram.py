@@ -52,7 +52,7 @@ class DramSampler:
             self._config, passes = self._host.configure(self._names)
             if passes != 1:
                 raise NoCounters("unsupported", f"reads and writes take {passes} passes here")
-            enabled = cupti.call("cuptiPmSamplingEnable", api.SamplingEnable(device=device_index))
+            enabled = cupti.call(api.SamplingEnable(device=device_index))
             self._sampler = enabled.sampler
             self._configure()
         except NoCounters:
@@ -74,7 +74,6 @@ class DramSampler:
         for trigger, unit in ((BY_TIME, 1e9), (BY_CLOCK, CYCLES_PER_S)):
             try:
                 self._cupti.call(
-                    "cuptiPmSamplingSetConfig",
                     api.SamplingConfig(
                         sampler=self._sampler,
                         bytes=self._config.size,
@@ -82,7 +81,7 @@ class DramSampler:
                         buffer_bytes=BUFFER_BYTES,
                         interval=int(self._interval_s * unit),
                         trigger=trigger,
-                    ),
+                    )
                 )
             except NoCounters as error:
                 if trigger == BY_CLOCK or error.kind in ("permission", "busy", "virtual-gpu"):
@@ -90,13 +89,12 @@ class DramSampler:
             else:
                 break
         image = self._cupti.call(
-            "cuptiPmSamplingGetCounterDataSize",
             api.SamplingImageSize(
                 sampler=self._sampler,
                 names=api.names_array(self._names),
                 count=len(self._names),
                 most_samples=MOST_SAMPLES,
-            ),
+            )
         )
         self._image = Image.of(int(image.bytes))
 
@@ -107,18 +105,15 @@ class DramSampler:
             run()
         except BaseException:
             with contextlib.suppress(NoCounters):  # the first error is the one to report
-                self._cupti.call("cuptiPmSamplingStop", api.Sampling(sampler=self._sampler))
+                self._cupti.call(api.SamplingStop(sampler=self._sampler))
             raise
         return self.end()
 
     def begin(self) -> None:
         """Start to count. Raises: NoCounters."""
         image, call = self._image, self._cupti.call
-        call(
-            "cuptiPmSamplingCounterDataImageInitialize",
-            api.SamplingImage(sampler=self._sampler, bytes=image.size, image=image.data),
-        )
-        call("cuptiPmSamplingStart", api.Sampling(sampler=self._sampler))
+        call(api.SamplingImage(sampler=self._sampler, bytes=image.size, image=image.data))
+        call(api.SamplingStart(sampler=self._sampler))
         self._began = time.perf_counter()
 
     def end(self) -> Traffic:
@@ -126,15 +121,11 @@ class DramSampler:
         image, call = self._image, self._cupti.call
         time.sleep(2 * self._interval_s)  # a sample that is not complete is lost
         seconds = time.perf_counter() - self._began
-        call("cuptiPmSamplingStop", api.Sampling(sampler=self._sampler))
+        call(api.SamplingStop(sampler=self._sampler))
         decoded = call(
-            "cuptiPmSamplingDecodeData",
-            api.SamplingDecode(sampler=self._sampler, image=image.data, bytes=image.size),
+            api.SamplingDecode(sampler=self._sampler, image=image.data, bytes=image.size)
         )
-        info = call(
-            "cuptiPmSamplingGetCounterDataInfo",
-            api.SamplingInfo(image=image.data, bytes=image.size),
-        )
+        info = call(api.SamplingInfo(image=image.data, bytes=image.size))
         if decoded.overflow or decoded.stop != END_OF_RECORDS:
             raise NoCounters("overflow", f"{seconds:.3g} s gave more samples than the buffer holds")
         if not info.completed:
@@ -152,7 +143,7 @@ class DramSampler:
         """Disarm the hardware. Raises: NoCounters."""
         try:
             if self._sampler is not None:
-                self._cupti.call("cuptiPmSamplingDisable", api.Sampling(sampler=self._sampler))
+                self._cupti.call(api.SamplingDisable(sampler=self._sampler))
         finally:
             self._sampler = None
             self._host.close()

@@ -47,12 +47,11 @@ class RangeProfiler:
         # The library reads both images until the end.
         self._config, passes = self._host.configure(names)
         enable = api.RangesEnable(context=_context())
-        self._profiler = self._cupti.call("cuptiRangeProfilerEnable", enable).profiler
+        self._profiler = self._cupti.call(enable).profiler
         self._names, self._replayed, self._most = names, how != BY_KERNEL, most
         self._image = self._new_image()
         kind, replay = how
         self._cupti.call(
-            "cuptiRangeProfilerSetConfig",
             api.RangesConfig(
                 profiler=self._profiler,
                 bytes=self._config.size,
@@ -65,7 +64,7 @@ class RangeProfiler:
                 levels=1,
                 least_level=1,
                 target_level=int(self._replayed),
-            ),
+            )
         )
         return passes
 
@@ -85,14 +84,12 @@ class RangeProfiler:
     def push(self) -> None:
         """Begin a window. Each pass has the same windows, under the same names."""
         name = f"{self._pushed:06}".encode()
-        self._cupti.call(
-            "cuptiRangeProfilerPushRange", api.RangesPush(profiler=self._profiler, name=name)
-        )
+        self._cupti.call(api.RangesPush(profiler=self._profiler, name=name))
         self._pushed += 1
 
     def pop(self) -> None:
         """End the window."""
-        self._cupti.call("cuptiRangeProfilerPopRange", api.Ranges(profiler=self._profiler))
+        self._cupti.call(api.RangesPop(profiler=self._profiler))
 
     def close(self) -> None:
         """Stop and disable the profiler."""
@@ -102,51 +99,44 @@ class RangeProfiler:
         profiler, self._profiler = self._profiler, None
         try:
             if profiler is not None:
-                self._cupti.call("cuptiRangeProfilerDisable", api.Ranges(profiler=profiler))
+                self._cupti.call(api.RangesDisable(profiler=profiler))
         finally:
             self._host.close()
 
     def start(self) -> None:
         """Begin a pass."""
         self._pushed = 0
-        self._cupti.call("cuptiRangeProfilerStart", api.Ranges(profiler=self._profiler))
+        self._cupti.call(api.RangesStart(profiler=self._profiler))
         self._started = True
 
     def stop(self) -> bool:
         """End the pass, on an idle device; return whether it was the last."""
         self._started = False
-        stopped = self._cupti.call(
-            "cuptiRangeProfilerStop", api.RangesStop(profiler=self._profiler)
-        )
+        stopped = self._cupti.call(api.RangesStop(profiler=self._profiler))
         return bool(stopped.all_passes)
 
     def decode(self) -> list[tuple[float, ...]]:
         """Return the values of the names, range by range."""
         call, image = self._cupti.call, self._image
-        decoded = call("cuptiRangeProfilerDecodeData", api.RangesDecode(profiler=self._profiler))
+        decoded = call(api.RangesDecode(profiler=self._profiler))
         if decoded.dropped:
             raise NoCounters("overflow", f"there are more than {self._most} kernels")
-        info = call(
-            "cuptiRangeProfilerGetCounterDataInfo",
-            api.RangesInfo(image=image.data, bytes=image.size),
-        )
+        info = call(api.RangesInfo(image=image.data, bytes=image.size))
         return [self._host.evaluate(image, index, self._names) for index in range(info.ranges)]
 
     def _new_image(self) -> Image:
         sized = self._cupti.call(
-            "cuptiRangeProfilerGetCounterDataSize",
             api.RangesImageSize(
                 profiler=self._profiler,
                 names=api.names_array(self._names),
                 count=len(self._names),
                 most_ranges=self._most,
                 most_nodes=self._most,
-            ),
+            )
         )
         image = Image.of(int(sized.bytes))
         self._cupti.call(
-            "cuptiRangeProfilerCounterDataImageInitialize",
-            api.RangesImage(profiler=self._profiler, bytes=image.size, image=image.data),
+            api.RangesImage(profiler=self._profiler, bytes=image.size, image=image.data)
         )
         return image
 
