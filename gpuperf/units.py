@@ -1,7 +1,7 @@
-"""How are quantities and ranges written, on the command line and on the screen?
+"""Parse quantities and ranges of the command line, and format quantities for the screen.
 
-Inside gpuperf everything is SI: seconds, bytes, FLOP, byte/s, FLOP/s, hertz, watt, fractions.
-Microseconds, GB/s and percent are made here, for the screen.
+Inside gpuperf everything is SI: seconds, bytes, FLOP, byte/s, FLOP/s, hertz, watt, fractions. Only
+this module converts to microseconds, GB/s and percent.
 """
 
 from __future__ import annotations
@@ -9,47 +9,33 @@ from __future__ import annotations
 import math
 import re
 
-LARGEST = 2**40  # no axis of any real workload is longer; 2^60 is a slip, not a size
+LARGEST = 2**40  # no axis of a real workload is longer; 2^60 is a typing error
 MOST_POINTS = 10_000  # of one range
 
-# Units that peaks files may use → factor to SI.
-SI_FACTOR = {
-    "FLOP/s": 1.0,
-    "GFLOP/s": 1e9,
-    "TFLOP/s": 1e12,
-    "OP/s": 1.0,
-    "TOP/s": 1e12,
-    "byte/s": 1.0,
-    "GB/s": 1e9,
-    "TB/s": 1e12,
-    "byte": 1.0,
-    "KiB": 2**10,
-    "MiB": 2**20,
-    "GiB": 2**30,
-    "MB": 1e6,
-    "GB": 1e9,
-    "Hz": 1.0,
-    "MHz": 1e6,
-    "GHz": 1e9,
-    "W": 1.0,
-    "s": 1.0,
-    "count": 1.0,
+# The units of each quantity that files may use, by its SI unit, with their factors to it.
+UNITS = {
+    "FLOP/s": {"FLOP/s": 1.0, "GFLOP/s": 1e9, "TFLOP/s": 1e12},
+    "OP/s": {"OP/s": 1.0, "TOP/s": 1e12},
+    "byte/s": {"byte/s": 1.0, "GB/s": 1e9, "TB/s": 1e12},
+    "byte": {"byte": 1.0, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "MB": 1e6, "GB": 1e9},
+    "Hz": {"Hz": 1.0, "MHz": 1e6, "GHz": 1e9},
+    "W": {"W": 1.0},
+    "s": {"s": 1.0},
+    "count": {"count": 1.0},
 }
+SI_FACTOR = {unit: factor for units in UNITS.values() for unit, factor in units.items()}
 
 # Bytes of one element; tf32 is stored as fp32.
 _ITEMSIZE = {"fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1, "int32": 4}
 
+DTYPES = tuple(_ITEMSIZE)  # the dtypes of cases; inputs may also be indices and masks
+_INDEX_SIZE = {"int64": 8, "bool": 1}
 _SECONDS = {"min": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6}
-
 _SUFFIX = {"k": 2**10, "M": 2**20, "G": 2**30}
 
 
-DTYPES = tuple(_ITEMSIZE)  # that something can be computed in
-_INDEX_SIZE = {"int64": 8, "bool": 1}  # that inputs may have beside: indices and masks
-
-
 def itemsize(dtype: str) -> int:
-    """Bytes of one element of *dtype* (`bf16`, `fp8`, …). Raises: ValueError when unknown."""
+    """Return the bytes of one element of *dtype* (`bf16`, `fp8`, …). Raises: ValueError."""
     known = _ITEMSIZE | _INDEX_SIZE
     try:
         return known[dtype]
@@ -58,9 +44,9 @@ def itemsize(dtype: str) -> int:
 
 
 def parse_number(text: str) -> int:
-    """A whole number: `4096`, `2^12`, `8k` (= 8192), `1M` (= 2^20), `-64`.
+    """Parse a whole number: `4096`, `2^12`, `8k` (= 8192), `1M` (= 2^20), `-64`.
 
-    Raises: ValueError when it is not one, or beyond ±2^40.
+    Raises: ValueError for other text and for numbers beyond ±2^40.
     """
     match = re.fullmatch(r"\s*([+-]?\d{1,15})(?:\^(\d{1,3})|([kMG]))?\s*", text)
     if re.fullmatch(r"\s*[+-]?\d{16,}\s*", text):
@@ -75,20 +61,20 @@ def parse_number(text: str) -> int:
 
 
 def parse_duration(text: str) -> float:
-    """Seconds: `60s`, `2 ms`, `500us`, `0.5`. Raises: ValueError when it is none, or negative."""
+    """Parse seconds: `60s`, `2 ms`, `500us`, `0.5`. Raises: ValueError, also if negative."""
     match = re.fullmatch(r"\s*(\d{1,9}(?:\.\d{1,9})?)\s*(s|ms|us|µs|min)?\s*", text)
     if match is None:
-        raise ValueError(f"{text!r} is not a duration, as 60s or 2ms are")
+        raise ValueError(f"{text!r} is not a duration (like 60s or 2ms)")
     return float(match[1]) * _SECONDS[match[2] or "s"]
 
 
 def parse_range(text: str, minimum: int = 1) -> tuple[int, ...]:
-    """The points of a range, in the order written, without repeats.
+    """Return the points of a range in the order of the text, without repeats.
 
-    `a:b` doubles from a and ends with b whether or not it is on the way; `a:b:+s` steps by s;
-    `a:b:xf` multiplies by f; `a:b:nK` gives K points even in the logarithm, rounded; commas join.
+    `a:b` doubles from a and always ends with b; `a:b:+s` adds s; `a:b:xf` multiplies by f; `a:b:nK`
+    gives K points evenly spaced in the logarithm, rounded; commas join ranges.
 
-    Raises: ValueError for anything else, for a number under *minimum*, and for a reversed range.
+    Raises: ValueError for other text, for a number below *minimum*, and for a reversed range.
     """
     points: list[int] = []
     for part in text.split(","):
@@ -144,7 +130,7 @@ def _steps(part: str, first: int, last: int, step: str) -> list[int]:
             raise ValueError(f"the count of {part!r} must be from 2 to {MOST_POINTS}")
         ratio = math.log(last / first)
         return [round(first * math.exp(ratio * i / (count - 1))) for i in range(count)]
-    raise ValueError(f"{step!r} in {part!r} is none of +step, xfactor, nCOUNT")
+    raise ValueError(f"{step!r} in {part!r} is not one of +step, xfactor, nCOUNT")
 
 
 def _multiply(first: int, last: int, factor: float) -> list[int]:
@@ -158,25 +144,20 @@ def _multiply(first: int, last: int, factor: float) -> list[int]:
     return values
 
 
-def format_range(points: tuple[int, ...]) -> str:
-    """Text that `parse_range` reads back as *points*."""
-    return ",".join(str(p) for p in points)
-
-
 _PREFIX = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 _SMALL = ((1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
 
 
 def format_number(value: float, digits: int = 3) -> str:
-    """*digits* significant digits, never in exponent form: `1.69`, `384`, `1070`."""
+    """Format *value* with *digits* significant digits and no exponent: `1.69`, `384`, `1070`."""
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
-    value = float(f"{value:.{digits - 1}e}")  # 99.96 has its third digit before the point
+    value = float(f"{value:.{digits - 1}e}")  # 99.96 becomes 100, with three digits
     return f"{value:.{max(0, digits - 1 - math.floor(math.log10(abs(value))))}f}"
 
 
 def format_si(value: float, unit: str, digits: int = 3) -> str:
-    """`format_si(9.894e14, 'FLOP/s')` → `989 TFLOP/s`."""
+    """Format *value* with an SI prefix: `format_si(9.894e14, 'FLOP/s')` is `989 TFLOP/s`."""
     if value == 0 or not math.isfinite(value):
         return f"{value:g} {unit}"
     table = _SMALL if abs(value) < 1 else _PREFIX
@@ -185,36 +166,36 @@ def format_si(value: float, unit: str, digits: int = 3) -> str:
 
 
 def format_time(seconds: float, digits: int = 4) -> str:
-    """Seconds for people: `2.483 µs`, `1.357 ms`."""
+    """Format seconds: `2.483 µs`, `1.357 ms`."""
     return format_si(seconds, "s", digits)
 
 
 def format_flop_rate(flop_per_s: float) -> str:
-    """FLOP/s for people; TFLOP/s however many, as vendors print them."""
+    """Format FLOP/s, from 1e12 on always in TFLOP/s, as vendors do."""
     if flop_per_s >= 1e12:
         return f"{format_number(flop_per_s / 1e12, 3)} TFLOP/s"
     return format_si(flop_per_s, "FLOP/s")
 
 
 def format_rate(byte_per_s: float) -> str:
-    """byte/s for people, in decimal GB/s and TB/s as vendors print them."""
+    """Format byte/s in decimal GB/s and TB/s, as vendors do."""
     return format_si(byte_per_s, "B/s")
 
 
 def format_bytes(count: float) -> str:
-    """Bytes for people, decimal: `268 MB`."""
+    """Format bytes with a decimal prefix: `268 MB`."""
     return format_si(count, "B")
 
 
-# ± stands for both sides while the wider is at most this many times the narrower; it shows the
-# wider, so the interval shown is never smaller than the one found.
+# While the wider side is at most this many times the narrower, ± shows the wider for both, so the
+# interval on the screen is never too narrow.
 LOPSIDED = 1.5
-UNKNOWN = 1e4  # percent above the median, from which on an interval says nothing
+UNKNOWN = 1e4  # percent above the median from which on an interval is meaningless
 
 
 def format_interval(median: float, low: float, high: float) -> str:
-    """`±0.4 %`, or `−0.2/+0.9 %` where one side is much wider than the other; `unknown` where the
-    upper end is a hundred times the median and more."""
+    """Format an interval: `±0.4 %`, or `−0.2/+0.9 %` if one side is much wider than the other, or
+    `unknown` if the upper end is more than a hundred times the median."""
     if median <= 0:
         return "±∞ %"
     below, above = (median - low) / median * 100, (high - median) / median * 100
@@ -227,10 +208,10 @@ def format_interval(median: float, low: float, high: float) -> str:
 
 
 def digits_of_percent(value: float) -> str:
-    """A number of percent in two or three digits: `0.04`, `0.4`, `4.0`, `40`."""
+    """Format a number of percent with one or two digits: `0.04`, `0.4`, `4.0`, `40`."""
     return f"{value:.2f}" if value < 0.095 else f"{value:.1f}" if value < 9.95 else f"{value:.0f}"
 
 
 def format_percent(fraction: float) -> str:
-    """A fraction for people: `81.9 %`; three digits, at most one after the point from 10 % up."""
+    """Format a fraction: `81.9 %`, with three digits, and none after the point from 100 % up."""
     return f"{format_number(fraction * 100, 3) if abs(fraction) < 1 else f'{fraction * 100:.0f}'} %"

@@ -13,7 +13,6 @@ from gpuperf.units import (
     format_flop_rate,
     format_number,
     format_percent,
-    format_range,
     format_rate,
     format_si,
     format_time,
@@ -116,7 +115,7 @@ def test_every_form_of_a_range_is_read(text: str, points: tuple[int, ...]) -> No
         (":128", "'' is not a whole number"),
         ("1:2:3:4", "is not a range"),
         ("1:8:", "'1:8:' ends before its step"),
-        ("1:8:2", "'2' in '1:8:2' is none of +step, xfactor, nCOUNT"),
+        ("1:8:2", "'2' in '1:8:2' is not one of +step, xfactor, nCOUNT"),
         ("1:8:+0", "the step of '1:8:+0' must be at least 1"),
         ("1:8:+-1", "the step of '1:8:+-1' must be at least 1"),
         ("1:8:x1", "must be a number above 1"),
@@ -154,14 +153,14 @@ def test_the_least_number_of_an_axis_can_be_another() -> None:
 
 @given(st.lists(sizes, min_size=1, max_size=50, unique=True).map(tuple))
 def test_what_is_formatted_is_parsed_back(points: tuple[int, ...]) -> None:
-    assert parse_range(format_range(points)) == points
+    assert parse_range(",".join(map(str, points))) == points
 
 
 @given(st.lists(sizes, min_size=1, max_size=50).map(tuple))
 def test_formatting_what_was_parsed_changes_nothing_more(points: tuple[int, ...]) -> None:
-    once = parse_range(format_range(points))
+    once = parse_range(",".join(map(str, points)))
     assert len(set(once)) == len(once)
-    assert parse_range(format_range(once)) == once
+    assert parse_range(",".join(map(str, once))) == once
 
 
 @given(ends())
@@ -270,7 +269,7 @@ def test_a_duration_is_in_seconds_unless_it_says_otherwise(text: str, seconds: f
     "text", ["", "s", "-1s", "1h", "1e3", "nan", "inf", "1,5s", "1 s s", ".5s", "1s2", "9" * 10]
 )
 def test_what_is_no_duration_is_refused_with_one_that_is(text: str) -> None:
-    with pytest.raises(ValueError, match="is not a duration, as 60s or 2ms are"):
+    with pytest.raises(ValueError, match=r"is not a duration \(like 60s or 2ms"):
         parse_duration(text)
 
 

@@ -1,4 +1,4 @@
-"""The least time that the FLOPs of a cost take on the pipes that serve them."""
+"""Compute the least time that the FLOPs of a cost take on the pipes of a device."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from gpuperf.model.peaks import Ceiling, Peaks
 
 @dataclass(frozen=True)
 class Bound:
-    """The least time of the FLOPs: the busiest pipe's, and the FLOPs that take longest on it."""
+    """The least time of the FLOPs, which is that of the busiest pipe, and the ceiling of the FLOPs
+    that take longest on it."""
 
     seconds: float
     ceiling: Ceiling
 
 
 def compute_bound(cost: Cost, peaks: Peaks | None) -> Bound | None:
-    """The least time for the FLOPs of *cost*; `None` where a needed ceiling is unknown."""
+    """Return the least time for the FLOPs of *cost*; `None` if a ceiling is unknown."""
     if peaks is None or not cost.flops:
         return None
     seconds: dict[str, float] = {}
@@ -26,16 +27,16 @@ def compute_bound(cost: Cost, peaks: Peaks | None) -> Bound | None:
         ceiling = peaks.ceiling(flops)
         if ceiling is None:
             return None
-        own = flops.count / ceiling.rate.value
-        seconds[ceiling.pipe] = seconds.get(ceiling.pipe, 0.0) + own
-        if own >= longest.get(ceiling.pipe, (0.0, ceiling))[0]:
-            longest[ceiling.pipe] = (own, ceiling)
+        time_s = flops.count / ceiling.rate.value
+        seconds[ceiling.pipe] = seconds.get(ceiling.pipe, 0.0) + time_s
+        if time_s >= longest.get(ceiling.pipe, (0.0, ceiling))[0]:
+            longest[ceiling.pipe] = (time_s, ceiling)
     pipe = max(seconds, key=seconds.__getitem__)
     return Bound(seconds[pipe], longest[pipe][1])
 
 
 def seconds_at_clock(cost: Cost, peaks: Peaks | None, clock_hz: float | None) -> float | None:
-    """The least time for the FLOPs with every SM at *clock_hz*; `None` where it is unknown."""
+    """Return the least time for the FLOPs with all SMs at *clock_hz*; `None` if it is unknown."""
     if peaks is None or not clock_hz or not cost.flops:
         return None
     seconds: dict[str, float] = {}

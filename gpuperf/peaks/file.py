@@ -1,8 +1,8 @@
-"""How is a peaks file read, and which of its mistakes are found at once?
+"""Parse a peaks file, and report each of its mistakes with the key at fault.
 
-A peaks file is TOML: one device, every number with its unit, its status and its source. It may come
-from a stranger, so it is data or an error: sizes are bounded, every key is known, every unit fits
-its quantity, and device names are compared whole, never as patterns.
+A peaks file is TOML: one device, and every number with its unit, its status and its source. The
+file may be hostile, so its size is bounded, every key must be known, every unit must fit its
+quantity, and device names are compared whole, never as patterns.
 """
 
 from __future__ import annotations
@@ -10,47 +10,43 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from typing import Any, Literal, get_args
+from typing import Literal, get_args, get_type_hints
 
 import msgspec
 
 from gpuperf.errors import UsageError
 from gpuperf.model.peaks import Ceiling, Figure, Peaks, Pipe, Sureness
+from gpuperf.model.text import clean, shorten
 from gpuperf.model.toml import parse_toml
-from gpuperf.units import SI_FACTOR
+from gpuperf.units import UNITS
 
 SCHEMA = 1
 LARGEST_FILE = 200_000  # characters; the longest of ours has 7,000
 MOST_CEILINGS = 200
 MOST_NAMES = 200
-
-# The SI unit of a quantity → the units that a file may give it in.
-UNITS = {
-    "FLOP/s": ("FLOP/s", "GFLOP/s", "TFLOP/s"),
-    "OP/s": ("OP/s", "TOP/s"),
-    "byte/s": ("byte/s", "GB/s", "TB/s"),
-    "byte": ("byte", "KiB", "MiB", "GiB", "MB", "GB"),
-    "Hz": ("Hz", "MHz", "GHz"),
-    "W": ("W",),
-    "count": ("count",),
-}
+LONGEST = 80  # characters of a value of the file that a message repeats
 
 Dtype = Literal["fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp4", "int8", "int4"]
 Accumulate = Literal["fp64", "fp32", "fp16", "int32"]
 Clock = Literal["boost_clock", "tensor_clock", ""]
-_CHOICES = {
-    "dtype": Dtype,
-    "accumulate": Accumulate,
-    "clock": Clock,
-    "status": Sureness,
-    "pipe": Pipe,
+# The figures that a file may give, and their units.
+FIGURES = {
+    "memory_bandwidth": "byte/s",
+    "memory_capacity": "byte",
+    "l2": "byte",
+    "llc": "byte",
+    "shared_memory": "byte",
+    "boost_clock": "Hz",
+    "tensor_clock": "Hz",
+    "tdp": "W",
+    "link_bandwidth": "byte/s",
 }
-# What the dies of a package share out; a clock, and the shared memory of an SM, each has whole.
-_SHARED_OUT = ("memory_bandwidth", "memory_capacity", "l2", "llc", "tdp", "link_bandwidth")
+# Figures of a package that its dies share, unlike a clock or the shared memory of an SM.
+_SHARED = ("memory_bandwidth", "memory_capacity", "l2", "llc", "tdp", "link_bandwidth")
 
 
-class _Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A table whose keys are all known."""
+class _Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A table that has no unknown keys."""
 
 
 class _Number(_Strict, frozen=True, kw_only=True):
@@ -98,38 +94,27 @@ class _File(_Strict, frozen=True, kw_only=True):
     names: tuple[str, ...]
     sm_count: _Number
     logical_devices: int = 1
-    pcie: _Pcie | None = None
+    pcie: _Pcie = _Pcie(value="", status="uncertain")
     notes: str = ""
     figures: _Figures = _Figures()
     compute: tuple[_Compute, ...] = ()
 
 
-_TABLES = (_File, _Figures, _Number, _Compute, _Pcie)
-_QUANTITY = {
-    "memory_bandwidth": "byte/s",
-    "memory_capacity": "byte",
-    "l2": "byte",
-    "llc": "byte",
-    "shared_memory": "byte",
-    "boost_clock": "Hz",
-    "tensor_clock": "Hz",
-    "tdp": "W",
-    "link_bandwidth": "byte/s",
-}
+_KEYS = {*FIGURES, *_File.__struct_fields__, *_Compute.__struct_fields__}
 
 
 class _Fault(ValueError):
-    """What is wrong with which key of the file (all of it, when the key is empty)."""
+    """A mistake in the value of a key, or in the whole file if the key is empty."""
 
-    def __init__(self, key: str, what: str, hint: str = "") -> None:
-        super().__init__(f"{key or 'the file'} {what}")
+    def __init__(self, key: str, mistake: str, hint: str = "") -> None:
+        super().__init__(f"{key or 'the file'} {mistake}")
         self.hint = hint
 
 
 def parse_peaks(text: str, origin: str) -> Peaks:
-    """The peaks in the TOML *text*, in SI units, per device as torch shows it.
+    """Return the peaks in the TOML *text*, in SI units, per device as torch shows it.
 
-    *origin* names the file in messages. Raises: UsageError naming the key at fault.
+    *origin* names the file in messages. Raises: UsageError with the key at fault.
     """
     try:
         return _peaks(_read(text))
@@ -143,8 +128,16 @@ def _read(text: str) -> _File:
     try:
         tables = parse_toml(text)
     except ValueError as error:
-        raise _Fault("", f"is not TOML: {_shorten(str(error))}") from None
-    _check_schema(tables)
+        raise _Fault("", f"is not TOML: {_brief(str(error))}") from None
+    schema = tables.get("schema")  # checked first, since a newer schema has other keys
+    if schema is None:
+        raise _Fault("schema", "is missing", f"a peaks file begins with: schema = {SCHEMA}")
+    if schema != SCHEMA or isinstance(schema, bool):
+        raise _Fault(
+            "schema",
+            f"is {_brief(repr(schema))}, and this gpuperf reads {SCHEMA}",
+            "a file of a newer schema needs a newer gpuperf",
+        )
     try:
         file = msgspec.convert(tables, _File)
     except msgspec.ValidationError as error:
@@ -153,59 +146,45 @@ def _read(text: str) -> _File:
     return file
 
 
-def _check_schema(tables: dict[str, Any]) -> None:
-    """Before all else: a newer schema has other keys."""
-    schema = tables.get("schema")
-    if schema is None:
-        raise _Fault("schema", "is missing", f"a peaks file begins with: schema = {SCHEMA}")
-    if schema != SCHEMA or isinstance(schema, bool):
-        raise _Fault(
-            "schema",
-            f"is {_shorten(repr(schema))}, and this gpuperf reads {SCHEMA}",
-            "a file of a newer schema needs a newer gpuperf",
-        )
-
-
 def _check_text(value: object, key: str) -> None:
-    """No control characters: what is printed must not steer the terminal."""
-    if key == "notes" and isinstance(value, str):
-        value = value.replace("\n", " ")
-    if isinstance(value, str) and not value.isprintable():
-        raise _Fault(key, "holds a character that cannot be printed", "write it in plain text")
-    if isinstance(value, dict):
+    """Refuse control characters, since messages and tables print these strings."""
+    if isinstance(value, str):
+        text = value.replace("\n", " ") if key == "notes" else value
+        if not text.isprintable():
+            raise _Fault(key, "holds a character that cannot be printed", "write it in plain text")
+    elif isinstance(value, dict):
         for name, inner in value.items():
-            _check_text(inner, f"{key}.{name}" if key else name)
-    if isinstance(value, list):
+            _check_text(inner, f"{key}.{name}".lstrip("."))
+    elif isinstance(value, list):
         for place, inner in enumerate(value):
             _check_text(inner, f"{key}[{place}]")
 
 
 def _mistyped(message: str) -> _Fault:
-    """msgspec's ``Object contains unknown field `x` - at `$.y` `` in our words."""
-    what, _, path = message.partition(" - at `$")
+    """Rephrase msgspec's ``Object contains unknown field `x` - at `$.y` ``."""
+    mistake, _, path = message.partition(" - at `$")
     key = path.rstrip("`").lstrip(".")
-    if unknown := re.fullmatch(r"Object contains unknown field `(.*)`", what, re.DOTALL):
-        known = {field for table in _TABLES for field in table.__struct_fields__}
-        near = difflib.get_close_matches(unknown[1], known, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else "every key must be known: take it out"
-        return _Fault(key, f"has the unknown key {_shorten(unknown[1])!r}", hint)
-    if missing := re.fullmatch(r"Object missing required field `(.*)`", what):
-        return _Fault(key, f"lacks the key {missing[1]!r}")
-    if choice := re.fullmatch(r"Invalid enum value (.*)", what, re.DOTALL):
-        choices = get_args(_CHOICES[key.rpartition(".")[2]])
+    if match := re.fullmatch(r"Object contains unknown field `(.*)`", mistake, re.DOTALL):
+        near = difflib.get_close_matches(match[1], _KEYS, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else "remove this key"
+        return _Fault(key, f"has the unknown key {_brief(match[1])!r}", hint)
+    if match := re.fullmatch(r"Object missing required field `(.*)`", mistake):
+        return _Fault(key, f"lacks the key {match[1]!r}")
+    if match := re.fullmatch(r"Invalid enum value (.*)", mistake, re.DOTALL):
+        choices = get_args(get_type_hints(_Compute)[key.rpartition(".")[2]])
         hint = f"use one of: {', '.join(filter(None, choices))}"
-        return _Fault(key, f"is {_shorten(choice[1])}, which is not known", hint)
-    if wrong := re.fullmatch(r"Expected `(.*)`, got `(.*)`", what):
-        return _Fault(key, f"should be of the type {wrong[1]}, and is {wrong[2]}")
-    return _Fault(key, f"cannot be taken: {_shorten(what)}")
+        return _Fault(key, f"is {_brief(match[1])}, which is unknown", hint)
+    if match := re.fullmatch(r"Expected `(.*)`, got `(.*)`", mistake):
+        return _Fault(key, f"should be of the type {match[1]}, and is {match[2]}")
+    return _Fault(key, f"is invalid: {_brief(mistake)}")
 
 
 def _peaks(file: _File) -> Peaks:
     _check_head(file)
     shares = file.logical_devices
     figures = {
-        key: _figure(f"figures.{key}", number, si, shares if key in _SHARED_OUT else 1)
-        for key, si in _QUANTITY.items()
+        key: _figure(f"figures.{key}", number, si, shares if key in _SHARED else 1)
+        for key, si in FIGURES.items()
         if (number := getattr(file.figures, key)) is not None
     }
     return Peaks(
@@ -220,18 +199,17 @@ def _peaks(file: _File) -> Peaks:
         figures=figures,
         sm_count_status=file.sm_count.status,
         sm_count_source=file.sm_count.source,
-        pcie=file.pcie.value if file.pcie else "",
-        pcie_status=file.pcie.status if file.pcie else "uncertain",
-        pcie_source=file.pcie.source if file.pcie else "",
+        pcie=file.pcie.value,
+        pcie_status=file.pcie.status,
+        pcie_source=file.pcie.source,
         notes=file.notes,
     )
 
 
 def _check_head(file: _File) -> None:
     if not re.fullmatch(r"[a-z0-9][a-z0-9._-]{0,63}", file.id):
-        raise _Fault(
-            "id", f"is {_shorten(file.id)!r}, not an id", "use a-z, 0-9, '-', '.', '_', at most 64"
-        )
+        hint = "use a-z, 0-9, '-', '.', '_', at most 64"
+        raise _Fault("id", f"is {_brief(file.id)!r}, not an id", hint)
     for key in ("name", "vendor", "arch", "capability"):
         if not getattr(file, key).strip():
             raise _Fault(key, "is empty")
@@ -280,33 +258,20 @@ def _ceiling(key: str, entry: _Compute, figures: dict[str, Figure], shares: int)
 
 
 def _figure(key: str, number: _Number, si: str, shares: int) -> Figure:
-    """*number* in the SI unit *si*, one of *shares* equal parts of it."""
+    """Convert *number* to the SI unit *si*, and divide it by *shares*."""
     if number.unit not in UNITS[si]:
-        raise _Fault(
-            f"{key}.unit",
-            f"is {_shorten(number.unit)!r}, not a unit of this quantity",
-            f"use one of: {', '.join(UNITS[si])}",
-        )
-    exact = number.value * SI_FACTOR[number.unit] / shares
+        mistake = f"is {_brief(number.unit)!r}, not a unit of this quantity"
+        raise _Fault(f"{key}.unit", mistake, f"use one of: {', '.join(UNITS[si])}")
+    exact = number.value * UNITS[si][number.unit] / shares
     value = float(f"{exact:.15g}")  # 66.9 TFLOP/s is 66.9e12, not 66.90000000000001e12
-    zero_is_fine = key == "figures.link_bandwidth"
-    if not (0 < value < math.inf or (zero_is_fine and value == 0)):
-        raise _Fault(
-            f"{key}.value",
-            f"is {number.value:g}, not a number above 0",
-            "leave out what is not known",
-        )
+    may_be_zero = key == "figures.link_bandwidth"
+    if not (0 < value < math.inf or (may_be_zero and value == 0)):
+        mistake = f"is {number.value:g}, not a number above 0"
+        raise _Fault(f"{key}.value", mistake, "leave out what is not known")
     share = f"1/{shares} of the package" if shares > 1 else ""
-    return Figure(
-        value=value,
-        unit=si,
-        status=number.status,
-        source=number.source,
-        condition="; ".join(filter(None, (number.condition, share))),
-    )
+    condition = "; ".join(filter(None, (number.condition, share)))
+    return Figure(value, si, number.status, number.source, condition)
 
 
-def _shorten(text: str) -> str:
-    """At most 80 characters, all of them printable."""
-    text = "".join(c if c.isprintable() else "?" for c in text)
-    return text if len(text) <= 80 else text[:79] + "…"
+def _brief(text: str) -> str:
+    return shorten(clean(text), LONGEST)

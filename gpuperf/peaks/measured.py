@@ -1,4 +1,4 @@
-"""Which roofs do measurements show?"""
+"""Derive the ceilings of a device from measurements."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpuperf.model.peaks import READ_SHARES, Ceiling, Figure, Peaks, Pipe, Suren
 from gpuperf.model.record import Record
 from gpuperf.model.samples import Samples
 
-# The figure that an operation's bytes through a channel show.
+# The figure that an operation measures, and the channel of its bytes.
 BANDWIDTHS: Mapping[str, tuple[str, Literal["dram", "l2", "l1", "link", "host"]]] = {
     "copy": ("copy_bandwidth", "dram"),
     "read": ("read_bandwidth", "dram"),
@@ -24,16 +24,15 @@ BANDWIDTHS: Mapping[str, tuple[str, Literal["dram", "l2", "l1", "link", "host"]]
     "d2h": ("d2h_bandwidth", "host"),
 }
 
-
-# Caveats of a measurement that was not alone: such roofs are not kept for good, and judge nothing.
+# Caveats of a measurement beside other load: such ceilings are uncertain, and judge nothing.
 SPOILING = ("contended", "shared")
 
 
 def measured_ceilings(records: Iterable[Record], device: DeviceFacts, known: Peaks | None) -> Peaks:
-    """The best rate per pipe, dtype and regime, and the best bandwidths, among *records*.
+    """Return the best rate for each pipe, dtype and regime, and the best bandwidths of *records*.
 
-    *known* (the data sheet, if there is one) names the pipe that serves a dtype; without it
-    fp32 and fp64 are taken for the vector pipe, and so is everything on a CPU.
+    *known*, the data sheet, names the pipe of a dtype. Without it, fp32, fp64 and everything on a
+    CPU count as the vector pipe.
     """
     compute: dict[_Key, Ceiling] = {}
     figures: dict[str, Figure] = {}
@@ -55,7 +54,7 @@ def measured_ceilings(records: Iterable[Record], device: DeviceFacts, known: Pea
             flops, regime = cost.flops[0], record.contract.regime
             rate = _rate(flops.count, samples, "FLOP/s", condition, sure)
             function, accurate = _function(record, flops)
-            found = Ceiling(
+            ceiling = Ceiling(
                 _pipe(flops, device, known),
                 flops.dtype,
                 flops.accumulate,
@@ -65,11 +64,11 @@ def measured_ceilings(records: Iterable[Record], device: DeviceFacts, known: Pea
                 function=function,
                 accurate=accurate,
             )
-            key = _key(found)
+            key = _key(ceiling)
             if key not in compute or rate.value > compute[key].rate.value:
-                compute[key] = found
-    shown = [figures[name] for name in READ_SHARES if name in figures]
-    best = max(shown, key=lambda figure: figure.value, default=None)
+                compute[key] = ceiling
+    bandwidths = [figures[name] for name in READ_SHARES if name in figures]
+    best = max(bandwidths, key=lambda figure: figure.value, default=None)
     return Peaks(
         id="measured",
         name=device.name,
@@ -87,7 +86,7 @@ def measured_ceilings(records: Iterable[Record], device: DeviceFacts, known: Pea
 def _rate(
     amount: int, samples: Samples, unit: str, condition: str, sure: Sureness = "measured"
 ) -> Figure:
-    """*amount* over the median, and over the slow and the fast tenth of the samples."""
+    """Return *amount* over the median, the slowest tenth and the fastest tenth of the samples."""
     slow, fast = samples.quantile_s(0.9), samples.quantile_s(0.1)
     return Figure(
         amount / samples.median_s,
@@ -101,7 +100,7 @@ def _rate(
 
 
 def _note_launch(record: Record, figures: dict[str, Figure], condition: str) -> None:
-    """The least that a call among its like takes: the host launches no faster."""
+    """Store the least time of a call back to back, which is the launch rate of the host."""
     wall = record.times.get("wall")
     if wall is None:
         return
@@ -120,18 +119,18 @@ def _note_launch(record: Record, figures: dict[str, Figure], condition: str) -> 
 
 
 def merge_ceilings(old: Peaks | None, new: Peaks) -> Peaks:
-    """*new* beside what *old* knows and *new* does not. Roofs of each special function replace one
-    of all of them, which older versions measured."""
+    """Return *new* with the ceilings of *old* that it lacks. A ceiling of one special function
+    replaces that of all functions, which older versions measured."""
     if old is None:
         return new
-    fresh = {_key(c) for c in new.compute}
-    apart = any(c.function for c in new.compute)
-    kept = tuple(
+    renewed = {_key(c) for c in new.compute}
+    by_function = any(c.function for c in new.compute)
+    rest = tuple(
         c
         for c in old.compute
-        if _key(c) not in fresh and not (apart and c.pipe == "special" and not c.function)
+        if _key(c) not in renewed and not (by_function and c.pipe == "special" and not c.function)
     )
-    return replace(new, compute=kept + new.compute, figures={**old.figures, **new.figures})
+    return replace(new, compute=rest + new.compute, figures={**old.figures, **new.figures})
 
 
 _Key = tuple[str, str, str, str, str, bool]
@@ -149,9 +148,8 @@ def _key(ceiling: Ceiling) -> _Key:
 
 
 def _function(record: Record, flops: Flops) -> tuple[str, bool]:
-    """The special function that *record* measured, and whether it is CUDA's accurate one, beside
-    which there is an approximation. Older records name the function on their axis only.
-    """
+    """Return the special function that *record* measured, and whether it is the accurate one of
+    CUDA's library. Older records name the function by an axis only."""
     if flops.kind != "special":
         return "", False
     function = flops.function or str(record.case.point.get("function", ""))
@@ -159,7 +157,7 @@ def _function(record: Record, flops: Flops) -> tuple[str, bool]:
 
 
 def describe_contract(contract: Contract) -> str:
-    """How a time was taken, in a few words."""
+    """Summarize *contract* in a few words."""
     burst = contract.regime == "burst"
     gap = f" with {contract.gap_s * 1e3:g} ms gaps" if contract.gap_s and burst else ""
     return (

@@ -1,13 +1,13 @@
-"""Rules that no honest measurement can break, whatever the code under test does.
+"""Detect measurements that break physics, whatever the code under test does.
 
-A case that breaks one has the status `impossible`: its result, its cost or its time is wrong, and
-its time is shown nowhere. The rules need no trust in the process that was measured:
+A case that breaks a rule gets the status `impossible`: its result, its cost or its time is wrong,
+and its time is not shown. The rules do not trust the measured process. They forbid
 
-- more FLOPs than the SMs do at the observed clock;
-- compulsory bytes moved faster than DRAM can, after the caches were flushed;
+- more FLOPs than the SMs can do at the observed clock;
+- compulsory bytes that move faster than DRAM can, after the caches were flushed;
 - fewer bytes read from DRAM, by the hardware's counters, than the inputs have;
-- more bytes counted than the memory can move in the time;
-- where no data sheet is known, far more than a measured roof.
+- more counted bytes than the memory can move in the time;
+- FLOPs far above a measured roof, if no data sheet is known.
 """
 
 from __future__ import annotations
@@ -21,10 +21,9 @@ from gpuperf.model.record import Caveat, Record
 from gpuperf.peaks.bounds import compute_bound, seconds_at_clock
 from gpuperf.units import format_bytes, format_rate, format_time
 
-# What the clock reading, the timer and a figure of a data sheet may be off together.
-MARGIN = 0.02
-RAISED = 1.5  # times a measured roof, or an uncertain figure: the most that it may be too low
-READ = 0.9  # of the compulsory reads: what counters show of any call that reads its inputs
+MARGIN = 0.02  # error of the clock, the timer and a data sheet together
+RAISED = 1.5  # factor by which a measured roof or an uncertain figure may be too low
+READ = 0.9  # share of the compulsory reads that counters always show
 
 HINT = (
     "check that each call computes its result anew from its inputs, and that the cost of the "
@@ -33,33 +32,32 @@ HINT = (
 
 
 def check_physics(record: Record, peaks: Peaks | None, ceilings: Peaks | None) -> Record:
-    """*record*, with the status `impossible` where it breaks physics under the data sheet *peaks*
-    or the measured *ceilings*."""
+    """Return *record*, with the status `impossible` if it breaks physics under the data sheet
+    *peaks* or the measured *ceilings*."""
     if record.kind != "case":
         return record
-    broken = breach(record, peaks, ceilings)
-    if broken is None:
+    caveat = breach(record, peaks, ceilings)
+    if caveat is None:
         return record
-    return replace(record, status="impossible", reason=broken.message, hint=broken.hint)
+    return replace(record, status="impossible", reason=caveat.message, hint=caveat.hint)
 
 
 def breach(record: Record, peaks: Peaks | None, ceilings: Peaks | None) -> Caveat | None:
-    """The first rule that *record* breaks, or `None`."""
+    """Return a caveat for the first rule that *record* breaks, or `None`."""
     samples, cost = record.samples, record.cost
     if record.status != "ok" or samples is None or cost is None or not samples.median_s > 0:
         return None
     time_s = samples.median_s
-    found = _above_clock(cost, peaks, time_s, samples.clock_hz)
-    found = found or (breaks_bus(record, peaks) if peaks else None)
-    if record.kind == "case" and found is None:
-        if _is_cold(record):
-            found = _above_bandwidth(cost, peaks, ceilings, time_s) or _reads_too_little(record)
-        found = found or _above_measured(cost, peaks, ceilings, time_s)
-    return found
+    caveat = _above_clock(cost, peaks, time_s, samples.clock_hz) or breaks_bus(record, peaks)
+    if record.kind == "case" and caveat is None and _is_cold(record):
+        caveat = _above_bandwidth(cost, peaks, ceilings, time_s) or _reads_too_little(cost, record)
+    if record.kind == "case" and caveat is None:
+        caveat = _above_measured(cost, peaks, ceilings, time_s)
+    return caveat
 
 
 def _is_cold(record: Record) -> bool:
-    """Whether every call found the caches flushed."""
+    """Whether the caches were flushed before every call."""
     contract, samples = record.contract, record.samples
     cold = contract.cache in ("cold", "cold-dirty") and contract.regime == "burst"
     return cold and samples is not None and samples.calls_per_window == 1
@@ -85,7 +83,7 @@ def _above_clock(
 def _above_bandwidth(
     cost: Cost, peaks: Peaks | None, ceilings: Peaks | None, time_s: float
 ) -> Caveat | None:
-    """Compulsory bytes after a flush; what was written may stay in the last cache."""
+    """Check compulsory bytes after a flush; written bytes may stay in the last cache."""
     known = peaks is not None and peaks.bandwidth is not None
     basis = peaks if known else ceilings
     bandwidth = basis.bandwidth if basis else None
@@ -108,18 +106,17 @@ def _above_bandwidth(
 
 
 def _most(figure: Figure) -> float:
-    """How far above *figure* a true measurement can be."""
+    """Return the ratio to *figure* that a true measurement can reach."""
     return 1 + MARGIN if figure.status in ("verified", "derived") else RAISED
 
 
-def _reads_too_little(record: Record) -> Caveat | None:
-    assert record.cost is not None  # `breach` saw it
+def _reads_too_little(cost: Cost, record: Record) -> Caveat | None:
     measured = record.counters.get("dram_read_bytes")
-    read, _ = _compulsory(record.cost)
+    read, _ = _compulsory(cost)
     if measured is None:
         return None
-    unsure = record.counters.get("dram_uncertainty_bytes", 0.0)
-    if measured + unsure >= READ * read:
+    uncertainty = record.counters.get("dram_uncertainty_bytes", 0.0)
+    if measured + uncertainty >= READ * read:
         return None
     return Caveat(
         "impossible",
@@ -132,9 +129,9 @@ def _reads_too_little(record: Record) -> Caveat | None:
 def _above_measured(
     cost: Cost, peaks: Peaks | None, ceilings: Peaks | None, time_s: float
 ) -> Caveat | None:
-    """FLOPs where no data sheet knows their peak. A roof of another dtype is no bound, nor is one
-    of special functions, which a polynomial may replace; an uncertain roof was measured on a
-    machine that was not idle."""
+    """Check FLOPs whose peak is in no data sheet. Roofs of another dtype and of special functions,
+    which a polynomial may replace, are not bounds, nor are uncertain ones, which were measured
+    beside other load."""
     if peaks is not None and compute_bound(cost, peaks) is not None:
         return None
     matmuls = Cost(tuple(f for f in cost.flops if f.kind != "special"))
@@ -155,6 +152,6 @@ def _above_measured(
 
 
 def _compulsory(cost: Cost) -> tuple[int, int]:
-    """Bytes that a call must read from DRAM and must write there."""
+    """Return the bytes that a call must read from DRAM and must write to it."""
     moved = [b for b in cost.bytes if b.channel == "dram"]
     return sum(b.read for b in moved), sum(b.written for b in moved)
