@@ -1,4 +1,4 @@
-"""Why do short calls of several kernels alternate between two times, and what ends it?
+"""Measure what makes short calls of several kernels alternate between two times, and what ends it.
 
 `python docs/measured/launch_queue.py > docs/measured/launch_queue.txt` on a GPU, in 20 s. Windows
 around a call of five kernels of 4 MB each, 120 in a row, under several conditions: the median, how
@@ -11,7 +11,8 @@ from typing import Any
 
 import torch
 
-from gpuperf.measure.timers import open_window, window
+from gpuperf.measure.timers import window
+from gpuperf.measure.timers.window import open_window
 from gpuperf.model.samples import correlation
 
 DEVICE = torch.device("cuda", 0)

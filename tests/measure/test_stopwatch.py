@@ -11,10 +11,13 @@ from itertools import chain, count, repeat
 from typing import get_args
 
 import pytest
+import torch
 
 from gpuperf.errors import CannotMeasure
+from gpuperf.measure import timer_comparison
 from gpuperf.measure.refusals import NoTime
 from gpuperf.measure.stopwatch import Stopwatch
+from gpuperf.measure.timer_comparison import TimerComparison
 from gpuperf.measure.timers.activity import Trace
 from gpuperf.measure.timers.timer import Call, CannotBlock, OpenTimer, Sample, do_nothing
 from gpuperf.measure.timers.window import Reading
@@ -729,3 +732,24 @@ def test_a_candidate_is_timed_with_the_rest_and_the_cache_of_the_contract() -> N
 def test_a_candidate_that_cannot_be_blocked_is_no_candidate() -> None:
     with pytest.raises(CannotBlock):
         Stopwatch(FakeTimer(refusal="it waits")).time_candidate(do_nothing, BURST)
+
+
+def test_a_comparison_takes_a_call_with_every_timer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The default timer is primary; the references are a cold and a hot trace."""
+    opened: list[str] = []
+
+    def make_timer(name: TimerName, device: torch.device) -> FakeTimer:
+        opened.append(name)
+        return FakeTimer(name=name)
+
+    monkeypatch.setattr(timer_comparison, "make_timer", make_timer)
+    monkeypatch.setattr(timer_comparison, "do_bench", lambda call: Samples((5 * US,)))
+    counts = list[int]()
+    comparison = TimerComparison(FakeTimer(), FakeTracer(), device=torch.device("cpu"))
+    comparison = comparison.with_hooks(do_nothing, counts.append, lambda call: call)
+    timing = take(comparison)
+    assert (timing.primary, opened) == ("blocked", ["window", "graph", "events", "wall"])
+    assert timing.times.keys() == {"blocked", "span", "busy", "busy_hot", "do_bench", *opened}
+    assert timing.times["blocked"].median_s == timing.times["busy"].median_s == 10 * US
+    assert timing.times["busy_hot"].median_s == 6 * US
+    assert counts
