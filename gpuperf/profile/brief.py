@@ -301,7 +301,7 @@ def _fitting(lead: str, message: str, hint: str, end: str) -> str:
     """Return what is doubtful and what to do about it, or as much of it as a line holds."""
     both = " → ".join(filter(None, (message, hint)))
     room = WIDTH - len(lead) - len(end)
-    whole = next((text for text in (both, hint, message) if text and len(text) <= room), None)
+    whole = next((text for text in (both, message, hint) if text and len(text) <= room), None)
     return lead + (whole or textwrap.shorten(hint or message, room, placeholder=" …")) + end
 
 

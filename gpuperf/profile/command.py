@@ -21,68 +21,76 @@ from gpuperf.verb.progress import say
 FAILED = 3
 
 
+Program = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="SCRIPT [ARGS]…", help="Script to run, and its arguments, as python takes them."
+    ),
+]
+Module = Annotated[
+    bool, typer.Option("-m", help="SCRIPT is a module: gpuperf profile -m pkg.train …")
+]
+Warmup = Annotated[int, typer.Option(min=0, max=10**6, help="Steps of a region to skip first.")]
+Steps = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        max=10**6,
+        show_default=False,
+        help="Exact number of steps in the plain pass (default: 10, or more where the program has "
+        "them).",
+    ),
+]
+Budget = Annotated[
+    float,
+    typer.Option(
+        min=1.0,
+        max=1e6,
+        help="Seconds for all passes over a region together; slow steps are taken fewer times.",
+    ),
+]
+Items = Annotated[
+    float | None,
+    typer.Option(
+        min=0.0,
+        show_default=False,
+        help="Items that a step processes, such as images or tokens, for a rate.",
+    ),
+]
+Repeat = Annotated[bool, typer.Option("--repeat", help="Run the program anew for each pass.")]
+Timeout = Annotated[
+    float | None,
+    typer.Option(min=1.0, show_default=False, help="End the program after this many seconds."),
+]
+Against = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="RUN", show_default=False, help="Show what changed since this earlier profile."
+    ),
+]
+Counters = Annotated[
+    str,
+    typer.Option(
+        "--counters",
+        help="Hardware counters: off, auto (DRAM bytes of a step where available), require, "
+        "kernels (also bytes and tensor operations of each kernel).",
+    ),
+]
+
+
 @opt.takes("out", "format", *opt.LOOK)
 def profile(
     options: opt.Options,
-    program: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="SCRIPT [ARGS]…", help="Script to run, and its arguments, as python takes them."
-        ),
-    ],
-    module: Annotated[
-        bool, typer.Option("-m", help="SCRIPT is a module: gpuperf profile -m pkg.train …")
-    ] = False,
-    warmup: Annotated[
-        int, typer.Option(min=0, max=10**6, help="Steps of a region to skip first.")
-    ] = 5,
-    steps: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            max=10**6,
-            show_default=False,
-            help="Exact number of steps in the plain pass (default: 10, or more where the program "
-            "has them).",
-        ),
-    ] = None,
-    budget: Annotated[
-        float,
-        typer.Option(
-            min=1.0,
-            max=1e6,
-            help="Seconds for all passes over a region together; slow steps are taken fewer times.",
-        ),
-    ] = 60.0,
-    items: Annotated[
-        float | None,
-        typer.Option(
-            min=0.0,
-            show_default=False,
-            help="Items that a step processes, such as images or tokens, for a rate.",
-        ),
-    ] = None,
-    repeat: Annotated[
-        bool, typer.Option("--repeat", help="Run the program anew for each pass.")
-    ] = False,
-    timeout: Annotated[
-        float | None,
-        typer.Option(min=1.0, show_default=False, help="End the program after this many seconds."),
-    ] = None,
-    against: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="RUN", show_default=False, help="Show what changed since this earlier profile."
-        ),
-    ] = None,
-    counters: Annotated[
-        str,
-        typer.Option(
-            "--counters",
-            help="Hardware counters: off, auto (DRAM bytes of a step where available), require, "
-            "kernels (also bytes and tensor operations of each kernel).",
-        ),
-    ] = "auto",
+    program: Program,
+    module: Module = False,
+    warmup: Warmup = 5,
+    steps: Steps = None,
+    budget: Budget = 60.0,
+    items: Items = None,
+    repeat: Repeat = False,
+    timeout: Timeout = None,
+    against: Against = None,
+    counters: Counters = "auto",
     by: opt.ByOption = opt.By.OPERATORS,
 ) -> int:
     """Profile a program: time, kernels, FLOPs and bytes of each step, and what to change first.
@@ -101,19 +109,8 @@ def profile(
     if not module and not Path(program[0]).is_file():
         raise UsageError(f"there is no script {program[0]!r}", "-m runs a module by its name")
     quiet = options.format is not opt.Format.TABLE  # stdout then holds the profile alone
-    plan = Plan(
-        tuple(program),
-        module,
-        warmup,
-        steps,
-        budget,
-        items,
-        repeat,
-        timeout,
-        passes,
-        options.out,
-        quiet,
-    )
+    taking = (warmup, steps, budget, items, repeat, timeout, passes)
+    plan = Plan(tuple(program), module, *taking, options.out, quiet)
     run, path, ended = profile_program(plan)
     say(f"run file: {path}")
     if ended.error:
