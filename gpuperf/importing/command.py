@@ -115,7 +115,7 @@ def _traced(file: Path, warmup: int, out: Path) -> tuple[Run, Path]:
     region, windows = steps_of(timeline, warmup)
     run = new_run_id("import", "trace")
     fingerprint = Fingerprint(hard={"product": device.name})
-    told = RegionPasses(
+    passes = RegionPasses(
         run,
         region,
         file.name,
@@ -128,7 +128,7 @@ def _traced(file: Path, warmup: int, out: Path) -> tuple[Run, Path]:
         exit_code=None,
         cuda=bool(used),
     )
-    records = region_records(told)
+    records = region_records(passes)
     peaks, reason = find_peaks(device)
     command = ["gpuperf", *sys.argv[1:]]
     opened = Opened(device, fingerprint)

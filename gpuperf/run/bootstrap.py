@@ -45,7 +45,6 @@ def _before_installed(paths: Sequence[str]) -> None:
 
 
 def main() -> None:
-    """Become the worker."""
     places = json.loads(sys.argv.pop(1))
     _before_installed(places["paths"])
     sys.meta_path.insert(0, Finder(places["packages"]))

@@ -39,10 +39,10 @@ END_S = 10.0  # for a guard to end its worker and all descendants
 
 
 class Connection(Protocol):
-    """A living worker."""
+    """The connection to a worker process."""
 
     def send(self, message: ToWorker) -> None:
-        """Raises: BrokenPipeError when the worker is gone."""
+        """Send *message*. Raises: BrokenPipeError when the worker is gone."""
 
     def receive(self, timeout_s: float) -> FromWorker | None:
         """Return the next message; None if none came in time or the worker is dead.
@@ -112,28 +112,22 @@ def _folder(name: str) -> str:
     return next(iter(spec.submodule_search_locations or ()), spec.origin or "")
 
 
+@dataclass(frozen=True)
 class LocalLauncher:
-    """A launcher of workers on this machine, which run the code of *place* if one is given.
+    """A launcher of workers on this machine, which run the code of `place` if one is given.
 
-    With *debug*, their output is shown. With *ahead*, they import what they may need before they
-    say hello. A worker and its children may take *memory_bytes*; 0 means nearly all memory.
+    With `debug`, their output is shown. With `ahead`, they import what they may need before they
+    say hello. A worker and its children may take `memory_bytes`; 0 means nearly all memory.
     """
 
-    def __init__(
-        self,
-        debug: bool = False,
-        place: Place | None = None,
-        ahead: bool = False,
-        memory_bytes: int = 0,
-    ) -> None:
-        self._debug, self._place, self._ahead = debug, place, ahead
-        self._memory_bytes = memory_bytes
+    debug: bool = False
+    place: Place | None = None
+    ahead: bool = False
+    memory_bytes: int = 0
 
     def start(self) -> LocalConnection:
         """Start a worker in a new session."""
-        return LocalConnection(
-            self._debug, self._place, self._ahead, memory_bytes=self._memory_bytes
-        )
+        return LocalConnection(self.debug, self.place, self.ahead, memory_bytes=self.memory_bytes)
 
 
 @dataclass(frozen=True)

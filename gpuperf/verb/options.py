@@ -297,7 +297,7 @@ class Options:
 
     @property
     def conditions(self) -> Conditions:
-        """How times are to be taken. Raises: UnknownName, UsageError."""
+        """Return the conditions of the measurement. Raises: UnknownName, UsageError."""
         data_sets = [name for name in get_args(Data) if name != "own"]
         return Conditions(
             timer=str(self.timer) if self.timer else None,
