@@ -1,13 +1,13 @@
-"""Does the grid of a launch bear out the tile that a kernel's name tells, and which way it lies?
+"""Compare the grid of a launch with the tile in the kernel's name, and find its orientation.
 
-A name gives a tile in the kernel's own orientation. Each way is held against the blocks that were
-launched; of cuBLAS on an H200 all that the two ways told apart lay turned, but for xmma's older
-kernels.
+A name gives the tile in the kernel's own orientation, so both orientations are compared with the
+blocks of the launch. With cuBLAS on an H200, all kernels whose orientation can be decided lay
+turned, except xmma's older ones.
 
-- A grid of a block a tile: tiles along one axis and the other, the first widened by a power of two
-  where neighbours share rows (swizzle), and along z the parts that K is split in.
-- A persistent grid: as many blocks as there are tiles, filled up to whole clusters, but never more
-  than the device holds at once; at that number it tells nothing.
+- A plain grid has one block for each tile: the tiles along both axes, where a swizzle multiplies
+  the first by a power of two, and along z the parts of a split K.
+- A persistent grid has as many blocks as tiles, rounded up to whole clusters, but at most as many
+  as the device holds at once; that number is consistent with every tile.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from gpuperf.tiles.names import NamedTile
 # `named`: the tile's rows lie along m. `turned`: along n, as torch's row-major product is for BLAS.
 Way = Literal["named", "turned"]
 
-MOST_SWIZZLE = 3  # log2, of CUTLASS
+MOST_SWIZZLE = 3  # log2 of the largest swizzle of CUTLASS
 
 
 def capacity(launch: Launch | None, sms: int, cluster: int = 1) -> int:
-    """The SMs that work at a time: clusters of several blocks may not fit them all.
+    """Return the SMs that can work at once, since clusters of several blocks may not fit them all.
 
-    *cluster* blocks are in one where there is no *launch* to tell it.
+    *cluster* is the number of blocks of a cluster, if *launch* does not have it.
     """
     if launch is not None and launch.cluster_blocks > 1:
         cluster = launch.cluster_blocks
@@ -37,26 +37,26 @@ def capacity(launch: Launch | None, sms: int, cluster: int = 1) -> int:
 
 
 def splits(launch: Launch) -> int:
-    """The parts that K is split in, of a grid of a block a tile."""
+    """Return the number of parts of a split K, for a plain grid."""
     return max(1, launch.grid[2])
 
 
 def ways(tile: NamedTile, launch: Launch, m: int, n: int, sms: int) -> frozenset[Way]:
-    """How *tile* may lie on C (m, n), by the blocks launched for it; empty: not at all."""
-    lying: tuple[tuple[Way, int, int], ...] = (("named", m, n), ("turned", n, m))
-    found = []
-    for way, down, across in lying:
+    """Return the orientations of *tile* on C (m, n) that agree with the blocks of *launch*."""
+    orientations: tuple[tuple[Way, int, int], ...] = (("named", m, n), ("turned", n, m))
+    agreeing = []
+    for way, down, across in orientations:
         tiles = (-(-down // tile.rows), -(-across // tile.columns))
         if _persistent(tile, launch, tiles, sms) if tile.persistent else _plain(launch, tiles):
-            found.append(way)
-    return frozenset(found)
+            agreeing.append(way)
+    return frozenset(agreeing)
 
 
 def _plain(launch: Launch, tiles: tuple[int, int]) -> bool:
     x, y, _ = launch.grid
     return any(
-        x == one << swizzle and y == -(-other // (1 << swizzle))
-        for one, other in (tiles, tiles[::-1])
+        x == first << swizzle and y == -(-second // (1 << swizzle))
+        for first, second in (tiles, tiles[::-1])
         for swizzle in range(MOST_SWIZZLE + 1)
     )
 
@@ -70,8 +70,8 @@ def _persistent(tile: NamedTile, launch: Launch, tiles: tuple[int, int], sms: in
 
 
 def _filled(tile: NamedTile, launch: Launch, tiles: tuple[int, int]) -> Iterable[int]:
-    """Tiles filled up to whole clusters: as the name has their sides, or, where it is silent, as
-    the launch may have them."""
+    """Yield the number of tiles rounded up to whole clusters, with the sides in the name or, if it
+    has none, with those that the launch allows."""
     if tile.cluster != (1, 1):
         sides = {tile.cluster}
     else:

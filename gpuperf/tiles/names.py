@@ -1,11 +1,11 @@
-"""Which tile does a matmul kernel work in? Its name tells, where its family is known.
+"""Parse the tile of a matmul kernel from its name.
 
-Names are no interface: each family has a grammar here that a whole name has to fit, and what fits
-none is unknown. Examples of each are in the tests.
+Names are not a stable interface: each family has a grammar here that must match the whole name, and
+a name that matches none has no known tile. The tests have examples of each.
 
 - nvjet (cuBLASLt): `nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT`: types of inputs, accumulator
-  and output, tile, K-tile × stages, cluster, flags, layout. (TM + TN)·TK·bytes·stages stays within
-  shared memory for every name seen, except where two CTAs share a tile (`2cta`).
+  and output, tile, K-tile × stages, cluster, flags, layout. (TM + TN)·TK·bytes·stages fits shared
+  memory for all observed names, except if two CTAs share a tile (`2cta`).
 - xmma: `sm90_xmma_gemm_…_tn_n_tilesize128x256x32_…`: layout, tile with K-tile, stages.
 - cuBLAS: `ampere_fp16_s16816gemm_fp16_128x256_ldg8_f2f_stages_64x3_tn`.
 - CUTLASS 2: `cutlass_80_tensorop_bf16_s16816gemm_bf16_256x128_32x3_nn_align8`, in a template.
@@ -27,14 +27,14 @@ Family = Literal["nvjet", "xmma", "cublas", "cutlass2", "cutlass3", "tensile"]
 
 @dataclass(frozen=True)
 class NamedTile:
-    """What a kernel's name says.
+    """The tile and other properties in the name of a kernel.
 
-    `rows` × `columns` in the kernel's own orientation, which is column-major for BLAS: torch's
-    row-major C = A·B is given to it as Cᵀ = Bᵀ·Aᵀ. `k` and `stages` are 0 where the name is silent.
-    `align` is how many elements its loads need aligned (1: the slow path), 0 where not told.
-    `splits`: several programs share a tile's sum, so that tiles alone do not tell its time;
-    `streams`: each of them takes an equal share of all tiles' K-tiles (stream-K). `paired`: two
-    CTAs share a tile. `persistent`: programs take tile after tile.
+    `rows` × `columns` are in the kernel's own orientation, which is column-major for BLAS: it
+    computes torch's row-major C = A·B as Cᵀ = Bᵀ·Aᵀ. `k`, `stages` and `align` are 0 if the name
+    does not have them; `align` is the alignment that its loads need, in elements (1: the slow
+    path). `splits`: several programs share the sum of a tile, so tiles do not determine the time.
+    `streams`: each program takes an equal share of all K-tiles (stream-K). `paired`: two CTAs share
+    a tile. `persistent`: a program computes one tile after the other.
     """
 
     family: Family
@@ -86,52 +86,52 @@ _GRAMMARS: tuple[tuple[Family, re.Pattern[str]], ...] = (
     ("tensile", _TENSILE),
 )
 MOST = 2**16  # rows or columns of a tile, or CTAs of a cluster
-LONGEST = 400  # characters of a name; some grammars take the square of its length
+LONGEST = 400  # characters of a name, as some grammars take time by the square of its length
 _TEMPLATE = re.compile(r"void cutlass::(?:Kernel2?|device_kernel)<(?P<name>\w+)>\(.*\)")
-# What sums up the shares of a tile's programs, beside the kernel that made them.
+# The kernel that adds up the partial sums of a tile.
 _REDUCTION = re.compile(r"split_?k_?reduce", re.IGNORECASE)
-# xmma's segments cut K where tiles do not end.
+# The segments of xmma split K at other places than the ends of K-tiles.
 _SPLITS = re.compile(r"split_?k|segment_k_on|_GSU(?!1(?:_|$))\d", re.IGNORECASE)
 _STREAMS = re.compile(r"stream_?k|_SK[1-9]", re.IGNORECASE)
 
 
 @lru_cache(4096)
 def parse_name(name: str) -> NamedTile | None:
-    """What *name* says, or None where no family's grammar fits all of it."""
+    """Return the tile in *name*, or None if no grammar matches the whole name."""
     if len(name) > LONGEST:
         return None
     template = _TEMPLATE.fullmatch(name)
     plain = template["name"] if template else name
     for family, grammar in _GRAMMARS:
-        if found := grammar.fullmatch(plain):
-            tile = _read(family, found)
+        if match := grammar.fullmatch(plain):
+            tile = _read(family, match)
             sizes = (tile.rows, tile.columns, *tile.cluster)
             return tile if all(0 < size <= MOST for size in sizes) else None
     return None
 
 
 def reduces_splits(name: str) -> bool:
-    """Whether the kernel adds up what programs that share a tile have left."""
+    """Whether the kernel *name* adds up the partial sums of tiles."""
     return bool(_REDUCTION.search(name))
 
 
-def _read(family: Family, found: re.Match[str]) -> NamedTile:
-    told = found.groupdict()
-    flags = told.get("flags") or ""
-    number = {key: int(told.get(key) or 0) for key in ("k", "stages", "align")}
+def _read(family: Family, match: re.Match[str]) -> NamedTile:
+    parts = match.groupdict()
+    flags = parts.get("flags") or ""
+    number = {key: int(parts.get(key) or 0) for key in ("k", "stages", "align")}
     if family == "cublas" and (depth := re.search(r"_(\d+)x(\d+)(?:_|$)", flags)):
         number["k"], number["stages"] = int(depth[1]), int(depth[2])
-    layout = told.get("layout") or ""
+    layout = parts.get("layout") or ""
     if not layout and (ending := re.search(r"_([NTntc]{2,4})$", flags)):
         layout = ending[1]
     return NamedTile(
         family=family,
-        rows=int(told["rows"]),
-        columns=int(told["columns"]),
-        cluster=(int(told.get("cx") or 1), int(told.get("cy") or 1)),
+        rows=int(parts["rows"]),
+        columns=int(parts["columns"]),
+        cluster=(int(parts.get("cx") or 1), int(parts.get("cy") or 1)),
         layout=layout,
-        splits=bool(_SPLITS.search(found.string)),
-        streams=bool(_STREAMS.search(found.string)),
+        splits=bool(_SPLITS.search(match.string)),
+        streams=bool(_STREAMS.search(match.string)),
         paired="_2cta" in flags,
         persistent=family == "nvjet" or "_warpgroupsize" in flags,
         **number,
@@ -139,6 +139,6 @@ def _read(family: Family, found: re.Match[str]) -> NamedTile:
 
 
 def main_kernel(record: Record) -> str:
-    """The name of the kernel that did the work: the matmul among several, or else the first."""
+    """Return the name of the kernel that does the work: the first matmul, else the first kernel."""
     names = [k.name for k in record.kernels if k.computes]
     return next((name for name in names if parse_name(name)), names[0] if names else "")

@@ -1,10 +1,11 @@
-"""Which tile did the kernel of a matmul work in, which way does it lie, on how many SMs?"""
+"""Find the tile of a matmul's kernel, its orientation, and the number of SMs that work at once."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from gpuperf.model.record import Launch, Record
+from gpuperf.model.workload import Value
 from gpuperf.tiles.grids import Way, capacity, splits, ways
 from gpuperf.tiles.names import NamedTile, main_kernel, parse_name, reduces_splits
 from gpuperf.tiles.waves import Tiling, transpose
@@ -12,36 +13,41 @@ from gpuperf.units import LARGEST
 
 
 def tiling_of(records: Sequence[Record], sm_count: int) -> tuple[Tiling | None, bool, str]:
-    """The tile that the one kernel of *records* works in, and whether its orientation is sure; or
-    why it is unknown or does not tell the time."""
+    """Return the tiling of the kernel that all *records* ran, and whether its orientation is sure;
+    or the reason why it is unknown or does not determine the time."""
     record = records[0]
     if tile := _chosen_tile(record):
         return Tiling(*tile, sm_count), True, ""
     name = main_kernel(record)
     named, launch = parse_name(name), _launch(record, name)
     if named is None:
-        return None, False, "its name tells no tile"
+        return None, False, "the name of the kernel has no tile"
     if named.splits or any(reduces_splits(k.name) for k in record.kernels):
-        return None, False, "its programs share tiles' sums (split-K): waves do not tell its time"
+        return (
+            None,
+            False,
+            "its programs share the sums of tiles (split-K), so waves do not determine its time",
+        )
     if named.paired:
-        return None, False, "two CTAs share a tile, which the model does not know of"
+        return None, False, "two CTAs share a tile, which the model does not cover"
     cluster = named.cluster[0] * named.cluster[1]
     usable = capacity(launch, sm_count, cluster)
     if usable < 1:
         return None, False, f"a cluster of {cluster} does not fit {sm_count} SMs"
-    found = _ways(named, records, sm_count)
-    if not found:
-        return None, False, "its grid contradicts the tile that its name tells"
+    orientations = _ways(named, records, sm_count)
+    if not orientations:
+        return None, False, "its grid contradicts the tile in its name"
     tiling = Tiling(
         named.rows, named.columns, named.k or 1, usable, _parts(record, name), named.streams
     )
-    # BLAS is column-major, and a row-major product is given to it with its sides exchanged.
-    return tiling if found == {"named"} else transpose(tiling), len(found) == 1, ""
+    # BLAS is column-major, so torch exchanges the sides of its row-major product.
+    if orientations != {"named"}:
+        tiling = transpose(tiling)
+    return tiling, len(orientations) == 1, ""
 
 
 def label_of(record: Record) -> str:
-    """The kernel, with what makes it another one: what was chosen of one that was tuned, and the
-    parts that K is split in."""
+    """Return the name of the kernel, with its tuned configuration and the parts of a split K."""
     tile, name = _chosen_tile(record), main_kernel(record)
     words = [name]
     if tile is not None:
@@ -53,21 +59,25 @@ def label_of(record: Record) -> str:
 
 
 def sizes_of(record: Record) -> tuple[int, int, int] | None:
-    """m, n and k, where they are those of a matmul."""
-    sizes = [record.case.point.get(name) for name in "mnk"]
-    found = [size for size in sizes if isinstance(size, int) and 0 < size <= LARGEST]
-    return (found[0], found[1], found[2]) if len(found) == 3 else None
+    """Return m, n and k of a matmul; None for other records."""
+    return _three_sizes(record.case.point, ("m", "n", "k"))
 
 
 def _chosen_tile(record: Record) -> tuple[int, int, int] | None:
-    """BM, BN and BK of a kernel that was tuned."""
-    values = [record.chosen.get(name) for name in ("BM", "BN", "BK")]
-    numbers = [v for v in values if isinstance(v, int) and 0 < v <= LARGEST]
-    return (numbers[0], numbers[1], numbers[2]) if len(numbers) == 3 else None
+    """Return BM, BN and BK of a tuned kernel."""
+    return _three_sizes(record.chosen, ("BM", "BN", "BK"))
+
+
+def _three_sizes(
+    values: Mapping[str, Value], names: tuple[str, str, str]
+) -> tuple[int, int, int] | None:
+    sizes = [value for name in names if isinstance(value := values.get(name), int)]
+    sizes = [size for size in sizes if 0 < size <= LARGEST]
+    return (sizes[0], sizes[1], sizes[2]) if len(sizes) == 3 else None
 
 
 def _parts(record: Record, name: str) -> int:
-    """The parts of K, as the grid of the kernel *name* tells them."""
+    """Return the number of parts of a split K, from the grid of the kernel *name*."""
     named, launch = parse_name(name), _launch(record, name)
     return 1 if named is None or named.persistent or launch is None else splits(launch)
 
@@ -77,10 +87,10 @@ def _launch(record: Record, name: str) -> Launch | None:
 
 
 def _ways(named: NamedTile, records: Sequence[Record], sm_count: int) -> frozenset[Way]:
-    """How the tile may lie, by the grids of all *records* that have one."""
-    found: frozenset[Way] = frozenset({"named", "turned"})
+    """Return the orientations of the tile that agree with the grids of all *records*."""
+    orientations: frozenset[Way] = frozenset({"named", "turned"})
     for record in records:
         launch, sizes = _launch(record, main_kernel(record)), sizes_of(record)
         if launch is not None and sizes is not None:
-            found &= ways(named, launch, sizes[0], sizes[1], sm_count)
-    return found
+            orientations &= ways(named, launch, sizes[0], sizes[1], sm_count)
+    return orientations

@@ -1,19 +1,19 @@
-"""How long does a tiled matmul take, by its tiles and the waves that they come in?
+"""Model the cycles of a tiled matmul by its tiles and waves.
 
-C (m, n) is cut into tiles of TM × TN, each the work of one program, and the SMs take them in waves:
-a tile more than they hold is a wave more, and the last one may be nearly empty. In cycles, not in
-seconds, since a clock under a power cap rises while SMs idle; and by SM, not by program, since
-programs on one SM share its tensor cores.
+C (m, n) is cut into tiles of TM × TN, each the work of one program, and the SMs compute them in
+waves: one tile more than they hold takes one wave more, and the last wave may be nearly empty. The
+model counts cycles instead of seconds, since a clock under a power cap rises while SMs idle; and it
+counts by SM instead of by program, since programs on one SM share its tensor cores.
 
     tiles     = ⌈m/TM⌉ · ⌈n/TN⌉ · splits
-    waves     = ⌈tiles / SMs⌉        the most tiles that one SM gets
+    waves     = ⌈tiles / SMs⌉        the most tiles of one SM
     cycles    = launch + waves · (start + ⌈⌈k/TK⌉ / splits⌉ · step)
 
 `launch`, `start` (filling the pipeline, storing the tile) and `step` (a K-tile) are fitted for each
-kernel on some sizes and judged on others. Stream-K deals out K-tiles, not tiles: an SM gets
-⌈tiles · ⌈k/TK⌉ / SMs⌉ of them. Where memory is slower than the tiles, its time counts: the bytes
-that were measured over the bandwidth. NVIDIA, Matrix Multiplication Background, DU-09799, has tiles
-and waves; its A100 example is in the tests.
+kernel on some sizes and tested on others. Stream-K distributes K-tiles instead of tiles: an SM gets
+⌈tiles · ⌈k/TK⌉ / SMs⌉ of them. If memory is slower than the tiles, its time counts: the measured
+bytes over the bandwidth. Source of tiles and waves: NVIDIA, Matrix Multiplication Background,
+DU-09799, whose A100 example is in the tests.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-MEMORY_BOUND = 0.9  # of the time: what is nearer to what the bytes need is memory's
+MEMORY_BOUND = 0.9  # share of the time from which the memory's time makes a call memory-bound
 
 
 @dataclass(frozen=True)
 class Tiling:
-    """Tiles of *rows* × *columns* of C, steps of *depth* along k, on so many SMs at a time; K in
-    *splits* parts, or, where a kernel *streams*, in as many as make the SMs' shares equal.
+    """Tiles of *rows* × *columns* of C and K-tiles of *depth*, on *sms* SMs at a time; K is split
+    in *splits* parts or, if a kernel *streams*, such that all SMs have equal shares.
 
     Raises: ValueError for numbers below 1.
     """
@@ -43,18 +43,18 @@ class Tiling:
 
     def __post_init__(self) -> None:
         if min(self.rows, self.columns, self.depth, self.sms, self.splits) < 1:
-            raise ValueError("a tile, its depth, the SMs and the parts are at least 1")
+            raise ValueError("a tile, its depth, the SMs and the parts must be at least 1")
 
     def tiles(self, m: int, n: int) -> int:
-        """Programs' worth of work that C (m, n) is cut into."""
+        """Return the number of tiles of C (m, n), times the parts of K."""
         return -(-m // self.rows) * -(-n // self.columns) * self.splits
 
     def waves(self, m: int, n: int) -> int:
-        """The most tiles that one SM gets."""
+        """Return the most tiles of one SM."""
         return -(-self.tiles(m, n) // self.sms)
 
     def load(self, m: int, n: int, k: int) -> tuple[int, int]:
-        """Tiles that the SM with most work begins, and K-tiles that it does."""
+        """Return the tiles and the K-tiles of the SM with the most work."""
         each = -(-self.steps(k) // self.splits)
         if not self.streams:
             waves = self.waves(m, n)
@@ -63,30 +63,30 @@ class Tiling:
         return -(-done // each), done
 
     def steps(self, k: int) -> int:
-        """K-tiles of one tile."""
+        """Return the K-tiles of one tile."""
         return -(-k // self.depth)
 
     def tile_efficiency(self, m: int, n: int) -> float:
-        """The part of the tiles that is C, and not beyond its edges."""
+        """Return the share of the tiles' area that lies inside C."""
         return m * n * self.splits / (self.tiles(m, n) * self.rows * self.columns)
 
     def wave_efficiency(self, m: int, n: int) -> float:
-        """The part of the waves' places that has a tile."""
+        """Return the share of the waves' places that have a tile."""
         return self.tiles(m, n) / (self.waves(m, n) * self.sms)
 
     def depth_efficiency(self, k: int) -> float:
-        """The part of the K-tiles that is k."""
+        """Return the share of the K-tiles that lies inside k."""
         return k / (self.steps(k) * self.depth)
 
     def efficiency(self, m: int, n: int, k: int) -> float:
-        """All three together: the part of the machine's work that the product needs."""
+        """Return the product of the three: the useful share of the device's work."""
         return self.tile_efficiency(m, n) * self.wave_efficiency(m, n) * self.depth_efficiency(k)
 
 
 @dataclass(frozen=True)
 class Measured:
-    """One product that was timed: its sizes, SM cycles of a call, and those that memory needs for
-    the bytes measured (0 where there are none)."""
+    """A matmul that was timed: its sizes, the SM cycles of a call, and the cycles that memory needs
+    for the measured bytes (0 if they were not measured)."""
 
     m: int
     n: int
@@ -96,13 +96,13 @@ class Measured:
 
     @property
     def memory_bound(self) -> bool:
-        """Whether its time is memory's, so that it tells nothing of tiles."""
+        """Whether memory determines the time, so that it does not depend on tiles."""
         return self.memory > MEMORY_BOUND * self.cycles
 
 
 @dataclass(frozen=True)
 class Fit:
-    """Cycles of one kernel: `launch` of a call, `start` of a tile, `step` of a K-tile."""
+    """Model of one kernel in cycles: `launch` per call, `start` per tile, `step` per K-tile."""
 
     tiling: Tiling
     launch: float
@@ -110,72 +110,72 @@ class Fit:
     step: float
 
     def cycles(self, m: int, n: int, k: int) -> float:
-        """Of one call."""
+        """Return the cycles of one call, by its tiles."""
         begun, steps = self.tiling.load(m, n, k)
         return self.launch + begun * self.start + steps * self.step
 
     def predict(self, at: Measured) -> float:
-        """Cycles of a call at the sizes of *at*: of its tiles, or of its bytes if they are more."""
+        """Return the cycles of a call at the sizes of *at*: those of its tiles or, if more, of its
+        bytes."""
         return max(self.cycles(at.m, at.n, at.k), at.memory)
 
 
 def fit(tiling: Tiling, points: Sequence[Measured]) -> Fit:
-    """The costs that lie nearest to *points*, by relative error, none below 0.
+    """Fit the model to *points* by relative error, with no negative cost.
 
-    Points of one wave or of one k cannot tell all three apart: what they cannot tell is in the
-    others. Those that memory bounds are left out. Raises: ValueError without a point.
+    Points of one wave or of one k do not determine all three costs; the others then include the
+    missing one. Memory-bound points are ignored. Raises: ValueError without a point.
     """
     points = [point for point in points if not point.memory_bound]
     if not points:
-        raise ValueError("a fit needs a point that tiles bound")
+        raise ValueError("a fit needs a point that is not memory-bound")
     from scipy.optimize import nnls
 
     columns = []
     for point in points:
         begun, steps = tiling.load(point.m, point.n, point.k)
         columns.append([1 / point.cycles, begun / point.cycles, steps / point.cycles])
-    # Columns of one size, or the solver's tolerance is that of the largest.
+    # Columns of equal size, since the solver's tolerance is that of the largest.
     sizes = [max(row[i] for row in columns) for i in range(3)]
     scaled = [[value / size for value, size in zip(row, sizes, strict=True)] for row in columns]
-    found, _ = nnls(scaled, [1.0] * len(points))
-    launch, start, step = (float(v) / s for v, s in zip(found, sizes, strict=True))
+    costs, _ = nnls(scaled, [1.0] * len(points))
+    launch, start, step = (float(v) / s for v, s in zip(costs, sizes, strict=True))
     return Fit(tiling, launch, start, step)
 
 
 def relative_errors(model: Fit, points: Sequence[Measured]) -> tuple[float, ...]:
-    """How far the prediction is from each, as a fraction: above 0 where it is too slow."""
+    """Return the relative error of the prediction for each point, above 0 if it is too slow."""
     return tuple(model.predict(p) / p.cycles - 1 for p in points)
 
 
 def split_points(points: Sequence[Measured]) -> tuple[tuple[Measured, ...], tuple[Measured, ...]]:
-    """Half of them to fit on, the first and the last among these; and half to be judged by.
+    """Split *points* into one half to fit, with the first and the last, and one half to test.
 
-    Two and two, not every other one: those might all be whole tiles, and the rest halves. A size
-    that was measured twice is on one side.
+    They alternate in pairs, since every other point might be a whole number of tiles. All points
+    of one size are in the same half.
     """
     ordered = sorted({(p.m * p.n * p.k, p.m, p.n, p.k) for p in points})
-    judged = {sizes[1:] for i, sizes in enumerate(ordered[:-1]) if i % 4 in (1, 2)}
-    whole = sorted(points, key=lambda p: (p.m * p.n * p.k, p.m, p.n))
+    tested = {sizes[1:] for i, sizes in enumerate(ordered[:-1]) if i % 4 in (1, 2)}
+    by_size = sorted(points, key=lambda p: (p.m * p.n * p.k, p.m, p.n))
     return (
-        tuple(p for p in whole if (p.m, p.n, p.k) not in judged),
-        tuple(p for p in whole if (p.m, p.n, p.k) in judged),
+        tuple(p for p in by_size if (p.m, p.n, p.k) not in tested),
+        tuple(p for p in by_size if (p.m, p.n, p.k) in tested),
     )
 
 
 def transpose(tiling: Tiling) -> Tiling:
-    """*tiling* with its rows along n."""
+    """Return *tiling* with its rows along n."""
     return replace(tiling, rows=tiling.columns, columns=tiling.rows)
 
 
 def orient(tiling: Tiling, points: Sequence[Measured]) -> tuple[Tiling, bool]:
-    """*tiling* or its transpose, whichever fits *points* better by far; or *tiling*, and that
-    nothing is sure."""
-    other = transpose(tiling)
-    if other == tiling:
+    """Return *tiling* or its transpose, if one fits *points* much better, and whether it does."""
+    transposed = transpose(tiling)
+    if transposed == tiling:
         return tiling, True
     misses = []
-    for way in (tiling, other):
-        told = relative_errors(fit(way, points), points)
-        misses.append(math.sqrt(statistics.fmean(error**2 for error in told)))
+    for candidate in (tiling, transposed):
+        errors = relative_errors(fit(candidate, points), points)
+        misses.append(math.sqrt(statistics.fmean(error**2 for error in errors)))
     sure = max(misses) > 1.5 * min(misses) + 1e-6
-    return (other if sure and misses[1] < misses[0] else tiling), sure
+    return (transposed if sure and misses[1] < misses[0] else tiling), sure

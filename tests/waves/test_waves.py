@@ -92,11 +92,11 @@ def test_a_boundary_that_nothing_shows_is_not_met() -> None:
     ("kernel", "word"),
     [
         (SPLIT, "split-K"),
-        ("my_kernel", "tells no tile"),
-        ("", "tells no tile"),
+        ("my_kernel", "the name of the kernel has no tile"),
+        ("", "the name of the kernel has no tile"),
         ("nvjet_sm90_tst_64x64_64x4_16x16_h_bz_TNT", "cluster of 256"),
-        ("nvjet_sm90_tst_0x64_64x4_1x2_h_bz_TNT", "tells no tile"),
-        ("nvjet_sm90_tst_64x64_64x4_0x0_h_bz_TNT", "tells no tile"),
+        ("nvjet_sm90_tst_0x64_64x4_1x2_h_bz_TNT", "the name of the kernel has no tile"),
+        ("nvjet_sm90_tst_64x64_64x4_0x0_h_bz_TNT", "the name of the kernel has no tile"),
         ("nvjet_sm100_tst_128x256_64x6_2x1_2cta_v_bz_TNT", "two CTAs"),
     ],
 )
