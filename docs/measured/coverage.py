@@ -1,8 +1,8 @@
-"""How often do the intervals that gpuperf prints hold what they claim?
+"""Count how often the intervals that gpuperf prints contain the value that they claim to contain.
 
-Recomputed from `h200-noise.jsonl.gz`: 13 cases in 20 fresh processes each. `python
-docs/measured/coverage.py` prints the table of `coverage.txt`. "Own" is the process that an interval
-was measured in; a speed-up of a case over itself is 1.
+The samples are those of `h200-noise.jsonl.gz`: 13 cases in 20 fresh processes each. `python
+docs/measured/coverage.py` prints the table of `coverage.txt`. "Own" is the process in which an
+interval was measured; the true speed-up of a case over itself is 1.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gpuperf.roofline.speedup import center, ratio
 from gpuperf.run.store import read_run
 
 FILE = Path(__file__).with_name("h200-noise.jsonl.gz")
-DRAWS, SEED = 2000, 1  # of groups of processes, a case
+DRAWS, SEED = 2000, 1  # groups of processes that are drawn for each case
 
 Processes = Sequence[Samples]
 Held = Iterable[bool]
@@ -29,7 +29,7 @@ Held = Iterable[bool]
 
 @dataclass(frozen=True)
 class Line:
-    """One claim: how many of its intervals held what they claim, of how many."""
+    """A claim, the number of intervals that contain the claimed value, and the number of all."""
 
     claim: str
     held: int
@@ -37,17 +37,17 @@ class Line:
 
     @property
     def share(self) -> float:
-        """Of the intervals."""
+        """Return the share of intervals that contain the claimed value."""
         return self.held / self.of
 
 
 def cases() -> Mapping[str, Sequence[Record]]:
-    """The records of each case that have a time, by process."""
-    found: dict[str, list[Record]] = {}
+    """Return the records of each case that have a time, one for each process."""
+    records: dict[str, list[Record]] = {}
     for record in read_run(FILE).records:
         if record.status == "ok" and record.samples is not None:
-            found.setdefault(record.case.id, []).append(record)
-    return found
+            records.setdefault(record.case.id, []).append(record)
+    return records
 
 
 def _samples(records: Sequence[Record]) -> Processes:
@@ -55,16 +55,16 @@ def _samples(records: Sequence[Record]) -> Processes:
 
 
 def own(records: Sequence[Record]) -> Held:
-    """Whether the two halves of each process agree: the ratio's interval holds 1."""
+    """Yield whether the interval of the ratio of the two halves of each process contains 1."""
     for samples in _samples(records):
         half, tick = samples.size // 2, samples.tick_s
         first, second = samples.values_s[:half], samples.values_s[half:]
-        found = ratio(Samples(first, tick_s=tick), Samples(second, tick_s=tick))
-        yield _holds(found.low, found.high, 1.0)
+        quotient = ratio(Samples(first, tick_s=tick), Samples(second, tick_s=tick))
+        yield _holds(quotient.low, quotient.high, 1.0)
 
 
 def others(records: Sequence[Record]) -> Held:
-    """Whether each process's interval holds the median of the other processes' medians."""
+    """Yield whether the interval of each process contains the median of the others' medians."""
     processes = _samples(records)
     for i, samples in enumerate(processes):
         rest = [p.median_s for j, p in enumerate(processes) if j != i]
@@ -72,8 +72,8 @@ def others(records: Sequence[Record]) -> Held:
 
 
 def following(records: Sequence[Record]) -> Held:
-    """Whether the interval "next time" of each process, with the scatter of 10 others, holds the
-    median of each of those that are left."""
+    """Yield whether the interval "next time" of each process, with the scatter of 10 others,
+    contains the median of each remaining process."""
     draw = random.Random(SEED)
     for record in records:
         rest = [r for r in records if r is not record]
@@ -81,21 +81,23 @@ def following(records: Sequence[Record]) -> Held:
         noise, samples = noise_of(rest[:10]), record.samples
         if noise is None or samples is None:
             continue
-        found = next_interval(samples, noise) or (None, None)
-        yield from (_holds(*found, r.samples.median_s) for r in rest[10:] if r.samples is not None)
+        interval = next_interval(samples, noise) or (None, None)
+        yield from (
+            _holds(*interval, r.samples.median_s) for r in rest[10:] if r.samples is not None
+        )
 
 
 def one_process(records: Sequence[Record]) -> Held:
-    """Whether the speed-up of each process over each other one holds 1, each a single process."""
+    """Yield whether the interval of the speed-up of each process over each other contains 1."""
     for base, head in itertools.combinations(_samples(records), 2):
-        found = ratio(base, head)
-        yield _holds(found.low, found.high, 1.0)
+        quotient = ratio(base, head)
+        yield _holds(quotient.low, quotient.high, 1.0)
 
 
 def over_processes(
     records: Sequence[Record], count: int = 3, draws: int = DRAWS, seed: int = SEED
 ) -> Held:
-    """Whether the speed-up over *count* processes of each side holds 1, of groups drawn."""
+    """Yield whether the speed-up over *count* drawn processes of each side contains 1."""
     medians, draw = [samples.median_s for samples in _samples(records)], random.Random(seed)
     for _ in range(draws):
         picked = draw.sample(medians, 2 * count)
@@ -108,7 +110,7 @@ def _holds(low: float | None, high: float | None, truth: float) -> bool:
 
 
 def over(count: int) -> Callable[[Sequence[Record]], Held]:
-    """`over_processes` of so many."""
+    """Return `over_processes` with *count* processes of each side."""
     return lambda records: over_processes(records, count)
 
 
@@ -122,15 +124,15 @@ CLAIMS: Mapping[str, Callable[[Sequence[Record]], Held]] = {
 
 
 def lines() -> Iterable[Line]:
-    """Each claim over all cases."""
-    found = cases()
+    """Yield the line of each claim, over all cases."""
+    by_case = cases()
     for claim, test in CLAIMS.items():
-        held = [each for records in found.values() for each in test(records)]
+        held = [each for records in by_case.values() for each in test(records)]
         yield Line(claim, sum(held), len(held))
 
 
 def main() -> None:
-    """Print each claim, and the claim of `gpuperf compare` by case."""
+    """Print the line of each claim, and the claim of `gpuperf compare` for each case."""
     for line in lines():
         print(f"{line.claim:45} {line.share * 100:5.1f} %  of {line.of}")
     print("\nspeed-up 1, 3 processes each, by case")

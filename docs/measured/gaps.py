@@ -1,6 +1,6 @@
-"""How long must the device rest before a sample, for its time no longer to depend on it?
+"""Measure how the time of a call depends on the rest of the device before each sample.
 
-300 windows of each call after each rest, the rests in random order. Prints the median of the first
+Takes 300 windows of each call after each rest, in random order, and prints the median of the first
 20 and of the last 100 samples, and the SM clock inside the last:
 
     python docs/measured/gaps.py
@@ -44,12 +44,12 @@ def main() -> None:
     random.shuffle(jobs)
     for name, rest in jobs:
         time.sleep(0.5)
-        seen = [window.take(calls[name][0], rest, "cold") for _ in range(SAMPLES)]
+        readings = [window.take(calls[name][0], rest, "cold") for _ in range(SAMPLES)]
         first, last = (
             statistics.median(reading.window_s for reading in part) * 1e6
-            for part in (seen[:20], seen[-100:])
+            for part in (readings[:20], readings[-100:])
         )
-        clock = statistics.median(r.clock_hz or 0.0 for r in seen[-100:]) / 1e6
+        clock = statistics.median(r.clock_hz or 0.0 for r in readings[-100:]) / 1e6
         print(f"{name:15s} {rest * 1e3:4g} ms  {first:8.2f} {last:8.2f} µs  {clock:4.0f} MHz")
 
 

@@ -1,11 +1,11 @@
-"""How often is the gate red when nothing changed, and how often does it catch what did?
+"""Count how often the gate is red without a change, and how often it catches a slowdown.
 
-Simulated gates of the default rule under models of how processes scatter, and gates resampled from
-the committed verdicts, all by the functions of `gpuperf.gate` that judge real ones. Seeds are
+Simulates gates of the default rule under models of how processes scatter, and resamples gates from
+the committed verdicts; the functions of `gpuperf.gate` that judge real gates judge them. Seeds are
 fixed: `python docs/measured/gate_rates.py` prints `gate_rates.txt` again, in some minutes on all
 processors.
 
-A gate is 6 + 20 pairs of 20 cases; the two processes of a pair run in the order that `order_of`
+A gate has 6 + 20 pairs of 20 cases; the two processes of a pair run in the order that `order_of`
 draws.
 """
 
@@ -34,36 +34,36 @@ PAIRS = RULE.screen_pairs + RULE.confirm_pairs
 GATES, POWER_GATES, RESAMPLED = 300, 100, 1000
 
 Draw = numpy.random.Generator
-# Log times of so many processes, in the order they ran: (processes, cases).
+# Draws the log times of n processes and m cases, in the order of the processes: (n, m).
 Model = Callable[[Draw, int, int], Any]
 
 
 def normal(sigma: float, drift: float = 0.0) -> Model:
-    """Independent processes, and a drift over the gate."""
+    """Return a model of independent processes with a drift over the gate."""
     return lambda draw, n, m: draw.normal(0, sigma, (n, m)) + numpy.linspace(0, drift, n)[:, None]
 
 
 def warming(draw: Draw, n: int, m: int) -> Any:
-    """Times that rise by 4 %, most of it in the first processes."""
+    """Draw times that rise by 4 %, mostly in the first processes."""
     return draw.normal(0, 0.002, (n, m)) + 0.04 * (1 - numpy.exp(-numpy.arange(n) / 5))[:, None]
 
 
 def walking(shared: bool) -> Model:
-    """An AR(1) process of 1 % with a correlation of 0.9, of each case or *shared* by all."""
+    """Return an AR(1) model of 1 % with a correlation of 0.9, for each case or *shared* by all."""
 
     def logs(draw: Draw, n: int, m: int) -> Any:
         steps = draw.normal(0, 0.01, (n, 1 if shared else m))
-        found = numpy.empty_like(steps)
-        found[0] = steps[0]
+        walk = numpy.empty_like(steps)
+        walk[0] = steps[0]
         for i in range(1, n):
-            found[i] = 0.9 * found[i - 1] + math.sqrt(1 - 0.81) * steps[i]
-        return found + draw.normal(0, 0.002, (n, m))
+            walk[i] = 0.9 * walk[i - 1] + math.sqrt(1 - 0.81) * steps[i]
+        return walk + draw.normal(0, 0.002, (n, m))
 
     return logs
 
 
 def modes(share: float, run: int = 1, spike: float = 0.08, sigma: float = 0.005) -> Model:
-    """Normal processes, of which a share is slower by *spike*, for *run* processes together."""
+    """Return a normal model in which a *share* is slower by *spike*, *run* processes together."""
 
     def logs(draw: Draw, n: int, m: int) -> Any:
         slow = draw.random((-(-n // run), m)) < share
@@ -73,17 +73,17 @@ def modes(share: float, run: int = 1, spike: float = 0.08, sigma: float = 0.005)
 
 
 def student(sigma: float) -> Model:
-    """Heavy tails: Student's t with 3 degrees of freedom, with the standard deviation *sigma*."""
+    """Return a model of Student's t with 3 degrees of freedom and standard deviation *sigma*."""
     return lambda draw, n, m: draw.standard_t(3, (n, m)) / math.sqrt(3) * sigma
 
 
 def second_slower(draw: Draw, n: int, m: int) -> Any:
-    """The second process of each pair takes 1 % more."""
+    """Draw times of which the second process of each pair takes 1 % more."""
     return draw.normal(0, 0.005, (n, m)) + 0.01 * (numpy.arange(n) % 2)[:, None]
 
 
 def unpaced() -> Model:
-    """45 processes of an H200 without rests, in blocks of 4 neighbours."""
+    """Return a model of 45 processes of an H200 without rests, in blocks of 4 neighbours."""
     medians = json.loads(REAL.read_text())["medians_us"]
     pool = numpy.log(numpy.array(list(medians.values()))).T
 
@@ -118,8 +118,7 @@ SLOWED: Mapping[str, Model] = {
 
 
 def gate(logs: Any, seed: int, slower: Sequence[float]) -> dict[str, Evidence]:
-    """The evidence of one gate whose processes had these log times; *slower* by case, of the
-    head."""
+    """Return the evidence of one gate with these log times; the head is *slower* by case."""
     base, head = numpy.empty((2, PAIRS, logs.shape[1]))
     for pair in range(PAIRS):
         sides = {"base": base, "head": head}
@@ -132,22 +131,22 @@ def gate(logs: Any, seed: int, slower: Sequence[float]) -> dict[str, Evidence]:
         return Pairs(tuple(base[part, case]), tuple(head[part, case]))
 
     screens = {str(i): pairs(i, slice(0, cut)) for i in range(logs.shape[1])}
-    sent_on = suspicious(screens, RULE)
+    confirmed = suspicious(screens, RULE)
     return {
-        name: Evidence(screen, pairs(int(name), slice(cut, None)) if name in sent_on else None)
+        name: Evidence(screen, pairs(int(name), slice(cut, None)) if name in confirmed else None)
         for name, screen in screens.items()
     }
 
 
 def reds(evidence: Mapping[str, Evidence]) -> set[str]:
-    """The cases that are red."""
+    """Return the cases that are red."""
     p = slower_p(evidence, RULE)
     q = false_discovery_control(list(p.values()))
     return {name for name, value in zip(p, q, strict=True) if value <= RULE.alpha}
 
 
 def green(evidence: Evidence, cases: int) -> bool:
-    """Whether a case that is not red would have shown a slowdown of the target."""
+    """Return whether a case that is not red would have shown a slowdown of the target."""
     pairs = evidence.confirm or evidence.screen
     margin, spread = RULE.margin_of(pairs), float(pairs.ratios.std(ddof=1))
     least = detectable(spread, len(pairs.base), margin, RULE, cases)
@@ -156,7 +155,7 @@ def green(evidence: Evidence, cases: int) -> bool:
 
 @dataclass
 class Rates:
-    """What became of the slowed case, and of the gate, over many gates."""
+    """The outcomes of the slowed case and of the gate, counted over many gates."""
 
     gates: int = 0
     case_red: int = 0
@@ -167,7 +166,7 @@ class Rates:
 def simulate(
     model: Model, gates: int, slowdown: float = 0.0, cases: int = CASES, every: bool = False
 ) -> Rates:
-    """Gates under *model*, with one case (or *every* one) slower by *slowdown*."""
+    """Count gates under *model*, with one case (or *every* case) slower by *slowdown*."""
     rates = Rates(gates)
     for seed in range(gates):
         logs = model(numpy.random.default_rng(seed), 2 * PAIRS, cases)
@@ -188,22 +187,22 @@ MARGINAL: Mapping[str, Mapping[str, Any]] = {
 
 
 def false_alarms(name: str) -> Rates:
-    """Gates without a change under one model."""
+    """Simulate gates without a change under one model."""
     return simulate(UNCHANGED[name], GATES)
 
 
 def caught(name: str) -> Rates:
-    """Gates with a slowdown of the target under one model."""
+    """Simulate gates with a slowdown of the target under one model."""
     return simulate(SLOWED[name], POWER_GATES, TARGET)
 
 
 def at_the_margin(name: str) -> Rates:
-    """Gates with a slowdown of the margin, of processes that scatter by 0.5 % and drift by 1 %."""
+    """Simulate gates with a slowdown of the margin; processes scatter by 0.5 % and drift by 1 %."""
     return simulate(normal(0.005, 0.01), POWER_GATES, **MARGINAL[name])
 
 
 def tables(pool: Executor) -> Iterable[str]:
-    """The lines to print, each row simulated by a processor."""
+    """Yield the lines to print; each processor simulates a row."""
     yield f"no change: red of {GATES} gates (at most, with 95 % confidence)"
     total = 0
     for name, found in zip(UNCHANGED, pool.map(false_alarms, UNCHANGED), strict=True):
@@ -225,15 +224,15 @@ def tables(pool: Executor) -> Iterable[str]:
 
 
 def resampled() -> Iterable[str]:
-    """Gates out of the processes of the committed ones."""
+    """Yield the rates of gates resampled from the processes of the committed gates."""
     paths = [p for kind in ("same", "slower") for p in sorted(VERDICTS.glob(f"{kind}-*/*.json"))]
-    found = resample(pool_of([read_report(path) for path in paths]), RULE, RESAMPLED, seed=0)
+    rates = resample(pool_of([read_report(path) for path in paths]), RULE, RESAMPLED, seed=0)
     yield (
-        f"\nresampled from {found.processes} processes of {len(paths)} real gates: "
-        f"{found.red} of {found.gates} red without a change"
+        f"\nresampled from {rates.processes} processes of {len(paths)} real gates: "
+        f"{rates.red} of {rates.gates} red without a change"
     )
-    for share, (seen, of) in found.power.items():
-        yield f"  {float(share) * 100:g} % slower: caught in {seen} of {of}"
+    for share, (caught_count, of) in rates.power.items():
+        yield f"  {float(share) * 100:g} % slower: caught in {caught_count} of {of}"
 
 
 def main() -> None:

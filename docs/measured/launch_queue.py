@@ -1,8 +1,9 @@
 """Measure what makes short calls of several kernels alternate between two times, and what ends it.
 
-`python docs/measured/launch_queue.py > docs/measured/launch_queue.txt` on a GPU, in 20 s. Windows
-around a call of five kernels of 4 MB each, 120 in a row, under several conditions: the median, how
-far even and odd windows are apart, and the correlation of each window with the next.
+`python docs/measured/launch_queue.py > docs/measured/launch_queue.txt` runs on a GPU for 20 s. It
+takes 120 windows in a row around a call of five kernels of 4 MB each, under several conditions, and
+prints the median, the distance between even and odd windows, and the correlation of successive
+windows.
 """
 
 import statistics
@@ -22,7 +23,7 @@ WINDOW = open_window(DEVICE)
 
 
 def several(count: int) -> Callable[[], Any]:
-    """A call of *count* kernels."""
+    """Return a call of *count* kernels."""
 
     def call() -> None:
         for out in OUT[:count]:
@@ -32,7 +33,7 @@ def several(count: int) -> Callable[[], Any]:
 
 
 def captured(call: Callable[[], Any]) -> Callable[[], Any]:
-    """*call* as a CUDA graph."""
+    """Capture *call* as a CUDA graph, and return its replay."""
     call()
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
@@ -42,7 +43,7 @@ def captured(call: Callable[[], Any]) -> Callable[[], Any]:
 
 
 def show(name: str, seconds: list[float]) -> None:
-    """One line of figures."""
+    """Print the line of one condition."""
     median = statistics.median(seconds)
     apart = abs(statistics.median(seconds[::2]) - statistics.median(seconds[1::2]))
     print(
@@ -52,21 +53,21 @@ def show(name: str, seconds: list[float]) -> None:
 
 
 def windows(call: Callable[[], Any], cache: str = "cold", count: int = 120) -> list[float]:
-    """The seconds of *count* windows in a row, 2 ms of rest before each."""
+    """Return the seconds of *count* windows in a row, with 2 ms of rest before each."""
     call()
     torch.cuda.synchronize()
     return [WINDOW.take(call, 0.002, cache).window_s for _ in range(count)]  # type: ignore[arg-type]
 
 
 def main() -> None:
-    """Print the table."""
+    """Print the line of each condition."""
     five = several(5)
     windows(five)
-    usual = window.OPEN_CYCLES
-    for cycles in (1000, usual, 20_000, 200_000):
+    default = window.OPEN_CYCLES
+    for cycles in (1000, default, 20_000, 200_000):
         window.OPEN_CYCLES = cycles
         show(f"first stamp spins for {cycles} cycles", windows(five))
-    window.OPEN_CYCLES = usual
+    window.OPEN_CYCLES = default
     show("hot cache, no flush", windows(five, "hot"))
     show("as a CUDA graph", windows(captured(five)))
     flush = WINDOW.flush

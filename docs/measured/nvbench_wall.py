@@ -1,7 +1,8 @@
-"""How long do gpuperf and nvbench take over the same calls, each to its own stopping rule?
+"""Compare the wall time of gpuperf and nvbench for the same calls, each with its own stopping rule.
 
-gpuperf: until the 95 % interval of the median is ± 1 %. nvbench (cuda-bench): as it comes, which
-is a standard deviation of the samples under 0.5 % or no longer falling, and 0.5 s at least.
+gpuperf stops when the 95 % interval of the median is ± 1 %. nvbench (cuda-bench) keeps its
+defaults: it stops when the standard deviation of the samples is under 0.5 % or no longer falls,
+after 0.5 s at the earliest.
 
     python docs/measured/nvbench_wall.py
 """

@@ -1,10 +1,10 @@
-"""Is the headline of a profile the step of the plain program?
+"""Compare the step time that a profile reports with the step of the plain program.
 
-`python docs/measured/programs.py > docs/measured/programs.txt` on a GPU with transformers and
-torchvision, in 5 minutes: five programs that mark no step of their own run plainly, under `gpuperf
-profile`, and plainly again. `outside` is how far the headline is from the nearer of the two plain
-runs, if it is not between them. Names after it choose among them: `programs.py resnet ddp`.
-`programs.py --run NAME ROUNDS` is the plain program, which prints its milliseconds a round.
+`python docs/measured/programs.py > docs/measured/programs.txt` runs on a GPU with transformers and
+torchvision for 5 minutes: each of five programs without marked steps runs plainly, under `gpuperf
+profile`, and plainly again. `headline` is the reported step, `outside` its distance from the nearer
+plain run, if it is not between them. `programs.py resnet ddp` runs two of the programs;
+`programs.py --run NAME ROUNDS` is the plain program, which prints its milliseconds for each round.
 """
 
 import json
@@ -20,31 +20,31 @@ from typing import Any
 import torch
 from torch import nn
 
-WARM = 20  # rounds that are not counted
+WARM = 20  # rounds before the clock starts
 DEVICE = "cuda"
-D = 1024  # of the compiled transformer
+D = 1024  # width of the compiled transformer
 
 
 class Clock:
-    """Milliseconds a round, from the end of the warm-up."""
+    """A clock of the milliseconds of a round, from the end of the warm-up."""
 
     def __init__(self, rounds: int) -> None:
         self.rounds = rounds
 
     def round(self, index: int) -> None:
-        """Round *index* begins."""
+        """Start the clock at the first round after the warm-up."""
         if index == WARM:
             torch.cuda.synchronize()
             self.began = time.perf_counter()
 
     def print(self) -> None:
-        """The mean of the rounds."""
+        """Print the mean of the rounds."""
         torch.cuda.synchronize()
         print("STEP_MS", (time.perf_counter() - self.began) / self.rounds * 1e3)
 
 
 class Images(torch.utils.data.Dataset[Any]):
-    """Noise, made by the workers."""
+    """Random images, drawn by the workers of the loader."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -57,7 +57,7 @@ class Images(torch.utils.data.Dataset[Any]):
 
 
 def resnet(rounds: int) -> None:
-    """ResNet-50 trained on batches of a DataLoader with 8 workers."""
+    """Train ResNet-50 on batches of a DataLoader with 8 workers."""
     import torchvision
 
     layout = torch.channels_last
@@ -78,7 +78,7 @@ def resnet(rounds: int) -> None:
 
 
 def llama() -> Any:
-    """A Llama of 8 layers with random weights."""
+    """Return a Llama of 8 layers with random weights."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     config = LlamaConfig(
@@ -94,7 +94,7 @@ def llama() -> Any:
 
 
 def llama_train(rounds: int) -> None:
-    """Its training, whose loss is read in each step."""
+    """Train the Llama, and read its loss in each step."""
     model, clock = llama(), Clock(rounds)
     optimizer = torch.optim.AdamW(model.parameters(), 1e-4)
     data = torch.randint(0, 32000, (8, 1024))
@@ -110,7 +110,7 @@ def llama_train(rounds: int) -> None:
 
 
 def llama_generate(rounds: int) -> None:
-    """Its generation of four sequences, *rounds* tokens each, three times after a warm one."""
+    """Generate four sequences of *rounds* tokens with the Llama, three times after a warm-up."""
     model = llama().eval()
     ids = torch.randint(0, 32000, (4, 64), device=DEVICE)
 
@@ -133,7 +133,7 @@ def llama_generate(rounds: int) -> None:
 
 
 class Block(nn.Module):
-    """One of a transformer."""
+    """A block of a transformer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -150,7 +150,7 @@ class Block(nn.Module):
 
 
 def trained(model: Any, x: torch.Tensor, optimizer: torch.optim.Optimizer, rounds: int) -> None:
-    """Steps of *model* on one batch."""
+    """Train *model* on one batch."""
     clock = Clock(rounds)
     for index in range(WARM + rounds):
         clock.round(index)
@@ -161,7 +161,7 @@ def trained(model: Any, x: torch.Tensor, optimizer: torch.optim.Optimizer, round
 
 
 def compiled(rounds: int) -> None:
-    """A transformer of 8 blocks under torch.compile, trained."""
+    """Train a transformer of 8 blocks under torch.compile."""
     model = nn.Sequential(*(Block() for _ in range(8))).to(DEVICE, torch.bfloat16)
     optimizer = torch.optim.AdamW(model.parameters(), 1e-4, fused=True)
     x = torch.randn(8, 1024, D, device=DEVICE, dtype=torch.bfloat16)
@@ -169,7 +169,7 @@ def compiled(rounds: int) -> None:
 
 
 def ddp(rounds: int) -> None:
-    """DistributedDataParallel of world 1."""
+    """Train a model in DistributedDataParallel with one process."""
     os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
     os.environ.setdefault("MASTER_PORT", "29511")
     torch.distributed.init_process_group("nccl", rank=0, world_size=1)
@@ -181,7 +181,7 @@ def ddp(rounds: int) -> None:
     torch.distributed.destroy_process_group()
 
 
-PROGRAMS: dict[Callable[[int], None], int] = {  # and rounds that are enough for every pass
+PROGRAMS: dict[Callable[[int], None], int] = {  # each with rounds that are enough for all passes
     resnet: 250,
     llama_train: 150,
     llama_generate: 150,
@@ -191,7 +191,7 @@ PROGRAMS: dict[Callable[[int], None], int] = {  # and rounds that are enough for
 
 
 def ran(*words: str) -> tuple[str, str, float]:
-    """What a command printed on stdout and stderr, and its seconds."""
+    """Run a command, and return its stdout, its stderr and its seconds."""
     began = time.perf_counter()
     done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)
     if done.returncode:
@@ -200,12 +200,12 @@ def ran(*words: str) -> tuple[str, str, float]:
 
 
 def step_ms(text: str) -> float:
-    """What the plain program printed."""
+    """Return the milliseconds that the plain program printed."""
     return next(float(line.split()[1]) for line in text.splitlines() if "STEP_MS" in line)
 
 
 def main(names: list[str]) -> None:
-    """The table: plain before and after, the headline, its differences, seconds more, caveats."""
+    """Print a line for each program: plain steps, headline, differences, extra seconds, caveats."""
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}\n")
     print(f"{'':15}{'plain ms':>18}{'headline':>10}{'of mean':>9}{'outside':>9}{'longer':>8}")
     for program, rounds in PROGRAMS.items():
@@ -216,16 +216,16 @@ def main(names: list[str]) -> None:
         before, _, took_s = ran(sys.executable, *script)
         with tempfile.TemporaryDirectory() as out:
             options = ("profile", "--format", "json", "--out", out)
-            told, _, whole_s = ran(sys.executable, "-m", "gpuperf", *options, *script)
+            output, _, whole_s = ran(sys.executable, "-m", "gpuperf", *options, *script)
         after, _, _ = ran(sys.executable, *script)
         plain = step_ms(before), step_ms(after)
-        (region,) = json.loads(told)["regions"]
+        (region,) = json.loads(output)["regions"]
         headline, mean = region["step_s"] * 1e3, sum(plain) / 2
         nearest = min(max(headline, min(plain)), max(plain))
-        doubts = ", ".join(one["kind"] for one in region["caveats"])
+        caveats = ", ".join(caveat["kind"] for caveat in region["caveats"])
         print(
             f"{name:15}{plain[0]:9.3f}{plain[1]:9.3f}{headline:10.3f}{headline / mean - 1:9.2%}"
-            f"{headline / nearest - 1:9.2%}{whole_s - took_s:6.1f} s  {doubts}",
+            f"{headline / nearest - 1:9.2%}{whole_s - took_s:6.1f} s  {caveats}",
             flush=True,
         )
 

@@ -1,7 +1,7 @@
-"""Second witnesses of gpuperf's times, which share no code with it.
+"""Time calls in two ways that share no code with gpuperf, as witnesses of its times.
 
-All after 10 ms of rest and with a cold L2: CUPTI's kernel time
-(torch.profiler), and for `torch.mm` at 8192 also a plain event pair. Prints one line each:
+Each sample follows 10 ms of rest, with a cold L2. The witnesses are CUPTI's kernel time
+(torch.profiler) and, for `torch.mm` at 8192, also a plain pair of events:
 
     python docs/measured/witness.py
 """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pytest
@@ -65,10 +65,10 @@ def tensors(output: Any) -> list[torch.Tensor]:
     return [output] if isinstance(output, torch.Tensor) else list(output)
 
 
-# Of wide rows, which take seconds, a backward alone launches what one behind a forward does.
+# `fwd+bwd` launches the kernels of both modes; the modes wrap them alike at every size.
 SHAPES = [
-    *itertools.product([(5, 7), (1, 100), (70, 33)], ["fwd", "bwd", "fwd+bwd"]),
-    *itertools.product([(3, 4097), (2, 8200)], ["fwd", "fwd+bwd"]),
+    *itertools.product([(5, 7)], ["fwd", "bwd", "fwd+bwd"]),
+    *itertools.product([(1, 100), (70, 33), (3, 4097), (2, 8200)], ["fwd+bwd"]),
 ]
 
 
@@ -138,6 +138,12 @@ def test_a_gradient_alone_is_of_the_inputs_as_they_are_now(workload: Workload, n
     assert_right(workload, point, inputs, call())
 
 
+def distinct(tilings: Iterable[Mapping[str, int]]) -> list[Mapping[str, int]]:
+    """Return one of all tilings that are the same to the interpreter, which knows neither warps,
+    registers nor stages."""
+    return [*{(t["rows"], t["per_sm"], t.get("ahead")): t for t in tilings}.values()]
+
+
 @of_both
 @pytest.mark.parametrize(("m", "n"), [(70, 1), (70, 20), (9, 2500)])
 def test_every_tiling_is_right(workload: Workload, m: int, n: int) -> None:
@@ -150,7 +156,7 @@ def test_every_tiling_is_right(workload: Workload, m: int, n: int) -> None:
         for ours, theirs in zip(got, exact, strict=True):
             torch.testing.assert_close(ours.double(), theirs, rtol=2e-4, atol=2e-4)
 
-    for tiling in [*rows.tilings(n), *rows.tilings(rows.WIDE_ROW)]:
+    for tiling in distinct([*rows.tilings(n), *rows.tilings(rows.WIDE_ROW)]):
         for tensor in result:
             tensor.fill_(torch.nan)
         assert_close((norms.forward_call(inputs, result, tiling)(),), exact[:1])
@@ -160,7 +166,7 @@ def test_every_tiling_is_right(workload: Workload, m: int, n: int) -> None:
         assert_close((result.rstd,), (spread.rsqrt(),))
         if "bias" in inputs:
             assert_close((result.mean,), (centre,))
-    for tiling in norms.backward_tilings(n):
+    for tiling in distinct(norms.backward_tilings(n)):
         assert_close(norms.backward_call(inputs, result, tiling)(), exact[1:])
 
 
