@@ -29,25 +29,8 @@ LEAST_INTENSITY = 0.01  # FLOP/byte: operators with less have no place
 LEAST_SHOWN = 0.001  # of the step: operators with less set no axis
 LONGEST, LONGEST_SHAPES = 34, 40
 NARROW = 0.045  # of the bar: narrower parts have no label inside
-COLOUR = dict(
-    zip(
-        PARTS,
-        (
-            COLOURS[0],
-            COLOURS[2],
-            COLOURS[4],
-            COLOURS[7],
-            COLOURS[9],
-            COLOURS[3],
-            "#bcbcbc",
-            "#c8c8c8",
-            "#d2d2d2",
-            "#e6e6e6",
-            "#f2f2f2",
-        ),
-        strict=True,
-    )
-)
+GREYS = "#bcbcbc", "#c8c8c8", "#d2d2d2", "#e6e6e6", "#f2f2f2"
+COLOUR = dict(zip(PARTS, (*(COLOURS[i] for i in (0, 2, 4, 7, 9, 3)), *GREYS), strict=True))
 LIGHT = (
     "idle: waiting",
     "idle: data",
@@ -93,16 +76,9 @@ def _draw_bar(axes: Any, profile: Profile) -> list[Any]:
             continue
         axes.barh(0, share, left=left, height=1.0, color=COLOUR[name], edgecolor="white")
         if share > NARROW:
-            dark = name not in LIGHT
-            axes.text(
-                left + share / 2,
-                0,
-                f"{share * 100:.0f} %",
-                ha="center",
-                va="center",
-                fontsize=10.5,
-                color="white" if dark else INK,
-            )
+            centred = {"ha": "center", "va": "center", "fontsize": 10.5}
+            colour = INK if name in LIGHT else "white"
+            axes.text(left + share / 2, 0, f"{share * 100:.0f} %", color=colour, **centred)
         left += share
     axes.set_xlim(0, 1)
     axes.set_ylim(-0.5, 0.5)
@@ -113,12 +89,12 @@ def _draw_bar(axes: Any, profile: Profile) -> list[Any]:
 
 def _drawn(profile: Profile) -> list[OperatorRow]:
     return [
-        share
-        for share in profile.operators
-        if share.seconds > 0
-        and share.placement is not None
-        and share.placement.attained_flop_per_s > 0
-        and share.placement.intensity > LEAST_INTENSITY
+        row
+        for row in profile.operators
+        if row.seconds > 0
+        and row.placement is not None
+        and row.placement.attained_flop_per_s > 0
+        and row.placement.intensity > LEAST_INTENSITY
     ]
 
 
@@ -130,16 +106,10 @@ def _draw_roofline(axes: Any, profile: Profile, run: Run) -> list[OperatorRow]:
     axes.grid(True, which="major")
     axes.set_xlabel("arithmetic intensity, FLOP/byte of DRAM")
     if not shown:
-        axes.text(
-            0.5,
-            0.5,
-            "no operator has both FLOPs and bytes",
-            transform=axes.transAxes,
-            ha="center",
-            color=FAINT,
-        )
+        text = "no operator has both FLOPs and bytes"
+        axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", color=FAINT)
         return []
-    largest = [share for share in shown if share.share >= LEAST_SHOWN]
+    largest = [row for row in shown if row.share >= LEAST_SHOWN]
     shown = largest or shown
     points = _points(shown)
     roofs = run_roofs(run)
@@ -152,58 +122,43 @@ def _draw_roofline(axes: Any, profile: Profile, run: Run) -> list[OperatorRow]:
     lines = _lines(profile, shown)
     axes.set_ylim(_foot(roofs, low, top, len(lines)), top)
     _draw_roofs(axes, roofs, (left, right), top)
-    for share, (x, y) in zip(shown, points, strict=True):
-        axes.scatter(
-            [x],
-            [y],
-            s=max(SMALLEST, LARGEST * share.share),
-            color=COLOUR[share.part],
-            alpha=0.75,
-            edgecolor="white",
-            linewidth=0.8,
-            zorder=3,
-        )
+    bubble = {"alpha": 0.75, "edgecolor": "white", "linewidth": 0.8, "zorder": 3}
+    for row, (x, y) in zip(shown, points, strict=True):
+        area = max(SMALLEST, LARGEST * row.share)
+        axes.scatter([x], [y], s=area, color=COLOUR[row.part], **bubble)
     from matplotlib.ticker import FuncFormatter
 
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / scale:,g}"))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
     axes.set_ylabel(f"attained, {unit}")
+    style: dict[str, Any] = {"ha": "right", "fontsize": 8, "color": FAINT, "zorder": 4}
     for i, line in enumerate(reversed(lines)):
-        axes.text(
-            0.995,
-            0.015 + LINE * i,
-            line,
-            transform=axes.transAxes,
-            ha="right",
-            fontsize=8,
-            color=FAINT,
-            zorder=4,
-        )
+        axes.text(0.995, 0.015 + LINE * i, line, transform=axes.transAxes, **style)
     return shown
 
 
 def _points(shown: Sequence[OperatorRow]) -> list[tuple[float, float]]:
     """Return (FLOP/byte, FLOP/s) of each operator."""
-    placed = [share.placement for share in shown if share.placement]
+    placed = [row.placement for row in shown if row.placement]
     return [(each.intensity, each.attained_flop_per_s) for each in placed]
 
 
 def _lines(profile: Profile, shown: Sequence[OperatorRow]) -> list[str]:
     """Name the numbered operators, and say how much of the step has no place."""
     lines = [
-        f"{i + 1}  {shorten(name_of(share), LONGEST)} of "
-        f"{shorten(clean(_operands(share)), LONGEST_SHAPES)}  {share.share * 100:.1f} %"
-        for i, share in enumerate(shown[:MOST_LABELS])
-        if share.share >= LEAST_LABEL
+        f"{i + 1}  {shorten(name_of(row), LONGEST)} of "
+        f"{shorten(clean(_operands(row)), LONGEST_SHAPES)}  {row.share * 100:.1f} %"
+        for i, row in enumerate(shown[:MOST_LABELS])
+        if row.share >= LEAST_LABEL
     ]
-    left_out = 1 - sum(share.share for share in shown) - profile.idle_s / profile.step_s
+    left_out = 1 - sum(row.share for row in shown) - profile.idle_s / profile.step_s
     if left_out > 0.005:
         lines.append(f"{left_out * 100:.0f} % of the step has no FLOPs or bytes, and no place")
     return lines
 
 
-def _operands(share: OperatorRow) -> str:
-    return share.record.operator.operands if share.record.operator else ""
+def _operands(row: OperatorRow) -> str:
+    return row.record.operator.operands if row.record.operator else ""
 
 
 def _foot(roofs: Sequence[Any], low: float, top: float, lines: int) -> float:
@@ -261,8 +216,10 @@ def _number(axes: Any, shown: Sequence[OperatorRow]) -> None:
     radii = [math.sqrt(max(SMALLEST, LARGEST * s.share) / math.pi) * DPI / 72 for s in shown]
     taken: list[tuple[float, float]] = []
     size = 9 * DPI / 72
-    for i, share in enumerate(shown[:MOST_LABELS]):
-        if share.share < LEAST_LABEL:
+    style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 9, "fontweight": "bold"}
+    style |= {"zorder": 5, "path_effects": [withStroke(linewidth=2.5, foreground="white")]}
+    for i, row in enumerate(shown[:MOST_LABELS]):
+        if row.share < LEAST_LABEL:
             continue
         (x, y), reach = pixels[i], radii[i] + size * 0.7
         inside = [(0.0, 0.0)] if radii[i] > size else []
@@ -271,15 +228,5 @@ def _number(axes: Any, shown: Sequence[OperatorRow]) -> None:
             place = x + along * reach, y + up * reach
             if all(math.hypot(place[0] - a, place[1] - b) > size * 1.3 for a, b in taken):
                 taken.append(place)
-                axes.annotate(
-                    str(i + 1),
-                    place,
-                    xycoords="figure pixels",
-                    ha="center",
-                    va="center",
-                    fontsize=9,
-                    fontweight="bold",
-                    zorder=5,
-                    path_effects=[withStroke(linewidth=2.5, foreground="white")],
-                )
+                axes.annotate(str(i + 1), place, xycoords="figure pixels", **style)
                 break

@@ -86,8 +86,8 @@ def _fused(profile: Profile, chains: Sequence[Chain], optimizer: bool) -> Iterat
     )
 
 
-def _to_or_from_host(share: OperatorRow) -> bool:
-    return any(k.route.startswith(("HtoD", "DtoH")) for k in share.record.kernels)
+def _to_or_from_host(row: OperatorRow) -> bool:
+    return any(k.route.startswith(("HtoD", "DtoH")) for k in row.record.kernels)
 
 
 def _matmuls(profile: Profile) -> list[OperatorRow]:
@@ -99,8 +99,8 @@ def _matmuls(profile: Profile) -> list[OperatorRow]:
     ]
 
 
-def _main_flops(share: OperatorRow) -> Flops | None:
-    flops = share.record.cost.flops if share.record.cost else ()
+def _main_flops(row: OperatorRow) -> Flops | None:
+    flops = row.record.cost.flops if row.record.cost else ()
     return max((f for f in flops if f.kind == "matmul"), key=lambda f: f.count, default=None)
 
 
@@ -118,8 +118,8 @@ def _precision(profile: Profile, header: Header) -> Iterator[Gain]:
     if not slow or not before or not after or after <= before:
         return
     less_s = sum(
-        max(0.0, share.seconds - max(flops.count / (USUAL_RATE * after), _least_s(share, header)))
-        for share, flops in slow
+        max(0.0, row.seconds - max(flops.count / (USUAL_RATE * after), _least_s(row, header)))
+        for row, flops in slow
     )
     gain_s, part = saved(profile, less_s)
     yield Gain(
@@ -128,7 +128,7 @@ def _precision(profile: Profile, header: Header) -> Iterator[Gain]:
         part,
         f"{len(slow)} operators in fp32, {format_number(before / 1e12, 3)} TFLOP/s at the most; in "
         f"tf32 {USUAL_RATE:.0%} of {format_number(after / 1e12, 3)}, no faster than their bytes",
-        _places(share for share, _ in slow),
+        _places(row for row, _ in slow),
     )
 
 
@@ -142,17 +142,17 @@ def _alignment(profile: Profile, header: Header) -> Iterator[Gain]:
         return
     odd: list[tuple[OperatorRow, Flops]] = []
     even: list[tuple[OperatorRow, Flops]] = []
-    for share in _matmuls(profile):
-        flops = _main_flops(share)
-        if flops is not None and _kind(share) == "matmul":
-            (odd if _odd(share, flops.dtype) else even).append((share, flops))
+    for row in _matmuls(profile):
+        flops = _main_flops(row)
+        if flops is not None and _kind(row) == "matmul":
+            (odd if _odd(row, flops.dtype) else even).append((row, flops))
     less_s, slow = 0.0, []
-    for share, flops in odd:
-        rate = _usual_rate(share, flops, even, header)
-        after = max(flops.count / rate, _least_s(share, header)) if rate else share.seconds
-        if after < SLOW * share.seconds:
-            less_s += share.seconds - after
-            slow.append(share)
+    for row, flops in odd:
+        rate = _usual_rate(row, flops, even, header)
+        after = max(flops.count / rate, _least_s(row, header)) if rate else row.seconds
+        if after < SLOW * row.seconds:
+            less_s += row.seconds - after
+            slow.append(row)
     gain_s, part = saved(profile, less_s)
     if slow:
         yield Gain(
@@ -167,13 +167,13 @@ def _alignment(profile: Profile, header: Header) -> Iterator[Gain]:
 
 
 def _usual_rate(
-    share: OperatorRow, flops: Flops, others: Iterable[tuple[OperatorRow, Flops]], header: Header
+    row: OperatorRow, flops: Flops, others: Iterable[tuple[OperatorRow, Flops]], header: Header
 ) -> float | None:
     """Return the FLOP/s of *others* of the same dtype and similar size.
 
     Without any, it is the usual part of the roof for a large product, and None for a small one.
     """
-    own = flops.count / _calls(share)
+    own = flops.count / _calls(row)
     alike = [
         (s, f)
         for s, f in others
@@ -185,25 +185,25 @@ def _usual_rate(
     return USUAL_RATE * roof if roof and own > LARGE else None
 
 
-def _calls(share: OperatorRow) -> float:
-    count = share.record.operator.count if share.record.operator else 1.0
+def _calls(row: OperatorRow) -> float:
+    count = row.record.operator.count if row.record.operator else 1.0
     return count if count > 0 else 1.0
 
 
-def _least_s(share: OperatorRow, header: Header) -> float:
+def _least_s(row: OperatorRow, header: Header) -> float:
     """Return the seconds that the operator's least bytes take."""
     roofs = (peaks.bandwidth for peaks in (header.ceilings, header.peaks) if peaks)
-    bandwidth, cost = next((roof for roof in roofs if roof), None), share.record.cost
+    bandwidth, cost = next((roof for roof in roofs if roof), None), row.record.cost
     return cost.dram_bytes / bandwidth.value if bandwidth and cost else 0.0
 
 
 WIDTH = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1, "fp64": 8}
 
 
-def _odd(share: OperatorRow, dtype: str) -> bool:
+def _odd(row: OperatorRow, dtype: str) -> bool:
     """Return whether a side of a matrix that the operator takes is off the boundary."""
     step = max(1, ALIGNED // WIDTH.get(dtype, 4))
-    return any(n % step for shape in _shapes(share) if len(shape) > 1 for n in shape[-2:])
+    return any(n % step for shape in _shapes(row) if len(shape) > 1 for n in shape[-2:])
 
 
 def _attention(profile: Profile, header: Header) -> Iterator[Gain]:
@@ -245,9 +245,9 @@ def _attention(profile: Profile, header: Header) -> Iterator[Gain]:
 def _scores(profile: Profile) -> set[tuple[int, int, int]]:
     """Return the elements, rows and columns of what one batched product makes and another takes."""
     made, taken = set(), set()
-    for share in profile.operators:
-        name = share.record.case.op
-        factors = _shapes(share)[1:] if name == "aten::baddbmm" else _shapes(share)
+    for row in profile.operators:
+        name = row.record.case.op
+        factors = _shapes(row)[1:] if name == "aten::baddbmm" else _shapes(row)
         if name not in ("aten::bmm", "aten::baddbmm") or [len(f) for f in factors] != [3, 3]:
             continue
         (b, n, _), (_, _, m) = factors
@@ -266,23 +266,23 @@ def _rows(shape: tuple[int, ...]) -> tuple[int, int]:
     return (math.prod(shape), shape[-1]) if shape else (1, 1)
 
 
-def _kind(share: OperatorRow) -> str:
-    return share.record.operator.kind if share.record.operator else ""
+def _kind(row: OperatorRow) -> str:
+    return row.record.operator.kind if row.record.operator else ""
 
 
-def _shapes(share: OperatorRow) -> list[tuple[int, ...]]:
+def _shapes(row: OperatorRow) -> list[tuple[int, ...]]:
     """Return the shapes of the tensors that the operator takes, numbers left out."""
-    operator = share.record.operator
+    operator = row.record.operator
     return [tensor.shape for tensor in operator.tensors if tensor.shape] if operator else []
 
 
 def _places(shares: Iterable[OperatorRow]) -> tuple[str, ...]:
     """Return lines of the program with their operators, the slowest first."""
     places: dict[str, None] = {}
-    ordered: Sequence[OperatorRow] = sorted(shares, key=lambda share: -share.seconds)
-    for share in ordered:
-        operator = share.record.operator
-        case = share.record.case
+    ordered: Sequence[OperatorRow] = sorted(shares, key=lambda row: -row.seconds)
+    for row in ordered:
+        operator = row.record.operator
+        case = row.record.case
         what = f"{case.op.removeprefix('aten::')} of {operator.operands if operator else ''}"
         line = operator.where[0] if operator and operator.where else ""
         line = line or ("backward" if operator and operator.backward else "")
