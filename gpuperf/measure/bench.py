@@ -234,7 +234,7 @@ class Bench:
         call = implementation.build(inputs, Point(case.point), case.options)
         if not callable(call):
             raise WorkloadError(
-                f"build of {implementation.name} returned a {type(call).__name__}, no function",
+                f"build of {implementation.name} returned a {type(call).__name__}, not a function",
                 "let it return a function without arguments: return lambda: …",
             )
         return call

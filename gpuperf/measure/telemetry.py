@@ -38,7 +38,7 @@ class Meter:
     """Telemetry of a device; this base class, for a GPU without NVML, reads nothing."""
 
     def read(self) -> None:
-        """Take one reading."""
+        """Take one reading, to be summarized later."""
 
     def summary(self) -> Telemetry | None:
         """Return what was read since the last summary."""

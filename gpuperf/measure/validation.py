@@ -47,7 +47,7 @@ def validated_cost(value: Any, kind: type[T], function: str) -> T:
         raise WorkloadError(f"{function}(point) returned {returned}", hint)
     for field in ("flops", "bytes"):
         if not isinstance(getattr(value, field), tuple | list):
-            message = f"`{field}` of what {function}(point) returned is no tuple"
+            message = f"`{field}` of what {function}(point) returned is not a tuple"
             raise WorkloadError(message, f"{field}=(…,), with a comma before the parenthesis")
     for flops in value.flops:
         kinds = get_args(FlopKind)
@@ -73,13 +73,13 @@ def _types(workload: Workload) -> Iterator[Problem]:
             yield f"has no function `{field}`", f"{field}=lambda point: … or the name of a function"
     for implementation in workload.implementations:
         if not callable(implementation.build):
-            message = f"has an implementation {implementation.name!r} whose build is no function"
+            message = f"has an implementation {implementation.name!r} whose build is not a function"
             yield message, "def build(inputs, point, options): return lambda: …"
 
 
 def _tuple_of(field: str, value: object, kind: type) -> Iterator[Problem]:
     if not isinstance(value, tuple | list):
-        message = f"has {field} that is no tuple, but {_article(type(value).__name__)}"
+        message = f"has {field} that is not a tuple, but {_article(type(value).__name__)}"
         yield message, "a tuple of one needs a comma: (one,)"
         return
     for item in value:

@@ -134,17 +134,17 @@ def test_debug_prints_the_stack_of_the_users_exception(
         (
             "return Cost(bytes=(Bytes(4 * point.n, 4 * point.n),))",
             "return Cost(bytes=(Bytes(4 * point.n, 4 * point.n)))",
-            "`bytes` of what cost(point) returned is no tuple",
+            "`bytes` of what cost(point) returned is not a tuple",
             "a comma",
         ),
         ("Bytes(4 * point.n,", "Bytes(4 * point.n / 3,", "returned no sound Cost", "//"),
         (
             "    return call\n",
             "    return call()\n",
-            "build of eager returned a Tensor, no function",
+            "build of eager returned a Tensor, not a function",
             "return lambda",
         ),
-        ("    return call\n", "", "eager returned a NoneType, no function", "return lambda"),
+        ("    return call\n", "", "eager returned a NoneType, not a function", "return lambda"),
     ],
     ids=["no cost", "kind", "no comma", "fraction", "tensor", "nothing built"],
 )

@@ -181,11 +181,11 @@ def test_a_file_that_does_not_load_is_reported_with_the_line(
         (workload(variable="A") + workload(variable="B"), "has two workloads named 'twice'"),
         (
             workload().replace('o: lambda: i["x"] * 2),)', 'o: lambda: i["x"] * 2))'),
-            "'twice' has implementations that is no tuple, but an Implementation",
+            "'twice' has implementations that is not a tuple, but an Implementation",
         ),
         (
             workload().replace('choices=("fp32",)', 'choices=("fp32")'),
-            "choices of the axis 'dtype' that is no tuple, but a str",
+            "choices of the axis 'dtype' that is not a tuple, but a str",
         ),
         (
             workload().replace('Implementation("torch"', 'Implementation("F.torch"'),
@@ -193,7 +193,7 @@ def test_a_file_that_does_not_load_is_reported_with_the_line(
         ),
         (
             workload().replace('lambda i, p, o: lambda: i["x"] * 2', "None"),
-            "an implementation 'torch' whose build is no function",
+            "an implementation 'torch' whose build is not a function",
         ),
     ],
     ids=[

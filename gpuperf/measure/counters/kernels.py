@@ -62,7 +62,6 @@ class KernelCounter:
             raise
 
     def start(self) -> None:
-        """Begin a pass."""
         self._profiler.start()
 
     def stop(self) -> bool:

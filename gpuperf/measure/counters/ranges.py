@@ -88,7 +88,6 @@ class RangeProfiler:
         self._pushed += 1
 
     def pop(self) -> None:
-        """End the window."""
         self._cupti.call(api.RangesPop(profiler=self._profiler))
 
     def close(self) -> None:
@@ -104,7 +103,6 @@ class RangeProfiler:
             self._host.close()
 
     def start(self) -> None:
-        """Begin a pass."""
         self._pushed = 0
         self._cupti.call(api.RangesStart(profiler=self._profiler))
         self._started = True
