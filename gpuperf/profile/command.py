@@ -93,11 +93,11 @@ def profile(
     counters: Counters = "auto",
     by: opt.ByOption = opt.By.OPERATORS,
 ) -> int:
-    """Profile a program: time, kernels, FLOPs and bytes of each step, and what to change first.
+    """Profile a program and rank the changes that save most time.
 
-    Mark a step with gpuperf.step() at the end of each round, or a region with
-    `with gpuperf.region("name"):`; without marks each step of an optimizer counts, or without an
-    optimizer each forward pass of the outermost module.
+    Call gpuperf.step() at the end of each training step, or enclose a region in
+    `with gpuperf.region("name"):`. Without either, each step of an optimizer counts as a step, or,
+    without an optimizer, each forward pass of the outermost module.
     """
     from gpuperf.profile.measure import Plan, check_counted, passes_for, profile_program
 
