@@ -1,6 +1,6 @@
-"""gpuperf: how fast is a GPU operation, how fast could it be, and where did the difference go?
+"""Measure how fast a GPU operation is, how fast it could be, and where the difference goes.
 
-The public API needs no torch and is imported on first use, so that the command line starts fast.
+The public API needs no torch, and is imported on first use, so that the command line starts fast.
 """
 
 from __future__ import annotations
@@ -55,5 +55,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """The public names, which are here only once they were used."""
+    """Include the public names, which are otherwise absent until their first use."""
     return sorted({*globals(), *__all__})

@@ -1,4 +1,4 @@
-"""`python -m gpuperf` is `gpuperf`."""
+"""Run `python -m gpuperf` like `gpuperf`."""
 
 from gpuperf.app import main
 

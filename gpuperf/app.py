@@ -1,8 +1,8 @@
-"""The command line: its verbs, and the one place where errors become sentences and exit codes.
+"""Run the command line, and turn errors into sentences and exit codes.
 
-0 done · 1 the gate found a regression · 2 usage or internal error · 3 cannot measure or compare ·
-4 inconclusive, contaminated or incomplete · 130 Ctrl-C (128 and the number of any signal). A closed
-pipe is quiet.
+0 done · 1 the gate detected a regression · 2 usage or internal error · 3 cannot measure or compare
+· 4 inconclusive, contaminated or incomplete · 130 Ctrl-C (128 and the number of any signal). A
+closed pipe is not an error.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from gpuperf.verb.words import HELP, axes_help, refuse_repeated
 def make_app(names: Iterable[str] = (), listed: bool = False) -> typer.Typer:
     """Build the command line with the verbs *names*, or with all of them.
 
-    Verbs that are only *listed* in help do nothing, and their commands are not imported.
+    With *listed*, the verbs appear in help only, and their commands are not imported.
     """
     app = typer.Typer(
         name="gpuperf",
@@ -61,7 +61,7 @@ def make_app(names: Iterable[str] = (), listed: bool = False) -> typer.Typer:
 
 
 def _nothing() -> None:
-    """In place of a verb that is only listed."""
+    """Stand in for a verb that is only listed."""
 
 
 def _version(value: bool) -> None:
@@ -75,7 +75,8 @@ def _options(
         False, "--version", callback=_version, is_eager=True, help="Print the version."
     ),
 ) -> None:
-    """Options of every verb. `--debug` may stand anywhere: tracebacks, and the worker's output."""
+    """Declare the options of all verbs. `--debug`, anywhere, prints tracebacks and the worker's
+    output."""
 
 
 # Options of `profile` without a value.
@@ -83,7 +84,7 @@ SWITCHES = {"-m", "--repeat", "--verbose", "-v", "--debug", *HELP}
 INCOMPLETE = 4
 LONGEST_NAME, LONGEST_MESSAGE = 400, 1000  # characters of an error
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
-# Errors of the system that are not gpuperf's fault, where they name a file.
+# Errors of the system that are not gpuperf's fault if they name a file.
 ENVIRONMENT = {
     *FULL,
     errno.ENAMETOOLONG,
@@ -102,18 +103,18 @@ _ClickError: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "
 
 def main() -> None:
     """Run the command line and exit with its code."""
-    # Ctrl-C, a scheduler's farewell, a terminal that is closed: keep what there is.
+    # Ctrl-C, a scheduler's SIGTERM, a closed terminal: keep what was measured.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # by nohup, say
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup sets it
             signal.signal(number, _interrupt)
     _open_closed_streams()
     code = _guarded(_run)
-    sys.exit(128 + _heard[0] if _heard else code)
+    sys.exit(128 + _signals[0] if _signals else code)
 
 
 def _open_closed_streams() -> None:
-    """Give stdin, stdout and stderr the null device where the caller closed them: otherwise the
-    next file that is opened takes their number, and what is printed goes into it."""
+    """Open the null device for closed standard streams. Otherwise the next file that is opened
+    takes their number, and prints go into it."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             null = os.open(os.devnull, os.O_RDWR)
@@ -124,51 +125,52 @@ def _open_closed_streams() -> None:
 
 
 def _run() -> Any:
-    """The verb that is asked for, alone; all of them for help, and for a verb that there is not."""
-    asked = [verb for verb in sys.argv[1:2] if verb in every_verb()]
-    if any(every_verb()[verb].measures for verb in asked):
+    """Run the verb of the command line; list all verbs for help and for an unknown verb."""
+    names = [name for name in sys.argv[1:2] if name in every_verb()]
+    if any(every_verb()[name].measures for name in names):
         refuse_repeated(sys.argv[2:])
-    return make_app(asked, listed=not asked)(prog_name="gpuperf", standalone_mode=False)
+    return make_app(names, listed=not names)(prog_name="gpuperf", standalone_mode=False)
 
 
-_heard: list[int] = []  # the signals that were, by number
+_signals: list[int] = []  # the numbers of the signals that arrived
 
 
 def _interrupt(number: int, frame: object) -> None:
-    """Once, but for Ctrl-C: a shell and a kernel may both say that a terminal is closed."""
-    again = number in _heard
-    _heard.append(number)
-    if number == signal.SIGINT or not again:
+    """Interrupt once per signal, except for Ctrl-C: a shell and the kernel may both send SIGHUP."""
+    repeated = number in _signals
+    _signals.append(number)
+    if number == signal.SIGINT or not repeated:
         raise KeyboardInterrupt
 
 
 def _guarded(run: Callable[[], Any]) -> int:
-    """The exit code of *run*, its errors told on stderr."""
+    """Return the exit code of *run*, and write its errors to stderr."""
     debug = _take_debug()
-    # What a gate found must outlive the pipe that it is told to: without it, it did not pass.
+    # A gate whose output goes to a closed pipe has not passed.
     code = INCOMPLETE if sys.argv[1:2] == ["gate"] else 0
     try:
-        found = run()
-        code = found if isinstance(found, int) else 0
+        result = run()
+        code = result if isinstance(result, int) else 0
         sys.stdout.flush()
         return code
     except GpuperfError as error:
         if debug:
             traceback.print_exc()
-        _tell(str(error), error.hint)
+        _report(str(error), error.hint)
         return error.exit_code
     except _ClickError as error:
         if type(error).__name__ == "NoArgsIsHelpError":
-            sys.stderr.write(error.format_message() + "\n")  # the help, as it stands
+            sys.stderr.write(error.format_message() + "\n")  # the help as it is
             return 2
-        told = error.format_message().replace("Value error, ", "")  # how typer's parser says it
-        _tell(told, "`gpuperf --help`, or --help after the verb")
+        message = error.format_message().replace("Value error, ", "")  # a prefix of typer's parser
+        _report(message, "`gpuperf --help`, or --help after the verb")
         return 2
     except (KeyboardInterrupt, typer.Abort):
-        _tell("interrupted", "")
+        _report("interrupted", "")
         return 130
     except (BrokenPipeError, SystemExit) as error:
-        # click and rich leave by SystemExit(1) when the reader is gone, and 1 is the gate's alone.
+        # click and rich leave by SystemExit(1) when the reader is gone, while only the gate may
+        # exit with 1.
         if isinstance(error, SystemExit) and error.code not in (0, 1, None):
             return 2
         _drop_stdout()
@@ -176,39 +178,39 @@ def _guarded(run: Callable[[], Any]) -> int:
     except Exception as error:
         if debug:
             traceback.print_exc()
-        if isinstance(error, OSError) and (refused := _refused(error)):
-            _tell(*refused)
+        if isinstance(error, OSError) and (refusal := _refusal(error)):
+            _report(*refusal)
             return 2
-        _tell(
+        _report(
             f"internal error: {type(error).__name__}: {error}",
             "this is a fault of gpuperf; --debug shows where",
         )
         return 2
 
 
-def _refused(error: OSError) -> tuple[str, str] | None:
-    """What the system refused and what to do; None where gpuperf itself is at fault."""
+def _refusal(error: OSError) -> tuple[str, str] | None:
+    """Return what the system refused and what to do, or None if gpuperf itself is at fault."""
     if error.errno in FULL and not error.filename:
-        try:  # a blank at the end of a stdout that is not at fault does no harm
+        try:  # is stdout full? A blank at its end does no harm
             os.write(sys.stdout.fileno(), b" ")
         except OSError as full:
             _drop_stdout()
-            told = f"stdout cannot be written: {full.strerror}"
-            return told, "what was measured is in the run file; `gpuperf show` prints it again"
+            message = f"stdout cannot be written: {full.strerror}"
+            return message, "what was measured is in the run file; `gpuperf show` prints it again"
     if error.errno not in ENVIRONMENT or not error.filename:
         return None
-    told = f"{os.fsdecode(error.filename)!r} cannot be used: {error.strerror}"
-    return told, "choose another file or folder"
+    message = f"{os.fsdecode(error.filename)!r} cannot be used: {error.strerror}"
+    return message, "choose another file or folder"
 
 
 def _drop_stdout() -> None:
-    """Send to the null device what stdout still holds, which Python flushes once more at exit."""
+    """Redirect stdout to the null device, as Python flushes its buffer once more at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _take_debug() -> bool:
-    """Whether `--debug` was given, anywhere before a `--` or the script of `profile`; it is taken
-    out of the arguments."""
+    """Remove `--debug` from the arguments, anywhere before a `--` or the script of `profile`, and
+    return whether it was given."""
     end = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
     verbs = [i for i in (1, 2) if sys.argv[i : i + 1] == ["profile"]]
     if verbs and set(sys.argv[1 : verbs[0]]) <= {"--debug"}:
@@ -220,25 +222,24 @@ def _take_debug() -> bool:
 
 
 def _script_at(start: int) -> int:
-    """Where behind the options of `profile` its script stands: the first that is neither an option
-    nor the value of one."""
+    """Return the index of the script of `profile`: the first argument that is neither an option nor
+    the value of one."""
     i = start
     while i < len(sys.argv) and sys.argv[i].startswith("-"):
         i += 1 if sys.argv[i] in SWITCHES or "=" in sys.argv[i] else 2
     return i
 
 
-def _tell(message: str, hint: str) -> None:
-    told = f"gpuperf: {_brief(message)}\n" + (f"  hint: {_brief(hint)}\n" if hint else "")
+def _report(message: str, hint: str) -> None:
+    text = f"gpuperf: {_brief(message)}\n" + (f"  hint: {_brief(hint)}\n" if hint else "")
     try:
-        sys.stderr.write(told)
+        sys.stderr.write(text)
         sys.stderr.flush()
-    except OSError:  # nobody listens, or the terminal is gone; the exit code is the same
+    except OSError:  # the pipe or the terminal is closed; the exit code stays the same
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
 def _brief(text: str) -> str:
-    """*text* without control characters, which could steer the terminal, and with long names and
-    long lists shortened."""
+    """Remove control characters from *text*, and shorten long names and long lists."""
     words = (shorten(word, LONGEST_NAME) for word in clean(text).split(" "))
     return shorten(" ".join(words), LONGEST_MESSAGE)

@@ -1,8 +1,8 @@
-"""Keep what an autotuner chose for a kernel beyond the life of its process.
+"""Store the choices of autotuners, so that later processes use the same configuration.
 
-Environment variables name the folders: `GPUPERF_CHOICES` is where choices are kept and found, and
-`GPUPERF_CHOICES_OF_BASE` has those of the base of a gate, which the head prefers. Without them
-nothing is kept.
+Environment variables name the folders: `GPUPERF_CHOICES` stores and returns choices, and
+`GPUPERF_CHOICES_OF_BASE` has those of the base of a gate, which the head prefers. Without these
+variables nothing is stored.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from gpuperf.files import read_regular, write_atomically
 
 KEPT, PREFERRED = "GPUPERF_CHOICES", "GPUPERF_CHOICES_OF_BASE"
 LARGEST = 10_000  # bytes of a choice
-Place = tuple[str, int]  # a case, and which of the kernels that its build tunes
+Place = tuple[str, int]  # a case, and the number of the kernel among those that its build tunes
 
 
 def read_choice(
     variable: str, place: Place, candidates: Sequence[Mapping[str, int]]
 ) -> Mapping[str, int] | None:
-    """Return what was chosen at *place* in the folder that *variable* names; None where nothing
-    was, or none of *candidates*."""
+    """Return the choice for *place* in the folder that *variable* names; None if there is none, or
+    if it is not among *candidates*."""
     folder = os.environ.get(variable)
     if not folder:
         return None
     with contextlib.suppress(OSError, ValueError, RecursionError):
-        found = json.loads(read_regular(_file(folder, place), LARGEST))
-        return next((candidate for candidate in candidates if dict(candidate) == found), None)
+        choice = json.loads(read_regular(_file(folder, place), LARGEST))
+        return next((candidate for candidate in candidates if dict(candidate) == choice), None)
     return None
 
 
 def write_choice(place: Place, chosen: Mapping[str, int]) -> None:
-    """Keep *chosen* for later processes; a folder that cannot be written is no error."""
+    """Store *chosen* for later processes; a folder that cannot be written is not an error."""
     folder = os.environ.get(KEPT)
     if folder:
         with contextlib.suppress(OSError):

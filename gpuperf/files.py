@@ -1,9 +1,9 @@
-"""Read and write small files safely, whatever somebody put in their place.
+"""Read and write small files safely, even if an attacker controls the path.
 
-A reader opens regular files alone: a FIFO without a writer, or a device, raises an `OSError` in
-place of a wait without end. A writer never follows a symbolic link and never leaves half a file: it
-writes under a random name beside the target, and renames. Every function raises an `OSError` whose
-`strerror` is fit for a message, for a path with a NUL and for one too long as well.
+Readers open regular files only: a FIFO or a device raises an `OSError` instead of blocking forever.
+Writers never follow a symbolic link and never leave a partial file: they write under a random name
+beside the target, and rename. The `strerror` of every `OSError` can be printed as it is, also for a
+path that is too long or has a NUL.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pathlib import Path
 def open_regular(path: str | Path) -> BufferedReader:
     """Open *path*, or the file that it links to, for reading.
 
-    Raises: OSError, also where it is no regular file.
+    Raises: OSError, also if it is not a regular file.
     """
     handle = _open(path, os.O_RDONLY | os.O_NONBLOCK)
     mode = os.fstat(handle).st_mode
@@ -34,7 +34,7 @@ def open_regular(path: str | Path) -> BufferedReader:
 
 
 def is_regular(path: str | Path) -> bool:
-    """Whether *path* is, or links to, a regular file; False for a name that no file can have."""
+    """Whether *path* is, or links to, a regular file; False for an invalid name."""
     try:
         return stat.S_ISREG(Path(path).stat().st_mode)
     except (OSError, ValueError):
@@ -42,7 +42,7 @@ def is_regular(path: str | Path) -> bool:
 
 
 def read_regular(path: str | Path, limit_bytes: int) -> bytes:
-    """Return the contents of *path*. Raises: OSError, also where they exceed *limit_bytes*."""
+    """Return the contents of *path*. Raises: OSError, also if they exceed *limit_bytes*."""
     with open_regular(path) as file:
         data = file.read(limit_bytes + 1)
     if len(data) > limit_bytes:
@@ -53,8 +53,8 @@ def read_regular(path: str | Path, limit_bytes: int) -> bytes:
 def write_atomically(path: str | Path, data: bytes | str, mode: int = 0o644) -> None:
     """Write *data* as the file *path*, whole or not at all; its folder must exist.
 
-    *mode* holds before the umask. Raises: OSError, also where *path* is a symbolic link or another
-    thing that is no regular file: a rename would replace a link, and `/dev/null`, in silence.
+    *mode* applies before the umask. Raises: OSError, also if *path* exists and is not a regular
+    file: the rename would silently replace a link, or `/dev/null`.
     """
     target, content = Path(path), data.encode() if isinstance(data, str) else data
     _refuse_special(target)
@@ -74,10 +74,10 @@ def write_atomically(path: str | Path, data: bytes | str, mode: int = 0o644) -> 
 
 @contextlib.contextmanager
 def locked(path: str | Path, wait: bool = True) -> Iterator[None]:
-    """Hold the exclusive lock of the file *path*, which is made where it is not there.
+    """Hold the exclusive lock of the file *path*, which is created if it is missing.
 
-    Only processes that call this exclude each other; a process that ends lets go. Raises:
-    BlockingIOError where another process holds it and *wait* is False, OSError.
+    Only processes that call this exclude each other; the end of a process releases its lock.
+    Raises: OSError; BlockingIOError if another process holds the lock and *wait* is False.
     """
     handle = _open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
     try:

@@ -1,7 +1,7 @@
-"""What compiles at run time, where it is installed; a workload's file loads without it too.
+"""Provide Triton, torch.compile and autotuning to workloads, whether or not they are installed.
 
-`triton` and `tl` are Triton's modules (None without it) and `jit` its decorator. `lacks_triton` and
-`lacks_compiler` are what an `Implementation` gives as its `supports`.
+`triton` and `tl` are Triton's modules (None without Triton), and `jit` is its decorator. An
+`Implementation` passes `lacks_triton` or `lacks_compiler` as its `supports`.
 """
 
 from __future__ import annotations
@@ -24,28 +24,27 @@ try:
     import triton.language as tl
 
     jit: Callable[[Any], Any] = triton.jit
-    # What `jit` makes of kernels from here on.
+    # Whether `jit` makes kernels for Triton's interpreter.
     INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 except ImportError:
     triton = tl = None
     INTERPRETED = False
 
     def jit(function: Any) -> Any:
-        """The function as it stands: nothing calls it."""
         return function
 
 
-TIMED_MS, FEWEST, MOST = 10, 5, 50  # of each candidate: about so long, so many calls
-FLUSHED = 8  # times the L2 is read before each: on an H200 some 110 µs
-TIE = 0.02  # of a candidate's time: no more than tuning scatters by
+TIMED_MS, FEWEST, MOST = 10, 5, 50  # a candidate is timed for about 10 ms, by 5 to 50 calls
+FLUSHED = 8  # times the size of the L2 is read before each call: 110 µs on an H200
+TIE = 0.02  # share of a candidate's time by which tuning scatters
 TimeCall = Callable[[Callable[[], Any]], float]  # seconds of one call
 MOST_COMPILED = 10_000  # shapes of one function in one process
 
 
 def lacks_triton(point: Any, device: Any) -> str | None:
-    """Why a kernel in Triton cannot run on *device* (a `DeviceFacts`), or None.
+    """Return why a Triton kernel cannot run on *device* (a `DeviceFacts`), or None.
 
-    Its interpreter (`TRITON_INTERPRET=1`) runs on a CPU, to test.
+    For tests, Triton's interpreter (`TRITON_INTERPRET=1`) runs on a CPU.
     """
     if triton is None:
         return "Triton is not installed"
@@ -53,7 +52,7 @@ def lacks_triton(point: Any, device: Any) -> str | None:
 
 
 def lacks_descriptors(point: Any, device: Any) -> str | None:
-    """The same of a kernel that loads by tensor descriptors, which Triton has since 3.4."""
+    """Do the same for a kernel that loads by tensor descriptors, which Triton has since 3.4."""
     lacking = lacks_triton(point, device)
     if lacking or hasattr(tl, "make_tensor_descriptor"):
         return lacking
@@ -61,7 +60,7 @@ def lacks_descriptors(point: Any, device: Any) -> str | None:
 
 
 def lacks_compiler(point: Any, device: Any) -> str | None:
-    """Why torch.compile cannot make code for *device*, or None."""
+    """Return why torch.compile cannot compile for *device*, or None."""
     if device.kind != "cpu":
         return "Triton is not installed" if triton is None else None
     names = (os.environ.get("CXX", "g++"), "clang++", "cl")
@@ -69,9 +68,9 @@ def lacks_compiler(point: Any, device: Any) -> str | None:
 
 
 def compiled(function: Callable[..., Any], mode: str | None = None) -> Callable[..., Any]:
-    """*function* by torch.compile, for the shapes that come.
+    """Compile *function* by torch.compile, anew for each shape.
 
-    A sweep compiles for each size anew; after eight, torch would go on in eager without a word.
+    By default torch silently falls back to eager after eight shapes, hence the limit.
     """
     import torch
 
@@ -82,7 +81,7 @@ def compiled(function: Callable[..., Any], mode: str | None = None) -> Callable[
 
 
 class Tuned:
-    """A call that was chosen among several: `chosen` is what makes it this one."""
+    """A call that was chosen among candidates, and its configuration `chosen`."""
 
     def __init__(self, call: Callable[[], Any], chosen: Mapping[str, int | str]) -> None:
         self._call = call
@@ -94,8 +93,8 @@ class Tuned:
 
 @dataclass
 class _Memory:
-    """What was chosen for a case in this process, by the order in which its build tunes, and how
-    candidates are timed."""
+    """The choices for a case in this process, by the order in which its build tunes, and the
+    function that times candidates."""
 
     case: str = ""
     count: int = 0
@@ -111,20 +110,20 @@ _remembered = _Memory()
 
 
 def begin_build(case: str, time_s: TimeCall | None = None) -> None:
-    """The build of *case* begins: what was tuned for it before is not tuned again.
+    """Begin the build of *case*, which reuses earlier choices for it.
 
-    `time_s(call)` is how `tune` times a candidate, in seconds: by the timer and with the rest of
-    the measurement that follows. Without it candidates are timed by events, back to back.
+    `tune` times a candidate by `time_s(call)`, in seconds, which uses the timer and the idle gap of
+    the measurement that follows. Without it, events time candidates back to back.
     """
     _remembered.case, _remembered.count, _remembered.time_s = case, 0, time_s
 
 
 def _median_ms(call: Callable[[], Any]) -> float:
-    """What *call* takes with its data in DRAM and the L2 full of clean lines, as in a measurement.
+    """Time *call* with its data in DRAM and the L2 full of clean lines, as in a measurement.
 
-    The flush takes long enough for the host to launch the call meanwhile. Triton's own `do_bench`
-    leaves the L2 dirty: what kernels then write back is not theirs, and of two that differ by 6 %
-    the slower came out ahead.
+    During the flush the host can launch the call. Triton's `do_bench` leaves the L2 dirty, so
+    kernels also write back the lines of others, and of two kernels that differ by 6 % the slower
+    seemed faster.
     """
     if _remembered.time_s is not None:
         return _remembered.time_s(call) * 1e3
@@ -151,13 +150,13 @@ def _median_ms(call: Callable[[], Any]) -> float:
 def tune(
     make: Callable[[Mapping[str, int]], Callable[[], Any]], candidates: Iterable[Mapping[str, int]]
 ) -> Tuned:
-    """The fastest call that *make* makes of a candidate; what does not compile is passed over.
+    """Return the fastest of the calls that *make* makes of the candidates that compile.
 
-    A process of a gate's side takes what the first process of the side chose; there the head keeps
-    to the base's choice unless another is faster by more than `TIE`, since two sides of one code
-    that chose differently would differ in every pair. Interpreted it is the first.
+    In a gate, the processes of a side use the choice of its first process. The head uses the choice
+    of the base unless another is faster by more than `TIE`: two sides of the same code with
+    different choices would differ in every pair. Triton's interpreter uses the first candidate.
 
-    Raises: what the last candidate raises, when none runs; ValueError when there is none.
+    Raises: the error of the last candidate if none runs; ValueError without candidates.
     """
     place = _remembered.place()
     every = list(candidates)
@@ -171,7 +170,7 @@ def tune(
     usual = read_choice(PREFERRED, place, every)
     best: tuple[float, Callable[[], Any], Mapping[str, int]] | None = None
     for candidate in every:
-        call: Callable[[], Any] | None = None  # nor is the last one's memory held by now
+        call: Callable[[], Any] | None = None  # frees the memory of the previous candidate
         with contextlib.suppress(Exception):  # too much shared memory, too many registers
             call = make(candidate)
             time_ms = _median_ms(call) * (1 - TIE if candidate == usual else 1)
@@ -179,7 +178,7 @@ def tune(
                 best = (time_ms, call, candidate)
     if best is None:
         call = make(every[-1])
-        call()  # raises what it raised
+        call()  # raises the error again
         return Tuned(call, every[-1])
     _remembered.choices[place] = best[2]
     write_choice(place, best[2])

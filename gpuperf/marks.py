@@ -1,6 +1,6 @@
-"""Where does a step of a program begin and end? What its author may say, and what hears it.
+"""Mark the steps and the regions of a program for `gpuperf profile`.
 
-`gpuperf profile` listens; without it a mark costs a comparison. Nothing here needs torch.
+Without a profiler a mark costs one comparison. Nothing here needs torch.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from typing import Any, Protocol
 
 
 class Listener(Protocol):
-    """Hears the marks of a program."""
+    """A receiver of the marks of a program."""
 
     def step(self) -> None:
-        """One step ended, and the next one begins."""
+        """Note that one step ends and the next one begins."""
 
     def enter(self, name: str) -> None:
-        """A region begins."""
+        """Note that the region *name* begins."""
 
     def leave(self, name: str) -> None:
-        """It ends."""
+        """Note that the region *name* ends."""
 
 
-# By the names of operators (`mylib::rope`): what a call of each costs.
+# The functions that compute the cost of a call, by the name of the operator (`mylib::rope`).
 COSTS: dict[str, Callable[[Any], Any]] = {}
 
 _listener: Listener | None = None
@@ -39,25 +39,25 @@ _compiling: Callable[[], bool] = _never
 
 
 def listen(listener: Listener | None, compiling: Callable[[], bool] = _never) -> None:
-    """Marks of this process, and of none that it forks, go to *listener*; those that are made while
-    code is *compiling* are nothing: a graph has no place for them."""
+    """Send the marks of this process, but not of its forks, to *listener*. Marks made while code is
+    *compiling* are ignored, as a graph cannot hold them."""
     global _listener, _process, _compiling
     _listener, _process, _compiling = listener, os.getpid(), compiling
 
 
 def register_cost(name: str, cost: Callable[[Any], Any]) -> None:
-    """Tell what a call of the custom operator *name* (`mylib::rope`) costs.
+    """Register the cost of a call of the custom operator *name* (`mylib::rope`).
 
     *cost* takes the call, whose `tensors` have `shape`, `dtype`, `size` and `bytes` (and `outputs`
     the same), and returns a `gpuperf.Cost`. Raises: ValueError for a name without a namespace.
     """
     if not all(name.partition("::")):
-        raise ValueError(f"{name!r} is no operator's name, like mylib::rope")
+        raise ValueError(f"{name!r} is not the name of an operator (like mylib::rope)")
     COSTS[name] = cost
 
 
 def step() -> None:
-    """Say that one step of a loop ended: call it once in each round, at its end."""
+    """Mark the end of a step: call this once at the end of each iteration of the loop."""
     if _listener is None or _compiling():
         return
     if _process == os.getpid():
@@ -66,13 +66,13 @@ def step() -> None:
 
 @contextlib.contextmanager
 def region(name: str) -> Iterator[None]:
-    """Say that what runs inside is the region *name*: `with gpuperf.region("forward"):`."""
-    heard = _listener
-    if heard is None or _compiling() or _process != os.getpid():
+    """Mark the code inside as the region *name*: `with gpuperf.region("forward"):`."""
+    listener = _listener
+    if listener is None or _compiling() or _process != os.getpid():
         yield
         return
-    heard.enter(name)
+    listener.enter(name)
     try:
         yield
     finally:
-        heard.leave(name)
+        listener.leave(name)

@@ -1,7 +1,7 @@
-"""How does a piece of CUDA C become something to launch, without nvcc?
+"""Compile, load and launch CUDA C without nvcc.
 
-NVRTC compiles it, the driver loads and launches it; both through cuda-bindings, which torch's own
-CUDA builds bring. Everything is imported on first use: compiling needs no GPU.
+NVRTC compiles, and the driver loads and launches, both through cuda-bindings, which torch's CUDA
+builds install. Everything is imported on first use. Compiling needs no GPU.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _bindings() -> tuple[Any, Any]:
 
 
 def _checked(result: Sequence[Any], what: str) -> Any:
-    """What a CUDA call returned beside its status. Raises: CannotMeasure unless it succeeded."""
+    """Return the values of a CUDA call without its status. Raises: CannotMeasure if it failed."""
     status, *values = result
     if int(status) != 0:
         raise CannotMeasure(f"{what} failed: {status.name}", "run `gpuperf doctor`")
@@ -42,12 +42,12 @@ def _checked(result: Sequence[Any], what: str) -> Any:
 
 
 def read_source(name: str) -> str:
-    """The text of `kernels/cuda/<name>`."""
+    """Return the text of `kernels/cuda/<name>`."""
     return (resources.files("gpuperf.kernels.cuda") / name).read_text(encoding="utf-8")
 
 
 def compile_source(source: str, arch: str) -> bytes:
-    """The cubin of CUDA C *source* for *arch* (`sm_90`). Raises: CannotMeasure with the log."""
+    """Compile CUDA C to a cubin for *arch* (`sm_90`). Raises: CannotMeasure with the log."""
     _, nvrtc = _bindings()
     try:
         program = _checked(
@@ -60,8 +60,8 @@ def compile_source(source: str, arch: str) -> bytes:
     if int(status) != 0:
         log = b" " * _checked(nvrtc.nvrtcGetProgramLogSize(program), "NVRTC")
         nvrtc.nvrtcGetProgramLog(program, log)
-        told = log.decode().strip("\0\n")
-        raise CannotMeasure(f"CUDA C does not compile for {arch}: {told}")
+        text = log.decode().strip("\0\n")
+        raise CannotMeasure(f"CUDA C does not compile for {arch}: {text}")
     cubin: bytes = b" " * _checked(nvrtc.nvrtcGetCUBINSize(program), "NVRTC")
     _checked(nvrtc.nvrtcGetCUBIN(program, cubin), "NVRTC")
     nvrtc.nvrtcDestroyProgram(program)
@@ -100,5 +100,5 @@ def load_kernels(source: str, arch: str, names: Sequence[str]) -> dict[str, Kern
 
 @cache
 def kernels_of(name: str, arch: str, names: Sequence[str]) -> dict[str, Kernel]:
-    """The kernels *names* of `kernels/cuda/<name>` for *arch*, compiled once in a process."""
+    """Return the kernels *names* of `kernels/cuda/<name>`, compiled once in a process."""
     return load_kernels(read_source(name), arch, names)

@@ -112,7 +112,7 @@ def test_a_custom_operator_costs_what_its_program_says(
     assert one.cost.flop_count == 15
     assert other.cost is None
     assert "the cost of aten::add failed" in capsys.readouterr().err
-    with pytest.raises(ValueError, match="is no operator's name"):
+    with pytest.raises(ValueError, match="is not the name of an operator"):
         gpuperf.register_cost("rope", lambda call: None)
 
 
