@@ -87,18 +87,17 @@ def render_brief(
     narrow = replace(screen, width=min(screen.width, WIDTH))
     largest = max(profiles, key=_total_s)
     others = [profile for profile in profiles if profile is not largest]
-    text = ""
+    gains, text = findings(largest, run.header), ""
     for rows in range(MOST_ROWS, LEAST_ROWS - 1, -1):
-        for gains in range(MOST_FINDINGS, LEAST_FINDINGS - 1, -1):
-            head, *tables = _tables(run, largest, others, by, rows, gains)
+        for most in range(MOST_FINDINGS, LEAST_FINDINGS - 1, -1):
+            head = _head(largest, run, by, rows)
             if names:
                 head = _chosen(head, largest, run, by, rows, names)
-            text = "\n".join(
-                [
-                    render([head], "table", screen if names else narrow),
-                    *(render([table], "table", narrow) for table in tables),
-                ]
-            )
+            tail = [_findings_table(gains, largest, most), _caveats_table(largest)]
+            if others:
+                tail.insert(0, _regions_table(others, rows // 2))
+            text = render([head], "table", screen if names else narrow) + "\n"
+            text += render(tail, "table", narrow)
             if text.count("\n") <= HEIGHT:
                 return text
     return text
@@ -110,26 +109,24 @@ def _total_s(profile: Profile) -> float:
     return profile.step_s * max(1, program.total if program else 1)
 
 
-def _tables(
-    run: Run, profile: Profile, others: Sequence[Profile], by: str, rows: int, most_gains: int
-) -> Iterator[Table]:
+def _head(profile: Profile, run: Run, by: str, rows: int) -> Table:
+    """Return the totals of a region and its operators or kernels."""
     columns = _kernel_columns(profile, rows) if by == "kernels" else _columns(profile, rows)
     notes = [_hidden(profile, by, rows), *_doubtful_times(profile, by), *_graphs_note(profile)]
     if by != "kernels" and no_roof(profile) and not run.header.ceilings:
         notes.append("of roof: no roof of this device is known; `gpuperf calibrate` measures them")
-    yield Table(
+    return Table(
         columns=columns,
         title=title_of(profile, run),
         lead=tuple(_lead(profile)),
         notes=notes_of(*filter(None, notes)),
         more="-v has all",
     )
-    if others:
-        yield _regions_table(others, rows // 2)
-    gains = findings(profile, run.header)
-    yield _findings_table(gains, profile, most_gains)
-    contract = _contract_line(profile.region)
-    yield Table(footnotes=notes_of(*_caveat_lines(profile)), notes=(("Contract", contract),))
+
+
+def _caveats_table(profile: Profile) -> Table:
+    contract = ("Contract", _contract_line(profile.region))
+    return Table(footnotes=notes_of(*_caveat_lines(profile)), notes=(contract,))
 
 
 def _chosen(
