@@ -23,7 +23,7 @@ def devices(
     device: Annotated[
         str | None,
         typer.Argument(
-            metavar="[DEVICE]",
+            metavar="DEVICE",
             help="Device to show in full: its id, such as h200-sxm, or a part of its id or name, "
             "such as H100.",
             show_default=False,

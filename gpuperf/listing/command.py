@@ -26,9 +26,7 @@ def list_workloads(
     op: Annotated[
         str | None,
         typer.Argument(
-            metavar="[OP]",
-            help="Workload to show in full: a name, or ./mine.py.",
-            show_default=False,
+            metavar="OP", help="Workload to show in full: a name, or ./mine.py.", show_default=False
         ),
     ] = None,
     format: opt.TableOrJsonOption = opt.TableOrJson.TABLE,

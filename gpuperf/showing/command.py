@@ -23,7 +23,7 @@ def show(
     other: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[LATER]",
+            metavar="LATER",
             help="Run file of a later profile, which is compared with the first.",
             show_default=False,
         ),
