@@ -1,1 +1,1 @@
-"""Read traces of torch.profiler and find the steps in them."""
+"""Read traces of torch.profiler and locate the steps in them."""

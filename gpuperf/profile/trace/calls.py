@@ -1,10 +1,10 @@
-"""What does a trace say of an operator's arguments?
+"""Read the arguments of operators from a trace.
 
 Kineto writes four lists of one length: `Input Dims` (a tensor's shape; a list of shapes for a list
 of tensors; empty for the rest), `Input type` (C++'s name of the dtype; `TensorList`, `Scalar`,
-`ScalarList`, or nothing), `Input Strides` and `Concrete Inputs` (scalars as text). What it leaves
-out: the dtypes of tensors in a list, texts (`approximate="tanh"`), optional tensors in a list
-(those of `aten::index`), and all outputs.
+`ScalarList`, or nothing), `Input Strides` and `Concrete Inputs` (scalars as text). It leaves out the
+dtypes of tensors in a list, texts (`approximate="tanh"`), optional tensors in a list (those of
+`aten::index`), and all outputs.
 https://github.com/pytorch/pytorch/blob/main/torch/csrc/profiler/util.cpp
 """
 
@@ -34,10 +34,10 @@ MORE_DTYPES = {
 
 
 class Calls:
-    """Calls of operators, each kept once.
+    """A list of the different calls of operators.
 
-    `shapes` says whether any call had them; `doubtful` counts calls whose shapes were unreadable or
-    too many, and that are kept by name only.
+    `shapes` is set if any call has them; `doubtful` counts calls that are kept by name only, since
+    their shapes are unreadable or too many.
     """
 
     def __init__(self) -> None:
@@ -48,28 +48,28 @@ class Calls:
         self._tensors: dict[Tensor, Tensor] = {}
         self._full = 0
 
-    def known(self) -> tuple[Call, ...]:
+    def calls(self) -> tuple[Call, ...]:
         return tuple(self._calls)
 
     def index(self, name: str, args: dict[str, Any]) -> int:
-        """Which call this is. Most are repeated: a key is cheaper than a `Call`."""
+        """Return the place of a call, which is added if it is new; a key is cheaper than a `Call`."""
         dims = args.get("Input Dims")
         if dims is None:
             return self._bare(name)
         lists = [args.get(key) for key in KEYS]
         key = blake2b(repr((name, lists)).encode("utf-8", "replace"), digest_size=16).digest()
-        found = self._index.get(key)
-        if found is None:
-            found = self._index[key] = self._new(name, lists)
-        return found
+        place = self._index.get(key)
+        if place is None:
+            place = self._index[key] = self._new(name, lists)
+        return place
 
     def _bare(self, name: str) -> int:
-        found = self._index.get(name)
-        if found is None:
+        place = self._index.get(name)
+        if place is None:
             if len(self._index) > MOST_CALLS + MOST_BARE:
                 raise ValueError(f"it has the last of over {MOST_BARE:,} different names")
-            found = self._index[name] = self._keep(Call(legible(name)))
-        return found
+            place = self._index[name] = self._keep(Call(legible(name)))
+        return place
 
     def _keep(self, call: Call) -> int:
         return self._calls.setdefault(call, len(self._calls))
@@ -88,33 +88,35 @@ class Calls:
         return self._keep(call)
 
     def _call(self, name: str, dims: Any, types: Any, strides: Any, concrete: Any) -> Call:
-        """Raises: TypeError, ValueError for lists of other things than they should be."""
+        """Build the call. Raises: TypeError, ValueError for malformed lists."""
         types, strides, concrete = (
             given if isinstance(given, list) and len(given) == len(dims) else [None] * len(dims)
             for given in (types, strides, concrete)
         )
         if sum(len(shape) for shape in dims) + len(dims) > MOST_TENSORS:
             raise ValueError("too many tensors")
-        inputs = tuple(self._argument(*one) for one in zip(dims, types, strides, strict=True))
-        return Call(legible(name), inputs, tuple(legible(_text(one)) for one in concrete))
+        inputs = tuple(map(self._argument, dims, types, strides))
+        return Call(legible(name), inputs, tuple(legible(_text(value)) for value in concrete))
 
     def _argument(self, dims: list[Any], kind: Any, strides: Any) -> tuple[Tensor, ...]:
         if not isinstance(dims, list):
             raise TypeError("a shape is a list")
         strides = strides if isinstance(strides, list) and len(strides) == len(dims) else None
         if dims and isinstance(dims[0], list):
-            steps = strides or [[]] * len(dims)
-            return tuple(self._tensor(*one, "") for one in zip(dims, steps, strict=True))
+            return tuple(
+                self._tensor(shape, tensor_strides, "")
+                for shape, tensor_strides in zip(dims, strides or [[]] * len(dims), strict=True)
+            )
         dtype = DTYPES.get(kind) or MORE_DTYPES.get(kind)
         if dtype is None and not dims and not str(kind).startswith("c10::"):
-            return ()  # no tensor: a scalar, a text, nothing
+            return ()  # a scalar, a text, or nothing
         return (self._tensor(dims, strides or [], dtype or legible(_text(kind))),)
 
     def _tensor(self, shape: list[int], strides: list[int], dtype: str) -> Tensor:
         if not all(type(n) is int for n in (*shape, *strides)):
-            raise TypeError("a shape is of whole numbers")
-        own = () if _is_contiguous(shape, strides) else tuple(strides)
-        tensor = Tensor(tuple(shape), dtype, own)
+            raise TypeError("a shape is of integers")
+        gaps = () if _is_contiguous(shape, strides) else tuple(strides)
+        tensor = Tensor(tuple(shape), dtype, gaps)
         return self._tensors.setdefault(tensor, tensor)
 
 
@@ -123,7 +125,7 @@ def _text(value: Any) -> str:
 
 
 def _is_contiguous(shape: list[int], strides: list[int]) -> bool:
-    """Row by row, without gaps; what has at most one element along an axis needs no stride."""
+    """Whether elements lie row by row, without gaps; axes of one element need no stride."""
     if len(shape) != len(strides) or 0 in shape:
         return True
     expected = 1

@@ -1,4 +1,4 @@
-"""How are millions of events kept in little memory, and sorted?"""
+"""Keep millions of events in little memory, as sorted columns of numbers."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ LONGEST_NAME = 2000  # characters; CUTLASS's kernels have over a thousand
 MOST_NAMES = 500_000
 
 
-class Table:
-    """Rows of whole numbers, a column of 8 bytes each; the first two are start and end."""
+class EventColumns:
+    """Events as rows of integers, 8 bytes a column; the first two columns are start and end."""
 
     def __init__(self, columns: str) -> None:
         self._columns = tuple(array("q") for _ in columns.split())
@@ -31,41 +31,44 @@ class Table:
         return self._columns[0]
 
     def columns(self, origin: int) -> list[Column]:
-        """By start, the longer first; times are counted from *origin*. Each column is sorted and
-        let go before the next, so that there are never two of all."""
+        """Sort by start, the longer first, and count times from *origin*.
+
+        Each column is released before the next one is sorted, to halve the peak of memory.
+        """
         import numpy
 
         start, end = (numpy.asarray(column) for column in self._columns[:2])
         order = numpy.lexsort((-end, start))
-        found: list[Column] = [start[order] - origin, end[order] - origin]
+        columns: list[Column] = [start[order] - origin, end[order] - origin]
         del start, end
         rest = list(self._columns[2:])
         self._columns = ()
         while rest:
-            found.append(numpy.asarray(rest.pop(0))[order])
-        return found
+            columns.append(numpy.asarray(rest.pop(0))[order])
+        return columns
 
 
 class Names:
-    """Texts, each kept once, legible and at most `LONGEST_NAME` long."""
+    """A list of different texts, each printable and at most `LONGEST_NAME` long."""
 
     def __init__(self) -> None:
         self._index: dict[str, int] = {}
 
     def index(self, name: str) -> int:
-        found = self._index.get(name)
-        if found is None:
-            found = self._index.setdefault(legible(name), len(self._index))
+        """Return the place of *name*, which is added if it is new. Raises: ValueError."""
+        place = self._index.get(name)
+        if place is None:
+            place = self._index.setdefault(legible(name), len(self._index))
             if len(self._index) > MOST_NAMES:
                 raise ValueError(f"it has the last of over {MOST_NAMES:,} different names")
-        return found
+        return place
 
-    def known(self) -> tuple[str, ...]:
+    def texts(self) -> tuple[str, ...]:
         return tuple(self._index)
 
 
 def legible(name: str) -> str:
-    """*name* without what does not print, its middle left out where it is too long."""
+    """Remove unprintable characters, and the middle of a *name* that is too long."""
     if len(name) > LONGEST_NAME:
         half = LONGEST_NAME // 2
         name = f"{name[:half]}…{name[1 - half :]}"
@@ -73,9 +76,11 @@ def legible(name: str) -> str:
 
 
 def launchers(activities: Column, runtime: Column) -> Column:
-    """The index in *runtime* of what launched each activity, by the correlations of both; −1 where
-    unknown. A call of the runtime and one of the driver below it may share a correlation: the
-    first, which is the outer, is taken."""
+    """Return the index in *runtime* of the call that launched each activity; −1 if unknown.
+
+    Both are columns of correlations. A call of the runtime and the driver's call inside it may
+    share one: the first, which is the outer, is taken.
+    """
     import numpy
 
     rows = numpy.flatnonzero(runtime > 0)
@@ -83,5 +88,5 @@ def launchers(activities: Column, runtime: Column) -> Column:
     if not len(rows):
         return numpy.full(len(activities), -1)
     place = numpy.searchsorted(runtime[rows], activities)
-    found = rows[numpy.minimum(place, len(rows) - 1)]
-    return numpy.where(runtime[found] == activities, found, -1)
+    matches = rows[numpy.minimum(place, len(rows) - 1)]
+    return numpy.where(runtime[matches] == activities, matches, -1)

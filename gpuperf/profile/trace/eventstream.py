@@ -1,11 +1,11 @@
-"""How is a chrome trace of any size read, an event at a time?
+"""Read a chrome trace of any size, an event at a time.
 
 The format is an object whose `traceEvents` is a list; other keys may come before or after it.
 https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
 
-Python's own decoder finds the end of an event and decodes it in one go (110 MB/s). msgspec is three
-times as fast on a slice of the text, but something else would have to find the slice, and it takes
-neither a control character in a name nor a number of the wrong type, both of which exist.
+Python's own decoder detects the end of an event and decodes it in one go (110 MB/s). msgspec is
+three times as fast on a slice of the text, but needs another way to get the slice, and refuses
+control characters in a name and numbers of the wrong type, both of which occur.
 """
 
 from __future__ import annotations
@@ -32,44 +32,42 @@ MOST_RATIO, FREE_TEXT = 200, 4 << 20  # bytes of text to a byte of gzip; the tex
 MOST_BLANK = 16 << 20  # characters between two values
 NEWS = 512 << 20  # bytes of text between two calls of `progress`
 MOST_KEYS = 1000  # beside `traceEvents`
-NEAR = 16  # characters: an error so close to the end of what is read may be only that end
+NEAR = 16  # characters: an error this close to the end of the text may come from that end
 FACTS = ("deviceProperties",)  # values beside `traceEvents` that are kept
 GZIP = b"\x1f\x8b"
 HINT = "torch.profiler's export_chrome_trace writes one"
 
 SPACE = re.compile(r"\s*")
 BETWEEN = re.compile(r"[\s,]*")
-# Kineto writes names as they are: one with a quote in it breaks its event, and no other (seen with
-# torch 2.13, `with_stack=True`). The next event begins where an object follows an object.
+# Kineto does not escape names: a quote in a name breaks its own event only (torch 2.13,
+# `with_stack=True`). The next event begins where an object follows an object.
 BOUNDARY = re.compile(r'\}\s*(?:,\s*(?=\{\s*"(?:ph|name)")|(?=\]))')
-# Of these no time is summed, so that one of them may be missing.
+# Categories whose times are not summed, so that an unreadable event of them may be dropped.
 DISPENSABLE = re.compile(r'"cat"\s*:\s*"(?:python_function|(?:gpu_)?user_annotation)"')
 
 # Floats stay text: a time since 1970 in µs has more digits than a double. NaN stays text too, and
-# is refused where it matters. Not strict: control characters stand raw in names of Kineto's.
+# is refused later. The decoder is not strict, since names of Kineto have raw control characters.
 DECODER = json.JSONDecoder(strict=False, parse_float=str, parse_constant=str)
-
 
 Progress = Callable[[int], None]
 
 
 class _Cut(Exception):
-    """The text ended inside a value."""
+    """An end of the text inside a value."""
 
 
 class _Malformed(Exception):
-    """What is there is no JSON."""
+    """A place in the text that is not JSON."""
 
 
 class EventStream:
     """The events of the trace at *path*, in the file's order.
 
-    `progress` is called with the bytes of text read, every 512 MiB.
+    `progress` is called with the bytes of text read, every 512 MiB. `facts` holds the values of
+    `FACTS` in the file; `cut` is set if the file broke off; `unreadable` counts events that are not
+    JSON, and were dropped since they are dispensable.
 
-    `facts` holds those of `FACTS` that were met beside them; `cut` says whether the file broke off;
-    `unreadable` counts events that were no JSON, and dispensable.
-
-    Raises (from the iteration): UsageError for what is no trace, with the reason.
+    Raises (from the iteration): UsageError with the reason for a file that is not a trace.
     """
 
     def __init__(self, path: Path, progress: Progress | None = None) -> None:
@@ -82,7 +80,7 @@ class EventStream:
 
     def __iter__(self) -> Iterator[Any]:
         text = _Text(self.path, self._progress)
-        found = False
+        has_events = False
         try:
             self._expect_object(text)
             for key in self._keys(text):
@@ -91,12 +89,12 @@ class EventStream:
                     value = text.value(f"{key[:40]!r}")
                     self.facts |= {key: value} if key in FACTS else {}
                 elif token == "[":
-                    found = True
+                    has_events = True
                     text.at += 1
                     yield from self._events(text)
                 else:
                     raise UsageError(f"traceEvents of {self.path} is no list", HINT)
-            if found and text.token():
+            if has_events and text.token():
                 raise UsageError(
                     f"{self.path} goes on after the end of its trace", "are two traces in it?"
                 )
@@ -104,7 +102,7 @@ class EventStream:
             self.cut = True
         except _Malformed as error:
             raise UsageError(f"{self.path} is not JSON: {error}", HINT) from None
-        if not found:
+        if not has_events:
             raise UsageError(f"{self.path} holds no traceEvents", HINT)
 
     def _expect_object(self, text: _Text) -> None:
@@ -120,7 +118,7 @@ class EventStream:
         text.at += 1
 
     def _keys(self, text: _Text) -> Iterator[str]:
-        """The keys of the outermost object; the cursor then stands before the value."""
+        """Yield the keys of the outermost object, with the cursor before the value of each."""
         for _ in range(MOST_KEYS):
             while (token := text.token()) == ",":
                 text.at += 1
@@ -129,7 +127,7 @@ class EventStream:
                 return
             key = text.value("a key")
             if not isinstance(key, str) or text.token() not in (":", ""):
-                raise _Malformed("it has something else where a key is due")
+                raise _Malformed("a key is missing")
             text.at += 1
             yield key
         raise UsageError(f"{self.path} has over {MOST_KEYS} keys beside traceEvents", HINT)
@@ -158,7 +156,7 @@ class EventStream:
 
 
 class _Text:
-    """A window on the text of a file, and a cursor in it."""
+    """The part of a file's text that is in memory, with a cursor in it."""
 
     def __init__(self, path: Path, progress: Progress | None) -> None:
         self._path = path
@@ -167,7 +165,7 @@ class _Text:
         self.at = 0
 
     def token(self, between: re.Pattern[str] = SPACE) -> str:
-        """The next character after what *between* matches, left there; empty at the end."""
+        """Skip what *between* matches and return the next character; empty at the end."""
         blank = 0
         while True:
             match = between.match(self._text, self.at)
@@ -176,15 +174,15 @@ class _Text:
             if self.at < len(self._text):
                 return self._text[self.at]
             if blank > MOST_BLANK:
-                told = f"{self._path} has over {MOST_BLANK >> 20} MiB of blanks or commas in a row"
-                raise UsageError(told, HINT)
+                blanks = f"{MOST_BLANK >> 20} MiB of blanks or commas in a row"
+                raise UsageError(f"{self._path} has over {blanks}", HINT)
             if not self._more():
                 return ""
 
     def value(self, what: str) -> Any:
-        """The JSON value at the cursor, at a token; the cursor then stands behind it.
+        """Read the JSON value at the cursor, which must be at a token.
 
-        Raises: _Cut, _Malformed; UsageError where it is nested or long beyond reason.
+        Raises: _Cut, _Malformed; UsageError if it is too long or nested too deep.
         """
         while True:
             try:
@@ -205,7 +203,7 @@ class _Text:
             self._grow(what)
 
     def until(self, boundary: re.Pattern[str], what: str) -> str:
-        """The text up to *boundary*; the cursor then stands behind it."""
+        """Read the text up to and including *boundary*."""
         while not (match := boundary.search(self._text, self.at)):
             self._grow(what)
         passed = self._text[self.at : match.end()]
@@ -221,14 +219,14 @@ class _Text:
             raise _Cut
 
     def _is_end(self, error: json.JSONDecodeError) -> bool:
-        """Whether *error* may come from the end of what is read so far."""
+        """Whether *error* may come from the end of the text that is in memory."""
         return error.msg.startswith("Unterminated") or error.pos >= len(self._text) - NEAR
 
     def _before(self, place: int) -> str:
         return " ".join(self._text[max(self.at, place - 40) : place].split())
 
     def _more(self) -> bool:
-        """Read on, as much again as is waiting, so that a long value is not decoded too often."""
+        """Double the text in memory, so that a long value is not decoded too often."""
         pieces = [self._text[self.at :]]
         wanted = max(1, len(pieces[0]))
         for chunk in self._chunks:
@@ -241,10 +239,7 @@ class _Text:
 
 
 def _chunks(path: Path, progress: Progress | None) -> Iterator[str]:
-    """The text of the file at *path*, decompressed where it begins as gzip does.
-
-    Raises: UsageError.
-    """
+    """Yield the text of the file at *path*, decompressed if it is gzip. Raises: UsageError."""
     try:
         with open_regular(path) as file:
             packed = file.read(len(GZIP)) == GZIP
@@ -266,8 +261,10 @@ def _decoded(
     path: Path,
     progress: Progress | None,
 ) -> Iterator[str]:
-    """Chunks of *text*, which is *file* or what is packed in it. A gzip file that breaks off ends
-    there, as a plain one does; `read1` loses nothing of what came before that."""
+    """Yield chunks of *text*, which is *file* or its decompressed content.
+
+    A gzip file that breaks off ends there, as a plain one does; `read1` keeps all that came before.
+    """
     decoder = codecs.getincrementaldecoder("utf-8-sig")(errors="replace")
     total = 0
     while True:
@@ -283,8 +280,8 @@ def _decoded(
                 f"{path} holds over {LARGEST_TEXT >> 30} GiB of text", "profile fewer steps"
             )
         if total > FREE_TEXT + MOST_RATIO * file.tell():
-            told = f"{path} grows over {MOST_RATIO} times as it is decompressed"
-            raise UsageError(told, "no trace does: what wrote it?")
+            growth = f"{path} grows over {MOST_RATIO} times as it is decompressed"
+            raise UsageError(growth, "no trace does: what wrote it?")
         if progress is not None and total // NEWS > (total - len(data)) // NEWS:
             progress(total)
         yield decoder.decode(data)

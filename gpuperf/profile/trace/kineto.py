@@ -1,11 +1,11 @@
-"""What does a trace of torch.profiler say of a run: its operators, kernels, copies and launches?
+"""Read the operators, kernels, copies and launches of a run from a trace of torch.profiler.
 
 Kineto, the library below torch.profiler, writes a chrome trace (`export_chrome_trace`, or
 `tensorboard_trace_handler`). Its categories and arguments are those of libkineto's
 `output_json.cpp`, `ActivityType.cpp`, `CuptiActivity.cpp` and `RocprofActivity_inl.h`, as of torch
 2.4 to 2.13. https://github.com/pytorch/kineto/tree/main/libkineto/src
 
-The file is read as a stream, and only columns of numbers are kept.
+The file is read as a stream, of which only columns of numbers are kept.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from gpuperf.model.timeline import (
     Timeline,
 )
 from gpuperf.profile.trace.calls import Calls
-from gpuperf.profile.trace.columns import Names, Table, launchers, legible
+from gpuperf.profile.trace.columns import EventColumns, Names, launchers, legible
 from gpuperf.profile.trace.eventstream import EventStream, Progress
 
 MOST_EVENTS = 30_000_000  # 2 GB of trace have 5 million
-MOST_OTHERS = 300_000  # before the first of torch.profiler's
+MOST_OTHERS = 300_000  # events before the first one of torch.profiler
 MOST_CATEGORIES = 100  # that are counted by name
 MOST_DEVICES = 1024
 LARGEST = 2**62  # of any number; in nanoseconds since 1970, the year 2116
@@ -49,17 +49,17 @@ RUNTIME = (
     "privateuse1_runtime",
     "privateuse1_driver",
 )
-# What runs a compiled graph is an operator to older versions of torch, and a mark to newer ones.
+# The call of a compiled graph is an operator in older versions of torch, and a mark in newer ones.
 COMPILED = "## Call CompiledFxGraph"
 
 Event = dict[str, Any]
 
 
 def read_trace(path: Path, progress: Progress | None = None) -> Timeline:
-    """The timeline in the chrome trace at *path*, which may be packed with gzip; *progress* is
-    called with the bytes of text read, now and then.
+    """Read the chrome trace at *path*, which may be compressed with gzip.
 
-    Raises: UsageError for what is no trace of torch.profiler, or cannot be true.
+    *progress* is called with the bytes of text read, every 512 MiB. Raises: UsageError for a file
+    that is not a trace of torch.profiler, or that holds impossible values.
     """
     stream = EventStream(path, progress)
     reader = _Reader()
@@ -94,15 +94,15 @@ def _shown(event: Any) -> str:
 
 
 class _Reader:
-    """Puts events into tables; knows nothing of files."""
+    """The columns of a timeline, filled event by event."""
 
     def __init__(self) -> None:
-        self.operators = Table("start end thread call sequence forward_thread external")
-        self.activities = Table(
+        self.operators = EventColumns("start end thread call sequence forward_thread external")
+        self.activities = EventColumns(
             "start end name device stream kind bytes launch correlation external"
         )
-        self.runtime = Table("start end name thread correlation external")
-        self.annotations = Table("start end name thread on_device")
+        self.runtime = EventColumns("start end name thread correlation external")
+        self.annotations = EventColumns("start end name thread on_device")
         self.calls, self.names, self.threads = Calls(), Names(), Names()
         self.launches: dict[tuple[int, ...], int] = {}
         self.passed_over: Counter[str] = Counter()
@@ -116,9 +116,9 @@ class _Reader:
         }
 
     def add(self, event: Any) -> None:
-        """Raises: ValueError for what cannot be true."""
+        """Add an event. Raises: ValueError for impossible values."""
         if not isinstance(event, dict):
-            raise ValueError("it is no object")
+            raise ValueError("it is not an object")
         category = event.get("cat")
         add = self._adders.get(category) if isinstance(category, str) else None
         if add is None or event.get("ph") != "X":
@@ -191,14 +191,14 @@ class _Reader:
             _whole(args, "registers per thread", 0),
             _whole(args, "shared memory", 0),
         )
-        found = self.launches.get(numbers)
-        if found is None:
-            _as_launch(numbers)
-            found = self.launches[numbers] = len(self.launches)
-        return found
+        place = self.launches.get(numbers)
+        if place is None:
+            _as_launch(numbers)  # raises for impossible values
+            place = self.launches[numbers] = len(self.launches)
+        return place
 
     def timeline(self, stream: EventStream) -> Timeline:
-        """All of it. Raises: ValueError for a device that cannot be."""
+        """Build the timeline. Raises: ValueError for an impossible device."""
         tables = (self.operators, self.activities, self.runtime, self.annotations)
         origin = min(min(table.starts) for table in tables if table.starts)
         runtime = RuntimeCalls(*self.runtime.columns(origin))
@@ -210,10 +210,10 @@ class _Reader:
             Activities(*[*activities, launched_by]),
             runtime,
             Annotations(*self.annotations.columns(origin)),
-            calls=self.calls.known(),
-            names=self.names.known(),
+            calls=self.calls.calls(),
+            names=self.names.texts(),
             launches=tuple(map(_as_launch, self.launches)),
-            threads=self.threads.known(),
+            threads=self.threads.texts(),
             devices=_devices(stream.facts.get("deviceProperties")),
             shapes=self.calls.shapes,
             cut=stream.cut,
@@ -243,7 +243,7 @@ def _args(event: Event) -> Event:
 
 
 def _nanoseconds(event: Event, key: str) -> int:
-    """The time at *key*, of microseconds with three decimals as text: exact, and fast."""
+    """Return the time at *key*; the text of microseconds with three decimals is read exactly."""
     value = event.get(key)
     if isinstance(value, str):
         whole, _, decimals = value.partition(".")
@@ -260,7 +260,7 @@ def _nanoseconds(event: Event, key: str) -> int:
 
 
 def _whole(args: Event, key: str, default: Any, least: int = -LARGEST) -> int:
-    """The whole number at *key*, which ROCm's Kineto may write as text."""
+    """Return the integer at *key*, which ROCm's Kineto may write as text. Raises: ValueError."""
     value = args.get(key)
     if value is None:
         value = default
@@ -283,21 +283,20 @@ def _short(value: Any) -> str:
 
 
 def _devices(properties: Any) -> tuple[DeviceFacts, ...]:
-    """Raises: ValueError for a number that is none."""
     if not isinstance(properties, list):
         return ()
-    return tuple(_device(one) for one in properties[:MOST_DEVICES] if isinstance(one, dict))
+    return tuple(_device(entry) for entry in properties[:MOST_DEVICES] if isinstance(entry, dict))
 
 
-def _device(one: Event) -> DeviceFacts:
-    """Only HIP's properties have this spelling of the shared memory's limit."""
-    capability = ".".join(str(_whole(one, f"compute{part}", 0)) for part in ("Major", "Minor"))
+def _device(entry: Event) -> DeviceFacts:
+    capability = ".".join(str(_whole(entry, f"compute{part}", 0)) for part in ("Major", "Minor"))
     return DeviceFacts(
-        kind="rocm" if "maxSharedMemoryPerMultiProcessor" in one else "cuda",
-        index=_whole(one, "id", 0),
-        name=legible(str(one.get("name", "")))[:200],
-        sm_count=_whole(one, "numSms", 0, least=0),
-        memory_bytes=_whole(one, "totalGlobalMem", 0, least=0),
+        # Only HIP's properties have this spelling of the shared memory's limit.
+        kind="rocm" if "maxSharedMemoryPerMultiProcessor" in entry else "cuda",
+        index=_whole(entry, "id", 0),
+        name=legible(str(entry.get("name", "")))[:200],
+        sm_count=_whole(entry, "numSms", 0, least=0),
+        memory_bytes=_whole(entry, "totalGlobalMem", 0, least=0),
         free_bytes=0,
         capability=capability if capability != "0.0" else "",
     )

@@ -1,10 +1,10 @@
-"""Where does a sequence of kernels begin to repeat itself, and after how many?
+"""Detect where a sequence of kernels begins to repeat itself, and after how many.
 
 A training loop without marks launches the same kernels in the same order, step by step, after
 warm-up steps that differ. An interval that covers at least half of a sequence holds the middle; and
-for a repetition that holds a place, two linear arrays tell everything: how far the text from the
-place on agrees with the text from each other place on, and how far back (the step of M. G. Main and
-R. J. Lorentz, J. Algorithms 5, 1984, and D. Gusfield's Z algorithm, 1997). So the work is linear.
+a repetition that holds a given place follows from two linear arrays: how far the names after that
+place agree with the names after each other place, and how far the names before it do (M. G. Main
+and R. J. Lorentz, J. Algorithms 5, 1984, and D. Gusfield's Z algorithm, 1997). The work is linear.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 MOST = 1 / 2  # of the sequence that a repetition covers
 LEAST = 1 / 4  # … where it repeats `MANY` times at least: one odd step in the middle halves it
 MANY = 3
-SHORTEST = 4  # names: of fewer nothing can be said
+SHORTEST = 4  # names that a sequence must have
 
 
 def periods(names: Sequence[int]) -> tuple[int, int] | None:
-    """The first index of the steady part of *names*, and how many names repeat there; None where
-    nothing repeats over enough of it.
+    """Return the first index of the steady part of *names*, and how many names repeat there.
 
-    Of nested loops it is the outermost one that runs twice or more: it covers most. The first index
-    need not be where the loop's body begins in its source.
+    Returns None if no repetition covers enough of the sequence. The outermost of nested loops that
+    runs twice or more covers most, and is taken. The first index need not be the first line of the
+    loop's body.
     """
     import numpy
 
@@ -39,16 +39,16 @@ def periods(names: Sequence[int]) -> tuple[int, int] | None:
     count = len(ids)
     if count < SHORTEST:
         return None
-    found = _covering(ids, count // 2, MOST * count, 2)
-    if found is None:
+    best = _covering(ids, count // 2, MOST * count, 2)
+    if best is None:
         quarters = (count // 4, count // 2, 3 * count // 4)
-        tried = [_covering(ids, place, LEAST * count, MANY) for place in quarters]
-        found = max((one for one in tried if one is not None), default=None)
-    return found and (found[2], -found[1])
+        candidates = (_covering(ids, place, LEAST * count, MANY) for place in quarters)
+        best = max(filter(None, candidates), default=None)
+    return best and (best[2], -best[1])
 
 
 def repeats(names: Sequence[int], first: int, length: int) -> int:
-    """How often the *length* names from *first* on stand there one after another."""
+    """Count how often the *length* names from *first* on follow each other."""
     end = first + length
     while end < len(names) and names[end] == names[end - length]:
         end += 1
@@ -56,8 +56,10 @@ def repeats(names: Sequence[int], first: int, length: int) -> int:
 
 
 def _covering(ids: Column, place: int, least: float, many: int) -> tuple[int, int, int] | None:
-    """Of the repetitions that hold *place* and cover *least* names in *many* rounds, the one that
-    covers most, of equals that of the shortest period: what it covers, −period, where it begins."""
+    """Return the repetition that holds *place* and covers most: (names covered, −period, first).
+
+    It covers at least *least* names in *many* rounds; of equals the shortest period is taken.
+    """
     import numpy
 
     count = len(ids)
@@ -75,7 +77,7 @@ def _covering(ids: Column, place: int, least: float, many: int) -> tuple[int, in
 
 
 def _agreement(start: Column, text: Column) -> Column:
-    """For each place of *text*, its end too, how many names from there on are those of *start*."""
+    """Return for each place of *text*, and its end, how many names from there agree with *start*."""
     import numpy
 
     both = array("q", numpy.concatenate((start, [-1], text)).astype(numpy.int64).tobytes())
@@ -83,16 +85,18 @@ def _agreement(start: Column, text: Column) -> Column:
 
 
 def _z(text: array[int]) -> array[int]:
-    """At each place, how many names from there on are those that *text* begins with: the Z
-    algorithm, which never looks at a name twice where it knows the answer."""
+    """Return for each place how many names from there agree with the start of *text*.
+
+    This is the Z algorithm, which is linear.
+    """
     count = len(text)
-    found = array("q", [0]) * count
+    agreeing = array("q", [0]) * count
     left = right = 0
     for i in range(1, count):
-        n = min(right - i, found[i - left]) if i < right else 0
+        n = min(right - i, agreeing[i - left]) if i < right else 0
         if i + n >= right:
             while i + n < count and text[n] == text[i + n]:
                 n += 1
             left, right = i, i + n
-        found[i] = n
-    return found
+        agreeing[i] = n
+    return agreeing

@@ -1,4 +1,4 @@
-"""Which stretches of a trace are steps: those that were marked, or those that repeat?"""
+"""Locate the steps of a traced program, by its marks or by the repetition of its kernels."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ LOOP, WHOLE = "loop", "whole"
 
 
 def marked(timeline: Timeline, region: str) -> list[StepWindow]:
-    """The steps of *region* that gpuperf marked."""
+    """Return the steps of *region* that gpuperf marked."""
     return _annotated(timeline, lambda name: name == f"{MARK}{region}")
 
 
 def parts_of(timeline: Timeline, region: str) -> dict[str, list[StepWindow]]:
-    """Where the regions inside the steps of *region* are, by name."""
+    """Return the regions inside the steps of *region*, by name."""
     prefix = f"{MARK}{region}{PART}"
     names = (n for n in timeline.names if n.startswith(prefix))
     return {n.removeprefix(prefix): _annotated(timeline, lambda o, n=n: o == n) for n in names}  # type: ignore[misc]
@@ -31,35 +31,32 @@ def parts_of(timeline: Timeline, region: str) -> dict[str, list[StepWindow]]:
 def steps_of(
     timeline: Timeline, warmup: int = 0, by_marks: bool = True
 ) -> tuple[str, list[StepWindow]]:
-    """What the steps of a trace are called, and where they are, without the first *warmup*.
+    """Return the region of the steps of a trace, and the steps without the first *warmup*.
 
-    By the marks of gpuperf, unless *by_marks* is false; else of torch's own profiler
-    (`ProfilerStep#3`); else what repeats among its kernels (on a CPU, its operators), `loop`; else
-    all of it, `whole`.
+    Steps are those that gpuperf marked, unless *by_marks* is false; else those of torch's profiler
+    (`ProfilerStep#3`); else the rounds in which its kernels (on a CPU, its operators) repeat,
+    `loop`; else the whole trace, `whole`.
     """
     names = {timeline.names[name] for name in timeline.annotations.name.tolist()}
     marks = (name.removeprefix(MARK) for name in names if name.startswith(MARK))
     ours = sorted(name for name in marks if PART not in name)
     for region in ours if by_marks else ():
-        found = marked(timeline, region)
-        if found:
-            return region, _rest(found, warmup)
-    found = _annotated(timeline, lambda name: PROFILER_STEP.fullmatch(name) is not None)
-    if found:
-        return "ProfilerStep", _rest(found, warmup)
-    found = _repeated(timeline)
-    if len(found) > 1:
-        return LOOP, _rest(found, warmup)
+        if steps := marked(timeline, region):
+            return region, _after(warmup, steps)
+    if steps := _annotated(timeline, lambda name: PROFILER_STEP.fullmatch(name) is not None):
+        return "ProfilerStep", _after(warmup, steps)
+    if len(steps := _repeated(timeline)) > 1:
+        return LOOP, _after(warmup, steps)
     return WHOLE, [(0, timeline.length + 1)]
 
 
 def region_name(name: str, timeline: Timeline, cut: bool) -> str:
-    """*name* of what `steps_of` found; of a trace that was *cut*, a part is not the whole."""
+    """Return the region's *name* from `steps_of`; a trace that was *cut* shows its length."""
     return f"first {timeline.length / 1e9:.3g} s" if cut and name == WHOLE else name
 
 
-def _rest(found: list[StepWindow], warmup: int) -> list[StepWindow]:
-    return found[min(warmup, len(found) - 1) :]
+def _after(warmup: int, steps: list[StepWindow]) -> list[StepWindow]:
+    return steps[min(warmup, len(steps) - 1) :]
 
 
 def _annotated(timeline: Timeline, fits: Callable[[str], bool]) -> list[StepWindow]:
@@ -73,15 +70,15 @@ def _annotated(timeline: Timeline, fits: Callable[[str], bool]) -> list[StepWind
 
 
 def _repeated(timeline: Timeline) -> list[StepWindow]:
-    """The rounds of a loop, each from its first launch to the next one's."""
+    """Return the rounds of a loop, each from its first launch to that of the next round."""
     activities, operators, runtime = timeline.activities, timeline.operators, timeline.runtime
     names: Sequence[int]
     if len(activities):
         names = activities.name.tolist()
         by = activities.runtime.tolist()
         starts = [
-            int(runtime.start[one]) if one >= 0 else int(start)
-            for one, start in zip(by, activities.start.tolist(), strict=True)
+            int(runtime.start[launch]) if launch >= 0 else int(start)
+            for launch, start in zip(by, activities.start.tolist(), strict=True)
         ]
     else:
         # Scalars among the arguments change from step to step: names and shapes do not.
@@ -92,13 +89,13 @@ def _repeated(timeline: Timeline) -> list[StepWindow]:
         ]
         names = [alike[call] for call in operators.call.tolist()]
         starts = operators.start.tolist()
-    found = periods(names)
-    if found is None and not len(activities):  # a cache may grow from round to round
+    repetition = periods(names)
+    if repetition is None and not len(activities):  # a cache may grow from round to round
         names = [ids.setdefault(timeline.calls[c].name, len(ids)) for c in operators.call.tolist()]
-        found = periods(names)
-    if found is None:
+        repetition = periods(names)
+    if repetition is None:
         return []
-    first, length = found
+    first, length = repetition
     count = repeats(names, first, length)
     edges = [starts[first + i * length] for i in range(count)]
     after = first + count * length

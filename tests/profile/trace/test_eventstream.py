@@ -51,7 +51,7 @@ BAD = {
         "none of its 2 events is torch.profiler's",
     ),
     "chrome": (wrap('{"ph": "X", "cat": "toplevel", "ts": 1, "dur": 2}'), "none of its 1 events"),
-    "numbers": (wrap("1", "2"), "event 1 cannot be true: it is no object"),
+    "numbers": (wrap("1", "2"), "event 1 cannot be true: it is not an object"),
     "nested-list": ('{"traceEvents": [' + NESTED, "event 1 of .* is nested too deep"),
     "nested-args": (wrap(KERNEL_EVENT % NESTED), "nested too deep"),
     "nested-beside": ('{"a": ' + NESTED, "'a' of .* is nested too deep"),
