@@ -1,4 +1,4 @@
-"""Which passes does a region still have to go through, and how long may each of them take?"""
+"""Decide which pass of a region comes next, and when it has enough steps."""
 
 from __future__ import annotations
 
@@ -12,29 +12,32 @@ from gpuperf.profile.inside.passes import Pass
 
 FORWARD = "forward step"  # from one forward pass of the outermost module to the next
 
-ANEW: tuple[PassName, ...] = ("light", "trace", "counters", "kernels")  # begin again after a break
+# Passes that begin again if the program compiles or forks in them.
+ANEW: tuple[PassName, ...] = ("light", "trace", "counters", "kernels")
 # Steps of the passes that slow the program down; the counters of kernels end when they have all.
 MOST: dict[PassName, int] = {"light": 5, "trace": 5, "kernels": 64, "accounting": 4}
 # Shares of the budget that the warm-up, the plain pass and any other pass may take.
 WARM, PLAIN, OTHER = 1 / 6, 1 / 3, 1 / 6
 FEWEST_PLAIN = 2  # steps of a plain pass whose time is over
-# A plain pass that must tell all (see `Course._longer`): where steps are sure to follow it takes
-# LONG_S, and up to MOST_S until it is sure; else half of a loop of 3 s, or FEW steps, so that a
-# loop of 60 has steps for the other passes. Forward passes without an optimizer are most often
-# tokens, of which there are more.
+# A plain pass whose time no later pass can measure (see `Course._longer`): if steps are sure to
+# follow it takes LONG_S, and up to MOST_S until its mean is precise; else half of a loop of 3 s, or
+# FEW steps, so that a loop of 60 has steps for the other passes. Forward passes without an
+# optimizer are most often tokens, of which there are more.
 LONG_S, MOST_S = 3.0, 8.0
 SHORT_S, FEW, MANY = 1.5, 25, 60
-MOST_STEPS = 10_000  # of it
-LOOK = 1.25  # times the seconds of it until its times are looked at once more
+MOST_STEPS = 10_000  # of a plain pass
+LOOK = 1.25  # factor between the moments at which the times of a plain pass are examined
 LATER = 1000  # steps at most of a second plain pass
-SETTLE_S = 1.0  # before it, for the clock of a card that rested while a trace was written
+SETTLE_S = 1.0  # before a second plain pass: the card rested while a trace was written
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Steps that go by first, steps of the plain pass, and the seconds that all passes of a region
-    may take together. With *more* the plain pass is longer where a second one will tell less, and
-    that one comes when all other passes are done: the card is as warm then as it will be."""
+    """Steps of the warm-up and of the plain pass, and the seconds of all passes of a region.
+
+    With *more* a plain pass takes longer if no later pass can measure its time, and a second one
+    follows all other passes, when the card has reached its temperature.
+    """
 
     warmup: int
     steps: int
@@ -42,19 +45,22 @@ class Limits:
     more: bool = False
 
     def plan(self, names: tuple[PassName, ...]) -> list[tuple[PassName, int]]:
-        """The passes *names* of a region, each with its steps."""
-        found: list[tuple[PassName, int]] = []
+        """Return the passes of a region, each with its steps."""
+        passes: list[tuple[PassName, int]] = []
         for name in names:
             most = MOST.get(name) or self.steps
-            found.append((name, most if name == "kernels" else min(self.steps, most)))
-        return [*found, ("plain", LATER)] if self.more and "plain" in names else found
+            passes.append((name, most if name == "kernels" else min(self.steps, most)))
+        return [*passes, ("plain", LATER)] if self.more and "plain" in names else passes
 
 
 @dataclass
 class Course:
-    """The passes of one region. `done` are steps that ended; `waited` those of another region that
-    waits, since this one's last, `anew` the traces that were begun anew; the pass is `behind`
-    a trace of a GPU. A pass that is over starts the clock of the next."""
+    """The passes of one region, and the steps that they have taken.
+
+    `done` counts steps that ended, `waited` those of another region since this one's last, `anew`
+    the passes that were begun again. The running pass is `behind` a trace of a GPU if one came
+    before it. The end of a pass starts the clock of the next one.
+    """
 
     region: str
     limits: Limits
@@ -62,7 +68,7 @@ class Course:
     done: int = 0
     inside: bool = False
     running: Pass | None = None
-    within: bool = False  # the pass takes the step under way
+    within: bool = False  # the running pass takes this step
     wanted: int = 0
     taken: int = 0
     waited: int = 0
@@ -71,23 +77,23 @@ class Course:
     behind: bool = False
     step_s: float = 0.0
     launched: int = 0  # kernels of a traced step
-    pass_s: float = 0.0  # when the pass under way took its first step
-    look_s: float = 0.0  # of a plain pass: when its times are looked at next
+    pass_s: float = 0.0  # when the running pass took its first step
+    look_s: float = 0.0  # when the times of a plain pass are examined next
     ended_s: float = 0.0  # when the last pass ended
 
     @property
     def finished(self) -> bool:
-        """Whether there is no pass left."""
+        """Whether all passes of the region are done."""
         return self.running is None and not self.left
 
     @property
     def alone(self) -> bool:
-        """Whether a pass is under way that suffers no other."""
+        """Whether a pass runs that other passes would disturb."""
         return self.running is not None and self.running.name != "plain"
 
     @property
     def warm(self) -> bool:
-        """Whether enough steps went by for the next pass to start."""
+        """Whether the warm-up is over, so that the next pass may start."""
         now = time.perf_counter()
         if self.left and self.left[0] == ("plain", LATER):
             return now - self.ended_s >= SETTLE_S
@@ -96,7 +102,7 @@ class Course:
 
     @property
     def complete(self) -> bool:
-        """Whether the pass under way has its steps, or no more time."""
+        """Whether the running pass has all its steps, or has used its time."""
         running = self.running
         if running is None or running.done:
             return running is not None
@@ -113,13 +119,13 @@ class Course:
         return not (limits.more and plain and not later and self._longer(running, spent_s))
 
     def _longer(self, running: Pass, spent_s: float) -> bool:
-        """Whether a plain pass needs more steps than were wanted, and may have them.
+        """Whether a plain pass needs more steps than were wanted, and may take them.
 
-        Of a GPU that waits for its host no later pass can tell the time of a step. So the pass goes
-        on by the clock. Where enough steps follow, since nothing is left that needs one or the data
-        loader has more batches than it gave, it goes on until the mean is sure. Where none is known
-        to follow, other passes need the rest of a short program: only tokens whose time has changed
-        in the pass make that longer.
+        If the GPU waits for the host, no later pass can measure the time of a step: the pass then
+        goes on by the clock. If enough steps follow (no other pass needs one, or the data loader
+        has more batches to come than it returned), it goes on until its mean is precise. Otherwise
+        the other passes need the rest of a short program: the pass goes on only for tokens whose
+        time has changed in it.
         """
         if not running.last or self.taken >= MOST_STEPS:
             return False

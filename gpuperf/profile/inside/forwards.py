@@ -1,12 +1,12 @@
-"""When does the outermost module of a program that marks no step begin another forward pass?
+"""Detect the forward passes of the outermost module of a program that marks no step.
 
-`torch.nn.Module.__call__` is replaced for as long as it takes to find the module that leads the
-program's rounds, and from then on that of its class alone, so that no other module pays for it. A
-global hook would do the same, but `torch.compile` warns of those, and each module would take the
-slow way through them.
+`torch.nn.Module.__call__` is replaced until the leader, the module that the program calls in each
+round, is known; from then on only `__call__` of its class is replaced, so that other modules are as
+fast as before. A global hook would do the same, but `torch.compile` warns of hooks, and each module
+would take the slow path through them.
 
-The leader is the first module with parameters that is called `ROUNDS` times from outside of any
-other. Its calls are alike where the smallest tensor among their arguments has one shape: so the
+The leader is the first module with parameters that is called `ROUNDS` times from outside any other
+module. Its calls are alike if the smallest tensor among their arguments has the same shape: the
 tokens that `generate` decodes one by one are alike, and the prompt before them is not.
 """
 
@@ -24,14 +24,14 @@ from typing import Any
 import torch
 
 ROUNDS = 3  # calls of a module that make it the leader
-USUAL = 0.5  # of the leader's calls must be alike, or all of them count
-MOST_KINDS = 1000  # of calls that are told apart
+USUAL = 0.5  # share of the leader's calls that must be alike, else all of them count
+MOST_KINDS = 1000  # different shapes that are counted
 
 Shape = tuple[int, ...]
 
 
 class Forwards:
-    """Calls *heard* when the leader is called, with whether this call is of the usual kind."""
+    """A hook that calls *heard* when the leader is called, with whether the call is usual."""
 
     def __init__(self, heard: Callable[[bool], None]) -> None:
         self._heard = heard
@@ -42,15 +42,15 @@ class Forwards:
         self._restore = _replace(torch.nn.Module, self._listen)
 
     def remove(self) -> None:
-        """Hear nothing any more."""
+        """Remove the hook."""
         self._restore()
 
     def _here(self) -> bool:
-        own = self._thread == threading.get_ident() and self._process == os.getpid()
-        return own and not torch.jit.is_tracing()
+        same = self._thread == threading.get_ident() and self._process == os.getpid()
+        return same and not torch.jit.is_tracing()
 
     def _listen(self, module: Any, args: Sequence[Any], named: Mapping[str, Any]) -> None:
-        """A module is called from outside of any other."""
+        """Handle a call of a module from outside any other module."""
         leader = self._leader()
         if not self._here() or (leader is not None and module is not leader):
             return
@@ -62,7 +62,7 @@ class Forwards:
         self._heard(self._usual(kind))
 
     def _leads(self, module: Any) -> bool:
-        """Whether *module* is the leader from now on."""
+        """Make *module* the leader if it was called often enough, and return whether it is."""
         if next(module.parameters(), None) is None and next(module.buffers(), None) is None:
             return False
         self._calls[id(module)] += 1
@@ -80,7 +80,7 @@ class Forwards:
 
 
 def _kind(args: Sequence[Any], named: Mapping[str, Any]) -> Shape:
-    """The shape of the smallest tensor in a call."""
+    """Return the shape of the smallest tensor among the arguments."""
     tensors = [v for v in (*args, *named.values()) if isinstance(v, torch.Tensor)]
     return min((tuple(t.shape) for t in tensors), key=_size, default=())
 
@@ -93,14 +93,16 @@ def _size(shape: Shape) -> tuple[int, Shape]:
 
 
 def _replace(kind: Any, listen: Callable[[Any, Sequence[Any], Mapping[str, Any]], None]) -> Any:
-    """Have calls of modules of the class *kind* pass by *listen*, but for those within another;
-    returns what ends that. Where `torch.compile` has compiled anything the replacement stays, and
-    only passes calls on: compiled code is guarded by it, and would be compiled again."""
-    own = vars(kind).get("__call__")
+    """Call *listen* before each outermost call of a module of the class *kind*.
+
+    Returns a function that ends this. If `torch.compile` has compiled anything the replacement
+    stays and only forwards calls: compiled code is guarded by it, and would be compiled again.
+    """
+    original = vars(kind).get("__call__")
     call = kind.__call__
     inside = False
 
-    def passed_on(module: Any, *args: Any, **named: Any) -> Any:
+    def forwarded(module: Any, *args: Any, **named: Any) -> Any:
         nonlocal inside
         if inside:
             return call(module, *args, **named)
@@ -116,25 +118,25 @@ def _replace(kind: Any, listen: Callable[[Any, Sequence[Any], Mapping[str, Any]]
     def restore() -> None:
         nonlocal inside, ended
         inside = ended = True
-        if vars(kind).get("__call__") is passed_on and not _has_compiled():
-            if own is None:
+        if vars(kind).get("__call__") is forwarded and not _has_compiled():
+            if original is None:
                 del kind.__call__
             else:
-                kind.__call__ = own
+                kind.__call__ = original
 
-    _skip(passed_on)
-    kind.__call__ = passed_on
+    _skip(forwarded)
+    kind.__call__ = forwarded
     return restore
 
 
 def _has_compiled() -> bool:
-    """Whether Dynamo looked at any frame."""
+    """Whether Dynamo has examined any frame."""
     dynamo = sys.modules.get("torch._dynamo.convert_frame")
     return dynamo is not None and bool(getattr(dynamo, "FRAME_COUNTER", 1))
 
 
 def _skip(function: Any) -> None:
-    """Keep Dynamo from compiling the frame of *function*; what it calls is compiled as ever."""
+    """Keep Dynamo from compiling the frame of *function*, but not the functions that it calls."""
     with contextlib.suppress(ImportError, AttributeError, TypeError):
         from torch._C._dynamo import eval_frame as frames
 

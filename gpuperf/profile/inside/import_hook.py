@@ -1,4 +1,4 @@
-"""What runs once a library is imported? So that it need not be before the program wants it."""
+"""Run a function once the program imports a library, so that gpuperf need not import it first."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from typing import Any
 
 
 class AfterImport(MetaPathFinder):
-    """Calls *then*, which must not raise, as soon as the module *name* is imported."""
+    """A finder that calls *then*, which must not raise, once the module *name* is imported."""
 
     def __init__(self, name: str, then: Callable[[], None]) -> None:
         self._name, self._then = name, then
         sys.meta_path.insert(0, self)
 
     def remove(self) -> None:
-        """Call nothing any more."""
+        """Stop calling *then* from now on."""
         with contextlib.suppress(ValueError):
             sys.meta_path.remove(self)
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """What the others find, with an eye on how it is run."""
+        """Return the spec of the other finders, with a loader that calls *then* at the end."""
         if fullname != self._name:
             return None
         others = [finder for finder in sys.meta_path if finder is not self]
-        found = (finder.find_spec(fullname, path, target) for finder in others)
-        spec = next((one for one in found if one is not None), None)
+        specs = (finder.find_spec(fullname, path, target) for finder in others)
+        spec = next((spec for spec in specs if spec is not None), None)
         if spec is not None and spec.loader is not None:
             self._follow(spec.loader)
         return spec
@@ -39,10 +39,10 @@ class AfterImport(MetaPathFinder):
     def _follow(self, loader: Any) -> None:
         run = loader.exec_module
 
-        def run_and_tell(module: ModuleType) -> None:
+        def run_then_call(module: ModuleType) -> None:
             del loader.exec_module
             run(module)
             self.remove()
             self._then()
 
-        loader.exec_module = run_and_tell
+        loader.exec_module = run_then_call

@@ -1,7 +1,7 @@
-"""How long does a program wait for its data loaders?
+"""Time how long a program waits for its data loaders.
 
-The time of `DataLoader.__iter__`, which starts the workers, and of each `next` of its iterator is
-added up on the thread that asked for it first, with the line that asks.
+The times of `DataLoader.__iter__`, which starts the workers, and of each `next` of its iterator are
+added up on the thread that loads first, with the line that loads.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any
 
 
 class Loading:
-    """The seconds that the program waited for data by now, and the line of its last wait."""
+    """The seconds that the program has waited for data so far, and the line of its last wait."""
 
     def __init__(self) -> None:
         self.waited_s = 0.0
-        self._batches: int | None = None  # of the loader that was asked last, if it knows
+        self._batches: int | None = None  # of the loader that was used last
         self._given = 0
         self._place: tuple[str, int] | None = None
         self._thread = 0
@@ -27,19 +27,21 @@ class Loading:
 
     @property
     def where(self) -> str:
-        """`file:line`; empty before the first wait."""
+        """Return the last wait's `file:line`; empty before the first wait."""
         from gpuperf.profile.inside.dispatch import short_path
 
         return "" if self._place is None else f"{short_path(self._place[0])}:{self._place[1]}"
 
     @property
     def given(self) -> float | None:
-        """The share of its batches that the loader which was asked last has given by now; None
-        where there is no loader, or it does not know how many it has."""
+        """Return the share of its batches that the loader used last has returned so far.
+
+        Returns None without a loader, and for a dataset of unknown length.
+        """
         return self._given / self._batches if self._batches else None
 
     def install(self) -> None:
-        """Watch the loaders of torch, from now on."""
+        """Time the loaders of torch from now on."""
         if self._installed:
             return
         from torch.utils.data import dataloader
@@ -75,7 +77,7 @@ class Loading:
 def _length(loader: Any) -> int | None:
     try:
         return len(loader)
-    except Exception:  # of a dataset that has no length, or whose own `__len__` fails
+    except Exception:  # the dataset has no length, or its own `__len__` fails
         return None
 
 

@@ -1,4 +1,4 @@
-"""Run a script or a module as `__main__`, as python does, and keep it until the process ends."""
+"""Load a script or a module as `__main__`, as python does."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
 
-# Who says one of these has a step that is marked, an optimizer that takes it, or modules.
+# A program with one of these names has marks, an optimizer or modules, by which steps are known.
 STEPS = {
     "gpuperf",
     "optim",
@@ -30,12 +30,12 @@ STEPS = {
     "generate",
     "pipeline",
 }
-FUNCTIONS = "torch.nn.functional"  # which have no module
+FUNCTIONS = "torch.nn.functional"  # a program may use these without any module
 
 
 def load(argv: Sequence[str], module: bool) -> tuple[CodeType, ModuleType]:
-    """The code of the script, or with *module* of the module, that is the first of *argv*, and the
-    fresh `__main__` to run it in; `sys.argv` and `sys.path` are as python makes them.
+    """Return the code of the script (with *module*, of the module) that is the first of *argv*, and
+    the fresh `__main__` to run it in. Sets `sys.argv` and `sys.path` as python does.
 
     Raises: OSError, SyntaxError, ImportError, and what the package of a module raises.
     """
@@ -51,10 +51,10 @@ def load(argv: Sequence[str], module: bool) -> tuple[CodeType, ModuleType]:
     importer = pkgutil.get_importer(path)
     if importer is not None:  # a folder, or an archive
         sys.path.insert(0, path)
-        found = importer.find_spec("__main__")
-        if found is None:
+        main = importer.find_spec("__main__")
+        if main is None:
             raise ImportError(f"can't find '__main__' module in {path!r}")
-        return _of_spec(found)
+        return _of_spec(main)
     sys.path.insert(0, str(Path(path).resolve().parent))
     with io.open_code(path) as file:
         code = pkgutil.read_code(file)
@@ -66,14 +66,14 @@ def load(argv: Sequence[str], module: bool) -> tuple[CodeType, ModuleType]:
 
 
 def marks_steps(code: CodeType) -> bool:
-    """Whether *code* looks like one whose steps will be heard of."""
+    """Whether *code* names anything that marks steps, or by which they are detected."""
     names = {part for name in code.co_names if name != FUNCTIONS for part in name.split(".")}
     inner = (const for const in code.co_consts if isinstance(const, CodeType))
     return bool(names & STEPS) or any(map(marks_steps, inner))
 
 
 def _runnable(name: str) -> ModuleSpec:
-    """What `python -m` takes: a module, or the `__main__` of a package."""
+    """Return the spec that `python -m` runs: a module, or the `__main__` of a package."""
     spec = importlib.util.find_spec(name)
     if spec is not None and spec.submodule_search_locations is not None:
         spec = importlib.util.find_spec(f"{name}.__main__")

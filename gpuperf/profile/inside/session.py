@@ -1,10 +1,10 @@
-"""Which pass is it, when a step of the program begins?
+"""Drive the passes of each region as the steps of the program begin and end.
 
-Of each region a few steps are let go by, and then the passes take successive windows of steps.
-Explicit marks count before the optimizer's, which is one where the program has none.
+After the warm-up of a region its passes take successive groups of steps. Marks of the program count
+before steps of an optimizer, and these before forward passes.
 
-Plain passes disturb nobody: each region's takes its steps as they come, but for those in which
-another region's slower pass is under way. Of such passes there is one at a time.
+Plain passes disturb no other pass: each region's takes its steps as they come, except those in
+which a slower pass of another region runs. Only one slower pass runs at a time.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from gpuperf.profile.inside.unmarked import AGAIN_S, Unmarked, sentence
 
 STEP = "step"  # the region of `gpuperf.step()`
 IMPLICIT = "optimizer step"
-MOST_ANEW = 3  # times a step of a pass may be one in which the program compiles or forks
-COUNTED_S = 0.1  # beside the steps, in which counters must have room
-PATIENCE = 20  # steps of another region that waits for a pass of one that does not come again
+MOST_ANEW = 3  # times that passes of a region begin again after the program compiles or forks
+COUNTED_S = 0.1  # for which counters need room beside the steps
+PATIENCE = 20  # steps for which a region waits for a pass of another region
 LONGEST = 80  # characters of a region's name
 
 CUT = "the program ended in it"
@@ -41,8 +41,8 @@ Say = Callable[[PassResult], None]
 
 
 def _entry(entry: Callable[..., None]) -> Callable[..., None]:
-    """What the program calls: a forked child is not heard, and whatever fails in here ends a pass
-    and not the program."""
+    """Guard a method that the program calls: it is ignored in a forked child, and an exception ends
+    the running passes, not the program."""
 
     @functools.wraps(entry)
     def guarded(self: Session, *arguments: Any) -> None:
@@ -51,7 +51,7 @@ def _entry(entry: Callable[..., None]) -> Callable[..., None]:
         try:
             entry(self, *arguments)
         except Exception as error:
-            with contextlib.suppress(Exception):  # nobody is there to be told
+            with contextlib.suppress(Exception):  # the supervisor may be gone
                 self.fail(error)
 
     return guarded
@@ -59,14 +59,14 @@ def _entry(entry: Callable[..., None]) -> Callable[..., None]:
 
 @dataclass
 class Session:
-    """The marks of a running program, and the passes that they drive."""
+    """A running program's marks, and the passes that they drive."""
 
     limits: Limits
     passes: tuple[PassName, ...]
     folder: Path
     say: Say
-    ready: Callable[[], None] = lambda: None  # before the first pass: the device is known then
-    patience_s: float = AGAIN_S  # until what marks nothing is traced (again)
+    ready: Callable[[], None] = lambda: None  # called before the first pass
+    patience_s: float = AGAIN_S  # until a program that marks nothing is traced (again)
     courses: dict[str, Course] = field(default_factory=dict)
     process: int = field(default_factory=os.getpid)
     begun: bool = False
@@ -82,21 +82,22 @@ class Session:
 
     @_entry
     def watch(self, cuda: bool = False) -> None:
-        """Trace all that comes, until something is marked: a program may never mark anything. With
-        *cuda* it is about to take its GPU."""
+        """Trace the program until it marks something; with *cuda* it is about to take its GPU."""
         if "trace" in self.passes and not self.courses:
             self._traced |= self._unmarked.watch(cuda)
 
     @_entry
     def watch_later(self) -> None:
-        """The same, if nothing is marked until then."""
+        """Trace the program after a while, if it has marked nothing until then."""
         self._unmarked.watch_in(self.patience_s)
 
     @_entry
     def give_way(self) -> None:
-        """The program compiles, or forks. Torch may not be able to compile under its own profiler
-        (2.11 takes the profiler's marks for operators of the graph), and a child would be profiled
-        for good; what is traced then is of no step."""
+        """Abandon all traces, since the program compiles or forks.
+
+        Torch may be unable to compile under its own profiler (2.11 takes the profiler's marks for
+        operators of the graph), and a forked child would be profiled for good.
+        """
         if not self._unmarked.here:
             return  # a trace must end on the thread that it began on
         self._unmarked.give_way()
@@ -110,21 +111,21 @@ class Session:
 
     @_entry
     def resume(self) -> None:
-        """It is done: what marks nothing is traced again, once it has run for a while."""
+        """Trace a program that marks nothing again, a while after it has compiled or forked."""
         if self._unmarked.here and not self.courses:
             self._unmarked.watch_in(self.patience_s)
 
     @_entry
     def step(self) -> None:
-        """`gpuperf.step()`."""
+        """Handle a call of `gpuperf.step()`."""
         if self._ours():
-            self._announce()
+            self._prefer_marks()
             self._stepped = True
             self._round(STEP)
 
     @_entry
     def optimized(self) -> None:
-        """An optimizer took a step, which counts where nothing is marked."""
+        """Handle a step of an optimizer, which counts if the program marks nothing."""
         if self._ours() and not self._explicit:
             self._unmarked.drop()
             self._forget(FORWARD)
@@ -132,9 +133,11 @@ class Session:
 
     @_entry
     def forwarded(self, usual: bool = True) -> None:
-        """The outermost module begins a forward pass, which is a step where neither marks nor
-        optimizers are. A pass takes steps of the *usual* kind alone, each up to the next one of
-        that kind."""
+        """Handle the beginning of a forward pass of the outermost module.
+
+        Forward passes count as steps if the program has neither marks nor an optimizer. A pass
+        takes only steps of the *usual* kind, each up to the next one of that kind.
+        """
         if not self._ours() or self._explicit or IMPLICIT in self.courses:
             return
         self._unmarked.drop()
@@ -148,11 +151,13 @@ class Session:
 
     @_entry
     def enter(self, name: object) -> None:
-        """`with gpuperf.region(name)`: of regions in each other the outermost is profiled, and its
-        trace tells of those inside."""
+        """Handle the beginning of `with gpuperf.region(name)`.
+
+        The outermost of nested regions is profiled; its trace also marks those inside.
+        """
         if self._ours():
-            self._nested.append(_told(name))
-            self._announce()
+            self._nested.append(_region_name(name))
+            self._prefer_marks()
             if len(self._nested) == 1 and not self._stepped:
                 self._begin(self._course(self._nested[0]))
             for trace in self._tracing():
@@ -160,7 +165,7 @@ class Session:
 
     @_entry
     def leave(self, name: object) -> None:
-        """Its end."""
+        """Handle the end of a region."""
         if self._ours() and self._nested:
             for trace in self._tracing():
                 trace.leave()
@@ -170,11 +175,11 @@ class Session:
 
     @_entry
     def close(self) -> None:
-        """The program ends: what a pass has by now is kept."""
+        """End all passes with the program, and keep the steps that they have."""
         self._unmarked.cut(ended=True)
-        if self._unmarked.found is not None:
-            self._begin_telling()
-            self.say(self._unmarked.found)
+        if self._unmarked.result is not None:
+            self._announce_device()
+            self.say(self._unmarked.result)
         for course in self.courses.values():
             long = course.running is not None and course.running.last
             self._cease(course, CUT if course.alone and course.taken else ENDED)
@@ -183,14 +188,16 @@ class Session:
                     self.say(PassResult(course.region, name, 0, reason=ENDED))
 
     def fail(self, error: Exception) -> None:
-        """Something of ours went wrong: all passes under way are lost, and the program goes on."""
+        """End all running passes with *error*, which is one of gpuperf; the program goes on."""
         self._unmarked.drop()
         for course in self.courses.values():
             self._lose(course, error)
 
     def _ours(self) -> bool:
-        """Marks of one thread count: the one that made the first. Those in compiled code do not,
-        also where an accounting pass has it run eagerly."""
+        """Whether a mark counts: it must come from the thread that made the first one.
+
+        Marks in compiled code do not count, also if an accounting pass runs that code eagerly.
+        """
         self._thread = self._thread or threading.get_ident()
         if self._thread != threading.get_ident():
             return False
@@ -200,16 +207,16 @@ class Session:
         return not (accounting and _in_compiled()) and not capturing()
 
     def _tracing(self) -> list[Trace]:
-        """The trace of the step under way, if the innermost region is inside that."""
+        """Return the trace of the current step, if the innermost region is inside that step."""
         if len(self._nested) < 2 and not self._stepped:
             return []
         running = (course.running for course in self.courses.values() if course.within)
-        return [one for one in running if isinstance(one, Trace)]
+        return [each for each in running if isinstance(each, Trace)]
 
     def _file(self) -> Path:
         return self.folder / f"{next(self._files)}.json"
 
-    def _begin_telling(self) -> None:
+    def _announce_device(self) -> None:
         if not self.begun:
             self.begun = True
             self.ready()
@@ -218,8 +225,8 @@ class Session:
     def _cut(self) -> None:
         self._unmarked.cut()
 
-    def _announce(self) -> None:
-        """Something is marked by the program itself."""
+    def _prefer_marks(self) -> None:
+        """Prefer the marks of the program to steps of optimizers and to forward passes."""
         self._unmarked.drop()
         if not self._explicit:
             self._explicit = True
@@ -227,7 +234,7 @@ class Session:
             self._forget(FORWARD)
 
     def _forget(self, region: str) -> None:
-        """Steps of another kind count from now on; what *region* found is kept."""
+        """Forget the passes of *region*, since steps of another kind count from now on."""
         course = self.courses.pop(region, None)
         if course is not None and course.running is not None:
             abandon(course.running)
@@ -239,7 +246,7 @@ class Session:
         return self.courses[region]
 
     def _round(self, region: str) -> None:
-        """One step ended where the next one begins."""
+        """End a step and begin the next one."""
         course = self._course(region)
         if course.inside:
             self._end(course)
@@ -251,9 +258,9 @@ class Session:
         planned = len(course.left) + 1
         while course.running is None and course.left and course.warm:
             if len(course.left) == planned:
-                break  # its time comes later
+                break  # another region's pass comes first
             planned = len(course.left)
-            self._start(course)  # one that cannot be had costs no step
+            self._start(course)  # a pass that cannot start costs no step
         if course.running is not None and not self._held_up(course):
             course.within = True
             course.pass_s = course.pass_s or time.perf_counter()
@@ -278,7 +285,7 @@ class Session:
                 self._finish(course)
 
     def _drop(self, course: Course) -> None:
-        """The step under way is of no pass: it does not end with one of its kind."""
+        """Drop the current step: it does not end at a step of its own kind."""
         course.inside = False
         if course.running is not None and course.within:
             course.within = False
@@ -288,7 +295,7 @@ class Session:
                 self._lose(course, error)
 
     def _held_up(self, course: Course) -> bool:
-        """Whether another region's pass would disturb this step."""
+        """Whether a pass of another region would disturb this step."""
         return any(other.alone for other in self.courses.values() if other is not course)
 
     def _start(self, course: Course) -> None:
@@ -298,10 +305,10 @@ class Session:
                 if other.waited < PATIENCE:
                     return
                 self._cease(other, AWAY)
-        self._begin_telling()
+        self._announce_device()
         name, course.wanted = course.left.pop(0)
         course.taken, course.waited, course.pass_s, course.look_s = 0, 0, 0.0, 0.0
-        # Without a plain pass of its own process, by what the steps took that went by.
+        # Without a plain pass in this process, the warm-up says how long a step takes.
         each_s = course.step_s or (time.perf_counter() - course.began_s) / max(1, course.done)
         longest_s = COUNTED_S + 2 * course.wanted * each_s
         if name == "plain":
@@ -321,7 +328,7 @@ class Session:
             self._lose(course, error)
 
     def _cease(self, course: Course, reason: str) -> None:
-        """End the pass under way before it has all its steps; what it counted is of no step."""
+        """End the running pass before it has all its steps; partial counters are discarded."""
         running = course.running
         if running is None:
             return
@@ -337,21 +344,21 @@ class Session:
         if running is None:
             return
         try:
-            found = running.finish()
-            if found.name == "plain" and course.behind:
-                found = replace(found, reason=BEHIND)
-            self.say(found)
+            result = running.finish()
+            if result.name == "plain" and course.behind:
+                result = replace(result, reason=BEHIND)
+            self.say(result)
         except BaseException as error:
             self._lose(course, error)
             return
         course.running, course.ended_s = None, time.perf_counter()
         if isinstance(running, Trace):
             course.launched = running.kernels
-        if found.name == "plain":
-            course.step_s = found.wall_s / max(1, found.steps)
+        if result.name == "plain":
+            course.step_s = result.wall_s / max(1, result.steps)
 
     def _lose(self, course: Course, error: BaseException) -> None:
-        """The pass under way, if any, ends with what went wrong; an interrupt goes on from here."""
+        """End the running pass, if any, with *error*; an interrupt is raised again."""
         running, course.running, course.within = course.running, None, False
         if running is not None:
             abandon(running)
@@ -361,18 +368,18 @@ class Session:
 
 
 def _in_compiled() -> bool:
-    """Whether a call of a compiled function is under way."""
+    """Whether a compiled function is being called."""
     frame = sys._getframe(1) if "torch._dynamo.eval_frame" in sys.modules else None
     while frame is not None and frame.f_code.co_name != "compile_wrapper":
         frame = frame.f_back
     return frame is not None
 
 
-def _told(name: object) -> str:
-    """The name of a region as it can be written into a trace, which quotes nothing."""
+def _region_name(name: object) -> str:
+    """Return the name of a region without the characters that a trace does not escape."""
     try:
         text = str(name)[:LONGEST]
-    except Exception:  # of a stranger's class
+    except Exception:  # its `__str__` fails
         text = type(name).__name__
     text = text.replace('"', "'").replace("\\", "/").replace(PART, "/")
     text = "".join(c if c.isprintable() else " " for c in text) or " "

@@ -1,4 +1,4 @@
-"""What of a program that never marks a step? A stretch of it is traced, in case it does not."""
+"""Trace a few seconds of a program, in case it never marks a step."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from typing import Any
 from gpuperf.model.program import WHOLE, PassResult
 from gpuperf.profile.inside.passes import Trace, abandon, capturing
 
-WATCHED_S, HOST_WATCHED_S = 5.0, 2.0  # of it; a host alone may call 200,000 operators a second
+TRACED_S, HOST_TRACED_S = 5.0, 2.0  # a host alone may call 200,000 operators a second
 AGAIN_S = 1.0  # after the program last compiled
 
 
 class Unmarked:
-    """Traces a stretch of the program on the thread that asks for it.
+    """A trace of a few seconds of the program, on the thread that begins it.
 
-    *file* names a file for a trace; *cut* and *watch* are called by the main thread when it is time
-    to end the trace, or to begin one. `found` is what a trace that ended found.
+    *file* returns a file for the trace; *cut* and *watch* are called by the main thread when the
+    trace is to end, or to begin. `result` is that of a trace that has ended.
     """
 
     def __init__(
         self, file: Callable[[], Path], cut: Callable[[], None], watch: Callable[[], None]
     ) -> None:
-        self.found: PassResult | None = None
+        self.result: PassResult | None = None
         self._file = file
-        self._whole: Trace | None = None
+        self._trace: Trace | None = None
         self._timer: threading.Timer | None = None
         self._watcher = threading.get_ident()
         calls = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
@@ -40,61 +40,66 @@ class Unmarked:
         return threading.get_ident() == self._watcher
 
     def watch(self, cuda: bool) -> bool:
-        """Begin a trace, if there was none: with *cuda* also of the GPU that the program is about
-        to take. Whether a GPU is traced now. Raises: RuntimeError where torch cannot trace."""
-        main = threading.current_thread() is threading.main_thread()  # which pending calls are of
-        if self._whole is not None or self.found is not None or not main or capturing():
+        """Begin a trace if there was none, and return whether a GPU is traced now.
+
+        With *cuda* it includes the GPU that the program is about to take. Raises: RuntimeError if
+        torch cannot trace.
+        """
+        main = threading.current_thread() is threading.main_thread()  # runs pending calls
+        if self._trace is not None or self.result is not None or not main or capturing():
             return False
-        whole = Trace(WHOLE, self._file(), cuda)
+        trace = Trace(WHOLE, self._file(), cuda)
         try:
-            whole.start()
-            whole.begin()
+            trace.start()
+            trace.begin()
         except BaseException:
-            abandon(whole)
+            abandon(trace)
             raise
-        self._whole = whole
+        self._trace = trace
         self._watcher = threading.get_ident()
-        self._later(WATCHED_S if cuda else HOST_WATCHED_S, self._cut)
+        self._later(TRACED_S if cuda else HOST_TRACED_S, self._cut)
         return cuda
 
     def watch_in(self, seconds: float) -> None:
-        """Begin a trace then."""
+        """Begin a trace after so many seconds."""
         self._watcher = threading.get_ident()
         self._later(seconds, self._again)
 
     def give_way(self) -> None:
-        """What is traced is of no use."""
+        """Abandon the trace, and cancel the timer."""
         if self._timer is not None:
             self._timer.cancel()
         self._abandon()
 
     def cut(self, ended: bool = False) -> None:
-        """End the trace, which is of the whole program if that *ended*, else of a part: each
-        operator in it costs 20 kB and 50 µs when it ends."""
-        if self._whole is not None and capturing():
+        """End the trace; it covers the whole program if that has *ended*, else a part.
+
+        Each operator in a trace costs 20 kB, and 50 µs when the trace ends.
+        """
+        if self._trace is not None and capturing():
             self._later(AGAIN_S, self._cut)
             return
-        whole, self._whole = self._whole, None
-        if whole is not None:
+        trace, self._trace = self._trace, None
+        if trace is not None:
             try:
-                whole.end()
-                self.found = replace(whole.finish(), cut=not ended)
+                trace.end()
+                self.result = replace(trace.finish(), cut=not ended)
             except Exception as error:
-                abandon(whole)
-                self.found = PassResult(WHOLE, "trace", 0, reason=sentence(error))
+                abandon(trace)
+                self.result = PassResult(WHOLE, "trace", 0, reason=sentence(error))
 
     def drop(self) -> None:
-        """Something is marked: forget it all."""
-        self.found = None
+        """Forget the trace and its result, since the program marks something."""
+        self.result = None
         self._abandon()
 
     def _abandon(self) -> None:
-        whole, self._whole = self._whole, None
-        if whole is not None:
-            abandon(whole)
+        trace, self._trace = self._trace, None
+        if trace is not None:
+            abandon(trace)
 
     def _later(self, seconds: float, call: Any) -> None:
-        """Have *call* made by the main thread: a trace must end on the thread that it began on."""
+        """Have the main thread run *call*: a trace must end on the thread on which it began."""
         add = ctypes.pythonapi.Py_AddPendingCall
         if self._timer is not None:
             self._timer.cancel()
@@ -104,15 +109,15 @@ class Unmarked:
 
 
 def _done(call: Callable[[], None]) -> int:
-    """What a pending call says when all is well."""
+    """Run *call* and return 0, which means success to Py_AddPendingCall."""
     call()
     return 0
 
 
 def sentence(error: BaseException) -> str:
-    """What *error* says, in a line that can be told."""
+    """Return the first line of the message of *error*, or its class."""
     try:
         text = (str(error).strip().splitlines() or [""])[0][:300]
-    except Exception:  # of a stranger's class
+    except Exception:  # its `__str__` fails
         text = ""
     return text.encode(errors="replace").decode() or type(error).__name__

@@ -2,8 +2,8 @@
 
 Kineto writes four lists of one length: `Input Dims` (a tensor's shape; a list of shapes for a list
 of tensors; empty for the rest), `Input type` (C++'s name of the dtype; `TensorList`, `Scalar`,
-`ScalarList`, or nothing), `Input Strides` and `Concrete Inputs` (scalars as text). It leaves out the
-dtypes of tensors in a list, texts (`approximate="tanh"`), optional tensors in a list (those of
+`ScalarList`, or nothing), `Input Strides` and `Concrete Inputs` (scalars as text). It leaves out
+the dtypes of tensors in a list, texts (`approximate="tanh"`), optional tensors in a list (those of
 `aten::index`), and all outputs.
 https://github.com/pytorch/pytorch/blob/main/torch/csrc/profiler/util.cpp
 """
@@ -52,7 +52,7 @@ class Calls:
         return tuple(self._calls)
 
     def index(self, name: str, args: dict[str, Any]) -> int:
-        """Return the place of a call, which is added if it is new; a key is cheaper than a `Call`."""
+        """Return the place of a call, which is added if it is new."""
         dims = args.get("Input Dims")
         if dims is None:
             return self._bare(name)

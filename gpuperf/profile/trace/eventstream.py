@@ -127,7 +127,7 @@ class EventStream:
                 return
             key = text.value("a key")
             if not isinstance(key, str) or text.token() not in (":", ""):
-                raise _Malformed("a key is missing")
+                raise _Malformed("a key or its colon is missing")
             text.at += 1
             yield key
         raise UsageError(f"{self.path} has over {MOST_KEYS} keys beside traceEvents", HINT)

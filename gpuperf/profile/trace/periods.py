@@ -77,7 +77,7 @@ def _covering(ids: Column, place: int, least: float, many: int) -> tuple[int, in
 
 
 def _agreement(start: Column, text: Column) -> Column:
-    """Return for each place of *text*, and its end, how many names from there agree with *start*."""
+    """Return how many names from each place of *text*, and its end, agree with *start*."""
     import numpy
 
     both = array("q", numpy.concatenate((start, [-1], text)).astype(numpy.int64).tobytes())

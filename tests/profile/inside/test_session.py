@@ -240,7 +240,7 @@ def test_marks_for_other_tools_have_their_way(tmp_path: Path) -> None:
 def test_a_program_that_marks_nothing_is_traced_for_some_seconds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(unmarked, "HOST_WATCHED_S", 0.2)
+    monkeypatch.setattr(unmarked, "HOST_TRACED_S", 0.2)
     program = Program(tmp_path)
     program.session.watch()
     end = time.monotonic() + 1.0

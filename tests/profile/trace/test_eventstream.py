@@ -39,7 +39,7 @@ BAD = {
     "binary": ("\x7fELF\x00\x00", "is not JSON"),
     "truncated-key": ('{"traceEv', "holds no traceEvents"),
     "object": ("{}", "holds no traceEvents"),
-    "no-colon": ('{"a" 1}', "is not JSON: it has something else"),
+    "no-colon": ('{"a" 1}', "is not JSON: a key or its colon is missing"),
     "no-value": ('{"a": nope, "traceEvents": []}', "is not JSON: Expecting value"),
     "other-json": ('{"a": [1, 2], "b": null}', "holds no traceEvents"),
     "nsys": ('{"Type": 48, "Cuda": {"start": 1}}\n{"Type": 79}', "holds no traceEvents"),
