@@ -1,4 +1,4 @@
-"""Which operators does a step call, with which tensors, and where does the host wait in it?"""
+"""Record the operators of a step, their tensors, and where the host waits for the device."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from gpuperf.model.cost import Cost
 from gpuperf.model.program import ObservedCall
 
 MOST_SEEN = 200_000  # calls of all steps
-MOST_S = 20.0  # that the pass may spend on its own notes
+MOST_S = 20.0  # that a recorder may spend on recording
 LONGEST = 200  # characters of an argument
 MOST_VALUES = 64  # of a list of numbers
 PLAIN = (
@@ -36,7 +36,7 @@ PLAIN = (
     torch.layout,
     torch.memory_format,
 )
-FAILED: set[str] = set()  # operators whose registered cost is none
+FAILED: set[str] = set()  # operators whose registered cost has failed
 # Operators whose result the host must know before it goes on.
 WAITS = {
     "aten::_local_scalar_dense": "item",
@@ -58,9 +58,12 @@ OWN = tuple(
 
 
 class CallRecorder(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped there
-    """Writes down every call while it is active; `missed` counts what could not be written down,
-    and once it is `full` that is all. It is full after `MOST_SEEN` calls, or `MOST_S` seconds of
-    its own. Whatever fails here is not the program's to bear."""
+    """A dispatch mode that records every call while it is active.
+
+    `missed` counts calls that could not be recorded, and all calls once it is `full`, after
+    `MOST_SEEN` calls or `MOST_S` seconds of its own. No exception of the recording reaches the
+    program.
+    """
 
     supports_higher_order_operators = True
 
@@ -80,13 +83,12 @@ class CallRecorder(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped
         self.active = True
         return self
 
-    def __exit__(self, *told: Any) -> None:
+    def __exit__(self, *error: Any) -> None:
         self.active = False
-        super().__exit__(*told)
+        super().__exit__(*error)
 
     def forget(self) -> None:
-        """Nobody watched for a while: what lies where something lay before may be another
-        storage."""
+        """Forget the storages: after a pause another one may have the same address."""
         self._storages.clear()
 
     def __torch_dispatch__(
@@ -96,32 +98,31 @@ class CallRecorder(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        """*func*, and a word on it."""
+        """Call *func* and record the call."""
         named = dict(kwargs or {})
         if os.getpid() != self._process:  # a child that was forked in a step
             return func(*args, **named)
         began = time.perf_counter()
         before = None if self.full else self._before(func, args, named)
         called = time.perf_counter()
-        found = func(*args, **named)
+        result = func(*args, **named)
         returned = time.perf_counter()
-        self._after(func, before, found)
+        self._after(func, before, result)
         self.spent_s += called - began + time.perf_counter() - returned
-        return found
+        return result
 
     def _before(
         self, func: Any, args: Sequence[Any], named: Mapping[str, Any]
     ) -> tuple[list[Any], list[tuple[Tensor, ...]]] | None:
-        """The arguments, and their tensors as they are before a call resizes any; None where they
-        cannot be told."""
+        """Return the arguments and their tensors before the call; None if they are unreadable."""
         try:
             inputs = _arguments(func, args, named)
             return inputs, [self._several(value) for value in inputs]
-        except Exception:  # a tensor without a storage or a shape: sparse, nested, a stranger's
+        except Exception:  # a sparse, nested or custom tensor without a storage or a shape
             return None
 
     def _after(
-        self, func: Any, before: tuple[list[Any], list[tuple[Tensor, ...]]] | None, found: Any
+        self, func: Any, before: tuple[list[Any], list[tuple[Tensor, ...]]] | None, result: Any
     ) -> None:
         try:
             if _name(func).startswith("profiler::"):
@@ -129,32 +130,32 @@ class CallRecorder(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped
             if len(self.calls) >= MOST_SEEN or self.spent_s >= MOST_S:
                 self.full = True
             elif before is not None:
-                self._write(func, *before, found)
+                self._write(func, *before, result)
                 return
             self.missed += 1
         except Exception:
             self.missed += 1
 
     def _write(
-        self, func: Any, inputs: Sequence[Any], tensors: Sequence[tuple[Tensor, ...]], found: Any
+        self, func: Any, inputs: Sequence[Any], tensors: Sequence[tuple[Tensor, ...]], result: Any
     ) -> None:
         old = {tensor.storage for group in tensors for tensor in group}
         call = Call(
             _name(func),
             tuple(tensors),
             tuple("" if group else _text(v) for v, group in zip(inputs, tensors, strict=True)),
-            self._several(found, old),
+            self._several(result, old),
         )
         backward = torch._C._current_autograd_node() is not None
-        waits = _waits(func, call.name, inputs, found)
+        waits = _waits(func, call.name, inputs, result)
         again = backward and _again()
         line, optimizer = _line()
-        own = _registered(call)
-        self.calls.append(ObservedCall(call, line, waits, backward, own, again, optimizer))
+        cost = _registered(call)
+        self.calls.append(ObservedCall(call, line, waits, backward, cost, again, optimizer))
 
     def _several(self, value: Any, old: set[int] | None = None) -> tuple[Tensor, ...]:
-        """The tensors in an argument; with *old* in a result, which lies in new storages but
-        those."""
+        """Return the tensors in an argument, or in a result: that lies in *old* storages, or new
+        ones."""
         if isinstance(value, torch.Tensor):
             return (self._tensor(value, old),)
         if isinstance(value, list | tuple):
@@ -178,11 +179,11 @@ class CallRecorder(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped
 
 
 class FlopCounter(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped there
-    """Torch's own count of the FLOPs of all calls while it is active.
+    """A dispatch mode that counts the FLOPs of all calls by the formulas of torch.
 
-    By the formulas of `FlopCounterMode` but not by itself, which disturbs what it counts: of a
-    `torch.cond` it returns the first branch whatever the predicate says, other operators of a
-    higher order fail under it, and it hooks every module.
+    `FlopCounterMode` itself disturbs the program: it returns the first branch of a `torch.cond`
+    whatever the predicate is, other higher-order operators fail under it, and it hooks every
+    module.
     """
 
     supports_higher_order_operators = True
@@ -201,32 +202,30 @@ class FlopCounter(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped 
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        """*func*, or what it is made of, where there is no formula for it as it stands."""
+        """Call *func* and count it, or its parts if there is no formula for it."""
         named = dict(kwargs or {})
         formula = self._formulas.get(getattr(func, "_overloadpacket", None))
         if formula is None:
-            # Not by `decompose`, which prefers formulas in Python, whose results are others'.
+            # `decompose` prefers formulas in Python, which give other results.
             parts = torch._C.DispatchKey.CompositeImplicitAutograd
-            own = isinstance(func, torch._ops.OpOverload) and func.namespace == "aten"
-            if own and torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), parts):
+            aten = isinstance(func, torch._ops.OpOverload) and func.namespace == "aten"
+            if aten and torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), parts):
                 with self:
                     return func._op_dk(parts, *args, **named)
             return func(*args, **named)
-        found = func(*args, **named)
-        try:
-            self.count += int(formula(*args, **named, out_val=found))
-        except Exception:  # a shape that it does not know
-            return found
-        return found
+        result = func(*args, **named)
+        with contextlib.suppress(Exception):  # the formula may not know the shape
+            self.count += int(formula(*args, **named, out_val=result))
+        return result
 
 
 def _registered(call: Call) -> Cost | None:
-    """What the program says that *call* costs; nothing where its formula fails on it."""
-    own = COSTS.get(call.name)
-    if own is None:
+    """Return the cost that the program registered for *call*; None if its formula fails."""
+    cost = COSTS.get(call.name)
+    if cost is None:
         return None
     try:
-        return msgspec.convert(msgspec.to_builtins(own(call)), Cost)
+        return msgspec.convert(msgspec.to_builtins(cost(call)), Cost)
     except Exception as error:
         if call.name not in FAILED:
             FAILED.add(call.name)
@@ -235,15 +234,14 @@ def _registered(call: Call) -> Cost | None:
 
 
 def _arguments(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-    """All of them in the schema's order, defaults too."""
+    """Return all arguments in the order of the schema, with its defaults."""
     schema = getattr(func, "_schema", None)
     if schema is None:  # a higher-order operator
         return [*args, *kwargs.values()]
-    found = []
-    for i, argument in enumerate(schema.arguments):
-        own = args[i] if i < len(args) else kwargs.get(argument.name, argument.default_value)
-        found.append(own)
-    return found
+    return [
+        args[i] if i < len(args) else kwargs.get(argument.name, argument.default_value)
+        for i, argument in enumerate(schema.arguments)
+    ]
 
 
 def _name(func: Any) -> str:
@@ -252,14 +250,16 @@ def _name(func: Any) -> str:
 
 
 def _text(value: Any) -> str:
-    """*value* where that is a number, a word or a short list of them, else its type's name: the
-    text of a storage prints each of its bytes."""
+    """Write a number, a string or a short list of them; of any other value, its type's name.
+
+    The text of a storage would have each of its bytes.
+    """
     if value is None:
         return ""
     if type(value) is str:
         return value[:LONGEST].encode(errors="replace").decode()
     if type(value) in (list, tuple, torch.Size) and len(value) <= MOST_VALUES:
-        return str([_short_value(one) for one in value]).replace("'", "")[:LONGEST]
+        return str([_short_value(item) for item in value]).replace("'", "")[:LONGEST]
     return _short_value(value)
 
 
@@ -269,10 +269,10 @@ def _short_value(value: Any) -> str:
     return str(value)[:LONGEST] if type(value) in PLAIN else type(value).__name__
 
 
-def _waits(func: Any, name: str, inputs: Sequence[Any], found: Any) -> str:
-    """What the host waits for in a call on a GPU."""
+def _waits(func: Any, name: str, inputs: Sequence[Any], result: Any) -> str:
+    """Return what the host waits for in a call on a GPU; empty if it does not wait."""
     tensors = [v for v in inputs if isinstance(v, torch.Tensor)]
-    if name in COPIES and _from_pageable(tensors, found):
+    if name in COPIES and _from_pageable(tensors, result):
         return "copy from pageable memory"
     if not any(tensor.is_cuda for tensor in tensors):
         return ""
@@ -282,7 +282,7 @@ def _waits(func: Any, name: str, inputs: Sequence[Any], found: Any) -> str:
         many = [v for group in inputs if isinstance(group, list | tuple) for v in group]
         boolean = any(isinstance(v, torch.Tensor) and v.dtype == torch.bool for v in many)
         return "index by a mask" if boolean else ""
-    to_host = isinstance(found, torch.Tensor) and not found.is_cuda
+    to_host = isinstance(result, torch.Tensor) and not result.is_cuda
     if to_host and name in COPIES:
         names = [argument.name for argument in func._schema.arguments]
         free = dict(zip(names, inputs, strict=True)).get("non_blocking")
@@ -290,17 +290,16 @@ def _waits(func: Any, name: str, inputs: Sequence[Any], found: Any) -> str:
     return ""
 
 
-def _from_pageable(tensors: Sequence[torch.Tensor], found: Any) -> bool:
-    """Whether a copy to a GPU reads memory that is not pinned: it returns once that is read,
+def _from_pageable(tensors: Sequence[torch.Tensor], result: Any) -> bool:
+    """Whether a copy to a GPU reads memory that is not pinned: the host then waits for the read,
     also with `non_blocking=True`."""
-    if not isinstance(found, torch.Tensor) or not found.is_cuda:
+    if not isinstance(result, torch.Tensor) or not result.is_cuda:
         return False
     return any(tensor.device.type == "cpu" and not tensor.is_pinned() for tensor in tensors)
 
 
 def _line() -> tuple[str, bool]:
-    """`file:line` of the innermost frame that is neither torch's nor ours, and whether an optimizer
-    of torch is further in."""
+    """Return `file:line` of the program's innermost frame, and whether it calls an optimizer."""
     frame = sys._getframe(2)
     optimizer = False
     while frame is not None:
@@ -313,8 +312,7 @@ def _line() -> tuple[str, bool]:
 
 
 def _again() -> bool:
-    """Whether a call in the backward pass is one of the forward pass, made again by
-    `torch.utils.checkpoint`, and not one of a backward pass that this began."""
+    """Whether `torch.utils.checkpoint` repeats a call of the forward pass in the backward pass."""
     frame = sys._getframe(2)
     while frame is not None:
         path = frame.f_code.co_filename
@@ -328,7 +326,7 @@ def _again() -> bool:
 
 @cache
 def short_path(path: str) -> str:
-    """*path* as seen from the working folder, where it lies in that."""
+    """Return *path* relative to the working folder, if it lies inside."""
     with contextlib.suppress(ValueError, OSError):
         path = str(Path(path).relative_to(Path.cwd()))
     return path.encode(errors="replace").decode()  # a file's name may be of any bytes

@@ -1,8 +1,8 @@
 """Run a program under the profiler: `python -m gpuperf.profile.inside.program`.
 
 The program has its own arguments, stdin, stdout and `__main__`, as if python had been called with
-it, and torch is imported when it does so. What the passes find goes to the supervisor as it comes,
-so that a program that dies loses only the pass it is in.
+it, and torch is imported when it does so. Each result goes to the supervisor as soon as its pass
+ends, so that a program that dies loses only its last pass.
 """
 
 from __future__ import annotations
@@ -42,13 +42,15 @@ if TYPE_CHECKING:
     from gpuperf.profile.inside.session import Session
 
 
-UNMARKED_S = 20.0  # from its first use of the GPU on a program that should mark steps may mark none
-OWN = (__file__, script.__file__, "<frozen importlib")  # what runs the program
+# A program that names a mark or an optimizer is traced as a whole only if it has marked no step
+# this long after its first use of the GPU.
+UNMARKED_S = 20.0
+OWN = (__file__, script.__file__, "<frozen importlib")  # files that run the program
 PACKAGE = f"{Path(__file__).parents[1]}{os.sep}"
 
 
 class Stage:
-    """Where the program runs, and who hears of it."""
+    """The process of the program, and its connection to the supervisor."""
 
     def __init__(self, pipe: Pipe, request: Profile) -> None:
         self._pipe, self._request = pipe, request
@@ -64,7 +66,7 @@ class Stage:
         self._pipe.send(message)
 
     def run(self) -> int:
-        """The program's exit code."""
+        """Run the program and return its exit code."""
         hook = AfterImport("torch", self._listen)
         code, error = self._run()
         hook.remove()
@@ -80,8 +82,8 @@ class Stage:
                     self._ready()
         except KeyboardInterrupt:
             code, error = 130, error or "interrupted"
-        except Exception as own:
-            self._failed = self._failed or _told(own)
+        except Exception as failure:
+            self._failed = self._failed or _message(failure)
         counts = {}
         if self._session is not None:
             counts = {name: course.done for name, course in self._session.courses.items()}
@@ -89,16 +91,18 @@ class Stage:
         return code
 
     def _listen(self) -> None:
-        """The program has torch from now on."""
+        """Start the session, since the program has imported torch."""
         if os.getpid() == self._process:
             try:
                 self._open()
             except Exception as error:  # ours, and not the program's
-                self._failed = _told(error)
+                self._failed = _message(error)
 
     def _open(self) -> None:
-        """Hear the program's marks. No GPU is asked for that it has not taken: which it takes, and
-        whether in a child that it forks, it may say later."""
+        """Listen to the program's marks, without opening a GPU that it has not taken.
+
+        The program may choose its GPU later, or take it in a child that it forks.
+        """
         if self._session is not None:
             return
         import torch
@@ -109,10 +113,10 @@ class Stage:
         from gpuperf.profile.inside.loading import loading
         from gpuperf.profile.inside.session import Session
 
-        asked = self._request
-        limits = Limits(asked.warmup, asked.steps, asked.budget_s, asked.more)
+        request = self._request
+        limits = Limits(request.warmup, request.steps, request.budget_s, request.more)
         session = self._session = Session(
-            limits, asked.passes, Path(asked.folder), self._passed, self._ready
+            limits, request.passes, Path(request.folder), self._passed, self._ready
         )
         gpus = torch.cuda.device_count()
         if gpus and self._marks_steps:
@@ -137,14 +141,14 @@ class Stage:
         if not gpus:
             session.watch()
         elif self._marks_steps:
-            # Where CUPTI was, it stays: on an H200 a launch takes 9.7 µs behind a trace, and 7.4
-            # before. TEARDOWN_CUPTI=1 ends that, but then no counters open.
+            # CUPTI stays in a process after a trace: on an H200 a launch then takes 9.7 µs, and 7.4
+            # before. TEARDOWN_CUPTI=1 removes it, but then no counters open.
             torch.cuda._lazy_call(session.watch_later)
         else:
             torch.cuda._lazy_call(partial(session.watch, True))
 
     def _hear_compiling(self, session: Session) -> None:
-        """Have *session* told when Dynamo compiles, if the program ever does."""
+        """Let *session* give way while Dynamo compiles, if the program ever does."""
 
         def register() -> None:
             with contextlib.suppress(Exception):  # another version's has another name
@@ -164,18 +168,18 @@ class Stage:
             if error.code is None or isinstance(error.code, int):
                 return error.code or 0, ""
             sys.stderr.write(f"{error.code}\n")
-            return 1, _told(error, "")
+            return 1, _message(error, "")
         except KeyboardInterrupt:
             return 130, "interrupted"
         except BaseException as error:
-            return _uncaught(error), _told(error)
+            return _uncaught(error), _message(error)
         return 0, ""
 
-    def _passed(self, found: PassResult) -> None:
-        self.say(PassDone(found))
+    def _passed(self, result: PassResult) -> None:
+        self.say(PassDone(result))
 
     def _ready(self) -> None:
-        """Tell the device that the program has taken by now."""
+        """Report the device that the program has taken so far."""
         import torch
 
         from gpuperf.measure.device import open_device
@@ -190,18 +194,18 @@ class Stage:
         self.say(Progress("profile"))
 
 
-def _told(error: BaseException, kind: str | None = None) -> str:
-    """What *error* says, and of which *kind* it is."""
+def _message(error: BaseException, kind: str | None = None) -> str:
+    """Return the class (or *kind*) and the message of *error*."""
     name = type(error).__name__ if kind is None else kind
     try:
         text = f"{name}: {error}" if name else str(error)
-    except Exception:  # of a stranger's class
+    except Exception:  # its `__str__` fails
         text = name
     return text[:300].encode(errors="replace").decode()
 
 
 def _uncaught(error: BaseException) -> int:
-    """What python does with it, from the program's own first frame on; the exit code."""
+    """Report an exception as python does, without our frames; return the exit code."""
     frames = error.__traceback__
     while frames is not None and frames.tb_frame.f_code.co_filename.startswith(OWN):
         frames = frames.tb_next
@@ -220,15 +224,15 @@ def _uncaught(error: BaseException) -> int:
 
 
 def _traceback(error: BaseException) -> str:
-    """What python prints of *error*, without our frames and without control characters."""
-    told = traceback.TracebackException.from_exception(error)
-    pending = [told]
+    """Format *error* as python does, without frames of gpuperf and control characters."""
+    report = traceback.TracebackException.from_exception(error)
+    pending = [report]
     while pending:
-        one = pending.pop()
-        theirs = [frame for frame in one.stack if not frame.filename.startswith(PACKAGE)]
-        one.stack = traceback.StackSummary.from_list(theirs)
-        pending += [other for other in (one.__cause__, one.__context__) if other is not None]
-    lines = "".join(told.format()).splitlines()
+        part = pending.pop()
+        theirs = [frame for frame in part.stack if not frame.filename.startswith(PACKAGE)]
+        part.stack = traceback.StackSummary.from_list(theirs)
+        pending += [cause for cause in (part.__cause__, part.__context__) if cause is not None]
+    lines = "".join(report.format()).splitlines()
     return "".join(f"{_indent(line)}{clean(line)}\n" for line in lines)
 
 
@@ -237,8 +241,10 @@ def _indent(line: str) -> str:
 
 
 def _end_child(code: int) -> NoReturn:
-    """A child that was forked, and came back here, ends: an orderly exit would wait for the
-    profiler's threads, of which it has none."""
+    """End a forked child that came back here.
+
+    An orderly exit would wait for the threads of the profiler, which the child does not have.
+    """
     for thread in threading.enumerate():
         if thread is not threading.current_thread() and not thread.daemon:
             thread.join()
@@ -249,7 +255,7 @@ def _end_child(code: int) -> NoReturn:
 
 
 def _torch() -> str:
-    """Its version; it is the program's to import."""
+    """Return the version of torch without importing it."""
     try:
         return version("torch")
     except PackageNotFoundError:
@@ -257,7 +263,7 @@ def _torch() -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one program."""
+    """Run the program that the supervisor requests."""
     parser = argparse.ArgumentParser()
     for name in ("--requests", "--replies", "--parent"):
         parser.add_argument(name, type=int, required=True)

@@ -1,7 +1,7 @@
-"""What does each pass over a program's steps do, and what does it bring back?
+"""Open the pass of a name over some steps of a program.
 
-A pass ends with an idle device, and all but the plain one begin with it; in between it leaves the
-program alone as far as it can.
+A pass ends with an idle device, and all but the plain one begin with it; in between it disturbs the
+program as little as it can.
 """
 
 from __future__ import annotations
@@ -21,8 +21,11 @@ __all__ = ["Pass", "Trace", "abandon", "capturing", "on_gpu", "open_pass"]
 def open_pass(
     name: PassName, region: str, trace: Path, longest_s: float, launched: int = 0
 ) -> Pass:
-    """The pass *name* of *region*: a trace goes to the file *trace*, counters count for at most
-    *longest_s*, or about *launched* kernels."""
+    """Open the pass *name* of *region*.
+
+    A trace goes to the file *trace*; counters have room for *longest_s*, or for about *launched*
+    kernels a step.
+    """
     if name in ("trace", "light"):
         return (Trace if name == "trace" else Light)(region, trace)
     if name == "counters":

@@ -1,4 +1,4 @@
-"""Which operators did the program call, with which tensors?"""
+"""Record the operators that the program calls, with their tensors."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ MODE = "the program has a dispatch mode of its own, which ours would get between
 
 
 class Accounting(Base):
-    """Every operator of some steps, with its tensors; and torch's own count of the FLOPs of each
-    beside it."""
+    """A record of every operator of some steps, and torch's own count of the FLOPs of each step."""
 
     name: PassName = "accounting"
 
@@ -45,7 +44,7 @@ class Accounting(Base):
         self._leave()
         if counter is None:
             return
-        if self._watch.full and self.steps:  # a part of a step is none
+        if self._watch.full and self.steps:  # only a part of this step was recorded
             self._full = self.done = True
             self._drop()
             return
@@ -59,14 +58,17 @@ class Accounting(Base):
         self._drop()
 
     def _compile_nothing(self) -> None:
-        """What is compiled runs as the operators that it was made of: a mode sees no Triton kernel,
-        and to compile under one marks code as never to be compiled."""
+        """Run compiled code as the operators from which it was compiled.
+
+        A dispatch mode does not see Triton kernels, and code that is compiled under one is marked
+        as never to be compiled.
+        """
         dynamo = sys.modules.get("torch._dynamo.eval_frame")
         if dynamo is not None and dynamo._stance.stance == "default":
             self._within.enter_context(torch.compiler.set_stance("force_eager"))
 
     def _leave(self) -> None:
-        """Take our modes away from under what the program entered since, and has not left."""
+        """Remove our modes from below the modes that the program has entered since."""
         theirs = []
         while self._watch.active and _get_current_dispatch_mode() is not self._watch:
             theirs.append(_pop_mode())
@@ -75,7 +77,7 @@ class Accounting(Base):
             _push_mode(mode)
 
     def _drop(self) -> None:
-        """What was written down of a step that does not count."""
+        """Discard the calls of a step that does not count."""
         del self._watch.calls[self._ended :]
         self._watch.missed = self._missed
 
@@ -105,6 +107,6 @@ class Accounting(Base):
 
 
 def _tf32() -> bool:
-    """Whether fp32 matmuls run in tf32: what the program left in torch's settings."""
+    """Whether fp32 matmuls run in tf32, by torch's settings at the end of the pass."""
     precision = str(torch.get_float32_matmul_precision())
     return torch.cuda.is_initialized() and precision != "highest"

@@ -1,4 +1,4 @@
-"""What has every pass in common?"""
+"""Define what all passes have in common."""
 
 from __future__ import annotations
 
@@ -10,57 +10,56 @@ import torch
 
 from gpuperf.model.program import PassName, PassResult
 
-GAP = 0.02  # of a pass: more than this between its steps is no part of them
-OWN_S = 20e-6  # that a mark may take itself
+GAP = 0.02  # share of a pass; if more lies between its steps, it does not belong to them
+OWN_S = 20e-6  # the most that a mark itself takes
 OTHERS = "steps of another kind come between its steps"
 
 
 class Pass(Protocol):
     """One pass over some steps of a region: `start`, then `begin` and `end` of each, `finish`.
 
-    `finish` may come in a step, which does not count then.
+    If `finish` comes inside a step, that step does not count.
     """
 
     name: PassName
-    done: bool  # before it has all the steps that it might have
+    done: bool  # it needs no more steps
 
     @property
     def last(self) -> bool:
-        """Whether no later pass can tell what this one does."""
+        """Whether no later pass can measure what this one does."""
 
     @property
     def unsure(self) -> bool:
-        """Whether the mean of its steps is not sure yet."""
+        """Whether the mean of its steps is not precise yet."""
 
     @property
     def changing(self) -> bool:
         """Whether its later steps take another time than its first ones."""
 
     def start(self) -> None:
-        """Before the first step. Raises: RuntimeError, NoCounters where it cannot be had."""
+        """Prepare the first step. Raises: RuntimeError, NoCounters if the pass is impossible."""
 
     def begin(self) -> None:
-        """A step begins."""
+        """Handle the beginning of a step."""
 
     def end(self) -> None:
-        """It ends."""
+        """Handle the end of a step."""
 
     def drop(self) -> None:
-        """The step that began is none. Raises: RuntimeError where that spoils the others."""
+        """Drop the current step. Raises: RuntimeError if the other steps are spoilt by it."""
 
     def pause(self) -> None:
-        """Between its steps another region's pass starts."""
+        """Handle the start of another region's pass between its steps."""
 
     def finish(self) -> PassResult:
-        """What was found. Raises: RuntimeError where it is of no use."""
+        """Return the result. Raises: RuntimeError if it is useless."""
 
     def abandon(self) -> None:
-        """Leave no trace."""
+        """Undo all that the pass has changed in the program."""
 
 
 class Base:
-    """Counts steps, and knows whether a GPU is at work: none is asked for that the program has not
-    taken."""
+    """A pass that counts its steps, and waits for the GPU if the program has taken one."""
 
     name: PassName = "plain"
     done = False
@@ -94,8 +93,8 @@ class Base:
 
 
 class Timed(Base):
-    """Where its steps begin and end, by the host's clock and by events in the stream: nothing waits
-    for those."""
+    """A pass that times its steps, by the host's clock and by events in the stream; it does not
+    wait for the events."""
 
     def __init__(self, region: str) -> None:
         super().__init__(region)
@@ -122,21 +121,21 @@ class Timed(Base):
             self._events.append(event)
 
     def steps_s(self) -> tuple[float, ...]:
-        """The seconds of each step that ended."""
+        """Return the seconds of each step that ended."""
         return tuple(self._between(i, i + 1) for i in range(0, 2 * self.steps, 2))
 
     def whole_s(self) -> float:
-        """From the beginning of the first to the end of the last."""
+        """Return the seconds from the beginning of the first step to the end of the last."""
         return self._between(0, 2 * self.steps - 1)
 
     def _between(self, first: int, last: int) -> float:
-        """Seconds between two marks, by the device's clock where it is a GPU."""
+        """Return the seconds between two marks, by the GPU's clock if there is one."""
         if self.cuda:
             return float(self._events[first].elapsed_time(self._events[last])) * 1e-3
         return self._clocks[last] - self._clocks[first]
 
     def apart(self) -> bool:
-        """Whether something else is done between its steps, by the host or by the device."""
+        """Whether the host or the device works on something else between the steps."""
         ends = range(1, 2 * self.steps - 1, 2)
         host = sum(max(0.0, self._clocks[i + 1] - self._clocks[i] - OWN_S) for i in ends)
         device = sum(max(0.0, self._between(i, i + 1) - OWN_S) for i in ends)
@@ -144,16 +143,16 @@ class Timed(Base):
 
 
 def capturing() -> bool:
-    """Whether a CUDA graph is being captured: whoever waits for the device then breaks it."""
+    """Whether a CUDA graph is being captured, which a wait for the device would break."""
     return on_gpu() and bool(torch.cuda.is_current_stream_capturing())
 
 
 def on_gpu() -> bool:
-    """Whether the program has taken one."""
+    """Whether the program has taken a GPU."""
     return bool(torch.cuda.is_initialized())
 
 
 def abandon(running: Pass) -> None:
-    """Leave no trace of it; its reason is told already."""
+    """Abandon a pass, whatever fails in that."""
     with contextlib.suppress(Exception):
         running.abandon()

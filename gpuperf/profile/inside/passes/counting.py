@@ -1,4 +1,4 @@
-"""What did the hardware count in steps of the program?"""
+"""Read hardware counters over steps of the program."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BETWEEN = "bytes between its steps would count: mark the whole step"
 
 
 class Counting(Timed):
-    """The bytes through DRAM of all steps together, at full speed."""
+    """A count of the DRAM bytes of all steps together, at full speed."""
 
     name: PassName = "counters"
 
@@ -73,13 +73,15 @@ class Counting(Timed):
 
 
 class Kernels(Base):
-    """What each kernel of a step moved and did: CUPTI runs them one by one, and counts some of it
-    in each step, until it has all."""
+    """Counters of each kernel of a step.
+
+    CUPTI runs the kernels one by one, and reads some of the counters in each step.
+    """
 
     name: PassName = "kernels"
 
     def __init__(self, region: str, launched: int) -> None:
-        """*launched* kernels are those of a traced step (0: nobody knows)."""
+        """Make room for twice the *launched* kernels of a traced step (0: unknown)."""
         super().__init__(region)
         self._most = min(2 * launched or UNKNOWN, MOST_KERNELS)
         self._within = contextlib.ExitStack()
@@ -108,11 +110,11 @@ class Kernels(Base):
             if not self.done:
                 passes = self._counter.counter.passes
                 raise RuntimeError(f"its counters take {passes} steps, and it had {self.steps}")
-            found = self._counter.counts()
+            counts = self._counter.counts()
         finally:
-            with contextlib.suppress(NoCounters):  # what was found, or went wrong, is what counts
+            with contextlib.suppress(NoCounters):  # the counts, or the first error, matter more
                 self._within.close()
-        return PassResult(self.region, "kernels", self.steps, kernels=tuple(found))
+        return PassResult(self.region, "kernels", self.steps, kernels=tuple(counts))
 
     def abandon(self) -> None:
         self._within.close()
@@ -126,7 +128,7 @@ def _on_several() -> bool:
 
 
 def _counters(cuda: bool) -> DeviceCounters:
-    """Those of the program's GPU. Raises: NoCounters."""
+    """Open the counters of the program's GPU. Raises: NoCounters."""
     if not cuda:
         raise NoCounters("unsupported", "only NVIDIA GPUs have counters that gpuperf reads")
     device = torch.device("cuda", torch.cuda.current_device())

@@ -1,4 +1,4 @@
-"""What does a step take, when nobody looks?"""
+"""Time the steps of a program that runs undisturbed."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from gpuperf.model.samples import mean_precision
 from gpuperf.profile.inside.loading import loading
 from gpuperf.profile.inside.passes.base import Timed
 
-AHEAD = 0.9  # of the steps: from here on the device does not wait for the host
-SCATTERS = 0.01  # half-width of the interval of the mean step
+AHEAD = 0.9  # share of the steps from which on the device does not wait for the host
+SCATTERS = 0.01  # relative half-width of the interval of the mean step
 CHANGES, CLEAR = 0.02, 3.0  # of the mean between its halves: as a fraction, and in standard errors
 
 
 class Plain(Timed):
-    """The time of each step."""
+    """A pass that measures the time of each step."""
 
     def __init__(self, region: str) -> None:
         super().__init__(region)
@@ -28,35 +28,34 @@ class Plain(Timed):
 
     @property
     def last(self) -> bool:  # type: ignore[override]
-        """Whether the GPU waits for the host: behind a trace, where CUPTI slows launches down, its
-        steps tell nothing any more."""
+        """Whether the GPU waits for the host; after a trace CUPTI slows launches down, so that a
+        later pass cannot measure its steps."""
         return self.cuda and self.steps >= 2 and self._ahead < AHEAD * self.steps
 
     @property
     def unsure(self) -> bool:  # type: ignore[override]
-        """Whether the interval of the mean is wider than it may be."""
+        """Whether the interval of the mean is wider than `SCATTERS`."""
         return mean_precision(self._host_s()) > SCATTERS
 
     @property
     def changing(self) -> bool:  # type: ignore[override]
-        """Whether the second half of its steps takes another time than the first, and not by
-        chance."""
+        """Whether the two halves of its steps differ by more than chance explains."""
         times = self._host_s()
         half = len(times) // 2
         if half < 2:
             return False
         first, second = times[:half], times[half:]
         apart_s = abs(statistics.fmean(first) - statistics.fmean(second))
-        error_s = math.sqrt(sum(statistics.variance(one) / len(one) for one in (first, second)))
+        error_s = math.sqrt(sum(statistics.variance(s) / len(s) for s in (first, second)))
         return apart_s > max(CLEAR * error_s, CHANGES * statistics.fmean(times))
 
     def _host_s(self) -> tuple[float, ...]:
-        """Seconds of each step by the host's clock: the device's is not read before the end."""
+        """Return the host's seconds of each step: the device's clock is not read before the end."""
         clocks = self._clocks
         return tuple(clocks[i + 1] - clocks[i] for i in range(0, 2 * self.steps, 2))
 
     def start(self) -> None:
-        """Without a wait: a step that began on an idle device would have to fill it first."""
+        """Start without a wait: a step that begins on an idle device has to fill it first."""
         if self.cuda:
             torch.cuda.reset_peak_memory_stats()
 
@@ -66,12 +65,12 @@ class Plain(Timed):
 
     def end(self) -> None:
         self._data_s += loading.waited_s - self._loaded_s
-        # One question a step: the mark at its beginning is still to come.
+        # The device is behind if it has not passed the mark at the beginning of this step.
         self._ahead += bool(self.cuda and self._events and not self._events[-1].query())
         super().end()
 
     def pause(self) -> None:
-        """Another pass will reset the peak."""
+        """Keep the peak of memory, which another pass will reset."""
         if self.cuda:
             self._peak_bytes = max(self._peak_bytes, torch.cuda.max_memory_allocated())
 

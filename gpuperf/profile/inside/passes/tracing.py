@@ -1,4 +1,4 @@
-"""What did the host call, and what did the device run, and when?"""
+"""Trace the calls of the host and the kernels of the device."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from gpuperf.model.program import MARK, PART, PassName, PassResult
 from gpuperf.profile.inside.passes.base import Base
 
 OTHER = "the program uses torch.profiler itself, and there is one at a time"
-# A trace ends on the thread that it began on, or the process dies; a thread may end before.
 KERNEL = b'"cat": "kernel"'  # of an event in the file
+# A trace must end on its own thread, or the process dies; another thread may end before.
 ELSEWHERE = "its steps are on another thread than the main one, and are not traced"
 
 
 class Trace(Base):
-    """Kernels and operators, by torch's profiler, in a file that the supervisor reads."""
+    """A trace of kernels and operators by torch's profiler, in a file for the supervisor."""
 
     name: PassName = "trace"
 
     def __init__(self, region: str, path: Path, cuda: bool = False) -> None:
-        """With *cuda* also of a GPU that the program is about to take."""
+        """Prepare a trace, with *cuda* also of a GPU that the program is about to take."""
         super().__init__(region)
         self._path, self._on_gpu = path, cuda or self.cuda
         self._profile: Any = None
@@ -45,8 +45,8 @@ class Trace(Base):
             raise RuntimeError(ELSEWHERE)
         if torch.autograd._profiler_enabled():
             raise RuntimeError(OTHER)
-        # Events as Python objects would take 0.6 ms each: only the file is wanted, and no warning
-        # of that. Filters are the process's: another thread's warnings are not ours to catch.
+        # Events as Python objects would take 0.6 ms each: only the file is wanted, without torch's
+        # warning of that. The filter stays: catch_warnings would affect other threads.
         warnings.filterwarnings("ignore", "Warning: Profiler clears events")
         self._profile = profile(activities=self._activities(), record_shapes=True, acc_events=False)
         super().start()
@@ -59,7 +59,7 @@ class Trace(Base):
         return [ProfilerActivity.CPU, *on_gpu]
 
     def _yield_to_others(self) -> None:
-        """There is one profiler at a time: let one that the program starts have its place."""
+        """Abandon this trace if the program starts a profiler: only one runs at a time."""
         from torch.autograd import profiler
 
         theirs = [
@@ -67,7 +67,7 @@ class Trace(Base):
             (profiler.emit_nvtx, "__enter__"),
             (profiler.emit_itt, "__enter__"),
         ]
-        own = [(kind, name, getattr(kind, name)) for kind, name in theirs]
+        originals = [(kind, name, getattr(kind, name)) for kind, name in theirs]
 
         def yields(prepare: Callable[..., Any]) -> Callable[..., Any]:
             def first(other: Any, *arguments: Any) -> Any:
@@ -79,10 +79,10 @@ class Trace(Base):
             return first
 
         def restore() -> None:
-            for kind, name, prepare in own:
+            for kind, name, prepare in originals:
                 setattr(kind, name, prepare)
 
-        for kind, name, prepare in own:
+        for kind, name, prepare in originals:
             setattr(kind, name, yields(prepare))
         self._restore = restore
 
@@ -97,18 +97,18 @@ class Trace(Base):
         self._close_step()
 
     def drop(self) -> None:
-        """The step that began stays in the file, and its number says that it is none."""
+        """Record the number of the current step, which stays in the file but does not count."""
         self._dropped.append(self.steps + len(self._dropped))
         self._close_step()
 
     def enter(self, name: str) -> None:
-        """A region inside the step begins."""
+        """Mark the beginning of a region inside the step."""
         part = record_function(f"{MARK}{self.region}{PART}{name}")
         part.__enter__()
         self._parts.append(part)
 
     def leave(self) -> None:
-        """The last one ends; none, if it began before the pass."""
+        """Mark the end of the innermost region, unless it began before the pass."""
         if self._parts:
             self._parts.pop().__exit__(None, None, None)
 
@@ -141,17 +141,17 @@ class Trace(Base):
         )
 
     def abandon(self) -> None:
-        found, self._profile = self._profile, None
+        running, self._profile = self._profile, None
         self._restore()
         self._close_step()
-        if found is not None:
+        if running is not None:
             with contextlib.suppress(Exception):
-                found.stop()
+                running.stop()
 
 
 class Light(Trace):
-    """Kernels and calls into CUDA alone: operators would slow the host down, which then waits less
-    for the device."""
+    """A trace of kernels and calls into CUDA only: to record operators slows the host down, which
+    then waits less for the device."""
 
     name: PassName = "light"
 
