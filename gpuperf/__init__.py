@@ -15,20 +15,13 @@ if TYPE_CHECKING:
     from gpuperf.model.workload import Axis, Implementation, Point, Workload
     from gpuperf.run.store import read_run
 
-_HOME = {
-    "Axis": "gpuperf.model.workload",
-    "Bytes": "gpuperf.model.cost",
-    "Cost": "gpuperf.model.cost",
-    "Flops": "gpuperf.model.cost",
-    "Implementation": "gpuperf.model.workload",
-    "Point": "gpuperf.model.workload",
-    "Work": "gpuperf.model.cost",
-    "Workload": "gpuperf.model.workload",
-    "read_run": "gpuperf.run.store",
-    "region": "gpuperf.marks",
-    "register_cost": "gpuperf.marks",
-    "step": "gpuperf.marks",
+_NAMES = {
+    "gpuperf.marks": ("region", "register_cost", "step"),
+    "gpuperf.model.cost": ("Bytes", "Cost", "Flops", "Work"),
+    "gpuperf.model.workload": ("Axis", "Implementation", "Point", "Workload"),
+    "gpuperf.run.store": ("read_run",),
 }
+_HOME = {name: module for module, names in _NAMES.items() for name in names}
 
 __all__ = [
     "Axis",
