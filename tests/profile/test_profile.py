@@ -180,13 +180,6 @@ def test_what_was_profiled_is_shown_again_and_held_against_itself(
     assert (tmp_path / "again.svg").stat().st_size > 0
 
 
-def test_json_is_all_that_stdout_holds(tmp_path: Path) -> None:
-    _, printed = profiled(tmp_path, "print('hello')\n" + MLP, "--format", "json", "--items", "64")
-    value: dict[str, Any] = json.loads(printed)
-    assert value["regions"][0]["program"]["items"] == 64.0
-    assert value["regions"][0]["operators"][0]["time_s"] > 0
-
-
 def test_a_program_that_fails_makes_gpuperf_exit_with_3_and_is_kept(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(MLP + "raise SystemExit(7)", encoding="utf-8")
     gpuperf(tmp_path, "profile", "--steps", "3", "--warmup", "2", "train.py", code=3)
@@ -223,9 +216,29 @@ BEHIND = ["--steps", "9", "-m", "x", "--debug", "--help", "--version", "-h", "--
 ASSERTION = f"import sys\nassert sys.argv[1:] == {BEHIND}, sys.argv\n"
 
 
-def test_options_behind_the_script_are_the_scripts(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(ASSERTION + MLP, encoding="utf-8")
-    gpuperf(tmp_path, "profile", "--steps", "3", "train.py", *BEHIND)
+@pytest.fixture(scope="module")
+def as_json(tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedProcess[str]:
+    """A profile without counters, printed as JSON, of a program that has options of its own."""
+    folder = tmp_path_factory.mktemp("json")
+    (folder / "train.py").write_text("print('hello')\n" + ASSERTION + MLP, encoding="utf-8")
+    options = ["--steps", "3", "--warmup", "2", "--format", "json", "--items", "64"]
+    return gpuperf(folder, "profile", *options, "--counters", "off", "train.py", *BEHIND)
+
+
+def test_options_behind_the_script_are_the_scripts(
+    as_json: subprocess.CompletedProcess[str],
+) -> None:
+    assert as_json.returncode == 0  # the program asserts its arguments
+
+
+def test_json_is_all_that_stdout_holds(as_json: subprocess.CompletedProcess[str]) -> None:
+    value: dict[str, Any] = json.loads(as_json.stdout)
+    assert value["regions"][0]["program"]["items"] == 64.0
+    assert value["regions"][0]["operators"][0]["time_s"] > 0
+
+
+def test_counters_that_are_off_are_not_missed(as_json: subprocess.CompletedProcess[str]) -> None:
+    assert "no pass counters" not in as_json.stderr
 
 
 def test_each_option_that_takes_no_value_is_known_to_be_one() -> None:
@@ -340,8 +353,6 @@ def test_what_the_counters_are_asked_for_is_what_is_done(tmp_path: Path) -> None
         "    torch.ones(9).add_(1)\n"
         "    gpuperf.step()\n"
     )
-    off = gpuperf(tmp_path, "profile", "--counters", "off", "train.py")
-    assert "no pass counters" not in off.stderr
     kernels = gpuperf(tmp_path, "profile", "--counters", "kernels", "train.py", code=3)
     assert "step lacks counters, which were required" in kernels.stderr
     assert "add_" in kernels.stdout  # and all else is told
