@@ -1,4 +1,4 @@
-"""Implementations beside each other: their times and their bytes.
+"""Draw the times and the bytes of implementations side by side.
 
 One size is drawn as a list of bars, a few sizes as groups of bars, more sizes as lines.
 """
@@ -13,7 +13,7 @@ from typing import Any
 
 from gpuperf.errors import UsageError
 from gpuperf.model.record import Run
-from gpuperf.model.text import clean, shorten
+from gpuperf.model.text import shorten
 from gpuperf.roofline.rows import Entry, entries
 from gpuperf.roofline.scene import chart_title
 from gpuperf.roofline.series import KINDS, conditions, in_range
@@ -26,12 +26,12 @@ from gpuperf.units import format_bytes, format_number, format_time
 ROW, GROUPS, PLOT = 0.32, 2.3, 3.6  # inches: a bar of a list, a row of groups, a plot of lines
 LONGEST = 30  # characters of a name
 WIDEST = 96  # characters of a title
-MOST_SIZES, MOST_GROUPED = 3, 40  # of groups of bars, and of the bars of a size: more are lines
+MOST_SIZES, MOST_GROUPED = 3, 40  # groups of bars, and bars of a size: more are drawn as lines
 CROWD = 20  # bars, from which on the speed-ups above them are upright
 WIDE = 15.0  # times the shortest bar: from a longer one on the scale is logarithmic
 SHORT = 0.01  # of the longest bar: the interval of a list is not drawn where it is shorter
-MOST_BARS = 100  # rows of bars: more would make a picture that nothing can show
-# Of the variants of one implementation; on, off, … in points.
+MOST_BARS = 100  # rows of bars: a picture of more could not be shown
+# The dashes of the variants of one implementation, in points.
 LINES: tuple[Any, ...] = (
     "-",
     "--",
@@ -48,7 +48,7 @@ WORDS = {"measured": "measured", "modelled": "as modelled", "compulsory": "at le
 
 @dataclass(frozen=True)
 class _Row:
-    """One record: its implementation, what else tells it from others, its size and figures."""
+    """One record: its implementation, the variant of its other axes, its size and figures."""
 
     implementation: str
     variant: str
@@ -60,7 +60,7 @@ class _Row:
 
 @dataclass(frozen=True)
 class _Metric:
-    """What is compared: its value for each row, the intervals of these, and how to write it."""
+    """A quantity that is compared: its value and interval for each row, and how to write it."""
 
     name: str
     show: Callable[[float], str]
@@ -73,15 +73,15 @@ def draw_comparison(run: Run, paths: Sequence[Path]) -> None:
 
     Raises: UsageError for another suffix, an unwritable path, and a run with nothing to draw.
     """
-    found = entries(run)
-    timed = [e for e in found if e.time is not None and in_range(e.time.median_s)]
+    every = entries(run)
+    timed = [e for e in every if e.time is not None and in_range(e.time.median_s)]
     if not timed:
         raise UsageError("no implementation has a time: nothing to draw", "the table says why")
     axes = Axes([e.record for e in timed], run.header.main)
     head, rows = _rows(timed, axes, run.header.main)
     title = shorten(chart_title(run, axes, [e.record for e in timed]), WIDEST)
     drawn = {id(e) for e in timed}
-    left = [e for e in found if id(e) not in drawn]
+    left = [e for e in every if id(e) not in drawn]
     left_out = Counter("out of range" if e.time else e.record.status for e in left)
     sizes = {row.size: row.label for row in rows}
     shown = rows[:MOST_BARS] if len(sizes) == 1 else rows
@@ -96,10 +96,13 @@ def draw_comparison(run: Run, paths: Sequence[Path]) -> None:
         frame.fit(least=1.5)
 
 
-def _rows(found: Sequence[Entry], axes: Axes, mains: Sequence[str]) -> tuple[str, list[_Row]]:
-    """What the size is called, and the rows. Where several axes vary, each by itself, one of the
-    *mains* is the size, or the one with most values, and the others tell the variants apart."""
-    orders = [axes.order(e.record) for e in found]
+def _rows(timed: Sequence[Entry], axes: Axes, mains: Sequence[str]) -> tuple[str, list[_Row]]:
+    """Return the name of the size, and the rows.
+
+    Where several axes vary by themselves, one of the *mains* is the size, or the axis with most
+    values, and the others name the variants.
+    """
+    orders = [axes.order(e.record) for e in timed]
     counts = [len(set(column)) for column in zip(*orders, strict=False)]
     heads = axes.head.split("×")
     main = max(
@@ -107,10 +110,10 @@ def _rows(found: Sequence[Entry], axes: Axes, mains: Sequence[str]) -> tuple[str
         default=0,
         key=lambda i: (counts[i] > 1, bool(set(heads[i].split("=")) & set(mains)), counts[i]),
     )
-    several = len({dtype_of(e.record) for e in found}) > 1
-    told = conditions(found)
+    several = len({dtype_of(e.record) for e in timed}) > 1
+    contracts = conditions(timed)
     rows = []
-    for entry, order in zip(found, orders, strict=True):
+    for entry, order in zip(timed, orders, strict=True):
         record = entry.record
         values = axes.brief(record).split("×")
         others = zip(heads, values, counts, strict=False)
@@ -121,11 +124,11 @@ def _rows(found: Sequence[Entry], axes: Axes, mains: Sequence[str]) -> tuple[str
         ]
         variant += [f"{axis}={record.case.point.get(axis, '')}" for axis in axes.named]
         variant += [dtype_of(record)] if several else []
-        variant += filter(None, [told[record.contract]])
+        variant += filter(None, [contracts[record.contract]])
         rows.append(
             _Row(
                 shorten(implementation_of(record, False), LONGEST),
-                shorten(clean(", ".join(variant)), LONGEST),
+                shorten(", ".join(variant), LONGEST),
                 order[main] if main < len(order) else 0.0,
                 shorten(values[main] if main < len(values) else "", LONGEST),
                 entry,

@@ -1,4 +1,4 @@
-"""`gpuperf compare`: every implementation of a workload beside a baseline."""
+"""`gpuperf compare`: measure every implementation of a workload against a baseline."""
 
 from __future__ import annotations
 
@@ -62,15 +62,15 @@ def compare(
     --causal both --mode fwd,bwd.
     """
     budget_s = budget if budget is not None else 2.0 if processes == 1 else 1.0
-    asked = _each(replace(options, budget=budget_s).conditions, processes)
-    request = Request("compare", options, asked, baseline=baseline, processes=processes)
+    conditions = _each(replace(options, budget=budget_s).conditions, processes)
+    request = Request("compare", options, conditions, baseline=baseline, processes=processes)
     with options.supervisor() as supervisor:
         outcome = measure_new(supervisor, request)
     return report(outcome, options)
 
 
-def _each(asked: Conditions, processes: int) -> Conditions:
-    """What each of *processes* is asked for, so that together they are as precise as *asked*: the
+def _each(whole: Conditions, processes: int) -> Conditions:
+    """Return the conditions of each of *processes*, which together are as precise as *whole*: the
     center of n medians scatters by √n less than one."""
-    each = asked.precision * math.sqrt(processes)
-    return replace(asked, precision=min(float(f"{each:.2g}"), LEAST_PRECISE))
+    each = whole.precision * math.sqrt(processes)
+    return replace(whole, precision=min(float(f"{each:.2g}"), LEAST_PRECISE))

@@ -1,9 +1,9 @@
-"""What holds a record back: which resource of the device is busiest while it runs?
+"""Determine which resource of the device is busiest while a record runs.
 
-The share of a resource is the least time that it needs for what the implementation does, over the
-time measured. What it does is what the hardware counted; where nothing was counted, what its model
-says, and where it has no model, what the algorithm must do. A resource that is under half busy
-holds nothing back: then it is latency, or too little work in flight.
+The share of a resource is the least time that it needs for the work, over the time measured. The
+work is what the hardware counted; where nothing was counted, what the model of the implementation
+says, and without a model, what the algorithm must do. Where no resource is half busy, the limit is
+latency, or too little work in flight.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ Limiter = Literal[
     "unknown",
 ]
 
-BUSY = 0.5  # of a roof: a resource that is less busy holds nothing back
-# Measured roofs and times may differ so much: a function that would take longer was not called.
+BUSY = 0.5  # of a roof: a resource that is less busy is no limit
+# A measured roof and a time may differ by this much; a slower function was not called.
 ABOVE_ROOF = 1.05
 CYCLES = {"tensor": "tensor_cycles", "vector": "fma_cycles"}
 CACHES: tuple[tuple[Limiter, str, str], ...] = (
@@ -46,8 +46,11 @@ class Share(NamedTuple):
 
 
 def busiest(record: Record, peaks: Peaks | None, ceilings: Peaks | None) -> Share:
-    """The busiest resource of *record*, under measured *ceilings* where there are some, else the
-    data sheet *peaks*; `latency or occupancy` where none is half busy."""
+    """Return the busiest resource of *record*, or `latency or occupancy` where none is half busy.
+
+    Shares are under the measured *ceilings* where these are known, else under the data sheet's
+    *peaks*.
+    """
     samples = record.samples
     if samples is None or record.cost is None or not samples.median_s > 0:
         return Share(0.0, "unknown")
@@ -61,7 +64,7 @@ def busiest(record: Record, peaks: Peaks | None, ceilings: Peaks | None) -> Shar
 
 
 def read_share(cost: Cost) -> float:
-    """The share of the DRAM bytes of *cost* that is read."""
+    """Return the share of the DRAM bytes of *cost* that is read."""
     read = sum(moved.read for moved in cost.bytes if moved.channel == "dram")
     return read / cost.dram_bytes if cost.dram_bytes else 1.0
 
@@ -69,7 +72,7 @@ def read_share(cost: Cost) -> float:
 def _memory(
     record: Record, peaks: Peaks | None, ceilings: Peaks | None, time_s: float
 ) -> Iterator[Share]:
-    assert record.cost is not None  # `busiest` saw it
+    assert record.cost is not None  # `busiest` checked it
     best = ceilings.bandwidth_at(read_share(record.cost)) if ceilings else None
     if best is None:
         best = peaks.bandwidth.value if peaks and peaks.bandwidth else None
@@ -97,7 +100,7 @@ def _pipes(
     counted = _counted_pipes(record.counters)
     yield from counted.values()
     cost = record.work if record.work is not None and record.work.flops else record.cost
-    assert cost is not None  # `busiest` saw it
+    assert cost is not None  # `busiest` checked it
     for pipe, seconds in _least_by_pipe(cost, peaks, ceilings, time_s).items():
         if pipe not in counted:
             limiter: Limiter = "special function" if pipe == "special" else "compute"
@@ -105,28 +108,28 @@ def _pipes(
 
 
 def _counted_pipes(counters: Mapping[str, float]) -> dict[str, Share]:
-    """The share of the cycles of a call in which all of a pipe would have been busy."""
+    """Return the share of the cycles of a call in which the whole of a pipe would be busy."""
     elapsed = counters.get("elapsed_cycles", 0.0)
     if not elapsed > 0:
         return {}
-    found = {
+    shares = {
         pipe: Share(counters[name] / elapsed, "compute", pipe)
         for pipe, name in CYCLES.items()
         if name in counters
     }
     double = counters.get("fp64_cycles", 0.0) / elapsed
-    if "vector" in found and double > found["vector"].busy:
-        found["vector"] = Share(double, "compute", "vector")
-    return found
+    if "vector" in shares and double > shares["vector"].busy:
+        shares["vector"] = Share(double, "compute", "vector")
+    return shares
 
 
 def _least_by_pipe(
     cost: Cost, peaks: Peaks | None, ceilings: Peaks | None, time_s: float
 ) -> dict[str, float]:
-    """The least seconds of each pipe.
+    """Return the least seconds of each pipe.
 
-    A library's special function, right to the last bits, takes longer than the hardware's own
-    approximation; it counts where the record was not faster than it.
+    A library's special function, right to the last bits, takes longer than the hardware's
+    approximation; its time counts where the record was not faster.
     """
     seconds: dict[str, float] = {}
     accurate_s = 0.0
@@ -136,8 +139,8 @@ def _least_by_pipe(
         )
         if ceiling is None:
             continue
-        own = flops.count / ceiling.rate.value
-        seconds[ceiling.pipe] = seconds.get(ceiling.pipe, 0.0) + own
+        least_s = flops.count / ceiling.rate.value
+        seconds[ceiling.pipe] = seconds.get(ceiling.pipe, 0.0) + least_s
         slow = ceilings.accurate(flops) if ceilings else None
         accurate_s += flops.count / slow.rate.value if slow else 0.0
     if seconds.get("special", 0.0) < accurate_s <= ABOVE_ROOF * time_s:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from gpuperf.model.record import Run
-from gpuperf.model.text import clean, shorten
+from gpuperf.model.text import shorten
 from gpuperf.roofline.caption import PROFILED, profiled, roof_doubts
 from gpuperf.roofline.rows import Entry
 from gpuperf.roofline.table import sheet, shown_entries
@@ -60,8 +60,8 @@ COMPARED = {
 
 @dataclass
 class Doubt:
-    """A kind of caveat with the rows that it is about, by number; `message` and `hint` are those
-    of the first row, and `alike` says whether all rows have that message."""
+    """A kind of caveat with its rows by number; `message` and `hint` are those of the first row,
+    and `alike` says whether all rows have that message."""
 
     kind: str
     message: str
@@ -71,7 +71,7 @@ class Doubt:
 
 
 def brief(run: Run) -> Table:
-    """The table of *run* for a first look."""
+    """Return the table of *run* for a first look."""
     whole = sheet(run)
     shown, axes = shown_entries(run), Axes(run.records, run.header.main)
     doubts = _doubts(shown)
@@ -85,9 +85,7 @@ def brief(run: Run) -> Table:
         notes += [note for note in whole.notes if note[0] == "Unknown"]
     if doubts:
         columns.append(_marks(shown, doubts))
-    title = whole.title + (
-        f" · speed-up over {clean(run.header.baseline)}" if run.header.baseline else ""
-    )
+    title = whole.title + (f" · speed-up over {run.header.baseline}" if run.header.baseline else "")
     contracts = list(dict.fromkeys(e.record.contract for e in shown)) or [run.header.contract]
     footnotes = tuple(
         ("", _line(mark, doubt, shown, axes))
@@ -106,7 +104,7 @@ def brief(run: Run) -> Table:
 
 
 def render_brief(run: Run, screen: Screen, names: Sequence[str] = ()) -> str:
-    """The table of *run* for a first look, or its columns *names*.
+    """Render the table of *run* for a first look, or its columns *names*.
 
     Raises: UnknownName for a name that is no column.
     """
@@ -117,7 +115,7 @@ def render_brief(run: Run, screen: Screen, names: Sequence[str] = ()) -> str:
 
 
 def roofline_below(run: Run, screen: Screen, view: View, lines: int) -> str:
-    """The roofline of *run* below a table of so many *lines*; empty where it would not fit.
+    """Render the roofline of *run* below a table of *lines* lines; empty where it does not fit.
 
     Raises: UsageError if there is nothing to draw.
     """
@@ -131,20 +129,20 @@ def roofline_below(run: Run, screen: Screen, view: View, lines: int) -> str:
 
 
 def _compared(column: Column) -> Column:
-    """A column of a comparison; a speed-up's head is without the baseline, which the title has."""
+    """Return a column of a comparison; the head of a speed-up leaves out the title's baseline."""
     unit = column.unit.rpartition(", ")[2] if column.head == "speed-up" else column.unit
     return replace(column, unit=unit, keep=COMPARED.get(column.head, column.keep))
 
 
 def _doubts(shown: Sequence[Entry]) -> dict[str, Doubt]:
-    found: dict[str, Doubt] = {}
+    doubts: dict[str, Doubt] = {}
     for i, entry in enumerate(shown):
         for caveat in entry.caveats:
-            kind = clean(caveat.kind)
-            doubt = found.setdefault(kind, Doubt(kind, clean(caveat.message), clean(caveat.hint)))
+            kind = caveat.kind
+            doubt = doubts.setdefault(kind, Doubt(kind, caveat.message, caveat.hint))
             doubt.rows += [i] if i not in doubt.rows else []
-            doubt.alike &= clean(caveat.message) == doubt.message
-    return found
+            doubt.alike &= caveat.message == doubt.message
+    return doubts
 
 
 def _hints(shown: Sequence[Entry], axes: Axes) -> Iterator[str]:
@@ -152,7 +150,7 @@ def _hints(shown: Sequence[Entry], axes: Axes) -> Iterator[str]:
     rows: dict[tuple[str, str], list[int]] = {}
     for i, entry in enumerate(shown):
         if entry.record.hint:
-            rows.setdefault((entry.record.status, clean(entry.record.hint)), []).append(i)
+            rows.setdefault((entry.record.status, entry.record.hint), []).append(i)
     for (status, hint), own in rows.items():
         where = _where(own, shown, axes)
         yield f"{status}{f' ({where})' if where else ''}: {hint}"
@@ -171,8 +169,8 @@ def _marks(shown: Sequence[Entry], doubts: dict[str, Doubt]) -> Column:
 
 
 def _line(mark: str, doubt: Doubt, shown: Sequence[Entry], axes: Axes) -> str:
-    """`a launch-bound (128 to 1024): …`: what is doubtful and what to do, or as much of it as a
-    line holds."""
+    """Return `a launch-bound (128 to 1024): …`: the message and the hint of *doubt*, or as much as
+    a line holds."""
     where = _where(doubt.rows, shown, axes)
     lead = f"{mark} {doubt.kind}{f' ({where})' if where else ''}: "
     both = " → ".join(filter(None, (doubt.message, doubt.hint)))
@@ -188,7 +186,7 @@ def _line(mark: str, doubt: Doubt, shown: Sequence[Entry], axes: Axes) -> str:
 
 
 def _where(rows: Sequence[int], shown: Sequence[Entry], axes: Axes) -> str:
-    """The rows by name; nothing where it is all of them."""
+    """Name the rows, unless they are all of them."""
     if len(rows) == len(shown):
         return ""
     names = [_name(shown[i], shown, axes) for i in rows]

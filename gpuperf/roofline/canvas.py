@@ -1,4 +1,4 @@
-"""How does a scene become a figure: margins, axes, lines, points, words?
+"""Draw a scene as a figure: axes, roofs, points and their labels.
 
 All layout is in pixels of the figure at `DPI` and is handed to matplotlib in fractions, so PNG and
 SVG look alike.
@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from gpuperf.model.text import clean
 from gpuperf.roofline.caption import roof_text
 from gpuperf.roofline.labels import Box, Place, Surface, Vertex, along, around, beside, off
 from gpuperf.roofline.scene import Scene
@@ -155,7 +154,7 @@ class Canvas:
         axes.set_ylabel(f"{y_name} ({scene.unit[1]})", fontsize=12)
 
     def _draw_roofs(self) -> None:
-        """The roofs, their ridge points, and the size of the L2 under a bandwidth scene."""
+        """Draw the roofs, their ridge points, and the size of the L2 in a bandwidth scene."""
         for roof in self.scene.roofs:
             (x0, y0), (x1, y1) = self.scene.ends(roof)
             dashed = roof.origin == "data sheet"
@@ -174,7 +173,7 @@ class Canvas:
             self._drop(self.scene.l2_bytes, self.y_limits[1])
 
     def _drop(self, x: float, y: float) -> None:
-        """A dotted line from a point down to the x axis."""
+        """Draw a dotted line from a point down to the x axis."""
         if not self.x_limits[0] < x < self.x_limits[1]:
             return
         base = self.y_limits[0]
@@ -184,8 +183,7 @@ class Canvas:
         self.surface.lines.append((self._pixel(x, base), self._pixel(x, y)))
 
     def _draw_series(self) -> None:
-        """The points, joined in order of size, of a hierarchy by record; hollow where doubtful;
-        bars where they show."""
+        """Draw the points with lines, arrows and bars; doubtful points are hollow."""
         for series in self.scene.series:
             look = self._look(series)
             line = {k: look[k] for k in ("color", "linewidth", "linestyle")}
@@ -212,7 +210,7 @@ class Canvas:
             self._note_marks(series)
 
     def _arrow(self, dot: Dot, colour: str) -> None:
-        """From where the dot would lie with compulsory bytes."""
+        """Draw the arrow from the start of *dot*, where it has one."""
         start, end = self._foot(dot), (dot.x, dot.y / self.scene.unit[0])
         if start == end:
             return
@@ -245,7 +243,7 @@ class Canvas:
         self.surface.marks.append(box.corners)
 
     def _foot(self, dot: Dot) -> tuple[float, float]:
-        """Where the arrow to *dot* begins, y in the scene's unit; the dot itself if it has none."""
+        """Return the start of the arrow to *dot*, y in the scene's unit, or the dot itself."""
         scale = self.scene.unit[0]
         start, end = dot.start or (dot.x, dot.y), (dot.x, dot.y / scale)
         start = (start[0], start[1] / scale)
@@ -253,7 +251,7 @@ class Canvas:
         return start if far else end
 
     def _bars(self, series: Series, colour: str) -> None:
-        """The 95 % intervals, where they reach beyond the marker."""
+        """Draw the 95 % intervals that reach beyond the marker."""
         scale, edge = self.scene.unit[0], self.y_limits[1]
         for dot in series.dots:
             low = dot.low / scale
@@ -282,9 +280,9 @@ class Canvas:
         return float(place[0]), float(place[1])
 
     def _draw_labels(self) -> None:
-        """The words on roofs, at the ridge, and beside the points."""
+        """Write the labels of roofs, ridges and points."""
         # A roof's words that find no free place on its line give way to the points', and then
-        # stand off with a leader: a roof is never nameless.
+        # are beside it with a leader: every roof has its name.
         late = []
         for texts, roof in self._roof_labels():
             if not any(self._put(text, self._along(text, roof), MOST_OFF) for text in texts):
@@ -309,7 +307,7 @@ class Canvas:
         return self._pixel(x0, y0), self._pixel(x1, y1)
 
     def _label_points(self) -> None:
-        # Only the words of points, which are at their ends, mind the thin lines of a hierarchy.
+        # Only the labels of points, at whose ends they are, avoid the thin lines of a hierarchy.
         scale = self.scene.unit[0]
         self.surface.lines += [
             tuple(self._pixel(x, dot.y / scale) for x in dot.span)
@@ -321,8 +319,8 @@ class Canvas:
             self._put(text, around(anchor, width + 4, height + 2, MARKER * DPI / 144 + 6))
 
     def _point_labels(self) -> Iterator[tuple[Vertex, str]]:
-        """Where and how points are labelled; of a hierarchy, whose other levels leave little room,
-        those that coincide together, in order of size."""
+        """Yield the place and the label of points; in a hierarchy, which leaves little room, points
+        that coincide have one label."""
         groups: list[tuple[Vertex, set[str]]] = []
         for dot in self.scene.labelled(MOST_LABELS):
             # Heads of arrows to measured bytes crowd under a roof; their feet lie apart.
@@ -336,11 +334,12 @@ class Canvas:
                 groups.append((anchor, {dot.label}))
         order = list(dict.fromkeys(dot.label for dot in self.scene.dots))
         for anchor, names in groups:
-            told = sorted(names, key=order.index)
-            yield anchor, ", ".join(told) if len(told) < 3 else f"{told[0]} to {told[-1]}"
+            labels = sorted(names, key=order.index)
+            text = ", ".join(labels) if len(labels) < 3 else f"{labels[0]} to {labels[-1]}"
+            yield anchor, text
 
     def _put(self, text: str, places: Iterator[Place], most: float = MOST_HIDDEN) -> bool:
-        """Write *text* at the best of *places*; whether there was one."""
+        """Write *text* at the best of *places*, and return whether there was one."""
         place = self.surface.put(places, most)
         if place is None:
             return False
@@ -373,13 +372,13 @@ class Canvas:
         return True
 
     def _roof_labels(self) -> Iterator[tuple[list[str], Roof]]:
-        """One label for roofs that coincide: `bf16 tensor, fp16 tensor 989 TFLOP/s (…)`, with the
-        clock and, where that finds no room, without."""
+        """Yield a label for roofs that coincide: `bf16 tensor, fp16 tensor 989 TFLOP/s (…)`, with
+        the clock, and without it for want of room."""
         groups: dict[tuple[str, float, str], list[Roof]] = {}
         for roof in self.scene.roofs:
             groups.setdefault((roof.kind, roof.value, roof.origin), []).append(roof)
         for (_, _, origin), group in groups.items():
-            names = [clean(r.label) for r in group[:-1]]
+            names = [r.label for r in group[:-1]]
             name = ", ".join([*names, roof_text(group[-1])])
             clock = self.scene.clock(group[-1])
             full = [f"{name} ({origin}, at {clock / 1e6:.0f} MHz)"] if clock else []

@@ -1,8 +1,4 @@
-"""What must stand under a table or a chart, so that its numbers can be believed?
-
-The denominators with their sources, how the times were taken, on what, and every doubt in full,
-each once.
-"""
+"""Write the notes under a table: roofs with their sources, contract, device, run and caveats."""
 
 from __future__ import annotations
 
@@ -12,7 +8,7 @@ from gpuperf.model.contract import Contract
 from gpuperf.model.counted import LITTLE
 from gpuperf.model.peaks import Figure
 from gpuperf.model.record import Run
-from gpuperf.model.text import clean, shorten
+from gpuperf.model.text import shorten
 from gpuperf.roofline.rows import Entry
 from gpuperf.roofline.study import Roof, roofs
 from gpuperf.show.axes import Axes, dtype_of, implementation_of
@@ -36,25 +32,25 @@ _SURENESS = {"derived": "~ derived", "uncertain": "? uncertain"}
 
 
 def sure(value: str, figure: Figure) -> str:
-    """*value* with `~` before it where its figure is derived, `?` after it where uncertain."""
+    """Return *value* with `~` before it where its figure is derived, `?` after it if uncertain."""
     if figure.status == "derived":
         return f"~{value}"
     return f"{value}?" if figure.status == "uncertain" else value
 
 
 def roof_text(roof: Roof) -> str:
-    """`bf16 tensor 989 TFLOP/s`, with the mark of its sureness."""
+    """Return `bf16 tensor 989 TFLOP/s`, with the mark of its sureness."""
     if roof.kind == "memory":
         rate = format_rate(roof.value)
     elif roof.value >= 1e12:
         rate = format_flop_rate(roof.value)
     else:
         rate = format_si(roof.value, "FLOP/s")
-    return f"{clean(roof.label)} {sure(rate, roof.figure)}"
+    return f"{roof.label} {sure(rate, roof.figure)}"
 
 
 def run_roofs(run: Run) -> tuple[Roof, ...]:
-    """The roofs of *run* that its records need."""
+    """Return the roofs that the records of *run* need."""
     return roofs(run.header, run.records)
 
 
@@ -63,7 +59,7 @@ PROFILED = "each kernel as it ran once under a profiler: no interval is known"
 
 
 def caption(run: Run, found: Sequence[Entry], axes: Axes) -> list[Note]:
-    """The notes under a table: (heading, text), some headings several times."""
+    """Return the notes under a table: (heading, text), some headings several times."""
     return [
         *_fixed(axes),
         *_roofs(run),
@@ -73,7 +69,7 @@ def caption(run: Run, found: Sequence[Entry], axes: Axes) -> list[Note]:
         *(_ran(found) if run.header.baseline else ()),
         ("Device", _device(run)),
         ("Run", _run(run)),
-        *(("Problem", clean(problem)) for problem in run.problems),
+        *(("Problem", problem) for problem in run.problems),
     ]
 
 
@@ -81,25 +77,25 @@ def _fixed(axes: Axes) -> Iterable[Note]:
     for op in axes.ops:
         text = axes.constant(op)
         if text:
-            yield "Fixed", f"{clean(op)}: {text}" if len(axes.ops) > 1 else text
+            yield "Fixed", f"{op}: {text}" if len(axes.ops) > 1 else text
 
 
 def _roofs(run: Run) -> Iterable[Note]:
     for roof in run_roofs(run):
         figure = roof.figure
-        condition = f" ({clean(figure.condition)})" if figure.condition else ""
-        source = f"; {clean(figure.source)}" if figure.source else ""
+        condition = f" ({figure.condition})" if figure.condition else ""
+        source = f"; {figure.source}" if figure.source else ""
         yield "Roof", f"{roof_text(roof)}, {roof.origin}{condition}{source}"
     yield from roof_doubts(run)
 
 
 def roof_doubts(run: Run) -> Iterable[Note]:
-    """Return what is doubtful of the roofs of *run*, and what their marks mean."""
+    """Yield the doubts about the roofs of *run*, and the meaning of their marks."""
     header = run.header
     if header.peaks is not None and header.peaks_reason:
-        yield "Roof", f"beware: {clean(header.peaks_reason)}"
+        yield "Roof", f"caution: {header.peaks_reason}"
     if header.peaks is None:
-        yield "Roof", f"data sheet unknown: {clean(header.peaks_reason) or 'no reason recorded'}"
+        yield "Roof", f"data sheet unknown: {header.peaks_reason or 'no reason recorded'}"
     marks = [m for s, m in _SURENESS.items() if any(r.figure.status == s for r in run_roofs(run))]
     if marks:
         yield "Roof", "marks: " + ", ".join(marks)
@@ -139,10 +135,10 @@ def _counted(run: Run, found: Sequence[Entry]) -> Iterable[Note]:
 
 def _measured_text(run: Run, found: Sequence[Entry]) -> str:
     if profiled(found):
-        return "of kernels that nobody modelled: what the counters showed is the least, too"
-    told = "least: of the algorithm; measured: through DRAM, by "
+        return "kernels without a model: the least bytes are those that the counters showed"
+    least = "least: of the algorithm; measured: through DRAM, by "
     if run.header.counting == "ncu":
-        return told + ALONE
+        return least + ALONE
     factors = {e.record.counters.get("dram_factor", 1.0) for e in found if e.record.counters}
     scaled = sorted(f"{factor:g}" for factor in factors if factor != 1)
     unsure = [
@@ -151,14 +147,14 @@ def _measured_text(run: Run, found: Sequence[Entry]) -> str:
         if c.uncertainty is not None and c.measured and c.measured > LITTLE
     ]
     return (
-        f"{told}hardware counters at full speed, in a pass of its own"
+        f"{least}hardware counters at full speed, in a pass of its own"
         + (f", ±{format_percent(max(unsure))} at most" if unsure else "")
-        + (f"; the counters showed {' and '.join(scaled)} times the truth" if scaled else "")
+        + (f"; the counters showed {' and '.join(scaled)} times the true bytes" if scaled else "")
     )
 
 
 def profiled(found: Sequence[Entry]) -> bool:
-    """Whether all of it are kernels that another tool measured."""
+    """Whether all entries are kernels that another tool measured."""
     return bool(found) and all(e.record.kind == "kernel" for e in found)
 
 
@@ -167,13 +163,13 @@ def _limiter(entry: Entry) -> str:
 
 
 def _contracts(found: Sequence[Entry], default: Contract) -> Iterable[Note]:
-    kept = dict.fromkeys(e.record.contract for e in found) or {default: None}
-    for contract in kept:
+    contracts = dict.fromkeys(e.record.contract for e in found) or {default: None}
+    for contract in contracts:
         if profiled(found):
             yield "Contract", PROFILED
             return
         own = [e for e in found if e.record.contract == contract]
-        count = f" ({len(own)} rows)" if len(kept) > 1 else ""
+        count = f" ({len(own)} rows)" if len(contracts) > 1 else ""
         yield "Contract", f"{contract_text(contract, _floor(own))}{count}"
         precision = plain_quantity(format_percent(contract.precision))
         rule = f"until ±{precision} or {plain_quantity(format_time(contract.budget_s, 3))}"
@@ -185,7 +181,10 @@ def _contracts(found: Sequence[Entry], default: Contract) -> Iterable[Note]:
             of = f"median of {several} processes, 95 % intervals over them; in each "
         yield "Contract", f"{of}{rule}{spent}"
     if any(e.next_s for e in found):
-        yield "Next time", "where another process's median lies, by what earlier ones scattered"
+        yield (
+            "Next time",
+            "95 % interval of another process's median, by the scatter of earlier processes",
+        )
 
 
 def _floor(found: Sequence[Entry]) -> str:
@@ -199,22 +198,22 @@ def _floor(found: Sequence[Entry]) -> str:
 def _unknown(found: Sequence[Entry]) -> Iterable[Note]:
     reasons = (r for e in found if e.placement for r in e.placement.reasons)
     for reason in dict.fromkeys(reasons):
-        yield "Unknown", clean(reason)
+        yield "Unknown", reason
 
 
 def _ran(found: Sequence[Entry]) -> Iterable[Note]:
-    """The kernels of each implementation by name, and what its autotuner chose: of its first case
-    that ran, and a word where others ran others."""
+    """Yield the kernels and the autotuner's choice in the first case of each implementation, and
+    the number of other lists of kernels in its other cases."""
     by_name: dict[str, list[Entry]] = {}
     for entry in found:
         if entry.time is not None and entry.record.kernels:
-            name = shorten(clean(entry.record.case.implementation), LONGEST)
+            name = shorten(entry.record.case.implementation, LONGEST)
             by_name.setdefault(name, []).append(entry)
     chosen: list[Note] = []
     for name, own in by_name.items():
         first, lists = own[0].record, {tuple(k.name for k in e.record.kernels) for e in own}
         shown = [
-            f"{k.count} × " * (k.count > 1) + shorten(clean(k.name), LONGEST)
+            f"{k.count} × " * (k.count > 1) + shorten(k.name, LONGEST)
             for k in first.kernels[:MOST_KERNELS]
         ]
         left = len(first.kernels) - len(shown)
@@ -223,8 +222,8 @@ def _ran(found: Sequence[Entry]) -> Iterable[Note]:
         more = f" ({others} in other cases)" if len(lists) > 1 else ""
         yield "Ran", f"{name}: {', '.join(shown)}{more}"
         if first.chosen:
-            told = ", ".join(f"{key}={value}" for key, value in first.chosen.items())
-            chosen.append(("Chosen", f"{name}: {shorten(clean(told), LONGEST_CHOICE)}"))
+            choice = ", ".join(f"{key}={value}" for key, value in first.chosen.items())
+            chosen.append(("Chosen", f"{name}: {shorten(choice, LONGEST_CHOICE)}"))
     yield from chosen
 
 
@@ -236,17 +235,17 @@ def _device(run: Run) -> str:
     if device.max_sm_clock_hz:
         parts.append(f"up to {device.max_sm_clock_hz / 1e6:.0f} MHz")
     parts += [f"{name} {value}" for name, value in soft.items() if value is not None]
-    return ", ".join(clean(part) for part in parts)
+    return ", ".join(parts)
 
 
 def _run(run: Run) -> str:
     header = run.header
     version = f"gpuperf {header.gpuperf}" if header.gpuperf else ""
-    return ", ".join(filter(None, map(clean, (header.run, header.created, version))))
+    return ", ".join(filter(None, (header.run, header.created, version)))
 
 
 def footnotes(found: Sequence[Entry], axes: Axes) -> list[Note]:
-    """Every doubt in a full sentence with its rows and its hint, each hint once, by kind."""
+    """Return every caveat as a sentence with its rows and its hint, each hint once, by kind."""
     several = len({implementation_of(entry.record, len(axes.ops) > 1) for entry in found}) > 1
     dtypes = {dtype_of(entry.record) for entry in found}
     by_hint: dict[tuple[str, str], dict[str, list[str]]] = {}
@@ -254,8 +253,8 @@ def footnotes(found: Sequence[Entry], axes: Axes) -> list[Note]:
         record = entry.record
         row = [axes.size(record), dtype_of(record) if len(dtypes) > 1 else ""]
         row += [implementation_of(record, len(axes.ops) > 1)] if several else []
-        doubts = [(clean(c.kind), clean(c.message), clean(c.hint)) for c in entry.caveats]
-        doubts += [(record.status, "", clean(record.hint))] if record.hint else []
+        doubts = [(c.kind, c.message, c.hint) for c in entry.caveats]
+        doubts += [(record.status, "", record.hint)] if record.hint else []
         for kind, message, hint in doubts:
             rows = by_hint.setdefault((kind, hint), {}).setdefault(message, [])
             rows.append(" ".join(filter(None, row)))
@@ -266,17 +265,17 @@ def footnotes(found: Sequence[Entry], axes: Axes) -> list[Note]:
 
 
 def _with_rows(messages: Mapping[str, Sequence[str]], count: int) -> str:
-    """Each message after the rows that it is about, unless it is about all *count* of them."""
-    told = []
+    """Join the messages, each after its rows unless it is about all *count* of them."""
+    parts = []
     for message, rows in list(messages.items())[:MOST_ALIKE]:
         where = ", ".join(list(dict.fromkeys(rows))[:MOST_ALIKE])
         more = len(set(rows)) - MOST_ALIKE
         where += f" and {more} more" if more > 0 else ""
         everywhere = len(messages) == 1 and len(rows) == count
-        told.append(": ".join(filter(None, ("" if everywhere else where, message))))
+        parts.append(": ".join(filter(None, ("" if everywhere else where, message))))
     if len(messages) > MOST_ALIKE:
-        told.append(f"and {len(messages) - MOST_ALIKE} more; --format json has all")
-    return "; ".join(filter(None, told))
+        parts.append(f"and {len(messages) - MOST_ALIKE} more; --format json has all")
+    return "; ".join(filter(None, parts))
 
 
 def _sentence(message: str, hint: str) -> str:

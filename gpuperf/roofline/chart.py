@@ -1,8 +1,7 @@
-"""How is a run drawn as a roofline, for a talk or a paper?
+"""Draw a run as a roofline, for a talk or a paper.
 
-Log-log: arithmetic intensity with compulsory bytes against FLOP/s; data-sheet roofs dashed,
-measured ones solid, each labelled on its line. Nothing is said by colour alone: series differ by
-marker too, doubtful points are hollow.
+Both axes are logarithmic. Data-sheet roofs are dashed and measured ones solid, each labelled on its
+line. Series differ by colour and marker, and doubtful points are hollow.
 """
 
 from __future__ import annotations

@@ -39,17 +39,17 @@ def roofline(options: opt.Options) -> int:
             _refuse_beside_resume(options)
             outcome = measure_rest(supervisor, options.resume)
     top = outcome.run.header
-    # What was another verb's run stays one.
+    # A run of another verb that is resumed is printed as that verb does.
     resumed = options.resume is not None and (top.study or top.baseline)
     return report(outcome, options, None if resumed else view)
 
 
 def _refuse_beside_resume(options: opt.Options) -> None:
-    """The plan and the contract are the run's own. Raises: UsageError."""
+    """Refuse options of the plan and the contract, which the run has. Raises: UsageError."""
     given = [f"--{name}" for name in SETTLED if name in options.typed]
     given += options.words
     if given:
         raise UsageError(
-            f"--resume takes its plan from the run, so {given[0]} has no place beside it",
+            f"--resume takes its plan from the run, so {given[0]} cannot be given with it",
             "leave it out, or begin a new run",
         )

@@ -1,4 +1,4 @@
-"""The words around a chart: how it was measured, where its roofs come from, what its bytes are."""
+"""Write the lines under a chart: the sources of its roofs, and the meaning of its bytes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from gpuperf.model.metrics import BY_NCU
 from gpuperf.model.record import Run
-from gpuperf.model.text import clean, shorten
+from gpuperf.model.text import shorten
 from gpuperf.roofline.caption import ALONE
 from gpuperf.roofline.scene import Scene
 from gpuperf.roofline.series import LONGEST
@@ -35,19 +35,19 @@ def footer(scene: Scene, run: Run) -> Iterator[str]:
 def _roofs(scene: Scene, run: Run) -> str:
     """Name the device of the roofs and where they are from; the table has the sources in full."""
     if not scene.roofs:
-        return f"No roofs: {clean(run.header.peaks_reason) or 'none are known for this device'}"
+        return f"No roofs: {run.header.peaks_reason or 'none are known for this device'}"
     origins = dict.fromkeys(roof.origin for roof in scene.roofs)
     parts = [f"{origin}{_sources(scene, origin)}" for origin in origins]
-    seen = {roof.figure.status for roof in scene.roofs}
-    marks = [text for status, text in MARKS.items() if status in seen]
-    device = shorten(clean(run.header.device.name), LONGEST)
+    statuses = {roof.figure.status for roof in scene.roofs}
+    marks = [text for status, text in MARKS.items() if status in statuses]
+    device = shorten(run.header.device.name, LONGEST)
     return " · ".join([f"Roofs of {device}: {', '.join(parts)}", *marks])
 
 
 def _sources(scene: Scene, origin: str) -> str:
     """Name the first source of the roofs of *origin*, and count the others: ` (calibrate)`."""
-    own = [clean(roof.figure.source) for roof in scene.roofs if roof.origin == origin]
-    known = list(dict.fromkeys(filter(None, own)))
+    sources = (roof.figure.source for roof in scene.roofs if roof.origin == origin)
+    known = list(dict.fromkeys(filter(None, sources)))
     if not known:
         return ""
     more = f" and {len(known) - 1} more" if len(known) > 1 else ""
@@ -62,7 +62,7 @@ def _bytes(scene: Scene, run: Run) -> str:
     by = [FULL_SPEED] if False in ways or not ways else []
     by += [f"by {ALONE}"] if True in ways else []
     words = BYTES[scene.view].format(by=" and ".join(by))
-    baseline = shorten(clean(run.header.baseline), LONGEST)
+    baseline = shorten(run.header.baseline, LONGEST)
     if not baseline or scene.view == "both" or not any(dot.start for dot in scene.dots):
         return words
     return f"Arrows lead from {baseline} to the others · {words}"

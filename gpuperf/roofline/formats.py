@@ -18,7 +18,7 @@ SCHEMA = 1  # of the JSON report
 
 
 def render_run(run: Run, format: str = "table", screen: Screen = WIDE) -> str:
-    """*run* as text that ends with a newline.
+    """Render *run* as text that ends with a newline.
 
     Raises: UnknownName for a format that does not exist.
     """
@@ -70,7 +70,7 @@ def _csv(run: Run) -> str:
 
 
 def _flat(row: dict[str, Any]) -> dict[str, Any]:
-    """A row without nesting: `point.m`, lists as text joined by semicolons."""
+    """Return *row* without nesting: keys like `point.m`, lists as text joined by semicolons."""
     flat: dict[str, Any] = {}
     for key, value in row.items():
         if isinstance(value, dict):

@@ -1,8 +1,8 @@
-"""Where do labels go, so that none hides another, a point or a line?
+"""Place labels so that they hide no other label, and as few points and lines as possible.
 
-Deterministic and greedy: each label in turn takes the first of its places that costs the least.
-Lying on another label or leaving the frame is forbidden, lying on a point or a line costs. A label
-that finds no place is left out. All in pixels, y upwards.
+The algorithm is deterministic and greedy: each label in turn takes the first of its places with the
+least cost. A label may not overlap another one or leave the frame, and pays for the points and
+lines that it hides; one without a place is left out. All lengths are in pixels, y upwards.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ class Box:
 
     @property
     def corners(self) -> tuple[Vertex, ...]:
-        """Its corners, in order."""
         cos, sin = math.cos(self.angle), math.sin(self.angle)
         halves = ((-0.5, -0.5), (0.5, -0.5), (0.5, 0.5), (-0.5, 0.5))
         sides = ((a * self.width, b * self.height) for a, b in halves)
@@ -54,8 +53,8 @@ def _apart(a: Sequence[Vertex], b: Sequence[Vertex], axis: Vertex) -> bool:
 
 @dataclass(frozen=True)
 class Place:
-    """Somewhere a label may go, what that costs beside what it would hide, and whether it is so far
-    off that a leader must join it to *anchor*."""
+    """A place for a label with its cost beside what it would hide; a label that is far off has the
+    *anchor* that a leader joins it to."""
 
     box: Box
     cost: float = 0.0
@@ -74,7 +73,7 @@ class Place:
 
 @dataclass
 class Surface:
-    """The drawing area: its frame, what stands in it, and the labels placed so far."""
+    """The drawing area: its frame, its points and lines, and the labels placed so far."""
 
     frame: Box
     marks: list[tuple[Vertex, ...]] = field(default_factory=list)
@@ -83,8 +82,7 @@ class Surface:
     leaders: list[tuple[Vertex, ...]] = field(default_factory=list)
 
     def put(self, places: Iterable[Place], most: float = 60.0) -> Place | None:
-        """The best of *places*, taken from now on; `None` where each is forbidden or costs over
-        *most*."""
+        """Take the best of *places*; return `None` where each is forbidden or costs over *most*."""
         best, least = None, most
         for place in places:
             if place.cost >= least or not self._free(place):
@@ -109,7 +107,7 @@ class Surface:
         return inside and not any(overlap(corners, other.corners) for other in self.labels)
 
     def _hidden(self, place: Place) -> float:
-        """The cost of what *place* hides: points dearly, lines less."""
+        """Return the cost of the points and lines that *place* hides."""
         corners = place.box.corners
         marks = sum(overlap(corners, mark) for mark in self.marks)
         lines = sum(overlap(corners, line) for line in (*self.lines, *self.leaders))
@@ -117,7 +115,7 @@ class Surface:
         return 40.0 * marks + 20.0 * lines + leader
 
     def _crossed(self, leader: tuple[Vertex, Vertex]) -> float:
-        """The cost of what a leader crosses, apart from the point or line that it starts on."""
+        """Return the cost of what a leader crosses, apart from the point or line it starts on."""
         (ax, ay), end = leader
         own = ((ax + 0.12 * (end[0] - ax), ay + 0.12 * (end[1] - ay)), end)
         dear = [*(label.corners for label in self.labels), *self.leaders]
@@ -136,7 +134,7 @@ _DIRECTIONS = (135, 90, 180, 315, 270, 0, 45, 225)
 
 
 def around(anchor: Vertex, width: float, height: float, near: float) -> Iterator[Place]:
-    """Places for a label of *width* × *height* about a point: touching it at distance *near*, then
+    """Yield places for a label of *width* × *height* about a point: at distance *near*, then
     further off with a leader."""
     for ring, reach in enumerate((near, near * 2.6, near * 4.5, near * 7)):
         for turn, degrees in enumerate(_DIRECTIONS):
@@ -149,8 +147,8 @@ def around(anchor: Vertex, width: float, height: float, near: float) -> Iterator
 
 
 def along(a: Vertex, b: Vertex, width: float, height: float, under: bool) -> Iterator[Place]:
-    """Places on the line from *a* to *b*, above it first unless *under*: on a level line from its
-    right end leftwards, on a slope from its middle outwards."""
+    """Yield places along the line from *a* to *b*, above it first unless *under*: on a level line
+    from its right end leftwards, on a slope from its middle outwards."""
     length, angle = math.dist(a, b), math.atan2(b[1] - a[1], b[0] - a[0])
     lift, room = height / 2 + 7, max(0.0, length - width - 12)
     for i, side in enumerate((-1, 1) if under else (1, -1)):
@@ -163,8 +161,8 @@ def along(a: Vertex, b: Vertex, width: float, height: float, under: bool) -> Ite
 
 
 def off(a: Vertex, b: Vertex, width: float, height: float, frame: Box) -> Iterator[Place]:
-    """Level places anywhere in *frame*, with a leader to the nearest point of the line from *a* to
-    *b*: the nearer the better."""
+    """Yield level places in *frame*, with a leader to the nearest point of the line from *a* to
+    *b*; near places cost least."""
     for row in range(-9, 10):
         for step in range(25):
             x = frame.x + (step / 24 - 0.5) * (frame.width - width)
@@ -176,7 +174,7 @@ def off(a: Vertex, b: Vertex, width: float, height: float, frame: Box) -> Iterat
 
 
 def beside(foot: Vertex, width: float, height: float) -> Iterator[Place]:
-    """Places at the foot of an upright line, right of it first, then higher."""
+    """Yield places at the foot of an upright line, right of it first, then higher."""
     for step in range(10):
         y = foot[1] + 10 + height * (0.5 + 1.3 * step)
         for i, side in enumerate((1, -1)):

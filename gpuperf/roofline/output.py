@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gpuperf.errors import UsageError
-from gpuperf.model.counted import counted
 from gpuperf.model.record import Run
 from gpuperf.roofline.formats import render_run
+from gpuperf.roofline.rows import entries
 from gpuperf.show.screen import Screen
 from gpuperf.show.view import View, best_known
 from gpuperf.verb.progress import say
@@ -31,8 +31,8 @@ def render_rows(
     from gpuperf.roofline.brief import render_brief
 
     text = render_run(run, "table", screen) if verbose else render_brief(run, screen, columns)
-    asked = view not in (None, "compulsory")
-    lines = None if verbose else 0 if asked else text.count("\n")
+    chosen = view not in (None, "compulsory")
+    lines = None if verbose else 0 if chosen else text.count("\n")
     try:
         return text + _roofline(run, screen, _view_of(run, view), lines)
     except UsageError as error:
@@ -65,4 +65,4 @@ def _view_of(run: Run, view: View | None) -> View:
     comparison, the best bytes that all its implementations have."""
     if view is not None or not run.header.baseline:
         return view or "compulsory"
-    return best_known(counted(record) for record in run.records if record.status == "ok")
+    return best_known(entry.counted for entry in entries(run) if entry.record.status == "ok")

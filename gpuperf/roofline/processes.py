@@ -1,7 +1,7 @@
-"""What do the records of one case in several fresh processes say together?
+"""Reduce the records of one case in several fresh processes to one row.
 
-The row of a case shows the record whose time is the median of its processes, so that every figure
-of the row is of one measurement; the interval of its time is that over the processes. A case that
+The row shows the record whose time is the median of its processes, so that all its figures come
+from one measurement; the interval of the time is that over the processes. A case that
 failed in one process failed.
 """
 
@@ -14,7 +14,7 @@ from gpuperf.model.record import NO_COUNTERS, Caveat, Record, Run
 from gpuperf.roofline.speedup import Key, center, key_of
 
 FEWER = "fewer-processes"  # the kind of a caveat
-FINDINGS = ("oom", "skipped")  # any other status than these and ok is worse than they are
+FINDINGS = ("oom", "skipped")  # every other status but ok is worse
 
 
 @dataclass(frozen=True)
@@ -28,15 +28,15 @@ class Reduced:
 
 
 def reduced(run: Run) -> tuple[Reduced, ...]:
-    """What *run* shows: each case of a comparison over its processes, else each record."""
+    """Return each case of a comparison over its processes; of another run, each record."""
     if run.header.baseline:
         return reduce_processes(run.records, run.header.processes)
     return tuple(Reduced(record) for record in run.records)
 
 
 def reduce_processes(records: Iterable[Record], asked: int) -> tuple[Reduced, ...]:
-    """Each case of *records* once, in the order of its first record; *asked* processes were to
-    measure it."""
+    """Return each case of *records* once, in the order of its first record; *asked* processes were
+    to measure it."""
     groups: dict[Key, list[Record]] = {}
     for record in records:
         groups.setdefault(key_of(record), []).append(record)
@@ -45,23 +45,23 @@ def reduce_processes(records: Iterable[Record], asked: int) -> tuple[Reduced, ..
 
 def _reduced(group: Sequence[Record], asked: int) -> Reduced:
     if len(group) == 1:
-        return Reduced(_told(group[0], group, asked))
+        return Reduced(_with_caveats(group[0], group, asked))
     failed = sorted((r for r in group if r.status != "ok"), key=lambda r: r.status in FINDINGS)
     if failed:
-        return Reduced(_told(_located(failed[0], group), group, asked), len(group))
+        return Reduced(_with_caveats(_located(failed[0], group), group, asked), len(group))
     times = [samples.median_s for r in group if (samples := r.samples) is not None]
     if len(times) < len(group):
         lacking = next(r for r in group if r.samples is None)
-        return Reduced(_told(lacking, group, asked), len(group))
-    # Of two in the middle the slower: no figure of the row may look better than the median is.
+        return Reduced(_with_caveats(lacking, group, asked), len(group))
+    # The slower of two in the middle: no figure of the row may look better than the median.
     middle = sorted(zip(times, range(len(group)), strict=True))[len(group) // 2][1]
-    shown = _told(_complete(group[middle], group), group, asked)
+    record = _with_caveats(_complete(group[middle], group), group, asked)
     interval_s = center(times)[1:] if min(times) > 0 else None
-    return Reduced(shown, len(group), interval_s)
+    return Reduced(record, len(group), interval_s)
 
 
 def _located(record: Record, group: Sequence[Record]) -> Record:
-    """*record*, whose reason names its process unless all failed in the same way."""
+    """Return *record* with its process in the reason, unless all failed in the same way."""
     if all(r.status == record.status for r in group):
         return record
     where = f"in process {record.pass_index + 1}"
@@ -69,7 +69,7 @@ def _located(record: Record, group: Sequence[Record]) -> Record:
 
 
 def _complete(record: Record, group: Sequence[Record]) -> Record:
-    """*record* with what only another process measured, and the largest error of all."""
+    """Return *record* with the counters of another process and the largest error of all."""
     checks = [r.check for r in group if r.check is not None]
     if checks:
         record = replace(record, check=max(checks, key=lambda check: check.error))
@@ -87,11 +87,11 @@ def _complete(record: Record, group: Sequence[Record]) -> Record:
     return replace(record, caveats=(*record.caveats, doubt))
 
 
-def _told(record: Record, group: Sequence[Record], asked: int) -> Record:
-    """*record* with the doubts of the other processes, and one where there are too few of them."""
+def _with_caveats(record: Record, group: Sequence[Record], asked: int) -> Record:
+    """Return *record* with the caveats of the other processes, and one where processes lack."""
     doubts = {caveat.kind: caveat for r in (*group, record) for caveat in r.caveats}
-    own = {caveat.kind for caveat in record.caveats}
-    others = tuple(caveat for kind, caveat in doubts.items() if kind not in own)
+    kinds = {caveat.kind for caveat in record.caveats}
+    others = tuple(caveat for kind, caveat in doubts.items() if kind not in kinds)
     caveats = (*record.caveats, *others)
     if len(group) < asked:
         fewer = f"{len(group)} of {asked} processes measured it, so its interval is wider"

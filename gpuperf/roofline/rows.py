@@ -1,7 +1,7 @@
-"""What does a run say, one plain row a record?
+"""Reduce a run to one plain row a record, for programs.
 
-Everything is SI, with its unit in its name; a figure that is unknown is `None`, and `unknown` says
-why. Every record is a row, whatever became of it.
+All figures are in SI units, with the unit in the name; an unknown figure is `None`, and `unknown`
+says why. Every record is a row, whatever its status.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from gpuperf.roofline.speedup import Speedup, key_of, speedups
 from gpuperf.roofline.study import Placement, place, raise_ceilings
 from gpuperf.show.axes import dtype_of
 
-DIGITS = 12  # significant ones: beyond any measurement, within what every platform agrees on
+DIGITS = 12  # significant: more than any measurement has, and the same on every platform
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A record, where it lies under the roofline, and every doubt about it.
+    """A record with its placement under the roofline and all its caveats.
 
-    Of a comparison over several `processes`, the record is the one that stands for them, and
-    `across_s` the 95 % interval of its time over them.
+    In a comparison over several `processes`, the record is the one with the median time, and
+    `across_s` the 95 % interval of the time over the processes.
     """
 
     record: Record
@@ -48,13 +48,12 @@ class Entry:
 
     @cached_property
     def counted(self) -> Counted:
-        """Bytes and operations: the least, the model's, the hardware's."""
+        """The bytes and operations of the cost, of the model, and of the hardware's counters."""
         return counted(self.record)
 
     @property
     def next_s(self) -> tuple[float, float] | None:
-        """Where another process's median lies with 95 %, where earlier processes showed how far
-        they scatter."""
+        """The 95 % interval of another process's median, where noise between processes is known."""
         noise, time = self.record.noise, self.time
         return next_interval(time, noise) if noise and time and self.processes == 1 else None
 
@@ -69,8 +68,8 @@ _latest: list[tuple[Run, tuple[Entry, ...]]] = []
 
 
 def entries(run: Run) -> tuple[Entry, ...]:
-    """Each record of *run* with its placement, in the run's order; of a comparison each case, over
-    its processes. Kept for the latest run: its table and its chart both need them."""
+    """Return each record of *run* with its placement, in the run's order; of a comparison, each
+    case over its processes. The entries of the latest run are kept for its table and its chart."""
     if not _latest or _latest[0][0] is not run:
         _latest[:] = [(run, _entries(run))]
     return _latest[0][1]
@@ -79,13 +78,13 @@ def entries(run: Run) -> tuple[Entry, ...]:
 def _entries(run: Run) -> tuple[Entry, ...]:
     ceilings = raise_ceilings(run.header.ceilings, run.records, run.header.peaks)
     faster = speedups(run.records, run.header.baseline) if run.header.baseline else {}
-    found = []
+    placed = []
     for each in reduced(run):
         record = each.record
         placement = place(record, run.header.peaks, ceilings)
         doubts = (*record.caveats, *(placement.caveats if placement else ()))
         speedup = faster.get(key_of(record))
-        found.append(
+        placed.append(
             Entry(
                 record,
                 placement,
@@ -95,16 +94,16 @@ def _entries(run: Run) -> tuple[Entry, ...]:
                 each.interval_s,
             )
         )
-    return tuple(found)
+    return tuple(placed)
 
 
 def rows(run: Run) -> list[dict[str, Any]]:
-    """One dict a record, the same keys in each, ready for JSON: no NaN, no control characters."""
+    """Return one dict a record with the same keys in each, ready for JSON, without NaN."""
     return [row(entry) for entry in entries(run)]
 
 
 def row(entry: Entry) -> dict[str, Any]:
-    """The row of one record."""
+    """Return the row of one record."""
     values = {
         **_identity(entry),
         **_time(entry.time),
@@ -144,7 +143,7 @@ def _time(samples: Samples | None) -> dict[str, Any]:
     if samples is None:
         return dict.fromkeys(_TIME_KEYS)
     low, high = samples.interval_s
-    alone = samples.size < 2  # which tells nothing of its own spread
+    alone = samples.size < 2  # one sample has no spread
     values = (
         samples.median_s,
         None if alone else max(low, 0.0),
@@ -159,7 +158,7 @@ def _time(samples: Samples | None) -> dict[str, Any]:
 
 
 def _elsewhere(entry: Entry) -> dict[str, Any]:
-    """Intervals of the time beyond the process that the row shows."""
+    """Return the intervals of the time over other processes than the row's."""
     across, following = entry.across_s, entry.next_s
     return {
         "processes": entry.processes,
@@ -171,7 +170,7 @@ def _elsewhere(entry: Entry) -> dict[str, Any]:
 
 
 def _compared(speedup: Speedup | None) -> dict[str, Any]:
-    """The speed-up, its interval under a name that says what it holds."""
+    """Return the speed-up, with its interval named after the processes that it is over."""
     alone, several = (speedup, None) if speedup and speedup.processes == 1 else (None, speedup)
     return {
         "speedup": speedup.value if speedup else None,
@@ -198,7 +197,7 @@ def _rates(entry: Entry) -> dict[str, Any]:
     placed, cost, work = entry.placement, entry.record.cost, entry.record.work
     figures, samples = entry.counted, entry.time
     moved, time_s = figures.measured, samples.median_s if samples else 0.0
-    # A profiled kernel's bytes are known where they were counted only.
+    # The bytes of a profiled kernel are known only where they were counted.
     known = cost is not None and (bool(cost.bytes) or entry.record.kind != "kernel")
     return {
         "flop": cost.flop_count if cost else None,

@@ -1,4 +1,4 @@
-"""Which points, roofs and words does a roofline chart of a run show?
+"""Choose the points, roofs and words of a roofline chart of a run.
 
 The chart for print and the plot for the terminal draw the same `Scene`. Rates are in FLOP/s and
 byte/s. Operations without any FLOPs have no place under a roofline; where a run holds nothing else,
@@ -15,7 +15,7 @@ from typing import Literal
 
 from gpuperf.errors import UsageError
 from gpuperf.model.record import Record, Run
-from gpuperf.model.text import clean, shorten
+from gpuperf.model.text import shorten
 from gpuperf.roofline.caption import PROFILED, profiled, run_roofs
 from gpuperf.roofline.rows import Entry, entries
 from gpuperf.roofline.series import (
@@ -39,8 +39,8 @@ from gpuperf.show.view import HINTS, LACKING, View
 
 @dataclass(frozen=True)
 class Scene:
-    """What to draw. `unit` is (factor, name) of the y axis; a bandwidth scene has only `l2_bytes`
-    and memory roofs, drawn level."""
+    """The content of a chart. `unit` is (factor, name) of the y axis; a bandwidth scene has only
+    memory roofs, drawn level, and `l2_bytes`."""
 
     kind: Literal["roofline", "bandwidth"]
     title: str
@@ -55,22 +55,21 @@ class Scene:
 
     @property
     def dots(self) -> list[Dot]:
-        """All points."""
         return [dot for series in self.series for dot in series.dots]
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """Why points are hollow, each reason once."""
+        """The reasons why points are hollow, each once."""
         return tuple(dict.fromkeys(d for dot in self.dots for d in dot.doubts))
 
     def clock(self, roof: Roof) -> float | None:
-        """The clock in hertz that a data-sheet compute roof is stated at, if known."""
+        """Return the clock in hertz that a data-sheet compute roof is stated at, if known."""
         stated = roof.origin == "data sheet" and roof.kind == "compute"
         return self.clocks.get(roof.label) if stated else None
 
     def ridges(self) -> list[tuple[float, float]]:
-        """(FLOP/byte, FLOP/s) where each compute roof meets the memory roof of the same origin;
-        of the measured roofs only where there is no data sheet."""
+        """Return (FLOP/byte, FLOP/s) where each compute roof meets the memory roof of the same
+        origin, of the measured roofs only where there is no data sheet."""
         for origin in ("data sheet", "measured"):
             own = [r for r in self.roofs if r.origin == origin]
             memory = next((r.value for r in own if r.kind == "memory"), None)
@@ -80,7 +79,7 @@ class Scene:
         return []
 
     def limits(self) -> tuple[tuple[float, float], tuple[float, float]]:
-        """The ends of both axes, y in the scene's unit: points and roofs fill the frame."""
+        """Return the ends of both axes, y in the scene's unit, around all points and roofs."""
         dots, scale = self.dots, self.unit[0]
         starts = [d.start for d in dots if d.start]
         xs = [*(d.x for d in dots), *(x for x, _ in starts)]
@@ -101,7 +100,7 @@ class Scene:
         return (x0, x1), (y0 / scale, y1 / scale)
 
     def ends(self, roof: Roof) -> tuple[tuple[float, float], tuple[float, float]]:
-        """The two ends of *roof*, y in the scene's unit, cut at its ridge and at the frame."""
+        """Return the two ends of *roof*, y in the scene's unit, cut at its ridge and the frame."""
         (x0, x1), (y0, y1) = self.limits()
         value = roof.value / self.unit[0]
         own = [r for r in self.roofs if r.origin == roof.origin]
@@ -117,9 +116,10 @@ class Scene:
         return (start, value), (x1, value)
 
     def labelled(self, most: int) -> list[Dot]:
-        """The points to label: of those with one size and intensity the fastest, at most *most*.
+        """Return at most *most* points to label: the fastest of each size and intensity.
 
-        In a hierarchy a size has points at one height: that of DRAM, right, has the label."""
+        In a hierarchy the points of a size have one height: the right one, of DRAM, is labelled.
+        """
         best: dict[tuple[float, str], Dot] = {}
         named = [series for series in self.series if series.level in ("", DRAM)]
         dots = [dot for series in named for dot in series.dots if dot.label]
@@ -127,28 +127,29 @@ class Scene:
             key = (dot.x, dot.label)
             if key not in best or dot.y > best[key].y:
                 best[key] = dot
-        kept = sorted(best.values(), key=lambda d: (d.x, d.y, d.label))
-        if len(kept) <= most:
-            return kept
-        last = len(kept) - 1
+        dots = sorted(best.values(), key=lambda d: (d.x, d.y, d.label))
+        if len(dots) <= most:
+            return dots
+        last = len(dots) - 1
         picks = dict.fromkeys(round(i * last / (most - 1)) for i in range(most))
-        return [kept[i] for i in picks]
+        return [dots[i] for i in picks]
 
 
 def scene(run: Run, view: View = "compulsory") -> Scene:
-    """The scene of *run*, its x axis by the bytes of *view*: `both` has arrows from the compulsory
-    to the measured, `hierarchy` a point for DRAM, one for L2, and one for L1 where the loads go
-    through it.
+    """Return the scene of *run*, its x axis by the bytes of *view*.
+
+    `both` has arrows from the compulsory to the measured bytes, `hierarchy` a point for DRAM, one
+    for L2, and one for L1 where the loads go through it.
 
     Raises: UsageError when nothing in it can be drawn.
     """
-    found = entries(run)
-    shown, roofline = _select(run, found, view)
+    every = entries(run)
+    shown, roofline = _select(run, every, view)
     axes = Axes([e.record for e in shown], run.header.main)
     series = series_of(shown, axes, roofline, view, run.header.baseline)
     levels = dict.fromkeys(s.level for s in series)
     roofs = _shown_roofs(run, levels, roofline)
-    lacks = (_missing(found, shown, roofline, view), _unroofed(levels, roofs))
+    lacks = (_missing(every, shown, roofline, view), _unroofed(levels, roofs))
     l2 = run.header.device.l2_bytes
     return Scene(
         kind="roofline" if roofline else "bandwidth",
@@ -156,7 +157,7 @@ def scene(run: Run, view: View = "compulsory") -> Scene:
         subtitle=PROFILED
         if profiled(shown)
         else contracts_text([run.header.contract, *run.header.variants]),
-        unit=flop_unit(run, found) if roofline else byte_rate_unit(found),
+        unit=flop_unit(run, every) if roofline else byte_rate_unit(every),
         series=series,
         view=view,
         roofs=roofs,
@@ -167,11 +168,14 @@ def scene(run: Run, view: View = "compulsory") -> Scene:
 
 
 def _select(run: Run, found: Sequence[Entry], view: View) -> tuple[list[Entry], bool]:
-    """The records that *view* can draw, and whether in a roofline. Raises: UsageError for none."""
+    """Return the records that *view* can draw, and whether in a roofline.
+
+    Raises: UsageError for none.
+    """
     placed = [e for e in found if e.placement]
     if not placed:
         raise UsageError(
-            f"run {clean(run.header.run)!r} has nothing to draw: no record has a time and a cost",
+            f"run {run.header.run!r} has nothing to draw: no record has a time and a cost",
             f"its records: {_counts(found)}" if found else "it has no records",
         )
     flops = [e for e in placed if e.placement and e.placement.attained_flop_per_s > 0]
@@ -182,14 +186,12 @@ def _select(run: Run, found: Sequence[Entry], view: View) -> tuple[list[Entry], 
         roofline = True
     shown = [e for e in shown if bytes_known(e, view)]
     if not shown:
-        raise UsageError(
-            f"run {clean(run.header.run)!r} has no {LACKING.get(view, view)}", HINTS[view]
-        )
+        raise UsageError(f"run {run.header.run!r} has no {LACKING.get(view, view)}", HINTS[view])
     shown = [e for e in shown if dots_of(e, roofline, view)]
     if not shown:
         raise UsageError(
-            f"run {clean(run.header.run)!r} has nothing to draw: of no record both bytes and FLOPs "
-            "are known and in range",
+            f"run {run.header.run!r} has nothing to draw: no record has both bytes and FLOPs "
+            "that are known and in range",
             "--format json has what is known",
         )
     return shown, roofline
@@ -202,7 +204,7 @@ def _shown_roofs(run: Run, levels: Collection[str], roofline: bool) -> tuple[Roo
 
 
 def _cache_roofs(run: Run, levels: Collection[str]) -> Iterator[Roof]:
-    """The bandwidths of the caches among *levels* as they were measured: data sheets give none."""
+    """Yield the measured bandwidths of the caches among *levels*; data sheets have none."""
     figures = run.header.ceilings.figures if run.header.ceilings else {}
     for level, key in CACHES.items():
         if level in levels and key in figures:
@@ -210,8 +212,8 @@ def _cache_roofs(run: Run, levels: Collection[str]) -> Iterator[Roof]:
 
 
 def _one_intensity(found: Sequence[Entry]) -> bool:
-    """Whether every size lies on one vertical under the memory roof: a roofline tells little then,
-    and bandwidth against bytes tells it all."""
+    """Whether all sizes have one intensity under the memory roof, where a chart of bandwidth over
+    bytes shows more than a roofline."""
     placements = [e.placement for e in found if e.placement]
     intensities = [p.intensity for p in placements]
     level = max(intensities) < 1.01 * min(intensities)
@@ -224,7 +226,7 @@ def _counts(found: Iterable[Entry]) -> str:
 
 
 def _missing(found: Sequence[Entry], shown: Sequence[Entry], roofline: bool, view: View) -> str:
-    """What of the run is not in the scene."""
+    """Count the records that are not in the scene, by reason."""
     drawn = {id(e) for e in shown}
     left = [e for e in found if id(e) not in drawn]
     counts = Counter(
@@ -234,33 +236,33 @@ def _missing(found: Sequence[Entry], shown: Sequence[Entry], roofline: bool, vie
 
 
 def _unroofed(levels: Iterable[str], roofs: Sequence[Roof]) -> str:
-    """The caches among *levels* that have no roof."""
+    """Name the caches among *levels* that have no roof."""
     known = {roof.label for roof in roofs}
     bare = [level for level in levels if level in CACHES and level not in known]
     return f"the roof of {' and '.join(bare)} (gpuperf calibrate measures it)" if bare else ""
 
 
 def _lack(entry: Entry, roofline: bool, view: View) -> str:
-    """Why a record that succeeded is not in the scene."""
+    """Return why a record that succeeded is not in the scene."""
     if entry.placement is None:
         return "without a time"
     if not bytes_known(entry, view):
         return f"without {LACKING.get(view, view).split(':')[0]}"
-    # What could be drawn, and is not, gave way to the records that have FLOPs.
+    # Where some records have FLOPs, those without are not drawn.
     if not entry.placement.attained_flop_per_s and (roofline or dots_of(entry, roofline, view)):
         return "without FLOPs"
     return "out of range" if entry.counted.bytes_of(KINDS[view]) else "without bytes"
 
 
 def _clocks(run: Run) -> dict[str, float]:
-    """The clock that each data-sheet roof is stated at, by the label of the roof."""
+    """Return the clock that each data-sheet roof is stated at, by its label."""
     ceilings = run.header.peaks.compute if run.header.peaks else ()
     return {f"{c.dtype} {c.pipe}": c.clock_hz for c in ceilings if c.clock_hz}
 
 
 def chart_title(run: Run, axes: Axes, shown: Sequence[Record]) -> str:
-    """`matmul on NVIDIA H200: bf16, 128 to 8192`."""
-    ops = [shorten(clean(op), LONGEST) for op in axes.ops]
+    """Return `matmul on NVIDIA H200: bf16, 128 to 8192`."""
+    ops = [shorten(op, LONGEST) for op in axes.ops]
     op = " and ".join(ops) if len(ops) <= 2 else f"{len(ops)} operations"
     dtypes = list(dict.fromkeys(d for r in shown if (d := dtype_of(r))))
     ordered = sorted(shown, key=axes.order) if len(ops) == 1 else []
@@ -269,5 +271,5 @@ def chart_title(run: Run, axes: Axes, shown: Sequence[Record]) -> str:
     if sizes and len(sizes[0]) + len(sizes[-1]) < LONGEST:
         extent = axes.prefix() + (sizes[0] if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}")
     about = ", ".join(filter(None, (" and ".join(dtypes) if len(dtypes) < 4 else "", extent)))
-    device = shorten(clean(run.header.device.name), LONGEST)
+    device = shorten(run.header.device.name, LONGEST)
     return f"{op} on {device}: {about}" if about else f"{op} on {device}"

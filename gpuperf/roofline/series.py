@@ -1,7 +1,6 @@
-"""Where does a record lie in a chart, and which records belong together?
+"""Place records as dots of a chart, and group them into series.
 
-In a roofline scene a point is (FLOP/byte, FLOP/s), in a bandwidth scene (bytes, byte/s): there its
-bytes move it in both directions.
+In a roofline scene a point is (FLOP/byte, FLOP/s), in a bandwidth scene (bytes, byte/s).
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from gpuperf.model.contract import Contract
 from gpuperf.model.counted import LITTLE, OPERATIONS_OFF, Intensity
-from gpuperf.model.text import clean, shorten
+from gpuperf.model.text import shorten
 from gpuperf.roofline.rows import Entry
 from gpuperf.roofline.speedup import Key, key_of, same_case
 from gpuperf.show.axes import Axes, dtype_of, implementation_of
@@ -29,26 +28,26 @@ KINDS: dict[View, Intensity] = {
     "hierarchy": "measured",
 }
 
-# Of a hierarchy: what a byte figure of a level is called.
+# The bytes of each level of a hierarchy.
 DRAM = "DRAM"
 LEVELS: dict[str, Intensity] = {DRAM: "measured", "L2": "l2", "L1": "l1"}
 CACHES = {"L2": "l2_bandwidth", "L1": "l1_bandwidth"}  # and what `calibrate` calls their roofs
 
 INVALID = "invalid (beyond physics)"
 
-# Caveats that make a point say something else than "so fast is this on this device".
+# Caveats that make a point hollow.
 _DOUBTS = ("cache-resident",)
 
-# SI units. No device is near either end, and between them every axis can be drawn.
+# In SI units: no device is near either end, and every axis between them can be drawn.
 _LEAST, _MOST = 1e-15, 1e25
 
 
 @dataclass(frozen=True)
 class Dot:
-    """One record: where it lies, its 95 % interval upwards and down, and why it is doubtful.
+    """The place of one record, the ends of its 95 % interval, and its doubts.
 
-    `start` is the point where an arrow to it begins, if one is drawn. `span` is, of a point for
-    DRAM in a hierarchy, the least and the greatest x of its record, by the bytes of all levels.
+    `start` is where an arrow to the dot begins, if one is drawn. In a hierarchy the dot for DRAM
+    has the `span` of its record: the least and the greatest x over all levels.
     """
 
     x: float
@@ -63,8 +62,10 @@ class Dot:
 
 @dataclass(frozen=True)
 class Series:
-    """The records of one implementation in one dtype under one contract, in order of size; of a
-    hierarchy by their bytes through `level`. `group` counts these, all levels as one."""
+    """The records of one implementation in one dtype under one contract, in order of size.
+
+    In a hierarchy there is a series for the bytes through each `level`, all with one `group`.
+    """
 
     label: str
     dots: tuple[Dot, ...]
@@ -73,7 +74,7 @@ class Series:
     group: int = 0
 
     def stretches(self) -> Iterator[list[Dot]]:
-        """The points to join: a point that breaks physics joins nothing."""
+        """Yield the points to join with lines; a point that breaks physics is not joined."""
         if not self.joined:
             return
         part: list[Dot] = []
@@ -88,12 +89,12 @@ class Series:
 
 
 def in_range(*values: float) -> bool:
-    """Whether *values* are such that a chart has a place for them; infinity and NaN are not."""
+    """Whether a chart has a place for all *values*, which infinity and NaN have not."""
     return all(_LEAST <= value <= _MOST for value in values)
 
 
 def bytes_known(entry: Entry, view: View) -> bool:
-    """Whether the bytes of *view* are known of *entry*."""
+    """Whether *entry* has the bytes that *view* draws."""
     figures = entry.counted
     if view == "compulsory":
         return True
@@ -105,7 +106,7 @@ def bytes_known(entry: Entry, view: View) -> bool:
 
 
 def dots_of(entry: Entry, roofline: bool, view: View) -> dict[str, Dot]:
-    """The points of *entry* by level, without labels; none where one of them is out of range."""
+    """Return the points of *entry* by level, without labels; none where one is out of range."""
     dots = {}
     for level, kind in (LEVELS if view == "hierarchy" else {"": KINDS[view]}).items():
         figure = entry.counted.bytes_of(kind)
@@ -122,7 +123,7 @@ def dots_of(entry: Entry, roofline: bool, view: View) -> dict[str, Dot]:
 
 
 def _dot(entry: Entry, figure: float, roofline: bool, view: View) -> Dot | None:
-    """The point of *entry* by *figure* bytes; `None` where that is out of range."""
+    """Return the point of *entry* by *figure* bytes; `None` where it is out of range."""
     placed, samples, cost = entry.placement, entry.record.samples, entry.record.cost
     if placed is None or samples is None or cost is None:
         return None
@@ -144,34 +145,34 @@ def _dot(entry: Entry, figure: float, roofline: bool, view: View) -> Dot | None:
 
 
 def _place(flops: float | None, amount: float, time_s: float) -> tuple[float, float]:
-    """The point of *amount* bytes in *time_s*: in a roofline, if *flops* are given."""
+    """Return the place of *amount* bytes in *time_s*, in a roofline where *flops* are given."""
     if flops is None:
         return amount, amount / time_s
     return flops / amount, flops / time_s
 
 
-def _naive(
+def _baselines(
     shown: Sequence[Entry], baseline: str, roofline: bool, view: View
 ) -> dict[Key, tuple[float, float]]:
-    """Where the baseline of each case lies."""
-    found = {}
+    """Return the place of the baseline of each case."""
+    places = {}
     for entry in shown:
         if entry.record.case.implementation == baseline:
             for dot in dots_of(entry, roofline, view).values():
-                found[same_case(entry.record)] = (dot.x, dot.y)
-    return found
+                places[same_case(entry.record)] = (dot.x, dot.y)
+    return places
 
 
-def _ends(shown: Sequence[Entry], baseline: str, axes: Axes) -> dict[Key, str]:
-    """What a comparison labels, by `key_of`: of each case the baseline and the fastest; by their
-    names where there is one case, else by its size."""
+def _compared_labels(shown: Sequence[Entry], baseline: str, axes: Axes) -> dict[Key, str]:
+    """Return the labels of a comparison by `key_of`: the baseline and the fastest of each case, by
+    size, or by name where there is one case."""
     cases: dict[Key, list[Entry]] = {}
     for entry in shown:
         cases.setdefault(same_case(entry.record), []).append(entry)
     labels = {}
-    for found in cases.values():
-        fastest = min(found, key=lambda e: e.time.median_s if e.time else math.inf)
-        for entry in found:
+    for group in cases.values():
+        fastest = min(group, key=lambda e: e.time.median_s if e.time else math.inf)
+        for entry in group:
             if entry is fastest or entry.record.case.implementation == baseline:
                 name = shorten(implementation_of(entry.record, False), 24)
                 labels[key_of(entry.record)] = _label(entry, axes) if len(cases) > 1 else name
@@ -181,52 +182,55 @@ def _ends(shown: Sequence[Entry], baseline: str, axes: Axes) -> dict[Key, str]:
 def series_of(
     shown: Sequence[Entry], axes: Axes, roofline: bool, view: View, baseline: str = ""
 ) -> tuple[Series, ...]:
-    """The series of *shown*, each of which has points; of a hierarchy one for each level. Arrows
-    lead from a comparison's *baseline* to the others."""
-    from_baseline = baseline and view not in ("both", "hierarchy")  # which have marks of their own
-    naive = _naive(shown, baseline, roofline, view) if from_baseline else {}
-    labels = _ends(shown, baseline, axes) if baseline else {}
+    """Return the series of *shown*, in a hierarchy one for each level.
+
+    Arrows lead from the *baseline* of a comparison to the other implementations.
+    """
+    # The views `both` and `hierarchy` have other marks.
+    from_baseline = baseline and view not in ("both", "hierarchy")
+    naive = _baselines(shown, baseline, roofline, view) if from_baseline else {}
+    labels = _compared_labels(shown, baseline, axes) if baseline else {}
     groups: dict[tuple[str, str, str], list[Entry]] = {}
     by_contract = conditions(shown)
     for entry in shown:
         kernel = entry.record.kind == "kernel"
         name = "kernels" if kernel else implementation_of(entry.record, len(axes.ops) > 1)
-        told = by_contract[entry.record.contract]
-        groups.setdefault((name, dtype_of(entry.record), told), []).append(entry)
+        key = (name, dtype_of(entry.record), by_contract[entry.record.contract])
+        groups.setdefault(key, []).append(entry)
     series = []
-    for number, ((name, dtype, told), group) in enumerate(groups.items()):
+    for number, ((name, dtype, contract), group) in enumerate(groups.items()):
         group.sort(key=lambda e: axes.order(e.record))
-        label = " ".join(filter(None, (shorten(name, LONGEST), dtype, told)))
+        label = " ".join(filter(None, (shorten(name, LONGEST), dtype, contract)))
         levels: dict[str, list[Dot]] = {}
         for entry in group:
             for level, dot in dots_of(entry, roofline, view).items():
-                told = labels.get(key_of(entry.record), "") if baseline else _label(entry, axes)
+                text = labels.get(key_of(entry.record), "") if baseline else _label(entry, axes)
                 if naive and entry.record.case.implementation != baseline:
                     dot = replace(dot, start=naive.get(same_case(entry.record)))
-                levels.setdefault(level, []).append(replace(dot, label=told))
+                levels.setdefault(level, []).append(replace(dot, label=text))
         # In a hierarchy the levels of one record belong together, not the sizes of one level.
         joined = group[0].record.kind != "kernel" and view != "hierarchy"
         joined = joined and not (baseline and axes.named)  # nor forwards and backwards
         for level, dots in levels.items():
-            told = f"{label}, {level} bytes" if level else label
-            series.append(Series(told, tuple(dots), joined, level, number))
+            name = f"{label}, {level} bytes" if level else label
+            series.append(Series(name, tuple(dots), joined, level, number))
     return tuple(series)
 
 
 def _label(entry: Entry, axes: Axes) -> str:
     record = entry.record
-    brief = clean(record.case.op) if record.kind == "kernel" else axes.brief(record)
+    brief = record.case.op if record.kind == "kernel" else axes.brief(record)
     more = entry.counted.flop_excess
     padded = f" ({more:.2f}× ops)" if more and more > 1 + OPERATIONS_OFF else ""
     return shorten(brief, 24) + padded + ("" if entry.valid else " (invalid)")
 
 
 def conditions(shown: Sequence[Entry]) -> dict[Contract, str]:
-    """Of each contract what tells it from the others: `cold`, `hot, zeros`."""
+    """Return the facts in which each contract differs from the others: `cold`, `hot, zeros`."""
     contracts = list(dict.fromkeys(e.record.contract for e in shown))
-    told: dict[Contract, list[str]] = {contract: [] for contract in contracts}
+    facts: dict[Contract, list[str]] = {contract: [] for contract in contracts}
     for fact in ("timer", "regime", "cache", "data"):
         if len({getattr(contract, fact) for contract in contracts}) > 1:
             for contract in contracts:
-                told[contract].append(clean(str(getattr(contract, fact))))
-    return {contract: ", ".join(words) for contract, words in told.items()}
+                facts[contract].append(str(getattr(contract, fact)))
+    return {contract: ", ".join(words) for contract, words in facts.items()}

@@ -1,4 +1,4 @@
-"""How much faster is one implementation than another, and how sure is that?
+"""Compute the speed-up of one implementation over another, with its interval.
 
 A comparison measures all implementations in each of several fresh processes, and turns their order
 from one process to the next (ABBA). Processes differ by more than the samples inside one (clock
@@ -22,9 +22,9 @@ from gpuperf.model.record import Record
 from gpuperf.model.samples import Samples, student
 
 HUGE = 700.0  # a logarithm; exp of more overflows
-MOST = 1e15  # of a ratio: a stranger's file may hold times whose ratio no float can
+MOST = 1e15  # of a ratio: a run file may hold times whose ratio overflows
 
-# What two records have in common that are of one case by several implementations.
+# Identifies a case, with or without its implementation.
 Key = tuple[object, ...]
 
 
@@ -43,19 +43,18 @@ class Speedup:
 
 
 def same_case(record: Record) -> Key:
-    """Operation, point, contract and rank: what is measured, whoever computes it, in any
-    process."""
+    """Return operation, point, contract and rank: the key of a case in any implementation."""
     point = tuple(sorted((k, str(v)) for k, v in record.case.point.items()))
     return (record.case.op, point, record.contract, record.rank)
 
 
 def key_of(record: Record) -> Key:
-    """*record* among those of its comparison, whichever process it is of."""
+    """Return the key of a case in one implementation, which its processes share."""
     return (*same_case(record), record.case.id)
 
 
 def speedups(records: Iterable[Record], baseline: str) -> Mapping[Key, Speedup]:
-    """By `key_of`, the speed-up of each case over the implementation *baseline*.
+    """Return the speed-up of each case over the implementation *baseline*, by `key_of`.
 
     A case has none where it or its baseline failed in any process, or no process timed both.
     """
@@ -68,21 +67,21 @@ def speedups(records: Iterable[Record], baseline: str) -> Mapping[Key, Speedup]:
         for key, times in timed.items()
         if cases[key][0].case.implementation == baseline
     }
-    found = {
+    ratios = {
         key: _speedup(base.get(same_case(cases[key][0]), {}), times) for key, times in timed.items()
     }
-    return {key: speedup for key, speedup in found.items() if speedup is not None}
+    return {key: speedup for key, speedup in ratios.items() if speedup is not None}
 
 
 def _times(records: Sequence[Record]) -> Mapping[int, Samples]:
-    """The times of one case by process; none where one of *records* failed."""
-    found: dict[int, Samples] = {}
+    """Return the times of one case by process; none where one of *records* failed."""
+    times: dict[int, Samples] = {}
     for record in records:
         samples = record.samples
         if record.status != "ok" or samples is None or samples.median_s <= 0:
             return {}
-        found[record.pass_index] = samples
-    return found
+        times[record.pass_index] = samples
+    return times
 
 
 def _speedup(base: Mapping[int, Samples], own: Mapping[int, Samples]) -> Speedup | None:
@@ -99,11 +98,10 @@ def _speedup(base: Mapping[int, Samples], own: Mapping[int, Samples]) -> Speedup
 
 
 def center(values: Sequence[float]) -> tuple[float, float, float]:
-    """The median of *values* > 0, one a process and at least two, and the 95 % interval of their
-    center: mean ± t·s/√n of the logarithms, with n − 1 degrees of freedom.
+    """Return the median of *values* > 0, one a process and at least two, and the 95 % interval of
+    their center: mean ± t·s/√n of the logarithms, with n − 1 degrees of freedom.
 
-    The median is what is shown; where many skewed values put it outside, the interval is widened
-    to it.
+    Where many skewed values put the median outside the interval, the interval is widened to it.
     """
     logs = [math.log(value) for value in values]
     mean, n = statistics.fmean(logs), len(logs)
@@ -114,9 +112,11 @@ def center(values: Sequence[float]) -> tuple[float, float, float]:
 
 
 def ratio(base: Samples, own: Samples) -> Speedup:
-    """The speed-up of two medians in one process, on the logarithm, where a ratio is a difference:
-    the two intervals' own halves are added as squares (MOVER; Zou and Donner, Statistics in
-    Medicine 27, 2008). It leaves out how processes differ."""
+    """Return the speed-up of two medians in one process.
+
+    On the logarithm a ratio is a difference: the halves of the two intervals are added as squares
+    (MOVER; Zou and Donner, Statistics in Medicine 27, 2008). How processes differ is left out.
+    """
     value = base.median_s / own.median_s
     if base is own:
         return Speedup(1.0)

@@ -1,9 +1,9 @@
-"""Where does a record lie under the roofline, what holds it there, and how far is the roof?
+"""Place records under the roofline: intensity, attained and attainable rates, limits, MFUs.
 
 The model is Williams, Waterman and Patterson's (CACM 52(4), 2009): an operation takes at least the
 time of its bytes through DRAM and at least the time of its FLOPs on the pipe that serves them.
 Everything here follows from those two times, so an operation of several kinds of FLOPs needs no
-special case, and one without FLOPs (a copy) still has a place.
+special case, and one without FLOPs (a copy) has a place too.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from gpuperf.peaks.physics import RAISED, breach
 from gpuperf.roofline.binding import ABOVE_ROOF, Limiter, busiest
 
 CHANNELS = {"l2": "L2", "l1": "L1", "link": "the link between GPUs", "host": "the link to the host"}
-NO_BYTES = "no bytes through DRAM are known of it"
+NO_BYTES = "its bytes through DRAM are unknown"
 LEFT = 0.1  # of all bytes: a share of writes left in cache that flatters the bandwidth
 
 
@@ -31,8 +31,9 @@ class Placement:
     """A record under the roofline, in SI units and fractions; `None` with a reason where unknown.
 
     `roof` says which ceilings `attainable_flop_per_s`, `fraction` and `longer` refer to. `longer`
-    is what the algorithm needs longest, and `limiter` what holds this implementation back. The
-    three MFUs are of the data sheet, at the clock observed, and of the measured ceiling. `valid`
+    is the resource that the algorithm needs longest, and `limiter` the one that limits this
+    implementation. The three MFUs are of the data sheet, at the clock observed, and of the measured
+    ceiling. `valid`
     is false where the record breaks physics. Where no bytes are known, `intensity` is 0.
     """
 
@@ -69,9 +70,9 @@ class Roof:
 
 
 def place(record: Record, peaks: Peaks | None, ceilings: Peaks | None) -> Placement | None:
-    """Where *record* lies under *peaks* (the data sheet) or else *ceilings* (measured).
+    """Place *record* under *peaks* (the data sheet), or else under *ceilings* (measured).
 
-    `None` where the record has no time or no cost: there is nothing to place.
+    Return `None` where the record has no time or no cost.
     """
     samples, cost = record.samples, record.cost
     if record.status != "ok" or samples is None or cost is None or samples.median_s <= 0:
@@ -98,7 +99,7 @@ def place(record: Record, peaks: Peaks | None, ceilings: Peaks | None) -> Placem
         placed = replace(placed, reasons=(*placed.reasons, NO_BYTES))
     elif basis is not None:
         placed = _under(placed, cost, basis, bound, time_s, record.timer.empty_call_s)
-        placed = _held(placed, record, peaks, ceilings)
+        placed = _limited(placed, record, peaks, ceilings)
     measured = basis if not by_sheet else None
     placed = _doubts(placed, cost, measured, peaks, record.contract.data)
     impossible = breach(record, peaks, ceilings)
@@ -114,7 +115,7 @@ def _under(
     time_s: float,
     empty_call_s: float,
 ) -> Placement:
-    """*placed* with its roof: ideal time, attainable, fraction, ridge point and limiter."""
+    """Return *placed* with ideal time, attainable rate, fraction, ridge point and limiter."""
     bandwidth = basis.bandwidth
     if bandwidth is None or (bound is None and cost.flops) or _elsewhere(cost):
         return placed
@@ -138,11 +139,14 @@ def _under(
     )
 
 
-def _held(
+def _limited(
     placed: Placement, record: Record, peaks: Peaks | None, ceilings: Peaks | None
 ) -> Placement:
-    """*placed* with what holds its implementation back. The parts of a profiled step are those of
-    its algorithms; no call is faster than an empty one, whatever it does."""
+    """Return *placed* with the limiter of the implementation.
+
+    The operators of a profiled step keep the limiters of their algorithms. No call is faster than
+    an empty one, so latency stays.
+    """
     if placed.longer in ("unknown", "latency") or record.kind not in ("case", "kernel"):
         return placed
     most = busiest(record, peaks, ceilings)
@@ -151,19 +155,19 @@ def _held(
 
 
 def _lacks_bytes(record: Record) -> bool:
-    """Whether nobody counted the bytes of a profiled kernel; the cost of a case is the truth."""
+    """Whether the bytes of a profiled kernel were not counted; a case has those of its cost."""
     return record.kind == "kernel" and record.cost is not None and not record.cost.bytes
 
 
 def _elsewhere(cost: Cost) -> tuple[str, ...]:
-    """The channels other than DRAM that *cost* needs, of which there is no roof."""
+    """Return the channels other than DRAM that *cost* needs, which have no roof."""
     return tuple(sorted({b.channel for b in cost.bytes if b.channel != "dram"}))
 
 
 def _reasons(
     cost: Cost, peaks: Peaks | None, ceilings: Peaks | None, clock_hz: float | None
 ) -> Iterable[str]:
-    """Why a figure is empty, one sentence each."""
+    """Yield a sentence for each reason why a figure is unknown."""
     if peaks is None and ceilings is None:
         yield "no ceilings are known for this device; `gpuperf calibrate` measures them"
     for flops in cost.flops:
@@ -179,7 +183,7 @@ def _reasons(
     if basis is not None and basis.bandwidth is None:
         yield f"no {name} memory bandwidth is known"
     for channel in _elsewhere(cost):
-        yield f"no roof is known of its bytes through {CHANNELS.get(channel, channel)}"
+        yield f"no roof is known for its bytes through {CHANNELS.get(channel, channel)}"
     if peaks is not None and not clock_hz:
         yield "the SM clock was not observed"
     elif compute_bound(cost, peaks) and not seconds_at_clock(cost, peaks, clock_hz):
@@ -189,7 +193,7 @@ def _reasons(
 def _doubts(
     placed: Placement, cost: Cost, measured: Peaks | None, peaks: Peaks | None, data: Data
 ) -> Placement:
-    """*placed* with what physics says; *measured* are its roofs, if they are not a sheet's."""
+    """Return *placed* with its caveats; *measured* are its roofs where it has no data sheet."""
     caveats: list[Caveat] = []
     if measured is not None and placed.fraction is not None and placed.fraction > ABOVE_ROOF:
         caveats.append(
@@ -206,9 +210,9 @@ def _doubts(
         caveats.append(
             Caveat(
                 "writes-in-cache",
-                f"up to {min(written, l2.value) / 1e6:.3g} MB that it wrote may still lie in L2, "
+                f"up to {min(written, l2.value) / 1e6:.3g} MB that it wrote may still be in L2, "
                 "not in DRAM",
-                "sizes that write many times the L2 show the bandwidth of DRAM",
+                "measure sizes that write many times the L2",
             )
         )
     if data not in ("randn", "own") and placed.mfu_measured is not None and placed.mfu_measured > 1:
@@ -217,7 +221,7 @@ def _doubts(
                 "other-data",
                 f"{placed.mfu_measured * 100:.0f} % of a roof that was measured with random data: "
                 f"{data} draws less power, and so runs at a higher clock",
-                "--data randn is what the roofs stand for",
+                "measure with --data randn, as the roofs were",
             )
         )
     bandwidth = peaks.bandwidth if peaks else None
@@ -235,11 +239,11 @@ def _doubts(
 def raise_ceilings(
     ceilings: Peaks | None, records: Iterable[Record], peaks: Peaks | None = None
 ) -> Peaks | None:
-    """Measured *ceilings*, raised where a record of the run did better than the calibration.
+    """Return measured *ceilings*, raised to records of the run that beat the calibration.
 
-    A measured roof is the best seen; leaving it below a point that was measured would be false.
-    A record that breaks physics (by the data sheet in *peaks*) raises nothing, nor does one far
-    above what was calibrated: that is a wrong cost or a bad calibration, and `place` says so.
+    A measured roof is the best rate measured, so no point may lie above it. A record that breaks
+    physics (by the data sheet in *peaks*) raises nothing, nor does one far above the calibration:
+    its cost or the calibration is wrong, and `place` adds a caveat.
     """
     if ceilings is None:
         return None
@@ -272,14 +276,14 @@ def _name(ceiling: Ceiling) -> tuple[str, str, str]:
 
 
 def roofs(header: Header, records: Iterable[Record]) -> tuple[Roof, ...]:
-    """The roofs that the records of one run need: data sheet first, then measured."""
-    kept = list(records)
+    """Return the roofs that the records of one run need: data sheet first, then measured."""
+    records = list(records)
     needed: dict[Flops, None] = {}
-    for record in kept:
+    for record in records:
         for flops in record.cost.flops if record.cost else ():
             needed[replace(flops, count=0)] = None
     lines: list[Roof] = []
-    measured = raise_ceilings(header.ceilings, kept, header.peaks)
+    measured = raise_ceilings(header.ceilings, records, header.peaks)
     origins: tuple[tuple[Peaks | None, Literal["data sheet", "measured"]], ...] = (
         (header.peaks, "data sheet"),
         (measured, "measured"),

@@ -1,4 +1,4 @@
-"""Make the table of a run: which columns, in which units, with what in each cell."""
+"""Make the table of a run: its columns with their units, its cells and its notes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from gpuperf.model.counted import Counted
 from gpuperf.model.record import Run
-from gpuperf.model.text import clean, shorten
+from gpuperf.model.text import shorten
 from gpuperf.model.times import TimeName
 from gpuperf.roofline.caption import caption, footnotes
 from gpuperf.roofline.rows import Entry, entries
@@ -29,9 +29,9 @@ NARROW = 0.005  # of a speed-up: an interval that needs a digit more
 
 
 def sheet(run: Run) -> Table:
-    """The table of *run*. A row that has no time fails with a sentence."""
+    """Return the table of *run*; a row without a time has a sentence in place of figures."""
     every, axes = entries(run), Axes(run.records, run.header.main)
-    found, skipped = _tell_skipped(every) if run.header.baseline else (every, [])
+    found, skipped = _without_skipped(every) if run.header.baseline else (every, [])
     columns = [*_identity(found, axes), *_figures(run, found)]
     return Table(
         title=_title(run, axes),
@@ -39,51 +39,51 @@ def sheet(run: Run) -> Table:
         columns=tuple(c for c in columns if c.keep == ALWAYS or set(c.cells) - {NOTHING}),
         failures=tuple(_failure(entry) for entry in found),
         footnotes=tuple(footnotes(found, axes)),
-        notes=(*skipped, *_tell_baseline(run, every), *caption(run, found, axes)),
+        notes=(*skipped, *_baseline_notes(run, every), *caption(run, found, axes)),
     )
 
 
 def shown_entries(run: Run) -> Sequence[Entry]:
-    """The entries of *run* that are rows of its table, in their order."""
+    """Return the entries of *run* that are rows of its table, in their order."""
     every = entries(run)
-    return _tell_skipped(every)[0] if run.header.baseline else every
+    return _without_skipped(every)[0] if run.header.baseline else every
 
 
-def _tell_baseline(run: Run, every: Sequence[Entry]) -> Iterable[Note]:
-    """Why no speed-up is known, where the baseline never has a time."""
+def _baseline_notes(run: Run, every: Sequence[Entry]) -> Iterable[Note]:
+    """Yield why no speed-up is known, where the baseline has no time."""
     name = run.header.baseline
     timed = list(dict.fromkeys(e.record.case.implementation for e in every if e.time is not None))
     if name and timed and name not in timed:
-        told = f"{shorten(clean(name), LONGEST)} has no time here, so no speed-up is known"
-        yield "Baseline", f"{told} → --baseline {shorten(clean(timed[0]), LONGEST)}"
+        missing = f"{shorten(name, LONGEST)} has no time here, so no speed-up is known"
+        yield "Baseline", f"{missing} → --baseline {shorten(timed[0], LONGEST)}"
 
 
-def _tell_skipped(every: Sequence[Entry]) -> tuple[Sequence[Entry], list[Note]]:
-    """*every* without the implementations of a comparison that never run here, and a note on each
-    reason: they would be a row for every size."""
+def _without_skipped(every: Sequence[Entry]) -> tuple[Sequence[Entry], list[Note]]:
+    """Return *every* without the implementations of a comparison that were always skipped, which
+    would be a row for every size, and a note on each reason."""
     reasons: dict[str, set[str]] = {}
     for entry in every:
         ran = entry.record.status != "skipped"
         name = implementation_of(entry.record, False)
-        reasons.setdefault(name, set()).add("" if ran else clean(entry.record.reason))
+        reasons.setdefault(name, set()).add("" if ran else entry.record.reason)
     by_reason: dict[str, list[str]] = {}
-    for name, found in reasons.items():
-        if "" not in found:
-            by_reason.setdefault("; ".join(sorted(found)), []).append(shorten(name, LONGEST))
-    out = {name for name, found in reasons.items() if "" not in found}
-    if len(out) == len(reasons):
-        return every, []  # then that is what there is to tell
-    kept = [e for e in every if implementation_of(e.record, False) not in out]
-    return kept, [("Skipped", f"{', '.join(n)}: {why}") for why, n in by_reason.items()]
+    for name, texts in reasons.items():
+        if "" not in texts:
+            by_reason.setdefault("; ".join(sorted(texts)), []).append(shorten(name, LONGEST))
+    skipped = {name for name, texts in reasons.items() if "" not in texts}
+    if len(skipped) == len(reasons):
+        return every, []  # without them the table would be empty
+    others = [e for e in every if implementation_of(e.record, False) not in skipped]
+    return others, [("Skipped", f"{', '.join(n)}: {why}") for why, n in by_reason.items()]
 
 
 def _title(run: Run, axes: Axes) -> str:
     names = dict.fromkeys(shorten(implementation_of(r, False), LONGEST) for r in run.records)
     dtypes = dict.fromkeys(d for r in run.records if (d := dtype_of(r)))
-    ops = ", ".join(shorten(clean(op), LONGEST) for op in axes.ops) or "nothing"
+    ops = ", ".join(shorten(op, LONGEST) for op in axes.ops) or "nothing"
     if len(axes.ops) > MOST_NAMED:
         ops = f"{len(axes.ops)} operations"
-    parts = [f"{ops} on {clean(run.header.device.name)}"]
+    parts = [f"{ops} on {run.header.device.name}"]
     parts += [", ".join(group) for group in (names, dtypes) if 0 < len(group) <= 3]
     return " · ".join(parts)
 
@@ -92,12 +92,12 @@ def _failure(entry: Entry) -> str:
     record = entry.record
     if entry.time is not None:
         return ""
-    reason = clean(record.reason) or ("no samples" if record.status == "ok" else "")
+    reason = record.reason or ("no samples" if record.status == "ok" else "")
     return f"{record.status}: {reason}" if reason else record.status
 
 
 def _identity(found: Sequence[Entry], axes: Axes) -> Iterable[Column]:
-    """What was measured: implementation, size, dtype, and whatever else varies."""
+    """Yield the columns that identify a row: implementation, size, dtype, and what else varies."""
     records = [e.record for e in found]
 
     def column(head: str, cells: Iterable[str], keep: int = ALWAYS, left: bool = True) -> Column:
@@ -110,8 +110,8 @@ def _identity(found: Sequence[Entry], axes: Axes) -> Iterable[Column]:
     dtypes = [dtype_of(r) for r in records]
     yield column("dtype", dtypes, ALWAYS if len(set(dtypes)) > 1 else 3)
     for axis in axes.named:
-        names = [clean(str(r.case.point.get(axis, ""))) for r in records]
-        yield column(shorten(clean(axis), LONGEST), names)
+        names = [str(r.case.point.get(axis, "")) for r in records]
+        yield column(shorten(axis, LONGEST), names)
     others = {
         "kind": [str(r.kind) for r in records],
         "pass": [] if any(e.processes > 1 for e in found) else [str(r.pass_index) for r in records],
@@ -127,7 +127,7 @@ def _identity(found: Sequence[Entry], axes: Axes) -> Iterable[Column]:
 
 
 def _figures(run: Run, found: Sequence[Entry]) -> Iterable[Column]:
-    """What came out."""
+    """Yield the columns of figures."""
 
     def column(
         head: str, unit: str, cell: Callable[[Placement], float | None], keep: int, scale: float
@@ -178,7 +178,7 @@ def _figures(run: Run, found: Sequence[Entry]) -> Iterable[Column]:
 
 
 def _around(run: Run, found: Sequence[Entry]) -> Iterable[Column]:
-    """How far the time can be relied on elsewhere: noise, another state of the cache, its set."""
+    """Yield noise, times in other states of cache and clock, and the size of the working set."""
     yield Column("noise", "in, between", tuple(_noise(e) for e in found), 2)
     yield Column("hot", "median", tuple(_beside(e, "hot") for e in found), 2)
     yield Column("first s", "median", tuple(_beside(e, "first_second") for e in found), 9)
@@ -188,12 +188,12 @@ def _around(run: Run, found: Sequence[Entry]) -> Iterable[Column]:
 
 
 def _compared(baseline: str, found: Sequence[Entry]) -> Iterable[Column]:
-    """What a comparison is for: how much faster, how exact, in how much memory, by what."""
+    """Yield the columns of a comparison: speed-up, error, memory and kernels."""
     checks = [e.record.check if e.time else None for e in found]
     memory = [e.record.memory.call_bytes if e.time and e.record.memory else None for e in found]
     kernels = [sum(k.count for k in e.record.kernels) if e.time else 0 for e in found]
     several = max((e.speedup.processes for e in found if e.speedup), default=1)
-    over = f"over {shorten(clean(baseline), 16)}, {_within(several)}"
+    over = f"over {shorten(baseline, 16)}, {_within(several)}"
     yield Column("speed-up", over, tuple(_speedup(e, several) for e in found))
     yield Column("error", "most", tuple(f"{c.error:.1e}" if c else NOTHING for c in checks), 7)
     yield Column(
@@ -206,25 +206,25 @@ def _compared(baseline: str, found: Sequence[Entry]) -> Iterable[Column]:
 
 
 def _within(processes: int) -> str:
-    """What an interval of a column holds: the scatter in one process, or over several."""
+    """Return which processes the intervals of a column are over."""
     return f"{processes} processes" if processes > 1 else "one process"
 
 
 def _speedup(entry: Entry, several: int) -> str:
-    """The speed-up, with its interval unless that is of one process in a column of several."""
+    """Return the speed-up, with its interval unless that is of one process among several."""
     if entry.speedup is None:
         return NOTHING
     value, low, high = entry.speedup.value, entry.speedup.low, entry.speedup.high
     alone = entry.speedup.processes == 1 < several
     if low is None or high is None or alone:
         return f"{format_number(value)}×"
-    # A narrow interval is of a figure with digits enough to tell it from 1.
+    # With a narrow interval the figure needs a digit more.
     digits = 3 if high - low > NARROW * value else 4
     return f"{format_number(value, digits)}× {format_interval(value, low, high)}"
 
 
 def _counted(found: Sequence[Entry]) -> Iterable[Column]:
-    """The bytes that were measured, beside the model's, and the hardware's operations."""
+    """Yield measured bytes beside those of the model, and the hardware's operations."""
 
     def column(
         head: str,
@@ -265,29 +265,29 @@ def _time(entry: Entry) -> str:
 
 
 def _interval(entry: Entry, several: int) -> str:
-    """Over the processes, in a column of *several*; within the one that there is otherwise."""
+    """Return the interval over *several* processes, or within a single one."""
     if entry.time is None or entry.time.median_s <= 0 or (several == 1 and entry.time.size < 2):
         return NOTHING
-    found = entry.across_s if several > 1 else entry.time.interval_s
-    return _around_time(entry.time.median_s, found)
+    interval_s = entry.across_s if several > 1 else entry.time.interval_s
+    return _around_time(entry.time.median_s, interval_s)
 
 
 def _next(entry: Entry) -> str:
     return _around_time(entry.time.median_s, entry.next_s) if entry.time else NOTHING
 
 
-def _around_time(median_s: float, found: tuple[float, float] | None) -> str:
-    return format_interval(median_s, max(found[0], 0.0), found[1]) if found else NOTHING
+def _around_time(median_s: float, ends: tuple[float, float] | None) -> str:
+    return format_interval(median_s, max(ends[0], 0.0), ends[1]) if ends else NOTHING
 
 
 def _beside(entry: Entry, name: TimeName) -> str:
-    """Another time that was taken beside the primary one: with a hot cache, before a load lasts."""
+    """Return another time of the record: with a hot cache, or in the first second."""
     samples = entry.record.times.get(name)
     return format_time(samples.median_s) if samples and entry.time else NOTHING
 
 
 def _sets(run: Run, entry: Entry) -> float | None:
-    """The working set over the L2 of the device, where it is under ten times that."""
+    """Return the working set over the L2 of the device, where it is under ten times that."""
     memory, l2 = entry.record.memory, run.header.device.l2_bytes
     if memory is None or not l2 or l2 < 0:
         return None
@@ -296,7 +296,7 @@ def _sets(run: Run, entry: Entry) -> float | None:
 
 
 def _noise(entry: Entry) -> str:
-    """`0.3, 0.5 %`: what earlier processes saw inside them, and between."""
+    """Return the noise within and between earlier processes: `0.3, 0.5 %`."""
     noise = entry.record.noise
     if noise is None or entry.time is None:
         return NOTHING
@@ -304,7 +304,7 @@ def _noise(entry: Entry) -> str:
 
 
 def _tenths(fraction: float) -> str:
-    """Percent with one digit after the point; what would read 0.0 without being it is `<0.1`."""
+    """Return percent with one digit after the point; what would round to 0.0 is `<0.1`."""
     return "<0.1" if 0 < fraction < 0.0005 else f"{fraction * 100:.1f}"
 
 
@@ -312,17 +312,17 @@ def _bound(entry: Entry) -> str:
     if entry.placement is None:
         return NOTHING
     limiter, pipe = entry.placement.limiter, entry.placement.pipe
-    return f"{limiter} ({clean(pipe)})" if limiter == "compute" and pipe else limiter
+    return f"{limiter} ({pipe})" if limiter == "compute" and pipe else limiter
 
 
 def _doubts(entry: Entry) -> str:
-    kinds = list(dict.fromkeys(shorten(clean(c.kind), LONGEST) for c in entry.caveats))
-    marked = entry.valid or entry.record.status == "impossible"  # which says it itself
+    kinds = list(dict.fromkeys(shorten(c.kind, LONGEST) for c in entry.caveats))
+    marked = entry.valid or entry.record.status == "impossible"  # whose status says it
     return ", ".join(kinds if marked else ["INVALID", *kinds])
 
 
 def flop_unit(run: Run, found: Iterable[Entry]) -> tuple[float, str]:
-    """The one unit of a column or an axis of rates: TFLOP/s, or GFLOP/s on a CPU and far below."""
+    """Return the unit of a column or an axis of rates: TFLOP/s, or GFLOP/s for low rates."""
     placed = [e.placement for e in found if e.placement]
     rates = (r for p in placed for r in (p.attained_flop_per_s, p.attainable_flop_per_s or 0.0))
     most = max(rates, default=0.0)
@@ -331,6 +331,6 @@ def flop_unit(run: Run, found: Iterable[Entry]) -> tuple[float, str]:
 
 
 def byte_rate_unit(found: Iterable[Entry]) -> tuple[float, str]:
-    """The one unit of a column or an axis of bandwidths."""
+    """Return the unit of a column or an axis of bandwidths."""
     rates = (e.placement.attained_byte_per_s for e in found if e.placement)
     return (1e12, "TB/s") if max(rates, default=0.0) >= 1e12 else (1e9, "GB/s")

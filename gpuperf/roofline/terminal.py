@@ -1,7 +1,7 @@
-"""How is a roofline drawn on a terminal?
+"""Draw a roofline on a terminal.
 
-Through plotext, which keeps its figure in a global: it is cleared before and after. Points differ
-by letter, roofs are named in a legend under the plot, so it reads without colour and in ASCII.
+plotext keeps its figure in a global, which is cleared before and after. Points differ by letter and
+roofs are named in a legend under the plot, so it can be read without colour and in ASCII.
 """
 
 from __future__ import annotations
@@ -36,8 +36,9 @@ def terminal_roofline(
     view: View = "compulsory",
     brief: bool = False,
 ) -> str:
-    """The roofline of *run*, a plot of *height* lines with a legend under it; *brief* without its
-    title and its contract, for below a table that has both.
+    """Render the roofline of *run*, a plot of *height* lines with a legend under it.
+
+    A *brief* one is for below a table, which has its title and its contract.
 
     Raises: UsageError when there is nothing to draw.
     """
@@ -111,7 +112,7 @@ def _bytes(value: float) -> str:
 
 
 def _line(shown: Scene, roof: Roof, count: int) -> tuple[list[float], list[float]]:
-    """*count* points along a roof, in logarithms."""
+    """Return *count* points along a roof, as logarithms."""
     (x0, y0), (x1, y1) = shown.ends(roof)
     shares = [i / (count - 1) for i in range(count)]
     lx, ly = (math.log10(x0), math.log10(x1)), (math.log10(y0), math.log10(y1))
@@ -122,7 +123,7 @@ def _line(shown: Scene, roof: Roof, count: int) -> tuple[list[float], list[float
 
 
 def _brief_legend(shown: Scene) -> Iterator[str]:
-    """A line for the roofs of each origin, then the series, several in a line."""
+    """Yield a line for the roofs of each origin, then one for the series."""
     ridges = [f"ridge {format_number(x)} FLOP/byte" for x, _ in shown.ridges()][:1]
     for origin, dot in ROOF_DOTS.items():
         roofs = [roof_text(roof) for roof in shown.roofs if roof.origin == origin]
