@@ -226,7 +226,7 @@ def test_without_bytes_there_is_no_verdict_and_a_reason(tmp_path: Path) -> None:
     placed = place(found.records[0], find_peaks(found.device)[0], None)
     assert placed is not None
     assert (placed.limiter, placed.fraction, placed.intensity) == ("unknown", None, 0.0)
-    assert "no bytes through DRAM are known of it" in placed.reasons
+    assert "its bytes through DRAM are unknown" in placed.reasons
     assert placed.mfu_data_sheet == pytest.approx(2 * 4096**3 / 175e-6 / 989.4e12, rel=1e-3)
 
 

@@ -267,7 +267,7 @@ def test_counters_that_were_scaled_are_told_of() -> None:
     run = counted_run()
     twice = [replace(r, counters={**r.counters, "dram_factor": 2.0}) for r in run.records]
     shown = render_run(Run(run.header, tuple(twice)), "table", Screen(220))
-    assert "showed 2 times the truth" in shown
+    assert "showed 2 times the true bytes" in shown
 
 
 def test_json_has_all_figures() -> None:

@@ -352,13 +352,13 @@ def test_what_moves_through_another_channel_has_no_place_under_the_roof_of_dram(
     cost = Cost(bytes=(Bytes(0, 2**28), Bytes(2**28, 0, channel)))
     placement = placed(taken(cost, 5e-3))
     assert (placement.fraction, placement.limiter) == (None, "unknown")
-    assert f"no roof is known of its bytes through {said}" in placement.reasons
+    assert f"no roof is known for its bytes through {said}" in placement.reasons
 
 
 def test_a_kernel_whose_bytes_nobody_counted_has_no_verdict_and_a_reason() -> None:
     """A case without bytes truthfully moves none; a kernel that was counted has them as 0."""
     flops = (Flops(10**9, "elementwise", "fp32"),)
-    reason = "no bytes through DRAM are known of it"
+    reason = "its bytes through DRAM are unknown"
     case = taken(Cost(flops), 1e-3, 1.98e9)
     kernel = replace(case, kind="kernel")
     bare = placed(kernel)

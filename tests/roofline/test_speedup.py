@@ -11,7 +11,7 @@ import statistics
 from dataclasses import replace
 
 import pytest
-from synthetic import HOSTILE
+from synthetic import HOSTILE, decoded
 from synthetic_comparison import TOP, cells, compared, failing, one
 
 from gpuperf.errors import UnknownName, UsageError
@@ -315,7 +315,7 @@ def test_hostile_kernels_are_cleaned_and_what_is_long_is_cut() -> None:
         )
         for r in compared().records
     )
-    run = Run(replace(TOP, baseline=name), records)
+    run = decoded(Run(replace(TOP, baseline=name), records))
     for text in (*told(run, "Ran"), *told(run, "Chosen")):
         assert text.isprintable()
         assert len(text) < 1000

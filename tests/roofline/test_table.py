@@ -42,7 +42,7 @@ from gpuperf.units import format_interval
 def test_writing_a_golden_file_is_no_success(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(sys.modules[__name__], "GOLDEN", tmp_path)
+    monkeypatch.setattr(sys.modules["golden_text"], "GOLDEN", tmp_path)
     monkeypatch.setenv("GPUPERF_GOLDEN", "write")
     monkeypatch.setenv("CI", "true")
     with pytest.raises(AssertionError, match="no place in CI"):
