@@ -75,7 +75,7 @@ class Group:
 
     @property
     def name(self) -> str:
-        """`torch bf16, k=768`."""
+        """Return the name of the group: `torch bf16, k=768`."""
         return ", ".join(filter(None, (f"{self.implementation} {self.dtype}", self.where)))
 
     @property

@@ -48,7 +48,7 @@ def set_baseline(
 @baseline.command("list")
 @opt.takes("format")
 def list_baselines(options: opt.Options, folder: opt.Baselines = opt.BASELINES) -> None:
-    """List all baselines."""
+    """List all baselines of the folder."""
     _print(Shelf(folder).all(), options.format)
 
 

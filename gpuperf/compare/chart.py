@@ -14,7 +14,7 @@ from typing import Any
 from gpuperf.errors import UsageError
 from gpuperf.model.record import Run
 from gpuperf.model.text import shorten
-from gpuperf.roofline.rows import Entry, entries
+from gpuperf.roofline.rows import Entry, entries_of
 from gpuperf.roofline.scene import chart_title
 from gpuperf.roofline.series import KINDS, conditions, in_range
 from gpuperf.show.axes import Axes, dtype_of, implementation_of
@@ -73,7 +73,7 @@ def draw_comparison(run: Run, paths: Sequence[Path]) -> None:
 
     Raises: UsageError for another suffix, an unwritable path, and a run with nothing to draw.
     """
-    every = entries(run)
+    every = entries_of(run)
     timed = [e for e in every if e.time is not None and in_range(e.time.median_s)]
     if not timed:
         raise UsageError("no implementation has a time: nothing to draw", "the table says why")

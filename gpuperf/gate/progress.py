@@ -25,7 +25,6 @@ class GateProgress:
             self._reporter = None
 
     def say(self, text: str) -> None:
-        """Show a sentence."""
         say(text)
 
     def stage(self, name: str, records: int) -> None:

@@ -261,7 +261,7 @@ def _time(value: float | None) -> str:
 
 
 def percent(value: float | None, sign: str = "+") -> str:
-    """`+2.95 %`."""
+    """Return a change in percent: `+2.95 %`."""
     return NOTHING if value is None else f"{_hundredths(value, sign)} %"
 
 

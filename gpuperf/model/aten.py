@@ -55,7 +55,7 @@ class Tensor:
 
     @cached_property
     def size(self) -> int:
-        """Number of elements."""
+        """Number of elements, the product of `shape`."""
         return math.prod(self.shape)
 
     @cached_property

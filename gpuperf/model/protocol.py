@@ -103,7 +103,7 @@ class Hello(msgspec.Struct, tag="hello", frozen=True):
 
 
 class Opened(msgspec.Struct, tag="opened", frozen=True):
-    """Answer to `Open`."""
+    """Answer to `Open`: the device and its fingerprint."""
 
     device: DeviceFacts
     fingerprint: Fingerprint
@@ -121,7 +121,7 @@ class DeviceCheck:
 
 
 class Examined(msgspec.Struct, tag="examined", frozen=True):
-    """Answer to `Examine`."""
+    """Answer to `Examine`: the checks of `gpuperf doctor`."""
 
     checks: tuple[DeviceCheck, ...]
 

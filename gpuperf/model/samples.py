@@ -55,7 +55,6 @@ class Samples:
 
     @property
     def size(self) -> int:
-        """Number of samples."""
         return len(self.values_s)
 
     @cached_property

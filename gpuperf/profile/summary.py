@@ -129,7 +129,7 @@ def measured_bytes(profile: Profile) -> str:
 
 
 def items_rate(items: float, step_s: float) -> str:
-    """Return `163,840 items/s`."""
+    """Return the rate of items, like `163,840 items/s`."""
     rate = items / step_s
     return f"{rate:,.0f} items/s" if rate >= 1000 else f"{format_number(rate, 4)} items/s"
 

@@ -58,15 +58,15 @@ ALONE = "Nsight Compute, each kernel alone and with a cold cache"
 PROFILED = "each kernel as it ran once under a profiler: no interval is known"
 
 
-def caption(run: Run, found: Sequence[Entry], axes: Axes) -> list[Note]:
+def caption(run: Run, entries: Sequence[Entry], axes: Axes) -> list[Note]:
     """Return the notes under a table: (heading, text), some headings several times."""
     return [
         *_fixed(axes),
         *_roofs(run),
-        *_meanings(run, found),
-        *_contracts(found, run.header.contract),
-        *_unknown(found),
-        *(_ran(found) if run.header.baseline else ()),
+        *_meanings(run, entries),
+        *_contracts(entries, run.header.contract),
+        *_unknown(entries),
+        *(_ran(entries) if run.header.baseline else ()),
         ("Device", _device(run)),
         ("Run", _run(run)),
         *(("Problem", problem) for problem in run.problems),
@@ -101,8 +101,8 @@ def roof_doubts(run: Run) -> Iterable[Note]:
         yield "Roof", "marks: " + ", ".join(marks)
 
 
-def _meanings(run: Run, found: Sequence[Entry]) -> Iterable[Note]:
-    placed = [e.placement for e in found if e.placement]
+def _meanings(run: Run, entries: Sequence[Entry]) -> Iterable[Note]:
+    placed = [e.placement for e in entries if e.placement]
     if any(p.fraction is not None for p in placed):
         kinds = {p.roof for p in placed if p.fraction is not None}
         basis = " or (where it is silent) ".join(
@@ -119,31 +119,31 @@ def _meanings(run: Run, found: Sequence[Entry]) -> Iterable[Note]:
     parts = [f"{name} {meaning}" for name, meaning, there in meanings if there]
     if parts:
         yield "MFU", f"least time of the FLOPs over the time: {', '.join(parts)}"
-    yield from _counted(run, found)
-    empty = [e.record.timer.empty_call_s for e in found if _limiter(e) == "latency"]
+    yield from _counted(run, entries)
+    empty = [e.record.timer.empty_call_s for e in entries if _limiter(e) == "latency"]
     if empty:
         least = format_time(max(empty), 3)
         yield "Bound by", f"latency: under the roofs, less time than an empty call takes ({least})"
 
 
-def _counted(run: Run, found: Sequence[Entry]) -> Iterable[Note]:
-    if any(e.counted.measured is not None for e in found):
-        yield "Bytes", _measured_text(run, found)
-    if any(e.counted.flop_excess is not None for e in found):
+def _counted(run: Run, entries: Sequence[Entry]) -> Iterable[Note]:
+    if any(e.counted.measured is not None for e in entries):
+        yield "Bytes", _measured_text(run, entries)
+    if any(e.counted.flop_excess is not None for e in entries):
         yield "Ops hw", "operations of tensor and vector pipes that ran, over those of the cost"
 
 
-def _measured_text(run: Run, found: Sequence[Entry]) -> str:
-    if profiled(found):
+def _measured_text(run: Run, entries: Sequence[Entry]) -> str:
+    if profiled(entries):
         return "kernels without a model: the least bytes are those that the counters showed"
     least = "least: of the algorithm; measured: through DRAM, by "
     if run.header.counting == "ncu":
         return least + ALONE
-    factors = {e.record.counters.get("dram_factor", 1.0) for e in found if e.record.counters}
+    factors = {e.record.counters.get("dram_factor", 1.0) for e in entries if e.record.counters}
     scaled = sorted(f"{factor:g}" for factor in factors if factor != 1)
     unsure = [
         c.uncertainty / c.measured
-        for c in (e.counted for e in found)
+        for c in (e.counted for e in entries)
         if c.uncertainty is not None and c.measured and c.measured > LITTLE
     ]
     return (
@@ -153,22 +153,22 @@ def _measured_text(run: Run, found: Sequence[Entry]) -> str:
     )
 
 
-def profiled(found: Sequence[Entry]) -> bool:
+def profiled(entries: Sequence[Entry]) -> bool:
     """Whether all entries are kernels that another tool measured."""
-    return bool(found) and all(e.record.kind == "kernel" for e in found)
+    return bool(entries) and all(e.record.kind == "kernel" for e in entries)
 
 
 def _limiter(entry: Entry) -> str:
     return entry.placement.limiter if entry.placement else ""
 
 
-def _contracts(found: Sequence[Entry], default: Contract) -> Iterable[Note]:
-    contracts = dict.fromkeys(e.record.contract for e in found) or {default: None}
+def _contracts(entries: Sequence[Entry], default: Contract) -> Iterable[Note]:
+    contracts = dict.fromkeys(e.record.contract for e in entries) or {default: None}
     for contract in contracts:
-        if profiled(found):
+        if profiled(entries):
             yield "Contract", PROFILED
             return
-        own = [e for e in found if e.record.contract == contract]
+        own = [e for e in entries if e.record.contract == contract]
         count = f" ({len(own)} rows)" if len(contracts) > 1 else ""
         yield "Contract", f"{contract_text(contract, _floor(own))}{count}"
         precision = plain_quantity(format_percent(contract.precision))
@@ -180,32 +180,32 @@ def _contracts(found: Sequence[Entry], default: Contract) -> Iterable[Note]:
         if several > 1:
             of = f"median of {several} processes, 95 % intervals over them; in each "
         yield "Contract", f"{of}{rule}{spent}"
-    if any(e.next_s for e in found):
+    if any(e.next_s for e in entries):
         yield (
             "Next time",
             "95 % interval of another process's median, by the scatter of earlier processes",
         )
 
 
-def _floor(found: Sequence[Entry]) -> str:
-    floors = [e.record.timer.floor_s for e in found if e.time and e.record.timer.floor_s]
+def _floor(entries: Sequence[Entry]) -> str:
+    floors = [e.record.timer.floor_s for e in entries if e.time and e.record.timer.floor_s]
     if not floors:
         return ""
     low, high = (format_time(f(floors), 3) for f in (min, max))
     return f" (floor of {low if low == high else f'{low} to {high}'} subtracted)"
 
 
-def _unknown(found: Sequence[Entry]) -> Iterable[Note]:
-    reasons = (r for e in found if e.placement for r in e.placement.reasons)
+def _unknown(entries: Sequence[Entry]) -> Iterable[Note]:
+    reasons = (r for e in entries if e.placement for r in e.placement.reasons)
     for reason in dict.fromkeys(reasons):
         yield "Unknown", reason
 
 
-def _ran(found: Sequence[Entry]) -> Iterable[Note]:
+def _ran(entries: Sequence[Entry]) -> Iterable[Note]:
     """Yield the kernels and the autotuner's choice in the first case of each implementation, and
     the number of other lists of kernels in its other cases."""
     by_name: dict[str, list[Entry]] = {}
-    for entry in found:
+    for entry in entries:
         if entry.time is not None and entry.record.kernels:
             name = shorten(entry.record.case.implementation, LONGEST)
             by_name.setdefault(name, []).append(entry)
@@ -244,12 +244,12 @@ def _run(run: Run) -> str:
     return ", ".join(filter(None, (header.run, header.created, version)))
 
 
-def footnotes(found: Sequence[Entry], axes: Axes) -> list[Note]:
+def footnotes(entries: Sequence[Entry], axes: Axes) -> list[Note]:
     """Return every caveat as a sentence with its rows and its hint, each hint once, by kind."""
-    several = len({implementation_of(entry.record, len(axes.ops) > 1) for entry in found}) > 1
-    dtypes = {dtype_of(entry.record) for entry in found}
+    several = len({implementation_of(entry.record, len(axes.ops) > 1) for entry in entries}) > 1
+    dtypes = {dtype_of(entry.record) for entry in entries}
     by_hint: dict[tuple[str, str], dict[str, list[str]]] = {}
-    for entry in found:
+    for entry in entries:
         record = entry.record
         row = [axes.size(record), dtype_of(record) if len(dtypes) > 1 else ""]
         row += [implementation_of(record, len(axes.ops) > 1)] if several else []
@@ -259,7 +259,7 @@ def footnotes(found: Sequence[Entry], axes: Axes) -> list[Note]:
             rows = by_hint.setdefault((kind, hint), {}).setdefault(message, [])
             rows.append(" ".join(filter(None, row)))
     return [
-        (kind, _sentence(_with_rows(messages, len(found)), hint))
+        (kind, _sentence(_with_rows(messages, len(entries)), hint))
         for (kind, hint), messages in by_hint.items()
     ]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from gpuperf.errors import UsageError
 from gpuperf.model.record import Run
 from gpuperf.roofline.formats import render_run
-from gpuperf.roofline.rows import entries
+from gpuperf.roofline.rows import entries_of
 from gpuperf.show.screen import Screen
 from gpuperf.show.view import View, best_known
 from gpuperf.verb.progress import say
@@ -65,4 +65,4 @@ def _view_of(run: Run, view: View | None) -> View:
     comparison, the best bytes that all its implementations have."""
     if view is not None or not run.header.baseline:
         return view or "compulsory"
-    return best_known(entry.counted for entry in entries(run) if entry.record.status == "ok")
+    return best_known(entry.counted for entry in entries_of(run) if entry.record.status == "ok")

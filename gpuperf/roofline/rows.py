@@ -67,7 +67,7 @@ class Entry:
 _latest: list[tuple[Run, tuple[Entry, ...]]] = []
 
 
-def entries(run: Run) -> tuple[Entry, ...]:
+def entries_of(run: Run) -> tuple[Entry, ...]:
     """Return each record of *run* with its placement, in the run's order; of a comparison, each
     case over its processes. The entries of the latest run are kept for its table and its chart."""
     if not _latest or _latest[0][0] is not run:
@@ -99,7 +99,7 @@ def _entries(run: Run) -> tuple[Entry, ...]:
 
 def rows(run: Run) -> list[dict[str, Any]]:
     """Return one dict a record with the same keys in each, ready for JSON, without NaN."""
-    return [row(entry) for entry in entries(run)]
+    return [row(entry) for entry in entries_of(run)]
 
 
 def row(entry: Entry) -> dict[str, Any]:

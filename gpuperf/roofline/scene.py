@@ -17,7 +17,7 @@ from gpuperf.errors import UsageError
 from gpuperf.model.record import Record, Run
 from gpuperf.model.text import shorten
 from gpuperf.roofline.caption import PROFILED, profiled, run_roofs
-from gpuperf.roofline.rows import Entry, entries
+from gpuperf.roofline.rows import Entry, entries_of
 from gpuperf.roofline.series import (
     CACHES,
     DRAM,
@@ -143,7 +143,7 @@ def scene(run: Run, view: View = "compulsory") -> Scene:
 
     Raises: UsageError when nothing in it can be drawn.
     """
-    every = entries(run)
+    every = entries_of(run)
     shown, roofline = _select(run, every, view)
     axes = Axes([e.record for e in shown], run.header.main)
     series = series_of(shown, axes, roofline, view, run.header.baseline)
@@ -167,16 +167,16 @@ def scene(run: Run, view: View = "compulsory") -> Scene:
     )
 
 
-def _select(run: Run, found: Sequence[Entry], view: View) -> tuple[list[Entry], bool]:
+def _select(run: Run, entries: Sequence[Entry], view: View) -> tuple[list[Entry], bool]:
     """Return the records that *view* can draw, and whether in a roofline.
 
     Raises: UsageError for none.
     """
-    placed = [e for e in found if e.placement]
+    placed = [e for e in entries if e.placement]
     if not placed:
         raise UsageError(
             f"run {run.header.run!r} has nothing to draw: no record has a time and a cost",
-            f"its records: {_counts(found)}" if found else "it has no records",
+            f"its records: {_counts(entries)}" if entries else "it has no records",
         )
     flops = [e for e in placed if e.placement and e.placement.attained_flop_per_s > 0]
     compared = bool(run.header.baseline)  # its implementations differ in their bytes
@@ -211,24 +211,24 @@ def _cache_roofs(run: Run, levels: Collection[str]) -> Iterator[Roof]:
             yield Roof("memory", level, figures[key].value, "measured", figures[key])
 
 
-def _one_intensity(found: Sequence[Entry]) -> bool:
+def _one_intensity(entries: Sequence[Entry]) -> bool:
     """Whether all sizes have one intensity under the memory roof, where a chart of bandwidth over
     bytes shows more than a roofline."""
-    placements = [e.placement for e in found if e.placement]
+    placements = [e.placement for e in entries if e.placement]
     intensities = [p.intensity for p in placements]
     level = max(intensities) < 1.01 * min(intensities)
-    return len(found) > 1 and level and all(p.longer in ("memory", "latency") for p in placements)
+    return len(entries) > 1 and level and all(p.longer in ("memory", "latency") for p in placements)
 
 
-def _counts(found: Iterable[Entry]) -> str:
-    counts = Counter(e.record.status for e in found)
+def _counts(entries: Iterable[Entry]) -> str:
+    counts = Counter(e.record.status for e in entries)
     return ", ".join(f"{count} {status}" for status, count in counts.items())
 
 
-def _missing(found: Sequence[Entry], shown: Sequence[Entry], roofline: bool, view: View) -> str:
+def _missing(entries: Sequence[Entry], shown: Sequence[Entry], roofline: bool, view: View) -> str:
     """Count the records that are not in the scene, by reason."""
     drawn = {id(e) for e in shown}
-    left = [e for e in found if id(e) not in drawn]
+    left = [e for e in entries if id(e) not in drawn]
     counts = Counter(
         e.record.status if e.record.status != "ok" else _lack(e, roofline, view) for e in left
     )

@@ -9,7 +9,7 @@ from gpuperf.model.record import Run
 from gpuperf.model.text import shorten
 from gpuperf.model.times import TimeName
 from gpuperf.roofline.caption import caption, footnotes
-from gpuperf.roofline.rows import Entry, entries
+from gpuperf.roofline.rows import Entry, entries_of
 from gpuperf.roofline.study import Placement
 from gpuperf.show.axes import Axes, dtype_of, implementation_of
 from gpuperf.show.table import ALWAYS, Column, Mood, Note, Table
@@ -30,22 +30,22 @@ NARROW = 0.005  # of a speed-up: an interval that needs a digit more
 
 def sheet(run: Run) -> Table:
     """Return the table of *run*; a row without a time has a sentence in place of figures."""
-    every, axes = entries(run), Axes(run.records, run.header.main)
-    found, skipped = _without_skipped(every) if run.header.baseline else (every, [])
-    columns = [*_identity(found, axes), *_figures(run, found)]
+    every, axes = entries_of(run), Axes(run.records, run.header.main)
+    entries, skipped = _without_skipped(every) if run.header.baseline else (every, [])
+    columns = [*_identity(entries, axes), *_figures(run, entries)]
     return Table(
         title=_title(run, axes),
-        lead=() if found else ("no records",),
+        lead=() if entries else ("no records",),
         columns=tuple(c for c in columns if c.keep == ALWAYS or set(c.cells) - {NOTHING}),
-        failures=tuple(_failure(entry) for entry in found),
-        footnotes=tuple(footnotes(found, axes)),
-        notes=(*skipped, *_baseline_notes(run, every), *caption(run, found, axes)),
+        failures=tuple(_failure(entry) for entry in entries),
+        footnotes=tuple(footnotes(entries, axes)),
+        notes=(*skipped, *_baseline_notes(run, every), *caption(run, entries, axes)),
     )
 
 
 def shown_entries(run: Run) -> Sequence[Entry]:
     """Return the entries of *run* that are rows of its table, in their order."""
-    every = entries(run)
+    every = entries_of(run)
     return _without_skipped(every)[0] if run.header.baseline else every
 
 
@@ -96,9 +96,9 @@ def _failure(entry: Entry) -> str:
     return f"{record.status}: {reason}" if reason else record.status
 
 
-def _identity(found: Sequence[Entry], axes: Axes) -> Iterable[Column]:
+def _identity(entries: Sequence[Entry], axes: Axes) -> Iterable[Column]:
     """Yield the columns that identify a row: implementation, size, dtype, and what else varies."""
-    records = [e.record for e in found]
+    records = [e.record for e in entries]
 
     def column(head: str, cells: Iterable[str], keep: int = ALWAYS, left: bool = True) -> Column:
         return Column(head, "", tuple(c or NOTHING for c in cells), keep, left, True)
@@ -112,9 +112,10 @@ def _identity(found: Sequence[Entry], axes: Axes) -> Iterable[Column]:
     for axis in axes.named:
         names = [str(r.case.point.get(axis, "")) for r in records]
         yield column(shorten(axis, LONGEST), names)
+    several = any(e.processes > 1 for e in entries)
     others = {
         "kind": [str(r.kind) for r in records],
-        "pass": [] if any(e.processes > 1 for e in found) else [str(r.pass_index) for r in records],
+        "pass": [] if several else [str(r.pass_index) for r in records],
         "rank": [str(r.rank) for r in records],
         "timer": [str(r.contract.timer) for r in records],
         "regime": [str(r.contract.regime) for r in records],
@@ -126,75 +127,76 @@ def _identity(found: Sequence[Entry], axes: Axes) -> Iterable[Column]:
             yield column(head, cells)
 
 
-def _figures(run: Run, found: Sequence[Entry]) -> Iterable[Column]:
+def _figures(run: Run, entries: Sequence[Entry]) -> Iterable[Column]:
     """Yield the columns of figures."""
 
     def column(
         head: str, unit: str, cell: Callable[[Placement], float | None], keep: int, scale: float
     ) -> Column:
-        placed = (cell(e.placement) if e.placement else None for e in found)
+        placed = (cell(e.placement) if e.placement else None for e in entries)
         cells = (NOTHING if v is None else format_number(v / scale) for v in placed)
         return Column(head, unit, tuple(cells), keep)
 
     def percent(
         head: str, unit: str, cell: Callable[[Placement], float | None], keep: int
     ) -> Column:
-        placed = (cell(e.placement) if e.placement else None for e in found)
+        placed = (cell(e.placement) if e.placement else None for e in entries)
         return Column(head, unit, tuple(NOTHING if v is None else _tenths(v) for v in placed), keep)
 
-    scale, unit = flop_unit(run, found)
-    flops = any(e.record.cost and e.record.cost.flops for e in found)
-    moved = not flops or any(e.placement and e.placement.longer == "memory" for e in found)
-    byte_scale, byte_unit = byte_rate_unit(found)
-    several = max((e.processes for e in found), default=1)
-    yield Column("time", "median", tuple(_time(e) for e in found))
-    yield Column("interval", _within(several), tuple(_interval(e, several) for e in found))
-    yield Column("next time", "95 %", tuple(_next(e) for e in found), 9)
+    scale, unit = flop_unit(run, entries)
+    flops = any(e.record.cost and e.record.cost.flops for e in entries)
+    moved = not flops or any(e.placement and e.placement.longer == "memory" for e in entries)
+    byte_scale, byte_unit = byte_rate_unit(entries)
+    several = max((e.processes for e in entries), default=1)
+    yield Column("time", "median", tuple(_time(e) for e in entries))
+    yield Column("interval", _within(several), tuple(_interval(e, several) for e in entries))
+    yield Column("next time", "95 %", tuple(_next(e) for e in entries), 9)
     if run.header.baseline:
-        yield from _compared(run.header.baseline, found)
-    yield from _around(run, found)
+        yield from _compared(run.header.baseline, entries)
+    yield from _around(run, entries)
     if flops:
         yield column("attained", unit, lambda p: p.attained_flop_per_s or None, ALWAYS, scale)
     if moved:
         keep = 7 if flops else ALWAYS
         yield column("compulsory", byte_unit, lambda p: p.attained_byte_per_s, keep, byte_scale)
-    yield from _counted(found)
+    yield from _counted(entries)
     yield column("AI", "FLOP/B", lambda p: p.intensity or None, 5, 1)
     yield column("attainable", unit, lambda p: p.attainable_flop_per_s, 4, scale)
     yield percent("of roof", "%", lambda p: p.fraction, ALWAYS)
     yield percent("MFU", "sheet %", lambda p: p.mfu_data_sheet, 6)
     yield percent("MFU", "@clock %", lambda p: p.mfu_clock, 2)
     yield percent("MFU", "meas. %", lambda p: p.mfu_measured, 3 if run.header.peaks else 6)
-    clocks = (e.time.clock_hz if e.time else None for e in found)
+    clocks = (e.time.clock_hz if e.time else None for e in entries)
     yield Column("clock", "MHz", tuple(f"{c / 1e6:.0f}" if c else NOTHING for c in clocks), 1)
     limiters = tuple(
-        e.placement.limiter.removesuffix(" or occupancy") if e.placement else NOTHING for e in found
+        e.placement.limiter.removesuffix(" or occupancy") if e.placement else NOTHING
+        for e in entries
     )
-    yield Column("bound by", "", tuple(_bound(e) for e in found), 8, left=True, short=limiters)
-    doubts = tuple(_doubts(e) for e in found)
+    yield Column("bound by", "", tuple(_bound(e) for e in entries), 8, left=True, short=limiters)
+    doubts = tuple(_doubts(e) for e in entries)
     if any(doubts):
         moods: list[Mood] = ["doubt"] * len(doubts)
         yield Column("caveats", "", doubts, left=True, wrap=1, moods=tuple(moods))
 
 
-def _around(run: Run, found: Sequence[Entry]) -> Iterable[Column]:
+def _around(run: Run, entries: Sequence[Entry]) -> Iterable[Column]:
     """Yield noise, times in other states of cache and clock, and the size of the working set."""
-    yield Column("noise", "in, between", tuple(_noise(e) for e in found), 2)
-    yield Column("hot", "median", tuple(_beside(e, "hot") for e in found), 2)
-    yield Column("first s", "median", tuple(_beside(e, "first_second") for e in found), 9)
-    if any(_sets(run, e) for e in found):
-        sets = (_sets(run, e) for e in found)
+    yield Column("noise", "in, between", tuple(_noise(e) for e in entries), 2)
+    yield Column("hot", "median", tuple(_beside(e, "hot") for e in entries), 2)
+    yield Column("first s", "median", tuple(_beside(e, "first_second") for e in entries), 9)
+    if any(_sets(run, e) for e in entries):
+        sets = (_sets(run, e) for e in entries)
         yield Column("set", "of L2", tuple(f"{s:.2g}×" if s else NOTHING for s in sets), 1)
 
 
-def _compared(baseline: str, found: Sequence[Entry]) -> Iterable[Column]:
+def _compared(baseline: str, entries: Sequence[Entry]) -> Iterable[Column]:
     """Yield the columns of a comparison: speed-up, error, memory and kernels."""
-    checks = [e.record.check if e.time else None for e in found]
-    memory = [e.record.memory.call_bytes if e.time and e.record.memory else None for e in found]
-    kernels = [sum(k.count for k in e.record.kernels) if e.time else 0 for e in found]
-    several = max((e.speedup.processes for e in found if e.speedup), default=1)
+    checks = [e.record.check if e.time else None for e in entries]
+    memory = [e.record.memory.call_bytes if e.time and e.record.memory else None for e in entries]
+    kernels = [sum(k.count for k in e.record.kernels) if e.time else 0 for e in entries]
+    several = max((e.speedup.processes for e in entries if e.speedup), default=1)
     over = f"over {shorten(baseline, 16)}, {_within(several)}"
-    yield Column("speed-up", over, tuple(_speedup(e, several) for e in found))
+    yield Column("speed-up", over, tuple(_speedup(e, several) for e in entries))
     yield Column("error", "most", tuple(f"{c.error:.1e}" if c else NOTHING for c in checks), 7)
     yield Column(
         "error", "allowed", tuple(f"{c.tolerance:.1e}" if c else NOTHING for c in checks), 2
@@ -223,7 +225,7 @@ def _speedup(entry: Entry, several: int) -> str:
     return f"{format_number(value, digits)}× {format_interval(value, low, high)}"
 
 
-def _counted(found: Sequence[Entry]) -> Iterable[Column]:
+def _counted(entries: Sequence[Entry]) -> Iterable[Column]:
     """Yield measured bytes beside those of the model, and the hardware's operations."""
 
     def column(
@@ -233,16 +235,16 @@ def _counted(found: Sequence[Entry]) -> Iterable[Column]:
         cell: Callable[[Counted], float | None],
         show: Callable[[float], str],
     ) -> Column:
-        values = (cell(e.counted) if e.time else None for e in found)
+        values = (cell(e.counted) if e.time else None for e in entries)
         cells = tuple(NOTHING if value is None else show(value) for value in values)
         return Column(head, unit, cells, keep)
 
-    if any(e.counted.measured is not None for e in found):
+    if any(e.counted.measured is not None for e in entries):
         yield column("bytes", "least", 1, lambda c: c.compulsory, format_bytes)
         yield column("bytes", "modelled", 1, lambda c: c.modelled, format_bytes)
         yield column("bytes", "measured", 4, lambda c: c.measured, format_bytes)
         yield column("moved", "× least", 8, lambda c: c.excess, _times)
-    if any(e.counted.flop_hardware is not None for e in found):
+    if any(e.counted.flop_hardware is not None for e in entries):
         yield column("ops", "model", 1, lambda c: c.flop_model, _flop)
         yield column("ops", "hardware", 2, lambda c: c.flop_hardware, _flop)
         yield column("ops hw", "× model", 5, lambda c: c.flop_excess, _thousandths)
@@ -321,16 +323,16 @@ def _doubts(entry: Entry) -> str:
     return ", ".join(kinds if marked else ["INVALID", *kinds])
 
 
-def flop_unit(run: Run, found: Iterable[Entry]) -> tuple[float, str]:
+def flop_unit(run: Run, entries: Iterable[Entry]) -> tuple[float, str]:
     """Return the unit of a column or an axis of rates: TFLOP/s, or GFLOP/s for low rates."""
-    placed = [e.placement for e in found if e.placement]
+    placed = [e.placement for e in entries if e.placement]
     rates = (r for p in placed for r in (p.attained_flop_per_s, p.attainable_flop_per_s or 0.0))
     most = max(rates, default=0.0)
     least = 1e13 if run.header.device.kind == "cpu" else 1e12
     return (1e12, "TFLOP/s") if most >= least or not most else (1e9, "GFLOP/s")
 
 
-def byte_rate_unit(found: Iterable[Entry]) -> tuple[float, str]:
+def byte_rate_unit(entries: Iterable[Entry]) -> tuple[float, str]:
     """Return the unit of a column or an axis of bandwidths."""
-    rates = (e.placement.attained_byte_per_s for e in found if e.placement)
+    rates = (e.placement.attained_byte_per_s for e in entries if e.placement)
     return (1e12, "TB/s") if max(rates, default=0.0) >= 1e12 else (1e9, "GB/s")

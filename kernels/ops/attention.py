@@ -1,9 +1,8 @@
 """Compute attention, o = softmax(scale · q kᵀ + mask) v with scale = 1/√d, and its gradients.
 
 q is (batch, heads, seq, head_dim), k and v are (batch, heads/gqa, kv, head_dim); kv = seq unless
-given. A causal mask admits for query i the keys j ≤ i + kv − seq (`lower-right`, as FlashAttention
-does since version 2.1) or j ≤ i (`upper-left`, as torch's `is_causal` does); a query without a key
-gives 0.
+given. A causal mask admits for query i the keys j ≤ i + kv − seq (`lower-right`, FlashAttention's)
+or j ≤ i (`upper-left`, that of torch's `is_causal`); a query without a key gives 0.
 
 The FLOPs of the cost are those of the matmuls over the S pairs of query and key that the mask
 admits: 4·batch·heads·head_dim·S forward, and twice that backward. S is exact; with `causal_flops`
@@ -30,15 +29,8 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from gpuperf.kernels import _attention_cost as costs
 from gpuperf.kernels import _flash as flash
-from gpuperf.kernels._attention_cost import (
-    compile_roundings,
-    cost,
-    eager_roundings,
-    eager_work,
-    flash_roundings,
-    flash_work,
-)
 from gpuperf.kernels._masks import has_blind_queries, key_count, offset_of
 from gpuperf.kernels._modes import MODE, Backward, by_mode, by_torch
 
@@ -262,7 +254,6 @@ def on_cuda(point: Point, device: Any) -> str | None:
 
 
 def flash_2_supports(point: Point, device: Any) -> str | None:
-    """Return why torch's FlashAttention-2 cannot run the point, or None where it can."""
     return sdpa_supports(point, device) or on_cuda(point, device)
 
 
@@ -281,7 +272,6 @@ def cudnn_supports(point: Point, device: Any) -> str | None:
 
 
 def flex_supports(point: Point, device: Any) -> str | None:
-    """Return why flex_attention cannot be compiled here, or None where it can."""
     return "needs a GPU" if device.kind == "cpu" else lacks_compiler(point, device)
 
 
@@ -340,21 +330,21 @@ ATTENTION = Workload(
     ),
     inputs=make_inputs,
     reference=reference,
-    cost=cost,
+    cost=costs.cost,
     implementations=(
         Implementation(
             "eager",
             build_of(eager),
             "torch, operation by operation",
-            work=eager_work,
-            roundings=eager_roundings,
+            work=costs.eager_work,
+            roundings=costs.eager_roundings,
         ),
         Implementation(
             "compile",
             build_of(lambda point, device: compiled(eager(point, device))),
             "torch.compile of eager",
             lacks_compiler,
-            roundings=compile_roundings,
+            roundings=costs.compile_roundings,
         ),
         Implementation(
             "sdpa_math", build_of(sdpa("MATH")), "torch's composed operations", sdpa_supports
@@ -387,7 +377,7 @@ ATTENTION = Workload(
             attention_triton,
             "FlashAttention-2 in Triton, tuned",
             flash_supports,
-            work=flash_work,
+            work=costs.flash_work,
         ),
         Implementation(
             "flash_attn_2",
@@ -406,5 +396,5 @@ ATTENTION = Workload(
     prepared=lambda point: NAMES if point.mode == "bwd" else (),
     narrow=lambda inputs, rows: {name: tensor[rows] for name, tensor in inputs.items()},
     sizes=gradient_sizes,
-    roundings=flash_roundings,
+    roundings=costs.flash_roundings,
 )

@@ -27,21 +27,9 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
+from gpuperf.kernels import _rows
 from gpuperf.kernels._modes import MODE, autograd, by_mode
-from gpuperf.kernels._rows import (
-    MOST_PROGRAMS,
-    MOST_ROWS,
-    MOST_WARPS,
-    PER_THREAD,
-    REGISTERS,
-    block_of,
-    holds_rows,
-    launch_of,
-    load_tile,
-    programs,
-    row_of,
-    tilings,
-)
+from gpuperf.kernels._rows import block_of, holds_rows, launch_of, load_tile, programs, row_of
 
 from gpuperf import Axis, Bytes, Cost, Flops, Implementation, Point, Work, Workload
 from gpuperf.errors import CannotMeasure
@@ -179,11 +167,13 @@ def forward_call(inputs: Inputs, result: ForwardResult, tiling: Tiling) -> Call:
 def backward_tilings(n: int) -> Iterator[dict[str, int]]:
     """Yield the tilings to tune among for persistent programs that fill an SM."""
     block = block_of(n)
-    for rows in sorted({min(MOST_ROWS, max(1, WIDE_TILE // block)), 1}, reverse=True):
-        counts = {min(MOST_WARPS, max(1, rows * block // (32 * each))) for each in PER_THREAD}
+    for rows in sorted({min(_rows.MOST_ROWS, max(1, WIDE_TILE // block)), 1}, reverse=True):
+        counts = {
+            min(_rows.MOST_WARPS, max(1, rows * block // (32 * each))) for each in _rows.PER_THREAD
+        }
         for warps in sorted(counts):
             registers = OTHER + HELD * rows * block // (32 * warps)
-            per_sm = min(MOST_PROGRAMS, max(1, REGISTERS // registers // (32 * warps)))
+            per_sm = min(_rows.MOST_PROGRAMS, max(1, _rows.REGISTERS // registers // (32 * warps)))
             for stages in STAGES:
                 yield {"rows": rows, "warps": warps, "stages": stages, "per_sm": per_sm}
 
@@ -215,7 +205,7 @@ def norm_triton(inputs: Inputs, point: Point, options: object) -> Tuned:
     The forward of mode `bwd` is not part of the measured call, and so is not tuned.
     """
     result = empty_result(inputs["x"])
-    candidates = [*tilings(point.n)]
+    candidates = [*_rows.tilings(point.n)]
     if "fwd" not in point.mode:
         candidates = candidates[:1]
     forward = tune(partial(forward_call, inputs, result), candidates)

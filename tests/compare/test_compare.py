@@ -19,7 +19,7 @@ from gpuperf.compare import chart
 from gpuperf.errors import UsageError
 from gpuperf.model.record import Run
 from gpuperf.roofline.footer import footer
-from gpuperf.roofline.rows import entries
+from gpuperf.roofline.rows import entries_of
 from gpuperf.roofline.scene import scene
 from gpuperf.roofline.series import Dot
 from gpuperf.run.runfile import RunWriter
@@ -57,7 +57,7 @@ def test_one_size_is_drawn_as_bars_with_times_and_speed_ups() -> None:
     figure = drawn(compared())
     left, right = figure.axes
     assert [patch.get_width() for patch in left.patches] == pytest.approx(
-        [e.time.median_s for e in entries(compared()) if e.time]
+        [e.time.median_s for e in entries_of(compared()) if e.time]
     )
     said = words(figure)
     assert "107.6 µs, 1.00×" in said
@@ -82,7 +82,7 @@ def test_a_few_sizes_are_groups_of_bars_with_intervals_and_speed_ups() -> None:
     run = counted(compared((512, 1024)), {"naive": 5.0, "tiled": 2.0, "triton": 1.0})
     figure = drawn(run)
     times, moved = figure.axes
-    found = entries(run)
+    found = entries_of(run)
     heights = sorted(patch.get_height() for patch in times.patches)
     assert heights == pytest.approx(sorted(e.time.median_s for e in found if e.time))
     assert len(moved.patches) == len(times.containers) / 2 == 6

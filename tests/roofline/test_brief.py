@@ -11,7 +11,7 @@ from measured import ROOT, TESTS
 from gpuperf.errors import UnknownName
 from gpuperf.model.record import Run
 from gpuperf.roofline.brief import brief, chosen_columns, render_brief, roofline_below
-from gpuperf.roofline.rows import entries
+from gpuperf.roofline.rows import entries_of
 from gpuperf.roofline.table import sheet
 from gpuperf.run.store import read_run
 from gpuperf.show.screen import WIDE, Screen
@@ -54,7 +54,7 @@ def test_the_main_job_of_a_gpu_is_45_lines_with_its_roofline() -> None:
 def test_every_caveat_has_a_mark_and_one_line(name: str) -> None:
     run = measured(name)
     table = brief(run)
-    kinds = {caveat.kind for entry in entries(run) for caveat in entry.caveats}
+    kinds = {caveat.kind for entry in entries_of(run) for caveat in entry.caveats}
     lines = [text for _, text in table.footnotes]
     assert {line.split(" ")[1].rstrip(":") for line in lines} == kinds
     assert max(map(len, lines)) <= 100

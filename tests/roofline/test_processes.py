@@ -24,7 +24,7 @@ from gpuperf.model.record import NO_COUNTERS, Caveat, Check, Kernel, Noise, Reco
 from gpuperf.model.samples import Samples
 from gpuperf.roofline.formats import render_run
 from gpuperf.roofline.processes import FEWER, reduce_processes
-from gpuperf.roofline.rows import entries
+from gpuperf.roofline.rows import entries_of
 from gpuperf.roofline.speedup import key_of, speedups
 from gpuperf.roofline.table import NOTHING, sheet
 from gpuperf.run.runfile import RunWriter
@@ -96,7 +96,7 @@ def test_a_process_that_timed_one_side_only_has_no_ratio() -> None:
 
 
 def test_a_case_is_one_row_with_the_middle_time_and_the_interval_over_processes() -> None:
-    base, own = entries(both())
+    base, own = entries_of(both())
     assert (base.processes, own.processes) == (3, 3)
     assert own.time is not None
     assert own.time.median_s == pytest.approx(1.0e-3)
@@ -111,7 +111,7 @@ def test_a_case_is_one_row_with_the_middle_time_and_the_interval_over_processes(
 
 
 def test_of_two_processes_the_slower_is_shown() -> None:
-    own = entries(both(BASE[:2], OWN[:2]))[1]
+    own = entries_of(both(BASE[:2], OWN[:2]))[1]
     assert own.time is not None
     assert own.time.median_s == max(OWN[:2])
 
@@ -159,10 +159,10 @@ def test_what_is_worse_than_out_of_memory_is_what_is_shown() -> None:
 
 def test_fewer_processes_than_asked_are_a_caveat() -> None:
     run = both(own=OWN[:2])
-    assert [c.kind for c in entries(run)[1].caveats] == [FEWER]
+    assert [c.kind for c in entries_of(run)[1].caveats] == [FEWER]
     (note,) = (text for kind, text in sheet(run).footnotes if kind == FEWER)
     assert "2 of 3 processes measured it" in note
-    assert FEWER not in {c.kind for c in entries(both())[1].caveats}
+    assert FEWER not in {c.kind for c in entries_of(both())[1].caveats}
 
 
 def test_the_row_has_the_bytes_that_one_process_counted_of_the_same_kernels() -> None:
@@ -170,10 +170,10 @@ def test_the_row_has_the_bytes_that_one_process_counted_of_the_same_kernels() ->
     kernels = (Kernel("gemm", 2),)
     run = replace(both(), records=tuple(replace(r, kernels=kernels) for r in both().records))
     run = changed(run, "triton", 1, counters=counts)
-    assert entries(run)[1].record.counters == counts
+    assert entries_of(run)[1].record.counters == counts
     other = changed(run, "triton", 1, kernels=(Kernel("gemm_other"),))
-    assert entries(other)[1].record.counters == {}
-    assert NO_COUNTERS in {c.kind for c in entries(other)[1].caveats}
+    assert entries_of(other)[1].record.counters == {}
+    assert NO_COUNTERS in {c.kind for c in entries_of(other)[1].caveats}
 
 
 def test_the_doubts_of_all_processes_and_the_largest_error_are_shown() -> None:
@@ -221,7 +221,7 @@ def test_processes_are_fresh_turned_and_one_that_is_interrupted_is_resumed(tmp_p
         ("naive", 2),
         ("triton", 2),
     ]
-    assert all(FEWER in {c.kind for c in entry.caveats} for entry in entries(run))
+    assert all(FEWER in {c.kind for c in entry.caveats} for entry in entries_of(run))
 
 
 def test_the_next_time_is_told_where_earlier_processes_showed_their_scatter() -> None:

@@ -42,7 +42,6 @@ class Forwards:
         self._restore = _replace(torch.nn.Module, self._listen)
 
     def remove(self) -> None:
-        """Remove the hook."""
         self._restore()
 
     def _here(self) -> bool:
