@@ -416,7 +416,9 @@ def test_a_finished_run_is_resumed_by_printing_it(killed: Sweep) -> None:
 )
 def test_resume_takes_no_other_plan(killed: Sweep, words: tuple[str, ...]) -> None:
     ended = killed.command.within("roofline", "--resume", str(killed.path), *words)
-    assert_refused(ended, 2, f"--resume takes its plan from the run, so {words[0]} cannot be given with it")
+    assert_refused(
+        ended, 2, f"--resume takes its plan from the run, so {words[0]} cannot be given with it"
+    )
 
 
 def test_a_run_of_another_device_is_not_resumed(killed: Sweep, tmp_path: Path) -> None:
