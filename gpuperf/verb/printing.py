@@ -29,10 +29,17 @@ def print_run(
 
     The rows of a profile are operators or kernels, as *by* says. Of the usual columns a table shows
     those that *columns* names; a *verbose* one has all of them, and every note.
+
+    Raises: UsageError for *columns* of a table that has no choice of them.
     """
     screen = stdout_screen()
     verb, rows = verb_of(run.header), verbs()[ROWS]
     if verb is not rows and verb.tables and (view is None or not verb.placed):
+        if columns and "columns" not in verb.look:
+            raise UsageError(
+                f"--columns cannot be given for a run of {verb.name}",
+                "--format csv has all columns",
+            )
         look = {"by": by.value, "columns": split(columns), "verbose": verbose}
         chosen = {name: look[name] for name in verb.look}
         put(load(verb.tables)(run, format.value, screen=screen, **chosen))
