@@ -52,7 +52,7 @@ def disturbance(record: Record | RecordSummary) -> str:
     if telemetry is None:
         return ""
     if telemetry.other_processes:
-        return f"{telemetry.other_processes} other processes used the GPU"
+        return f"other processes had a context on the GPU: {telemetry.other_processes}"
     slowed = [reason for reason in telemetry.throttle if reason in SPOILING]
     return f"the clock was held down: {', '.join(slowed)}" if slowed else ""
 

@@ -23,7 +23,7 @@ def print_report(report: GateReport, format: GateFormat, verbose: bool = False) 
 
 
 def write_outputs(report: GateReport, folder: Path) -> None:
-    """Write markdown, JUnit and a chart beside the verdict; one that fails is only reported."""
+    """Write report.md, junit.xml and a chart into *folder*; report a failed file and continue."""
     for kind, name in ((GateFormat.MD, "report.md"), (GateFormat.JUNIT, "junit.xml")):
         try:
             write_atomically(folder / name, render_gate(report, kind))

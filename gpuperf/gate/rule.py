@@ -86,7 +86,7 @@ class Rule:
     seed: int = 0
 
     def refuse_unreachable(self, cases: int) -> None:
-        """Raises: UsageError where even the clearest slowdown of one case is not significant."""
+        """Refuse a rule by which no slowdown could be significant. Raises: UsageError."""
         least = 2 * max(2.0**-self.confirm_pairs, 1 / (self.resamples_of(cases) + 1))
         if min(self.screen_pairs, self.confirm_pairs) < 2:
             raise UsageError("a test needs at least 2 pairs", "the rule has 6 and 20")

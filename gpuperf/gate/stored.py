@@ -76,7 +76,7 @@ def _without_test(sets: Sets) -> Judged | None:
 
 
 def _statistics(cases: Mapping[str, Sets], rule: Rule) -> dict[str, Statistics]:
-    """Return the tests of all cases, those of equally many processes at once."""
+    """Return the test statistics of all cases, computed together for equal process counts."""
     groups: dict[tuple[int, int], list[str]] = {}
     for name, sets in cases.items():
         groups.setdefault((len(sets.base), len(sets.head)), []).append(name)

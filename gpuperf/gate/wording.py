@@ -239,7 +239,7 @@ def _rest(items: Sequence[object], most: int, noun: str) -> Iterable[str]:
 
 
 def _cut(text: str) -> str:
-    """Return *text* cleaned; megabytes of it are cut first."""
+    """Return the beginning of *text*, cleaned; cleaning megabytes would be slow."""
     return clean(shorten(text, 4 * LONGEST))
 
 

@@ -255,12 +255,13 @@ class Bench:
         together = len(copies) * size
         caveats = []
         if not l2 or together < EVICTED_L2_SIZES * l2:
-            share = f"{together / l2:.2g} of the L2" if l2 else "maybe less than the cache"
+            share = f"{together / l2:.2g} of the L2" if l2 else "a cache of unknown size"
             caveats.append(
                 Caveat(
                     "cache-resident",
-                    f"the {len(copies)} copies in rotation fill {share}: part of them stays in it",
-                    "--cache cold flushes it before each sample",
+                    f"the {len(copies)} copies in rotation fill {share}: part of the data may "
+                    "stay in cache between calls",
+                    "--cache cold flushes the cache before each sample",
                 )
             )
         rotation = Rotation([copy.call for copy in copies])

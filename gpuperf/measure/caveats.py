@@ -121,7 +121,8 @@ def odd_caveats(traces: Sequence[Trace]) -> Iterator[Caveat]:
             "lost-records",
             f"{odd} of {total} traced calls recorded other kernels than the rest and were "
             "discarded",
-            "CUPTI lost records, or the call does not always launch the same kernels",
+            "let the call always launch the same kernels; if it does, CUPTI lost records: run it "
+            "again",
         )
 
 
@@ -162,7 +163,11 @@ def telemetry_caveats(telemetry: Telemetry | None) -> Iterator[Caveat]:
             "read the MFU at the observed clock; the samples are not corrected",
         )
     if others := telemetry.other_processes:
-        yield Caveat("shared", f"{others} other processes used the GPU", "end them and run again")
+        yield Caveat(
+            "shared",
+            f"other processes had a context on the GPU: {others}",
+            "end them and run again",
+        )
     if telemetry.other_load is not None and telemetry.other_load > CONTENDED:
         yield Caveat(
             "contended",

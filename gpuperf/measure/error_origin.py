@@ -51,7 +51,7 @@ def _author_frames(error: BaseException) -> list[traceback.FrameSummary]:
 
 
 def place(error: BaseException) -> str:
-    """Return the author's last line as ` (mine.py:31)`; empty where there is none."""
+    """Return the innermost line of the author's code, as ` (mine.py:31)`, or an empty text."""
     frames = _author_frames(error)
     return f" ({_place(frames[-1])})" if frames else ""
 

@@ -123,7 +123,10 @@ class _RawLaunch(NamedTuple):
 
     @property
     def launch(self) -> Launch:
-        """The checked launch. Raises: ValueError for sizes that CUDA does not allow."""
+        """The same launch as a valid `Launch`.
+
+        Raises: ValueError for sizes that CUDA does not allow.
+        """
         return Launch(*self.sizes, self.registers, self.shared_bytes, self.most_clusters)
 
 

@@ -287,7 +287,7 @@ class Stopwatch:
         first, settled, steady = self.sustain(call, call_s, contract.settle_s, self.on_sample)
         unsettled = Caveat(
             "unsettled",
-            f"clock and time were still changing after {contract.settle_s:g} s",
+            f"the SM clock or the time of a call was still changing after {contract.settle_s:g} s",
             "give --settle more seconds",
         )
         return Timing(

@@ -140,13 +140,13 @@ class Program:
     `steps` are the steps of each pass, `total` all steps of the region. `exit_code` is None if the
     profiler ended the program. `items` are the items of a step, if the user gave their number.
 
-    `occupied` are the seconds of a traced step by the activity of the device: `idle_most` is the
-    longest idle time of any tracing pass, `idle_between` the idle time between kernels that were
-    launched in time. `moved` are the bytes of its copies by direction, `launched` its numbers of
-    kernels, copies and memsets. `flop_counter` is the count of torch's FLOP counter for a step.
-    `parts` are the seconds of the device (on a CPU, of the host) in the regions inside a step.
-    `missing` says what could not be measured. In a plain step the host waits `data_s` seconds for
-    data, at the line `data_where`.
+    `occupied` are the seconds of a traced step by the activity of the device: `idle_most` is
+    the shortest mean idle time of a step over the tracing passes, `idle_between` the idle time
+    between kernels that were launched in time. `moved` are the bytes of its copies by
+    direction, `launched` its numbers of kernels, copies and memsets. `flop_counter` is the
+    count of torch's FLOP counter for a step. `parts` are the seconds of the device (on a CPU,
+    of the host) in the regions inside a step. `missing` says what could not be measured. In a
+    plain step the host waits `data_s` seconds for data, at the line `data_where`.
     """
 
     steps: Mapping[str, int]

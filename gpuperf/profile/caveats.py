@@ -58,8 +58,8 @@ def _operator_caveats(passes: RegionPasses, groups: Collection[OperatorGroup]) -
         yield Caveat(
             "other-operators",
             f"{share * 100:.1f} % of the time is in operators, or shapes of operators, that the "
-            "accounting pass did not observe: it counts compiled code by its parts, and steps may "
-            "differ in their FLOPs",
+            "accounting pass did not observe, so totals and rows may disagree: accounting sees the "
+            "operators inside compiled code, and steps may differ in their FLOPs",
             "totals are those of the accounted steps, rows those of the traced ones",
         )
 

@@ -115,8 +115,8 @@ def phases_caveat(passed: Sequence[PassResult], launches: float, cuda: bool) -> 
     return Caveat(
         "phases",
         f"the time of steps changes: the first {cuts[0]} of {len(times)} took "
-        f"{format_time(means[0])}, {later}",
-        f"the time of a step is {which}: choose others with --warmup and --steps",
+        f"{format_time(means[0])} each, {later}",
+        f"the time of a step is {which}: choose other steps with --warmup and --steps",
     )
 
 

@@ -181,7 +181,7 @@ def _fastest(records: Iterable[Record]) -> Record | None:
 
 
 def calibration_contract(contract: Contract) -> Contract:
-    """Halve the budget of *contract*, since a roof is the maximum over several cases."""
+    """Return *contract* with half its time budget: a roof is the maximum over several cases."""
     return replace(contract, budget_s=contract.budget_s / 2)
 
 

@@ -183,7 +183,10 @@ class Frame:
         self.figure.text(0, 0, text, fontsize=size, va="top", transform=place, **look)
 
     def _corner(self, up: float, corner: str) -> Any:
-        """Return a transform to the left margin, *up* from a corner of a figure of any size."""
+        """Return a transform whose origin is at the left margin, *up* inches above an edge.
+
+        *corner* names the edge, `top` or `bottom`; the origin follows it when the figure grows.
+        """
         from matplotlib.transforms import Affine2D, ScaledTranslation
 
         moved = ScaledTranslation(SIDE, up, self.figure.dpi_scale_trans)

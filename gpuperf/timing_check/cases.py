@@ -28,7 +28,10 @@ def timing_cases() -> tuple[Case, ...]:
 
 
 def measure_nvbench(supervisor: Supervisor, header: Header, index: int) -> Iterator[Record]:
-    """Measure each case by nvbench, in process number *index*. Raises: CannotMeasure without it."""
+    """Yield a record with nvbench's mean time for each case that has one; *index* is the process.
+
+    Raises: CannotMeasure if nvbench is missing or fails.
+    """
     run, contract, seed = header.run, header.contract, header.seed
     supervisor.renew()
     means = supervisor.nvbench(header.plan, contract, seed)

@@ -216,14 +216,16 @@ def test_another_process_on_the_gpu_discards_the_pair_and_is_counted(tmp_path: P
     report = run(tmp_path, head=FakeSide(seed=2, change=shared_from(4, until=6)))
     assert report.outcome == "passed"
     assert [d.pair for d in report.discarded] == [1, 2]
-    assert "other processes used the GPU" in report.discarded[0].reason
+    assert "other processes had a context on the GPU" in report.discarded[0].reason
     base = read_run(tmp_path / "base.jsonl")
     assert max(r.pass_index for r in base.records) >= 7
 
 
 def test_a_device_that_is_shared_while_the_sides_are_primed_is_no_pass(tmp_path: Path) -> None:
     """A neighbour that holds memory would leave the large cases out of the whole gate."""
-    with pytest.raises(Incomplete, match="other processes used the GPU while the head was primed"):
+    with pytest.raises(
+        Incomplete, match=r"other processes had a context on the GPU: \d+ while the head was primed"
+    ):
         run(tmp_path, head=FakeSide(seed=2, change=shared_from(1)))
 
 

@@ -36,5 +36,5 @@ def test_another_process_discards_the_pass() -> None:
     (record,) = run_of(passes=1, cases=CASES[:1]).records
     assert disturbance(record) == ""
     assert disturbance(replace(record, telemetry=Telemetry(other_processes=2))) == (
-        "2 other processes used the GPU"
+        "other processes had a context on the GPU: 2"
     )

@@ -263,7 +263,7 @@ unchanged       matmul/torch m=n=k=512   100.0 µs  100.0 µs   +0.10 %   -0.10 
 also: softmax/fused n=64 is not comparable
 also: softmax/fused n=128 is too noisy: a slowdown of 10 % could be missed
 torch is 2.11 on the base and 2.12 on the head
-pair 3 discarded: head: 1 other processes used the GPU
+pair 3 discarded: head: other processes had a context on the GPU: 1
 the error rate of this suite was not measured here: gpuperf gate calibrate does
 base main (0123456789), head topic (fedcba9876)
 suite ci on NVIDIA H200, 26 pairs of fresh processes in 5.0 min
@@ -286,7 +286,7 @@ def mixed() -> GateReport:
         missing("softmax/fused[n=64,dtype=bf16]"),
         inconclusive("softmax/fused[n=128,dtype=bf16]", 0.4),
         notes=("torch is 2.11 on the base and 2.12 on the head",),
-        discarded=(DiscardedPair(3, "head: 1 other processes used the GPU"),),
+        discarded=(DiscardedPair(3, "head: other processes had a context on the GPU: 1"),),
     )
 
 

@@ -23,7 +23,8 @@ from gpuperf.model.timers import TIMERS
 
 UNMATCHED = Caveat(
     "unmatched-kernels",
-    "the profiler saw other kernels than the trace: only their sums are known",
+    "the profiler and the trace recorded different numbers of kernels: counters are known for the "
+    "call, not for each kernel",
     "check that the call always launches the same kernels",
 )
 

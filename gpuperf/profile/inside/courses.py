@@ -88,7 +88,7 @@ class Course:
 
     @property
     def alone(self) -> bool:
-        """Whether a pass runs that other passes would disturb."""
+        """Whether the running pass must have the program to itself: all passes but `plain` do."""
         return self.running is not None and self.running.name != "plain"
 
     @property
