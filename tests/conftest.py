@@ -8,7 +8,15 @@ import os
 import sys
 import warnings
 
-import torch
+# Several test processes share the processors: none may spin while it waits for its threads.
+ALONE = "PYTEST_XDIST_WORKER" not in os.environ
+if not ALONE:
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+import torch  # noqa: E402
+
+if not ALONE:
+    torch.set_num_threads(1)
 
 # Hundreds of processes start here: each would compile gpuperf anew without its bytecode.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
