@@ -51,7 +51,7 @@ def run(guide: Path, repository: Path, gpu: bool) -> None:
             cwd=repository,
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=570,
             check=False,
             env={**os.environ, "COLUMNS": "100"},
         )

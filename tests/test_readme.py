@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import typer
-from measured import run_file
+from measured import MEASURED, run_file
 
 from gpuperf.app import make_app
 from gpuperf.measure.registry import load_source
@@ -82,3 +82,10 @@ def test_every_command_is_there_with_its_options() -> None:
 @pytest.mark.parametrize(("page", "target"), LINKS)
 def test_every_link_leads_to_a_file(page: Path, target: str) -> None:
     assert (page.parent / target.partition("#")[0]).exists()
+
+
+def test_what_was_measured_takes_little_room() -> None:
+    """Run files are compressed, and charts have a palette: a clone fetches them all."""
+    files = [path for path in MEASURED.rglob("*") if path.is_file() and path.suffix != ".pyc"]
+    assert sum(path.stat().st_size for path in files) <= 4_000_000
+    assert {path.suffix for path in files} <= {".md", ".txt", ".py", ".json", ".gz", ".png"}

@@ -159,8 +159,10 @@ def _class_of(points: Sequence[AlignedPoint], best: Sequence[AlignedPoint]) -> A
 
 
 def _interpolated(points: Sequence[AlignedPoint], elements: int) -> float:
-    """Return the throughput of *points*, by rising size, at *elements*: throughput grows with the
-    size, which is no loss of the alignment."""
+    """Return the throughput at *elements*, interpolated between *points* of rising size.
+
+    A comparison with it leaves out the growth of throughput with size.
+    """
     place = bisect_left(points, elements, key=_elements)
     if place in (0, len(points)):
         return points[min(place, len(points) - 1)].throughput

@@ -2,7 +2,8 @@
 
 The cases are worst first, cut at whole rows, with a sentence that counts the rest: a platform would
 cut anywhere, or refuse the whole. Lengths are counted in bytes, which are never fewer than
-characters. Names are code, so that they mention nobody; only owners of regressions are mentioned.
+characters. Names are written as code, so `@name` in them notifies no user; only the owners of
+regressions are mentioned.
 """
 
 from __future__ import annotations

@@ -94,8 +94,8 @@ class Segment:
     def moved(self, change: ChangePoint) -> bool:
         """Whether the runs after *change* are of other hosts than those before it.
 
-        The host is no fact of the environment, since many a cloud has a new host every night; but
-        two cards of a kind differ by more than many a change of the code.
+        Segments do not depend on the host, since many clouds assign a new host every night. But two
+        cards of one model can differ by more than a change of the code, so the host is reported.
         """
         before, after = (
             {point.host for point in self.points[max(0, first) : end]}

@@ -6,10 +6,10 @@ outside once, and writes once what later operators take; the rest stays in regis
 not too long stay there as well, so layer and RMS norms and reductions of rows are links too.
 Another reduction, a softmax or a product ends a chain.
 
-What eager mode keeps for a backward pass is no output of a fused chain, if only elementwise
-operators take it there: torch.compile computes it again in the backward kernel, from the inputs of
-the forward chain, where that moves less than to write and read it (the min-cut partitioner of
-AOTAutograd). It keeps random numbers and the results of reductions.
+A tensor that eager mode keeps for a backward pass does not count as an output of a fused chain if
+only elementwise operators read it there: torch.compile computes it again in the backward kernel,
+from the inputs of the forward chain, where that moves less than to write and read it (the min-cut
+partitioner of AOTAutograd). It keeps random numbers and the results of reductions.
 """
 
 from __future__ import annotations

@@ -489,7 +489,8 @@ def test_dates_that_bunch_make_way_for_numbers_of_runs(tmp_path: Path) -> None:
     ids=["one point", "one date", "year 9999", "year 1", "seconds", "decades"],
 )
 def test_odd_dates_are_drawn(whens: Sequence[datetime], tmp_path: Path) -> None:
-    svg(told([single(f"r{i}", when) for i, when in enumerate(whens)]), tmp_path)
+    text = svg(told([single(f"r{i}", when) for i, when in enumerate(whens)]), tmp_path)
+    assert text.rstrip().endswith("</svg>")
 
 
 def test_a_machine_that_alternates_is_drawn_with_few_lines(tmp_path: Path) -> None:
