@@ -30,11 +30,12 @@ def unfinished_s(call: Call, call_s: float) -> float:
     """Return how long per call the device keeps working after the current stream has finished.
 
     Calls of *call_s* follow each other for a millisecond, so that their work on other streams adds
-    up and the lateness of the host (tens of microseconds) does not. Work on another stream that is
-    shorter than the call's own work and ends with it is not detected.
+    up and the lateness of the host (tens of microseconds) does not. A wait for an idle device takes
+    a busy host up to 60 µs, so it is subtracted. Work on another stream that is shorter than the
+    call's own work and ends with it is not detected.
     """
     calls = _batch_size(UNFINISHED_RUN_S, call_s)
-    left = []
+    left, idle = [], []
     for _ in range(3):
         torch.cuda.synchronize()
         for _ in range(calls):
@@ -42,8 +43,11 @@ def unfinished_s(call: Call, call_s: float) -> float:
         torch.cuda.current_stream().synchronize()
         done = time.perf_counter()
         torch.cuda.synchronize()
-        left.append(time.perf_counter() - done)
-    return min(left) / calls
+        finished = time.perf_counter()
+        torch.cuda.synchronize()
+        left.append(finished - done)
+        idle.append(time.perf_counter() - finished)
+    return max(0.0, min(left) - statistics.median(idle)) / calls
 
 
 def wall_times(call: Call, call_s: float) -> Samples:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuperf.measure.batches import AHEAD, is_flat, sustain
+from gpuperf.measure.batches import AHEAD, is_flat, sustain, unfinished_s
 from gpuperf.measure.timers.timer import Call, do_nothing
 from gpuperf.model.samples import Samples
 
@@ -264,3 +264,36 @@ def test_whether_values_are_flat_is_no_matter_of_their_unit(
     values: list[float], stretch: int, factor: float
 ) -> None:
     assert is_flat(values, stretch) == is_flat([v * factor for v in values], stretch)
+
+
+@pytest.mark.parametrize(
+    ("wait_s", "late_s", "side_s"),
+    [
+        (5e-6, 0.0, 0.0),
+        (58e-6, 0.0, 0.0),
+        (5e-6, 0.0, 8e-5),
+        (58e-6, 0.0, 8e-5),
+        (5e-6, 1e-3, 8e-5),
+    ],
+)
+def test_work_on_a_side_stream_is_told_from_a_host_that_is_slow_to_wait(
+    monkeypatch: pytest.MonkeyPatch, wait_s: float, late_s: float, side_s: float
+) -> None:
+    """A wait takes *wait_s* and what is left of the side stream; one wait is *late_s* late."""
+    clock_s, left_s, late = 0.0, 0.0, chain([0.0, 0.0, late_s], repeat(0.0))
+
+    def call() -> None:
+        nonlocal left_s
+        left_s += side_s
+
+    def wait() -> None:
+        nonlocal clock_s, left_s
+        clock_s += wait_s + left_s + next(late)
+        left_s = 0.0
+
+    stream = SimpleNamespace(synchronize=do_nothing)
+    cuda = SimpleNamespace(synchronize=wait, current_stream=lambda: stream)
+    monkeypatch.setattr("gpuperf.measure.batches.torch", SimpleNamespace(cuda=cuda))
+    clock = SimpleNamespace(perf_counter=lambda: clock_s)
+    monkeypatch.setattr("gpuperf.measure.batches.time", clock)
+    assert unfinished_s(call, 1e-4) == pytest.approx(side_s, abs=1e-12)
