@@ -141,7 +141,7 @@ def _margin(pairs: Pairs, rule: Rule, own: float | None) -> float:
 
 
 def _sentinel(name: str, report: GateReport, names: Names) -> _Row:
-    from scipy.stats import t
+    from scipy.special import stdtrit
 
     pairs, rule = report.sentinels[name], report.rule
     dots = _ratios(pairs)
@@ -150,7 +150,7 @@ def _sentinel(name: str, report: GateReport, names: Names) -> _Row:
     if change is not None:
         mean = math.log1p(change)
         spread = math.sqrt(math.fsum((d - mean) ** 2 for d in dots) / (len(dots) - 1))
-        reach = float(t.ppf(0.975, len(dots) - 1)) * spread / math.sqrt(len(dots))
+        reach = float(stdtrit(len(dots) - 1, 0.975)) * spread / math.sqrt(len(dots))
         low, high = mean - reach, mean + reach
     bad = moved(pairs, rule, len(report.sentinels)) is not None
     words = f"{percent(change)}  sentinel{' moved' if bad else ''}"

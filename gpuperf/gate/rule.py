@@ -19,7 +19,6 @@ together have the probability level·x.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -197,17 +196,11 @@ def suspicious(cases: Mapping[str, Pairs], rule: Rule) -> set[str]:
     Raises: ValueError for cases of different length.
     """
     import numpy
-    from scipy.stats import ttest_1samp
 
     if not cases:
         return set()
-    ratios = numpy.stack([pairs.ratios for pairs in cases.values()])
-    with numpy.errstate(all="ignore"), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # for cases whose ratios are all equal: see below
-        p = ttest_1samp(ratios, 0.0, axis=1, alternative="greater").pvalue
-    same = ratios.std(axis=1) <= ROUNDING
-    slower = numpy.where(same, ratios.mean(axis=1) > ROUNDING, p <= rule.screen_level)
-    return {name for name, slow in zip(cases, slower, strict=True) if slow}
+    p = _each_greater(numpy.stack([pairs.ratios for pairs in cases.values()]), 0.0)
+    return {name for name, slow in zip(cases, p <= rule.screen_level, strict=True) if slow}
 
 
 def slower_p(cases: Mapping[str, Evidence], rule: Rule) -> dict[str, float]:
@@ -284,11 +277,20 @@ def undetected(pairs: Pairs) -> float:
 
 def _greater(ratios: Any, above: float) -> float:
     """Return the p of the one-sided t-test that the mean is at most *above*."""
-    from scipy.stats import ttest_1samp
+    return float(_each_greater(ratios, above))
 
-    if float(ratios.std()) <= ROUNDING:  # no scatter: no test is possible, and none is needed
-        return 0.0 if float(ratios.mean()) > above + ROUNDING else 1.0
-    return float(ttest_1samp(ratios, above, alternative="greater").pvalue)
+
+def _each_greater(ratios: Any, above: float) -> Any:
+    """Return the p of the one-sided t-test that the mean along the last axis is at most *above*.
+    (`scipy.stats.ttest_1samp` returns the same, but takes 0.5 s to import and 0.5 ms a call.)"""
+    import numpy
+    from scipy.special import stdtr
+
+    count = ratios.shape[-1]
+    mean, deviation = ratios.mean(axis=-1), ratios.std(axis=-1, ddof=1)
+    same = deviation <= ROUNDING  # without scatter no test is possible, and none is needed
+    t = (mean - above) / (numpy.where(same, 1.0, deviation) / math.sqrt(count))
+    return numpy.where(same, mean <= above + ROUNDING, stdtr(count - 1, -t))
 
 
 def permuted(head: Any, base: Any, kind: str, resamples: int, seed: int) -> float:
@@ -324,9 +326,9 @@ def _lower_half(values: Any, axis: int) -> Any:
 
 def _interval(ratios: Any) -> tuple[float, float]:
     """Return the 95 % interval of the mean log ratio."""
-    from scipy.stats import t
+    from scipy.special import stdtrit
 
-    reach = float(t.ppf(0.975, len(ratios) - 1)) * float(ratios.std(ddof=1))
+    reach = float(stdtrit(len(ratios) - 1, 0.975)) * float(ratios.std(ddof=1))
     middle = float(ratios.mean())
     return middle - reach / math.sqrt(len(ratios)), middle + reach / math.sqrt(len(ratios))
 
@@ -338,9 +340,9 @@ def detectable(spread: float, known: int, margin: float, rule: Rule, cases: int)
     *spread* is the standard deviation of the log ratios of *known* pairs. The level is the part of
     `alpha` that is left for one case of all, after the screen's level, and for one of two tests.
     """
-    from scipy.stats import t
+    from scipy.special import stdtrit
 
     level = min(0.5, rule.alpha / max(1, cases) / rule.screen_level / 2)
     freedom = max(1, rule.confirm_pairs - 1)
-    reach = float(t.ppf(1 - level, freedom)) + float(t.ppf(rule.power, max(1, known - 1)))
+    reach = float(stdtrit(freedom, 1 - level)) + float(stdtrit(max(1, known - 1), rule.power))
     return margin + reach * spread / math.sqrt(rule.confirm_pairs)
