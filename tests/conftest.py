@@ -34,8 +34,11 @@ with warnings.catch_warnings():
         with contextlib.suppress(ImportError):  # no Triton, or an older one without gluon
             importlib.import_module(module)
 
+from fast_interpreter import remember_lookups  # noqa: E402
+
 from gpuperf.measure.registry import load_source  # noqa: E402
 
+remember_lookups()
 load_source("gpuperf.kernels")
 os.environ.pop(INTERPRET, None)  # not for what the tests start
 os.environ.pop("COLUMNS", None)  # by pytest-xdist: the width of no terminal
