@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import functools
 import math
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -12,20 +11,21 @@ import torch
 from gpuperf.kernels import _flash as flash
 from gpuperf.kernels._flash import LOG2_E, Mask
 
-from gpuperf.jit import INTERPRETED, triton
+from gpuperf.jit import INTERPRETED
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, of the interpreter
 interpreted = pytest.mark.skipif(not INTERPRETED, reason="needs Triton, and no GPU")
 
 SMALL = {"BM": 16, "BN": 16, "num_warps": 4, "num_stages": 1}
+WHOLE = {"BM": 32, "BN": 32, "num_warps": 4, "num_stages": 1}
 LARGE = {"BM": 64, "BN": 64, "num_warps": 4, "num_stages": 1}
 # batch, query heads, heads that share keys, queries, keys, head dim
 SHAPES = (
     (1, 1, 1, 1, 1, 16),
     (2, 2, 1, 33, 33, 16),
     (1, 2, 2, 17, 50, 16),
-    (1, 6, 3, 50, 17, 32),
-    (2, 4, 4, 32, 48, 16),
+    (1, 3, 3, 50, 17, 32),
+    (2, 2, 2, 32, 48, 16),
     (1, 4, 2, 7, 5, 64),
     (1, 1, 1, 40, 20, 128),
 )
@@ -78,8 +78,14 @@ def exact(given: Tensors, mask: Mask) -> Tensors:
 def assert_right(given: Tensors, mask: Mask, got: Tensors) -> None:
     want = exact(given, mask)
     assert got.keys() == want.keys()
+    assert_close(given, got, want)
+
+
+def assert_close(given: Tensors, got: Tensors, want: Tensors) -> None:
+    """Each tensor of *got* is that of *want*."""
     unit = torch.finfo(given["q"].dtype).eps
-    for name, right in want.items():
+    for name in got:
+        right = want[name]
         if name != "lse":
             assert got[name].dtype == given["q"].dtype, name
         # Roundings are of the largest addends, which are as large as the largest elements here.
@@ -105,7 +111,7 @@ def test_output_and_gradients_are_those_of_float64(shape: tuple[int, ...], align
 @interpreted
 @pytest.mark.parametrize("align", ALIGNED)
 def test_in_fp16_the_error_is_a_few_roundings(align: str) -> None:
-    given = drawn(1, 4, 2, 33, 47, 32, torch.float16)
+    given = drawn(1, 2, 2, 33, 47, 32, torch.float16)
     mask = mask_of(align, given)
     assert_right(given, mask, ours(given, mask))
 
@@ -149,14 +155,26 @@ def test_logits_of_a_hundred_do_not_overflow(align: str) -> None:
         torch.testing.assert_close(got[name].double(), want[name], rtol=1e-2, atol=1e-2)
 
 
+@functools.cache
+def solved(shape: tuple[int, ...], align: str) -> tuple[Tensors, Mask, Tensors, Tensors]:
+    """Inputs, their mask, the exact result, and what a backward takes of the forward."""
+    given = drawn(*shape)
+    mask = mask_of(align, given)
+    o, lse = flash.forward(given["q"], given["k"], given["v"], mask, LARGE)
+    return given, mask, exact(given, mask), {"lse": lse, "sums": flash.row_sums(o, given["do"])}
+
+
+OF_TILES = ((1, 1, 1, 140, 150, 16), (1, 2, 2, 9, 3, 16))
+
+
 @interpreted
 @pytest.mark.parametrize("align", ALIGNED[:2])
 @pytest.mark.parametrize("tile", flash.FORWARD, ids=str)
 def test_every_tile_of_the_forward_is_right(tile: dict[str, int], align: str) -> None:
-    for shape in ((1, 1, 1, 140, 150, 16), (1, 2, 2, 9, 3, 16)):
-        given = drawn(*shape)
-        mask = mask_of(align, given)
-        assert_right(given, mask, ours(given, mask, LARGE, forward=tile))
+    for shape in OF_TILES:
+        given, mask, want, _ = solved(shape, align)
+        o, lse = flash.forward(given["q"], given["k"], given["v"], mask, tile)
+        assert_close(given, {"o": o, "lse": lse}, want)
 
 
 @interpreted
@@ -171,10 +189,12 @@ def test_every_tile_of_the_forward_is_right(tile: dict[str, int], align: str) ->
     ids=str,
 )
 def test_every_tile_of_the_backward_is_right(part: str, tile: dict[str, int], align: str) -> None:
-    for shape in ((1, 1, 1, 140, 150, 16), (1, 2, 2, 9, 3, 16)):
-        given = drawn(*shape)
-        mask = mask_of(align, given)
-        assert_right(given, mask, ours(given, mask, LARGE, **{part: tile}))
+    for shape in OF_TILES:
+        given, mask, want, rows = solved(shape, align)
+        tensors = (*(given[name] for name in ("q", "k", "v", "do")), rows["lse"], rows["sums"])
+        gradients = flash.backward(part, *tensors, mask, tile)
+        names = ("dk", "dv") if part == "kv" else ("dq",)
+        assert_close(given, dict(zip(names, gradients, strict=True)), want)
 
 
 def laid_out(tensor: torch.Tensor, layout: str) -> torch.Tensor:
@@ -200,7 +220,7 @@ def test_tensors_may_lie_in_memory_as_they_like(layout: str, which: tuple[str, .
     given = drawn(2, 2, 2, 17, 20, 16)
     other = {name: laid_out(t, layout) if name in which else t for name, t in given.items()}
     mask = mask_of("lower right", given)
-    assert_right(given, mask, ours(other, mask))
+    assert_right(given, mask, ours(other, mask, WHOLE))
 
 
 @interpreted
@@ -230,59 +250,3 @@ def test_fp32_is_not_tuned_among_tiles_that_take_a_minute_to_compile() -> None:
         (only,) = flash.tiles(part, torch.zeros(1))
         assert only in every
         assert only["BM"] * only["BN"] <= 2048
-
-
-COMPILE = """
-import sys, triton
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
-from gpuperf.kernels import _flash as flash
-
-H100 = 227 * 1024  # bytes of shared memory that a block may have
-KINDS = {"lse": "*fp32", "sums": "*fp32", "factor": "fp32", "scale": "fp32"}
-
-def shared(kernel, d, tile, **given):
-    given |= {"D": d, "BM": tile["BM"]}
-    if "BN" in kernel.arg_names:
-        given |= {"BN": tile["BN"], "PRECISION": "tf32"}
-    kinds, aligned = {}, {}
-    for at, name in enumerate(kernel.arg_names):
-        tensor = name in ("q", "k", "v", "o", "do", "dq", "dk", "dv")
-        kinds[name] = "*bf16" if tensor else KINDS.get(name, "i32")
-        if kinds[name][0] == "*" or name[:2] in ("sq", "sk", "s_"):
-            aligned[at,] = [["tt.divisibility", 16]]
-    kinds |= {name: "constexpr" for name in given}
-    values = {(kernel.arg_names.index(name),): value for name, value in given.items()}
-    options = {"num_warps": tile["num_warps"], "num_stages": tile["num_stages"]}
-    made = triton.compile(
-        ASTSource(kernel, kinds, values, aligned), GPUTarget("cuda", 90, 32), options
-    )
-    if "BN" in given:
-        assert "wgmma.mma_async" in made.asm["ptx"], (kernel, d, tile)
-        assert "cp.async.bulk.tensor" in made.asm["ptx"], (kernel, d, tile)
-    return made.metadata.shared
-
-def check(kernel, dims, tiles):
-    # An H200 was seen to like the first tile; smaller GPUs have room for the last.
-    for d in dims:
-        for causal in (False, True):
-            assert shared(kernel, d, tiles[0], CAUSAL=causal) <= H100, (kernel, d, causal)
-    assert shared(kernel, d, tiles[-1], CAUSAL=True) <= H100 // 2, kernel
-
-"""
-COMPILED = {
-    "forward": "check(flash.forward_kernel, (64, 128, 256), flash.FORWARD)",
-    "backward": """
-check(flash.backward_kv_kernel, (64, 128), flash.BACKWARD_KV)
-check(flash.backward_q_kernel, (64, 128), flash.BACKWARD_Q)
-shared(flash.row_sums_kernel, 128, {"BM": 64, "num_warps": 4, "num_stages": 3})
-""",
-}
-
-
-@pytest.mark.skipif(triton is None, reason="needs Triton")
-@pytest.mark.parametrize("part", COMPILED)
-def test_the_kernels_compile_for_hopper_and_fit_it(part: str) -> None:
-    code = COMPILE + COMPILED[part]
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-2000:]

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 import torch
 from gpuperf.kernels.sincos import SINCOS, needs_cuda_and_compiler
@@ -99,27 +96,10 @@ def test_a_size_too_many_for_torch_fails_and_does_not_run_in_eager(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert jit.MOST_COMPILED > 1000
-    monkeypatch.setattr(jit, "MOST_COMPILED", 2)
+    monkeypatch.setattr(jit, "MOST_COMPILED", 1)
     build = BY_NAME["compile"].build
     put_back = torch._dynamo.config.patch(recompile_limit=8)
     with put_back, pytest.raises(torch._dynamo.exc.FailOnRecompileLimitHit):
-        for n in range(2, 6):
+        for n in range(2, 5):
             build({"x": torch.ones(n), "b": torch.ones(1)}, of(n, "fp32"), {})
     torch._dynamo.reset()
-
-
-COMPILE = """
-import triton
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
-from gpuperf.kernels.sincos import sincos_kernel
-for dtype in ("fp32", "bf16", "fp64"):
-    kinds = {name: f"*{dtype}" for name in "xby"} | {"n": "i32", "BLOCK": "constexpr"}
-    triton.compile(ASTSource(sincos_kernel, kinds, {(4,): 1024}), GPUTarget("cuda", 90, 32))
-"""
-
-
-@pytest.mark.skipif(triton is None, reason="needs Triton")
-def test_the_kernel_compiles_for_hopper_without_one() -> None:
-    done = subprocess.run([sys.executable, "-c", COMPILE], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-2000:]

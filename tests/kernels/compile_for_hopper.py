@@ -1,0 +1,107 @@
+"""Compile our Triton kernels for an H100 without one; print the error of each check as JSON.
+
+A process of its own: in that of the tests Triton interprets the kernels.
+"""
+
+from __future__ import annotations
+
+import json
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import triton
+from gpuperf.kernels import _flash as flash
+from gpuperf.kernels.matmul import matmul_kernel, matmul_tma_kernel
+from gpuperf.kernels.sincos import sincos_kernel
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+SHARED_BYTES = 227 * 1024  # that a block may have
+KINDS = {"lse": "*fp32", "sums": "*fp32", "factor": "fp32", "scale": "fp32"}
+TENSORS = ("q", "k", "v", "o", "do", "dq", "dk", "dv")
+
+
+def compiled(
+    kernel: Any,
+    kinds: Mapping[str, str],
+    constants: Mapping[str, Any],
+    aligned: Sequence[str] = (),
+    **options: int,
+) -> Any:
+    index = kernel.arg_names.index
+    kinds = {**kinds, **dict.fromkeys(constants, "constexpr")}
+    values = {(index(name),): value for name, value in constants.items()}
+    divisible = {(index(name),): [["tt.divisibility", 16]] for name in aligned}
+    source = ASTSource(kernel, kinds, values, divisible)
+    return triton.compile(source, GPUTarget("cuda", 90, 32), options)
+
+
+def flash_kernel(kernel: Any, d: int, tile: Mapping[str, int], **constants: Any) -> int:
+    """The bytes of shared memory of a kernel of flash attention, checked for Hopper's loads."""
+    constants |= {"D": d, "BM": tile["BM"]}
+    multiplies = "BN" in kernel.arg_names
+    if multiplies:
+        constants |= {"BN": tile["BN"], "PRECISION": "tf32"}
+    names = kernel.arg_names
+    kinds = {n: "*bf16" if n in TENSORS else KINDS.get(n, "i32") for n in names}
+    aligned = [n for n in names if kinds[n][0] == "*" or n[:2] in ("sq", "sk", "s_")]
+    options = {"num_warps": tile["num_warps"], "num_stages": tile["num_stages"]}
+    made = compiled(kernel, kinds, constants, aligned, **options)
+    if multiplies:
+        assert "wgmma.mma_async" in made.asm["ptx"], (kernel, d, tile)
+        assert "cp.async.bulk.tensor" in made.asm["ptx"], (kernel, d, tile)
+    return int(made.metadata.shared)
+
+
+def fits(kernel: Any, dims: Sequence[int], tiles: Sequence[Mapping[str, int]]) -> None:
+    # An H200 was seen to like the first tile; smaller GPUs have room for the last.
+    for d in dims:
+        shared = flash_kernel(kernel, d, tiles[0], CAUSAL=True)
+        assert shared <= SHARED_BYTES, (kernel, d)
+    # A kernel without a mask has the loops of the masked one, of which the largest d needs most.
+    assert flash_kernel(kernel, d, tiles[0], CAUSAL=False) <= SHARED_BYTES, (kernel, d)
+    assert flash_kernel(kernel, d, tiles[-1], CAUSAL=True) <= SHARED_BYTES // 2, kernel
+
+
+def flash_forward() -> None:
+    fits(flash.forward_kernel, (64, 128, 256), flash.FORWARD)
+
+
+def flash_backward() -> None:
+    fits(flash.backward_kv_kernel, (64, 128), flash.BACKWARD_KV)
+    fits(flash.backward_q_kernel, (64, 128), flash.BACKWARD_Q)
+    flash_kernel(flash.row_sums_kernel, 128, {"BM": 64, "num_warps": 4, "num_stages": 3})
+
+
+def matmul() -> None:
+    tile = {"BM": 64, "BN": 64, "BK": 64, "GROUP": 8}
+    descriptors = [f"tensordesc<bf16[64,{n}]>" for n in (64, 64, 32)]
+    for kernel, tensors, constants in (
+        (matmul_kernel, ["*bf16"] * 3, {**tile, "PRECISION": "ieee"}),
+        (matmul_tma_kernel, descriptors, tile),
+    ):
+        kinds = dict(zip("abcmnk", tensors + ["i32"] * 3, strict=True))
+        made = compiled(kernel, kinds, constants, num_stages=3)
+        assert "wgmma.mma_async" in made.asm["ptx"]
+
+
+def sincos() -> None:
+    for dtype in ("fp32", "bf16", "fp64"):
+        kinds = {**dict.fromkeys("xby", f"*{dtype}"), "n": "i32"}
+        compiled(sincos_kernel, kinds, {"BLOCK": 1024})
+
+
+CHECKS: tuple[Callable[[], None], ...] = (flash_forward, flash_backward, matmul, sincos)
+
+
+def error_of(check: Callable[[], None]) -> str:
+    try:
+        check()
+    except Exception:
+        return traceback.format_exc()
+    return ""
+
+
+if __name__ == "__main__":
+    print(json.dumps({check.__name__: error_of(check) for check in CHECKS}))

@@ -1,0 +1,30 @@
+"""Our Triton kernels compile for Hopper, use its instructions, and fit into its shared memory."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gpuperf.jit import triton
+
+PROGRAM = Path(__file__).with_name("compile_for_hopper.py")
+
+
+@pytest.fixture(scope="module")
+def errors() -> dict[str, str]:
+    """The error of each check in PROGRAM, run once: its start takes longer than most checks."""
+    command = [sys.executable, str(PROGRAM)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    found: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+@pytest.mark.skipif(triton is None, reason="needs Triton")
+@pytest.mark.parametrize("check", ["flash_forward", "flash_backward", "matmul", "sincos"])
+def test_the_kernels_compile_for_hopper_and_fit_it(check: str, errors: dict[str, str]) -> None:
+    assert errors[check] == ""
