@@ -29,7 +29,7 @@ SIZES = (
     (33, 40, 72, 24, 56, 8),
     (33, 48, 80, 16, 112, 32),
     (48, 80, 112, 16, 32, 64),
-    (2, 6, 3, 33, 17, 16),  # heads that a group divides, and a head of whole tiles
+    (2, 4, 2, 33, 17, 16),  # heads that a group divides, and a head of whole tiles
 )
 
 
@@ -87,12 +87,18 @@ def every_case() -> Iterator[Any]:
         for implementation in workload.implementations:
             # Compiling takes seconds: one combination does.
             compiles = "compile" in implementation.name or implementation.name == "flex"
-            for chosen in itertools.islice(words(workload), 1 if compiles else None):
+            combinations = filter(is_distinct, words(workload))
+            for chosen in itertools.islice(combinations, 1 if compiles else None):
                 point = supported_point(workload, implementation, chosen)
                 for given in options(implementation) if point is not None else ():
                     values = ",".join(map(str, (*chosen.values(), *given.values())))
                     name = f"{workload.name}-{implementation.name}-{values}"
                     yield pytest.param(workload, implementation, point, given, id=name)
+
+
+def is_distinct(chosen: Mapping[str, str]) -> bool:
+    """Whether *chosen* words compute what no others do: without a mask, none is aligned."""
+    return chosen.get("causal") != "no" or chosen["align"] == "lower-right"
 
 
 def supported_point(

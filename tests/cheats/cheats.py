@@ -405,14 +405,14 @@ def variance_as_a_difference(inputs: Inputs, point: Point, options: Any) -> Call
     return call
 
 
-@cheat(LAYERNORM, {"m": 16, "n": 262144, "mode": "fwd", "dtype": "bf16"}, "")
+@cheat(LAYERNORM, {"m": 4, "n": 262144, "mode": "fwd", "dtype": "bf16"}, "")
 def layer_norm_without_the_mean(inputs: Inputs, point: Point, options: Any) -> Call:
     """Normal inputs have a mean of nearly zero."""
     x, weight, bias = inputs["x"], inputs["weight"], inputs["bias"]
     return lambda: torch.nn.functional.rms_norm(x, x.shape[1:], weight, 1e-5) + bias
 
 
-@cheat(RMSNORM, {"m": 16, "n": 65536, "mode": "fwd", "dtype": "bf16"}, "")
+@cheat(RMSNORM, {"m": 4, "n": 65536, "mode": "fwd", "dtype": "bf16"}, "")
 def rms_norm_without_the_rms(inputs: Inputs, point: Point, options: Any) -> Call:
     """Normal inputs have an rms of nearly one."""
     return lambda: inputs["x"] * inputs["weight"]

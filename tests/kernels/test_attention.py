@@ -190,8 +190,8 @@ def test_eager_makes_of_a_mask_one_pass_over_the_scores() -> None:
 @of_every_mask
 @pytest.mark.parametrize(("seq", "kv"), [(9, 9), (5, 12), (12, 5), (1, 7), (7, 1)])
 def test_every_way_on_a_cpu_is_the_reference(seq: int, kv: int, causal: str, align: str) -> None:
-    for mode, gqa in (("fwd", 1), ("fwd+bwd", 2), ("bwd", 4)):
-        shape = {"batch": 1, "seq": seq, "kv": kv, "gqa": gqa}
+    for mode, heads, gqa in (("fwd", 2, 1), ("fwd+bwd", 4, 2), ("bwd", 2, 2)):
+        shape = {"batch": 1, "heads": heads, "seq": seq, "kv": kv, "gqa": gqa}
         point = of(**shape, causal=causal, align=align, mode=mode)
         try:
             inputs = inputs_of(point)
@@ -229,7 +229,7 @@ def test_the_reference_in_chunks_is_autograd_of_the_definition(
 
 @pytest.mark.parametrize("name", ["eager", "sdpa_math", "triton_flash"])
 def test_a_backward_alone_follows_its_inputs(name: str) -> None:
-    point = of(mode="bwd", causal="yes", gqa=2)
+    point = of(batch=1, heads=2, mode="bwd", causal="yes", gqa=2)
     if reason := BY_NAME[name].supports(point, CPU):
         pytest.skip(reason)
     inputs = inputs_of(point)
