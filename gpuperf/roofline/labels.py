@@ -10,8 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 
 Vertex = tuple[float, float]
+Shape = tuple[Vertex, ...]  # convex; two vertices are a line
 
 
 @dataclass(frozen=True)
@@ -24,28 +26,39 @@ class Box:
     height: float
     angle: float = 0.0
 
-    @property
-    def corners(self) -> tuple[Vertex, ...]:
+    @cached_property
+    def corners(self) -> Shape:
         cos, sin = math.cos(self.angle), math.sin(self.angle)
         halves = ((-0.5, -0.5), (0.5, -0.5), (0.5, 0.5), (-0.5, 0.5))
         sides = ((a * self.width, b * self.height) for a, b in halves)
         return tuple((self.x + u * cos - v * sin, self.y + u * sin + v * cos) for u, v in sides)
 
 
-def overlap(a: Sequence[Vertex], b: Sequence[Vertex]) -> bool:
+def overlap(a: Shape, b: Shape) -> bool:
     """Whether two convex shapes overlap (separating axes); two vertices are a line."""
-    if _apart(a, b, (1.0, 0.0)) or _apart(a, b, (0.0, 1.0)):
+    left, right, low, high = _bounds(a)
+    other_left, other_right, other_low, other_high = _bounds(b)
+    if right <= other_left or other_right <= left or high <= other_low or other_high <= low:
         return False
     return not any(_apart(a, b, axis) for axis in (*_normals(a), *_normals(b)))
 
 
-def _normals(shape: Sequence[Vertex]) -> Iterator[Vertex]:
-    for (x0, y0), (x1, y1) in zip(shape, (*shape[1:], shape[0]), strict=True):
-        if (x0, y0) != (x1, y1):
-            yield (y0 - y1, x1 - x0)
+# A label is compared with every mark at each of its places: the same shapes thousands of times.
+@lru_cache(maxsize=4096)
+def _bounds(shape: Shape) -> tuple[float, float, float, float]:
+    """Return the least and greatest x, and the least and greatest y of *shape*."""
+    xs, ys = zip(*shape, strict=True)
+    return min(xs), max(xs), min(ys), max(ys)
 
 
-def _apart(a: Sequence[Vertex], b: Sequence[Vertex], axis: Vertex) -> bool:
+@lru_cache(maxsize=4096)
+def _normals(shape: Shape) -> tuple[Vertex, ...]:
+    """Return the normals of the sloping edges of *shape*: its bounds stand for the others."""
+    edges = zip(shape, (*shape[1:], shape[0]), strict=True)
+    return tuple((y0 - y1, x1 - x0) for (x0, y0), (x1, y1) in edges if x0 != x1 and y0 != y1)
+
+
+def _apart(a: Shape, b: Shape, axis: Vertex) -> bool:
     u = [x * axis[0] + y * axis[1] for x, y in a]
     v = [x * axis[0] + y * axis[1] for x, y in b]
     return max(u) <= min(v) or max(v) <= min(u)
@@ -76,10 +89,10 @@ class Surface:
     """The drawing area: its frame, its points and lines, and the labels placed so far."""
 
     frame: Box
-    marks: list[tuple[Vertex, ...]] = field(default_factory=list)
-    lines: list[tuple[Vertex, ...]] = field(default_factory=list)
+    marks: list[Shape] = field(default_factory=list)
+    lines: list[Shape] = field(default_factory=list)
     labels: list[Box] = field(default_factory=list)
-    leaders: list[tuple[Vertex, ...]] = field(default_factory=list)
+    leaders: list[Shape] = field(default_factory=list)
 
     def put(self, places: Iterable[Place], most: float = 60.0) -> Place | None:
         """Take the best of *places*; return `None` where each is forbidden or costs over *most*."""
@@ -119,14 +132,11 @@ class Surface:
         (ax, ay), end = leader
         own = ((ax + 0.12 * (end[0] - ax), ay + 0.12 * (end[1] - ay)), end)
         dear = [*(label.corners for label in self.labels), *self.leaders]
-        dear += [mark for mark in self.marks if not _holds(mark, leader[0])]
+        start = Box(ax, ay, 1, 1).corners
+        dear += [mark for mark in self.marks if not overlap(mark, start)]
         return 40.0 * sum(overlap(own, shape) for shape in dear) + 15.0 * sum(
             overlap(own, line) for line in self.lines
         )
-
-
-def _holds(shape: Sequence[Vertex], point: Vertex) -> bool:
-    return overlap(shape, Box(*point, 1, 1).corners)
 
 
 # Above left first: in a roofline the free side of a sweep that climbs to the right.
