@@ -1,4 +1,4 @@
-"""Imports point only downwards, and heavy libraries stay in the rooms that need them."""
+"""Imports point only downwards, and heavy libraries are imported where they are needed alone."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import ast
 import sys
 from collections.abc import Iterator
 from fnmatch import fnmatch
+from functools import cache
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "gpuperf"
@@ -80,71 +79,115 @@ def allowed(room: str, here: str) -> set[str]:
     return LAYERS[room] if room in LAYERS else BELOW | FEATURES[room]
 
 
-def imports(path: Path) -> Iterator[tuple[str, bool]]:
-    """Every absolute module name that *path* imports, and whether at the top of the module.
+@cache
+def imports(path: Path) -> tuple[tuple[str, bool], ...]:
+    """Return every absolute module name that *path* imports, and whether at the top of the module.
 
     Imports that only a type checker sees do not count.
     """
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    unseen = {
-        node
-        for branch in ast.walk(tree)
-        if isinstance(branch, ast.If) and "TYPE_CHECKING" in ast.unparse(branch.test)
-        for statement in branch.body
-        for node in ast.walk(statement)
-    }
-    top = set(tree.body)
-    for node in ast.walk(tree):
-        if node in unseen:
-            continue
+    return tuple(_imports_of(path, ast.parse(path.read_text(encoding="utf-8"))))
+
+
+def _imports_of(path: Path, tree: ast.Module) -> Iterator[tuple[str, bool]]:
+    """Walk the statements of *tree*: no import is inside an expression."""
+    waiting: list[tuple[ast.AST, bool]] = [(node, True) for node in tree.body]
+    for node, at_top in waiting:
         if isinstance(node, ast.Import):
             for alias in node.names:
-                yield alias.name, node in top
+                yield alias.name, at_top
         elif isinstance(node, ast.ImportFrom):
             base = node.module or ""
             if node.level:
                 parts = ("gpuperf", *path.relative_to(PACKAGE).parts[:-1])
                 kept = parts[: len(parts) - node.level + 1]
                 base = ".".join((*kept, base)) if base else ".".join(kept)
-            yield base, node in top
+            yield base, at_top
             if base == "gpuperf":
                 for alias in node.names:
-                    yield f"gpuperf.{alias.name}", node in top
+                    yield f"gpuperf.{alias.name}", at_top
+        elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            waiting += [(other, False) for other in node.orelse]
+        elif not isinstance(node, ast.expr):
+            waiting += [(child, False) for child in ast.iter_child_nodes(node)]
 
 
-@pytest.mark.parametrize("path", sources(), ids=lambda p: p.relative_to(ROOT).as_posix())
-def test_imports_point_downwards(path: Path) -> None:
-    here = place(path)
-    room = here.split("/")[0]
-    for name, _ in imports(path):
-        parts = name.split(".")
-        if parts[0] != "gpuperf" or len(parts) == 1 or parts[1] in GROUND | {room}:
-            continue
-        assert parts[1] != "kernels", "the registry finds workloads; nothing imports them"
-        if here == f"{room}/__init__" and room in FEATURES:
-            assert parts[1] == "verb", f"{here} describes its verb, and imports nothing else"
-        elif room in LAYERS or room in FEATURES:
-            assert parts[1] in allowed(room, here), f"{here} must not import {name}"
-        elif room == "kernels":
-            assert parts[1][0].isupper(), f"a workload needs the public API only, not {name}"
-        else:
-            above = room in ("__init__", "__main__", "app")
-            assert above, f"{room} is the ground: it must not import {name}"
+def test_imports_point_downwards() -> None:
+    upwards = [
+        f"{place(path)}: {name}: {reason}"
+        for path in sources()
+        for name, _ in imports(path)
+        if (reason := refusal(place(path), name))
+    ]
+    assert upwards == []
 
 
-@pytest.mark.parametrize("path", sources(), ids=lambda p: p.relative_to(ROOT).as_posix())
-def test_heavy_libraries_stay_in_their_rooms(path: Path) -> None:
-    for name, at_top in imports(path):
-        library = name.split(".")[0]
-        if library in HEAVY:
-            homes = HEAVY[library]
-            here = place(path)
+def refusal(here: str, name: str) -> str:
+    """Return why the module *here* must not import *name*, or nothing where it may."""
+    room, parts = here.split("/")[0], name.split(".")
+    if parts[0] != "gpuperf" or len(parts) == 1 or parts[1] in GROUND | {room}:
+        return ""
+    if parts[1] == "kernels":
+        return "the registry finds workloads; no module imports them"
+    if here == f"{room}/__init__" and room in FEATURES:
+        return "" if parts[1] == "verb" else "it describes its verb, and imports nothing else"
+    if room in LAYERS or room in FEATURES:
+        return "" if parts[1] in allowed(room, here) else "not a layer below"
+    if room == "kernels":
+        return "" if parts[1][0].isupper() else "a workload needs the public API only"
+    return "" if room in ("__init__", "__main__", "app") else "the ground imports no layer"
+
+
+def test_heavy_libraries_are_imported_in_their_places_alone() -> None:
+    misplaced = []
+    for path in sources():
+        here = place(path)
+        for name, at_top in imports(path):
+            library = name.split(".")[0]
+            homes = HEAVY.get(library, (here,))
             home = any(here == h or here.startswith(f"{h}/") or fnmatch(here, h) for h in homes)
-            assert home, f"{name} in {here}"
-        assert not (at_top and library in LATE), f"{name} must be imported inside a function"
+            if not home:
+                misplaced.append(f"{name} in {here}")
+            if at_top and library in LATE:
+                misplaced.append(f"{name} at the top of {here}")
+    assert misplaced == []
 
 
-def test_every_room_is_known() -> None:
+def test_the_rules_refuse_what_points_upwards() -> None:
+    """The lists above are empty because the code is right, not because nothing is refused."""
+    for here, name in (
+        ("model/case", "gpuperf.roofline.rows"),
+        ("gate/ab", "gpuperf.measure.bench"),
+        ("gate/__init__", "gpuperf.roofline"),
+        ("profile/inside/session", "gpuperf.show.table"),
+        ("units", "gpuperf.model.record"),
+        ("kernels", "gpuperf.measure"),
+        ("app", "gpuperf.kernels.matmul"),
+    ):
+        assert refusal(here, name), (here, name)
+    for here, name in (
+        ("gate/ab", "gpuperf.model.record"),
+        ("gate/__init__", "gpuperf.verb"),
+        ("profile/inside/session", "gpuperf.measure.bench"),
+        ("kernels", "gpuperf.Workload"),
+        ("app", "gpuperf.verb.verbs"),
+    ):
+        assert not refusal(here, name), (here, name)
+
+
+def test_imports_are_read_at_every_depth() -> None:
+    tree = ast.parse(
+        "import a\n"
+        "if TYPE_CHECKING:\n    import unseen\nelse:\n    import b\n"
+        "try:\n    import c\nexcept ImportError:\n    import d\n"
+        "def f():\n    with x:\n        from .. import e\n"
+        "match x:\n    case 1:\n        from gpuperf import g\n"
+    )
+    read = dict(_imports_of(PACKAGE / "show" / "deep" / "x.py", tree))
+    assert set(read) == {"a", "b", "c", "d", "gpuperf.show", "gpuperf", "gpuperf.g"}
+    assert [name for name, at_top in read.items() if at_top] == ["a"]
+
+
+def test_every_folder_is_a_layer_or_a_feature() -> None:
     rooms = {p.name for p in PACKAGE.iterdir() if p.is_dir() and p.name != "__pycache__"}
     assert rooms == LAYERS.keys() | FEATURES.keys()
 

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-import pytest
 from measured import ROOT
 
 FILES = [*sorted((ROOT / "gpuperf").rglob("*.py")), *sorted((ROOT / "kernels").rglob("*.py"))]
@@ -21,12 +20,17 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @cache
-def tree(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"))
+def definitions(path: Path) -> tuple[Definition | ast.Module, ...]:
+    """Return the module in *path*, and its functions and classes at every depth."""
+    waiting: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
+    for node in waiting:
+        if not isinstance(node, ast.expr):  # holds no definition
+            waiting += ast.iter_child_nodes(node)
+    return tuple(node for node in waiting if isinstance(node, Definition | ast.Module))
 
 
 def functions(path: Path) -> Iterator[Function]:
-    return (node for node in ast.walk(tree(path)) if isinstance(node, Function))
+    return (node for node in definitions(path) if isinstance(node, Function))
 
 
 def length(function: Function) -> int:
@@ -39,39 +43,33 @@ def is_triton(function: Function) -> bool:
     return any(ast.unparse(each) == "jit" for each in function.decorator_list)
 
 
-each_file = pytest.mark.parametrize("path", FILES, ids=lambda p: p.relative_to(ROOT).as_posix())
+def test_files_and_functions_are_short() -> None:
+    for path in FILES:
+        assert len(path.read_text(encoding="utf-8").splitlines()) <= MOST_LINES, path
+        assert not [f.name for f in functions(path) if length(f) > LONGEST_FUNCTION], path
 
 
-@each_file
-def test_files_and_functions_are_short(path: Path) -> None:
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= MOST_LINES
-    long = [f.name for f in functions(path) if length(f) > LONGEST_FUNCTION]
-    assert not long
+def test_functions_take_few_parameters() -> None:
+    for path in FILES:
+        if path.stem.startswith("command"):
+            continue  # an option of the command line is a parameter there
+        for function in functions(path):
+            given = function.args
+            count = len([*given.posonlyargs, *given.args, *given.kwonlyargs])
+            assert count <= MOST_PARAMETERS or is_triton(function), (path, function.name)
 
 
-@each_file
-def test_functions_take_few_parameters(path: Path) -> None:
-    if path.stem.startswith("command"):
-        return  # an option of the command line is a parameter there
-    for function in functions(path):
-        given = function.args
-        count = len([*given.posonlyargs, *given.args, *given.kwonlyargs])
-        assert count <= MOST_PARAMETERS or is_triton(function), function.name
-
-
-@each_file
-def test_docstrings_are_sentences(path: Path) -> None:
-    for node in ast.walk(tree(path)):
-        if not isinstance(node, Definition | ast.Module):
-            continue
-        text = ast.get_docstring(node)
-        if text is None:
-            continue
-        first = text.split("\n\n")[0]
-        assert len(text.split()) > 3, text
-        assert not text.startswith("Of "), text
-        if isinstance(node, ast.Module):
-            assert not first.rstrip().endswith("?"), text
+def test_docstrings_are_sentences() -> None:
+    for path in FILES:
+        for node in definitions(path):
+            text = ast.get_docstring(node)
+            if text is None:
+                continue
+            first = text.split("\n\n")[0]
+            assert len(text.split()) > 3, (path, text)
+            assert not text.startswith("Of "), (path, text)
+            if isinstance(node, ast.Module):
+                assert not first.rstrip().endswith("?"), (path, text)
 
 
 def test_half_of_all_functions_are_very_short() -> None:

@@ -8,7 +8,7 @@ lines that it hides; one without a place is left out. All lengths are in pixels,
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
