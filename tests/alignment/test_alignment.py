@@ -287,7 +287,7 @@ def at(tmp_path_factory: pytest.TempPathFactory) -> CommandLine:
 
 
 def test_one_axis_is_moved_and_shown_again(at: CommandLine) -> None:
-    ended = at(
+    ended = at.within(
         "alignment",
         "matmul",
         "--axis",
@@ -310,17 +310,19 @@ def test_one_axis_is_moved_and_shown_again(at: CommandLine) -> None:
     assert [r.case.point["n"] for r in run.records] == [62, 63, 64, 65, 66]
     assert {r.case.point["m"] for r in run.records} == {16}
     assert path.with_suffix(".png").stat().st_size > 10_000
-    again = at("show", str(path))
+    again = at.within("show", str(path))
     assert again.out == ended.out
     target = at.folder / "again.svg"
-    assert at("show", str(path), "--chart", str(target)).code == 0
+    assert at.within("show", str(path), "--chart", str(target)).code == 0
     assert "row divisible by" in target.read_text()
-    assert at("show", str(path), "--chart", str(target), "--intensity", "compulsory").code == 0
+    assert (
+        at.within("show", str(path), "--chart", str(target), "--intensity", "compulsory").code == 0
+    )
     assert "arithmetic intensity" in target.read_text() or "bandwidth" in target.read_text()
 
 
 def test_a_better_size_is_sought_for_each_asked(at: CommandLine) -> None:
-    ended = at(
+    ended = at.within(
         "alignment",
         "matmul",
         "--axis",
@@ -363,7 +365,7 @@ def test_a_better_size_is_sought_for_each_asked(at: CommandLine) -> None:
 def test_what_makes_no_sense_is_refused_at_once(
     at: CommandLine, words: list[str], told: str, hint: str
 ) -> None:
-    ended = at("alignment", "matmul", *words, *QUICK, "--out", str(at.folder / "bad"))
+    ended = at.within("alignment", "matmul", *words, *QUICK, "--out", str(at.folder / "bad"))
     assert ended.code == 2, ended.err
     assert told in ended.err
     assert hint in ended.err

@@ -342,22 +342,22 @@ def at(tmp_path_factory: pytest.TempPathFactory) -> CommandLine:
 
 def test_the_command_line_explains_a_run_file(at: CommandLine, tmp_path: Path) -> None:
     path, drawn = str(stored(tmp_path, SMALL, ODD, ADD)), tmp_path / "x.svg"
-    told = at("explain", path, "8191", "--chart", str(drawn))
+    told = at.within("explain", path, "8191", "--chart", str(drawn))
     assert told.code == 0, told.err
     assert "instruction path" in told.out
     assert "1024" not in told.out
     assert "first: rows are aligned to 2 bytes only" in told.out
     assert drawn.stat().st_size > 1000
-    rows = json.loads(at("explain", path, "--format", "json").out)
+    rows = json.loads(at.within("explain", path, "--format", "json").out)
     assert len(rows) == 2 * (len(STEPS["compute"]) - 2) + len(STEPS["memory"]) - 2
     assert {row["unit"] for row in rows} == {"FLOP/s", "byte/s"}
-    table = csv.DictReader(io.StringIO(at("explain", path, "--format", "csv").out))
+    table = csv.DictReader(io.StringIO(at.within("explain", path, "--format", "csv").out))
     assert [row["step"] for row in table][:3] == list(STEPS["compute"][2:5])
-    assert at("explain", path, "--format", "md").out.count("| step |") == 3
+    assert at.within("explain", path, "--format", "md").out.count("| step |") == 3
 
 
 def test_a_case_that_is_not_there_is_refused(at: CommandLine, tmp_path: Path) -> None:
-    told = at("explain", str(stored(tmp_path, SMALL)), "4096")
+    told = at.within("explain", str(stored(tmp_path, SMALL)), "4096")
     assert told.code == 2
     assert "no case contains '4096'" in told.err
     assert "m=1024" in told.err

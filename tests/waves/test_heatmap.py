@@ -227,7 +227,7 @@ def test_a_run_file_is_drawn_again_with_its_heatmap(at: CommandLine) -> None:
             writer.header(run.header)
             for record in run.records:
                 writer.record(record)
-        ended = at("show", str(file), "--chart", str(target))
+        ended = at.within("show", str(file), "--chart", str(target))
         assert ended.code == 0, ended.err
         beside = at.folder / f"{name}-again-heatmap.svg"
         assert (target.exists(), beside.exists()) == (True, name == "plane")
@@ -258,7 +258,9 @@ def test_a_new_run_has_its_heatmap_beside_it(
 def test_a_heatmap_of_less_than_a_plane_is_refused_before_measuring(
     at: CommandLine, words: list[str], code: int, told: str
 ) -> None:
-    ended = at("waves", "matmul", *words, "--heatmap", *QUICK, "--out", str(at.folder / "bad"))
+    ended = at.within(
+        "waves", "matmul", *words, "--heatmap", *QUICK, "--out", str(at.folder / "bad")
+    )
     assert ended.code == code
     assert told in ended.err
     assert not list((at.folder / "bad").glob("*.jsonl"))

@@ -282,11 +282,11 @@ def test_a_run_file_is_shown_and_drawn_anywhere(at: CommandLine) -> None:
         writer.header(run.header)
         for record in run.records:
             writer.record(record)
-    shown = at("show", str(file))
+    shown = at.within("show", str(file))
     assert shown.code == 0, shown.err
     assert shown.out == render_waves(run, "table")
     target = at.folder / "waves.png"
-    assert at("show", str(file), "--chart", str(target)).code == 0
+    assert at.within("show", str(file), "--chart", str(target)).code == 0
     assert target.stat().st_size > 10_000
 
 
@@ -298,7 +298,7 @@ def test_a_run_file_is_shown_and_drawn_anywhere(at: CommandLine) -> None:
     ],
 )
 def test_what_has_no_waves_is_refused_at_once(at: CommandLine, words: list[str], told: str) -> None:
-    ended = at("waves", *words, *QUICK, "--out", str(at.folder / "bad"))
+    ended = at.within("waves", *words, *QUICK, "--out", str(at.folder / "bad"))
     assert ended.code in (2, 3)
     assert told in ended.err
     assert not list((at.folder / "bad").glob("*.jsonl"))

@@ -356,7 +356,7 @@ def gpuperf_at(tmp_path_factory: pytest.TempPathFactory) -> CommandLine:
 
 
 def test_the_nearest_way_of_counting_is_suggested(gpuperf_at: CommandLine) -> None:
-    ended = gpuperf_at("roofline", "matmul", "--counters", "requires", "--device", "cpu")
+    ended = gpuperf_at.within("roofline", "matmul", "--counters", "requires", "--device", "cpu")
     assert_refused(
         ended, 2, "no counters 'requires'; did you mean 'require'", "auto, kernels, ncu, off"
     )
@@ -364,6 +364,6 @@ def test_the_nearest_way_of_counting_is_suggested(gpuperf_at: CommandLine) -> No
 
 def test_counters_cannot_be_required_of_a_cpu(gpuperf_at: CommandLine) -> None:
     words = ("roofline", "copy", "--counters", "require", "--device", "cpu", "--out", "required")
-    ended = gpuperf_at(*words, "--peaks", "peaks.toml")
+    ended = gpuperf_at.within(*words, "--peaks", "peaks.toml")
     assert_refused(ended, 3, "gpuperf reads no hardware counters of", "leave --counters out")
     assert not list((gpuperf_at.folder / "required").glob("*.jsonl"))
