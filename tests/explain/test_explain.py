@@ -411,11 +411,12 @@ def test_numbers_beyond_any_machine_are_refused() -> None:
 
 
 def test_ten_thousand_kernels_take_no_time() -> None:
-    names = [f"cutlass_75_{'gemm_1x1_' * 30}{i}" for i in range(10_000)]
+    # A fifth of the names match a grammar at many places, which takes most of the time.
+    names = [f"cutlass_75_{'gemm_1x1_' * (1 if i % 5 else 30)}{i}" for i in range(10_000)]
     record = replace(SMALL, kernels=tuple(Kernel(name) for name in names))
     began = time.process_time()
     render_explained([explain(record, TOP)], "table")
-    assert time.process_time() - began < 10
+    assert time.process_time() - began < 4
 
 
 @pytest.mark.parametrize(

@@ -20,19 +20,23 @@ CPU = torch.device("cpu")
 NEED_A_GPU = [name for name in timer_names() if name != "wall"]
 
 
-def test_the_wall_timer_reads_a_wait_of_known_length() -> None:
+@pytest.fixture(scope="module")
+def timer() -> WallTimer:
+    """A timer of the host, which takes half a second to measure its own cost."""
+    return WallTimer(CPU)
+
+
+def test_the_wall_timer_reads_a_wait_of_known_length(timer: WallTimer) -> None:
     def wait() -> None:
         end = time.perf_counter() + 0.0005
         while time.perf_counter() < end:
             pass
 
-    timer = WallTimer(CPU)
     least = min(timer.sample(wait, 0.0, "hot").time_s for _ in range(200))
     assert least - timer.facts.floor_s == pytest.approx(0.0005, rel=0.02)
 
 
-def test_the_wall_timer_knows_its_own_cost() -> None:
-    timer = WallTimer(CPU)
+def test_the_wall_timer_knows_its_own_cost(timer: WallTimer) -> None:
     facts = timer.facts
     hot = sorted(timer.sample(lambda: None, 0.0, "hot").time_s for _ in range(200))
     cold = sorted(timer.sample(lambda: None, 0.0, "cold").time_s for _ in range(15))
@@ -43,35 +47,35 @@ def test_the_wall_timer_knows_its_own_cost() -> None:
     assert timer.facts.empty_call_s > 0
 
 
-def test_a_gap_is_kept_before_the_sample_and_out_of_it() -> None:
-    timer = WallTimer(CPU)
+def test_a_gap_is_kept_before_the_sample_and_out_of_it(timer: WallTimer) -> None:
     start = time.perf_counter()
     sample = timer.sample(lambda: None, 0.05, "hot")
     assert time.perf_counter() - start >= 0.05
     assert sample.time_s < 0.01
 
 
-def test_the_flush_is_several_times_the_last_level_cache() -> None:
+def test_the_flush_is_several_times_the_last_level_cache(timer: WallTimer) -> None:
     size = last_level_cache_bytes()
     assert 2**18 <= size <= 2**32
-    timer = WallTimer(CPU)
     assert timer._flush.nbytes >= 4 * min(size, 2**30)
 
 
 @pytest.mark.parametrize("cache", get_args(Cache))
-def test_the_cache_is_as_asked_before_the_sample_and_no_part_of_it(cache: Cache) -> None:
-    timer = WallTimer(CPU)
-    timer._flush = torch.arange(1, 1 << 22)  # 32 MiB take over a millisecond
+def test_the_cache_is_as_asked_before_the_sample_and_no_part_of_it(
+    cache: Cache, timer: WallTimer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # 32 MiB take over a millisecond.
+    monkeypatch.setattr(timer, "_flush", torch.arange(1, 1 << 22))
     times = sorted(timer.sample(lambda: None, 0.0, cache).time_s for _ in range(9))
     assert times[4] < 1e-4
     written = bool((timer._flush == 0).all())
     assert written == (cache == "cold-dirty")
 
 
-def test_a_host_timer_reads_no_clock_of_a_device() -> None:
-    sample = WallTimer(CPU).sample(lambda: None, 0.0, "hot")
+def test_a_host_timer_reads_no_clock_of_a_device(timer: WallTimer) -> None:
+    sample = timer.sample(lambda: None, 0.0, "hot")
     assert (sample.clock_hz, sample.before_hz) == (None, None)
-    assert WallTimer(CPU).facts.clock_hz is None
+    assert timer.facts.clock_hz is None
 
 
 def test_a_timer_is_made_once_for_each_device() -> None:

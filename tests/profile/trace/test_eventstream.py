@@ -145,13 +145,16 @@ def test_a_gzip_file_of_endless_text_is_refused(
         read_trace(path)
 
 
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file that each example of a property writes anew."""
+    return tmp_path_factory.mktemp("damaged") / "t.json"
+
+
 @settings(max_examples=150, deadline=None)
 @given(place=st.integers(0, len(example_text().encode()) - 1))
-def test_a_file_cut_anywhere_keeps_what_was_read_and_says_so(
-    place: int, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_a_file_cut_anywhere_keeps_what_was_read_and_says_so(place: int, path: Path) -> None:
     data = example_text().encode()
-    path = tmp_path_factory.mktemp("cut") / "t.json"
     path.write_bytes(data[:place])
     try:
         timeline = read_trace(path)
@@ -174,12 +177,11 @@ DAMAGE = (b"", b'"', b"{", b"}", b"[", b"]", b",", b":", b"-", b"9" * 30, b"e9",
     )
 )
 def test_a_damaged_file_is_read_or_refused_and_nothing_else(
-    changes: list[tuple[int, bytes, int]], tmp_path_factory: pytest.TempPathFactory
+    changes: list[tuple[int, bytes, int]], path: Path
 ) -> None:
     data = example_text().encode()
     for place, put, removed in changes:
         data = data[:place] + put + data[place + removed :]
-    path = tmp_path_factory.mktemp("damaged") / "t.json"
     path.write_bytes(data)
     try:
         timeline = read_trace(path)
