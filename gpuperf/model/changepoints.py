@@ -32,7 +32,7 @@ from __future__ import annotations
 import functools
 import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -177,15 +177,19 @@ def _fenced(rest: Any) -> Any:
     return numpy.clip(rest, low - reach, high + reach)
 
 
-def _windows(count: int) -> Iterator[tuple[int, Any]]:
-    """Yield each length of windows, with their starts."""
+@functools.lru_cache(maxsize=64)
+def _windows(count: int) -> tuple[tuple[int, Any], ...]:
+    """Return each length of windows, with their starts."""
     import numpy
 
+    windows = []
     length = count
     while length == count or length >= NARROWEST:
         last = count - length
-        yield length, numpy.unique([*range(0, last, max(1, length // OVERLAP)), last])
+        starts = numpy.unique([*range(0, last, max(1, length // OVERLAP)), last])
+        windows.append((length, starts))
         length //= 2
+    return tuple(windows)
 
 
 def _figures(values: Any) -> tuple[Any, ...]:
@@ -198,12 +202,14 @@ def _figures(values: Any) -> tuple[Any, ...]:
     sums = _running(values)
     figures, begins, ends = [], [], []
     for length, starts in _windows(values.shape[-1]):
-        share, at = _shares(sums, length, starts)
+        share, tried = _shares(sums, length, starts)
         window = share.argmax(axis=-1)[..., None]
-        share, at = (numpy.take_along_axis(v, window, -1) for v in (share, at))
+        share, tried = (numpy.take_along_axis(v, window, -1) for v in (share, tried))
         begin = starts[window]
-        part = numpy.take_along_axis(values, begin + numpy.arange(length), -1)
-        figure = share / (1 - share + SAME) * (length - 3) * _unlikeness(part, at)
+        part = values
+        if len(starts) > 1:
+            part = numpy.take_along_axis(values, begin + numpy.arange(length), -1)
+        figure = share / (1 - share + SAME) * (length - 3) * _unlikeness(part, tried[..., 0])
         rare = stdtr(length - 3, -numpy.sqrt(figure)) * len(starts)
         figures.append(numpy.round(-numpy.log(numpy.maximum(rare, 1e-300)), 6))
         begins.append(begin)
@@ -225,7 +231,7 @@ def _shares(
     running: tuple[Any, ...], length: int, starts: Any, most: int = MOST_PLACES
 ) -> tuple[Any, Any]:
     """Return the share of the residual sum of squares that the greatest step of each window
-    explains, and its place in the window; both (…, windows)."""
+    explains, and which of the `_places` it has in the window; both (…, windows)."""
     import numpy
 
     whole, leaning, squared = (r[..., starts + length] - r[..., starts] for r in running)
@@ -233,20 +239,17 @@ def _shares(
     slope = (leaning - (starts + (length - 1) / 2) * whole) * (line[1] - line[0])
     total = squared - whole**2 / length - slope**2
     places = _places(length, most)
+    expected, scale = _without_step(length, most)
     gains = running[0][..., starts[:, None] + places]
-    gains -= running[0][..., starts, None]
-    gains -= (whole / length)[..., None] * places
-    along = numpy.cumsum(line)[places - 1]
-    gains -= slope[..., None] * along
+    gains -= numpy.stack((running[0][..., starts], whole, slope), axis=-1) @ expected
     gains *= gains
-    gains /= (
-        places * (length - places) / length - along**2
-    )  # the sum of squares of a step, after a line
+    gains *= scale
     best = gains.argmax(axis=-1)
     gain = numpy.take_along_axis(gains, best[..., None], -1)[..., 0]
-    return numpy.clip(gain / (numpy.maximum(total, 0) + SAME**2), 0, 1), places[best]
+    return numpy.clip(gain / (numpy.maximum(total, 0) + SAME**2), 0, 1), best
 
 
+@functools.lru_cache(maxsize=64)
 def _places(length: int, most: int) -> Any:
     """Return the places of a window at which steps are tried: all, or *most* even ones."""
     import numpy
@@ -255,17 +258,41 @@ def _places(length: int, most: int) -> Any:
     return numpy.unique(numpy.linspace(SIDE, length - SIDE, count).round().astype(int))
 
 
-def _unlikeness(part: Any, at: Any) -> Any:
-    """Return (1 − φ) / (1 + φ) of the residuals of *part* (…, n) after a line and a step at
-    *at*."""
+@functools.lru_cache(maxsize=64)
+def _without_step(length: int, most: int) -> tuple[Any, Any]:
+    """Return what the running sum before the window, the sum of the window and its slope each add
+    to the running sum at each of the `_places` (3, places), and 1 / the sum of squares of a step
+    there, after a line."""
+    import numpy
+
+    places = _places(length, most)
+    along = numpy.cumsum(_slope(length))[places - 1]
+    expected = numpy.stack((numpy.ones(len(places)), places / length, along))
+    return expected, 1 / (places * (length - places) / length - along**2)
+
+
+@functools.lru_cache(maxsize=16)
+def _steps(length: int) -> Any:
+    """Return a step at each of the `_places`, after a line, of norm 1: (places, length)."""
+    import numpy
+
+    steps = _straightened((numpy.arange(length) >= _places(length, MOST_PLACES)[:, None]) * 1.0)
+    return steps / numpy.sqrt((steps**2).sum(axis=-1, keepdims=True))
+
+
+def _unlikeness(part: Any, tried: Any) -> Any:
+    """Return (1 − φ) / (1 + φ) of the residuals of *part* (…, n) after a line and a step at the
+    place of number *tried* (…)."""
     import numpy
 
     rest = _straightened(part)
-    step = _straightened((numpy.arange(part.shape[-1]) >= at) * 1.0)
-    height = (rest * step).sum(axis=-1) / (step**2).sum(axis=-1)
-    over = rest - height[..., None] * step
-    tiny = SAME * (rest**2).sum(axis=-1) + SAME**2
-    likeness = (over[..., 1:] * over[..., :-1]).sum(axis=-1) / ((over**2).sum(axis=-1) + tiny)
+    step = _steps(part.shape[-1])[tried]
+    step *= numpy.einsum("...i,...i", rest, step)[..., None]
+    tiny = SAME * numpy.einsum("...i,...i", rest, rest) + SAME**2
+    rest -= step
+    likeness = numpy.einsum("...i,...i", rest[..., 1:], rest[..., :-1]) / (
+        numpy.einsum("...i,...i", rest, rest) + tiny
+    )
     return ((1 - likeness) / (1 + likeness))[..., None]
 
 
@@ -278,8 +305,9 @@ def _place(values: Any) -> int:
     best = int(figures.argmax())
     begin, end = int(begins[best]), int(ends[best])
     whole = numpy.zeros(1, int)
-    _, at = _shares(_running(rest[begin:end]), end - begin, whole, end - begin)
-    return begin + int(at[0])
+    count = end - begin
+    _, best = _shares(_running(rest[begin:end]), count, whole, count)
+    return begin + int(_places(count, count)[best[0]])
 
 
 def _straightened(values: Any) -> Any:
@@ -287,8 +315,9 @@ def _straightened(values: Any) -> Any:
     import numpy
 
     slope = _slope(values.shape[-1])
-    centred = values - values.mean(axis=-1, keepdims=True)
-    return centred - numpy.einsum("...i,i", centred, slope)[..., None] * slope
+    straight = values - values.mean(axis=-1, keepdims=True)
+    straight -= numpy.einsum("...i,i", straight, slope)[..., None] * slope
+    return straight
 
 
 @functools.lru_cache(maxsize=64)
