@@ -1,13 +1,14 @@
-"""Is every run file that was ever written still read, and understood?
+"""Every run file that was ever written is still read, and means the same.
 
-`golden/` holds a real run of each schema. A file that no longer comes back to the same bytes says
-that the schema has changed: then a new one is added beside it, and the old one must still be read.
+`golden/` has a real run of each schema. Where a file is not written to the same bytes again, the
+schema has changed: then a new file is added beside it, and the old one must still be read.
 """
 
 import csv
 import io
 import json
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from gpuperf.roofline.formats import render_run
 from gpuperf.roofline.scene import scene
 from gpuperf.run.runfile import RunWriter
 from gpuperf.run.session import schedule_of
-from gpuperf.run.store import read_run
+from gpuperf.run.store import read_run as read_anew
 from gpuperf.show.render import FORMATS
 
 TESTS = Path(__file__).parent
@@ -31,6 +32,12 @@ GOLDEN = [*SCHEMAS, *RUN_FILES]
 CURRENT = [path for path in GOLDEN if path.stem == f"run_schema_{SCHEMA}"]
 by_name = pytest.mark.parametrize("path", GOLDEN, ids=name_of)
 of_this_schema = pytest.mark.parametrize("path", CURRENT, ids=name_of)
+read_run = cache(read_anew)  # one run for all tests of a file: a run is never changed
+
+
+@cache
+def shown(path: Path, format: str) -> str:
+    return render_run(read_run(path), format)
 
 
 def lines(path: Path) -> Iterator[bytes]:
@@ -270,7 +277,7 @@ def test_the_times_of_a_golden_run_are_documented(path: Path) -> None:
 @by_name
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_golden_run_is_shown_in_every_format(path: Path, format: str) -> None:
-    text = render_run(read_run(path), format)
+    text = shown(path, format)
     assert text.endswith("\n")
     assert read_run(path).records[0].case.op in text.replace("\\", "")
 
@@ -278,7 +285,7 @@ def test_a_golden_run_is_shown_in_every_format(path: Path, format: str) -> None:
 @by_name
 def test_the_csv_of_a_golden_run_has_a_row_for_each_record(path: Path) -> None:
     run = read_run(path)
-    table = list(csv.DictReader(io.StringIO(render_run(run, "csv"))))
+    table = list(csv.DictReader(io.StringIO(shown(path, "csv"))))
     assert [row["status"] for row in table] == [record.status for record in run.records]
     for row, record in zip(table, run.records, strict=True):
         assert row["op"] == record.case.op

@@ -1,10 +1,10 @@
-"""Does a comparison end in charts that tell the truth, and in an exit code that does?"""
+"""A comparison has charts of what was measured, and an exit code for what failed."""
 
 from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,13 +30,20 @@ from gpuperf.show.view import View
 SIZES = (512, 1024, 2048, 4096)  # more than are drawn as bars
 
 
-def drawn(run: Run) -> Any:
-    """The figure of a comparison."""
-    kept = []
+def drawn(run: Run, files: Sequence[Path] = ()) -> Any:
+    """Draw a comparison, to *files* if there are any, and return its figure."""
+    kept, save = [], show.save_figure
+
+    def keep(figure: Any, target: Path, title: str) -> None:
+        kept.append(figure)
+        if files:
+            save(figure, target, title)
+
     with pytest.MonkeyPatch.context() as patch, matplotlib.rc_context(show.rc_parameters()):
-        patch.setattr(show, "save_figure", lambda figure, *_: kept.append(figure))
-        chart.draw_comparison(run, [Path("x.svg")])
-        kept[0].draw_without_rendering()
+        patch.setattr(show, "save_figure", keep)
+        chart.draw_comparison(run, files or [Path("x.svg")])
+        if not files:
+            kept[0].draw_without_rendering()
     return kept[0]
 
 
@@ -210,12 +217,11 @@ ODD = [nameless, hostile, costless, crowd]
 def test_an_odd_run_is_drawn_inside_its_figure(
     make: Callable[[Run], Run], sizes: tuple[int, ...], tmp_path: Path
 ) -> None:
-    run = make(compared(sizes))
     files = [tmp_path / "a.png", tmp_path / "a.svg"]
-    chart.draw_comparison(run, files)
+    figure = drawn(make(compared(sizes)), files)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph")
-        inside(drawn(run))
+        inside(figure)
     assert files[0].read_bytes().startswith(b"\x89PNG")
 
 
