@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import forks
 import pytest
 
 from gpuperf import app
@@ -159,7 +160,7 @@ class CommandLine:
 
     def start(self, *words: str, **more: Any) -> subprocess.Popen[str]:
         """The command, running."""
-        return subprocess.Popen(
+        return forks.Popen(
             [*COMMAND, *words],
             cwd=self.folder,
             env=self.environment,
@@ -211,7 +212,7 @@ def _cache() -> tempfile.TemporaryDirectory[str]:
     """A cache that holds the catalogue; a worker describes the workloads once for all tests."""
     folder = tempfile.TemporaryDirectory(prefix="gpuperf-catalogue-")
     environment = {**os.environ, "GPUPERF_CACHE": folder.name, "CUDA_VISIBLE_DEVICES": ""}
-    subprocess.run([*COMMAND, "list"], env=environment, capture_output=True, check=True)
+    forks.run([*COMMAND, "list"], env=environment, capture_output=True, check=True)
     return folder
 
 

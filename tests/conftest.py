@@ -9,13 +9,11 @@ import sys
 import warnings
 
 # Several test processes share the processors: none may spin while it waits for its threads.
-ALONE = "PYTEST_XDIST_WORKER" not in os.environ
-if not ALONE:
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
-import torch  # noqa: E402
+import torch
 
-if not ALONE:
+if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)
 
 # Hundreds of processes start here: each would compile gpuperf anew without its bytecode.
@@ -34,11 +32,23 @@ with warnings.catch_warnings():
         with contextlib.suppress(ImportError):  # no Triton, or an older one without gluon
             importlib.import_module(module)
 
+import forks  # noqa: E402
+import pytest  # noqa: E402
 from fast_interpreter import remember_lookups  # noqa: E402
 
 from gpuperf.measure.registry import load_source  # noqa: E402
+from gpuperf.run import launcher  # noqa: E402
 
 remember_lookups()
 load_source("gpuperf.kernels")
 os.environ.pop(INTERPRET, None)  # not for what the tests start
+if not torch.cuda.is_available():
+    forks.serve()
+    launcher.subprocess = forks  # type: ignore[attr-defined]
 os.environ.pop("COLUMNS", None)  # by pytest-xdist: the width of no terminal
+
+
+@pytest.fixture
+def real_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have processes start as ever, where the start or the end of one is what is tested."""
+    monkeypatch.delenv(forks.SOCKET, raising=False)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import forks
 import pytest
 
 ROOT = Path(__file__).parent.parent
@@ -46,7 +47,7 @@ def run(guide: Path, repository: Path, gpu: bool) -> None:
     for line in commands(guide, gpu):
         words = shlex.split(line, comments=True)
         assert words[0] == "gpuperf", line
-        done = subprocess.run(
+        done = forks.run(
             [sys.executable, "-m", *words],
             cwd=repository,
             capture_output=True,

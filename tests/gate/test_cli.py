@@ -3,10 +3,10 @@ it cannot?"""
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
+import forks
 import pytest
 from repositories import git
 
@@ -24,7 +24,7 @@ sizes = "64,128"
 
 def gpuperf(*words: str, folder: Path) -> tuple[int, str, str]:
     code = "from gpuperf.app import main; main()"
-    done = subprocess.run(
+    done = forks.run(
         [sys.executable, "-c", code, *words],
         cwd=folder,
         capture_output=True,

@@ -12,6 +12,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import forks
 import pytest
 from fake_sides import FakeSide, Heard, plan_of, sides_in, suite_of
 from synthetic_gate import CASES, compare_runs, run_of, written
@@ -52,7 +53,7 @@ def gate(folder: Path, slower: float = 0.0, **more: object) -> GateReport:
 
 def gpuperf(*words: str, folder: Path) -> int:
     code = "from gpuperf.app import main; main()"
-    done = subprocess.run(
+    done = forks.run(
         [sys.executable, "-c", code, *words], cwd=folder, capture_output=True, check=False
     )
     return done.returncode

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import forks
 import pytest
 import typer
 
@@ -94,7 +95,7 @@ def by_hand(name: str) -> int:
 
 
 def gpuperf(folder: Path, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
+    done = forks.run(
         [sys.executable, "-c", "from gpuperf.app import main; main()", *arguments],
         cwd=folder,
         capture_output=True,

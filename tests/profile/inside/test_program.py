@@ -292,7 +292,7 @@ threading.Thread(target=lambda: (time.sleep(2), open("thread", "w").write("whole
 
 
 def test_a_thread_that_never_ends_is_ended_when_the_time_is_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, real_start: None
 ) -> None:
     monkeypatch.setattr(program, "FAREWELL_S", 1.0)
     text = "import threading, time\nthreading.Thread(target=time.sleep, args=(600,)).start()"
@@ -301,7 +301,7 @@ def test_a_thread_that_never_ends_is_ended_when_the_time_is_over(
 
 
 def test_torch_is_imported_when_the_program_does_so(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], real_start: None
 ) -> None:
     text = """
 import importlib.util, os, sys
