@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-_HTML = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
+_MARKS = {mark: f"\\{mark}" for mark in "\\`*_[]|~#$"}
+_SAFE = str.maketrans({**_MARKS, "&": "&amp;", "<": "&lt;", ">": "&gt;"})
 _LINES = dict.fromkeys("–—−─·", "-") | dict.fromkeys("┌┐└┘├┤┬┴┼", "+") | {"│": "|"}
 _SIGNS = {"µ": "u", "±": "+/-", "×": "x", "…": "...", "²": "^2", "³": "^3", "°": "deg", "π": "pi"}
 _ASCII = _LINES | _SIGNS | {"≥": ">=", "≤": "<=", "→": "->"}
@@ -20,8 +21,7 @@ def escape(text: str) -> str:
     """
     if not _OBEYED.search(text):
         return text
-    safe = re.sub(r"([\\`*_\[\]|~#$])", r"\\\1", text).translate(_HTML)
-    safe = re.sub(r"(?i)\b(https?|ftp|www)(?=[:.])", r"\1<!-- -->", safe)
+    safe = re.sub(r"(?i)\b(https?|ftp|www)(?=[:.])", r"\1<!-- -->", text.translate(_SAFE))
     safe = re.sub(r"\\#(?=\w)", "#<!-- -->", safe)
     safe = re.sub(r"(?i)\bgh-(?=\d)", lambda m: f"{m[0][:2]}<!-- -->-", safe)
     return re.sub(r"@(?=\w)", "@<!-- -->", safe)
