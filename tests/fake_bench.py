@@ -73,6 +73,10 @@ def measure(
     return make_bench(timer, facts).measure(workload, case, contract, "r", seed=5)
 
 
+def product(m: int, n: int, k: int, dtype: str) -> dict[str, int | str]:
+    return {"m": m, "n": n, "k": k, "dtype": dtype}
+
+
 def assert_wrong(record: Record, sentence: str) -> None:
     assert record.status == "wrong", (record.status, record.reason)
     assert sentence in record.reason

@@ -267,6 +267,10 @@ def known(chip: str, kind: int) -> list[str] | None:
     return CHIPS[chip][KINDS[kind]].get("metrics")
 
 
+SAMPLING = [chip for chip in CHIPS if known(chip, PM_SAMPLING) is not None]
+SHARED = {"GA10B", "GB10B", "GB20B"}  # their memory is the CPU's
+
+
 def sampled(chip: str, *values: tuple[float, float]) -> list[dict[str, float]]:
     """Samples of *chip* with these bytes read and written, by its own names."""
     (read,), (written,) = choose(BYTES, known(chip, PM_SAMPLING) or ()).values()

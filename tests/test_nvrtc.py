@@ -43,6 +43,6 @@ def test_our_kernels_compile(source: str, kernels: tuple[str, ...], arch: str) -
         assert kernel.encode() in cubin
 
 
-def test_a_fault_in_the_source_is_told_with_its_line() -> None:
+def test_a_fault_in_the_source_is_reported_with_its_line() -> None:
     with pytest.raises(CannotMeasure, match=r"gpuperf.cu\(2\).*undefined"):
         compile_source('extern "C" __global__ void f(int* p) {\n  *p = nowhere;\n}', "sm_90")

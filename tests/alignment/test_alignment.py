@@ -123,7 +123,7 @@ def test_no_size_is_suggested_where_none_is_faster() -> None:
     assert group.suggest(1000) is None
 
 
-def test_what_is_swept_is_found_or_refused() -> None:
+def test_the_varied_axes_are_detected_or_refused() -> None:
     assert moved_axes(study()) == (("m", "n", "k"), ())
     for records in ((sized(64, 1e12),), ()):
         with pytest.raises(UsageError, match="no axis varies"):
@@ -168,7 +168,7 @@ def test_the_table_says_what_is_lost_and_by_which_kernel() -> None:
     assert next(line for line in text.splitlines() if line.startswith("128 +")).count("–") == 1
 
 
-def test_a_suggestion_is_told_with_its_interval() -> None:
+def test_a_suggestion_is_printed_with_its_interval() -> None:
     text = render_alignment(vocabulary({50257: 2e-3, 50264: 1.5e-3, 50304: 1e-3}), "table")
     line = next(line for line in text.splitlines() if line.startswith("50257"))
     assert "50304" in line
@@ -189,7 +189,7 @@ def test_json_and_csv_have_a_row_a_size() -> None:
     assert "| 2 |" in render_alignment(run, "md")
 
 
-def test_a_case_without_a_time_is_told_below() -> None:
+def test_a_case_without_a_time_is_listed_below() -> None:
     run = study(range(4090, 4100))
     lost = matmul(TOP, 4100, None, status="oom", reason="needs 9 GB")
     text = render_alignment(replace(run, records=(*run.records, lost)), "table")
@@ -198,7 +198,7 @@ def test_a_case_without_a_time_is_told_below() -> None:
     assert json.loads(render_alignment(replace(run, records=(lost,)), "json")) == []
 
 
-def test_absurd_numbers_of_a_stranger_are_left_out() -> None:
+def test_absurd_numbers_in_a_run_file_are_left_out() -> None:
     run = study(range(4090, 4100))
     first = run.records[0]
 
@@ -216,11 +216,11 @@ def test_absurd_numbers_of_a_stranger_are_left_out() -> None:
         strange = replace(run, records=(record, *run.records))
         for form in ("table", "md", "csv", "json"):
             render_alignment(strange, form)
-        told = json.loads(render_alignment(strange, "json"), parse_constant=pytest.fail)
+        reported = json.loads(render_alignment(strange, "json"), parse_constant=pytest.fail)
         if record.case.point["m"] == "x":  # no axis of numbers is left to be swept
-            assert told == []
+            assert reported == []
         else:
-            assert [row["elements"] for row in told] == list(range(4090, 4100))
+            assert [row["elements"] for row in reported] == list(range(4090, 4100))
             drawn(strange)
 
 
@@ -260,7 +260,7 @@ def test_the_chart_has_a_dot_a_size_and_a_colour_an_alignment() -> None:
 
 
 @pytest.mark.parametrize("text", [HOSTILE, "x" * 5000, "$\\frac$", ""])
-def test_strange_names_are_drawn_and_told_within_the_picture(text: str) -> None:
+def test_strange_names_are_drawn_within_the_picture(text: str) -> None:
     run = study(range(4090, 4100))
     records = tuple(
         replace(r, kernels=(Kernel(text),), case=replace(r.case, implementation=text))
@@ -342,7 +342,7 @@ def test_a_better_size_is_sought_for_each_asked(at: CommandLine) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told", "hint"),
+    ("words", "reported", "hint"),
     [
         (["--sizes", "16", "--offsets", "-64:64:+1"], "a size of -48, below 1", "larger size"),
         (["--offsets", "1,2"], "--sizes has no size to add offsets to", "--sizes 4096"),
@@ -363,11 +363,11 @@ def test_a_better_size_is_sought_for_each_asked(at: CommandLine) -> None:
     ],
 )
 def test_what_makes_no_sense_is_refused_at_once(
-    at: CommandLine, words: list[str], told: str, hint: str
+    at: CommandLine, words: list[str], reported: str, hint: str
 ) -> None:
     ended = at.within("alignment", "matmul", *words, *QUICK, "--out", str(at.folder / "bad"))
     assert ended.code == 2, ended.err
-    assert told in ended.err
+    assert reported in ended.err
     assert hint in ended.err
 
 
@@ -382,7 +382,7 @@ def test_a_suggestion_is_in_the_rows_too() -> None:
     assert rows[0]["gain"] == pytest.approx(2)
 
 
-def test_times_that_are_hardly_known_are_told() -> None:
+def test_uncertain_times_get_a_note() -> None:
     wild = Samples((1e-3, 9e-3, 1e-3, 7e-3))
     run = study()
     first = replace(run.records[0], times={"window": wild})

@@ -138,7 +138,7 @@ def test_the_interpreter_is_not_asked_for_products_of_bf16() -> None:
     assert reason == "Triton's interpreter multiplies bf16 as integers"
 
 
-def test_a_sweep_measures_torch_alone_unless_told_otherwise() -> None:
+def test_a_sweep_measures_torch_alone_by_default() -> None:
     described = MATMUL.describe("gpuperf.kernels")
     assert described.standard == ("torch",)
     assert list(BY_NAME) == ["naive", "tiled", "triton", "compile", "torch"]

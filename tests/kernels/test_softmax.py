@@ -101,7 +101,7 @@ def test_every_tiling_of_the_fused_kernel_is_right(m: int, n: int) -> None:
         assert_right(softmax.fused_call(x, y, tiling)(), x)
 
 
-def test_tilings_are_told_apart_and_fit_an_sm() -> None:
+def test_tilings_are_distinct_and_fit_an_sm() -> None:
     for n in (1, 128, 1000, 4096, 16384, 65536):
         tilings = [*rows.tilings(n)]
         assert len({tuple(tiling.items()) for tiling in tilings}) == len(tilings) <= 12

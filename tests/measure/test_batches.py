@@ -276,7 +276,7 @@ def test_whether_values_are_flat_is_no_matter_of_their_unit(
         (5e-6, 1e-3, 8e-5),
     ],
 )
-def test_work_on_a_side_stream_is_told_from_a_host_that_is_slow_to_wait(
+def test_work_on_a_side_stream_differs_from_a_host_that_is_slow_to_wait(
     monkeypatch: pytest.MonkeyPatch, wait_s: float, late_s: float, side_s: float
 ) -> None:
     """A wait takes *wait_s* and what is left of the side stream; one wait is *late_s* late."""

@@ -3,11 +3,10 @@
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
-from fake_bench import CPU, INCREMENT, Build, FakeTimer, Inputs, assert_wrong, make_bench, measure
+from fake_bench import CPU, INCREMENT, Build, FakeTimer, Inputs, assert_wrong, measure, product
 from gpuperf.kernels.matmul import MATMUL
 from gpuperf.kernels.stream import COPY
 from hypothesis import given, settings
@@ -15,14 +14,8 @@ from hypothesis import strategies as st
 
 from gpuperf.measure.checks import compare, poison, tolerance
 from gpuperf.measure.deviation import UNIT_ROUNDOFF, WrongResult
-from gpuperf.measure.inputs import ByteCounter, TooLarge, bind_make, refill, torch_dtype
-from gpuperf.model.contract import Contract
-from gpuperf.model.workload import Case, Point
-from gpuperf.units import itemsize
-
-
-def product(m: int, n: int, k: int, dtype: str) -> dict[str, int | str]:
-    return {"m": m, "n": n, "k": k, "dtype": dtype}
+from gpuperf.measure.inputs import bind_make, torch_dtype
+from gpuperf.model.workload import Point
 
 
 def test_the_tolerance_is_the_sum_of_three_roundings() -> None:
@@ -371,51 +364,6 @@ def test_an_element_that_cancels_is_held_to_the_size_of_the_others() -> None:
     assert check.error == pytest.approx(1e-7, rel=1e-6)
 
 
-@pytest.mark.parametrize("dtype", ["fp64", "fp32", "fp16", "bf16", "fp8", "int8"])
-def test_inputs_are_drawn_by_seed_and_drawn_afresh(dtype: str) -> None:
-    first = bind_make(CPU, 1)((64, 64), dtype).double()
-    assert torch.equal(first, bind_make(CPU, 1)((64, 64), dtype).double())
-    assert not torch.equal(first, bind_make(CPU, 2)((64, 64), dtype).double())
-    sigma = 32.0 if dtype == "int8" else 1.0
-    assert first.std().item() == pytest.approx(sigma, rel=0.1)
-    assert abs(first.mean().item()) < 0.1 * sigma
-    tensor = first.to(torch_dtype(dtype), copy=True)
-    fresh = bind_make(CPU, 3)((64, 64), dtype)
-    refill({"x": tensor, "scale": 2.0}, {"x": fresh, "scale": 2.0})
-    assert torch.equal(fresh.double(), tensor.double())
-    assert not torch.equal(first, tensor.double())
-
-
-def test_an_expanded_input_is_refilled_through_what_it_is_expanded_from() -> None:
-    row = torch.zeros(4)
-    refill({"x": row.expand(3, 4)}, {"x": torch.arange(4.0).expand(3, 4)})
-    assert torch.equal(row, torch.arange(4.0))
-
-
-def test_the_check_and_the_timing_see_inputs_as_the_workload_made_them() -> None:
-    seen = []
-
-    def positive(point: Point, make: Any) -> dict[str, Any]:
-        return {"x": make((point.n,), "fp32").abs_().add_(1.0)}
-
-    def logarithm(inputs: Any, point: Point, options: Any) -> Any:
-        def call() -> torch.Tensor:
-            seen.append(inputs["x"].min().item())
-            return inputs["x"].log()
-
-        return call
-
-    workload = replace(
-        COPY,
-        inputs=positive,
-        reference=lambda inputs, point: inputs["x"].double().log(),
-        narrow=None,
-    )
-    record = measure(workload, logarithm, n=4096, dtype="fp32")
-    assert record.status == "ok", record.reason
-    assert min(seen) >= 1.0
-
-
 def test_a_wrong_second_output_is_not_hidden_by_an_infinite_reference() -> None:
     want = (torch.zeros(4).double(), torch.tensor([1.0, torch.inf]).double())
     workload = replace(COPY, reference=lambda inputs, point: want, narrow=None)
@@ -448,70 +396,3 @@ def test_a_head_whose_row_cancels_is_as_exact_as_that_row_of_the_others() -> Non
     assert error_at(1) < 0.01
     with pytest.raises(WrongResult):
         error_at(500)
-
-
-@given(
-    st.lists(st.tuples(st.integers(0, 2**20), st.integers(1, 2**20)), max_size=4),
-    st.sampled_from(["fp64", "bf16", "fp8", "int8"]),
-)
-def test_bytes_are_counted_without_being_taken(shapes: list[tuple[int, int]], dtype: str) -> None:
-    counter = ByteCounter()
-    for shape in shapes:
-        assert counter(shape, dtype).device.type == "meta"
-    assert counter.bytes == sum(m * n for m, n in shapes) * itemsize(dtype)
-
-
-def test_a_shape_that_cannot_exist_is_too_large_and_counted() -> None:
-    counter = ByteCounter()
-    with pytest.raises(TooLarge):
-        counter((2**40, 2**40), "fp32")
-    assert counter.bytes == 2**82
-
-
-def test_a_right_case_has_its_time_and_its_costs() -> None:
-    record = measure(MATMUL, **product(64, 32, 16, "fp32"))
-    assert record.status == "ok"
-    assert record.samples is not None
-    assert record.samples.values_s == (1e-3,) * 3
-    assert record.stop == "precision"
-    assert record.cost is not None
-    assert record.cost.flop_count == 2 * 64 * 32 * 16
-    assert record.memory is not None
-    assert record.memory.inputs_bytes == 4 * (64 * 16 + 16 * 32)
-    assert record.memory.output_bytes == 4 * 64 * 32
-    assert record.fingerprint.hard["workload_version"] == 1
-
-
-def test_a_dtype_that_the_device_lacks_is_skipped() -> None:
-    record = measure(MATMUL, **product(64, 32, 16, "fp8"))
-    assert (record.status, record.reason) == ("skipped", "a CPU does not compute in fp8")
-
-
-@pytest.mark.parametrize("size", [2**24, 2**40])
-def test_what_cannot_fit_is_refused_before_it_is_allocated(size: int) -> None:
-    record = measure(MATMUL, **product(size, size, size, "fp64"))
-    assert record.status == "oom"
-    assert "GB are free" in record.reason
-    assert record.hint == "choose smaller sizes"
-
-
-def test_an_error_in_a_build_is_the_cases_status() -> None:
-    def build(inputs: Inputs, point: Point, options: object) -> Callable[[], object]:
-        raise ZeroDivisionError("no tiles\nin this size")
-
-    record = measure(MATMUL, build, **product(8, 8, 8, "fp32"))
-    assert record.status == "error"
-    assert "ZeroDivisionError: no tiles" in record.reason
-
-
-def test_a_call_that_takes_no_time_did_no_work() -> None:
-    record = measure(MATMUL, None, FakeTimer(time_s=0.0), **product(8, 8, 8, "fp32"))
-    assert record.status == "no-work"
-    assert record.times == {}
-
-
-def test_an_implementation_that_there_is_not_is_an_error_with_its_name() -> None:
-    case = Case("matmul", "tourch", product(8, 8, 8, "fp32"))
-    record = make_bench().measure(MATMUL, case, Contract("wall"), "r", 0)
-    assert record.status == "error"
-    assert "no implementation 'tourch'; did you mean 'torch'?" in record.reason

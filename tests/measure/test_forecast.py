@@ -56,8 +56,8 @@ def test_another_implementation_dtype_or_option_says_nothing() -> None:
 def test_a_size_is_refused_where_the_calls_that_a_case_needs_exceed_its_budget() -> None:
     contract = replace(CONTRACT, budget_s=2.0)
     assert known(1024, 0.02).refusal(CASE, cube(2048), contract, None) is None
-    told = known(2048, 0.16).refusal(CASE, cube(4096), contract, None)
-    assert told == (
+    refusal = known(2048, 0.16).refusal(CASE, cube(4096), contract, None)
+    assert refusal == (
         "a call takes about 1.3 s, and a case needs 4 of them: over the 2 s of a case",
         "a budget of 8 s (--budget, or budget_s of a suite) measures it",
     )

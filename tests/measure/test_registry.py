@@ -49,7 +49,7 @@ def write(folder: Path, name: str, text: str) -> str:
     return str(path)
 
 
-def test_our_own_workloads_are_found_by_walking_their_package() -> None:
+def test_our_own_workloads_load_by_walking_their_package() -> None:
     found, broken = load_source("gpuperf.kernels")
     assert {"matmul", "copy"} <= found.keys()
     assert broken == {}
@@ -97,7 +97,7 @@ def test_a_neighbour_cannot_stand_in_for_an_installed_library(tmp_path: Path) ->
     assert list(load_source(write(tmp_path, "mine.py", text))[0]) == ["twice"]
 
 
-def test_two_workloads_in_one_file_are_both_found(tmp_path: Path) -> None:
+def test_two_workloads_in_one_file_both_load(tmp_path: Path) -> None:
     text = workload("first", variable="A") + workload("second", variable="B")
     assert list(load_source(write(tmp_path, "mine.py", text))[0]) == ["first", "second"]
 

@@ -80,8 +80,12 @@ def test_each_k_and_each_kernel_has_a_picture_of_its_own() -> None:
     records = [*grid((512, 1024, 1536)).records, *grid((512, 1024, 1536), 1024).records]
     records += grid((512, 1024, 1536), name="other").records
     study = study_plane(Run(TOP, tuple(records)))
-    told = [(kernel.where, kernel.kernel.split(",")[0]) for kernel in study.kernels]
-    assert told == [("k=4096", "matmul_kernel"), ("k=1024", "matmul_kernel"), ("k=4096", "other")]
+    reported = [(kernel.where, kernel.kernel.split(",")[0]) for kernel in study.kernels]
+    assert reported == [
+        ("k=4096", "matmul_kernel"),
+        ("k=1024", "matmul_kernel"),
+        ("k=4096", "other"),
+    ]
     assert study.boundaries == ()
 
 
@@ -201,7 +205,7 @@ def test_a_script_that_the_font_lacks_is_drawn_without_a_word(tmp_path: Path) ->
     assert "名前" in (tmp_path / "a.svg").read_text(encoding="utf-8")
 
 
-def test_absurd_sizes_and_clocks_of_a_stranger_are_bounded() -> None:
+def test_absurd_sizes_and_clocks_in_a_run_file_are_bounded() -> None:
     run = grid((512, 1024, 1536))
     fast = replace(run.records[0], times={"window": Samples((1e-295,) * 2, (1e300,) * 2)})
     huge = [timed(m, n, 1e18) for m, n in product((1, LARGEST), (1, LARGEST))]
@@ -244,7 +248,7 @@ def test_a_new_run_has_its_heatmap_beside_it(
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "told"),
+    ("words", "code", "reported"),
     [
         (["--sizes", "64:256:+64"], 2, "--m 512:8192:+512 --n 512:8192:+512 --k 4096"),
         (["--m", "64", "--n", "64:256:+64"], 2, "heatmap needs m and n to vary"),
@@ -256,11 +260,11 @@ def test_a_new_run_has_its_heatmap_beside_it(
     ],
 )
 def test_a_heatmap_of_less_than_a_plane_is_refused_before_measuring(
-    at: CommandLine, words: list[str], code: int, told: str
+    at: CommandLine, words: list[str], code: int, reported: str
 ) -> None:
     ended = at.within(
         "waves", "matmul", *words, "--heatmap", *QUICK, "--out", str(at.folder / "bad")
     )
     assert ended.code == code
-    assert told in ended.err
+    assert reported in ended.err
     assert not list((at.folder / "bad").glob("*.jsonl"))

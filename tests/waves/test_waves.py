@@ -129,7 +129,7 @@ def test_a_tuned_tile_counts_more_than_a_name() -> None:
     assert many.model.tiling == TRUTH.tiling
 
 
-def test_no_boundary_is_told_between_sizes_that_another_kernel_parts() -> None:
+def test_no_boundary_is_reported_between_sizes_of_different_kernels() -> None:
     run = sweep(1024, 4096)
     records = [
         replace(r, kernels=(Kernel("other"),)) if i % 2 else r for i, r in enumerate(run.records)
@@ -137,7 +137,7 @@ def test_no_boundary_is_told_between_sizes_that_another_kernel_parts() -> None:
     assert study_waves(replace(run, records=tuple(records))).boundaries == ()
 
 
-def test_what_has_no_clock_or_no_time_is_told() -> None:
+def test_cases_without_a_clock_or_a_time_are_listed() -> None:
     run = sweep(1024, 2048)
     blind = replace(run.records[0], times={"window": Samples((1e-3, 1e-3))})
     lost = replace(run.records[1], status="oom", reason="needs 9 GB", times={}, primary="")
@@ -149,7 +149,7 @@ def test_what_has_no_clock_or_no_time_is_told() -> None:
     assert "needs 9 GB" in render_waves(replace(run, records=(blind, lost, *run.records[2:])), "md")
 
 
-def test_absurd_numbers_of_a_stranger_are_left_out() -> None:
+def test_absurd_numbers_in_a_run_file_are_left_out() -> None:
     run = sweep(1024, 2048)
     first = run.records[0]
 
@@ -175,9 +175,9 @@ def test_absurd_numbers_of_a_stranger_are_left_out() -> None:
         strange = replace(run, records=(record, *run.records))
         for form in ("table", "md", "csv"):
             render_waves(strange, form)
-        told = json.loads(render_waves(strange, "json"), parse_constant=pytest.fail)
-        assert {row["size"] for row in told} == set(range(1024, 2049, 128))
-        assert all(0 < row["flop_per_cycle"] < 1e9 for row in told)
+        reported = json.loads(render_waves(strange, "json"), parse_constant=pytest.fail)
+        assert {row["size"] for row in reported} == set(range(1024, 2049, 128))
+        assert all(0 < row["flop_per_cycle"] < 1e9 for row in reported)
         drawn(strange)
     same = replace(run, records=(first,) * 5 + tuple(replace(first, rank=i) for i in range(9)))
     assert "no axis varies" in render_waves(same, "table")
@@ -189,13 +189,13 @@ def test_noise_alone_does_not_bear_boundaries_out() -> None:
         timed(n, 40.0 * n * (1 + 0.06 * (draw.random() - 0.5)), TALL)
         for n in range(1024, 8193, 128)
     )
-    told = [b for b in study_waves(Run(TOP, records)).boundaries if b.met is not None]
-    assert sum(bool(b.met) for b in told) <= len(told) / 3
+    reported = [b for b in study_waves(Run(TOP, records)).boundaries if b.met is not None]
+    assert sum(bool(b.met) for b in reported) <= len(reported) / 3
 
 
-def test_every_boundary_between_far_sizes_is_told() -> None:
+def test_every_boundary_between_far_sizes_is_reported() -> None:
     run, tiling = sweep(1024, 7936, 1152), TRUTH.tiling
-    chosen = {"BM": 128, "BN": 256, "BK": 64}  # which is told, not fitted
+    chosen = {"BM": 128, "BN": 256, "BK": 64}  # the tile is given, not fitted
     records = tuple(replace(r, chosen=chosen) for r in run.records)
     study = study_waves(replace(run, records=records))
     ends = [n for n in range(1024, 7936) if tiling.waves(3072, n + 1) > tiling.waves(3072, n)]
@@ -204,9 +204,9 @@ def test_every_boundary_between_far_sizes_is_told() -> None:
 
 def test_nine_of_ten_errors_are_within_the_high_one() -> None:
     (kernel,) = study_waves(sweep()).kernels
-    told = replace(kernel, unseen=tuple(i / 100 for i in range(-10, 10)))
-    assert told.high_error == pytest.approx(0.09)
-    assert told.median_error == pytest.approx(0.05)
+    reported = replace(kernel, unseen=tuple(i / 100 for i in range(-10, 10)))
+    assert reported.high_error == pytest.approx(0.09)
+    assert reported.median_error == pytest.approx(0.05)
 
 
 def test_runs_without_waves_are_refused() -> None:
@@ -263,7 +263,7 @@ def test_the_chart_has_dots_a_curve_and_the_ends_of_waves() -> None:
 
 
 @pytest.mark.parametrize("name", [HOSTILE, "x" * 5000, "$\\frac$", ""])
-def test_a_strange_kernel_is_drawn_and_told(name: str) -> None:
+def test_a_strange_kernel_is_drawn_and_printed(name: str) -> None:
     strange = decoded(sweep(1024, 2048, kernel=name))
     assert "\x1b" not in render_waves(strange, "table")
     figure = drawn(strange)
@@ -291,14 +291,16 @@ def test_a_run_file_is_shown_and_drawn_anywhere(at: CommandLine) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "reported"),
     [
         (["matmul", "--sizes", "64:256:+64"], "waves need the SM cycles of an NVIDIA GPU"),
         (["matmul", "--tile", "1x1"], "--tile is an option of triton"),
     ],
 )
-def test_what_has_no_waves_is_refused_at_once(at: CommandLine, words: list[str], told: str) -> None:
+def test_what_has_no_waves_is_refused_at_once(
+    at: CommandLine, words: list[str], reported: str
+) -> None:
     ended = at.within("waves", *words, *QUICK, "--out", str(at.folder / "bad"))
     assert ended.code in (2, 3)
-    assert told in ended.err
+    assert reported in ended.err
     assert not list((at.folder / "bad").glob("*.jsonl"))

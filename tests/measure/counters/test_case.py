@@ -92,7 +92,7 @@ def count(
     workload: Workload = INCREMENT,
     timed: Callable[[Record], None] = lambda record: None,
 ) -> tuple[Record, list[str]]:
-    """The record of a case whose card has *counters*, and the phases that were told of."""
+    """The record of a case whose card has *counters*, and the phases that it reported."""
 
     def opened(device: torch.device, l2_bytes: int | None) -> FakeCounters:
         counters.log.append("open")
@@ -209,8 +209,8 @@ def test_what_is_required_and_lacking_leaves_the_times(
     assert record.samples is not None
     assert record.samples.median_s == 1e-3
     # What the kernels say needs no bytes of DRAM.
-    told = counting == "kernels" and step != "open"
-    assert record.counters == ({"l2_bytes": 5e6, "kernel_passes": 7} if told else {})
+    counted = counting == "kernels" and step != "open"
+    assert record.counters == ({"l2_bytes": 5e6, "kernel_passes": 7} if counted else {})
 
 
 def test_what_both_collectors_lack_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,12 +237,12 @@ def test_kernels_that_move_other_bytes_alone_than_in_the_call_say_so(
 def test_bytes_that_are_known_to_less_than_a_hundredth_say_so(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for unsure, told in ((0.03e6, False), (0.05e6, True)):
+    for unsure, doubtful in ((0.03e6, False), (0.05e6, True)):
         fake = FakeCounters()
         counts = {**DRAM, "dram_uncertainty_bytes": unsure}
         monkeypatch.setattr(fake, "traffic", lambda *asked, counts=counts: counts)
         record, _ = count("auto", fake, monkeypatch)
-        assert ("imprecise-bytes" in doubts(record)) == told
+        assert ("imprecise-bytes" in doubts(record)) == doubtful
 
 
 def test_kernels_that_cannot_be_counted_leave_the_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -252,7 +252,7 @@ def test_kernels_that_cannot_be_counted_leave_the_bytes(monkeypatch: pytest.Monk
     assert record.counters == DRAM
 
 
-def test_a_fault_that_nobody_thought_of_costs_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unexpected_fault_costs_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
     for step in ("open", "calibration", "traffic"):
         record, _ = count("auto", FakeCounters(fails={step: OSError("odd")}), monkeypatch)
         assert record.status == "ok"
@@ -262,13 +262,13 @@ def test_a_fault_that_nobody_thought_of_costs_no_time(monkeypatch: pytest.Monkey
 def test_the_record_is_reported_before_its_counters_are_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    told: list[Record] = []
-    record, _ = count("auto", FakeCounters(), monkeypatch, timed=told.append)
-    (early,) = told
+    timed: list[Record] = []
+    record, _ = count("auto", FakeCounters(), monkeypatch, timed=timed.append)
+    (early,) = timed
     assert (early.status, early.counters) == ("ok", {})
     assert early == replace(record, counters={})
-    count("off", FakeCounters(), monkeypatch, timed=told.append)
-    assert len(told) == 1
+    count("off", FakeCounters(), monkeypatch, timed=timed.append)
+    assert len(timed) == 1
 
 
 def test_kernels_that_do_not_match_get_a_caveat(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -345,8 +345,8 @@ def test_every_way_of_counting_has_its_name(name: str) -> None:
 def test_the_nearest_name_is_suggested(text: str, guess: str) -> None:
     with pytest.raises(UnknownName) as caught:
         asked_for(text)
-    told = f"; did you mean {guess!r}?" if guess else ""
-    assert str(caught.value) == f"no counters {text!r}{told}"
+    hint = f"; did you mean {guess!r}?" if guess else ""
+    assert str(caught.value) == f"no counters {text!r}{hint}"
     assert caught.value.hint == "known: auto, kernels, ncu, off, require"
 
 

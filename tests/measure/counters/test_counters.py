@@ -12,7 +12,20 @@ from typing import Any, get_args
 
 import pytest
 import torch
-from fake_cupti import CHIPS, GEMM, REDUCE, SIZES, FakeCupti, fake, kind_of, known, nothing, sampled
+from fake_cupti import (
+    CHIPS,
+    GEMM,
+    REDUCE,
+    SAMPLING,
+    SHARED,
+    SIZES,
+    FakeCupti,
+    fake,
+    kind_of,
+    known,
+    nothing,
+    sampled,
+)
 
 from gpuperf.measure.counters import cupti, ranges
 from gpuperf.measure.counters.cupti import (
@@ -29,7 +42,7 @@ from gpuperf.measure.counters.device import StepKernelCounter
 from gpuperf.measure.counters.dram import LEAST_INTERVAL_S, MOST_SAMPLES, DramSampler
 from gpuperf.measure.counters.kernels import KernelCounter, count_kernels, summed, with_counts
 from gpuperf.model.contract import Counting
-from gpuperf.model.metrics import BYTES, KERNEL, OF_STEP, choose, combine, derive
+from gpuperf.model.metrics import OF_STEP
 from gpuperf.model.record import Kernel
 
 
@@ -43,9 +56,9 @@ def no_device(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_chip_is_called_by_its_name() -> None:
-    library, told = fake(chip="GB202")
+    library, driver = fake(chip="GB202")
     assert library.chip(3) == "GB202"
-    assert told.log == ["cuptiProfilerInitialize", "cuptiDeviceGetChipName"]
+    assert driver.log == ["cuptiProfilerInitialize", "cuptiDeviceGetChipName"]
 
 
 @pytest.mark.parametrize(
@@ -79,9 +92,9 @@ def test_every_kind_has_a_hint_that_names_options_that_there_are() -> None:
 
 @pytest.mark.parametrize("result", [1, 17, 46])
 def test_metrics_that_are_refused_are_unknown_whatever_the_result(result: int) -> None:
-    library, told = fake(refused={"cuptiProfilerHostConfigAddMetrics": result})
+    library, driver = fake(refused={"cuptiProfilerHostConfigAddMetrics": result})
     assert kind_of(lambda: DramSampler(library, 0, 1e-3)) == "unknown-metric"
-    assert told.alive == set()
+    assert driver.alive == set()
 
 
 def test_a_metric_that_the_chip_does_not_have_is_unknown() -> None:
@@ -102,77 +115,13 @@ def test_the_library_is_found_beside_torch(monkeypatch: pytest.MonkeyPatch, tmp_
 
 # Metrics, by the recorded replies of each chip
 
-SAMPLING = [chip for chip in CHIPS if known(chip, PM_SAMPLING) is not None]
-SHARED = {"GA10B", "GB10B", "GB20B"}  # their memory is the CPU's
-
-
-@pytest.mark.parametrize("chip", SAMPLING)
-def test_a_chip_that_samples_tells_the_bytes_of_dram_by_its_own_names(chip: str) -> None:
-    chosen = choose(BYTES, known(chip, PM_SAMPLING) or ())
-    if chip in SHARED:
-        assert chosen == {}
-        return
-    op = "op_" if chip in {"GB202", "GB203", "GB205", "GB206", "GB207"} else ""
-    assert chosen == {
-        "dram_read_bytes": (f"dram__bytes_{op}read.sum",),
-        "dram_written_bytes": (f"dram__bytes_{op}write.sum",),
-    }
-
-
-@pytest.mark.parametrize("chip", [c for c in CHIPS if known(c, RANGE_PROFILER) is not None])
-def test_a_chip_tells_of_a_kernel_what_its_hardware_has(chip: str) -> None:
-    chosen = choose(KERNEL, known(chip, RANGE_PROFILER) or ())
-    always = {"l2_bytes", "l1_bytes", "cycles", "time_ns", "fp32_fma", "fp64_add"}
-    assert always <= chosen.keys()
-    assert chosen["cycles"] == ("sm__cycles_elapsed.max",)
-    assert (BYTES.keys() <= chosen.keys()) == (chip not in SHARED)
-    tensor = {name.removeprefix("tensor_") for name in chosen if name.startswith("tensor_")}
-    since = {"TU": {"fp16", "int8"}, "GV": {"fp16"}, "GA": {"fp16", "bf16", "tf32", "int8"}}
-    if chip in {"TU116", "TU117"}:
-        assert tensor == set()
-    else:
-        assert since.get(chip[:2], {"fp16", "bf16", "tf32", "int8", "fp8"}) <= tensor
-        assert ("fp8" in tensor) == (chip[:2] in {"AD", "GH", "GB"})
-    if chip.startswith("GB2"):
-        assert len(chosen["tensor_fp16"]) == 2  # by what is accumulated
-
-
-def test_the_first_group_that_the_chip_has_in_full_is_chosen() -> None:
-    assert choose({"q": (("a",), ("c",))}, {"a", "c"}) == {"q": ("a.sum",)}
-    assert choose({"q": (("a", "b"), ("c",))}, {"a", "c"}) == {"q": ("c.sum",)}
-    assert choose({"q": (("a", "b"),)}, {"a"}) == {}
-
-
-def test_a_quantity_is_the_sum_of_its_metrics_and_no_number_where_one_is_none() -> None:
-    chosen = {"both": ("a.sum", "b.sum"), "one": ("c.sum",), "none": ("d.sum",)}
-    names = ["a.sum", "b.sum", "c.sum", "d.sum"]
-    assert combine(chosen, names, [1.0, 2.0, 4.0, math.nan]) == {"both": 3.0, "one": 4.0}
-    assert combine(chosen, names, [1.0, math.nan, 4.0, 0.0]) == {"one": 4.0, "none": 0.0}
-
-
-def test_a_fused_multiply_add_is_two_operations() -> None:
-    counts = {"fp32_fma": 100.0, "fp32_mul": 20.0, "fp32_add": 3.0, "l2_bytes": 7.0}
-    assert derive(counts) == {"fp32_flops": 223.0, "l2_bytes": 7.0}
-    assert derive({"fp64_fma": 1.0, "fp64_mul": 1.0}) == {}
-
-
-def test_sectors_count_as_bytes() -> None:
-    chosen = {"l2_bytes": ("lts__t_sectors_srcunit_tex.sum",)}
-    assert combine(chosen, chosen["l2_bytes"], [3.0]) == {"l2_bytes": 96.0}
-
-
-@pytest.mark.parametrize(("tma", "told"), [(0.0, True), (1.0, False), (None, True)])
-def test_loads_by_tma_pass_by_l1(tma: float | None, told: bool) -> None:
-    counts = {"l1_bytes": 5.0} | ({} if tma is None else {"tma_instructions": tma})
-    assert ("l1_bytes" in derive(counts)) == told
-
 
 # DRAM at full speed
 
 
 def sampler_of(**scripted: Any) -> tuple[DramSampler, FakeCupti]:
-    library, told = fake(**scripted)
-    return DramSampler(library, 0, 1e-3), told
+    library, driver = fake(**scripted)
+    return DramSampler(library, 0, 1e-3), driver
 
 
 @pytest.fixture
@@ -184,21 +133,23 @@ def naps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 @pytest.mark.parametrize("chip", sorted(set(SAMPLING) - SHARED))
 def test_the_samples_are_summed(chip: str, naps: list[float]) -> None:
-    sampler, told = sampler_of(chip=chip, samples=sampled(chip, (5.0, 1.0), (0.0, 2.0), (7.5, 0.0)))
+    sampler, driver = sampler_of(
+        chip=chip, samples=sampled(chip, (5.0, 1.0), (0.0, 2.0), (7.5, 0.0))
+    )
     with sampler:
         moved = sampler.count(nothing)
     assert (moved.read, moved.written) == (12.5, 3.0)
-    assert told.alive == set()
+    assert driver.alive == set()
 
 
 def test_what_is_counted_lies_between_start_and_stop_and_a_sample_more(naps: list[float]) -> None:
-    sampler, told = sampler_of(samples=sampled("GH100", (1.0, 1.0)))
+    sampler, driver = sampler_of(samples=sampled("GH100", (1.0, 1.0)))
     seen: list[tuple[str, int]] = []
-    sampler.count(lambda: seen.append((told.steps[-1], len(naps))))
+    sampler.count(lambda: seen.append((driver.steps[-1], len(naps))))
     assert seen == [("PmSamplingStart", 0)]
-    (_, interval_ns), (nap,) = told.triggers[-1], naps
+    (_, interval_ns), (nap,) = driver.triggers[-1], naps
     assert nap >= interval_ns * 1e-9
-    assert told.steps[-3:] == [
+    assert driver.steps[-3:] == [
         "PmSamplingStop",
         "PmSamplingDecodeData",
         "PmSamplingGetCounterDataInfo",
@@ -207,9 +158,9 @@ def test_what_is_counted_lies_between_start_and_stop_and_a_sample_more(naps: lis
 
 @pytest.mark.parametrize("longest_s", [1e-6, 1e-3, 1.0, 60.0])
 def test_the_interval_leaves_room_for_twice_the_longest_stretch(longest_s: float) -> None:
-    library, told = fake()
+    library, driver = fake()
     DramSampler(library, 0, longest_s)
-    ((_, interval_ns),) = told.triggers
+    ((_, interval_ns),) = driver.triggers
     assert interval_ns >= LEAST_INTERVAL_S * 1e9
     assert MOST_SAMPLES * interval_ns * 1e-9 >= 2 * longest_s * (1 - 1e-6)
 
@@ -230,10 +181,10 @@ def test_the_interval_leaves_room_for_twice_the_longest_stretch(longest_s: float
 def test_samples_that_are_not_whole_count_nothing(
     scripted: dict[str, Any], kind: str, naps: list[float]
 ) -> None:
-    sampler, told = sampler_of(**{"samples": sampled("GH100", (1.0, 1.0)), **scripted})
+    sampler, driver = sampler_of(**{"samples": sampled("GH100", (1.0, 1.0)), **scripted})
     with sampler:
         assert kind_of(lambda: sampler.count(nothing)) == kind
-    assert told.alive == set()
+    assert driver.alive == set()
 
 
 def fail() -> None:
@@ -241,11 +192,11 @@ def fail() -> None:
 
 
 def test_a_run_that_raises_is_stopped_and_disabled() -> None:
-    sampler, told = sampler_of()
+    sampler, driver = sampler_of()
     with pytest.raises(ArithmeticError, match="the call's own"), sampler:
         sampler.count(fail)
-    assert told.steps[-3:] == ["PmSamplingStop", "PmSamplingDisable", "ProfilerHostDeinitialize"]
-    assert told.alive == set()
+    assert driver.steps[-3:] == ["PmSamplingStop", "PmSamplingDisable", "ProfilerHostDeinitialize"]
+    assert driver.alive == set()
 
 
 OPENING = [n for n in SIZES if n.startswith(("cuptiProfilerHost", "cuptiPmSampling"))]
@@ -254,7 +205,7 @@ OPENING = [n for n in SIZES if n.startswith(("cuptiProfilerHost", "cuptiPmSampli
 @pytest.mark.parametrize("name", OPENING)
 def test_wherever_sampling_fails_nothing_stays_enabled(name: str, naps: list[float]) -> None:
     """But for what itself cannot be disabled or closed."""
-    library, told = fake(refused={name: 35}, samples=sampled("GH100", (1.0, 1.0)))
+    library, driver = fake(refused={name: 35}, samples=sampled("GH100", (1.0, 1.0)))
 
     def sample() -> None:
         with DramSampler(library, 0, 1e-3) as sampler:
@@ -262,14 +213,14 @@ def test_wherever_sampling_fails_nothing_stays_enabled(name: str, naps: list[flo
 
     assert kind_of(sample) == ("unknown-metric" if "Add" in name else "permission")
     left = {"cuptiPmSamplingDisable": {"sampler"}, "cuptiProfilerHostDeinitialize": {"host"}}
-    assert told.alive - left.get(name, set()) == set()
+    assert driver.alive - left.get(name, set()) == set()
 
 
 @pytest.mark.parametrize("chip", sorted(SHARED))
 def test_a_chip_that_shares_its_memory_has_no_bytes_of_dram(chip: str) -> None:
-    library, told = fake(chip=chip)
+    library, driver = fake(chip=chip)
     assert kind_of(lambda: DramSampler(library, 0, 1e-3)) == "unsupported"
-    assert told.alive == set()
+    assert driver.alive == set()
 
 
 @pytest.mark.parametrize("chip", ["GV100", "GV11B"])
@@ -280,41 +231,41 @@ def test_a_chip_older_than_turing_does_not_sample(chip: str) -> None:
 
 @pytest.mark.parametrize("passes", [0, 2])
 def test_what_does_not_fit_into_one_pass_cannot_be_sampled(passes: int) -> None:
-    library, told = fake(passes=passes)
+    library, driver = fake(passes=passes)
     assert kind_of(lambda: DramSampler(library, 0, 1e-3)) == "unsupported"
-    assert told.alive == set()
+    assert driver.alive == set()
 
 
 @pytest.mark.parametrize("result", [7, 27])
 def test_without_a_timer_on_the_chip_its_clock_triggers(result: int) -> None:
-    library, told = fake(chip="TU102", time_trigger=result)
+    library, driver = fake(chip="TU102", time_trigger=result)
     DramSampler(library, 0, 1e-3)
-    (by_time, interval_ns), (by_clock, cycles) = told.triggers
+    (by_time, interval_ns), (by_clock, cycles) = driver.triggers
     assert (by_time, by_clock) == (1, 0)
     assert cycles == 1.5 * interval_ns  # at about 1.5 GHz
 
 
 def test_without_any_trigger_nothing_is_sampled() -> None:
-    library, told = fake(refused={"cuptiPmSamplingSetConfig": 27})
+    library, driver = fake(refused={"cuptiPmSamplingSetConfig": 27})
     assert kind_of(lambda: DramSampler(library, 0, 1e-3)) == "unsupported"
-    assert told.alive == set()
+    assert driver.alive == set()
 
 
 @pytest.mark.parametrize("result", [26, 33, 35, 40])
 def test_what_forbids_one_trigger_forbids_the_other(result: int) -> None:
-    library, told = fake(time_trigger=result)
+    library, driver = fake(time_trigger=result)
     assert kind_of(lambda: DramSampler(library, 0, 1e-3)) == KINDS[result]
-    assert [trigger for trigger, _ in told.triggers] == [1]
-    assert told.alive == set()
+    assert [trigger for trigger, _ in driver.triggers] == [1]
+    assert driver.alive == set()
 
 
 # Kernel by kernel
 
 
 def test_kernels_are_counted_in_their_order() -> None:
-    library, told = fake(ranges=[GEMM, REDUCE])
+    library, driver = fake(ranges=[GEMM, REDUCE])
     seen: list[str] = []
-    found, passes = count_kernels(library, 0, lambda: seen.append(told.steps[-1]))
+    found, passes = count_kernels(library, 0, lambda: seen.append(driver.steps[-1]))
     assert seen == ["RangeProfilerStart"]
     assert [c["dram_read_bytes"] for c in found] == [8.0, 2.0]
     assert [c["l2_bytes"] for c in found] == [64.0, 32.0]
@@ -323,22 +274,22 @@ def test_kernels_are_counted_in_their_order() -> None:
     assert "time_ns" in found[0]
     assert "time_ns" not in found[1]
     assert passes == CHIPS["GH100"]["ranges"]["passes"] == 9
-    assert told.alive == set()
+    assert driver.alive == set()
 
 
 @pytest.mark.parametrize("chip", [c for c in CHIPS if known(c, RANGE_PROFILER) is not None])
 def test_every_chip_that_has_ranges_counts_them(chip: str) -> None:
-    library, told = fake(chip=chip, ranges=[{"lts__t_sectors_srcunit_tex.sum": 5.0}])
+    library, driver = fake(chip=chip, ranges=[{"lts__t_sectors_srcunit_tex.sum": 5.0}])
     found, passes = count_kernels(library, 0, nothing)
     assert found[0]["l2_bytes"] == 160.0
     assert passes == CHIPS[chip]["ranges"]["passes"]
-    assert told.alive == set()
+    assert driver.alive == set()
 
 
-def test_kernels_that_found_no_room_are_too_many() -> None:
-    library, told = fake(ranges=[GEMM], dropped=1)
+def test_kernels_beyond_the_room_are_too_many() -> None:
+    library, driver = fake(ranges=[GEMM], dropped=1)
     assert kind_of(lambda: count_kernels(library, 0, nothing)) == "overflow"
-    assert told.alive == set()
+    assert driver.alive == set()
 
 
 @pytest.mark.parametrize(
@@ -350,18 +301,18 @@ def test_kernels_that_found_no_room_are_too_many() -> None:
     ],
 )
 def test_wherever_profiling_fails_nothing_stays_enabled(name: str) -> None:
-    library, told = fake(refused={name: 35}, ranges=[GEMM])
+    library, driver = fake(refused={name: 35}, ranges=[GEMM])
     kind = kind_of(lambda: count_kernels(library, 0, nothing))
     assert kind == ("unknown-metric" if "Add" in name else "permission")
     left = {"cuptiProfilerHostDeinitialize": {"host"}, "cuptiRangeProfilerDisable": {"profiler"}}
-    assert told.alive - left.get(name, set()) == set()
+    assert driver.alive - left.get(name, set()) == set()
 
 
 def test_a_call_that_raises_under_the_profiler_leaves_nothing_enabled() -> None:
-    library, told = fake(ranges=[GEMM])
+    library, driver = fake(ranges=[GEMM])
     with pytest.raises(ArithmeticError, match="the call's own"):
         count_kernels(library, 0, fail)
-    assert told.steps[-3:] == [
+    assert driver.steps[-3:] == [
         "RangeProfilerStop",
         "RangeProfilerDisable",
         "ProfilerHostDeinitialize",
@@ -369,7 +320,7 @@ def test_a_call_that_raises_under_the_profiler_leaves_nothing_enabled() -> None:
 
 
 def test_kernels_of_a_step_are_counted_in_as_many_steps_as_there_are_passes() -> None:
-    library, told = fake(ranges=[GEMM, REDUCE])
+    library, driver = fake(ranges=[GEMM, REDUCE])
     with KernelCounter(library, 0, OF_STEP, {}, again=True) as counter:
         steps = 0
         while True:
@@ -379,15 +330,15 @@ def test_kernels_of_a_step_are_counted_in_as_many_steps_as_there_are_passes() ->
                 break
         assert steps == counter.passes == CHIPS["GH100"]["ranges"]["passes"]
         assert [c["dram_read_bytes"] for c in counter.counts()] == [8.0, 2.0]
-    assert told.alive == set()
+    assert driver.alive == set()
 
 
 def test_the_counters_of_a_step_are_scaled_by_the_flush_behind_it() -> None:
     """A flush of 100 bytes that reads as 200 here: the counters show all twice."""
-    library, told = fake(ranges=[GEMM, {**REDUCE, "dram__bytes_read.sum": 200.0}])
+    library, driver = fake(ranges=[GEMM, {**REDUCE, "dram__bytes_read.sum": 200.0}])
     flushes: list[str] = []
     counters: Any = SimpleNamespace(
-        window=SimpleNamespace(flush=lambda policy: flushes.append(told.steps[-1])), device=None
+        window=SimpleNamespace(flush=lambda policy: flushes.append(driver.steps[-1])), device=None
     )
     flush: Any = SimpleNamespace(flush_bytes=100.0, factor=1)
     with KernelCounter(library, 0, OF_STEP, {}, again=True) as counter:

@@ -60,11 +60,11 @@ class FakeWindow:
 
 
 def counted(window: FakeWindow, **scripted: Any) -> dict[str, float]:
-    library, told = fake(**{"ranges": [CALL] * WINDOWS + [EMPTY] * WINDOWS, **scripted})
+    library, driver = fake(**{"ranges": [CALL] * WINDOWS + [EMPTY] * WINDOWS, **scripted})
     try:
         return dict(count_cycles(library, 0, window, nothing, "cold", 0.004))  # type: ignore[arg-type]
     finally:
-        assert told.alive == set()
+        assert driver.alive == set()
 
 
 def test_cycles_are_those_of_the_call_alone_and_a_mean_over_the_sms() -> None:

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy
 import pytest
-import torch
-from synthetic_kineto import BASE, H200, Trace, write_large
-from torch.profiler import ProfilerActivity, profile, record_function
+from synthetic_kineto import Trace
 
 from gpuperf.errors import UsageError
 from gpuperf.importing.command import import_file
@@ -24,8 +19,6 @@ from gpuperf.model.timeline import COPY, KERNEL, SET, Timeline
 from gpuperf.profile.trace import eventstream
 from gpuperf.profile.trace.kineto import MOST_CATEGORIES, read_trace
 from gpuperf.run.store import read_run
-
-LARGE = "GPUPERF_LARGE_TRACE"  # set: the whole 200 MB, not 20
 
 
 def column(values: Any) -> list[int]:
@@ -230,124 +223,6 @@ def test_gzip_makes_no_difference(example: Trace, tmp_path: Path) -> None:
     assert_same(read_trace(packed), read_trace(plain))
 
 
-def test_older_traces_with_an_event_on_three_lines_are_read(tmp_path: Path) -> None:
-    """torch 2.4: `ts` in one line with `dur`, and what runs a compiled graph is an operator."""
-    path = tmp_path / "t.json"
-    path.write_text("""{
-  "schemaVersion": 1,
-  "deviceProperties": [
-    {
-      "id": 0, "name": "NVIDIA A100-SXM4-80GB", "totalGlobalMem": 85051572224,
-      "computeMajor": 8, "computeMinor": 0, "numSms": 108
-    }
-  ],
-  "traceEvents": [
-  {
-    "ph": "X", "cat": "cpu_op", "name": "## Call CompiledFxGraph fabc ##", "pid": 9, "tid": 9,
-    "ts": 5000.000, "dur": 90.000,
-    "args": {
-      "External id": 7,"Record function id": 0, "Ev Idx": 6
-    }
-  },
-  {
-    "ph": "X", "cat": "cpu_op", "name": "triton_poi_fused_add_0", "pid": 9, "tid": 9,
-    "ts": 5010.000, "dur": 50.000,
-    "args": {
-      "External id": 8,"kernel_file": "/tmp/c.py", "kernel_hash": "cxyz", "stream": 0,
-      "grid": "grid(1048576,)", "kernel_backend": "triton", "num_warps": 4, "num_stages": 1
-    }
-  },
-  {
-    "ph": "X", "cat": "cuda_driver", "name": "cuLaunchKernel", "pid": 9, "tid": 9,
-    "ts": 5020.000, "dur": 9.000,
-    "args": {
-      "External id": 8,
-      "cbid": 307, "correlation": 31
-    }
-  },
-  {
-    "ph": "s", "id": 31, "pid": 9, "tid": 9, "ts": 5020.000,
-    "cat": "ac2g", "name": "ac2g"
-  },
-  {
-    "ph": "X", "cat": "kernel", "name": "triton_poi_fused_add_0", "pid": 0, "tid": 7,
-    "ts": 5040.500, "dur": 3.250,
-    "args": {
-      "External id": 8,
-      "queued": 0, "device": 0, "context": 1,
-      "stream": 7, "correlation": 31,
-      "registers per thread": 16,
-      "shared memory": 0,
-      "blocks per SM": 9.481482,
-      "warps per SM": "inf",
-      "grid": [1024, 1, 1],
-      "block": [128, 1, 1],
-      "est. achieved occupancy %": 59
-    }
-  },
-  {
-    "name": "Record Window End", "ph": "i", "s": "g",
-    "pid": "", "tid": "", "ts": 6000.000
-  }
-  ],
-  "traceName": "t.json"
-}""")
-    timeline = read_trace(path)
-    assert [call.name for call in timeline.calls] == [
-        "## Call CompiledFxGraph fabc ##",
-        "triton_poi_fused_add_0",
-    ]
-    assert column(timeline.activities.start) == [40_500]
-    assert column(timeline.activities.runtime) == [0]
-    assert timeline.passed_over == {"ac2g": 1, "ph i": 1}
-
-
-def test_newer_marks_of_compiled_graphs_are_operators_too(tmp_path: Path) -> None:
-    trace = Trace()
-    trace.mark("## Call CompiledFxGraph fovga ##", 0, 9)
-    trace.mark("gpuperf.step", 0, 9)
-    timeline = read_trace(trace.write(tmp_path / "t.json"))
-    assert [call.name for call in timeline.calls] == ["## Call CompiledFxGraph fovga ##"]
-    assert names(timeline, timeline.annotations.name) == ["gpuperf.step"]
-
-
-def test_kernels_of_rocm_are_read(tmp_path: Path) -> None:
-    """As RocprofActivity_inl.h writes them: no registers, and bytes as text on the host's side."""
-    properties = {key: H200[key] for key in ("id", "totalGlobalMem", "numSms")}
-    trace = Trace(device={**properties, "name": "AMD", "maxSharedMemoryPerMultiProcessor": 65536})
-    copied = trace.call("hipMemcpyWithStream", 0, 9, bytes="4096", kind="1", ptr="0x7f")
-    trace.copy("HtoD (Host -> Device)", 3, 8, 4096, copied)
-    number = trace.call("hipLaunchKernel", 10, 12, kernel="k", grid=[4, 1, 1], block=[64, 1, 1])
-    text = f'"device": 0, "stream": 0, "correlation": {number}, "kind": "Dispatch Kernel"'
-    trace.add(
-        "kernel", "Cijk_Ailk", 20, 30, 2, 0, f'{text}, "grid": [4, 1, 1], "block": [64, 1, 1]'
-    )
-    timeline = read_trace(trace.write(tmp_path / "t.json"))
-    assert timeline.devices[0].kind == "rocm"
-    assert column(timeline.activities.runtime) == [0, 1]
-    assert timeline.launches == (Launch((4, 1, 1), (64, 1, 1)),)
-
-
-def test_all_kernels_of_a_cuda_graph_have_the_call_that_launched_it(tmp_path: Path) -> None:
-    trace = Trace()
-    number = trace.call("cudaGraphLaunch", 0, 9)
-    for i in range(3):
-        trace.kernel(f"k{i}", 20 + 10 * i, 28 + 10 * i, number)
-    trace.kernel("stray", 60, 70, 999_999)
-    assert column(read_trace(trace.write(tmp_path / "t.json")).activities.runtime) == [0, 0, 0, -1]
-
-
-def test_of_two_calls_with_one_correlation_the_outer_counts(tmp_path: Path) -> None:
-    trace = Trace()
-    inner = trace.call("cuLaunchKernel", 2, 8, cat="cuda_driver")
-    trace.correlation -= 1
-    assert trace.call("cudaLaunchKernel", 0, 9) == inner
-    trace.kernel("k", 20, 30, inner)
-    timeline = read_trace(trace.write(tmp_path / "t.json"))
-    (by,) = timeline.activities.runtime
-    assert timeline.names[timeline.runtime.name[by]] == "cudaLaunchKernel"
-
-
 def test_a_name_that_breaks_a_python_event_is_passed_over(example: Trace, tmp_path: Path) -> None:
     """torch 2.13 writes names as they are: here a file called `we"ird`."""
     path = tmp_path / "t.json"
@@ -405,84 +280,6 @@ def test_raw_control_characters_and_bad_utf8_are_borne(tmp_path: Path) -> None:
     event = b'{"ph": "X", "cat": "kernel", "name": "a\nb\xff\x01", "ts": 1, "dur": 1}'
     path.write_bytes(b'\xef\xbb\xbf{"traceEvents": [' + event + b"]}")
     assert read_trace(path).names == ("ab\ufffd",)
-
-
-@pytest.fixture(scope="module")
-def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three steps of a small model on this machine's CPU, under torch.profiler."""
-    model = torch.nn.Sequential(
-        torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(1568, 16)
-    )
-    optimizer = torch.optim.AdamW(model.parameters(), foreach=True)
-    x, y = torch.randn(4, 3, 16, 16), torch.randint(0, 16, (4,))
-    with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as traced:
-        for _ in range(3):
-            with record_function("gpuperf.step"):
-                optimizer.zero_grad()
-                torch.nn.functional.cross_entropy(model(x), y).backward()
-                optimizer.step()
-    path = tmp_path_factory.mktemp("real") / "trace.json"
-    traced.export_chrome_trace(str(path))
-    return path
-
-
-def test_a_real_trace_is_read_as_json_has_it(real: Path) -> None:
-    timeline = read_trace(real)
-    events = json.loads(real.read_text())["traceEvents"]
-    known = [one for one in events if one.get("cat") == "cpu_op"]
-    assert len(timeline.operators) == len(known) > 100
-    assert timeline.shapes
-    assert not timeline.cut
-    origin = min(one["ts"] for one in events if one.get("cat") in ("cpu_op", "user_annotation"))
-    starts = sorted(round((one["ts"] - origin) * 1000) for one in known)
-    assert numpy.abs(timeline.operators.start - starts).max() <= 1
-    steps = [timeline.names[i] for i in timeline.annotations.name]
-    assert steps.count("gpuperf.step") == 3
-    (linear,) = {call for call in timeline.calls if call.name == "aten::addmm"}
-    assert linear.inputs[1] == (Tensor((4, 1568), "fp32"),)
-    assert linear.inputs[2] == (Tensor((1568, 16), "fp32", (1, 1568)),)
-    (foreach,) = {call for call in timeline.calls if call.name == "aten::_foreach_lerp_"}
-    assert [one.shape for one in foreach.inputs[0]] == [(8, 3, 3, 3), (8,), (16, 1568), (16,)]
-    back = timeline.operators.forward_thread > 0
-    assert {timeline.calls[i].name for i in timeline.operators.call[back]} >= {"AddmmBackward0"}
-
-
-# The peak that getrusage tells would be that of this process, from which the other was forked.
-MEASURE = """
-import re, sys, time
-from pathlib import Path
-import numpy
-from gpuperf.profile.trace.kineto import read_trace
-def peak():
-    return 1024 * int(re.search(r"VmHWM:\\s*(\\d+)", Path("/proc/self/status").read_text())[1])
-before = peak()
-start = time.process_time()
-timeline = read_trace(Path(sys.argv[1]))
-print(time.process_time() - start, peak() - before, len(timeline.activities))
-"""
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc, for the peak of memory")
-def test_a_large_trace_is_read_fast_and_in_a_fraction_of_its_size(
-    real: Path, tmp_path: Path
-) -> None:
-    size = 200_000_000 if os.environ.get(LARGE) else 20_000_000
-    path = tmp_path / "large.json"
-    rounds = write_large(path, json.loads(real.read_text(), parse_float=str)["traceEvents"], size)
-    command = [sys.executable, "-c", MEASURE, str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    seconds, peak, activities = (float(word) for word in done.stdout.split())
-    print(f"{size / 1e6:.0f} MB: {seconds:.2f} s of the CPU, {peak / 1e6:.0f} MB")
-    assert activities >= 10 * rounds
-    assert seconds < 30 * size / 200e6 + 1
-    assert peak < 0.5 * size + 20e6
-
-
-def test_the_base_of_times_is_a_quarter_of_a_year(real: Path) -> None:
-    """So that doubles would do, if only just: `synthetic_kineto.BASE` is of the like."""
-    first = json.loads(real.read_text())["traceEvents"][0]["ts"] * 1000
-    assert 0 <= first < 100 * 86400e9
-    assert BASE < 100 * 86400e9
 
 
 @pytest.mark.parametrize("shapes", [False, True])
