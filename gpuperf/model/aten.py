@@ -66,7 +66,7 @@ class Tensor:
         pairs = zip(self.shape, self.strides, strict=True)
         return math.prod(n for n, stride in pairs if stride)
 
-    @property
+    @cached_property
     def place(self) -> tuple[int, int, str, tuple[tuple[int, int], ...]] | None:
         """A key that tensors with the same elements in memory share, in any order of axes; None if
         it is unknown. q, k and v from one projection differ in their offset alone.

@@ -22,8 +22,8 @@ def clean(text: str) -> str:
     """Return *text* on one line, without invisible characters."""
     if text.isprintable():
         return text
-    visible = (" " if c.isspace() else c for c in text if c.isspace() or _is_visible(c))
-    return " ".join("".join(visible).split())
+    seen = (c for c in set(text) if c.isspace() or not _is_visible(c))
+    return " ".join(text.translate({ord(c): " " if c.isspace() else None for c in seen}).split())
 
 
 def _is_visible(character: str) -> bool:

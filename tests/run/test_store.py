@@ -1,7 +1,6 @@
-"""Is nothing lost that was measured, whatever happened to the file?"""
+"""Test that no damage to a run file loses what was measured."""
 
 import contextlib
-import copy
 import gzip
 import json
 import os
@@ -406,33 +405,39 @@ def test_a_closed_writer_holds_no_file(tmp_path: Path) -> None:
 HOSTILE = (0, -1, -1.5, 1e308, 5e-324, 10**30, 10**400, "\x1b[31m[bold]x", "", None, [], True)
 
 
-def spots(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The path to every leaf, and to the first item of every list."""
-    inner = value.items() if isinstance(value, dict) else enumerate(value[:1])
+def values_in(parent: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield each dict or list in *parent* with the key of each value, and of the first of a list.
+
+    The caller may exchange the value and put it back.
+    """
+    inner = list(parent.items()) if isinstance(parent, dict) else list(enumerate(parent[:1]))
     for key, item in inner:
-        yield (*path, key)
+        yield parent, key
         if isinstance(item, dict | list):
-            yield from spots(item, (*path, key))
+            yield from values_in(item)
 
 
-def test_no_value_in_a_strangers_run_breaks_the_reader_or_reaches_the_terminal(
+def test_no_value_in_a_run_file_breaks_the_reader_or_escapes_to_the_terminal(
     tmp_path: Path,
 ) -> None:
     text = text_of(run_file("h200-vector-add"))
     header, record, *_ = [json.loads(s) for s in text.splitlines() if s.strip()]
     cut = {**header, "peaks": {**header["peaks"], "compute": header["peaks"]["compute"][:3]}}
     file = tmp_path / "run.jsonl"
-    for at, path in [(i, p) for i, v in enumerate((cut, record)) for p in spots(v)]:
+    before = json.dumps([cut, record])
+    for at, (parent, key) in [
+        (i, v) for i, line in enumerate((cut, record)) for v in values_in(line)
+    ]:
+        lines, value = [json.dumps(line) for line in (cut, record)], parent[key]
         for hostile in HOSTILE:
-            lines = copy.deepcopy([cut, record])
-            place = lines[at]
-            for key in path[:-1]:
-                place = place[key]
-            place[path[-1]] = hostile
-            file.write_text("\n".join(json.dumps(line) for line in lines))
+            parent[key] = hostile
+            lines[at] = json.dumps((cut, record)[at])
+            file.write_text("\n".join(lines))
             with contextlib.suppress(GpuperfError):
                 for run in read_runs(file):
                     assert "\x1b" not in render_run(run, "table") + render_run(run, "md")
+        parent[key] = value
+    assert json.dumps([cut, record]) == before
 
 
 def test_a_line_of_many_beginnings_is_refused_at_once(tmp_path: Path) -> None:

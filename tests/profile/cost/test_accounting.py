@@ -733,7 +733,7 @@ CALLS = st.builds(
 )
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(CALLS, st.booleans())
 def test_no_call_whatsoever_raises(seen: Call, tf32: bool) -> None:
     found = account(seen, tf32)
