@@ -43,6 +43,7 @@ LIBRARIES = (
     "matplotlib.backends.backend_agg",
     "matplotlib.backends.backend_svg",
     "plotext",
+    "typer._adapters",
     "triton.language",
 )
 
@@ -223,7 +224,10 @@ def _run_words(words: list[str], safe_path: bool) -> None:
     sys.path[:0] = [] if safe_path else ["" if words[0] == "-c" else str(Path.cwd())]
     sys.argv = ["-c", *words[2:]] if words[0] == "-c" else words[1:]
     main_module = sys.modules["__main__"] = ModuleType("__main__")
-    if words[0] == "-c":
+    if words[0] == forks.BOOTSTRAP:
+        sys.argv = words
+        runpy.run_path(words[0], run_name="__main__")
+    elif words[0] == "-c":
         exec(compile(words[1], "<string>", "exec"), main_module.__dict__)
     else:
         runpy._run_module_as_main(words[1])  # type: ignore[attr-defined] # what `python -m` calls

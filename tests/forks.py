@@ -33,7 +33,8 @@ SOCKET, BASELINE = "GPUPERF_FORKS", "GPUPERF_FORKS_BASELINE"
 READ_AT_START = ("PYTHON", "LC_", "LANG", "LD_", "OMP_", "MKL_", "KMP_", "TORCH", "TRITON", "MPL")
 MAIN = "from gpuperf.app import main; main()"
 MODULES = ("gpuperf", "gpuperf.measure.worker", "gpuperf.profile.inside.program")
-GUARD = str(Path(__file__).parents[1] / "gpuperf" / "run" / "guard.py")
+RUN = Path(__file__).parents[1] / "gpuperf" / "run"
+GUARD, BOOTSTRAP = str(RUN / "guard.py"), str(RUN / "bootstrap.py")
 SERVER = Path(__file__).with_name("fork_server.py")
 SERVER_START_S = 60.0
 
@@ -52,7 +53,8 @@ def forkable(command: Any, environment: Mapping[str, str]) -> bool:
         return False
     _, words = split(command)
     known = words[:2] == ["-c", MAIN] or (words[:1] == ["-m"] and words[1] in MODULES)
-    if command[0] != sys.executable or not (known or words[:1] == [GUARD]):
+    known = known or words[:1] in ([GUARD], [BOOTSTRAP])
+    if command[0] != sys.executable or not known:
         return False
     return read_at_start(environment) == json.loads(environment.get(BASELINE, "{}"))
 
@@ -62,7 +64,9 @@ def read_at_start(environment: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in environment.items()
-        if name.startswith(READ_AT_START) and (name, value) != ("PYTHONUTF8", "1")
+        if name.startswith(READ_AT_START)
+        and not name.endswith("_DIR")  # read when it is used
+        and (name, value) != ("PYTHONUTF8", "1")
     }
 
 
