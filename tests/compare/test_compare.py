@@ -128,7 +128,7 @@ def test_of_axes_that_vary_each_by_itself_the_longest_is_the_size() -> None:
     assert "heads=8, kv=64" in words(figure)
 
 
-def test_a_size_of_nought_has_its_place() -> None:
+def test_a_size_of_zero_has_its_place() -> None:
     records = [
         replace(r, case=replace(r.case, point={"kv": kv}))
         for kv in (0, 128, 256, 512)
@@ -225,7 +225,7 @@ def test_an_odd_run_is_drawn_inside_its_figure(
     assert files[0].read_bytes().startswith(b"\x89PNG")
 
 
-def test_times_beyond_any_device_are_left_out_with_a_word() -> None:
+def test_times_beyond_any_device_are_left_out_and_counted() -> None:
     figure = drawn(extreme(compared()))
     assert len(figure.axes[0].patches) == 6
     assert any("not drawn: 12 out of range" in text for text in words(figure))
@@ -267,7 +267,7 @@ def test_with_both_bytes_each_arrow_is_of_its_own_record() -> None:
 @pytest.mark.parametrize(
     "run", [nameless(compared()), failing(compared(), "naive", status="oom", reason="why")]
 )
-def test_without_a_baseline_there_are_no_arrows_and_none_are_told(run: Run) -> None:
+def test_without_a_baseline_there_are_no_arrows_and_no_line_on_them(run: Run) -> None:
     shown = scene(run)
     assert all(dot.start is None for dot in shown.dots)
     assert not any("Arrows" in line for line in footer(shown, run))

@@ -79,7 +79,7 @@ def test_what_was_not_counted_is_unknown() -> None:
     assert kinds(record({})) == []
 
 
-def test_a_little_less_than_nothing_is_nothing() -> None:
+def test_a_negative_difference_of_counters_is_zero() -> None:
     """The difference of two stretches scatters about nought where the cache holds everything."""
     figures = counted(record(moved(-1000.0)))
     assert figures.measured == 0

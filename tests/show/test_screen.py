@@ -1,4 +1,4 @@
-"""Does every table fit the width and the encoding of the stdout that it is printed to?"""
+"""Every table fits the width and the encoding of the stdout that it is printed to."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ COLUMNS = (
 def printed(
     monkeypatch: pytest.MonkeyPatch, encoding: str, *words: object, columns: int = 0
 ) -> str:
-    """What the command line prints to a stdout of this *encoding*."""
+    """Return what the command line prints to a stdout of this *encoding*."""
     raw = io.BytesIO()
     monkeypatch.setattr(sys, "argv", ["gpuperf", *map(str, words)])
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding=encoding))
@@ -102,20 +102,20 @@ def test_words_wrap_before_a_column_goes_and_numbers_never_do() -> None:
         "        a sentence",
     ]
     narrow = to_terminal(table(), Screen(24))
-    told = "not shown for want of width: rare; --format json has all"
-    assert " ".join(narrow.split()).endswith(told)
+    note = "not shown for want of width: rare; --format json has all"
+    assert " ".join(narrow.split()).endswith(note)
     assert "12.5" in narrow
 
 
-def test_a_failure_and_the_details_of_a_row_stand_under_it() -> None:
+def test_a_failure_and_the_details_of_a_row_are_under_it() -> None:
     columns = fill((Column("case", left=True, identity=True), Column("time")), [["a", ""]])
-    told = Table(columns, failures=("oom: needs 9 GB",), details=(("because",),))
-    lines = to_terminal(told, Screen(80)).splitlines()
+    failed = Table(columns, failures=("oom: needs 9 GB",), details=(("because",),))
+    lines = to_terminal(failed, Screen(80)).splitlines()
     assert lines[2:] == ["a     oom: needs 9 GB", "    because"]
-    assert "**oom: needs 9 GB**" in render([told], "md")
+    assert "**oom: needs 9 GB**" in render([failed], "md")
 
 
-def test_without_rows_the_notes_stand_alone_and_csv_has_its_head() -> None:
+def test_without_rows_there_are_notes_alone_and_csv_has_its_head() -> None:
     empty = Table(fill(COLUMNS, []), notes=notes_of("there are none"), names=NAMES)
     assert render([empty], "table") == "there are none\n"
     assert render([empty], "csv") == "case,detail,time,rare\n"
