@@ -268,13 +268,15 @@ def test_an_entry_point_is_a_source(installed: Path, monkeypatch: pytest.MonkeyP
         load_source("entry:lost")
 
 
-def test_a_worker_finds_entry_points_and_outlives_bad_files_but_for_an_exit(
-    installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_loads_entry_points(installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(installed))
     with Supervisor(LocalLauncher(), "cpu") as supervisor:
         (brought,) = supervisor.describe("entry:brought").descriptions
         assert (brought.name, brought.source) == ("brought", "entry:brought")
+
+
+def test_a_worker_outlives_bad_files_but_for_an_exit(tmp_path: Path) -> None:
+    with Supervisor(LocalLauncher(), "cpu") as supervisor:
         with pytest.raises(WorkloadError, match=r"\(typo\.py line 1\)"):
             supervisor.describe(write(tmp_path, "typo.py", "def broken(:\n"))
         with pytest.raises(UsageError, match="no file"):
