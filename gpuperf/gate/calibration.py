@@ -194,12 +194,17 @@ def _reds(evidence: Sequence[Evidence], rule: Rule) -> set[int]:
 
 
 def bound(successes: int, trials: int, above: bool) -> float:
-    """Return the exact one-sided 95 % bound of a probability: from *above*, or from below."""
-    from scipy.stats import binomtest
+    """Return the exact one-sided 95 % bound of a probability: from *above*, or from below.
 
-    side = "less" if above else "greater"
-    interval = binomtest(successes, trials, alternative=side).proportion_ci(0.95, method="exact")
-    return float(interval.high if above else interval.low)
+    (Clopper and Pearson, Biometrika 26, 1934. scipy.stats takes 0.5 s to import.)
+    """
+    from scipy.special import betaincinv
+
+    if successes == (trials if above else 0):
+        return float(above)
+    if above:
+        return float(betaincinv(successes + 1, trials - successes, 0.95))
+    return float(betaincinv(successes, trials - successes + 1, 0.05))
 
 
 def quote(calibration: Calibration) -> str:

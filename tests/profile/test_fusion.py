@@ -230,17 +230,20 @@ def test_what_a_product_takes_is_written_and_what_costs_as_much_again_too() -> N
 
 
 def test_a_buffer_of_very_many_pieces_takes_no_time() -> None:
+    """2,000 pieces, twice the uses of a storage that are searched (MOST_USES)."""
     seen = []
-    for i in range(5000):
+    for i in range(2000):
         piece = Tensor((16,), "fp32", (), 1, 16 * i)
         own = Tensor((16,), "fp32", (), i + 2, 0)
         seen.append(ObservedCall(Call("aten::exp", ((piece,),), ("",), (own,))))
         seen.append(ObservedCall(Call("aten::add_", ((piece,), (own,)), ("", ""), (piece,))))
     began = time.process_time()
     (chain,) = chains_of(seen)
-    assert time.process_time() - began < 20
-    assert chain.count == 5000
-    assert (chain.bytes, chain.fused_bytes) == (5000 * 5 * 64, 5000 * 2 * 64)
+    assert (
+        time.process_time() - began < 3.2
+    )  # as 20 of 5,000 pieces, if the time grew with the square
+    assert chain.count == 2000
+    assert (chain.bytes, chain.fused_bytes) == (2000 * 5 * 64, 2000 * 2 * 64)
 
 
 @pytest.mark.parametrize("storage", [0])
