@@ -1,4 +1,4 @@
-"""Assemble the run of a program that was profiled: its header, and the records of its regions."""
+"""Assemble the `Run` of a profiled program, its header and the records of its regions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,11 @@ from gpuperf.run.session import make_header
 
 @dataclass(frozen=True)
 class Origin:
-    """What the records of a profile repeat: its run, its script, and how steps were asked for."""
+    """The request that every record of a profile repeats.
+
+    `run` is the run's id, `script` the file name, `warmup` the steps to skip in each region,
+    `steps` those of the plain pass, and `items` the images, tokens or the like of a step, if given.
+    """
 
     run: str
     script: str
@@ -35,9 +39,9 @@ class Origin:
 
 
 def assemble_run(origin: Origin, program: ProgramRun, traced: bool) -> Run:
-    """Return the run of *program*; its traces are read where it is *traced*.
+    """Return the run of *program*, with the kernels of its traces if *traced*.
 
-    A trace that cannot be read costs its own pass only.
+    A pass whose trace cannot be read is missing from the run; the other passes stay.
     """
     assert program.opened is not None
     contract = _contract(program.opened, origin)
@@ -82,7 +86,7 @@ def _region_passes(
 
 
 def _with_steps(passes: RegionPasses) -> RegionPasses:
-    """Return the passes of a program without marks with the steps that its trace repeats."""
+    """Return *passes* of a program that marks no steps, with the steps detected in its trace."""
     if passes.timeline is None:
         return passes
     name, windows = steps_of(passes.timeline, by_marks=False)
@@ -94,8 +98,8 @@ def _with_steps(passes: RegionPasses) -> RegionPasses:
 def _read_traces(
     results: Sequence[PassResult],
 ) -> tuple[dict[PassName, Timeline], list[PassResult]]:
-    """Return the timelines of *results*, and the results: one with an unreadable trace has no
-    steps."""
+    """Return the timeline of each pass with a trace, and *results*, in which a pass whose trace
+    cannot be read has 0 steps and the reason."""
     timelines: dict[PassName, Timeline] = {}
     readable = []
     for result in results:
@@ -109,7 +113,7 @@ def _read_traces(
 
 
 def _contract(opened: Opened, origin: Origin) -> Contract:
-    """Return how the plain pass takes its time."""
+    """Return the contract of the plain pass: CUDA events on a GPU, the host's clock on a CPU."""
     return Contract(
         "wall" if opened.device.kind == "cpu" else "events",
         cache="hot",

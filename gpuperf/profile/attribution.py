@@ -1,8 +1,8 @@
-"""Attribute the work of devices to the operators that launched it.
+"""Attribute the kernels, copies and memsets in a trace to the PyTorch operators that launched them.
 
-A kernel in a trace names the call of the runtime that launched it. That call lies, on its thread,
-within the operators that were open at the time. Where the thread has none, the operator that Kineto
-itself recorded counts (`External id`).
+A trace names the CUDA runtime call that launched each kernel. The operators that were running on
+the thread of that call launched the kernel. If no operator ran there, the operator is the one whose
+`External id` Kineto recorded with the kernel.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ GRAPH = re.compile(r"CompiledFxGraph (\w{1,8})")
 
 @dataclass(frozen=True, eq=False)
 class CallStacks:
-    """The operators in which each activity of a device was launched.
+    """The operators around the launch of each activity of a device, as arrays of indices.
 
-    `parent` is the operator in which each operator began, `innermost` the last operator that was
-    open when each activity was launched, and `within` the same for each call of the runtime; −1
-    stands for none. `until` is when an operator left its thread, in nanoseconds: its end, or its
-    start if it ended on another thread.
+    `parent` is the operator in which each operator began, `innermost` the innermost operator around
+    the launch of each activity, and `within` that around each call of the runtime; −1 stands for no
+    operator. `until` is when each operator left its thread, in nanoseconds: its end, or its start
+    if it ended on another thread.
     """
 
     parent: Column
@@ -61,11 +61,11 @@ class CallStacks:
         return len(self.innermost)
 
     def __getitem__(self, activity: int) -> tuple[int, ...]:
-        """Return the operators around an activity by their index, the innermost first."""
+        """Return the indices of the operators around an activity's launch, the innermost first."""
         return self._upwards(int(self.innermost[activity]))
 
     def around(self, call: int) -> tuple[int, ...]:
-        """Return the operators around a call of the runtime, the innermost first."""
+        """Return the indices of the operators around a runtime call, the innermost first."""
         return self._upwards(int(self.within[call]))
 
     def _upwards(self, operator: int) -> tuple[int, ...]:
@@ -80,7 +80,7 @@ class CallStacks:
 
 
 def call_stacks(timeline: Timeline) -> CallStacks:
-    """Return the operators around the launch of each activity, on the thread that launched it."""
+    """Return the operators around the launch of each activity of *timeline*, by thread."""
     import numpy
 
     parent, until, within = _nest(timeline)
@@ -94,8 +94,7 @@ def call_stacks(timeline: Timeline) -> CallStacks:
 
 
 def _nest(timeline: Timeline) -> tuple[Column, Column, Column]:
-    """Return the parent and the `until` of each operator, and the operator around each call of the
-    runtime."""
+    """Return the columns `parent`, `until` and `within` of `CallStacks`."""
     import numpy
 
     operators, runtime = timeline.operators, timeline.runtime
@@ -133,10 +132,8 @@ def _nest(timeline: Timeline) -> tuple[Column, Column, Column]:
 
 
 def _noted(timeline: Timeline, activities: Column) -> Column:
-    """Return the operators whose `External id` is that of *activities* or of their launches.
-
-    −1 stands for none, and for an operator that was not open at the launch.
-    """
+    """Return the index of the operator that has the `External id` of each of *activities*, or of
+    the runtime call that launched it; −1 for none, or if the operator was not running then."""
     import numpy
 
     operators, runtime = timeline.operators, timeline.runtime
@@ -161,13 +158,14 @@ def _noted(timeline: Timeline, activities: Column) -> Column:
 
 @dataclass(frozen=True)
 class CallGroup:
-    """Traced calls of one operator with equal arguments.
+    """Traced calls of one operator with equal arguments, in one direction.
 
-    `kernels` are the work that the `count` calls launched, copies and memsets too, with the seconds
-    of all runs in `time_s`. `device_s` is their sum (concurrent kernels count twice), `host_s` the
-    host's time in the calls, without that in operators with a group of their own. `innermost` names
-    the operator within the call that launched most, `graph` the compiled graph around it. Work of
-    unknown origin has a `call` with an empty name and a `count` of 0.
+    `kernels` are the kernels, copies and memsets that the `count` calls launched, each with the
+    seconds of all its runs in `time_s`; `device_s` is the sum of these (concurrent kernels count
+    twice). `host_s` are the host's seconds in the calls, less those in operators with a group of
+    their own. `innermost` names the operator inside the calls that launched most device time,
+    `graph` the torch.compile graph around the calls. Kernels that no known operator launched have
+    a group whose `call` has an empty name, with a `count` of 0.
     """
 
     call: Call
@@ -186,12 +184,12 @@ def call_groups(
     preferred: Container[str] | None = None,
     counted: Mapping[int, Mapping[str, float]] | None = None,
 ) -> tuple[CallGroup, ...]:
-    """Group the calls and launches within *windows* (nanoseconds), the group with most time first.
+    """Group the calls made, and the work launched, within *windows* (start, end; nanoseconds).
 
-    An activity of unknown launch counts by its own start. Operators inside one whose name is in
-    *preferred* count as that one, the outermost of several, as a dispatch mode observes no operator
-    inside another. Others count as the innermost operator that is no wrapper. *counted* are
-    counters by activity.
+    The group with most device time comes first. An activity of unknown launch counts by its own
+    start. A call inside an operator whose name is in *preferred* counts as that operator (the
+    outermost of several), as a dispatch mode observes no operator inside another. A wrapper inside
+    an operator counts as that operator. *counted* are the counters of a kernel by activity index.
     """
     import numpy
 
@@ -240,7 +238,8 @@ def _launch_times(timeline: Timeline) -> Column:
 def _owners(
     timeline: Timeline, parent: Column, preferred: Container[str] | None
 ) -> tuple[Column, Column]:
-    """Return the operator as which each counts, and whether it belongs to a backward pass."""
+    """Return for each operator the operator as whose call it counts, by index, and whether it runs
+    in a backward pass."""
     import numpy
 
     chosen = [preferred is not None and call.name in preferred for call in timeline.calls]
@@ -262,7 +261,7 @@ def _owners(
 
 
 def _graphs(timeline: Timeline, parent: Column, keys: Column, called: Column) -> dict[int, str]:
-    """Return the compiled graph around all the operators *called* of each key, if it is one."""
+    """Return by key the torch.compile graph around its operators *called*, if it is only one."""
     import numpy
 
     named = [GRAPH.search(call.name) for call in timeline.calls]
@@ -281,7 +280,7 @@ def _graphs(timeline: Timeline, parent: Column, keys: Column, called: Column) ->
 
 
 def _self_times(timeline: Timeline, chain: CallStacks) -> Column:
-    """Return the nanoseconds of each operator on its thread, without operators inside it."""
+    """Return the nanoseconds of each operator on its thread, less those of operators inside it."""
     import numpy
 
     whole = chain.until - timeline.operators.start
@@ -292,7 +291,7 @@ def _self_times(timeline: Timeline, chain: CallStacks) -> Column:
 
 
 def _sums(keys: Column, values: Column) -> dict[int, int]:
-    """Return the sum of *values* by key, in whole numbers so that nothing is rounded."""
+    """Return the sum of the integers *values* by key."""
     import numpy
 
     different, place = numpy.unique(keys, return_inverse=True)
@@ -308,7 +307,10 @@ def _kernels(
     ns: Column,
     counted: Mapping[int, Mapping[str, float]],
 ) -> dict[int, tuple[Kernel, ...]]:
-    """Return by key the activities *rows*, those of equal name and launch together."""
+    """Return by key the activities *rows* as kernels: those of equal name, kind and launch as one.
+
+    *ns* are the nanoseconds of each row.
+    """
     import numpy
 
     activities = timeline.activities
@@ -338,7 +340,7 @@ def _kernels(
 
 
 def _innermost(timeline: Timeline, inner: Column, keys: Column, ns: Column) -> dict[int, str]:
-    """Return by key the name of the operator that launched most of the device's time."""
+    """Return by key the name of the innermost operator that launched most device time (*ns*)."""
     rows = inner >= 0
     calls = timeline.operators.call[inner[rows]]
     width = len(timeline.calls) + 1

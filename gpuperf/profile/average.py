@@ -21,12 +21,16 @@ if TYPE_CHECKING:
 
 SECOND = 10**9  # nanoseconds
 
-APART = 0.01  # of the time: steps with less between them count as adjacent
+APART = 0.01  # share of the time: steps with less other work between them count as adjacent
 
 
 @dataclass(frozen=True)
 class StepAverage:
-    """What the device did in a mean step; the *idle* seconds are known from other passes too."""
+    """What the device did in `steps` traced steps.
+
+    `times` are its times in the `stretches` of these steps, `calls` the operators with their
+    kernels, and `idle` bounds of the idle seconds of a mean step (`idle_between`, `idle_most`).
+    """
 
     steps: int
     times: Sequence[DeviceTime] = ()
@@ -34,11 +38,11 @@ class StepAverage:
     idle: Mapping[str, float] = field(default_factory=dict)
 
     def each(self, figure: Callable[[DeviceTime], float]) -> float:
-        """Return the mean of *figure* over the steps."""
+        """Return *figure* of a mean step: its sum over `times`, by the number of steps."""
         return sum(map(figure, self.times)) / self.steps
 
     def occupation(self) -> dict[str, float]:
-        """Return the seconds of a step by what the device did."""
+        """Return the seconds of a mean step by what the device did, as in `Program.occupied`."""
         if not self.times:
             return {}
         seconds = {
@@ -58,7 +62,7 @@ class StepAverage:
         return seconds
 
     def moved(self) -> dict[str, float]:
-        """Return the bytes of a step's copies by route."""
+        """Return the bytes that copies move in a mean step, by route (`copy HtoD pageable`)."""
         return {
             f"copy {name}": self.each(lambda o, n=name: float(_copied(o, n).bytes))  # type: ignore[misc]
             for name in self._routes()
@@ -68,7 +72,7 @@ class StepAverage:
         return dict.fromkeys(route for time in self.times for route in time.copies)
 
     def launched(self) -> dict[str, float]:
-        """Return the number of kernels, copies and sets in a step."""
+        """Return the number of kernels, copies and memsets that a mean step launches, by kind."""
         counts: dict[str, float] = {}
         for kernel in (kernel for group in self.calls for kernel in group.kernels):
             kind = "kernel" if kernel.computes else kernel.kind
@@ -81,7 +85,8 @@ def _copied(time: DeviceTime, route: str) -> ActivityTime:
 
 
 def seconds_of(timeline: Timeline, windows: Iterable[tuple[int, int]]) -> float:
-    """Return the seconds of all work launched within *windows*; without a device, their length."""
+    """Return the device's seconds of all work launched within *windows*; in a trace without a
+    device, the length of *windows* in seconds."""
     activities, runtime = timeline.activities, timeline.runtime
     inside = IntervalSet.of_windows(windows)
     if not len(activities):
@@ -97,9 +102,10 @@ def kernel_counters(
     counts: Sequence[Mapping[str, float]],
     device: int | None = None,
 ) -> dict[int, Mapping[str, float]]:
-    """Assign *counts* to the kernels on *device* in the first of *windows*, in order of launch.
+    """Assign *counts*, the counters of each kernel of a step, to the kernels of the first window.
 
-    Returns nothing unless all windows have the same kernels, as many as were counted.
+    Kernels on *device* (None: on any) are taken in order of launch. Returns the counters by index
+    of activity; nothing unless all *windows* have the same kernels, as many as *counts*.
     """
     import numpy
 
@@ -118,9 +124,10 @@ def kernel_counters(
 
 
 def stretches(timeline: Timeline, windows: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return when the device worked on the steps, which may be long after their launch.
+    """Return when the device worked on the steps *windows*: (start, end) in nanoseconds.
 
-    It is one stretch to the end of the last work; one for each step if other work lies between.
+    A device may work on a step long after its launch. One stretch reaches from the first window to
+    the end of the last work; if other work ran between the steps, each step has its own stretch.
     """
     import numpy
 

@@ -1,17 +1,17 @@
-"""Divide the time of a region into parts, and place its operators under the roofs.
+"""Divide the seconds of a step into parts, and place its operators under the roofs.
 
-The time of a step comes from the plain pass, and what the device did in it from the trace. A
-profiler lengthens the gaps between kernels but not the kernels, so the idle time is the plain step
-less the busy time, and the trace only says what the host did meanwhile.
+The seconds of a step come from the plain pass, and what the device did in it from the trace. A
+profiler lengthens the gaps between kernels but not the kernels, so the idle seconds are those of
+the plain step less the busy seconds of a traced step; the trace only says what the host did then.
 
-The exception is a device that never waited for the host in the plain steps and idled less in the
-trace than that difference. The kernels were then faster in the trace, as a card that has rested
-between the passes has a higher clock than under a sustained load, and their times are scaled to
-fill the plain step. The host makes copies from and to pageable memory, and a profiler delays it:
-such a copy takes at most what the plain step leaves beside everything that ran in the trace while
-nothing was copied so. Calls of one operator on equal shapes are one record, of which some may copy
-and others compute (a batch that moves to the device, and a cast of it): copies are counted apart
-from kernels.
+Kernels may be faster in the trace: a card that rested between the passes has a higher clock than
+under a sustained load. That is so where the device never waited for the host in the plain steps,
+and idled less in the trace than that difference; the kernels' times are then scaled up to fill the
+plain step. The host makes copies from and to pageable memory, and a profiler delays the host: times
+of such copies are scaled down to what the plain step has beside all other work in the trace.
+
+Calls of one operator on equal shapes are one record, of which some may copy and others compute (a
+batch that moves to the device, and a cast of it): copies are counted apart from kernels.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ PARTS = (
     "idle: launch or host",
     "not traced",
 )
-LIMITS = {
+LIMITS = {  # the part of an operator by the resource that bounds it
     "compute": "compute-bound",
     "special function": "compute-bound",
     "memory": "memory-bound",
@@ -51,13 +51,15 @@ LIMITS = {
 }
 LATENCY_S = 4e-6  # a kernel that takes less is bound by latency
 NO_PASS = "no pass took a step"  # why a region has no time
-MOST_SLOWER = 1.3  # times the trace: an H200's clock is 1980 MHz at rest, 1500 at its power cap
+# The most that a kernel of a plain step takes, over its time in the trace: an H200's clock is
+# 1980 MHz at rest, and 1500 MHz at its power cap.
+MOST_SLOWER = 1.3
 
 
 @dataclass(frozen=True)
 class OperatorRow:
-    """An operator with its seconds and its share of the step, its place under the roofs, the part
-    of the step to which it counts, and its largest loss."""
+    """An operator of a step: the seconds of all its calls, their share of the step, its place under
+    the roofs, the one of `PARTS` to which it counts, and its largest loss."""
 
     record: Record
     seconds: float
@@ -65,17 +67,17 @@ class OperatorRow:
     placement: Placement | None
     part: str
     loss: Loss | None = None
-    copied_s: float = 0.0  # of the seconds, those in copies
+    copied_s: float = 0.0  # the share of `seconds` that is spent in copies
 
 
 @dataclass(frozen=True)
 class Profile:
-    """The time of a region's step, by part and by operator.
+    """The seconds of a region's step, by part (`parts`) and by operator.
 
-    `busy_s` is None without a trace. `placement` is that of the model's FLOPs and least bytes over
-    the step; `hfu` counts all FLOPs of the operators, recomputation included. Times of kernels (on
-    a CPU, of operators) are *scale* times those of the trace, times of pageable copies
-    *pageable_scale* times.
+    `busy_s` are the seconds in which the device worked; None without a trace. `placement` is that
+    of the step's compulsory FLOPs and bytes; `hfu` counts all FLOPs of the operators, recomputation
+    included. Traced times of kernels (on a CPU, of operators) are multiplied by `scale`, those of
+    pageable copies by `pageable_scale`, to fit the plain step.
     """
 
     region: Record
@@ -102,8 +104,8 @@ class Profile:
 
 @dataclass(frozen=True)
 class KernelUse:
-    """A kernel, copy or memset by its name: its number, seconds and share of a step, the operators
-    that launch it, and its counters if there are any."""
+    """A kernel, copy or memset by its name: its launches in a step, their seconds and share of the
+    step, the operators that launch it, and its counters if there are any."""
 
     name: str
     count: int
@@ -114,7 +116,7 @@ class KernelUse:
 
 
 def kernels_of(profile: Profile) -> tuple[KernelUse, ...]:
-    """Return what ran on the device, the longest first: copies and memsets too."""
+    """Return the kernels, copies and memsets of a step, those that take longest first."""
     launches: dict[str, list[tuple[Kernel, str]]] = {}
     for row in profile.operators:
         for kernel in row.record.kernels:
@@ -136,7 +138,10 @@ def kernels_of(profile: Profile) -> tuple[KernelUse, ...]:
 
 
 def profiles(run: Run) -> tuple[Profile, ...]:
-    """Return every region of *run* that has a time. Raises: UsageError where none has."""
+    """Return the profile of each region of *run* that has a time.
+
+    Raises: UsageError if no region has a time.
+    """
     regions = [
         profile_of(record, _operators(run, record), run.header)
         for record in run.records
@@ -149,7 +154,7 @@ def profiles(run: Run) -> tuple[Profile, ...]:
         reason = next((r.reason for r in run.records if r.kind == "region" and r.reason), "")
         raise UsageError(
             "the run has no region with a time" + (f": {reason}" if reason else ""),
-            "fewer --warmup, or more rounds"
+            "use fewer --warmup, or let the program run more steps"
             if reason == NO_PASS
             else "mark a step: gpuperf.step() at the end of each round of the loop",
         )
@@ -161,7 +166,7 @@ def _operators(run: Run, region: Record) -> list[Record]:
 
 
 def profile_of(region: Record, operators: Sequence[Record], header: Header) -> Profile:
-    """Return the profile of *region* by its *operators*."""
+    """Return the profile of *region* and its *operators* under the roofs of *header*."""
     samples = region.samples
     assert samples is not None
     step_s = plain_step_s(samples) if region.primary == "step" else samples.median_s
@@ -203,7 +208,8 @@ def profile_of(region: Record, operators: Sequence[Record], header: Header) -> P
 
 
 def _busy(region: Record, step_s: float, traced_s: float) -> float:
-    """Return the busy seconds of a plain step, for *traced_s* busy seconds in the trace."""
+    """Return the device's busy seconds in a plain step of *step_s* seconds, for *traced_s* busy
+    seconds in a traced step."""
     occupied = region.program.occupied if region.program and region.primary == "step" else {}
     idle_s = max(0.0, step_s - traced_s)
     least = step_s - min(idle_s, occupied.get("idle_most", idle_s))
@@ -211,7 +217,8 @@ def _busy(region: Record, step_s: float, traced_s: float) -> float:
 
 
 def _off_clock_s(record: Record) -> float:
-    """Return the traced seconds of *record* that do not depend on the SMs' clock."""
+    """Return the traced seconds of *record* in communication and copies, which do not depend on
+    the SMs' clock."""
     kind = record.operator.kind if record.operator else ""
     return _traced_s(record) if kind == "communication" else _copied_s(record)
 
@@ -221,7 +228,7 @@ def _is_copy(record: Record) -> bool:
 
 
 def _copied_s(record: Record, route: str = "") -> float:
-    """Return the traced seconds of *record* in copies whose route contains *route*."""
+    """Return the traced seconds of *record* in copies whose route contains *route* (empty: all)."""
     own = [k for k in record.kernels if k.kind == "copy" and route in k.route]
     if _is_copy(record) and (not route or len(own) == len(record.kernels)):
         return _traced_s(record)
@@ -235,7 +242,8 @@ def _traced_s(record: Record) -> float:
 def _row(
     record: Record, step_s: float, header: Header, scale: float, pageable_scale: float | None
 ) -> OperatorRow:
-    """Place *record* with its traced times scaled; *pageable_scale* is None on a CPU."""
+    """Return the row of *record* in a step of *step_s* seconds, with its traced times multiplied by
+    *scale*, those of pageable copies by *pageable_scale* (None on a CPU)."""
     samples, copied_s = record.samples, 0.0
     if pageable_scale is not None:
         less_s = (1 - pageable_scale) * _copied_s(record, PAGEABLE)
@@ -254,9 +262,9 @@ def _row(
 
 
 def _placed(record: Record, header: Header) -> Placement | None:
-    """Return the place of *record* under the roofs.
+    """Return the place of *record* under the roofs; None without roofs, costs or a time.
 
-    FLOPs of a kind without a ceiling, as special functions, add nothing to the least time: a step
+    FLOPs of a kind without a roof, such as special functions, add nothing to the least time: a step
     has FLOPs of every kind, and could otherwise not be placed.
     """
     peaks = header.peaks or header.ceilings
@@ -288,7 +296,7 @@ def _part(record: Record, placed: Placement | None, seconds: float) -> str:
 def _parts(
     region: Record, rows: Sequence[OperatorRow], step_s: float, busy_s: float | None, cuda: bool
 ) -> dict[str, float]:
-    """Return the seconds of a step by part, which sum to the step."""
+    """Return the seconds of a step in each of `PARTS`, which sum to *step_s*."""
     parts = dict.fromkeys(PARTS, 0.0)
     if busy_s is None:
         return {**parts, "not traced": step_s}

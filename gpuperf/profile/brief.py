@@ -1,6 +1,6 @@
-"""Reduce a profile to what is read first: 100 columns and 37 lines, with a line for each caveat.
+"""Render the first look at a profile, in 100 columns and 37 lines.
 
-What is left out here is in the whole tables (`-v`), and in JSON and CSV.
+Operators, findings and caveats beyond these are in the whole tables (`-v`), in JSON and in CSV.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from gpuperf.show.screen import Screen
 from gpuperf.show.table import Column, Table, chosen_columns, fill, notes_of
 from gpuperf.units import format_bytes, format_flop_rate, format_time
 
-WIDTH, HEIGHT = 100, 37  # characters and lines; the talk of `profile` takes up to 8 lines more
+WIDTH, HEIGHT = 100, 37  # characters, lines; progress of `profile` takes up to 8 lines more
 MOST_ROWS, LEAST_ROWS, MOST_FINDINGS, LEAST_FINDINGS = 12, 4, 4, 2
 MOST_CAVEATS = 4  # lines
 LONGEST_NAME, LONGEST_SHAPES, LONGEST_KERNEL, LONGEST_OPERATORS = 26, 28, 38, 20  # characters
@@ -80,7 +80,7 @@ def render_brief(
     run: Run, profiles: Sequence[Profile], by: str, screen: Screen, names: Sequence[str] = ()
 ) -> str:
     """Render the region of *run* that takes longest, *by* operators or kernels, and a row for each
-    other region; or the columns *names* of the whole table on the whole *screen*.
+    other region. *names* choose columns of the whole table instead of the usual ones.
 
     Raises: UnknownName for a name that is no column.
     """
@@ -104,13 +104,13 @@ def render_brief(
 
 
 def _total_s(profile: Profile) -> float:
-    """Return the seconds of all steps of the region that the program ran."""
+    """Return the seconds of the region in the whole program: of a step, times its steps."""
     program = profile.region.program
     return profile.step_s * max(1, program.total if program else 1)
 
 
 def _head(profile: Profile, run: Run, by: str, rows: int) -> Table:
-    """Return the totals of a region and its operators or kernels."""
+    """Return a table of the *rows* largest operators or kernels of a region, below its totals."""
     columns = _kernel_columns(profile, rows) if by == "kernels" else _columns(profile, rows)
     notes = [_hidden(profile, by, rows), *_doubtful_times(profile, by), *_graphs_note(profile)]
     if by != "kernels" and no_roof(profile) and not run.header.ceilings:
@@ -132,7 +132,7 @@ def _caveats_table(profile: Profile) -> Table:
 def _chosen(
     head: Table, profile: Profile, run: Run, by: str, rows: int, names: Sequence[str]
 ) -> Table:
-    """Return *head* with the columns *names* of the whole table."""
+    """Return *head* with the columns *names* of the table that `-v` shows."""
     whole = (
         kernels_table(profile, rows)
         if by == "kernels"
@@ -216,7 +216,7 @@ def _kernel_cells(use: KernelUse) -> list[str]:
 
 
 def _hidden(profile: Profile, by: str, rows: int) -> str:
-    """Return how many operators or kernels are not shown, and their share."""
+    """Return a note on the operators or kernels beyond the first *rows*: their number and share."""
     every: Sequence[OperatorRow | KernelUse]
     every = kernels_of(profile) if by == "kernels" else ran(profile)
     if len(every) <= rows:
@@ -259,7 +259,7 @@ def _region_cells(profile: Profile) -> list[str]:
 
 
 def _findings_table(gains: Sequence[Gain], profile: Profile, most: int) -> Table:
-    """Return what to do first, with the place in the program under each finding."""
+    """Return a table of the *most* largest findings, each above the place in the program."""
     if not gains:
         return Table(notes=notes_of(no_finding(profile)))
     cells = [[*gain_cells(gain), gain.title] for gain in gains[:most]]
@@ -273,14 +273,14 @@ def _findings_table(gains: Sequence[Gain], profile: Profile, most: int) -> Table
 
 
 def _place(gain: Gain) -> tuple[str, ...]:
-    """Return the first place of a finding that is a line of the program, or else the first."""
+    """Return where to apply a finding: its first line of the program, or else its first place."""
     lines = [where for where in gain.where if not where.startswith("backward")]
     places = lines or list(gain.where)
     return (shorten(f"at {places[0]}", WIDTH - 6),) if places else ()
 
 
 def _caveat_lines(profile: Profile) -> Iterator[str]:
-    """Yield a line for each kind of caveat, and one for the passes that are missing."""
+    """Yield a line for each kind of caveat, and one for the passes that took no step."""
     program = profile.region.program
     caveats: dict[str, list[tuple[str, str]]] = {}
     for text in program.missing if program else ():
@@ -295,7 +295,8 @@ def _caveat_lines(profile: Profile) -> Iterator[str]:
 
 
 def _fitting(lead: str, message: str, hint: str, end: str) -> str:
-    """Return what is doubtful and what to do about it, or as much of it as a line holds."""
+    """Return a caveat as one line between *lead* and *end*: its message and hint, the message or
+    the hint alone, or the beginning of the hint, whichever fits first."""
     both = " → ".join(filter(None, (message, hint)))
     room = WIDTH - len(lead) - len(end)
     whole = next((text for text in (both, message, hint) if text and len(text) <= room), None)
@@ -303,7 +304,7 @@ def _fitting(lead: str, message: str, hint: str, end: str) -> str:
 
 
 def _contract_line(region: Record) -> str:
-    """Return how the time of a step was taken, and how many steps the other passes took."""
+    """Return how the time of a step was measured, and how many steps the other passes took."""
     contract, program = region.contract, region.program
     steps = dict(program.steps) if program else {}
     plain, others = steps.pop("plain", 0), sorted(steps.values())

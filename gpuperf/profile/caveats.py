@@ -1,4 +1,4 @@
-"""Say what is doubtful about the figures of a profiled region."""
+"""Make the caveats of a profiled region, on its operators, FLOPs, step times and counters."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from gpuperf.profile.groups import OperatorGroup
 from gpuperf.profile.passes import RegionPasses
 from gpuperf.profile.plainpass import scatter_caveat
 
-DISAGREE = 0.1  # relative difference from torch's own count of FLOPs
+# A caveat is due from these on:
+DISAGREE = 0.1  # relative difference between gpuperf's FLOPs and those of torch's FlopCounterMode
 UNEVEN = 0.01  # relative difference between the FLOPs of steps
-UNKNOWN = 0.005  # of the time: operators without a known cost
-ELSEWHERE = 0.05  # of the time: operators that only the trace has
+UNKNOWN = 0.005  # share of the time in operators without a known cost
+ELSEWHERE = 0.05  # share of the time in operators that the trace has and the accounting pass not
 
 
 def caveats_of(passes: RegionPasses, groups: Collection[OperatorGroup]) -> Iterator[Caveat]:
@@ -58,14 +59,14 @@ def _operator_caveats(passes: RegionPasses, groups: Collection[OperatorGroup]) -
         yield Caveat(
             "other-operators",
             f"{share * 100:.1f} % of the time is in operators, or shapes of operators, that the "
-            "accounting pass did not observe, so totals and rows may disagree: accounting sees the "
-            "operators inside compiled code, and steps may differ in their FLOPs",
-            "totals are those of the accounted steps, rows those of the traced ones",
+            "accounting pass did not observe, so the step's FLOPs and those of its rows may "
+            "disagree: the accounting pass took other steps, and sees inside compiled code",
+            "take FLOPs of the step from the totals (accounted steps), times from rows (traced)",
         )
 
 
 def _flop_caveats(passes: RegionPasses, groups: Collection[OperatorGroup]) -> Iterator[Caveat]:
-    """Yield caveats where steps differ in FLOPs, or our count differs from torch's own."""
+    """Yield caveats if steps differ in FLOPs, or gpuperf's FLOPs from torch's FlopCounterMode."""
     accounting = passes.result("accounting")
     counts = accounting.flop_counts if accounting else ()
     if not counts or not max(counts):
@@ -74,9 +75,9 @@ def _flop_caveats(passes: RegionPasses, groups: Collection[OperatorGroup]) -> It
     if max(counts) - min(counts) > UNEVEN * mean:
         yield Caveat(
             "uneven-steps",
-            f"steps differ: by torch's own counter {min(counts) / 1e9:.4g} to "
-            f"{max(counts) / 1e9:.4g} GFLOP in {len(counts)} of them",
-            "rates are those of a mean step, and leave out work that is done only now and then",
+            f"steps differ in their FLOPs: torch's own counter has {min(counts) / 1e9:.4g} to "
+            f"{max(counts) / 1e9:.4g} GFLOP in {len(counts)} steps",
+            "FLOP/s and MFU are those of a mean step, without work that only other steps do",
         )
     ours = sum(
         f.count * g.accounted for g in groups for f in g.per_call.work.flops if f.kind == "matmul"
@@ -84,9 +85,9 @@ def _flop_caveats(passes: RegionPasses, groups: Collection[OperatorGroup]) -> It
     if abs(ours / mean - 1) > DISAGREE:
         yield Caveat(
             "flops-disagree",
-            f"matmuls and attention have {ours / 1e9:.4g} GFLOP here, and {mean / 1e9:.4g} by "
-            "torch's own counter",
-            "torch counts causal attention in full, and operators of your own as nothing",
+            f"gpuperf counts {ours / 1e9:.4g} GFLOP of matmuls and attention in a step, torch's "
+            f"own counter {mean / 1e9:.4g}",
+            "torch counts causal attention without its mask, and your own operators as 0 FLOPs",
         )
 
 
@@ -96,9 +97,9 @@ def _device_caveats(passes: RegionPasses, groups: Collection[OperatorGroup]) -> 
     if kernels and passes.timeline is not None and not counted:
         yield Caveat(
             "incomplete",
-            f"kernels: {len(kernels.kernels)} were counted, and the traced steps differ from that "
-            "in number or names, so the counters cannot be assigned to kernels",
-            "a CUDA graph counts as one kernel; steps may differ",
+            f"kernels: counters of {len(kernels.kernels)} kernels cannot be assigned, as the "
+            "traced steps have another number of kernels, or other names",
+            "a CUDA graph counts as one kernel: run without it, with equal steps",
         )
     used = passes.timeline.active_devices if passes.timeline is not None else ()
     if passes.device is not None and used and used != (passes.device,):

@@ -21,17 +21,17 @@ from gpuperf.show.figure import COLOURS, DPI, FAINT, INK, figure
 from gpuperf.units import format_flop_rate, format_rate
 
 BAR, ROOFLINE = 0.45, 4.6  # inches
-LARGEST = 2600.0  # square points of a bubble of the whole step
-SMALLEST = 14.0
-MOST_LABELS = 10
-LEAST_LABEL = 0.01  # of the step
-LEAST_INTENSITY = 0.01  # FLOP/byte: operators with less have no place
-LEAST_SHOWN = 0.001  # of the step: operators with less set no axis
-LONGEST, LONGEST_SHAPES = 34, 40
+LARGEST = 2600.0  # square points: the area of a bubble for a whole step
+SMALLEST = 14.0  # square points: the area of the smallest bubble
+MOST_LABELS = 10  # numbered operators
+LEAST_LABEL = 0.01  # share of the step: operators with less have no number
+LEAST_INTENSITY = 0.01  # FLOP/byte: operators with less are not drawn
+LEAST_SHOWN = 0.001  # share of the step: operators with less are not drawn beside larger ones
+LONGEST, LONGEST_SHAPES = 34, 40  # characters
 NARROW = 0.045  # of the bar: narrower parts have no label inside
 GREYS = "#bcbcbc", "#c8c8c8", "#d2d2d2", "#e6e6e6", "#f2f2f2"
 COLOUR = dict(zip(PARTS, (*(COLOURS[i] for i in (0, 2, 4, 7, 9, 3)), *GREYS), strict=True))
-LIGHT = (
+LIGHT = (  # parts in light colours, with dark labels
     "idle: waiting",
     "idle: data",
     "idle: between kernels",
@@ -40,8 +40,8 @@ LIGHT = (
     "not traced",
 )
 READING = (
-    "bubbles: operators, their area the share of the step · across: FLOP per byte that an operator "
-    "cannot avoid · roofs: data sheet dashed, measured solid"
+    "bubble: an operator, its area the share of the step · intensity: FLOPs over the bytes that an "
+    "operator must move · roofs: data sheet dashed, measured solid"
 )
 UNDER = 2.0  # ratio of a roof to where the label below it ends
 LINE = 0.036  # of the height of the roofline: a line of the list of operators
@@ -66,7 +66,7 @@ def draw_profile(run: Run, paths: Sequence[Path]) -> None:
 
 
 def _draw_bar(axes: Any, profile: Profile) -> list[Any]:
-    """Draw the step from left to right, by part, and return the entries of its legend."""
+    """Draw the step as a horizontal bar of its parts, and return the entries of its legend."""
     from matplotlib.patches import Patch
 
     left = 0.0
@@ -99,7 +99,7 @@ def _drawn(profile: Profile) -> list[OperatorRow]:
 
 
 def _draw_roofline(axes: Any, profile: Profile, run: Run) -> list[OperatorRow]:
-    """Draw the roofs and the operators, and return the operators."""
+    """Draw the roofs and a bubble for each operator with FLOPs and bytes, and return these."""
     shown = _drawn(profile)
     axes.set_xscale("log")
     axes.set_yscale("log")
@@ -138,13 +138,13 @@ def _draw_roofline(axes: Any, profile: Profile, run: Run) -> list[OperatorRow]:
 
 
 def _points(shown: Sequence[OperatorRow]) -> list[tuple[float, float]]:
-    """Return (FLOP/byte, FLOP/s) of each operator."""
+    """Return the place of each operator's bubble: (FLOP/byte, FLOP/s)."""
     placed = [row.placement for row in shown if row.placement]
     return [(each.intensity, each.attained_flop_per_s) for each in placed]
 
 
 def _lines(profile: Profile, shown: Sequence[OperatorRow]) -> list[str]:
-    """Name the numbered operators, and say how much of the step has no place."""
+    """Return the legend of the numbered bubbles, and the share of the step without a bubble."""
     lines = [
         f"{i + 1}  {shorten(name_of(row), LONGEST)} of "
         f"{shorten(clean(_operands(row)), LONGEST_SHAPES)}  {row.share * 100:.1f} %"
@@ -162,7 +162,8 @@ def _operands(row: OperatorRow) -> str:
 
 
 def _foot(roofs: Sequence[Any], low: float, top: float, lines: int) -> float:
-    """Return the least rate of the y axis, at most *low*, with room for *lines* below all roofs."""
+    """Return the least FLOP/s of the y axis, at most *low*, with room for *lines* of text below the
+    roofs."""
     levels = [roof.value for roof in roofs if roof.kind == "compute"]
     if not levels or min(levels) >= top:
         return max(low, top / 1e8)
@@ -172,7 +173,7 @@ def _foot(roofs: Sequence[Any], low: float, top: float, lines: int) -> float:
 
 
 def _draw_roofs(axes: Any, roofs: Sequence[Any], ends: tuple[float, float], top: float) -> None:
-    """Draw each roof to its ridge; the data sheet's have labels above, measured ones below."""
+    """Draw each roof to its ridge; labels of the data sheet are above it, measured ones below."""
     for roof in roofs:
         own = [r for r in roofs if r.origin == roof.origin]
         sheet = roof.origin == "data sheet"
@@ -209,7 +210,7 @@ def _draw_roofs(axes: Any, roofs: Sequence[Any], ends: tuple[float, float], top:
 
 
 def _number(axes: Any, shown: Sequence[OperatorRow]) -> None:
-    """Number the largest bubbles, inside, or beside where another number lies."""
+    """Write a number into each large bubble, or beside it if it would cover another number."""
     from matplotlib.patheffects import withStroke
 
     pixels = [axes.transData.transform(point) for point in _points(shown)]

@@ -1,4 +1,4 @@
-"""`gpuperf profile`: any PyTorch program under the roofline."""
+"""Run `gpuperf profile`: profile a PyTorch script, and print where the time of a step goes."""
 
 from __future__ import annotations
 
@@ -30,15 +30,17 @@ Program = Annotated[
 Module = Annotated[
     bool, typer.Option("-m", help="SCRIPT is a module: gpuperf profile -m pkg.train …")
 ]
-Warmup = Annotated[int, typer.Option(min=0, max=10**6, help="Steps of a region to skip first.")]
+Warmup = Annotated[
+    int, typer.Option(min=0, max=10**6, help="Skip this many steps of each region first.")
+]
 Steps = Annotated[
     int | None,
     typer.Option(
         min=1,
         max=10**6,
         show_default=False,
-        help="Exact number of steps in the plain pass (default: 10, or more where the program has "
-        "them).",
+        help="Exact number of steps to time without a profiler (default: 10, or more if the "
+        "program runs them).",
     ),
 ]
 Budget = Annotated[
@@ -46,7 +48,7 @@ Budget = Annotated[
     typer.Option(
         min=1.0,
         max=1e6,
-        help="Seconds for all passes over a region together; slow steps are taken fewer times.",
+        help="Seconds for all passes over a region together; if steps are slow, passes take fewer.",
     ),
 ]
 Items = Annotated[
@@ -124,7 +126,7 @@ def profile(
 
 
 def _read_profile(path: Path) -> Run:
-    """Return the profile in *path*. Raises: UsageError for another run."""
+    """Return the run in *path*. Raises: UsageError if it is no profile with a timed region."""
     from gpuperf.profile.breakdown import profiles
 
     run = read_run(path)
@@ -135,7 +137,7 @@ def _read_profile(path: Path) -> Run:
 def _show(run: Run, earlier: Run | None, options: opt.Options, by: opt.By) -> None:
     """Print the profile, or what changed since *earlier*.
 
-    Raises: CannotMeasure where there is nothing to show.
+    Raises: CannotMeasure if no region has a time, or none is in both profiles.
     """
     print_this = partial(
         print_run, run, options.format, by=by, columns=options.columns, verbose=options.verbose

@@ -1,4 +1,4 @@
-"""Divide a stretch of a device's time by what it did, and by what it waited for when idle."""
+"""Divide a window of a device's time by what the device did, and its idle time by the reason."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 SECOND = 10**9  # nanoseconds
 PARTS = {"kernel": "kernels", "communication": "communication", "set": "sets"}
 
-# Calls that return when the device is done; copies without `Async` are among them.
+# Calls of CUDA and HIP that return when the device is done; copies without `Async` are among them.
 WAITS = re.compile(
     r"(?:cuda|cu|hip)(?:Stream|Device|Ctx|Event)Synchronize|(?:cuda|hip)Memcpy(?:2D|3D)?"
     r"|hipMemcpyWithStream|cuMemcpy(?:HtoD|DtoH|DtoD)?_v2"
@@ -111,7 +111,7 @@ def device_time(
 
 
 def _parts(timeline: Timeline, rows: Column) -> dict[str, Column]:
-    """Divide the activities *rows* by kind and route."""
+    """Return the activities *rows* of each kind (`kernels`, `sets`, …); of copies, by route."""
     import numpy
 
     activities = timeline.activities
@@ -151,7 +151,8 @@ def _queued(timeline: Timeline, rows: Column) -> IntervalSet:
 
 
 def _host(timeline: Timeline) -> tuple[IntervalSet, IntervalSet]:
-    """Return when the host waited for a device, and when it was in any known call."""
+    """Return when the host was in a call that waits for a device, and when it was in any operator,
+    runtime call or mark."""
     import numpy
 
     runtime, operators, marks = timeline.runtime, timeline.operators, timeline.annotations

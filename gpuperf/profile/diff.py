@@ -14,13 +14,14 @@ from gpuperf.errors import UsageError
 from gpuperf.model.record import Record
 from gpuperf.profile.breakdown import OperatorRow, Profile
 
-FEW = 0.005  # of the step: smaller changes are left out
-ALIKE = 0.02  # relative difference of counts that are equal
+FEW = 0.005  # share of the step: smaller changes are left out
+ALIKE = 0.02  # relative difference up to which two numbers of calls count as equal
 
 
 @dataclass(frozen=True)
 class Change:
-    """An operator with its seconds of a step before and after (None if absent), and the cause."""
+    """An operator with its seconds in a step before and after (None if absent), and the cause of
+    the change, such as `2 → 3 calls`; `of` are its operands."""
 
     operator: str
     of: str
@@ -31,7 +32,7 @@ class Change:
 
     @property
     def delta_s(self) -> float:
-        """Return how much slower the operator became; below 0 if faster."""
+        """Return by how many seconds a step the operator is slower; below 0 if it is faster."""
         return (self.after_s or 0.0) - (self.before_s or 0.0)
 
 
@@ -45,12 +46,12 @@ class Difference:
 
     @property
     def ratio(self) -> float:
-        """Return the time of the step after over that before."""
+        """Return the seconds of a step after, over those before."""
         return self.after.step_s / self.before.step_s
 
 
 def differences(before: Iterable[Profile], after: Iterable[Profile]) -> tuple[Difference, ...]:
-    """Compare region by region. Raises: UsageError where no region is in both."""
+    """Compare the regions of equal name. Raises: UsageError if the profiles share none."""
     earlier = {profile.region.region: profile for profile in before}
     later = {profile.region.region: profile for profile in after}
     pairs = tuple(
@@ -78,7 +79,10 @@ def _changes(before: Profile, after: Profile) -> tuple[Change, ...]:
 
 
 def _timed(profile: Profile) -> dict[tuple[str, str, bool], OperatorRow]:
-    """Return the operators that ran, without the parts of compiled code, which have no time."""
+    """Return the operators that have a time, by name, operands and direction.
+
+    Operators inside compiled code have no time of their own, and are left out.
+    """
     rows: dict[tuple[str, str, bool], OperatorRow] = {}
     numbers: Counter[tuple[str, str, bool]] = Counter()
     for share in profile.operators:

@@ -1,4 +1,4 @@
-"""Render what changed between two profiles, as tables of parts and operators."""
+"""Render the difference of two profiles, as tables of the step's parts and of its operators."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ PART_COLUMNS = (
 
 
 def render_changes(before: Run, after: Run, format: str, screen: Screen = WIDE) -> str:
-    """Render what changed from profile *before* to *after*.
+    """Render the difference between the profiles *before* and *after*.
 
-    Raises: UsageError if nothing in the two matches.
+    Raises: UsageError if they have no region in common.
     """
     pairs = differences(profiles(before), profiles(after))
     return render([table for pair in pairs for table in _tables(pair)], format, screen)

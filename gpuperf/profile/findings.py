@@ -17,17 +17,17 @@ from gpuperf.profile.gain import Gain, saved
 from gpuperf.profile.hostgains import HOST_MAKERS
 from gpuperf.units import format_bytes, format_number
 
-LEAST = 0.02  # of the step
-MOST_WHERE = 4
+LEAST = 0.02  # share of the step: findings that save less are left out
+MOST_WHERE = 4  # places of a finding
 ALIGNED = 16  # bytes: rows of a matmul should be multiples of it (cuBLAS's own advice)
-USUAL_RATE = 0.7  # of the roof: what a large matmul reaches, if the program has none to compare
-SLOW = 0.7  # of the time: padding that leaves more is no finding
+USUAL_RATE = 0.7  # share of the roof that a large matmul reaches, if no other one is comparable
+SLOW = 0.7  # a matmul is worth padding if it then takes less than this share of its time
 ALIKE = 8  # ratio of FLOPs a call up to which two matmuls are comparable
-LARGE = 2e10  # FLOPs of a call that fills a GPU
+LARGE = 2e10  # FLOPs: a call with more fills a GPU
 
 
 def findings(profile: Profile, header: Header) -> tuple[Gain, ...]:
-    """Return the findings, the largest gain first; none without a plain pass."""
+    """Return the findings on a step, the largest gain first; none if no plain pass timed it."""
     if not profile.plain:
         return ()
     makers = (_fusion, _precision, _alignment, _attention, *HOST_MAKERS)
@@ -36,7 +36,8 @@ def findings(profile: Profile, header: Header) -> tuple[Gain, ...]:
 
 
 def _fusion(profile: Profile, header: Header) -> Iterator[Gain]:
-    """Yield the gain of fusing the chains of an optimizer, which has a kernel, and of others."""
+    """Yield the gain of fusing elementwise chains: of the optimizer, which has a fused kernel
+    itself, and of the other operators."""
     program = profile.region.program
     chains = program.chains if program else ()
     for optimizer in (False, True):
@@ -45,10 +46,8 @@ def _fusion(profile: Profile, header: Header) -> Iterator[Gain]:
 
 
 def _fused(profile: Profile, chains: Sequence[Chain], optimizer: bool) -> Iterator[Gain]:
-    """Yield the gain of fusing *chains*, at the bandwidth that their operators reach here.
-
-    So fusing saves at most the time of these operators.
-    """
+    """Yield the gain of fusing *chains*: the bytes saved, at the bandwidth that the same operators
+    reach in this profile, and so at most the time of these operators."""
     names = {name for chain in chains for name in chain.operators}
     own = [
         s
@@ -76,9 +75,9 @@ def _fused(profile: Profile, chains: Sequence[Chain], optimizer: bool) -> Iterat
         title,
         gain_s,
         share,
-        f"they move {format_bytes(sum(c.bytes for c in chains))} a step, fused "
-        f"{format_bytes(sum(c.fused_bytes for c in chains))}, at the "
-        f"{format_bytes(moved / seconds)}/s that these operators reach here",
+        f"they move {format_bytes(sum(c.bytes for c in chains))} a step, and would move "
+        f"{format_bytes(sum(c.fused_bytes for c in chains))} fused, at the "
+        f"{format_bytes(moved / seconds)}/s that these operators reach in this profile",
         tuple(
             f"{chain.where or 'backward'} ({' '.join(chain.operators[:4])})"
             for chain in best[:MOST_WHERE]
@@ -105,14 +104,14 @@ def _main_flops(row: OperatorRow) -> Flops | None:
 
 
 def _rate(header: Header, dtype: str) -> float | None:
-    """Return the measured roof of a matmul, or else that of the data sheet."""
+    """Return the roof of a matmul in FLOP/s: the measured one, or else the data sheet's."""
     flops = Flops(1, "matmul", dtype, "fp32")
     roofs = (peaks.ceiling(flops) for peaks in (header.ceilings, header.peaks) if peaks)
     return next((roof.rate.value for roof in roofs if roof), None)
 
 
 def _precision(profile: Profile, header: Header) -> Iterator[Gain]:
-    """Yield the gain of tf32 for fp32 matmuls, where the device has it."""
+    """Yield the gain of tf32 for fp32 matmuls, on a device whose tf32 roof is the higher one."""
     slow = [(s, f) for s in _matmuls(profile) if (f := _main_flops(s)) and f.dtype == "fp32"]
     before, after = _rate(header, "fp32"), _rate(header, "tf32")
     if not slow or not before or not after or after <= before:
@@ -126,17 +125,19 @@ def _precision(profile: Profile, header: Header) -> Iterator[Gain]:
         'let fp32 matmuls use tf32: torch.set_float32_matmul_precision("high"); or bf16',
         gain_s,
         part,
-        f"{len(slow)} operators in fp32, {format_number(before / 1e12, 3)} TFLOP/s at the most; in "
-        f"tf32 {USUAL_RATE:.0%} of {format_number(after / 1e12, 3)}, no faster than their bytes",
+        f"{len(slow)} operators run in fp32, whose roof is {format_number(before / 1e12, 3)} "
+        f"TFLOP/s; tf32 is taken to reach {USUAL_RATE:.0%} of {format_number(after / 1e12, 3)}, "
+        "or the roof of memory",
         _places(row for row, _ in slow),
     )
 
 
 def _alignment(profile: Profile, header: Header) -> Iterator[Gain]:
-    """Yield the gain of padding slow matmuls with a side off a boundary of 16 bytes.
+    """Yield the gain of padding slow matmuls that have a dimension off a boundary of 16 bytes.
 
-    They are compared with aligned ones of the same dtype and similar FLOPs a call. The record does
-    not say along which side the rows lie: a side across them costs nothing, and is not slow.
+    Their rate is compared with that of aligned matmuls of the same dtype and similar FLOPs a call.
+    A record does not say which dimension is contiguous in memory: only that one has to be aligned,
+    so a matmul that is not slow needs no padding.
     """
     if not profile.cuda:
         return
@@ -159,9 +160,9 @@ def _alignment(profile: Profile, header: Header) -> Iterator[Gain]:
             "pad the dimensions that are no multiple of 8 (a vocabulary, for one)",
             gain_s,
             part,
-            f"rows are off a boundary of {ALIGNED} bytes; aligned, they would run at the rate of "
-            f"aligned matmuls of this dtype and size here, or at {USUAL_RATE:.0%} of the roof, and "
-            "no faster than their bytes",
+            f"rows of these matmuls are off a boundary of {ALIGNED} bytes; aligned, they would "
+            f"reach the rate of this profile's aligned matmuls of equal dtype and size (or "
+            f"{USUAL_RATE:.0%} of the roof), at most the roof of memory",
             _places(slow),
         )
 
@@ -169,9 +170,9 @@ def _alignment(profile: Profile, header: Header) -> Iterator[Gain]:
 def _usual_rate(
     row: OperatorRow, flops: Flops, others: Iterable[tuple[OperatorRow, Flops]], header: Header
 ) -> float | None:
-    """Return the FLOP/s of *others* of the same dtype and similar size.
+    """Return the FLOP/s of those of the matmuls *others* with the same dtype and similar FLOPs.
 
-    Without any, it is the usual part of the roof for a large product, and None for a small one.
+    Without such matmuls it is `USUAL_RATE` of the roof if *row* is large, and None if it is small.
     """
     own = flops.count / _calls(row)
     alike = [
@@ -191,7 +192,7 @@ def _calls(row: OperatorRow) -> float:
 
 
 def _least_s(row: OperatorRow, header: Header) -> float:
-    """Return the seconds that the operator's least bytes take."""
+    """Return the seconds that the operator's compulsory bytes take at the roof of memory."""
     roofs = (peaks.bandwidth for peaks in (header.ceilings, header.peaks) if peaks)
     bandwidth, cost = next((roof for roof in roofs if roof), None), row.record.cost
     return cost.dram_bytes / bandwidth.value if bandwidth and cost else 0.0
@@ -201,7 +202,7 @@ WIDTH = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1, "fp64"
 
 
 def _odd(row: OperatorRow, dtype: str) -> bool:
-    """Return whether a side of a matrix that the operator takes is off the boundary."""
+    """Return whether a matrix of the operator has a dimension off a boundary of 16 bytes."""
     step = max(1, ALIGNED // WIDTH.get(dtype, 4))
     return any(n % step for shape in _shapes(row) if len(shape) > 1 for n in shape[-2:])
 
@@ -209,9 +210,10 @@ def _odd(row: OperatorRow, dtype: str) -> bool:
 def _attention(profile: Profile, header: Header) -> Iterator[Gain]:
     """Yield the gain of fused attention over two products with a softmax between.
 
-    Such scores go through memory. They are detected by shapes: a product of b×n×d and b×d×m makes
-    scores of b×n×m, another takes them with b×m×e, and a softmax has as many elements in rows of m.
-    Other operators of that shape are a mask, a scale, a dropout, or their backward.
+    The scores of such attention go through memory. They are detected by shapes: one product of
+    b×n×d and b×d×m makes scores of b×n×m, another multiplies them by b×m×e, and a softmax has as
+    many elements in rows of m. Other operators of that shape (mask, scale, dropout, their backward)
+    count as passes over the scores.
     """
     scores = _scores(profile)
     soft = [
@@ -237,13 +239,15 @@ def _attention(profile: Profile, header: Header) -> Iterator[Gain]:
         else "use scaled_dot_product_attention: the scores then never leave the chip",
         gain_s,
         part,
-        "the gain is the time of the softmax and of other operators on the scores; products stay",
+        "the gain is the time of the softmax and of other operators on the scores; the two "
+        "products remain",
         _places(passes),
     )
 
 
 def _scores(profile: Profile) -> set[tuple[int, int, int]]:
-    """Return the elements, rows and columns of what one batched product makes and another takes."""
+    """Return the elements, rows and columns of each result of a batched product that another
+    batched product takes."""
     made, taken = set(), set()
     for row in profile.operators:
         name = row.record.case.op
@@ -257,12 +261,12 @@ def _scores(profile: Profile) -> set[tuple[int, int, int]]:
 
 
 def _matrices(shape: tuple[int, ...]) -> tuple[int, int, int]:
-    """Return the elements, rows and columns of the matrices of *shape*."""
+    """Return the elements of *shape*, and the rows and columns of each of its matrices."""
     return (math.prod(shape), shape[-2], shape[-1]) if len(shape) > 1 else (0, 0, 0)
 
 
 def _rows(shape: tuple[int, ...]) -> tuple[int, int]:
-    """Return the elements of *shape*, and of one of its rows."""
+    """Return the number of elements of *shape*, and of one of its rows."""
     return (math.prod(shape), shape[-1]) if shape else (1, 1)
 
 
@@ -271,13 +275,13 @@ def _kind(row: OperatorRow) -> str:
 
 
 def _shapes(row: OperatorRow) -> list[tuple[int, ...]]:
-    """Return the shapes of the tensors that the operator takes, numbers left out."""
+    """Return the shapes of the tensors that the operator takes, without scalars."""
     operator = row.record.operator
     return [tensor.shape for tensor in operator.tensors if tensor.shape] if operator else []
 
 
 def _places(shares: Iterable[OperatorRow]) -> tuple[str, ...]:
-    """Return lines of the program with their operators, the slowest first."""
+    """Return `line (operator of operands)` for the slowest of the operators *shares*."""
     places: dict[str, None] = {}
     ordered: Sequence[OperatorRow] = sorted(shares, key=lambda row: -row.seconds)
     for row in ordered:

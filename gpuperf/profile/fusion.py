@@ -1,10 +1,10 @@
-"""Find chains of elementwise operators that one kernel could do.
+"""Find chains of elementwise operators that one fused kernel could compute.
 
 In a chain each operator takes what an earlier one made, or mostly the same inputs; operators
-between them belong to another chain, and overwrite nothing. Fused, a chain reads its inputs from
-outside once, and writes once what later operators take; the rest stays in registers. Rows that are
-not too long stay there as well, so layer and RMS norms and reductions of rows are links too.
-Another reduction, a softmax or a product ends a chain.
+between them belong to another chain, and overwrite nothing. A fused kernel reads the inputs of the
+chain once, and writes once what later operators take; other results stay in registers. Rows of up
+to `LONGEST_ROW` elements fit there too, so layer and RMS norms and reductions of rows can be part
+of a chain. Any other reduction, a softmax or a product ends a chain.
 
 A tensor that eager mode keeps for a backward pass does not count as an output of a fused chain if
 only elementwise operators read it there: torch.compile computes it again in the backward kernel,
@@ -29,21 +29,20 @@ FUSABLE = ("elementwise", "copy", "random")
 OF_ROWS = re.compile(r"(?:native_layer_norm|_fused_rms_norm)(?:_backward)?")
 REDUCE_ROWS = ("sum", "mean", "var_mean", "amax", "amin")
 LONGEST_ROW = 16384  # elements that a block of threads holds in its registers
-SHORTEST = 2
-MOST_OPEN = 16  # runs that the next operator may join
+SHORTEST = 2  # operators of a chain
+MOST_OPEN = 16  # chains that the next operator may join
 MOST_USES = 1000  # uses of a storage to search: a buffer of all parameters has more
 OVERWRITE = ("aten::copy_", "aten::fill_", "aten::zero_")  # they do not read what they overwrite
 DRAWN = re.compile(r"dropout|bernoulli")  # results that no kernel computes twice
 
-CallKey = tuple[
-    str, tuple[tuple[int, ...], ...]
-]  # a call by its name and the shapes of its tensors
-Uses = dict[int, list[tuple[int, Tensor]]]  # by storage: which call, of what
+CallKey = tuple[str, tuple[tuple[int, ...], ...]]  # a call's name and the shapes of its tensors
+Uses = dict[int, list[tuple[int, Tensor]]]  # by storage: calls that use it, each with the tensor
 
 
 @dataclass(eq=False)
 class _Run:
-    """Operators in a row: what they made, and what they read and write as one kernel."""
+    """A chain that grows: the indices of its calls (`members`), the tensors that they `made`, and
+    the tensors `read` and bytes `written` by one kernel in their place."""
 
     members: list[int] = field(default_factory=list)
     made: TensorSet = field(default_factory=TensorSet)
@@ -52,15 +51,16 @@ class _Run:
 
 
 class _Step:
-    """The calls of a step, with what each takes, changes and makes."""
+    """The calls of a step, and by storage the calls that read it (`taken`) or write into it after
+    it was made (`changed`)."""
 
     def __init__(self, calls: Sequence[ObservedCall]) -> None:
         self.calls = calls
         self.figures = [account(one.call) for one in calls]
         self.taken: Uses = {}
         self.changed: Uses = {}
-        self.overwriting: set[int] = set()  # calls that change what was there before
-        self.born: set[int] = set()  # storages that were not there before
+        self.overwriting: set[int] = set()  # calls that write into one of their inputs
+        self.born: set[int] = set()  # storages that a call of the step made
         for i, one in enumerate(calls):
             if self.figures[i].kind != "view":
                 self._note(i, one)
@@ -84,7 +84,8 @@ class _Step:
         return call.tensors[1:] if plain_name(call.name) in OVERWRITE else call.tensors
 
     def fusable(self, i: int, ran: Container[CallKey] | None) -> bool:
-        """Return whether one kernel could do call *i* with others, and does not already."""
+        """Return whether call *i* could be fused: its kind allows it, its storages are known, and
+        it ran by itself in the trace (*ran*), not in a kernel that is already fused."""
         call = self.calls[i].call
         key = call.name, tuple(t.shape for t in call.tensors if t.shape)
         known = all(tensor.storage for tensor in (*call.tensors, *call.outputs))
@@ -92,7 +93,7 @@ class _Step:
         return kind and known and (ran is None or key in ran)
 
     def of_rows(self, i: int) -> bool:
-        """Return whether call *i* normalises or reduces rows that a block of threads could hold."""
+        """Return whether call *i* normalises or reduces rows that fit in a block's registers."""
         call = self.calls[i].call
         rows = call.tensors[0].shape if call.tensors else ()
         if len(rows) < 2 or rows[-1] > LONGEST_ROW:
@@ -104,7 +105,8 @@ class _Step:
         return name in REDUCE_ROWS and made in (rows[:-1], (*rows[:-1], 1))
 
     def takers(self, tensor: Tensor, after: int) -> list[int]:
-        """Return the calls after call *after* that take elements of *tensor*; −1 if too many."""
+        """Return the calls after call *after* that take elements of *tensor*; [-1] if its storage
+        has too many uses to search."""
         uses = self.taken.get(tensor.storage, [])
         later = uses[bisect_right(uses, after, key=lambda use: use[0]) :]
         if len(later) > MOST_USES:
@@ -112,7 +114,7 @@ class _Step:
         return [i for i, other in later if overlap(tensor, other)]
 
     def keeps(self, held: TensorSet, first: int, last: int) -> bool:
-        """Return whether no call between *first* and *last* writes into *held*."""
+        """Return whether no call between *first* and *last* writes into a tensor of *held*."""
         changed = [(tensor, self.changed.get(tensor.storage, [])) for tensor in held]
         if any(len(uses) > MOST_USES for _, uses in changed):
             return False
@@ -123,11 +125,11 @@ class _Step:
 def chains_of(
     observed: Sequence[ObservedCall], ran: Container[CallKey] | None = None
 ) -> tuple[Chain, ...]:
-    """Return the chains among the *observed* calls of a step, equal ones together.
+    """Return the chains among the *observed* calls that would move fewer bytes fused.
 
-    *ran* are the names and shapes of calls that the trace has too (None without a trace). Under a
-    dispatch mode a compiled function runs as it is written: its calls are observed, and the trace
-    has fused kernels instead.
+    Equal chains are one, with a count. *ran* are the names and shapes of the calls in the trace
+    (None without a trace): a dispatch mode observes the operators inside a compiled function, for
+    which the trace has kernels that are already fused.
     """
     chains: Counter[tuple[tuple[str, ...], str, int, int, bool]] = Counter()
     step = _Step(observed)
@@ -147,10 +149,10 @@ def chains_of(
 
 
 def _runs(step: _Step, ran: Container[CallKey] | None) -> Iterator[_Run]:
-    """Yield the runs of fusable operators.
+    """Yield the chains of fusable operators, as runs.
 
-    An operator joins the latest run that it follows, so no run takes what a later one made, and
-    each could be one kernel at the place of its last member.
+    An operator joins the latest run that it follows. So no run takes a tensor that a later run
+    made, and each could be one kernel in place of its last call.
     """
     under_way: list[_Run] = []
     for i, one in enumerate(step.calls):
@@ -185,10 +187,10 @@ def _join(run: _Run, i: int, call: Call, taken: Sequence[Tensor]) -> None:
 
 
 def _follows(run: _Run, call: Call, taken: Sequence[Tensor]) -> bool:
-    """Return whether *call* belongs in the kernel of *run*.
+    """Return whether *call* belongs in the kernel of *run*: it takes a tensor that *run* made, or
+    one that *run* reads too and that has at least half the bytes of the call's largest tensor.
 
-    A gradient is read once for all calls that take it; a shared small input, such as a bias, does
-    not join two calls.
+    So calls that take the same gradient are fused, and calls that only share a bias are not.
     """
     most = max((size_of(t) for t in (*call.tensors, *call.outputs)), default=0)
     return any(
@@ -198,7 +200,8 @@ def _follows(run: _Run, call: Call, taken: Sequence[Tensor]) -> bool:
 
 
 def _fuse(step: _Step, runs: Sequence[_Run]) -> None:
-    """Determine what each of *runs* writes, and what a backward run reads to compute it again."""
+    """Set the bytes that each of *runs* writes as one kernel, and what a backward run reads to
+    compute tensors of a forward run again."""
     backward = {i: run for run in runs for i in run.members if step.calls[i].backward}
     for run in runs:
         members = set(run.members)
@@ -237,8 +240,8 @@ def _ends(step: _Step, run: _Run, tensor: Tensor) -> bool:
 
 
 def _computed_again(step: _Step, run: _Run, again: TensorSet, takers: Sequence[_Run]) -> bool:
-    """Let *takers* compute *again* from the inputs of *run* if that moves fewer bytes, and return
-    whether they do."""
+    """Let the backward runs *takers* compute the tensors *again* from the inputs of *run*, if that
+    moves fewer bytes, and return whether they do."""
     if not step.keeps(run.read, run.members[-1], max(taker.members[-1] for taker in takers)):
         return False
     read = [taker.read.without(again) | run.read for taker in takers]

@@ -1,9 +1,9 @@
-"""Group the calls of a step by operator, and join their costs with their kernels.
+"""Group the calls of a step by operator, shapes and direction, with their costs and kernels.
 
-The accounting pass records every call of its steps with its results, and the trace the kernels that
-each launched; they are joined by name, shapes and direction. The cost of a step is that of the
-calls in the accounting pass. An operator that only the trace has (another shape, a compiled kernel)
-has its time and, for its own row, a cost inferred from its inputs. An imported trace has no more.
+Calls with their tensors come from the accounting pass, kernels and times from the trace. The cost
+of a step is that of the calls in the accounting pass. An operator that only the trace has (another
+shape, a compiled kernel) has a time, and a cost that is inferred from its inputs and counts for its
+own row only; so has every operator of an imported trace, without an accounting pass.
 """
 
 from __future__ import annotations
@@ -50,10 +50,12 @@ COMPOSITE = frozenset(f"aten::{name}" for name in NAMES.split())
 
 @dataclass
 class OperatorGroup:
-    """The calls of a step that have one key.
+    """The calls of one operator in a step, with equal tensors and direction.
 
     `per_call` is the cost of one call. A step of the accounting pass has `accounted` calls, of
-    which `repeated` compute again what the forward pass computed; a traced step has `traced`.
+    which `repeated` compute again what the forward pass computed; a traced step has `traced` calls,
+    which take `device_s` seconds of the device and `host_s` of the host. `lines` are lines of the
+    program that make the calls, `graph` the torch.compile graph around them.
     """
 
     call: Call
@@ -70,12 +72,12 @@ class OperatorGroup:
 
     @property
     def count(self) -> float:
-        """Return the number of calls whose time the group has."""
+        """Return the calls in a traced step, to which its times belong; else the accounted ones."""
         return self.traced or self.accounted
 
 
 def _cost_of(observed: ObservedCall, tf32: bool) -> OperatorCost:
-    """Return the cost that the program declares for its own operator, or else ours."""
+    """Return the cost that the program registered for its own operator, or else gpuperf's."""
     if observed.cost is None:
         return account(observed.call, tf32)
     kinds = {flops.kind for flops in observed.cost.flops}
@@ -91,7 +93,10 @@ def key_of(call: Call, backward: bool) -> OperatorKey:
 def grouped(
     observed: Iterable[ObservedCall], steps: int, tf32: bool
 ) -> dict[OperatorKey, OperatorGroup]:
-    """Group the *observed* calls of *steps* steps, without those that only make views."""
+    """Group the calls *observed* in *steps* steps by key, without calls that only make views.
+
+    With *tf32* the FLOPs of fp32 matmuls are tf32 ones.
+    """
     groups: dict[OperatorKey, OperatorGroup] = {}
     for entry in observed:
         key = key_of(entry.call, entry.backward)
@@ -106,7 +111,8 @@ def grouped(
 
 
 def _by_kernel(calls: CallGroup) -> Iterable[CallGroup]:
-    """Split work that no operator launched, as a Triton kernel called by hand, by kernel."""
+    """Yield *calls*; if no operator launched them (a Triton kernel called by hand), yield a group
+    for each kernel."""
     if calls.call.name or not calls.kernels:
         yield calls
         return
@@ -122,9 +128,9 @@ def _by_kernel(calls: CallGroup) -> Iterable[CallGroup]:
 
 
 def _loose(call: Call) -> tuple[str, tuple[tuple[int, ...], ...]]:
-    """Return the part of a key on which a trace and a dispatch mode agree.
+    """Return the name and the shapes of *call*, which a trace and a dispatch mode report equally.
 
-    A number is a tensor to only one of them, and a trace has no dtypes for lists of tensors.
+    Only one of the two reports a number as a tensor, and a trace has no dtypes of tensors in lists.
     """
     return call.name, tuple(t.shape for t in call.tensors if t.shape)
 
@@ -148,15 +154,16 @@ def _matching(
 
 
 def visible(timeline: Timeline) -> frozenset[str]:
-    """Return the names in *timeline* that a dispatch mode would have observed and that cost."""
+    """Return the operators of *timeline* that a dispatch mode would have observed and whose cost is
+    known, by name, without those that only make views."""
     names = {call.name: call for call in timeline.calls if plain_name(call.name) not in COMPOSITE}
     accounted = {name: account(call) for name, call in names.items()}
     return frozenset(n for n, a in accounted.items() if a.kind not in ("view", "unknown"))
 
 
 def containers(timeline: Timeline, observed: Container[str]) -> set[Call]:
-    """Return the calls that delegate their work to operators in *observed*, whose cost would count
-    twice (`aten::linear` calls `aten::addmm`)."""
+    """Return the calls with operators of *observed* inside them, whose cost would count twice
+    (`aten::linear` calls `aten::addmm`)."""
     parents, calls = call_stacks(timeline).parent.tolist(), timeline.operators.call.tolist()
     chosen = [call.name in observed for call in timeline.calls]
     outer: set[int] = set()
@@ -175,10 +182,11 @@ def add_traced(
     observed: Container[str] | None,
     containers: Container[Call],
 ) -> None:
-    """Add the times and kernels of *traced*, over *steps*, to the groups that they match.
+    """Add the times and kernels of a step, those of *traced* over *steps*, to matching *groups*.
 
-    *observed* are the names in the accounting pass: a call that it did not observe, and that
-    launched nothing, is a wrapper or autograd's own. *containers* have no cost of their own.
+    *observed* are the operators in the accounting pass, by name (None without that pass): a traced
+    call that is not among them and launched nothing is a wrapper or autograd's own. The calls
+    *containers* get no cost, as the operators inside them have it.
     """
     alike: dict[object, list[OperatorKey]] = {}
     for key, group in groups.items():
@@ -200,7 +208,7 @@ def add_traced(
 
 
 def _wraps(calls: CallGroup, observed: Container[str] | None, containers: Container[Call]) -> bool:
-    """Return whether *calls* have no cost of their own."""
+    """Return whether *calls* only wrap other operators, so that they have no cost of their own."""
     if observed is not None and calls.call.name in observed:
         return False  # another shape than in the accounted steps
     silent = observed is not None and not calls.device_s

@@ -1,7 +1,7 @@
-"""Estimate gains where the device waits: for launches, for the host, for data, for copies.
+"""Estimate what a step gains if the device waits less for launches, the host, data or copies.
 
-The work of the device stays the same, so no gain exceeds its idle time; a faster copy saves at most
-what the step has beyond all other work of the device.
+The work of the device stays the same, so no gain exceeds its idle time. A faster copy shortens a
+step at most to the time of the device's other work.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from gpuperf.profile.breakdown import Profile
 from gpuperf.profile.gain import Gain, saved
 from gpuperf.units import format_bytes, format_time
 
-MOST_WHERE = 4
-# Bytes a second of sixteen lanes one way, by generation: PCI-SIG's transfer rates (8, 16, 32 and
-# 64 GT/s a lane) with their encoding; a pinned copy reaches about 0.8 of that.
+MOST_WHERE = 4  # places of a finding
+# Bytes a second of 16 PCIe lanes one way, by generation: PCI-SIG's transfer rates (8, 16, 32 and
+# 64 GT/s a lane) with their encoding.
 LANES_BYTES_PER_S = {"3.0": 15.75e9, "4.0": 31.5e9, "5.0": 63.0e9, "6.0": 121.0e9}
-REACHED = 0.8
-UNKNOWN = "3.0"  # the slowest link, with the smallest gain
+REACHED = 0.8  # share of that rate which a copy from pinned memory reaches, about
+UNKNOWN = "3.0"  # for a device of unknown PCIe version: the slowest link, with the smallest gain
 
 
 def _launches(profile: Profile, header: Header) -> Iterator[Gain]:
-    """Yield the gain of the time in which the device waits for launches."""
+    """Yield the gain of launching faster: the seconds in which the device waits for launches."""
     idle_s = profile.parts["idle: launch or host"]
     program = profile.region.program
     if profile.cuda and idle_s > 0 and "busy" in profile.region.times:
@@ -55,7 +55,7 @@ def _waits(profile: Profile, header: Header) -> Iterator[Gain]:
 
 
 def _data(profile: Profile, header: Header) -> Iterator[Gain]:
-    """Yield the gain of the time in which everything waits for the data loader."""
+    """Yield the gain of faster loading: the idle seconds while the loop waits for a DataLoader."""
     program, gain_s = profile.region.program, profile.parts["idle: data"]
     if program is None or not gain_s:
         return
@@ -94,7 +94,7 @@ def _pageable(profile: Profile, header: Header) -> Iterator[Gain]:
 
 
 def _copied_at(profile: Profile) -> tuple[str, ...]:
-    """Return the lines that copy from pageable memory."""
+    """Return the lines of the program that copy from or to pageable memory."""
     program = profile.region.program
     waits = program.waits if program else ()
     return tuple(w.where for w in waits if "pageable" in w.what and w.where)[:MOST_WHERE]

@@ -1,6 +1,6 @@
-"""Hold sets of intervals of time, with their union, intersection and difference.
+"""Compute unions, intersections and differences of sets of time intervals.
 
-A set is disjoint half-open intervals of whole nanoseconds, in order; empty intervals are dropped.
+A set consists of disjoint half-open intervals of whole nanoseconds, in order, none of them empty.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class IntervalSet:
-    """A union of intervals [start, end)."""
+    """A set of disjoint intervals [start, end), as two columns of nanoseconds."""
 
     start: Column
     end: Column
 
     @classmethod
     def of(cls, start: Column, end: Column) -> IntervalSet:
-        """Return the union of intervals, which may overlap."""
+        """Return the union of the intervals [start, end), which may overlap, in any order."""
         import numpy
 
         real = end > start
@@ -40,7 +40,7 @@ class IntervalSet:
 
     @classmethod
     def of_windows(cls, windows: Iterable[tuple[int, int]]) -> IntervalSet:
-        """Return the union of *windows*."""
+        """Return the union of *windows*, pairs of start and end."""
         import numpy
 
         pairs = numpy.array(list(windows), numpy.int64).reshape(-1, 2)
@@ -76,7 +76,7 @@ class IntervalSet:
     def _where(self, other: IntervalSet, inside: bool) -> IntervalSet:
         import numpy
 
-        # Between two neighbouring edges each set holds everything or nothing.
+        # Between two neighbouring edges a set contains either every moment or none.
         edges = numpy.unique(numpy.concatenate((self.start, self.end, other.start, other.end)))
         left, right = edges[:-1], edges[1:]
         kept = self.contains(left) & (other.contains(left) == inside)

@@ -1,7 +1,7 @@
-"""Find the largest loss of an operator between its peak and what it attained.
+"""Determine the largest loss of an operator between the peak rate and the rate it attained.
 
-It comes from the budget of `explain`. Without counters of kernels that budget separates few losses,
-so those of a matmul are what tiles and waves predict, and the rest of its kernel.
+The losses are those of the budget of `explain`. Without counters of its kernels, a matmul has only
+three: those that its waves and tiles predict, and the remaining one, `in the kernel`.
 """
 
 from __future__ import annotations
@@ -13,21 +13,24 @@ from gpuperf.explain.study import LossBudget, explain
 from gpuperf.model.record import Header, Record
 
 PRODUCTS = ("aten::mm", "aten::addmm")  # products of two matrices
-LARGEST = 10**9  # m, n or k beyond it has no tiles to count
+LARGEST = 10**9  # m, n or k from which on tiles are not counted
 MEMORY_BUSY = "keeping memory busy"  # a loss of `explain`
 INSIDE = "in the kernel"  # clock, feeding, instruction path: only counters separate them
 
 
 @dataclass(frozen=True)
 class Loss:
-    """A loss of the budget, and the factor that it leaves."""
+    """A loss of the budget by name, and the factor (0…1) by which it lowers the peak rate."""
 
     name: str
     factor: float
 
 
 def largest_loss(record: Record, header: Header) -> Loss | None:
-    """Return the largest loss of an operator; None without a budget, or where nothing is lost."""
+    """Return the loss of an operator with the smallest factor.
+
+    None if `explain` has no budget for *record*, or if no factor is under 1.
+    """
     try:
         budget = explain(_as_product(record), header)
     except UsageError:
@@ -39,7 +42,7 @@ def largest_loss(record: Record, header: Header) -> Loss | None:
 
 
 def _as_product(record: Record) -> Record:
-    """Return *record* with the axes m, n and k if its shapes are those of a product."""
+    """Return *record*, with the axes m, n and k if it is a product of two matrices."""
     operator = record.operator
     if operator is None or operator.made or operator.more or record.case.op not in PRODUCTS:
         return record

@@ -1,4 +1,4 @@
-"""Profile a program into a run file: in one run for all passes, or in a run for each."""
+"""Profile a program and write its run file, running it once for all passes or once for each."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from gpuperf.run.session import new_run_id
 from gpuperf.units import format_time
 from gpuperf.verb.progress import say
 
-STEPS = 10  # of the plain pass, at the least
-OTHER_STEPS = 24  # of all other passes, unless their budget is spent
+STEPS = 10  # the fewest steps of the plain pass
+OTHER_STEPS = 24  # steps of all other passes together, unless their budget is spent
 # The passes that each choice of --counters leaves out, and the pass that it requires.
 LEFT_OUT: Mapping[str, set[PassName]] = {
     "off": {"counters", "kernels"},
@@ -37,8 +37,8 @@ REQUIRED: Mapping[str, PassName] = {"require": "counters", "kernels": "kernels"}
 class Plan:
     """What to profile, in which passes, for how long, and where to write it.
 
-    Without a number of `steps` the plain pass takes `STEPS`, or more where the program has them.
-    The output of a `quiet` program goes to stderr.
+    If `steps` is None the plain pass takes `STEPS` steps, or more if the program runs them. The
+    program runs anew for each pass if `repeat`. Its output goes to stderr if `quiet`.
     """
 
     program: tuple[str, ...]
@@ -62,7 +62,7 @@ def passes_for(counters: str) -> tuple[PassName, ...]:
 
 
 def profile_program(plan: Plan) -> tuple[Run, Path, ProgramRun]:
-    """Run the program and return its profile, its run file, and how the program ended.
+    """Run the program of *plan* and return its profile, the run file, and how the program ended.
 
     Raises: CannotMeasure if the program ended before anything could be measured.
     """
@@ -104,8 +104,8 @@ def profile_program(plan: Plan) -> tuple[Run, Path, ProgramRun]:
 class ProfileFile:
     """The run file of a program, rewritten after each pass.
 
-    So the passes that ended stay, whatever happens to the program or to gpuperf. Traces are read
-    when the program has ended.
+    The file then has the completed passes even if the program or gpuperf crashes. Traces are read
+    once the program has ended.
     """
 
     path: Path
@@ -122,10 +122,10 @@ class ProfileFile:
         try:
             self.write(program, traced=False)
         except Exception as error:  # the program goes on, and the file is written once more
-            say(f"not written yet: {error}")
+            say(f"the run file is not written yet: {error}")
 
     def write(self, program: ProgramRun, traced: bool) -> Run:
-        """Write the run of *program*, with its traces if it is *traced*, and return it."""
+        """Write the run of *program*, with the kernels of its traces if *traced*, and return it."""
         run = assemble_run(self.origin, program, traced)
         fresh = self.path.with_suffix(".part")
         fresh.unlink(missing_ok=True)
@@ -140,7 +140,10 @@ class ProfileFile:
 def _run_each_pass(
     request: Profile, run_it: Callable[..., ProgramRun], file: ProfileFile
 ) -> ProgramRun:
-    """Run the program once for each pass; the first run that fails says how the program ended."""
+    """Run the program once for each pass of *request*, and return all passes as one run.
+
+    Its exit code and error are those of the first run that failed.
+    """
     whole = ProgramRun(exit_code=0)
     for name in request.passes:
         if name == "light" and whole.opened and whole.opened.device.kind == "cpu":
@@ -163,9 +166,12 @@ def _run_each_pass(
 
 
 def say_pass(result: PassResult, budget_s: float) -> None:
-    """Report a pass on stderr: its steps, or why it took none."""
+    """Report a pass on stderr: its number of steps, or why it has none.
+
+    After the plain pass, the seconds of the others are estimated, *budget_s* at the most.
+    """
     if not result.steps:
-        if result.name != "plain" or result.reason != ENDED:  # a second plain pass may be without
+        if result.name != "plain" or result.reason != ENDED:  # a second plain pass may have none
             say(f"{result.region}: no pass {result.name}: {result.reason}")
         return
     each = ""
@@ -189,10 +195,11 @@ def check_counted(run: Run, counters: str) -> None:
                 for text in (*record.program.missing, *doubts)
                 if text.startswith(f"{required}:")
             ]
-            why = f"{required}: the program ended before it, or marks no steps"
+            why = f"{required}: the program ended before that pass, or marks no steps"
             message = f"{record.region} lacks counters, which were required: {(*reasons, why)[0]}"
             hint = "`gpuperf doctor` tries the counters"
-            raise CannotMeasure(message, hint if reasons else "more rounds, gpuperf.step()")
+            more = "let the program run more steps, each marked with gpuperf.step()"
+            raise CannotMeasure(message, hint if reasons else more)
 
 
 def _is_counted(run: Run, region: Record, required: PassName) -> bool:

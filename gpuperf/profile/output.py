@@ -1,4 +1,4 @@
-"""Render the profiles of a run: a first look, the whole tables, or the values for programs."""
+"""Render the profiles of a run as a first look, as whole tables, as JSON or as CSV."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ def render_profile(
 ) -> str:
     """Render each region of *run* by its operators or its kernels.
 
-    As a table it is a first look, with the *columns* that are named; *verbose*, all of it.
+    The format `table` is a first look at one region, with the chosen *columns*; if *verbose*, the
+    whole tables of all regions.
 
     Raises: UsageError where no region has a time; UnknownName for a name that is no column.
     """

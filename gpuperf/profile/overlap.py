@@ -1,7 +1,7 @@
-"""Detect tensors with common elements, and hold sets of tensors without those inside others.
+"""Detect tensors that share elements in memory, so that bytes of views are not counted twice.
 
-q, k and v cut out of one projection lie in one storage and have no elements in common; a view has
-all of its elements in common with its base.
+A view shares all of its elements with its base. Tensors q, k and v that are cut out of one
+projection share its storage, and no elements with each other.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ Axes = tuple[tuple[int, int], ...]  # stride and size, by stride
 
 
 def overlap(one: Tensor, other: Tensor) -> bool:
-    """Return whether two tensors have common elements, or one storage if their place is unknown.
+    """Return whether two tensors share elements; if a place is unknown, whether they share storage.
 
-    Pieces of one size and stride at two places (a cut, a shift by one) count as apart.
+    Tensors of equal sizes and strides at different offsets (as made by `chunk`) count as apart.
     """
     if one.storage != other.storage:
         return False
@@ -28,7 +28,7 @@ def overlap(one: Tensor, other: Tensor) -> bool:
         return False
     if a[2] != b[2]:
         return _crossing(_span(one, a), _span(other, b))
-    # Pieces of rows that are apart within a row are apart.
+    # Tensors that consist of parts of rows share no elements if those parts are apart in a row.
     for stride in {at for at, _ in a[3]} & {at for at, _ in b[3]} | {0}:
         rows = [_within(a[1], a[3], stride), _within(b[1], b[3], stride)]
         if None not in rows and not _crossing(*rows):  # type: ignore[arg-type]
@@ -37,9 +37,10 @@ def overlap(one: Tensor, other: Tensor) -> bool:
 
 
 def _within(offset: int, axes: Axes, row: int) -> tuple[int, int] | None:
-    """Return the first and last element within rows of *row* elements (0: in all).
+    """Return the first and last element of a tensor within each row of *row* elements.
 
-    It is None where the tensor does not consist of such rows.
+    With *row* 0 they are those within the storage. None if the tensor crosses the end of a row, or
+    lies at different places in different rows.
     """
     inner = [(at, n) for at, n in axes if at < row or not row]
     first = offset % row if row else offset
@@ -66,7 +67,7 @@ def _crossing(one: tuple[int, int], other: tuple[int, int]) -> bool:
 
 
 class TensorSet:
-    """A set of tensors, of which none lies within another."""
+    """A set of tensors, from which those that lie within another one are left out."""
 
     def __init__(self, tensors: Iterable[Tensor] = ()) -> None:
         self._by_storage: dict[int, list[Tensor]] = {}
@@ -74,7 +75,7 @@ class TensorSet:
             self.add(tensor)
 
     def add(self, tensor: Tensor) -> None:
-        """Add *tensor* in place of its parts, unless it is part of another."""
+        """Add *tensor* in place of tensors that lie within it, unless it lies within another."""
         if self.covers(tensor):
             return
         own = self._by_storage.get(tensor.storage, ())
@@ -82,11 +83,11 @@ class TensorSet:
         self._by_storage[tensor.storage] = [*left, tensor]
 
     def overlaps(self, tensor: Tensor) -> bool:
-        """Return whether any tensor of the set has elements of *tensor*."""
+        """Return whether any tensor of the set shares elements with *tensor*."""
         return any(overlap(tensor, own) for own in self._by_storage.get(tensor.storage, ()))
 
     def covers(self, tensor: Tensor) -> bool:
-        """Return whether *tensor* is in the set, or part of one in it."""
+        """Return whether *tensor* is in the set, or lies within a tensor of the set."""
         size = size_of(tensor)
         own = self._by_storage.get(tensor.storage, ())
         return any(size_of(t) >= size and overlap(tensor, t) for t in own)

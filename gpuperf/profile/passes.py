@@ -1,4 +1,4 @@
-"""Hold a region of a program with the results of its passes."""
+"""Define what is known of one region of a program: its request, its traces, its passes."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from gpuperf.profile.trace.steps import StepWindow
 class RegionPasses:
     """A region of a program and the results of its passes.
 
-    `windows` are the steps in the trace where no marks tell them, `light` is the timeline of the
-    light pass, and `device` the GPU by whose clock the steps were timed. `phases` is a caveat about
-    the steps of the plain pass.
+    `timeline` is that of the trace, `light` that of the light pass. `windows` are the steps of the
+    trace if the program does not mark them, `total` are all steps of the region, `device` is the
+    GPU by whose clock steps were timed. `phases` is a caveat if the time of plain steps changed.
     """
 
     run: str

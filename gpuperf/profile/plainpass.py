@@ -3,8 +3,8 @@
 The first plain pass comes before any profiler. A second one follows all other passes, if the
 program still runs: it has more steps, and the card is warm. But CUPTI stays in the process and
 lengthens each launch, so the second pass only counts where launches hardly matter. Steps before the
-times became steady do not count. The time of a step is the mean of the others, by a clock around
-the program's loop, with whatever the loop does between steps.
+times became steady do not count. The time of a step is the mean of the steady ones, each from the
+mark at its beginning to that at its end; `gpuperf.step()` is both for two successive steps.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ from gpuperf.model.samples import Samples, mean_precision
 from gpuperf.units import format_time
 
 FEWEST = 10  # steps of a second pass that counts
-AHEAD = 0.9  # of the steps had ended on the host before the device began: launches do not matter
-BEHIND_S, HARDLY = 2.5e-6, 0.005  # what a trace adds to each launch; share of a step to allow
+AHEAD = 0.9  # share of steps launched before the device began them: then launches do not matter
+BEHIND_S, HARDLY = 2.5e-6, 0.005  # seconds that CUPTI adds to a launch; share of a step to allow
 MOST_BLOCKS = 100  # blocks of steps, whose medians are searched for a change of level
 SOME = 5  # steps from which on a scatter is stated
-SCATTERS, CHANGES = 0.02, 0.02  # half-width of the mean's interval; of medians between thirds
+SCATTERS = 0.02  # relative half-width of the mean's interval from which on there is a caveat
+CHANGES = 0.02  # relative change of the median from the first to the last third of the steps
 ODD = 1.5  # times the median: a step that takes longer is odd
 PHASES = 0.05  # relative change of level from which on it is a caveat
 
@@ -34,9 +35,9 @@ PHASES = 0.05  # relative change of level from which on it is a caveat
 def choose_plain_pass(
     passed: Sequence[PassResult], launches: float, cuda: bool
 ) -> tuple[PassResult, ...]:
-    """Return *passed* with one plain pass at most: the better one, from its first steady step.
+    """Return *passed* with one of its plain passes, cut to its steady steps, before the others.
 
-    *launches* is the number of launches in a step.
+    *launches* is the number of launches in a step, *cuda* whether a GPU was profiled.
     """
     plain = _better(passed, launches, cuda)
     rest = tuple(one for one in passed if one.name != "plain")
@@ -97,7 +98,7 @@ def _changes(times: tuple[float, ...]) -> list[int]:
 
 
 def phases_caveat(passed: Sequence[PassResult], launches: float, cuda: bool) -> Caveat | None:
-    """Return a caveat if the plain pass that counts changed its level."""
+    """Return a caveat if the time of a step changed during the plain pass that counts."""
     plain = _better(passed, launches, cuda)
     cuts = _changes(plain.steps_s) if plain else []
     if plain is None or not cuts:
@@ -121,7 +122,8 @@ def phases_caveat(passed: Sequence[PassResult], launches: float, cuda: bool) -> 
 
 
 def scatter_caveat(plain: PassResult) -> Caveat | None:
-    """Return a caveat that says why the time of a step is uncertain, if it is."""
+    """Return a caveat if the mean time of a step is uncertain by more than `SCATTERS`: how its
+    steps differ, and what to do about it."""
     if len(plain.steps_s) < SOME:
         return None
     samples = Samples(plain.steps_s)

@@ -11,19 +11,20 @@ from gpuperf.model.program import PassResult
 from gpuperf.model.protocol import PROTOCOL, Ended, Hello, Opened, PassDone, Profile
 from gpuperf.run.launcher import LocalConnection
 
-START_S = 120.0  # to start the process, from a slow disk
-HEAR_S = 1.0  # between two checks of the clock
-FAREWELL_S = 20.0  # to end a trace after Ctrl-C
-EXIT_S = 5.0  # for threads and handlers at exit, before they are reported
+START_S = 120.0  # seconds to start the process, from a slow disk
+HEAR_S = 1.0  # seconds between two checks of the clock
+FAREWELL_S = 20.0  # seconds to end a trace after Ctrl-C
+EXIT_S = 5.0  # seconds for threads and handlers at exit, before they are reported
 
 
 @dataclass
 class ProgramRun:
     """A program that ran: its passes, and how it ended.
 
-    `opened` is its device (None if it died before it had one). The exit code is below 0 for a
-    signal, and None if gpuperf ended the program; `error` says why it did not end by itself. It
-    `ended` with its last line; threads and handlers at exit run after that.
+    `opened` is its device (None if it died before it had one), `steps` the number of steps of each
+    region. The exit code is below 0 for a signal, and None if gpuperf ended the program; `error`
+    says why it did not end by itself. `ended` is true from its last line on: threads and handlers
+    at exit may still run.
     """
 
     passed: list[PassResult] = field(default_factory=list)
@@ -42,13 +43,13 @@ def run_program(
     stdout: int | None = None,
     waiting: Callable[[], None] = lambda: None,
 ) -> ProgramRun:
-    """Run *request* to its end, or for *timeout_s*.
+    """Run the program of *request* to its end, for *timeout_s* seconds at the most.
 
     *heard* is called with the run after each pass, and *waiting* once if the process outlives the
-    program's last line. The program's output goes to the descriptor *stdout* (None: ours). A Ctrl-C
-    is passed on to the program, and its passes until then are returned.
+    program's last line by `EXIT_S`. The program's output goes to the descriptor *stdout* (None:
+    ours). A Ctrl-C is passed on to the program, and its passes until then are returned.
 
-    Raises: CannotMeasure where no process starts.
+    Raises: CannotMeasure if the process does not start.
     """
     cut = False
     connection = LocalConnection(False, program=1 if stdout is None else stdout)
@@ -57,7 +58,8 @@ def run_program(
     try:
         hello = connection.receive(START_S)
         if not isinstance(hello, Hello) or hello.protocol != PROTOCOL:
-            raise CannotMeasure("no process of gpuperf starts", "does `python -c 'import torch'`?")
+            hint = "check whether `python -c 'import torch'` ends without an error"
+            raise CannotMeasure("the process of the program did not start", hint)
         connection.send(request)
         end = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
@@ -86,9 +88,10 @@ def _listen(
     end: float | None,
     waiting: Callable[[], None],
 ) -> bool:
-    """Receive messages until the process ends, and return True; False if *end* comes first.
+    """Receive messages into *ran* until the process ends, and return True.
 
-    As in plain python, threads and handlers at exit may take any time.
+    Returns False if *end* (monotonic seconds; None: never) comes first. As in plain python, threads
+    and handlers at exit may take any time.
     """
     patience: float | None = None
     while True:

@@ -37,11 +37,11 @@ from gpuperf.profile.stepcost import scaled, step_cost
 from gpuperf.profile.trace.steps import StepWindow, marked, parts_of
 from gpuperf.profile.waits import idled_s, launch_to_end, waits_of
 
-MOST_TENSORS = 6  # of an operator, by their shapes
+MOST_TENSORS = 6  # tensors of an operator that its record lists
 SHORT_MEMSET_S = 3e-6  # a memset of a few bytes takes half of that on an H200
-COPIED = 0.01  # of an operator's time: with more in copies, counters of kernels miss bytes
-AHEAD = 0.9  # of the steps: from here on the device never waits for the host
-NO_STEPS = "the program ended before it: give --steps fewer, or the program more rounds"
+COPIED = 0.01  # share of an operator's time: with more in copies, counters of kernels miss bytes
+AHEAD = 0.9  # share of steps launched before the device began them: it then waits for no launch
+NO_STEPS = "the program ended before this pass: use fewer --steps, or let it run more steps"
 
 
 def region_records(passes: RegionPasses) -> tuple[Record, ...]:
@@ -75,7 +75,7 @@ def _launches(passes: RegionPasses) -> float:
 
 
 def _windows(passes: RegionPasses) -> list[StepWindow]:
-    """Return the steps in the trace, without a last one that began and did not end."""
+    """Return the complete steps in the trace, less those that the pass dropped."""
     if passes.timeline is None or passes.windows:
         return list(passes.windows)
     windows, traced = marked(passes.timeline, passes.region), passes.result("trace")
@@ -91,7 +91,8 @@ def _add_trace(
     calls: Sequence[ObservedCall],
     groups: dict[OperatorKey, OperatorGroup],
 ) -> StepAverage:
-    """Add times and kernels of the trace to *groups*, and return what the device did in a step."""
+    """Add times and kernels of the traced steps *windows* to *groups*, those of the accounted
+    *calls*, and return what the device did in these steps."""
     observed = frozenset(call.call.name for call in calls)
     names = observed or visible(timeline)
     kernels = passes.result("kernels")
@@ -106,13 +107,13 @@ def _add_trace(
 def _idle(
     passes: RegionPasses, timeline: Timeline, windows: Sequence[StepWindow]
 ) -> dict[str, float]:
-    """Return what bounds the idle seconds of a step.
+    """Return bounds of the device's idle seconds in a step.
 
-    `idle_between` is what the device takes from one kernel to the next. `idle_most`, known where
-    the device never waited for the host in the plain steps, is the idle time of a traced step: a
-    trace slows the host, so a plain step idles no longer. A trace has no idle time before its first
-    step, and so that of one step less. Where other work lies between the steps, the idle time
-    cannot be assigned.
+    `idle_between` are the seconds that the device itself takes from one kernel to the next.
+    `idle_most`, known if the device never waited for the host in the plain steps, are the idle
+    seconds of a traced step: a trace slows the host, so a plain step idles no longer. A trace has
+    no idle time before its first step, so *n* steps have that of *n* − 1. If other work ran between
+    the steps, idle time cannot be assigned to steps, and only `idle_between` is known.
     """
     if len(stretches(timeline, windows)) > 1:
         return {"idle_between": idled_s(timeline, windows, between=True) / len(windows)}
@@ -130,9 +131,9 @@ def _idle(
 
 
 def _numbered(operators: Iterable[Record]) -> Iterator[Record]:
-    """Yield the records with a number in the case of each further one with an equal case.
+    """Yield *operators*, with a `number` (2, 3, …) in the point of each whose case came before.
 
-    The tensors of an operator are no part of its case.
+    The case of an operator has its name and direction, not its tensors.
     """
     counts: dict[str, int] = {}
     for record in operators:
@@ -184,9 +185,9 @@ def _operator_record(passes: RegionPasses, key: OperatorKey, group: OperatorGrou
 
 
 def _counters(kernels: Sequence[Kernel]) -> dict[str, float]:
-    """Return the sum of the counters of *kernels*, if each has some.
+    """Return the sum of the counters of *kernels*; nothing if a kernel has none.
 
-    Copies are not counted: where they take a part of the time that matters, there is no sum.
+    Copies have no counters: if they take over `COPIED` of the time, nothing is returned either.
     """
     whole_s = sum(kernel.time_s or 0.0 for kernel in kernels)
     copied_s = sum(
@@ -218,7 +219,7 @@ def _region_record(
     cost, work = step_cost(groups.values(), accounting is not None, bool(occupied))
     observed = accounting is not None or bool(occupied)
     status: Status = "error" if not times else "ok" if groups or not observed else "no-work"
-    reason = passes.error or ("no operator of torch ran in it" if times else NO_PASS)
+    reason = passes.error or ("no operator of torch ran in the region" if times else NO_PASS)
     peak_bytes = plain.peak_bytes if plain else None
     return Record(
         run=passes.run,
@@ -275,10 +276,10 @@ def _program(
 def _chains(
     accounting: PassResult | None, groups: Mapping[OperatorKey, OperatorGroup], traced: bool
 ) -> Iterator[Chain]:
-    """Yield the chains of a step.
+    """Yield the chains that could be fused, with their count and bytes in a mean step.
 
-    The accounting pass runs compiled code as its parts, which the trace does not have: parts that
-    did not run in the trace form no chain.
+    If *traced*, operators that did not run in the trace belong to no chain: the accounting pass
+    runs the operators inside compiled code, for which the trace has fused kernels.
     """
     if accounting is None:
         return
@@ -295,7 +296,7 @@ def _chains(
 
 
 def _parts(passes: RegionPasses, steps: int) -> dict[str, float]:
-    """Return the seconds of a step in each region inside it."""
+    """Return the seconds of a traced step in each region inside it, by name."""
     timeline = passes.timeline
     if timeline is None or not steps:
         return {}

@@ -1,4 +1,4 @@
-"""Sum what a step must do, and what its operators are modelled to do, over its operators."""
+"""Sum the cost of a step (the least that it needs) and its work (as implemented) over operators."""
 
 from __future__ import annotations
 
@@ -41,9 +41,10 @@ def step_cost(
 ) -> tuple[Cost, Work]:
     """Return the cost and the work of a step.
 
-    FLOPs are those of the calls that the accounting pass observed: calls that only the trace has
-    are the same under other names, or of other steps. Bytes are those of the calls that ran in the
-    trace: compiled, a step moves less.
+    FLOPs are those of the calls that the accounting pass observed, if *accounted*: calls that only
+    the trace has are the same calls under other names, or of other steps. Bytes are those of the
+    calls in the trace, if *traced*: a compiled step moves fewer. Repeated FLOPs (checkpointing) are
+    part of the work only.
     """
     counts = [(g, g.accounted if accounted else g.count) for g in groups]
     moves = [(g, g.count if g.timed else 0.0) for g in groups] if traced else counts

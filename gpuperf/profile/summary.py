@@ -10,15 +10,15 @@ from gpuperf.profile.breakdown import OperatorRow, Profile
 from gpuperf.units import format_bytes, format_flop_rate, format_number, format_si, format_time
 
 LONGEST = 44  # characters of a name
-FEWEST_STEPS = 5  # of which an interval is stated
-WIDE_INTERVAL = 0.5  # from here on the extremes say more than the interval
-UNEVEN = 0.02  # difference of median and mean from which both are stated
-SMALL_PART = 0.001  # of the step: smaller parts are left out
-MOST_PARTS = 8
+FEWEST_STEPS = 5  # steps from which on an interval is stated
+WIDE_INTERVAL = 0.5  # relative half-width from which on the extremes are stated instead
+UNEVEN = 0.02  # relative difference of median and mean from which on both are stated
+SMALL_PART = 0.001  # share of the step: smaller parts are left out
+MOST_PARTS = 8  # regions inside a step that are listed
 
 
 def title_of(profile: Profile, run: Run) -> str:
-    """Return `step of gpt2.py on NVIDIA H200`."""
+    """Return the title of a profile, like `step of gpt2.py on NVIDIA H200`."""
     script = profile.region.case.implementation
     name, script, device = (
         shorten(clean(text), LONGEST)
@@ -28,7 +28,7 @@ def title_of(profile: Profile, run: Run) -> str:
 
 
 def totals_of(profile: Profile, run: Run) -> tuple[str, ...]:
-    """Return the lines about the whole region, in full."""
+    """Return the lines above the whole tables: time, parts, rates, cost, memory and items."""
     lines = [time_line(profile), parts_line(profile), regions_line(profile)]
     lines += [_rates_line(profile), _cost_line(profile)]
     memory, program = profile.region.memory, profile.region.program
@@ -40,7 +40,7 @@ def totals_of(profile: Profile, run: Run) -> tuple[str, ...]:
 
 
 def time_line(profile: Profile) -> str:
-    """Return `138.6 ms a step ± 0.1 %, the GPU busy 99.7 %, 1,004 kernels`."""
+    """Return the time of a step: `138.6 ms a step ± 0.1 %, the GPU busy 99.7 %, 1,004 kernels`."""
     program = profile.region.program
     line = f"{format_time(profile.step_s)} a step{_spread(profile)}"
     if profile.cuda and profile.busy_s is not None and profile.plain:
@@ -68,15 +68,15 @@ def _spread(profile: Profile) -> str:
 
 
 def parts_line(profile: Profile) -> str:
-    """Return the parts of the step with their shares, in the order of a bar."""
+    """Return the shares of the step's parts as text, in the order of `PARTS`."""
     shares = [(name, seconds / profile.step_s) for name, seconds in profile.parts.items()]
     return ", ".join(f"{n} {share * 100:.1f} %" for n, share in shares if share > SMALL_PART)
 
 
 def regions_line(profile: Profile) -> str:
-    """Return the shares of the regions inside a step; empty where it has none.
+    """Return the shares of the regions inside a step as text; empty if it has none.
 
-    They are shares of the device's time; on a CPU of the traced time, which is longer.
+    They are shares of the device's busy time; on a CPU, of the traced step.
     """
     program = profile.region.program
     if program is None or not program.parts:
@@ -135,7 +135,7 @@ def items_rate(items: float, step_s: float) -> str:
 
 
 def name_of(row: OperatorRow) -> str:
-    """Return `mm` or `mm (backward)`; a kernel of torch.compile has its own name."""
+    """Return the operator's name for a table: `mm`, `mm (backward)`, or that of a kernel."""
     operator = row.record.operator
     name = clean(row.record.case.op).removeprefix("aten::")
     return shorten(name, LONGEST) + (" (backward)" if operator and operator.backward else "")
@@ -147,7 +147,7 @@ def operands_of(row: OperatorRow) -> str:
 
 
 def graphs_of(profile: Profile) -> list[tuple[str, int, float]]:
-    """Return each graph of torch.compile with its kernels and its share of the step."""
+    """Return each torch.compile graph: its name, its kernels in a step, its share of the step."""
     rows: dict[str, list[OperatorRow]] = {}
     for row in profile.operators:
         if row.record.operator and row.record.operator.graph:

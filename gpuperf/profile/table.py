@@ -1,4 +1,4 @@
-"""Make the whole tables of a profile: its operators, its kernels, and what to do first."""
+"""Make the tables of a profile that `-v` shows: operators, kernels, and what to do first."""
 
 from __future__ import annotations
 
@@ -68,9 +68,9 @@ def operators_table(profile: Profile, roofless: bool, most_rows: int = MOST_ROWS
 
 
 def ran(profile: Profile) -> list[OperatorRow]:
-    """Return the operators that have a time; all of them where no pass traced.
+    """Return the operators that have a time; without a trace, all operators.
 
-    An operator that was accounted for and has no time runs under another name, or fused.
+    An operator of the accounting pass without a traced time ran under another name, or fused.
     """
     return [row for row in profile.operators if row.seconds or profile.busy_s is None]
 
@@ -94,7 +94,7 @@ def kernels_table(profile: Profile, most_rows: int = MOST_ROWS) -> Table:
 
 
 def findings_table(gains: Sequence[Gain], profile: Profile) -> Table:
-    """Return what to do first with the reason for each, or why nothing is proposed."""
+    """Return a table of the findings *gains*, with a note on the basis of each."""
     notes = [f"{i}: {gain.basis}" for i, gain in enumerate(gains, 1)]
     if len(gains) > 1:
         notes.append("gains do not add up: two may save the same time")
@@ -188,7 +188,7 @@ def _notes(profile: Profile, roofless: bool) -> list[str]:
 
 
 def no_roof(profile: Profile) -> bool:
-    """Return whether no operator lies under a roof."""
+    """Return whether no operator has a known share of a roof."""
     return not any(row.placement and row.placement.fraction for row in profile.operators)
 
 
@@ -212,9 +212,9 @@ def scales_of(profile: Profile) -> list[str]:
 
 
 def _counted_bytes(profile: Profile) -> list[str]:
-    """Return the sum of the bytes counted in each kernel, with what copies move beside them.
+    """Return a note on the sum of the DRAM bytes counted in each kernel, and on those of copies.
 
-    A copy within one device reads and writes its DRAM, and counts twice.
+    A copy within one device both reads and writes its DRAM, so its bytes count twice.
     """
     sizes = [moved_bytes(k.counters) for row in profile.operators for k in row.record.kernels]
     moved = sum(size for size in sizes if size is not None)

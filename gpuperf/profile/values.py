@@ -1,4 +1,4 @@
-"""Turn a profile into the values of its JSON and CSV."""
+"""Turn a profile into the keys and values of its JSON document and CSV rows."""
 
 from __future__ import annotations
 

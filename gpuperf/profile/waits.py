@@ -1,9 +1,9 @@
 """Estimate how long the device idles because the host waits for it.
 
-While the host waits it launches nothing, and when the device is done it idles until the host
-launches again. Without the wait the host would be ahead by the time of the wait, so each later
-launch that was late would be earlier by at most that time. A host that is late without waiting
-gains nothing here.
+While the host waits it launches nothing, and once the device is done, the device idles until the
+host launches again. Without the wait the host would be ahead by the time of the wait, so each later
+launch that was late would be earlier by at most that time. Idle time after which the host had not
+waited is no idle time of a wait.
 """
 
 from __future__ import annotations
@@ -35,8 +35,11 @@ ALONE = "synchronize"  # the name of waits outside operators
 
 @dataclass
 class _Waited:
-    """A call that waited: its end, the nanoseconds by which the host would be ahead without it and
-    that no gap has used yet, and the idle nanoseconds that it caused."""
+    """A call in which the host waited, inside `operators`; times in nanoseconds.
+
+    `end` is when it returned, `ahead` by how much earlier the host could launch without it, less
+    what gaps have used up, and `idle` how long the device idled because of it.
+    """
 
     operators: tuple[str, ...]
     end: int
@@ -51,11 +54,11 @@ def waits_of(
     windows: Sequence[StepWindow],
     light: tuple[Timeline, int] | None = None,
 ) -> tuple[Wait, ...]:
-    """Return the waits of a step by line, each with the idle time that it causes.
+    """Return the waits of a step by line, each with the idle seconds that it causes.
 
-    They are those among the *observed* calls of *steps* steps, and others in *timeline* that caused
-    idle time. *light* is a trace without operators and its number of steps: it slows the host less,
-    so the idle time of all waits together is taken from it.
+    Waits are those among the calls *observed* in *steps* steps, and others in *timeline* that
+    caused idle time. *light* is a trace without operators, with its number of steps: it slows the
+    host less, so the idle time of all waits together is taken from it.
     """
     lines: dict[str, Counter[tuple[str, str]]] = {}  # by operator
     for entry in observed:
@@ -89,7 +92,8 @@ def _as_light(
     counts: dict[tuple[str, str], float],
     idle: dict[tuple[str, str], float],
 ) -> dict[tuple[str, str], float]:
-    """Return the idle time of a light trace, divided like *idle*, or else by number of waits."""
+    """Return the idle seconds of a step in a light trace by wait, in proportion to *idle*; if that
+    is all 0, in proportion to *counts*."""
     whole = launch_to_end(timeline)
     if not whole:
         return idle
@@ -102,20 +106,21 @@ def _as_light(
 
 
 def launch_to_end(timeline: Timeline) -> list[StepWindow]:
-    """Return the stretch from the first launch to the end of the last work, if there is any."""
+    """Return [(first launch, end of the last work)] in nanoseconds; [] if nothing was launched."""
     activities, runtime = timeline.activities, timeline.runtime
     launched = runtime.start[activities.runtime[activities.runtime >= 0]]
     return [(int(launched.min()), int(activities.end.max()))] if len(launched) else []
 
 
 def _named(operators: Sequence[str]) -> str:
-    """Return the outermost of torch's own operators, as `item` for `_local_scalar_dense` in it."""
+    """Return the name of a wait: the outermost of torch's *operators* (innermost first) around it,
+    such as `item` for `_local_scalar_dense`."""
     own = [name for name in operators if name.startswith("aten::")]
     return own[-1].removeprefix("aten::") if own else ALONE
 
 
 def _blamed(timeline: Timeline, windows: Sequence[StepWindow]) -> list[_Waited]:
-    """Return the calls within *windows* that waited and caused idle time."""
+    """Return the calls within *windows* in which the host waited and that caused idle time."""
     waits = _waited(timeline, windows)
     if not waits:
         return []
@@ -159,14 +164,14 @@ def _gaps(timeline: Timeline, windows: Sequence[StepWindow]) -> Iterator[tuple[i
 
 
 def idled_s(timeline: Timeline, windows: Sequence[StepWindow], between: bool = False) -> float:
-    """Return the idle seconds of the device; with *between*, only those before work that had been
-    launched in time, which the device itself takes from one kernel to the next."""
+    """Return the device's idle seconds between its work on *windows*; with *between*, only those
+    before work that was already launched, which the device takes from one kernel to the next."""
     gaps = _gaps(timeline, windows)
     return sum(e - b for b, e, launched in gaps if not between or 0 <= launched <= b) / SECOND
 
 
 def _waited(timeline: Timeline, windows: Sequence[StepWindow]) -> list[_Waited]:
-    """Return the calls within *windows* that waited, by their ends.
+    """Return the calls within *windows* in which the host waited, in the order of their ends.
 
     Time in which two threads waited counts once.
     """

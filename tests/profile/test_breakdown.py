@@ -180,7 +180,7 @@ def test_a_chain_is_told_with_the_rate_that_its_operators_reach() -> None:
     run = training()
     found = findings(profiles(run)[0], run.header)
     (chain,) = (one for one in found if "elementwise operators" in one.title)
-    assert "at the 3.43 TB/s that these operators reach here" in chain.basis
+    assert "at the 3.43 TB/s that these operators reach in this profile" in chain.basis
 
 
 def test_what_saves_less_than_a_fiftieth_is_not_said() -> None:

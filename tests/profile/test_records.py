@@ -137,7 +137,7 @@ def test_without_a_time_the_region_says_why(tmp_path: Path) -> None:
     (region,) = told(tmp_path, gone, traced=False)
     assert (region.status, region.reason) == ("error", "no pass took a step")
     assert region.program is not None
-    assert "give --steps fewer" in region.program.missing[0]
+    assert "use fewer --steps" in region.program.missing[0]
 
 
 def test_what_the_program_says_of_its_operator_counts(tmp_path: Path) -> None:
