@@ -13,21 +13,21 @@ from gpuperf.measure.timers.timer import Call
 from gpuperf.measure.timers.window import Window
 from gpuperf.model.samples import Samples
 
-BATCH_S, MOST_CALLS, BATCHES = 2e-3, 200, 7  # of the wall time
-UNFINISHED_RUN_S = 1e-3  # duration of the calls before the wait for their stream
+BATCH_S, MOST_CALLS, BATCHES = 2e-3, 200, 7  # length of a batch of `wall_times`, and how many
+UNFINISHED_RUN_S = 1e-3  # calls of this duration together precede the wait for their stream
 LONG_S = 0.05  # a call that takes longer is timed in three batches
 
 # Long enough that a sample shows the load and not the power controller, which swings by 5 %
 # within half a second (H200).
 SUSTAINED_BATCH_S = 0.2
 AHEAD = 3  # batches queued while one runs: the device never waits for the host
-FLAT = 0.005  # change of time and clock over a fifth of the settling time
-NOISE_SIGMAS = 2
-LEAST_S = 1.0  # of load before it may count as steady
+FLAT = 0.005  # relative change from one fifth of the settling time to the next that counts as flat
+NOISE_SIGMAS = 2  # standard errors of that change, within which it is noise
+LEAST_S = 1.0  # seconds of load before time and clock may count as steady
 
 
 def unfinished_s(call: Call, call_s: float) -> float:
-    """Return how long per call the device keeps working after the current stream has finished.
+    """Return the seconds per call for which the device works on after the current stream is done.
 
     Calls of *call_s* follow each other for a millisecond, so that their work on other streams adds
     up and the lateness of the host (tens of microseconds) does not. A wait for an idle device takes
@@ -111,7 +111,10 @@ def sustain(
 
 
 def is_flat(values: Sequence[float | None], stretch: int) -> bool:
-    """Return whether the last two *stretch* values long stretches differ by noise only."""
+    """Return whether the mean of the last *stretch* values equals that of the *stretch* before.
+
+    A difference of 0.5 %, or within the noise, counts as equal; so do fewer than two values.
+    """
     last = [v for v in values[-stretch:] if v is not None]
     before = [v for v in values[-2 * stretch : -stretch] if v is not None]
     if len(last) < 2 or len(before) < 2:

@@ -1,7 +1,7 @@
 """Measure one case, from its inputs to its record.
 
-The order is fixed: inputs → build → check → warm-up → time → counters. A wrong result is a status,
-never a time.
+The order is fixed: inputs → build → check → warm-up → time → counters. A case whose result is wrong
+gets the status `wrong` and no time.
 """
 
 from __future__ import annotations
@@ -50,17 +50,17 @@ from gpuperf.model.workload import Case, Implementation, Point, Workload
 
 T = TypeVar("T")
 
-READ_EVERY_S = 0.05  # telemetry, and reports of progress
-MOST_COPIES, ROTATED_L2_SIZES = 64, 3  # of the inputs, in `rotate`
-EVICTED_L2_SIZES = 2  # under which some of them are still in the cache
+READ_EVERY_S = 0.05  # between two readings of the telemetry, and between two reports of progress
+MOST_COPIES, ROTATED_L2_SIZES = 64, 3  # copies of the inputs under `rotate`: how many, how large
+EVICTED_L2_SIZES = 2  # copies that together are smaller may stay in the L2 between calls
 
 
 @dataclass
 class Bench:
     """Measures cases on one device.
 
-    `report(phase, samples)` is called with the progress, `on_timed` with a record that lacks
-    nothing but its counters.
+    `report(phase, samples)` is called with the present phase and its number of samples so far,
+    `on_timed` with the timed record before its hardware counters are read.
     """
 
     device: Device
@@ -71,7 +71,7 @@ class Bench:
     counting: Counting = "off"
     on_timed: Callable[[Record], None] = lambda record: None
     forecast: Forecast = field(default_factory=Forecast)
-    _partial: Record = field(init=False)  # what is known of the case, whatever becomes of it
+    _partial: Record = field(init=False)  # the record so far, which is returned if the case fails
     _reported: float = field(default=0.0, init=False)
     _read: float = field(default=0.0, init=False)
 
@@ -84,10 +84,10 @@ class Bench:
         seed: int,
         extra_s: float = 0.0,
     ) -> Record:
-        """Return the record of one case; whatever goes wrong in it becomes its status.
+        """Return the record of one case; an exception that the case raises becomes its status.
 
-        The device spins for *extra_s* behind each call that is timed. Raises: RuntimeError when the
-        device itself has failed, and nothing more can be measured.
+        The device spins for *extra_s* seconds after each timed call, a slowdown of known size.
+        Raises: RuntimeError when the device itself has failed, and nothing more can be measured.
         """
         hard = {**self.fingerprint.hard, "workload_version": workload.version}
         self._partial = record = Record(
@@ -126,7 +126,7 @@ class Bench:
         return replace(self._partial, status=status, reason=reason, hint=hint)
 
     def can_begin(self, workload: Workload, case: Case, contract: Contract) -> bool:
-        """Return whether *case* is supported here and fits into the memory, without making it."""
+        """Return whether the device supports *case* and has the memory for it; nothing is run."""
         record = Record(run="", case=case, contract=contract, status="error")
         try:
             self._planned(record, workload, CaseCounter(self.device, "off", lambda: None))
@@ -198,7 +198,10 @@ class Bench:
     def _planned(
         self, record: Record, workload: Workload, counter: CaseCounter
     ) -> tuple[Implementation, Record, Memory]:
-        """Return what is known of the case before anything of it is allocated."""
+        """Return the implementation, the record with its cost, and the bytes that the case needs.
+
+        Nothing is allocated yet. Raises: NoTime for a case that cannot be measured here.
+        """
         point, name = Point(record.case.point), record.case.implementation
         by_name = {i.name: i for i in workload.implementations}
         if name not in by_name:
@@ -218,7 +221,7 @@ class Bench:
         return implementation, self._partial, memory
 
     def _refuse_long(self, record: Record, call_s: float | None = None, calls: int = CALLS) -> None:
-        """Skip a case on a CPU whose *calls* would exceed the budget."""
+        """Raise NoTime for a case on a CPU if *calls* calls would take longer than its budget."""
         if self.device.facts.kind == "cpu" and record.cost is not None:
             refusal = self.forecast.refusal(
                 record.case, record.cost, record.contract, call_s, calls
@@ -242,7 +245,10 @@ class Bench:
     def _rotating(
         self, verifier: Verifier, record: Record, copies: list[BoundCall], memory: Memory
     ) -> tuple[Call, list[Caveat]]:
-        """Return a call that goes through *copies*, to which as many are added as exceed the L2."""
+        """Return a call that runs *copies* in turn, after adding copies until they fill three L2s.
+
+        Each copy has inputs of its own. The caveat says that the copies may still fit in the cache.
+        """
         case, size = record.case, memory.inputs_bytes + memory.output_bytes
         l2 = self.device.facts.l2_bytes or 0
         wanted = min(MOST_COPIES, 1 + math.ceil(ROTATED_L2_SIZES * l2 / max(1, size)))
@@ -301,7 +307,7 @@ class Bench:
         except (torch.OutOfMemoryError, MemoryError) as error:
             raise NoTime(
                 "oom",
-                f"the float64 reference does not fit beside it: {describe_no_memory(error)}",
+                f"the float64 reference does not fit in memory: {describe_no_memory(error)}",
                 "the implementation itself ran; choose smaller sizes to check it",
             ) from None
 
@@ -316,7 +322,7 @@ class Bench:
         return on_sample
 
     def _watch(self) -> None:
-        """Read the telemetry while a sample runs: between samples the card has calmed down."""
+        """Read the telemetry while a sample runs: between samples clock and power fall back."""
         now = time.perf_counter()
         if now - self._read > READ_EVERY_S:
             self._read = now
@@ -344,7 +350,7 @@ class Bench:
     def _call_memory(
         self, memory: Memory, call: Call, held: int, inputs: Mapping[str, Any]
     ) -> Memory:
-        """Return *memory* with the peak so far, and that of one call above *held* bytes."""
+        """Return *memory* with the peak so far, and what one call allocates beyond *held* bytes."""
         if self.device.torch.type != "cuda":
             return memory
         device = self.device.torch

@@ -16,16 +16,16 @@ from gpuperf.model.workload import Point, Workload
 from gpuperf.units import format_interval, format_time
 
 SLOWED = 0.9  # of the highest SM clock, below which the caveat `slowed` is due
-HOPELESS = 0.5  # a precision beyond which more samples would not help
-FEW_SAMPLES = 6  # under which no order statistics span 95 %
-LEAST_EVENTS_S = 20e-6  # a plain event pair adds launch cost and 2 µs: a tenth of this
+HOPELESS = 0.5  # a relative precision beyond which more samples would not help
+FEW_SAMPLES = 6  # fewest samples whose extremes span a 95 % interval of the median
+LEAST_EVENTS_S = 20e-6  # of a call: a plain event pair adds launch cost and 2 µs, a tenth of this
 ALTERNATING_FROM = 20  # samples, from which on two times can be distinguished from noise
-ALTERNATING_SHARE = 0.02  # of the median, between even and odd samples
-ALTERNATING_CORRELATION = -0.4  # of each sample with the next, and below
+ALTERNATING_SHARE = 0.02  # of the median: least difference between even and odd samples
+ALTERNATING_CORRELATION = -0.4  # highest correlation of each sample with the next
 FLOOR_SHARE = 0.02  # of a time, above which the uncertainty of the floor gets a caveat
-LAUNCH_BOUND = 1.5  # times the busy time
-ODD_SHARE = 0.02  # of the samples
-CONTENDED = 0.2  # processors: beyond this, other work shows in the times of a CPU
+LAUNCH_BOUND = 1.5  # wall time over busy time, above which a call is launch-bound
+ODD_SHARE = 0.02  # of the traced calls, above which discarded ones get a caveat
+CONTENDED = 0.2  # processors kept busy by other work, above which it affects the times of a CPU
 
 
 def sample_caveats(
@@ -40,7 +40,7 @@ def sample_caveats(
             "slowed",
             f"the SM clock inside the samples was under {SLOWED * 100:.0f} % of its maximum of "
             f"{most_clock_hz / 1e6:.0f} MHz",
-            "power, heat or a clock lock may be the cause; see the MFU at the clock",
+            "power, heat or a clock lock may be the cause; MFU@clock is relative to that clock",
         )
     rounding, check = workload.rounds_inputs_to(point), record.check
     if rounding and check and check.error <= check.tolerance - 6 * UNIT_ROUNDOFF[rounding]:
@@ -56,7 +56,7 @@ def sample_caveats(
     if contract.regime == "sustained" and precision > contract.precision:
         yield Caveat(
             "imprecise",
-            f"± {precision * 100:.1f} %: clock and time swing under the load",
+            f"the time is known to ± {precision * 100:.1f} % only: clock and time swing under load",
             "give --settle more seconds",
         )
     yield from _alternating_caveats(samples)
@@ -64,7 +64,10 @@ def sample_caveats(
 
 
 def _early_stop(samples: Samples, spent: bool, budget_s: float) -> Caveat:
-    """Return how precise the time is when sampling ended before the precision was reached."""
+    """Return the caveat that sampling ended before the contract's precision was reached.
+
+    *spent* says that it ended with the time budget, rather than with the most samples.
+    """
     few = samples.size < FEW_SAMPLES
     low, high = samples.interval_s
     interval = format_interval(samples.median_s, max(low, 0.0), high)
@@ -107,7 +110,7 @@ def _timer_caveats(record: Record, median_s: float) -> Iterator[Caveat]:
     if floor_s > FLOOR_SHARE * median_s:
         yield Caveat(
             "near-floor",
-            f"the timer's own floor is uncertain by ± {floor_s * 1e9:.0f} ns",
+            f"the time that the timer itself adds is known to ± {floor_s * 1e9:.0f} ns only",
             "compare such short kernels within one run only",
         )
 
@@ -119,7 +122,7 @@ def odd_caveats(traces: Sequence[Trace]) -> Iterator[Caveat]:
     if odd > ODD_SHARE * total:
         yield Caveat(
             "lost-records",
-            f"{odd} of {total} traced calls recorded other kernels than the rest and were "
+            f"{odd} of {total} traced calls recorded other kernels than most calls and were "
             "discarded",
             "let the call always launch the same kernels; if it does, CUPTI lost records: run it "
             "again",
@@ -129,14 +132,14 @@ def odd_caveats(traces: Sequence[Trace]) -> Iterator[Caveat]:
 def rest_caveats(
     rested: bool, rest: Rest, primary: Samples, contract: Contract
 ) -> Iterator[Caveat]:
-    """Yield a caveat where samples began before the SM clock had recovered."""
+    """Yield a caveat where samples began before the SM clock was that of a rested device."""
     size = primary.size
     if contract.regime == "sustained" or (rested and rest.unrecovered <= size / 10):
         return
-    when = f"before {rest.unrecovered} of {size} samples" if rested else "after 2 s of rest"
+    when = f"before {rest.unrecovered} of {size} samples" if rested else "in 2 s of rest"
     yield Caveat(
         "unrecovered",
-        f"the SM clock had not recovered {when}",
+        f"the SM clock had not recovered from earlier load {when}",
         "give a longer --gap, or choose --regime sustained",
     )
 

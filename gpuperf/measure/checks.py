@@ -4,11 +4,12 @@ The reference is computed from the same (already rounded) inputs. Inputs are dra
 first call's output is poisoned before the checked call, so that neither a cached result nor an
 unwritten output can pass.
 
-Tolerance. The error of an element is taken relative to the largest of |reference| and of the
-reference's rms: over all, over its row, and over its row in all heads and batches; a sum that
-happens to cancel is no more exact than its neighbours. (Under a causal mask the first rows, of few
-keys, are far larger than the rest; and of two keys, a head's gradients may cancel to nothing.)
-Where addends cancel by the formula, the workload gives their size, and no element's is less.
+Tolerance. The error of an element is relative to the largest of four values: |reference|, and the
+rms of the reference over all elements, over the element's row, and over that row in all heads and
+batches; a sum that happens to cancel is no more exact than its neighbours. (Under a causal mask the
+first rows, of few keys, are far larger than later rows, and the gradients of two keys in one head
+may cancel to nothing.) Where addends cancel by the formula, the workload gives their size, a lower
+bound of that value.
 Four roundings are allowed for, with u the unit roundoff of a dtype (half the spacing at 1):
 
 - the output's own, u_out, and at most three more of the same size where partial sums are kept in
@@ -17,12 +18,12 @@ Four roundings are allowed for, with u the unit roundoff of a dtype (half the sp
   partial sums of size √j adds one rounding); over many elements the worst is some six standard
   deviations out: 6·√n·u_acc. A dropped term changes an element by about 1/√n of the rms, far above
   it in fp32;
-- that of results in between, where an implementation keeps them in the output's dtype (eager
-  attention its scores and shares): 4·u_out each;
+- that of intermediate results, where an implementation keeps them in the output's dtype (eager
+  attention its scores and softmax): 4·u_out each;
 - the inputs', where the hardware rounds them to a shorter dtype (tf32): 6·u_in.
 
 Integers must be exact. The root mean square of the errors may be a quarter of the tolerance of an
-element (more where there are few): that of a correct result is under an eighth.
+element (more for few elements); that of a correct result is under an eighth.
 """
 
 from __future__ import annotations
@@ -41,26 +42,26 @@ from gpuperf.measure.deviation import UNIT_ROUNDOFF, WrongResult, check_product,
 from gpuperf.model.record import Check
 from gpuperf.model.workload import Implementation, Point, Workload
 
-# A big result is compared on this many rows first, or on rows that hold this many elements;
+# A big result is compared on this many rows first, or on rows that hold this many elements.
 ROWS = 32
 ELEMENTS = 2**12
-LARGE = 2**18  # elements of a result of few rows, whose reference takes long
-# then all of it, this many elements at a time and for this many seconds.
+LARGE = 2**18  # elements of a result of few rows, from which on its reference takes long
+# The whole result is compared next, this many elements at a time and for this many seconds.
 PIECE = 2**22
 WHOLE_S = 0.5
 
-# Times a rounding of the inputs, where they are harsh: of two kernels as exact as possible one may
-# err by this much more than the other (the mean of a row by Welford's algorithm and by a tree).
+# On harsh inputs, one correct kernel may err by this many times the rounding of the inputs more
+# than another (the mean of a row by Welford's algorithm and by a tree).
 GRANTED = 8.0
 
-TF32_ERRORS = 1e-4, 1e-2  # of products whose factors have 11 bits
+TF32_ERRORS = 1e-4, 1e-2  # relative errors of products whose factors have 11 bits
 TF32 = (
     "TF32 may be on: torch rounds the inputs of convolutions to it unless "
     "torch.backends.cudnn.allow_tf32 = False, those of matmuls if "
     "torch.backends.cuda.matmul.allow_tf32 is set"
 )
 
-UNSTEADY = 0.01  # of the rms: the order of a sum moves a result by less, a random number by more
+UNSTEADY = 0.01  # of the rms: reordering a sum changes a result by less, a random number by more
 
 # An error up to this many times the tolerance may be rounding that the workload does not declare.
 NEARLY = 100.0
@@ -79,14 +80,17 @@ _TORCH_NAME = {
 
 
 def dtype_name(dtype: torch.dtype) -> str | None:
-    """Return gpuperf's name of a floating *dtype*; None for any other."""
+    """Return gpuperf's name of a floating-point *dtype*, such as `bf16`; None for others."""
     return _TORCH_NAME.get(dtype)
 
 
 def tolerance(
     output: str, accumulate: str, terms: int, rounds_inputs_to: str = "", roundings: int = 0
 ) -> float:
-    """Return the largest relative error allowed; see the module's derivation."""
+    """Return the largest relative error allowed to an element; see the module's derivation.
+
+    *terms* are the addends of an element's sum, *roundings* the intermediate results.
+    """
     return (
         4 * (1 + roundings) * UNIT_ROUNDOFF[output]
         + 6 * math.sqrt(terms) * UNIT_ROUNDOFF[accumulate]
@@ -121,9 +125,9 @@ def compare(
 
     `pick(count, n)` draws *count* row numbers below *n*. A result of many rows is compared on some
     rows, and then whole: a product by Freivalds's test, another result by pieces in random order,
-    for *whole_s* seconds at most. *harsh* inputs are compared on some rows, and the error that
-    rounding them causes is granted. A result that is checked *again* is compared on some rows, or
-    on one where there are few large ones. Raises: WrongResult.
+    for *whole_s* seconds at most. The result of *harsh* inputs is compared on some rows, and may
+    also err as rounding these inputs would make it err. A result that is checked *again*, after its
+    samples, is compared on some rows, or on one row of few large ones. Raises: WrongResult.
     """
     outputs = tensors_of(output)
     comparison = Comparison(workload, point, accumulate, implementation, harsh)
@@ -197,7 +201,7 @@ class Comparison:
     def _moved(
         self, inputs: Mapping[str, Any], outputs: list[torch.Tensor]
     ) -> list[torch.Tensor | None]:
-        """Return the reference of inputs that are off by the rounding of intermediate results."""
+        """Return the reference of *inputs* changed by the rounding of intermediate results."""
         name = dtype_name(outputs[0].dtype) or "fp32"
         off = UNIT_ROUNDOFF[self._sums(name)] + self._roundings() * UNIT_ROUNDOFF[name]
         near = {
@@ -241,7 +245,7 @@ def refuse(check: Check, point: Point, on_gpu: bool) -> None:
 
 
 def _largest_of_rows(shifted: torch.Tensor, want: torch.Tensor) -> torch.Tensor:
-    """Return the largest difference of each row: that of one element may be small by chance."""
+    """Return the largest difference in each row, since one element may differ little by chance."""
     off = (shifted.double() - want.double()).abs().nan_to_num_(0.0)
     return off.amax(-1, keepdim=True) if off.dim() else off
 
@@ -295,7 +299,7 @@ def _pieces(
 
 
 def _rows(output: torch.Tensor) -> int:
-    """Return how many rows of *output* are compared first; 0 if all are compared at once."""
+    """Return how many rows of *output* are compared first; 0 if all rows are compared at once."""
     if output.dim() == 0:
         return 0
     total = output.shape[0]
@@ -318,7 +322,7 @@ def _check_whole(
     _check_count(outputs, references)
     for got, want in zip(outputs, references, strict=True):
         _check_shape(got, want)
-        # amax hands NaN on and needs no memory; torch has none for one-byte floats.
+        # amax returns NaN if there is one and allocates nothing; torch lacks it for 8-bit floats.
         scannable = got.dtype.is_floating_point and got.dtype.itemsize > 1 and got.numel()
         if scannable and torch.isnan(got.amax()):
             raise WrongResult("has elements that are NaN or were left unwritten")

@@ -1,6 +1,6 @@
-"""Compute how far a result is from its reference, and a product from that of its factors.
+"""Compare a result with its reference, and a matrix product with the product of its factors.
 
-`checks` derives the tolerances.
+The docstring of `checks` derives the tolerances.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import torch
 
 from gpuperf.model.record import Check
 
-RMS_SHARE = 0.25  # of the tolerance of one element
-VECTORS = 4  # of Freivalds's test
-SLICE = 2**23  # elements in float64 at a time
+RMS_SHARE = 0.25  # tolerance of the rms error of many elements, over that of one element
+VECTORS = 4  # random vectors of Freivalds's test
+SLICE = 2**23  # elements that are converted to float64 at a time
 
 # Half the spacing of numbers just above 1: 2^-p with p bits of significand, the hidden one counted.
 UNIT_ROUNDOFF = {
@@ -42,10 +42,10 @@ def deviation(
     granted: torch.Tensor | None = None,
     least: torch.Tensor | None = None,
 ) -> Check:
-    """Return the errors of *got*, less what is *granted* to each element, with the bound *allowed*.
+    """Return the largest and the rms error of *got*, with the bounds that *allowed* gives them.
 
-    They are relative to the size of the values, which is *least* or more. Raises: WrongResult where
-    elements are unwritten.
+    *granted* is subtracted from the absolute error of each element; the error is then divided by
+    the size of the values, at least *least*. Raises: WrongResult where elements are unwritten.
     """
     got = got.to(want.device)
     rows = got.shape[0] if got.dim() else 1

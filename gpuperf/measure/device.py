@@ -16,14 +16,14 @@ import torch
 from gpuperf.errors import CannotMeasure, UnknownName
 from gpuperf.model.contract import DeviceFacts
 
-# What one more kernel adds to a window beside its own cycles: from the end of a kernel to the start
-# of the next one, and an empty kernel (H200, docs/measured).
+# Seconds that one more kernel adds to a timed window beside its own cycles: the gap before it, and
+# an empty kernel (H200, docs/measured).
 NEXT_KERNEL_S = 1.2e-6
 
 
 @dataclass(frozen=True)
 class Device:
-    """Handle of torch for an open device, and its facts at the time of opening."""
+    """An open device: torch's handle, and the facts that were read when it was opened."""
 
     torch: torch.device
     facts: DeviceFacts
@@ -36,7 +36,7 @@ class Device:
     def delayed(self, call: Callable[[], Any], extra_s: float) -> Callable[[], Any]:
         """Return *call* followed by a spin of *extra_s* seconds.
 
-        On a GPU the spin is a kernel, and takes no less than an empty one.
+        On a GPU the spin is a kernel, which takes at least as long as an empty kernel.
         """
         if self.torch.type == "cpu":
 
@@ -59,7 +59,7 @@ class Device:
         return followed
 
     def free_bytes(self) -> int:
-        """Return how much memory could be allocated now, torch's own cache included."""
+        """Return the bytes that could be allocated now, unused ones in torch's cache included."""
         if self.torch.type == "cpu":
             return _host_free_bytes()
         free, _ = torch.cuda.mem_get_info(self.torch)
@@ -162,7 +162,7 @@ def _cpu_name() -> str:
 
 
 def _host_free_bytes() -> int:
-    """Return Linux's available memory, or what the container's limit leaves if that is less."""
+    """Return Linux's available bytes, or those that the container's limit leaves, if fewer."""
     free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     info = Path("/proc/meminfo")
     if info.exists():

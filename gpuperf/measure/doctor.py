@@ -19,7 +19,7 @@ from gpuperf.model.protocol import DeviceCheck
 
 
 def examine(device: Device, meter: Meter) -> tuple[DeviceCheck, ...]:
-    """Return the findings about software, device and counters."""
+    """Return the checks of the software, of *device* and of its hardware counters."""
     checks = [*_software(device)]
     if device.facts.kind == "cpu":
         checks += _cpu()
@@ -66,7 +66,7 @@ def _nvrtc() -> DeviceCheck:
 
 
 def _kernel_records(device: torch.device) -> DeviceCheck:
-    """Try whether CUPTI records the time of a kernel."""
+    """Check whether CUPTI records the start and end of a kernel."""
     x = torch.ones(1024, device=device)
 
     def run() -> None:
@@ -76,7 +76,7 @@ def _kernel_records(device: torch.device) -> DeviceCheck:
     run()
     if any(activity.end_s > activity.start_s for activity in traced(run)):
         return DeviceCheck("kernel records", "ok", "CUPTI gives them")
-    hint = "end other profilers: without records the times of single kernels are less certain"
+    hint = "end other profilers: without kernel records, times of single kernels are less certain"
     return DeviceCheck("kernel records", "bad", "CUPTI gives none", hint)
 
 
@@ -96,11 +96,11 @@ def _cpu() -> Iterator[DeviceCheck]:
 def _card(meter: NvmlMeter) -> Iterator[DeviceCheck]:
     hard, soft, live = meter.facts()
     yield DeviceCheck("driver", "ok", str(soft["driver"]))
-    hint = "the driver may unload between runs: slow starts"
+    hint = "the driver may unload between runs, which makes starts slow: nvidia-smi -pm 1"
     yield _flag("persistence", soft["persistence"], True, hint)
     yield _power(meter, hard)
     yield _clocks(meter, hard)
-    yield _flag("ECC", hard["ecc"], True, "off: memory is a little larger and faster than usual")
+    yield _flag("ECC", hard["ecc"], True, "without ECC, memory is a little larger and faster")
     yield _flag("MIG", hard["mig"], False, "a slice of the card: whole-card peaks do not apply")
     others = live["other_processes"]
     yield DeviceCheck(
@@ -120,7 +120,7 @@ def _power(meter: NvmlMeter, hard: dict[str, Any]) -> DeviceCheck:
     if limit is None:
         return DeviceCheck("power limit", "note", "unknown")
     value = f"{limit:.0f} W" + (f" of {usual:.0f} W" if usual else "")
-    hint = "lowered: big matmuls will clock down earlier"
+    hint = "the limit is lowered, so the clock falls sooner in big matmuls"
     return _check("power limit", usual is None or limit >= usual - 1, value, hint)
 
 
@@ -135,8 +135,8 @@ def _clocks(meter: NvmlMeter, hard: dict[str, Any]) -> DeviceCheck:
     slowed = now.throttle if now else ()
     if not slowed:
         return DeviceCheck("SM clock", "ok", text)
-    text += f", held down by {', '.join(slowed)}"
-    return DeviceCheck("SM clock", "bad", text, "let the card cool or idle, then look again")
+    text += f", lowered by {', '.join(slowed)}"
+    return DeviceCheck("SM clock", "bad", text, "let the card cool or idle, then check again")
 
 
 def _flag(name: str, value: object, wanted: bool, hint: str) -> DeviceCheck:
@@ -146,7 +146,7 @@ def _flag(name: str, value: object, wanted: bool, hint: str) -> DeviceCheck:
 
 
 def _counters(device: Device) -> DeviceCheck:
-    """Try the hardware counters on a copy whose traffic is known."""
+    """Check that the hardware counters read the known DRAM bytes of a copy."""
     try:
         counters = open_counters(device.torch, device.facts.l2_bytes)
         known = counters.calibration()

@@ -21,9 +21,9 @@ import torch
 import gpuperf
 from gpuperf.model.workload import Implementation, Workload
 
-MOST_FRAMES = 3  # of the author's, in a hint
+MOST_FRAMES = 3  # frames of the author's code in a hint
 GPUPERF = Path(gpuperf.__file__).resolve().parent
-KERNELS = "kernels"  # the one folder of gpuperf that holds workloads
+KERNELS = "kernels"  # the folder of gpuperf that has the workloads
 TORCH = Path(torch.__file__).resolve().parent
 STANDARD = Path(sysconfig.get_path("stdlib")).resolve()
 
@@ -31,7 +31,7 @@ STANDARD = Path(sysconfig.get_path("stdlib")).resolve()
 def describe_error(
     error: BaseException, workload: Workload, implementation: str
 ) -> tuple[str, str]:
-    """Return the reason and the hint of a record whose workload raised *error*."""
+    """Return the reason and the hint for the record of a case whose workload raised *error*."""
     if os.environ.get("GPUPERF_DEBUG"):
         traceback.print_exception(error, file=sys.stderr)  # the worker's, which --debug shows
     frames = _author_frames(error)
@@ -96,7 +96,7 @@ def _is_installed(file: Path) -> bool:
 def _part(
     trace: TracebackType | None, workload: Workload, implementation: Implementation | None
 ) -> str:
-    """Return which of the workload's functions is in the traceback, else the call."""
+    """Return the name of the workload's function in the traceback; without one, `the call`."""
     ran = {id(frame.f_code) for frame, _ in traceback.walk_tb(trace)}
     for name, function in _functions(workload, implementation):
         code = _code(function)

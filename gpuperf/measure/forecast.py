@@ -15,11 +15,11 @@ from gpuperf.model.cost import Cost
 from gpuperf.model.workload import Case
 from gpuperf.units import format_time
 
-# Least number of calls of a case: the first, the one that is checked, a warm-up, a sample.
+# Least number of calls of a case: the first call, the checked one, a warm-up and a sample.
 CALLS = 4
-# A smaller budget means few samples; it does not skip a case that takes less than this.
+# Seconds that a case may take even if its budget is smaller, which then only limits its samples.
 LEAST_LIMIT_S = 2.0
-# A case of this many times the cost cannot be forecast: the time of the smaller one is overhead.
+# At this many times the cost a case cannot be forecast: the smaller case's time is mostly overhead.
 FAR = 100.0
 
 
@@ -32,7 +32,7 @@ class Expected(NamedTuple):
 
 @dataclass
 class Forecast:
-    """Times of calls so far, by implementation, options and every axis whose value is a word."""
+    """Costs and times of earlier calls, by implementation, options and axes with text values."""
 
     _known: dict[tuple[object, ...], list[tuple[Cost, float]]] = field(default_factory=dict)
 
@@ -41,7 +41,7 @@ class Forecast:
         self._known.setdefault(_group(case), []).append((cost, call_s))
 
     def expect(self, case: Case, cost: Cost) -> Expected | None:
-        """Scale the time of the case nearest in cost; None without such a case."""
+        """Return the time of *case*, scaled from the earlier case nearest in cost; None without."""
         known = self._known.get(_group(case), ())
         ratios = [(ratio, call_s) for past, call_s in known if (ratio := _ratio(cost, past)) > 0]
         if not ratios:
@@ -54,9 +54,9 @@ class Forecast:
     ) -> tuple[str, str] | None:
         """Return the reason and the hint to skip a case whose *calls* exceed its budget, or None.
 
-        The forecast rests on cases of similar cost, and on *call_s* where a call was timed. A first
-        call may compile, so it is used only where other cases predict as much; a later call, with
-        *calls* of 1, is used by itself.
+        The forecast uses earlier cases of similar cost, and *call_s*, the seconds of a call of this
+        case, if it was timed. A first call may compile, so the shorter of both counts; with *calls*
+        of 1, *call_s* is a later call and counts by itself.
         """
         expected = self.expect(case, cost)
         if calls > 1:
@@ -88,6 +88,6 @@ def _group(case: Case) -> tuple[object, ...]:
 
 
 def _ratio(cost: Cost, past: Cost) -> float:
-    """Return how many times the cost of *past* a call of *cost* has; 0 where it is unknown."""
+    """Return *cost* over *past* in FLOPs or bytes, whichever is greater; 0 if both lack one."""
     pairs = ((cost.flop_count, past.flop_count), (cost.dram_bytes, past.dram_bytes))
     return max((a / b for a, b in pairs if a and b), default=0.0)

@@ -33,9 +33,9 @@ DRAWN = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
 # `randn` in integers is a rounded normal distribution that fills int8 without clipping much.
 INTEGER_SIGMA = 32.0
-EXTREME = 64.0  # times normal numbers, which then reach 200; exp overflows at 88 (fp16: 11)
-PART = 8  # one of this many elements of an input is renewed at a time
-UNIFORM_INTEGER, SMALL_INTEGER = 127.0, 8  # the largest of `uniform` in integers, and of `ints`
+EXTREME = 64.0  # factor of normal numbers, which then reach 200; exp overflows at 88 (fp16: 11)
+PART = 8  # `renew_part` renews one element of this many
+UNIFORM_INTEGER, SMALL_INTEGER = 127.0, 8  # largest integer of `uniform` data, and of `ints`
 
 
 class TooLarge(Exception):
@@ -55,8 +55,8 @@ def bind_make(
 
     `randn` is standard normal (integers: sigma 32), `uniform` in [−1, 1] (integers: −127 … 127),
     `ints` whole numbers from −8 to 8. With `high`, integers are uniform from 0 to high − 1, as
-    indices are; `bool` is true or false with equal chance. With a *draw*, floats of two axes and
-    more are made harsher (see `Workload.draws`).
+    indices are; `bool` is true or false with equal chance. With a *draw*, floating-point tensors of
+    two axes and more get harsher values (see `Workload.draws`).
     """
     generator = torch.Generator(device=device).manual_seed(seed)
 
@@ -124,9 +124,9 @@ def renew_part(
 ) -> None:
     """Overwrite *fresh* with *old* except an eighth of each tensor, at a place drawn from *seed*.
 
-    The first element is always an old one, so a call that recognises its inputs by one element
-    takes them for the old ones. Only tensors as `make` returned them (with addresses in *made*) are
-    mixed: parts of two other tensors may not make a valid input.
+    The first element is always an old one, so a call that recognises its inputs by one element, and
+    returns a stored result, returns a wrong one. Only tensors that `make` returned (with addresses
+    in *made*) are mixed: a mixture of two derived tensors may be no valid input.
     """
     generator = torch.Generator().manual_seed(seed)
     for name, value in fresh.items():
@@ -149,7 +149,10 @@ def _in_memory_order(tensor: torch.Tensor) -> torch.Tensor | None:
 
 
 def _make_harsh(tensor: torch.Tensor, generator: torch.Generator, draw: Draw) -> None:
-    """Scale and move each row of *tensor*, or stretch it beyond where exp overflows in fp32."""
+    """Scale and shift each row of *tensor* at random, or scale all to values whose exp overflows.
+
+    *draw* is `offset` for the first, `extreme` for the second.
+    """
     if draw == "extreme":
         tensor.mul_(EXTREME)
         return

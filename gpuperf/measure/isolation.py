@@ -1,8 +1,8 @@
 """Keep one case from changing how the next one in the same worker is measured.
 
 Settings (environment, working folder, torch's flags, signal handlers) are restored after each case.
-What cannot be restored (descriptors, memory, threads, children, replaced functions) is reported,
-and the supervisor starts a fresh worker.
+Changes that cannot be undone (open descriptors, memory, threads, children, replaced functions) are
+reported, and the supervisor starts a fresh worker.
 """
 
 from __future__ import annotations
@@ -24,11 +24,14 @@ from typing import Any
 
 import torch
 
-MOST_FILES = 128  # open descriptors more than at first; a CUDA context alone opens some 50
-LEAST_BYTES, MOST_BYTES = 2 << 30, 4 << 30  # more than at first: CUDA's libraries load one by one
+# A worker may have this many descriptors and bytes more than at its start; a CUDA context alone
+# opens some 50 descriptors, and CUDA's libraries load one by one.
+MOST_FILES = 128
+LEAST_BYTES, MOST_BYTES = 2 << 30, 4 << 30
 MOST_SHARE = 1 / 16  # of the host's memory, within these bounds
-MOST_DEVICE_BYTES, MOST_DEVICE_SHARE = 256 << 20, 0.01  # of torch's allocations
-# Threads that only wait: of torch's compiler, and of the progress bars that autotuning draws.
+# A case may leave these bytes of the GPU's memory allocated, or this share of it if that is more.
+MOST_DEVICE_BYTES, MOST_DEVICE_SHARE = 256 << 20, 0.01
+# Threads that only wait: those of torch's compiler, and of the progress bars of autotuning.
 POOLS = ("ThreadPoolExecutor", "Inductor", "tqdm_monitor")
 COMPILERS = "torch/_inductor"  # in the command lines of torch's own compile workers
 CACHES = ("TORCH", "_TORCH", "TRITON", "KINETO")  # variables that name caches, set at first use
@@ -49,7 +52,7 @@ class _Setting:
         return None
 
     def restore(self, value: Any) -> bool:
-        """Set *value* again; return whether the setting has it."""
+        """Set *value*, unless it is the present one; return whether it is now."""
         with contextlib.suppress(OSError, RuntimeError, AttributeError, ValueError, TypeError):
             if self.value() != value:
                 self.write(value)
@@ -57,7 +60,7 @@ class _Setting:
 
 
 class Isolation:
-    """State of the process before a case, to be restored and compared after it."""
+    """State of the worker's process before a case, which is restored and compared after it."""
 
     def __init__(self, device: torch.device) -> None:
         self._gpu = device if device.type == "cuda" else None
@@ -68,14 +71,14 @@ class Isolation:
         self._settings: list[tuple[_Setting, Any]] = []
 
     def begin(self, fresh_timer: bool = False) -> None:
-        """Remember the state before a case; a *fresh_timer* has just allocated its own buffers."""
+        """Store the state before a case; with *fresh_timer*, a timer just allocated GPU memory."""
         if self._device_bytes is None or fresh_timer:
             self._device_bytes = self._allocated()
         self._settings = [(setting, setting.value()) for setting in SETTINGS]
         self._before = _state()
 
     def end(self) -> str:
-        """Restore the settings, and return what remains changed; empty where nothing does."""
+        """Restore the settings, and return a sentence on a change that remains; empty if none."""
         stuck = [setting.name for setting, value in self._settings if not setting.restore(value)]
         signal.setitimer(signal.ITIMER_REAL, 0)
         if stuck:
@@ -106,7 +109,7 @@ class Isolation:
 
 
 def _state() -> dict[str, Any]:
-    """Return the state that cannot be restored, by the sentence for its change."""
+    """Return the state that cannot be restored, by the sentence that reports its change."""
     return {
         "it replaced functions": _functions(),
         "it closed or replaced stdout or stderr": [_identity(fd) for fd in (1, 2)],
@@ -117,7 +120,7 @@ def _state() -> dict[str, Any]:
 
 
 def _difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
-    """Return the first item that was added or replaced; removed items do not matter."""
+    """Return the sentence on the first state that differs; removed items are no difference."""
     for sentence, now in after.items():
         then = before[sentence]
         if isinstance(now, set) and now - then:
@@ -132,7 +135,7 @@ def _difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
 
 
 def _functions() -> dict[str, Any]:
-    """Return the functions and classes that measuring uses, of time, torch.cuda and gpuperf."""
+    """Return the functions and classes of `time`, `torch.cuda` and gpuperf, by their full names."""
     modules = [time, torch.cuda, *(m for n, m in list(sys.modules.items()) if _is_ours(n))]
     return {
         f"{module.__name__}.{name}": value
@@ -156,7 +159,7 @@ def _modes() -> tuple[bool, int, int]:
 
 
 def _children() -> set[int]:
-    """Return the children of this process, with ended ones that were not waited for."""
+    """Return the pids of this process's children, zombies included, without torch's compilers."""
     children = set()
     for file in Path("/proc/self/task").glob("*/children"):
         with contextlib.suppress(OSError):  # the thread has ended
@@ -188,7 +191,7 @@ def _identity(descriptor: int) -> tuple[int, int] | None:
 
 
 def _anonymous_bytes() -> int:
-    """Return the memory of this process that no file backs; 0 where there is no /proc."""
+    """Return the bytes of this process in memory that no file backs; 0 where there is no /proc."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith("RssAnon:"):
@@ -207,7 +210,7 @@ def _read_umask() -> int:
 
 
 def _write_environment(values: dict[str, str]) -> None:
-    """Restore *values*, but keep new names of caches, which are set only once."""
+    """Restore the variables *values*; new ones that name caches stay, as they are set only once."""
     for name in os.environ.keys() - values.keys():
         if not name.startswith(CACHES):
             del os.environ[name]

@@ -1,7 +1,7 @@
-"""Read how each kernel of a call was launched from CUPTI's own records.
+"""Read the launch of each kernel of a call (grid, block, cluster, registers) from CUPTI's records.
 
-They hold clusters, and how many of them the device can hold at once, which torch.profiler omits.
-The call runs once more for it, untimed.
+torch.profiler omits the cluster and the number of clusters that the device can hold at once. The
+call runs once more for these records, untimed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from gpuperf.measure.counters.cupti import NoCounters, fields, find_library
 from gpuperf.model.kernelname import COMPUTING, kind_of
 from gpuperf.model.record import Kernel, Launch
 
-# cuptiGetVersion: CUPTI 12.0, whose record has clusters, and 13.0, whose record has their number.
+# Results of cuptiGetVersion: of CUPTI 12.0, whose record has the cluster, and of 13.0, whose record
+# also has the number of clusters that the device can hold.
 HAS_CLUSTERS, HAS_CAPACITY = 18, 130000
 CONCURRENT_KERNEL = 10  # CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL
 FORCED = 1  # CUPTI_ACTIVITY_FLAG_FLUSH_FORCED
@@ -27,11 +28,14 @@ COMMON_WORDS = (
     "void bool char short unsigned long float double const signed anonymous namespace lambda "
     "operator false true volatile enum allocator"
 )
-MOST_CLUSTERS = 1 << 16  # of a device: a larger value is not a count
+MOST_CLUSTERS = 1 << 16  # that a device can hold: a larger value in a record is no count
 
 
 class _KernelRecord(ctypes.Structure):
-    """CUpti_ActivityKernel10 of cupti_activity.h; 9, of CUPTI 12, ends before `most_cluster`."""
+    """CUpti_ActivityKernel10 of cupti_activity.h.
+
+    CUpti_ActivityKernel9, of CUPTI 12, ends before `most_cluster`.
+    """
 
     _fields_ = fields(
         "I kind B cache B shared_config H registers 2I partitioned Q start Q end Q completed "
@@ -50,8 +54,8 @@ _Completed = ctypes.CFUNCTYPE(None, c_void_p, c_uint32, _Bytes, c_size_t, c_size
 class _LaunchRecorder:
     """Recorder of kernel launches, in buffers that CUPTI fills in threads of its own.
 
-    Its callbacks are registered for each recording, since torch.profiler registers its own. They
-    live as long as the process, since the library may keep them.
+    Its callbacks are registered for each recording, since torch.profiler registers its own. The
+    callbacks live as long as the process, since CUPTI may keep pointers to them.
     """
 
     def __init__(self, library: Any) -> None:
@@ -66,8 +70,7 @@ class _LaunchRecorder:
     def record(self, run: Callable[[], None]) -> tuple[tuple[str, Launch], ...]:
         """Return the mangled names and launches of the kernels of *run*, in order of start.
 
-        *run* waits for the device at its end. Where CUPTI has another subscriber the result is
-        empty.
+        *run* waits for the device at its end. The result is empty if CUPTI has another subscriber.
         """
         self._launches.clear()
         library = self._library
@@ -112,7 +115,7 @@ class _LaunchRecorder:
 
 
 class _RawLaunch(NamedTuple):
-    """A launch as read in a callback, where no exception may be raised."""
+    """A launch as a callback reads it, unchecked, since a callback must not raise."""
 
     start: int
     name: str
@@ -131,7 +134,7 @@ class _RawLaunch(NamedTuple):
 
 
 def launches_of(run: Callable[[], None]) -> tuple[tuple[str, Launch], ...]:
-    """Return the mangled names and launches of the kernels of *run* in order, if CUPTI has them."""
+    """Return the mangled names and launches of the kernels of *run*; empty if CUPTI has none."""
     recorder = _recorder()
     return recorder.record(run) if recorder else ()
 
@@ -148,10 +151,10 @@ def _recorder() -> _LaunchRecorder | None:
 def with_launches(
     kernels: Sequence[Kernel], order: Sequence[str], launches: Sequence[tuple[str, Launch]]
 ) -> tuple[Kernel, ...]:
-    """Return *kernels* with the first launch of each; *order* names what a call runs.
+    """Return *kernels* with the first launch of each; *order* are the names that a call runs.
 
-    No launch is assigned where *launches* are of other kernels than *order*: with two streams
-    either may start first.
+    *kernels* are unchanged if *launches* are not of the kernels in *order*: kernels of two streams
+    may start in either order.
     """
     names = [name for name in order if kind_of(name) in COMPUTING]
     pairs = list(zip(names, launches, strict=False))
@@ -166,8 +169,8 @@ def with_launches(
 def _same(name: str, mangled: str) -> bool:
     """Return whether *name* may be the demangled form of *mangled*.
 
-    There each identifier follows its length (Itanium C++ ABI, 5.1.2), except short words and
-    built-in types.
+    A mangled name has each identifier after its length (Itanium C++ ABI, 5.1.2); words of up to
+    three letters and built-in types are ignored.
     """
     words = set(re.findall(r"[A-Za-z_]\w{3,}", name)) - set(COMMON_WORDS.split())
     return name == mangled or (bool(words) and all(f"{len(w)}{w}" in mangled for w in words))

@@ -2,7 +2,7 @@
 `ncu … python -P -m gpuperf.measure.ncu_target REQUEST DEVICE`.
 
 REQUEST is a file that holds a `Measure` message. The call runs a few times, and then once between
-cudaProfilerStart and cudaProfilerStop: `ncu --profile-from-start off` profiles that one alone.
+cudaProfilerStart and cudaProfilerStop: `ncu --profile-from-start off` profiles only that last call.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Time calls with nvbench, where its Python package (cuda-bench) is installed.
 
-It runs only once in a process, so it takes all calls together.
+nvbench runs only once in a process, so it times all calls of a command together.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ MEAN = "nv/cold/time/gpu/mean"
 def nvbench_means(calls: Sequence[Call]) -> list[float | None]:
     """Return the mean GPU time of each call in seconds, by nvbench with its defaults (cold cache).
 
+    None is a call that nvbench gave no time.
     Raises: CannotMeasure without cuda-bench, or when nvbench fails or has run before.
     """
     try:

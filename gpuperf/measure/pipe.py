@@ -1,8 +1,8 @@
-"""Connect a worker with its supervisor, and end it with its parent.
+"""Connect a worker with its supervisor, and kill the worker when its parent process ends.
 
-Each line begins with a token that the supervisor sent first, so that a line which a workload wrote
-into the descriptor is recognised. The descriptors have high numbers, are closed at exec, and lead
-to /dev/null in a forked child: a child never sends a message for its parent.
+Each line of the worker begins with a token that the supervisor sent first, so that a line which a
+workload wrote into the descriptor is recognised as foreign. The descriptors have high numbers, are
+closed at exec, and lead to /dev/null in a forked child, which must not send messages.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import msgspec
 from gpuperf.model.codec import encode
 from gpuperf.model.protocol import FromWorker, ToWorker
 
-HIGH = 512  # lowest number of a descriptor of the pipe: loops over "all" end far below
+HIGH = 512  # lowest number of the pipe's descriptors: code that closes "all" stops far below
 MEASURE = "gpuperf.measure."  # modules to which a forked child must not return
 
 
@@ -36,7 +36,7 @@ def die_with_parent(parent: int) -> None:
 
 
 class Pipe:
-    """Messages between worker and supervisor."""
+    """The worker's end of the pipe, over which it exchanges messages with its supervisor."""
 
     def __init__(self, requests: int, replies: int) -> None:
         self._requests = os.fdopen(_moved_up(requests), "rb")
@@ -46,7 +46,7 @@ class Pipe:
         os.register_at_fork(after_in_child=self._cut)
 
     def send(self, message: FromWorker) -> bool:
-        """Send one line at once, and return True; a forked child sends nothing."""
+        """Send *message* as one line, unbuffered; in a forked child, send nothing, return False."""
         if os.getpid() != self._process:
             return False
         line = memoryview(self._token + encode(message) + b"\n")
@@ -61,12 +61,12 @@ class Pipe:
             yield request
 
     def _line(self) -> bytes:
-        """Read the next request; a workload may have made its descriptor non-blocking."""
+        """Wait for the next request, even if a workload made the descriptor non-blocking."""
         os.set_blocking(self._requests.fileno(), True)
         return self._requests.readline()
 
     def _cut(self) -> None:
-        """Replace both descriptors by /dev/null, in a forked child."""
+        """Replace both descriptors of the pipe by /dev/null; this runs in a forked child."""
         null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         for descriptor in (self._requests.fileno(), self._replies):
             os.dup2(null, descriptor, inheritable=False)
@@ -83,15 +83,15 @@ def _moved_up(descriptor: int) -> int:
 
 
 def end_child_on_return() -> None:
-    """Have every child that a workload forks end when it returns into gpuperf.
+    """End every child that a workload forks as soon as the child returns into gpuperf's code.
 
-    Otherwise the child of a workload that forks and goes on in both processes would measure too.
+    Otherwise the child of a workload that continues after a fork would measure too.
     """
     os.register_at_fork(after_in_child=_trace_return)
 
 
 def _trace_return() -> None:
-    """Trace the frames to which a forked child must not return.
+    """Trace the frames of gpuperf on the stack, so that a forked child ends on return to one.
 
     Children of multiprocessing are not traced: they end by themselves, and tracing costs time.
     """

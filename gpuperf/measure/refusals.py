@@ -1,4 +1,4 @@
-"""Refuse cases and calls that can be given no time, each with a status and a sentence."""
+"""Refuse cases that cannot be timed correctly, with a status, a reason and a hint."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from gpuperf.model.timers import TIMERS
 from gpuperf.model.workload import Implementation, Point, Workload
 from gpuperf.units import format_time
 
-HOST_BUSY_S = 20e-6  # a call without device work that takes longer works on the host
-UNEVEN_SHARE = 0.02  # of the usual busy time
+HOST_BUSY_S = 20e-6  # a call that takes longer and leaves the device idle computes on the host
+UNEVEN_SHARE = 0.02  # of the usual busy time, which extra kernels of some calls may add on average
 SMALLER = "choose smaller sizes"
 
 
 class NoTime(Exception):
-    """The call gets no time; the status says why."""
+    """The case gets no time; the record has this status, reason and hint."""
 
     def __init__(self, status: Status, reason: str, hint: str = "") -> None:
         super().__init__(reason)
@@ -74,7 +74,7 @@ def refuse_fallback(implementation: Implementation, timing: Timing) -> None:
 
 
 def refuse_activity(contract: Contract) -> None:
-    """Raise CannotMeasure where the timer consists of CUPTI's records, of which none came."""
+    """Raise CannotMeasure if the contract's timer needs kernel records; CUPTI gave none."""
     if TIMERS[contract.timer].kernels == "always":
         raise CannotMeasure(
             f"the timer {contract.timer!r} needs kernel records, and CUPTI gave none",
@@ -98,12 +98,12 @@ def refuse_idle(queued_s: float) -> NoReturn:
 
 
 def refuse_uneven(trace: Trace) -> None:
-    """Raise NoTime where one call may do the work of many others."""
+    """Raise NoTime if some calls run extra kernels, and so may do the work of other calls."""
     usual_s = statistics.median(trace.busy_s) if trace.busy_s else 0.0
     if trace.extra_s > UNEVEN_SHARE * usual_s:
         raise NoTime(
             "error",
-            f"some calls run more kernels than the others, which add {format_time(trace.extra_s)} "
-            f"to the average call of {format_time(usual_s)}",
+            f"some calls run more kernels than the others: {format_time(trace.extra_s)} a call on "
+            f"average, beside the {format_time(usual_s)} of a usual call",
             "let every call do the same work",
         )

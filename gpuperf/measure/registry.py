@@ -1,4 +1,4 @@
-"""Load the workloads of a source.
+"""Load the workloads of a source: a package, a file, a module or an entry point.
 
 A source is `gpuperf.kernels` (all its modules), a file (`./mine.py`), a module or one name in it
 (`pkg.mod`, `pkg.mod:NAME`), or an entry point of the group `gpuperf.workloads` (`entry:NAME`). Any
@@ -64,7 +64,7 @@ def _walk(package: ModuleType) -> tuple[dict[str, Workload], dict[str, str]]:
     broken: dict[str, str] = {}
     for info in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
         if info.ispkg:
-            continue  # kernels/cuda is a package of sources
+            continue  # kernels/cuda has CUDA sources and no workloads
         try:
             workloads |= _collect(importlib.import_module(info.name), info.name)
         except Exception as error:  # one broken workload must not hide the others
@@ -90,8 +90,8 @@ def _collect(holder: object, source: str) -> dict[str, Workload]:
 def _load_file(path: Path) -> ModuleType:
     """Import the file as a module of its own.
 
-    Its folder and the working folder are searched last, so that it can import its neighbours and
-    the packages of its repository, and none of them hides a library.
+    Its folder and the working folder become the last places of `sys.path`, so that it can import
+    modules beside it and packages of its repository, and none of these hides a library.
     """
     if not is_regular(path):
         raise UsageError(f"no file {str(path)!r}", "a workload of gpuperf's is named without .py")

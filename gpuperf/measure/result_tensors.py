@@ -1,8 +1,8 @@
 """Refuse a result by the type, dtype, device and memory of its tensors, or for changed inputs.
 
-`checks` compares the numbers of a result afterwards: a subclass of `Tensor` computes when it is
-read, an expanded tensor is written in one place only, and a result of a shorter dtype would be
-granted that dtype's tolerance.
+`checks` compares the numbers of a result, and would miss these: a subclass of `Tensor` that
+computes only when it is read, an expanded tensor, whose elements share one address, and a result of
+a shorter dtype, which has a wider tolerance.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def refuse_bad_tensors(
         _refuse_dtype(workload, point, tensor)
         if overlaps_itself(tensor):
             raise WrongResult(
-                f"has several elements in one place (strides {tuple(tensor.stride())})"
+                f"has several elements at one address (strides {tuple(tensor.stride())})"
             )
         for name, value in inputs.items():
             allowed = name in workload.mutates or name in workload.aliases
@@ -60,7 +60,7 @@ def refuse_changed_inputs(
 
 
 def share_memory(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Return whether the address ranges of two tensors overlap, whatever storage they name."""
+    """Return whether the address ranges of two tensors overlap, even if their storages differ."""
     if not a.numel() or not b.numel() or a.device != b.device:
         return False
     (a_start, a_end), (b_start, b_end) = _extent(a), _extent(b)
@@ -108,8 +108,7 @@ def _refuse_dtype(workload: Workload, point: Point, tensor: torch.Tensor) -> Non
     stored = "fp32" if dtype == "tf32" else dtype  # tf32 is a way to multiply tensors of fp32
     if returned is None or UNIT_ROUNDOFF[returned] > UNIT_ROUNDOFF[stored]:
         raise WrongResult(
-            f"has the dtype {tensor.dtype} in a case of {dtype}: it would be held to a wider "
-            "tolerance than the case's own",
+            f"has the dtype {tensor.dtype} in a case of {dtype}, whose tolerance is narrower",
             f"return {dtype}, or let the Workload declare result=lambda point: "
             f'"{returned or "its dtype"}"',
         )
@@ -122,7 +121,7 @@ def _same_bits(value: torch.Tensor, before: torch.Tensor) -> bool:
 def _bit_pieces(
     value: torch.Tensor, before: torch.Tensor
 ) -> Iterable[tuple[torch.Tensor, torch.Tensor]]:
-    """Return both as integers, so that a NaN equals itself, some leading rows at a time."""
+    """Return pieces of both tensors, some leading rows each, as integers: a NaN equals itself."""
     if value.is_complex():
         value, before = torch.view_as_real(value), torch.view_as_real(before)
     if value.dtype.is_floating_point:

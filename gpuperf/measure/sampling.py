@@ -12,22 +12,21 @@ from gpuperf.model.contract import Contract
 from gpuperf.model.record import TimerFacts
 from gpuperf.model.samples import Samples
 
-# However slow the call, fewer samples say nothing about their own spread.
+# Fewer samples do not show their own spread, so even a slow call gets this many.
 FEWEST_SAMPLES = 3
 
-# The rule looks many times, and each look may find the samples narrow by chance. Where that is
-# likely, it asks for more. With two modes the median lies in one or in the other, and its interval
-# is narrow as soon as it lies in one: the ranks of the interval are doubled, from 40 samples on.
-# Correlated samples are worth few independent ones, whose scatter is then hardly known: at least
-# ten, unless their whole range is within half the precision. tests/roofline/test_coverage.py
-# simulates both.
+# The stopping rule computes the interval many times, and it may be narrow once by chance. In two
+# cases the rule asks for more. With two modes the interval of the median is narrow as soon as the
+# median lies in one of them: the ranks of the interval are then twice as far apart, and at least 40
+# samples are taken. Correlated samples are worth fewer independent ones, of which ten are needed,
+# unless all samples lie within half the precision. tests/roofline/test_coverage.py simulates both.
 TWO_MODES_SAMPLES, TWO_MODES_WIDENED = 40, 2.0
 LEAST_EFFECTIVE = 10
 
 LONGEST_REST_S = 0.25
-RECOVERED = 0.98  # of the rested clock
+RECOVERED = 0.98  # of the SM clock of a rested device, from which on the clock has recovered
 
-# Takes samples after a rest of some seconds each; may return several at once, or fewer than asked.
+# Takes up to a number of samples, each after a rest of some seconds, and returns those it took.
 Draw = Callable[[int, float], Sequence[Sample]]
 
 
@@ -43,8 +42,9 @@ class SamplingResult:
 class Rest:
     """The rest of the device before each sample, so that no sample inherits a lowered clock.
 
-    `idle_s` is the contract's gap, or longer for a call that would be busy more than its duty. It
-    doubles, up to a cap, whenever the clock just before a sample was not that of a rested device.
+    `idle_s` seconds are the contract's gap, or more for a long call, so that the device is busy for
+    at most the contract's `duty`. They double, up to `LONGEST_REST_S`, whenever the SM clock just
+    before a sample was below that of a rested device; `unrecovered` counts these samples.
     """
 
     contract: Contract
@@ -58,7 +58,7 @@ class Rest:
         self.idle_s = max(self.contract.gap_s, min(duty_s, LONGEST_REST_S))
 
     def observe(self, drawn: Sequence[Sample]) -> None:
-        """Adapt the rest to the clocks before samples that shared one rest."""
+        """Lengthen the rest if the SM clock before any of the samples *drawn* was too low."""
         if not (self.rested_hz and self.contract.gap_s):
             return
         least = RECOVERED * self.rested_hz
@@ -69,7 +69,10 @@ class Rest:
 
 
 def is_known(samples: Samples, precision: float) -> bool:
-    """Return whether the median is known to *precision*, and not by chance."""
+    """Return whether the 95 % interval of the median is within ± *precision*, a fraction.
+
+    Samples with two modes and correlated samples must meet stricter rules (see the constants).
+    """
     if samples.sampling_precision > precision:
         return False
     if samples.has_two_modes:
@@ -99,10 +102,10 @@ def take_samples(
 
     Sampling stops at `precision` from `min_samples` on (later where the samples have two modes or
     are correlated), at `budget_s` seconds from `FEWEST_SAMPLES` on, or at `max_samples`. The
-    interval is computed after ever longer stretches (a tenth more samples each time), so that it
-    costs little and a stop by luck stays unlikely. *draw* is asked for up to *at_once* samples, as
-    many as the budget has room for. The floor in *facts* is subtracted from them all. Each sample
-    is the mean of *windows* windows of a call.
+    interval is computed again after each tenth more samples, which costs little and makes a stop by
+    chance unlikely. *draw* is asked for up to *at_once* samples, as many as the budget has time
+    for. The floor in *facts* is subtracted from each sample, which is the mean of *windows* windows
+    around one call each.
     """
     start = now()
     taken = list(first)
@@ -115,7 +118,7 @@ def take_samples(
             samples = Samples(
                 tuple(sample.time_s - facts.floor_s for sample in taken),
                 tuple(sample.clock_hz for sample in taken),
-                facts.tick_s / windows,  # the step of a mean of this many
+                facts.tick_s / windows,  # a mean of *windows* times changes in steps of this
                 facts.floor_uncertainty_s,
                 windows=windows,
             )

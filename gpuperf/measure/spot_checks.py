@@ -1,7 +1,7 @@
 """Keep elements of a few timed results, and compare them with the checked result afterwards.
 
-Samples and elements are drawn at random. The results are read between two samples, never inside
-one; then they are overwritten, so that the call has to write the next one again.
+Both the samples and the elements are drawn at random. A result is read between two samples, never
+within one, and then overwritten, so that a call that skips its work returns a wrong result.
 """
 
 from __future__ import annotations
@@ -21,16 +21,20 @@ from gpuperf.model.record import Check
 
 ELEMENTS = 2**14  # of each tensor of a result
 MOST_PICKS = 4
-EXPECTED_PICKS = 2.0  # results kept of all samples so far, on average
-LEEWAY = 2.0  # times the tolerance: both results are rounded
+EXPECTED_PICKS = 2.0  # the n-th sample is kept with a probability of this over n
+LEEWAY = 2.0  # tolerances that two results may differ by, since both are rounded
 
 Elements = list[torch.Tensor]
 
 
 @dataclass
 class SpotChecks:
-    """Elements of timed results, kept where *active*; `copy` returns the number of the copy of the
-    inputs that the latest call had."""
+    """Elements of timed results; nothing is kept unless *active*.
+
+    `copy` returns the number of the copy of the inputs that the latest call used. `expected` has,
+    for each copy, elements of its checked result and their tolerance; `picks` has the number of a
+    copy and elements of a timed result.
+    """
 
     seed: int
     active: bool
@@ -39,7 +43,7 @@ class SpotChecks:
     picks: list[tuple[int, Elements]] = field(default_factory=list)
     _output: Any = None
     _samples: int = 0
-    _again: bool = False  # the result was overwritten: the next one shows whether it is rewritten
+    _again: bool = False  # a result was overwritten, so the next one is kept too
 
     def __post_init__(self) -> None:
         self._random = random.Random(self.seed)
@@ -59,7 +63,7 @@ class SpotChecks:
             return call
 
         def keeping() -> Any:
-            self._output = None  # as for a caller that drops it: the next may have its memory
+            self._output = None  # frees the memory of the last result before the next is made
             self._output = call()
             return self._output
 

@@ -1,8 +1,8 @@
 """Take the times of one call, with the caveats about them.
 
-The primary time lasts from the start of a call's first kernel to the end of its last, as it is
-without a profiler. For one kernel that is its own duration, which the hardware records; for
-several it is a window around them, less the window's own part, since a profiler widens the gaps.
+On a GPU the primary time of the default timer lasts from the start of a call's first kernel to the
+end of its last, without a profiler. For one kernel it is the duration that the hardware records;
+for several it is a window around them less the window's floor, since a profiler widens the gaps.
 """
 
 from __future__ import annotations
@@ -32,13 +32,15 @@ from gpuperf.model.timers import TIMERS
 from gpuperf.model.times import TimeName
 from gpuperf.units import format_time
 
-CANDIDATE_SAMPLES = 12  # three periods of the launch queue
-TRACED = 20  # calls of a trace, at least three
-OUTSIDE_S = 0.1e-6  # of work beyond its window that no rounding explains
-UNFINISHED_S, UNFINISHED_SHARE = 2e-6, 0.05  # of the device after its stream was done, by call
+CANDIDATE_SAMPLES = 12  # three periods of the launch queue (LAUNCH_PERIOD)
+TRACED = 20  # most calls of a trace; it has at least three
+OUTSIDE_S = 0.1e-6  # work of a call this long outside its window is more than rounding
+# The device may work this long after the call's stream is done: seconds, or a share of the call.
+UNFINISHED_S, UNFINISHED_SHARE = 2e-6, 0.05
 UNFINISHED_TRIES = 8
-AGREED_S, AGREED_SHARE = 1e-6, 0.05  # between a kernel's record and its window; 0.45 µs was seen
-LONGEST_PERIODIC_S = 2e-4  # of a call: one late launch is under half a percent of a longer one
+# A kernel's record and its window may differ by this much; 0.45 µs was observed.
+AGREED_S, AGREED_SHARE = 1e-6, 0.05
+LONGEST_PERIODIC_S = 2e-4  # of a call: one late launch is under half a percent of a longer call
 SIDE_STREAM_HINT = "let the current stream wait for the other one inside the call"
 
 Tracer = Callable[[Call, float, Cache, int], Trace | None]
@@ -46,13 +48,13 @@ Tracer = Callable[[Call, float, Cache, int], Trace | None]
 
 @dataclass(frozen=True)
 class Stopwatch:
-    """Times calls with *timer*, and with what the device offers beside it; None where it has none.
+    """Times calls with *timer*, and with further functions, each None if the device has none.
 
-    `trace` records kernels; `fallback` opens the timer of `auto` for a call that cannot be blocked;
-    `unfinished_s` measures how long the device works on when its stream is done; `wall` times calls
-    in a loop; `sustain` repeats a call until its time is steady. `watch` is called while a sample
-    runs, `on_sample` after each; `wrap` returns the call of a sample, which may keep its result
-    until `on_sample`.
+    `trace` records kernels; `fallback` opens the timer that replaces `auto` for a call that cannot
+    be blocked; `unfinished_s` measures how long the device works on after the call's stream is
+    done; `wall` times calls in a loop; `sustain` repeats a call until its time is steady. `watch`
+    is called while a sample runs, `on_sample` after each with the number of samples so far; `wrap`
+    replaces the call of a sample by one that may keep its result until `on_sample`.
     """
 
     timer: OpenTimer
@@ -71,17 +73,19 @@ class Stopwatch:
         on_sample: Callable[[int], None],
         wrap: Callable[[Call], Call],
     ) -> Self:
-        """Return this stopwatch with other functions around its samples."""
+        """Return this stopwatch with these functions as `watch`, `on_sample` and `wrap`."""
         return replace(self, watch=watch, on_sample=on_sample, wrap=wrap)
 
     def repeat(self, call: Call) -> Call:
-        """Return what a sample runs, to be called once more: the replay of a graph, or *call*."""
+        """Return the function that a sample runs: the replay of the graph of *call*, or *call*."""
         return self.timer.repeat(call)
 
     def take(self, call: Call, contract: Contract, call_s: float, fits_cache: bool) -> Timing:
         """Return the times of *call*, which takes about *call_s* seconds.
 
-        Raises: NoTime; CannotBlock when the timer cannot take it; CannotMeasure without the timer.
+        With *fits_cache*, its inputs and result fit in the L2, so its time with a hot cache is
+        taken too. Raises: NoTime; CannotBlock for a call that waits for the device; CannotMeasure
+        without the timer.
         """
         timer, caveats = self._admitted(call, contract)
         timer.watch = self.watch
@@ -120,7 +124,7 @@ class Stopwatch:
         )
 
     def time_candidate(self, call: Call, contract: Contract) -> float:
-        """Return the seconds of *call* by the timer, rest and cache of *contract*.
+        """Return the median seconds of *call*, a candidate of an autotuner, under *contract*.
 
         The timer's floor is included, so compare the result with that of other candidates only.
         Raises: what the call raises; CannotBlock.
@@ -138,7 +142,7 @@ class Stopwatch:
     def sample(
         self, call: Call, contract: Contract, rest: Rest, timer: OpenTimer, trace: Trace | None
     ) -> SamplingResult:
-        """Take samples with *timer*, less the call's own floor where its trace is known."""
+        """Take samples with *timer*, less its floor: that of this call, if it has a *trace*."""
         launches = trace.kernel_count if trace else 0
         short = trace is not None and statistics.median(trace.span_s) <= LONGEST_PERIODIC_S
         periodic = timer.periodic and launches > 1 and short
@@ -162,16 +166,16 @@ class Stopwatch:
                 raise
             caveat = Caveat(
                 "cannot-block",
-                f"{error}: timed by events, with the cost of launching in it",
+                f"{error}: its time is that between two events, and includes launches",
                 "let the call launch its work without waiting for the device",
             )
             return self.fallback(), [caveat]
         return self.timer, []
 
     def _refuse_side_streams(self, call: Call, call_s: float) -> None:
-        if self.unfinished_s is None or TIMERS[self.timer.name].host:  # which waits for all
+        if self.unfinished_s is None or TIMERS[self.timer.name].host:  # it waits for all streams
             return
-        for _ in range(UNFINISHED_TRIES):  # a busy host is late now and then, a side stream always
+        for _ in range(UNFINISHED_TRIES):  # a busy host is late sometimes, a side stream always
             left_s = self.unfinished_s(call, call_s)
             if left_s <= max(UNFINISHED_S, UNFINISHED_SHARE * call_s):
                 return
@@ -211,9 +215,9 @@ class Stopwatch:
         return trace
 
     def _refuse_disagreement(self, trace: Trace) -> None:
-        """Hold the record of a single kernel against its window, which no name or record can forge.
+        """Raise NoTime if CUPTI's record of a single kernel differs from the window around it.
 
-        Raises: NoTime.
+        A call can forge records by its kernels' names, but not the window.
         """
         busy_s = statistics.median(trace.busy_s)
         beyond_s = self.timer.facts_of(trace).floor_s - self.timer.facts.floor_s
@@ -228,7 +232,10 @@ class Stopwatch:
     def _by_kernel(
         self, call: Call, contract: Contract, rest: Rest, trace: Trace, timer: OpenTimer
     ) -> Timing:
-        """Take the busy time from as many traced calls as the contract asks. Raises: NoTime."""
+        """Take the busy time from as many traced calls as the contract's precision needs.
+
+        Raises: NoTime, CannotMeasure.
+        """
         if trace.kernel_count == 1:
             self._refuse_disagreement(trace)
         traces = [trace]
@@ -268,7 +275,7 @@ class Stopwatch:
     def _hot(
         self, call: Call, contract: Contract, rest: Rest, primary: str, timer: OpenTimer
     ) -> dict[TimeName, Samples]:
-        """Take the primary time of a working set that fits the cache, without a flush."""
+        """Return the primary time without a flush of the L2, as `hot`; empty without a trace."""
         call()
         trace = None
         if self.trace is not None and TIMERS[timer.name].kernels != "never":

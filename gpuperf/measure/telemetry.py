@@ -1,6 +1,6 @@
 """Read clocks, power, temperature and throttling of the device, and the load of the host.
 
-NVML's throttle reasons are a bitmask; the software power cap (0x4) is met by every big matmul.
+NVML's throttle reasons are a bitmask; every big matmul reaches the software power cap (0x4).
 Constants: nvml.h, `nvmlClocksEventReasons`, driver 580.
 """
 
@@ -30,7 +30,7 @@ Fact = str | int | float | bool | None
 
 
 def throttle_names(mask: int) -> tuple[str, ...]:
-    """Return the reasons in *mask* that slow the clock down, without idle and user settings."""
+    """Return the reasons in *mask* why the clock is lowered, without idleness and user settings."""
     return tuple(name for bit, name in THROTTLE.items() if mask & bit)
 
 
@@ -41,7 +41,7 @@ class Meter:
         """Take one reading, to be summarized later."""
 
     def summary(self) -> Telemetry | None:
-        """Return what was read since the last summary."""
+        """Return the readings since the last summary in one value; None without readings."""
         return None
 
     def facts(self) -> tuple[dict[str, Fact], dict[str, Fact], dict[str, Fact]]:
@@ -50,10 +50,10 @@ class Meter:
 
 
 class HostMeter(Meter):
-    """Meter of the processors that other processes keep busy, by Linux's own accounts.
+    """Meter of the number of processors that other processes keep busy, from /proc/stat.
 
-    Other work lengthens the times of a CPU: torch's threads wait for each other, and for whatever
-    occupies their processor.
+    Other work lengthens times on a CPU: torch's threads wait for each other, and for a processor
+    that another process uses.
     """
 
     def __init__(self) -> None:
@@ -68,7 +68,7 @@ class HostMeter(Meter):
         return time.monotonic(), busy - own.user - own.system
 
     def summary(self) -> Telemetry:
-        """Return the load of other processes since the last summary."""
+        """Return the mean number of processors that others kept busy since the last summary."""
         before, self._start = self._start, self._now()
         elapsed = self._start[0] - before[0]
         load = (self._start[1] - before[1]) / elapsed if elapsed > 0 else 0.0

@@ -1,4 +1,4 @@
-"""Time one call with every timer, ours and those that people use elsewhere."""
+"""Time one call with every timer of gpuperf, and with Triton's do_bench, for `timing-check`."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ SAMPLES = 60
 
 @dataclass(frozen=True)
 class TimerComparison(Stopwatch):
-    """Stopwatch that takes a call with all timers of a CUDA device, one after the other.
+    """Stopwatch that times a call with all timers of a CUDA device, one after the other.
 
-    `times` holds the default timer's figure as `blocked`; the busy time of other calls as `busy`,
-    the reference of the rest; `window`, `events` and `wall` under the same cold cache; `graph` and
-    its own reference `busy_hot` with a hot one; and `do_bench` where Triton is installed.
+    The times it returns are `blocked` (the primary time of the default timer), `window`, `events`
+    and `wall` with a cold cache; `busy` of further calls, with which these are compared; `graph`
+    and, to compare it with, `busy_hot` with a hot cache; and `do_bench` if Triton is installed.
     """
 
     device: torch.device = field(kw_only=True)
 
     def take(self, call: Call, contract: Contract, call_s: float, fits_cache: bool) -> Timing:
-        """Return the times of *call* by the name of the timer. Raises: NoTime, CannotBlock."""
+        """Return the times of *call* by the names of the timers. Raises: NoTime, CannotBlock."""
         timing = super().take(call, contract, call_s, fits_cache)
         times: dict[str, Samples] = {"blocked": timing.times[timing.primary]}
         if "span" in timing.times:

@@ -1,4 +1,4 @@
-"""Define the times of one call as a value."""
+"""Define `Timing`: the times of one call, with their kernels and caveats."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ class Timing:
     """The times of a call by name, which of them is primary, and the caveats about them.
 
     `kernels` counts the kernels of a call by name; `launches` has their names in order of start.
+    `stop` says why sampling ended, `capture_s` how long it took to capture a CUDA graph.
     """
 
     times: Mapping[TimeName, Samples]

@@ -37,9 +37,9 @@ def validate(workload: Workload, source: str) -> None:
 
 
 def validated_cost(value: Any, kind: type[T], function: str) -> T:
-    """Return *value*, which the workload's *function* returned, as a record will hold it.
+    """Return *value*, which the workload's *function* returned, with the types of a record.
 
-    Raises: WorkloadError where it is not a sound *kind*.
+    Raises: WorkloadError if it is not a valid *kind*.
     """
     hint = f"{function}(point) returns a {kind.__name__}(flops=(Flops(…),), bytes=(Bytes(…),))"
     if not isinstance(value, Cost):
@@ -59,7 +59,7 @@ def validated_cost(value: Any, kind: type[T], function: str) -> T:
     try:
         return decode(encode(value), kind)
     except (TypeError, ValueError) as error:
-        message = f"{function}(point) returned no sound {kind.__name__}: {error}"
+        message = f"{function}(point) returned an invalid {kind.__name__}: {error}"
         raise WorkloadError(message, "counts are whole numbers: divide with //") from None
 
 

@@ -1,10 +1,10 @@
 """Check the results of one case, before its samples are taken and after.
 
-Before: inputs are drawn afresh, the call runs once, its inputs are compared with what was drawn,
-and its result with the float64 reference of what was drawn. The inputs drawn last are those that
-are timed. While the samples are taken, `spot_checks` keeps some elements of a few results. After:
-they are compared with those of the checked result, the inputs are renewed at the same addresses
-without a new `_version`, and one more result is compared with the reference.
+Before: inputs are drawn afresh, the call runs once, its inputs are compared with the drawn values
+(a call must not change them), and its result with their float64 reference. The call is timed with
+the inputs that were drawn last. While the samples are taken, `spot_checks` keeps some elements of a
+few results. After: these are compared with the checked result, the inputs are renewed at the same
+addresses without a new `_version`, and one more result is compared with the reference.
 
 The seed comes from the system's random source, so that no call can predict the inputs; the record
 holds it, and GPUPERF_CHECK_SEED repeats it.
@@ -34,16 +34,16 @@ from gpuperf.model.workload import Draw, Implementation, Point, Workload
 
 SEED_VARIABLE = "GPUPERF_CHECK_SEED"
 SEED_BYTES = 6  # JSON's numbers are exact up to 2^53
-# Added to the seed, above the numbers of the copies in rotation.
+# Offsets of the seed for each kind of draw, above the numbers of the rotating copies of the inputs.
 AFTER, PART, PLACES, ROWS, HARSH = 900, 901, 902, 903, 910
 DRAWN = {"offset": "rows scaled and moved apart", "extreme": "values up to 200"}
 SLOW_S = 1.0  # a call that takes longer is repeated once after its samples, not twice
-STALE = "the call keeps a result, or computes something else once it is timed"
+STALE = "let every call compute the result anew: this one keeps a result, or differs when timed"
 
 
 @dataclass(frozen=True)
 class BoundCall:
-    """A call with its inputs; a case has several where copies rotate."""
+    """A call with its inputs; a case under `--cache rotate` has several."""
 
     inputs: Mapping[str, Any]
     call: Call
@@ -63,7 +63,7 @@ class Rotation:
 
 @dataclass
 class Verifier:
-    """Checks one implementation at one point; `accumulate` is the dtype of sums by the cost."""
+    """Checks one implementation at one point; `accumulate` is the dtype in which it sums."""
 
     device: Device
     workload: Workload
@@ -91,7 +91,10 @@ class Verifier:
         self._checked(bound, bound.call(), self.seed + index)
 
     def after(self, copies: Sequence[BoundCall], repeat: Call, call_s: float) -> None:
-        """Check what was timed by *repeat*, whose calls take *call_s*. Raises: WrongResult."""
+        """Check the results of *repeat*, the function that was timed, whose calls take *call_s*.
+
+        Raises: WrongResult.
+        """
         try:
             self.spot_checks.judge()
             if call_s <= SLOW_S:
@@ -106,7 +109,7 @@ class Verifier:
             raise WrongResult(f"when timed {wrong}", STALE) from None
 
     def _harshly_checked(self, bound: BoundCall, output: Any, seed: int, draw: Draw) -> Any:
-        """Return the result for harsh inputs, checked. Raises: WrongResult."""
+        """Check the result for inputs drawn by *draw*, and return it. Raises: WrongResult."""
         fresh, _ = self._drawn(seed, draw)
         poison(output)
         refill(bound.inputs, fresh)
@@ -130,7 +133,7 @@ class Verifier:
             raise self._random(bound, fresh, output) or wrong from None
         if self.spot_checks.active:
             self.spot_checks.expect(output, check)
-            poison(output)  # a call that returns it once more has not computed it again
+            poison(output)  # so that a call which returns it again without computing is wrong
         return check
 
     def _random(
@@ -143,8 +146,8 @@ class Verifier:
         if not differ_much(before, after):
             return None
         return WrongResult(
-            "is another one each time for equal inputs: the call is not deterministic",
-            "leave what is random (dropout, sampling) out, or fix its seed",
+            "differs between two calls with equal inputs: the call is not deterministic",
+            "remove random steps (dropout, sampling), or fix their seed",
         )
 
     def _judge(
@@ -178,7 +181,7 @@ class Verifier:
 
     def _run(self, call: Call) -> Any:
         output = call()
-        self.device.synchronize()  # an output on the host may still be on its way
+        self.device.synchronize()  # a copy of the output to the host may still run
         return output
 
     def _drawn(self, seed: int, draw: Draw | None = None) -> tuple[Mapping[str, Any], set[int]]:

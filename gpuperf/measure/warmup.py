@@ -1,6 +1,6 @@
 """Warm a call up until its time no longer falls.
 
-Then lazy compilation, autotuning, the capture of CUDA graphs and the growth of allocators are over.
+By then lazy compilation, autotuning, the capture of CUDA graphs and growing allocators have ended.
 (torch.compile with CUDA graphs needs three calls: pytorch #120309.)
 """
 
@@ -16,13 +16,13 @@ from gpuperf.measure.timers.timer import Call
 from gpuperf.model.contract import Data
 from gpuperf.model.workload import Case, Point, Workload
 
-STEADY, STEADY_S = 0.1, 20e-6  # the last two calls differ by less than one of them
+STEADY, STEADY_S = 0.1, 20e-6  # two times agree within this fraction, or these seconds if more
 MOST_CALLS, MOST_S = 30, 2.0
-FEWEST_CALLS = 3  # before another tool takes over
+FEWEST_CALLS = 3  # warm-up calls before another tool (ncu, nvbench) measures
 
 
 class Warm(NamedTuple):
-    """The number of calls until the time no longer fell, and the least time of one in seconds."""
+    """The number of calls until the time no longer fell, and the seconds of the fastest call."""
 
     calls: int
     call_s: float
@@ -35,9 +35,9 @@ def warm_up(
     least: int,
     now: Callable[[], float] = time.perf_counter,
 ) -> Warm:
-    """Call at least *least* times until two times in a row agree, for 2 s or 30 calls at most.
+    """Run *call* *least* times or more, until two times in a row agree, at most 2 s or 30 calls.
 
-    *first_s* is what the first call took; a second one, untimed, has been checked since.
+    *first_s* are the seconds of the first call; a second call, for the check, was not timed.
     """
     times, least = [first_s], max(1, least)
     began = now()

@@ -1,7 +1,8 @@
-"""Load workloads and measure in a process of its own: `python -P -m gpuperf.measure.worker`.
+"""Load workloads and measure cases in a separate process: `python -P -m gpuperf.measure.worker`.
 
-The worker exchanges messages of `gpuperf.model.protocol` over two file descriptors of its own, dies
-with its parent, and ends itself when its device has failed: a lost CUDA context cannot be restored.
+The worker exchanges messages of `gpuperf.model.protocol` over two file descriptors of its own, is
+killed when its parent ends, and exits when its device has failed: a lost CUDA context cannot be
+restored.
 """
 
 from __future__ import annotations
@@ -39,11 +40,11 @@ from gpuperf.model import protocol
 from gpuperf.model.contract import Fingerprint, TimerName
 from gpuperf.model.workload import Workload
 
-DEVICE_LOST = 70  # exit code: the device failed under a case
+DEVICE_LOST = 70  # exit code after the device failed in a case
 
 
 class DeviceLost(Exception):
-    """The CUDA context is lost."""
+    """The device failed and its CUDA context cannot be used again."""
 
 
 class Worker:
@@ -60,7 +61,7 @@ class Worker:
         self._sources: dict[str, tuple[dict[str, Workload], dict[str, str]]] = {}
 
     def send(self, message: protocol.FromWorker) -> None:
-        """Send one line to the supervisor at once; a forked child that comes here ends."""
+        """Send *message* to the supervisor; a forked child of the worker exits instead."""
         if not self._pipe.send(message):
             os._exit(0)
 
@@ -156,7 +157,10 @@ class Worker:
                 yield index
 
     def _nvbench(self, request: protocol.Nvbench) -> list[float | None]:
-        """Build every call before the first is timed. Raises: CannotMeasure."""
+        """Return each case's mean seconds by nvbench, after building all calls.
+
+        Raises: CannotMeasure.
+        """
         device, _, _ = self._opened()
         calls = []
         for case in request.cases:
@@ -168,9 +172,10 @@ class Worker:
 
 
 def _modules(folders: tuple[str, ...], packages: tuple[str, ...]) -> dict[str, str]:
-    """Return the files of the imported modules in *folders*, and of those of *packages*.
+    """Return the files of the imported modules, by module name, in *folders* or of *packages*.
 
-    Modules of this gpuperf are left out, and installed ones unless they belong to *packages*.
+    gpuperf's own modules are left out. Installed modules count if they belong to *packages*, or to
+    a distribution that also installs a package in *folders*.
     """
     roots = [Path(folder).resolve() for folder in folders]
     ours = Path(gpuperf.__file__).resolve().parent
@@ -192,9 +197,9 @@ def _modules(folders: tuple[str, ...], packages: tuple[str, ...]) -> dict[str, s
 def _installed_with(
     wanted: dict[str, str], others: dict[str, str], roots: list[Path]
 ) -> dict[str, str]:
-    """Return those of *others* from the distributions that install the packages in *roots*.
+    """Return the modules in *others* from distributions that install a package in *roots* too.
 
-    They are the compiled half of a library, which a worktree does not hold.
+    They are compiled modules of a library, which a git worktree of it lacks.
     """
     local = {
         name.split(".")[0]

@@ -299,7 +299,7 @@ def copy_that_returns_fresh_memory(inputs: Inputs, point: Point, options: Any) -
     return call
 
 
-@cheat(WRITE, LINE, "several elements in one place")
+@cheat(WRITE, LINE, "several elements at one address")
 def write_of_one_element(inputs: Inputs, point: Point, options: Any) -> Call:
     """One element, seen n times."""
     y = inputs["y"]

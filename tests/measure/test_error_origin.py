@@ -137,7 +137,7 @@ def test_debug_prints_the_stack_of_the_users_exception(
             "`bytes` of what cost(point) returned is not a tuple",
             "a comma",
         ),
-        ("Bytes(4 * point.n,", "Bytes(4 * point.n / 3,", "returned no sound Cost", "//"),
+        ("Bytes(4 * point.n,", "Bytes(4 * point.n / 3,", "returned an invalid Cost", "//"),
         (
             "    return call\n",
             "    return call()\n",

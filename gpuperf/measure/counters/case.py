@@ -1,6 +1,6 @@
-"""Add the hardware counters of a case to its record, or the reason why it has none.
+"""Add the hardware counters of a case to its record, or a caveat that says why it has none.
 
-No failure here costs the time that was taken.
+If the counters fail, the record keeps its time.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ UNMATCHED = Caveat(
 
 REPLAYED = Caveat(
     "replayed",
-    "the DRAM bytes of the replayed kernels do not add up to those of the call: a replay finds and "
-    "leaves other lines in L2 than a run at full speed",
+    "the DRAM bytes of the replayed kernels do not add up to those of the call: a replayed kernel "
+    "has other data in L2 than a run at full speed",
     "use the bytes of the call, which were counted at full speed",
 )
-REPLAY_OFF = 0.05  # of the call's bytes
-BYTE_PRECISION = 0.01
+REPLAY_OFF = 0.05  # difference of the sum from the call's bytes, as a share, that gets a caveat
+BYTE_PRECISION = 0.01  # half the interval of the bytes, as a share, above which a caveat says so
 
 
 @dataclass
 class CaseCounter:
-    """Counts one case as *counting* says; `heard` is called as a sign of life."""
+    """Counts one case as *counting* says; `heard` reports that the worker is alive."""
 
     device: Device
     counting: Counting
@@ -48,9 +48,9 @@ class CaseCounter:
     _refused: Exception | None = field(default=None, init=False)
 
     def open(self) -> None:
-        """Calibrate the counters, with large copies, before anything is allocated.
+        """Calibrate the counters with large copies, before the case allocates memory.
 
-        Raises: RuntimeError when the device is lost.
+        A failure is kept for `count`. Raises: RuntimeError when the device is lost.
         """
         if self.counting == "off":
             return
@@ -62,7 +62,7 @@ class CaseCounter:
             self._refused = error
 
     def count(self, record: Record, call: Call, timing: Timing) -> Record:
-        """Return *record* with the counters of *call*. Raises: RuntimeError as `open` does."""
+        """Return *record* with the counters of *call*. Raises: RuntimeError on a lost device."""
         if self.counting == "off":
             return record
         record = self._attempt(self._with_traffic, record, call, timing)
@@ -93,7 +93,7 @@ class CaseCounter:
     def _with_traffic(self, record: Record, call: Call, timing: Timing) -> Record:
         if self._refused is not None:
             raise self._refused
-        # Back to back a call takes as long as its launches, if those take longer.
+        # Calls back to back take as long as their launches, if these are slower than the device.
         known = {timing.primary, "wall"} & timing.times.keys()
         call_s = max(timing.times[name].median_s for name in known)
         counts = self._counters().traffic(call, _cache(record), call_s, self.heard)
@@ -115,7 +115,7 @@ class CaseCounter:
     def _with_cycles(self, record: Record, call: Call, timing: Timing) -> Record:
         contract = record.contract
         if TIMERS[contract.timer].kernels == "never" or contract.regime != "burst":
-            return record  # its time is not taken in a window
+            return record  # only a time taken in a window can be compared with these cycles
         counts = dict(self._counters().cycles(call, contract.cache, contract.gap_s))
         extra, clock_hz = counts.pop("extra_cycles", None), timing.clock_hz
         if extra is not None and clock_hz is not None:
@@ -132,13 +132,13 @@ def _imprecise(counts: Mapping[str, float]) -> tuple[Caveat, ...]:
         Caveat(
             "imprecise-bytes",
             f"the measured bytes are uncertain by ± {unsure * 100:.1f} %",
-            "measure a larger size, whose bytes exceed the other traffic of the memory by more",
+            "measure a larger size: other traffic of the memory is then a smaller share",
         ),
     )
 
 
 def _replay_differs(record: Record, by_kernel: Sequence[KernelCounts]) -> bool:
-    """Return whether the kernels moved other bytes one by one than the call did."""
+    """Return whether the DRAM bytes of the replayed kernels differ from those of the call."""
     alone, whole = sum_up(by_kernel), record.counters
     unsure = whole.get("dram_uncertainty_bytes", 0.0)
     both = DRAM & alone.keys() & whole.keys()

@@ -71,7 +71,7 @@ UNKNOWN_METRIC = 17  # INVALID_METRIC_NAME
 
 
 class NoCounters(CannotMeasure):
-    """The counters cannot be read; `kind` classifies the reason."""
+    """The hardware counters cannot be read; `kind` classifies the reason and selects the hint."""
 
     def __init__(self, kind: NoCountersKind, message: str) -> None:
         super().__init__(message, HINTS[kind])
@@ -94,13 +94,13 @@ CODES: dict[str, Any] = {
 
 
 class Params(ctypes.Structure):
-    """Struct of one function; subclasses list the fields after the size and a null pointer."""
+    """Argument struct of a CUPTI function; subclasses add the fields after these two."""
 
     _fields_ = [("size", c_size_t), ("private", c_void_p)]
 
 
 def fields(layout: str) -> list[tuple[str, Any]]:
-    """Return the fields of *layout*, whose types are codes of Python's `struct` (* a pointer)."""
+    """Return ctypes fields for *layout*: a type code (see `CODES`) and a name, in turn."""
     words = layout.split()
     return [
         (name, CODES[code] if code in CODES else CODES[code[-1]] * int(code[:-1]))
@@ -165,14 +165,17 @@ RangesInfo = _params("cuptiRangeProfilerGetCounterDataInfo", "*B image N bytes N
 
 
 class Cupti:
-    """The library, or a fake of it; every call may raise NoCounters."""
+    """The loaded CUPTI library; every call may raise NoCounters."""
 
     def __init__(self, library: Any) -> None:
         self._library = library
         self.call(ProfilerInitialize())
 
     def call(self, params: Any) -> Any:
-        """Call the function of *params*, and return them as it left them. Raises: NoCounters."""
+        """Call the function of the struct *params*, and return the struct, into which it wrote.
+
+        Raises: NoCounters.
+        """
         name = params.function
         try:
             function = getattr(self._library, name)
@@ -206,7 +209,7 @@ class Cupti:
 
 
 class Image(NamedTuple):
-    """Bytes that the library writes and reads."""
+    """A buffer of *size* bytes, *data*, that the library writes and reads."""
 
     data: Any
     size: int
@@ -218,12 +221,12 @@ class Image(NamedTuple):
 
 
 def names_array(names: Sequence[str]) -> Any:
-    """Return *names* as a C array, which keeps them alive."""
+    """Return *names* as a C array of strings."""
     return (c_char_p * len(names))(*(name.encode() for name in names))
 
 
 class Host:
-    """The part of the library that translates metric names and needs no GPU."""
+    """The part of CUPTI that needs no GPU: it lists a chip's metrics and evaluates their values."""
 
     def __init__(self, cupti: Cupti, kind: int, chip: str) -> None:
         self.cupti = cupti
@@ -277,7 +280,7 @@ def find_library() -> Path:
 
 
 def _loaded() -> Iterable[Path]:
-    """Yield what torch has mapped already: a second copy would be a second subscriber."""
+    """Yield the libcupti that torch has loaded: a second copy would be a second subscriber."""
     try:
         lines = Path("/proc/self/maps").read_text().splitlines()
     except OSError:

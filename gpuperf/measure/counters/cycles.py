@@ -1,10 +1,10 @@
 """Count the cycles in which SMs had work and their pipes were busy, in a call at full speed.
 
-A profiler's range around a kernel starts and ends it with the machine drained: after a rest of 4 ms
-a matmul of 5.6 µs was resident for 10 100 cycles so, and for 7 500 in a window (H200). So the range
-is pushed around the timer's own window, whose first kernel spins until the call is queued, and the
-counts of that window without a call are subtracted. The stamps, as in timing, show whether the call
-takes as long as without counters; the ends of the range are too late for that.
+A profiler's range around one kernel waits for an idle device before and after it: after a rest of
+4 ms a matmul of 5.6 µs was resident for 10 100 cycles in a range, and for 7 500 in the timer's
+window (H200). So the range encloses the timer's window, whose first kernel spins until the call is
+queued, and the counts of a window without a call are subtracted. The stamps of the window show
+whether the call takes longer than without counters; the ends of the range do not show it.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from gpuperf.measure.timers.window import Window
 from gpuperf.model.contract import Cache
 from gpuperf.model.metrics import CYCLES, choose, per_sm, with_peaks
 
-WINDOWS = 9  # a pass
-LEAST_SPIN, SPIN_HZ = 400_000, 4e9  # cycles; twice what the host needs, at 2 GHz
+WINDOWS = 9  # windows with the call in a pass, and as many without it
+# The first kernel spins for twice the time in which the host queues a call, at 2 GHz, or longer.
+LEAST_SPIN, SPIN_HZ = 400_000, 4e9  # cycles, and cycles a second
 
 
 def count_cycles(
@@ -28,9 +29,9 @@ def count_cycles(
 ) -> Mapping[str, float]:
     """Return the medians of `active_cycles`, `tensor_cycles`, `fma_cycles` and `fp64_cycles`.
 
-    They are means over SMs, of *call* alone; those of a pipe are cycles of all of it.
-    `extra_cycles` is by how much it took longer than without counters.
-    Raises: NoCounters, CannotBlock.
+    These are cycles of *call* alone, as means over the SMs: those with work on the SM, and those in
+    which all of a pipe would have been busy. `extra_cycles` are the SM cycles that the counters
+    added to the call. *gap_s* is the rest before each window. Raises: NoCounters, CannotBlock.
     """
     # First all windows of the call and then all empty ones, as calls are timed.
     calls = [call] * WINDOWS + [do_nothing] * WINDOWS
@@ -61,7 +62,7 @@ def count_cycles(
 
 
 def _longer(windows: Sequence[float | None]) -> float | None:
-    """Return by how much the windows of the call, the first half, exceed the empty ones."""
+    """Return the median of the first half of *windows* less that of the second, empty half."""
     halves = [
         [value for value in half if value is not None]
         for half in (windows[:WINDOWS], windows[WINDOWS:])

@@ -1,4 +1,4 @@
-"""Read the hardware counters of one CUDA device, in runs of their own that take no time."""
+"""Read the hardware counters of one CUDA device, in runs that are not timed."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from gpuperf.measure.timers.window import Window, open_window
 from gpuperf.model.contract import Cache
 from gpuperf.model.metrics import CYCLES, OF_STEP
 
-FLUSH_S = 1e-3  # at most, of four times any L2, for the length of a stretch
+FLUSH_S = 1e-3  # longest flush of an L2, by which the length of a stretch is planned
 DRAM = frozenset({"dram_read_bytes", "dram_written_bytes"})
 
 
 @dataclass
 class DeviceCounters:
-    """The counters of one CUDA device, compared with known traffic before they are used."""
+    """The counters of one CUDA device; those of DRAM are compared with known copies before use."""
 
     device: torch.device
     l2_bytes: int
@@ -43,9 +43,9 @@ class DeviceCounters:
     _calibration: Calibration | None = field(default=None, init=False)
 
     def calibration(self) -> Calibration:
-        """Compare the DRAM counters with known copies, once. Raises: NoCounters.
+        """Compare the DRAM counters with copies of known size, once; the copies allocate memory.
 
-        The copies need memory for a while.
+        Raises: NoCounters.
         """
         if self._calibration is None:
             try:
@@ -66,9 +66,9 @@ class DeviceCounters:
     ) -> Mapping[str, float]:
         """Return the DRAM bytes of *call*, which takes about *call_s* seconds.
 
-        *heard* is called as a sign of life. Raises: NoCounters.
+        *heard* is called now and then, to report that the worker is alive. Raises: NoCounters.
         """
-        # Armed for this case only: beside an armed sampler an 8192³ matmul takes 0.6 % longer.
+        # The sampler is armed for this case only: it makes an 8192³ matmul 0.6 % slower.
         known = self.calibration()
         longest_s = max(STRETCH_S, call_s) + MOST_CALLS * FLUSH_S + 2 * call_s
         with self._sampler(longest_s) as sampler:
@@ -76,8 +76,8 @@ class DeviceCounters:
         if abs(moved.flush_bytes / known.flush_bytes - 1) > FACTOR_TOLERANCE:
             raise NoCounters(
                 "uncalibrated",
-                f"the counters read {moved.flush_bytes / 1e6:.1f} MB of a flush, and read "
-                f"{known.flush_bytes / 1e6:.1f} MB before",
+                f"the counters show {moved.flush_bytes / 1e6:.1f} MB for a flush of the L2, and "
+                f"showed {known.flush_bytes / 1e6:.1f} MB when they were calibrated",
             )
         return {
             "dram_read_bytes": moved.read / known.factor,
@@ -110,7 +110,7 @@ class DeviceCounters:
             if flushed:
                 self.window.flush(policy)
             call()
-            self.window.flush("cold")  # whose traffic is known
+            self.window.flush("cold")  # a last kernel of known traffic
             torch.cuda.synchronize(self.device)
 
         counts, passes = count_kernels(self.cupti, self.device.index or 0, run)
@@ -118,10 +118,11 @@ class DeviceCounters:
 
     @contextmanager
     def step_kernels(self, most: int) -> Iterator[StepKernelCounter]:
-        """Count each of *most* kernels of a step at most, in as many steps as that takes.
+        """Yield a counter of each kernel of a program's step, for at most *most* kernels.
 
-        Where CUPTI runs each kernel again and restores memory before, a step of GPT-2 takes
-        minutes. Raises: NoCounters.
+        The program repeats the step once for each pass of the counters: if CUPTI replayed each
+        kernel and restored its memory instead, a step of GPT-2 would take minutes. Raises:
+        NoCounters.
         """
         known = self._known()
         index = self.device.index or 0
@@ -135,7 +136,7 @@ class DeviceCounters:
         return count_cycles(self.cupti, index, self.window, call, policy, gap_s)
 
     def _known(self) -> Calibration | None:
-        """Return the calibration; None where DRAM has no usable counters, but others may exist."""
+        """Return the calibration; None if DRAM has no usable counters, though the chip has some."""
         try:
             return self.calibration()
         except NoCounters:
@@ -158,8 +159,8 @@ class StepKernelCounter:
         self.counter.start()
 
     def stop(self) -> bool:
-        """End the step; return whether everything is counted."""
-        self.counters.window.flush("cold")  # whose traffic is known
+        """End the step; return whether all passes are done."""
+        self.counters.window.flush("cold")  # a last kernel of known traffic
         torch.cuda.synchronize(self.counters.device)
         return self.counter.stop()
 
@@ -169,9 +170,9 @@ class StepKernelCounter:
 
 
 def _scaled(counts: Sequence[KernelCounts], known: Calibration | None) -> list[KernelCounts]:
-    """Return *counts* without the last kernel, a flush, by which their DRAM bytes are scaled.
+    """Return *counts* without the last kernel, a flush of known bytes, and scale DRAM bytes by it.
 
-    Where nothing is *known* the DRAM bytes are left out. Raises: NoCounters.
+    Without a calibration (*known* is None) the DRAM bytes are left out. Raises: NoCounters.
     """
     if known is None:
         return [{k: v for k, v in kernel.items() if k not in DRAM} for kernel in counts[:-1]]
@@ -180,7 +181,7 @@ def _scaled(counts: Sequence[KernelCounts], known: Calibration | None) -> list[K
     if abs(last / truth / factor - 1) > FACTOR_TOLERANCE:
         raise NoCounters(
             "uncalibrated",
-            f"a flush of {truth / 1e6:.1f} MB reads as {last / 1e6:.1f} MB kernel by kernel",
+            f"counted as a kernel, a flush of {truth / 1e6:.1f} MB shows {last / 1e6:.1f} MB",
         )
     return [
         {name: value / factor if name in DRAM else value for name, value in kernel.items()}

@@ -1,7 +1,7 @@
 """Count the bytes through DRAM while a program runs at full speed.
 
-The memory controllers count, and a timer of the card reads them at intervals (PM sampling), without
-a change to the program. The counts are the whole card's traffic between start and stop.
+The memory controllers count bytes, and the card samples these counters at intervals (PM sampling),
+without a change to the program. The counts are the whole card's traffic between start and stop.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from gpuperf.measure.counters import cupti as api
 from gpuperf.measure.counters.cupti import Cupti, Host, Image, NoCounters
 from gpuperf.model.metrics import BYTES, choose, combine
 
-# On an H200 two MiB hold the samples, and arming takes 0.06 s; with 64 MiB, 0.10 s.
+# Size of the hardware's buffer. On an H200 2 MiB hold all samples; arming takes 0.06 s with 2 MiB
+# and 0.10 s with 64 MiB.
 BUFFER_BYTES = 16 << 20
 MOST_SAMPLES = 1024
 LEAST_INTERVAL_S = 100e-6
@@ -66,7 +67,7 @@ class DramSampler:
         """
         message = "this chip has no counters of DRAM bytes"
         if any(name.startswith("dram__bytes") for name in self._host.base_metrics()):
-            return NoCounters("unknown-metric", f"{message} by a name that is known")
+            return NoCounters("unknown-metric", f"{message} under a name that gpuperf knows")
         return NoCounters("unsupported", message)
 
     def _configure(self) -> None:
@@ -119,7 +120,7 @@ class DramSampler:
     def end(self) -> Traffic:
         """Return the traffic since `begin`, of a device that is idle by now. Raises: NoCounters."""
         image, call = self._image, self._cupti.call
-        time.sleep(2 * self._interval_s)  # a sample that is not complete is lost
+        time.sleep(2 * self._interval_s)  # so that the last sample is complete: others are lost
         seconds = time.perf_counter() - self._began
         call(api.SamplingStop(sampler=self._sampler))
         decoded = call(

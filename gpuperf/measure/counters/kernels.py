@@ -1,8 +1,8 @@
-"""Count each kernel of a call by itself.
+"""Read the hardware counters of each kernel of a call separately.
 
-The range profiler runs every kernel several times (it saves and restores what the kernel writes),
-since not all counters fit into one pass. It serialises kernels, so its times are not used; caches
-are as the replay leaves them.
+CUPTI's range profiler runs every kernel several times (and restores the memory that the kernel
+writes), since not all counters fit into one pass. It serialises kernels, so its times are not used;
+caches are as the last replay left them.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ KernelCounts = dict[str, float]
 class KernelCounter:
     """Context that counts the quantities *wanted*, and cycles, of *most* kernels at most.
 
-    Either `count` does everything. Or, with *again*, the caller runs the work once for each of
-    `passes`, between `start` and `stop`, with the same kernels each time; then `counts` returns
-    their counters. Raises: NoCounters.
+    Without *again*, `count` runs the work and returns the counters. With *again*, the caller runs
+    the work, with the same kernels each time, once for each of `passes` between `start` and `stop`;
+    then `counts` returns the counters. Raises: NoCounters.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class KernelCounter:
         return self._profiler.stop()
 
     def counts(self) -> list[KernelCounts]:
-        """Return the counters of each kernel, in order."""
+        """Return the counters of each kernel, in order of launch."""
         return self._decoded(self._profiler.decode())
 
     def count(self, run: Callable[[], None]) -> list[KernelCounts]:
@@ -82,7 +82,7 @@ class KernelCounter:
             counts = derive(combine(self._wanted, self._names, values[:split]))
             kernels.append(counts | per_sm(self._cycles, self._cycle_names, values[split:]))
         if not kernels:
-            raise NoCounters("no-samples", "the profiler saw no kernel")
+            raise NoCounters("no-samples", "the profiler recorded no kernel")
         return kernels
 
     def __enter__(self) -> KernelCounter:
@@ -95,7 +95,7 @@ class KernelCounter:
 def count_kernels(
     cupti: Cupti, device_index: int, run: Callable[[], None]
 ) -> tuple[list[KernelCounts], int]:
-    """Return the counters of each kernel that *run* launches, in order, and the passes they took.
+    """Return the counters of each kernel that *run* launches, in order, and the number of passes.
 
     *run* waits for the device at its end. Raises: NoCounters.
     """
@@ -104,9 +104,9 @@ def count_kernels(
 
 
 def summed(by_kernel: Sequence[KernelCounts]) -> KernelCounts:
-    """Sum the counters of all kernels, without times, cycles and DRAM bytes.
+    """Sum the counters of all kernels, except times and cycles, whose sum means nothing.
 
-    Times and cycles do not add up, and DRAM bytes are counted at full speed elsewhere.
+    DRAM bytes are left out too, since those of the call are counted at full speed (`traffic.py`).
     """
     totals = sum_up(by_kernel)
     apart = {"cycles", "time_ns", "dram_read_bytes", "dram_written_bytes", *CYCLES}
@@ -116,9 +116,9 @@ def summed(by_kernel: Sequence[KernelCounts]) -> KernelCounts:
 def with_counts(
     launches: Sequence[str], kernels: Sequence[Kernel], by_kernel: Sequence[KernelCounts]
 ) -> tuple[Kernel, ...]:
-    """Return *kernels* with counters, which are assigned by the order of names in *launches*.
+    """Return *kernels* with the counters *by_kernel*, which are in the order of *launches* (names).
 
-    Copies and memsets have no counters. Where the numbers of kernels disagree, no kernel gets any.
+    Copies and memsets have no counters. If the numbers of kernels differ, no kernel gets counters.
     """
     names = [name for name in launches if kind_of(name) in COMPUTING]
     if len(names) != len(by_kernel):

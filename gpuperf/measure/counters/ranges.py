@@ -1,4 +1,4 @@
-"""Count ranges of work: each kernel by itself, or everything in a window."""
+"""Read hardware counters over ranges of work by CUPTI: over each kernel, or over a window."""
 
 from __future__ import annotations
 
@@ -69,10 +69,10 @@ class RangeProfiler:
         return passes
 
     def profile(self, run: Callable[[], None]) -> list[tuple[float, ...]]:
-        """Return the values of the names, range by range, in *run*.
+        """Return the values of the configured names in each range of *run*.
 
-        *run* waits for the device at its end. It runs once for each pass, or once altogether where
-        the profiler runs each kernel again.
+        *run* waits for the device at its end. It runs once for each pass, or only once if the
+        profiler replays each kernel itself.
         """
         for _ in range(MOST_PASSES):
             self.start()
@@ -82,7 +82,7 @@ class RangeProfiler:
         raise NoCounters("failed", f"{MOST_PASSES} passes were not enough")
 
     def push(self) -> None:
-        """Begin a window. Each pass has the same windows, under the same names."""
+        """Begin a range, named by its number in the pass: all passes must have equal names."""
         name = f"{self._pushed:06}".encode()
         self._cupti.call(api.RangesPush(profiler=self._profiler, name=name))
         self._pushed += 1
@@ -114,7 +114,7 @@ class RangeProfiler:
         return bool(stopped.all_passes)
 
     def decode(self) -> list[tuple[float, ...]]:
-        """Return the values of the names, range by range."""
+        """Return the values of the configured names in each range."""
         call, image = self._cupti.call, self._image
         decoded = call(api.RangesDecode(profiler=self._profiler))
         if decoded.dropped:

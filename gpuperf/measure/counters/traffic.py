@@ -1,8 +1,8 @@
 """Measure the bytes that one call moves through DRAM.
 
-Stretches of calls alternate with equal stretches without the calls: the difference is the traffic
-of the calls, whatever the flush in between and the idle machine move. Each stretch ends with a
-flush, so that what a call wrote is written back inside its own stretch.
+Stretches of calls with flushes alternate with equal stretches of flushes alone: the difference is
+the traffic of the calls. Each stretch ends with a flush, so that the bytes that a call wrote are
+written back within its own stretch.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from gpuperf.measure.counters.dram import DramSampler, Traffic
 from gpuperf.measure.timers.timer import Call, do_nothing
 from gpuperf.model.contract import Cache
 
-STRETCH_S, MOST_CALLS = 4e-3, 200
-LEAST_PAIRS, MOST_PAIRS = 3, 8
+STRETCH_S, MOST_CALLS = 4e-3, 200  # of a stretch of calls
+LEAST_PAIRS, MOST_PAIRS = 3, 8  # of a stretch with calls and one without
 IDLE_S = 0.01
-FLUSHES = (4, 12)
+FLUSHES = (4, 12)  # flushes in two stretches, whose difference is the traffic of eight
 LEAST_BYTES = 64 << 10  # the precision of a call that moves less is relative to this
 # Student's t by the number of pairs: for 95 %, by which sampling stops; and for 97.5 %, by which
 # the uncertainty is reported. Sampling stops where the values agree, be it by chance, so that the
@@ -41,10 +41,11 @@ Flush = Callable[[Cache], None]
 
 @dataclass(frozen=True)
 class Calibration:
-    """The reading of a known traffic: *factor* times the truth, `ratio` by the slope of two copies.
+    """The DRAM counters compared with copies of known size.
 
-    `flush_bytes` is the reading of one flush; `intercept` the part of the copies' reading that does
-    not grow with their size, as a share.
+    `ratio` is the bytes counted over the bytes moved, and `factor` the nearest whole number, by
+    which counts are divided. `flush_bytes` is the count of one flush; `intercept` the share of the
+    larger copy's count that does not grow with its size.
     """
 
     factor: int = 1
@@ -54,13 +55,16 @@ class Calibration:
 
     @property
     def error(self) -> float:
-        """The distance of the counters from *factor* times the truth, as a share."""
+        """The relative error of the counters after they are divided by `factor`."""
         return abs(self.ratio / self.factor - 1)
 
 
 @dataclass(frozen=True)
 class Moved:
-    """Bytes of one call, half of the 95 % interval of their sum, and the bytes of a flush."""
+    """DRAM bytes of one call, half the 95 % interval of their sum, and the bytes of one flush.
+
+    `calls` is the number of calls that were counted.
+    """
 
     read: float
     written: float
@@ -83,8 +87,9 @@ def measure_traffic(
     precision: float = 0.01,
     budget_s: float = 0.3,
 ) -> Moved:
-    """Count the bytes of *call*, to *precision* or for *budget_s* seconds.
+    """Count the DRAM bytes of *call*, which takes about *call_s* seconds.
 
+    Counting ends when the 95 % interval is within ± *precision* (a fraction), or after *budget_s*.
     Under `cold` and `cold-dirty` a flush precedes each call; under `hot` and `rotate` the calls
     follow each other. *heard* is called at every stretch. Raises: NoCounters.
     """
@@ -96,7 +101,7 @@ def measure_traffic(
 
     def stretch(calls: bool) -> Traffic:
         heard()
-        call()  # so that caches and unwritten lines are the same before each stretch
+        call()  # so that caches and lines to write back are the same before each stretch
         torch.cuda.synchronize()
         run = _stretch(call if calls else None, flush, cache, flushed, count)
         return _less_idle(sampler.count(run), idle)
@@ -119,7 +124,7 @@ def measure_traffic(
 
 
 def _flush_bytes(sampler: DramSampler, flush: Flush, idle: Traffic) -> float:
-    """Return the bytes that one flush reads, by the slope of two stretches of flushes."""
+    """Return the bytes that one flush reads, from the difference of two numbers of flushes."""
     few, many = (
         _less_idle(sampler.count(_stretch(None, flush, "cold", True, count)), idle).read
         for count in FLUSHES
@@ -162,9 +167,9 @@ def _less_idle(traffic: Traffic, idle: Traffic) -> Traffic:
 def calibrate(
     sampler: DramSampler, flush: Flush, l2_bytes: int, device: torch.device
 ) -> Calibration:
-    """Compare the counters with copies of two sizes, by the slope, which no constant traffic moves.
+    """Compare the counters with copies of two sizes; constant traffic cancels in their difference.
 
-    Raises: NoCounters where the ratio of the reading to the bytes moved is not a whole number.
+    Raises: NoCounters if the ratio of counted bytes to moved bytes is not a whole number.
     """
     free, _ = torch.cuda.mem_get_info(device)
     copies = []
@@ -178,7 +183,7 @@ def calibrate(
 
 
 def read_calibration(copies: Sequence[tuple[int, Moved]]) -> Calibration:
-    """Return the calibration by two copies, each given by the bytes of one tensor and its traffic.
+    """Return the calibration by two copies, each given by its tensor's bytes and its counted bytes.
 
     Raises: NoCounters.
     """

@@ -1,4 +1,4 @@
-"""Open timers by name; each module here holds one timer."""
+"""Open timers by name; each module of this folder, except `timer` and `window`, is one timer."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Time each kernel of a call by the hardware's own record of it (CUPTI).
+"""Time each kernel of a call by the start and end that the hardware records for it (CUPTI).
 
-The calls are taken in windows, so that launch cost has no effect, and the window's own kernels mark
-each call in the trace. The hardware stamps a kernel's start and end; the profiler does not lengthen
-the kernel, but it widens the gaps between kernels. So the busy time is the time of the call here,
-and the span of several kernels is longer than without a profiler.
+The calls run in windows, so that launch cost has no effect, and the window's own kernels mark each
+call in the trace. The profiler does not lengthen a kernel, but it widens the gaps between kernels.
+So a call's time is its busy time, and the span of several kernels is longer than without a
+profiler.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from gpuperf.model.record import Kernel
 
 
 class Activity(NamedTuple):
-    """One kernel, copy or memset: seconds since some moment."""
+    """One kernel, copy or memset, with start and end in seconds since an arbitrary moment."""
 
     name: str
     start_s: float
@@ -33,12 +33,12 @@ class Activity(NamedTuple):
 class Trace:
     """What CUPTI recorded of several calls in windows, one entry a call.
 
-    `busy_s` is the union of the kernels' intervals, `span_s` first start to last end. `kernels` are
-    those of most calls, `launches` their names in order, `seconds` the median over the calls of how
-    long all runs of a name took; calls with other kernels are counted in `odd` and left out of the
-    times. `extra_s` is the busy time that calls with more kernels than the usual ones add, averaged
-    over all calls. `outside_s` is the longest time that work of a call ran before its window opened
-    or after it closed; `tick_s` is the step of the clock that stamped the records.
+    `busy_s` is the union of the kernels' intervals, `span_s` lasts from the first start to the last
+    end. `kernels` are those of most calls, `launches` their names in order of start, `seconds` the
+    total seconds of each name in a call (median over calls). Calls with other kernels are counted
+    in `odd` and left out of the times. `extra_s` is the busy time that calls with more kernels than
+    usual add, averaged over all calls. `outside_s` is the longest time for which work of a call ran
+    before its window opened or after it closed; `tick_s` is the resolution of the times.
     """
 
     busy_s: tuple[float, ...]
@@ -54,7 +54,7 @@ class Trace:
 
     @property
     def timed(self) -> tuple[Kernel, ...]:
-        """The kernels with their seconds."""
+        """The kernels of a call, each with the seconds that all its runs take."""
         return tuple(replace(k, time_s=self.seconds.get(k.name)) for k in self.kernels)
 
     @property
@@ -107,10 +107,10 @@ def traced(run: Callable[[], Any]) -> tuple[Activity, ...]:
 def read_trace(activities: Sequence[Activity], readings: Sequence[Reading]) -> Trace:
     """Return the trace of the calls in *activities*, which are in order of start.
 
-    In each window the marks OPEN and CLOSE enclose the kernels of the call. A kernel of the call
-    that runs outside of them was put on another stream. The window's own kernels are recognised by
-    their place, since a kernel of the call may have any name. More windows than readings mean that
-    the call imitates them; then all are discarded.
+    In each window the kernels OPEN and CLOSE enclose those of the call. A kernel of the call that
+    runs outside of them ran on another stream. The window's own kernels are recognised by their
+    position, since a kernel of the call may have any name. If there are more windows than readings,
+    the call launches kernels with these names, and all windows are discarded.
     """
     windows = list(_windows(activities))
     if len(windows) > len(readings):
@@ -142,8 +142,9 @@ def read_trace(activities: Sequence[Activity], readings: Sequence[Reading]) -> T
 def _extra_s(windows: Sequence[_TracedWindow], usual: tuple[str, ...], separate: bool) -> float:
     """Return the busy time that calls with more kernels than *usual* add, averaged over all calls.
 
-    A lost record leaves fewer kernels, so these calls did work that the others left out. Only
-    where the record of a blocker was lost, and windows are not *separate*, one may hold two calls.
+    A lost record leaves fewer kernels, so a call with more did work that other calls left out. If
+    the windows are not *separate*, because the record of a blocker was lost, a window may hold two
+    calls; windows that hold another window's OPEN or CLOSE are then ignored.
     """
     complete = [w for w in windows if w.complete]
     typical = [w.busy_s for w in complete if w.kind == usual]
@@ -178,7 +179,7 @@ class _TracedWindow:
 
 
 def _windows(activities: Sequence[Activity]) -> Iterable[_TracedWindow]:
-    """Split *activities* at each BLOCK."""
+    """Yield the windows in *activities*, each of which begins with the kernel BLOCK."""
     starts = [i for i, activity in enumerate(activities) if activity.name == BLOCK]
     for start, end in zip(starts, [*starts, len(activities)][1:], strict=False):
         yield _read_window(activities[start:end])
@@ -188,7 +189,7 @@ def _read_window(activities: Sequence[Activity]) -> _TracedWindow:
     """Read the window that begins with the blocker and ends before the next one."""
     marks = _mark_places([activity.name for activity in activities])
     if marks is None:
-        return _TracedWindow()  # a mark was lost, or the blocker between two windows
+        return _TracedWindow()  # the record of one of the window's own kernels was lost
     opened, closed = activities[marks[1]], activities[marks[2]]
     kernels = [activity for place, activity in enumerate(activities) if place not in marks]
     busy_s, reached = 0.0, 0.0
@@ -208,10 +209,10 @@ def _read_window(activities: Sequence[Activity]) -> _TracedWindow:
 
 
 def _mark_places(names: Sequence[str]) -> tuple[int, ...] | None:
-    """Return the places in *names* of a window's own kernels; None where a mark is missing.
+    """Return the positions in *names* of a window's own kernels; None if OPEN or CLOSE is missing.
 
-    They are BLOCK, OPEN, CLOSE, then the hand-over and the next window's flush if recorded. OPEN is
-    the first of its name behind the blocker, and CLOSE the last before the hand-over.
+    They are BLOCK, OPEN, CLOSE, then HAND_OVER and the next window's flush if recorded. OPEN is the
+    first of its name after BLOCK, and CLOSE the last before HAND_OVER.
     """
     handed = max((i for i, name in enumerate(names) if name == HAND_OVER), default=len(names))
     opened = next((i for i, name in enumerate(names) if name == OPEN), None)

@@ -22,15 +22,17 @@ from gpuperf.measure.timers.window import Window, WindowTimer, open_window
 from gpuperf.model.contract import Cache, TimerName
 from gpuperf.model.record import TimerFacts
 
-KERNEL_WINDOWS = 40  # of each reference, traced, and as many without
+KERNEL_WINDOWS = 40  # windows of each reference call with a trace, and as many without
 
 REST_S, MOST_RESTS = 0.05, 40
 RESTED_GAP_S, RESTED_WINDOWS = 0.001, 9
-RESTED_S, RESTED_CLOCK = 0.1e-6, 0.98  # from the first window, and of the first clock
+# A rested device's window is this many seconds longer at most, and its SM clock at least this share
+# of the clock, than when the timer was opened.
+RESTED_S, RESTED_CLOCK = 0.1e-6, 0.98
 
 
 class BlockedTimer(WindowTimer):
-    """Timer that takes windows and subtracts their floor, which is in `facts`."""
+    """Timer that takes windows; `facts` has their floor, which is subtracted from each sample."""
 
     name: TimerName = "blocked"
     periodic = True
@@ -72,10 +74,11 @@ class BlockedTimer(WindowTimer):
         )
 
     def recover(self) -> bool:
-        """Rest until the card is as it was at first, for 2 s at most; return whether its clock is.
+        """Rest until windows and SM clock are as when the timer was opened, for 2 s at most.
 
-        The SM clock is back at once after a load, but launches stay slow for some tenths of a
-        second more: a window of one kernel is then 0.3 µs longer, of five kernels 1.5 µs (H200).
+        Return whether the clock is. It recovers at once after a load, but launches stay slow for
+        some tenths of a second more: a window of one kernel is then 0.3 µs longer, one of five
+        kernels 1.5 µs (H200).
         """
         window_s, clock_hz = self._rested()
         for _ in range(MOST_RESTS):
@@ -83,7 +86,7 @@ class BlockedTimer(WindowTimer):
                 return True
             time.sleep(REST_S)
             window_s, clock_hz = self._rested()
-        self._rested_window_s = window_s  # slow for another reason, and there to stay
+        self._rested_window_s = window_s  # windows stay this long for a reason other than load
         return self._is_rested(clock_hz)
 
     def _is_rested(self, clock_hz: float | None) -> bool:
@@ -91,7 +94,7 @@ class BlockedTimer(WindowTimer):
         return not known or not clock_hz or clock_hz >= RESTED_CLOCK * known
 
     def _rested(self) -> tuple[float, float | None]:
-        """Return the window of an empty kernel, and the SM clock before it."""
+        """Return the seconds of an empty kernel's window, and the SM clock before it in hertz."""
         self.window.take(self.window.empty)
         readings = [
             self.window.take(self.window.empty, RESTED_GAP_S) for _ in range(RESTED_WINDOWS)
@@ -103,7 +106,7 @@ class BlockedTimer(WindowTimer):
         )
 
     def _reference_calls(self) -> list[Call]:
-        """Return calls of single kernels of the common sorts: elementwise ones and matmuls."""
+        """Return calls of one kernel each, elementwise or matmul, with which to find the floor."""
         device = self.window.device
         vectors = [torch.ones(1 << p, device=device) for p in (10, 18, 20)]
         middle = torch.ones(1 << 16, device=device)
@@ -152,10 +155,10 @@ class BlockedTimer(WindowTimer):
         return trace
 
     def _bound_floor(self) -> None:
-        """Put bounds of the floor into `facts`, without CUPTI.
+        """Estimate the floor without CUPTI, and store it in `facts` with its uncertainty.
 
-        An empty kernel takes more than nothing, and less than each further one in the same window
-        adds, which is its duration and the step to the next.
+        An empty kernel takes between 0 s and the time that each further empty kernel adds to a
+        window, which is its duration and the gap before it. The floor is the window less half that.
         """
 
         def many() -> None:

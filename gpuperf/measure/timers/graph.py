@@ -22,7 +22,7 @@ from gpuperf.measure.timers.window import Window, WindowTimer, open_window
 from gpuperf.model.contract import Cache, TimerName
 from gpuperf.model.record import TimerFacts
 
-GRAPH_S = 200e-6  # of calls in one graph: the window's floor is 1 % of it
+GRAPH_S = 200e-6  # the calls in one graph take this long: the window's floor is 1 % of it
 MOST_CALLS = 64
 FLOOR_WINDOWS = 20
 
@@ -53,7 +53,7 @@ class GraphTimer(WindowTimer):
         self._capture(call, max(1, min(MOST_CALLS, math.ceil(GRAPH_S / once_s))))
         self.window.take(self._replay)
         taken = self.window.take(self._replay).window_s / self.calls
-        if taken < once_s / 2:  # the host's share was large: now the number that fits is known
+        if taken < once_s / 2:  # the first estimate was mostly launch time: estimate again
             self._capture(call, max(1, min(MOST_CALLS, math.ceil(GRAPH_S / taken))))
             self.window.take(self._replay)
         self.facts = replace(

@@ -16,7 +16,7 @@ Call = Callable[[], Any]
 
 
 def do_nothing() -> None:
-    """Do nothing: the default watch, and the empty call."""
+    """Do nothing; this is the default `watch` of a timer, and the empty call."""
 
 
 class CannotBlock(Exception):
@@ -24,7 +24,7 @@ class CannotBlock(Exception):
 
 
 class Sample(NamedTuple):
-    """Time of one call, with the timer's floor in it, and the SM clocks inside and just before."""
+    """Seconds of one call with the timer's floor, and the SM clock in hertz in and before it."""
 
     time_s: float
     clock_hz: float | None = None
@@ -32,7 +32,7 @@ class Sample(NamedTuple):
 
 
 class OpenTimer:
-    """Timer of one call at a time on one device; `facts` holds the floor that it adds to each.
+    """Timer of one call at a time on one device; `facts` has the floor that it adds to a time.
 
     `watch` is called on the host while a sample runs on a GPU. `periodic` says whether
     `sample_period` takes samples over a period of the launch queue; `capture_s` is the time that it
@@ -46,7 +46,7 @@ class OpenTimer:
     capture_s: float | None = None
 
     def admit(self, call: Call) -> None:
-        """Try *call*, which has run before, once. Raises: CannotBlock when it cannot be timed."""
+        """Prepare to time *call*, which has run once. Raises: CannotBlock if it cannot be timed."""
 
     def sample(self, call: Call, idle_s: float, cache: Cache) -> Sample:
         """Idle for *idle_s*, bring the caches into the state *cache*, and time one call.
@@ -56,14 +56,14 @@ class OpenTimer:
         raise NotImplementedError(f"timer {self.name} defines no sample")
 
     def sample_period(self, call: Call, launches: int, idle_s: float, cache: Cache) -> Sample:
-        """Return the mean of *call*, which launches *launches* kernels, over a period.
+        """Return the mean time of *call*, which launches *launches* kernels, over a queue's period.
 
         A timer that is not `periodic` returns one sample. Raises: CannotBlock.
         """
         return self.sample(call, idle_s, cache)
 
     def facts_of(self, trace: Trace) -> TimerFacts:
-        """Return the facts with the floor of the call in *trace*, where it differs by call."""
+        """Return `facts`, with the floor of the call in *trace* if the floor differs by call."""
         return self.facts
 
     def recover(self) -> bool:
@@ -71,5 +71,5 @@ class OpenTimer:
         return True
 
     def repeat(self, call: Call) -> Call:
-        """Return what a sample runs, to be called once more."""
+        """Return the function that a sample runs, such as the replay of a graph of *call*."""
         return call

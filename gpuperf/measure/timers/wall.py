@@ -14,7 +14,7 @@ from gpuperf.measure.timers.timer import Call, OpenTimer, Sample, do_nothing
 from gpuperf.model.contract import Cache, TimerName
 from gpuperf.model.record import TimerFacts
 
-COLD = 15  # samples: each flush takes tens of milliseconds
+COLD = 15  # samples with a cold cache, as each flush takes tens of milliseconds
 
 
 class WallTimer(OpenTimer):
@@ -31,9 +31,9 @@ class WallTimer(OpenTimer):
         )
         self._flush = torch.zeros(4 * max(cache, 4 << 20) // 8, dtype=torch.int64, device=device)
         self.facts = TimerFacts()
-        # Reading the clock costs more with cold caches, as samples have them. How much of that
-        # falls into a sample is unknown, so the floor is between both, and its uncertainty spans
-        # them.
+        # Reading the clock takes longer with cold caches. How much of that time is part of a
+        # sample is unknown, so the floor is the mean of the hot and the cold reading, and its
+        # uncertainty covers both.
         hot = statistics.median(self.sample(do_nothing, 0.0, "hot").time_s for _ in range(200))
         cold = statistics.median(self.sample(do_nothing, 0.0, "cold").time_s for _ in range(COLD))
         floor = TimerFacts(

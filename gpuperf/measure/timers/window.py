@@ -1,9 +1,10 @@
 """Take calls on the GPU between two stamps, with all launches queued beforehand.
 
 A one-thread kernel blocks the stream until everything is queued; then the host releases it, and two
-stamps enclose the call: `%globaltimer` and `clock64()` on one SM, whose ratio is the SM clock in
-between. The first stamp's kernel runs for 2 µs, in which the front end fetches the launches behind
-it. Without that, on an H200, every fourth matmul started 0.6 µs late.
+stamps enclose the call. A stamp is `%globaltimer` and `clock64()` on one SM: the cycles between two
+stamps over the time between them are the SM clock. The kernel of the first stamp runs for 2 µs, in
+which the front end fetches the launches after it. Without that, on an H200, every fourth matmul
+started 0.6 µs late.
 """
 
 from __future__ import annotations
@@ -22,17 +23,17 @@ from gpuperf.measure.timers.timer import Call, CannotBlock, OpenTimer, do_nothin
 from gpuperf.model.contract import Cache
 from gpuperf.nvrtc import POINTER, U64, load_kernels, read_source
 
-# Longest that the blocker waits for the host. The first use of a kernel, or a call that itself
-# waits for the device, runs into it: `admit` detects that before any sample is taken.
+# Seconds that the blocker waits for the host at most. The first use of a kernel, or a call that
+# waits for the device itself, takes longer: `admit` detects that before any sample is taken.
 DEADLINE_S = 1.0
 
-# The flush touches this many times the L2, since its replacement is not strictly oldest-first.
+# The flush touches this many times the bytes of the L2, which does not strictly evict the oldest.
 FLUSH_L2_SIZES = 4
 
 OPEN_CYCLES = 4000  # 2 µs: longer than any fetch of a launch
-COARSE_TICK_S = 100e-9  # of %globaltimer (1 µs on some cards): then events enclose the call
+COARSE_TICK_S = 100e-9  # with a coarser %globaltimer (1 µs on some cards), events enclose the call
 
-# A clock is returned only when %globaltimer's tick is under this share of the stamped time.
+# The SM clock is known only if %globaltimer's tick is under this share of the stamped time.
 CLOCK_PRECISION = 0.02
 
 BLOCK, OPEN, CLOSE = "gpuperf_block", "gpuperf_open", "gpuperf_close"
@@ -48,7 +49,7 @@ STAMP = 4  # words of a stamp: nanoseconds, cycles, SM, one unused
 
 
 class Reading(NamedTuple):
-    """One call in a window: the seconds between the stamps, with what the window adds.
+    """One call in a window: the seconds between the two stamps, the floor included.
 
     `clock_hz` is the SM clock inside the window, `before_hz` just before it; `queued_s` is how long
     the host took to queue the call; `cycles` are the SM cycles between the stamps, None where the
@@ -63,7 +64,7 @@ class Reading(NamedTuple):
 
 
 class Ranges(Protocol):
-    """Counters of ranges that are pushed and popped."""
+    """Hardware counters that count from `push` to `pop`."""
 
     def push(self) -> None: ...
 
@@ -120,10 +121,10 @@ class Window:
     def take(self, call: Call, idle_s: float = 0.0, cache: Cache = "hot") -> Reading:
         """Take *call* after *idle_s* of rest, with the L2 in the state *cache*.
 
-        For `hot` and `rotate` nothing is flushed: the L2 holds what the call before left, and under
-        `rotate` the caller's call uses other data each time.
+        For `hot` and `rotate` nothing is flushed: the L2 is as the last call left it, and under
+        `rotate` the caller's *call* uses other data each time.
 
-        Raises: CannotBlock when it waits for the device, or queues more than the queue holds.
+        Raises: CannotBlock if *call* waits for the device, or queues more than the queue can hold.
         """
         if idle_s:
             time.sleep(idle_s)
@@ -170,10 +171,10 @@ class Window:
     def take_period(
         self, call: Call, launches: int, idle_s: float = 0.0, cache: Cache = "hot"
     ) -> list[Reading]:
-        """Take *call*, which launches *launches* kernels, once at each place of the queue's period.
+        """Take *call*, of *launches* kernels, once for each of the queue's `LAUNCH_PERIOD` places.
 
-        `LAUNCH_PERIOD` windows of an odd number of launches visit all places in turn. An even
-        number is made odd by an empty kernel in front of the window. Raises: CannotBlock.
+        With an odd number of launches, each window begins at another place; an even number is made
+        odd by an empty kernel before the window. Raises: CannotBlock.
         """
         own = 4 + (cache in ("cold", "cold-dirty"))  # BLOCK, OPEN, CLOSE, HAND_OVER, the flush
         readings = []
@@ -188,8 +189,8 @@ class Window:
     ) -> int | None:
         """Take *call* in a range of *ranges*, behind a kernel that spins until the call is queued.
 
-        Return the SM cycles between the stamps, None where they are of two SMs. A blocker as in
-        `take` would be counted too, for as long as the host needs.
+        Return the SM cycles between the two stamps; None if they are of two SMs. The blocker of
+        `take` is not used, since the counters would count its wait for the host.
         """
         if idle_s:
             time.sleep(idle_s)
@@ -206,7 +207,7 @@ class Window:
         return _cycles(self._stamps.tolist())
 
     def stream(self, call: Call, calls: int, ahead: int) -> Iterator[tuple[float, float | None]]:
-        """Run batches of *calls* without a pause or an end; yield seconds and SM clock of each.
+        """Run batches of *calls* without a pause; yield the seconds and the SM clock of each batch.
 
         *ahead* batches are queued before the first is waited for, so that the device always has
         work. Close the iterator to stop it.
@@ -236,7 +237,7 @@ class Window:
                 words = stamps.view(slots, STAMP)[[batch % slots, (batch + 1) % slots]].flatten()
                 yield start.elapsed_time(end) * 1e-3, self._clock_hz(words.tolist(), 0)
         finally:
-            torch.cuda.synchronize()  # what is still queued writes to the stamps
+            torch.cuda.synchronize()  # queued kernels still write to the stamps
 
     def empty(self) -> None:
         """Launch a kernel that does nothing, with a block for every SM."""
@@ -248,7 +249,10 @@ class Window:
         self._kernels[name].launch(self._stream.cuda_stream, 1, 1, args, types)
 
     def flush(self, cache: Cache) -> None:
-        """Queue a kernel that fills the L2 with other lines, clean or dirty as *cache* says."""
+        """Queue a kernel that fills the L2 with clean (`cold`) or dirty (`cold-dirty`) lines.
+
+        Nothing is queued for `hot` and `rotate`.
+        """
         if cache in ("hot", "rotate"):
             return
         lines = self._flush_bytes // 16
@@ -264,9 +268,9 @@ class Window:
         self._kernels[name].launch(self._stream.cuda_stream, self._sms * 4, 512, args, types)
 
     def _clock_hz(self, words: list[int], first: int) -> float | None:
-        """Return the SM clock from the stamp *first* to the next.
+        """Return the SM clock in hertz between stamp number *first* and the next one.
 
-        None where they are of two SMs, or where the time between them is too close to the tick.
+        None if the stamps are of two SMs, or if the time between them is short against the tick.
         """
         start_ns, start_cycle, start_sm, _ = words[first * STAMP : (first + 1) * STAMP]
         end_ns, end_cycle, end_sm, _ = words[(first + 1) * STAMP : (first + 2) * STAMP]

@@ -295,7 +295,9 @@ def test_a_flush_that_reads_otherwise_later_is_not_believed(
 ) -> None:
     card = Card()
     found = counters_of(card, Calibration(1, share * 240 * MB))
-    with pytest.raises(NoCounters, match=r"read 240\.0 MB of a flush, and read") as caught:
+    with pytest.raises(
+        NoCounters, match=r"show 240\.0 MB for a flush of the L2, and showed"
+    ) as caught:
         found.traffic(card.call, "cold", card.call_s)
     assert caught.value.kind == "uncalibrated"
 
