@@ -136,7 +136,10 @@ _signals: list[int] = []  # the numbers of the signals that arrived
 
 
 def _interrupt(number: int, frame: object) -> None:
-    """Interrupt once per signal, except for Ctrl-C: a shell and the kernel may both send SIGHUP."""
+    """Raise KeyboardInterrupt at every Ctrl-C, and at the first of each other signal.
+
+    A shell and the kernel may both send SIGHUP.
+    """
     repeated = number in _signals
     _signals.append(number)
     if number == signal.SIGINT or not repeated:
@@ -160,7 +163,7 @@ def _guarded(run: Callable[[], Any]) -> int:
         return error.exit_code
     except _ClickError as error:
         if type(error).__name__ == "NoArgsIsHelpError":
-            sys.stderr.write(error.format_message() + "\n")  # the help as it is
+            sys.stderr.write(error.format_message() + "\n")  # the text of the help
             return 2
         message = error.format_message().replace("Value error, ", "")  # a prefix of typer's parser
         _report(message, "`gpuperf --help`, or --help after the verb")

@@ -52,7 +52,7 @@ def lacks_triton(point: Any, device: Any) -> str | None:
 
 
 def lacks_descriptors(point: Any, device: Any) -> str | None:
-    """Do the same for a kernel that loads by tensor descriptors, which Triton has since 3.4."""
+    """Return why a kernel that loads by tensor descriptors (Triton 3.4) cannot run, or None."""
     lacking = lacks_triton(point, device)
     if lacking or hasattr(tl, "make_tensor_descriptor"):
         return lacking
@@ -93,8 +93,8 @@ class Tuned:
 
 @dataclass
 class _Memory:
-    """The choices for a case in this process, by the order in which its build tunes, and the
-    function that times candidates."""
+    """The `case` whose build runs, the number of kernels that it has tuned, the function that times
+    candidates, and the choices of all cases in this process."""
 
     case: str = ""
     count: int = 0
@@ -121,9 +121,8 @@ def begin_build(case: str, time_s: TimeCall | None = None) -> None:
 def _median_ms(call: Callable[[], Any]) -> float:
     """Time *call* with its data in DRAM and the L2 full of clean lines, as in a measurement.
 
-    During the flush the host can launch the call. Triton's `do_bench` leaves the L2 dirty, so
-    kernels also write back the lines of others, and of two kernels that differ by 6 % the slower
-    seemed faster.
+    The host launches the call during the flush. Triton's `do_bench` leaves dirty lines in the L2,
+    which the call then writes back: of two kernels that differ by 6 % the slower seemed faster.
     """
     if _remembered.time_s is not None:
         return _remembered.time_s(call) * 1e3

@@ -16,9 +16,9 @@ from gpuperf.show.figure import GRID, INK, MARKERS, figure, label_ticks, plain_n
 from gpuperf.tiles.alignment import GOOD, HARD
 from gpuperf.units import itemsize
 
-EACH = 3.6  # inches of each group
-MOST_GROUPS = 6  # drawn below each other
-MOST_LINES = 80  # of one kind; closer ones would be a grey ground
+EACH = 3.6  # height of a group's panel in inches
+MOST_GROUPS = 6  # panels, one below the other
+MOST_LINES = 80  # vertical lines of one kind; more would fill a panel with grey
 LONGEST = 90
 PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1.0, ""))
 # From the worst alignment to the best.

@@ -87,7 +87,7 @@ def alignment(
 def _moved(
     words: list[str], axis: str | None, sizes: str | None, offsets: str | None, suggest: str | None
 ) -> tuple[str, tuple[int, ...]]:
-    """Return the sizes to measure, as an option takes them, and those to suggest others for.
+    """Return the sizes to measure, as the text of an option, and the sizes of --suggest.
 
     Raises: UsageError.
     """

@@ -80,7 +80,7 @@ class Group:
 
     @property
     def classes(self) -> tuple[AlignmentClass, ...]:
-        """The classes by rising alignment; the losses of the others are against the last."""
+        """The classes by rising alignment; losses are relative to the last, best-aligned class."""
         by_alignment: dict[int, list[AlignedPoint]] = {}
         for point in self.points:
             by_alignment.setdefault(point.alignment, []).append(point)
@@ -88,7 +88,7 @@ class Group:
         return tuple(_class_of(by_alignment[alignment], best) for alignment in sorted(by_alignment))
 
     def suggest(self, elements: int) -> Suggestion | None:
-        """Return a better size from *elements* on; None where that one has no time."""
+        """Return the suggestion for the size *elements*; None if that size has no time."""
         sizes = nearby(elements)
         tried = [p for p in self.points if p.elements in sizes]
         asked = next((p for p in tried if p.elements == elements), None)

@@ -18,9 +18,9 @@ from gpuperf.tiles.alignment import GOOD
 from gpuperf.units import format_si, format_time
 
 LONGEST = 60  # characters of a kernel's name
-MOST_KERNELS = 3  # named of a class
+MOST_KERNELS = 3  # kernels that are named for an alignment
 MOST_ASKED = 50
-NOISY = 0.1  # half an interval, of the time
+NOISY = 0.1  # half a time's interval over the time, above which a note says so
 IMPLEMENTATION = Column("implementation", left=True, wrap=12)
 CLASS_COLUMNS = (
     IMPLEMENTATION,
@@ -40,9 +40,10 @@ SUGGESTION_COLUMNS = (
     Column("gain, one process"),
 )
 NOTES = (
-    "row: the largest power of two that divides the bytes of the size, which is the length of a "
-    "row where the axis is one; 128 and more together",
-    "loss: the median over the sizes, each compared with the best-aligned sizes around it",
+    "row: the largest power of two that divides the bytes of a row of this many elements; 128 "
+    "stands for 128 and more",
+    "loss: of throughput, the median over the sizes, each compared with the best-aligned sizes "
+    "around it",
 )
 SUGGESTION_NOTE = (
     "better: the smallest larger size within 1 % of the best time measured, where the interval of "

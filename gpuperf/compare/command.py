@@ -32,7 +32,7 @@ def compare(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="The implementation that the others are held against; the first, unless given.",
+            help="Implementation that speed-ups refer to (default: the first one).",
             show_default=False,
         ),
     ] = None,
@@ -41,8 +41,8 @@ def compare(
         typer.Option(
             min=1,
             max=200,
-            help="Measure all in this many fresh processes in turn; the interval of a speed-up is "
-            "over them.",
+            help="Number of fresh processes that each measure all cases; the interval of a "
+            "speed-up is over them.",
         ),
     ] = 3,
     budget: Annotated[
@@ -51,7 +51,7 @@ def compare(
             min=0.0,
             max=3600.0,
             show_default="2, or 1 in each of several processes",
-            help="Seconds of sampling a case in one process, at most.",
+            help="Sample a case for at most this many seconds in each process.",
         ),
     ] = None,
 ) -> int:

@@ -16,8 +16,10 @@ from gpuperf.units import DTYPES, format_bytes, format_time, itemsize
 
 SLIGHT = 0.02  # of the peak: smaller losses get no advice
 FEW_STEPS = 64  # K-tiles of an SM: below it, filling and draining the pipeline takes a visible part
-SHORT_S = 30e-6  # a kernel so short is half start and end
-FULL_WAVES, BUSY_MEMORY, MUCH = 0.9, 0.5, 0.3  # shares
+SHORT_S = 30e-6  # in a kernel this short, start and end take about half of the time
+FULL_WAVES = 0.9  # share of the waves' places from which on waves count as full
+BUSY_MEMORY = 0.5  # share of the bandwidth in use from which on the advice names memory
+MUCH = 0.3  # share of the time in other kernels from which on the advice names them
 LONGEST_NAME = 60
 
 
@@ -25,14 +27,14 @@ def advise(budget: LossBudget) -> str:
     """Return what to do about the largest loss."""
     largest = budget.largest
     if largest.value > 1 - SLIGHT:
-        return "nothing to gain: each step is within 2 % of what the one before allows"
+        return "nothing to gain: each loss is under 2 %"
     if largest.how == "remainder":
         return _advise_remainder(budget)
     return ADVICE[largest.steps[0]](budget)
 
 
 def _advise_remainder(budget: LossBudget) -> str:
-    """Return advice on losses that cannot be separated, from other evidence."""
+    """Return advice on several losses that cannot be separated, from alignment, waves and time."""
     divides, steps = _divides(budget.record), budget.largest.steps
     if "feeding" in steps and divides is not None and divides < HARD:
         return _feeding(budget)
@@ -46,8 +48,10 @@ def _advise_remainder(budget: LossBudget) -> str:
 
 
 def note(budget: LossBudget, step: str) -> str:
-    """Return what explains *step*, from tiles, waves, alignment and telemetry; empty if nothing
-    does."""
+    """Return what explains the loss *step*, from tiles, waves, alignment and telemetry; or nothing.
+
+    *step* is one of the losses in `STEPS`.
+    """
     find = NOTES.get(step)
     return find(budget) if find else ""
 
@@ -55,7 +59,7 @@ def note(budget: LossBudget, step: str) -> str:
 def _clock(budget: LossBudget) -> str:
     why = f" ({_throttle(budget.record)})" if _throttle(budget.record) else ""
     return (
-        f"the card holds its clock down{why}: only less work, or work that draws less power, runs "
+        f"the card lowers its clock{why}: only less work, or work that draws less power, runs "
         "faster"
     )
 

@@ -18,10 +18,10 @@ from gpuperf.show.contract import note as note_of
 from gpuperf.show.figure import COLOURS, FAINT, GRID, INK, figure, targets_of
 
 MOST_PANELS = 6
-ROW = 0.27  # inches
+ROW = 0.27  # height of a bar in inches
 LONGEST = 96
-NAMES_AT = -110  # points, left of the bars
-LETTER = 0.0078  # of the axes' width, at 8 points
+NAMES_AT = -110  # of the losses, in points from the bars
+LETTER = 0.0078  # width of a letter of 8 points over that of the axes
 READING = (
     "each bar is the ratio of two quantities, and the product of all is exact · "
     "grey: several losses that cannot be separated"

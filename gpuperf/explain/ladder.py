@@ -1,4 +1,7 @@
-"""Divide the rungs of a ladder of quantities into factors, where some rungs are unknown."""
+"""Compute the ratios of neighbouring quantities between a peak and an attained rate.
+
+The quantities are the rungs of a ladder; ratios skip unknown rungs.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,7 @@ LAUNCHES, GAPS, CLOCK = "launches", "gaps between kernels", "clock"
 
 
 class Rung(NamedTuple):
-    """A quantity of the ladder and how it is known; the value is None where it is unknown."""
+    """A quantity between peak and attained rate, and how it is known; None if it is unknown."""
 
     value: float | None
     how: How = "measured"
@@ -54,12 +57,12 @@ class Factor:
 
     @property
     def name(self) -> str:
-        """Return the names of its losses, joined by commas."""
+        """Return the names of the losses in `steps`, joined by commas."""
         return ", ".join(self.steps)
 
     @property
     def loss(self) -> float:
-        """Return −log of the factor: losses add up."""
+        """Return −log of `value`, so that the losses of several factors add up."""
         return -math.log(self.value)
 
 

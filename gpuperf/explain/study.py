@@ -68,9 +68,9 @@ class LossBudget:
     memory_share: float | None = None
 
     def share(self, how: How) -> float | None:
-        """Return the part of the loss whose causes are known *how*; None where nothing is lost.
+        """Return the share of the loss whose causes are known *how*; None if nothing is lost.
 
-        The tie between the passes is no cause.
+        The difference between counter pass and timed pass is no cause.
         """
         total = -math.log(self.attained / self.peak)
         loss = sum(f.loss for f in self.factors if f.how == how and f.steps != (TIE,))
@@ -78,9 +78,10 @@ class LossBudget:
 
     @property
     def named(self) -> float | None:
-        """Return the part of the loss on measured causes, less the error of the tie and all gains.
+        """Return the share of the loss with measured causes; None if nothing is lost.
 
-        Only a clock may truly gain, being above the peak's. None as in `share`.
+        The difference between the passes, and factors above 1, are subtracted as errors; only a
+        clock above that of the peak is a true gain.
         """
         measured = self.share("measured")
         if measured is None:
@@ -250,9 +251,10 @@ def _memory(record: Record, header: Header, peaks: Peaks) -> LossBudget:
 
 
 def _moved_bytes(record: Record, most: float) -> Rung:
-    """Return the bytes through DRAM, which can move *most* in the time.
+    """Return the bytes through DRAM: those counted, or else those modelled.
 
-    They are unknown where the cache served part of the compulsory or the modelled bytes.
+    They are unknown if fewer than the compulsory bytes were counted, or more are modelled than
+    *most*, which memory can move in the time: a cache then served part of them.
     """
     figures = counted(record)
     least, unsure = figures.compulsory or 0.0, figures.uncertainty or 0.0

@@ -136,7 +136,7 @@ def rest_caveats(
     size = primary.size
     if contract.regime == "sustained" or (rested and rest.unrecovered <= size / 10):
         return
-    when = f"before {rest.unrecovered} of {size} samples" if rested else "in 2 s of rest"
+    when = f"before {rest.unrecovered} of {size} samples" if rested else "after 2 s of rest"
     yield Caveat(
         "unrecovered",
         f"the SM clock had not recovered from earlier load {when}",

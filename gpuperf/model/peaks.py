@@ -16,7 +16,8 @@ from typing import Literal, NamedTuple
 from gpuperf.model.contract import Regime
 from gpuperf.model.cost import FlopKind, Flops
 
-# Data sheets round: that of the L40S has 362.05 TFLOP/s, and 733 at twice the rate.
+# Difference of a peak from SMs × clock × rate that rounding explains: the data sheet of the L40S
+# has 362.05 TFLOP/s, and 733 at twice the rate.
 TOLERANCE = 0.015
 
 Sureness = Literal["verified", "derived", "uncertain", "measured"]

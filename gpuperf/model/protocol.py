@@ -190,7 +190,8 @@ class Ended(msgspec.Struct, tag="ended", frozen=True):
 
 
 class Failed(msgspec.Struct, tag="failed", frozen=True):
-    """Answer to a request that failed: `kind` is `usage`, `cannot-measure` or `workload`."""
+    """Answer to a request that failed: `kind` is `usage`, `cannot-measure`, `workload`, or
+    `device-lost`, after which the worker exits."""
 
     kind: str
     message: str

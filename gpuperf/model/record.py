@@ -296,12 +296,12 @@ class Record:
 
     @property
     def samples(self) -> Samples | None:
-        """The primary time, where there is one."""
+        """Samples of the primary time; None if the case has no time."""
         return self.times.get(self.primary) if self.primary else None
 
     @property
     def key(self) -> tuple[str, str, Contract, int, int]:
-        """The key: a later record with the same key replaces this one."""
+        """Key (run, case id, contract, pass, rank); a later record with it replaces this one."""
         return (self.run, self.case.id, self.contract, self.pass_index, self.rank)
 
 

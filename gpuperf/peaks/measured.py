@@ -24,7 +24,7 @@ BANDWIDTHS: Mapping[str, tuple[str, Literal["dram", "l2", "l1", "link", "host"]]
     "d2h": ("d2h_bandwidth", "host"),
 }
 
-# Caveats of a measurement beside other load: such ceilings are uncertain, and judge nothing.
+# Caveats of a measurement beside other work: its ceilings are uncertain, and bound no result.
 SPOILING = ("contended", "shared")
 
 
@@ -100,7 +100,10 @@ def _rate(
 
 
 def _note_launch(record: Record, figures: dict[str, Figure], condition: str) -> None:
-    """Store the least time of a call back to back, which is the launch rate of the host."""
+    """Store the record's wall time of a call in a loop in *figures* if it is the shortest so far.
+
+    This is the time that the host takes for a launch.
+    """
     wall = record.times.get("wall")
     if wall is None:
         return

@@ -27,8 +27,8 @@ Limiter = Literal[
     "unknown",
 ]
 
-BUSY = 0.5  # of a roof: a resource that is less busy is no limit
-# A measured roof and a time may differ by this much; a slower function was not called.
+BUSY = 0.5  # share of a roof: a resource that is less busy is no limit
+# A time may be this much shorter than a measured roof allows; a shorter one excludes that roof.
 ABOVE_ROOF = 1.05
 CYCLES = {"tensor": "tensor_cycles", "vector": "fma_cycles"}
 CACHES: tuple[tuple[Limiter, str, str], ...] = (
@@ -82,7 +82,7 @@ def _memory(
     moved = moved_bytes(record.counters)
     if moved is None:
         modelled = record.work.dram_bytes if record.work else 0.0
-        # A model knows no cache: what memory could not move in the time came from one.
+        # A model ignores caches: bytes that memory could not move in the time came from a cache.
         moved = max(least, modelled) if modelled <= ABOVE_ROOF * best * time_s else least
     yield Share(moved / best / time_s, "memory")
 
@@ -108,7 +108,7 @@ def _pipes(
 
 
 def _counted_pipes(counters: Mapping[str, float]) -> dict[str, Share]:
-    """Return the share of the cycles of a call in which the whole of a pipe would be busy."""
+    """Return, by pipe, the share of the call's cycles in which the pipe was busy."""
     elapsed = counters.get("elapsed_cycles", 0.0)
     if not elapsed > 0:
         return {}
@@ -128,8 +128,8 @@ def _least_by_pipe(
 ) -> dict[str, float]:
     """Return the least seconds of each pipe.
 
-    A library's special function, right to the last bits, takes longer than the hardware's
-    approximation; its time counts where the record was not faster.
+    The accurate special functions of a library take longer than the hardware's approximations;
+    their time counts unless the record was faster.
     """
     seconds: dict[str, float] = {}
     accurate_s = 0.0

@@ -25,11 +25,11 @@ from gpuperf.show.view import View
 
 WIDTH, HEIGHT = 100, 45  # characters and lines
 LEGEND = 6  # lines under a roofline, and the empty one above it
-LOWEST, HIGHEST = 10, 17  # lines of a roofline that can be read, and that is no higher than it must
+LOWEST, HIGHEST = 10, 17  # fewest and most lines of a roofline
 MARKS = string.ascii_lowercase
 MOST_ROWS = 3  # rows of a caveat by name; the rest are counted
 LONGEST = 40  # characters of the name of a row
-LEFT_OUT = {  # columns of the whole table: they explain others, or repeat them
+LEFT_OUT = {  # columns that only the whole table has: they explain or repeat other columns
     ("error", "allowed"),
     ("noise", "in, between"),
     ("set", "of L2"),
@@ -44,8 +44,8 @@ LEFT_OUT = {  # columns of the whole table: they explain others, or repeat them
     ("kernels", "a call"),
 }
 KEPT_NOTES = ("Baseline", "Skipped", "Problem")
-MORE = "-v has all"  # where the columns that do not fit are
-# How long the columns of a comparison stay on a narrow screen: its speed-ups have intervals.
+MORE = "-v has all"  # the note on columns that do not fit
+# `Column.keep` of a comparison's columns, whose speed-ups need more width, as they have intervals.
 COMPARED = {
     "interval": 1,
     "attained": 5,

@@ -24,9 +24,9 @@ from gpuperf.units import (
 )
 
 LONGEST = 60  # characters of a kernel's name
-LONGEST_CHOICE = 200  # and of what an autotuner chose
-MOST_KERNELS = 12  # of one call by name; the rest are counted
-MOST_ALIKE = 3  # sentences of one kind of caveat; the rest are counted
+LONGEST_CHOICE = 200  # characters of an autotuner's choice
+MOST_KERNELS = 12  # kernels of one call that are named; further ones are counted
+MOST_ALIKE = 3  # sentences of one kind of caveat; further ones are counted
 
 _SURENESS = {"derived": "~ derived", "uncertain": "? uncertain"}
 
@@ -123,7 +123,7 @@ def _meanings(run: Run, entries: Sequence[Entry]) -> Iterable[Note]:
     empty = [e.record.timer.empty_call_s for e in entries if _limiter(e) == "latency"]
     if empty:
         least = format_time(max(empty), 3)
-        yield "Bound by", f"latency: under the roofs, less time than an empty call takes ({least})"
+        yield "Bound by", f"latency: the roofs allow less time than an empty call takes ({least})"
 
 
 def _counted(run: Run, entries: Sequence[Entry]) -> Iterable[Note]:

@@ -66,8 +66,8 @@ def _apart(a: Shape, b: Shape, axis: Vertex) -> bool:
 
 @dataclass(frozen=True)
 class Place:
-    """A place for a label with its cost beside what it would hide; a label that is far off has the
-    *anchor* that a leader joins it to."""
+    """A place for a label. `cost` is added to the cost of the marks that the label would hide; a
+    label far from its point has the *anchor*, to which a leader line joins it."""
 
     box: Box
     cost: float = 0.0

@@ -14,7 +14,7 @@ from gpuperf.model.record import NO_COUNTERS, Caveat, Record, Run
 from gpuperf.roofline.speedup import Key, center, key_of
 
 FEWER = "fewer-processes"  # the kind of a caveat
-FINDINGS = ("oom", "skipped")  # every other status but ok is worse
+FINDINGS = ("oom", "skipped")  # results of a case; every other status but `ok` is a failure
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def _located(record: Record, group: Sequence[Record]) -> Record:
 
 
 def _complete(record: Record, group: Sequence[Record]) -> Record:
-    """Return *record* with the counters of another process and the largest error of all."""
+    """Return *record* with the counters of the process that read them, and the largest error."""
     checks = [r.check for r in group if r.check is not None]
     if checks:
         record = replace(record, check=max(checks, key=lambda check: check.error))
@@ -94,6 +94,6 @@ def _with_caveats(record: Record, group: Sequence[Record], asked: int) -> Record
     others = tuple(caveat for kind, caveat in doubts.items() if kind not in kinds)
     caveats = (*record.caveats, *others)
     if len(group) < asked:
-        fewer = f"{len(group)} of {asked} processes measured it, so its interval is wider"
+        fewer = f"{len(group)} of {asked} processes measured the case, so its interval is wider"
         caveats += (Caveat(FEWER, fewer, "gpuperf roofline --resume RUN measures the rest"),)
     return replace(record, caveats=caveats)

@@ -158,7 +158,7 @@ def _time(samples: Samples | None) -> dict[str, Any]:
 
 
 def _elsewhere(entry: Entry) -> dict[str, Any]:
-    """Return the intervals of the time over other processes than the row's."""
+    """Return the intervals of the time over the run's processes, and of a further process."""
     across, following = entry.across_s, entry.next_s
     return {
         "processes": entry.processes,

@@ -23,7 +23,7 @@ from gpuperf.roofline.binding import ABOVE_ROOF, Limiter, busiest
 
 CHANNELS = {"l2": "L2", "l1": "L1", "link": "the link between GPUs", "host": "the link to the host"}
 NO_BYTES = "its bytes through DRAM are unknown"
-LEFT = 0.1  # of all bytes: a share of writes left in cache that flatters the bandwidth
+LEFT = 0.1  # share of the bytes that may stay in the L2, above which the bandwidth seems too high
 
 
 @dataclass(frozen=True)
@@ -199,8 +199,8 @@ def _doubts(
         caveats.append(
             Caveat(
                 "above-roof",
-                f"{placed.fraction * 100:.0f} % of a measured roof: it was measured too low, the "
-                "bytes came from cache, or the cost is overstated",
+                f"the rate is {placed.fraction * 100:.0f} % of a measured roof: the roof was "
+                "measured too low, bytes came from cache, or the cost is overstated",
                 "run `gpuperf calibrate` on the idle machine",
             )
         )
@@ -210,8 +210,8 @@ def _doubts(
         caveats.append(
             Caveat(
                 "writes-in-cache",
-                f"up to {min(written, l2.value) / 1e6:.3g} MB that it wrote may still be in L2, "
-                "not in DRAM",
+                f"up to {min(written, l2.value) / 1e6:.3g} MB that the call wrote may still be in "
+                "L2, not in DRAM",
                 "measure sizes that write many times the L2",
             )
         )
@@ -219,8 +219,8 @@ def _doubts(
         caveats.append(
             Caveat(
                 "other-data",
-                f"{placed.mfu_measured * 100:.0f} % of a roof that was measured with random data: "
-                f"{data} draws less power, and so runs at a higher clock",
+                f"the MFU is {placed.mfu_measured * 100:.0f} % of a roof that was measured with "
+                f"random data: {data} draws less power, and so runs at a higher clock",
                 "measure with --data randn, as the roofs were",
             )
         )
@@ -229,7 +229,7 @@ def _doubts(
         caveats.append(
             Caveat(
                 "cache-resident",
-                "compulsory bytes moved faster than DRAM: part of them stayed in cache",
+                "the compulsory bytes moved faster than DRAM can: part of them stayed in cache",
                 "measure a working set several times the L2, or read this as a cache figure",
             )
         )

@@ -25,7 +25,7 @@ from gpuperf.units import (
 MOST_NAMED = 12  # operations in a title
 NOTHING = "–"
 LONGEST = 40  # characters of a name in a cell
-NARROW = 0.005  # of a speed-up: an interval that needs a digit more
+NARROW = 0.005  # width of a speed-up's interval over the speed-up, below which it has 4 digits
 
 
 def sheet(run: Run) -> Table:

@@ -1,1 +1,1 @@
-"""Cases, living workers and kept results."""
+"""Plan cases, supervise workers, and read and write run files and caches."""

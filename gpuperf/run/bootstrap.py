@@ -1,7 +1,7 @@
-"""Start a worker of *this* gpuperf under any interpreter, with other code first on its path.
+"""Start a worker of *this* gpuperf under any interpreter, with the measured code first on its path.
 
-It runs as a file, so gpuperf need not be installed there: `python -P bootstrap.py JSON …`. The
-JSON names the folders of gpuperf's packages, of packages that serve where the interpreter lacks
+This file is run by its path, so gpuperf need not be installed there: `python -P bootstrap.py JSON
+…`. The JSON names the folders of gpuperf's packages, of packages for an interpreter that lacks
 them, and of modules that come before installed ones.
 """
 
@@ -19,7 +19,7 @@ from types import ModuleType
 
 
 class Finder(importlib.abc.MetaPathFinder):
-    """Finder of packages and modules at given places, whatever is installed."""
+    """Finder of packages and modules at given paths, before any installed ones of that name."""
 
     def __init__(self, places: Mapping[str, str]) -> None:
         self._places = places

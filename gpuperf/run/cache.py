@@ -30,11 +30,10 @@ def key_of(*facts: object) -> str:
 
 
 def private_folder(kind: str) -> Path:
-    """Make the folder for values of a *kind*, which only this user can write to.
+    """Return the folder for values of a *kind*, and make it if needed, writable by this user only.
 
-    A folder that others can write to, as older versions made it under an open umask, is closed and
-    emptied, since others may have put values there.
-    Raises: OSError, also for another user's folder.
+    A folder that others can write to (older versions made such ones under an open umask) loses that
+    permission and all its files. Raises: OSError, also for another user's folder.
     """
     folder = cache_folder() / kind
     for made in (folder.parent, folder):

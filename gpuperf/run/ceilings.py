@@ -1,8 +1,8 @@
 """Measure the rates that a device reaches, and store them as its ceilings.
 
-They are matmul for each dtype over a few shapes, DRAM, caches, vector and special-function units,
-and the link to the host. They are stored for a device, driver, torch and power limit together: a
-change in any of them moves the roofs.
+Matmuls of each dtype in a few shapes, DRAM, caches, vector and special-function units, and the link
+to the host are measured. The rates are stored for one device, driver, torch and power limit, since
+a change of any of these changes them.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from gpuperf.run.cache import fetch, keep, key_of
 CALIBRATION_DTYPES = ("bf16", "fp16", "tf32", "fp32", "fp64", "fp8", "int8")
 SUSTAINED = ("bf16", "fp8")
 
-# Longer calls are left out: the rate is flat by then, and emulated bf16 on an old CPU would take
-# an hour.
+# Cases whose call would take more seconds are left out: the rate no longer rises at such sizes, and
+# emulated bf16 on an old CPU would take an hour.
 GPU_LIMIT_S, CPU_LIMIT_S = 0.03, 0.5
 CPU_SIZES = (1024, 2048)
 FUNCTIONS = ("sin", "exp")
@@ -35,14 +35,14 @@ TILE_M, TILE_N, DEPTH = 256, 128, 8192
 WAVES = (2, 4, 8, 16)
 SQUARES = (4096, 6144, 8192, 16384)
 
-DOUBTFUL_S = 3600.0  # the next commands use doubtful roofs for this long
+DOUBTFUL_S = 3600.0  # seconds for which later commands use doubtful roofs
 
 
 @dataclass(frozen=True)
 class Doubtful:
-    """Roofs that serve for an hour, since other work disturbed them.
+    """Roofs measured while other work disturbed the device, which are used for an hour only.
 
-    `measured` is the time of the measurement, in seconds since 1970.
+    `measured` is the time of the measurement in seconds since 1970; `doubt` names the other work.
     """
 
     ceilings: Peaks

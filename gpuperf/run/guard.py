@@ -1,12 +1,12 @@
-"""Guard a worker: the process between a supervisor and its worker ends all that the worker started.
+"""Guard a worker: this process between supervisor and worker kills all descendants of the worker.
 
 It runs as a file and imports only the standard library, so it starts in milliseconds under any
-interpreter. Orphans of the worker become its children (PR_SET_CHILD_SUBREAPER), even those in
-another session, and it ends them all. It ends when the worker ends, when the supervisor closes its
-end of the control socket, and when the supervisor is gone.
+interpreter. Orphans of the worker become children of the guard (PR_SET_CHILD_SUBREAPER), even those
+in another session. The guard kills worker and descendants when the worker ends, when the supervisor
+closes its end of the control socket, and when the supervisor has died.
 
-It kills a worker that takes nearly all memory of the machine before the kernel has to choose a
-process to kill. It sends the supervisor one line of JSON that says how the worker ended.
+The guard also kills a worker that takes nearly all memory of the machine, before the kernel has to
+choose a process to kill. It sends the supervisor one line of JSON that says how the worker ended.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ import time
 from pathlib import Path
 
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
-POLL_S, HURRIED_POLL_S = 0.25, 0.05  # between two readings of the memory
-PLENTY = 0.5  # fraction of the machine's memory; with more free, processes are not counted
-MOST_SHARE = 0.9  # of the memory that is free or the worker's
-END_S = 5.0  # given to killed processes; one inside a system call may take longer
+POLL_S, HURRIED_POLL_S = 0.25, 0.05  # seconds between two readings of the memory
+PLENTY = 0.5  # fraction of the machine's memory; while more is free, the worker's is not read
+MOST_SHARE = 0.9  # fraction of the worker's and the free memory that the worker may take
+END_S = 5.0  # seconds to wait for killed processes; one inside a system call may take longer
 PAUSE_S = 0.005
 
 
@@ -59,7 +59,10 @@ def _wake_at_ends() -> int:
 
 
 def _wait(worker: int, control: int, woken: int, parent: int, limit: int) -> tuple[int | None, str]:
-    """Return how *worker* ended, and why memory ended it; None when it has to end now."""
+    """Wait for *worker*; return its status, and the reason if it was killed for its memory.
+
+    The status is None if the worker still runs and the guard has to kill it now.
+    """
     wait_s = POLL_S
     while os.getppid() == parent:
         ready = select.select([control, woken], [], [], wait_s)[0]
@@ -164,9 +167,10 @@ def _descendants(root: int) -> list[int]:
 
 
 def _starved(limit: int) -> tuple[str, float]:
-    """Return why the worker has to end, if it takes too much memory, and when to look again.
+    """Return why the worker must be killed for its memory (empty: it may go on).
 
     It may take *limit* bytes (0: any number), and `MOST_SHARE` of its own and the free memory.
+    Return also the seconds until the next check.
     """
     total, free = _memory()
     if not limit and free > PLENTY * total:

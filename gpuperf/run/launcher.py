@@ -30,12 +30,12 @@ import msgspec
 from gpuperf.model.codec import decode
 from gpuperf.model.protocol import FromWorker, ToWorker
 
-POLL_S = 0.05  # the longest delay before a death is detected
+POLL_S = 0.05  # longest delay in seconds before the death of a worker is detected
 LOG_TAIL = 2000  # characters that a dead worker printed last
 LONGEST_LOG = 16 << 20  # bytes that a worker printed, before they are discarded
 LONGEST_LINE = 256 << 20  # bytes of a message: the largest are traces of long programs
-DEAF_S = 60.0  # for which a worker may leave a request unread
-END_S = 10.0  # for a guard to end its worker and all descendants
+DEAF_S = 60.0  # seconds for which a worker may leave a request unread
+END_S = 10.0  # seconds for a guard to end its worker and all descendants
 
 
 class Connection(Protocol):
@@ -151,7 +151,7 @@ class LocalConnection:
     ) -> None:
         """Start a worker; or a program whose stdout goes to the descriptor *program*.
 
-        A program has our stdin and stderr, and no guard: processes that it leaves stay alive.
+        A program has this process's stdin and stderr, and no guard: its children may outlive it.
         """
         self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed in kill()
         # Writes go to the end of the log, also after `_shorten_log` has emptied it.

@@ -1,7 +1,7 @@
 """Count what each kernel of a call does by Nsight Compute.
 
-Another program runs the call under `ncu`, which flushes the caches before each kernel and runs the
-kernels one at a time. These counts are independent of the counters inside the worker.
+A separate process runs the call under `ncu`, which flushes the caches before each kernel and runs
+the kernels one at a time. These counts are independent of the counters that the worker reads.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Ncu:
         kernels = read_csv(text, names)
         if not kernels:
             last = " ".join((text + output).split())[-LOG_TAIL:]
-            raise CannotMeasure(f"Nsight Compute saw no kernel: {last or 'it printed nothing'}")
+            raise CannotMeasure(f"Nsight Compute recorded no kernel: {last or 'no output'}")
         return tuple((name, derive(combine(metrics, names, values))) for name, values in kernels)
 
     def _choose(self) -> dict[str, tuple[str, ...]]:

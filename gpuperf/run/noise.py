@@ -1,4 +1,4 @@
-"""Plan the same cases in several processes in random order, and store each case's noise."""
+"""Plan cases in several processes in random order, and store how each time varies between them."""
 
 from __future__ import annotations
 

@@ -132,7 +132,10 @@ def _values(axis: Axis, text: str) -> tuple[Value, ...]:
 def _implementations(
     description: Description, wanted: Sequence[str], pinned: Mapping[str, str]
 ) -> list[tuple[str, Mapping[str, Value]]]:
-    """Return each implementation with its options: those *pinned*, or defaults if not empty."""
+    """Return each implementation with each combination of its options' values.
+
+    They are the values *pinned* on the command line, else the default, unless that is empty.
+    """
     by_name = {i.name: i for i in description.implementations}
     for name in wanted:
         if name not in by_name:
@@ -253,7 +256,10 @@ def plan_counting(device: DeviceFacts, counting: Counting) -> Counting:
 def _contract(
     plain: Contract, device: DeviceFacts, cache: Cache | None, regime: Regime, data: Data
 ) -> Contract:
-    """Return *plain* with these conditions. Raises: CannotMeasure, UsageError where they clash."""
+    """Return *plain* under this cache, regime and data; None means the default of the device.
+
+    Raises: CannotMeasure, UsageError if they exclude each other.
+    """
     if regime == "sustained":
         if device.kind != "cuda":
             raise CannotMeasure(

@@ -56,7 +56,7 @@ Listener = Callable[[str, int], None]
 
 # The worker is replaced after these, since the state that the case left is unknown.
 SPOILING = frozenset({"error", "wrong", "impossible", "oom"})
-UNSTARTED = "oom"  # the only one of these that may end a case before any of it has run
+UNSTARTED = "oom"  # the one status in SPOILING that a case may get before it makes its inputs
 
 ON_DEVICE = Measure | Examine | Nvbench | Runnable  # requests that need the device open
 NVBENCH_S = 30.0  # nvbench gives up on a case after 15 s, and reports nothing until then
@@ -196,7 +196,7 @@ class Supervisor:
         return tuple(cases[index] for index in reply.indexes if 0 <= index < len(cases))
 
     def _spoils(self, record: Record, changed: str) -> str:
-        """Say why the next case needs another worker, if it does."""
+        """Return why the next case needs another worker; empty if it does not."""
         ran = self._ran or record.status != UNSTARTED
         ended = f"the case ended {record.status}" if record.status in SPOILING and ran else ""
         return changed or ended

@@ -1,1 +1,1 @@
-"""Tables, texts and figures of every verb: a value each, and what renders it."""
+"""Define tables, texts and figures for every verb, and render them."""

@@ -53,7 +53,7 @@ def timings(records: Iterable[Record]) -> tuple[CaseTiming, ...]:
 
 
 def _timing(case: str, group: Sequence[Record], alone: Record | None) -> CaseTiming:
-    """Combine the records of a case; *alone* is of a timer with a process of its own."""
+    """Combine the records of a case; *alone* has the times of nvbench, which runs by itself."""
     spans = [r.times["span"].median_s for r in group if "span" in r.times]
     busy_s = statistics.median(r.times["busy"].median_s for r in group)
     mean_s = statistics.median(r.times["busy"].trimmed_mean_s for r in group)

@@ -264,8 +264,8 @@ IntensityOption = Annotated[str, INTENSITY]
 class Options:
     """The options that measuring verbs share, as they were given: a verb names those that it has.
 
-    `words` are what the command line holds beyond options, as axes of a workload; `typed` are the
-    names of the options that were typed.
+    `words` are the arguments of the command line that are no option of the verb, such as the axes
+    of a workload; `typed` are the names of the options that were typed.
     """
 
     op: Op = None
@@ -326,9 +326,9 @@ TYPED = "COMMANDLINE"  # where typer says that a typed option comes from
 
 
 def takes(*names: str, **defaults: object) -> Callable[[Callable[..., T]], Callable[..., T]]:
-    """Make a command of a function of `Options`, with the shared options *names* behind its own.
+    """Decorate a function of `Options` as a command: its own options, then the shared ones *names*.
 
-    *defaults* replace the usual defaults of some.
+    *defaults* replaces the usual defaults of shared options, by their names.
     """
     types = get_type_hints(Options, include_extras=True)
     usual: dict[str, Any] = {field.name: field.default for field in fields(Options)} | defaults

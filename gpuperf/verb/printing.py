@@ -27,8 +27,8 @@ def print_run(
 ) -> None:
     """Print the run to stdout.
 
-    The rows of a profile are operators or kernels, as *by* says. Of the usual columns a table shows
-    those that *columns* names; a *verbose* one has all of them, and every note.
+    The rows of a profile are operators or kernels, as *by* says. A table shows the columns that
+    *columns* names (None: the usual ones); with *verbose*, it has all columns and all notes.
 
     Raises: UsageError for *columns* of a table that has no choice of them.
     """
@@ -97,7 +97,10 @@ def write_charts(run: Run, path: Path, view: View | None = None) -> None:
 
 
 def write_beside(run: Run, files: Sequence[Path], again: bool = False) -> None:
-    """Draw the further charts of the run's verb beside *files*; `show` draws them *again*."""
+    """Draw all but the first chart of the run's verb beside *files*.
+
+    With *again*, as in `show`, only charts that are `shown` are drawn.
+    """
     for chart in verb_of(run.header).charts[1:]:
         fits = not chart.fits or load(chart.fits)(record.case for record in run.records)
         if fits and (chart.shown or not again):

@@ -73,7 +73,7 @@ class Reporter:
         self._progress.update(self._task, description=case)
 
     def show_phase(self, phase: str, samples: int) -> None:
-        """Show how far the case is."""
+        """Show the phase of the present case and its number of samples so far."""
         if self._live:
             detail = f"{phase} {samples}" if samples else phase
             self._progress.update(self._task, description=f"{self._case} · {detail}")

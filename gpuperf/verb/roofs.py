@@ -22,7 +22,7 @@ from gpuperf.run.supervisor import Supervisor
 from gpuperf.verb.progress import say
 from gpuperf.verb.session import Session
 
-# What two series of matmuls and a copy take at most, by the budget of a roof.
+# Seconds that two series of matmuls and a copy take at most, under the contract for roofs.
 LONGEST_S = 30
 
 

@@ -1,4 +1,4 @@
-"""Measure a schedule of cases with progress, and hold what ends it early."""
+"""Measure a schedule of cases and report its progress; keep the error that ends it early."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Session:
         every: bool = False,
         fresh: bool = False,
     ) -> None:
-        """Measure each case of *schedule*; the options are those of `measure_cases`."""
+        """Measure each case of *schedule*; *noise*, *every*, *fresh* are as in `measure_cases`."""
 
         def keep(record: Record) -> None:
             self.records.append(record)

@@ -69,8 +69,8 @@ def _limits(
 ) -> tuple[float, float]:
     """Return the ends of one scale for all panels, image and dots, in TFLOP/s.
 
-    The slivers of a wave in the corner of an image would take the colours from the rest: its lowest
-    fiftieth is below the scale.
+    The lowest 2 % of the predicted rates are below the scale, since the few small sizes would
+    otherwise take most of the colours.
     """
     cells = sorted(rate for plane in planes for row in plane.rows for rate in row)
     rates = [point.flop_per_cycle for kernel in kernels for point in kernel.points]

@@ -161,7 +161,7 @@ def test_fewer_processes_than_asked_are_a_caveat() -> None:
     run = both(own=OWN[:2])
     assert [c.kind for c in entries_of(run)[1].caveats] == [FEWER]
     (note,) = (text for kind, text in sheet(run).footnotes if kind == FEWER)
-    assert "2 of 3 processes measured it" in note
+    assert "2 of 3 processes measured the case" in note
     assert FEWER not in {c.kind for c in entries_of(both())[1].caveats}
 
 
