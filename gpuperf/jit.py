@@ -75,7 +75,7 @@ def compiled(function: Callable[..., Any], mode: str | None = None) -> Callable[
     import torch
 
     torch._dynamo.config.recompile_limit = MOST_COMPILED
-    torch._functorch.config.donated_buffer = False  # a gradient alone is taken again and again
+    torch._functorch.config.donated_buffer = False  # one forward serves many backward calls
     call: Callable[..., Any] = torch.compile(function, mode=mode, dynamic=False, fullgraph=True)
     return call
 

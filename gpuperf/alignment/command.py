@@ -122,7 +122,6 @@ def _option(axis: str) -> str:
 
 
 def _without(words: list[str], axis: str) -> list[str]:
-    """Return *words* without the option of *axis* and its value."""
     name = f"--{_option(axis)}"
     others, skip = [], False
     for word in words:
@@ -136,7 +135,6 @@ def _without(words: list[str], axis: str) -> list[str]:
 
 
 def _given(words: list[str], axis: str) -> list[str]:
-    """Return the values that *words* give for *axis*."""
     name, values = f"--{_option(axis)}", []
     for word, following in zip(words, [*words[1:], ""], strict=True):
         option, equals, value = word.partition("=")

@@ -72,7 +72,6 @@ def render_alignment(run: Run, format: str, screen: Screen = WIDE) -> str:
 
 
 def _noisy(study: Sequence[Group]) -> list[str]:
-    """Return a note where times are too uncertain for losses and gains."""
     points = [point.samples for group in study for point in group.points]
     wide = [s for s in points if s.interval_s[1] - s.interval_s[0] > 2 * NOISY * s.median_s]
     if not wide:

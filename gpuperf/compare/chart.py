@@ -139,7 +139,6 @@ def _rows(timed: Sequence[Entry], axes: Axes, mains: Sequence[str]) -> tuple[str
 
 
 def _metrics(rows: Sequence[_Row]) -> list[_Metric]:
-    """Return the time and the bytes of each row."""
     kind = best_known(row.entry.counted for row in rows)
     moved = [row.entry.counted.bytes_of(KINDS[kind]) for row in rows]
     known = [value if value and in_range(value) else None for value in moved]
@@ -277,7 +276,6 @@ def _draw_lines(frame: Frame, rows: Sequence[_Row], head: str) -> None:
 
 
 def _draw_plot(axes: Any, rows: Sequence[_Row], metric: _Metric) -> None:
-    """Draw one plot of lines."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
     names, values, show = _names(rows), metric.values, metric.show

@@ -185,13 +185,11 @@ def _statuses(peaks: Peaks) -> set[Sureness]:
 
 
 def _legend(statuses: Iterable[Sureness]) -> str:
-    """Explain the marks of those *statuses* that are shown."""
     marks = [f"{MARK[s]} {MEANING[s]}" for s in MARK if s in set(statuses) and MARK[s]]
     return "; ".join([*marks, "no mark: read in the source"])
 
 
 def _sources(peaks: Peaks) -> dict[str, int]:
-    """Number the sources from 1, each once."""
     sources = [peaks.sm_count_source, peaks.pcie_source if peaks.pcie else ""]
     sources += [f.source for f in peaks.figures.values()] + [c.rate.source for c in peaks.compute]
     return {source: i for i, source in enumerate(dict.fromkeys(filter(None, sources)), start=1)}

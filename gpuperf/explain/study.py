@@ -149,7 +149,6 @@ def _basis(record: Record, header: Header) -> Peaks | None:
 
 
 def _unknown(record: Record, peaks: Peaks) -> Iterable[str]:
-    """Yield a sentence for each kind of operation without a known rate."""
     for flops in record.cost.flops if record.cost else ():
         if peaks.ceiling(flops) is None:
             yield f"the rate of {flops.kind} operations in {flops.dtype} is unknown"
@@ -233,11 +232,11 @@ def _memory(record: Record, header: Header, peaks: Peaks) -> LossBudget:
     if best is None and peaks is header.peaks:
         missing.append("the bandwidth of memory was not measured: run `gpuperf calibrate`")
     if counted(record).unmodelled:
-        missing.append("the bytes that it must move are unknown: its bytes are the counted ones")
+        missing.append("the compulsory bytes are unknown: the case has no model of its bytes")
     elif counted(record).measured is None:
-        missing.append("its bytes were not counted: measure with --counters auto")
+        missing.append("bytes through DRAM were not counted: measure with --counters auto")
     elif moved.value is None:
-        missing.append("fewer bytes came from DRAM than it must move: cache served the rest")
+        missing.append("fewer than the compulsory bytes came from DRAM: cache served the others")
     return LossBudget(
         record,
         "memory",
@@ -352,7 +351,6 @@ def _missing_kernels(record: Record) -> Iterable[str]:
 
 
 def _missing_compute(record: Record, ladder: Sequence[Rung], ceiling: Ceiling) -> Iterable[str]:
-    """Yield what is missing to separate more losses."""
     yield from _missing_kernels(record)
     if ladder[3].value is None:
         yield "the SM clock, the time of its kernels, or the rate per clock is unknown"

@@ -163,8 +163,8 @@ def _notes(budget: LossBudget) -> list[str]:
     tie = next((factor.value for factor in budget.factors if factor.steps == (TIE,)), 1.0)
     if abs(tie - 1) > TIED:
         words.append(
-            f"the counter pass is off by {(tie - 1) * 100:.1f} %: windows around a call are "
-            "accurate to about 0.3 µs, a large part of a short call"
+            f"the cycles in the counter pass differ by {(tie - 1) * 100:.1f} % from those in the "
+            "timed pass: windows are accurate to about 0.3 µs, a large part of a short call"
         )
     words += [f"first: {advise(budget)}", *(f"missing: {m}" for m in budget.missing)]
     for doubt in budget.record.caveats[:MOST_DOUBTS]:
@@ -173,7 +173,6 @@ def _notes(budget: LossBudget) -> list[str]:
 
 
 def _kernels(budget: LossBudget) -> Iterable[Table]:
-    """Yield the table of a call's kernels where it has several."""
     shown = budget.kernels[:MOST_KERNELS]
     cells = [
         [
@@ -198,7 +197,6 @@ def _kernels(budget: LossBudget) -> Iterable[Table]:
 
 
 def _note(budget: LossBudget, steps: Sequence[str]) -> str:
-    """Return what explains the losses *steps*."""
     if tuple(steps) == (TIE,):
         return "cycles in the counter pass over cycles in the timed pass"
     return shorten("; ".join(filter(None, (note(budget, step) for step in steps))), LONGEST)
@@ -211,7 +209,6 @@ def _share(budget: LossBudget, loss: float) -> float | None:
 
 
 def _round(value: float) -> float:
-    """Round to a tenth, without the sign of a negative zero."""
     return round(value, 1) + 0.0
 
 

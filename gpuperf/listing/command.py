@@ -70,7 +70,6 @@ def _overview(workloads: Sequence[Description]) -> Table:
 
 
 def _in_full(description: Description) -> tuple[Table, Table]:
-    """Make the tables of a workload's axes and implementations."""
     axes = [(a.name, str(a.default), ", ".join(a.choices), "*" * a.main) for a in description.axes]
     implementations = [(i.name, i.summary) for i in description.implementations]
     heads = [Column(head, left=True) for head in ("axis", "default", "values", "")]

@@ -66,7 +66,6 @@ def _nvrtc() -> DeviceCheck:
 
 
 def _kernel_records(device: torch.device) -> DeviceCheck:
-    """Check whether CUPTI records the start and end of a kernel."""
     x = torch.ones(1024, device=device)
 
     def run() -> None:

@@ -140,7 +140,6 @@ def _matmuls(cost: Cost | None) -> tuple[str, int]:
 
 
 def _operations_in(record: Record, dtype: str) -> float | None:
-    """Return the operations in *dtype*, if any were counted."""
     names = (f"tensor_{dtype}", f"{dtype}_flops")
     operations = [record.counters[name] for name in names if name in record.counters]
     return sum(operations) if operations else None

@@ -74,8 +74,8 @@ def _above_clock(
         return None
     return Caveat(
         "impossible",
-        f"its FLOPs in {format_time(time_s)} are {least_s / time_s:.2f} of what {peaks.sm_count} "
-        f"SMs do at the observed clock of {clock_hz / 1e6:.0f} MHz",
+        f"its FLOPs in {format_time(time_s)} are {least_s / time_s:.2f} times what "
+        f"{peaks.sm_count} SMs do at the observed clock of {clock_hz / 1e6:.0f} MHz",
         HINT,
     )
 
@@ -99,14 +99,14 @@ def _above_bandwidth(
     return Caveat(
         "impossible",
         f"its compulsory {format_bytes(moved)} through DRAM in {format_time(time_s)} are "
-        f"{format_rate(rate)}, {rate / bandwidth.value:.2f} of the {kind} "
+        f"{format_rate(rate)}, {rate / bandwidth.value:.2f} times the {kind} "
         f"{format_rate(bandwidth.value)}",
         HINT,
     )
 
 
 def _most(figure: Figure) -> float:
-    """Return the ratio to *figure* that a true measurement can reach."""
+    """Return the highest ratio of a correct measurement to *figure*, which may be too low."""
     return 1 + MARGIN if figure.status in ("verified", "derived") else RAISED
 
 
@@ -120,8 +120,8 @@ def _reads_too_little(cost: Cost, record: Record) -> Caveat | None:
         return None
     return Caveat(
         "impossible",
-        f"it did not read its inputs: {format_bytes(max(measured, 0.0))} came from DRAM by the "
-        f"hardware's counters, and a call after a flush must read {format_bytes(read)}",
+        f"the call did not read its inputs: {format_bytes(max(measured, 0.0))} came from DRAM by "
+        f"the hardware's counters, and a call after a flush must read {format_bytes(read)}",
         HINT,
     )
 
@@ -145,7 +145,7 @@ def _above_measured(
         return None
     return Caveat(
         "impossible",
-        f"its FLOPs in {format_time(time_s)} are {bound.seconds / time_s:.3g} of the measured "
+        f"its FLOPs in {format_time(time_s)} are {bound.seconds / time_s:.3g} times the measured "
         f"roof of {bound.ceiling.label}",
         f"{HINT}; or measure the roof anew: `gpuperf calibrate --force`",
     )

@@ -40,7 +40,7 @@ TICKS, WORDS = 11.0, 10.5  # points
 SHEET_LINE, MEASURED_LINE = "#777777", INK
 MOST_LABELS = 24
 MOST_HIDDEN = 34.0  # what a label may hide (see `Surface.put`) before it is left out
-MOST_OFF = 14.0  # the same for the words on a roof, in the first round
+MOST_OFF = 14.0  # what a label on its roof may hide before it moves beside the roof
 COINCIDENT = 8.0  # pixels: two points so near look like one
 SHORTEST = 1.2 * MARKER * DPI / 72  # pixels: a shorter arrow would lie under its marker
 TURNS = ("-", "--", "-.", ":")
@@ -66,7 +66,6 @@ class Canvas:
         self._draw_labels()
 
     def _lay_out(self) -> None:
-        """Draw the legend and the axes with their ticks: everything around the data."""
         self.frame.legend(self._handles(), 5, WORDS)
         (self.axes,) = self.frame.stack(HEIGHT)
         self._scale()
@@ -76,7 +75,6 @@ class Canvas:
         self.surface = Surface(Box(*centre, frame.width - 8, frame.height - 8))
 
     def _handles(self) -> list[Any]:
-        """Return the entries of the legend: the series, and what hollow points mean."""
         from matplotlib.lines import Line2D
 
         handles = [
@@ -173,7 +171,6 @@ class Canvas:
             self._drop(self.scene.l2_bytes, self.y_limits[1])
 
     def _drop(self, x: float, y: float) -> None:
-        """Draw a dotted line from a point down to the x axis."""
         if not self.x_limits[0] < x < self.x_limits[1]:
             return
         base = self.y_limits[0]
@@ -210,7 +207,6 @@ class Canvas:
             self._note_marks(series)
 
     def _arrow(self, dot: Dot, colour: str) -> None:
-        """Draw the arrow from the start of *dot*, where it has one."""
         start, end = self._foot(dot), (dot.x, dot.y / self.scene.unit[0])
         if start == end:
             return
@@ -251,7 +247,6 @@ class Canvas:
         return start if far else end
 
     def _bars(self, series: Series, colour: str) -> None:
-        """Draw the 95 % intervals that reach beyond the marker."""
         scale, edge = self.scene.unit[0], self.y_limits[1]
         for dot in series.dots:
             low = dot.low / scale
@@ -280,9 +275,8 @@ class Canvas:
         return float(place[0]), float(place[1])
 
     def _draw_labels(self) -> None:
-        """Write the labels of roofs, ridges and points."""
-        # A roof's words that find no free place on its line give way to the points', and then
-        # are beside it with a leader: every roof has its name.
+        # A roof's label without a free place on its line is placed after the labels of points,
+        # beside the roof with a leader line: every roof has a label.
         late = []
         for texts, roof in self._roof_labels():
             if not any(self._put(text, self._along(text, roof), MOST_OFF) for text in texts):

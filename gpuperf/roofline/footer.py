@@ -55,7 +55,6 @@ def _sources(scene: Scene, origin: str) -> str:
 
 
 def _bytes(scene: Scene, run: Run) -> str:
-    """Describe the bytes of the x axis, and who counted them."""
     if scene.view == "compulsory" and any(r.kind == "kernel" for r in run.records):
         return COUNTED
     ways = {any(c.kind == BY_NCU for c in r.caveats) for r in run.records if r.counters}

@@ -226,7 +226,6 @@ def _counts(entries: Iterable[Entry]) -> str:
 
 
 def _missing(entries: Sequence[Entry], shown: Sequence[Entry], roofline: bool, view: View) -> str:
-    """Count the records that are not in the scene, by reason."""
     drawn = {id(e) for e in shown}
     left = [e for e in entries if id(e) not in drawn]
     counts = Counter(
@@ -236,7 +235,6 @@ def _missing(entries: Sequence[Entry], shown: Sequence[Entry], roofline: bool, v
 
 
 def _unroofed(levels: Iterable[str], roofs: Sequence[Roof]) -> str:
-    """Name the caches among *levels* that have no roof."""
     known = {roof.label for roof in roofs}
     bare = [level for level in levels if level in CACHES and level not in known]
     return f"the roof of {' and '.join(bare)} (gpuperf calibrate measures it)" if bare else ""

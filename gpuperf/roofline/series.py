@@ -154,7 +154,6 @@ def _place(flops: float | None, amount: float, time_s: float) -> tuple[float, fl
 def _baselines(
     shown: Sequence[Entry], baseline: str, roofline: bool, view: View
 ) -> dict[Key, tuple[float, float]]:
-    """Return the place of the baseline of each case."""
     places = {}
     for entry in shown:
         if entry.record.case.implementation == baseline:

@@ -32,9 +32,9 @@ class Placement:
 
     `roof` says which ceilings `attainable_flop_per_s`, `fraction` and `longer` refer to. `longer`
     is the resource that the algorithm needs longest, and `limiter` the one that limits this
-    implementation. The three MFUs are of the data sheet, at the clock observed, and of the measured
-    ceiling. `valid`
-    is false where the record breaks physics. Where no bytes are known, `intensity` is 0.
+    implementation. The three MFUs are relative to the rate of the data sheet, that at the SM clock
+    observed, and the measured ceiling. `valid` is false if the record breaks physics. `intensity`
+    is 0 if no bytes are known.
     """
 
     intensity: float
@@ -167,7 +167,6 @@ def _elsewhere(cost: Cost) -> tuple[str, ...]:
 def _reasons(
     cost: Cost, peaks: Peaks | None, ceilings: Peaks | None, clock_hz: float | None
 ) -> Iterable[str]:
-    """Yield a sentence for each reason why a figure is unknown."""
     if peaks is None and ceilings is None:
         yield "no ceilings are known for this device; `gpuperf calibrate` measures them"
     for flops in cost.flops:

@@ -50,7 +50,6 @@ def shown_entries(run: Run) -> Sequence[Entry]:
 
 
 def _baseline_notes(run: Run, every: Sequence[Entry]) -> Iterable[Note]:
-    """Yield why no speed-up is known, where the baseline has no time."""
     name = run.header.baseline
     timed = list(dict.fromkeys(e.record.case.implementation for e in every if e.time is not None))
     if name and timed and name not in timed:
@@ -128,8 +127,6 @@ def _identity(entries: Sequence[Entry], axes: Axes) -> Iterable[Column]:
 
 
 def _figures(run: Run, entries: Sequence[Entry]) -> Iterable[Column]:
-    """Yield the columns of figures."""
-
     def column(
         head: str, unit: str, cell: Callable[[Placement], float | None], keep: int, scale: float
     ) -> Column:
@@ -208,7 +205,6 @@ def _compared(baseline: str, entries: Sequence[Entry]) -> Iterable[Column]:
 
 
 def _within(processes: int) -> str:
-    """Return which processes the intervals of a column are over."""
     return f"{processes} processes" if processes > 1 else "one process"
 
 
@@ -267,7 +263,6 @@ def _time(entry: Entry) -> str:
 
 
 def _interval(entry: Entry, several: int) -> str:
-    """Return the interval over *several* processes, or within a single one."""
     if entry.time is None or entry.time.median_s <= 0 or (several == 1 and entry.time.size < 2):
         return NOTHING
     interval_s = entry.across_s if several > 1 else entry.time.interval_s

@@ -107,7 +107,6 @@ def find_workload(op: str, describe: Describe, cached: bool = True) -> Descripti
 
 
 def _only(op: str, name: str, descriptions: tuple[Description, ...]) -> Description:
-    """Return the description called *name*, or the only one."""
     names = [d.name for d in descriptions]
     if name:
         if name not in names:
@@ -131,7 +130,6 @@ def _builtin_key() -> str:
 
 
 def _stack() -> tuple[object, ...]:
-    """Return the versions that a description may depend on: interpreter, torch, gpuperf."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:

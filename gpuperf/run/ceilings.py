@@ -171,7 +171,6 @@ def _dtype(record: Record) -> object:
 
 
 def _fastest(records: Iterable[Record]) -> Record | None:
-    """Return the record with the highest rate."""
     rates = [
         (record.cost.flop_count / record.samples.median_s, record)
         for record in records

@@ -224,7 +224,6 @@ def _read(path: str) -> str:
 
 
 def _report(control: int, code: int, starved: str) -> None:
-    """Send how the worker ended to the supervisor, if it is still there."""
     with contextlib.suppress(OSError):
         os.write(control, json.dumps({"code": code, "starved": starved}).encode())
 

@@ -159,7 +159,6 @@ def _write_all(file: int, line: bytes) -> None:
 
 
 def _chunks(file: int) -> list[bytes]:
-    """Read what *file* contains."""
     chunks, offset = [], 0
     while chunk := os.pread(file, CHUNK, offset):
         chunks.append(chunk)
@@ -180,7 +179,6 @@ def _lock(file: int, path: Path) -> None:
 
 
 def _holder(file: int) -> str:
-    """Name the process that holds the lock of *file*."""
     status = os.fstat(file)
     place = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
     with contextlib.suppress(OSError):

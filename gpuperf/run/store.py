@@ -31,8 +31,6 @@ from gpuperf.run.runfile import GZIP
 
 
 class _AnyRecord(Protocol):
-    """A record or its summary."""
-
     @property
     def run(self) -> str: ...
 

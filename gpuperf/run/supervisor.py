@@ -254,7 +254,6 @@ class Supervisor:
         return self._worker
 
     def _send(self, worker: Connection, request: ToWorker) -> None:
-        """Send *request*. Raises: _Died if the worker is gone."""
         try:
             worker.send(request)
         except BrokenPipeError:

@@ -49,8 +49,6 @@ def _columns(points: Sequence[Mapping[str, T]]) -> dict[str, tuple[T | None, ...
 
 
 class _Sweep:
-    """The axes of one operation."""
-
     def __init__(self, points: Sequence[Mapping[str, Value]], main: Sequence[str]) -> None:
         columns = _columns(points)
         columns.pop("dtype", None)

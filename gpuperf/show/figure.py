@@ -172,7 +172,6 @@ class Frame:
             self._pin(self.foot - i * SMALL * LINE / 72, line, SMALL, "bottom", color=FAINT)
 
     def _write(self, text: str, size: float, weight: str = "normal") -> None:
-        """Write *text* below the words that are at the top."""
         for line in self.wrapped(text, size):
             self._pin(-self.top, line, size, "top", fontweight=weight)
             self.top += size * LINE / 72
@@ -283,7 +282,6 @@ class Frame:
         right: float,
         least: float,
     ) -> None:
-        """Set the size of the figure and the position of each panel."""
         from matplotlib.transforms import Bbox
 
         columns = len(self.panels[0])

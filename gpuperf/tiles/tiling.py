@@ -64,7 +64,6 @@ def sizes_of(record: Record) -> tuple[int, int, int] | None:
 
 
 def _chosen_tile(record: Record) -> tuple[int, int, int] | None:
-    """Return BM, BN and BK of a tuned kernel."""
     return _three_sizes(record.chosen, ("BM", "BN", "BK"))
 
 

@@ -40,7 +40,6 @@ def draw_timing(run: Run, paths: Sequence[Path]) -> None:
 
 
 def _draw_sizes(lower: Any, cases: Sequence[CaseTiming]) -> None:
-    """Draw the axis of the kernels' durations."""
     from matplotlib.ticker import FuncFormatter, NullFormatter
 
     lower.set_xlabel("busy time of the kernel (span of several), µs")

@@ -203,7 +203,7 @@ def measure_rest(supervisor: Supervisor, path: Path) -> Outcome:
         supervisor.peaks, supervisor.ceilings = run.header.peaks, run.header.ceilings
         before, now = run.header.fingerprint.soft, opened.fingerprint.soft
         for name in sorted(k for k in before.keys() | now.keys() if before.get(k) != now.get(k)):
-            say(f"{name} was {before.get(name)} when the run began, and is {now.get(name)}")
+            say(f"{name} was {before.get(name)} when the run began, and is {now.get(name)} now")
         return _measure(supervisor, writer, run, plan, resumed=True)
 
 

@@ -45,14 +45,12 @@ def draw_waves(run: Run, paths: Sequence[Path]) -> None:
 
 
 def _ends(study: WaveStudy) -> str:
-    """Describe the vertical lines."""
     if len(study.boundaries) > MOST_LINES:
         return f"the {len(study.boundaries)} ends of waves are too many to draw"
     return "vertical lines: a wave ends" if study.boundaries else ""
 
 
 def _draw_study(upper: Any, lower: Any, study: WaveStudy, sms: int) -> None:
-    """Draw the throughput above, the waves and the tiles below."""
     from matplotlib.ticker import MaxNLocator
 
     tiles = lower.twinx()

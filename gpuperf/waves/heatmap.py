@@ -81,7 +81,6 @@ def _limits(
 def _draw(
     axes: Any, kernel: KernelStudy, plane: Plane, limits: tuple[float, float], clock_hz: float
 ) -> Any:
-    """Draw the image of one kernel with its dots and its caption."""
     ms, ns = plane.ms, plane.ns
     image = axes.imshow(
         [[rate * clock_hz / TERA for rate in row] for row in plane.rows],

@@ -60,25 +60,25 @@ def eager_work(point: Point) -> Work:
 def eager_roundings(point: Point) -> int:
     """Return how many results eager attention rounds to the tensors' dtype.
 
-    Forward these are the scores before and after the scale, the masked scores and the shares. The
-    scores count twice each: they reach 6, which multiplies the error of a share. The backward adds
-    four gradients.
+    Forward these are the scores before and after the scale, the masked scores and their softmax.
+    The scores count twice each: they reach 6, which multiplies the error of the softmax. The
+    backward adds four gradients.
     """
     return 6 if point.mode == "fwd" else 10
 
 
 def compile_roundings(point: Point) -> int:
-    """Return how many results are rounded: the scores, which count twice, the shares, and the
-    four gradients of the backward."""
+    """Return how many results compiled attention rounds: the scores, which count twice, their
+    softmax, and the four gradients of the backward."""
     return 3 if point.mode == "fwd" else 7
 
 
 def flash_roundings(point: Point) -> int:
     """Return how many results flash attention rounds.
 
-    The shares are rounded before the product with v; backward, also the output that the gradient
-    begins with, and the gradient of the scores. Scores stay in fp32, so tensors in fp32 have all
-    roundings of eager attention, and those of the log-sum-exp and of δ.
+    The softmax is rounded before the product with v; backward, so are the output, from which the
+    gradient begins, and the gradient of the scores. Scores stay in fp32, so tensors in fp32 have
+    all roundings of eager attention, and those of the log-sum-exp and of δ.
     """
     if point.mode == "fwd":
         return 1
@@ -88,7 +88,7 @@ def flash_roundings(point: Point) -> int:
 def flash_work(point: Point) -> Work:
     """Return the work of `_flash.py`: seven matmuls backward instead of four.
 
-    It computes the scores again, once for dk and dv and once for dq.
+    The kernels compute the scores again, once for dk and dv and once for dq.
     """
     q, k, _, lse = sizes(point)
     sums, each = 2 * q, 2 * q + 2 * k + 2 * lse  # reads of o and do; of q, k, v, do, lse and sums

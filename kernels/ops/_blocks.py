@@ -18,7 +18,7 @@ CANDIDATES = tuple(
 def in_blocks(kernel: Any, n: int, y: torch.Tensor, *args: Any, programs: int = 0) -> Tuned:
     """Return a call of *kernel*(y, *args, n, BLOCK) that returns y, with the fastest block.
 
-    The grid has one program for each block of n elements, or *programs* programs where given.
+    The grid has one program for each BLOCK of the n elements, or *programs* programs unless 0.
     """
 
     def make(tile: Mapping[str, int]) -> Callable[[], torch.Tensor]:

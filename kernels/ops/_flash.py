@@ -69,7 +69,7 @@ def forward_step(
     acc, total, most, queries, keys_at, values_at, start, i, offset, nk, factor,
     MASKED: tl.constexpr, CAUSAL: tl.constexpr, BN: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Add a block of keys: update the running maximum, and rescale the sums so far."""
+    """Add a block of keys to the sums of o; update the running maximum and rescale the sums."""
     keys = keys_at.load([start, 0])
     scores = tl.dot(queries, keys.T, input_precision=PRECISION)
     if MASKED:
@@ -152,7 +152,7 @@ def kv_step(
     dkeys, dvalues, keys, values, queries_at, grads_at, lse, sums, start, j, offset, nq, nk, factor,
     MASKED: tl.constexpr, CAUSAL: tl.constexpr, BM: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Add a block of queries to dk and dv; scores are transposed, (BN, BM)."""
+    """Add the terms of a block of queries to dk and dv; scores are transposed, (BN, BM)."""
     queries = queries_at.load([start, 0])
     i = start + tl.arange(0, BM)
     scores = tl.dot(keys, queries.T, input_precision=PRECISION)
@@ -236,7 +236,7 @@ def q_step(
     dqueries, queries, grads, norm, drop, keys_at, values_at, start, i, offset, nq, nk, factor,
     MASKED: tl.constexpr, CAUSAL: tl.constexpr, BN: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Add a block of keys to dq."""
+    """Add the terms of a block of keys to dq."""
     keys, values = keys_at.load([start, 0]), values_at.load([start, 0])
     scores = tl.dot(queries, keys.T, input_precision=PRECISION)
     share = tl.exp2(scores * factor - norm[:, None])

@@ -203,8 +203,8 @@ def gradient_sizes(inputs: Inputs, point: Point) -> tuple[torch.Tensor | None, .
     """Return the size of the addends of dq (b, h, n, 1), and None for the other results.
 
     The addends are p·(do·v − δ)·k. A query with one key has δ = do·v, and they cancel in the
-    formula, but not in a kernel that computes both by sums of its own. A query has as many addends
-    as keys, with shares p of about 1/keys.
+    formula, but not in a kernel that sums each separately. A query has as many addends as keys,
+    with a softmax p of about 1/keys.
     """
     if point.mode == "fwd":
         return (None,)

@@ -295,7 +295,7 @@ def test_a_call_that_the_cache_served_says_so() -> None:
     none = {"dram_read_bytes": 0.0, "dram_written_bytes": 0.0}
     losses = explain(replace(ADD, contract=HOT, counters=none), TOP)
     assert losses.factors[-1].name == "keeping memory busy, extra bytes"
-    assert any("cache served the rest" in words for words in losses.missing)
+    assert any("cache served the others" in words for words in losses.missing)
 
 
 def test_a_tile_whose_way_is_not_sure_predicts_nothing() -> None:

@@ -130,7 +130,7 @@ def test_under_auto_what_cannot_be_blocked_is_timed_by_events_and_says_so() -> N
     assert timing.facts == events.facts
     assert (timer.asked, tracer.asked) == ([], [])
     assert caveats(timing).keys() == {"cannot-block"}
-    assert "it waits for the device: timed by events" in caveats(timing)["cannot-block"].message
+    assert "it waits for the device: its time is that between two events" in caveats(timing)["cannot-block"].message
 
 
 def test_auto_is_blocked_where_it_can_be() -> None:
@@ -185,7 +185,7 @@ def test_a_call_that_works_for_others_is_refused(later: bool) -> None:
     watch = Stopwatch(FakeTimer(), giving(*traces))
     stop = refusal(watch, replace(BURST, precision=1e-6))
     assert stop.status == "error"
-    assert "6.667 µs to the average call of 1.000 µs" in stop.reason
+    assert "6.667 µs a call on average, beside the 1.000 µs of a usual call" in stop.reason
 
 
 def test_a_kernel_now_and_then_that_hardly_takes_time_is_no_refusal() -> None:

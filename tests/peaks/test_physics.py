@@ -61,7 +61,7 @@ def test_compulsory_reads_after_a_flush_are_no_faster_than_dram() -> None:
     assert status(taken(AT_BANDWIDTH / 1.019, read=GB)) == "ok"
     broken = check_physics(taken(AT_BANDWIDTH / 1.021, read=GB), H200, None)
     assert broken.status == "impossible"
-    assert "1.02 of the data sheet's 4.80 TB/s" in broken.reason
+    assert "1.02 times the data sheet's 4.80 TB/s" in broken.reason
     assert "cost of the workload" in broken.hint
 
 
@@ -100,7 +100,7 @@ def test_counters_show_whether_a_call_read_its_inputs() -> None:
     sure = {**slow.counters, "dram_uncertainty_bytes": 0.0}
     less = check_physics(replace(slow, counters=sure), H200, None)
     assert less.status == "impossible"
-    assert less.reason.startswith("it did not read its inputs: 890 MB came from DRAM")
+    assert less.reason.startswith("the call did not read its inputs: 890 MB came from DRAM")
     assert status(replace(less, status="ok"), None) == "impossible", "no data sheet is needed"
 
 
@@ -110,7 +110,7 @@ def test_flops_are_bounded_by_the_sms_at_the_observed_clock() -> None:
     assert status(taken(1 / 1.019, flops=flops, clock_hz=1.602e9)) == "ok"
     broken = check_physics(taken(1 / 1.021, flops=flops, clock_hz=1.602e9), H200, None)
     assert broken.status == "impossible"
-    assert "1.02 of what 132 SMs do at the observed clock of 1602 MHz" in broken.reason
+    assert "1.02 times what 132 SMs do at the observed clock of 1602 MHz" in broken.reason
 
 
 def test_an_uncertain_figure_of_a_data_sheet_may_be_too_low_by_half() -> None:
@@ -136,7 +136,7 @@ def test_without_a_data_sheet_half_more_than_a_measured_roof_is_the_most() -> No
     assert status(taken(1 / 1.49, flops=flops), None, roofs()) == "ok"
     broken = check_physics(taken(1 / 1.51, flops=flops), None, roofs())
     assert broken.status == "impossible"
-    assert "1.51 of the measured roof of vector fp32" in broken.reason
+    assert "1.51 times the measured roof of vector fp32" in broken.reason
     assert "gpuperf calibrate" in broken.hint
     assert status(taken(1 / 1.49, read=2 * 10**10), None, roofs()) == "ok"
     assert status(taken(1 / 1.51, read=2 * 10**10), None, roofs()) == "impossible"

@@ -312,7 +312,7 @@ def test_above_what_the_sms_do_at_the_observed_clock_a_record_is_invalid() -> No
     broken = placed(at_rate(most * 1.03, 1.602e9))
     assert not broken.valid
     assert kinds(broken) == ["impossible"]
-    assert "1.03 of what 132 SMs do" in broken.caveats[0].message
+    assert "1.03 times what 132 SMs do" in broken.caveats[0].message
     assert broken.caveats[0].hint
     close = placed(at_rate(most * 1.01, 1.602e9))
     assert close.valid

@@ -179,7 +179,6 @@ class _TracedWindow:
 
 
 def _windows(activities: Sequence[Activity]) -> Iterable[_TracedWindow]:
-    """Yield the windows in *activities*, each of which begins with the kernel BLOCK."""
     starts = [i for i, activity in enumerate(activities) if activity.name == BLOCK]
     for start, end in zip(starts, [*starts, len(activities)][1:], strict=False):
         yield _read_window(activities[start:end])
