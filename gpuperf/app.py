@@ -192,14 +192,14 @@ def _guarded(run: Callable[[], Any]) -> int:
 
 
 def _refusal(error: OSError) -> tuple[str, str] | None:
-    """Return what the system refused and what to do, or None if gpuperf itself is at fault."""
+    """Return a message about what the system refused, and a hint; None for a fault of gpuperf."""
     if error.errno in FULL and not error.filename:
         try:  # is stdout full? A blank at its end does no harm
             os.write(sys.stdout.fileno(), b" ")
         except OSError as full:
             _drop_stdout()
             message = f"stdout cannot be written: {full.strerror}"
-            return message, "what was measured is in the run file; `gpuperf show` prints it again"
+            return message, "the run file has the records; `gpuperf show` prints them again"
     if error.errno not in ENVIRONMENT or not error.filename:
         return None
     message = f"{os.fsdecode(error.filename)!r} cannot be used: {error.strerror}"

@@ -25,7 +25,7 @@ def read_choice(
     variable: str, place: Place, candidates: Sequence[Mapping[str, int]]
 ) -> Mapping[str, int] | None:
     """Return the choice for *place* in the folder that *variable* names; None if there is none, or
-    if it is not among *candidates*."""
+    if the stored choice is not among *candidates*."""
     folder = os.environ.get(variable)
     if not folder:
         return None

@@ -76,13 +76,14 @@ class RunFileError(UsageError):
 
 
 class CannotMeasure(GpuperfError):
-    """Nothing can be measured here, or nothing was measured."""
+    """This machine or this gpuperf cannot measure, or no case could be measured."""
 
     exit_code = 3
 
 
 class Unsupported(CannotMeasure):
-    """An implementation cannot run here, as its library reports; the record is `skipped`."""
+    """An implementation cannot run on this device, as its library reports; the record is
+    `skipped`."""
 
 
 class WorkloadError(CannotMeasure):

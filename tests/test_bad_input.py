@@ -448,7 +448,8 @@ def test_ctrl_c_prints_and_keeps_what_was_measured(interrupted: tuple[Sweep, End
     sweep, ended = interrupted
     assert ended.code == 130, ended.err
     assert "Traceback" not in ended.err
-    rest = f"interrupted; the rest: gpuperf roofline --resume ctrl-c/{sweep.path.name}"
+    resume = f"gpuperf roofline --resume ctrl-c/{sweep.path.name}"
+    rest = f"interrupted; to measure the missing cases: {resume}"
     assert rest in ended.err
     sizes = set(sweep.records_per_size())
     assert 2 <= len(sizes) < len(SLOW_SIZES)
@@ -468,7 +469,7 @@ def test_an_interrupted_run_even_if_cut_in_mid_line_is_resumed_from_its_last_who
     cut.path.write_bytes(whole[: whole.rstrip().rfind(b"\n") + 200])
     shown = gpuperf_at.within("show", str(cut.path))
     assert shown.code == 0
-    assert re.search(r"line \d+ is not a whole record .*; the rest was read", shown.err)
+    assert re.search(r"line \d+ is not a whole record .*; its other lines were read", shown.err)
     assert_complete(cut, cut.resume(), set(sizes[:-1]))
 
 

@@ -12,7 +12,7 @@ from gpuperf.show.screen import WIDE, Screen
 from gpuperf.show.table import Column, Table, fill
 from gpuperf.units import format_flop_rate, format_percent, format_rate, format_time
 
-PHYSICS = 1.02  # a rate up to this many times what the observed clock allows is plausible
+PHYSICS = 1.02  # a rate may be this many times that of the observed clock, by errors of both
 
 
 def render_ceilings(

@@ -115,7 +115,7 @@ def device_data(peaks: Peaks) -> dict[str, Any]:
 
 
 def _number(figure: Figure | None, unit: str) -> str:
-    """Write the figure in *unit* with its mark, or with a blank where it has none."""
+    """Write the figure in *unit*, with the mark of its status or a blank for a published figure."""
     if figure is None:
         return f"{UNKNOWN} "
     return f"{figure.value / SI_FACTOR[unit]:.6g}{MARK[figure.status] or ' '}"

@@ -1,4 +1,4 @@
-"""Split the time of a case into losses, from the data sheet to what was attained."""
+"""Split the gap between a case's peak and its attained rate into losses (the verb `explain`)."""
 
 from gpuperf.verb.verb import Verb
 

@@ -32,7 +32,7 @@ def explain(
 
     runs = read_runs(run)
     for problem in runs[0].problems:
-        say(f"{run}: {problem}; the rest was read")
+        say(f"{run}: {problem}; its other lines were read")
     if len(runs) > 1:
         raise UsageError(f"{run} holds {len(runs)} runs; explain takes one", "split the file")
     if runs[0].header.study == "profile":

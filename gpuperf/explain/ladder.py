@@ -82,7 +82,8 @@ def factors_of(chain: Chain, ladder: Sequence[Rung], absent: set[str]) -> tuple[
         steps = tuple(step for step in STEPS[chain][start:end] if step not in absent)
         if not steps:
             continue
-        # The work that was asked for is exact, so a factor from a modelled rung to it is modelled.
+        # The last rung, the case's own work, is exact: a factor from a modelled rung to it is
+        # modelled.
         # A factor from a modelled rung to any other also holds the error of the model.
         last = end == len(ladder) - 1
         how: How = "modelled" if "modelled" in (above.how, below.how) else "measured"

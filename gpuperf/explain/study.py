@@ -1,8 +1,9 @@
-"""Split the time of a case into losses, from the peak of the data sheet to what was attained.
+"""Split the gap between the peak rate of a case and its attained rate into losses.
 
-A ladder of quantities leads from what the machine could have done in the time to the work of the
-case. Each loss is the ratio of two neighbouring rungs, so the product of the losses is exact and
-none counts twice. Two losses beside an unknown rung are known together only.
+A ladder of quantities leads from the work that the device could have done in the time to the work
+of the case. Each loss is the ratio of two neighbouring quantities (rungs), so the product of the
+losses is exact, and none counts twice. If a rung is unknown, the two losses beside it are known
+together only.
 
     compute:  peak·T, peak·span, peak·busy, S·R·f·busy, S·R·C_elapsed, S·R·C_active, S·R·C_pipe,
               F_hw, F
@@ -108,7 +109,7 @@ def explain(record: Record, header: Header) -> LossBudget:
     samples, cost = record.samples, record.cost
     placed = place(record, header.peaks, header.ceilings)
     if placed is None or samples is None or cost is None:
-        reason = record.reason or "it has no time or no cost"
+        reason = record.reason or "the case has no time or no cost"
         raise UsageError(f"{identity} is {record.status}: {reason}", "choose another case")
     if not placed.valid:
         raise UsageError(f"{identity} breaks physics: {placed.caveats[-1].message}", "measure anew")

@@ -1,4 +1,4 @@
-"""Render loss budgets: each loss from the peak to what was attained, and what to do."""
+"""Render loss budgets: the losses between peak and attained rate, and what to change first."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def unit_of(budget: LossBudget, value: float) -> str:
 
 
 def levels(budget: LossBudget) -> tuple[float, ...]:
-    """Return the peak, and what is left of it after each loss."""
+    """Return the peak, and the rate that is left after each loss, in FLOP/s or byte/s."""
     rates = [budget.peak]
     for factor in budget.factors:
         rates.append(rates[-1] * factor.value)

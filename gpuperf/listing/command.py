@@ -34,7 +34,7 @@ def list_workloads(
 ) -> None:
     """List the workloads, or show one in full.
 
-    In full, it has its axes with their defaults, its implementations and the formula of its cost.
+    A workload in full has its axes with their defaults, its implementations, and its cost formula.
     """
     with opt.make_supervisor("cpu") as supervisor:
         if op is not None:
@@ -90,7 +90,7 @@ def _in_full(description: Description) -> tuple[Table, Table]:
 
 
 def _axes(axes: Sequence[Axis]) -> str:
-    """Write axes as `seq* batch heads +7`: the main ones first, and the number of the rest."""
+    """Write axes as `seq* batch heads +7`: the main axes first, and the number of further axes."""
     names = [f"{axis.name}{'*' * axis.main}" for axis in axes if axis.name != "dtype"]
     names.sort(key=lambda name: not name.endswith("*"))
     more = f" +{len(names) - MOST_AXES}" if len(names) > MOST_AXES else ""

@@ -163,7 +163,7 @@ class Bench:
         warm = warm_up(call, self.device.synchronize, first_call_s, least)
         self._refuse_long(record, warm.call_s, calls=1)
         memory = self._call_memory(memory, call, held, inputs)
-        self.meter.summary()  # drops what was read before the samples
+        self.meter.summary()  # drops the readings from before the samples
         stopwatch = self.stopwatch.with_hooks(
             self._watch, self._on_sample(verifier), verifier.spot_checks.wrap
         )
@@ -339,7 +339,7 @@ class Bench:
         try:
             kernels = with_launches(timing.kernels, timing.launches, launches_of(run))
         except Exception:
-            self.device.synchronize()  # as in `measure`; no other failure here costs the time
+            self.device.synchronize()  # raises on a lost device; any other failure keeps the time
             return timing
         return replace(timing, kernels=kernels)
 

@@ -99,7 +99,7 @@ def _alternating_caveats(samples: Samples) -> Iterator[Caveat]:
 
 
 def _timer_caveats(record: Record, median_s: float) -> Iterator[Caveat]:
-    """Yield caveats about what the timer itself adds to so short a time."""
+    """Yield caveats if the time that the timer adds is a large share of *median_s*."""
     if record.contract.timer == "events" and median_s < LEAST_EVENTS_S:
         yield Caveat(
             "uncalibrated",

@@ -219,7 +219,7 @@ class Comparison:
     def _sums(self, output: str) -> str:
         """Return the dtype of sums: that of the cost, else that of the output.
 
-        For a workload that does not declare its rounding it is at least fp32, as in libraries.
+        If a workload does not declare its rounding, sums are in fp32 or fp64, as in libraries.
         """
         if self.accumulate:
             return self.accumulate

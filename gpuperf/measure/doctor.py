@@ -28,7 +28,9 @@ def examine(device: Device, meter: Meter) -> tuple[DeviceCheck, ...]:
         checks += _card(meter)
         checks.append(_counters(device))
     else:
-        checks.append(_check("NVML", False, "not here", "clocks, power and throttling are unknown"))
+        checks.append(
+            _check("NVML", False, "not available", "clocks, power and throttling are unknown")
+        )
     return tuple(checks)
 
 
@@ -49,7 +51,7 @@ def _software(device: Device) -> Iterator[DeviceCheck]:
         yield DeviceCheck("GPU", "note", "none that torch can use", hint)
     triton = importlib.util.find_spec("triton") is not None
     hint = "kernels written in Triton are skipped"
-    yield _check("triton", triton, "here" if triton else "not here", hint)
+    yield _check("triton", triton, "installed" if triton else "not installed", hint)
     if device.facts.kind == "cuda":
         yield _nvrtc()
 

@@ -1,7 +1,7 @@
 """Make the input tensors of a workload.
 
-A workload's `inputs` function receives `make(shape, dtype)`: bound to device, seed and data, or one
-that only counts bytes, so that a size that cannot fit is refused before it is allocated.
+A workload's `inputs` function receives `make(shape, dtype)`: one that draws a tensor on the device,
+or one that only counts bytes, so that a size too large for memory is refused before allocation.
 """
 
 from __future__ import annotations

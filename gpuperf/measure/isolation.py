@@ -345,8 +345,8 @@ SETTINGS = (
 def restored_tf32() -> Iterator[None]:
     """Restore on exit whether matmuls and convolutions may round fp32 to TF32.
 
-    An implementation may allow TF32 for its own dtype. Left on, it makes the fp32 results of the
-    next case in this process wrong.
+    An implementation may allow TF32 in a case of dtype tf32; if it stayed on, the fp32 results of
+    the next case in this process would be wrong.
     """
     before = [(s, s.value()) for s in SETTINGS if s.name.startswith("allow_tf32")]
     try:

@@ -50,7 +50,7 @@ def refuse_too_large(device: Device, workload: Workload, point: Point, cost: Cos
     """
     counter = ByteCounter()
     written = sum(b.written for b in cost.bytes if b.channel == "dram")
-    with contextlib.suppress(TooLarge):  # what was counted by then is over any memory
+    with contextlib.suppress(TooLarge):  # the bytes counted by then exceed any memory
         workload.inputs(point, counter)
     # The check draws the inputs once more, and copies them over the first ones.
     needed, free = 2 * counter.bytes + written, device.free_bytes()

@@ -88,7 +88,7 @@ def _collect(holder: object, source: str) -> dict[str, Workload]:
 
 
 def _load_file(path: Path) -> ModuleType:
-    """Import the file as a module of its own.
+    """Import the file *path* as a module.
 
     Its folder and the working folder become the last places of `sys.path`, so that it can import
     modules beside it and packages of its repository, and none of these hides a library.

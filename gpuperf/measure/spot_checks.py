@@ -109,7 +109,9 @@ class SpotChecks:
 
 
 def _refuse_difference(got: torch.Tensor, want: torch.Tensor, tolerance: float) -> None:
-    """Compare the rms of all elements: one that cancels is no more exact than the others.
+    """Compare the rms of the differences with that of *want*, over all kept elements.
+
+    A single element may be the small difference of large addends, and so inexact.
 
     Raises: WrongResult.
     """

@@ -1,1 +1,1 @@
-"""The nouns of gpuperf: frozen values and their JSON. Nothing here touches hardware."""
+"""Define the values of gpuperf (cases, records, costs, peaks) and their JSON, without hardware."""

@@ -106,7 +106,7 @@ def _change_points(values: Any, cuts: dict[int, tuple[float, float]]) -> tuple[C
 
 def _change(before: Any, after: Any) -> tuple[float, float, float]:
     """Return by how much *after* is greater, with its 95 % interval: by Yuen's test, which trims a
-    fifth on either side, or as a difference of medians if the rest does not scatter."""
+    fifth on either side, or as a difference of medians if the remaining values are all equal."""
     import numpy
     from scipy.stats import ttest_ind
 

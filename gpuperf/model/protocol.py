@@ -50,7 +50,7 @@ class Measure(msgspec.Struct, tag="measure", frozen=True):
 
 
 class Runnable(msgspec.Struct, tag="runnable", frozen=True):
-    """Request to list the cases that can run: supported here, and no larger than the memory."""
+    """Request to list the cases that the device supports and has the memory for."""
 
     cases: tuple[Case, ...]
     contract: Contract

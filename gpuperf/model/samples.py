@@ -214,7 +214,7 @@ def effective_size(values: tuple[float, ...]) -> float:
     τ = 1 + 2·Σρ is the larger of two estimates: the sum of pairs of autocorrelations while they are
     positive (Geyer, Statistical Science 7 (1992) 473), and (1 + ρ)/(1 − ρ) of an AR(1) process,
     with the lag-1 correlation corrected for its bias in short series (Kendall, Biometrika 41 (1954)
-    403). Ranks are correlated instead of values, since outliers hide the correlation of the rest.
+    403). Ranks are correlated instead of values, since outliers hide the correlation of values.
     """
     n = len(values)
     if n < 4:

@@ -1,6 +1,6 @@
 """List the timers: the name of each, what it measures, and what it needs.
 
-A timer is one `Timer` value here and one module that measures with it, which only a worker imports.
+A timer is a `Timer` value in this module and a module that measures, which only a worker imports.
 Plans, contracts, suites, `--timer` and timing-check take the timers from this list.
 """
 

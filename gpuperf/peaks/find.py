@@ -48,8 +48,8 @@ def load_peaks(path: Path) -> Peaks:
 def resolve_peaks(name: str, sm_count: int, user: Peaks | None = None) -> tuple[Peaks | None, str]:
     """Return the peaks of the device *name* with *sm_count* SMs, and the doubt about that choice.
 
-    The doubt is empty if a file fits. The user's file is taken even if it does not fit; the doubt
-    then says so.
+    The doubt is empty if a file has this name and SM count. The user's file is taken in any case;
+    if it is for another device, the doubt says so.
     """
     if user is not None and matches(user, name, sm_count):
         return user, ""

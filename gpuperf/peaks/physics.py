@@ -1,4 +1,4 @@
-"""Detect measurements that break physics, whatever the code under test does.
+"""Detect measurements that break physics, so that a workload cannot pass with an impossible time.
 
 A case that breaks a rule gets the status `impossible`: its result, its cost or its time is wrong,
 and its time is not shown. The rules do not trust the measured process. They forbid

@@ -1,8 +1,8 @@
 """Determine which resource of the device is busiest while a record runs.
 
 The share of a resource is the least time that it needs for the work, over the time measured. The
-work is what the hardware counted; where nothing was counted, what the model of the implementation
-says, and without a model, what the algorithm must do. Where no resource is half busy, the limit is
+work is what the hardware counted; if nothing was counted, the work by the implementation's model,
+and without a model, the cost of the algorithm. Where no resource is half busy, the limit is
 latency, or too little work in flight.
 """
 

@@ -1,6 +1,6 @@
-"""Reduce a run to what is read first: 100 columns and 45 lines, with a line for each caveat.
+"""Reduce a run to a first view of 100 columns and 45 lines, with a line for each kind of caveat.
 
-What is left out here is in the whole table (`-v`), and in JSON and CSV.
+The whole table (`-v`), JSON and CSV have all columns and notes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ WIDTH, HEIGHT = 100, 45  # characters and lines
 LEGEND = 6  # lines under a roofline, and the empty one above it
 LOWEST, HIGHEST = 10, 17  # fewest and most lines of a roofline
 MARKS = string.ascii_lowercase
-MOST_ROWS = 3  # rows of a caveat by name; the rest are counted
+MOST_ROWS = 3  # rows of a caveat that are named; further ones are counted
 LONGEST = 40  # characters of the name of a row
 LEFT_OUT = {  # columns that only the whole table has: they explain or repeat other columns
     ("error", "allowed"),

@@ -7,7 +7,7 @@ from gpuperf.verb import options as opt
 from gpuperf.verb.measuring import Request, measure_new, measure_rest, report
 from gpuperf.verb.parse import parse_view
 
-# What a run that is resumed brings with it; the rest (device, deadline, format) may be given anew.
+# Options that --resume takes from the run; others (device, deadline, format) may be given with it.
 SETTLED = (*opt.CASES, *opt.TIMING, "peaks", "out", "seed", *opt.CONDITIONS, "counters")
 
 

@@ -53,7 +53,7 @@ def _bounds(shape: Shape) -> tuple[float, float, float, float]:
 
 @lru_cache(maxsize=4096)
 def _normals(shape: Shape) -> tuple[Vertex, ...]:
-    """Return the normals of the sloping edges of *shape*: its bounds stand for the others."""
+    """Return the normals of the sloping edges of *shape*; `_bounds` serves for level ones."""
     edges = zip(shape, (*shape[1:], shape[0]), strict=True)
     return tuple((y0 - y1, x1 - x0) for (x0, y0), (x1, y1) in edges if x0 != x1 and y0 != y1)
 

@@ -24,7 +24,8 @@ def render_rows(
 ) -> str:
     """Render *run* in *format*; as a table, with its roofline below it.
 
-    The table has the *columns* that are named, or all of them and every note where it is *verbose*.
+    The table has the named *columns* (empty: the usual ones), or with *verbose* all columns and
+    notes.
     """
     if format != "table":
         return render_run(run, format, screen)

@@ -88,12 +88,12 @@ def _complete(record: Record, group: Sequence[Record]) -> Record:
 
 
 def _with_caveats(record: Record, group: Sequence[Record], asked: int) -> Record:
-    """Return *record* with the caveats of the other processes, and one where processes lack."""
+    """Return *record* with the caveats of all processes in *group*, and one if processes lack."""
     doubts = {caveat.kind: caveat for r in (*group, record) for caveat in r.caveats}
     kinds = {caveat.kind for caveat in record.caveats}
     others = tuple(caveat for kind, caveat in doubts.items() if kind not in kinds)
     caveats = (*record.caveats, *others)
     if len(group) < asked:
         fewer = f"{len(group)} of {asked} processes measured the case, so its interval is wider"
-        caveats += (Caveat(FEWER, fewer, "gpuperf roofline --resume RUN measures the rest"),)
+        caveats += (Caveat(FEWER, fewer, "gpuperf roofline --resume RUN measures in the others"),)
     return replace(record, caveats=caveats)

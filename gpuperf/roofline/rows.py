@@ -41,7 +41,7 @@ class Entry:
 
     @property
     def valid(self) -> bool:
-        """Whether physics allows what was measured."""
+        """Whether the record breaks no rule of physics."""
         if self.record.status == "impossible":
             return False
         return self.placement is None or self.placement.valid
@@ -170,7 +170,7 @@ def _elsewhere(entry: Entry) -> dict[str, Any]:
 
 
 def _compared(speedup: Speedup | None) -> dict[str, Any]:
-    """Return the speed-up, with its interval named after the processes that it is over."""
+    """Return the speed-up, with its interval under one name if within a process, else another."""
     alone, several = (speedup, None) if speedup and speedup.processes == 1 else (None, speedup)
     return {
         "speedup": speedup.value if speedup else None,

@@ -192,7 +192,7 @@ def _select(run: Run, entries: Sequence[Entry], view: View) -> tuple[list[Entry]
         raise UsageError(
             f"run {run.header.run!r} has nothing to draw: no record has both bytes and FLOPs "
             "that are known and in range",
-            "--format json has what is known",
+            "--format json shows which figures are known",
         )
     return shown, roofline
 

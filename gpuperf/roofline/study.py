@@ -79,7 +79,7 @@ def place(record: Record, peaks: Peaks | None, ceilings: Peaks | None) -> Placem
         return None
     time_s, clock_hz = samples.median_s, samples.clock_hz
     sheet, best = compute_bound(cost, peaks), compute_bound(cost, ceilings)
-    # The data sheet where it knows what is needed, else what was measured.
+    # The data sheet, unless it lacks a rate for the cost that the measured ceilings have.
     by_sheet = peaks is not None and (sheet is not None or best is None)
     basis, bound = (peaks, sheet) if by_sheet else (ceilings, best)
     at_clock = seconds_at_clock(cost, peaks, clock_hz)
@@ -192,7 +192,7 @@ def _reasons(
 def _doubts(
     placed: Placement, cost: Cost, measured: Peaks | None, peaks: Peaks | None, data: Data
 ) -> Placement:
-    """Return *placed* with its caveats; *measured* are its roofs where it has no data sheet."""
+    """Return *placed* with its caveats; *measured* are its roofs unless a data sheet has them."""
     caveats: list[Caveat] = []
     if measured is not None and placed.fraction is not None and placed.fraction > ABOVE_ROOF:
         caveats.append(

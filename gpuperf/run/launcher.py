@@ -75,7 +75,7 @@ class Place:
     """A place whose code a worker of this gpuperf measures, such as another commit.
 
     `python` is its interpreter and `folder` its working folder. Modules in `paths` come before
-    installed ones. `kernels` is the folder of `gpuperf.kernels`; empty, it is the one here.
+    installed ones. `kernels` is the folder of `gpuperf.kernels` (empty: that of this gpuperf).
     `environment` holds the variables that differ.
     """
 
@@ -116,7 +116,7 @@ def _folder(name: str) -> str:
 class LocalLauncher:
     """A launcher of workers on this machine, which run the code of `place` if one is given.
 
-    With `debug`, their output is shown. With `ahead`, they import what they may need before they
+    With `debug`, their output is shown. With `ahead`, they import slow modules before they
     say hello. A worker and its children may take `memory_bytes`; 0 means nearly all memory.
     """
 
@@ -221,7 +221,7 @@ class LocalConnection:
             raise ValueError(f"a line of over {LONGEST_LINE >> 20} MiB")
 
     def _read(self, timeout_s: float) -> bool:
-        """Read what is in the pipe into the buffer; return False if it was empty."""
+        """Read the pipe into the buffer, and return False if nothing came within *timeout_s*."""
         self._shorten_log()
         if not select.select([self._replies], [], [], timeout_s)[0]:
             return False
@@ -272,7 +272,7 @@ class LocalConnection:
         return self._log.read().decode("utf-8", "replace").strip()
 
     def interrupt(self) -> None:
-        """Send Ctrl-C to a program, which its own session keeps from it."""
+        """Send SIGINT to a program: a Ctrl-C does not reach it, as it runs in another session."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(self._process.pid, signal.SIGINT)
 

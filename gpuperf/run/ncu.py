@@ -45,7 +45,7 @@ Counted = tuple[str, dict[str, float]]
 DOUBT = Caveat(
     BY_NCU,
     "Nsight Compute counted each kernel alone with a cold cache: what a kernel would reuse from "
-    "L2 counts as read from DRAM, and what is written back later does not count",
+    "L2 counts as read from DRAM, and later write-backs from L2 do not count",
     "--counters auto counts a call's DRAM bytes at full speed",
 )
 

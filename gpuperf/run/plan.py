@@ -51,7 +51,7 @@ def settle_dtype(
 ) -> tuple[Case, ...]:
     """Replace the dtype `auto`: by bf16 on a GPU that has it, and otherwise by fp32.
 
-    A workload without that dtype gets the first that it has.
+    A workload without that dtype gets its first dtype.
     """
     choices = next((a.choices for a in description.axes if a.name == "dtype"), ())
     wanted = ["bf16"] if device.kind != "cpu" and "bf16" in device.dtypes else []
@@ -274,7 +274,7 @@ def _contract(
         if cache not in (None, "hot"):
             raise UsageError(
                 f"--cache {cache} and --regime sustained exclude each other: each call finds in "
-                "the cache what the last one left",
+                "the cache the data of the last call",
                 "leave --cache out",
             )
         cache = "hot"

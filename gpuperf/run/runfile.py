@@ -109,7 +109,7 @@ class RunWriter:
             self._size = 0  # the file is known to be too short
             raise Incomplete(
                 f"{self.path} cannot be written on: {error.strerror}",
-                f"free some space, then measure the rest with --resume {self.path}",
+                f"free some space, then measure the missing cases with --resume {self.path}",
             ) from None
         self._rescue()
 

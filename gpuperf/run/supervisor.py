@@ -44,12 +44,12 @@ from gpuperf.peaks.find import find_peaks
 from gpuperf.peaks.physics import check_physics
 from gpuperf.run.launcher import Connection, Launcher
 
-# A case reports every phase, and 20 times a second while it is timed, so this bounds one call of
-# the operation, or one compilation.
+# Seconds without a report after which a worker is killed. A case reports every phase, and 20 times
+# a second while it is timed, so this bounds one call of the operation, or one compilation.
 DEADLINE_S = 120.0
 
-# A worker may take this long to start and to open its device, whatever the deadline of a case:
-# importing torch from a slow disk takes a minute.
+# Seconds that a worker may take to start and to open its device, even if the deadline of a case is
+# shorter: importing torch from a slow disk takes a minute.
 START_S = 120.0
 
 Listener = Callable[[str, int], None]

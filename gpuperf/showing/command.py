@@ -48,7 +48,7 @@ def show(
         say(f"{run}: reading {size >> 20:,} MiB; each 1,000 records take about a second")
     runs = read_runs(run)
     for problem in runs[0].problems:
-        say(f"{run}: {problem}; the rest was read")
+        say(f"{run}: {problem}; its other lines were read")
     if by is opt.By.KERNELS and any(each.header.study != "profile" for each in runs):
         raise UsageError(f"--by kernels shows profiles, and {run} is not a profile", "leave it out")
     if len(runs) > 1 and format in (opt.Format.JSON, opt.Format.CSV):

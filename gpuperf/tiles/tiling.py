@@ -14,7 +14,7 @@ from gpuperf.units import LARGEST
 
 def tiling_of(records: Sequence[Record], sm_count: int) -> tuple[Tiling | None, bool, str]:
     """Return the tiling of the kernel that all *records* ran, and whether its orientation is sure;
-    or the reason why it is unknown or does not determine the time."""
+    or None and the reason why the tiling is unknown or does not determine the time."""
     record = records[0]
     if tile := _chosen_tile(record):
         return Tiling(*tile, sm_count), True, ""

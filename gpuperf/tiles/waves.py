@@ -123,8 +123,8 @@ class Fit:
 def fit(tiling: Tiling, points: Sequence[Measured]) -> Fit:
     """Fit the model to *points* by relative error, with no negative cost.
 
-    Points of one wave or of one k do not determine all three costs; the others then include the
-    missing one. Memory-bound points are ignored. Raises: ValueError without a point.
+    Points of one wave or of one k do not determine all three costs; a cost that they leave open is
+    part of another. Memory-bound points are ignored. Raises: ValueError without a point.
     """
     points = [point for point in points if not point.memory_bound]
     if not points:
@@ -144,7 +144,7 @@ def fit(tiling: Tiling, points: Sequence[Measured]) -> Fit:
 
 
 def relative_errors(model: Fit, points: Sequence[Measured]) -> tuple[float, ...]:
-    """Return the relative error of the prediction for each point, above 0 if it is too slow."""
+    """Return, for each point, predicted over measured cycles − 1: above 0, predicted too slow."""
     return tuple(model.predict(p) / p.cycles - 1 for p in points)
 
 
@@ -169,7 +169,7 @@ def transpose(tiling: Tiling) -> Tiling:
 
 
 def orient(tiling: Tiling, points: Sequence[Measured]) -> tuple[Tiling, bool]:
-    """Return *tiling* or its transpose, if one fits *points* much better, and whether it does."""
+    """Return *tiling*, or its transpose if that fits *points* much better, and whether one does."""
     transposed = transpose(tiling)
     if transposed == tiling:
         return tiling, True

@@ -51,7 +51,10 @@ from gpuperf.verb.session import Session
 
 @dataclass(frozen=True)
 class Request:
-    """The options of a measuring verb, its conditions, and what it records in the run's header."""
+    """The options and conditions of a measuring verb, and fields of the run's header.
+
+    `refuse(cases, device)` raises for cases that the verb cannot take.
+    """
 
     verb: str
     options: Options
@@ -279,7 +282,7 @@ def _say_of_sizes(description: Description, axes: Mapping[str, str], sizes: str 
 
 
 def _workload_name(op: str | None, words: Sequence[str]) -> tuple[str, list[str]]:
-    """Return the workload, which --op or the first word names, and the other words."""
+    """Return the workload's name, from --op or the first of *words*, and the remaining words."""
     if op is not None:
         return op, list(words)
     if words and not words[0].startswith("-"):
@@ -317,7 +320,7 @@ def _measure(
     plan: Sequence[PlannedCase],
     resumed: bool = False,
 ) -> Outcome:
-    """Measure *plan* into *writer*; the outcome holds what was measured before an error."""
+    """Measure *plan* into *writer*; if an error ends it, the outcome has the records so far."""
     opened = supervisor.open()
 
     def noise(case: Case, contract: Contract) -> Noise | None:
@@ -335,7 +338,7 @@ def _measure(
     path = writer.path
     say(f"run file: {path}")
     if isinstance(session.ended, KeyboardInterrupt):
-        say(f"interrupted; the rest: gpuperf roofline --resume {path}")
+        say(f"interrupted; to measure the missing cases: gpuperf roofline --resume {path}")
     latest = {(r.case.id, r.contract, r.pass_index): r for r in session.records}
     order = [(case.id, contract, index) for case, contract, index in schedule_of(run.header)]
     records = tuple(latest[key] for key in order if key in latest)

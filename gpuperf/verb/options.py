@@ -98,7 +98,7 @@ Threads = Annotated[
         min=1,
         max=4096,
         show_default=False,
-        help="Number of threads that compute on a CPU; torch chooses it unless it is given.",
+        help="Number of threads that compute on a CPU (default: torch's choice).",
     ),
 ]
 Seed = Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Random seed of the inputs.")]
@@ -262,7 +262,7 @@ IntensityOption = Annotated[str, INTENSITY]
 
 @dataclass(frozen=True)
 class Options:
-    """The options that measuring verbs share, as they were given: a verb names those that it has.
+    """The shared options of the measuring verbs, as given; each verb has some (see `takes`).
 
     `words` are the arguments of the command line that are no option of the verb, such as the axes
     of a workload; `typed` are the names of the options that were typed.

@@ -51,8 +51,8 @@ def refuse_empty(path: Path, runs: Sequence[Run]) -> None:
     """Refuse a file whose *runs* have no record at all. Raises: CannotMeasure."""
     if not any(run.records for run in runs):
         raise CannotMeasure(
-            f"{path} has no record: it was cut, or interrupted before the first",
-            f"gpuperf roofline --resume {path} measures what it lacks",
+            f"{path} has no record: the file was cut, or the run interrupted before the first",
+            f"gpuperf roofline --resume {path} measures the missing cases",
         )
 
 

@@ -61,7 +61,7 @@ def measure_roofs(
     dtypes: Sequence[str],
     sustained: bool = False,
 ) -> Peaks:
-    """Measure roofs in *session*, store them, and say what is doubtful about them, each doubt once.
+    """Measure roofs in *session*, store them, and write each kind of doubt about them to stderr.
 
     Raises: the error that ended the session.
     """

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from gpuperf.model.workload import Case
 from gpuperf.waves.study import KernelStudy, WaveStudy
 
-MOST_CELLS = 256  # along each side, whatever the sizes in a run file
+MOST_CELLS = 256  # cells along each side, even if the sizes of a run file span more
 
 
 @dataclass(frozen=True)

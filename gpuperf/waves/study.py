@@ -1,7 +1,7 @@
 """Fit the model of tiles and waves to the kernels of a run of matmuls, and judge its predictions.
 
-Each kernel is fitted on half of its sizes and judged on the others. Where the model does not apply,
-or the tile of a kernel is unknown, the study gives the reason and predicts nothing.
+A kernel's model is fitted on half of its sizes and tested on the other half. If the model does not
+apply, or the tile of a kernel is unknown, the study gives the reason and predicts nothing.
 """
 
 from __future__ import annotations
@@ -203,7 +203,7 @@ def _study_kernel(study: KernelStudy, sm_count: int) -> KernelStudy:
     seen, unseen = split_points(measured)
     if all(point.memory_bound for point in seen):
         return replace(
-            study, reason="it is memory-bound: its time follows its bytes, not its tiles"
+            study, reason="the kernel is memory-bound: its time follows its bytes, not its tiles"
         )
     way, sure = (tiling, True) if sure else orient(tiling, seen)
     model = fit(way, seen)

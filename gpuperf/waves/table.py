@@ -136,7 +136,7 @@ def _kernels(study: WaveStudy) -> Table:
     notes.append("off: the error of predicted cycles at sizes that the model was not fitted on")
     if any(kernel.model and not kernel.sure for kernel in study.kernels):
         notes.append(
-            "?: neither grid nor fit show which side of the tile lies along m: it is assumed"
+            "?: which side of the tile lies along m is assumed: neither grid nor fit show it"
         )
     rows = [_row(study, kernel, i) for kernel in study.kernels for i in range(len(kernel.points))]
     return Table(

@@ -32,7 +32,7 @@ NAMES = ("fma_chain", "sin_chain", "exp_chain", "sin_fast_chain", "exp_fast_chai
 
 
 def is_cpu(point: Point, device: Any) -> str | None:
-    """Return why the point is not for this device, or None on a CPU."""
+    """Return None on a CPU, and on a GPU why torch's chain would not measure its arithmetic."""
     return (
         None
         if device.kind == "cpu"
@@ -41,7 +41,7 @@ def is_cpu(point: Point, device: Any) -> str | None:
 
 
 def supports(point: Point, device: Any) -> str | None:
-    """Return why CUDA C cannot run here, or None where it can."""
+    """Return why CUDA C cannot run on *device*, or None where it can."""
     return None if device.kind == "cuda" else "CUDA C needs an NVIDIA GPU"
 
 

@@ -255,7 +255,7 @@ def matmul_compile(inputs: Inputs, point: Point, options: object) -> Call:
     a, b = inputs["a"], inputs["b"]
     allow_tf32(a, point)
     function = compiled(product, "max-autotune-no-cudagraphs")
-    function(a, b)  # compiles here, not in the measured call
+    function(a, b)  # so that the measured call does not compile
     return lambda: function(a, b)
 
 

@@ -247,7 +247,7 @@ def norm_torch(function: Callable[..., torch.Tensor]) -> Callable[[Inputs, Point
 
 
 def torch_supports(point: Point, device: Any) -> str | None:
-    """Return why torch cannot run layer norm here, or None where it can.
+    """Return why torch cannot run layer norm on *device*, or None where it can.
 
     On a CPU torch 2.13 sums dweight and dbias in the dtype of x, with errors up to 8 % in bf16.
     """

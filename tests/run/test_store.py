@@ -278,7 +278,10 @@ def test_a_full_disk_leaves_what_was_written_and_says_how_to_go_on() -> None:
         writer.record(RUN.records[0])
     assert caught.value.exit_code == 4
     assert str(caught.value) == "/dev/full cannot be written on: No space left on device"
-    assert caught.value.hint == "free some space, then measure the rest with --resume /dev/full"
+    assert (
+        caught.value.hint
+        == "free some space, then measure the missing cases with --resume /dev/full"
+    )
 
 
 def test_a_record_cut_short_by_the_limit_of_a_file_is_said_and_the_others_stand(path: Path) -> None:

@@ -52,7 +52,8 @@ class DramSampler:
             self._names = [name for group in self._chosen.values() for name in group]
             self._config, passes = self._host.configure(self._names)
             if passes != 1:
-                raise NoCounters("unsupported", f"reads and writes take {passes} passes here")
+                message = f"reads and writes take {passes} passes on this chip, not one"
+                raise NoCounters("unsupported", message)
             enabled = cupti.call(api.SamplingEnable(device=device_index))
             self._sampler = enabled.sampler
             self._configure()

@@ -1,9 +1,9 @@
 """Time a call of any number of kernels on the GPU, gaps included: the timer `blocked`.
 
-The time is the window around the call, less what the window adds. That floor differs by call: on an
-H200 the stamp behind a kernel comes 1.0 µs after its end, and behind some kernels, in some
-processes, 0.2 to 0.9 µs later still. So each call has its own floor, from windows that were traced:
-what they hold beyond the span that CUPTI recorded inside them, less what tracing adds to a window.
+The time is that of the window around the call, less the window's floor. The floor differs by call:
+on an H200 the stamp after a kernel comes 1.0 µs after the kernel's end, and after some kernels, in
+some processes, 0.2 to 0.9 µs later. So each call has its own floor, from traced windows: the time
+of a window, less the span that CUPTI recorded in it, less what tracing adds to a window.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Time a call by a plain event pair, which works wherever torch does: the timer `events`.
 
 The time includes launch cost and the pair's own floor (2 µs and more), so a kernel under 20 µs
-reads too long: choose `blocked` where it is available.
+gets too long a time: choose `blocked` if the device has it.
 """
 
 from __future__ import annotations

@@ -107,7 +107,10 @@ class GraphTimer(WindowTimer):
         return graph
 
     def _measure_floor(self) -> None:
-        """Measure what the window of a graph adds to its one kernel. Raises: CannotMeasure."""
+        """Measure the floor: the window of a graph of one kernel, less the kernel's own time.
+
+        Raises: CannotMeasure.
+        """
         self._least()
         self._capture(self._least, 1)
         self.window.take(self._replay)
