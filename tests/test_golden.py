@@ -82,7 +82,7 @@ def test_a_golden_run_written_again_is_the_same_file(path: Path, tmp_path: Path)
 def test_the_run_of_schema_9_holds_records_that_break_physics() -> None:
     run = read_run(Path(__file__).parent / "golden" / "run_schema_9.jsonl")
     assert [r.status for r in run.records] == ["impossible", "impossible"]
-    assert "times the measured roof of vector fp32" in run.records[0].reason
+    assert "of the measured roof of vector fp32" in run.records[0].reason
     assert run.records[0].samples is not None, "what was measured is kept as evidence"
     shown = render_run(run, "table")
     assert "impossible: its FLOPs" in shown

@@ -159,8 +159,8 @@ def replace_contract(request: Measure, contract: Contract) -> Measure:
     [
         ({"page": "==ERROR== ERR_NVGPUCTRPERM - the user does not"}, "may not read", "SYS_ADMIN"),
         ({"said": "==ERROR== ERR_NVGPUCTRPERM"}, "may not read", "SYS_ADMIN"),
-        ({"said": "RuntimeError: boom"}, "saw no kernel: RuntimeError: boom", ""),
-        ({}, "saw no kernel: it printed nothing", ""),
+        ({"said": "RuntimeError: boom"}, "recorded no kernel: RuntimeError: boom", ""),
+        ({}, "recorded no kernel: no output", ""),
         ({"metrics": []}, "no counters for this device", ""),
         ({"page": PAGE, "code": 9}, "failed with exit code 9: it printed nothing", ""),
         (
@@ -239,7 +239,7 @@ def test_without_its_counters_the_row_says_why_and_keeps_its_times(program: Prog
     assert (record.status, record.times) == ("ok", RECORD.times)
     (doubt,) = record.caveats
     assert doubt.kind == "no-counters"
-    assert "saw no kernel" in doubt.message
+    assert "recorded no kernel" in doubt.message
 
 
 def test_a_program_that_does_not_start_is_told_of(tmp_path: Path) -> None:

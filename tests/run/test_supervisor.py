@@ -582,7 +582,7 @@ def test_a_cost_of_half_a_byte_is_an_error_of_its_case_only(
     halves = case("good", 64, str(file), "halves")
     record = living.measure("r", halves, CONTRACT, 0)
     assert record.status == "error"
-    assert "no sound Cost: Expected `int`, got `float`" in record.reason
+    assert "an invalid Cost: Expected `int`, got `float`" in record.reason
 
 
 def test_a_wrong_result_has_no_time(attempt: Try) -> None:
