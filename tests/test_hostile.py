@@ -412,7 +412,7 @@ def test_a_full_stdout_is_one_sentence_and_exit_code_2(
     assert code == 2
     said, hint = err.splitlines()
     assert said == "gpuperf: stdout cannot be written: No space left on device"
-    assert "`gpuperf show` prints it again" in hint
+    assert "`gpuperf show` prints them again" in hint
 
 
 @pytest.mark.parametrize("closed", [">&-", "<&-", ">&- <&- 2>&-"])
