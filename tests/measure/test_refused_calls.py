@@ -130,7 +130,8 @@ def test_under_auto_what_cannot_be_blocked_is_timed_by_events_and_says_so() -> N
     assert timing.facts == events.facts
     assert (timer.asked, tracer.asked) == ([], [])
     assert caveats(timing).keys() == {"cannot-block"}
-    assert "it waits for the device: its time is that between two events" in caveats(timing)["cannot-block"].message
+    why = "it waits for the device: its time is that between two events"
+    assert why in caveats(timing)["cannot-block"].message
 
 
 def test_auto_is_blocked_where_it_can_be() -> None:
