@@ -1,4 +1,4 @@
-"""Store and list the runs that later runs are compared with (`gpuperf baseline`)."""
+"""Store, list and expire baselines, the runs that later runs are compared with."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def show_baseline(options: opt.Options, name: Name, folder: opt.Baselines = opt.
 def expire_baseline(
     options: opt.Options, name: Name, folder: opt.Baselines = opt.BASELINES
 ) -> None:
-    """Expire a baseline; its file stays."""
+    """Expire a baseline: `gate compare` then refuses it. Its file stays."""
     _print(Shelf(folder).expire(name), options.format)
 
 

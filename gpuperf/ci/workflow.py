@@ -1,6 +1,6 @@
 """Write the two workflows that gate pull requests on GitHub.
 
-There are two, since no one job may have both the change's code and a token that writes:
+There are two, since no job may both run the change's code and have a token that writes:
 
 - `gpuperf-gate.yml` measures on a runner with a GPU. It runs the change's code, so it has a token
   that only reads, which no later step can see, and no secret. A pull request from a fork would get
@@ -29,7 +29,10 @@ NAMES = ("gpuperf-gate.yml", "gpuperf-report.yml")
 
 
 def github_workflow(source: str | None = None) -> str:
-    """Return both files one after the other, each a YAML document under its path."""
+    """Return both workflow files as one text of two YAML documents, each below its path.
+
+    pip installs gpuperf from *source* (None: from where this gpuperf was installed).
+    """
     return "---\n".join(workflow_files(source).values())
 
 
@@ -45,8 +48,9 @@ def workflow_files(source: str | None = None) -> Mapping[str, str]:
 
 
 def source_of(version: str) -> str:
-    """Return what pip can install this gpuperf from on another machine: the commit or the archive
-    that it was installed from, or *version* in the package index; empty for a local folder."""
+    """Return the argument for pip that installs this gpuperf on another machine: the commit or
+    archive from which it was installed, or *version* in the package index; empty if it was
+    installed from a local folder."""
     try:
         origin = distribution("gpuperf").read_text("direct_url.json")  # PEP 610
         facts = json.loads(origin) if origin else None

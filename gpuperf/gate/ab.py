@@ -1,8 +1,8 @@
-"""Run a gate from its request to its verdict: two sides, primed, in pairs of fresh processes.
+"""Run a gate from its request to its verdict: measure base and head in pairs of fresh processes.
 
 Every record goes at once into one of two run files in the gate's folder, so that an interrupted
-gate continues where they end. The verdict is written before anything else is rendered, and a
-verdict that does not pass is there from the start.
+gate continues where they end. A verdict that does not pass is written before the first pair, and
+the gate's own verdict before anything else is rendered.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ from gpuperf.run.runfile import RunWriter
 from gpuperf.run.session import make_header
 from gpuperf.run.store import read_run
 
-AHEAD = 3  # workers that import torch meanwhile; beside a GPU only, since they would disturb a CPU
-MOST_DIAGNOSED = 20
+AHEAD = 3  # workers that import torch while another measures on a GPU; on a CPU they would disturb
+MOST_DIAGNOSED = 20  # regressed cases whose cause is determined
 VERDICT = "verdict.json"
-LONGEST = "the longest"  # stands for the case that takes longest
+LONGEST = "the longest"  # a name for the case that takes longest
 
 
 def gate_ab(
@@ -58,8 +58,11 @@ def gate_ab(
 ) -> GateReport:
     """Run the gate of *request*, write its verdict into the folder, and return the report.
 
-    With a *repository* each side must run code of its own worktree. Raises: UsageError,
-    CannotMeasure before the first pair; KeyboardInterrupt after the verdict was written.
+    With a *repository* each side must run code of its own worktree. An interrupt or an error after
+    the first pair has begun makes the verdict incomplete.
+
+    Raises: UsageError, CannotMeasure or Incomplete before the first pair; KeyboardInterrupt after
+    the verdict was written.
     """
     began = time.monotonic()
     primed = prime(request, sides, launchers, watch, repository)
@@ -91,7 +94,7 @@ def gate_ab(
 
 @dataclass
 class _RunningGate:
-    """A gate whose sides are primed, with the records of its pairs so far."""
+    """A gate that has measured each side once (`primed`), with the records of its pairs so far."""
 
     request: GateRequest
     sides: tuple[Side, Side]
@@ -122,7 +125,8 @@ class _RunningGate:
         return self.request.folder / f"{label}.jsonl"
 
     def _refuse_mixed(self, label: Label, run: Run) -> None:
-        """Raises: CannotMeasure where the records of *run* were taken under other conditions."""
+        """Raise CannotMeasure if *run*, the file of an interrupted gate, was measured with another
+        device, software, contract or list of cases."""
         then, now, where = run.header, self._header(label), ("in its files", "now")
         reasons = [
             *differing(then.fingerprint.hard, now.fingerprint.hard, where),
@@ -147,7 +151,7 @@ class _RunningGate:
 
     @property
     def slowed(self) -> Mapping[str, float]:
-        """The cases that are slowed down on purpose, by the fraction."""
+        """Return the cases that are slowed down on purpose, each with the fraction (0.05: 5 %)."""
         records = self.primed.records["base"]
         times = {n: r.samples.median_s for n in self.primed.fit if (r := records[n]).samples}
         return {
@@ -156,13 +160,16 @@ class _RunningGate:
         }
 
     def state(self) -> GateState:
-        """Return the state of the gate by its records so far."""
+        """Return the state of the gate after the records so far."""
         fit, plan = self.primed.fit, self._plan
         margins = plan.project.margins_of(fit)
         return gather(self.records, fit, self.primed.sentinels, plan.rule, margins)
 
     def measure(self) -> None:
-        """Measure pairs until the rule has all that it needs. Raises: Incomplete, CannotMeasure."""
+        """Measure pairs until the rule has all screening and confirming pairs.
+
+        Raises: Incomplete, CannotMeasure.
+        """
         state = self.state()
         if not self.primed.fit:
             return
@@ -197,14 +204,14 @@ class _RunningGate:
         self._took_s.setdefault(stage.split()[0], []).append(took_s)
 
     def _keep_pace(self) -> None:
-        """Keep how long the processes took, for the next forecast."""
+        """Store the mean seconds of a process of each stage, for the next forecast."""
         screen, confirm = (self._took_s.get(name, []) for name in ("screen", "confirm"))
         if screen:
             pace = Pace(fmean(screen), fmean(confirm) if confirm else 0.0)
             keep_pace(self.primed.opened["base"], self.primed.fit, pace)
 
     def _stage(self, state: GateState) -> tuple[str, tuple[str, ...]]:
-        """Return the stage of the next pair in words, and its cases."""
+        """Return the stage of the next pair (`screen 2 of 6`), and the cases that it measures."""
         rule, sound = self._plan.rule, state.next - len(state.discarded)
         if state.suspects is None:
             stage = f"screen {sound + 1} of {rule.screen_pairs}"
@@ -215,7 +222,7 @@ class _RunningGate:
         return stage, (*cases, *self.primed.sentinels)
 
     def _refuse_endless(self, state: GateState) -> None:
-        """Raises: Incomplete where too many pairs were disturbed, or the budget is spent."""
+        """Raise Incomplete if over `screen_pairs` pairs were disturbed, or the budget is spent."""
         if len(state.discarded) > self._plan.rule.screen_pairs:
             last = state.discarded[-1].reason
             message = f"{len(state.discarded)} pairs were disturbed, the last one because: {last}"
@@ -247,7 +254,7 @@ class _RunningGate:
         )
 
     def report(self, state: GateState, ended: str = "") -> GateReport:
-        """Return the report of a gate in this *state*, which *ended* early for a reason."""
+        """Return the report of a gate in this *state*; *ended* says why it stopped early, if so."""
         request, primed, plan = self.request, self.primed, self._plan
         whole = state.suspects is not None and (state.complete or not ended)
         judged = judge(state.evidence, plan.rule) if whole else {}
@@ -319,8 +326,7 @@ class _RunningGate:
 
     def diagnosed(self, report: GateReport) -> GateReport:
         """Return *report* with the cause of each regression, from one more process of each side
-        that
-        counts bytes and operations."""
+        that counts bytes and operations."""
         slower = [c.case for c in report.cases if c.judged.verdict == "REGRESSED"][:MOST_DIAGNOSED]
         runner = self._runner(lambda label, record: None)
         cuda = self.primed.opened["base"].device.kind == "cuda"

@@ -1,7 +1,7 @@
 """Annotate the steps of a GitHub job with a gate's report, by workflow commands.
 
 A command is one line. GitHub shows ten of each type for a step, so the outcome comes first and the
-tenth counts the rest.
+tenth says how many cases have no command.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def render_annotations(report: GateReport) -> str:
 
 
 def _level(case: CaseVerdict, target: float) -> Level | None:
-    """Return the weight of a case: an error fails the gate; None is not reported."""
+    """Return the type of the command for a case (an error if it fails the gate); None for none."""
     match case.judged.verdict:
         case "REGRESSED" | "NOT_COMPARABLE":
             return "error"
@@ -79,5 +79,5 @@ def _data(text: str) -> str:
 
 
 def _property(text: str) -> str:
-    """Escape a property, which a colon or a comma would end."""
+    """Escape a property of a command, such as its title, which a colon or a comma would end."""
     return _data(text).replace(":", "%3A").replace(",", "%2C")

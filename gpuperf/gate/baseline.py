@@ -1,8 +1,8 @@
-"""Store the runs that later runs are compared with.
+"""Store baselines, the runs that later runs are compared with.
 
 Baselines are plain files in a folder of the project: an index, and a copy of each run. A baseline
-is looked up by its name, the hard facts of the device, the software stack and the contract: torch
-alone changed a training step by 16 % from one version to the next. A run that did not pass becomes
+is looked up by its name, the hard facts of the device, the software stack and the contract: another
+version of torch alone changed the time of a training step by 16 %. A run that did not pass becomes
 a baseline only with a reason.
 """
 
@@ -42,8 +42,9 @@ HINT = "gpuperf baseline set RUN"
 
 @dataclass(frozen=True)
 class Baseline:
-    """One baseline: its name, its file beside the index, when it was set and why, when it expired,
-    and the device and software that it holds for."""
+    """One baseline: its name, its file beside the index, the id of its run, when it was set
+    (`created`), why a run that did not pass was accepted (`reason`), when it expired, and the
+    device and software for which it is used."""
 
     name: str
     file: str
@@ -90,10 +91,11 @@ class Shelf:
         return index.baselines
 
     def set(self, name: str, path: Path, reason: str = "") -> Baseline:
-        """Store the run in *path* as *name*, in place of one for the same device, software and
-        contract.
+        """Store the run in *path* as *name*, in place of the baseline of that name for the same
+        device, software and contract.
 
-        Raises: UsageError where the run did not pass and there is no *reason*.
+        Raises: UsageError if the run did not pass, or is slower than that baseline, and no *reason*
+        is given.
         """
         if not NAME.fullmatch(name):
             message = f"{name[:80]!r} is not a name of a baseline"
@@ -131,7 +133,7 @@ class Shelf:
     def find(self, name: str, header: Header) -> tuple[Baseline, RunSummary]:
         """Return the baseline *name* for the device, software and contract of *header*.
 
-        Raises: CannotMeasure where there is none.
+        Raises: CannotMeasure if there is none, or if it has expired.
         """
         named = [b for b in self.all() if b.name == name]
         baseline = next((b for b in named if b.key == _key(header)), None)
@@ -168,7 +170,7 @@ class Shelf:
         return tuple(b for b in every if b.name == name)
 
     def _slower(self, before: Baseline | None, run: Run) -> list[str]:
-        """Return why a run must not replace the baseline *before*, such as a slowdown."""
+        """Return why *run* must not replace the baseline *before*: a comparison that fails."""
         if before is None:
             return []
         report = compare_runs(self.read(before), summarize(run), Rule(), target=1.0)
@@ -177,7 +179,7 @@ class Shelf:
         return [f"against the last one it is {report.outcome}: {report.reasons[0]}"]
 
     def _nearest(self, named: Sequence[Baseline], header: Header) -> str:
-        """Return why the latest baseline of that name does not hold here."""
+        """Return why the latest of the baselines *named* does not fit the run of *header*."""
         for baseline in reversed(named):
             if baseline.stack != _stack(header):
                 return f"; the latest was measured under {baseline.stack[:200]}"
@@ -188,7 +190,7 @@ class Shelf:
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[None]:
-        """Lock the index from reading to writing. Raises: UsageError where it cannot be written."""
+        """Lock the index while it is read and written. Raises: UsageError if that is impossible."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             with locked(self.folder / LOCK):
@@ -206,7 +208,7 @@ def _now() -> str:
 
 
 def _odd(baselines: Sequence[Baseline]) -> str:
-    """Return what gpuperf would not have written into an index."""
+    """Return the first thing in an index that gpuperf never writes; empty if there is none."""
     if len(baselines) > MOST_BASELINES:
         return f"it has {len(baselines):,} baselines, and {MOST_BASELINES:,} is the most"
     for baseline in baselines:
@@ -220,7 +222,7 @@ def _odd(baselines: Sequence[Baseline]) -> str:
 
 
 def _key(header: Header) -> str:
-    """Return a key of the device, software and contract, which must be the same."""
+    """Return a key that is the same for runs of one device, software stack and contract."""
     return key_of(
         sorted(header.fingerprint.hard.items()), _stack(header), header.contract, header.variants
     )
@@ -232,7 +234,7 @@ def _stack(header: Header) -> str:
 
 
 def _failures(run: Run) -> Iterator[str]:
-    """Yield why the run itself did not pass."""
+    """Yield why *run* did not pass: a failed case, cases without a record, unreadable lines."""
     measured = {r.case.id for r in run.records}
     missing = [case for case in run.header.plan if case.id not in measured]
     if not any(r.status == "ok" for r in run.records):

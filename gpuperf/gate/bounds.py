@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from gpuperf.gate.verdict import CaseVerdict, GateReport
 
 MOST_CASES = 10_000
-MOST_ENTRIES = 10_000  # of any other list or table
+MOST_ENTRIES = 10_000  # entries of any other list or table
 MOST_TIMES = 2_000_000  # times of processes, in all cases together
-MOST_PAIRS = 1_000  # of a stage, as on the command line
-MOST_RESAMPLES = 100_000  # a rule has 9999, and many cases raise that
+MOST_PAIRS = 1_000  # pairs of a stage, as on the command line
+MOST_RESAMPLES = 100_000  # permutations of a test: the rule has 9999, and more for many cases
 MOST_PERMUTED = 2 * 10**8  # times drawn in all permutations, which take half a minute
-LEAST_LEVEL = 1e-9  # of a test
+LEAST_LEVEL = 1e-9  # significance level of a test
 LONGEST = 20_000  # characters of a case's name
 
 
 def refuse_unbounded(report: GateReport) -> None:
-    """Raises: UsageError with the first value in *report* that no gate writes."""
+    """Raise UsageError if *report* has a value that no gate writes, with the first such value."""
     for why in _unbounded(report):
         message = f"the verdict cannot be judged: {why}"
         raise UsageError(message, "gpuperf did not write this file: run the gate again")
@@ -99,7 +99,7 @@ def _figures(judged: Judged) -> Iterator[float | None]:
 
 
 def _too_much_work(report: GateReport) -> Iterator[str]:
-    """Yield why there are more times, or more permutations of them, than can be judged soon."""
+    """Yield the number of times, or of permuted times, if it takes too long to judge so many."""
     paired = sum(case.evidence is not None for case in report.cases)
     resamples = report.rule.resamples_of(paired)
     times = sum(2 * len(pairs.base) for pairs in report.sentinels.values())

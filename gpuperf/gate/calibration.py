@@ -1,9 +1,9 @@
-"""Estimate how often the gate is wrong here: for unchanged code, and for a known slowdown.
+"""Estimate how often gates on this device are wrong: for unchanged code, and for a known slowdown.
 
 Real gates of a side against itself, and of a side slowed down by a known fraction, accumulate in
-the user's cache over nights, by device, suite and rule. Gates resampled from their processes are
-many more, but not independent of each other. Both are reported, each with its exact
-(Clopper-Pearson) bound.
+the user's cache over nights, by device, suite and rule. Many more gates are resampled from the
+processes of these, but are not independent of each other. The error rate of both is reported, with
+its exact (Clopper-Pearson) 95 % bound.
 """
 
 from __future__ import annotations
@@ -23,16 +23,17 @@ from gpuperf.model.protocol import Opened
 from gpuperf.run.cache import fetch, keep
 from gpuperf.run.ceilings import device_key
 
-SLOWDOWNS = (0.01, 0.015, 0.02, 0.025, 0.03, 0.05)
-BLOCK = 4  # neighbouring processes are drawn together, since one carries over to the next
-FEWEST = 12  # processes of a pool
+SLOWDOWNS = (0.01, 0.015, 0.02, 0.025, 0.03, 0.05)  # fractions that are added to one case
+BLOCK = 4  # successive processes that are drawn together, as their times are correlated
+FEWEST = 12  # processes of a pool from which gates may be resampled
 
 
 @dataclass(frozen=True)
 class RealGate:
-    """One real gate of a side against itself, with a `case` that was `slower` by a fraction, or 0.
+    """One real gate of a side against itself, whose head had one `case` `slower` by a fraction (0:
+    none), which the gate `measured` as another fraction.
 
-    `right` is whether it passed, or regressed for that case alone.
+    `right` says whether only that case regressed, or, without one, none.
     """
 
     id: str
@@ -48,8 +49,8 @@ class RealGate:
 
 @dataclass(frozen=True)
 class Resampled:
-    """Gates drawn from a pool of processes: how many regressed without a change, and by slowdown
-    how many detected it, out of how many."""
+    """Gates drawn from a pool of processes: how many of `gates` regressed without a change (`red`),
+    and by slowdown in how many gates it was detected, of how many (`power`)."""
 
     gates: int
     red: int
@@ -90,7 +91,8 @@ def _key(opened: Opened, suite: str, rule: Rule) -> str:
 
 
 def gate_of(report: GateReport) -> RealGate | None:
-    """Return *report* as one gate of a calibration; None where it came to no verdict."""
+    """Return *report* as one gate of a calibration; None if it neither passed, regressed nor was
+    inconclusive."""
     if report.outcome not in ("passed", "regressed", "inconclusive"):
         return None
     red = {c.case: c.judged.change for c in report.cases if c.judged.verdict == "REGRESSED"}
@@ -109,11 +111,10 @@ def gate_of(report: GateReport) -> RealGate | None:
 
 
 def pool_of(reports: Sequence[GateReport]) -> dict[str, Any]:
-    """Return the log medians of each case in every screening process of *reports*, in the order in
-    which the processes ran, without heads that were slowed down. (Confirming processes measured
-    only some of the cases.)
+    """Return the log median seconds of each case in every screening process of *reports*.
 
-    Raises: CannotMeasure where they are too few.
+    Processes are in the order in which they ran, without heads that were slowed down. (Confirming
+    processes measured only some of the cases.) Raises: CannotMeasure if they are under `FEWEST`.
     """
     import numpy
 
@@ -136,8 +137,9 @@ def pool_of(reports: Sequence[GateReport]) -> dict[str, Any]:
 
 
 def _turns(report: GateReport) -> Iterator[tuple[int, Label]]:
-    """Yield the place among the pairs that count, and the side, of each screening process in the
-    order of time. (The number of a pair, which decides its order, counts discarded pairs too.)"""
+    """Yield for each screening process in the order of time the index of its pair, among the pairs
+    that count, and its side. (The number of a pair, from which its order of sides is drawn, counts
+    discarded pairs too.)"""
     discarded = {pair.pair for pair in report.discarded}
     counted = (pair for pair in itertools.count() if pair not in discarded)
     for i, pair in enumerate(itertools.islice(counted, report.rule.screen_pairs)):
@@ -147,7 +149,8 @@ def _turns(report: GateReport) -> Iterator[tuple[int, Label]]:
 
 
 def resample(pool: Mapping[str, Any], rule: Rule, gates: int, seed: int) -> Resampled:
-    """Resample gates of *pool* against itself, and with one case slower by each of `SLOWDOWNS`."""
+    """Draw *gates* gates from *pool* without a change, and a tenth as many (20 or more) with one
+    case slower for each of `SLOWDOWNS`, and count those that regress."""
     import numpy
 
     draw = numpy.random.default_rng(seed)
@@ -165,7 +168,10 @@ def resample(pool: Mapping[str, Any], rule: Rule, gates: int, seed: int) -> Resa
 
 
 def _gate(table: Any, draw: Any, rule: Rule, slower: Mapping[int, float]) -> list[Evidence]:
-    """Return the evidence of one resampled gate, from blocks of neighbouring processes in ABBA."""
+    """Return the evidence of one resampled gate: blocks of successive processes, as ABBA sides.
+
+    *slower* adds to the log times of a case on the head.
+    """
     import numpy
 
     count = 2 * (rule.screen_pairs + rule.confirm_pairs)
@@ -208,7 +214,7 @@ def bound(successes: int, trials: int, above: bool) -> float:
 
 
 def quote(calibration: Calibration) -> str:
-    """Return the sentence on *calibration* in a gate's report; empty where nothing is known."""
+    """Return the sentence on error rates in a gate's report; empty if no gate was calibrated."""
     parts = []
     same = [gate for gate in calibration.gates if not gate.slower]
     if same:

@@ -1,7 +1,8 @@
-"""Find the cause of a slowdown in a record of each side, with counters where there are any.
+"""Determine the cause of a slowdown from a record of base and head, by counters if they have any.
 
-The causes are, in this order: lower clock, more bytes, more launches, another kernel, lower
-bandwidth or compute rate. The first that accounts for at least half of the slowdown is reported.
+A lower clock, more bytes and more launches are the cause if they account for at least half of the
+slowdown, in this order; else another kernel, if the kernels differ; else the lower bandwidth or
+compute rate.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from gpuperf.model.record import Kernel, Record
 from gpuperf.roofline.study import Placement, place
 from gpuperf.units import format_bytes, format_flop_rate, format_rate
 
-HALF = 0.5  # of the slowdown, as logarithms
-LEAST = 0.01  # a smaller slowdown has no cause
+HALF = 0.5  # share of the log slowdown for which a cause must account
+LEAST = 0.01  # no cause is determined for a smaller slowdown
 LONGEST = 120  # characters of a kernel's name
 # Seconds from the end of a kernel to the start of the next in a full queue, on an H200; a record
 # whose trace has several kernels measures its own gap.
@@ -28,7 +29,8 @@ Figures = dict[str, tuple[Any, Any]]
 
 
 def cause_of(base: Record, head: Record, peaks: Peaks | None) -> Cause | None:
-    """Return what makes *head* slower than *base*, as far as their records show."""
+    """Return the cause of *head*'s slowdown against *base*; None if it is under `LEAST`, or if the
+    records have no time or cost."""
     placed = place(base, peaks, None), place(head, peaks, None)
     if placed[0] is None or placed[1] is None or base.samples is None or head.samples is None:
         return None
@@ -64,7 +66,7 @@ def alike(base: Record, head: Record) -> str:
 
 
 def _figures(base: Record, head: Record, placed: tuple[Placement, Placement]) -> Figures:
-    """Return before and after of each figure that both sides have."""
+    """Return (base, head) of each figure that both sides have and that is not 0."""
     counts = counted(base), counted(head)
     measured = all(count.measured is not None for count in counts)
     moved = [(c.measured if measured else c.modelled) or 0 for c in counts]
@@ -97,8 +99,8 @@ def _clock(record: Record) -> float | None:
 
 
 def _share(both: tuple[Any, Any] | None, slower: float, falls: bool = False) -> float:
-    """Return the fraction of the slowdown that a figure accounts for by growing, or if it *falls*
-    by shrinking."""
+    """Return the fraction of the log slowdown *slower* for which the growth of a figure, or, with
+    *falls*, its decrease from base to head accounts."""
     if both is None:
         return 0.0
     grown = math.log(both[1] / both[0])
@@ -106,13 +108,13 @@ def _share(both: tuple[Any, Any] | None, slower: float, falls: bool = False) -> 
 
 
 def _launch_share(base: Record, head: Record, more: int) -> float:
-    """Return the fraction of the slowdown that *more* launches account for by their gaps."""
+    """Return the fraction of the slowdown for which the gaps of *more* launches account."""
     before_s, after_s = _times(base, head)
     return more * _launch_gap_s(head) / (after_s - before_s)
 
 
 def _launch_gap_s(record: Record) -> float:
-    """Return the mean gap between two kernels of a call in its trace, else `LAUNCH_GAP_S`."""
+    """Return the mean seconds between two kernels of a call in its trace, else `LAUNCH_GAP_S`."""
     busy, span = record.times.get("busy"), record.times.get("span")
     gaps = _launches(record) - 1
     if busy is None or span is None or gaps < 1:
@@ -121,7 +123,8 @@ def _launch_gap_s(record: Record) -> float:
 
 
 def _sentence(figures: Figures, first: Sequence[str], also: Sequence[str]) -> str:
-    """Return the figures in words, the *first* ones at the front."""
+    """Return the figures that differ as `label before → after`, those of *first* at the front, and
+    the sentences *also* after the first figure."""
     ordered = [*first, *(name for name in FORMATS if name not in first)]
     parts = []
     for name in ordered:
@@ -157,7 +160,8 @@ LAUNCH = ("grid", "block", "cluster", "registers", "shared_bytes")
 
 
 def _relaunched(base: Record, head: Record) -> list[str]:
-    """Return how kernels of the same names are launched differently."""
+    """Return for each kernel what differs in its launch: grid, block, cluster, registers, shared
+    memory."""
     sentences = []
     for before, after in zip(base.kernels, head.kernels, strict=False):
         if before.launch is None or after.launch is None or before.launch == after.launch:

@@ -1,4 +1,4 @@
-"""Draw every pair of a gate: by case, worst first, how much slower the head was in each pair."""
+"""Draw the pairs of a gate: a row for each case, worst first, with the slowdown in each pair."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from gpuperf.show.figure import COLOURS, DPI, FAINT, GRID, INK, figure
 
 WIDTH, NARROWEST, ROW, GAP = 11.0, 4.2, 0.3, 0.1  # inches
 MOST, MOST_SENTINELS = 40, 6  # rows of cases, and of sentinels
-MOST_DOTS = 1000  # of a row
+MOST_DOTS = 1000  # dots of a row
 NAME = 44  # characters of a case
 LONGEST = 140  # characters of a line of words
 TITLE, FOOTER, BESIDE = 84, 350, 42  # characters of the title, the footer, the words beside a row
 NEAR = 0.5  # inches between two ticks whose labels would touch
 SPREAD = 0.3  # of a row, to either side: from the first pair above to the last below
 FARTHEST = 20.0  # log ratio that an axis can show
-LEAST = 2.0  # the axis reaches at least to this multiple of the least margin
-BEYOND = 2.5  # a dot further out than this multiple of the means is drawn at the edge
-LINEAR, KNEE = 0.3, 0.05  # an axis that reaches further than LINEAR is linear up to KNEE only
+LEAST = 2.0  # multiple of the least margin to which the axis reaches at least
+BEYOND = 2.5  # multiple of the largest mean or interval beyond which a dot is drawn at the edge
+LINEAR, KNEE = 0.3, 0.05  # an axis beyond a slowdown of LINEAR is logarithmic from KNEE on
 STEPS = tuple(s * 10.0**p for p in range(10) for s in (1, 2, 5))  # percent
 COLOUR = {
     "REGRESSED": COLOURS[1],
@@ -53,7 +53,8 @@ Dots = tuple[float, ...]  # slowdowns, as log ratios
 
 @dataclass(frozen=True)
 class _Row:
-    """One row: hollow and filled dots, the mean with its interval, the margin, and words."""
+    """One row of the chart: hollow and filled dots, the mean with its interval, the margin (all log
+    ratios of head to base), and the words beside it; `loud` rows are bold."""
 
     name: str
     colour: str
@@ -68,7 +69,7 @@ class _Row:
 
     @property
     def marks(self) -> list[float]:
-        """The mean and the ends of its interval that are known and can be drawn."""
+        """Return the mean and the ends of its interval, those that are known and can be drawn."""
         known = (v for v in (self.mean, self.low, self.high) if v is not None)
         return [v for v in known if abs(v) < FARTHEST]
 
@@ -114,7 +115,8 @@ def _row(case: CaseVerdict, report: GateReport, names: Names) -> _Row:
 
 
 def _dots(case: CaseVerdict, rule: Rule) -> tuple[Dots, Dots, float]:
-    """Return the pairs of screen and confirmation, or the processes of two runs; and the margin."""
+    """Return the hollow dots (screening pairs, or processes of a base run), the filled dots
+    (confirming pairs, or processes of a head run), and the margin, all as log ratios."""
     if case.evidence is not None:
         screen, confirm = case.evidence.screen, case.evidence.confirm
         margin = _margin(case.evidence.judged, rule, case.evidence.margin)
@@ -129,7 +131,7 @@ def _dots(case: CaseVerdict, rule: Rule) -> tuple[Dots, Dots, float]:
 
 
 def _ratios(pairs: Pairs) -> Dots:
-    """Return the log ratios of the pairs that have a time on both sides."""
+    """Return the log ratio of head to base of each pair that has a time on both sides."""
     both = zip(pairs.base, pairs.head, strict=True)
     timed = ((b, h) for b, h in both if 0 < b < math.inf and 0 < h < math.inf)
     return tuple(math.log(h) - math.log(b) for b, h in timed)
@@ -165,7 +167,7 @@ def _logarithm(change: float | None) -> float | None:
 
 
 def _name(axes: Any, places: Sequence[float], rows: Sequence[_Row]) -> None:
-    """Write the names of the rows, and reduce the frame of the axes."""
+    """Write the names of the rows beside the y axis, and the caption of the x axis."""
     axes.axvline(0, color=INK, linewidth=0.8, zorder=1)
     axes.set_ylim(places[-1] + 0.5, -0.5)
     axes.set_yticks(places, [row.name for row in rows], fontsize=9)
@@ -178,7 +180,7 @@ def _name(axes: Any, places: Sequence[float], rows: Sequence[_Row]) -> None:
 
 
 def _thin_out(axes: Any) -> None:
-    """Remove ticks whose labels would touch others nearer to 0."""
+    """Remove ticks of the x axis whose labels would touch that of a tick nearer to 0."""
     low, high = axes.get_xlim()
     ticks: dict[float, float] = {}
     for tick in sorted((t for t in axes.get_xticks() if low <= t <= high), key=abs):
@@ -189,7 +191,8 @@ def _thin_out(axes: Any) -> None:
 
 
 def _scale(axes: Any, rows: Sequence[_Row]) -> None:
-    """Set the limits to hold all means with their intervals, and the dots that are not far off."""
+    """Set the limits of the x axis around all means with their intervals, and the dots that are not
+    `BEYOND`."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
     least = min(LEAST * min(row.margin for row in rows), FARTHEST)
@@ -243,7 +246,8 @@ def _draw(axes: Any, place: float, row: _Row) -> None:
 
 
 def _draw_dots(axes: Any, place: float, row: _Row) -> None:
-    """Draw the dots, from the first above to the last below; an arrow for one beyond the edge."""
+    """Draw the dots of a row, the first pair at its top and the last at its bottom; a dot beyond
+    the edge of the axis is an arrow."""
     low, high = axes.get_xlim()
     dots = (*row.hollow, *row.filled)[:MOST_DOTS]
     alike: dict[tuple[str, bool], list[tuple[float, float]]] = {}
@@ -286,7 +290,7 @@ def _handles(report: GateReport, sentinels: bool) -> list[Any]:
         Patch(color=BAND, label="margin"),
     ]
     if sentinels:
-        label = "sentinel, which no change can touch"
+        label = "sentinel: torch's own operator"
         handles.append(Line2D([], [], color=SENTINEL, **dot, label=label))
     return handles
 

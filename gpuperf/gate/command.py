@@ -1,4 +1,4 @@
-"""`gpuperf gate`: its own verbs, each in a file."""
+"""Register the commands of `gpuperf gate`: ab, compare, calibrate, selftest and check."""
 
 from __future__ import annotations
 

@@ -26,13 +26,14 @@ from gpuperf.verb.progress import say
 Base = Annotated[str, typer.Option(help="Commit to compare with.", show_default=False)]
 Head = Annotated[str, typer.Option(help="Commit, or folder of a worktree.")]
 BasePython = Annotated[
-    str, typer.Option(help="Interpreter to compare with, instead of a commit.", show_default=False)
+    str, typer.Option(help="Python interpreter to compare with, not a commit.", show_default=False)
 ]
 HeadPython = Annotated[
-    str, typer.Option(help="Interpreter of the head, in the same folder.", show_default=False)
+    str, typer.Option(help="Python interpreter that is gated, in this folder.", show_default=False)
 ]
 Setup = Annotated[
-    str, typer.Option(help="Shell command that prepares a worktree.", show_default=False)
+    str,
+    typer.Option(help="Shell command to run in the worktree of each commit.", show_default=False),
 ]
 Dirty = Annotated[bool, typer.Option("--dirty", help="Measure changes that are not committed.")]
 SuiteName = Annotated[
@@ -45,7 +46,7 @@ SuiteName = Annotated[
 DryRun = Annotated[
     bool,
     typer.Option(
-        "--dry-run", help="Only print the cases, the minutes, and the detectable slowdowns."
+        "--dry-run", help="Only forecast the cases, the minutes and the detectable slowdowns."
     ),
 ]
 Target = Annotated[
@@ -53,23 +54,31 @@ Target = Annotated[
     typer.Option(
         min=1e-4,
         max=1.0,
-        help="Slowdown that must be detectable in every case; adds pairs as needed.",
+        help="Slowdown that must be detectable in every case (0.05: 5 %); adds pairs as needed.",
         show_default=f"{TARGET:g}",
     ),
 ]
 Minutes = Annotated[
-    float | None, typer.Option(min=0.0, help="Most minutes that it may take.", show_default=False)
+    float | None, typer.Option(min=0.0, help="Stop after this many minutes.", show_default=False)
 ]
-MinEffect = Annotated[float, typer.Option(min=0.0, max=1.0, help="Slowdown that is tolerated.")]
+MinEffect = Annotated[
+    float, typer.Option(min=0.0, max=1.0, help="Slowdown that is tolerated (0.01: 1 %).")
+]
 AbsFloor = Annotated[
     str | None,
     typer.Option(help="Slowdown that is tolerated, as a time: 200ns.", show_default=False),
 ]
-ScreenPairs = Annotated[int, typer.Option(min=2, max=1000, help="Pairs of all cases.")]
-ConfirmPairs = Annotated[int, typer.Option(min=2, max=1000, help="Pairs of the suspicious cases.")]
+ScreenPairs = Annotated[
+    int, typer.Option(min=2, max=1000, help="Pairs of processes that screen all cases.")
+]
+ConfirmPairs = Annotated[
+    int, typer.Option(min=2, max=1000, help="Further pairs for cases that looked slower.")
+]
 OrderSeed = Annotated[
     int | None,
-    typer.Option(min=0, max=2**31 - 1, help="Random seed of the order.", show_default="drawn"),
+    typer.Option(
+        min=0, max=2**31 - 1, help="Random seed for the order of processes.", show_default="drawn"
+    ),
 ]
 ResumeGate = Annotated[
     Path | None,
@@ -83,7 +92,7 @@ Overrule = Annotated[
         show_default=False,
     ),
 ]
-FormatOfGate = Annotated[GateFormat, typer.Option("--format", help="How to print.")]
+FormatOfGate = Annotated[GateFormat, typer.Option("--format", help="Format of the output.")]
 
 
 @opt.takes("device", "out", "deadline", "verbose")

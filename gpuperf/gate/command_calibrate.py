@@ -1,4 +1,4 @@
-"""Measure how often the gate is wrong here (`gpuperf gate calibrate` and `selftest`)."""
+"""Measure how often gates on this device are wrong (`gpuperf gate calibrate`, `selftest`)."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ def gate_calibrate(
         int, typer.Option(min=0, max=1000, help="Number of gates with one case slowed down.")
     ] = 0,
     slower: Annotated[
-        float, typer.Option(min=0.001, max=1.0, help="Fraction by which it is slowed down.")
+        float, typer.Option(min=0.001, max=1.0, help="Slowdown of that case (0.03: 3 %).")
     ] = 0.03,
     case: Annotated[str, typer.Option(help="Id of the case that is slowed down.")] = LONGEST,
     resampled: Annotated[
         int, typer.Option(min=0, max=100_000, help="Number of gates drawn from real processes.")
     ] = 1000,
 ) -> int:
-    """Measure how often the gate fails here when nothing changed, and when something did.
+    """Measure how often a gate regresses on this device for unchanged code, and for a slowdown.
 
-    Real gates accumulate over nights, with those in --out, and every report quotes their rates.
-    Gates are resampled from the processes of all of them.
+    Gates accumulate over nights, with those in --out, and every gate's report quotes their rates.
+    Further gates are resampled from the processes of all of them.
     """
     check_writable(options.out)
     chosen, rule = load_suite(suite), Rule()
@@ -57,7 +57,7 @@ def gate_calibrate(
         )
         gate = gate_of(report)
         if gate is None:
-            say("this gate does not count: it came to no verdict")
+            say("this gate does not count, as it came to no verdict")
         elif opened is not None:
             add_gate(opened, rule, gate)
     calibration = calibration_of(options.out, chosen.name, rule, opened, resampled)
@@ -82,7 +82,7 @@ def gate_selftest(options: opt.Options, suite: SuiteName = "quick") -> int:
             why = report.reasons[0] if report.reasons else "no slowdown was detected"
             raise CannotMeasure(
                 f"the gate should have {outcome}, and is {report.outcome}: {why}",
-                "`gpuperf doctor` finds disturbances; noise that hides 5 % is too much",
+                "`gpuperf doctor` detects disturbances; noise that hides 5 % is too much",
             )
         say(f"{outcome}, as expected")
     return 0

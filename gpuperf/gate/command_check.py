@@ -1,4 +1,4 @@
-"""Judge a verdict again from its own evidence (`gpuperf gate check`)."""
+"""Judge a stored verdict again from the times in it (`gpuperf gate check`)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ def gate_check(
     ] = None,
     format: FormatOfGate = GateFormat.TABLE,
 ) -> int:
-    """Judge a verdict's own evidence again, and exit as the gate did; without a verdict, fail."""
+    """Judge the times in a verdict again, and exit with the code of the gate.
+
+    Fails if the file is no verdict, or if its verdict does not follow from its times.
+    """
     report = recheck(read_report(verdict))
     if commit is not None and (not commit or report.head.commit != commit):
         judged = report.head.commit[:40] or "no commit"

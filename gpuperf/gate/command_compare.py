@@ -40,7 +40,7 @@ def gate_compare(
         typer.Option(
             min=1e-4,
             max=1.0,
-            help="Slowdown that must be detectable in every case.",
+            help="Slowdown that must be detectable in every case (0.1: 10 %).",
             show_default=f"{TARGET:g}",
         ),
     ] = None,
@@ -61,7 +61,7 @@ def gate_compare(
         raise CannotMeasure(f"there is no baseline {baseline[:200]}", "`gpuperf run` makes one")
     else:
         _, base = Shelf(folder).find(baseline, head.header)
-    gc.freeze()  # two large runs: the collector need not search them again and again
+    gc.freeze()  # keep the garbage collector from searching two large runs again and again
     project = load_project(Path())
     rule = Rule(margin=min_effect, floor_s=seconds("abs-floor", abs_floor))
     target = target_mde or max(project.target or 0.0, TARGET)  # a project's target is for pairs

@@ -1,7 +1,7 @@
 """Judge a stored run against another one, after checking that the two may be compared.
 
-They must agree in the contract and in every hard fact of the device. Runs of two hosts come from
-two cards: their difference is reported, but as advice and not as a verdict on the code.
+The runs must agree in the contract and in every hard fact of the device. Runs of two hosts come
+from two cards, so their difference is reported as advice and not as a verdict on the code.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from gpuperf.model.contract import Contract
 from gpuperf.model.record import Header, Record
 from gpuperf.model.summary import RecordSummary, RunSummary
 
-Key = str  # a case, and how it was measured where a run has several contracts
+Key = str  # the id of a case, followed by its regime, cache and data if the run has several
 
 
 def compare_runs(
@@ -36,9 +36,10 @@ def compare_runs(
     project: Project | None = None,
     names: tuple[str, str] = ("", ""),
 ) -> GateReport:
-    """Return the report on *head* against *base*.
+    """Return the report on *head* against *base*, which *names* call so.
 
-    Raises: CannotMeasure where they cannot be compared.
+    *target* is the slowdown that must be detectable in every case (0.1: 10 %). Raises:
+    CannotMeasure if the runs are one, or differ in contract or device.
     """
     reasons = incomparable(base.header, head.header)
     if base.header.run == head.header.run:
@@ -78,7 +79,7 @@ def compare_runs(
 
 
 def _narrow(cases: Iterable[CaseVerdict], rule: Rule) -> tuple[str, ...]:
-    """Return a note on margins of cases that are narrower than the rule's, which replaces them."""
+    """Return a note on the cases whose own margin is under that of *rule*, which replaces it."""
     margins = [c.sets.margin for c in cases if c.sets is not None and c.sets.margin is not None]
     narrow = sum(margin < rule.margin for margin in margins)
     why = "two sessions of unchanged code differ by about 1 %"
@@ -89,7 +90,8 @@ def _narrow(cases: Iterable[CaseVerdict], rule: Rule) -> tuple[str, ...]:
 def _judged(
     base: RunSummary, head: RunSummary, rule: Rule, project: Project
 ) -> tuple[tuple[CaseVerdict, ...], dict[str, str], tuple[_Side, _Side]]:
-    """Return the verdict on each case, the cases that neither run could measure, and both sides."""
+    """Return the verdict on each case, the cases that neither run could measure with the reason,
+    and the records of both runs."""
     sides = _Side(base), _Side(head)
     keys = dict.fromkeys((*sides[0].planned, *sides[1].planned))
     project.refuse_unmatched(keys)
@@ -117,7 +119,8 @@ def _judged(
 
 
 def incomparable(base: Header, head: Header) -> list[str]:
-    """Return a sentence for every field of contract and hard fingerprint that differs."""
+    """Return a sentence for each field of the contract, and each fact of the device, that differs
+    between two runs."""
     sentences = []
     both = _contracts(base), _contracts(head)
     if len(both[0]) != len(both[1]):
@@ -156,26 +159,27 @@ class _Side:
         return len(_contracts(self.run.header)) > 1
 
     def key(self, case: str, contract: Contract) -> Key:
-        """Return the id of the case, with the contract where the run has several."""
+        """Return the id of *case*, with regime, cache and data if the run has several contracts."""
         if not self._several:
             return case
         return f"{case} {contract.regime} {contract.cache} {contract.data}"
 
     @cached_property
     def planned(self) -> Mapping[Key, None]:
-        """The keys that the run planned, and those that it measured."""
+        """Return the keys that the run planned, then others that it measured."""
         header = self.run.header
         plan = (self.key(case.id, c) for case in header.plan for c in _contracts(header))
         return dict.fromkeys((*plan, *self.records))
 
     @cached_property
     def whole(self) -> dict[Key, Record]:
-        """The last whole record of each case."""
+        """Return the last record of each case with all its fields, read from the run file."""
         return {self.key(r.case.id, r.contract): r for r in self.run.whole().records}
 
 
 def _unfit(sides: tuple[_Side, _Side], key: Key) -> tuple[str, bool]:
-    """Return why a case cannot be compared, and whether both sides share a tolerated status."""
+    """Return why a case cannot be compared (empty if it can), and whether that is the same status
+    of `TOLERATED` on both sides."""
     both = [side.records.get(key, []) for side in sides]
     if not all(both):
         return " and ".join(
@@ -236,7 +240,7 @@ def _summary(run: RunSummary, name: str) -> SideSummary:
 
 
 def _advisory(base: Header, head: Header) -> str:
-    """Return why the verdict is only advice; empty where it is more."""
+    """Return why the verdict is only advice; empty if both runs come from one host."""
     hosts: list[object] = [h.fingerprint.live.get("host") for h in (base, head)]
     if None in hosts:
         return "the runs do not say whether they come from one host"

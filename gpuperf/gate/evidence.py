@@ -1,7 +1,7 @@
-"""Find out from the records of two sides which pairs count, and which cases are suspicious.
+"""Determine from the records of both sides which pairs count, and which cases looked slower.
 
-The records are read again from the first after each pair, in the order of the pairs: a gate that
-was interrupted continues where its files end.
+All records are evaluated again after each pair, in the order of the pairs, so that an interrupted
+gate comes to the same state from its files.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from gpuperf.gate.sides import LABELS, Label
 from gpuperf.model.record import Record
 from gpuperf.model.summary import RecordSummary
 
-# These discard a pair. The software power cap does not: every big matmul meets it.
+# Reasons of a lower clock that discard a pair. Every big matmul meets the software power cap.
 SPOILING = ("hardware slowdown", "thermal (software)", "thermal (hardware)", "power brake")
 
 ById = Mapping[str, Record]
@@ -22,7 +22,7 @@ ById = Mapping[str, Record]
 
 @dataclass(frozen=True)
 class DiscardedPair:
-    """The number of a pair that does not count, and the reason."""
+    """The number of a pair whose times are not judged, and the reason."""
 
     pair: int
     reason: str
@@ -30,11 +30,12 @@ class DiscardedPair:
 
 @dataclass(frozen=True)
 class GateState:
-    """The state of a gate after so many pairs.
+    """The state of a gate after some of its pairs.
 
-    It holds the `evidence` by case, the `suspects` of the screen (None until that is complete), the
-    `discarded` pairs, the number of the `next` pair, the cases that `failed` in a process with the
-    reason, and the pairs of each of the `sentinels` in all processes.
+    It has the `evidence` by case, the `suspects` that looked slower in the screen (None until the
+    screen is complete), the `discarded` pairs, the number of the `next` pair, the cases that
+    `failed` in a process with the reason, and the pairs of each of the `sentinels`. It is
+    `complete` with all confirming pairs.
     """
 
     evidence: Mapping[str, Evidence]
@@ -64,7 +65,8 @@ def gather(
     rule: Rule,
     margins: Mapping[str, float] | None = None,
 ) -> GateState:
-    """Return the state of a gate by its *records* of *cases*, which are judged, and *sentinels*."""
+    """Return the state of a gate of *cases* and *sentinels* after *records*; *margins* are the
+    tolerated slowdowns of cases that have their own."""
     passes = {label: _by_pair(records[label]) for label in LABELS}
     last = max((index for side in passes.values() for index in side), default=-1)
     sound: list[Mapping[Label, ById]] = []
@@ -110,7 +112,8 @@ def _by_pair(records: Iterable[Record]) -> dict[int, dict[str, Record]]:
 
 
 def _unsound(both: Mapping[Label, ById], wanted: Sequence[str]) -> str:
-    """Return why a pair does not count."""
+    """Return why the pair *both* does not count: a disturbance, or a case of *wanted* without a
+    record; empty if it counts."""
     for label in LABELS:
         for record in both[label].values():
             if reason := disturbance(record):
@@ -122,7 +125,7 @@ def _unsound(both: Mapping[Label, ById], wanted: Sequence[str]) -> str:
 
 
 def _pairs(sound: Sequence[Mapping[Label, ById]], case: str) -> Pairs:
-    """Return the medians of *case* where both sides have one."""
+    """Return the median seconds of *case* in the pairs in which both sides have one."""
     times = [tuple(_median(both[label].get(case)) for label in LABELS) for both in sound]
     timed = [(base, head) for base, head in times if base is not None and head is not None]
     return Pairs(tuple(base for base, _ in timed), tuple(head for _, head in timed))

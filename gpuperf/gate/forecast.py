@@ -1,7 +1,7 @@
 """Forecast how long a gate will take, and which slowdown it will detect.
 
 Both follow from earlier processes of each case on this device: their scatter (`run/noise.py`), and
-how long they took. What was never measured is unknown.
+their seconds. The forecast of a case that was never measured is unknown.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ MOST_PAIRS = 100  # confirming pairs that a target may ask for
 
 @dataclass(frozen=True)
 class Pace:
-    """Seconds that a process of all cases takes, and one of the suspicious cases (0 if unknown)."""
+    """Seconds of a screening process, which measures all cases, and of a confirming one, which
+    measures those that looked slower (0 if unknown)."""
 
     screen_s: float
     confirm_s: float = 0.0
 
 
 def stored_pace(opened: Opened, cases: Iterable[str]) -> Pace | None:
-    """Return how long processes of just these cases took here; None if unknown."""
+    """Return the seconds of earlier processes of just *cases* on this device; None if unknown."""
     return fetch("pace", device_key(opened, tuple(sorted(cases))), Pace)
 
 
@@ -38,8 +39,10 @@ def keep_pace(opened: Opened, cases: Iterable[str], pace: Pace) -> None:
 
 
 def minutes(pace: Pace, rule: Rule) -> float:
-    """Return the minutes of a gate in which some case is suspicious, with a process to prime each
-    side. (Of 20 unchanged cases one is suspicious in 99 gates of 100, at the screen's level 0.2.)
+    """Return the minutes of a gate with all its pairs, and one more process of each side before.
+
+    Confirming pairs are nearly always needed: of 20 unchanged cases at least one looks slower in
+    99 gates of 100, at the screen's level 0.2.
     """
     confirm_s = pace.confirm_s or pace.screen_s / 2
     passes_s = (rule.screen_pairs + 1) * pace.screen_s + rule.confirm_pairs * confirm_s
@@ -49,7 +52,7 @@ def minutes(pace: Pace, rule: Rule) -> float:
 def foreseen(
     cases: Iterable[str], noise: Mapping[str, Noise], rule: Rule, margins: Mapping[str, float]
 ) -> dict[str, float | None]:
-    """Return the slowdown that is detectable in each case; None where its noise is unknown."""
+    """Return the slowdown that *rule* detects in each case; None if its noise is unknown."""
     every = list(cases)
     least: dict[str, float | None] = dict.fromkeys(every)
     for name in every:

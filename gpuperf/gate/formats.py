@@ -1,4 +1,4 @@
-"""Render a gate's report in the formats that people and platforms read."""
+"""Render a gate's report as a table, JSON, Markdown, JUnit XML or GitHub annotations."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from gpuperf.show.text import to_ascii
 
 
 class GateFormat(StrEnum):
-    """How a gate is printed: `md` for a job's summary, `comment` for a pull request."""
+    """A format of a gate's report: `md` for the summary of a CI job, `comment` for a pull request,
+    `github` for annotations of a job's steps."""
 
     TABLE = "table"
     JSON = "json"
@@ -49,8 +50,8 @@ _RENDERERS = {
 
 
 def _visible(json: str, ascii: bool) -> str:
-    """Escape what the screen cannot show in the strings of *json*: the value stays the same, and
-    nothing steers a terminal or GitHub's log."""
+    """Escape characters in the strings of *json* that the screen cannot show, or that would steer a
+    terminal or GitHub's log; the decoded values stay the same."""
     if not json.isprintable() or (ascii and not json.isascii()):
         json = "".join(
             c if c.isprintable() and (c.isascii() or not ascii) else _escape(c) for c in json
@@ -64,6 +65,6 @@ def _escape(character: str) -> str:
 
 
 def _inert(line: str) -> str:
-    """Break what GitHub's runner would execute as a command in a log: `::` at the beginning of a
-    line, and `##[` anywhere (actions/runner, ActionCommand.cs)."""
+    """Add blanks where GitHub's runner would execute a log line as a command: in `::` at the
+    beginning of a line, and in `##[` anywhere (actions/runner, ActionCommand.cs)."""
     return re.sub(r"^(\s*)::", r"\1: :", line.replace("##[", "## ["))

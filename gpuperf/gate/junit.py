@@ -1,8 +1,8 @@
 """Render a gate's report as JUnit XML, for programs that read test results.
 
 Each case is a test case, named by its whole id, so that a server can follow it from gate to gate. A
-regression is a failure, and a case without a verdict an error; where no case says why a gate did
-not pass, one more test case does, so that the gate is not read as green.
+regression is a failure, and a case without a verdict an error. One more test case stands for the
+gate as a whole: it is an error if the gate did not pass for another reason than its cases.
 
 The form conforms to both schemas in use: Apache Ant's (windyroad/JUnit-Schema) and Jenkins'
 (jenkinsci/xunit-plugin, junit-10.xsd). The text is ASCII, which every terminal can write.
@@ -33,7 +33,7 @@ from gpuperf.model.text import clean, shorten
 from gpuperf.show.axes import Names, whole_names
 
 NAME = 1000  # characters of a case
-TEXT = 2000  # and of a property
+TEXT = 2000  # characters of a message or a property
 WHOLE = "the gate as a whole"
 STAMP = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}")
 EPOCH = "1970-01-01T00:00:00"
@@ -83,7 +83,8 @@ def _attributes(report: GateReport, cases: Sequence[ElementTree.Element]) -> dic
 
 
 def _whole(report: GateReport, names: Names, red: bool) -> ElementTree.Element:
-    """Return a test case for the outcome: an error where no case of the gate shows it."""
+    """Return a test case for the gate as a whole, with an error if it did not pass and no case
+    has an error or a failure (*red*), or if no case is the reason."""
     case = _testcase(report, WHOLE, None)
     own = report.outcome in ("contaminated", "incomplete") or suspected(report)
     if report.outcome != "passed" and (own or not red):
@@ -93,7 +94,7 @@ def _whole(report: GateReport, names: Names, red: bool) -> ElementTree.Element:
 
 
 def _case(case: CaseVerdict, name: str, report: GateReport) -> ElementTree.Element:
-    """Return a test case for *case*, with what keeps the gate from passing."""
+    """Return a test case for *case*: a failure if it regressed, an error without a verdict."""
     element, verdict = _testcase(report, name, case.head_s), case.judged.verdict
     lines = [line for line in (figures(case), *reasons_of(case, report)) if line]
     if case.owner:
@@ -123,7 +124,7 @@ def _add(
 
 
 def _properties(report: GateReport) -> Iterator[tuple[str, object]]:
-    """Yield the conditions of the gate, for a later reader."""
+    """Yield the conditions of the gate by name: device, software, rule, contract, pairs."""
     yield "outcome", report.outcome
     yield "gate", report.id
     yield "kind", report.kind
@@ -143,7 +144,7 @@ def _properties(report: GateReport) -> Iterator[tuple[str, object]]:
 
 
 def _lines(texts: Sequence[str]) -> str:
-    """Return a list, in which text from outside begins no line."""
+    """Return *texts* as lines that begin with a dash, so that none begins with foreign text."""
     return "\n" + "".join(f"- {_text(text)}\n" for text in texts)
 
 

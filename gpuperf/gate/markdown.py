@@ -1,9 +1,9 @@
 """Render a gate's report as markdown, for a pull request and for the summary of a job.
 
-The cases are worst first, cut at whole rows, with a sentence that counts the rest: a platform would
-cut anywhere, or refuse the whole. Lengths are counted in bytes, which are never fewer than
-characters. Names are written as code, so `@name` in them notifies no user; only the owners of
-regressions are mentioned.
+The cases are worst first, as many rows as fit, with a sentence on the number of further cases: a
+platform would cut anywhere, or refuse the whole text. Lengths are counted in bytes, which are never
+fewer than characters. Names are written as code, so `@name` in them notifies no user; only the
+owners of regressions are mentioned.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from gpuperf.show.text import escape_line
 # GitHub: "Job summaries are isolated between steps and each step is restricted to a maximum size of
 # 1 MiB"; a comment of more characters is refused ("body is too long").
 SUMMARY_LIMIT, COMMENT_LIMIT = 1_048_576, 65_536
-SLACK = 1024  # bytes for the sentences on what is left out
+SLACK = 1024  # bytes for the sentences on cases that are left out
 MARKER = "<!-- gpuperf gate -->"  # a later gate finds its earlier comment by this, and replaces it
 SIGNS = {"passed": "✅", "regressed": "❌"}
 NAME = 100  # characters of a case
-# Rows, and cases whose reasons are shown: a comment has no more than somebody reads.
+# The most rows, and cases whose reasons are shown: a comment has no more than somebody reads.
 MOST_SUMMARY, MOST_COMMENT = (10_000, 200), (100, 30)
-MOST_OWNERS = 20  # that are mentioned
+MOST_OWNERS = 20  # owners that are mentioned
 ALNUM = "[A-Za-z0-9]"
 OWNER = re.compile(f"@{ALNUM}(?:-?{ALNUM}){{0,38}}(?:/{ALNUM}(?:[._-]?{ALNUM}){{0,99}})?")
 
@@ -86,13 +86,13 @@ def _render(
 
 
 def _table(cases: Sequence[CaseVerdict], names: Names, report: GateReport) -> list[str]:
-    """Return the two lines of head as one text, and a line for each case."""
+    """Return the head of a table (two lines) as one text, and a line for each case."""
     lines = table_lines(Table(columns(cases, names, report)))
     return ["\n".join(lines[:2]), *lines[2:]]
 
 
 def _title(report: GateReport, names: Names) -> list[str]:
-    """Return the outcome, why, how many cases have which verdict, and who is asked to look."""
+    """Return the outcome, its reason, the number of cases by verdict, and owners to notify."""
     outcome, _, why = headline(report, names).partition(": ")
     title = f"### {SIGNS.get(report.outcome, '⚠️')} gpuperf gate: {outcome.lower()}"
     lines = [title, "", *([_safe(why), ""] if why else [])]
@@ -113,7 +113,7 @@ def _owners(cases: Iterable[CaseVerdict]) -> list[str]:
 
 
 def _why(case: CaseVerdict, report: GateReport, names: Names) -> str:
-    """Return one line: the case, its cause in bold, the figures."""
+    """Return a list entry on *case*: its name, its cause in bold, its figures and doubts."""
     first, *others = reasons_of(case, report)
     kind, colon, figures = first.partition(": ")
     if case.cause is not None and colon:
@@ -124,14 +124,14 @@ def _why(case: CaseVerdict, report: GateReport, names: Names) -> str:
 
 
 def _listed(sentences: Sequence[str], room: int) -> list[str]:
-    """Return a list of the *sentences* that fit, and how many do not."""
+    """Return a list of the *sentences* that fit in *room* bytes, and the number of others."""
     lines = _fitting([f"- {_safe(sentence)}" for sentence in sentences], room)
     left = len(sentences) - len(lines)
     return [*lines, f"- and {left:,} more, which are in `verdict.json`"] if left else lines
 
 
 def _safe(text: str) -> str:
-    """Return *text* on one line, with everything escaped that markdown would obey."""
+    """Return *text* on one line, with the characters escaped that markdown would interpret."""
     return escape_line(clean(text).strip())
 
 

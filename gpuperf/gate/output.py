@@ -1,4 +1,4 @@
-"""Print a gate's report, and write it beside the verdict."""
+"""Print a gate's report, and write it as Markdown, JUnit XML and a chart beside the verdict."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gpuperf.verb.progress import say
 
 
 def print_report(report: GateReport, format: GateFormat, verbose: bool = False) -> None:
-    """Print *report* on stdout; a closed pipe changes nothing about the verdict."""
+    """Print *report* on stdout; a closed pipe is ignored, so that the exit code is the gate's."""
     try:
         put(render_gate(report, format, verbose, stdout_screen()))
     except BrokenPipeError:

@@ -1,4 +1,4 @@
-"""Hold the plan of a gate, written before it begins, so that another process can resume it."""
+"""Define the plan of a gate, which is written before the gate begins, so that it can be resumed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ LARGEST = 1 << 20  # bytes
 class GatePlan:
     """The suite and the rule of a gate, and its sides: two commits, or two interpreters.
 
-    `base` and `head` are the user's names for the commits.
+    `base` and `head` are the user's names for the commits, `top` is the repository's folder,
+    `trees` are the git trees of both. `target` is the slowdown that must be detectable in every
+    case; `slower` are cases that are slowed down on purpose, each by a fraction.
     """
 
     id: str
@@ -55,7 +57,7 @@ def write_plan(plan: GatePlan, folder: Path) -> None:
 
 
 def read_plan(folder: Path) -> GatePlan:
-    """Read the plan of the gate in *folder*. Raises: UsageError where there is none."""
+    """Read the plan of the gate in *folder*. Raises: UsageError if it cannot be read."""
     path, hint = folder / FILE, "give --resume the folder of a gate"
     try:
         plan = decode(read_regular(path, LARGEST), GatePlan)

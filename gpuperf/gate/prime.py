@@ -1,7 +1,6 @@
-"""Measure each side once before the first pair, and find out which cases can be compared.
+"""Measure all cases once on each side before the first pair, to fill caches and to check the sides.
 
-Afterwards the caches of each side are full, and it is known which cases fail, and that each side
-runs its own code.
+This determines which cases fail or cannot be compared, and that each side runs its own code.
 """
 
 from __future__ import annotations
@@ -33,7 +32,9 @@ TOLERATED = ("oom", "skipped")  # a case with this status on both sides is left 
 
 @dataclass(frozen=True)
 class GateRequest:
-    """A gate's plan, its folder, and what may differ when it is resumed."""
+    """A gate's plan and its folder, and what may differ if the gate is resumed: its command, its
+    deadline for a silent case and its budget in seconds, the outcome of an `earlier` gate of the
+    same code, and the reason why that is `overruled`."""
 
     plan: GatePlan
     folder: Path
@@ -46,9 +47,9 @@ class GateRequest:
 
 @dataclass(frozen=True)
 class PrimedSides:
-    """The device, the contract, and the cases of each side by id, with a first record of each.
+    """Both sides before the first pair: device, contract, cases by id, and a record of each case.
 
-    `unfit` holds the cases that cannot be compared, and `left_out` those that neither side can run,
+    `unfit` are the cases that cannot be compared, and `left_out` those that neither side can run,
     each with its reason.
     """
 
@@ -62,19 +63,22 @@ class PrimedSides:
 
     @property
     def named(self) -> tuple[str, ...]:
-        """The cases that the suite names, on either side."""
+        """Return the cases that the suite names on either side, without sentinels."""
         every = dict.fromkeys((*self.cases["base"], *self.cases["head"]))
         return tuple(case for case in every if case not in self.sentinels)
 
     @property
     def fit(self) -> tuple[str, ...]:
-        """The cases that are judged."""
+        """Return the cases that are measured in pairs and judged."""
         out = {*self.unfit, *self.left_out, *self.sentinels}
         return tuple(case for case in self.cases["base"] if case not in out)
 
 
 def sentinels_of(device: DeviceFacts) -> Suite:
-    """Return a suite of a copy and a matmul of torch, which no change of a kernel can touch."""
+    """Return the sentinels, a copy and a matmul of torch, whose time no change of a kernel moves.
+
+    If it changes, the machine has changed, and the gate is contaminated.
+    """
     copied, size = ("48M", "3072") if device.kind != "cpu" else ("768k", "320")
     dtype = "bf16" if "bf16" in device.dtypes and device.kind != "cpu" else "fp32"
     entries = (
@@ -87,7 +91,7 @@ def sentinels_of(device: DeviceFacts) -> Suite:
 def describe_sides(
     request: GateRequest, launchers: Mapping[Label, Launcher]
 ) -> tuple[PrimedSides, dict[Label, Supervisor]]:
-    """Return what each side would measure, and the supervisors with their open workers.
+    """Return the cases of each side, not measured yet, and the supervisors with open workers.
 
     Raises: UsageError, CannotMeasure.
     """
@@ -143,7 +147,8 @@ def close_all(supervisors: Mapping[Label, Supervisor]) -> None:
 def _planned(
     suite: Suite, supervisor: Supervisor, device: DeviceFacts
 ) -> tuple[dict[str, Case], dict[int, GpuperfError]]:
-    """Return the cases of *suite* on one side, and the entries that cannot be planned there."""
+    """Return the cases of *suite* on one side by id, and for each of its entries that this side
+    cannot plan, by index, the error."""
     cases: dict[str, Case] = {}
     refused: dict[int, GpuperfError] = {}
     describe = cache(supervisor.describe)
@@ -220,7 +225,8 @@ def _measured_once(
 def _sorted_out(
     records: Mapping[Label, Mapping[str, Record]], wanted: Sequence[str]
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the cases that cannot be compared, and those that neither side can run."""
+    """Return the cases of *wanted* that cannot be compared, and those that neither side can run,
+    each with its reason."""
     unfit, left_out = {}, {}
     for name in wanted:
         base, head = records["base"][name], records["head"][name]
@@ -247,7 +253,7 @@ def differing(
 
 
 def _refuse_two_devices(opened: Mapping[Label, Opened]) -> None:
-    """Raises: CannotMeasure where the sides are not on one device."""
+    """Raise CannotMeasure if the sides run on different devices."""
     if reasons := differing(opened["base"].fingerprint.hard, opened["head"].fingerprint.hard):
         message = f"the sides are not comparable: {', '.join(reasons)}"
         raise CannotMeasure(message, "run both sides on one device")

@@ -10,7 +10,7 @@ from gpuperf.verb.progress import Reporter, say
 
 
 class GateProgress:
-    """The progress of a gate on stderr; a gate reports to it what it does."""
+    """The progress of a gate on stderr, which the gate updates."""
 
     def __init__(self) -> None:
         self._reporter: Reporter | None = None
@@ -28,7 +28,7 @@ class GateProgress:
         say(text)
 
     def stage(self, name: str, records: int) -> None:
-        """Begin a stage of so many *records*."""
+        """Begin the stage *name*, which measures *records* records."""
         self.__exit__()
         if self._live:
             self._reporter = Reporter(records).__enter__()
@@ -42,7 +42,7 @@ class GateProgress:
             self._reporter.begin(f"{self._stage}: {case}")
 
     def hear(self, phase: str, samples: int) -> None:
-        """Show a sign of life of the case."""
+        """Show the *phase* of the running case, and its *samples* so far."""
         if self._reporter is not None:
             self._reporter.show_phase(phase, samples)
 

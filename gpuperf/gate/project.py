@@ -37,20 +37,22 @@ class Margin:
     owner: str = ""
 
     def matches(self, case: str) -> bool:
-        """Return whether *case* is one of them; brackets of the pattern are literal."""
+        """Return whether the pattern matches *case*, an id; its brackets are literal."""
         return fnmatch.fnmatchcase(case, self.cases.replace("[", "[[]"))
 
 
 @dataclass(frozen=True)
 class Project:
-    """The suite, the slowdown that must be detectable, and the margins of cases."""
+    """A project's settings: its suite, the slowdown that must be detectable in every case
+    (`target`, 0.05 for 5 %), and the margins of cases."""
 
     suite: str = ""
     target: float | None = None
     margins: tuple[Margin, ...] = ()
 
     def margins_of(self, cases: Iterable[str]) -> dict[str, float]:
-        """Return the margin of each of *cases* that has its own."""
+        """Return the tolerated slowdown of each of *cases* that has its own, by the last pattern
+        that matches."""
         return {c: m.slower for c, m in self._matches(cases) if m.slower is not None}
 
     def owners_of(self, cases: Iterable[str]) -> dict[str, str]:
@@ -63,7 +65,7 @@ class Project:
             yield from ((case, margin) for case in every if margin.matches(case))
 
     def refuse_unmatched(self, cases: Iterable[str]) -> None:
-        """Raises: UsageError for a pattern that matches none of *cases*."""
+        """Raise UsageError for a pattern that matches none of *cases*."""
         every = list(cases)
         for margin in self.margins:
             if not any(map(margin.matches, every)):

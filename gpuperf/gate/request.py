@@ -1,4 +1,4 @@
-"""Make the plan of a gate from what the user asks for."""
+"""Make the plan of a gate from the options of the command line and the project's settings."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ def plan_of(
     device: str = "auto",
     out: Path = Path(),
 ) -> GatePlan:
-    """Return a new plan; the project's settings and suite are those of the base.
+    """Return a new plan, with the project's settings and suite of the base commit, if it has them.
 
-    Raises: UsageError where both sides are the same.
+    Raises: UsageError if both sides are the same, or cannot be resolved.
     """
     commits = sources.commits()
     if commits is None:
@@ -88,9 +88,8 @@ def plan_of(
 def _judged_by(
     commits: Commits | None, suite: str | None, notes: list[str]
 ) -> tuple[Project, Suite]:
-    """Return the project's settings and the suite, from the base where it has them, so that a
-    change
-    cannot widen its own margins or drop a case."""
+    """Return the project's settings and the suite, those of the base if it has them, so that a
+    change cannot widen its own margins or drop a case. Adds *notes* on files of the head."""
     if commits is None:
         project = load_project(Path())
         return project, load_suite(suite or project.suite or "ci")
@@ -139,7 +138,7 @@ def _own_suite(commits: Commits, project: Project) -> str:
 
 @contextlib.contextmanager
 def _of_base(commits: Commits) -> Iterator[None]:
-    """Add to an error in a file that it is the base's, which the head may have mended."""
+    """Add the commit to an error in a file of the base: the head's file may be correct."""
     try:
         yield
     except UsageError as error:

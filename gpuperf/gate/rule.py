@@ -7,10 +7,11 @@ one process of each side, taken one after the other.
 - Screen: a few pairs of all cases, with a one-sided t-test of the log ratios at a generous level.
 - Confirm: fresh pairs of the suspicious cases, judged on those pairs alone, against the margin: by
   the same test, and by a permutation within pairs of the difference of lower-half means, which a
-  slow mode in fewer than half of the processes does not move. The smaller p counts, twice.
+  slow mode in fewer than half of the processes does not move. The confirming p is twice the smaller
+  one of the two.
 - Multiplicity: the p of a case is the screen's level times the confirming p (1 if it was screened
   out). Benjamini and Hochberg's procedure controls the rate of false discoveries over all judged
-  cases; a case has regressed at `alpha` or below.
+  cases; a case has regressed if its q is `alpha` or below.
 
 The two stages have separate pairs, so that without a difference p_screen ≤ level and p_confirm ≤ x
 together have the probability level·x.
@@ -25,16 +26,17 @@ from typing import Any, Literal
 
 from gpuperf.errors import UsageError
 
-ROUNDING = 1e-12  # log ratios that differ by less are the same
+ROUNDING = 1e-12  # log ratios that differ by less count as equal
 MOVED = 0.01  # change of a sentinel that contaminates a gate, whatever the margin of the cases
-SHORTEST_S, LONGEST_S = 1e-12, 1e9  # limits of a plausible time of a call
+SHORTEST_S, LONGEST_S = 1e-12, 1e9  # limits of a plausible time of a call, in seconds
 Verdict = Literal["REGRESSED", "IMPROVED", "UNCHANGED", "INCONCLUSIVE", "NOT_COMPARABLE"]
 NO_TIMES = "times are missing, or are not positive numbers"
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """The median seconds of one case in each process of the base, and of the head beside it.
+    """The median seconds of one case in each process of the base, and in that of the head with
+    which it is paired.
 
     Raises: ValueError for sides of different length.
     """
@@ -48,12 +50,12 @@ class Pairs:
 
     @property
     def sound(self) -> bool:
-        """Whether there are at least two pairs, and all values are plausible times."""
+        """Return whether there are at least two pairs, and all values are plausible times."""
         return len(self.base) > 1 and are_times((*self.base, *self.head))
 
     @property
     def ratios(self) -> Any:
-        """ln head − ln base of each pair: above 0 where the head is slower."""
+        """Return ln head − ln base of each pair, which is above 0 if the head is slower."""
         import numpy
 
         return numpy.log(numpy.asarray(self.head)) - numpy.log(numpy.asarray(self.base))
@@ -66,11 +68,13 @@ def are_times(values: Iterable[float]) -> bool:
 
 @dataclass(frozen=True)
 class Rule:
-    """The number of pairs, the levels of the tests, and the slowdown that is tolerated.
+    """The rule of a gate: numbers of pairs, levels of the tests, and the slowdown it tolerates.
 
-    The tolerated slowdown is `margin` or `floor_s` seconds, whichever is more. The error rate holds
-    for unchanged code: the screen tests for any slowdown, so that at the margin itself the p of a
-    case is up to 1 / `screen_level` too small.
+    The tolerated slowdown is the fraction `margin` or `floor_s` seconds, whichever is more. A case
+    regressed if its q is at most `alpha`, and is unchanged if its p for being outside of the margin
+    is at most `equivalence`. `power` is the probability with which detectable slowdowns are
+    detected. The error rate `alpha` is that of unchanged code: the screen tests for any slowdown,
+    so for a slowdown of just the margin the p of a case is up to 1 / `screen_level` too small.
     """
 
     screen_pairs: int = 6
@@ -85,7 +89,7 @@ class Rule:
     seed: int = 0
 
     def refuse_unreachable(self, cases: int) -> None:
-        """Refuse a rule by which no slowdown could be significant. Raises: UsageError."""
+        """Raise UsageError if by this rule no slowdown of one of *cases* could be significant."""
         least = 2 * max(2.0**-self.confirm_pairs, 1 / (self.resamples_of(cases) + 1))
         if min(self.screen_pairs, self.confirm_pairs) < 2:
             raise UsageError("a test needs at least 2 pairs", "the rule has 6 and 20")
@@ -97,18 +101,20 @@ class Rule:
             )
 
     def resamples_of(self, cases: int) -> int:
-        """Return the number of permutations that makes one of *cases* significant."""
+        """Return the number of permutations for which one of *cases* can be significant."""
         return max(self.resamples, math.ceil(4 * self.screen_level * cases / self.alpha))
 
     def margin_of(self, pairs: Pairs, margin: float | None = None) -> float:
-        """Return *margin*, else the rule's, as a log ratio at the median time of the base."""
+        """Return *margin* (None: the rule's) as a log ratio, or `floor_s` over the median time of
+        the base, if that is more."""
         wanted = self.margin if margin is None else margin
         return math.log1p(max(wanted, self.floor_s / sorted(pairs.base)[len(pairs.base) // 2]))
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """The pairs of one case; `confirm` if it is suspicious, and `margin` if it has its own."""
+    """The pairs of one case, with confirming ones if it looked slower (`confirm`), and the slowdown
+    that it tolerates, if not the rule's (`margin`)."""
 
     screen: Pairs
     confirm: Pairs | None = None
@@ -116,15 +122,15 @@ class Evidence:
 
     @property
     def judged(self) -> Pairs:
-        """The pairs that the verdict rests on."""
+        """Return the pairs on which the verdict is based: the confirming ones, if any."""
         return self.confirm or self.screen
 
 
 @dataclass(frozen=True)
 class Judged:
-    """The verdict on one case: its slowdown (the mean ratio, less 1) with a 95 % interval, `p` and,
-    after multiplicity, `q` of being slower, and the least slowdown that the test detects with the
-    rule's `power` where it is the only one among the judged cases."""
+    """The verdict on one case: its `change` (the mean ratio of head to base, less 1) with a 95 %
+    interval, `p` for being slower and `q` after multiplicity, and the least slowdown that the test
+    detects with the rule's `power`, if no other case is slower (`detectable`)."""
 
     verdict: Verdict
     change: float | None = None
@@ -138,8 +144,8 @@ class Judged:
 
 @dataclass(frozen=True)
 class Statistics:
-    """The p of one case for being slower, faster, and outside of the margin; its mean log ratio
-    with a 95 % interval, and the least log ratio that the test detects."""
+    """The p values of one case for being slower, for being faster, and for being outside of the
+    margin; its mean log ratio with a 95 % interval, and the least log ratio that is detected."""
 
     slower: float
     faster: float
@@ -176,8 +182,8 @@ def verdicts_of(cases: Mapping[str, Statistics], rule: Rule) -> dict[str, Judged
 
 
 def adjusted(p: Sequence[float]) -> list[float]:
-    """Return each of *p* after Benjamini and Hochberg: the least rate of false discoveries at which
-    it is a discovery. (Importing the function of scipy.stats takes as long as judging 10,000
+    """Return the q of each of *p* by Benjamini and Hochberg: the least rate of false discoveries at
+    which it is a discovery. (Importing the function of scipy.stats takes as long as judging 10,000
     cases.)
     """
     import numpy
@@ -191,7 +197,7 @@ def adjusted(p: Sequence[float]) -> list[float]:
 
 
 def suspicious(cases: Mapping[str, Pairs], rule: Rule) -> set[str]:
-    """Return those of *cases*, all of equally many sound pairs, that the screen sends on.
+    """Return those of *cases*, all with equally many sound pairs, that look slower in the screen.
 
     Raises: ValueError for cases of different length.
     """
@@ -204,7 +210,7 @@ def suspicious(cases: Mapping[str, Pairs], rule: Rule) -> set[str]:
 
 
 def slower_p(cases: Mapping[str, Evidence], rule: Rule) -> dict[str, float]:
-    """Return the p of both stages together for each of *cases*, which are sound.
+    """Return the p for being slower, of both stages together, of each of *cases*, all sound.
 
     Raises: ValueError for a suspicious case that was not confirmed.
     """
@@ -258,8 +264,11 @@ def _statistics(evidence: Evidence, rule: Rule, cases: int, p: float) -> Statist
 
 
 def moved(pairs: Pairs, rule: Rule, sentinels: int) -> float | None:
-    """Return the change of a sentinel where it is significantly more than `MOVED`, at `alpha` over
-    all *sentinels* and both directions; 0 for one without times."""
+    """Return the change of a sentinel if it is significantly more than `MOVED`, else None.
+
+    The test is at `alpha` over all *sentinels* and both directions. A sentinel without times has a
+    change of 0.0, which counts as moved.
+    """
     if not pairs.sound:
         return 0.0
     ratios, margin = pairs.ratios, math.log1p(MOVED)
@@ -270,18 +279,19 @@ def moved(pairs: Pairs, rule: Rule, sentinels: int) -> float | None:
 
 
 def undetected(pairs: Pairs) -> float:
-    """Return how far a sentinel may have moved undetected: `MOVED` and half its 95 % interval."""
+    """Return by what fraction a sentinel may have changed undetected: `MOVED` and half the width of
+    its 95 % interval."""
     low, high = _interval(pairs.ratios)
     return MOVED + math.expm1((high - low) / 2)
 
 
 def _greater(ratios: Any, above: float) -> float:
-    """Return the p of the one-sided t-test that the mean is at most *above*."""
+    """Return the p of the one-sided t-test whose null hypothesis is a mean of at most *above*."""
     return float(_each_greater(ratios, above))
 
 
 def _each_greater(ratios: Any, above: float) -> Any:
-    """Return the p of the one-sided t-test that the mean along the last axis is at most *above*.
+    """Return the p of `_greater` for each row of *ratios*, along the last axis.
     (`scipy.stats.ttest_1samp` returns the same, but takes 0.5 s to import and 0.5 ms a call.)"""
     import numpy
     from scipy.special import stdtr
@@ -294,8 +304,11 @@ def _each_greater(ratios: Any, above: float) -> Any:
 
 
 def permuted(head: Any, base: Any, kind: str, resamples: int, seed: int) -> float:
-    """Return the p of the permutation of the difference of lower-half means of log times: within
-    pairs (`samples`), or between two sets (`independent`)."""
+    """Return the p of the one-sided permutation test for a slower *head*.
+
+    The statistic is the difference of the lower-half means of log times. Times are permuted by
+    *kind*: within pairs (`samples`), or between both sides (`independent`).
+    """
     from scipy.stats import permutation_test
 
     def difference(first: Any, second: Any, axis: int) -> Any:
@@ -316,7 +329,7 @@ def permuted(head: Any, base: Any, kind: str, resamples: int, seed: int) -> floa
 
 
 def _lower_half(values: Any, axis: int) -> Any:
-    """Return the mean of the smaller half."""
+    """Return the mean of the smaller half of *values* along *axis*."""
     import numpy
 
     ordered = numpy.sort(values, axis=axis)
@@ -334,11 +347,11 @@ def _interval(ratios: Any) -> tuple[float, float]:
 
 
 def detectable(spread: float, known: int, margin: float, rule: Rule, cases: int) -> float:
-    """Return the least slowdown, as a log ratio, that the confirming t-test detects with `power`
-    where it is the only one among *cases*: margin + (t(1 − level) + t(power)) · σ / √K.
+    """Return the least slowdown, as a log ratio, that the confirming t-test detects with `power` if
+    only one of *cases* is slower: margin + (t(1 − level) + t(power)) · σ / √K.
 
-    *spread* is the standard deviation of the log ratios of *known* pairs. The level is the part of
-    `alpha` that is left for one case of all, after the screen's level, and for one of two tests.
+    *spread* (σ) is the standard deviation of the log ratios of *known* pairs, K the number of
+    confirming pairs. The level is `alpha` over the cases, over the screen's level, and over 2.
     """
     from scipy.special import stdtrit
 

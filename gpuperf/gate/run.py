@@ -1,4 +1,4 @@
-"""Run a planned gate: prepare its sides, fit its pairs to the target, and keep its outcome."""
+"""Run a planned gate: prepare its sides, add pairs to reach its target, and store its outcome."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ from gpuperf.verb.progress import say
 
 @contextlib.contextmanager
 def sides_of(plan: GatePlan, folder: Path) -> Iterator[tuple[Side, Side]]:
-    """Prepare both sides of *plan* under *folder*. Raises: UsageError, CannotMeasure."""
+    """Prepare both sides of *plan* under *folder*, and remove their worktrees at the end.
+
+    Raises: UsageError, CannotMeasure.
+    """
     if not plan.base_commit:
         yield interpreters(plan.base_python, plan.head_python, folder / "caches")
         return
@@ -51,7 +54,11 @@ def run_gate(
     fit: bool = False,
     overruled: str = "",
 ) -> GateReport:
-    """Run the gate of *plan* in *folder*, with more confirming pairs to *fit* the target."""
+    """Run the gate of *plan* in *folder*, within *budget_s* seconds, and return its report.
+
+    With *fit*, confirming pairs are added until the target is detectable. *deadline_s* is the
+    longest silence of a case, *overruled* the reason why an earlier regression does not count.
+    """
     for source in sorted({e.op for e in plan.suite.entries if set(e.op) & set("/.:")}):
         say(f"the suite names the workload {source}: it is loaded from each side")
     with sides_of(plan, folder) as sides, GateProgress() as progress:
@@ -84,7 +91,8 @@ def _described(
 
 
 def _fitted(plan: GatePlan, primed: PrimedSides) -> GatePlan:
-    """Return *plan* with enough pairs for its target."""
+    """Return *plan* with enough confirming pairs to detect its target, and report cases that are
+    too noisy for it."""
     noise = kept_noise(primed.opened["base"], primed.contract)
     margins = plan.project.margins_of(primed.fit)
     rule = fitted(primed.fit, noise, plan.rule, margins, plan.target)
@@ -110,7 +118,8 @@ def _refuse_over_budget(plan: GatePlan, primed: PrimedSides, budget_s: float | N
 
 
 def forecast(plan: GatePlan, deadline_s: float, fit: bool) -> Table:
-    """Return a table of what *plan* would measure, for how long, and what it would detect."""
+    """Return a table of the cases of *plan* with the slowdown that each would detect, and a note on
+    the minutes; with *fit*, for as many pairs as the target needs."""
     folder = Path(tempfile.mkdtemp(prefix="gpuperf-"))
     try:
         with sides_of(plan, folder) as sides:

@@ -1,9 +1,9 @@
-"""Run processes of the two sides in turn, and hand over their records.
+"""Run fresh processes of base and head in pairs, in random order, and pass on their records.
 
 A pair is one fresh process of each side, on one device. Blocks of two pairs are ABBA or BAAB, drawn
-by the seed; the cases of a pair are in one random order on both sides, so that what one case leaves
-to the next is the same for both. While a process measures, the next ones import torch, and create
-no context on the device.
+by the seed; the cases of a pair are in one random order on both sides, so that the effect of one
+case on the next is the same for both. While a process measures, the next ones import torch, and
+create no context on the device.
 """
 
 from __future__ import annotations
@@ -26,20 +26,21 @@ from gpuperf.run.supervisor import DEADLINE_S, Supervisor
 
 
 def order_of(seed: int, pair: int) -> tuple[Label, Label]:
-    """Return the sides of a pair in their order: drawn for each block of two, and turned in it."""
+    """Return the sides of pair number *pair* in the order in which they run: drawn for each block
+    of two pairs, and reversed for the second of them."""
     first = random.Random(f"{seed} {pair // 2}").random() < 0.5
     return LABELS if first != bool(pair % 2) else (LABELS[1], LABELS[0])
 
 
 def shuffled(cases: Sequence[Case], seed: int, pair: int) -> list[Case]:
-    """Return *cases* in the order of this pair."""
+    """Return *cases* in the random order of pair number *pair*."""
     order = list(cases)
     random.Random(f"cases {seed} {pair}").shuffle(order)
     return order
 
 
 class Standby:
-    """Workers that are started before their turn, in the order of their turns."""
+    """Workers that are started *ahead* of their turn, in the order of *turns*."""
 
     def __init__(
         self, launchers: Mapping[Label, Launcher], turns: Iterator[Label], ahead: int
@@ -60,7 +61,7 @@ class Standby:
         return _StartedLauncher(self._launchers[label], worker)
 
     def close(self) -> None:
-        """End the workers whose turn does not come."""
+        """End the workers that were started and not taken."""
         while self._workers:
             self._workers.popleft()[1].kill()
 
@@ -91,8 +92,11 @@ def measure_each(
     counting: Counting = "off",
     extra_s: Mapping[str, float] | None = None,
 ) -> Iterator[Record]:
-    """Measure *cases* in the open process and yield each record as it comes; `begin` gets the id of
-    the next case. After each call the device spins for the *extra_s* of the case."""
+    """Measure *cases* in the process of *supervisor*, and yield each record as it comes.
+
+    *begin* is called with the id of each case before it. After each call of a case the device spins
+    for its seconds in *extra_s*.
+    """
     for case in cases:
         begin(case.id)
         spin_s = (extra_s or {}).get(case.id, 0.0)
@@ -101,10 +105,11 @@ def measure_each(
 
 @dataclass
 class PairRunner:
-    """Run a fresh process of each side for each pair, and `keep` each record with its side.
+    """A runner of pairs, each of one fresh process of each side; `keep` is called with each record
+    and its side.
 
-    Each call of the head is lengthened by the seconds of `extra_s`, by case: a known slowdown. So
-    many workers as `ahead` are started before their turn.
+    Each call of a case on the head is lengthened by its seconds in `extra_s`, as a known slowdown.
+    `ahead` is the number of workers that are started before their turn.
     """
 
     launchers: Mapping[Label, Launcher]
@@ -123,9 +128,9 @@ class PairRunner:
     def pair(
         self, run: Mapping[Label, str], cases: Mapping[Label, Sequence[Case]], index: int
     ) -> None:
-        """Measure *cases* in one process of each side.
+        """Measure *cases* in one process of each side, as pair number *index*.
 
-        Raises: CannotMeasure where the device is another one.
+        Raises: CannotMeasure if the device is not the expected one.
         """
         if self._standby is None:
             pairs = itertools.count(index)
@@ -170,7 +175,7 @@ class PairRunner:
                 keep(replace(record, pass_index=index))
 
     def _refuse_other(self, opened: Opened) -> None:
-        """Raises: CannotMeasure where a hard fact of the device has changed."""
+        """Raise CannotMeasure if a hard fact of the device has changed since the gate began."""
         if self.expected is None:
             return
         then, now = self.expected.fingerprint.hard, opened.fingerprint.hard

@@ -1,4 +1,4 @@
-"""Run gates of this interpreter against itself, and collect what they say about the error rate."""
+"""Run gates of this interpreter against itself, and estimate the error rate of gates from them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ from gpuperf.verb.progress import say
 def gate_itself(
     suite: Suite, slower: Mapping[str, float], device: str, out: Path, deadline_s: float
 ) -> GateReport:
-    """Run a gate of this interpreter against itself, with the cases *slower* by a fraction."""
+    """Run a gate of this interpreter against itself, with the cases of *slower* slowed down on the
+    head by its fractions."""
     rule = Rule(seed=int.from_bytes(os.urandom(3)))
     identity = new_run_id("calibration", suite.name)
     plan = GatePlan(
@@ -61,10 +62,8 @@ def gate_itself(
 def calibration_of(
     out: Path, suite: str, rule: Rule, opened: Opened | None, resampled: int
 ) -> Calibration:
-    """Return the calibration by the stored gates and those in *out*, with *resampled* gates.
-
-    It is stored for the device that is *opened*.
-    """
+    """Return the calibration of *suite*: stored gates, those in *out*, and *resampled* gates drawn
+    from their processes. It is stored for the device that is *opened*, if one is."""
     reports = list(_reports(out, suite, rule, opened))
     stored = stored_calibration(opened, suite, rule).gates if opened is not None else ()
     gates = {gate.id: gate for gate in (*stored, *map(gate_of, reports)) if gate is not None}
@@ -81,8 +80,8 @@ def calibration_of(
 
 
 def _reports(out: Path, suite: str, rule: Rule, opened: Opened | None) -> Iterator[GateReport]:
-    """Yield the gates in *out* of *suite*, by *rule* and of the same code on both sides, on the
-    device that is *opened*, or else on the device of the first."""
+    """Yield the reports in *out* on gates of *suite* by *rule* with the same code on both sides, on
+    the device that is *opened*; without one, on the device of the first such gate."""
     device = opened.device.name if opened is not None else None
     for path in sorted(out.glob("*/verdict.json")):
         try:
@@ -98,7 +97,7 @@ def _reports(out: Path, suite: str, rule: Rule, opened: Opened | None) -> Iterat
 
 
 def calibration_table(calibration: Calibration) -> Table:
-    """Return a table of how often gates were right, by slowdown."""
+    """Return a table of how often gates came to the right verdict, by slowdown."""
     counts: list[tuple[str, float, int, int]] = []
     for share in sorted({gate.slower for gate in calibration.gates}):
         right = [gate.right for gate in calibration.gates if gate.slower == share]

@@ -1,8 +1,8 @@
-"""Prepare the code of each side of a gate.
+"""Prepare the code of each side of a gate, base and head.
 
 The sides are two commits of one repository, each in a worktree of its own that a command may set
-up, or two interpreters. Either way the worker is that of this gpuperf: only the measured code
-differs.
+up, or two interpreters. The worker of both sides is that of this gpuperf, so that only the measured
+code differs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from gpuperf.run.launcher import Place
 
 Label = Literal["base", "head"]
 LABELS: tuple[Label, Label] = ("base", "head")
-NEAR = 2  # folders below the top in which a package is looked for
+NEAR = 2  # the deepest level of folders below the top on which a package may be
 LARGEST = 1 << 20  # bytes of a pyproject.toml
 LONGEST = 300  # characters of another program's message
 
@@ -68,7 +68,7 @@ class Commits:
 
     @property
     def trees(self) -> tuple[str, str]:
-        """The git trees of base and head, which are equal if the files are."""
+        """Return the git trees of base and head, which are equal if their files are."""
         base, head = (
             _git(self.top, "rev-parse", f"{commit}^{{tree}}")
             for commit in (self.base_commit, self.head_commit)
@@ -77,11 +77,11 @@ class Commits:
 
 
 def resolve(base: str, head: str, dirty: bool = False) -> Commits:
-    """Resolve *base*, a commit of the repository here, and *head*: a commit, or a worktree's
-    folder.
+    """Resolve *base*, a commit, and *head*, a commit or the folder of a worktree.
 
-    Raises: UsageError where there is no repository or no commit, or where changes are not committed
-    (with *dirty* changes to tracked files are measured too).
+    The repository is that of the head's folder, else of the working folder. With *dirty* changes to
+    tracked files that are not committed are measured too. Raises: UsageError if there is no
+    repository or no commit, or, without *dirty*, if there are such changes.
     """
     folder = Path(head).is_dir()
     if folder and not head.startswith((".", "/")) and _is_commit(head):
@@ -94,9 +94,8 @@ def resolve(base: str, head: str, dirty: bool = False) -> Commits:
 
 
 def show(commits: Commits, commit: str, file: str) -> str | None:
-    """Return the text of *file*, a path inside the repository, in *commit*; None if the commit
-    lacks
-    it, and for a path outside. Raises: UsageError where git fails."""
+    """Return the text of *file* in *commit*; None if the commit lacks it, or if its path lies
+    outside of the repository. Raises: UsageError if git fails."""
     path, top = Path(file).resolve(), commits.top.resolve()
     if not path.is_relative_to(top):
         return None
@@ -112,8 +111,8 @@ def worktrees(
 ) -> Iterator[tuple[Side, Side]]:
     """Check out both commits under *folder*, and remove them at the end.
 
-    The shell command *setup* runs in each. If it makes a `.venv/bin/python`, that is the
-    interpreter of the side. Raises: UsageError; CannotMeasure where the setup fails.
+    The shell command *setup* runs in each worktree. A `.venv/bin/python` in a worktree is the
+    interpreter of its side. Raises: UsageError; CannotMeasure if the setup fails.
     """
     made: list[Path] = []
     try:
@@ -160,8 +159,8 @@ def is_gpuperf(root: Path) -> bool:
 
 
 def _caches(folder: Path, label: Label) -> dict[str, str]:
-    """Return an environment with separate caches of compiled code and tuned choices for the side;
-    the head prefers the choices of the base where they are as fast."""
+    """Return environment variables that give the side its own caches of compiled code and tuned
+    choices; the head prefers the choices of the base if they are as fast."""
     at, base = folder.absolute() / label, folder.absolute() / "base"
     preferred = {PREFERRED: str(base / "choices")} if label == "head" else {}
     return {
@@ -175,7 +174,8 @@ def _caches(folder: Path, label: Label) -> dict[str, str]:
 
 
 def _head_commit(top: Path, head: str, dirty: bool) -> str:
-    """Return the commit of *head*; if *dirty*, one of its changes, which is on no branch."""
+    """Return the commit of *head*, a commit or a folder; if *dirty*, a new commit on no branch with
+    the uncommitted changes of that folder."""
     if not Path(head).is_dir():
         return _commit(top, head)
     changed = _git(top, "status", "--porcelain", "--untracked-files=no").splitlines()
@@ -223,7 +223,10 @@ def _remove(top: Path, path: Path) -> None:
 
 
 def _set_up(path: Path, label: str, setup: str, log: Path) -> None:
-    """Raises: CannotMeasure where *setup* fails."""
+    """Run the shell command *setup* in the folder *path*, with its output in *log*.
+
+    Raises: CannotMeasure if it fails.
+    """
     with log.open("wb") as file:
         process = subprocess.Popen(
             setup,
@@ -257,16 +260,16 @@ def packages_of(side: Side) -> tuple[str, ...]:
 
 
 def refuse_foreign(side: Side, loaded: Mapping[str, str], repository: Path) -> int:
-    """Return how many of the modules *loaded*, by name with their files, are the worktree's own.
+    """Return how many of the modules *loaded* (name: file) come from the worktree of *side*.
 
-    Raises: CannotMeasure where one of its modules comes from elsewhere: then the other side, or the
-    installed package, would be measured in its place.
+    Raises: CannotMeasure if a module that the worktree has was loaded from elsewhere: the other
+    side, or an installed package, would be measured in its place.
     """
     root = Path(side.place.folder).resolve()
     named = packages_of(side)
     own = {name for name, file in loaded.items() if Path(file).is_relative_to(root)}
     for name, file in loaded.items():
-        # A module outside of its packages was installed together with one of them.
+        # A module whose file the worktree has not was installed beside one of its packages.
         alone = name.split(".")[0] in named and not _also_in(root, name, file)
         if name not in own and (_inside(file, repository) or not alone):
             raise CannotMeasure(
@@ -278,14 +281,15 @@ def refuse_foreign(side: Side, loaded: Mapping[str, str], repository: Path) -> i
 
 
 def _inside(file: str, repository: Path) -> bool:
-    """Return whether *file* belongs to the repository, and not to a package installed in it."""
+    """Return whether *file* lies in the repository, but not in a package installed there."""
     path = Path(file)
     installed = {"site-packages", "dist-packages"} & set(path.parts)
     return not installed and path.is_relative_to(repository.resolve())
 
 
 def _also_in(root: Path, name: str, file: str) -> bool:
-    """Return whether the worktree has this file of the package, at its top or a folder below."""
+    """Return whether the worktree at *root* has the same *file* of the package of module *name*, at
+    its top or one folder below."""
     parts = Path(file).parts
     package = name.split(".")[0]
     if package not in parts:

@@ -1,9 +1,9 @@
 """Judge which cases are slower in one stored run than in another.
 
 The processes of two runs are not pairs: they ran at different times. So their medians are two
-samples, compared by Welch's t-test and a permutation of lower-half means against the margin. Where
-a side has too few processes to estimate their scatter, the scatter of earlier processes of the case
-serves (`Record.noise`); without that there is no verdict.
+samples, compared by Welch's t-test and a permutation of lower-half means against the margin. If a
+side has too few processes to estimate their scatter, that of earlier processes of the case is used
+(`Record.noise`); without that the case is inconclusive.
 """
 
 from __future__ import annotations
@@ -15,17 +15,19 @@ from statistics import geometric_mean
 
 from gpuperf.gate.rule import NO_TIMES, Judged, Rule, Statistics, are_times, permuted, verdicts_of
 
-# Two sessions differ by about 1 % in unchanged code, and each run is one session: less than four
-# times that says nothing about the code. Pairs (`gate ab`) detect a quarter of it.
+# The default margin. Each run is one session, and two sessions of unchanged code differ by about
+# 1 %: under four times that, a difference says nothing about the code. `gate ab` tolerates 1 %.
 SESSION = 0.04
 ENOUGH = 6  # processes of each side that suffice to estimate their scatter
-LEAST_ERROR = 1e-9  # standard error of a log ratio of times that agree to the digit
+LEAST_ERROR = 1e-9  # least standard error of a log ratio, that of times that are all equal
 
 
 @dataclass(frozen=True)
 class Sets:
-    """The median seconds of one case in each process of both runs; the scatter `noise` between
-    earlier `processes` as a fraction; and the margin of the case, which may only widen the rule's.
+    """The median seconds of one case in each process of both runs.
+
+    `noise` is the standard deviation between earlier `processes`, as a fraction; `margin` is the
+    slowdown that the case tolerates, used if it is more than the rule's.
     """
 
     base: tuple[float, ...]
@@ -36,12 +38,12 @@ class Sets:
 
     @property
     def sound(self) -> bool:
-        """Whether each side has a time, and all values are plausible times."""
+        """Return whether each side has a time, and all values are plausible times."""
         return bool(self.base and self.head) and are_times((*self.base, *self.head))
 
     @property
     def scatter_known(self) -> bool:
-        """Whether each side has enough processes to estimate their scatter."""
+        """Return whether each side has enough processes to estimate their scatter."""
         return min(len(self.base), len(self.head)) >= ENOUGH
 
 
@@ -54,15 +56,16 @@ def judge_stored(cases: Mapping[str, Sets], rule: Rule) -> dict[str, Judged]:
 
 
 def may_be_permuted(sets: Sets, rule: Rule) -> bool:
-    """Return whether judging *sets* may take a permutation: its scatter is known, and the fastest
-    process of the head is slower than the fastest of the base by more than the margin."""
+    """Return whether judging *sets* may take a permutation test: each side has enough processes,
+    and the fastest of the head is slower than the fastest of the base by more than the margin."""
     if not sets.sound or not sets.scatter_known:
         return False
     return math.log(min(sets.head)) - _margin(sets, rule) > math.log(min(sets.base))
 
 
 def _without_test(sets: Sets) -> Judged | None:
-    """Return what is known about a case that cannot be tested; None for one that can."""
+    """Return the verdict on a case that cannot be tested, without times or with too few processes;
+    None for a case that can be tested."""
     if not sets.sound:
         return Judged("NOT_COMPARABLE", reason=NO_TIMES)
     if sets.scatter_known or (sets.noise is not None and sets.noise > 0 and sets.processes > 2):
@@ -129,7 +132,7 @@ def _of_group(cases: Mapping[str, Sets], rule: Rule, judged: int) -> dict[str, S
 
 
 def _margin(sets: Sets, rule: Rule) -> float:
-    """Return the margin as a log ratio: that of a case may widen the rule's, which guards against
-    the difference of two sessions."""
+    """Return the tolerated slowdown of a case as a log ratio: the largest of the rule's, the case's
+    own, and `floor_s` over the base's median."""
     wanted = max(rule.margin, sets.margin or 0.0)
     return math.log1p(max(wanted, rule.floor_s / sorted(sets.base)[len(sets.base) // 2]))

@@ -1,7 +1,7 @@
 """Make the table of a gate: a row for each case, worst first, with its cause below it.
 
-By default the table fits 100 columns and 45 lines: the cases that somebody must look at, and the
-number of the others.
+By default the table fits 100 columns and 45 lines: it has the cases that changed, cannot be
+compared or are too noisy, and the number of other cases.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from gpuperf.show.axes import Names
 from gpuperf.show.table import Column, Mood, Table, fill, notes_of
 
 NAME = 48  # characters of a case
-# Of a brief table: lines, less those between the parts, and characters of a line.
+# Lines of a brief table, less those between its parts, and characters of a line.
 LINES, ROOM = 45 - 7, 96
-MOST_REMARKS = 2  # of each kind
+MOST_REMARKS = 2  # remarks of each kind in a brief table
 OWNER = 60  # characters
 COLUMNS = (
     Column("verdict", left=True),
@@ -66,7 +66,7 @@ def full_table(report: GateReport) -> Table:
 
 
 def brief_table(report: GateReport) -> Table:
-    """Return the table of the cases that somebody must look at, as many as fit a screen."""
+    """Return the table of the cases that are notable, as many as fit `LINES` lines."""
     names = names_of(report, NAME)
     lead = shorten(headline(report, names), 2 * ROOM)
     notes = [

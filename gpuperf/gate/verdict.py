@@ -1,7 +1,7 @@
-"""Hold the report of a gate: the verdict on each case, the outcome, and the exit code.
+"""Define the report of a gate: the verdict on each case, the outcome, and the exit code.
 
-A `GateReport` holds all that any output shows, and the pairs themselves, so that `recheck` can
-judge them again: it refuses a verdict that does not follow from its own evidence.
+A `GateReport` has all that any output shows, and the pairs of times themselves, so that `recheck`
+can judge them again: it refuses a verdict that does not follow from its own evidence.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class Cause:
 class CaseVerdict:
     """The verdict on one case with its evidence, the seconds of each side, and the cause.
 
-    `case` is its id, and `fields` holds what the id is made of (none in a file of an older
-    gpuperf).
+    `case` is its id, and `fields` the case itself (None in a file of an older gpuperf). The
+    evidence of a gate in pairs is `evidence`, that of two stored runs `sets`.
     """
 
     case: str
@@ -85,8 +85,9 @@ class GateReport:
 
     `ended` is why it stopped early, `left_out` the cases that neither side can run (each with its
     reason), `target` the slowdown that must be detectable in every case. `earlier` is the outcome
-    of an earlier gate of the same code; `advisory` is why the whole is advice and not a verdict.
-    `slowed` holds the cases that were slowed down on purpose, by the fraction.
+    of an earlier gate of the same code, and `overruled` the reason why that does not count;
+    `advisory` is why the report is advice and not a verdict. `slowed` are the cases that were
+    slowed down on purpose, each with the fraction.
     """
 
     id: str
@@ -119,14 +120,15 @@ class GateReport:
 
 
 def conclude(report: GateReport) -> GateReport:
-    """Return *report* with its outcome, and the reasons in the order of their weight."""
+    """Return *report* with its outcome, which is that of the first reason not to pass, and all
+    reasons: first those of the gate, then those of its cases."""
     reasons = [*_reasons_of_gate(report), *_reasons_of_cases(report)]
     outcome = reasons[0][0] if reasons else "passed"
     return replace(report, outcome=outcome, reasons=tuple(reason for _, reason in reasons))
 
 
 def _reasons_of_gate(report: GateReport) -> Iterator[tuple[Outcome, str]]:
-    """Yield why the gate as a whole does not pass."""
+    """Yield (outcome, reason) for each thing that keeps the gate as a whole from passing."""
     if report.ended:
         yield "incomplete", report.ended
     if report.advisory:
@@ -143,7 +145,7 @@ def _reasons_of_gate(report: GateReport) -> Iterator[tuple[Outcome, str]]:
 
 
 def _reasons_of_cases(report: GateReport) -> Iterator[tuple[Outcome, str]]:
-    """Yield why the gate does not pass for its cases, regressions first."""
+    """Yield (outcome, reason) for the cases that keep the gate from passing, regressions first."""
     by: dict[str, list[CaseVerdict]] = {}
     for case in report.cases:
         by.setdefault(case.judged.verdict, []).append(case)
@@ -163,7 +165,8 @@ def _reasons_of_cases(report: GateReport) -> Iterator[tuple[Outcome, str]]:
 
 
 def hides(case: CaseVerdict, target: float) -> bool:
-    """Return whether the case was so noisy that a slowdown of *target* could be missed."""
+    """Return whether *case* is inconclusive and so noisy that a slowdown of *target* (0.05: 5 %)
+    could be missed."""
     judged = case.judged
     blind = judged.detectable is None or judged.detectable > target
     return judged.verdict == "INCONCLUSIVE" and blind
@@ -177,12 +180,12 @@ def _named(cases: Sequence[CaseVerdict]) -> str:
 
 
 def exit_code(report: GateReport) -> int:
-    """Return 0 if it passed, 1 for a regression alone, 3 if not comparable, 4 for the rest."""
+    """Return 0 if the gate passed, 1 if it regressed, 3 if it is not comparable, else 4."""
     return EXIT_CODES[report.outcome]
 
 
 def write_report(report: GateReport, path: Path) -> None:
-    """Write *report* whole or not at all. Raises: UsageError."""
+    """Write *report* to *path*, whole or not at all. Raises: UsageError if that fails."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, encode(report) + b"\n")
@@ -193,7 +196,7 @@ def write_report(report: GateReport, path: Path) -> None:
 
 
 def read_report(path: Path) -> GateReport:
-    """Read the report in *path*. Raises: UsageError for anything else."""
+    """Read the report in *path*. Raises: UsageError if it is no report that a gate wrote."""
     hint = "use the verdict.json of `gpuperf gate ab`; without a verdict nothing passed"
     try:
         data = read_regular(path, LARGEST)
@@ -211,7 +214,10 @@ def read_report(path: Path) -> GateReport:
 
 
 def recheck(report: GateReport) -> GateReport:
-    """Judge *report* again from its own evidence. Raises: UsageError where they disagree."""
+    """Judge *report* again from the times in it, and return the new report.
+
+    Raises: UsageError if a verdict or the outcome differs.
+    """
     hint = "the file was changed, or another gpuperf wrote it: run the gate again"
     again = conclude(replace(report, cases=tuple(_judged_again(report))))
     for then, now in zip(report.cases, again.cases, strict=True):
@@ -250,8 +256,8 @@ def _replaced(case: CaseVerdict, judged: Judged | None) -> CaseVerdict:
 
 
 def middles(evidence: Evidence | None, sets: Sets | None) -> tuple[float | None, float | None]:
-    """Return the geometric mean of the seconds of each side over the processes that were judged:
-    their ratio is the change."""
+    """Return for base and head the geometric mean of the judged processes' seconds, whose ratio is
+    1 + `change`; (None, None) without times."""
     judged = sets if evidence is None else evidence.judged
     if judged is None or not (judged.base and judged.head):
         return None, None

@@ -1,7 +1,7 @@
 """Put a gate's report into the words and figures that all renderers share.
 
 These are the outcome, the order of the cases (worst first), the figures and sentences of a case,
-and the remarks and conditions below them. Text from elsewhere is cleaned here.
+and the remarks and conditions below them. Text from run files and programs is cleaned here.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NAME = 120  # characters of a side, a suite or a device
 
 
 def names_of(report: GateReport, most: int) -> Names:
-    """Return the names of its cases and its sentinels, in at most *most* characters each."""
+    """Return short names for the cases and sentinels of *report*, of *most* characters or fewer."""
     cases = (case.fields or case.case for case in report.cases)
     return Names((*cases, *report.sentinels), most)
 
@@ -53,8 +53,8 @@ def worst_first(report: GateReport) -> list[CaseVerdict]:
 
 
 def notable(report: GateReport) -> list[CaseVerdict]:
-    """Return the cases that somebody must look at, worst first: all that changed, that cannot be
-    compared, or that could hide the target's slowdown."""
+    """Return the cases that somebody must look at, worst first: all that regressed or improved,
+    cannot be compared, or could hide a slowdown of the target."""
     changed = ("REGRESSED", "NOT_COMPARABLE", "IMPROVED")
     return [
         case
@@ -64,14 +64,15 @@ def notable(report: GateReport) -> list[CaseVerdict]:
 
 
 def suspected(report: GateReport) -> int:
-    """Return how many cases look slower in a gate without a verdict."""
+    """Return how many cases look slower in a gate whose outcome is not `regressed`."""
     if report.outcome == "regressed":
         return 0
     return sum(case.judged.verdict == "REGRESSED" for case in report.cases)
 
 
 def words_of(report: GateReport) -> Mapping[Verdict, str]:
-    """Return the word for each verdict; where the gate has none itself, cases only look slower."""
+    """Return the word for each verdict on a case: `looks slower` for a regression, if the outcome
+    of the gate is not `regressed`."""
     return {**WORDS, "REGRESSED": SUSPECTED} if suspected(report) else WORDS
 
 
@@ -94,7 +95,7 @@ def headline(report: GateReport, names: Names) -> str:
 
 
 def counts(cases: Iterable[CaseVerdict], words: Mapping[Verdict, str] = WORDS) -> str:
-    """`2 regressed, 18 unchanged`, worst first."""
+    """Return the number of *cases* by verdict, worst first: `2 regressed, 18 unchanged`."""
     numbers = Counter(case.judged.verdict for case in cases)
     return ", ".join(f"{numbers[v]} {words[v]}" for v in ORDER if numbers[v]) or "no case"
 
@@ -115,7 +116,8 @@ def cells(case: CaseVerdict) -> list[str]:
 
 
 def figures(case: CaseVerdict) -> str:
-    """`3.595 µs → 3.701 µs, +2.95 % (+2.51 … +3.40 %), q 0.0003`; empty without figures."""
+    """Return the times, the change and q of a case: `3.595 µs → 3.701 µs, +2.95 % (+2.51 … +3.40
+    %), q 0.0003`; empty without a change."""
     base, head, change, interval, q, _ = cells(case)
     if case.judged.change is None:
         return ""
@@ -139,8 +141,8 @@ def reasons_of(case: CaseVerdict, report: GateReport) -> Iterator[str]:
 
 
 def remarks(report: GateReport, names: Names, most: int = MOST) -> list[str]:
-    """Return what a reader must not miss beside the cases: *most* remarks of each kind and the
-    number of further ones, and at last how often this gate errs."""
+    """Return remarks on the gate: further reasons, notes, cases left out, discarded pairs, at most
+    *most* of each kind and the number of others; then earlier gates, and the error rate."""
     left_out, lines = list(report.left_out.items()), []
     lines += [f"also: {_renamed(reason, names)}" for reason in report.reasons[1 : most + 1]]
     lines += _rest(report.reasons[1:], most, "reasons")
@@ -166,7 +168,7 @@ NOT_CALIBRATED = "the error rate of this suite was not measured here: gpuperf ga
 
 
 def summary(report: GateReport) -> list[str]:
-    """Return what was compared, on what, and by which rule."""
+    """Return three lines: the sides; the suite, the device and the minutes; the rule."""
     processes = "pairs of fresh processes" if report.kind == "ab" else "processes of stored runs"
     done = f"{report.pairs:,} {processes} in " if report.pairs else ""
     took = f", {done}{report.took_s / 60:.1f} min" if report.took_s else ""
@@ -179,7 +181,7 @@ def summary(report: GateReport) -> list[str]:
 
 
 def conditions(report: GateReport, names: Names) -> list[str]:
-    """Return the summary, how it was measured, and how to read the table."""
+    """Return the summary, the sentinels, the contract, and how to read the table, a line each."""
     lines = [
         *summary(report),
         *_sentinels(report, names),
@@ -217,7 +219,7 @@ def _sentinels(report: GateReport, names: Names) -> Iterable[str]:
 
 
 def mean_change(pairs: Pairs) -> float | None:
-    """Return the slowdown of the head, as the mean ratio less 1, where there are sound pairs."""
+    """Return the geometric mean ratio of head to base, less 1; None without sound pairs."""
     if not pairs.sound:
         return None
     logs = [math.log(h) - math.log(b) for b, h in zip(pairs.base, pairs.head, strict=True)]
@@ -239,7 +241,7 @@ def _rest(items: Sequence[object], most: int, noun: str) -> Iterable[str]:
 
 
 def _cut(text: str) -> str:
-    """Return the beginning of *text*, cleaned; cleaning megabytes would be slow."""
+    """Return the cleaned beginning of *text*: cleaning megabytes would be slow."""
     return clean(shorten(text, 4 * LONGEST))
 
 
@@ -272,5 +274,6 @@ def _interval(low: float | None, high: float | None) -> str:
 
 
 def _hundredths(fraction: float, sign: str = "+") -> str:
-    """`+2.95` for 0.0295, with three digits for what is off any scale."""
+    """Return *fraction* in percent with two decimals (`+2.95` for 0.0295), or with three digits
+    from 100 (10,000 %) on."""
     return f"{fraction * 100:{sign}{'.2f' if abs(fraction) < 100 else '.3g'}}"

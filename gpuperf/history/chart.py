@@ -1,4 +1,5 @@
-"""Draw the times of a case over many runs, with its levels and its changes of environment."""
+"""Draw the times of a case over many runs, with the levels between change points, and lines where
+the environment (device, software, contract) changed."""
 
 from __future__ import annotations
 
@@ -17,14 +18,14 @@ from gpuperf.show.figure import COLOURS, FAINT, INK, figure
 
 WIDTH, PANEL = 11.0, 3.2  # inches
 MOST_PANELS = 4
-MOST_LINES = 12  # of environments in a panel
-MOST_LABELS = 12  # of change points in a panel
-MOST_BEYOND = 8  # outliers with their figure
-CROWD = 150  # points, from which on they are drawn small
-LONGEST = 110
+MOST_LINES = 12  # lines of a panel at which the environment changes
+MOST_LABELS = 12  # labelled change points of a panel
+MOST_BEYOND = 8  # outliers that are labelled with their distance
+CROWD = 150  # points from which on they are drawn small
+LONGEST = 110  # characters of a title or a line
 WORDS = 36  # characters beside a line
-ROOM = 0.34  # of the height, for words above the points
-NEAR = 0.2  # of the width: words closer to each other are in two rows
+ROOM = 0.34  # share of the height for words above the points
+NEAR = 0.2  # share of the width: words closer to each other are in two rows
 READING = (
     "dots: the median of a run over its processes; bars: the middle half of the processes, or of "
     "the samples of a single process · black: the median between significant changes · dashed: "
@@ -85,7 +86,8 @@ def _draw_panel(part: Any, panel: Sequence[Segment], axis: TimeAxis) -> None:
 
 
 def _stretches(panel: Sequence[Segment], axis: TimeAxis) -> list[Stretch]:
-    """Return the points of *panel* from left to right, in stretches of one segment."""
+    """Return the points of *panel* from left to right, cut where the next point is of another
+    segment, each piece with its segment."""
     points = [(point, segment) for segment in panel for point in segment.points]
     stretches: list[Stretch] = []
     for point, segment in sorted(points, key=lambda each: axis.at(each[0])):
@@ -96,7 +98,7 @@ def _stretches(panel: Sequence[Segment], axis: TimeAxis) -> list[Stretch]:
 
 
 def _label(segment: Segment, panel: Sequence[Segment]) -> str:
-    """Return the facts in which *segment* differs from others of its panel."""
+    """Return the facts (`torch 2.12.0`) in which *segment* differs from others of its panel."""
     known = [dict(other.environment.fixed + other.environment.soft) for other in panel]
     facts = segment.environment.fixed + segment.environment.soft
     differing = [f"{n} {v}" for n, v in facts if any(other.get(n) != v for other in known)]
@@ -206,7 +208,7 @@ def _draw_environments(
 
 
 def _draw_changes(part: Any, panel: Sequence[Segment], axis: TimeAxis, high: float) -> None:
-    """Label the greatest change points."""
+    """Label the largest change points of a panel with their change and its interval, in percent."""
     changes = [(segment, change) for segment in panel for change in segment.change_points]
     changes.sort(key=lambda both: -abs(both[1].change))
     for segment, change in changes[:MOST_LABELS]:
@@ -239,7 +241,8 @@ def _name_panels(parts: Sequence[Any], panels: Sequence[Sequence[Segment]]) -> N
 
 
 def _common(series: Series, missing: int) -> str:
-    """Describe what all points have in common, and count the environments that are *missing*."""
+    """Return the device, timer, cache, regime and data that all points share, and a note on the
+    number of environments that are not drawn (*missing*)."""
     first, *others = [dict(segment.environment.fixed) for segment in series.segments]
     common = {n: v for n, v in first.items() if all(other.get(n) == v for other in others)}
     words = (

@@ -1,4 +1,4 @@
-"""`gpuperf history`: show each case over the runs of a folder."""
+"""Run `gpuperf history`: show the times of each case over the runs of a folder."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from gpuperf.show.screen import put, stdout_screen
 from gpuperf.verb.options import RUNS, ChartFile, Format, FormatOption
 from gpuperf.verb.progress import say
 
-RULE = 1  # raised when the search for change points changes
+RULE = 1  # version of the search for change points: stored ones of another version are not used
 MOST_SKIPPED = 8  # files named on stderr
 MOST_NAMES = 5  # in a hint
 
 Folder = Annotated[
-    Path, typer.Option(help="The folder of the run files; its folders are read too.")
+    Path, typer.Option(help="Folder of the run files; folders inside it are read too.")
 ]
 
 history = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
@@ -62,7 +62,8 @@ def show_history(
 
 
 def _read(folder: Path, choose: Choose | None) -> tuple[Series, ...]:
-    """Return the series in *folder* with their change points. Raises: UsageError for none."""
+    """Return the series of all cases in *folder*, or of the one that *choose* picks, with their
+    change points. Raises: UsageError if there is none."""
     content = read_folder(folder, choose)
     for reason in content.skipped[:MOST_SKIPPED]:
         say(f"skipped: {shorten(clean(reason), 4 * LONGEST)}")
@@ -78,7 +79,7 @@ def _read(folder: Path, choose: Choose | None) -> tuple[Series, ...]:
 
 @dataclass(frozen=True)
 class _Search:
-    """The change points of each segment, and the key of the times that were searched."""
+    """The change points of each segment, and the key of the times in which they were detected."""
 
     of: str
     change_points: list[tuple[ChangePoint, ...]]

@@ -1,8 +1,8 @@
-"""Read the run files of a folder, and keep what was read of each in the cache.
+"""Read the run files of a folder, and store the times of each file in the cache.
 
-The files are the truth: what the cache holds of a file is used as long as the size of the file and
-its time of change are the same. One cached value holds a whole folder, since opening thousands of
-small files takes longer than decoding them.
+The cached times of a file are used as long as the size of the file and its time of change stay the
+same. One cached value has the times of a whole folder, since opening thousands of small files takes
+longer than decoding them.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from gpuperf.run.store import NAMES, read_runs
 
 VERSION = 1  # of the cached value
 MOST_FILES = 20_000
-MOST_NAMES = 200_000  # in all folders together
-MOST_BYTES = 256 << 20  # of a run file: 10,000 cases in 20 processes have less
-MOST_PASSES = 2**31  # and ranks
+MOST_NAMES = 200_000  # files and folders in all folders together
+MOST_BYTES = 256 << 20  # bytes of a run file: 10,000 cases in 20 processes have fewer
+MOST_PASSES = 2**31  # passes and ranks
 GATE = "verdict.json"  # what a gate leaves beside the runs of its sides
 
 Choose = Callable[[Sequence[Case]], Case]
@@ -35,8 +35,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class FolderReadings:
-    """The number of run files in a folder, all their cases, the readings of the chosen ones, and a
-    sentence for each file that was skipped or is damaged."""
+    """The number of run files in a folder, the cases in all of them, the readings of the chosen
+    cases, and a sentence for each file that was skipped or is damaged."""
 
     files: int
     cases: tuple[Case, ...]
@@ -46,7 +46,8 @@ class FolderReadings:
 
 @dataclass(frozen=True)
 class _File:
-    """What was read of one run file, with the size and the time of change that it had."""
+    """The readings of one run file as rows, with the file's size in bytes and its time of change in
+    nanoseconds, and what is wrong with it (`problem`)."""
 
     size: int
     changed: int
@@ -87,9 +88,10 @@ def read_folder(folder: Path, choose: Choose | None = None) -> FolderReadings:
 
 
 def _run_files(folder: Path) -> tuple[dict[str, Path], list[str]]:
-    """Return the run files in and below *folder* by their names in ASCII, and what was skipped.
+    """Return the run files in and below *folder* by their names in ASCII, and a sentence on each
+    thing that was skipped: links, sides of gates, files beyond the limits.
 
-    No link is followed, and no folder with a dot before its name entered.
+    Folders whose names begin with a dot are not entered.
     """
     paths: dict[str, Path] = {}
     skipped: list[str] = []
@@ -119,7 +121,7 @@ def _run_files(folder: Path) -> tuple[dict[str, Path], list[str]]:
 def _indexed(folder: Path, paths: Mapping[str, Path]) -> _Index:
     """Return the index of *paths* from the cache, after reading the files that are new or changed.
 
-    What was read is kept although the user interrupts.
+    If the user interrupts, the readings so far are stored all the same.
     """
     key = key_of(VERSION, SCHEMA, str(folder.resolve()))
     index = fetch("history", key, _Index) or _Index()
@@ -156,7 +158,7 @@ def _indexed(folder: Path, paths: Mapping[str, Path]) -> _Index:
 
 
 def _number(value: T, key: object, numbers: dict[object, int], values: list[T]) -> int:
-    """Return the index of *value* in *values*, after appending it where its *key* is new."""
+    """Return the index of *value* in *values*, to which it is appended if its *key* is new."""
     number = numbers.setdefault(key, len(values))
     if number == len(values):
         values.append(value)
@@ -164,7 +166,7 @@ def _number(value: T, key: object, numbers: dict[object, int], values: list[T]) 
 
 
 def _read(path: Path, size: int) -> tuple[list[Reading], str]:
-    """Return the readings of a file, and what is wrong with it."""
+    """Return the readings of the file at *path*, of *size* bytes, and what is wrong with it."""
     if size > MOST_BYTES:
         return [], f"is over {MOST_BYTES >> 20} MiB"
     try:

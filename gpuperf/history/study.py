@@ -1,10 +1,10 @@
 """Reduce the records of many runs to the times of each case in order, environment by environment.
 
 A point is one run in one environment: the median over its processes. An environment is what two
-times must share to be compared: the contract, the hard facts, and here the software too, for torch
-alone moved a training step by 16 %. The points of one environment are a segment, whatever was
-measured elsewhere in between (a second machine, a driver that was rolled back); nothing is drawn or
-tested across two segments.
+times must share to be compared: the contract, the hard facts, and in a history the software too,
+for another torch alone changed a training step by 16 %. All points of one environment are a
+segment, even if others were measured in between (on a second machine, or before a driver was rolled
+back); change points are searched for within segments only.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from gpuperf.model.codec import to_builtins
 from gpuperf.model.record import Record, Run
 from gpuperf.model.workload import Case
 
-SHORTEST_S, LONGEST_S = 1e-12, 1e9  # no time beyond these was measured
+SHORTEST_S, LONGEST_S = 1e-12, 1e9  # seconds: times beyond these are left out
 
 Facts = tuple[tuple[str, str], ...]
 Quartiles = tuple[float, float, float]
@@ -30,13 +30,14 @@ Quartiles = tuple[float, float, float]
 
 @dataclass(frozen=True)
 class Environment:
-    """The facts by name that a time depends on, `fixed` (contract, hard) and `soft`."""
+    """The facts by name on which a time depends: `fixed` ones (contract and device) and `soft` ones
+    (software)."""
 
     fixed: Facts
     soft: Facts
 
     def differing(self, earlier: Environment) -> tuple[str, ...]:
-        """Return `torch 2.11.0 → 2.12.0` for each fact that has another value in *earlier*."""
+        """Return a text like `torch 2.11.0 → 2.12.0` for each fact that differs from *earlier*."""
         now, then = dict(self.fixed + self.soft), dict(earlier.fixed + earlier.soft)
         names = dict.fromkeys((*now, *then))
         return tuple(
@@ -48,8 +49,8 @@ class Environment:
 
 @dataclass(frozen=True)
 class Reading:
-    """The samples of one case in one process, as quartiles; where there are none, `status` says
-    why. `started` is ISO 8601."""
+    """The samples of one case in one process, as quartiles in seconds; if these are None, `status`
+    says why. `started` is an ISO 8601 date."""
 
     case: Case
     environment: Environment
@@ -64,8 +65,8 @@ class Reading:
 
 @dataclass(frozen=True)
 class Point:
-    """A case in one run: the median over its processes, and the middle half of their medians (with
-    one process, of its samples)."""
+    """A case in one run: the median over its processes, and the quartiles of their medians (with
+    one process, of its samples), `low_s` and `high_s`."""
 
     run: str
     when: datetime
@@ -88,11 +89,11 @@ class Segment:
 
     @property
     def searched(self) -> bool:
-        """Whether there are enough points for a search for change points."""
+        """Return whether there are enough points for a search for change points."""
         return len(self.points) >= LEAST
 
     def moved(self, change: ChangePoint) -> bool:
-        """Whether the runs after *change* are of other hosts than those before it.
+        """Return whether the `SIDE` runs after *change* are of other hosts than those before it.
 
         Segments do not depend on the host, since many clouds assign a new host every night. But two
         cards of one model can differ by more than a change of the code, so the host is reported.
@@ -105,23 +106,23 @@ class Segment:
 
     @property
     def change(self) -> float | None:
-        """The median of the last `SIDE` points over that of the first ones, less 1, untested; None
-        where they would be the same points."""
+        """Return the median of the last `SIDE` points over that of the first `SIDE`, less 1, not
+        tested; None if there are fewer than twice as many points."""
         if len(self.points) < 2 * SIDE:
             return None
         times = [point.median_s for point in self.points]
         return statistics.median(times[-SIDE:]) / statistics.median(times[:SIDE]) - 1
 
     def levels(self) -> tuple[tuple[int, int], ...]:
-        """Return (first, end) of the points between change points."""
+        """Return (first, end), indices of points, of each level between change points."""
         bounds = [0, *(change.at for change in self.change_points), len(self.points)]
         return tuple(itertools.pairwise(bounds))
 
 
 @dataclass(frozen=True)
 class Series:
-    """The segments of a case by their first points, and the number of readings without a point by
-    reason."""
+    """The segments of a case in the order of their first points, and the number of readings that
+    are in no point, by reason (`left_out`)."""
 
     case: Case
     segments: tuple[Segment, ...]
@@ -129,18 +130,18 @@ class Series:
 
     @property
     def points(self) -> tuple[tuple[Point, Segment], ...]:
-        """All points in order of time, each with its segment."""
+        """Return all points in the order of time, each with its segment."""
         both = [(point, segment) for segment in self.segments for point in segment.points]
         return tuple(sorted(both, key=lambda each: _order(each[0])))
 
     @property
     def change_points(self) -> list[tuple[Segment, ChangePoint]]:
-        """All change points, each with its segment."""
+        """Return all change points, each with its segment."""
         return [(segment, change) for segment in self.segments for change in segment.change_points]
 
     @property
     def last_change(self) -> tuple[Segment, ChangePoint] | None:
-        """The latest change point by date."""
+        """Return the change point with the latest date, with its segment; None without any."""
         return max(self.change_points, key=lambda c: c[0].points[c[1].at].when, default=None)
 
 
@@ -183,7 +184,7 @@ def _facts(values: Mapping[str, Any]) -> Facts:
 
 
 def series_of(readings: Iterable[Reading]) -> tuple[Series, ...]:
-    """Return the points of each case, by its id. A reading that several files hold counts once."""
+    """Return a series for each case, by id. A reading that is in several files counts once."""
     cases: dict[str, dict[object, Reading]] = {}
     for reading in readings:
         key = (reading.run, reading.environment, reading.pass_index, reading.rank)
@@ -253,7 +254,7 @@ def times_of(series: Sequence[Series]) -> list[list[float]]:
 def with_change_points(
     series: Sequence[Series], change_points: Sequence[tuple[ChangePoint, ...]]
 ) -> tuple[Series, ...]:
-    """Return *series* with the *change_points* that were found in `times_of(series)`."""
+    """Return *series* with the *change_points* that were detected in `times_of(series)`."""
     left = iter(change_points)
     return tuple(
         replace(e, segments=tuple(replace(s, change_points=next(left)) for s in e.segments))

@@ -18,8 +18,8 @@ from gpuperf.units import format_time
 
 LONGEST = 72  # characters of a case, and of a run's id
 LONGEST_FACT = 48
-MOST_FACTS = 4  # by name where an environment changed
-MOST_POINTS = 40  # in a table
+MOST_FACTS = 4  # changed facts of an environment that are listed
+MOST_POINTS = 40  # points in a table
 MOST_NOTES = 8
 MOVED = "†: the runs after the change are of another host, whose card may be what differs"
 SCHEMA = 1  # of the JSON of one case
@@ -89,7 +89,7 @@ def render_list(series: Sequence[Series], format: str, screen: Screen = WIDE) ->
 
 
 def render_show(series: Series, format: str, screen: Screen = WIDE) -> str:
-    """Render the points of one case, its segments and its change points; as csv a row a point."""
+    """Render the points of one case, its segments and its change points; CSV has a row a point."""
     if format == "json":
         return to_json(_case_value(series), screen.ascii)
     if format == "csv":
@@ -117,7 +117,7 @@ def rule_text(series: Sequence[Series]) -> str:
 
 
 def marked_text(segment: Segment, change: ChangePoint) -> str:
-    """Return `+3.1 % †`, with the mark where the host changed too."""
+    """Return a change in percent, `+3.1 % †`, with the mark if the host changed too."""
     return _percent(change.change) + (" †" if segment.moved(change) else "")
 
 
@@ -127,7 +127,7 @@ def interval_text(change: ChangePoint) -> str:
 
 
 def changed_text(changed: Sequence[str], most: int = MOST_FACTS) -> str:
-    """Return the first facts that changed: `torch 2.11.0 → 2.12.0, 3 more`."""
+    """Return the first *most* facts that changed, `torch 2.11.0 → 2.12.0, 3 more`."""
     facts = [shorten(fact, LONGEST_FACT) for fact in changed[:most]]
     more = len(changed) - len(facts)
     return ", ".join([*facts, *([f"{more} more"] if more else [])])
@@ -138,7 +138,7 @@ def _percent(fraction: float) -> str:
 
 
 def _left_out(series: Sequence[Series], names: Names) -> list[str]:
-    """Return a note for each case with readings that are not points."""
+    """Return a note for each case with readings that are in no point: their number and reason."""
     notes = []
     for each in series:
         if each.left_out:
@@ -292,7 +292,7 @@ def _point_row(series: Series, segment: Segment, index: int) -> dict[str, Any]:
 
 
 def _change_row(segment: Segment, index: int) -> dict[str, Any]:
-    """Return the change point at a point, or the same keys without values."""
+    """Return the change point at point *index* of *segment*; without one, the keys with None."""
     change = next((change for change in segment.change_points if change.at == index), None)
     return {
         "step_date": segment.points[index].when.isoformat() if change else None,

@@ -1,4 +1,4 @@
-"""Lay out the points of a history: panels, time axis, limits and labels."""
+"""Lay out the chart of a history: its panels, its time axis, its limits and its labels."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from typing import Any
 from gpuperf.history.study import Point, Segment, Series
 
 ALIKE = 1.5  # times within this ratio share a panel: a change of 3 % is visible beside them
-BUNCHED = 5.0  # dates are no axis where half of the gaps are this much shorter than their mean
-YEARS = (1990, 2200)  # of dates that are an axis
-REACH = 8.0  # quartile distances from a level: points further out are drawn at the edge
-BESIDE = 0.6  # of a run, before the first and after the last
+BUNCHED = 5.0  # run numbers replace dates if the mean gap is this many times the median gap
+YEARS = (1990, 2200)  # years of plausible dates: with others, run numbers replace dates
+REACH = 8.0  # interquartile ranges from a level: points further out are drawn at the edge
+BESIDE = 0.6  # runs of empty space before the first and after the last run
 UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 
 
 @dataclass(frozen=True)
 class TimeAxis:
-    """The places of *points* by date, or by number of the run where dates bunch."""
+    """The place of each point on the x axis, by `id` of the point: its date in days, or, if not
+    `dated`, the number of its run."""
 
     places: dict[int, float]
     dated: bool
@@ -31,7 +32,7 @@ class TimeAxis:
 
 
 def panels_of(series: Series) -> list[list[Segment]]:
-    """Group the segments into panels.
+    """Return the segments of *series* by the panel in which they are drawn.
 
     Segments of one contract and hardware share a panel, and so do those that follow each other in
     time and take about as long.
@@ -60,7 +61,8 @@ def _follows(track: Sequence[Segment], panel: Sequence[Segment]) -> bool:
 
 
 def axis_of(series: Series, panel: Sequence[Segment]) -> TimeAxis:
-    """Return an axis of dates, or of run numbers where the dates of *panel* bunch."""
+    """Return an axis of dates for *series*, or of run numbers if the dates of *panel* are bunched
+    or implausible."""
     import matplotlib.dates
 
     dates: Any = matplotlib.dates
@@ -76,7 +78,8 @@ def axis_of(series: Series, panel: Sequence[Segment]) -> TimeAxis:
 
 
 def limits_of(panel: Sequence[Segment]) -> tuple[float, float]:
-    """Return the least and the greatest time to show, without outliers that would flatten it."""
+    """Return the least and the greatest seconds on the y axis of *panel*, without outliers beyond
+    `REACH`."""
     lows, highs = [], []
     for segment in panel:
         for first, end in segment.levels():

@@ -1,4 +1,4 @@
-"""Run `gpuperf import`: make a run file of another profiler's file."""
+"""Run `gpuperf import`: make a run file from an Nsight Compute report or a torch.profiler trace."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def import_file(
 
 
 def _report(file: Path, out: Path) -> tuple[Run, Path]:
-    """Make a run of a report of Nsight Compute, and return it with the path of its file."""
+    """Return the run of an Nsight Compute report, and the path in *out* of its run file."""
     from gpuperf.importing.ncu import CONTRACT, read_report
 
     run = new_run_id("import", "ncu")
@@ -98,7 +98,8 @@ def _report(file: Path, out: Path) -> tuple[Run, Path]:
 
 
 def _traced(file: Path, warmup: int, out: Path) -> tuple[Run, Path]:
-    """Make a profile with one region of a trace of torch.profiler."""
+    """Return a profile of one region from a torch.profiler trace, after *warmup* steps, and the
+    path of the run file to write in *out*."""
     from gpuperf.profile.passes import RegionPasses
     from gpuperf.profile.records import region_records
     from gpuperf.profile.trace.kineto import read_trace

@@ -1,4 +1,4 @@
-"""Read the kernels of a Nsight Compute report as records.
+"""Read the kernels of an Nsight Compute report as records.
 
 NVIDIA's own reader (the package `ncu-report`) parses the file and collects nothing. A report
 contains what its user asked for, so a figure may be a sum, or a rate per second or per cycle.
@@ -27,8 +27,8 @@ from gpuperf.model.workload import Case, Value
 LARGEST_FILE = 4 << 30
 MOST_KERNELS = 100_000
 LONGEST_NAME = 1000
-LONGEST_TEMPLATE = 48  # of a kernel's template arguments, in a column of their own
-CLOCK_MARGIN = 1.02  # over a device's highest clock, for the rounding of short times
+LONGEST_TEMPLATE = 48  # characters of a kernel's template arguments
+CLOCK_MARGIN = 1.02  # times a device's highest clock: short times are rounded
 
 SECONDS = {"": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}  # by the prefix of `s` or `second`
 # The dtype in which a tensor pipe sums what it multiplies; fp16 has two.
@@ -68,7 +68,7 @@ NAMESPACE = re.compile(r"\w*::")
 
 @dataclass(frozen=True)
 class Imported:
-    """Kernels of a report in their order, and the device that they ran on."""
+    """The kernels of a report in their order, and the device on which they ran."""
 
     device: DeviceFacts
     records: tuple[Record, ...]
@@ -76,7 +76,8 @@ class Imported:
 
 
 def read_report(path: Path, run: str, load: Callable[[str], Any] | None = None) -> Imported:
-    """Read the kernels in the report at *path* as records of *run*; *load* opens it.
+    """Read the kernels in the report at *path* as records of *run*; *load* (by default that of
+    `ncu-report`) opens it.
 
     Raises: UsageError for a file that is not a report or has no kernel; CannotMeasure without the
     reader.
@@ -173,8 +174,8 @@ class _Metrics:
         return value if math.isfinite(value) and value > 0 else None
 
     def total(self, base: str, seconds: float) -> tuple[float, bool] | None:
-        """Return the sum of the counter *base* over the kernel, in the unit of its quantity, and
-        whether the report gives it as a rate."""
+        """Return the sum of the counter *base* over a kernel of *seconds*, in the unit of its
+        quantity, and whether it was computed from a rate; None if the report lacks it."""
         for name in dict.fromkeys((base, base.replace("sm__", "smsp__", 1))):
             unit = name.split("__")[0]
             cycles = self.value(f"{unit}__cycles_elapsed.max")
@@ -219,15 +220,15 @@ def _record(metrics: _Metrics, names: tuple[str, str], run: str, index: int) -> 
 
 
 def _clock(metrics: _Metrics, counters: dict[str, float], seconds: float) -> float | None:
-    """Return cycles over time, in hertz; None above the device's highest clock, since cycles and
-    time may come from different passes."""
+    """Return the SM clock in hertz, cycles over time; None without cycles, or above the device's
+    highest clock: cycles and time may come from different passes."""
     khz = metrics.value("device__attribute_clock_rate")
     hertz = counters.get("cycles", 0.0) / seconds
     return hertz if hertz and not (khz and hertz > CLOCK_MARGIN * khz * 1e3) else None
 
 
 def _counters(metrics: _Metrics, seconds: float) -> tuple[dict[str, float], list[Caveat]]:
-    """Return those of gpuperf's counters that the report has, and the doubts about them."""
+    """Return those of gpuperf's counters that the report has, by name, and caveats about them."""
     counters = {"time_ns": seconds * 1e9}
     cycles = metrics.value("sm__cycles_elapsed.max")
     counters |= {"cycles": cycles} if cycles is not None else {}
@@ -253,13 +254,15 @@ def _counters(metrics: _Metrics, seconds: float) -> tuple[dict[str, float], list
 
 
 def _may_bypass_l1_count(metrics: _Metrics, counters: Mapping[str, float]) -> bool:
-    """Return whether L1 may have served loads by TMA, which exist since Hopper, uncounted."""
+    """Return whether the count of L1 bytes may lack loads by TMA: on Hopper or later, in a report
+    without TMA instructions."""
     major = metrics.value("device__attribute_compute_capability_major")
     return "tma_instructions" not in counters and (major is None or major >= 9)
 
 
 def _cost(counters: dict[str, float]) -> Cost:
-    """Return the work that was counted, since the report does not say what was needed."""
+    """Return the FLOPs and DRAM bytes that were counted as the cost: a report does not say what the
+    kernel had to compute."""
     flops = [
         Flops(int(count), "matmul", dtype, ACCUMULATES.get(dtype, ""))
         for name, count in counters.items()

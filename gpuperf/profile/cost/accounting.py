@@ -1,9 +1,9 @@
 """Look up the FLOPs and bytes of an operator's call, from a running program or from a trace.
 
-`Cost` is what the model needs of it: its FLOPs, by kind and dtype, and each distinct element of its
-inputs read once, each of its results written once. `Work` is what this very operator does, which is
-more if it computes something again. Each family of operators has its formulas in a file. If the
-results were not recorded their shapes are inferred, and what cannot be inferred is not counted.
+`Cost` is the least that the operator's algorithm needs: its FLOPs, by kind and dtype, each distinct
+element of its inputs read once and each of its results written once. `Work` is what the operator
+does, which is more if it computes something again. Each family of operators has its formulas in a
+file. The shapes of results that were not recorded are inferred, or else not counted.
 """
 
 from __future__ import annotations
@@ -46,8 +46,7 @@ MOST_AXES = 64  # TensorIterator has at most as many: a shape of more is garbage
 
 @dataclass(frozen=True)
 class OperatorCost:
-    """The cost and work of one call. Unless its FLOPs are *known*, it has the bytes of its tensors
-    alone."""
+    """The cost and work of one call; only the bytes of its tensors if its FLOPs are not `known`."""
 
     cost: Cost
     work: Work
@@ -58,7 +57,7 @@ class OperatorCost:
 def account(call: Call, tf32: bool = False) -> OperatorCost:
     """Return the cost of *call*; with *tf32*, fp32 matmuls and convolutions are counted as tf32.
 
-    Never raises: a call that its formula cannot read is not `known`.
+    Never raises: a call whose arguments its formula cannot read is not `known`.
     """
     kind, rule = rule_of(call.name)
     tensors = (*call.tensors, *call.outputs)
@@ -78,7 +77,7 @@ def plain_name(name: str) -> str:
 
 
 def rule_of(name: str) -> tuple[Kind, Rule | None]:
-    """Return the kind and the rule of an operator's name."""
+    """Return the kind of the operator *name*, and the rule that counts it; None if unknown."""
     space = name.partition(":")[0]
     if space in communication.SPACES:
         return "communication", communication.collective
@@ -90,16 +89,16 @@ def rule_of(name: str) -> tuple[Kind, Rule | None]:
 
 
 def cost_of(tally: Tally, kind: Kind) -> OperatorCost:
-    """Turn the counts of a call into its cost and work."""
+    """Return the cost and work of a call of an operator of *kind* from its *tally*."""
     moves = (tally.moves,) if tally.moves.read or tally.moves.written else ()
     work = tally.work or Work(tally.flops, moves)
     return OperatorCost(Cost(tally.flops, moves), work, tally.kind or kind, tally.known)
 
 
 def unread(call: Call, kind: Kind) -> OperatorCost:
-    """Return the bytes of the tensors of a call that has no readable formula.
+    """Return the bytes of the tensors of a call without a formula, or with one that failed.
 
-    A result of an unknown operator in the storage of an input may be a view: it is not counted.
+    A result in the storage of an input may be a view, so an unknown operator does not write it.
     """
     if kind in ("view", "communication"):
         return OperatorCost(Cost(), Work(), kind, False)
@@ -110,7 +109,7 @@ def unread(call: Call, kind: Kind) -> OperatorCost:
 
 
 def plausible(tensors: Iterable[Tensor]) -> list[Tensor]:
-    """Keep the tensors that fit into a memory and whose dtype is known."""
+    """Return those of *tensors* with a known dtype and under 2⁶² bytes."""
     kept = []
     for tensor in tensors:
         if len(tensor.shape) > MOST_AXES:

@@ -43,48 +43,51 @@ class Arguments:
 
     @cached_property
     def name(self) -> str:
-        """Return `add` of `aten::add_.Tensor`."""
+        """Return the operator's plain name: `add` of `aten::add_.Tensor`."""
         name = self.call.name.rpartition("::")[2].partition(".")[0]
         return name[:-1] if self.in_place and not name.startswith("__") else name
 
     @cached_property
     def in_place(self) -> bool:
-        """Whether the operator writes its first argument, as `add_` and `__iadd__` do."""
+        """Return whether the operator writes its first argument, as `add_` and `__iadd__` do."""
         name = self.call.name.rpartition("::")[2].partition(".")[0]
         return name.startswith("__i") if name.endswith("__") else name.endswith("_")
 
     @property
     def overload(self) -> str:
-        """Return `Tensor` of `aten::add.Tensor`; traces record no overload."""
+        """Return the overload, `Tensor` of `aten::add.Tensor`; empty in traces, which have none."""
         return self.call.name.rpartition("::")[2].partition(".")[2]
 
     @property
     def count(self) -> int:
-        """The number of arguments that were passed."""
+        """Return the number of arguments that were passed."""
         return max(len(self.call.inputs), len(self.call.concrete))
 
     def tensors(self, *positions: int) -> tuple[Tensor, ...]:
-        """Return the tensors of these arguments in order; a position of −1 has none."""
+        """Return the tensors in the arguments at *positions*, in order; position −1 has none."""
         inputs = self.call.inputs
         return tuple(t for at in positions if 0 <= at < len(inputs) for t in inputs[at])
 
     def optional(self, at: int) -> Tensor | None:
-        """Return the tensor of an argument, or None."""
+        """Return the first tensor in argument *at*, or None."""
         return next(iter(self.tensors(at)), None)
 
     def tensor(self, at: int) -> Tensor:
-        """Return the tensor of an argument. Raises: Unreadable if it has none."""
+        """Return the first tensor in argument *at*. Raises: Unreadable if it has none."""
         tensor = self.optional(at)
         if tensor is None:
             raise Unreadable(f"argument {at} of {self.call.name[:60]} is not a tensor")
         return tensor
 
     def first(self, count: int, start: int = 0) -> list[Tensor]:
-        """Return the tensor of each of *count* arguments. Raises: Unreadable if one has none."""
+        """Return the tensors of *count* arguments from position *start* on.
+
+        Raises: Unreadable if one of these arguments has no tensor.
+        """
         return [self.tensor(at) for at in range(start, start + count)]
 
     def recorded(self, at: int) -> str:
-        """Return the recorded text of an argument; empty if there is none."""
+        """Return the recorded text of argument *at*; empty if there is none."""
         return self.call.concrete[at].strip() if at < len(self.call.concrete) else ""
 
     def text(self, at: int) -> str | None:
@@ -101,7 +104,10 @@ class Arguments:
         return "" if text == "None" else text
 
     def integers(self, at: int, default: tuple[int, ...] | None = None) -> tuple[int, ...]:
-        """Parse `[1, 1]` or `1`. Raises: Unreadable for other text."""
+        """Parse argument *at*, `[1, 1]` or `1`; *default* if it was not passed.
+
+        Raises: Unreadable for other text.
+        """
         text = self.text(at)
         if text is None and default is not None:
             return default
@@ -113,27 +119,36 @@ class Arguments:
         raise Unreadable(f"{(text or '')[:40]!r} is not a list of integers")
 
     def integer(self, at: int, default: int | None = None) -> int:
-        """Parse one integer. Raises: Unreadable for other text."""
+        """Parse argument *at* as one integer. Raises: Unreadable for other text."""
         numbers = self.integers(at, None if default is None else (default,))
         if len(numbers) != 1:
             raise Unreadable("one integer is needed")
         return numbers[0]
 
     def dims(self, at: int) -> tuple[int, ...] | None:
-        """Parse the dimensions to reduce; None means all. Raises: Unreadable for other text."""
+        """Parse argument *at*, the dimensions to reduce; None means all of them.
+
+        Raises: Unreadable for other text.
+        """
         return self.integers(at) or None if self.text(at) else None
 
     def number(self, at: int, default: float) -> float:
-        """Parse a scalar that changes a FLOP or two an element; return *default* if unreadable."""
+        """Parse argument *at* as a number; *default* if it is unreadable.
+
+        Such a number changes the count by a FLOP or two an element, so it raises nothing.
+        """
         text = self.recorded(at)
         return float(text) if NUMBER.fullmatch(text[:100]) else default
 
     def scales(self, at: int) -> bool:
-        """Whether the argument is a factor other than 1: a number, a list or a tensor."""
+        """Return whether argument *at* is a factor other than 1: a number, a list or a tensor."""
         return bool(self.tensors(at)) or (bool(self.recorded(at)) and self.number(at, 0.0) != 1)
 
     def flag(self, at: int, default: bool | None = None) -> bool:
-        """Parse `True` or `False`. Raises: Unreadable for other text."""
+        """Parse argument *at*, `True` or `False`; *default* if it was not passed.
+
+        Raises: Unreadable for other text.
+        """
         text = self.text(at)
         if text is None and default is not None:
             return default
@@ -142,12 +157,15 @@ class Arguments:
         return text == "True"
 
     def flags(self, at: int, count: int) -> tuple[bool, ...]:
-        """Parse a mask of *count* flags; all are True if the text has another number of them."""
+        """Parse argument *at* as *count* flags; all are True if it has another number of them."""
         flags = tuple(word == "True" for word in FLAG.findall(self.recorded(at)[:MOST_TEXT]))
         return flags if len(flags) == count else (True,) * count
 
     def dtype(self, at: int, default: str) -> str:
-        """Parse a dtype: its number in a trace, its name in torch, or its short name."""
+        """Parse argument *at*, a dtype by its number in a trace, its name in torch or short name.
+
+        It is *default* if there is none. Raises: Unreadable for another text.
+        """
         text = (self.text(at) or "").removeprefix("torch.")
         if not text:
             return default

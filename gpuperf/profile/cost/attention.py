@@ -54,8 +54,8 @@ class Attention:
     window: int = -1  # how many keys a query sees, its own the last
     hides: tuple[int, ...] = ()  # tensors that say which keys there are at all
     sums: int = 0  # the flag for a log-sum-exp; 0: it is always returned, −1: never
-    padded: bool = False
-    wanted: int = -1  # the flags of the gradients that are asked for, the mask's the last
+    padded: bool = False  # the log-sum-exp is padded to multiples of `LSE_ROWS`
+    wanted: int = -1  # the flags of the gradients that are asked for, that of the mask last
     gradients: int = 4  # the number of these flags
     results: int = 2  # how many of the results are counted
 
@@ -96,7 +96,8 @@ BACKWARD = {
 
 @dataclass(frozen=True)
 class Sizes:
-    """Sizes of b sequences of n_q queries and n_k keys, in h heads of d_qk and d_v."""
+    """Sizes of an attention: b sequences of n_q queries and n_k keys, h heads of queries, d_qk and
+    d_v elements of a key and a value."""
 
     b: int
     h: int
@@ -107,7 +108,7 @@ class Sizes:
 
 
 def ramp(n: int, c: int, m: int) -> int:
-    """Sum i + c, clipped to 0 … m, over i < n."""
+    """Return the sum over i = 0 … n − 1 of i + c, clipped to 0 … m."""
 
     def rising(x: int) -> int:  # Σ over i < n of max(0, i + x)
         first, last = max(0, x), max(0, n + x)
@@ -117,14 +118,20 @@ def ramp(n: int, c: int, m: int) -> int:
 
 
 def pairs(n_q: int, n_k: int, offset: int = 0, left: int = -1, right: int = -1) -> int:
-    """Count pairs (i, j) with i + offset − left ≤ j ≤ i + offset + right; −1 sets no bound."""
+    """Return the number of pairs (query i < n_q, key j < n_k) that a window leaves visible.
+
+    Those are the pairs with i + offset − left ≤ j ≤ i + offset + right; −1 sets no bound.
+    """
     ends = n_q * n_k if right < 0 else ramp(n_q, offset + right + 1, n_k)
     begins = 0 if left < 0 else ramp(n_q, offset - left, n_k)
     return ends - begins
 
 
 def sizes_of(args: Arguments, of: Attention) -> Sizes:
-    """Return the sizes. Raises: Unreadable for shapes that do not fit, and unknown lengths."""
+    """Return the sizes of a call with the signature *of*.
+
+    Raises: Unreadable if the shapes do not fit each other, or if lengths are unknown.
+    """
     q, k, v = (tensor.shape for tensor in args.first(3, of.query))
     ends = args.optional(of.lengths)
     if ends and ends.size > 1:  # an empty one stands for none
@@ -142,9 +149,9 @@ def sizes_of(args: Arguments, of: Attention) -> Sizes:
 def packed_sizes(
     args: Arguments, of: Attention, q: Sequence[int], k: Sequence[int], v: Sequence[int]
 ) -> Sizes:
-    """Return the sizes of sequences in one tensor (…, tokens, h, d).
+    """Return the sizes of a call on packed sequences, one tensor (…, tokens, h, d).
 
-    Raises: Unreadable if some are shorter: only the values of a tensor say how long each is.
+    Raises: Unreadable if the sequences differ in length: their lengths are values of a tensor.
     """
     ends = args.tensor(of.lengths)
     b, n_q, n_k = ends.size - 1, args.integer(of.lengths + 2), args.integer(of.lengths + 3)
@@ -154,7 +161,10 @@ def packed_sizes(
 
 
 def visible(args: Arguments, of: Attention, sizes: Sizes) -> int:
-    """Count the pairs of one head that are not masked. Raises: Unreadable if that is unknown."""
+    """Return the number of query-key pairs of one head and sequence that are not masked.
+
+    Raises: Unreadable if only the values of a tensor say so.
+    """
     if args.tensors(*of.hides):
         raise Unreadable("only the values of a tensor say which keys there are")
     lower, n_q, n_k = of.lower_right, sizes.n_q, sizes.n_k
@@ -171,7 +181,7 @@ def visible(args: Arguments, of: Attention, sizes: Sizes) -> int:
 
 
 def bounds(args: Arguments, of: Attention) -> tuple[int, int]:
-    """Return how many keys a query sees to the left and right of its own; −1 means all."""
+    """Return how many keys before and after its own a query sees; −1 means all."""
     if of.left >= 0:
         left, right = (args.integer(at) if args.text(at) else -1 for at in (of.left, of.left + 1))
         return left, right
@@ -181,13 +191,13 @@ def bounds(args: Arguments, of: Attention) -> tuple[int, int]:
 
 
 def log_sum_exp(q: Tensor, sizes: Sizes, padded: bool) -> Tensor:
-    """Return the log-sum-exp of every row of scores."""
+    """Return the tensor of the log-sum-exp of each row of scores, *padded* or not."""
     rows = -(-sizes.n_q // LSE_ROWS) * LSE_ROWS if padded else sizes.n_q
     return Tensor((sizes.b, sizes.h, rows), "fp64" if q.dtype == "fp64" else "fp32")
 
 
 def at_positions(args: Arguments, of: Attention) -> Attention:
-    """Shift the positions for the overloads that also take the scales of 8-bit q, k and v."""
+    """Return *of* with its positions shifted if *args* also have the scales of 8-bit q, k and v."""
     if args.name == "_scaled_dot_product_flash_attention" and args.count > 7:
         return replace(of, causal=of.causal + 3)
     if args.name == "_flash_attention_forward" and args.tensors(10, 11, 12):
@@ -196,7 +206,7 @@ def at_positions(args: Arguments, of: Attention) -> Attention:
 
 
 def forward(signature: Attention) -> Rule:
-    """Count o and the log-sum-exp of q, k and v."""
+    """Return the rule for an attention of q, k and v that returns o and its log-sum-exp."""
 
     def rule(args: Arguments) -> Tally:
         of = at_positions(args, signature)
@@ -217,7 +227,8 @@ def forward(signature: Attention) -> Rule:
 
 
 def backward(of: Attention) -> Rule:
-    """Count dq, dk and dv, and the mask's gradient if it is asked for, of do, q, k, v, o, …."""
+    """Return the rule for a backward of do, q, k, v, o, …, that returns dq, dk, dv and, if asked
+    for, the gradient of the mask."""
 
     def rule(args: Arguments) -> Tally:
         sizes = sizes_of(args, of)
@@ -241,7 +252,7 @@ def gradient_inputs(args: Arguments, of: Attention) -> list[Tensor]:
 
 
 def composed(args: Arguments) -> Tally:
-    """Count attention as matmul, softmax, matmul, which returns o and the shares.
+    """Count attention as matmul, softmax, matmul, which returns o and the softmax's result.
 
     Its kernels compute masked pairs too, and move the scores four times, six with a mask
     (arXiv 2205.14135, algorithm 0).
@@ -271,9 +282,10 @@ def flex(args: Arguments) -> Tally:
 
 
 def encoder(args: Arguments) -> Tally:
-    """Count nn.MultiheadAttention and nn.TransformerEncoderLayer at inference, in one operator.
+    """Count nn.MultiheadAttention or nn.TransformerEncoderLayer at inference, as one operator.
 
-    Every matrix meets every token, and attention is of all pairs; the layer has two layer norms.
+    Every token is multiplied by every weight matrix, and attends to all tokens; an encoder layer
+    has two layer norms too.
     """
     layer = args.name == "_transformer_encoder_layer_fwd"
     x = args.tensor(0)

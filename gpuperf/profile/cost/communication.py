@@ -1,6 +1,6 @@
-"""Count the bytes of collectives: what a rank sends and what it receives, once each.
+"""Count the bytes that a rank sends and receives in a collective, each element once.
 
-`read` leaves this rank and `written` arrives. The factor of the algorithm (a ring's all-reduce
+`read` bytes leave this rank, `written` bytes arrive. The factor of the algorithm (a ring all-reduce
 moves 2·(n − 1)/n times as much) is left out, since few calls record the number of ranks.
 """
 
@@ -20,7 +20,7 @@ NOTHING = ("barrier", "wait", "check")
 
 
 def collective(args: Arguments) -> Tally:
-    """Count the bytes that any of these operators sends and receives."""
+    """Count the bytes that a communication operator sends and receives over the link."""
     sent, received = sides(args)
     return Tally((), Bytes(memory(sent), memory(received), "link"))
 
@@ -41,7 +41,7 @@ def sides(args: Arguments) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
 
 
 def functional_results(args: Arguments, name: str, given: Sequence[Tensor]) -> Sequence[Tensor]:
-    """Infer the results of a functional collective from the number of ranks that it names."""
+    """Return the results of a functional collective, by the number of ranks among its arguments."""
     if "reduce_scatter" in name:
         ranks = args.integer(2)
         return [Tensor((t.size // ranks,), t.dtype) for t in given]

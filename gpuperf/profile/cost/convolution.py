@@ -1,10 +1,10 @@
-"""Count convolutions: 2 FLOPs for every element of the weight at every place where it is applied.
+"""Count convolutions: 2 FLOPs for each element of the weight at each place where it is applied.
 
     forward      2 · batch · places · elements of the weight (c_out, c_in/groups, *kernel)
     transposed   the same, with places of the input and a weight (c_in, c_out/groups, *kernel)
     backward     the same again for each of dx and dweight that is asked for, and a sum for dbias
 
-Places over the padding count too, as is usual.
+Multiply-adds with padding count too, as in torch's FlopCounterMode.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ OPERATORS = (
 def result_shape(
     args: Arguments, of: Convolution, x: Tensor, weight: Tensor, transposed: bool
 ) -> tuple[int, ...]:
-    """Return (batch, c_out, *places), or without the batch. Raises: Unreadable."""
+    """Return the shape of the result, ([batch,] c_out, *places). Raises: Unreadable."""
     kernel = weight.shape[2:]
     axes = len(kernel)
 
@@ -115,7 +115,7 @@ def result_shape(
 def padded(
     args: Arguments, of: Convolution, kernel: tuple[int, ...], dilation: tuple[int, ...]
 ) -> list[tuple[int, int]]:
-    """Return the padding before and after each axis; `same` keeps the axis as long as it is."""
+    """Return the padding before and after each axis; that of `same` keeps the axis's length."""
     text = (args.text(of.padding) or "").strip("'\"")
     if text == "same":
         return [(d * (k - 1), 0) for k, d in zip(kernel, dilation, strict=True)]
@@ -125,12 +125,12 @@ def padded(
 
 
 def places(shape: tuple[int, ...], axes: int) -> int:
-    """Return batch times places of a tensor (batch, channels, *places)."""
+    """Return batch times places of a tensor ([batch,] channels, *places) of *axes* places."""
     return math.prod(shape[: -axes - 1]) * math.prod(shape[-axes:])
 
 
 def axes_of(x: Tensor, weight: Tensor) -> int:
-    """Return the number of axes. Raises: Unreadable if x and weight have other ranks."""
+    """Return the number of spatial axes. Raises: Unreadable if x and weight do not fit."""
     axes = len(weight.shape) - 2
     if axes < 1 or len(x.shape) - axes not in (1, 2):
         raise Unreadable("a convolution needs operands of other ranks")
@@ -138,7 +138,7 @@ def axes_of(x: Tensor, weight: Tensor) -> int:
 
 
 def forward(of: Convolution) -> Rule:
-    """Count a convolution with its arguments at the positions of *of*."""
+    """Return the rule for a convolution with its arguments at the positions of *of*."""
 
     def rule(args: Arguments) -> Tally:
         x, weight = args.first(2)
@@ -165,13 +165,14 @@ def gradients(args: Arguments, mask: int, transposed: bool = False) -> Tally:
 
 
 def backward(args: Arguments) -> Tally:
-    """Count (dy, x, weight, [bias_sizes,] stride, padding, dilation, transposed, …, mask)."""
+    """Count the backward (dy, x, weight, [bias_sizes,] stride, padding, dilation, transposed, …,
+    mask)."""
     first = 3 if args.name.endswith("_overrideable") else 4
     return gradients(args, first + 6, args.flag(first + 3))
 
 
 def slow_backward(args: Arguments) -> Tally:
-    """Count (dy, x, weight, kernel, stride, padding, mask)."""
+    """Count the backward (dy, x, weight, kernel, stride, padding, mask)."""
     return gradients(args, 6)
 
 

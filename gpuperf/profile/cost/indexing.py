@@ -1,8 +1,8 @@
 """Count embeddings, gathers and scatters: the elements that indices select, and the indices.
 
-Traces hold no values of indices. As many elements are taken to be read as the result has, and no
-more than there are; an in-place scatter writes as many as it is given. An addition to an element is
-one FLOP.
+Traces have no values of indices. So as many elements are taken to be read as the result has, at
+most all of the input; an in-place scatter is taken to write as many as its source has. An addition
+to an element is one FLOP.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from gpuperf.profile.cost.tally import (
 
 
 def some(x: Tensor, count: int) -> Tensor:
-    """Return *count* elements of x, and no more than it has."""
+    """Return a tensor of *count* elements of x, or of all if it has fewer."""
     return elements(x, min(count, x.distinct))
 
 
 def selected(args: Arguments, x: Tensor, indices: Iterable[Tensor], expected: Results) -> Tally:
-    """Count elements of *x* that are copied into the results, and the *indices* that are read."""
+    """Count a call that reads *indices* and copies the elements of *x* at them into its results."""
     out = results(args, expected)
     return tally(args, (), (*(some(x, t.size) for t in out), *indices), out)
 
@@ -47,14 +47,15 @@ def table_width(weight: Tensor) -> int:
 
 
 def embedding(args: Arguments) -> Tally:
-    """Count (weight (rows, d), indices): a row for each index."""
+    """Count an embedding (weight (rows, d), indices), which copies a row for each index."""
     weight, indices = args.first(2)
     out = Tensor((*indices.shape, table_width(weight)), weight.dtype)
     return tally(args, (), (some(weight, out.size), indices), (out,))
 
 
 def embedding_backward(args: Arguments) -> Tally:
-    """Count (dy (…, d), indices, rows, …): rows are added up, and the whole table is written."""
+    """Count the backward (dy (…, d), indices, rows, …) of an embedding: it adds the rows of dy to
+    the gradient of the table, all of which it writes."""
     dy, indices = args.first(2)
     flops = computed(dy.size, dy.dtype, 1, sums=True)
     return tally(args, flops, (dy, indices), lambda: (table(args, 2, dy),))
@@ -75,7 +76,8 @@ def bag(args: Arguments) -> Tally:
 
 
 def bag_backward(args: Arguments) -> Tally:
-    """Count (dy (bags, d), indices, …, rows, …): dy of its bag is added for each index."""
+    """Count the backward (dy (bags, d), indices, …, rows, …) of an embedding bag: for each index
+    it adds the bag's row of dy to the gradient of the table."""
     dy, indices = args.first(2)
     rows = 5 if args.name.endswith("_dense_backward") else 6
     flops = computed(indices.size * dy.shape[-1], dy.dtype, 1, sums=True)
@@ -83,7 +85,7 @@ def bag_backward(args: Arguments) -> Tally:
 
 
 def gather(at: int) -> Rule:
-    """Count an element of argument 0 for each index; the index is argument *at*."""
+    """Return the rule for a copy of one element of argument 0 for each index in argument *at*."""
 
     def rule(args: Arguments) -> Tally:
         x, index = args.tensor(0), args.tensor(at)
@@ -94,7 +96,7 @@ def gather(at: int) -> Rule:
 
 
 def index_select(args: Arguments) -> Tally:
-    """Count (x, dim, index): slices of an axis."""
+    """Count `index_select` (x, dim, index), which copies slices of x."""
     x, index = args.tensor(0), args.tensor(2)
 
     def infer() -> Iterable[Tensor]:
@@ -105,7 +107,7 @@ def index_select(args: Arguments) -> Tally:
 
 
 def is_mask(indices: Iterable[Tensor]) -> bool:
-    """Whether an index is a mask: only its values say how many elements it selects."""
+    """Return whether an index is a mask: only its values say how many elements it selects."""
     return any(t.dtype in ("bool", "uint8") for t in indices)
 
 
@@ -134,7 +136,10 @@ def index_put(args: Arguments) -> Tally:
 
 
 def put(args: Arguments, x: Tensor, given: Iterable[Tensor], count: int, adds: bool) -> Tally:
-    """Count *count* elements of x (out of place: of its copy) that *given* replaces or adds to."""
+    """Count a call that reads *given*, and replaces or adds to *count* elements of x.
+
+    A call that is not in place copies x first.
+    """
     touched = some(x, count)
     flops = computed(count, x.dtype, int(adds))
     if args.in_place or args.name == "_index_put_impl":
@@ -144,7 +149,7 @@ def put(args: Arguments, x: Tensor, given: Iterable[Tensor], count: int, adds: b
 
 
 def scatter(adds: bool = False) -> Rule:
-    """Count (x, dim, index, source or a number, …)."""
+    """Return the rule for a scatter (x, dim, index, source or a number, …), which may add."""
 
     def rule(args: Arguments) -> Tally:
         x, where, source = args.tensor(0), args.tensor(2), args.optional(3)
@@ -158,13 +163,14 @@ def scatter(adds: bool = False) -> Rule:
 
 
 def slices(args: Arguments, x: Tensor, where: Tensor) -> int:
-    """Return the elements of the slices that an index selects from an axis."""
+    """Return the number of elements of the slices of x that the index *where* selects."""
     at = axis(args.integer(1), len(x.shape))
     return where.size * math.prod(replaced(x.shape, at))
 
 
 def search(args: Arguments) -> Tally:
-    """Count searches, whose result depends on the data: all inputs, and the recorded results."""
+    """Count a search such as `nonzero`, which reads all inputs and writes the recorded results:
+    their size depends on the data."""
     return tally(args, (), args.call.tensors, ())
 
 
@@ -175,14 +181,14 @@ def masked_select(args: Arguments) -> Tally:
 
 
 def masked_scatter(args: Arguments) -> Tally:
-    """Count (x, mask, source): all of the three is read."""
+    """Count `masked_scatter` (x, mask, source), which reads all three."""
     x, mask = args.first(2)
     out = x if args.in_place else like(x)
     return tally(args, (), (x, mask, *args.tensors(2)), (out,))
 
 
 def one_hot(args: Arguments) -> Tally:
-    """Count (indices, number of classes)."""
+    """Count `one_hot` (indices, number of classes)."""
     x = args.tensor(0)
     return tally(args, (), (x,), lambda: (Tensor((x.size, args.integer(1)), "int64"),))
 

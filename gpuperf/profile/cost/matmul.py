@@ -1,4 +1,5 @@
-"""Count matmuls under all their names: 2·m·n·k FLOPs, and elementwise FLOPs on m·n for the rest.
+"""Count matmuls under all their names: 2·m·n·k FLOPs, and elementwise FLOPs on m·n for bias, scales
+and activation.
 
 A recurrent layer multiplies every token with each of its matrices: 2·tokens·Σ elements, and twice
 that backward; the FLOPs of its gates are not counted.
@@ -26,8 +27,8 @@ from gpuperf.profile.cost.tally import (
 
 # FLOPs of _addmm_activation; gelu of cuBLASLt's epilogue is the tanh form: see `pointwise`.
 RELU, GELU = (1, 0), (8, 1)
-LETTERS = 52  # the most that an equation of einsum may have
-MOST_EQUATION = 500
+LETTERS = 52  # the most letters that an equation of einsum may have
+MOST_EQUATION = 500  # characters: a longer equation is not parsed
 
 
 def product_shape(a: Sequence[int], b: Sequence[int]) -> tuple[tuple[int, ...], int]:
@@ -50,13 +51,13 @@ def product(
 
 
 def check_ranks(a: Tensor, b: Tensor, ranks: tuple[int, int] | None) -> None:
-    """Raise Unreadable if the operands have other ranks."""
+    """Raise Unreadable if the operands have other ranks than *ranks*."""
     if ranks and (len(a.shape), len(b.shape)) != ranks:
         raise Unreadable(f"the ranks are not {ranks}")
 
 
 def plain(ranks: tuple[int, int] | None = None) -> Rule:
-    """Count a @ b, of these *ranks* if they are given."""
+    """Return the rule for a @ b, whose operands have *ranks* (None: any)."""
 
     def rule(args: Arguments) -> Tally:
         a, b = args.first(2)
@@ -70,7 +71,8 @@ def plain(ranks: tuple[int, int] | None = None) -> Rule:
 
 
 def added(ranks: tuple[int, int], summed: bool = False) -> Rule:
-    """Count beta·self + alpha·(a @ b), with *summed* also over the first dimension."""
+    """Return the rule for beta·self + alpha·(a @ b); with *summed*, the products of a batch are
+    added up."""
 
     def rule(args: Arguments) -> Tally:
         bias, a, b = args.first(3)
@@ -91,7 +93,7 @@ def added(ranks: tuple[int, int], summed: bool = False) -> Rule:
 
 
 def linear(args: Arguments) -> Tally:
-    """Count x (…, k) by a weight (n, k) or (k), and a bias (n)."""
+    """Count `linear`: x (…, k) times a weight (n, k) or (k), and a bias (n)."""
     x, weight = args.first(2)
     bias = args.tensors(2)[:1]
     shape, flops = product(args, x, weight.shape[::-1])
@@ -101,14 +103,15 @@ def linear(args: Arguments) -> Tally:
 
 
 def linear_backward(args: Arguments) -> Tally:
-    """Count the gradients that are asked for, of x (…, k), dy (…, n) and weight (n, k)."""
+    """Count the backward of `linear` (x (…, k), dy (…, n), weight (n, k), flags of the gradients
+    that are asked for)."""
     x, dy, weight = args.first(3)
     _, n = product_shape(dy.shape, weight.shape)
     return weight_gradients(args, (dy, x, weight), x.size * n, n, args.flags(3, 3))
 
 
 def scaled(args: Arguments) -> Tally:
-    """Count a @ b and a bias; the scales have no FLOPs."""
+    """Count `_scaled_mm`, a @ b and a bias; the scales of 8-bit operands have no FLOPs."""
     a, b = args.first(2)
     shape, flops = product(args, a, b.shape)
     second = args.name.endswith("_v2")
@@ -121,7 +124,7 @@ def scaled(args: Arguments) -> Tally:
 
 
 def grouped(args: Arguments) -> Tally:
-    """Count matmuls side by side, with one or both operands cut at `offs`."""
+    """Count `_grouped_mm`, matmuls of successive pieces of a and b, which `offs` may divide."""
     a, b = args.first(2)
     if a.shape[-1:] != b.shape[-2:-1] or not {len(a.shape), len(b.shape)} <= {2, 3}:
         raise Unreadable("the operands are not matrices side by side")
@@ -143,7 +146,8 @@ def grouped(args: Arguments) -> Tally:
 
 
 def packed(args: Arguments) -> Tally:
-    """Count a (m, k) by weights of 4 or 8 bits; n is that of their scales (…, n) or (n, …)."""
+    """Count a (m, k) times packed weights of 4 or 8 bits; n comes from the scales of 4-bit weights,
+    and from the first axis of 8-bit ones."""
     a, weight = args.first(2)
     if len(a.shape) != 2 or not weight.shape:
         raise Unreadable("the operands are not matrices")
@@ -154,7 +158,7 @@ def packed(args: Arguments) -> Tally:
 
 
 def outer(args: Arguments) -> Tally:
-    """Count the product a bᵀ of two vectors, and the sum of `addr`."""
+    """Count the outer product a bᵀ of two vectors, for `addr` with a sum."""
     given = args.first(3 if args.name == "addr" else 2)
     a, b = given[-2:]
     if (len(a.shape), len(b.shape)) != (1, 1):
@@ -164,7 +168,8 @@ def outer(args: Arguments) -> Tally:
 
 
 def einsum(args: Arguments) -> Tally:
-    """Count two operands: a product for every combination of letters, summed over those left out.
+    """Count `einsum` of two operands: a product for every combination of values of the letters,
+    summed over the letters that the result leaves out.
 
     Raises: Unreadable for more operands: torch chooses the order in which it multiplies them.
     """
@@ -190,12 +195,14 @@ def einsum(args: Arguments) -> Tally:
 
 
 def matrices(weights: Iterable[Tensor]) -> int:
-    """Return the elements of the matrices among *weights*: each meets every token once."""
+    """Return the number of elements of the matrices among *weights*, each of which takes one
+    multiply-add for every token."""
     return sum(weight.size for weight in weights if len(weight.shape) == 2)
 
 
 def recurrent(weights: tuple[int, ...], times: int) -> Rule:
-    """Count a recurrent layer with its weights at these positions, *times* its forward pass."""
+    """Return the rule for a recurrent layer whose arguments at the positions *weights* are its
+    weights; it has *times* the FLOPs of a forward pass."""
 
     def rule(args: Arguments) -> Tally:
         x, used = args.tensor(0), args.tensors(*weights)

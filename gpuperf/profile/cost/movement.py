@@ -34,7 +34,7 @@ OPTIONS = 4
 
 
 def nothing(args: Arguments) -> Tally:
-    """Count an operator that only changes shapes and strides."""
+    """Return no FLOPs and bytes, for an operator that only changes shapes and strides."""
     return Tally()
 
 
@@ -48,9 +48,9 @@ def view_or_copy(args: Arguments) -> Tally:
 
 
 def copy(infer: Callable[[Arguments, Tensor], Tensor] | None = None) -> Rule:
-    """Count a copy of argument 0, or of those of its elements that the result holds.
+    """Return the rule for a copy of argument 0, or of those of its elements that the result has.
 
-    *infer* returns the result from the arguments and that tensor.
+    *infer* returns the result, if it was not recorded, from the arguments and argument 0.
     """
 
     def rule(args: Arguments) -> Tally:
@@ -65,7 +65,7 @@ def copy(infer: Callable[[Arguments, Tensor], Tensor] | None = None) -> Rule:
 
 
 def same(args: Arguments, x: Tensor) -> Tensor:
-    """Return a result as large as the input."""
+    """Return the result of a copy of x with the same shape, up to the order of axes."""
     return like(x)
 
 
@@ -75,12 +75,12 @@ def converted(args: Arguments, x: Tensor) -> Tensor:
 
 
 def repeated(args: Arguments, x: Tensor) -> Tensor:
-    """Return the elements of `repeat` (x, repeats of each axis, of which there may be more)."""
+    """Return the result of `repeat` (x, how often to repeat each axis), as one axis."""
     return Tensor((x.size * math.prod(args.integers(1)),), x.dtype)
 
 
 def padded(args: Arguments, x: Tensor) -> Tensor:
-    """Return the result of a padding (x, [before, after] of each axis from the last)."""
+    """Return the result of a padding (x, [before, after] of each axis, the last axis first)."""
     pads = args.integers(1)
     shape = list(x.shape)
     if len(pads) % 2 or len(pads) > 2 * len(shape):
@@ -91,7 +91,7 @@ def padded(args: Arguments, x: Tensor) -> Tensor:
 
 
 def placed(args: Arguments, x: Tensor) -> Tensor:
-    """Return the gradient (dy, size of x, …) of a part: zeros, and dy among them."""
+    """Return the result of `slice_backward` (dy, shape of x, …): zeros, with dy in a slice."""
     return Tensor(args.integers(1), x.dtype)
 
 
@@ -117,14 +117,14 @@ def in_place(args: Arguments, x: Tensor) -> Tensor:
 
 
 def inserted(args: Arguments) -> Tally:
-    """Count `slice_scatter` (x, part, …): a copy of x but for the part."""
+    """Count `slice_scatter` (x, part, …), which returns x with a slice replaced by *part*."""
     x, part = args.first(2)
     rest = elements(x, max(0, x.distinct - part.size))
     return tally(args, (), (rest, part), (like(x),))
 
 
 def filled(args: Arguments) -> Tally:
-    """Count a tensor that is written whole, and not read."""
+    """Count `fill_`, `uniform_` or the like, which write argument 0 and do not read it."""
     return tally(args, (), (), (in_place(args, args.tensor(0)),))
 
 
@@ -140,7 +140,8 @@ def option(args: Arguments, options: int, others: int, default: str) -> str:
 
 
 def filled_like(others: int) -> Rule:
-    """Count `zeros_like` (x, …, dtype, layout, device, pin_memory, memory_format)."""
+    """Return the rule for `zeros_like` (x, …, dtype, layout, device, pin_memory, memory_format),
+    with at most *others* arguments before dtype."""
 
     def rule(args: Arguments) -> Tally:
         x = args.tensor(0)
@@ -150,7 +151,11 @@ def filled_like(others: int) -> Rule:
 
 
 def made(size: Callable[[Arguments], tuple[int, ...]], default: str, others: int) -> Rule:
-    """Count a new tensor of this size, with at most *others* arguments before its options."""
+    """Return the rule for an operator that writes a new tensor of the shape *size*.
+
+    At most *others* arguments come before its options; without a dtype it is *default*, or, if that
+    is empty, the dtype of argument 0.
+    """
 
     def rule(args: Arguments) -> Tally:
         def infer() -> Iterable[Tensor]:
@@ -163,24 +168,24 @@ def made(size: Callable[[Arguments], tuple[int, ...]], default: str, others: int
 
 
 def size_at(at: int) -> Callable[[Arguments], tuple[int, ...]]:
-    """Read the list of sizes at a position."""
+    """Return a function that reads a shape from argument *at*."""
     return lambda args: args.integers(at)
 
 
 def first_list(args: Arguments) -> tuple[int, ...]:
-    """Read the size of (high, size, …) or (low, high, size, …)."""
+    """Return the shape in the arguments of `randint`, (high, shape, …) or (low, high, shape, …)."""
     at = next((i for i in range(3) if (args.text(i) or "").startswith("[")), 0)
     return args.integers(at)
 
 
 def square(args: Arguments) -> tuple[int, ...]:
-    """Return the size of `eye` (n, …) or (n, m, …)."""
+    """Return the shape of `eye` (n, …) or (n, m, …)."""
     n = args.integer(0)
     return (n, args.integer(1)) if args.count - OPTIONS == 2 else (n, n)
 
 
 def counted(args: Arguments) -> tuple[int, ...]:
-    """Return the size of `arange` (end), (begin, end) or (begin, end, step).
+    """Return the shape of `arange` (end), (begin, end) or (begin, end, step).
 
     The options or `out` follow these arguments.
     """
@@ -230,7 +235,8 @@ def compared(args: Arguments) -> Tally:
 
 
 def normal(args: Arguments) -> Tally:
-    """Count (mean, deviation, size, generator, options), with numbers or tensors, or in place."""
+    """Count `normal` (mean, deviation, size, generator, options), with numbers or tensors, or in
+    place."""
     if args.in_place or args.tensors(0, 1):
         given = () if args.in_place else args.tensors(0, 1)
         x = args.optional(0) or args.tensor(1)
@@ -239,7 +245,8 @@ def normal(args: Arguments) -> Tally:
 
 
 def unpadded(args: Arguments) -> Tally:
-    """Count (dy, x, padding): the gradients of repeated elements are added up."""
+    """Count the backward (dy, x, padding) of a padding that repeats or reflects elements: their
+    gradients are added up."""
     dy, x = args.first(2)
     return tally(args, computed(max(0, dy.size - x.size), dy.dtype, 1), (dy,), (like(x),))
 

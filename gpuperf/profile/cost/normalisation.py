@@ -31,8 +31,10 @@ def statistics(x: Tensor, count: int, each: int) -> list[Tensor]:
 
 
 def layer(kept: int, rms: bool = False) -> Rule:
-    """Count a norm over the last axes, as many as argument 1 has, that returns *kept* statistics
-    of each row."""
+    """Return the rule for a layer norm, or an RMS norm, that returns *kept* statistics of each row.
+
+    A row has the shape in argument 1.
+    """
 
     def rule(args: Arguments) -> Tally:
         x = args.tensor(0)
@@ -51,7 +53,8 @@ def layer(kept: int, rms: bool = False) -> Rule:
 
 
 def group(args: Arguments) -> Tally:
-    """Count (x, weight, bias, n, c, hw, groups, eps), or `group_norm` (x, groups, weight, bias)."""
+    """Count `native_group_norm` (x, weight, bias, n, c, hw, groups, eps), or `group_norm` (x,
+    groups, weight, bias)."""
     x, whole = args.tensor(0), args.name == "group_norm"
     given = args.tensors(2, 3) if whole else args.tensors(1, 2)
 
@@ -65,7 +68,8 @@ def group(args: Arguments) -> Tally:
 
 
 def batch(training: int | bool, kept: int = 2) -> Rule:
-    """Count (x, weight, bias, running mean, running variance, …), which returns *kept* statistics.
+    """Return the rule for a batch norm (x, weight, bias, running mean, running variance, …) that
+    returns *kept* statistics of each channel.
 
     *training* is the position of that flag, or the flag itself; a batch norm that trains writes the
     running statistics too.
@@ -93,7 +97,7 @@ def batch(training: int | bool, kept: int = 2) -> Rule:
 class Gradient:
     """Positions of the arguments of a norm's backward; −1 if the operator has none.
 
-    *mask* selects among as many *gradients*; *known* are the statistics if it does not train.
+    *mask* are the flags of its *gradients* (a number); *known* are the statistics at inference.
     """
 
     weight: int
@@ -106,7 +110,8 @@ class Gradient:
 
 
 def norm_backward(of: Gradient) -> Rule:
-    """Count the gradients that are asked for, of dy, x, weight and statistics."""
+    """Return the rule for a norm's backward of dy, x, weight and statistics, which returns the
+    gradients that are asked for."""
 
     def rule(args: Arguments) -> Tally:
         x, dy, weight = args.tensor(of.x), args.tensor(1 - of.x), args.optional(of.weight)
@@ -125,7 +130,10 @@ def norm_backward(of: Gradient) -> Rule:
 
 
 def gradient_terms(rms: bool, weight: bool, wanted: tuple[bool, bool, bool], trains: bool) -> int:
-    """Return the FLOPs an element of the backward formulas above."""
+    """Return the FLOPs an element of a norm's backward, by the formulas in the module's docstring.
+
+    *wanted* are dx, dweight and dbias; *weight* says whether there is one.
+    """
     dx, dweight, dbias = wanted
     u = (1 if rms else 2) * (dweight or (dx and trains))
     through = (2 + 3 if rms else 3 + 4) if trains else 1
@@ -133,7 +141,7 @@ def gradient_terms(rms: bool, weight: bool, wanted: tuple[bool, bool, bool], tra
 
 
 def stage(each: int) -> Rule:
-    """Count a part of a synchronised batch norm, of *each* FLOPs an element."""
+    """Return the rule for a stage of a synchronised batch norm, with *each* FLOPs an element."""
 
     def rule(args: Arguments) -> Tally:
         x = args.tensor(0)
@@ -146,7 +154,7 @@ def stage(each: int) -> Rule:
 
 
 def softmax(args: Arguments) -> Tally:
-    """Count (x, dim, half_to_float), (x, dim, dtype), or (x, mask, …)."""
+    """Count a softmax (x, dim, half_to_float), (x, dim, dtype) or (x, mask, …)."""
     x, masked = args.tensor(0), "masked" in args.name
 
     def infer() -> Iterable[Tensor]:
@@ -159,7 +167,8 @@ def softmax(args: Arguments) -> Tally:
 
 
 def softmax_backward(plain: int, special: int) -> Rule:
-    """Count (dy, y, dim, dtype of x)."""
+    """Return the rule for a softmax's backward (dy, y, dim, dtype of x), with *plain* and *special*
+    FLOPs an element."""
 
     def rule(args: Arguments) -> Tally:
         dy, y = args.first(2)

@@ -23,7 +23,7 @@ from gpuperf.profile.cost.tally import Rule, Rules, Tally, computed, like, moved
 
 
 def merged(parts: Iterable[tuple[Flops, ...]]) -> tuple[Flops, ...]:
-    """Add up the FLOPs of each kind and dtype."""
+    """Return the sum of *parts* by kind, dtype and dtype of accumulation."""
     totals: dict[tuple[str, str, str], Flops] = {}
     for flops in (f for part in parts for f in part):
         key = (flops.kind, flops.dtype, flops.accumulate)
@@ -35,10 +35,10 @@ def merged(parts: Iterable[tuple[Flops, ...]]) -> tuple[Flops, ...]:
 def stepped(
     args: Arguments, plain: int, special: int, states: Sequence[int], steps: int, scale: int
 ) -> Tally:
-    """Count *plain* and *special* FLOPs a parameter.
+    """Count an optimizer's step with *plain* and *special* FLOPs for each element of a parameter.
 
-    Parameters and *states* are read and written; gradients and *steps* are read. If the argument
-    *scale* is a tensor the gradients are unscaled, and written too.
+    Argument 0 (parameters) and those at *states* are read and written; argument 1 (gradients) and
+    *steps* are read. If argument *scale* is a tensor, the gradients are unscaled, and written too.
     """
     parameters, gradients = args.tensors(0), args.tensors(1)
     if not parameters or len(parameters) != len(gradients):
@@ -51,7 +51,8 @@ def stepped(
 
 
 def adam(decay: int) -> Rule:
-    """Count (parameters, gradients, m, v, largest v, steps, lr, β1, β2, weight decay, ε, …)."""
+    """Return the rule for fused Adam (parameters, gradients, m, v, largest v, steps, lr, β1, β2,
+    weight decay, ε, …), with *decay* FLOPs for weight decay."""
 
     def rule(args: Arguments) -> Tally:
         plain = 12 + bool(args.tensors(4)) + decay * (args.number(9, 0.0) != 0)
@@ -61,8 +62,8 @@ def adam(decay: int) -> Rule:
 
 
 def sgd(args: Arguments) -> Tally:
-    """Count (parameters, gradients, momenta, weight decay, momentum, lr, dampening, nesterov,
-    maximize, first step, …). In the first step the momenta are set to the gradients."""
+    """Count fused SGD (parameters, gradients, momenta, weight decay, momentum, lr, dampening,
+    nesterov, maximize, first step, …). Its first step sets the momenta to the gradients."""
     plain = 2 + 2 * (args.number(3, 0.0) != 0)
     momenta = args.tensors(2)
     first = "True" in args.call.concrete[9:10]
@@ -75,7 +76,7 @@ def sgd(args: Arguments) -> Tally:
 
 
 def adagrad(args: Arguments) -> Tally:
-    """Count (parameters, gradients, sums, steps, lr, lr decay, weight decay, …)."""
+    """Count fused Adagrad (parameters, gradients, sums, steps, lr, lr decay, weight decay, …)."""
     return stepped(args, 6 + 2 * (args.number(6, 0.0) != 0), 1, (2,), 3, 9)
 
 
@@ -87,13 +88,13 @@ def unscaled(args: Arguments) -> Tally:
 
 
 def operand(args: Arguments, at: int, i: int, count: int) -> tuple[Tensor, ...]:
-    """Return the i-th of *count* tensors of an argument, or the one that serves for all."""
+    """Return the i-th of the *count* tensors in argument *at*, or its only tensor."""
     given = args.tensors(at)
     return given[i : i + 1] if len(given) == count else given[:1]
 
 
 def foreach(name: str) -> Rule:
-    """Count a pointwise operator over lists."""
+    """Return the rule for `_foreach_` *name*, a pointwise operator over lists of tensors."""
     formula = FORMULAS[name]
 
     def rule(args: Arguments) -> Tally:
@@ -115,7 +116,8 @@ def foreach(name: str) -> Rule:
 
 
 def foreach_moved(source: int) -> Rule:
-    """Count copies of the list *source*; −1 reads none."""
+    """Return the rule for a `_foreach_` operator that writes a list of tensors, and reads the list
+    in argument *source* (−1: none)."""
 
     def rule(args: Arguments) -> Tally:
         lists = args.tensors(0)
@@ -126,7 +128,7 @@ def foreach_moved(source: int) -> Rule:
 
 
 def foreach_reduced(name: str) -> Rule:
-    """Count the reduction of each tensor to a number."""
+    """Return the rule for `_foreach_` *name*, which reduces each tensor of a list to a number."""
     plain = REDUCTIONS[name].plain
 
     def rule(args: Arguments) -> Tally:

@@ -20,9 +20,10 @@ from gpuperf.profile.cost.tally import REAL, Rule, Rules, Tally, computed, like,
 
 @dataclass(frozen=True)
 class Formula:
-    """FLOPs and transcendentals of an element, and the positions of the operands.
+    """FLOPs and transcendentals of an element of the result, and the positions of the operands.
 
-    With *truth* the result is bool. *values* are the operands that decide its dtype; empty: all.
+    With *truth* the result is bool. *values* are the positions of the operands that decide its
+    dtype; empty: all.
     """
 
     plain: int
@@ -114,19 +115,21 @@ DIVIDES = {"div", "divide", "true_divide", "reciprocal", "sigmoid", "silu", "gel
 
 
 def bounds(args: Arguments) -> tuple[int, int]:
-    """Count the comparison of `clamp` with each bound that it has."""
+    """Return one FLOP for each bound that a `clamp` has, and no transcendental."""
     given = [bool(args.tensors(at)) or bool(args.text(at)) for at in (1, 2)]
     return sum(given), 0
 
 
 def power(args: Arguments) -> tuple[int, int]:
-    """Count x² and x³ as products, and any other power as a transcendental."""
+    """Return (FLOPs, transcendentals) of `pow`: products for x², x³, x⁻¹ and x⁻², else a
+    transcendental."""
     exponent = 0.0 if args.tensors(1) else args.number(1, 0.0)
     return {2.0: (1, 0), 3.0: (2, 0), 1.0: (0, 0), -1.0: (1, 0), -2.0: (2, 0)}.get(exponent, (0, 1))
 
 
 def tanh_form(exact: tuple[int, int], tanh: tuple[int, int]) -> Callable[..., tuple[int, int]]:
-    """Choose the form of gelu; traces do not record it, and count as the exact one."""
+    """Return a function that gives the FLOPs of the form of gelu that a call asks for; a trace does
+    not record the form, and counts as *exact*."""
 
     def count(args: Arguments) -> tuple[int, int]:
         at = 1 if args.name == "gelu" else 2
@@ -136,7 +139,7 @@ def tanh_form(exact: tuple[int, int], tanh: tuple[int, int]) -> Callable[..., tu
 
 
 def scaled(plain: int, at: int) -> Callable[[Arguments], tuple[int, int]]:
-    """Count a product more if the factor at *at* is not 1."""
+    """Return a function that gives *plain* FLOPs, and one more if argument *at* is no factor 1."""
     return lambda args: (plain + args.scales(at), 0)
 
 
@@ -158,7 +161,7 @@ FORMULAS |= {"clamp": Formula(2, 0, THREE), "clip": Formula(2, 0, THREE)}
 
 
 def each(args: Arguments, name: str, formula: Formula) -> tuple[int, int]:
-    """Return the FLOPs and transcendentals of an element of this call."""
+    """Return the FLOPs and transcendentals for each element of the call's result."""
     variable = VARIABLE.get(name)
     return variable(args) if variable else (formula.plain, formula.special)
 
@@ -172,14 +175,17 @@ def result_dtype(name: str, formula: Formula, dtype: str) -> str:
 
 
 def is_whole(dtype: str) -> bool:
-    """Whether elements are integers or truth values."""
+    """Return whether elements of *dtype* are integers or truth values."""
     return dtype == "bool" or dtype in INTEGERS
 
 
 def flops_of(
     args: Arguments, name: str, formula: Formula, count: int, dtype: str
 ) -> tuple[Flops, ...]:
-    """Count *count* elements. Raises: Unreadable for complex ones without a formula."""
+    """Return the FLOPs of *count* elements of *dtype* under operator *name*.
+
+    Raises: Unreadable for complex elements without a formula.
+    """
     if dtype in REAL:
         if name not in COMPLEX:
             raise Unreadable(f"{name} of complex numbers")
@@ -207,7 +213,7 @@ def numbers(args: Arguments, formula: Formula) -> list[str]:
 
 
 def elementwise(formula: Formula) -> Rule:
-    """Count an operator by its formula."""
+    """Return the rule for a pointwise operator with *formula*."""
 
     def rule(args: Arguments) -> Tally:
         given = operands(args, formula)
@@ -225,14 +231,16 @@ def elementwise(formula: Formula) -> Rule:
 
 
 def dropout(args: Arguments) -> Tally:
-    """Count a comparison and products with mask and scale; the mask is a result too."""
+    """Count `native_dropout`: a comparison, and products with mask and scale, an element; the mask
+    is a result too."""
     x = args.tensor(0)
     mask = like(x, "uint8" if args.name == "_fused_dropout" else "bool")
     return tally(args, computed(x.size, x.dtype, 3), (x,), (like(x), mask))
 
 
 def gated(plain: int, special: int, backward: bool) -> Rule:
-    """Count `glu`, half of x times the sigmoid of its other half, by an element of the result."""
+    """Return the rule for `glu`, half of x times the sigmoid of its other half, or for its
+    *backward*, with *plain* and *special* FLOPs an element of `glu`'s result."""
 
     def rule(args: Arguments) -> Tally:
         x = args.tensor(1 if backward else 0)
@@ -244,7 +252,8 @@ def gated(plain: int, special: int, backward: bool) -> Rule:
 
 
 def prelu_backward(args: Arguments) -> Tally:
-    """Count dx and, for every element, dweight of (dy, x, weight)."""
+    """Count the backward (dy, x, weight) of `prelu`, which writes dx and a dweight of each element
+    of x."""
     given = args.first(3)
     out = Tensor(common_shape(given), given[0].dtype)
     return tally(args, computed(out.size, out.dtype, 4), given, (out, out))

@@ -1,8 +1,8 @@
-"""Count reductions, scans, losses, pools and resampling: FLOPs for each element that goes in.
+"""Count reductions, scans, losses, pools and resampling, mostly by FLOPs for each input element.
 
-A sum or a maximum is 1 an element; a norm 2 (square, sum); a variance 4 (mean, difference, square,
-sum); sorting counts none, since its comparisons depend on the algorithm. A window of a pool counts
-its elements; the quotient of an average replaces the sum that its first element does not need.
+A sum or a maximum is 1 FLOP an element; a norm 2 (square, sum); a variance 4 (mean, difference,
+square, sum); sorting has none, since its comparisons depend on the algorithm. A pool has a FLOP for
+each element of a window; an average has one sum less than elements, and a quotient.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ from gpuperf.profile.cost.tally import (
 
 @dataclass(frozen=True)
 class Reduction:
-    """FLOPs and transcendentals an element, and the positions of dimensions, `keepdim` and dtype.
+    """FLOPs and transcendentals for each element of the input of a reduction, and the positions of
+    its arguments for dimensions, `keepdim` and dtype; −1 if the operator has none.
 
     A call with fewer than *needed* arguments has dimensions only if they are a list: there may be a
     dtype at their position. *results* are dtypes; empty: the input's.
@@ -105,7 +106,7 @@ def shape_of(args: Arguments, of: Reduction, x: Tensor) -> tuple[int, ...]:
 
 
 def reduction(of: Reduction) -> Rule:
-    """Count a reduction to one result, or to values and their positions."""
+    """Return the rule for a reduction to one result, or to values and their positions."""
 
     def rule(args: Arguments) -> Tally:
         x = args.tensor(0)
@@ -128,7 +129,7 @@ def reduction(of: Reduction) -> Rule:
 
 
 def between(args: Arguments) -> Tally:
-    """Count the larger, or the smaller, of two tensors."""
+    """Count `max` or `min` of two tensors, element by element."""
     x, y = args.first(2)
     out = Tensor(common_shape((x, y)), x.dtype)
     flops = computed(out.size, x.dtype, 1)
@@ -136,7 +137,10 @@ def between(args: Arguments) -> Tally:
 
 
 def scan(plain: int, dtypes: tuple[str, ...]) -> Rule:
-    """Count an operator whose results, of these *dtypes*, are as long as its input."""
+    """Return the rule for a scan or a sort, with *plain* FLOPs an element.
+
+    Its results have the shape of its input and *dtypes* (empty: the input's).
+    """
 
     def rule(args: Arguments) -> Tally:
         x = args.tensor(0)
@@ -152,7 +156,7 @@ def scan(plain: int, dtypes: tuple[str, ...]) -> Rule:
 
 
 def topk(args: Arguments) -> Tally:
-    """Count (x, k, dim): the k largest elements and their positions."""
+    """Count `topk` (x, k, dim), which returns the k largest elements and their positions."""
     x = args.tensor(0)
 
     def infer() -> Iterable[Tensor]:
@@ -164,7 +168,8 @@ def topk(args: Arguments) -> Tally:
 
 
 def loss(plain: int, special: int, how: int) -> Rule:
-    """Count a loss of x and its target, summed unless the argument *how* is 0."""
+    """Return the rule for a loss of x and its target, which is added up unless argument *how*, its
+    `reduction`, is 0."""
 
     def rule(args: Arguments) -> Tally:
         given = args.tensors(*range(how))
@@ -179,7 +184,8 @@ def loss(plain: int, special: int, how: int) -> Rule:
 
 
 def picked(args: Arguments) -> Tally:
-    """Count `nll_loss_forward` (x, target, weight, reduction, …): an element of x for a target."""
+    """Count `nll_loss_forward` (x, target, weight, reduction, …), which reads one element of x for
+    each target."""
     x, target = args.first(2)
     weights = args.tensors(2)
 
@@ -192,8 +198,8 @@ def picked(args: Arguments) -> Tally:
 
 
 def picked_backward(args: Arguments) -> Tally:
-    """Count (dy, x, target, weight, reduction, …): x is not read; its gradient is zero but for
-    each target's element."""
+    """Count `nll_loss_backward` (dy, x, target, weight, reduction, …), which does not read x: its
+    gradient is zero but at each target."""
     dy, x, target = args.first(3)
     weights = [elements(w, target.size) for w in args.tensors(3)]
     flops = computed(target.size, x.dtype, 1 + len(weights))
@@ -213,7 +219,7 @@ def entropy(args: Arguments) -> Tally:
 
 
 def axes_of(name: str) -> int:
-    """Return the number of axes: the digit in `max_pool2d`."""
+    """Return the number of spatial axes, the digit in a name like `max_pool2d`."""
     return next(int(c) for c in name if c in "123")
 
 
@@ -224,7 +230,7 @@ def pool_results(args: Arguments, out: Tensor) -> tuple[Tensor, ...]:
 
 
 def pool(args: Arguments) -> Tally:
-    """Count (x, kernel, stride, padding, …): the maximum or the average of each window."""
+    """Count a pool (x, kernel, stride, padding, …), the maximum or the average of each window."""
     axes, largest = axes_of(args.name), "max" in args.name
     x = args.tensor(0)
     kernel = spread(args.integers(1), axes)
@@ -244,7 +250,7 @@ def pool(args: Arguments) -> Tally:
 
 
 def pool_backward(args: Arguments) -> Tally:
-    """Count (dy, x, …): the gradient of each window; x itself is not read."""
+    """Count a pool's backward (dy, x, …), which does not read x."""
     dy, x = args.first(2)
     if "max" in args.name:
         at = 2 if args.name.startswith("adaptive") else 7
@@ -265,7 +271,7 @@ def window_elements(x: Tensor, size: Sequence[int], axes: int) -> int:
 
 
 def adaptive(args: Arguments) -> Tally:
-    """Count (x, size of the result): windows that are as even as possible."""
+    """Count an adaptive pool (x, size of the result), whose windows are as even as possible."""
     x, axes = args.tensor(0), axes_of(args.name)
     size = spread(args.integers(1), axes)
     out = Tensor((*x.shape[:-axes], *size), x.dtype)
@@ -274,14 +280,15 @@ def adaptive(args: Arguments) -> Tally:
 
 
 def adaptive_backward(args: Arguments) -> Tally:
-    """Count (dy, x) over the same windows as forward."""
+    """Count an adaptive pool's backward (dy, x), over the windows of the forward pass."""
     (dy, x), axes = args.first(2), axes_of(args.name)
     flops = computed(window_elements(x, dy.shape[-axes:], axes), x.dtype, 1)
     return tally(args, flops, (dy,), (like(x),))
 
 
 def resampled(taps: int, backward: bool) -> Rule:
-    """Count (x, size of the result, …), or (dy, its size, size of x, …).
+    """Return the rule for resampling (x, size of the result, …), or for its *backward* (dy, size of
+    dy, size of x, …).
 
     Each element of the result takes a product and a sum for each of its *taps*.
     """

@@ -18,7 +18,7 @@ KINDS = (("bool",), INTEGERS, FLOATS, COMPLEX)
 
 
 def broadcast(*shapes: Sequence[int]) -> tuple[int, ...]:
-    """Return the common shape. Raises: Unreadable if there is none."""
+    """Return the shape to which *shapes* broadcast. Raises: Unreadable if they do not."""
     rank = max((len(shape) for shape in shapes), default=0)
     common = []
     for at in range(-rank, 0):
@@ -53,7 +53,7 @@ def wider(a: str, b: str) -> str:
 
 
 def number_dtype(text: str) -> str:
-    """Return the dtype of a number that was passed as text."""
+    """Return the dtype of the number that *text* writes: bool, int64 or fp32."""
     if text in ("True", "False"):
         return "bool"
     return "int64" if text.lstrip("-").isdigit() else "fp32"
@@ -82,25 +82,31 @@ def promoted(tensors: Iterable[Tensor], numbers: Iterable[str] = ()) -> str:
 
 
 def axis(dim: int, rank: int) -> int:
-    """Count a dimension from the front: 0 … rank − 1. Raises: Unreadable if it is out of range."""
+    """Return dimension *dim* (−1 is the last) as 0 … rank − 1.
+
+    Raises: Unreadable if it is out of range.
+    """
     if not -max(rank, 1) <= dim < max(rank, 1):
         raise Unreadable(f"dimension {dim} of {rank}")
     return dim % max(rank, 1)
 
 
 def reduced(shape: Sequence[int], dims: Sequence[int] | None, keep: bool) -> tuple[int, ...]:
-    """Remove the reduced dimensions (None: all), or replace them by 1."""
+    """Return *shape* without the dimensions *dims* (None: all); with *keep* they have size 1."""
     gone = {axis(d, len(shape)) for d in dims} if dims is not None else set(range(len(shape)))
     return tuple(1 if i in gone else n for i, n in enumerate(shape) if keep or i not in gone)
 
 
 def replaced(shape: Sequence[int], at: int, *sizes: int) -> tuple[int, ...]:
-    """Replace the size of axis *at* by *sizes*."""
+    """Return *shape* with *sizes* in place of the size of axis *at*."""
     return (*shape[:at], *sizes, *shape[at + 1 :])
 
 
 def spread(values: Sequence[int], rank: int) -> tuple[int, ...]:
-    """Repeat a single value for each of *rank* axes. Raises: Unreadable for another count."""
+    """Return *rank* values: *values*, or its single value for each axis.
+
+    Raises: Unreadable for another number of values.
+    """
     if len(values) not in (1, rank):
         raise Unreadable(f"{len(values)} values for {rank} axes")
     return tuple(values) if len(values) == rank else tuple(values) * rank
@@ -109,7 +115,10 @@ def spread(values: Sequence[int], rank: int) -> tuple[int, ...]:
 def windows(
     size: int, kernel: int, stride: int, padding: int, dilation: int, ceil: bool = False
 ) -> int:
-    """Count the windows along an axis (torch.nn.Conv2d, torch.nn.MaxPool2d: Shape)."""
+    """Return the number of windows of *kernel* elements along an axis of *size* elements.
+
+    The formula is that of torch.nn.Conv2d and torch.nn.MaxPool2d ("Shape").
+    """
     if min(size, kernel, stride, dilation) < 1 or padding < 0:
         raise Unreadable("an axis, a kernel, a stride and a dilation are at least 1")
     room = size + 2 * padding - dilation * (kernel - 1) - 1

@@ -1,4 +1,4 @@
-"""Count the FLOPs and bytes of a call by the conventions that all operators share.
+"""Count FLOPs and bytes of an operator's call by the conventions that all formulas share.
 
 A fused multiply-add is 2 FLOPs; a transcendental is one `special` FLOP; any other operation that
 computes a floating-point number or compares two is one `elementwise` FLOP. Selections, copies and
@@ -45,8 +45,11 @@ NO_BYTES = Bytes(0, 0)
 
 @dataclass(frozen=True)
 class Tally:
-    """FLOPs and bytes of one call. *work* is set if the operator does more than its algorithm
-    needs, *kind* if the call differs from the operator's kind."""
+    """FLOPs and bytes of one call: what its algorithm needs at least.
+
+    `work` is set if the operator does more than that, `kind` if the call is not of the operator's
+    usual kind; `known` is false if the FLOPs are not.
+    """
 
     flops: tuple[Flops, ...] = ()
     moves: Bytes = NO_BYTES
@@ -61,12 +64,15 @@ Results = Iterable[Tensor] | Callable[[], Iterable[Tensor]]
 
 
 def named(kind: Kind, rule: Rule, names: str) -> Rules:
-    """Register one rule for all of *names*."""
+    """Return a table with *rule* for each of *names*, which blanks separate."""
     return dict.fromkeys(names.split(), (kind, rule))
 
 
 def memory(tensors: Iterable[Tensor]) -> int:
-    """Return the bytes of the distinct elements. Raises: ValueError for an unknown dtype."""
+    """Return the bytes of *tensors*, of which those at the same place count once.
+
+    Raises: ValueError for an unknown dtype.
+    """
     total, places = 0, set()
     for tensor in tensors:
         place = tensor.place
@@ -77,14 +83,15 @@ def memory(tensors: Iterable[Tensor]) -> int:
 
 
 def moved(read: Iterable[Tensor], written: Iterable[Tensor]) -> Bytes:
-    """Count every distinct element once on each side."""
+    """Return the bytes of the tensors *read* and *written*, each distinct one counted once."""
     return Bytes(memory(read), memory(written))
 
 
 def results(args: Arguments, expected: Results) -> tuple[Tensor, ...]:
-    """Return the recorded results, else the *expected* ones.
+    """Return the recorded results of a call, or else those that are *expected*.
 
-    A function that infers them may raise Unreadable: the call then has none, and no bytes written.
+    *expected* may be a function that infers them. If it raises Unreadable the call has no results,
+    and writes no bytes.
     """
     if args.call.outputs:
         return args.call.outputs
@@ -97,7 +104,7 @@ def results(args: Arguments, expected: Results) -> tuple[Tensor, ...]:
 def tally(
     args: Arguments, flops: tuple[Flops, ...], read: Iterable[Tensor], expected: Results
 ) -> Tally:
-    """Count a call that reads *read* and writes its results."""
+    """Return the counts of a call that has *flops*, reads *read* and writes its results."""
     return Tally(flops, moved(read, results(args, expected)))
 
 
@@ -107,7 +114,7 @@ def like(tensor: Tensor, dtype: str = "") -> Tensor:
 
 
 def elements(tensor: Tensor, count: int) -> Tensor:
-    """Return *count* elements of a tensor's dtype."""
+    """Return a tensor of *count* elements of the dtype of *tensor*."""
     return Tensor((count,), tensor.dtype)
 
 
@@ -117,7 +124,7 @@ def accumulated(dtype: str) -> str:
 
 
 def multiplied(count: int, dtype: str, tf32: bool = False) -> tuple[Flops, ...]:
-    """Count *count* multiply-adds of a matmul; a complex one is four real ones."""
+    """Return the FLOPs of *count* multiply-adds of a matmul; a complex one is four real ones."""
     if dtype == "bool" or not count:
         return ()
     real = REAL.get(dtype, dtype)
@@ -129,9 +136,10 @@ def multiplied(count: int, dtype: str, tf32: bool = False) -> tuple[Flops, ...]:
 def computed(
     count: int, dtype: str, plain: int = 0, special: int = 0, sums: bool = False
 ) -> tuple[Flops, ...]:
-    """Count *plain* and *special* FLOPs for each of *count* elements; integers have none.
+    """Return *plain* and *special* FLOPs for each of *count* elements; integers have none.
 
-    A complex number counts as two real ones. With *sums* some are kept in `accumulated(dtype)`.
+    A complex number counts as two real ones. *sums* says that the plain FLOPs accumulate, in
+    `accumulated(dtype)`.
     """
     if dtype in REAL:
         count, dtype = 2 * count, REAL[dtype]
@@ -151,10 +159,10 @@ def weight_gradients(
     channels: int,
     wanted: tuple[bool, ...],
 ) -> Tally:
-    """Count the gradients of a layer with *tensors* dy, x and weight.
+    """Return the counts of the gradients of a layer with *tensors* dy, x and weight.
 
-    *wanted* selects dx, dweight and dbias; each of the first two takes *products* multiply-adds,
-    and the bias has *channels* elements.
+    *wanted* says which of dx, dweight and dbias are computed; each of the first two takes
+    *products* multiply-adds, and the bias has *channels* elements.
     """
     dy, x, weight = tensors
     dx, dweight, dbias = wanted

@@ -1,4 +1,4 @@
-"""Decide which pass of a region comes next, and when it has enough steps."""
+"""Decide which profiling pass of a region comes next, and when a pass has enough steps."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ FORWARD = "forward step"  # from one forward pass of the outermost module to the
 
 # Passes that begin again if the program compiles or forks in them.
 ANEW: tuple[PassName, ...] = ("light", "trace", "counters", "kernels")
-# Steps of the passes that slow the program down; the counters of kernels end when they have all.
+# The most steps of passes that slow the program down; `kernels` ends once it has all counters.
 MOST: dict[PassName, int] = {"light": 5, "trace": 5, "kernels": 64, "accounting": 4}
 # Shares of the budget that the warm-up, the plain pass and any other pass may take.
 WARM, PLAIN, OTHER = 1 / 6, 1 / 3, 1 / 6
-FEWEST_PLAIN = 2  # steps of a plain pass whose time is over
-# A plain pass whose time no later pass can measure (see `Course._longer`): if steps are sure to
-# follow it takes LONG_S, and up to MOST_S until its mean is precise; else half of a loop of 3 s, or
-# FEW steps, so that a loop of 60 has steps for the other passes. Forward passes without an
-# optimizer are most often tokens, of which there are more.
+FEWEST_PLAIN = 2  # steps of a plain pass even if its share of the budget is spent
+# A plain pass that no later pass can repeat (see `Course._longer`) lasts LONG_S seconds if enough
+# steps are sure to follow it, and up to MOST_S until its mean is precise. Otherwise it is SHORT_S
+# seconds or FEW steps, so that a loop of 3 s or 60 steps has some for the other passes. Forward
+# passes without an optimizer are most often tokens, of which it takes MANY.
 LONG_S, MOST_S = 3.0, 8.0
 SHORT_S, FEW, MANY = 1.5, 25, 60
-MOST_STEPS = 10_000  # of a plain pass
+MOST_STEPS = 10_000  # steps of a plain pass
 LOOK = 1.25  # factor between the moments at which the times of a plain pass are examined
-LATER = 1000  # steps at most of a second plain pass
-SETTLE_S = 1.0  # before a second plain pass: the card rested while a trace was written
+LATER = 1000  # the most steps of a second plain pass
+SETTLE_S = 1.0  # seconds before a second plain pass: the card rested while a trace was written
 
 
 @dataclass(frozen=True)
 class Limits:
     """Steps of the warm-up and of the plain pass, and the seconds of all passes of a region.
 
-    With *more* a plain pass takes longer if no later pass can measure its time, and a second one
-    follows all other passes, when the card has reached its temperature.
+    With *more* the plain pass may take more steps than these, if no later pass can repeat it, and a
+    second plain pass follows all other passes, when the card has reached its temperature.
     """
 
     warmup: int
@@ -45,7 +45,7 @@ class Limits:
     more: bool = False
 
     def plan(self, names: tuple[PassName, ...]) -> list[tuple[PassName, int]]:
-        """Return the passes of a region, each with its steps."""
+        """Return the passes *names* of a region in order, each with the steps it has to take."""
         passes: list[tuple[PassName, int]] = []
         for name in names:
             most = MOST.get(name) or self.steps
@@ -55,11 +55,12 @@ class Limits:
 
 @dataclass
 class Course:
-    """The passes of one region, and the steps that they have taken.
+    """The passes of one region: those that are left, the running one, and its steps so far.
 
-    `done` counts steps that ended, `waited` those of another region since this one's last, `anew`
-    the passes that were begun again. The running pass is `behind` a trace of a GPU if one came
-    before it. The end of a pass starts the clock of the next one.
+    `done` counts the region's steps that ended, `inside` is true during a step. The running pass
+    has `taken` steps of those `wanted`; it is `behind` if a trace of a GPU came before it. `waited`
+    counts how often another region's pass had to wait for the running one since its last step,
+    `anew` the passes that were begun again.
     """
 
     region: str
@@ -68,12 +69,12 @@ class Course:
     done: int = 0
     inside: bool = False
     running: Pass | None = None
-    within: bool = False  # the running pass takes this step
+    within: bool = False  # whether the running pass measures the current step
     wanted: int = 0
     taken: int = 0
     waited: int = 0
     anew: int = 0
-    began_s: float = 0.0
+    began_s: float = 0.0  # when the first step began; all moments by `time.perf_counter`
     behind: bool = False
     step_s: float = 0.0
     launched: int = 0  # kernels of a traced step
@@ -83,17 +84,18 @@ class Course:
 
     @property
     def finished(self) -> bool:
-        """Whether all passes of the region are done."""
+        """Return whether all passes of the region are done."""
         return self.running is None and not self.left
 
     @property
     def alone(self) -> bool:
-        """Whether the running pass must have the program to itself: all passes but `plain` do."""
+        """Return whether a pass other than `plain` runs, which excludes passes of other regions."""
         return self.running is not None and self.running.name != "plain"
 
     @property
     def warm(self) -> bool:
-        """Whether the warm-up is over, so that the next pass may start."""
+        """Return whether the next pass may start: after the warm-up steps, after `WARM` of the
+        budget if steps are slow, and `SETTLE_S` seconds before a second plain pass."""
         now = time.perf_counter()
         if self.left and self.left[0] == ("plain", LATER):
             return now - self.ended_s >= SETTLE_S
@@ -102,7 +104,7 @@ class Course:
 
     @property
     def complete(self) -> bool:
-        """Whether the running pass has all its steps, or has used its time."""
+        """Return whether the running pass has all its steps, or spent its share of the budget."""
         running = self.running
         if running is None or running.done:
             return running is not None
@@ -119,13 +121,13 @@ class Course:
         return not (limits.more and plain and not later and self._longer(running, spent_s))
 
     def _longer(self, running: Pass, spent_s: float) -> bool:
-        """Whether a plain pass needs more steps than were wanted, and may take them.
+        """Return whether a plain pass of *spent_s* seconds needs more steps, and may take them.
 
-        If the GPU waits for the host, no later pass can measure the time of a step: the pass then
-        goes on by the clock. If enough steps follow (no other pass needs one, or the data loader
-        has more batches to come than it returned), it goes on until its mean is precise. Otherwise
-        the other passes need the rest of a short program: the pass goes on only for tokens whose
-        time has changed in it.
+        If the GPU waits for the host, no later pass can measure the time of a step, so this one
+        lasts some seconds. If enough steps follow (no other pass needs one, or the data loader has
+        returned under half of its batches), it lasts until its mean is precise. Otherwise the other
+        passes need the rest of a short program: only a pass over tokens lasts longer, if the time
+        of a token has changed in it.
         """
         if not running.last or self.taken >= MOST_STEPS:
             return False

@@ -21,11 +21,11 @@ from gpuperf.model.aten import DTYPES, Call, Tensor
 from gpuperf.model.cost import Cost
 from gpuperf.model.program import ObservedCall
 
-MOST_SEEN = 200_000  # calls of all steps
-MOST_S = 20.0  # that a recorder may spend on recording
+MOST_SEEN = 200_000  # calls of all steps that a recorder keeps
+MOST_S = 20.0  # seconds that a recorder may spend on recording
 LONGEST = 200  # characters of an argument
-MOST_VALUES = 64  # of a list of numbers
-PLAIN = (
+MOST_VALUES = 64  # numbers of a list that is written as text
+PLAIN = (  # types of arguments that are written as text
     bool,
     int,
     float,
@@ -88,7 +88,7 @@ class CallRecorder(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped
         super().__exit__(*error)
 
     def forget(self) -> None:
-        """Forget the storages: after a pause another one may have the same address."""
+        """Forget which storage has which address: in a later step another may have it."""
         self._storages.clear()
 
     def __torch_dispatch__(
@@ -114,7 +114,7 @@ class CallRecorder(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped
     def _before(
         self, func: Any, args: Sequence[Any], named: Mapping[str, Any]
     ) -> tuple[list[Any], list[tuple[Tensor, ...]]] | None:
-        """Return the arguments and their tensors before the call; None if they are unreadable."""
+        """Return the arguments of a call of *func*, and the tensors in each; None if unreadable."""
         try:
             inputs = _arguments(func, args, named)
             return inputs, [self._several(value) for value in inputs]
@@ -154,8 +154,11 @@ class CallRecorder(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped
         self.calls.append(ObservedCall(call, line, waits, backward, cost, again, optimizer))
 
     def _several(self, value: Any, old: set[int] | None = None) -> tuple[Tensor, ...]:
-        """Return the tensors in an argument, or in a result: that lies in *old* storages, or new
-        ones."""
+        """Return the tensors in *value*, an argument (*old* is None) or a result.
+
+        A tensor of a result lies in one of the *old* storages, those of the arguments, or is given
+        a new number: a freed storage's address may have been taken again.
+        """
         if isinstance(value, torch.Tensor):
             return (self._tensor(value, old),)
         if isinstance(value, list | tuple):
@@ -202,7 +205,7 @@ class FlopCounter(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped 
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Call *func* and count it, or its parts if there is no formula for it."""
+        """Call *func* and add its FLOPs; without a formula, those of the operators inside it."""
         named = dict(kwargs or {})
         formula = self._formulas.get(getattr(func, "_overloadpacket", None))
         if formula is None:
@@ -234,7 +237,7 @@ def _registered(call: Call) -> Cost | None:
 
 
 def _arguments(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-    """Return all arguments in the order of the schema, with its defaults."""
+    """Return all arguments in the order of the schema of *func*, with its defaults."""
     schema = getattr(func, "_schema", None)
     if schema is None:  # a higher-order operator
         return [*args, *kwargs.values()]
@@ -250,9 +253,9 @@ def _name(func: Any) -> str:
 
 
 def _text(value: Any) -> str:
-    """Write a number, a string or a short list of them; of any other value, its type's name.
+    """Return an argument as text: a number, a string or a short list of them, else its type's name.
 
-    The text of a storage would have each of its bytes.
+    `str` of a storage would write each of its bytes.
     """
     if value is None:
         return ""
@@ -291,15 +294,16 @@ def _waits(func: Any, name: str, inputs: Sequence[Any], result: Any) -> str:
 
 
 def _from_pageable(tensors: Sequence[torch.Tensor], result: Any) -> bool:
-    """Whether a copy to a GPU reads memory that is not pinned: the host then waits for the read,
-    also with `non_blocking=True`."""
+    """Return whether a copy to a GPU reads memory that is not pinned: the host then waits for the
+    read, also with `non_blocking=True`."""
     if not isinstance(result, torch.Tensor) or not result.is_cuda:
         return False
     return any(tensor.device.type == "cpu" and not tensor.is_pinned() for tensor in tensors)
 
 
 def _line() -> tuple[str, bool]:
-    """Return `file:line` of the program's innermost frame, and whether it calls an optimizer."""
+    """Return `file:line` of the program's innermost frame, and whether it called an optimizer of
+    torch, which made the current call."""
     frame = sys._getframe(2)
     optimizer = False
     while frame is not None:
@@ -312,7 +316,7 @@ def _line() -> tuple[str, bool]:
 
 
 def _again() -> bool:
-    """Whether `torch.utils.checkpoint` repeats a call of the forward pass in the backward pass."""
+    """Return whether the current call repeats one of the forward pass, for a checkpoint."""
     frame = sys._getframe(2)
     while frame is not None:
         path = frame.f_code.co_filename

@@ -31,7 +31,8 @@ Shape = tuple[int, ...]
 
 
 class Forwards:
-    """A hook that calls *heard* when the leader is called, with whether the call is usual."""
+    """A hook that calls *heard* before each forward pass of the leader, with whether its arguments
+    have the usual shape."""
 
     def __init__(self, heard: Callable[[bool], None]) -> None:
         self._heard = heard
@@ -49,7 +50,7 @@ class Forwards:
         return same and not torch.jit.is_tracing()
 
     def _listen(self, module: Any, args: Sequence[Any], named: Mapping[str, Any]) -> None:
-        """Handle a call of a module from outside any other module."""
+        """Report a call of *module* from outside any other module, if it is the leader."""
         leader = self._leader()
         if not self._here() or (leader is not None and module is not leader):
             return
@@ -79,7 +80,7 @@ class Forwards:
 
 
 def _kind(args: Sequence[Any], named: Mapping[str, Any]) -> Shape:
-    """Return the shape of the smallest tensor among the arguments."""
+    """Return the shape of the smallest tensor among the arguments of a call."""
     tensors = [v for v in (*args, *named.values()) if isinstance(v, torch.Tensor)]
     return min((tuple(t.shape) for t in tensors), key=_size, default=())
 
@@ -129,7 +130,7 @@ def _replace(kind: Any, listen: Callable[[Any, Sequence[Any], Mapping[str, Any]]
 
 
 def _has_compiled() -> bool:
-    """Whether Dynamo has examined any frame."""
+    """Return whether Dynamo has examined any frame, and so may have compiled one."""
     dynamo = sys.modules.get("torch._dynamo.convert_frame")
     return dynamo is not None and bool(getattr(dynamo, "FRAME_COUNTER", 1))
 

@@ -26,7 +26,8 @@ class AfterImport(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return the spec of the other finders, with a loader that calls *then* at the end."""
+        """Return the spec from the other finders, with a loader that calls *then* after the import;
+        None for another module than *name*."""
         if fullname != self._name:
             return None
         others = [finder for finder in sys.meta_path if finder is not self]

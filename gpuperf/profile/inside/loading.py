@@ -14,7 +14,7 @@ from typing import Any
 
 
 class Loading:
-    """The seconds that the program has waited for data so far, and the line of its last wait."""
+    """A clock that adds up the seconds in which the program waits for its data loaders."""
 
     def __init__(self) -> None:
         self.waited_s = 0.0

@@ -1,8 +1,8 @@
 """Run a program under the profiler: `python -m gpuperf.profile.inside.program`.
 
 The program has its own arguments, stdin, stdout and `__main__`, as if python had been called with
-it, and torch is imported when it does so. Each result goes to the supervisor as soon as its pass
-ends, so that a program that dies loses only its last pass.
+it, and torch is imported when the program imports it. Each pass is sent to the supervisor as soon
+as it ends, so that a program that dies loses only its last pass.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Stage:
         self._marks_steps = False
 
     def say(self, message: FromWorker) -> None:
-        """One line to the supervisor, at once; a forked child says nothing."""
+        """Send *message* to the supervisor at once; a forked child sends nothing."""
         self._pipe.send(message)
 
     def run(self) -> int:
@@ -99,10 +99,8 @@ class Stage:
                 self._failed = _message(error)
 
     def _open(self) -> None:
-        """Listen to the program's marks, without opening a GPU that it has not taken.
-
-        The program may choose its GPU later, or take it in a child that it forks.
-        """
+        """Start a session that drives passes by the program's marks, without opening a GPU: the
+        program may choose its GPU later, or take it in a child that it forks."""
         if self._session is not None:
             return
         import torch
@@ -148,7 +146,7 @@ class Stage:
             torch.cuda._lazy_call(partial(session.watch, True))
 
     def _hear_compiling(self, session: Session) -> None:
-        """Let *session* give way while Dynamo compiles, if the program ever does."""
+        """Make *session* abandon its traces whenever Dynamo compiles."""
 
         def register() -> None:
             with contextlib.suppress(Exception):  # another version's has another name
@@ -195,7 +193,7 @@ class Stage:
 
 
 def _message(error: BaseException, kind: str | None = None) -> str:
-    """Return the class (or *kind*) and the message of *error*."""
+    """Return `Class: message` of *error*, with *kind* in place of the class if it is given."""
     name = type(error).__name__ if kind is None else kind
     try:
         text = f"{name}: {error}" if name else str(error)
@@ -205,7 +203,7 @@ def _message(error: BaseException, kind: str | None = None) -> str:
 
 
 def _uncaught(error: BaseException) -> int:
-    """Report an exception as python does, without our frames; return the exit code."""
+    """Report an exception as python does, without frames of gpuperf, and return the exit code."""
     frames = error.__traceback__
     while frames is not None and frames.tb_frame.f_code.co_filename.startswith(OWN):
         frames = frames.tb_next
@@ -241,9 +239,9 @@ def _indent(line: str) -> str:
 
 
 def _end_child(code: int) -> NoReturn:
-    """End a forked child that came back here.
+    """End the process, a forked child that has run the program's last line too.
 
-    An orderly exit would wait for the threads of the profiler, which the child does not have.
+    `sys.exit` would wait for the threads of the profiler, which the child does not have.
     """
     for thread in threading.enumerate():
         if thread is not threading.current_thread() and not thread.daemon:
@@ -269,7 +267,7 @@ def main(arguments: list[str] | None = None) -> int:
         parser.add_argument(name, type=int, required=True)
     options: Any = parser.parse_args(arguments)
     die_with_parent(options.parent)
-    # Ctrl-C is passed on by the supervisor, also to what a shell started without hearing it.
+    # The supervisor passes Ctrl-C on. A shell may have started gpuperf with SIGINT ignored.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     pipe = Pipe(options.requests, options.replies)
     pipe.send(Hello(PROTOCOL, os.getpid(), _torch()))

@@ -13,7 +13,7 @@ from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
 
-# A program with one of these names has marks, an optimizer or modules, by which steps are known.
+# A program that uses one of these names has marks, an optimizer or modules, which define its steps.
 STEPS = {
     "gpuperf",
     "optim",
@@ -66,7 +66,7 @@ def load(argv: Sequence[str], module: bool) -> tuple[CodeType, ModuleType]:
 
 
 def marks_steps(code: CodeType) -> bool:
-    """Whether *code* names anything that marks steps, or by which they are detected."""
+    """Return whether *code* uses a name of `STEPS`, so that its steps can be detected."""
     names = {part for name in code.co_names if name != FUNCTIONS for part in name.split(".")}
     inner = (const for const in code.co_consts if isinstance(const, CodeType))
     return bool(names & STEPS) or any(map(marks_steps, inner))

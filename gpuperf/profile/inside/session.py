@@ -1,10 +1,10 @@
-"""Drive the passes of each region as the steps of the program begin and end.
+"""Run the passes of each region as the steps of the profiled program begin and end.
 
-After the warm-up of a region its passes take successive groups of steps. Marks of the program count
-before steps of an optimizer, and these before forward passes.
+After the warm-up of a region its passes take successive groups of steps. Steps are those that the
+program marks; without marks, the steps of an optimizer; without an optimizer, forward passes.
 
-Plain passes disturb no other pass: each region's takes its steps as they come, except those in
-which a slower pass of another region runs. Only one slower pass runs at a time.
+Plain passes of several regions may run at once. Of the other passes, which slow the program down,
+only one runs at a time, and plain passes of other regions skip the steps in which it does.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from gpuperf.profile.inside.unmarked import AGAIN_S, Unmarked, sentence
 STEP = "step"  # the region of `gpuperf.step()`
 IMPLICIT = "optimizer step"
 MOST_ANEW = 3  # times that passes of a region begin again after the program compiles or forks
-COUNTED_S = 0.1  # for which counters need room beside the steps
+COUNTED_S = 0.1  # seconds beside the steps for which counters need room
 PATIENCE = 20  # steps for which a region waits for a pass of another region
 LONGEST = 80  # characters of a region's name
 
-CUT = "the program ended in it"
+CUT = "the program ended during this pass"
 BEHIND = "CUPTI stays in a process that was traced, where each launch takes about 2 µs more"
-AWAY = f"its region had no step in {PATIENCE} of another, which waited for it"
+AWAY = f"its region had no step during {PATIENCE} steps of another, which waited for this pass"
 
 Say = Callable[[PassResult], None]
 
 
 def _entry(entry: Callable[..., None]) -> Callable[..., None]:
-    """Guard a method that the program calls: it is ignored in a forked child, and an exception ends
-    the running passes, not the program."""
+    """Guard a method of `Session` that the program calls: it does nothing in a forked child, and an
+    exception in it ends the running passes, not the program."""
 
     @functools.wraps(entry)
     def guarded(self: Session, *arguments: Any) -> None:
@@ -59,14 +59,17 @@ def _entry(entry: Callable[..., None]) -> Callable[..., None]:
 
 @dataclass
 class Session:
-    """A running program's marks, and the passes that they drive."""
+    """The receiver of a running program's marks, which begins and ends passes at them.
+
+    *say* is called with the result of each pass.
+    """
 
     limits: Limits
     passes: tuple[PassName, ...]
     folder: Path
     say: Say
     ready: Callable[[], None] = lambda: None  # called before the first pass
-    patience_s: float = AGAIN_S  # until a program that marks nothing is traced (again)
+    patience_s: float = AGAIN_S  # seconds until a program that marks nothing is traced (again)
     courses: dict[str, Course] = field(default_factory=dict)
     process: int = field(default_factory=os.getpid)
     begun: bool = False
@@ -82,13 +85,13 @@ class Session:
 
     @_entry
     def watch(self, cuda: bool = False) -> None:
-        """Trace the program until it marks something; with *cuda* it is about to take its GPU."""
+        """Trace a program that marks nothing, with *cuda* also the GPU that it is about to take."""
         if "trace" in self.passes and not self.courses:
             self._traced |= self._unmarked.watch(cuda)
 
     @_entry
     def watch_later(self) -> None:
-        """Trace the program after a while, if it has marked nothing until then."""
+        """Trace the program in `patience_s` seconds, if it has marked nothing until then."""
         self._unmarked.watch_in(self.patience_s)
 
     @_entry
@@ -111,13 +114,13 @@ class Session:
 
     @_entry
     def resume(self) -> None:
-        """Trace a program that marks nothing again, a while after it has compiled or forked."""
+        """Trace a program that marks nothing again, `patience_s` after it compiled or forked."""
         if self._unmarked.here and not self.courses:
             self._unmarked.watch_in(self.patience_s)
 
     @_entry
     def step(self) -> None:
-        """Handle a call of `gpuperf.step()`."""
+        """Handle a call of `gpuperf.step()`: it ends a step and begins the next one."""
         if self._ours():
             self._prefer_marks()
             self._stepped = True
@@ -194,9 +197,10 @@ class Session:
             self._lose(course, error)
 
     def _ours(self) -> bool:
-        """Whether a mark counts: it must come from the thread that made the first one.
+        """Return whether a mark counts: only those of the thread that made the first one do.
 
-        Marks in compiled code do not count, also if an accounting pass runs that code eagerly.
+        Marks in compiled code never count, as it has none when it runs compiled: an accounting pass
+        runs it eagerly. Marks during the capture of a CUDA graph do not count either.
         """
         self._thread = self._thread or threading.get_ident()
         if self._thread != threading.get_ident():
@@ -285,7 +289,7 @@ class Session:
                 self._finish(course)
 
     def _drop(self, course: Course) -> None:
-        """Drop the current step: it does not end at a step of its own kind."""
+        """Drop the current step from the running pass: a forward pass of another shape ended it."""
         course.inside = False
         if course.running is not None and course.within:
             course.within = False
@@ -295,7 +299,7 @@ class Session:
                 self._lose(course, error)
 
     def _held_up(self, course: Course) -> bool:
-        """Whether a pass of another region would disturb this step."""
+        """Return whether a pass of another region would disturb the step that begins."""
         return any(other.alone for other in self.courses.values() if other is not course)
 
     def _start(self, course: Course) -> None:
@@ -328,7 +332,10 @@ class Session:
             self._lose(course, error)
 
     def _cease(self, course: Course, reason: str) -> None:
-        """End the running pass before it has all its steps; partial counters are discarded."""
+        """End the running pass before it has all its steps, with the steps it has taken.
+
+        Without a step, or for counters of DRAM bytes, it has no result but *reason*.
+        """
         running = course.running
         if running is None:
             return
@@ -358,7 +365,7 @@ class Session:
             course.step_s = result.wall_s / max(1, result.steps)
 
     def _lose(self, course: Course, error: BaseException) -> None:
-        """End the running pass, if any, with *error*; an interrupt is raised again."""
+        """End the running pass without a result but *error*; an interrupt is raised again."""
         running, course.running, course.within = course.running, None, False
         if running is not None:
             abandon(running)
@@ -368,7 +375,7 @@ class Session:
 
 
 def _in_compiled() -> bool:
-    """Whether a compiled function is being called."""
+    """Return whether a function that torch.compile wraps is running on this thread."""
     frame = sys._getframe(1) if "torch._dynamo.eval_frame" in sys.modules else None
     while frame is not None and frame.f_code.co_name != "compile_wrapper":
         frame = frame.f_back

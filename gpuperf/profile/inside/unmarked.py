@@ -13,14 +13,14 @@ from gpuperf.model.program import WHOLE, PassResult
 from gpuperf.profile.inside.passes import Trace, abandon, capturing
 
 TRACED_S, HOST_TRACED_S = 5.0, 2.0  # a host alone may call 200,000 operators a second
-AGAIN_S = 1.0  # after the program last compiled
+AGAIN_S = 1.0  # seconds after the program last compiled until it is traced again
 
 
 class Unmarked:
-    """A trace of a few seconds of the program, on the thread that begins it.
+    """A trace of a few seconds of a program that marks no step, begun and ended on one thread.
 
-    *file* returns a file for the trace; *cut* and *watch* are called by the main thread when the
-    trace is to end, or to begin. `result` is that of a trace that has ended.
+    *file* returns a path for the trace; *cut* and *watch* are called on the main thread when the
+    trace has to end, or to begin. `result` is the pass once its trace has ended.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class Unmarked:
 
     @property
     def here(self) -> bool:
-        """Whether this is the thread that traces."""
+        """Return whether the calling thread is the one that traces."""
         return threading.get_ident() == self._watcher
 
     def watch(self, cuda: bool) -> bool:
@@ -61,7 +61,7 @@ class Unmarked:
         return cuda
 
     def watch_in(self, seconds: float) -> None:
-        """Begin a trace after so many seconds."""
+        """Begin a trace in *seconds*."""
         self._watcher = threading.get_ident()
         self._later(seconds, self._again)
 
@@ -115,7 +115,7 @@ def _done(call: Callable[[], None]) -> int:
 
 
 def sentence(error: BaseException) -> str:
-    """Return the first line of the message of *error*, or its class."""
+    """Return the first line of the message of *error*; without a message, the name of its class."""
     try:
         text = (str(error).strip().splitlines() or [""])[0][:300]
     except Exception:  # its `__str__` fails

@@ -18,9 +18,9 @@ from typing import Any
 from gpuperf.model.aten import DTYPES, Call, Tensor
 from gpuperf.profile.trace.columns import legible
 
-MOST_CALLS = 200_000  # different ones with their shapes: about 300 MB
-MOST_BARE = 200_000  # different names without shapes
-MOST_TENSORS = 100_000  # of one call; a fused optimizer takes five lists of all parameters
+MOST_CALLS = 200_000  # different calls that are kept with their shapes: about 300 MB
+MOST_BARE = 200_000  # different names that are kept without shapes
+MOST_TENSORS = 100_000  # tensors of a call; a fused optimizer takes five lists of all parameters
 
 KEYS = ("Input Dims", "Input type", "Input Strides", "Concrete Inputs")
 # As GCC and Clang name the dtypes that `DTYPES` does not have.
@@ -34,10 +34,10 @@ MORE_DTYPES = {
 
 
 class Calls:
-    """A list of the different calls of operators.
+    """A list of the different calls of operators in a trace: by name, tensors and scalars.
 
-    `shapes` is set if any call has them; `doubtful` counts calls that are kept by name only, since
-    their shapes are unreadable or too many.
+    `shapes` is true if any call has shapes; `doubtful` counts calls that are kept by name only,
+    since their shapes are unreadable or too many.
     """
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class Calls:
         return tuple(self._calls)
 
     def index(self, name: str, args: dict[str, Any]) -> int:
-        """Return the place of a call, which is added if it is new."""
+        """Return the index of the call of *name* with Kineto's *args*, which is added if new."""
         dims = args.get("Input Dims")
         if dims is None:
             return self._bare(name)
@@ -88,7 +88,7 @@ class Calls:
         return self._keep(call)
 
     def _call(self, name: str, dims: Any, types: Any, strides: Any, concrete: Any) -> Call:
-        """Build the call. Raises: TypeError, ValueError for malformed lists."""
+        """Return the call of four lists of Kineto. Raises: TypeError, ValueError if malformed."""
         types, strides, concrete = (
             given if isinstance(given, list) and len(given) == len(dims) else [None] * len(dims)
             for given in (types, strides, concrete)
@@ -125,7 +125,7 @@ def _text(value: Any) -> str:
 
 
 def _is_contiguous(shape: list[int], strides: list[int]) -> bool:
-    """Whether elements lie row by row, without gaps; axes of one element need no stride."""
+    """Return whether elements lie row by row, without gaps; an axis of one needs no stride."""
     if len(shape) != len(strides) or 0 in shape:
         return True
     expected = 1

@@ -31,7 +31,8 @@ class EventColumns:
         return self._columns[0]
 
     def columns(self, origin: int) -> list[Column]:
-        """Sort by start, the longer first, and count times from *origin*.
+        """Return the columns sorted by start (of equals, the longest event first), with times in
+        nanoseconds since *origin*.
 
         Each column is released before the next one is sorted, to halve the peak of memory.
         """
@@ -55,7 +56,8 @@ class Names:
         self._index: dict[str, int] = {}
 
     def index(self, name: str) -> int:
-        """Return the place of *name*, which is added if it is new. Raises: ValueError."""
+        """Return the index of *name*, which is added if new. Raises: ValueError if there are over
+        `MOST_NAMES`."""
         place = self._index.get(name)
         if place is None:
             place = self._index.setdefault(legible(name), len(self._index))
@@ -68,7 +70,7 @@ class Names:
 
 
 def legible(name: str) -> str:
-    """Remove unprintable characters, and the middle of a *name* that is too long."""
+    """Return *name* without unprintable characters, and without the middle if it is too long."""
     if len(name) > LONGEST_NAME:
         half = LONGEST_NAME // 2
         name = f"{name[:half]}…{name[1 - half :]}"

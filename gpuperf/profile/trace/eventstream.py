@@ -27,11 +27,11 @@ from gpuperf.files import open_regular
 CHUNK = 1 << 20  # bytes read at a time
 LONGEST = 16 << 20  # characters of one event, or of another value beside `traceEvents`
 LARGEST_TEXT = 16 << 30  # bytes after decompression
-# Traces shrink 10 to 40 times; 1,000 times is gzip's most, which 10 GB of blanks reach.
-MOST_RATIO, FREE_TEXT = 200, 4 << 20  # bytes of text to a byte of gzip; the text free of it
+# Gzip shrinks traces 10 to 40 times, and blanks 1,000 times, which is the most it can.
+MOST_RATIO, FREE_TEXT = 200, 4 << 20  # bytes of text to a byte of gzip, after so many bytes
 MOST_BLANK = 16 << 20  # characters between two values
 NEWS = 512 << 20  # bytes of text between two calls of `progress`
-MOST_KEYS = 1000  # beside `traceEvents`
+MOST_KEYS = 1000  # keys beside `traceEvents`
 NEAR = 16  # characters: an error this close to the end of the text may come from that end
 FACTS = ("deviceProperties",)  # values beside `traceEvents` that are kept
 GZIP = b"\x1f\x8b"
@@ -53,19 +53,19 @@ Progress = Callable[[int], None]
 
 
 class _Cut(Exception):
-    """An end of the text inside a value."""
+    """Raised where the text ends inside a value: the file broke off."""
 
 
 class _Malformed(Exception):
-    """A place in the text that is not JSON."""
+    """Raised where the text is not JSON."""
 
 
 class EventStream:
     """The events of the trace at *path*, in the file's order.
 
-    `progress` is called with the bytes of text read, every 512 MiB. `facts` holds the values of
-    `FACTS` in the file; `cut` is set if the file broke off; `unreadable` counts events that are not
-    JSON, and were dropped since they are dispensable.
+    *progress* is called with the bytes of text read, every 512 MiB. `facts` are the values of the
+    keys `FACTS`; `cut` is true if the file broke off; `count` counts events, and `unreadable` those
+    that are not JSON and were dropped, as no time is computed from their category.
 
     Raises (from the iteration): UsageError with the reason for a file that is not a trace.
     """
@@ -156,7 +156,7 @@ class EventStream:
 
 
 class _Text:
-    """The part of a file's text that is in memory, with a cursor in it."""
+    """The part of a file's text that is in memory, with a cursor (`at`) in it."""
 
     def __init__(self, path: Path, progress: Progress | None) -> None:
         self._path = path
@@ -165,7 +165,8 @@ class _Text:
         self.at = 0
 
     def token(self, between: re.Pattern[str] = SPACE) -> str:
-        """Skip what *between* matches and return the next character; empty at the end."""
+        """Move the cursor past what *between* matches, and return the character there; empty at the
+        end of the file."""
         blank = 0
         while True:
             match = between.match(self._text, self.at)
@@ -180,7 +181,7 @@ class _Text:
                 return ""
 
     def value(self, what: str) -> Any:
-        """Read the JSON value at the cursor, which must be at a token.
+        """Read the JSON value at the cursor, and move past it; errors name it *what*.
 
         Raises: _Cut, _Malformed; UsageError if it is too long or nested too deep.
         """
@@ -203,7 +204,7 @@ class _Text:
             self._grow(what)
 
     def until(self, boundary: re.Pattern[str], what: str) -> str:
-        """Read the text up to and including *boundary*."""
+        """Return the text from the cursor to the end of a match of *boundary*, and move there."""
         while not (match := boundary.search(self._text, self.at)):
             self._grow(what)
         passed = self._text[self.at : match.end()]
@@ -219,14 +220,17 @@ class _Text:
             raise _Cut
 
     def _is_end(self, error: json.JSONDecodeError) -> bool:
-        """Whether *error* may come from the end of the text that is in memory."""
+        """Return whether *error* may come from the end of the text that is in memory."""
         return error.msg.startswith("Unterminated") or error.pos >= len(self._text) - NEAR
 
     def _before(self, place: int) -> str:
         return " ".join(self._text[max(self.at, place - 40) : place].split())
 
     def _more(self) -> bool:
-        """Double the text in memory, so that a long value is not decoded too often."""
+        """Read on until twice the text is in memory; return False at the end of the file.
+
+        A long value is so decoded a few times only.
+        """
         pieces = [self._text[self.at :]]
         wanted = max(1, len(pieces[0]))
         for chunk in self._chunks:
@@ -263,7 +267,8 @@ def _decoded(
 ) -> Iterator[str]:
     """Yield chunks of *text*, which is *file* or its decompressed content.
 
-    A gzip file that breaks off ends there, as a plain one does; `read1` keeps all that came before.
+    A gzip file that breaks off ends where it does, like a plain file: `read1` returns the text
+    before that place.
     """
     decoder = codecs.getincrementaldecoder("utf-8-sig")(errors="replace")
     total = 0

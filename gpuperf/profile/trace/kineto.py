@@ -35,10 +35,10 @@ from gpuperf.profile.trace.eventstream import EventStream, Progress
 
 MOST_EVENTS = 30_000_000  # 2 GB of trace have 5 million
 MOST_OTHERS = 300_000  # events before the first one of torch.profiler
-MOST_CATEGORIES = 100  # that are counted by name
+MOST_CATEGORIES = 100  # categories of ignored events that are counted by name
 MOST_DEVICES = 1024
 LARGEST = 2**62  # of any number; in nanoseconds since 1970, the year 2116
-LONGEST_NUMBER = 40  # characters that are looked at
+LONGEST_NUMBER = 40  # characters of a number that are parsed
 
 KINDS = {"kernel": KERNEL, "gpu_memcpy": COPY, "gpu_memset": SET}
 RUNTIME = (
@@ -116,7 +116,10 @@ class _Reader:
         }
 
     def add(self, event: Any) -> None:
-        """Add an event. Raises: ValueError for impossible values."""
+        """Add the row of an event to its columns, or count an event of a category that is ignored.
+
+        Raises: ValueError for impossible values.
+        """
         if not isinstance(event, dict):
             raise ValueError("it is not an object")
         category = event.get("cat")
@@ -198,7 +201,7 @@ class _Reader:
         return place
 
     def timeline(self, stream: EventStream) -> Timeline:
-        """Build the timeline. Raises: ValueError for an impossible device."""
+        """Return the timeline of all events. Raises: ValueError for an impossible device."""
         tables = (self.operators, self.activities, self.runtime, self.annotations)
         origin = min(min(table.starts) for table in tables if table.starts)
         runtime = RuntimeCalls(*self.runtime.columns(origin))
@@ -243,7 +246,10 @@ def _args(event: Event) -> Event:
 
 
 def _nanoseconds(event: Event, key: str) -> int:
-    """Return the time at *key*; the text of microseconds with three decimals is read exactly."""
+    """Return the time at *key*, which is in microseconds, in nanoseconds.
+
+    Text with three decimals is read exactly. Raises: ValueError for an impossible time.
+    """
     value = event.get(key)
     if isinstance(value, str):
         whole, _, decimals = value.partition(".")
@@ -260,7 +266,10 @@ def _nanoseconds(event: Event, key: str) -> int:
 
 
 def _whole(args: Event, key: str, default: Any, least: int = -LARGEST) -> int:
-    """Return the integer at *key*, which ROCm's Kineto may write as text. Raises: ValueError."""
+    """Return the integer at *key* (ROCm's Kineto may write it as text), else *default*.
+
+    Raises: ValueError for another value, and below *least*.
+    """
     value = args.get(key)
     if value is None:
         value = default

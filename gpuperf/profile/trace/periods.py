@@ -1,8 +1,8 @@
-"""Detect where a sequence of kernels begins to repeat itself, and after how many.
+"""Detect where a sequence of kernel names begins to repeat itself, and with what period.
 
 A training loop without marks launches the same kernels in the same order, step by step, after
-warm-up steps that differ. An interval that covers at least half of a sequence holds the middle; and
-a repetition that holds a given place follows from two linear arrays: how far the names after that
+warm-up steps that differ. A repetition that covers at least half of a sequence covers its middle,
+and one that covers a given place follows from two linear arrays: how far the names after that
 place agree with the names after each other place, and how far the names before it do (M. G. Main
 and R. J. Lorentz, J. Algorithms 5, 1984, and D. Gusfield's Z algorithm, 1997). The work is linear.
 """
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     Column = NDArray[numpy.integer]
 
 
-MOST = 1 / 2  # of the sequence that a repetition covers
-LEAST = 1 / 4  # … where it repeats `MANY` times at least: one odd step in the middle halves it
+MOST = 1 / 2  # share of the sequence that a repetition of two rounds or more has to cover
+LEAST = 1 / 4  # the same for `MANY` rounds or more: one odd step in the middle halves a repetition
 MANY = 3
 SHORTEST = 4  # names that a sequence must have
 
 
 def periods(names: Sequence[int]) -> tuple[int, int] | None:
-    """Return the first index of the steady part of *names*, and how many names repeat there.
+    """Return the index in *names* at which a repetition begins, and its period in names.
 
     Returns None if no repetition covers enough of the sequence. The outermost of nested loops that
     runs twice or more covers most, and is taken. The first index need not be the first line of the
@@ -48,7 +48,7 @@ def periods(names: Sequence[int]) -> tuple[int, int] | None:
 
 
 def repeats(names: Sequence[int], first: int, length: int) -> int:
-    """Count how often the *length* names from *first* on follow each other."""
+    """Return how often the *length* names from index *first* on occur in a row."""
     end = first + length
     while end < len(names) and names[end] == names[end - length]:
         end += 1
@@ -56,9 +56,10 @@ def repeats(names: Sequence[int], first: int, length: int) -> int:
 
 
 def _covering(ids: Column, place: int, least: float, many: int) -> tuple[int, int, int] | None:
-    """Return the repetition that holds *place* and covers most: (names covered, −period, first).
+    """Return the repetition around *place* that covers most: (names covered, −period, first index).
 
-    It covers at least *least* names in *many* rounds; of equals the shortest period is taken.
+    It covers at least *least* names and *many* rounds, else None is returned; of equally long ones
+    that with the shortest period is taken.
     """
     import numpy
 
@@ -77,7 +78,8 @@ def _covering(ids: Column, place: int, least: float, many: int) -> tuple[int, in
 
 
 def _agreement(start: Column, text: Column) -> Column:
-    """Return how many names from each place of *text*, and its end, agree with *start*."""
+    """Return for each index of *text*, and for its end, how many names from there on equal the
+    first ones of *start*."""
     import numpy
 
     both = array("q", numpy.concatenate((start, [-1], text)).astype(numpy.int64).tobytes())
@@ -85,7 +87,7 @@ def _agreement(start: Column, text: Column) -> Column:
 
 
 def _z(text: array[int]) -> array[int]:
-    """Return for each place how many names from there agree with the start of *text*.
+    """Return for each index how many names from there on equal the first ones of *text*.
 
     This is the Z algorithm, which is linear.
     """

@@ -10,19 +10,19 @@ from gpuperf.model.program import MARK, PART
 from gpuperf.model.timeline import Timeline
 from gpuperf.profile.trace.periods import periods, repeats
 
-StepWindow = tuple[int, int]  # nanoseconds of the host
+StepWindow = tuple[int, int]  # begin and end of a step by the host's clock, in nanoseconds
 
 PROFILER_STEP = re.compile(r"ProfilerStep#\d+")
 LOOP, WHOLE = "loop", "whole"
 
 
 def marked(timeline: Timeline, region: str) -> list[StepWindow]:
-    """Return the steps of *region* that gpuperf marked."""
+    """Return the begin and end of each step of *region* that gpuperf marked in the trace."""
     return _annotated(timeline, lambda name: name == f"{MARK}{region}")
 
 
 def parts_of(timeline: Timeline, region: str) -> dict[str, list[StepWindow]]:
-    """Return the regions inside the steps of *region*, by name."""
+    """Return the begins and ends of the regions nested in steps of *region*, by name."""
     prefix = f"{MARK}{region}{PART}"
     names = (n for n in timeline.names if n.startswith(prefix))
     return {n.removeprefix(prefix): _annotated(timeline, lambda o, n=n: o == n) for n in names}  # type: ignore[misc]
@@ -31,7 +31,7 @@ def parts_of(timeline: Timeline, region: str) -> dict[str, list[StepWindow]]:
 def steps_of(
     timeline: Timeline, warmup: int = 0, by_marks: bool = True
 ) -> tuple[str, list[StepWindow]]:
-    """Return the region of the steps of a trace, and the steps without the first *warmup*.
+    """Return the name of the region that a trace shows, and its steps after the first *warmup*.
 
     Steps are those that gpuperf marked, unless *by_marks* is false; else those of torch's profiler
     (`ProfilerStep#3`); else the rounds in which its kernels (on a CPU, its operators) repeat,
@@ -51,7 +51,7 @@ def steps_of(
 
 
 def region_name(name: str, timeline: Timeline, cut: bool) -> str:
-    """Return the region's *name* from `steps_of`; a trace that was *cut* shows its length."""
+    """Return the *name* from `steps_of`; for a whole trace that was *cut*, `first 5 s` instead."""
     return f"first {timeline.length / 1e9:.3g} s" if cut and name == WHOLE else name
 
 

@@ -127,7 +127,7 @@ def test_a_step_of_too_many_calls_is_not_taken(
                 program.work()
     eight = program.of("accounting", "eight")
     assert (eight.steps, len(eight.calls)) == (1, 5)
-    assert eight.reason == "3 calls could not be written down"
+    assert eight.reason == "3 calls could not be recorded"
 
 
 def test_torch_counts_the_flops_of_each_step(tmp_path: Path) -> None:
@@ -450,7 +450,7 @@ def test_counters_that_the_program_ends_in_count_nothing(
     for _ in range(3):
         marks.step()
     program.session.close()
-    assert program.of("counters").reason == "the program ended in it"
+    assert program.of("counters").reason == "the program ended during this pass"
 
 
 def test_what_lies_between_the_steps_of_a_region_is_not_its_time(tmp_path: Path) -> None:
@@ -481,7 +481,7 @@ def test_counters_refuse_what_is_done_between_steps() -> None:
         time.sleep(0.01)
         counting.end()
         time.sleep(0.002)
-    with pytest.raises(RuntimeError, match="between its steps would count"):
+    with pytest.raises(RuntimeError, match="between the steps would count"):
         counting.finish()
 
 
@@ -585,7 +585,7 @@ def test_counters_of_kernels_take_the_steps_that_they_need(
     found = program.of("kernels")
     if steps < 4:  # a step begins where the one before ends
         assert (found.steps, found.kernels) == (0, ())
-        assert found.reason == "its counters take 3 steps, and it had 2"
+        assert found.reason == "the counters need 3 steps, and had 2"
     else:
         assert (found.steps, found.kernels) == (3, ({"dram_read_bytes": 1.0},))
     assert counter.calls[-1] == "close"

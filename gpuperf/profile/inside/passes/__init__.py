@@ -1,7 +1,7 @@
-"""Open the pass of a name over some steps of a program.
+"""Open one of the profiling passes, which measure successive steps of a program.
 
-A pass ends with an idle device, and all but the plain one begin with it; in between it disturbs the
-program as little as it can.
+All passes but the plain one wait for the device before their first step; during its steps only the
+pass that reads counters of each kernel does.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ __all__ = ["Pass", "Trace", "abandon", "capturing", "on_gpu", "open_pass"]
 def open_pass(
     name: PassName, region: str, trace: Path, longest_s: float, launched: int = 0
 ) -> Pass:
-    """Open the pass *name* of *region*.
+    """Return a new pass *name* of *region*, not started.
 
-    A trace goes to the file *trace*; counters have room for *longest_s*, or for about *launched*
-    kernels a step.
+    A trace is written to the file *trace*. Counters of DRAM bytes have room for *longest_s*
+    seconds, those of kernels for twice *launched* kernels a step (0: unknown).
     """
     if name in ("trace", "light"):
         return (Trace if name == "trace" else Light)(region, trace)

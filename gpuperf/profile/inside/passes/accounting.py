@@ -12,7 +12,7 @@ from gpuperf.model.program import PassName, PassResult
 from gpuperf.profile.inside.dispatch import MOST_S, CallRecorder, FlopCounter
 from gpuperf.profile.inside.passes.base import Base
 
-MODE = "the program has a dispatch mode of its own, which ours would get between"
+MODE = "the program has a dispatch mode of its own, with which gpuperf's would interfere"
 
 
 class Accounting(Base):
@@ -25,7 +25,7 @@ class Accounting(Base):
         self._watch = CallRecorder()
         self._flops: list[int] = []
         self._counter: FlopCounter | None = None  # of the step under way
-        self._ended = self._missed = 0  # of the calls, by the last step that ended
+        self._ended = self._missed = 0  # recorded and missed calls at the end of the last step
         self._full = False
         self._within = contextlib.ExitStack()
 
@@ -68,7 +68,7 @@ class Accounting(Base):
             self._within.enter_context(torch.compiler.set_stance("force_eager"))
 
     def _leave(self) -> None:
-        """Remove our modes from below the modes that the program has entered since."""
+        """Remove gpuperf's modes from below the modes that the program has entered since."""
         theirs = []
         while self._watch.active and _get_current_dispatch_mode() is not self._watch:
             theirs.append(_pop_mode())
@@ -98,8 +98,8 @@ class Accounting(Base):
     def _doubt(self) -> str:
         missed = self._watch.missed
         if missed and self._watch.spent_s >= MOST_S:
-            return f"it stopped after {MOST_S:.0f} s of its own, and {missed} calls are missing"
-        return f"{missed} calls could not be written down" if missed else ""
+            return f"recording stopped after {MOST_S:.0f} s, and {missed} calls are missing"
+        return f"{missed} calls could not be recorded" if missed else ""
 
     def abandon(self) -> None:
         self._counter = None
@@ -107,6 +107,6 @@ class Accounting(Base):
 
 
 def _tf32() -> bool:
-    """Whether fp32 matmuls run in tf32, by torch's settings at the end of the pass."""
+    """Return whether fp32 matmuls run in tf32, by torch's settings at the end of the pass."""
     precision = str(torch.get_float32_matmul_precision())
     return torch.cuda.is_initialized() and precision != "highest"

@@ -1,4 +1,4 @@
-"""Define what all passes have in common."""
+"""Define the interface of a profiling pass, and the marks and clocks that passes share."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import torch
 
 from gpuperf.model.program import PassName, PassResult
 
-GAP = 0.02  # share of a pass; if more lies between its steps, it does not belong to them
-OWN_S = 20e-6  # the most that a mark itself takes
-OTHERS = "steps of another kind come between its steps"
+GAP = 0.02  # share of a pass between its steps from which on that time is not part of the steps
+OWN_S = 20e-6  # the most seconds that a mark itself takes
+OTHERS = "forward passes of another shape come between the steps of this pass"
 
 
 class Pass(Protocol):
@@ -22,19 +22,19 @@ class Pass(Protocol):
     """
 
     name: PassName
-    done: bool  # it needs no more steps
+    done: bool  # whether the pass needs no more steps
 
     @property
     def last(self) -> bool:
-        """Whether no later pass can measure what this one does."""
+        """Return whether no later pass can measure what this one does."""
 
     @property
     def unsure(self) -> bool:
-        """Whether the mean of its steps is not precise yet."""
+        """Return whether the mean time of its steps is not precise yet."""
 
     @property
     def changing(self) -> bool:
-        """Whether its later steps take another time than its first ones."""
+        """Return whether its later steps take another time than its first ones."""
 
     def start(self) -> None:
         """Prepare the first step. Raises: RuntimeError, NoCounters if the pass is impossible."""
@@ -46,10 +46,10 @@ class Pass(Protocol):
         """Handle the end of a step."""
 
     def drop(self) -> None:
-        """Drop the current step. Raises: RuntimeError if the other steps are spoilt by it."""
+        """Leave out the current step. Raises: RuntimeError if that spoils the whole pass."""
 
     def pause(self) -> None:
-        """Handle the start of another region's pass between its steps."""
+        """Handle the start of another region's plain pass, which resets the peak of memory."""
 
     def finish(self) -> PassResult:
         """Return the result. Raises: RuntimeError if it is useless."""
@@ -93,8 +93,8 @@ class Base:
 
 
 class Timed(Base):
-    """A pass that times its steps, by the host's clock and by events in the stream; it does not
-    wait for the events."""
+    """A pass that marks the begin and end of its steps, by the host's clock and by CUDA events in
+    the stream, for which it does not wait."""
 
     def __init__(self, region: str) -> None:
         super().__init__(region)
@@ -135,7 +135,7 @@ class Timed(Base):
         return self._clocks[last] - self._clocks[first]
 
     def apart(self) -> bool:
-        """Whether the host or the device works on something else between the steps."""
+        """Return whether over `GAP` of the time lies between the steps, on host or device."""
         ends = range(1, 2 * self.steps - 1, 2)
         host = sum(max(0.0, self._clocks[i + 1] - self._clocks[i] - OWN_S) for i in ends)
         device = sum(max(0.0, self._between(i, i + 1) - OWN_S) for i in ends)
@@ -143,16 +143,16 @@ class Timed(Base):
 
 
 def capturing() -> bool:
-    """Whether a CUDA graph is being captured, which a wait for the device would break."""
+    """Return whether a CUDA graph is being captured, which a wait for the device would break."""
     return on_gpu() and bool(torch.cuda.is_current_stream_capturing())
 
 
 def on_gpu() -> bool:
-    """Whether the program has taken a GPU."""
+    """Return whether the program has initialised CUDA."""
     return bool(torch.cuda.is_initialized())
 
 
 def abandon(running: Pass) -> None:
-    """Abandon a pass, whatever fails in that."""
+    """Undo what the pass has changed in the program, and ignore errors."""
     with contextlib.suppress(Exception):
         running.abandon()

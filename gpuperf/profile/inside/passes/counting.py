@@ -12,12 +12,12 @@ from gpuperf.measure.counters.device import DeviceCounters, open_counters
 from gpuperf.model.program import PassName, PassResult
 from gpuperf.profile.inside.passes.base import Base, Timed
 
-# Kernels that may be counted in a step. Room takes time: with 16384 a pass took about 30 s on an
-# H200, with 1000, of another program, two.
+# The most kernels of a step that are counted, and those for which there is room if their number is
+# unknown. Room takes time: a pass with room for 16384 took about 30 s on an H200, for 1000 two.
 MOST_KERNELS, UNKNOWN = 65536, 8192
-MOST_PASSES = 64  # for all counters
+MOST_PASSES = 64  # steps that CUPTI may need for all counters
 TOGETHER = "kernels that wait for those of another GPU cannot run one by one"
-BETWEEN = "bytes between its steps would count: mark the whole step"
+BETWEEN = "bytes moved between the steps would count as theirs: mark the whole round of the loop"
 
 
 class Counting(Timed):
@@ -94,7 +94,7 @@ class Kernels(Base):
         self._counter = self._within.enter_context(counters.step_kernels(self._most))
         if self._counter.counter.passes > MOST_PASSES:
             passes = self._counter.counter.passes
-            raise NoCounters("unsupported", f"the counters of kernels take {passes} steps here")
+            raise NoCounters("unsupported", f"the counters of kernels would need {passes} steps")
         super().start()
 
     def begin(self) -> None:
@@ -109,10 +109,10 @@ class Kernels(Base):
         try:
             if not self.done:
                 passes = self._counter.counter.passes
-                raise RuntimeError(f"its counters take {passes} steps, and it had {self.steps}")
+                raise RuntimeError(f"the counters need {passes} steps, and had {self.steps}")
             counts = self._counter.counts()
         finally:
-            with contextlib.suppress(NoCounters):  # the counts, or the first error, matter more
+            with contextlib.suppress(NoCounters):  # keep the counts, or the first error
                 self._within.close()
         return PassResult(self.region, "kernels", self.steps, kernels=tuple(counts))
 
@@ -121,7 +121,7 @@ class Kernels(Base):
 
 
 def _on_several() -> bool:
-    """Whether the program's kernels may wait for those of another GPU."""
+    """Return whether the program's kernels may wait for those of another GPU."""
     distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
     used = (torch.cuda.memory_allocated(i) > 0 for i in range(torch.cuda.device_count()))
     return bool(distributed) or sum(used) > 1

@@ -14,11 +14,11 @@ from gpuperf.profile.inside.passes.base import Timed
 
 AHEAD = 0.9  # share of the steps from which on the device does not wait for the host
 SCATTERS = 0.01  # relative half-width of the interval of the mean step
-CHANGES, CLEAR = 0.02, 3.0  # of the mean between its halves: as a fraction, and in standard errors
+CHANGES, CLEAR = 0.02, 3.0  # change of the mean between halves: a fraction, and standard errors
 
 
 class Plain(Timed):
-    """A pass that measures the time of each step."""
+    """A pass that only measures the time of each step, its wait for data, and peak memory."""
 
     def __init__(self, region: str) -> None:
         super().__init__(region)
@@ -28,18 +28,19 @@ class Plain(Timed):
 
     @property
     def last(self) -> bool:  # type: ignore[override]
-        """Whether the GPU waits for the host; after a trace CUPTI slows launches down, so that a
-        later pass cannot measure its steps."""
+        """Return whether the GPU waits for the host: CUPTI slows launches down after a trace, so
+        that a later pass cannot measure the time of these steps."""
         return self.cuda and self.steps >= 2 and self._ahead < AHEAD * self.steps
 
     @property
     def unsure(self) -> bool:  # type: ignore[override]
-        """Whether the interval of the mean is wider than `SCATTERS`."""
+        """Return whether the half-width of the mean's interval is over `SCATTERS` of the mean."""
         return mean_precision(self._host_s()) > SCATTERS
 
     @property
     def changing(self) -> bool:  # type: ignore[override]
-        """Whether the two halves of its steps differ by more than chance explains."""
+        """Return whether the mean time changes from the first half of the steps to the second, by
+        more than `CHANGES` and `CLEAR`."""
         times = self._host_s()
         half = len(times) // 2
         if half < 2:
@@ -55,7 +56,8 @@ class Plain(Timed):
         return tuple(clocks[i + 1] - clocks[i] for i in range(0, 2 * self.steps, 2))
 
     def start(self) -> None:
-        """Start without a wait: a step that begins on an idle device has to fill it first."""
+        """Start without a wait for the device: the next step would begin on an idle device, and
+        last longer than the others."""
         if self.cuda:
             torch.cuda.reset_peak_memory_stats()
 
@@ -70,7 +72,7 @@ class Plain(Timed):
         super().end()
 
     def pause(self) -> None:
-        """Keep the peak of memory, which another pass will reset."""
+        """Save the peak of allocated memory, which another region's plain pass will reset."""
         if self.cuda:
             self._peak_bytes = max(self._peak_bytes, torch.cuda.max_memory_allocated())
 

@@ -1,4 +1,4 @@
-"""Trace the calls of the host and the kernels of the device."""
+"""Trace the operators of the host and the kernels of the device over steps of a program."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from gpuperf.model.program import MARK, PART, PassName, PassResult
 from gpuperf.profile.inside.passes.base import Base
 
-OTHER = "the program uses torch.profiler itself, and there is one at a time"
-KERNEL = b'"cat": "kernel"'  # of an event in the file
+OTHER = "the program uses torch.profiler itself, of which only one runs at a time"
+KERNEL = b'"cat": "kernel"'  # the category of a kernel's event in the file
 # A trace must end on its own thread, or the process dies; another thread may end before.
 ELSEWHERE = "its steps are on another thread than the main one, and are not traced"
 
@@ -36,8 +36,8 @@ class Trace(Base):
         self._parts: list[Any] = []
         self._began = 0.0
         self._lost = False
-        self.kernels = 0  # of a step, once it has finished
-        self._dropped: list[int] = []  # of the steps that began, by number
+        self.kernels = 0  # kernels of a step, once the trace has finished
+        self._dropped: list[int] = []  # numbers of the steps that do not count
         self._restore: Callable[[], None] = lambda: None
 
     def start(self) -> None:
@@ -150,8 +150,8 @@ class Trace(Base):
 
 
 class Light(Trace):
-    """A trace of kernels and calls into CUDA only: to record operators slows the host down, which
-    then waits less for the device."""
+    """A trace of kernels and CUDA runtime calls only: recording operators would slow the host down,
+    which then waits less for the device."""
 
     name: PassName = "light"
 
