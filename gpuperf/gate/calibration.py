@@ -91,8 +91,7 @@ def _key(opened: Opened, suite: str, rule: Rule) -> str:
 
 
 def gate_of(report: GateReport) -> RealGate | None:
-    """Return *report* as one gate of a calibration; None if it neither passed, regressed nor was
-    inconclusive."""
+    """Return *report* as one gate of a calibration; None if it came to no verdict on its cases."""
     if report.outcome not in ("passed", "regressed", "inconclusive"):
         return None
     red = {c.case: c.judged.change for c in report.cases if c.judged.verdict == "REGRESSED"}

@@ -29,8 +29,7 @@ Figures = dict[str, tuple[Any, Any]]
 
 
 def cause_of(base: Record, head: Record, peaks: Peaks | None) -> Cause | None:
-    """Return the cause of *head*'s slowdown against *base*; None if it is under `LEAST`, or if the
-    records have no time or cost."""
+    """Return the cause of *head*'s slowdown against *base*; None if it is small, or unknown."""
     placed = place(base, peaks, None), place(head, peaks, None)
     if placed[0] is None or placed[1] is None or base.samples is None or head.samples is None:
         return None
@@ -160,8 +159,7 @@ LAUNCH = ("grid", "block", "cluster", "registers", "shared_bytes")
 
 
 def _relaunched(base: Record, head: Record) -> list[str]:
-    """Return for each kernel what differs in its launch: grid, block, cluster, registers, shared
-    memory."""
+    """Return for each kernel what differs in its launch, such as the grid or the registers."""
     sentences = []
     for before, after in zip(base.kernels, head.kernels, strict=False):
         if before.launch is None or after.launch is None or before.launch == after.launch:

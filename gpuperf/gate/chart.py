@@ -191,8 +191,7 @@ def _thin_out(axes: Any) -> None:
 
 
 def _scale(axes: Any, rows: Sequence[_Row]) -> None:
-    """Set the limits of the x axis around all means with their intervals, and the dots that are not
-    `BEYOND`."""
+    """Set the limits of the x axis around all means, intervals, and the dots not `BEYOND`."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
     least = min(LEAST * min(row.margin for row in rows), FARTHEST)

@@ -90,8 +90,7 @@ def _narrow(cases: Iterable[CaseVerdict], rule: Rule) -> tuple[str, ...]:
 def _judged(
     base: RunSummary, head: RunSummary, rule: Rule, project: Project
 ) -> tuple[tuple[CaseVerdict, ...], dict[str, str], tuple[_Side, _Side]]:
-    """Return the verdict on each case, the cases that neither run could measure with the reason,
-    and the records of both runs."""
+    """Return the verdicts, the cases that neither run could measure (with why), and both runs."""
     sides = _Side(base), _Side(head)
     keys = dict.fromkeys((*sides[0].planned, *sides[1].planned))
     project.refuse_unmatched(keys)
@@ -119,8 +118,7 @@ def _judged(
 
 
 def incomparable(base: Header, head: Header) -> list[str]:
-    """Return a sentence for each field of the contract, and each fact of the device, that differs
-    between two runs."""
+    """Return a sentence for each difference of two runs in the contract or the device."""
     sentences = []
     both = _contracts(base), _contracts(head)
     if len(both[0]) != len(both[1]):
@@ -178,8 +176,7 @@ class _Side:
 
 
 def _unfit(sides: tuple[_Side, _Side], key: Key) -> tuple[str, bool]:
-    """Return why a case cannot be compared (empty if it can), and whether that is the same status
-    of `TOLERATED` on both sides."""
+    """Return why a case cannot be compared, and whether both sides have one `TOLERATED` status."""
     both = [side.records.get(key, []) for side in sides]
     if not all(both):
         return " and ".join(

@@ -112,8 +112,7 @@ def _by_pair(records: Iterable[Record]) -> dict[int, dict[str, Record]]:
 
 
 def _unsound(both: Mapping[Label, ById], wanted: Sequence[str]) -> str:
-    """Return why the pair *both* does not count: a disturbance, or a case of *wanted* without a
-    record; empty if it counts."""
+    """Return why the pair *both* does not count: disturbed, or without a case of *wanted*."""
     for label in LABELS:
         for record in both[label].values():
             if reason := disturbance(record):

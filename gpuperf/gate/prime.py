@@ -225,8 +225,7 @@ def _measured_once(
 def _sorted_out(
     records: Mapping[Label, Mapping[str, Record]], wanted: Sequence[str]
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the cases of *wanted* that cannot be compared, and those that neither side can run,
-    each with its reason."""
+    """Return the cases that cannot be compared, and those neither side can run, with reasons."""
     unfit, left_out = {}, {}
     for name in wanted:
         base, head = records["base"][name], records["head"][name]

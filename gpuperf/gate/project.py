@@ -51,8 +51,7 @@ class Project:
     margins: tuple[Margin, ...] = ()
 
     def margins_of(self, cases: Iterable[str]) -> dict[str, float]:
-        """Return the tolerated slowdown of each of *cases* that has its own, by the last pattern
-        that matches."""
+        """Return the tolerated slowdown of each of *cases* that has its own; the last match wins."""
         return {c: m.slower for c, m in self._matches(cases) if m.slower is not None}
 
     def owners_of(self, cases: Iterable[str]) -> dict[str, str]:

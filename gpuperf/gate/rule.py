@@ -105,8 +105,7 @@ class Rule:
         return max(self.resamples, math.ceil(4 * self.screen_level * cases / self.alpha))
 
     def margin_of(self, pairs: Pairs, margin: float | None = None) -> float:
-        """Return *margin* (None: the rule's) as a log ratio, or `floor_s` over the median time of
-        the base, if that is more."""
+        """Return the tolerated log ratio: *margin* (None: the rule's), or `floor_s` if more."""
         wanted = self.margin if margin is None else margin
         return math.log1p(max(wanted, self.floor_s / sorted(pairs.base)[len(pairs.base) // 2]))
 

@@ -91,8 +91,7 @@ def _described(
 
 
 def _fitted(plan: GatePlan, primed: PrimedSides) -> GatePlan:
-    """Return *plan* with enough confirming pairs to detect its target, and report cases that are
-    too noisy for it."""
+    """Return *plan* with enough confirming pairs for its target; report too noisy cases."""
     noise = kept_noise(primed.opened["base"], primed.contract)
     margins = plan.project.margins_of(primed.fit)
     rule = fitted(primed.fit, noise, plan.rule, margins, plan.target)

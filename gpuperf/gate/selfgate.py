@@ -35,8 +35,7 @@ from gpuperf.verb.progress import say
 def gate_itself(
     suite: Suite, slower: Mapping[str, float], device: str, out: Path, deadline_s: float
 ) -> GateReport:
-    """Run a gate of this interpreter against itself, with the cases of *slower* slowed down on the
-    head by its fractions."""
+    """Run a gate of this interpreter against itself, with cases of the head *slower*."""
     rule = Rule(seed=int.from_bytes(os.urandom(3)))
     identity = new_run_id("calibration", suite.name)
     plan = GatePlan(

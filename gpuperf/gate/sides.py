@@ -288,8 +288,7 @@ def _inside(file: str, repository: Path) -> bool:
 
 
 def _also_in(root: Path, name: str, file: str) -> bool:
-    """Return whether the worktree at *root* has the same *file* of the package of module *name*, at
-    its top or one folder below."""
+    """Return whether the worktree *root* has the *file* of module *name*, at or below its top."""
     parts = Path(file).parts
     package = name.split(".")[0]
     if package not in parts:

@@ -165,8 +165,7 @@ def _reasons_of_cases(report: GateReport) -> Iterator[tuple[Outcome, str]]:
 
 
 def hides(case: CaseVerdict, target: float) -> bool:
-    """Return whether *case* is inconclusive and so noisy that a slowdown of *target* (0.05: 5 %)
-    could be missed."""
+    """Return whether *case* is inconclusive, and may hide a slowdown of *target* (0.05: 5 %)."""
     judged = case.judged
     blind = judged.detectable is None or judged.detectable > target
     return judged.verdict == "INCONCLUSIVE" and blind

@@ -71,8 +71,7 @@ def suspected(report: GateReport) -> int:
 
 
 def words_of(report: GateReport) -> Mapping[Verdict, str]:
-    """Return the word for each verdict on a case: `looks slower` for a regression, if the outcome
-    of the gate is not `regressed`."""
+    """Return the word for each verdict; if the gate has none, a regression `looks slower`."""
     return {**WORDS, "REGRESSED": SUSPECTED} if suspected(report) else WORDS
 
 
@@ -274,6 +273,5 @@ def _interval(low: float | None, high: float | None) -> str:
 
 
 def _hundredths(fraction: float, sign: str = "+") -> str:
-    """Return *fraction* in percent with two decimals (`+2.95` for 0.0295), or with three digits
-    from 100 (10,000 %) on."""
+    """Return *fraction* in percent: `+2.95` for 0.0295; three digits from 10,000 % on."""
     return f"{fraction * 100:{sign}{'.2f' if abs(fraction) < 100 else '.3g'}}"

@@ -61,8 +61,7 @@ def _follows(track: Sequence[Segment], panel: Sequence[Segment]) -> bool:
 
 
 def axis_of(series: Series, panel: Sequence[Segment]) -> TimeAxis:
-    """Return an axis of dates for *series*, or of run numbers if the dates of *panel* are bunched
-    or implausible."""
+    """Return an axis of dates, or of run numbers if dates of *panel* are bunched or implausible."""
     import matplotlib.dates
 
     dates: Any = matplotlib.dates
@@ -78,8 +77,7 @@ def axis_of(series: Series, panel: Sequence[Segment]) -> TimeAxis:
 
 
 def limits_of(panel: Sequence[Segment]) -> tuple[float, float]:
-    """Return the least and the greatest seconds on the y axis of *panel*, without outliers beyond
-    `REACH`."""
+    """Return the least and greatest seconds on the y axis of *panel*, without far outliers."""
     lows, highs = [], []
     for segment in panel:
         for first, end in segment.levels():

@@ -254,15 +254,13 @@ def _counters(metrics: _Metrics, seconds: float) -> tuple[dict[str, float], list
 
 
 def _may_bypass_l1_count(metrics: _Metrics, counters: Mapping[str, float]) -> bool:
-    """Return whether the count of L1 bytes may lack loads by TMA: on Hopper or later, in a report
-    without TMA instructions."""
+    """Return whether L1 bytes may lack loads by TMA: from Hopper on, without a count of those."""
     major = metrics.value("device__attribute_compute_capability_major")
     return "tma_instructions" not in counters and (major is None or major >= 9)
 
 
 def _cost(counters: dict[str, float]) -> Cost:
-    """Return the FLOPs and DRAM bytes that were counted as the cost: a report does not say what the
-    kernel had to compute."""
+    """Return the counted FLOPs and DRAM bytes as the cost: a report does not say what is needed."""
     flops = [
         Flops(int(count), "matmul", dtype, ACCUMULATES.get(dtype, ""))
         for name, count in counters.items()

@@ -98,8 +98,7 @@ def _with_steps(passes: RegionPasses) -> RegionPasses:
 def _read_traces(
     results: Sequence[PassResult],
 ) -> tuple[dict[PassName, Timeline], list[PassResult]]:
-    """Return the timeline of each pass with a trace, and *results*, in which a pass whose trace
-    cannot be read has 0 steps and the reason."""
+    """Return the timelines by pass, and *results* with 0 steps for an unreadable trace."""
     timelines: dict[PassName, Timeline] = {}
     readable = []
     for result in results:

@@ -238,8 +238,7 @@ def _launch_times(timeline: Timeline) -> Column:
 def _owners(
     timeline: Timeline, parent: Column, preferred: Container[str] | None
 ) -> tuple[Column, Column]:
-    """Return for each operator the operator as whose call it counts, by index, and whether it runs
-    in a backward pass."""
+    """Return the index of the operator as which each counts, and whether each runs backward."""
     import numpy
 
     chosen = [preferred is not None and call.name in preferred for call in timeline.calls]

@@ -85,8 +85,7 @@ def _copied(time: DeviceTime, route: str) -> ActivityTime:
 
 
 def seconds_of(timeline: Timeline, windows: Iterable[tuple[int, int]]) -> float:
-    """Return the device's seconds of all work launched within *windows*; in a trace without a
-    device, the length of *windows* in seconds."""
+    """Return the seconds of the work launched in *windows*; without a device, their length."""
     activities, runtime = timeline.activities, timeline.runtime
     inside = IntervalSet.of_windows(windows)
     if not len(activities):

@@ -208,8 +208,7 @@ def profile_of(region: Record, operators: Sequence[Record], header: Header) -> P
 
 
 def _busy(region: Record, step_s: float, traced_s: float) -> float:
-    """Return the device's busy seconds in a plain step of *step_s* seconds, for *traced_s* busy
-    seconds in a traced step."""
+    """Return the busy seconds of a plain step of *step_s* seconds; *traced_s* are those traced."""
     occupied = region.program.occupied if region.program and region.primary == "step" else {}
     idle_s = max(0.0, step_s - traced_s)
     least = step_s - min(idle_s, occupied.get("idle_most", idle_s))
@@ -217,8 +216,7 @@ def _busy(region: Record, step_s: float, traced_s: float) -> float:
 
 
 def _off_clock_s(record: Record) -> float:
-    """Return the traced seconds of *record* in communication and copies, which do not depend on
-    the SMs' clock."""
+    """Return the traced seconds of *record* that the SMs' clock does not change."""
     kind = record.operator.kind if record.operator else ""
     return _traced_s(record) if kind == "communication" else _copied_s(record)
 

@@ -295,8 +295,7 @@ def _caveat_lines(profile: Profile) -> Iterator[str]:
 
 
 def _fitting(lead: str, message: str, hint: str, end: str) -> str:
-    """Return a caveat as one line between *lead* and *end*: its message and hint, the message or
-    the hint alone, or the beginning of the hint, whichever fits first."""
+    """Return a caveat as one line: message and hint, or as much of them as fits."""
     both = " → ".join(filter(None, (message, hint)))
     room = WIDTH - len(lead) - len(end)
     whole = next((text for text in (both, message, hint) if text and len(text) <= room), None)

@@ -162,8 +162,7 @@ def _operands(row: OperatorRow) -> str:
 
 
 def _foot(roofs: Sequence[Any], low: float, top: float, lines: int) -> float:
-    """Return the least FLOP/s of the y axis, at most *low*, with room for *lines* of text below the
-    roofs."""
+    """Return the least FLOP/s of the y axis, with room for *lines* of text below the roofs."""
     levels = [roof.value for roof in roofs if roof.kind == "compute"]
     if not levels or min(levels) >= top:
         return max(low, top / 1e8)

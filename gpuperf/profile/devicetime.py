@@ -151,8 +151,7 @@ def _queued(timeline: Timeline, rows: Column) -> IntervalSet:
 
 
 def _host(timeline: Timeline) -> tuple[IntervalSet, IntervalSet]:
-    """Return when the host was in a call that waits for a device, and when it was in any operator,
-    runtime call or mark."""
+    """Return when the host was in a call that waits for a device, and when in any known call."""
     import numpy
 
     runtime, operators, marks = timeline.runtime, timeline.operators, timeline.annotations

@@ -79,10 +79,7 @@ def _changes(before: Profile, after: Profile) -> tuple[Change, ...]:
 
 
 def _timed(profile: Profile) -> dict[tuple[str, str, bool], OperatorRow]:
-    """Return the operators that have a time, by name, operands and direction.
-
-    Operators inside compiled code have no time of their own, and are left out.
-    """
+    """Return the operators with a time; those inside compiled code have none of their own."""
     rows: dict[tuple[str, str, bool], OperatorRow] = {}
     numbers: Counter[tuple[str, str, bool]] = Counter()
     for share in profile.operators:

@@ -246,8 +246,7 @@ def _attention(profile: Profile, header: Header) -> Iterator[Gain]:
 
 
 def _scores(profile: Profile) -> set[tuple[int, int, int]]:
-    """Return the elements, rows and columns of each result of a batched product that another
-    batched product takes."""
+    """Return (elements, rows, columns) of each batched product that another one multiplies."""
     made, taken = set(), set()
     for row in profile.operators:
         name = row.record.case.op

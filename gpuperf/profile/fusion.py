@@ -51,8 +51,7 @@ class _Run:
 
 
 class _Step:
-    """The calls of a step, and by storage the calls that read it (`taken`) or write into it after
-    it was made (`changed`)."""
+    """The calls of a step, and by storage those that read it (`taken`) or change it (`changed`)."""
 
     def __init__(self, calls: Sequence[ObservedCall]) -> None:
         self.calls = calls
@@ -105,8 +104,7 @@ class _Step:
         return name in REDUCE_ROWS and made in (rows[:-1], (*rows[:-1], 1))
 
     def takers(self, tensor: Tensor, after: int) -> list[int]:
-        """Return the calls after call *after* that take elements of *tensor*; [-1] if its storage
-        has too many uses to search."""
+        """Return the calls after *after* that take part of *tensor*; [-1] if too many to search."""
         uses = self.taken.get(tensor.storage, [])
         later = uses[bisect_right(uses, after, key=lambda use: use[0]) :]
         if len(later) > MOST_USES:

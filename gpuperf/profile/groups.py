@@ -111,8 +111,7 @@ def grouped(
 
 
 def _by_kernel(calls: CallGroup) -> Iterable[CallGroup]:
-    """Yield *calls*; if no operator launched them (a Triton kernel called by hand), yield a group
-    for each kernel."""
+    """Yield *calls*, split by kernel if no operator launched them (Triton called by hand)."""
     if calls.call.name or not calls.kernels:
         yield calls
         return

@@ -227,8 +227,7 @@ def forward(signature: Attention) -> Rule:
 
 
 def backward(of: Attention) -> Rule:
-    """Return the rule for a backward of do, q, k, v, o, …, that returns dq, dk, dv and, if asked
-    for, the gradient of the mask."""
+    """Return the rule for a backward that returns dq, dk, dv and the mask's gradient, if wanted."""
 
     def rule(args: Arguments) -> Tally:
         sizes = sizes_of(args, of)

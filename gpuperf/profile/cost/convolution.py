@@ -165,8 +165,7 @@ def gradients(args: Arguments, mask: int, transposed: bool = False) -> Tally:
 
 
 def backward(args: Arguments) -> Tally:
-    """Count the backward (dy, x, weight, [bias_sizes,] stride, padding, dilation, transposed, …,
-    mask)."""
+    """Count the backward (dy, x, weight, [bias_sizes,] stride, padding, dilation, …, mask)."""
     first = 3 if args.name.endswith("_overrideable") else 4
     return gradients(args, first + 6, args.flag(first + 3))
 

@@ -169,8 +169,7 @@ def slices(args: Arguments, x: Tensor, where: Tensor) -> int:
 
 
 def search(args: Arguments) -> Tally:
-    """Count a search such as `nonzero`, which reads all inputs and writes the recorded results:
-    their size depends on the data."""
+    """Count a search (`nonzero`), which reads all inputs and writes the recorded results."""
     return tally(args, (), args.call.tensors, ())
 
 

@@ -71,8 +71,7 @@ def plain(ranks: tuple[int, int] | None = None) -> Rule:
 
 
 def added(ranks: tuple[int, int], summed: bool = False) -> Rule:
-    """Return the rule for beta·self + alpha·(a @ b); with *summed*, the products of a batch are
-    added up."""
+    """Return the rule for beta·self + alpha·(a @ b); with *summed*, it adds up a batch."""
 
     def rule(args: Arguments) -> Tally:
         bias, a, b = args.first(3)
@@ -103,8 +102,7 @@ def linear(args: Arguments) -> Tally:
 
 
 def linear_backward(args: Arguments) -> Tally:
-    """Count the backward of `linear` (x (…, k), dy (…, n), weight (n, k), flags of the gradients
-    that are asked for)."""
+    """Count the backward (x (…, k), dy (…, n), weight (n, k), wanted gradients) of `linear`."""
     x, dy, weight = args.first(3)
     _, n = product_shape(dy.shape, weight.shape)
     return weight_gradients(args, (dy, x, weight), x.size * n, n, args.flags(3, 3))
@@ -195,8 +193,7 @@ def einsum(args: Arguments) -> Tally:
 
 
 def matrices(weights: Iterable[Tensor]) -> int:
-    """Return the number of elements of the matrices among *weights*, each of which takes one
-    multiply-add for every token."""
+    """Return the elements of the matrices among *weights*, which each token is multiplied by."""
     return sum(weight.size for weight in weights if len(weight.shape) == 2)
 
 

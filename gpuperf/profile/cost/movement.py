@@ -235,8 +235,7 @@ def compared(args: Arguments) -> Tally:
 
 
 def normal(args: Arguments) -> Tally:
-    """Count `normal` (mean, deviation, size, generator, options), with numbers or tensors, or in
-    place."""
+    """Count `normal` (mean, deviation, size, generator, options), of numbers or tensors."""
     if args.in_place or args.tensors(0, 1):
         given = () if args.in_place else args.tensors(0, 1)
         x = args.optional(0) or args.tensor(1)
@@ -245,8 +244,7 @@ def normal(args: Arguments) -> Tally:
 
 
 def unpadded(args: Arguments) -> Tally:
-    """Count the backward (dy, x, padding) of a padding that repeats or reflects elements: their
-    gradients are added up."""
+    """Count the backward (dy, x, padding) of a padding by elements of x: it adds gradients up."""
     dy, x = args.first(2)
     return tally(args, computed(max(0, dy.size - x.size), dy.dtype, 1), (dy,), (like(x),))
 

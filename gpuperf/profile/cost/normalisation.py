@@ -53,8 +53,7 @@ def layer(kept: int, rms: bool = False) -> Rule:
 
 
 def group(args: Arguments) -> Tally:
-    """Count `native_group_norm` (x, weight, bias, n, c, hw, groups, eps), or `group_norm` (x,
-    groups, weight, bias)."""
+    """Count `native_group_norm` (x, weight, bias, n, c, hw, groups, eps), or `group_norm`."""
     x, whole = args.tensor(0), args.name == "group_norm"
     given = args.tensors(2, 3) if whole else args.tensors(1, 2)
 
@@ -110,8 +109,7 @@ class Gradient:
 
 
 def norm_backward(of: Gradient) -> Rule:
-    """Return the rule for a norm's backward of dy, x, weight and statistics, which returns the
-    gradients that are asked for."""
+    """Return the rule for a norm's backward, which returns the gradients that are asked for."""
 
     def rule(args: Arguments) -> Tally:
         x, dy, weight = args.tensor(of.x), args.tensor(1 - of.x), args.optional(of.weight)
@@ -167,8 +165,7 @@ def softmax(args: Arguments) -> Tally:
 
 
 def softmax_backward(plain: int, special: int) -> Rule:
-    """Return the rule for a softmax's backward (dy, y, dim, dtype of x), with *plain* and *special*
-    FLOPs an element."""
+    """Return the rule for a softmax's backward (dy, y, dim, dtype), by FLOPs an element."""
 
     def rule(args: Arguments) -> Tally:
         dy, y = args.first(2)

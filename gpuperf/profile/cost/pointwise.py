@@ -121,8 +121,7 @@ def bounds(args: Arguments) -> tuple[int, int]:
 
 
 def power(args: Arguments) -> tuple[int, int]:
-    """Return (FLOPs, transcendentals) of `pow`: products for x², x³, x⁻¹ and x⁻², else a
-    transcendental."""
+    """Return (FLOPs, transcendentals) of `pow`: whole powers up to 3 are products."""
     exponent = 0.0 if args.tensors(1) else args.number(1, 0.0)
     return {2.0: (1, 0), 3.0: (2, 0), 1.0: (0, 0), -1.0: (1, 0), -2.0: (2, 0)}.get(exponent, (0, 1))
 
@@ -231,8 +230,7 @@ def elementwise(formula: Formula) -> Rule:
 
 
 def dropout(args: Arguments) -> Tally:
-    """Count `native_dropout`: a comparison, and products with mask and scale, an element; the mask
-    is a result too."""
+    """Count `native_dropout`, 3 FLOPs an element: compare, times mask, times scale."""
     x = args.tensor(0)
     mask = like(x, "uint8" if args.name == "_fused_dropout" else "bool")
     return tally(args, computed(x.size, x.dtype, 3), (x,), (like(x), mask))
@@ -252,8 +250,7 @@ def gated(plain: int, special: int, backward: bool) -> Rule:
 
 
 def prelu_backward(args: Arguments) -> Tally:
-    """Count the backward (dy, x, weight) of `prelu`, which writes dx and a dweight of each element
-    of x."""
+    """Count the backward (dy, x, weight) of `prelu`: dx, and a dweight of each element."""
     given = args.first(3)
     out = Tensor(common_shape(given), given[0].dtype)
     return tally(args, computed(out.size, out.dtype, 4), given, (out, out))

@@ -168,8 +168,7 @@ def topk(args: Arguments) -> Tally:
 
 
 def loss(plain: int, special: int, how: int) -> Rule:
-    """Return the rule for a loss of x and its target, which is added up unless argument *how*, its
-    `reduction`, is 0."""
+    """Return the rule for a loss of x and its target, added up unless argument *how* is 0."""
 
     def rule(args: Arguments) -> Tally:
         given = args.tensors(*range(how))
@@ -184,8 +183,7 @@ def loss(plain: int, special: int, how: int) -> Rule:
 
 
 def picked(args: Arguments) -> Tally:
-    """Count `nll_loss_forward` (x, target, weight, reduction, …), which reads one element of x for
-    each target."""
+    """Count `nll_loss_forward` (x, target, weight, …), which reads an element of x per target."""
     x, target = args.first(2)
     weights = args.tensors(2)
 

@@ -94,8 +94,7 @@ class Course:
 
     @property
     def warm(self) -> bool:
-        """Return whether the next pass may start: after the warm-up steps, after `WARM` of the
-        budget if steps are slow, and `SETTLE_S` seconds before a second plain pass."""
+        """Return whether a pass may start: the warm-up is over, or the card has settled."""
         now = time.perf_counter()
         if self.left and self.left[0] == ("plain", LATER):
             return now - self.ended_s >= SETTLE_S

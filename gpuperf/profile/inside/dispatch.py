@@ -302,8 +302,7 @@ def _from_pageable(tensors: Sequence[torch.Tensor], result: Any) -> bool:
 
 
 def _line() -> tuple[str, bool]:
-    """Return `file:line` of the program's innermost frame, and whether it called an optimizer of
-    torch, which made the current call."""
+    """Return the program's innermost `file:line`, and whether an optimizer of torch called."""
     frame = sys._getframe(2)
     optimizer = False
     while frame is not None:

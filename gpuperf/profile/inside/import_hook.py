@@ -26,8 +26,7 @@ class AfterImport(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return the spec from the other finders, with a loader that calls *then* after the import;
-        None for another module than *name*."""
+        """Return the other finders' spec of *name*, whose loader calls *then* after the import."""
         if fullname != self._name:
             return None
         others = [finder for finder in sys.meta_path if finder is not self]

@@ -56,8 +56,7 @@ class Names:
         self._index: dict[str, int] = {}
 
     def index(self, name: str) -> int:
-        """Return the index of *name*, which is added if new. Raises: ValueError if there are over
-        `MOST_NAMES`."""
+        """Return the index of *name*, added if new. Raises: ValueError for too many names."""
         place = self._index.get(name)
         if place is None:
             place = self._index.setdefault(legible(name), len(self._index))

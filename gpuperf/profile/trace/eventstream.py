@@ -165,8 +165,7 @@ class _Text:
         self.at = 0
 
     def token(self, between: re.Pattern[str] = SPACE) -> str:
-        """Move the cursor past what *between* matches, and return the character there; empty at the
-        end of the file."""
+        """Skip what *between* matches, and return the next character; empty at the end."""
         blank = 0
         while True:
             match = between.match(self._text, self.at)

@@ -39,8 +39,7 @@ class Plain(Timed):
 
     @property
     def changing(self) -> bool:  # type: ignore[override]
-        """Return whether the mean time changes from the first half of the steps to the second, by
-        more than `CHANGES` and `CLEAR`."""
+        """Return whether the mean time changes from the first half of the steps to the second."""
         times = self._host_s()
         half = len(times) // 2
         if half < 2:
@@ -72,7 +71,7 @@ class Plain(Timed):
         super().end()
 
     def pause(self) -> None:
-        """Save the peak of allocated memory, which another region's plain pass will reset."""
+        """Save the peak of memory, which the plain pass of another region resets."""
         if self.cuda:
             self._peak_bytes = max(self._peak_bytes, torch.cuda.max_memory_allocated())
 
