@@ -51,7 +51,7 @@ class Project:
     margins: tuple[Margin, ...] = ()
 
     def margins_of(self, cases: Iterable[str]) -> dict[str, float]:
-        """Return the tolerated slowdown of each of *cases* that has its own; the last match wins."""
+        """Return the tolerated slowdown of each of *cases* with its own; the last match wins."""
         return {c: m.slower for c, m in self._matches(cases) if m.slower is not None}
 
     def owners_of(self, cases: Iterable[str]) -> dict[str, str]:
