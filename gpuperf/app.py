@@ -103,7 +103,7 @@ _ClickError: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "
 
 def main() -> None:
     """Run the command line and exit with its code."""
-    # Ctrl-C, a scheduler's SIGTERM, a closed terminal: keep what was measured.
+    # Ctrl-C, a scheduler's SIGTERM and a closed terminal end the run, which keeps its records.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup sets it
             signal.signal(number, _interrupt)

@@ -70,7 +70,7 @@ def lacks_compiler(point: Any, device: Any) -> str | None:
 def compiled(function: Callable[..., Any], mode: str | None = None) -> Callable[..., Any]:
     """Compile *function* by torch.compile, anew for each shape.
 
-    By default torch silently falls back to eager after eight shapes, hence the limit.
+    By default torch silently falls back to eager after eight shapes, so the limit is raised.
     """
     import torch
 

@@ -41,7 +41,7 @@ class Forecast:
         self._known.setdefault(_group(case), []).append((cost, call_s))
 
     def expect(self, case: Case, cost: Cost) -> Expected | None:
-        """Return the time of *case*, scaled from the earlier case nearest in cost; None without."""
+        """Return the time of *case*, scaled from the earlier case nearest in cost, if any."""
         known = self._known.get(_group(case), ())
         ratios = [(ratio, call_s) for past, call_s in known if (ratio := _ratio(cost, past)) > 0]
         if not ratios:

@@ -69,7 +69,7 @@ def _means(output: Any, count: int) -> list[float | None]:
 
 @contextlib.contextmanager
 def _silence() -> Iterator[None]:
-    """Discard stdout, to which nvbench prints its own tables."""
+    """Discard stdout, to which nvbench prints tables."""
     sys.stdout.flush()
     stdout, null = os.dup(1), os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 1)

@@ -49,12 +49,12 @@ class SpotChecks:
         self._random = random.Random(self.seed)
 
     def expect(self, output: Any, check: Check) -> None:
-        """Keep elements of the result of the next copy, which has passed *check*."""
+        """Keep elements of *output*, the result of the next copy, which has passed *check*."""
         if self.active:
             self.expected.append((self._elements(output), check.tolerance))
 
     def wrap(self, call: Call) -> Call:
-        """Return *call*, or now and then a call that keeps its result until the next one."""
+        """Return *call*, or for a few random samples a call that keeps its result for `read`."""
         self.read()
         if not self.active:
             return call

@@ -275,7 +275,7 @@ class Stopwatch:
     def _hot(
         self, call: Call, contract: Contract, rest: Rest, primary: str, timer: OpenTimer
     ) -> dict[TimeName, Samples]:
-        """Return the primary time without a flush of the L2, as `hot`; empty without a trace."""
+        """Return the primary time without a flush of the L2, as `hot`; empty if CUPTI lost it."""
         call()
         trace = None
         if self.trace is not None and TIMERS[timer.name].kernels != "never":

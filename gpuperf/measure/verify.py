@@ -50,7 +50,7 @@ class BoundCall:
 
 
 class Rotation:
-    """Calls in turn; `latest` is the number of the call that ran last."""
+    """A call that runs each of *calls* in turn; `latest` is the number of the one that ran last."""
 
     def __init__(self, calls: Sequence[Call]) -> None:
         self._cycle = itertools.cycle(enumerate(calls))

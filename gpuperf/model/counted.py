@@ -108,8 +108,8 @@ def _operation_doubts(record: Record) -> Iterator[Caveat]:
     if share < 0.5 and most and others[most] > max(done, 0.0):
         yield Caveat(
             "dtype-path",
-            f"{others[most] / wanted:.3g} of its operations ran in {most}, and {share:.3g} "
-            f"in {dtype}",
+            f"the hardware did {others[most] / wanted:.3g} times the matmul FLOPs of the cost in "
+            f"{most}, and {share:.3g} times in {dtype}",
             "look at the names of the kernels: another kernel may have run than was meant",
         )
     elif share > 1 + OPERATIONS_OFF:
@@ -159,15 +159,15 @@ def _byte_doubts(record: Record) -> Iterator[Caveat]:
     if figures.measured - unsure > (1 + BYTES_OFF) * model:
         yield Caveat(
             "more-bytes",
-            f"it moved {share:.3g} times the bytes of its model: data were read again after they "
-            "left the cache, or were written in between",
+            f"the call moved {share:.3g} times the bytes of the implementation's model: data were "
+            "read again after they left the cache, or were written in between",
             "choose tiles, a launch order or a fusion that keeps data in L2",
         )
     elif figures.measured + unsure < (1 - BYTES_OFF) * model and not by_ncu:
         yield Caveat(
             "fewer-bytes",
-            f"it moved {share:.3g} times the bytes of its model: part of them stayed in L2 from "
-            "one kernel to the next",
+            f"the call moved {share:.3g} times the bytes of the implementation's model: part of "
+            "them stayed in L2 from one kernel to the next",
             "use a working set of several times the L2 to measure the traffic of DRAM",
         )
 

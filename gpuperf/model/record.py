@@ -81,7 +81,7 @@ class Check:
     """The error of a result against a float64 reference, relative to the size of the values.
 
     `error` is the largest error of an element and `rms` the root mean square; both have a bound.
-    `rows` is the number of leading rows that were compared element by element. `seed` drew the
+    `rows` is the number of rows (along the first axis) compared element by element. `seed` drew the
     inputs; the environment variable GPUPERF_CHECK_SEED sets it. `draws` names the kinds of inputs.
     """
 

@@ -122,8 +122,8 @@ class Samples:
 
     @cached_property
     def _tick_uncertainty(self) -> float:
-        """Error of the even spread over a tick. If all samples fell on one tick, it is the share of
-        the next tick that so many samples miss with a probability of 2.5 %."""
+        """Error in seconds of spreading equal values over a tick. If all samples fell on one tick,
+        it is the part of the next tick that this many samples miss with 2.5 % probability."""
         values = self.values_s
         if max(values) - min(values) > self.tick_s / 2:
             return TICK_ERROR * self.tick_s

@@ -28,7 +28,7 @@ class Reduced:
 
 
 def reduced(run: Run) -> tuple[Reduced, ...]:
-    """Return each case of a comparison over its processes; of another run, each record."""
+    """Return a `Reduced` for each case of a comparison, or for each record of another run."""
     if run.header.baseline:
         return reduce_processes(run.records, run.header.processes)
     return tuple(Reduced(record) for record in run.records)
@@ -53,7 +53,7 @@ def _reduced(group: Sequence[Record], asked: int) -> Reduced:
     if len(times) < len(group):
         lacking = next(r for r in group if r.samples is None)
         return Reduced(_with_caveats(lacking, group, asked), len(group))
-    # The slower of two in the middle: no figure of the row may look better than the median.
+    # Of an even number, the slower of the two middle ones: no figure may beat the median.
     middle = sorted(zip(times, range(len(group)), strict=True))[len(group) // 2][1]
     record = _with_caveats(_complete(group[middle], group), group, asked)
     interval_s = center(times)[1:] if min(times) > 0 else None

@@ -170,7 +170,7 @@ def _elsewhere(entry: Entry) -> dict[str, Any]:
 
 
 def _compared(speedup: Speedup | None) -> dict[str, Any]:
-    """Return the speed-up, with its interval under one name if within a process, else another."""
+    """Return the speed-up, with its interval within one process or, by other keys, over several."""
     alone, several = (speedup, None) if speedup and speedup.processes == 1 else (None, speedup)
     return {
         "speedup": speedup.value if speedup else None,

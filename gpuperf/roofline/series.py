@@ -123,7 +123,7 @@ def dots_of(entry: Entry, roofline: bool, view: View) -> dict[str, Dot]:
 
 
 def _dot(entry: Entry, figure: float, roofline: bool, view: View) -> Dot | None:
-    """Return the point of *entry* by *figure* bytes; `None` where it is out of range."""
+    """Return the point of *entry* for *figure* bytes of a call; `None` if it is out of range."""
     placed, samples, cost = entry.placement, entry.record.samples, entry.record.cost
     if placed is None or samples is None or cost is None:
         return None
@@ -145,7 +145,10 @@ def _dot(entry: Entry, figure: float, roofline: bool, view: View) -> Dot | None:
 
 
 def _place(flops: float | None, amount: float, time_s: float) -> tuple[float, float]:
-    """Return the place of *amount* bytes in *time_s*, in a roofline where *flops* are given."""
+    """Return the point (x, y) of a call: under a roofline if *flops* are given, else by bandwidth.
+
+    The call moves *amount* bytes in *time_s*.
+    """
     if flops is None:
         return amount, amount / time_s
     return flops / amount, flops / time_s

@@ -132,7 +132,8 @@ class LocalLauncher:
 
 @dataclass(frozen=True)
 class _Report:
-    """A guard's last line: the worker's exit code, a signal below 0, and why memory ended it."""
+    """A guard's last line: the worker's exit code (a signal below 0), and, if the guard killed it
+    for its memory, the reason."""
 
     code: int
     starved: str = ""
@@ -213,7 +214,7 @@ class LocalConnection:
         return message
 
     def _refuse_foreign(self) -> None:
-        """Refuse the beginning of a line of another writer. Raises: ValueError."""
+        """Raise ValueError if the buffered line is too long or lacks the token of the worker."""
         known = min(len(self._buffer), len(self._token))
         if self._buffer[:known] != self._token[:known]:
             raise ValueError("another writer than the worker wrote to its pipe")

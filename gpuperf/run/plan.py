@@ -69,7 +69,7 @@ def settle_dtype(
 def plan_comparison(
     cases: Sequence[Case], baseline: str | None, description: Description
 ) -> tuple[tuple[Case, ...], str]:
-    """Sort *cases* by their points, and return the baseline too: the first one, unless named.
+    """Sort *cases* by their points; return them and the name of the baseline (default: the first).
 
     Raises: UnknownName; UsageError where implementations compute different things.
     """

@@ -84,7 +84,7 @@ class RunWriter:
         self._write(encode(record) + b"\n")
 
     def resume(self) -> None:
-        """Continue a file whose last line may be cut off."""
+        """Write a newline, since the last line of the file may be cut off."""
         self._write(b"\n")
 
     def verify(self) -> None:

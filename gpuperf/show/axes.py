@@ -111,7 +111,7 @@ class Axes:
         return "×".join(map(binary, self._sweeps[record.case.op].values(record.case.point)))
 
     def prefix(self) -> str:
-        """Return `n ` where one axis alone varies, nothing where several have one value."""
+        """Return the name of the size's axis and a blank (`n `); empty unless it is one axis."""
         sweeps = list(self._sweeps.values())
         if len(sweeps) != 1 or [len(names) for names in sweeps[0].classes] != [1]:
             return ""

@@ -79,7 +79,7 @@ class Tiling:
         return k / (self.steps(k) * self.depth)
 
     def efficiency(self, m: int, n: int, k: int) -> float:
-        """Return the product of the three: the useful share of the device's work."""
+        """Return the useful share of the device's work: tile × wave × depth efficiency."""
         return self.tile_efficiency(m, n) * self.wave_efficiency(m, n) * self.depth_efficiency(k)
 
 

@@ -17,7 +17,7 @@ def _case(op: str, implementation: str, dtype: str, **point: Value) -> Case:
 
 
 def timing_cases() -> tuple[Case, ...]:
-    """Calls of one kernel from 1 µs to 1.4 ms, and calls of several."""
+    """Return cases whose call is one kernel of 1 µs to 1.4 ms, and cases of several kernels."""
     copies = [_case("copy", "torch", "fp32", n=n) for n in (2**10, 2**20, 2**22, 2**26)]
     triad = _case("triad", "cuda", "fp32", n=2**24)
     matmuls = [

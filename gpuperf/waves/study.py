@@ -83,10 +83,10 @@ class KernelStudy:
 class Boundary:
     """The end of a wave between two sizes of one kernel.
 
-    Up to the size *last* there are `waves` waves and from the next size on `after`, at a cost in
-    throughput of *predicted*. *met* says whether the measured throughput fell near it by half of
-    the drop that is predicted between the two sizes, and by more than the model's error; it is None
-    where that drop is under `DROP`.
+    Up to the size *last* there are `waves` waves and from the next size on `after`, which lowers
+    the throughput by the fraction *predicted*. *met* says whether the measured throughput fell
+    there by half of the drop that is predicted between the two sizes, and by more than the model's
+    error; it is None if that drop is under `DROP`.
     """
 
     kernel: str

@@ -44,7 +44,7 @@ class GraphTimer(WindowTimer):
         self._measure_floor()
 
     def admit(self, call: Call) -> None:
-        """Capture as many calls as fill a window. Raises: CannotBlock where capture fails."""
+        """Capture as many calls as take `GRAPH_S` together. Raises: CannotBlock if that fails."""
         torch.cuda.synchronize()
         began = time.perf_counter()
         call()
