@@ -27,9 +27,9 @@ ROW, GROUPS, PLOT = 0.32, 2.3, 3.6  # inches: a bar of a list, a row of groups, 
 LONGEST = 30  # characters of a name
 WIDEST = 96  # characters of a title
 MOST_SIZES, MOST_GROUPED = 3, 40  # groups of bars, and bars of a size: more are drawn as lines
-CROWD = 20  # bars, from which on the speed-ups above them are upright
-WIDE = 15.0  # times the shortest bar: from a longer one on the scale is logarithmic
-SHORT = 0.01  # of the longest bar: the interval of a list is not drawn where it is shorter
+CROWD = 20  # number of bars from which on the speed-ups above them are written upright
+WIDE = 15.0  # longest over shortest bar, above which the scale is logarithmic
+SHORT = 0.01  # share of the longest bar; shorter intervals are not drawn in a list
 MOST_BARS = 100  # rows of bars: a picture of more could not be shown
 # The dashes of the variants of one implementation, in points.
 LINES: tuple[Any, ...] = (

@@ -14,7 +14,7 @@ from gpuperf.tiles.names import main_kernel, parse_name
 from gpuperf.tiles.tiling import sizes_of
 from gpuperf.units import DTYPES, format_bytes, format_time, itemsize
 
-SLIGHT = 0.02  # of the peak: smaller losses get no advice
+SLIGHT = 0.02  # loss over the rate before it, below which there is no advice
 FEW_STEPS = 64  # K-tiles of an SM: below it, filling and draining the pipeline takes a visible part
 SHORT_S = 30e-6  # in a kernel this short, start and end take about half of the time
 FULL_WAVES = 0.9  # share of the waves' places from which on waves count as full

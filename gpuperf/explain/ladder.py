@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 How = Literal["measured", "modelled", "remainder"]
 Chain = Literal["compute", "memory"]
 
-SMALLEST, LARGEST = 1e-30, 1e40  # a run file may hold any number
+SMALLEST, LARGEST = 1e-30, 1e40  # of a rung: a run file may hold any number
 
 # The losses between rungs, in the order of each chain.
 STEPS: Mapping[Chain, tuple[str, ...]] = {

@@ -44,9 +44,9 @@ from gpuperf.roofline.study import place
 from gpuperf.tiles.tiling import sizes_of, tiling_of
 from gpuperf.tiles.waves import transpose
 
-LONGEST_S = 1e9  # seconds of one call
-LEAST_LOSS = 1e-3  # as a log ratio: smaller losses are not divided
-OPERATIONS_OFF = 0.02  # of the model's operations: with a larger deficit some were not counted
+LONGEST_S = 1e9  # longest time of a call that is explained, in seconds
+LEAST_LOSS = 1e-3  # −log of attained over peak: the causes of a smaller loss have no shares
+OPERATIONS_OFF = 0.02  # if more of the model's operations are missing, some were not counted
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def explain(record: Record, header: Header) -> LossBudget:
         why = "; ".join(placed.reasons) or f"no peak of {header.device.name} is known"
         raise UsageError(f"{identity} has no roof: {why}", "`gpuperf calibrate` measures some")
     compute, memory = _bound(record, peaks), peaks.bandwidth
-    # The bytes that the implementation moves, where they are known, may be many times the least.
+    # An implementation may move many times the compulsory bytes, so its own bytes decide.
     moved = _moved_bytes(record, memory.value * time_s).value if memory else None
     least = {
         "compute": compute[1] / compute[0].rate.value if compute else 0.0,
@@ -175,11 +175,11 @@ def _compute(
     clock_hz = record.samples.clock_hz if record.samples else None
     elapsed = counters.get("elapsed_cycles")
     active = counters.get("active_cycles")
-    # In a call of several kernels the cycles between them belong to the gaps, a loss of their own.
+    # In a call of several kernels, cycles between kernels are the loss `gaps between kernels`.
     in_kernels = None
     if active and elapsed and busy_s:
         in_kernels = elapsed * busy_s / (span_s or busy_s)
-    absent |= {TIE} if not active else set()  # without counters there is nothing to tie
+    absent |= {TIE} if not active else set()  # without counters there is no counter pass
     done, pipe = _hardware(record, ceiling, flops)
     predicted = _predicted(record, peaks.sm_count)
     ladder = [

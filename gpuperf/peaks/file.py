@@ -21,7 +21,7 @@ from gpuperf.model.toml import parse_toml
 from gpuperf.units import UNITS
 
 SCHEMA = 1
-LARGEST_FILE = 200_000  # characters; the longest of ours has 7,000
+LARGEST_FILE = 200_000  # characters of a file; gpuperf's own have 7,000 at most
 MOST_CEILINGS = 200
 MOST_NAMES = 200
 LONGEST = 80  # characters of a value of the file that a message repeats

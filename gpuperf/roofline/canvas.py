@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from matplotlib.text import Text
 
 
-HEIGHT = 4.4  # inches of the axes
-MARKER = 8.0  # points
-TICKS, WORDS = 11.0, 10.5  # points
+HEIGHT = 4.4  # of the axes, in inches
+MARKER = 8.0  # size of a marker in points
+TICKS, WORDS = 11.0, 10.5  # font sizes in points
 SHEET_LINE, MEASURED_LINE = "#777777", INK
 MOST_LABELS = 24
 MOST_HIDDEN = 34.0  # what a label may hide (see `Surface.put`) before it is left out
@@ -44,7 +44,11 @@ MOST_OFF = 14.0  # what a label on its roof may hide before it moves beside the 
 COINCIDENT = 8.0  # pixels: two points so near look like one
 SHORTEST = 1.2 * MARKER * DPI / 72  # pixels: a shorter arrow would lie under its marker
 TURNS = ("-", "--", "-.", ":")
-LEVEL_MARKERS = {DRAM: ("o", 6.0), "L2": ("s", 8.5), "L1": ("^", 9.0)}  # and points
+LEVEL_MARKERS = {
+    DRAM: ("o", 6.0),
+    "L2": ("s", 8.5),
+    "L1": ("^", 9.0),
+}  # marker and its size in points
 
 
 class Canvas:
@@ -301,7 +305,7 @@ class Canvas:
         return self._pixel(x0, y0), self._pixel(x1, y1)
 
     def _label_points(self) -> None:
-        # Only the labels of points, at whose ends they are, avoid the thin lines of a hierarchy.
+        # Only the labels of points, at the ends of a hierarchy's thin lines, avoid these lines.
         scale = self.scene.unit[0]
         self.surface.lines += [
             tuple(self._pixel(x, dot.y / scale) for x in dot.span)
@@ -317,7 +321,7 @@ class Canvas:
         that coincide have one label."""
         groups: list[tuple[Vertex, set[str]]] = []
         for dot in self.scene.labelled(MOST_LABELS):
-            # Heads of arrows to measured bytes crowd under a roof; their feet lie apart.
+            # Arrows to measured bytes end close together under a roof, and begin apart.
             foot = self.scene.view == "both"
             place = self._foot(dot) if foot else (dot.x, dot.y / self.scene.unit[0])
             anchor = self._pixel(*place)

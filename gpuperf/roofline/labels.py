@@ -43,7 +43,7 @@ def overlap(a: Shape, b: Shape) -> bool:
     return not any(_apart(a, b, axis) for axis in (*_normals(a), *_normals(b)))
 
 
-# A label is compared with every mark at each of its places: the same shapes thousands of times.
+# Cached, as a label is compared with every mark at each of its places.
 @lru_cache(maxsize=4096)
 def _bounds(shape: Shape) -> tuple[float, float, float, float]:
     """Return the least and greatest x, and the least and greatest y of *shape*."""
@@ -139,7 +139,7 @@ class Surface:
         )
 
 
-# Above left first: in a roofline the free side of a sweep that climbs to the right.
+# Angles in degrees, above left first: the free side of a sweep that rises to the right.
 _DIRECTIONS = (135, 90, 180, 315, 270, 0, 45, 225)
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from gpuperf.model.record import NO_COUNTERS, Caveat, Record, Run
 from gpuperf.roofline.speedup import Key, center, key_of
 
-FEWER = "fewer-processes"  # the kind of a caveat
+FEWER = "fewer-processes"  # kind of the caveat on a case that some processes did not measure
 FINDINGS = ("oom", "skipped")  # results of a case; every other status but `ok` is a failure
 
 

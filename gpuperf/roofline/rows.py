@@ -21,7 +21,7 @@ from gpuperf.roofline.speedup import Speedup, key_of, speedups
 from gpuperf.roofline.study import Placement, place, raise_ceilings
 from gpuperf.show.axes import dtype_of
 
-DIGITS = 12  # significant: more than any measurement has, and the same on every platform
+DIGITS = 12  # significant digits: more than a measurement has, and equal on every platform
 
 
 @dataclass(frozen=True)

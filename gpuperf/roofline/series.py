@@ -19,7 +19,7 @@ from gpuperf.show.view import View
 
 LONGEST = 44  # characters of a series' name
 
-# The bytes that a view draws, of DRAM.
+# The kind of DRAM bytes that each view draws.
 KINDS: dict[View, Intensity] = {
     "compulsory": "compulsory",
     "modelled": "modelled",
@@ -28,17 +28,17 @@ KINDS: dict[View, Intensity] = {
     "hierarchy": "measured",
 }
 
-# The bytes of each level of a hierarchy.
+# The levels of a hierarchy, with the bytes through each.
 DRAM = "DRAM"
 LEVELS: dict[str, Intensity] = {DRAM: "measured", "L2": "l2", "L1": "l1"}
-CACHES = {"L2": "l2_bandwidth", "L1": "l1_bandwidth"}  # and what `calibrate` calls their roofs
+CACHES = {"L2": "l2_bandwidth", "L1": "l1_bandwidth"}  # with the figures of their roofs
 
 INVALID = "invalid (beyond physics)"
 
 # Caveats that make a point hollow.
 _DOUBTS = ("cache-resident",)
 
-# In SI units: no device is near either end, and every axis between them can be drawn.
+# Ends of what a chart can draw, in SI units; no device is near either end.
 _LEAST, _MOST = 1e-15, 1e25
 
 
@@ -188,7 +188,7 @@ def series_of(
 
     Arrows lead from the *baseline* of a comparison to the other implementations.
     """
-    # The views `both` and `hierarchy` have other marks.
+    # The views `both` and `hierarchy` draw arrows and lines of their own.
     from_baseline = baseline and view not in ("both", "hierarchy")
     naive = _baselines(shown, baseline, roofline, view) if from_baseline else {}
     labels = _compared_labels(shown, baseline, axes) if baseline else {}
@@ -212,7 +212,7 @@ def series_of(
                 levels.setdefault(level, []).append(replace(dot, label=text))
         # In a hierarchy the levels of one record belong together, not the sizes of one level.
         joined = group[0].record.kind != "kernel" and view != "hierarchy"
-        joined = joined and not (baseline and axes.named)  # nor forwards and backwards
+        joined = joined and not (baseline and axes.named)  # a line must not join `fwd` with `bwd`
         for level, dots in levels.items():
             name = f"{label}, {level} bytes" if level else label
             series.append(Series(name, tuple(dots), joined, level, number))

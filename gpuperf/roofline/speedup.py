@@ -21,10 +21,10 @@ from dataclasses import dataclass
 from gpuperf.model.record import Record
 from gpuperf.model.samples import Samples, student
 
-HUGE = 700.0  # a logarithm; exp of more overflows
-MOST = 1e15  # of a ratio: a run file may hold times whose ratio overflows
+HUGE = 700.0  # largest logarithm of a ratio whose exp does not overflow
+MOST = 1e15  # largest speed-up: the times in a run file may have any ratio
 
-# Identifies a case, with or without its implementation.
+# Key that identifies a case, with or without its implementation.
 Key = tuple[object, ...]
 
 

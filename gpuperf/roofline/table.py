@@ -314,7 +314,7 @@ def _bound(entry: Entry) -> str:
 
 def _doubts(entry: Entry) -> str:
     kinds = list(dict.fromkeys(shorten(c.kind, LONGEST) for c in entry.caveats))
-    marked = entry.valid or entry.record.status == "impossible"  # whose status says it
+    marked = entry.valid or entry.record.status == "impossible"  # `impossible` says it already
     return ", ".join(kinds if marked else ["INVALID", *kinds])
 
 

@@ -21,7 +21,7 @@ from gpuperf.show.text import to_ascii
 from gpuperf.show.view import View
 from gpuperf.units import format_bytes, format_number
 
-NARROWEST, LOWEST = 40, 10  # below this nothing can be read
+NARROWEST, LOWEST = 40, 10  # columns and lines of the smallest plot that can be read
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 COLOURS = ("blue+", "orange+", "green+", "magenta+", "cyan+", "red+")
 ROOF_DOTS = {"data sheet": "-", "measured": "="}
@@ -60,7 +60,7 @@ def _plot(shown: Scene, width: int, height: int, color: bool) -> list[str]:
     plt.clf()
     try:
         plt.theme("clear")
-        # plotext would shrink the figure to the terminal that it believes it is on.
+        # Otherwise plotext shrinks the figure to the size of the terminal that it detects.
         plt.limit_size(False, False)
         plt.plot_size(width, height)
         x_limits, y_limits = shown.limits()
@@ -73,7 +73,7 @@ def _plot(shown: Scene, width: int, height: int, color: bool) -> list[str]:
         # Where levels of a hierarchy coincide, DRAM's letter stays: it is drawn last.
         for i, series in sorted(enumerate(shown.series), key=lambda each: each[1].level == DRAM):
             letter, shade = LETTERS[i % len(LETTERS)], COLOURS[i % len(COLOURS)]
-            # One call for the dots in a row that look alike: later ones stay on top of earlier.
+            # One call draws successive dots that look alike; later dots cover earlier ones.
             for doubted, dots in itertools.groupby(series.dots, lambda dot: bool(dot.doubts)):
                 alike = list(dots)
                 xs = [math.log10(d.x) for d in alike]

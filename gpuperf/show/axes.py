@@ -246,7 +246,7 @@ def _unique(wanted: Sequence[str], most: int, taken: dict[str, int]) -> str:
         if short not in taken:
             taken[short] = 1
             return short
-    while True:  # once, unless a case is named like a numbered one
+    while True:  # repeated only if a case has the name of a numbered one
         taken[short] += 1
         numbered = f"{shorten(short, most - 8)} ({taken[short]})"
         if numbered not in taken:

@@ -40,18 +40,18 @@ MARKERS = (
     "p",
     "h",
     "<",
-)  # all filled: hollow ones have a meaning
+)  # filled ones, since a hollow marker means a doubtful point
 INK, FAINT, GRID = "#222222", "#666666", "#dddddd"
 SUFFIXES = (".png", ".svg")
 DPI = 200
 WIDTH, SIDE, LEAST = 10.0, 0.2, 3.5  # width of the figure, its margin, the narrowest panel
-TITLE, WORDS, NAMES, SMALL = 15.0, 10.0, 9.0, 8.0  # points
+TITLE, WORDS, NAMES, SMALL = 15.0, 10.0, 9.0, 8.0  # font sizes in points
 LINE = 1.35  # height of a line over the size of its letters
-MOST_LINES = 4  # of one text
+MOST_LINES = 4  # lines of one wrapped text
 MOST_ENTRIES = 48  # entries of a legend; further ones are counted
-GAP = 0.16  # between panels with their labels
+GAP = 0.16  # inches between panels and their labels
 LARGEST = 300_000  # bytes of an SVG; the lines and points of a larger one become an image in it
-ROUNDS = 2  # of fitting, since a narrower panel has other ticks
+ROUNDS = 2  # rounds of `fit`, since a narrower panel has other ticks
 _FOREIGN = ("backend", "interactive", "toolbar", "timezone", "webagg.", "tk.", "keymap.")
 
 
@@ -69,7 +69,7 @@ def rc_parameters() -> Any:
         "font.family": "sans-serif",
         "font.sans-serif": ["DejaVu Sans"],
         "font.size": 11,
-        "text.parse_math": False,  # a `$` in a name is a dollar
+        "text.parse_math": False,  # so that a `$` in a name is printed
         "text.color": INK,
         "axes.edgecolor": FAINT,
         "axes.labelcolor": INK,
@@ -105,7 +105,7 @@ def figure(
     import matplotlib
 
     with matplotlib.rc_context(rc_parameters()), warnings.catch_warnings():
-        # The font draws a letter that it lacks as a box.
+        # The font draws a box for a character that it lacks, and warns.
         warnings.filterwarnings("ignore", message=r"Glyph .* missing from font")
         frame = Frame(title, lines, notes, width)
         yield frame

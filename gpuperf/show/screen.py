@@ -7,7 +7,7 @@ import shutil
 import sys
 from dataclasses import dataclass
 
-# Output without a terminal has no width; this one shows all columns of most runs.
+# Width of output that is no terminal, enough for all columns of most runs.
 WIDTH_WITHOUT_TERMINAL = 200
 
 

@@ -18,7 +18,7 @@ def best_known(counts: Iterable[Counted]) -> View:
     return "modelled" if every and all(c.modelled for c in every) else "compulsory"
 
 
-# The bytes that a run may lack for a view, in words.
+# The bytes that each view needs, as an error names them if a run lacks them.
 LACKING: Mapping[str, str] = {
     "modelled": "modelled bytes: its implementations state none",
     "measured": "measured bytes",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpuperf.units import itemsize
 
-HARD, GOOD = 16, 128  # bytes
+HARD, GOOD = 16, 128  # bytes: the alignment that TMA and the widest loads need; a cache line
 # Numbers of elements whose multiples are tried as better sizes: from 16 bytes of the widest dtype
 # up to tiles of 256.
 STEPS = (4, 8, 16, 32, 64, 128, 256)

@@ -90,7 +90,7 @@ LONGEST = 400  # characters of a name, as some grammars take time by the square 
 _TEMPLATE = re.compile(r"void cutlass::(?:Kernel2?|device_kernel)<(?P<name>\w+)>\(.*\)")
 # The kernel that adds up the partial sums of a tile.
 _REDUCTION = re.compile(r"split_?k_?reduce", re.IGNORECASE)
-# The segments of xmma split K at other places than the ends of K-tiles.
+# xmma splits K in segments that do not end where K-tiles end.
 _SPLITS = re.compile(r"split_?k|segment_k_on|_GSU(?!1(?:_|$))\d", re.IGNORECASE)
 _STREAMS = re.compile(r"stream_?k|_SK[1-9]", re.IGNORECASE)
 

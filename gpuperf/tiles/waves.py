@@ -135,7 +135,7 @@ def fit(tiling: Tiling, points: Sequence[Measured]) -> Fit:
     for point in points:
         begun, steps = tiling.load(point.m, point.n, point.k)
         columns.append([1 / point.cycles, begun / point.cycles, steps / point.cycles])
-    # Columns of equal size, since the solver's tolerance is that of the largest.
+    # Columns are scaled to equal size, since the solver's tolerance is relative to the largest.
     sizes = [max(row[i] for row in columns) for i in range(3)]
     scaled = [[value / size for value, size in zip(row, sizes, strict=True)] for row in columns]
     costs, _ = nnls(scaled, [1.0] * len(points))

@@ -79,7 +79,7 @@ class Outcome:
 def measure_new(supervisor: Supervisor, request: Request) -> Outcome:
     """Measure what *request* asks for into a new run file. Raises: UsageError, CannotMeasure."""
     if request.options.peaks:
-        load_peaks(request.options.peaks)  # before anything is started
+        load_peaks(request.options.peaks)  # raises before a worker starts
     compared = request.verb == "compare"
     description, cases = _find_cases(supervisor, request.options, compared)
     baseline = ""
@@ -99,7 +99,7 @@ def measure_new(supervisor: Supervisor, request: Request) -> Outcome:
 def measure_suite(supervisor: Supervisor, suite: Suite, request: Request) -> Outcome:
     """Measure the cases of *suite* into a new run file. Raises: UsageError, CannotMeasure."""
     if request.options.peaks:
-        load_peaks(request.options.peaks)  # before anything is started
+        load_peaks(request.options.peaks)  # raises before a worker starts
     for source in sorted({entry.op for entry in suite.entries if set(entry.op) & set("/.:")}):
         say(f"the suite loads code of its own: the workload {source}")
     check_writable(request.options.out)
@@ -137,7 +137,7 @@ def _begin(
     _refuse_view(request.view, request.conditions.counting, opened.device)
     counting = plan_counting(opened.device, request.conditions.counting)
     if counting == "ncu":
-        find_ncu()  # raises before minutes are spent
+        find_ncu()  # raises before anything is measured
     peaks, reason = find_peaks(opened.device, user_peaks)
     if reason and (user_peaks or opened.device.kind != "cpu"):
         say(reason)

@@ -322,7 +322,7 @@ TIMING = ("timer", "precision", "budget")
 CONDITIONS = ("cache", "regime", "data", "gap", "settle")
 FILES = ("deadline", "peaks", "out", "format")
 LOOK = ("columns", "verbose")
-TYPED = "COMMANDLINE"  # where typer says that a typed option comes from
+TYPED = "COMMANDLINE"  # typer's name for the source of an option that was typed
 
 
 def takes(*names: str, **defaults: object) -> Callable[[Callable[..., T]], Callable[..., T]]:

@@ -15,7 +15,7 @@ from gpuperf.model.record import Record
 from gpuperf.model.text import clean, shorten
 from gpuperf.units import format_interval, format_time
 
-LONGEST_WORD = 1000  # characters; the path of a run file is shorter
+LONGEST_WORD = 1000  # characters of a word in a message; the path of a run file is shorter
 VARIED = ("timer", "cache", "regime", "data")  # fields of a contract that options can vary
 
 

@@ -24,7 +24,9 @@ def refuse_repeated(words: Sequence[str]) -> None:
 
 def axes_help(words: Sequence[str]) -> str:
     """Describe the axes of the workload that *words* name, if the catalogue is cached."""
-    from gpuperf.run.catalogue import known_workload  # here: help of other verbs needs none
+    from gpuperf.run.catalogue import (
+        known_workload,
+    )  # imported here, as help of other verbs does not need it
 
     op = _workload(words)
     workload = known_workload(op) if op else None

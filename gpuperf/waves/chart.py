@@ -14,9 +14,9 @@ from gpuperf.show.figure import COLOURS, GRID, MARKERS, figure
 from gpuperf.waves.study import KernelStudy, WaveStudy, at_size, study_waves
 from gpuperf.waves.table import error_text
 
-UPPER, LOWER = 4.0, 1.25  # inches
+UPPER, LOWER = 4.0, 1.25  # heights of the panels in inches
 LONGEST = 90
-MOST_KERNELS = 10  # in the legend
+MOST_KERNELS = 10  # kernels in the legend
 MOST_LINES = 60
 OTHER = "#b8b8b8"
 CURVE = 600  # points of a predicted curve

@@ -17,8 +17,8 @@ from gpuperf.waves.study import KernelStudy, study_plane
 from gpuperf.waves.table import tile_text
 
 MOST_PANELS = 4
-SIDE, BESIDE = 5.6, 1.35  # inches: of a panel, and right of them all
-DOT, CROWD = 42, 25_000  # square points: of a dot at most, and of all dots of a panel
+SIDE, BESIDE = 5.6, 1.35  # inches: side of a panel, and width right of all panels
+DOT, CROWD = 42, 25_000  # areas in square points: of the largest dot, and of all dots of a panel
 TERA = 1e12
 LONGEST = 72  # characters across a panel
 READING = (

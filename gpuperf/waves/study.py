@@ -20,8 +20,8 @@ from gpuperf.show.axes import moved_axes, where
 from gpuperf.tiles.tiling import label_of, sizes_of, tiling_of
 from gpuperf.tiles.waves import Fit, Measured, Tiling, fit, orient, relative_errors, split_points
 
-DROP = 0.05  # of throughput: boundaries that cost more are listed
-# A run file may hold any number.
+DROP = 0.05  # loss of throughput at a wave's end, from which on the end is listed
+# Bounds on the numbers of a run file, which may hold any.
 MOST_BOUNDARIES, MOST_CYCLES, MOST_HZ = 1000, 1e18, 1e12
 FEWEST = 5  # sizes of a kernel: three costs are fitted, and some sizes are held out
 
