@@ -130,7 +130,7 @@ class Bench:
         record = Record(run="", case=case, contract=contract, status="error")
         try:
             self._planned(record, workload, CaseCounter(self.device, "off", lambda: None))
-        except Exception:  # measuring the case reports it
+        except Exception:  # the error is reported when the case is measured
             return False
         return True
 

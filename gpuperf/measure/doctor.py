@@ -155,7 +155,7 @@ def _counters(device: Device) -> DeviceCheck:
         (counts, *_), passes = counters.kernels(lambda: x.add_(1.0), "hot")
     except NoCounters as error:
         return DeviceCheck("hardware counters", "note", f"{error.kind}: {error}", error.hint)
-    except RuntimeError as error:  # no memory, for one
+    except RuntimeError as error:  # such as too little memory
         return DeviceCheck("hardware counters", "note", str(error).splitlines()[0])
     scaled = f" (after dividing by {known.factor})" if known.factor > 1 else ""
     return DeviceCheck(

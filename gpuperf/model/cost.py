@@ -12,7 +12,7 @@ from typing import Literal
 
 FlopKind = Literal["matmul", "elementwise", "special"]
 
-MOST = 2**200  # more than any machine can do, and still a float
+MOST = 2**200  # largest count: more than any machine can do, and still a float
 
 
 def _check_count(count: int) -> None:

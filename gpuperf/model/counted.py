@@ -13,8 +13,8 @@ from gpuperf.model.record import Caveat, Record
 
 Intensity = Literal["compulsory", "modelled", "measured", "l2", "l1"]
 
-LITTLE = 1e4  # bytes; a share of fewer is meaningless
-OPERATIONS_OFF, BYTES_OFF = 0.02, 0.1  # share of the model's from which a difference is a caveat
+LITTLE = 1e4  # bytes; a ratio to a model of fewer bytes is meaningless
+OPERATIONS_OFF, BYTES_OFF = 0.02, 0.1  # relative differences from the model that get a caveat
 BUS_MARGIN = 0.02
 VECTOR = ("fp32", "fp64")  # dtypes for which the vector pipes have counters
 

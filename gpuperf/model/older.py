@@ -12,7 +12,7 @@ from dataclasses import replace
 from gpuperf.model.aten import Tensor
 from gpuperf.model.record import Header, Record
 
-FIELDS = 10  # the first schema with fields for both
+FIELDS = 10  # the first schema with fields for tensors of operators, and the study timing-check
 LONGEST = 1000  # characters of a text that is parsed
 # `8×768 bf16`, `→ scalar fp32`, `2 more`
 OPERAND = re.compile(r"(→ )?(scalar|[0-9]{1,18}(?:×[0-9]{1,18})*) ([^,]*)(?:, |$)")

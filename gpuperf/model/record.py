@@ -44,12 +44,12 @@ else:
     TimeName = str  # when a file is decoded: a newer version or a registered timer has other names
 
 SCHEMA = 10
-MOST_PROCESSES = 1000  # of a comparison, which would take weeks
+MOST_PROCESSES = 1000  # most processes of a comparison, which would take weeks
 MOST_BYTES = 2**200
 MOST_LAUNCHED = 2**31  # blocks along an axis of a grid, by the CUDA C++ Programming Guide
 LEAST_COUNT = -1e12  # a count can be negative, as it is the difference of two noisy counts
-MOST_COUNT = 1e21  # in one call, which the fastest machine takes a week for
-NO_COUNTERS = "no-counters"  # a kind of caveat
+MOST_COUNT = 1e21  # largest count of one call: the fastest machine takes a week for it
+NO_COUNTERS = "no-counters"  # kind of the caveat on a record whose counters could not be read
 
 Status = Literal[
     "ok",

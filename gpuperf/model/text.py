@@ -56,7 +56,7 @@ def clean_json(line: bytes) -> bytes:
 
 def _is_clean(line: bytes) -> bool:
     """Whether *line* certainly has nothing to clean. This runs on every line of a run file."""
-    # Most lines have neither byte: this search takes 1/30 of the time of the expression.
+    # Most lines have no backslash and no DEL: this search takes 1/30 of the expression's time.
     if (b"\\" in line or b"\x7f" in line) and _ESCAPED.search(line):
         return False
     if line.isascii():

@@ -26,10 +26,10 @@ LEAST_PAIRS, MOST_PAIRS = 3, 8  # of a stretch with calls and one without
 IDLE_S = 0.01
 FLUSHES = (4, 12)  # flushes in two stretches, whose difference is the traffic of eight
 LEAST_BYTES = 64 << 10  # the precision of a call that moves less is relative to this
-# Student's t by the number of pairs: for 95 %, by which sampling stops; and for 97.5 %, by which
-# the uncertainty is reported. Sampling stops where the values agree, be it by chance, so that the
-# interval of 95 % by the first would hold the truth in 91 % at a noise of 1 % a pair, and by the
-# second holds it in at least 94 % at any (tests/measure/test_traffic.py).
+# Student's t by the number of pairs: T_STOP for 95 % decides when sampling stops, T_REPORT for
+# 97.5 % gives the reported uncertainty. Sampling may stop because values agree by chance, so an
+# interval by T_STOP would contain the truth in only 91 % of cases at a noise of 1 % a pair; one by
+# T_REPORT does in at least 94 % at any noise (tests/measure/counters/test_traffic.py).
 T_STOP = {3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.36}
 T_REPORT = {3: 6.21, 4: 4.18, 5: 3.50, 6: 3.16, 7: 2.97, 8: 2.84}
 
