@@ -161,7 +161,7 @@ class Comparison:
     def rows(
         self, inputs: Mapping[str, Any], outputs: list[torch.Tensor], rows: torch.Tensor
     ) -> Check:
-        """Compare some *rows* of the result. Raises: WrongResult."""
+        """Compare *rows* (numbers along the first axis) of *outputs*. Raises: WrongResult."""
         assert self.workload.narrow is not None
         few = self.workload.narrow(inputs, rows)
         assert few is not None

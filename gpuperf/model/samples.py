@@ -79,7 +79,7 @@ class Samples:
 
     @cached_property
     def effective_size(self) -> float:
-        """Number of independent samples with the same information."""
+        """Number of independent samples that would determine the median equally well."""
         return effective_size(self.values_s)
 
     @cached_property

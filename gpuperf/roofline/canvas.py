@@ -52,7 +52,7 @@ LEVEL_MARKERS = {
 
 
 class Canvas:
-    """A figure in the making."""
+    """The figure of a roofline chart while it is drawn."""
 
     def __init__(self, scene: Scene, frame: Frame) -> None:
         self.scene = scene

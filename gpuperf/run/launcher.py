@@ -60,11 +60,11 @@ class Connection(Protocol):
         """Return the last lines that the worker printed."""
 
     def kill(self) -> None:
-        """End the worker and all that it started."""
+        """Kill the worker and all processes that it started."""
 
 
 class Launcher(Protocol):
-    """A way to start workers."""
+    """The interface of a launcher: `start` returns the connection to a new worker."""
 
     def start(self) -> Connection:
         """Start a worker, whose first message is Hello."""

@@ -69,7 +69,7 @@ class Session:
         )
 
     def add(self, reporter: Reporter, record: Record) -> None:
-        """Add a *record* that was measured in another way."""
+        """Store and report a *record* that was not measured by `measure`."""
         self.records.append(record)
         reporter.done(record)
         if self.writer is not None:

@@ -34,7 +34,7 @@ class Traffic(NamedTuple):
 
 
 class DramSampler:
-    """Context that counts the traffic of one device, *longest_s* at a time at most.
+    """Context that counts the DRAM bytes of one device, for at most *longest_s* seconds at a time.
 
     Raises: NoCounters.
     """
@@ -142,7 +142,7 @@ class DramSampler:
         return Traffic(moved["dram_read_bytes"], moved["dram_written_bytes"], seconds)
 
     def close(self) -> None:
-        """Disarm the hardware. Raises: NoCounters."""
+        """Disable the sampling of the counters. Raises: NoCounters."""
         try:
             if self._sampler is not None:
                 self._cupti.call(api.SamplingDisable(sampler=self._sampler))
