@@ -171,8 +171,8 @@ class Peaks:
     def _ceiling(self, flops: Flops) -> Ceiling | None:
         pipes = PIPES[flops.kind]
         if flops.kind != "matmul" and flops.dtype in ("bf16", "fp16"):
-            # Data sheets have no vector rate of bf16 and fp16. Any chip can convert to fp32, so the
-            # rate of fp32 is a roof. Packed arithmetic may be twice as fast, so the roof has no rate
+            # Data sheets have no vector rate of bf16 and fp16. Any chip can convert to fp32, whose
+            # rate is then a roof. Packed arithmetic may be twice as fast, so the roof has no rate
             # per clock, and physics does not judge by it.
             wide = self.ceiling(replace(flops, dtype="fp32", accumulate=""))
             return replace(wide, flop_per_clock_per_sm=None) if wide else None
