@@ -50,7 +50,7 @@ def alignment(
         typer.Option(
             metavar="RANGE",
             show_default=False,
-            help="Sizes for each of which to suggest a faster one nearby.",
+            help="Sizes; for each, larger sizes nearby are measured and the fastest is suggested.",
         ),
     ] = None,
 ) -> int:

@@ -20,8 +20,8 @@ def run(
         typer.Option(
             min=1,
             max=1000,
-            help="Number of processes that measure the suite; from 6 on, the noise of each case "
-            "between processes is known.",
+            help="Number of processes that measure the suite: 3 or more show the noise of each "
+            "case between processes, and `gpuperf gate compare` needs 6.",
         ),
     ] = 1,
 ) -> int:

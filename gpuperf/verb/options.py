@@ -255,7 +255,7 @@ Verbose = Annotated[
 INTENSITY = typer.Option(
     "--intensity",
     help="Bytes that the roofline's intensity is computed from: compulsory, modelled, measured, "
-    "both (arrows from compulsory to measured), or hierarchy (DRAM and L2).",
+    "both (arrows from compulsory to measured), or hierarchy (DRAM, L2 and L1).",
 )
 IntensityOption = Annotated[str, INTENSITY]
 
