@@ -35,6 +35,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import forks
 
+from gpuperf.profile.inside.import_hook import AfterImport
+
+Names = tuple[frozenset[str], ...]
+
 HIGH = 300  # the server has no descriptor as high
 LIBRARIES = (
     "torch",
@@ -50,7 +54,7 @@ LIBRARIES = (
 
 def main(path: str) -> None:
     """Fork for each request until the tests end; return never in a fork."""
-    _import_all()
+    hidden = _import_all()
     server = socket.socket(socket.AF_UNIX)
     server.bind(f"{path}.new")
     server.listen(64)
@@ -69,14 +73,18 @@ def main(path: str) -> None:
         if server in ready:
             connection, _ = server.accept()
             with contextlib.suppress(EOFError, OSError):
-                pid = _forked(*forks.receive(connection))
+                pid = _forked(*forks.receive(connection), hidden)
                 waiting[pid] = connection
                 connection.sendall(b"%d\n" % pid)
         _report_ends(waiting)
 
 
-def _import_all() -> None:
-    """Import what a process of gpuperf may import, but for what it runs as `__main__`."""
+def _import_all() -> Names:
+    """Import what a process of gpuperf may import, but for what it runs as `__main__`.
+
+    Return the modules to hide: those of torch, and those of torch's compiler, which its profiler
+    imports when it starts, for 1.6 s.
+    """
     for name in LIBRARIES:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
@@ -85,14 +93,17 @@ def _import_all() -> None:
         if module.name not in forks.MODULES and not module.name.endswith("__main__"):
             importlib.import_module(module.name)
     sys.modules["gpuperf.run.launcher"].subprocess = forks  # type: ignore[attr-defined]
+    torch = torch_modules()
+    importlib.import_module("torch._inductor.config")
     gc.collect()
     gc.freeze()
+    return torch, torch_modules() - torch
 
 
-def _forked(request: dict[str, Any], descriptors: list[int]) -> int:
+def _forked(request: dict[str, Any], descriptors: list[int], hidden: Names) -> int:
     pid = os.fork()
     if pid == 0:
-        _become(request, descriptors)
+        _become(request, descriptors, hidden)
     for descriptor in descriptors:
         os.close(descriptor)
     return pid
@@ -106,7 +117,7 @@ def _report_ends(waiting: dict[int, socket.socket]) -> None:
                 connection.sendall(b"%d\n" % ended[1])
 
 
-def _become(request: dict[str, Any], descriptors: Sequence[int]) -> NoReturn:
+def _become(request: dict[str, Any], descriptors: Sequence[int], hidden: Names) -> NoReturn:
     """Be the process that *request* describes, to its end."""
     code = 70
     try:
@@ -120,7 +131,8 @@ def _become(request: dict[str, Any], descriptors: Sequence[int]) -> NoReturn:
         os.environ.update(request["environment"])
         random.seed()
         _open_streams()
-        Hidden()
+        for names in hidden:
+            Hidden(names)
         parent = f"--parent={os.getppid()}"  # the server forked it, and not the supervisor
         words = [parent if word.startswith("--parent=") else word for word in request["command"]]
         code = _run(words)
@@ -149,39 +161,51 @@ def _open_streams() -> None:
 
 
 class Hidden(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """The modules of torch, which leave `sys.modules` until the first import of torch."""
+    """Modules that leave `sys.modules` until the first import of one of them."""
 
-    def __init__(self) -> None:
-        self._modules = {
-            name: module
-            for name, module in sys.modules.items()
-            if name.partition(".")[0] == "torch"
-        }
-        for name in self._modules:
-            del sys.modules[name]
-        self._torch = self._modules["torch"]
-        self._spec = self._torch.__spec__
+    def __init__(self, names: frozenset[str]) -> None:
+        self._modules = {name: sys.modules.pop(name) for name in names}
+        self._own = next(iter(names))
         sys.meta_path.insert(0, self)
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:
-        """Return a spec of torch with a loader of its own, as every spec has."""
-        if fullname != "torch":
+        """Return a spec of a module with a loader of its own, as every spec has."""
+        if fullname not in self._modules:
             return None
+        loader = copy.copy(self)
+        loader._own = fullname
+        module = self._modules[fullname]
+        places = getattr(module, "__path__", None)
         spec = importlib.machinery.ModuleSpec(
-            fullname, copy.copy(self), origin=self._torch.__file__, is_package=True
+            fullname, loader, origin=module.__file__, is_package=places is not None
         )
-        spec.submodule_search_locations = list(self._torch.__path__)
+        spec.submodule_search_locations = None if places is None else list(places)
         return spec
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
-        """Return torch as it was imported before."""
-        return self._torch
+        """Return the module as it was imported before."""
+        module = self._modules[self._own]
+        self._spec = module.__spec__
+        return module
 
     def exec_module(self, module: ModuleType) -> None:
-        """Put torch's modules back."""
-        sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, Hidden)]
+        """Put the modules back, and call what waits for the import of one of the others."""
+        sys.meta_path[:] = [
+            f for f in sys.meta_path if getattr(f, "_modules", None) is not self._modules
+        ]
         sys.modules.update(self._modules)
         module.__spec__ = self._spec
+        for finder in list(sys.meta_path):
+            if isinstance(finder, AfterImport) and finder._name in self._modules.keys() - {
+                self._own
+            }:
+                finder.remove()
+                finder._then()
+
+
+def torch_modules() -> frozenset[str]:
+    """Return the names of torch's modules that are imported now."""
+    return frozenset(name for name in sys.modules if name.partition(".")[0] == "torch")
 
 
 def _run(command: list[str]) -> int:

@@ -148,7 +148,7 @@ raise ValueError("bad \\x1b[31mred\\x07")
 
 def test_a_program_that_runs_for_ever_is_ended(tmp_path: Path) -> None:
     began = time.monotonic()
-    found = ran(tmp_path, LOOP.format(rounds=12, more="") + FOR_EVER, timeout_s=12.0)
+    found = ran(tmp_path, LOOP.format(rounds=12, more="") + FOR_EVER, timeout_s=8.0)
     assert time.monotonic() - began < 20
     assert names(found) == ALL
     assert found.error == "its time was over"
@@ -160,7 +160,7 @@ def test_a_program_that_hears_no_interrupt_is_ended_too(
 ) -> None:
     monkeypatch.setattr(program, "FAREWELL_S", 2.0)
     deaf = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n" + FOR_EVER
-    found = ran(tmp_path, LOOP.format(rounds=12, more="") + deaf, timeout_s=12.0)
+    found = ran(tmp_path, LOOP.format(rounds=12, more="") + deaf, timeout_s=8.0)
     assert names(found) == ALL
     assert found.exit_code is None
 
@@ -433,7 +433,7 @@ def test_a_forked_child_runs_its_handlers_at_exit(
 
 
 @pytest.mark.parametrize("backend", ["eager", "inductor"])
-def test_a_mark_in_compiled_code_is_nothing(tmp_path: Path, backend: str) -> None:
+def test_a_mark_in_compiled_code_is_nothing(tmp_path: Path, backend: str, real_start: None) -> None:
     text = f"""
 import torch, gpuperf
 m = torch.nn.Linear(8, 8)
