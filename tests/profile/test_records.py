@@ -316,7 +316,7 @@ def test_counters_of_other_kernels_are_nobodys(tmp_path: Path) -> None:
     region, *_ = records = told(tmp_path, PLAIN, ACCOUNTING, each(10, 20, 30))
     assert not any(k.counters for record in records for k in record.kernels)
     (doubt,) = (doubt for doubt in region.caveats if doubt.kind == "incomplete")
-    assert "3 were counted" in doubt.message
+    assert "counters of 3 kernels cannot be assigned" in doubt.message
 
 
 @pytest.mark.parametrize(
