@@ -153,7 +153,7 @@ def _metrics(rows: Sequence[_Row]) -> list[_Metric]:
 
 
 def _reach(value: float, span: tuple[float, float] | None) -> tuple[float, float]:
-    """Return how far the interval reaches below and above *value*; nothing where it is unknown."""
+    """Return how far the interval reaches below and above *value*; zeros if it is unknown."""
     if not span or not in_range(span[1]):
         return 0.0, 0.0
     return max(0.0, value - span[0]), max(0.0, span[1] - value)
@@ -168,7 +168,7 @@ def _colour(rows: Sequence[_Row], name: str) -> str:
 
 
 def _draw_list(frame: Frame, rows: Sequence[_Row], _: str) -> None:
-    """Draw a bar for each row, from above, with its value; that of the time with its speed-up."""
+    """Draw a bar for each row from the top, with its value; bars of time also have the speed-up."""
     panels = frame.stack(ROW * (len(rows) + 0.5), columns=2, sharey=True)
     places = [len(rows) - 1 - i for i in range(len(rows))]
     colours = [_colour(rows, row.implementation) for row in rows]

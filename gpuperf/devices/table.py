@@ -122,7 +122,7 @@ def _number(figure: Figure | None, unit: str) -> str:
 
 
 def _peak(peaks: Peaks, pipe: str, dtype: str) -> Figure | None:
-    """Return the peak with fp32 accumulation."""
+    """Return the peak of *pipe* in *dtype* with fp32 accumulation; None if it is unknown."""
     return next(
         (c.rate for c in peaks.compute if (c.pipe, c.dtype, c.accumulate) == (pipe, dtype, "fp32")),
         None,

@@ -156,7 +156,7 @@ def _unknown(record: Record, peaks: Peaks) -> Iterable[str]:
 
 
 def _bound(record: Record, peaks: Peaks) -> tuple[Ceiling, float] | None:
-    """Return the ceiling over the FLOPs that take longest, and their number."""
+    """Return the ceiling of the FLOPs that take longest, and the number of these FLOPs."""
     counts: dict[Ceiling, float] = {}
     for flops in record.cost.flops if record.cost else ():
         ceiling = peaks.ceiling(flops)

@@ -84,7 +84,7 @@ def _early_stop(samples: Samples, spent: bool, budget_s: float) -> Caveat:
 
 
 def _alternating_caveats(samples: Samples) -> Iterator[Caveat]:
-    """Yield a caveat where the time goes up and down from sample to sample."""
+    """Yield a caveat if even and odd samples have two different times."""
     values, median_s = samples.values_s, samples.median_s
     if samples.size < ALTERNATING_FROM or correlation(values) > ALTERNATING_CORRELATION:
         return
@@ -116,7 +116,7 @@ def _timer_caveats(record: Record, median_s: float) -> Iterator[Caveat]:
 
 
 def odd_caveats(traces: Sequence[Trace]) -> Iterator[Caveat]:
-    """Yield a caveat where many traced calls were discarded for their kernels."""
+    """Yield a caveat if many traced calls were discarded, as they ran other kernels than most."""
     odd = sum(trace.odd for trace in traces)
     total = odd + sum(len(trace.busy_s) for trace in traces)
     if odd > ODD_SHARE * total:

@@ -177,7 +177,7 @@ def _figures(run: Run, entries: Sequence[Entry]) -> Iterable[Column]:
 
 
 def _around(run: Run, entries: Sequence[Entry]) -> Iterable[Column]:
-    """Yield noise, times in other states of cache and clock, and the size of the working set."""
+    """Yield columns of noise, times in other states of cache and clock, and the working set."""
     yield Column("noise", "in, between", tuple(_noise(e) for e in entries), 2)
     yield Column("hot", "median", tuple(_beside(e, "hot") for e in entries), 2)
     yield Column("first s", "median", tuple(_beside(e, "first_second") for e in entries), 9)
@@ -222,7 +222,7 @@ def _speedup(entry: Entry, several: int) -> str:
 
 
 def _counted(entries: Sequence[Entry]) -> Iterable[Column]:
-    """Yield measured bytes beside those of the model, and the hardware's operations."""
+    """Yield columns of measured and modelled bytes, and of the operations that the hardware did."""
 
     def column(
         head: str,

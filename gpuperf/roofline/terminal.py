@@ -112,7 +112,7 @@ def _bytes(value: float) -> str:
 
 
 def _line(shown: Scene, roof: Roof, count: int) -> tuple[list[float], list[float]]:
-    """Return *count* points along a roof, as logarithms."""
+    """Return the x and the y of *count* points along a roof, as base-10 logarithms."""
     (x0, y0), (x1, y1) = shown.ends(roof)
     shares = [i / (count - 1) for i in range(count)]
     lx, ly = (math.log10(x0), math.log10(x1)), (math.log10(y0), math.log10(y1))

@@ -205,7 +205,7 @@ def _anonymous(pid: int) -> int:
 
 
 def _kernel_kills() -> int:
-    """Return how many processes the kernel has killed for lack of memory since it started."""
+    """Return how many processes the kernel has killed for lack of memory since boot."""
     return _table("/proc/vmstat").get("oom_kill", 0)
 
 

@@ -105,7 +105,7 @@ NEEDED = ("msgspec", "pynvml")  # packages that a worker needs besides torch
 
 
 def _folder(name: str) -> str:
-    """Return the folder or file of *name* without importing it."""
+    """Return the folder or the file of the module *name* without importing it."""
     spec = importlib.util.find_spec(name)
     if spec is None:
         return ""

@@ -51,7 +51,7 @@ DOUBT = Caveat(
 
 
 def find_ncu() -> Path:
-    """Return the program `ncu`. Raises: CannotMeasure where there is none."""
+    """Return the path of the program `ncu`. Raises: CannotMeasure if it is not installed."""
     if program := shutil.which("ncu"):
         return Path(program)
     for place in PLACES:
@@ -95,7 +95,7 @@ class Ncu:
         return tuple((name, derive(combine(metrics, names, values))) for name, values in kernels)
 
     def _choose(self) -> dict[str, tuple[str, ...]]:
-        """Return the metrics of this chip, which are queried once."""
+        """Return the metrics of each quantity that this chip has; `ncu` lists them once."""
         if self._metrics is None:
             code, output = self._run("--query-metrics")
             _check(code, output)

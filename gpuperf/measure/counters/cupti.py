@@ -273,7 +273,10 @@ class Host:
 
 
 def find_library() -> Path:
-    """Return the libcupti that this process uses, or could use. Raises: NoCounters."""
+    """Return the path of the libcupti that this process has loaded, or can load.
+
+    Raises: NoCounters.
+    """
     for path in (*_loaded(), *_installed()):
         return path
     raise NoCounters("no-library", "there is no libcupti beside torch")
@@ -289,7 +292,7 @@ def _loaded() -> Iterable[Path]:
 
 
 def _installed() -> Iterable[Path]:
-    """Yield the libraries of the packages that torch depends on, and of the CUDA toolkit."""
+    """Yield the libcupti of the packages that torch depends on, and of the CUDA toolkit."""
     for entry in sys.path:
         yield from sorted((Path(entry) / "nvidia").glob("*/lib/libcupti.so.*"), reverse=True)
     yield from sorted(Path("/usr/local/cuda/extras/CUPTI/lib64").glob("libcupti.so.*"))
