@@ -156,7 +156,7 @@ def forward(of: Convolution) -> Rule:
 
 
 def gradients(args: Arguments, mask: int, transposed: bool = False) -> Tally:
-    """Count the gradients of (dy, x, weight) that the flags at *mask* ask for."""
+    """Return the cost of the gradients of (dy, x, weight) that the flags at *mask* ask for."""
     dy, x, weight = args.first(3)
     axes = axes_of(x, weight)
     products = places(x.shape if transposed else dy.shape, axes) * weight.size
@@ -171,7 +171,7 @@ def backward(args: Arguments) -> Tally:
 
 
 def slow_backward(args: Arguments) -> Tally:
-    """Count the backward (dy, x, weight, kernel, stride, padding, mask)."""
+    """Return the cost of the backward (dy, x, weight, kernel, stride, padding, mask)."""
     return gradients(args, 6)
 
 

@@ -96,7 +96,7 @@ def gather(at: int) -> Rule:
 
 
 def index_select(args: Arguments) -> Tally:
-    """Count `index_select` (x, dim, index), which copies slices of x."""
+    """Return the cost of `index_select` (x, dim, index), which copies slices of x."""
     x, index = args.tensor(0), args.tensor(2)
 
     def infer() -> Iterable[Tensor]:
@@ -124,7 +124,7 @@ def index(args: Arguments) -> Tally:
 
 
 def index_put(args: Arguments) -> Tally:
-    """Count x[indices] = values, or += if they accumulate."""
+    """Return the cost of x[indices] = values, or += if they accumulate."""
     x, indices, values = args.tensor(0), args.tensors(1), args.tensor(2)
     least = math.prod(common_shape(indices)) if indices else 0
     count = values.size if is_mask(indices) else max(values.size, least)
@@ -136,7 +136,7 @@ def index_put(args: Arguments) -> Tally:
 
 
 def put(args: Arguments, x: Tensor, given: Iterable[Tensor], count: int, adds: bool) -> Tally:
-    """Count a call that reads *given*, and replaces or adds to *count* elements of x.
+    """Return the cost of a call that reads *given*, and replaces or adds to *count* elements of x.
 
     A call that is not in place copies x first.
     """
@@ -174,20 +174,20 @@ def search(args: Arguments) -> Tally:
 
 
 def masked_select(args: Arguments) -> Tally:
-    """Count the elements of x that the mask selects, and the mask."""
+    """Return the cost of the elements of x that the mask selects, and the mask."""
     x, mask = args.first(2)
     return selected(args, x, (mask,), ())
 
 
 def masked_scatter(args: Arguments) -> Tally:
-    """Count `masked_scatter` (x, mask, source), which reads all three."""
+    """Return the cost of `masked_scatter` (x, mask, source), which reads all three."""
     x, mask = args.first(2)
     out = x if args.in_place else like(x)
     return tally(args, (), (x, mask, *args.tensors(2)), (out,))
 
 
 def one_hot(args: Arguments) -> Tally:
-    """Count `one_hot` (indices, number of classes)."""
+    """Return the cost of `one_hot` (indices, number of classes)."""
     x = args.tensor(0)
     return tally(args, (), (x,), lambda: (Tensor((x.size, args.integer(1)), "int64"),))
 

@@ -92,7 +92,7 @@ def added(ranks: tuple[int, int], summed: bool = False) -> Rule:
 
 
 def linear(args: Arguments) -> Tally:
-    """Count `linear`: x (…, k) times a weight (n, k) or (k), and a bias (n)."""
+    """Return the cost of `linear`: x (…, k) times a weight (n, k) or (k), and a bias (n)."""
     x, weight = args.first(2)
     bias = args.tensors(2)[:1]
     shape, flops = product(args, x, weight.shape[::-1])
@@ -156,7 +156,7 @@ def packed(args: Arguments) -> Tally:
 
 
 def outer(args: Arguments) -> Tally:
-    """Count the outer product a bᵀ of two vectors, for `addr` with a sum."""
+    """Return the cost of the outer product a bᵀ of two vectors, for `addr` with a sum."""
     given = args.first(3 if args.name == "addr" else 2)
     a, b = given[-2:]
     if (len(a.shape), len(b.shape)) != (1, 1):

@@ -39,7 +39,7 @@ def nothing(args: Arguments) -> Tally:
 
 
 def view_or_copy(args: Arguments) -> Tally:
-    """Count a copy if all results lie in new storages, else a view."""
+    """Return the cost of a copy if all results lie in new storages, else a view."""
     inputs = {tensor.storage for tensor in args.call.tensors} - {0}
     outputs = args.call.outputs
     if not inputs or any(not t.storage or t.storage in inputs for t in outputs) or not outputs:
@@ -96,7 +96,7 @@ def placed(args: Arguments, x: Tensor) -> Tensor:
 
 
 def concatenated(args: Arguments) -> Tally:
-    """Count `cat` and `stack`: all tensors of a list are copied."""
+    """Return the cost of `cat` and `stack`: all tensors of a list are copied."""
     parts = args.tensors(0)
     if not parts:
         raise Unreadable("the list is empty")
@@ -211,7 +211,7 @@ def arange(args: Arguments) -> Tally:
 
 
 def drawn(args: Arguments) -> Tally:
-    """Count `bernoulli` (p) and `multinomial` (p, count), which read probabilities."""
+    """Return the cost of `bernoulli` (p) and `multinomial` (p, count), which read probabilities."""
     x = args.tensor(0)
 
     def infer() -> Iterable[Tensor]:
@@ -225,12 +225,12 @@ def drawn(args: Arguments) -> Tally:
 
 
 def first_element(args: Arguments) -> Tally:
-    """Count `item`, which reads one element."""
+    """Return the cost of `item`, which reads one element."""
     return Tally((), Bytes(memory((elements(args.tensor(0), 1),)), 0))
 
 
 def compared(args: Arguments) -> Tally:
-    """Count `equal`, which reads two tensors."""
+    """Return the cost of `equal`, which reads two tensors."""
     return Tally((), moved(args.first(2), ()))
 
 
@@ -264,7 +264,7 @@ def overlaid(args: Arguments) -> Tally:
 
 
 def columns(args: Arguments) -> Tally:
-    """Count `im2col` (x, kernel, dilation, padding, stride)."""
+    """Return the cost of `im2col` (x, kernel, dilation, padding, stride)."""
     x = args.tensor(0)
 
     def infer() -> Iterable[Tensor]:

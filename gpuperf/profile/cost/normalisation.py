@@ -152,7 +152,7 @@ def stage(each: int) -> Rule:
 
 
 def softmax(args: Arguments) -> Tally:
-    """Count a softmax (x, dim, half_to_float), (x, dim, dtype) or (x, mask, …)."""
+    """Return the cost of a softmax (x, dim, half_to_float), (x, dim, dtype) or (x, mask, …)."""
     x, masked = args.tensor(0), "masked" in args.name
 
     def infer() -> Iterable[Tensor]:

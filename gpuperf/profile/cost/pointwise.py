@@ -230,7 +230,7 @@ def elementwise(formula: Formula) -> Rule:
 
 
 def dropout(args: Arguments) -> Tally:
-    """Count `native_dropout`, 3 FLOPs an element: compare, times mask, times scale."""
+    """Return the cost of `native_dropout`, 3 FLOPs an element: compare, times mask, times scale."""
     x = args.tensor(0)
     mask = like(x, "uint8" if args.name == "_fused_dropout" else "bool")
     return tally(args, computed(x.size, x.dtype, 3), (x,), (like(x), mask))

@@ -97,7 +97,7 @@ LOSSES = {
 
 
 def shape_of(args: Arguments, of: Reduction, x: Tensor) -> tuple[int, ...]:
-    """Return the shape of the result. Raises: Unreadable if the dimensions are unknown."""
+    """Return the shape of a reduction of x. Raises: Unreadable for unknown dimensions."""
     listed = args.count > of.dims and (args.text(of.dims) or "").startswith("[")
     if args.count < of.needed and not listed:
         return ()
@@ -129,7 +129,7 @@ def reduction(of: Reduction) -> Rule:
 
 
 def between(args: Arguments) -> Tally:
-    """Count `max` or `min` of two tensors, element by element."""
+    """Return the cost of `max` or `min` of two tensors, element by element."""
     x, y = args.first(2)
     out = Tensor(common_shape((x, y)), x.dtype)
     flops = computed(out.size, x.dtype, 1)
@@ -248,7 +248,7 @@ def pool(args: Arguments) -> Tally:
 
 
 def pool_backward(args: Arguments) -> Tally:
-    """Count a pool's backward (dy, x, …), which does not read x."""
+    """Return the cost of a pool's backward (dy, x, …), which does not read x."""
     dy, x = args.first(2)
     if "max" in args.name:
         at = 2 if args.name.startswith("adaptive") else 7

@@ -58,7 +58,7 @@ class Tally:
     known: bool = True
 
 
-Rule = Callable[[Arguments], Tally]
+Rule = Callable[[Arguments], Tally]  # counts FLOPs and bytes of a call
 Rules = Mapping[str, tuple[Kind, Rule]]
 Results = Iterable[Tensor] | Callable[[], Iterable[Tensor]]
 
