@@ -144,7 +144,6 @@ def _given(words: list[str], axis: str) -> list[str]:
 
 
 def _bases(words: list[str], axis: str | None, sizes: str | None) -> tuple[int, ...]:
-    """Return the sizes to add offsets to. Raises: UsageError."""
     name = "--sizes" if axis is None else f"--{_option(axis)}"
     values = [] if axis is None else _given(words, axis)
     if len(values) > 1:

@@ -202,7 +202,6 @@ def _head(axes: Any, text: str) -> None:
 
 
 def _draw_groups(frame: Frame, rows: Sequence[_Row], head: str) -> None:
-    """Draw times above and bytes below, a group of bars for each size and variant."""
     from matplotlib.patches import Patch
 
     frame.legend([Patch(color=_colour(rows, name), label=name) for name in _names(rows)])
@@ -266,7 +265,6 @@ def _scale_bars(axes: Any, metric: _Metric) -> None:
 
 
 def _draw_lines(frame: Frame, rows: Sequence[_Row], head: str) -> None:
-    """Draw time and bytes over the size, a line for each implementation and variant."""
     frame.legend(_line_handles(rows))
     panels = frame.stack(PLOT, columns=2)
     for axes, metric in zip(panels, _metrics(rows), strict=True):

@@ -55,7 +55,6 @@ def refuse_unfit(budgets: Sequence[LossBudget], paths: Sequence[Path]) -> tuple[
 
 
 def _draw(axes: Any, budget: LossBudget, title: str) -> None:
-    """Draw a bar for the peak, a floating one for each loss, and one for the attained rate."""
     left = levels(budget)
     _bar(axes, 0, 0.0, left[0], PEAK, f"{unit_of(budget, left[0])}, {budget.peak_source}", left)
     for i, factor in enumerate(budget.factors):

@@ -64,10 +64,7 @@ def sample_caveats(
 
 
 def _early_stop(samples: Samples, spent: bool, budget_s: float) -> Caveat:
-    """Return the caveat that sampling ended before the contract's precision was reached.
-
-    *spent* says that it ended with the time budget, rather than with the most samples.
-    """
+    """Return the caveat on samples that ended before the precision, with the budget if *spent*."""
     few = samples.size < FEW_SAMPLES
     low, high = samples.interval_s
     interval = format_interval(samples.median_s, max(low, 0.0), high)

@@ -222,7 +222,6 @@ def _read_environment() -> dict[str, str]:
 
 
 def _read_handlers() -> dict[int, Any]:
-    """Return the handlers that were set through Python."""
     handlers = {number: signal.getsignal(number) for number in signal.valid_signals()}
     return {number: handler for number, handler in handlers.items() if handler is not None}
 

@@ -32,10 +32,7 @@ MOST_CLUSTERS = 1 << 16  # that a device can hold: a larger value in a record is
 
 
 class _KernelRecord(ctypes.Structure):
-    """CUpti_ActivityKernel10 of cupti_activity.h.
-
-    CUpti_ActivityKernel9, of CUPTI 12, ends before `most_cluster`.
-    """
+    """CUpti_ActivityKernel10 of cupti_activity.h; that of CUPTI 12 ends before `most_cluster`."""
 
     _fields_ = fields(
         "I kind B cache B shared_config H registers 2I partitioned Q start Q end Q completed "

@@ -26,7 +26,7 @@ MEAN = "nv/cold/time/gpu/mean"
 def nvbench_means(calls: Sequence[Call]) -> list[float | None]:
     """Return the mean GPU time of each call in seconds, by nvbench with its defaults (cold cache).
 
-    None is a call that nvbench gave no time.
+    A call that nvbench did not time has None.
     Raises: CannotMeasure without cuda-bench, or when nvbench fails or has run before.
     """
     try:

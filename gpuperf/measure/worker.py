@@ -157,10 +157,7 @@ class Worker:
                 yield index
 
     def _nvbench(self, request: protocol.Nvbench) -> list[float | None]:
-        """Return each case's mean seconds by nvbench, after building all calls.
-
-        Raises: CannotMeasure.
-        """
+        """Return each case's mean seconds by nvbench; build all first. Raises: CannotMeasure."""
         device, _, _ = self._opened()
         calls = []
         for case in request.cases:

@@ -184,7 +184,6 @@ class Canvas:
         self.surface.lines.append((self._pixel(x, base), self._pixel(x, y)))
 
     def _draw_series(self) -> None:
-        """Draw the points with lines, arrows and bars; doubtful points are hollow."""
         for series in self.scene.series:
             look = self._look(series)
             line = {k: look[k] for k in ("color", "linewidth", "linestyle")}

@@ -241,7 +241,6 @@ def _unroofed(levels: Iterable[str], roofs: Sequence[Roof]) -> str:
 
 
 def _lack(entry: Entry, roofline: bool, view: View) -> str:
-    """Return why a record that succeeded is not in the scene."""
     if entry.placement is None:
         return "without a time"
     if not bytes_known(entry, view):

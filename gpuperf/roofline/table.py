@@ -187,7 +187,6 @@ def _around(run: Run, entries: Sequence[Entry]) -> Iterable[Column]:
 
 
 def _compared(baseline: str, entries: Sequence[Entry]) -> Iterable[Column]:
-    """Yield the columns of a comparison: speed-up, error, memory and kernels."""
     checks = [e.record.check if e.time else None for e in entries]
     memory = [e.record.memory.call_bytes if e.time and e.record.memory else None for e in entries]
     kernels = [sum(k.count for k in e.record.kernels) if e.time else 0 for e in entries]

@@ -210,7 +210,6 @@ def _kernel_kills() -> int:
 
 
 def _table(path: str) -> dict[str, int]:
-    """Read a file whose lines are a name and a number."""
     rows = (line.split() for line in _read(path).splitlines())
     return {row[0]: int(row[1]) for row in rows if len(row) > 1 and row[1].isdigit()}
 

@@ -131,7 +131,6 @@ def _begin(
     main: Sequence[str] = (),
     baseline: str = "",
 ) -> Outcome:
-    """Measure *cases* into a new run file under the conditions of *request*."""
     user_peaks = load_peaks(request.options.peaks) if request.options.peaks else None
     contracts = plan_contracts(opened.device, request.conditions)
     _refuse_view(request.view, request.conditions.counting, opened.device)

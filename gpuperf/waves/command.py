@@ -51,7 +51,6 @@ def waves(
 
 
 def _refuse(heatmap: bool, cases: Sequence[Case], device: DeviceFacts) -> None:
-    """Refuse cases that show no waves. Raises: UsageError, CannotMeasure."""
     from gpuperf.waves.plane import varies_both  # imported here, so that `--help` starts fast
 
     if any(not {"m", "n", "k"} <= case.point.keys() for case in cases):

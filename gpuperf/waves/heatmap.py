@@ -48,7 +48,6 @@ def draw_heatmap(run: Run, paths: Sequence[Path]) -> None:
 
 
 def _draw_panels(frame: Frame, kernels: Sequence[KernelStudy], across: int) -> None:
-    """Draw a square panel for each kernel, and the scale that they share."""
     clock_hz = statistics.median(p.clock_hz for kernel in kernels for p in kernel.points)
     planes = [predict(kernel) for kernel in kernels]
     limits = _limits(kernels, planes, clock_hz)

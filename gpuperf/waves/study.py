@@ -190,7 +190,6 @@ def _kernels(
 
 
 def _study_kernel(study: KernelStudy, sm_count: int) -> KernelStudy:
-    """Return *study* with its model, or with the reason why it has none."""
     points = study.points
     tiling, sure, reason = tiling_of([point.record for point in points], sm_count)
     if tiling is None:

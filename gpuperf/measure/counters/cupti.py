@@ -172,10 +172,7 @@ class Cupti:
         self.call(ProfilerInitialize())
 
     def call(self, params: Any) -> Any:
-        """Call the function of the struct *params*, and return the struct, into which it wrote.
-
-        Raises: NoCounters.
-        """
+        """Call the function of the struct *params*, which it may change. Raises: NoCounters."""
         name = params.function
         try:
             function = getattr(self._library, name)
@@ -273,10 +270,7 @@ class Host:
 
 
 def find_library() -> Path:
-    """Return the path of the libcupti that this process has loaded, or can load.
-
-    Raises: NoCounters.
-    """
+    """Return the path of the libcupti that this process has loaded or can. Raises: NoCounters."""
     for path in (*_loaded(), *_installed()):
         return path
     raise NoCounters("no-library", "there is no libcupti beside torch")

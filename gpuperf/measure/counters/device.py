@@ -43,10 +43,7 @@ class DeviceCounters:
     _calibration: Calibration | None = field(default=None, init=False)
 
     def calibration(self) -> Calibration:
-        """Compare the DRAM counters with copies of known size, once; the copies allocate memory.
-
-        Raises: NoCounters.
-        """
+        """Compare the DRAM counters with copies that it allocates, once. Raises: NoCounters."""
         if self._calibration is None:
             try:
                 with self._sampler(STRETCH_S) as sampler:

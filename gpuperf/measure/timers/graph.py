@@ -107,10 +107,7 @@ class GraphTimer(WindowTimer):
         return graph
 
     def _measure_floor(self) -> None:
-        """Measure the floor: the window of a graph of one kernel, less the kernel's own time.
-
-        Raises: CannotMeasure.
-        """
+        """Measure the floor by a graph of one kernel: its window less the kernel's own time."""
         self._least()
         self._capture(self._least, 1)
         self.window.take(self._replay)
