@@ -258,9 +258,12 @@ def _run_words(words: list[str], safe_path: bool) -> None:
 
 
 def _fork_of_guard(file: str, command: list[str], execute: Any = os.execvp) -> None:
-    """Run the worker *command* in place of `os.execvp`."""
+    """Run the worker *command* in place of `os.execvp`, which resets signals and descriptors."""
     if not forks.forkable(command, os.environ):
         execute(file, command)
+    for number in signal.valid_signals():
+        if callable(signal.getsignal(number)) and number != signal.SIGINT:
+            signal.signal(number, signal.SIG_DFL)
     for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - which opens one that is listed
         with contextlib.suppress(OSError):
             if int(name) > 2 and not os.get_inheritable(int(name)):
