@@ -52,8 +52,9 @@ def make_app(names: Iterable[str] = (), listed: bool = False) -> typer.Typer:
         if verb.group:
             app.add_typer(command, name=verb.name, help=verb.help)
             continue
-        settings = {"allow_extra_args": True, "ignore_unknown_options": True} if verb.axes else None
-        epilog = axes_help(sys.argv[2:]) if verb.axes and set(HELP) & set(sys.argv) else None
+        further = load(verb.parameters) if verb.parameters else axes_help if verb.axes else None
+        settings = {"allow_extra_args": True, "ignore_unknown_options": True} if further else None
+        epilog = further(sys.argv[2:]) if further and set(HELP) & set(sys.argv) else None
         if verb.script:
             settings = {"allow_interspersed_args": False}
         app.command(verb.name, context_settings=settings, epilog=epilog)(command)

@@ -23,27 +23,23 @@ LAYERS = {
     "show": {"model", "peaks", "tiles"},
     "verb": {"model", "peaks", "tiles", "run", "show"},
 }
-# A feature may import every layer but `measure`, and of other features those that are listed here.
+# A folder with a `VERB` is a feature. It may import every layer but `measure`, and the features that
+# are listed here.
 BELOW = LAYERS.keys() - {"measure"}
-FEATURES = {
+BORROWED = {
     "alignment": {"roofline"},
     "baseline": {"gate"},
-    "calibrate": set(),
-    "ci": set(),
     "compare": {"roofline"},
-    "devices": set(),
-    "doctor": set(),
     "explain": {"roofline"},
     "gate": {"roofline"},
-    "history": set(),
     "importing": {"profile"},
-    "listing": set(),
     "profile": {"roofline", "explain"},
-    "roofline": set(),
-    "running": set(),
-    "showing": set(),
-    "timing_check": set(),
     "waves": {"roofline"},
+}
+FEATURES = {
+    file.parent.name
+    for file in PACKAGE.glob("*/__init__.py")
+    if "\nVERB = " in file.read_text(encoding="utf-8")
 }
 # A part of a feature that runs in another process, and what it may import.
 APART = {"profile/inside": {"model", "measure"}}
@@ -76,7 +72,7 @@ def allowed(room: str, here: str) -> set[str]:
     for part, rooms in APART.items():
         if here.startswith(f"{part}/"):
             return rooms
-    return LAYERS[room] if room in LAYERS else BELOW | FEATURES[room]
+    return LAYERS[room] if room in LAYERS else BELOW | BORROWED.get(room, set())
 
 
 @cache
@@ -189,7 +185,7 @@ def test_imports_are_read_at_every_depth() -> None:
 
 def test_every_folder_is_a_layer_or_a_feature() -> None:
     rooms = {p.name for p in PACKAGE.iterdir() if p.is_dir() and p.name != "__pycache__"}
-    assert rooms == LAYERS.keys() | FEATURES.keys()
+    assert rooms == LAYERS.keys() | FEATURES
 
 
 def test_the_public_names_are_there_and_need_no_torch() -> None:

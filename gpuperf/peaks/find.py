@@ -6,7 +6,7 @@ import functools
 import importlib.resources
 from pathlib import Path
 
-from gpuperf.errors import UsageError
+from gpuperf.errors import UnknownName, UsageError
 from gpuperf.files import read_regular
 from gpuperf.model.contract import DeviceFacts
 from gpuperf.model.peaks import Peaks, matches
@@ -20,6 +20,18 @@ def builtin_peaks() -> tuple[Peaks, ...]:
     files = [f for f in folder.iterdir() if f.name.endswith(".toml")]
     peaks = [parse_peaks(f.read_text(encoding="utf-8"), f.name) for f in files]
     return tuple(sorted(peaks, key=lambda one: one.id))
+
+
+def find_device(name: str) -> Peaks:
+    """Return the built-in peaks whose id is *name*, or the only ones with *name* in their id.
+
+    Raises: UnknownName.
+    """
+    known = {peaks.id: peaks for peaks in builtin_peaks()}
+    near = [key for key in known if name.strip().lower() in key]
+    if name not in known and len(near) != 1:
+        raise UnknownName("device", name, near or known, "`gpuperf devices` lists them")
+    return known[name if name in known else near[0]]
 
 
 def load_peaks(path: Path) -> Peaks:

@@ -103,19 +103,30 @@ def axis_options(words: Sequence[str], description: Description) -> dict[str, st
     """
     names = [axis.name for axis in description.axes if axis.name != "dtype"]
     names += dict.fromkeys(option for i in description.implementations for option in i.options)
+    hint = "give one workload; its axes are options, such as --m 128"
+    return named_options(words, names, f"axes of {description.name}", hint, ("dtype", *RESERVED))
+
+
+def named_options(
+    words: Sequence[str], names: Sequence[str], noun: str, hint: str, others: Sequence[str] = ()
+) -> dict[str, str]:
+    """Parse `--m 128 --n=256` as {"m": "128", "n": "256"}; each is one of *names*.
+
+    An unknown option is guessed from *names* and *others*; *noun* says what they are, and *hint*
+    what to do about a word that is no option. Raises: UnknownName, UsageError.
+    """
     values: dict[str, str] = {}
     rest = list(words)
     while rest:
         word = rest.pop(0)
         if not word.startswith("--"):
-            hint = "give one workload; its axes are options, such as --m 128"
             raise UsageError(f"unexpected argument {word!r}", hint)
         option, equals, value = word.partition("=")
         name = option[2:].replace("-", "_") if option[2:] not in names else option[2:]
         if name not in names:
-            known = [f"--{n}" for n in (*names, "dtype", *RESERVED)]
-            axes = ", ".join(f"--{n.replace('_', '-')}" for n in (*names, "dtype"))
-            raise UnknownName("option", option, known, f"axes of {description.name}: {axes}")
+            known = [f"--{n}" for n in (*names, *others)]
+            own = ", ".join(f"--{n.replace('_', '-')}" for n in (*names, *others[:1]))
+            raise UnknownName("option", option, known, f"{noun}: {own}")
         if not equals:
             if not rest:
                 raise UsageError(f"{option} needs a value", f"for example {option} 4096")

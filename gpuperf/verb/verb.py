@@ -31,7 +31,8 @@ class Verb:
     """A verb of the command line.
 
     `help` is its line in the list of verbs. A `group` has verbs of its own. With `axes`, it takes
-    the axes of the workload as options. A verb that `measures` takes each option once. The
+    the axes of the workload as options; with `parameters`, options that this function describes
+    (`help(words)`). A verb that `measures` takes each option once. The
     arguments after the first one of a `script` belong to the script. `tables` renders a run of this
     verb's study (`render(run, format, screen=…)`, with the further arguments `look`: by, columns,
     verbose), and `charts` draw it; without them the runs are rows under a roofline. `changes`
@@ -46,6 +47,7 @@ class Verb:
     measures: bool = False
     script: bool = False
     placed: bool = True
+    parameters: str = ""
     tables: str = ""
     look: tuple[Literal["by", "columns", "verbose"], ...] = ()
     charts: tuple[Chart, ...] = ()

@@ -1,0 +1,72 @@
+"""Run `gpuperf theory`: list the theories, or compute one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gpuperf.errors import UsageError
+from gpuperf.peaks.find import find_device
+from gpuperf.show.render import render
+from gpuperf.show.screen import put, stdout_screen
+from gpuperf.theory.table import theories_table, theory_table
+from gpuperf.theory.theory import Chip, find_theory, theory_names, values_of
+from gpuperf.verb.options import Format, FormatOption
+from gpuperf.verb.parse import named_options
+
+
+def theory(
+    ctx: typer.Context,
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="NAME",
+            help="Theory to compute; without it, all are listed.",
+            show_default=False,
+        ),
+    ] = None,
+    device: Annotated[
+        str, typer.Option(metavar="DEVICE", help="Device, as `gpuperf devices` lists them.")
+    ] = "h200-sxm",
+    chart: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Draw the curves to a PNG or SVG.", show_default=False),
+    ] = None,
+    format: FormatOption = Format.TABLE,
+) -> None:
+    """Compute what a device could do at best, by formula and without a GPU.
+
+    Each parameter of a theory is an option: gpuperf theory attention --n 128:16k --d 64,128
+    """
+    if name is None:
+        if ctx.args or chart is not None:
+            raise UsageError("an option of a theory needs its name", _known())
+        put(render([theories_table()], format.value, stdout_screen()))
+        return
+    chosen = find_theory(name)
+    names = [parameter.name for parameter in chosen.parameters]
+    given = named_options(ctx.args, names, f"parameters of {name}", "give one theory")
+    at, chip = values_of(chosen, given), Chip(find_device(device))
+    if chart is not None:
+        from gpuperf.theory.chart import draw_theory
+
+        draw_theory(name, chosen, at, chip, chart)
+    put(render([theory_table(name, chosen, at, chip)], format.value, stdout_screen()))
+
+
+def parameters_help(words: Sequence[str]) -> str:
+    """Describe the parameters of the theory that *words* name first."""
+    if not words or words[0].startswith("-"):
+        return _known()
+    lines = ", ".join(
+        f"--{p.name.replace('_', '-')} {p.default} ({p.meaning})"
+        for p in find_theory(words[0]).parameters
+    )
+    return f"Parameters of {words[0]}, with their defaults: {lines or 'none'}."
+
+
+def _known() -> str:
+    return f"Theories: {', '.join(name.replace('_', '-') for name in theory_names())}."

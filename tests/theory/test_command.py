@@ -1,0 +1,79 @@
+"""Run `gpuperf theory` with good and bad input."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from command_line import CommandLine, assert_refused
+
+from gpuperf.peaks.find import builtin_peaks
+from gpuperf.theory.theory import Chip, find_theory, theory_names, values_of
+
+NAMES = theory_names()
+
+
+@pytest.fixture
+def command(tmp_path: Path) -> CommandLine:
+    return CommandLine.at(tmp_path)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_theory_is_computed_on_every_device(name: str) -> None:
+    theory = find_theory(name)
+    at = values_of(theory, {})
+    for peaks in builtin_peaks():
+        rows = list(theory.rows(at, Chip(peaks)))
+        assert rows
+        for row in rows:
+            assert len(row) == len(theory.quantities)
+            assert all(value is None or isinstance(value, str) or value >= 0 for value in row)
+        for curve in theory.plot(at, Chip(peaks)).curves:
+            assert all(y > 0 for _, y in curve.points)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_theory_is_a_table_values_and_a_chart(command: CommandLine, name: str) -> None:
+    ended = command.within("theory", name, "--chart", "chart.png")
+    assert ended.code == 0, ended.err
+    assert ended.out.startswith(f"{name}: {find_theory(name).question}")
+    assert "Source" in ended.out
+    assert (command.folder / "chart.png").stat().st_size > 10_000
+    rows = json.loads(command.within("theory", name, "--format", "json").out)
+    assert [*rows[0]] == [quantity.key for quantity in find_theory(name).quantities]
+    assert command.within("theory", name, "--format", "csv").out.count("\n") == len(rows) + 1
+
+
+def test_without_a_name_all_are_listed(command: CommandLine) -> None:
+    rows = json.loads(command.within("theory", "--format", "json").out)
+    assert [row["name"].replace("-", "_") for row in rows] == list(NAMES)
+
+
+def test_the_help_of_a_theory_has_its_parameters(command: CommandLine) -> None:
+    out = command.within("theory", "ridge", "--help").out
+    assert "--k 8192 (inputs of the linear layer)" in " ".join(out.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence", "hint"),
+    [
+        (("atention",), "no theory 'atention'; did you mean 'attention'", "known"),
+        (("attention", "--m", "3"), "no option '--m'", "parameters of attention: --n"),
+        (("attention", "--n", "x"), "--n: 'x' is not a whole number", "--n 4096"),
+        (("attention", "--n", "0"), "--n: 0 in '0' is below 1", "--n 4096"),
+        (("attention", "--n", "2M"), "--n 2M is over 1048576", "--n 1048576"),
+        (("attention", "--batch", "1,2"), "--batch takes one value, not '1,2'", "--batch 1"),
+        (("attention", "--dtype", "bf15"), "no value of --dtype 'bf15'", "known"),
+        (("attention", "--n"), "--n needs a value", "--n 4096"),
+        (("attention", "more"), "unexpected argument 'more'", "give one theory"),
+        (("ridge", "--device", "h300"), "no device 'h300'", "gpuperf devices"),
+        (("ridge", "--device", "a100"), "no device 'a100'", "gpuperf devices"),
+        (("ridge", "--chart", "a.gif"), "'.gif'", ".png"),
+        (("--n", "4"), "no theory '--n'", "known: attention"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_a_hint(
+    command: CommandLine, words: tuple[str, ...], sentence: str, hint: str
+) -> None:
+    assert_refused(command.within("theory", *words), 2, sentence, hint)
