@@ -23,8 +23,8 @@ LAYERS = {
     "show": {"model", "peaks", "tiles"},
     "verb": {"model", "peaks", "tiles", "run", "show"},
 }
-# A folder with a `VERB` is a feature. It may import every layer but `measure`, and the features that
-# are listed here.
+# A folder with a `VERB` is a feature. It may import every layer but `measure`, and the features
+# that are listed here.
 BELOW = LAYERS.keys() - {"measure"}
 BORROWED = {
     "alignment": {"roofline"},

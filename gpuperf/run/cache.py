@@ -61,3 +61,12 @@ def keep(kind: str, key: str, value: object) -> None:
     """Store *value* atomically under *key*; a failure to write is ignored."""
     with contextlib.suppress(OSError):
         write_atomically(private_folder(kind) / f"{key}.json", encode(value), 0o600)
+
+
+def fetch_newest(kind: str, type_: type[T]) -> T | None:
+    """Return the value of *kind* that was stored last; None if there is none, or it is broken."""
+    try:
+        files = sorted(private_folder(kind).glob("*.json"), key=lambda file: file.stat().st_mtime)
+    except OSError:
+        return None
+    return fetch(kind, files[-1].stem, type_) if files else None

@@ -11,13 +11,15 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from gpuperf.errors import CannotMeasure
 from gpuperf.model.contract import Contract, DeviceFacts
 from gpuperf.model.peaks import Peaks
 from gpuperf.model.protocol import Opened
 from gpuperf.model.record import Record
 from gpuperf.model.workload import Case, Value
+from gpuperf.peaks.find import resolve_peaks
 from gpuperf.peaks.measured import SPOILING, measured_ceilings, merge_ceilings
-from gpuperf.run.cache import fetch, keep, key_of
+from gpuperf.run.cache import fetch, fetch_newest, keep, key_of
 
 CALIBRATION_DTYPES = ("bf16", "fp16", "tf32", "fp32", "fp64", "fp8", "int8")
 SUSTAINED = ("bf16", "fp8")
@@ -187,6 +189,19 @@ def calibration_contract(contract: Contract) -> Contract:
 def kept_ceilings(opened: Opened) -> Peaks | None:
     """Return the roofs measured earlier on this device, driver, torch and power limit."""
     return fetch("ceilings", device_key(opened), Peaks)
+
+
+def newest_ceilings() -> Peaks:
+    """Return the roofs that were measured last on this machine.
+
+    What was not measured, such as sizes, is the data sheet's. Raises: CannotMeasure if none are
+    stored.
+    """
+    roofs = fetch_newest("ceilings", Peaks)
+    if roofs is None:
+        raise CannotMeasure("no measured roofs are stored", "`gpuperf calibrate` measures them")
+    sheet, _ = resolve_peaks(roofs.name, roofs.sm_count)
+    return replace(roofs, figures={**sheet.figures, **roofs.figures}) if sheet else roofs
 
 
 def doubtful_ceilings(opened: Opened) -> Doubtful | None:

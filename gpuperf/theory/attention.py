@@ -99,14 +99,9 @@ THEORY = Theory(
         Quantity("d", "d"),
         Quantity("kernel", "kernel"),
         Quantity(
-            "bytes", "bytes", "byte", "s·(n² for each read or written score, n·d for q, k, v, o)"
+            "bytes", "bytes", "byte", "s·(n² a score read or written, n·d each of q, k, v, o)"
         ),
-        Quantity(
-            "flops",
-            "FLOPs",
-            "FLOP",
-            "2·n²·d a product, 5·n² softmax, n² scale and mask, 2·n² dropout",
-        ),
+        Quantity("flops", "FLOPs", "FLOP", "2·n²·d a product, n²·(softmax 5, dropout 2, others 1)"),
         Quantity("intensity_flop_per_byte", "intensity", "FLOP/byte", "FLOPs / bytes"),
         Quantity("of_ridge", "of ridge", "", "intensity / ridge: below 1, memory binds"),
         Quantity("least_s", "at least", "s", "max(bytes / bandwidth, FLOPs / peak)"),

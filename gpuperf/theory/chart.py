@@ -35,10 +35,10 @@ def draw_theory(name: str, theory: Theory, at: At, chip: Chip, path: Path) -> No
             panel.axhline(level, color=FAINT, linewidth=1, linestyle="--")
             place = {"xycoords": ("axes fraction", "data"), "ha": "right", "va": "bottom"}
             panel.annotate(text, (1, level), **place, color=FAINT, fontsize=9)
-        ys = [y for curve in plot.curves for _, y in curve.points]
+        heights = [y for curve in plot.curves for _, y in curve.points]
         if not plot.linear:
             panel.set_xscale("log", base=2)
-        if not plot.linear and ys and max(ys) > WIDE * min(ys):
+        if not plot.linear and heights and max(heights) > WIDE * min(heights):
             panel.set_yscale("log")
         label_ticks(panel.xaxis, plain_number)
         label_ticks(panel.yaxis, write)

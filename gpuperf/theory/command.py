@@ -10,12 +10,15 @@ import typer
 
 from gpuperf.errors import UsageError
 from gpuperf.peaks.find import find_device
+from gpuperf.run.ceilings import newest_ceilings
 from gpuperf.show.render import render
 from gpuperf.show.screen import put, stdout_screen
 from gpuperf.theory.table import theories_table, theory_table
 from gpuperf.theory.theory import Chip, find_theory, theory_names, values_of
 from gpuperf.verb.options import Format, FormatOption
 from gpuperf.verb.parse import named_options
+
+CALIBRATED = "calibrated"  # a name of no device
 
 
 def theory(
@@ -29,7 +32,12 @@ def theory(
         ),
     ] = None,
     device: Annotated[
-        str, typer.Option(metavar="DEVICE", help="Device, as `gpuperf devices` lists them.")
+        str,
+        typer.Option(
+            metavar="DEVICE",
+            help="Device, as `gpuperf devices` lists them; `calibrated`: with the roofs that "
+            "`gpuperf calibrate` measured here.",
+        ),
     ] = "h200-sxm",
     chart: Annotated[
         Path | None,
@@ -49,12 +57,16 @@ def theory(
     chosen = find_theory(name)
     names = [parameter.name for parameter in chosen.parameters]
     given = named_options(ctx.args, names, f"parameters of {name}", "give one theory")
-    at, chip = values_of(chosen, given), Chip(find_device(device))
+    at, chip = values_of(chosen, given), _chip(device)
     if chart is not None:
         from gpuperf.theory.chart import draw_theory
 
         draw_theory(name, chosen, at, chip, chart)
     put(render([theory_table(name, chosen, at, chip)], format.value, stdout_screen()))
+
+
+def _chip(device: str) -> Chip:
+    return Chip(newest_ceilings() if device == CALIBRATED else find_device(device))
 
 
 def parameters_help(words: Sequence[str]) -> str:

@@ -99,12 +99,7 @@ THEORY = Theory(
         Quantity("threads", "threads", "a block"),
         Quantity("registers", "registers", "a thread"),
         Quantity("shared_bytes", "shared memory", "byte"),
-        Quantity(
-            "blocks",
-            "blocks",
-            "an SM",
-            "the fewest by threads, blocks, registers and shared memory",
-        ),
+        Quantity("blocks", "blocks", "an SM", "the fewest by threads, blocks, registers, memory"),
         Quantity("limited_by", "limited by"),
         Quantity("occupancy", "occupancy", "", "threads on an SM / the most that it holds"),
         Quantity("sm_threads", "threads", "an SM"),

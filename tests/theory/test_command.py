@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from command_line import CommandLine, assert_refused
 
-from gpuperf.peaks.find import builtin_peaks
+from gpuperf.model.peaks import Figure
+from gpuperf.peaks.find import builtin_peaks, find_device
+from gpuperf.run.cache import keep
 from gpuperf.theory.theory import Chip, find_theory, theory_names, values_of
 
 NAMES = theory_names()
@@ -43,6 +47,26 @@ def test_a_theory_is_a_table_values_and_a_chart(command: CommandLine, name: str)
     rows = json.loads(command.within("theory", name, "--format", "json").out)
     assert [*rows[0]] == [quantity.key for quantity in find_theory(name).quantities]
     assert command.within("theory", name, "--format", "csv").out.count("\n") == len(rows) + 1
+
+
+def test_without_measured_roofs_the_calibrated_device_is_refused(command: CommandLine) -> None:
+    ended = command.within("theory", "ridge", "--device", "calibrated")
+    assert_refused(ended, 3, "no measured roofs are stored", "gpuperf calibrate")
+
+
+def test_the_roofs_measured_last_replace_the_sheet(
+    command: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPUPERF_CACHE", str(command.folder / "cache"))
+    sheet = find_device("h200-sxm")
+    slow = Figure(4e12, "byte/s", "measured", "calibrate")
+    keep("ceilings", "older", replace(sheet, figures={}))
+    keep("ceilings", "newer", replace(sheet, id="measured", figures={"memory_bandwidth": slow}))
+    os.utime(command.folder / "cache/ceilings/older.json", (0, 0))
+    words = ("--device", "calibrated", "--format", "json")
+    first = json.loads(command.within("theory", "ridge", *words).out)[0]
+    assert first["bandwidth_byte_per_s"] == 4e12
+    assert command.within("theory", "sram", *words).code == 0  # sizes are the sheet's
 
 
 def test_without_a_name_all_are_listed(command: CommandLine) -> None:
