@@ -12,12 +12,32 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from gpuperf.marks import region, register_cost, step
     from gpuperf.model.cost import Bytes, Cost, Flops, Work
+    from gpuperf.model.experiment import (
+        Control,
+        Expected,
+        Experiment,
+        Law,
+        Numbers,
+        about,
+        at_most,
+        exactly,
+    )
     from gpuperf.model.workload import Axis, Implementation, Point, Workload
     from gpuperf.run.store import read_run
 
 _NAMES = {
     "gpuperf.marks": ("region", "register_cost", "step"),
     "gpuperf.model.cost": ("Bytes", "Cost", "Flops", "Work"),
+    "gpuperf.model.experiment": (
+        "Control",
+        "Experiment",
+        "Expected",
+        "Law",
+        "Numbers",
+        "about",
+        "at_most",
+        "exactly",
+    ),
     "gpuperf.model.workload": ("Axis", "Implementation", "Point", "Workload"),
     "gpuperf.run.store": ("read_run",),
 }
@@ -26,12 +46,20 @@ _HOME = {name: module for module, names in _NAMES.items() for name in names}
 __all__ = [
     "Axis",
     "Bytes",
+    "Control",
     "Cost",
+    "Expected",
+    "Experiment",
     "Flops",
     "Implementation",
+    "Law",
+    "Numbers",
     "Point",
     "Work",
     "Workload",
+    "about",
+    "at_most",
+    "exactly",
     "read_run",
     "region",
     "register_cost",

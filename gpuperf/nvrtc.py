@@ -74,6 +74,13 @@ class Kernel:
     def __init__(self, function: Any) -> None:
         self._function = function
 
+    @property
+    def local_bytes(self) -> int:
+        """Bytes of local memory of a thread: registers that were spilled, and indexed arrays."""
+        driver, _ = _bindings()
+        which = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES
+        return int(_checked(driver.cuFuncGetAttribute(which, self._function), "a kernel's size"))
+
     def launch(
         self, stream: int, grid: int, block: int, args: Sequence[float], types: Sequence[Any]
     ) -> None:
@@ -96,6 +103,12 @@ def load_kernels(source: str, arch: str, names: Sequence[str]) -> dict[str, Kern
         name: Kernel(_checked(driver.cuModuleGetFunction(module, name.encode()), f"kernel {name}"))
         for name in names
     }
+
+
+@cache
+def kernel_in(source: str, arch: str, name: str) -> Kernel:
+    """Return the kernel *name* of the CUDA C text *source*, compiled once in a process."""
+    return load_kernels(source, arch, (name,))[name]
 
 
 @cache

@@ -9,6 +9,8 @@ from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
 
+import gpuperf
+
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "gpuperf"
 
@@ -43,6 +45,8 @@ FEATURES = {
 }
 # A part of a feature that runs in another process, and what it may import.
 APART = {"profile/inside": {"model", "measure"}}
+# What an experiment may import besides the public API and the ground: formulas and nouns.
+EXPERIMENTS = {"theory", "model", "lab_experiments"}
 # Library → the places that may import it at all.
 HEAVY = {
     "torch": ("measure", "kernels", "jit", "profile/inside"),
@@ -62,6 +66,8 @@ def sources() -> list[Path]:
 
 def place(path: Path) -> str:
     """Return `measure/timers/wall` for gpuperf/measure/timers/wall.py, `units` for units.py."""
+    if path.is_relative_to(ROOT / "kernels" / "lab"):
+        return "kernels/lab"
     if path.is_relative_to(ROOT / "kernels"):
         return "kernels"
     return path.relative_to(PACKAGE).with_suffix("").as_posix()
@@ -122,14 +128,16 @@ def refusal(here: str, name: str) -> str:
     room, parts = here.split("/")[0], name.split(".")
     if parts[0] != "gpuperf" or len(parts) == 1 or parts[1] in GROUND | {room}:
         return ""
-    if parts[1] == "kernels":
+    if here == "kernels/lab" and parts[1] in EXPERIMENTS:
+        return ""
+    if parts[1] in ("kernels", "lab_experiments"):
         return "the registry finds workloads; no module imports them"
     if here == f"{room}/__init__" and room in FEATURES:
         return "" if parts[1] == "verb" else "it describes its verb, and imports nothing else"
     if room in LAYERS or room in FEATURES:
         return "" if parts[1] in allowed(room, here) else "not a layer below"
     if room == "kernels":
-        return "" if parts[1][0].isupper() else "a workload needs the public API only"
+        return "" if parts[1] in gpuperf.__all__ else "a workload needs the public API only"
     return "" if room in ("__init__", "__main__", "app") else "the ground imports no layer"
 
 
@@ -158,6 +166,9 @@ def test_the_rules_refuse_what_points_upwards() -> None:
         ("units", "gpuperf.model.record"),
         ("kernels", "gpuperf.measure"),
         ("app", "gpuperf.kernels.matmul"),
+        ("app", "gpuperf.lab_experiments.banks"),
+        ("kernels/lab", "gpuperf.run.plan"),
+        ("kernels", "gpuperf.theory.mlp"),
     ):
         assert refusal(here, name), (here, name)
     for here, name in (
@@ -165,6 +176,7 @@ def test_the_rules_refuse_what_points_upwards() -> None:
         ("gate/__init__", "gpuperf.verb"),
         ("profile/inside/session", "gpuperf.measure.bench"),
         ("kernels", "gpuperf.Workload"),
+        ("kernels/lab", "gpuperf.theory.mlp"),
         ("app", "gpuperf.verb.verbs"),
     ):
         assert not refusal(here, name), (here, name)

@@ -20,6 +20,7 @@ def packages() -> dict[str, Path]:
         "gpuperf": "gpuperf",
         "kernels/ops": "gpuperf.kernels",
         "kernels/cuda": "gpuperf.kernels.cuda",
+        "kernels/lab": "gpuperf.lab_experiments",
         "configs": "gpuperf.configs",
     }
     found = {}

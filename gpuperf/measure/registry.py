@@ -1,8 +1,9 @@
-"""Load the workloads of a source: a package, a file, a module or an entry point.
+"""Load workloads and experiments of a source: a package, a file, a module or an entry point.
 
-A source is `gpuperf.kernels` (all its modules), a file (`./mine.py`), a module or one name in it
-(`pkg.mod`, `pkg.mod:NAME`), or an entry point of the group `gpuperf.workloads` (`entry:NAME`). Any
-`Workload` value among a module's names is collected, without registration.
+A source is `gpuperf.kernels` or `gpuperf.lab_experiments` (all modules of the package), a file
+(`./mine.py`), a module or one name in it (`pkg.mod`, `pkg.mod:NAME`), or an entry point of the
+group `gpuperf.workloads` (`entry:NAME`). Any `Workload` or `Experiment` value among a module's
+names is collected, without registration.
 """
 
 from __future__ import annotations
@@ -17,33 +18,52 @@ import traceback
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
+from typing import NamedTuple, TypeVar
 
 from gpuperf.errors import UnknownName, UsageError, WorkloadError
 from gpuperf.files import is_regular
-from gpuperf.measure.validation import validate
+from gpuperf.measure.validation import validate, validate_experiment
+from gpuperf.model.experiment import Experiment
 from gpuperf.model.workload import Workload
 
 ENTRY_GROUP = "gpuperf.workloads"
-BUILTIN = "gpuperf.kernels"
+BUILTIN = ("gpuperf.kernels", "gpuperf.lab_experiments")
+
+
+T = TypeVar("T", Workload, Experiment)
+
+
+class Loaded(NamedTuple):
+    """The workloads and experiments of a source by name, and the modules that do not load."""
+
+    workloads: dict[str, Workload]
+    experiments: dict[str, Experiment]
+    broken: dict[str, str]
 
 
 def load_source(source: str) -> tuple[dict[str, Workload], dict[str, str]]:
-    """Return the workloads of *source* by name, and the errors of modules that do not load.
+    """Return the workloads of *source*, and the modules that do not load. Raises: as `load_all`."""
+    loaded = load_all(source)
+    return loaded.workloads, loaded.broken
 
-    Raises: WorkloadError when a file does not load, or holds no workload or a malformed one;
+
+def load_all(source: str) -> Loaded:
+    """Return the workloads and experiments of *source*, and the errors of its broken modules.
+
+    Raises: WorkloadError when a file does not load, or holds neither or a malformed one;
     UsageError when there is no such file.
     """
-    if source == BUILTIN:
-        return _walk(importlib.import_module(BUILTIN))
-    workloads = _load(source)
-    if not workloads:
+    if source in BUILTIN:
+        return _walk(importlib.import_module(source))
+    loaded = _load(source)
+    if not loaded.workloads and not loaded.experiments:
         raise WorkloadError(
             f"{source} holds no Workload", "end the file with a `Workload(...)` value"
         )
-    return workloads, {}
+    return loaded
 
 
-def _load(source: str) -> dict[str, Workload]:
+def _load(source: str) -> Loaded:
     if source.startswith("entry:"):
         return _collect(_entry(source.removeprefix("entry:")), source)
     if source.endswith(".py"):
@@ -52,39 +72,48 @@ def _load(source: str) -> dict[str, Workload]:
     module = _import_user_module(module_name)
     if not name:
         return _collect(module, source)
-    by_name = {workload.name: workload for workload in _collect(module, source).values()}
+    by_name: dict[str, Workload] = dict(_collect(module, source).workloads)
     by_name |= {key: value for key, value in vars(module).items() if isinstance(value, Workload)}
     if name not in by_name:
         raise UnknownName("workload", name, by_name)
     return _collect(by_name[name], source)
 
 
-def _walk(package: ModuleType) -> tuple[dict[str, Workload], dict[str, str]]:
-    workloads: dict[str, Workload] = {}
-    broken: dict[str, str] = {}
+def _walk(package: ModuleType) -> Loaded:
+    whole = Loaded({}, {}, {})
     for info in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
         if info.ispkg:
             continue  # kernels/cuda has CUDA sources and no workloads
         try:
-            workloads |= _collect(importlib.import_module(info.name), info.name)
+            loaded = _collect(importlib.import_module(info.name), info.name)
         except Exception as error:  # one broken workload must not hide the others
-            broken[info.name] = f"{type(error).__name__}: {error}"
-    return workloads, broken
+            whole.broken[info.name] = f"{type(error).__name__}: {error}"
+            continue
+        whole.workloads.update(loaded.workloads)
+        whole.experiments.update(loaded.experiments)
+    return whole
 
 
-def _collect(holder: object, source: str) -> dict[str, Workload]:
+def _collect(holder: object, source: str) -> Loaded:
     if not isinstance(holder, Workload | ModuleType):
         raise WorkloadError(f"{source} is not a Workload: its type is {type(holder).__name__}")
     values = [holder] if isinstance(holder, Workload) else list(vars(holder).values())
-    workloads: dict[str, Workload] = {}
-    for workload in values:
-        if isinstance(workload, Workload):
-            validate(workload, source)
-            if workloads.setdefault(workload.name, workload) is not workload:
-                raise WorkloadError(
-                    f"{source} has two workloads named {workload.name!r}", "rename one"
-                )
-    return workloads
+    loaded = Loaded({}, {}, {})
+    for value in values:
+        if isinstance(value, Experiment):
+            validate_experiment(value, source)
+            _add(loaded.experiments, value, "experiment", source)
+    inline = (e.workload for e in loaded.experiments.values())
+    for value in [*values, *inline]:
+        if isinstance(value, Workload):
+            validate(value, source)
+            _add(loaded.workloads, value, "workload", source)
+    return loaded
+
+
+def _add(values: dict[str, T], value: T, noun: str, source: str) -> None:
+    if values.setdefault(value.name, value) is not value:
+        raise WorkloadError(f"{source} has two {noun}s named {value.name!r}", "rename one")
 
 
 def _load_file(path: Path) -> ModuleType:

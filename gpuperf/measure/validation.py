@@ -12,6 +12,17 @@ from typing import Any, TypeVar, get_args
 from gpuperf.errors import WorkloadError
 from gpuperf.model.codec import decode, encode
 from gpuperf.model.cost import Cost, FlopKind
+from gpuperf.model.experiment import (
+    COMPARED,
+    QUANTITIES,
+    READING,
+    UNITS,
+    Control,
+    Experiment,
+    ExperimentDescription,
+    Need,
+    unit_of,
+)
 from gpuperf.model.workload import RESERVED, Axis, Description, Implementation, Workload
 
 T = TypeVar("T", bound=Cost)
@@ -34,6 +45,18 @@ def validate(workload: Workload, source: str) -> None:
     for check in (_types, _names, _axes, _described(source)):
         for message, hint in check(workload):
             raise WorkloadError(f"{source}: workload {workload.name!r} {message}", hint)
+
+
+def validate_experiment(experiment: Experiment, source: str) -> None:
+    """Raise WorkloadError for an experiment that cannot be planned with."""
+    for check in (_experiment_fields, _experiment_axes):
+        for message, hint in check(experiment):
+            raise WorkloadError(f"{source}: experiment {experiment.name!r} {message}", hint)
+    try:
+        decode(encode(experiment.describe(source)), ExperimentDescription)
+    except (TypeError, ValueError, AttributeError) as error:
+        message = f"{source}: experiment {experiment.name!r} cannot be described: {error}"
+        raise WorkloadError(message, "names are text, values whole numbers or text") from None
 
 
 def validated_cost(value: Any, kind: type[T], function: str) -> T:
@@ -63,6 +86,39 @@ def validated_cost(value: Any, kind: type[T], function: str) -> T:
         raise WorkloadError(message, "counts are whole numbers: divide with //") from None
 
 
+def _experiment_fields(experiment: Experiment) -> Iterator[Problem]:
+    if not isinstance(experiment.name, str) or not re.fullmatch(NAME, experiment.name):
+        yield "has a name that is not letters, digits, _ and -", "begin with a letter"
+    if not isinstance(experiment.workload, Workload | str):
+        yield "has a workload that is neither a Workload nor a name", 'workload="copy"'
+    if not callable(experiment.expect):
+        yield "has no function `expect`", "expect=lambda at, numbers: about(…)"
+    if experiment.y not in QUANTITIES and not str(experiment.y).startswith(READING):
+        yield f"measures {experiment.y!r}", f"y is one of {', '.join(QUANTITIES)}"
+    if unit_of(experiment) not in UNITS:
+        yield f"has the unit {unit_of(experiment)!r}", f"it is one of {', '.join(sorted(UNITS))}"
+    if (experiment.y in COMPARED) != (experiment.baseline is not None):
+        yield f"has y={experiment.y!r}", "a ratio, and nothing else, needs a `baseline`"
+    for field, kind in (("controls", Control), ("notes", str), ("claims", str), ("needs", str)):
+        yield from _tuple_of(field, getattr(experiment, field), kind)
+    for need in set(experiment.needs) - {*get_args(Need)}:
+        yield f"needs {need!r}", f"`needs` is some of {', '.join(get_args(Need))}"
+
+
+def _experiment_axes(experiment: Experiment) -> Iterator[Problem]:
+    for name, values in experiment.axes.items():
+        yield from _tuple_of(f"values of the axis {name!r}", values, int | str)
+    if isinstance(experiment.workload, str):
+        return
+    known = {axis.name for axis in experiment.workload.axes}
+    known |= {option for i in experiment.workload.implementations for option in i.options}
+    wanted = {*experiment.axes, *(name for c in experiment.controls for name in c.at)}
+    wanted |= {experiment.series} - {"implementation"}
+    wanted |= {experiment.x} if experiment.along is None else set()
+    for name in sorted(wanted - known):
+        yield f"names the axis {name!r}, which its workload lacks", f"it has {', '.join(known)}"
+
+
 def _types(workload: Workload) -> Iterator[Problem]:
     for field, kind in LISTS.items():
         yield from _tuple_of(field, getattr(workload, field), kind)
@@ -77,7 +133,7 @@ def _types(workload: Workload) -> Iterator[Problem]:
             yield message, "def build(inputs, point, options): return lambda: …"
 
 
-def _tuple_of(field: str, value: object, kind: type) -> Iterator[Problem]:
+def _tuple_of(field: str, value: object, kind: Any) -> Iterator[Problem]:
     if not isinstance(value, tuple | list):
         message = f"has {field} that is not a tuple, but {_article(type(value).__name__)}"
         yield message, "a tuple of one needs a comma: (one,)"
@@ -85,7 +141,7 @@ def _tuple_of(field: str, value: object, kind: type) -> Iterator[Problem]:
     for item in value:
         if not isinstance(item, kind):
             message = f"has {field} with {_article(type(item).__name__)} in it"
-            yield message, f"each is {_article(kind.__name__)}"
+            yield message, f"each is {_article(getattr(kind, '__name__', str(kind)))}"
 
 
 def _article(name: str) -> str:

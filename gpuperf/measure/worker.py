@@ -31,14 +31,14 @@ from gpuperf.measure.forecast import Forecast
 from gpuperf.measure.isolation import Isolation
 from gpuperf.measure.nvbench import nvbench_means
 from gpuperf.measure.pipe import Pipe, die_with_parent, end_child_on_return
-from gpuperf.measure.registry import load_source
+from gpuperf.measure.prediction import predict
+from gpuperf.measure.registry import Loaded, load_all
 from gpuperf.measure.stopwatch import open_stopwatch
 from gpuperf.measure.telemetry import Meter, open_meter
 from gpuperf.measure.timer_comparison import open_timer_comparison
 from gpuperf.measure.warmup import warm_call
 from gpuperf.model import protocol
 from gpuperf.model.contract import Fingerprint, TimerName
-from gpuperf.model.workload import Workload
 
 DEVICE_LOST = 70  # exit code after the device failed in a case
 
@@ -58,7 +58,7 @@ class Worker:
         self._fingerprint = Fingerprint()
         self._timers: set[TimerName] = set()
         self._forecast = Forecast()
-        self._sources: dict[str, tuple[dict[str, Workload], dict[str, str]]] = {}
+        self._sources: dict[str, Loaded] = {}
 
     def send(self, message: protocol.FromWorker) -> None:
         """Send *message* to the supervisor; a forked child of the worker exits instead."""
@@ -75,6 +75,8 @@ class Worker:
             elif isinstance(request, protocol.Examine):
                 device, meter, _ = self._opened()
                 self.send(protocol.Examined(examine(device, meter)))
+            elif isinstance(request, protocol.Expect):
+                self.send(self._expect(request))
             elif isinstance(request, protocol.Loaded):
                 self.send(protocol.Modules(_modules(request.folders, request.packages)))
             elif isinstance(request, protocol.Nvbench):
@@ -105,18 +107,26 @@ class Worker:
             raise CannotMeasure("no device was opened")
         return self._device, self._meter, self._isolation
 
-    def _workloads(self, source: str) -> tuple[dict[str, Workload], dict[str, str]]:
+    def _load(self, source: str) -> Loaded:
         if source not in self._sources:
-            self._sources[source] = load_source(source)
+            self._sources[source] = load_all(source)
         return self._sources[source]
 
     def _describe(self, source: str) -> None:
-        workloads, broken = self._workloads(source)
-        self.send(protocol.Described(tuple(w.describe(source) for w in workloads.values()), broken))
+        loaded = self._load(source)
+        workloads = tuple(w.describe(source) for w in loaded.workloads.values())
+        experiments = tuple(e.describe(source) for e in loaded.experiments.values())
+        self.send(protocol.Described(workloads, loaded.broken, experiments))
+
+    def _expect(self, request: protocol.Expect) -> protocol.Predicted:
+        experiments = self._load(request.source).experiments
+        if request.experiment not in experiments:
+            raise WorkloadError(f"{request.source} holds no experiment {request.experiment!r}")
+        return protocol.Predicted(predict(experiments[request.experiment], request))
 
     def _measure(self, request: protocol.Measure) -> protocol.Measured:
         device, meter, isolation = self._opened()
-        workloads, _ = self._workloads(request.case.source)
+        workloads = self._load(request.case.source).workloads
         if request.case.op not in workloads:
             raise WorkloadError(f"{request.case.source} holds no workload {request.case.op!r}")
         name = request.contract.timer
@@ -152,7 +162,7 @@ class Worker:
             device, open_stopwatch(request.contract.timer, device.torch), meter, self._fingerprint
         )
         for index, case in enumerate(request.cases):
-            workload = self._workloads(case.source)[0].get(case.op)
+            workload = self._load(case.source).workloads.get(case.op)
             if workload is not None and bench.can_begin(workload, case, request.contract):
                 yield index
 
@@ -161,7 +171,7 @@ class Worker:
         device, _, _ = self._opened()
         calls = []
         for case in request.cases:
-            workload = self._workloads(case.source)[0][case.op]
+            workload = self._load(case.source).workloads[case.op]
             calls.append(warm_call(workload, case, device, request.seed, request.contract.data))
         device.synchronize()
         self.send(protocol.Progress("nvbench"))

@@ -14,11 +14,12 @@ from typing import Literal
 import msgspec
 
 from gpuperf.model.contract import Contract, Counting, DeviceFacts, Fingerprint
+from gpuperf.model.experiment import ExperimentDescription, Numbers, Prediction
 from gpuperf.model.program import PassName, PassResult
 from gpuperf.model.record import Record
 from gpuperf.model.workload import Case, Description
 
-PROTOCOL = 8
+PROTOCOL = 9
 
 
 class Open(msgspec.Struct, tag="open", frozen=True):
@@ -28,10 +29,23 @@ class Open(msgspec.Struct, tag="open", frozen=True):
 
 
 class Describe(msgspec.Struct, tag="describe", frozen=True):
-    """Request to load the workloads of *source*: `gpuperf.kernels`, a file, a module or an entry
-    point."""
+    """Request to load the workloads and experiments of *source*: `gpuperf.kernels`,
+    `gpuperf.lab_experiments`, a file, a module or an entry point."""
 
     source: str
+
+
+class Expect(msgspec.Struct, tag="expect", frozen=True):
+    """Request to predict the *cases* of an *experiment* from the device's *numbers*.
+
+    *controls* has, for each case, the name of the control that it belongs to (empty: none).
+    """
+
+    experiment: str
+    source: str
+    cases: tuple[Case, ...]
+    controls: tuple[str, ...]
+    numbers: Numbers
 
 
 class Measure(msgspec.Struct, tag="measure", frozen=True):
@@ -127,11 +141,18 @@ class Examined(msgspec.Struct, tag="examined", frozen=True):
 
 
 class Described(msgspec.Struct, tag="described", frozen=True):
-    """Answer to `Describe`: the workloads of a source, and the files that failed to load, each with
-    the reason."""
+    """Answer to `Describe`: the workloads and experiments of a source, and the files that failed to
+    load, each with the reason."""
 
     descriptions: tuple[Description, ...]
     broken: dict[str, str] = {}
+    experiments: tuple[ExperimentDescription, ...] = ()
+
+
+class Predicted(msgspec.Struct, tag="predicted", frozen=True):
+    """Answer to `Expect`: the prediction of each case, in the order of the request."""
+
+    predictions: tuple[Prediction, ...]
 
 
 class Modules(msgspec.Struct, tag="modules", frozen=True):
@@ -198,7 +219,9 @@ class Failed(msgspec.Struct, tag="failed", frozen=True):
     hint: str = ""
 
 
-ToWorker = Open | Describe | Examine | Loaded | Measure | Nvbench | Profile | Runnable
+ToWorker = Open | Describe | Examine | Expect | Loaded | Measure | Nvbench | Profile | Runnable
 Interim = Hello | Progress | Timed | PassDone
-Answer = Opened | Described | Examined | Modules | Measured | NvbenchTimes | RunnableCases | Ended
+Answer = (
+    Opened | Described | Examined | Modules | Measured | NvbenchTimes | Predicted | RunnableCases
+) | Ended
 FromWorker = Interim | Answer | Failed

@@ -1,6 +1,6 @@
-"""Find workloads by name without importing them, from descriptions that a worker made once.
+"""Find workloads and experiments by name, from descriptions that a worker made once.
 
-Descriptions are cached by the hash of the workloads' files, the interpreter, torch and gpuperf.
+Descriptions are cached by the hash of the files, the interpreter, torch and gpuperf.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ from pathlib import Path
 
 import gpuperf
 from gpuperf.errors import UnknownName, UsageError
+from gpuperf.model.experiment import ExperimentDescription
 from gpuperf.model.protocol import PROTOCOL, Described
 from gpuperf.model.workload import Description
 from gpuperf.run.cache import fetch, keep, key_of
 
 BUILTIN = "gpuperf.kernels"
+EXPERIMENTS = "gpuperf.lab_experiments"
 ENTRY_GROUP = "gpuperf.workloads"
 
 Describe = Callable[[str], Described]
@@ -30,6 +32,7 @@ class Catalogue:
 
     descriptions: tuple[Description, ...]
     broken: dict[str, str] = field(default_factory=dict)
+    experiments: tuple[ExperimentDescription, ...] = ()
 
     def get(self, name: str) -> Description | None:
         """Return the workload called *name*, if there is one."""
@@ -40,14 +43,59 @@ def builtin_catalogue(describe: Describe, cached: bool = True) -> Catalogue:
     """Return the workloads of `gpuperf.kernels`; *describe* is called if they are not cached."""
     if not cached:
         return Catalogue(_sorted(describe(BUILTIN).descriptions))
-    key = _builtin_key()
+    return _package_catalogue(BUILTIN, describe)
+
+
+def experiment_catalogue(describe: Describe) -> Catalogue:
+    """Return the experiments of gpuperf, and their workloads; as `builtin_catalogue`."""
+    return _package_catalogue(EXPERIMENTS, describe)
+
+
+def _package_catalogue(package: str, describe: Describe) -> Catalogue:
+    key = _builtin_key(package)
     catalogue = fetch("catalogue", key, Catalogue)
     if catalogue is None:
-        described = describe(BUILTIN)
-        catalogue = Catalogue(_sorted(described.descriptions), described.broken)
+        described = describe(package)
+        catalogue = _catalogue_of(described)
         if not catalogue.broken:
             keep("catalogue", key, catalogue)
     return catalogue
+
+
+def _catalogue_of(described: Described) -> Catalogue:
+    experiments = sorted(described.experiments, key=lambda e: e.name)
+    return Catalogue(_sorted(described.descriptions), described.broken, tuple(experiments))
+
+
+def find_experiment(
+    name: str, describe: Describe, file: str = ""
+) -> tuple[ExperimentDescription, Description]:
+    """Return the experiment *name* and its workload, of gpuperf or of the user's *file*.
+
+    Without a name, it is the only experiment of the file. Raises: UnknownName, UsageError,
+    WorkloadError.
+    """
+    catalogue = _catalogue_of(describe(file)) if file else experiment_catalogue(describe)
+    by_name = {experiment.name: experiment for experiment in catalogue.experiments}
+    if file and not by_name:
+        raise UsageError(
+            f"{file} has no Experiment", "end the file with an `Experiment(...)` value"
+        )
+    if not name and len(by_name) > 1:
+        raise UsageError(
+            f"{file} has {len(by_name)} experiments", f"name one: {next(iter(by_name))}"
+        )
+    if name and name not in by_name:
+        raise UnknownName("experiment", name, by_name, broken_hint(catalogue, name))
+    experiment = by_name[name] if name else next(iter(by_name.values()))
+    own = catalogue.get(experiment.op) if experiment.workload_source == experiment.source else None
+    return experiment, own or find_workload(experiment.op, describe)
+
+
+def broken_hint(catalogue: Catalogue, name: str) -> str:
+    """Return the reason why the file of the experiment *name* does not load, or nothing."""
+    broken = {module.rpartition(".")[2]: reason for module, reason in catalogue.broken.items()}
+    return f"its file does not load: {broken[name]}" if name in broken else ""
 
 
 def known_workload(op: str) -> Description | None:
@@ -121,8 +169,8 @@ def _sorted(descriptions: tuple[Description, ...]) -> tuple[Description, ...]:
     return tuple(sorted(descriptions, key=lambda d: d.name))
 
 
-def _builtin_key() -> str:
-    spec = importlib.util.find_spec(BUILTIN)
+def _builtin_key(package: str = BUILTIN) -> str:
+    spec = importlib.util.find_spec(package)
     folders = list(spec.submodule_search_locations or ()) if spec else []
     files = sorted(path for folder in folders for path in Path(folder).glob("*.py"))
     contents = [(path.name, sha256(path.read_bytes()).hexdigest()) for path in files]

@@ -1,0 +1,1 @@
+"""Experiments, one file each: the prediction beside its kernel. The registry walks this package."""
