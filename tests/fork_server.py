@@ -125,6 +125,8 @@ def _become(request: dict[str, Any], descriptors: Sequence[int], hidden: Names) 
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         if request["session"]:
             os.setsid()
+        if request["hear"]:
+            forks.hear()
         _give_numbers(dict(zip(request["descriptors"], descriptors, strict=True)))
         os.chdir(request["folder"])
         os.environ.clear()

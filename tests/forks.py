@@ -15,6 +15,7 @@ import json
 import os
 import select
 import shutil
+import signal
 import socket
 import struct
 import subprocess
@@ -27,9 +28,10 @@ from pathlib import Path
 from subprocess import DEVNULL, PIPE, CompletedProcess, TimeoutExpired
 from typing import Any
 
-__all__ = ["DEVNULL", "PIPE", "CompletedProcess", "Popen", "TimeoutExpired", "run", "serve"]
+__all__ = ["DEVNULL", "PIPE", "CompletedProcess", "Popen", "TimeoutExpired", "hear", "run", "serve"]
 
 SOCKET, BASELINE = "GPUPERF_FORKS", "GPUPERF_FORKS_BASELINE"
+INTERPRET = "TRITON_INTERPRET"  # without it, kernels defined in the fork are not interpreted
 READ_AT_START = ("PYTHON", "LC_", "LANG", "LD_", "OMP_", "MKL_", "KMP_", "TORCH", "TRITON", "MPL")
 MAIN = "from gpuperf.app import main; main()"
 MODULES = ("gpuperf", "gpuperf.measure.worker", "gpuperf.profile.inside.program")
@@ -37,6 +39,15 @@ RUN = Path(__file__).parents[1] / "gpuperf" / "run"
 GUARD, BOOTSTRAP = str(RUN / "guard.py"), str(RUN / "bootstrap.py")
 SERVER = Path(__file__).with_name("fork_server.py")
 SERVER_START_S = 60.0
+
+
+def hear() -> None:
+    """Take Ctrl-C and the end of a terminal as at a prompt, which nohup or a background job ignore.
+
+    For `preexec_fn`.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def split(command: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -56,7 +67,10 @@ def forkable(command: Any, environment: Mapping[str, str]) -> bool:
     known = known or words[:1] in ([GUARD], [BOOTSTRAP])
     if command[0] != sys.executable or not known:
         return False
-    return read_at_start(environment) == json.loads(environment.get(BASELINE, "{}"))
+    baseline = json.loads(environment.get(BASELINE, "{}"))
+    if INTERPRET not in environment:
+        baseline.pop(INTERPRET, None)
+    return read_at_start(environment) == baseline
 
 
 def read_at_start(environment: Mapping[str, str]) -> dict[str, str]:
@@ -78,7 +92,7 @@ class Popen(subprocess.Popen[Any]):
     def _execute_child(self, *words: Any) -> None:
         command, _, preexec_fn, _, pass_fds, cwd, env, *more = words
         environment = dict(os.environ if env is None else env)
-        if preexec_fn or not forkable(command, environment):
+        if preexec_fn not in (None, hear) or not forkable(command, environment):
             super()._execute_child(*words)  # type: ignore[misc]
             return
         pipes = more[3:9]
@@ -91,6 +105,7 @@ class Popen(subprocess.Popen[Any]):
             "environment": environment,
             "descriptors": list(descriptors),
             "session": more[14],
+            "hear": preexec_fn is hear,
         }
         self._server = _connected(environment[SOCKET])
         _send(self._server, request, list(descriptors.values()))

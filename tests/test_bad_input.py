@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import forks
 import pytest
 from command_line import QUICK, SAXPY, CommandLine, Ended, assert_refused
 
@@ -434,10 +435,7 @@ def test_a_run_of_another_device_is_not_resumed(killed: Sweep, tmp_path: Path) -
 def interrupted(gpuperf_at: CommandLine) -> tuple[Sweep, Ended]:
     """A run that was stopped by Ctrl-C after two records: a terminal tells the whole group."""
     sweep = Sweep(gpuperf_at, "ctrl-c")
-    process = sweep.start(
-        start_new_session=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )
+    process = sweep.start(start_new_session=True, preexec_fn=forks.hear)
     sweep.wait_for_records(2, process)
     os.killpg(process.pid, signal.SIGINT)
     out, err = process.communicate(timeout=30)
@@ -473,7 +471,10 @@ def test_an_interrupted_run_even_if_cut_in_mid_line_is_resumed_from_its_last_who
     assert_complete(cut, cut.resume(), set(sizes[:-1]))
 
 
-def test_a_disk_that_fills_loses_nothing_measured(killed: Sweep, gpuperf_at: CommandLine) -> None:
+def test_a_disk_that_fills_loses_nothing_measured(
+    killed: Sweep, gpuperf_at: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")  # the limit would cut bytecode short too
     _, header, first = killed.path.read_bytes().split(b"\n")[:3]
     most = len(header) + len(first) + len(first) // 2
     full = Sweep(gpuperf_at, "filled")

@@ -253,12 +253,6 @@ def test_each_option_that_takes_no_value_is_known_to_be_one() -> None:
     assert switches | {"--debug", *HELP} == SWITCHES
 
 
-def _hear() -> None:
-    """In the new process: what a shell or nohup had us ignore."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_keeps_what_was_found(tmp_path: Path, number: signal.Signals) -> None:
     text = (
@@ -273,13 +267,13 @@ except KeyboardInterrupt: sys.exit(7)
     )
     (tmp_path / "train.py").write_text(text, encoding="utf-8")
     code = "from gpuperf.app import main; main()"
-    with subprocess.Popen(
+    with forks.Popen(
         [sys.executable, "-c", code, "profile", "--steps", "1", "train.py"],
         cwd=tmp_path,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=_hear,
+        preexec_fn=forks.hear,
     ) as process:
         try:
             assert process.stdout is not None
