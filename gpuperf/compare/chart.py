@@ -177,15 +177,16 @@ def _draw_list(frame: Frame, rows: Sequence[_Row], _: str) -> None:
         _head(axes, metric.name)
         axes.barh(places, [value or 0.0 for value in metric.values], color=colours, height=0.62)
         most = max((value for value in metric.values if value), default=1.0)
+        edge = 1.4 * most  # an interval that reaches beyond is cut there
         for place, row, value, span in zip(places, rows, metric.values, metric.spans, strict=True):
             low, high = _reach(value, span) if value else (0.0, 0.0)
             if value and low + high > SHORT * most:
                 axes.errorbar(value, place, xerr=[[low], [high]], **ERROR)
             text = metric.show(value) if value else "unknown"
             text += f", {_faster(row)}" if metric.show is format_time and row.entry.speedup else ""
-            end = (value or 0.0) + high + 0.015 * most
+            end = min((value or 0.0) + high, edge) + 0.015 * most
             axes.text(end, place, text, va="center", fontsize=9, color=INK)
-        axes.set_xlim(0, 1.4 * most)
+        axes.set_xlim(0, edge)
         axes.set_ylim(-0.6, len(rows) - 0.4)
         axes.set_yticks(places, labels)
         axes.set_xticks([])
@@ -221,7 +222,7 @@ def _draw_bars(
     axes: Any, rows: Sequence[_Row], metric: _Metric, groups: Sequence[tuple[float, str, str]]
 ) -> None:
     """Draw a bar for each row with its interval and, of a time, the speed-up above it."""
-    names, foot = _names(rows), axes.get_ylim()[0]
+    names, (foot, top) = _names(rows), axes.get_ylim()
     width = 0.84 / len(names)
     upright = len(names) * len(groups) > CROWD
     for row, value, span in zip(rows, metric.values, metric.spans, strict=True):
@@ -233,12 +234,13 @@ def _draw_bars(
         if value and low + high > 0:
             axes.errorbar(place, value, yerr=[[min(low, value - foot)], [high]], **ERROR)
         text = _faster(row) if metric.show is format_time and value else "" if value else "unknown"
+        cut = value is not None and value + high > top  # then the text is beside the interval
         axes.annotate(
             text,
-            (place, value + high if value else foot),
-            (0, 3),
+            (place, (value if cut else value + high) if value else foot),
+            (3 if cut else 0, 3),
             textcoords="offset points",
-            ha="center",
+            ha="left" if cut else "center",
             va="bottom",
             fontsize=8,
             rotation=90 if upright or not value else 0,

@@ -18,6 +18,7 @@ from synthetic_comparison import FASTER, TOP, compared, counted, failing
 from gpuperf.compare import chart
 from gpuperf.errors import UsageError
 from gpuperf.model.record import Run
+from gpuperf.model.samples import Samples
 from gpuperf.roofline.footer import footer
 from gpuperf.roofline.rows import entries_of
 from gpuperf.roofline.scene import scene
@@ -58,6 +59,7 @@ def inside(figure: Any) -> None:
     width, height = figure.get_size_inches()
     assert (box.x0 >= 0, box.y0 >= 0, box.x1 <= width, box.y1 <= height) == (True,) * 4
     assert all(axes.get_position().height > 0.1 for axes in figure.axes)
+    assert width < 40  # inches, however long a bar's interval is
 
 
 def test_one_size_is_drawn_as_bars_with_times_and_speed_ups() -> None:
@@ -209,7 +211,21 @@ def crowd(run: Run) -> Run:
     )
 
 
-ODD = [nameless, hostile, costless, crowd]
+def two_that_disagree(run: Run) -> Run:
+    """Two processes so different that the interval of their mean spans many powers of ten."""
+    return replace(
+        run,
+        records=tuple(
+            replace(
+                r, pass_index=i, times={"window": Samples((r.times["window"].median_s * factor,))}
+            )
+            for r in run.records
+            for i, factor in enumerate((1.0, 50.0))
+        ),
+    )
+
+
+ODD = [nameless, hostile, costless, crowd, two_that_disagree]
 
 
 @pytest.mark.parametrize("sizes", [(1024,), (512, 1024)])
