@@ -45,7 +45,7 @@ def theory(
     ] = None,
     format: FormatOption = Format.TABLE,
 ) -> None:
-    """Compute what a device could do at best, by formula and without a GPU.
+    """Compute bytes, FLOPs, limits and crossovers by formula, without a GPU.
 
     Each parameter of a theory is an option: gpuperf theory attention --n 128:16k --d 64,128
     """
