@@ -7,45 +7,63 @@ import importlib
 import os
 import sys
 import warnings
+from pathlib import Path
+
+import forks
+import pytest
 
 # Several test processes share the processors: none may spin while it waits for its threads.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
-import torch
-
-if "PYTEST_XDIST_WORKER" in os.environ:
-    torch.set_num_threads(1)
-
 # Hundreds of processes start here: each would compile gpuperf anew without its bytecode.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+os.environ.pop("COLUMNS", None)  # by pytest-xdist: the width of no terminal
 
 # Triton asks when a kernel is defined: ours, its own (gluon), and those of torch's compiler.
 KERNELS = ("triton.experimental.gluon", "torch._inductor.compile_fx")
 INTERPRET = "TRITON_INTERPRET"
+DRIVER = Path("/dev/nvidiactl")  # exists where there is an NVIDIA GPU
 
-if not torch.cuda.is_available():
-    os.environ[INTERPRET] = "1"
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # of torch's own making
-    for module in KERNELS:
-        with contextlib.suppress(ImportError):  # no Triton, or an older one without gluon
-            importlib.import_module(module)
 
-import forks  # noqa: E402
-import pytest  # noqa: E402
-from fast_interpreter import remember_lookups  # noqa: E402
+def prepare() -> None:
+    """Import what the tests of this process need, which takes seconds."""
+    import torch
 
-from gpuperf.measure.registry import load_source  # noqa: E402
-from gpuperf.run import launcher  # noqa: E402
+    alone = not torch.cuda.is_available()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        torch.set_num_threads(1)
+    if alone:
+        os.environ[INTERPRET] = "1"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of torch's own making
+        for module in KERNELS:
+            with contextlib.suppress(ImportError):  # no Triton, or an older one without gluon
+                importlib.import_module(module)
 
-remember_lookups()
-load_source("gpuperf.kernels")
-os.environ.pop(INTERPRET, None)  # not for what the tests start
-if not torch.cuda.is_available():
+    from fast_interpreter import remember_lookups
+
+    from gpuperf.measure.registry import load_source
+    from gpuperf.run import launcher
+
+    remember_lookups()
+    load_source("gpuperf.kernels")
+    os.environ.pop(INTERPRET, None)  # not for what the tests start
+    if alone:
+        forks.serve()
+        launcher.subprocess = forks  # type: ignore[attr-defined]
+
+
+def starts_others() -> bool:
+    """Return whether this process of pytest-xdist runs no test, but starts others that do."""
+    asked = any(word.startswith(("-n", "--numprocesses")) for word in sys.argv[1:])
+    return asked and "PYTEST_XDIST_WORKER" not in os.environ
+
+
+if not starts_others():
+    prepare()
+elif not DRIVER.exists():
     forks.serve()
-    launcher.subprocess = forks  # type: ignore[attr-defined]
-os.environ.pop("COLUMNS", None)  # by pytest-xdist: the width of no terminal
 
 
 @pytest.fixture

@@ -31,7 +31,6 @@ from typing import Any
 __all__ = ["DEVNULL", "PIPE", "CompletedProcess", "Popen", "TimeoutExpired", "hear", "run", "serve"]
 
 SOCKET, BASELINE = "GPUPERF_FORKS", "GPUPERF_FORKS_BASELINE"
-INTERPRET = "TRITON_INTERPRET"  # without it, kernels defined in the fork are not interpreted
 READ_AT_START = ("PYTHON", "LC_", "LANG", "LD_", "OMP_", "MKL_", "KMP_", "TORCH", "TRITON", "MPL")
 MAIN = "from gpuperf.app import main; main()"
 MODULES = ("gpuperf", "gpuperf.measure.worker", "gpuperf.profile.inside.program")
@@ -67,10 +66,7 @@ def forkable(command: Any, environment: Mapping[str, str]) -> bool:
     known = known or words[:1] in ([GUARD], [BOOTSTRAP])
     if command[0] != sys.executable or not known:
         return False
-    baseline = json.loads(environment.get(BASELINE, "{}"))
-    if INTERPRET not in environment:
-        baseline.pop(INTERPRET, None)
-    return read_at_start(environment) == baseline
+    return read_at_start(environment) == json.loads(environment.get(BASELINE, "{}"))
 
 
 def read_at_start(environment: Mapping[str, str]) -> dict[str, str]:
