@@ -405,7 +405,7 @@ def test_a_closed_writer_holds_no_file(tmp_path: Path) -> None:
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
-HOSTILE = (0, -1, -1.5, 1e308, 5e-324, 10**30, 10**400, "\x1b[31m[bold]x", "", None, [], True)
+HOSTILE = (0, -1, 1e308, 5e-324, 10**30, 10**400, "\x1b[31m[bold]x", "", None, [], True)
 
 
 def values_in(parent: Any) -> Iterator[tuple[Any, Any]]:
@@ -425,7 +425,11 @@ def test_no_value_in_a_run_file_breaks_the_reader_or_escapes_to_the_terminal(
 ) -> None:
     text = text_of(run_file("h200-vector-add"))
     header, record, *_ = [json.loads(s) for s in text.splitlines() if s.strip()]
-    cut = {**header, "peaks": {**header["peaks"], "compute": header["peaks"]["compute"][:3]}}
+    used = ("memory_bandwidth", "boost_clock", "copy_bandwidth")  # the others are read like these
+    cut = {**header}
+    for name in ("peaks", "ceilings"):
+        figures = {k: v for k, v in header[name]["figures"].items() if k in used}
+        cut[name] = {**header[name], "compute": header[name]["compute"][:1], "figures": figures}
     file = tmp_path / "run.jsonl"
     before = json.dumps([cut, record])
     for at, (parent, key) in [
