@@ -53,13 +53,19 @@ def _plot(at: Any, chip: Chip) -> Plot:
         "16-bit tensor": tensor_rate,
         "fp32 vector": vector_rate,
         "bandwidth": lambda each: each.bandwidth,
+        "16-bit ridge": lambda each: ratio(tensor_rate(each), each.bandwidth),
     }
     curves = []
     for label, figure in kinds.items():
         growth = [(i, ratio(figure(each), figure(first))) for i, each in enumerate(every, 1)]
         curves.append(Curve(label, [(i, times) for i, times in growth if times is not None]))
-    names = {float(i): each.peaks.id.partition("-")[0] for i, each in enumerate(every, 1)}
+    names = {float(i): _short(each.peaks.id) for i, each in enumerate(every, 1)}
     return Plot("device", f"times the {first.peaks.name}", curves, linear=True, names=names)
+
+
+def _short(name: str) -> str:
+    """Return the id of a device without its form factor: `a100 40gb`."""
+    return " ".join(part for part in name.split("-") if not part.startswith("sxm"))
 
 
 THEORY = Theory(
