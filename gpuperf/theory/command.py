@@ -10,11 +10,10 @@ import typer
 
 from gpuperf.errors import UsageError
 from gpuperf.peaks.find import find_device
-from gpuperf.run.ceilings import newest_ceilings
 from gpuperf.show.render import render
 from gpuperf.show.screen import put, stdout_screen
 from gpuperf.theory.table import theories_table, theory_table
-from gpuperf.theory.theory import Chip, find_theory, theory_names, values_of
+from gpuperf.theory.theory import CLAIMS, Chip, find_theory, listed_names, values_of
 from gpuperf.verb.options import Format, FormatOption
 from gpuperf.verb.parse import named_options
 
@@ -48,11 +47,16 @@ def theory(
     """Compute bytes, FLOPs, limits and crossovers by formula, without a GPU.
 
     Each parameter of a theory is an option: gpuperf theory attention --n 128:16k --d 64,128
+
+    `claims` judges what the notes claim: gpuperf theory claims --ruling wrong --run gpuperf-runs
     """
     if name is None:
         if ctx.args or chart is not None:
             raise UsageError("an option of a theory needs its name", _known())
         put(render([theories_table()], format.value, stdout_screen()))
+        return
+    if name == CLAIMS:
+        _claims(ctx, format)
         return
     chosen = find_theory(name)
     names = [parameter.name for parameter in chosen.parameters]
@@ -65,14 +69,40 @@ def theory(
     put(render([theory_table(name, chosen, at, chip)], format.value, stdout_screen()))
 
 
+def _claims(ctx: typer.Context, format: Format) -> None:
+    """Print the claims. Raises: UsageError for an option of a theory."""
+    from gpuperf.theory.claims.study import OPTIONS, Choice, study
+    from gpuperf.theory.claims.table import claims_table
+
+    for option in ("device", "chart"):
+        source = ctx.get_parameter_source(option)
+        if source is not None and source.name == "COMMANDLINE":
+            raise UsageError(
+                f"claims take no --{option}",
+                "each check has its own devices; `gpuperf theory NAME` takes both options",
+            )
+    given = named_options(ctx.args, tuple(OPTIONS), "options of claims", "for example --notes 001")
+    choice = Choice.of(given)
+    put(render([claims_table(study(choice), choice)], format.value, stdout_screen()))
+
+
 def _chip(device: str) -> Chip:
-    return Chip(newest_ceilings() if device == CALIBRATED else find_device(device))
+    if device != CALIBRATED:
+        return Chip(find_device(device))
+    from gpuperf.run.ceilings import newest_ceilings  # its imports take time
+
+    return Chip(newest_ceilings())
 
 
 def parameters_help(words: Sequence[str]) -> str:
     """Describe the parameters of the theory that *words* name first."""
     if not words or words[0].startswith("-"):
         return _known()
+    if words[0] == CLAIMS:
+        from gpuperf.theory.claims.study import OPTIONS
+
+        listed = ", ".join(f"--{name} ({meaning})" for name, meaning in OPTIONS.items())
+        return f"Options of claims: {listed}."
     lines = ", ".join(
         f"--{p.name.replace('_', '-')} {p.default} ({p.meaning})"
         for p in find_theory(words[0]).parameters
@@ -81,4 +111,4 @@ def parameters_help(words: Sequence[str]) -> str:
 
 
 def _known() -> str:
-    return f"Theories: {', '.join(name.replace('_', '-') for name in theory_names())}."
+    return f"Theories: {', '.join(listed_names())}."

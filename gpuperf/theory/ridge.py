@@ -33,6 +33,11 @@ def critical_tokens(ridge: float, k: int, m: int, size: int, weight_bytes: float
     return ridge * weight_bytes / 2 / left if left > 0 else None
 
 
+def matmul_intensity(m: int, n: int, k: int, size: int) -> float:
+    """Return the FLOP/byte of an (m, k)·(k, n) matmul whose tensors are moved once."""
+    return 2 * m * n * k / (size * (m * k + k * n + m * n))
+
+
 def critical_cube(ridge: float, size: int) -> int:
     """Return the smallest n whose n³ matmul, 2·n³ FLOPs over 3·size·n² bytes, is at the ridge."""
     return math.ceil(ridge * 3 * size / 2)

@@ -10,12 +10,19 @@ from gpuperf.theory.theory import Chip, Curve, Parameter, Plot, Quantity, Theory
 from gpuperf.units import itemsize
 
 REGISTERS = 64 * 1024 * 4  # bytes of the registers of an SM, from Volta to Blackwell
+L1_BYTES = 128  # a clock and SM, from Volta to Blackwell
 NS = tuple(2**k for k in range(6, 15))
 
 
 def largest_square(size_bytes: float | None, element: int) -> int | None:
     """Return the largest n whose n·n elements of *element* bytes fit into *size_bytes*."""
     return None if size_bytes is None else math.isqrt(int(size_bytes) // element)
+
+
+def l1_bandwidth(chip: Chip) -> float | None:
+    """Return the bandwidth of all L1 caches in byte/s: SMs × 128 bytes × clock."""
+    clock = chip.figure("boost_clock")
+    return clock and chip.sms * L1_BYTES * clock
 
 
 def memories(chip: Chip) -> Iterator[tuple[str, float | None]]:

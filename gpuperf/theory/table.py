@@ -5,16 +5,29 @@ from __future__ import annotations
 from typing import Any
 
 from gpuperf.show.table import Column, Note, Table, fill
-from gpuperf.theory.theory import At, Chip, Quantity, Theory, Value, find_theory, theory_names
+from gpuperf.theory.theory import (
+    CLAIMS,
+    At,
+    Chip,
+    Quantity,
+    Theory,
+    Value,
+    find_theory,
+    listed_names,
+)
 from gpuperf.units import format_bytes, format_number, format_rate, format_si, format_time
 
 UNKNOWN = "–"
+CLAIMS_QUESTION = "What do the notes say, and is it right?"
 PREFIXED = ("FLOP", "FLOP/s", "byte/s", "byte", "s")  # units that a cell shows with a prefix
 
 
 def theories_table() -> Table:
     """Make a table with a line for each theory: its name and its question."""
-    rows = [(name.replace("_", "-"), find_theory(name).question) for name in theory_names()]
+    rows = [
+        (name, CLAIMS_QUESTION if name == CLAIMS else find_theory(name).question)
+        for name in listed_names()
+    ]
     columns = (Column("theory", left=True, identity=True), Column("question", left=True, wrap=40))
     data = [{"name": name, "question": question} for name, question in rows]
     return Table(columns=fill(columns, rows), rows=data)

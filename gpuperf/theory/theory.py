@@ -15,6 +15,7 @@ from gpuperf.model.peaks import Peaks
 from gpuperf.units import parse_range
 
 Value = int | float | str | None  # of a cell; None is unknown
+CLAIMS = "claims"  # listed among the theories; `gpuperf/theory/claims/` judges them
 LARGEST = 2**30  # of a parameter that sets no limit of its own
 DTYPES = ("fp32", "tf32", "bf16", "fp16", "fp8", "int8")
 
@@ -153,8 +154,14 @@ def longest(*seconds: float | None) -> float | None:
 def theory_names() -> tuple[str, ...]:
     """Return the names of all theories, by reading the files of this package."""
     folder = Path(__file__).parent
-    files = (folder / f"{module.name}.py" for module in pkgutil.iter_modules([str(folder)]))
+    modules = (m.name for m in pkgutil.iter_modules([str(folder)]) if not m.ispkg)
+    files = (folder / f"{name}.py" for name in modules)
     return tuple(sorted(f.stem for f in files if "\nTHEORY = " in f.read_text(encoding="utf-8")))
+
+
+def listed_names() -> tuple[str, ...]:
+    """Return what `gpuperf theory NAME` takes, as a user types it: the theories, and the claims."""
+    return tuple(sorted((*(name.replace("_", "-") for name in theory_names()), CLAIMS)))
 
 
 def find_theory(name: str) -> Theory:
@@ -162,7 +169,7 @@ def find_theory(name: str) -> Theory:
     known = {each.replace("_", "-"): each for each in theory_names()}
     module = known.get(name.replace("_", "-"))
     if module is None:
-        raise UnknownName("theory", name, known)
+        raise UnknownName("theory", name, listed_names())
     theory: Theory = import_module(f"gpuperf.theory.{module}").THEORY
     return theory
 

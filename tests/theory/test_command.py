@@ -13,7 +13,7 @@ from command_line import CommandLine, assert_refused
 from gpuperf.model.peaks import Figure
 from gpuperf.peaks.find import builtin_peaks, find_device
 from gpuperf.run.cache import keep
-from gpuperf.theory.theory import Chip, find_theory, theory_names, values_of
+from gpuperf.theory.theory import Chip, find_theory, listed_names, theory_names, values_of
 
 NAMES = theory_names()
 
@@ -71,7 +71,8 @@ def test_the_roofs_measured_last_replace_the_sheet(
 
 def test_without_a_name_all_are_listed(command: CommandLine) -> None:
     rows = json.loads(command.within("theory", "--format", "json").out)
-    assert [row["name"].replace("-", "_") for row in rows] == list(NAMES)
+    assert [row["name"] for row in rows] == list(listed_names())
+    assert {row["name"].replace("-", "_") for row in rows} == {*NAMES, "claims"}
 
 
 def test_the_help_of_a_theory_has_its_parameters(command: CommandLine) -> None:
@@ -91,6 +92,7 @@ def test_the_help_of_a_theory_has_its_parameters(command: CommandLine) -> None:
         (("attention", "--dtype", "bf15"), "no value of --dtype 'bf15'", "known"),
         (("attention", "--n"), "--n needs a value", "--n 4096"),
         (("attention", "more"), "unexpected argument 'more'", "give one theory"),
+        (("claim",), "no theory 'claim'; did you mean 'claims'", "known"),
         (("ridge", "--device", "h300"), "no device 'h300'", "gpuperf devices"),
         (("ridge", "--device", "a100"), "no device 'a100'", "gpuperf devices"),
         (("ridge", "--chart", "a.gif"), "'.gif'", ".png"),

@@ -1,0 +1,52 @@
+"""Compute bytes, times and intensities of the layers of a model that writes tokens."""
+
+from __future__ import annotations
+
+
+def linear_seconds(
+    tokens: int, k: int, m: int, weight_bits: float, rate: float, bandwidth: float
+) -> float:
+    """Return the least time of a linear layer of *k* inputs and *m* outputs over *tokens* tokens of
+    16 bits, with weights of *weight_bits*: that of its bytes or that of its FLOPs."""
+    moved = k * m * weight_bits / 8 + 2 * tokens * (k + m)
+    return max(moved / bandwidth, 2 * tokens * k * m / rate)
+
+
+def packed_bits(bits: int, group: int, scale_bits: int = 16) -> float:
+    """Return the bits of a weight with one scale for *group* weights."""
+    return bits + scale_bits / group
+
+
+def pack(low: int, high: int) -> int:
+    """Return one byte that holds two integers of 4 bits."""
+    return (high & 15) << 4 | (low & 15)
+
+
+def unpack(byte: int) -> tuple[int, int]:
+    """Return the two signed integers of 4 bits in *byte*, as `pack` took them."""
+    low, high = byte & 15, byte >> 4
+    return (low ^ 8) - 8, (high ^ 8) - 8
+
+
+def decode_intensity(queries: int, size: int = 2) -> float:
+    """Return the FLOP/byte of attention over a cache of keys and values of *size* bytes, each read
+    once for *queries*: heads of a group times tokens of a pass."""
+    return 2 * queries / size
+
+
+def accepted_tokens(rate: float, drafts: int) -> float:
+    """Return the tokens of one pass that verifies *drafts* drafts, each accepted with probability
+    *rate*: (1 − α^(k+1)) / (1 − α). Source: Leviathan et al., Fast Inference (2022), equation 1."""
+    return (1 - rate ** (drafts + 1)) / (1 - rate)
+
+
+def slots_used(batch: int) -> float:
+    """Return the used share of the slots of a batch that waits for its longest completion, for
+    exponentially distributed lengths: mean / maximum = 1 / H_B."""
+    return 1 / sum(1 / i for i in range(1, batch + 1))
+
+
+def shared_prefix_bytes(users: int, prefix: int, page: int, token_bytes: float) -> float:
+    """Return the bytes that *users* save who share the whole pages of a prefix of *prefix*
+    tokens."""
+    return (users - 1) * (prefix // page) * page * token_bytes

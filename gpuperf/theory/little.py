@@ -1,0 +1,19 @@
+"""Apply Little's law to memory: bytes in flight = latency · bandwidth."""
+
+from __future__ import annotations
+
+
+def bytes_in_flight(latency_s: float, bandwidth: float) -> float:
+    """Return the bytes in flight that saturate *bandwidth* (byte/s)."""
+    return latency_s * bandwidth
+
+
+def attained(in_flight: float, latency_s: float, bandwidth: float) -> float:
+    """Return the bandwidth in byte/s with *in_flight* bytes: min(x / latency, bandwidth)."""
+    return min(in_flight / latency_s, bandwidth)
+
+
+def threads_needed(latency_s: float, bandwidth: float, sms: int, size: int) -> float:
+    """Return the threads of an SM that saturate *bandwidth*, each with one load of *size* bytes in
+    flight."""
+    return bytes_in_flight(latency_s, bandwidth) / sms / size
