@@ -219,6 +219,18 @@ SAID: dict[int, tuple[object, ...]] = {
         [],
         "wall",
     ),
+    11: (
+        "AMD EPYC",
+        "added/torch[block=512,n=4096,dtype=fp32]",
+        "ok",
+        "case",
+        "window",
+        47,
+        75.916490e-6,
+        0,
+        ["contended", "imprecise", "near-floor"],
+        "wall",
+    ),
 }
 
 
@@ -249,7 +261,8 @@ def test_the_run_of_each_later_schema_says_what_it_said(schema: int) -> None:
 
 def test_what_came_with_a_schema_is_read() -> None:
     """Counters with 3, the baseline with 4, studies with 5, kernels beside a case's times with 6,
-    programs with 7 and 8, the status `impossible` with 9, the tensors of operators with 10."""
+    programs with 7 and 8, the status `impossible` with 9, the tensors of operators with 10, and
+    predictions with 11."""
     runs = {n: read_run(TESTS / "golden" / f"run_schema_{n}.jsonl") for n in range(1, SCHEMA + 1)}
     read = {n: runs[n].records[0].counters.get("dram_read_bytes") for n in (3, 4, 6)}
     assert read == pytest.approx({3: 56_985_823.186, 4: 6_442_654_922.882, 6: 8_373_523.007})
@@ -258,7 +271,7 @@ def test_what_came_with_a_schema_is_read() -> None:
         4: "eager"
     }
     studies = {n: run.header.study for n, run in runs.items() if run.header.study}
-    assert studies == {5: "alignment", 7: "profile", 8: "profile", 10: "profile"}
+    assert studies == {5: "alignment", 7: "profile", 8: "profile", 10: "profile", 11: "lab:blocks"}
     peaks = {n: run.header.peaks.id for n, run in runs.items() if run.header.peaks}
     assert peaks == dict.fromkeys((3, 4, 6), "h200-sxm")
     regions = {n: runs[n].records[0].region for n in (7, 8)}
@@ -267,6 +280,12 @@ def test_what_came_with_a_schema_is_read() -> None:
     assert {record.status for record in runs[9].records} == {"impossible"}
     told = {r.operator.operands for r in runs[10].records if r.operator}
     assert {"32×64 fp32", "→ 32×64 fp32", "scalar fp32", ""} < told
+    assert {n for n, run in runs.items() if run.header.expected} == {11}
+    points = runs[11].header.expected.points if runs[11].header.expected else ()
+    assert [p.expected.value for p in points if p.expected] == [8, 4, 2, 1, 1]
+    assert [record.readings["blocks"] for record in runs[11].records] == [8, 4, 2, 1, 1]
+    caches = [record.contract.cache for record in runs[11].records]
+    assert caches == ["hot", *["cold"] * 4], "a point of an experiment has a cache of its own"
 
 
 @by_name

@@ -35,6 +35,7 @@ BORROWED = {
     "explain": {"roofline"},
     "gate": {"roofline"},
     "importing": {"profile"},
+    "lab": {"roofline"},
     "profile": {"roofline", "explain"},
     "waves": {"roofline"},
 }

@@ -28,6 +28,7 @@ from gpuperf.measure.forecast import CALLS, Forecast
 from gpuperf.measure.inputs import bind_make, refill
 from gpuperf.measure.isolation import restored_tf32
 from gpuperf.measure.launches import launches_of, with_launches
+from gpuperf.measure.readings import readings_of
 from gpuperf.measure.refusals import (
     SMALLER,
     NoTime,
@@ -176,14 +177,13 @@ class Bench:
             refill(inputs, workload.inputs(point, make))
         timing = self._launched(call, timing)
         record = replace(
-            _with_times(record, timing),
+            _with_times(record, timing, built),
             build_s=build_s,
             first_call_s=first_call_s,
             calls_until_steady=warm.calls,
             check=check,
             telemetry=telemetry,
             memory=memory,
-            chosen=dict(getattr(built, "chosen", {})),
         )
         if record.samples and record.cost:
             self.forecast.note(case, record.cost, min(record.samples.values_s))
@@ -370,9 +370,11 @@ def _is_an_input(output: Any, inputs: Mapping[str, Any]) -> bool:
     return any(share_memory(tensor, value) for tensor in tensors_of(output) for value in given)
 
 
-def _with_times(record: Record, timing: Timing) -> Record:
+def _with_times(record: Record, timing: Timing, built: Call) -> Record:
     return replace(
         record,
+        chosen=dict(getattr(built, "chosen", {})),
+        readings=readings_of(built),
         status="ok",
         times=timing.times,
         primary=timing.primary,

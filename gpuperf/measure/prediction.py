@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, get_args
 
 from gpuperf.model.contract import Cache
@@ -65,7 +66,8 @@ def _expected(experiment: Experiment, at: Point, name: str, request: Expect) -> 
     if flaw := flaw_of(expected, unit_of(experiment)):
         raise _Flaw(f"what expect returned {flaw}")
     assert isinstance(expected, Expected)
-    return expected
+    value, low, high = float(expected.value), float(expected.low), float(expected.high)
+    return replace(expected, value=value, low=low, high=high)  # whole numbers too
 
 
 def _place(experiment: Experiment, at: Point, request: Expect) -> Any:

@@ -150,7 +150,7 @@ def flaw_of(expected: object, unit: str) -> str:
     return "" if expected.because else "gives no reason"
 
 
-Expect = Callable[[Point, Numbers], Expected]
+Theory = Callable[[Point, Numbers], Expected]
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ class Control:
     name: str
     at: Mapping[str, Value | tuple[Value, ...]]
     because: str
-    expect: Expect | None = None
+    expect: Theory | None = None
     implementations: tuple[str, ...] = ()
 
 
@@ -216,7 +216,7 @@ class Experiment:
     axes: Mapping[str, tuple[Value, ...]]
     x: str
     y: str
-    expect: Expect
+    expect: Theory
     controls: tuple[Control, ...] = ()
     law: Law = Law()
     series: str = "implementation"

@@ -21,6 +21,8 @@ Schema history
         of a check; `data_s` and `data_where` of a program, `optimizer` of a chain.
     10  2026-11: `tensors`, `more` and `made` of an operator, which were text in its case before;
         `kind` and `route` of a kernel; the study `timing-check`.
+    11  2026-11: experiments: `expected` of a header, studies such as `lab:NAME`, `readings` of a
+        record.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from typing import TYPE_CHECKING, Literal
 
 from gpuperf.model.contract import Contract, Counting, DeviceFacts, Fingerprint
 from gpuperf.model.cost import Cost, Work
+from gpuperf.model.experiment import Predictions
 from gpuperf.model.kernelname import COMPUTING, KernelKind, kind_of, route_of
 from gpuperf.model.peaks import Peaks
 from gpuperf.model.program import Operator, Program
@@ -43,7 +46,7 @@ if TYPE_CHECKING:
 else:
     TimeName = str  # when a file is decoded: a newer version or a registered timer has other names
 
-SCHEMA = 10
+SCHEMA = 11
 MOST_PROCESSES = 1000  # most processes of a comparison, which would take weeks
 MOST_BYTES = 2**200
 MOST_LAUNCHED = 2**31  # blocks along an axis of a grid, by the CUDA C++ Programming Guide
@@ -233,7 +236,9 @@ class Record:
     `build_s` is the time of compiling and autotuning, `first_call_s` that of the first call, with
     lazy compilation and loading, `capture_s` that of capturing a CUDA graph. `chosen` is the
     configuration that an autotuner chose. `noise` comes from earlier processes on this device.
-    After `calls_until_steady` calls the time no longer fell.
+    After `calls_until_steady` calls the time no longer fell. `readings` are numbers that the call
+    reads of itself, such as cycles that its kernel counted; `local_bytes` is the local memory of a
+    thread, which is not 0 where registers were spilled.
 
     `counters` are hardware counters of one call, taken in passes of their own:
 
@@ -277,6 +282,7 @@ class Record:
     telemetry: Telemetry | None = None
     memory: Memory | None = None
     chosen: Mapping[str, Value] = field(default_factory=dict)
+    readings: Mapping[str, float] = field(default_factory=dict)
     caveats: tuple[Caveat, ...] = ()
     noise: Noise | None = None
     seed: int = 0
@@ -320,7 +326,8 @@ class Header:
     `peaks_reason`; `ceilings` are the measured ceilings, if there are any. `counting` says which
     hardware counters were requested. `baseline` names the implementation that a comparison compares
     with. `main` names the axes that `--sizes` sets. `study` names the verb whose tables the run
-    needs, and `asked` the sizes for which it looks for a faster size nearby.
+    needs, with what it studied after a colon, and `asked` the sizes for which it looks for a faster
+    size nearby. `expected` are the predictions of an experiment, made before the first measurement.
     """
 
     run: str
@@ -344,6 +351,7 @@ class Header:
     study: str = ""
     asked: tuple[int, ...] = ()
     processes: int = 1
+    expected: Predictions | None = None
     schema: int = SCHEMA
     type: Literal["header"] = "header"
 

@@ -35,13 +35,13 @@ def numbers_of(
 
 
 def _of_peaks(peaks: Peaks, source: str) -> dict[str, Number]:
-    figures = {n: Number(f.value, f.unit, source) for n, f in peaks.figures.items()}
-    figures["sms"] = Number(peaks.sm_count, "count", source)
+    figures = {n: Number(float(f.value), f.unit, source) for n, f in peaks.figures.items()}
+    figures["sms"] = Number(float(peaks.sm_count), "count", source)
     for roof in peaks.compute:
         name = f"{roof.pipe}_{roof.dtype}" + (f"_{roof.function}" if roof.function else "")
         usual = roof.regime == "burst" and not roof.accurate
         if usual and (name not in figures or roof.rate.value > figures[name].value):
-            figures[name] = Number(roof.rate.value, roof.rate.unit, source)
+            figures[name] = Number(float(roof.rate.value), roof.rate.unit, source)
     return figures
 
 
@@ -51,4 +51,4 @@ def _of_device(device: DeviceFacts) -> dict[str, Number]:
         "l2": (device.l2_bytes, "byte"),
         "clock": (device.max_sm_clock_hz, "Hz"),
     }
-    return {n: Number(v, unit, DRIVER) for n, (v, unit) in facts.items() if v is not None}
+    return {n: Number(float(v), unit, DRIVER) for n, (v, unit) in facts.items() if v is not None}

@@ -92,6 +92,22 @@ def find_experiment(
     return experiment, own or find_workload(experiment.op, describe)
 
 
+def load_experiments(file: str, describe: Describe) -> Catalogue:
+    """Return the experiments of a user's *file*. Raises: UsageError if it has none, and as
+    `find_workload`."""
+    catalogue = _catalogue_of(describe(file))
+    if not catalogue.experiments:
+        raise UsageError(f"{file} has no Experiment", "end it with an `Experiment(...)` value")
+    return catalogue
+
+
+def known_experiment(name: str) -> ExperimentDescription | None:
+    """Return gpuperf's experiment *name* if it is cached; no worker is started."""
+    catalogue = fetch("catalogue", _builtin_key(EXPERIMENTS), Catalogue)
+    known = catalogue.experiments if catalogue else ()
+    return next((experiment for experiment in known if experiment.name == name), None)
+
+
 def broken_hint(catalogue: Catalogue, name: str) -> str:
     """Return the reason why the file of the experiment *name* does not load, or nothing."""
     broken = {module.rpartition(".")[2]: reason for module, reason in catalogue.broken.items()}

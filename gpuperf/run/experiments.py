@@ -1,4 +1,4 @@
-"""Plan the cases of an experiment and of its controls."""
+"""Plan the cases of an experiment and of its controls, and store the figures that it measured."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gpuperf.errors import UnknownName
-from gpuperf.model.experiment import ExperimentDescription
+from gpuperf.model.experiment import ExperimentDescription, Number
+from gpuperf.model.protocol import Opened
 from gpuperf.model.workload import Case, Description, Value
+from gpuperf.run.cache import fetch, keep
+from gpuperf.run.ceilings import device_key
 from gpuperf.run.plan import plan_cases
 
 
@@ -51,3 +54,25 @@ def plan_experiment(
 
 def _text(values: Sequence[Value]) -> str:
     return ",".join(map(str, values))
+
+
+def kept_numbers(opened: Opened) -> Mapping[str, Number]:
+    """Return the figures that experiments measured earlier on this device and software."""
+    return fetch("lab", device_key(opened), dict[str, Number]) or {}
+
+
+def keep_numbers(opened: Opened, numbers: Mapping[str, Number]) -> None:
+    """Store *numbers* beside those measured before, for the experiments that use them."""
+    if numbers:
+        keep("lab", device_key(opened), {**kept_numbers(opened), **numbers})
+
+
+def in_order(experiments: Sequence[ExperimentDescription]) -> tuple[ExperimentDescription, ...]:
+    """Sort *experiments* so that each comes after those whose figures it uses."""
+    waiting = {experiment.name: experiment for experiment in experiments}
+    ordered: list[ExperimentDescription] = []
+    while waiting:
+        free = [e for e in waiting.values() if not set(e.after) & waiting.keys() - {e.name}]
+        for experiment in free or list(waiting.values())[:1]:  # a circle begins anywhere
+            ordered.append(waiting.pop(experiment.name))
+    return tuple(ordered)

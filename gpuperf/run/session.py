@@ -136,10 +136,16 @@ def schedule_of(header: Header) -> tuple[PlannedCase, ...]:
     """Plan each case under each contract once in each process.
 
     Every second process has the reverse order, so that a case that comes first in one comes last in
-    the next (ABBA).
+    the next (ABBA). An experiment may ask for another cache state at a point.
     """
     contracts = (header.contract, *header.variants)
-    once = [(case, contract) for case in header.plan for contract in contracts]
+    points = header.expected.points if header.expected else ()
+    caches = {point.case: point.cache for point in points if point.cache}
+    once = [
+        (case, replace(contract, cache=caches[case.id]) if case.id in caches else contract)
+        for case in header.plan
+        for contract in contracts
+    ]
     return tuple(
         (case, contract, index)
         for index in range(header.processes)

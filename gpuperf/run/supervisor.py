@@ -13,6 +13,7 @@ from types import TracebackType
 
 from gpuperf.errors import CannotMeasure, GpuperfError, UsageError, WorkloadError
 from gpuperf.model.contract import Contract, Counting
+from gpuperf.model.experiment import Prediction
 from gpuperf.model.peaks import Peaks
 from gpuperf.model.protocol import (
     PROTOCOL,
@@ -21,6 +22,7 @@ from gpuperf.model.protocol import (
     DeviceCheck,
     Examine,
     Examined,
+    Expect,
     Failed,
     FromWorker,
     Hello,
@@ -32,6 +34,7 @@ from gpuperf.model.protocol import (
     NvbenchTimes,
     Open,
     Opened,
+    Predicted,
     Progress,
     Runnable,
     RunnableCases,
@@ -132,6 +135,16 @@ class Supervisor:
             raise WorkloadError(f"{died.reason} while loading {source}", died.hint) from None
         assert isinstance(described, Described)
         return described
+
+    def predict(self, request: Expect) -> tuple[Prediction, ...]:
+        """Return what an experiment predicts for each case of *request*. Raises: WorkloadError."""
+        try:
+            predicted = self._ask(request)
+        except _Died as died:
+            message = f"{died.reason} while {request.experiment} predicted"
+            raise WorkloadError(message, died.hint) from None
+        assert isinstance(predicted, Predicted)
+        return predicted.predictions
 
     def loaded(self, folders: tuple[str, ...], packages: tuple[str, ...]) -> dict[str, str]:
         """Return the files of modules that the worker imported from *folders* and *packages*."""

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from gpuperf.errors import CannotMeasure, GpuperfError, UnknownName, UsageError
 from gpuperf.model.contract import Contract, Counting, DeviceFacts
-from gpuperf.model.peaks import lint
+from gpuperf.model.experiment import Predictions
+from gpuperf.model.peaks import Peaks, lint
 from gpuperf.model.protocol import Opened
 from gpuperf.model.record import NO_COUNTERS, Noise, Run
 from gpuperf.model.workload import Case, Description
@@ -53,7 +54,8 @@ from gpuperf.verb.session import Session
 class Request:
     """The options and conditions of a measuring verb, and fields of the run's header.
 
-    `refuse(cases, device)` raises for cases that the verb cannot take.
+    `refuse(cases, device)` raises for cases that the verb cannot take. `predict(peaks, ceilings)`
+    predicts the measurements of an experiment from what is known of the device.
     """
 
     verb: str
@@ -65,6 +67,7 @@ class Request:
     asked: tuple[int, ...] = ()
     refuse: Callable[[Sequence[Case], DeviceFacts], None] | None = None
     processes: int = 1
+    predict: Callable[[Peaks | None, Peaks | None], Predictions] | None = None
 
 
 @dataclass(frozen=True)
@@ -108,6 +111,17 @@ def measure_suite(supervisor: Supervisor, suite: Suite, request: Request) -> Out
     return _begin(supervisor, request, opened, cases, suite.name)
 
 
+def measure_planned(
+    supervisor: Supervisor, request: Request, cases: Sequence[Case], name: str
+) -> Outcome:
+    """Measure *cases* that the verb planned itself into a new run file, named after *name*.
+
+    Raises: UsageError, CannotMeasure.
+    """
+    check_writable(request.options.out)
+    return _begin(supervisor, request, supervisor.open(), cases, name)
+
+
 def measure_again(supervisor: Supervisor, outcome: Outcome, passes: int) -> Outcome:
     """Measure the cases of *outcome* in *passes* more processes, and add them to its file.
 
@@ -146,6 +160,7 @@ def _begin(
     if peaks is None:
         ceilings = measured_roofs(supervisor, opened, cases, contracts[0])
     supervisor.peaks, supervisor.ceilings = peaks, ceilings
+    expected = request.predict(peaks, ceilings) if request.predict else None
     command, run_id = ["gpuperf", *sys.argv[1:]], new_run_id(request.verb, name)
     header = make_header(
         run_id, command, cases, contracts, opened, peaks, reason, ceilings, request.options.seed
@@ -158,6 +173,7 @@ def _begin(
         study=request.study,
         asked=request.asked,
         processes=request.processes,
+        expected=expected,
     )
     with RunWriter(request.options.out / f"{run_id}.jsonl", fresh=True) as writer:
         return _measure(supervisor, writer, Run(header, ()), schedule_of(header))

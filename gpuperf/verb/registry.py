@@ -58,4 +58,5 @@ def verbs() -> dict[str, Verb]:
 
 def verb_of(header: Header) -> Verb:
     """Return the verb whose tables and charts show a run: the one that its study names."""
-    return verbs().get(header.study or ("compare" if header.baseline else ""), verbs()[ROWS])
+    name = header.study.partition(":")[0]
+    return verbs().get(name or ("compare" if header.baseline else ""), verbs()[ROWS])

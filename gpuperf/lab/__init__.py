@@ -1,0 +1,14 @@
+"""Predict an effect of the hardware, measure it, and rule whether the prediction holds."""
+
+from gpuperf.verb.verb import Chart, Verb
+
+VERB = Verb(
+    "lab",
+    "Predict effects of the hardware before measuring them: CONFIRMED, REFUTED or not.",
+    "gpuperf.lab.command:lab",
+    measures=True,
+    placed=False,
+    parameters="gpuperf.lab.command:axes_help",
+    tables="gpuperf.lab.table:render_lab",
+    charts=(Chart("gpuperf.lab.chart:draw_lab"),),
+)
