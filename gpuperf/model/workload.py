@@ -47,7 +47,8 @@ class Axis:
 
     `--sizes` sets all `main` axes together. An axis with `choices` takes one of these names; any
     other axis takes whole numbers ≥ `minimum`. The default dtype `auto` is bf16 on a GPU that
-    supports it, and fp32 on a CPU.
+    supports it, and fp32 on a CPU. A point lacks an `optional` axis that has its default: add such
+    an axis to a workload and its earlier cases keep their ids, so that stored runs still compare.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Axis:
     main: bool = False
     choices: tuple[str, ...] = ()
     minimum: int = 1
+    optional: bool = False
 
 
 def _always(point: Point, device: Any) -> str | None:

@@ -185,9 +185,12 @@ def _points(
                 columns.append((size,))
             else:
                 columns.append((axis.default,))
-        names = [axis.name for axis in description.axes]
         points += [
-            dict(zip(names, combination, strict=True))
+            {
+                axis.name: value
+                for axis, value in zip(description.axes, combination, strict=True)
+                if not (axis.optional and value == axis.default)
+            }
             for combination in itertools.product(*columns)
         ]
     return points

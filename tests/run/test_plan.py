@@ -66,6 +66,16 @@ def test_without_a_word_it_is_one_case_of_defaults_for_each_implementation() -> 
     assert second == Case("matmul", "triton", point, {"tile": 64, "stages": 3}, "gpuperf.kernels")
 
 
+def test_an_optional_axis_is_part_of_a_case_only_off_its_default() -> None:
+    axes = (*MATMUL.axes, Axis("bias", "no", choices=("no", "yes"), optional=True))
+    added = replace(MATMUL, axes=axes)
+    plain = plan_cases(MATMUL, {})
+    assert plan_cases(added, {}) == plan_cases(added, {"bias": "no"}) == plain
+    both = plan_cases(added, {"bias": "both"}, implementations=("torch",))
+    assert both[0] == plain[0]
+    assert both[1].point == {**plain[0].point, "bias": "yes"}
+
+
 def test_an_option_is_pinned_where_an_implementation_has_it() -> None:
     cases = plan_cases(MATMUL, {"tile": "128,64", "n": "8"}, None, ("torch", "triton"))
     assert [(c.implementation, dict(c.options)) for c in cases] == [
