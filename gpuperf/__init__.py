@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         at_most,
         exactly,
     )
-    from gpuperf.model.workload import Axis, Implementation, Point, Workload
+    from gpuperf.model.workload import Axis, Dropout, Implementation, Point, Workload
     from gpuperf.run.store import read_run
 
 _NAMES = {
@@ -38,7 +38,7 @@ _NAMES = {
         "at_most",
         "exactly",
     ),
-    "gpuperf.model.workload": ("Axis", "Implementation", "Point", "Workload"),
+    "gpuperf.model.workload": ("Axis", "Dropout", "Implementation", "Point", "Workload"),
     "gpuperf.run.store": ("read_run",),
 }
 _HOME = {name: module for module, names in _NAMES.items() for name in names}
@@ -48,6 +48,7 @@ __all__ = [
     "Bytes",
     "Control",
     "Cost",
+    "Dropout",
     "Expected",
     "Experiment",
     "Flops",

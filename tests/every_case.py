@@ -40,12 +40,20 @@ COUNTING = {"causal_flops"}  # axes that change what is counted, not what is com
 
 
 def words(workload: Workload) -> Iterator[dict[str, str]]:
-    """Every combination of the axes that have choices: each dtype, each mode."""
+    """Every combination of the axes that have choices: each dtype, each mode.
+
+    Optional axes leave their defaults in all combinations with each other and with each mode, but
+    not with other choices of the other axes.
+    """
     axes = [axis for axis in workload.axes if axis.choices]
     for values in itertools.product(
         *((axis.default,) if axis.name in COUNTING else axis.choices for axis in axes)
     ):
-        yield {axis.name: value for axis, value in zip(axes, values, strict=True)}
+        chosen = {axis.name: value for axis, value in zip(axes, values, strict=True)}
+        moved = [axis for axis in axes if axis.optional and chosen[axis.name] != axis.default]
+        fixed = [axis for axis in axes if not (axis.optional or axis.name == "mode")]
+        if not moved or all(chosen[a.name] in (a.default, a.choices[0]) for a in fixed):
+            yield chosen
 
 
 def options(implementation: Implementation) -> Iterator[dict[str, Any]]:

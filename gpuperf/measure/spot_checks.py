@@ -31,14 +31,16 @@ Elements = list[torch.Tensor]
 class SpotChecks:
     """Elements of timed results; nothing is kept unless *active*.
 
-    `copy` returns the number of the copy of the inputs that the latest call used. `expected` has,
-    for each copy, elements of its checked result and their tolerance; `picks` has the number of a
-    copy and elements of a timed result.
+    `copy` returns the number of the copy of the inputs that the latest call used. `begin` runs
+    before each call whose result may be kept, and sets torch's random generators to the state of
+    the checked call if the call has dropout. `expected` has, for each copy, elements of its checked
+    result and their tolerance; `picks` has the number of a copy and elements of a timed result.
     """
 
     seed: int
     active: bool
     copy: Callable[[], int] = lambda: 0
+    begin: Callable[[], object] = lambda: None
     expected: list[tuple[Elements, float]] = field(default_factory=list)
     picks: list[tuple[int, Elements]] = field(default_factory=list)
     _output: Any = None
@@ -63,10 +65,13 @@ class SpotChecks:
             return call
 
         def keeping() -> Any:
+            if self._output is not None:  # a further call of the same sample
+                self.begin()
             self._output = None  # frees the memory of the last result before the next is made
             self._output = call()
             return self._output
 
+        self.begin()  # before the sample, which this time is no part of
         return keeping
 
     def read(self) -> None:

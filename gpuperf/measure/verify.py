@@ -6,6 +6,9 @@ the inputs that were drawn last. While the samples are taken, `spot_checks` keep
 few results. After: these are compared with the checked result, the inputs are renewed at the same
 addresses without a new `_version`, and one more result is compared with the reference.
 
+A call with dropout is checked with the elements that `dropout` observes it to drop, from a state of
+torch's random generators that is set before each result that is compared.
+
 The seed comes from the system's random source, so that no call can predict the inputs; the record
 holds it, and GPUPERF_CHECK_SEED repeats it.
 """
@@ -24,6 +27,7 @@ from gpuperf.errors import CannotMeasure
 from gpuperf.measure.checks import compare, differ_much, poison, tensors_of
 from gpuperf.measure.deviation import WrongResult
 from gpuperf.measure.device import Device
+from gpuperf.measure.dropout import RandomCall
 from gpuperf.measure.inputs import bind_make, refill, renew_part
 from gpuperf.measure.result_tensors import refuse_bad_tensors, refuse_changed_inputs
 from gpuperf.measure.spot_checks import SpotChecks
@@ -35,7 +39,7 @@ from gpuperf.model.workload import Draw, Implementation, Point, Workload
 SEED_VARIABLE = "GPUPERF_CHECK_SEED"
 SEED_BYTES = 6  # JSON's numbers are exact up to 2^53
 # Offsets of the seed for each kind of draw, above the numbers of the rotating copies of the inputs.
-AFTER, PART, PLACES, ROWS, HARSH = 900, 901, 902, 903, 910
+AFTER, PART, PLACES, ROWS, CHANCE, HARSH = 900, 901, 902, 903, 904, 910
 DRAWN = {"offset": "rows scaled and moved apart", "extreme": "values up to 200"}
 SLOW_S = 1.0  # a call that takes longer is repeated once after its samples, not twice
 STALE = "let every call compute the result anew: this one keeps a result, or differs when timed"
@@ -77,6 +81,8 @@ class Verifier:
     def __post_init__(self) -> None:
         changed = self.workload.mutates or self.workload.aliases or self.data == "zeros"
         self.spot_checks = SpotChecks(self.seed + PLACES, not changed)
+        if self.workload.dropout(self.point) is not None:
+            self.spot_checks.begin = lambda: torch.manual_seed(self.seed + CHANCE)
 
     def before(self, bound: BoundCall, output: Any) -> Check:
         """Check a call that has returned *output* once. Raises: WrongResult."""
@@ -104,7 +110,8 @@ class Verifier:
             if not self.workload.mutates:
                 renew_part(fresh, copies[0].inputs, made, self.seed)
             self._renew(copies, fresh)
-            self._judge(copies, fresh, self._run(repeat), again=True)
+            output, known = self._result(copies, fresh, repeat, again=True)
+            self._judge(copies, known, output, again=True)
         except WrongResult as wrong:
             raise WrongResult(f"when timed {wrong}", STALE) from None
 
@@ -126,9 +133,9 @@ class Verifier:
         poison(output)
         refill(bound.inputs, fresh)
         del output
-        output = self._run(bound.call)
+        output, known = self._result([bound], fresh, bound.call)
         try:
-            check = self._judge([bound], fresh, output)
+            check = self._judge([bound], known, output)
         except WrongResult as wrong:
             raise self._random(bound, fresh, output) or wrong from None
         if self.spot_checks.active:
@@ -142,9 +149,15 @@ class Verifier:
         """Return the error of a wrong result that differs between calls with equal inputs."""
         before = [tensor.clone() for tensor in tensors_of(output)]
         refill(bound.inputs, fresh)
+        self.spot_checks.begin()
         after = tensors_of(self._run(bound.call))
         if not differ_much(before, after):
             return None
+        if self.workload.dropout(self.point) is not None:
+            return WrongResult(
+                "differs between two calls with equal inputs and equal state of torch's generators",
+                "draw random numbers from torch's default generators alone",
+            )
         return WrongResult(
             "differs between two calls with equal inputs: the call is not deterministic",
             "remove random steps (dropout, sampling), or fix their seed",
@@ -174,10 +187,30 @@ class Verifier:
             again=again,
         )
 
+    def _result(
+        self, copies: Sequence[BoundCall], fresh: Mapping[str, Any], call: Call, again: bool = False
+    ) -> tuple[Any, Mapping[str, Any]]:
+        """Return the result of *call* for the inputs *fresh*, and what its reference is made of.
+
+        Raises: WrongResult where dropout is not random.
+        """
+        observe = self.workload.dropout(self.point)
+        if observe is None:
+            return self._run(call), fresh
+        inputs, silent = [bound.inputs for bound in copies], self._silent(fresh) if again else ()
+        random = RandomCall(observe, self.device.torch, inputs, call, silent)
+        result = random.result(fresh, self.seed + CHANCE, twice=not again)
+        self.device.synchronize()
+        return result
+
     def _renew(self, copies: Sequence[BoundCall], fresh: Mapping[str, Any]) -> None:
-        prepared = self.workload.prepared(self.point)
         for bound in copies:
-            refill(bound.inputs, fresh, [name for name in fresh if name not in prepared])
+            refill(bound.inputs, fresh, self._silent(fresh))
+
+    def _silent(self, fresh: Mapping[str, Any]) -> list[str]:
+        """Return the inputs whose changes a call cannot detect by their `_version`."""
+        prepared = self.workload.prepared(self.point)
+        return [name for name in fresh if name not in prepared]
 
     def _run(self, call: Call) -> Any:
         output = call()

@@ -65,6 +65,26 @@ def _always(point: Point, device: Any) -> str | None:
 
 
 @dataclass(frozen=True)
+class Dropout:
+    """Elements that one call kept at random: `kept` and `possible` are boolean tensors.
+
+    Each element is kept with the probability `share`, independently of all others. `possible` is
+    false where no result can show whether an element was kept; its shape broadcasts to that of
+    `kept`, whose last axes are those along which elements are summed, and whose leading axis is
+    that of the result.
+    """
+
+    kept: Any
+    possible: Any
+    share: float
+
+
+# observe(inputs, run) returns what a call keeps; run(name=tensor, …) returns the result of the call
+# with these inputs in place of its own.
+Observe = Callable[[Mapping[str, Any], Callable[..., Any]], Dropout]
+
+
+@dataclass(frozen=True)
 class Implementation:
     """One way to compute a workload.
 
@@ -119,6 +139,11 @@ class Workload:
     formula allows them: `offset` (each row of a matrix scaled by 2⁻⁶ … 2⁶ and shifted by 8·N),
     `extreme` (beyond the overflow of exp).
 
+    `dropout(point)` returns None, or how to observe what a call drops: `observe(inputs, run)` reads
+    the `Dropout` from results of the call on inputs that show it. `run(name=tensor, …)` replaces
+    these inputs, and sets torch's random generators to the state of the call that is checked. The
+    reference then gets the elements as `inputs["kept"]`.
+
     `standard` names the implementations that a sweep measures by default (empty: all); `compare`
     measures all. `version` must be raised when the computation changes.
     """
@@ -143,6 +168,7 @@ class Workload:
     draws: Callable[[Point], tuple[Draw, ...]] = lambda point: ()
     on_host: bool = False
     sizes: Callable[[Mapping[str, Any], Point], tuple[Any, ...]] | None = None
+    dropout: Callable[[Point], Observe | None] = lambda point: None
     standard: tuple[str, ...] = ()
     version: int = 1
 

@@ -5,7 +5,15 @@ attention.py documents the shapes, the FLOPs and the bytes.
 
 from __future__ import annotations
 
-from gpuperf.kernels._masks import counted_pairs, has_blind_queries, key_count, unmasked_pairs
+from gpuperf.kernels._masks import (
+    counted_pairs,
+    dropout_of,
+    has_blind_queries,
+    key_count,
+    mask_bytes,
+    mask_of,
+    unmasked_pairs,
+)
 from gpuperf.kernels._modes import of_mode
 
 from gpuperf import Bytes, Cost, Flops, Point, Work
@@ -36,24 +44,37 @@ def moved(point: Point, forward: tuple[int, int], backward: tuple[int, int]) -> 
 def cost(point: Point) -> Cost:
     """Return the least FLOPs and bytes: two matmuls forward, four backward.
 
-    The forward reads q, k, v and writes o; the backward also reads do, and writes dq, dk and dv.
+    The forward reads q, k, v and the mask, and writes o; the backward also reads do, and writes dq,
+    dk and dv. Dropout needs no bytes: the backward can draw the same random numbers again.
     """
     q, k, _, _ = sizes(point)
-    moves = Bytes(q + 2 * k + q * (point.mode != "fwd"), of_mode(point.mode, q, q + 2 * k))
+    read = q + 2 * k + mask_bytes(point) + q * (point.mode != "fwd")
+    moves = Bytes(read, of_mode(point.mode, q, q + 2 * k))
     return Cost(matmuls(point, 2, 4, counted_pairs(point)), (moves,))
 
 
 def eager_work(point: Point) -> Work:
-    """Return the work of one kernel for each operation, which computes masked pairs as well."""
+    """Return the work of one kernel for each operation, which computes masked pairs as well.
+
+    Each kernel over the scores moves 2u. That of an additive mask has none backward. Dropout keeps
+    a byte a score, which the forward writes and the backward reads.
+    """
     q, k, u, _ = sizes(point)
     all_keys = k * point.gqa  # keys are repeated, which itself moves k and v once more
     read, written = (2 * k, 2 * all_keys) if point.gqa > 1 else (0, 0)
     # Kernels over the scores beside softmax and matmuls: the scale, the mask, and NaN set to 0.
-    passes = 1 + (point.causal == "yes") + has_blind_queries(point)
+    drops, boolean = dropout_of(point) > 0, mask_of(point) == "boolean"
+    passes = 1 + (point.causal == "yes") + has_blind_queries(point) + boolean + drops
     tensors, scores = q + 2 * all_keys, (2 + passes) * u
-    forward = (tensors + scores + read, q + scores + written)
-    backward = (2 * q + tensors + scores + 3 * u + written, tensors + scores + read)
+    added = u * (mask_of(point) == "additive")
     pairs = point.seq * key_count(point)
+    kept = drops * point.batch * point.heads * pairs
+    forward = (
+        tensors + scores + added + mask_bytes(point) + read,
+        q + scores + added + kept + written,
+    )
+    masks = kept + boolean * mask_bytes(point)
+    backward = (2 * q + tensors + scores + 3 * u + masks + written, tensors + scores + read)
     return Work(matmuls(point, 2, 4, pairs), moved(point, forward, backward))
 
 
@@ -62,15 +83,18 @@ def eager_roundings(point: Point) -> int:
 
     Forward these are the scores before and after the scale, the masked scores and their softmax.
     The scores count twice each: they reach 6, which multiplies the error of the softmax. The
-    backward adds four gradients.
+    backward adds four gradients. An additive mask makes scores that are rounded again, and dropout
+    rounds the softmax again, and its gradient.
     """
-    return 6 if point.mode == "fwd" else 10
+    added, drops = 2 * int(mask_of(point) == "additive"), int(dropout_of(point) > 0)
+    return 6 + added + drops if point.mode == "fwd" else 10 + added + 2 * drops
 
 
 def compile_roundings(point: Point) -> int:
     """Return how many results compiled attention rounds: the scores, which count twice, their
     softmax, and the four gradients of the backward."""
-    return 3 if point.mode == "fwd" else 7
+    drops = int(dropout_of(point) > 0)
+    return 3 + drops if point.mode == "fwd" else 7 + 2 * drops
 
 
 def flash_roundings(point: Point) -> int:

@@ -7,7 +7,8 @@ import time
 from dataclasses import replace
 
 import pytest
-from cheats import CHEATS, PRODUCT, Build, Cheat
+from cheats import PRODUCT, Build, Cheat
+from dropping import CHEATS
 from fake_bench import CONTRACT, make_bench
 from gpuperf.kernels.matmul import MATMUL
 from uncaught import UNCAUGHT
@@ -40,7 +41,8 @@ def test_a_cheat_is_refused(cheat: Cheat) -> None:
 @functools.cache
 def honest(workload: str, point: frozenset[tuple[str, Value]]) -> Record:
     """The record of torch's own implementation, measured once for all cheats on the same point."""
-    case = Case(workload, "eager" if workload == "sincos" else "torch", dict(point))
+    name = "eager" if workload in ("attention", "sincos") else "torch"
+    case = Case(workload, name, dict(point))
     return make_bench().measure(WORKLOADS[workload], case, CONTRACT, "r", seed=0)
 
 

@@ -16,7 +16,8 @@ import torch
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent)]
 
-from cheats import CHEATS, PRODUCT, Call, Cheat, Inputs, decoy, empty  # noqa: E402
+from cheats import PRODUCT, Call, Cheat, Inputs, decoy, empty  # noqa: E402
+from dropping import CHEATS  # noqa: E402
 from gpuperf.kernels.matmul import MATMUL  # noqa: E402
 from gpuperf.kernels.stream import COPY  # noqa: E402
 from uncaught import UNCAUGHT  # noqa: E402

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from attention_points import BY_NAME, CPU, GPU, inputs_of, of
+from gpuperf.kernels import _attention_support as support
 from gpuperf.kernels import attention
 from gpuperf.kernels.attention import ATTENTION
 
@@ -43,6 +44,22 @@ NAN = "gives NaN for a query without a key"
             "has no causal mask that is aligned lower right",
         ),
         ("flex", {}, CPU, "needs a GPU"),
+        ("flex", {"mask": "boolean"}, GPU, "takes no mask tensor"),
+        ("flex", {"dropout": "0.1"}, GPU, "has no dropout"),
+        ("sdpa_flash", {"dtype": "bf16", "dropout": "0.1"}, GPU, None),
+        ("sdpa_flash", {"dtype": "bf16", "mask": "additive"}, GPU, "takes no mask tensor"),
+        ("sdpa_efficient", {"mask": "additive", "dropout": "0.5"}, GPU, None),
+        ("sdpa_cudnn", {"dtype": "bf16", "mask": "boolean", "dropout": "0.1"}, GPU, None),
+        ("sdpa_math", {"mask": "boolean", "dropout": "0.1"}, CPU, None),
+        (
+            "sdpa_math",
+            {"mask": "additive", "causal": "yes"},
+            CPU,
+            "takes a mask tensor or a causal mask, not both",
+        ),
+        ("eager", {"mask": "additive", "causal": "yes", "dropout": "0.1"}, CPU, None),
+        ("triton_flash", {"mask": "additive"}, GPU, "takes no mask tensor"),
+        ("triton_flash", {"dropout": "0.1"}, GPU, "has no dropout"),
         ("triton_flash", {"head_dim": 24}, GPU, "head-dim must be one of 16, 32, 64, 128, 256"),
         ("triton_flash", {"head_dim": 256, "mode": "bwd"}, GPU, "head-dim 256 has no backward"),
         (
@@ -63,14 +80,17 @@ def test_what_is_not_taken_is_said(
 def test_of_a_package_that_is_installed_the_rest_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     supports, newer = BY_NAME["flash_attn_2"].supports, BY_NAME["flash_attn_3"].supports
     point = of(dtype="bf16")
-    monkeypatch.setattr(attention.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(support.importlib.util, "find_spec", lambda name: None)
     assert supports(point, GPU) == "the package flash_attn is not installed"
-    monkeypatch.setattr(attention.importlib.util, "find_spec", lambda name: name)
+    monkeypatch.setattr(support.importlib.util, "find_spec", lambda name: name)
     assert supports(point, GPU) is None
     assert supports(of(dtype="bf16", **BLIND), GPU) is None  # it gives 0
     assert supports(point, OLD) == "needs compute capability 8.0"
     assert newer(point, OLD) == "needs compute capability 9.0"
     assert supports(point, ROCM) == "needs an NVIDIA GPU"
+    assert supports(of(dtype="bf16", mask="boolean"), GPU) == "takes no mask tensor"
+    assert supports(of(dtype="bf16", dropout="0.1"), GPU) is None
+    assert newer(of(dtype="bf16", dropout="0.1"), GPU) == "has no dropout"
     upper = of(dtype="bf16", causal="yes", kv=12, align="upper-left")
     assert supports(upper, GPU) == "aligns a causal mask lower right"
     assert supports(of(dtype="bf16", causal="yes", align="upper-left"), GPU) is None

@@ -17,6 +17,7 @@ from fake_bench import CONTRACT, make_bench
 
 from gpuperf.measure import warmup
 from gpuperf.measure.checks import compare, poison
+from gpuperf.measure.dropout import RandomCall
 from gpuperf.measure.inputs import ByteCounter, bind_make, refill
 from gpuperf.model.codec import decode, encode
 from gpuperf.model.workload import Case, Description, Implementation, Point, Workload
@@ -85,11 +86,14 @@ def test_an_implementation_matches_the_reference_at_an_odd_size(
     inputs = workload.inputs(point, bind_make(CPU.torch, 0))
     call = implementation.build(inputs, point, given)
     poison(call())
-    refill(inputs, workload.inputs(point, bind_make(CPU.torch, 1)))
-    before = {name: value.clone() for name, value in inputs.items()}
+    before: Mapping[str, Any] = workload.inputs(point, bind_make(CPU.torch, 1))
+    refill(inputs, before)
     cost = workload.cost(point)
     accumulate = cost.flops[0].accumulate if cost.flops else ""
-    output = call()
+    if observe := workload.dropout(point):
+        output, before = RandomCall(observe, CPU.torch, [inputs], call).result(before, 2)
+    else:
+        output = call()
     check = compare(workload, point, before, output, accumulate, pick)
     assert check.rows > 0
     assert sum(b.written for b in cost.bytes) == size(tensors(output))
