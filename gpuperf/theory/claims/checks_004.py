@@ -12,6 +12,7 @@ from gpuperf.theory.claims.published import (
     GPT_FAST,
     KV_PAGED_WASTE,
     KV_USED,
+    LINEAR_US,
     LLAMA_8B,
     SMALL_KERNEL_US,
 )
@@ -72,6 +73,7 @@ def quantized_gains() -> Figures:
         "weights, 1 token": linear(1, 16) / linear(1, 8),
         "weights, 4096 tokens": linear(4096, 16) / linear(4096, 8),
         "arithmetic, 4096 tokens": linear(4096, 16) / linear(4096, 8, "fp8"),
+        "fp8, published, 1 token": LINEAR_US["bf16"][1] / LINEAR_US["fp8"][1],
     }
 
 
@@ -128,7 +130,9 @@ def shared_pages() -> Figures:
 
 def verifying_times() -> Figures:
     """Return the time of a pass over 5 tokens a sequence over that of one."""
-    return {f"batch {b}": linear(5 * b, 16) / linear(b, 16) for b in (1, 16, 64, 256)}
+    times = {f"batch {b}": linear(5 * b, 16) / linear(b, 16) for b in (1, 16, 64, 256)}
+    measured = {n: LINEAR_US["bf16"][n] / LINEAR_US["bf16"][1] for n in (16, 128, 512)}
+    return times | {f"published, {n} tokens / 1": time for n, time in measured.items()}
 
 
 def speculation() -> Figures:

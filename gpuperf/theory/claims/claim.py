@@ -54,6 +54,7 @@ def between(low: float, high: float) -> Says:
 
 
 ONE = near(1, 1e-9)
+CONTEXT = Says("", lambda x: True)  # of a figure that is shown beside, and decides nothing
 Figures = Mapping[str, float | tuple[float, Says]]  # by label, with what is said of this one
 Value = int | str  # of an axis
 
@@ -171,8 +172,9 @@ def judge(claim: Claim, measured: tuple[Figure, ...] = ()) -> Judged:
     still_open = claim.known is not None and claim.known.ruling in ("open", "opinion")
     if computed and not still_open:
         return Judged(claim, computed, measured, rule(computed, claim.joint), "computed")
-    if measured:
-        return Judged(claim, computed, measured, rule(measured, claim.joint), "measured")
+    deciding = [figure for figure in measured if figure.says]
+    if deciding:
+        return Judged(claim, computed, measured, rule(deciding, claim.joint), "measured")
     if claim.known is None:
         raise ValueError(f"the claim {claim.id} has neither figures nor a known ruling")
     return Judged(claim, computed, measured, claim.known.ruling, "known")

@@ -5,7 +5,17 @@ from __future__ import annotations
 from gpuperf.theory.access import serial_paths, strided, tiled_reads, useful_share
 from gpuperf.theory.attention import fused
 from gpuperf.theory.claims import checks_000 as checks
-from gpuperf.theory.claims.claim import ONE, Claim, Known, Query, between, near, over, under
+from gpuperf.theory.claims.claim import (
+    CONTEXT,
+    ONE,
+    Claim,
+    Known,
+    Query,
+    between,
+    near,
+    over,
+    under,
+)
 from gpuperf.theory.claims.devices import chip
 from gpuperf.theory.claims.published import CYCLES
 from gpuperf.theory.occupancy import WARP
@@ -39,8 +49,8 @@ CLAIMS = (
         checks.l2_ratios,
         why="Latency is meant: the bandwidth differs by 3 to 4 times.",
         queries=(
-            Query("l1", "cuda", "byte_per_s", label="L1", says=over(0), unit="byte/s"),
-            Query("l2", "cuda", "byte_per_s", label="L2", says=over(0), unit="byte/s"),
+            Query("l1", "cuda", "byte_per_s", label="L1", says=CONTEXT, unit="byte/s"),
+            Query("l2", "cuda", "byte_per_s", label="L2", says=CONTEXT, unit="byte/s"),
         ),
         waits="lab latency",
     ),

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from gpuperf.theory.access import tiled_reads
 from gpuperf.theory.claims import checks_001 as checks
-from gpuperf.theory.claims.claim import ONE, Claim, Known, Query, between, near, over, under
+from gpuperf.theory.claims.claim import (
+    CONTEXT,
+    ONE,
+    Claim,
+    Known,
+    Query,
+    between,
+    near,
+    over,
+    under,
+)
 from gpuperf.theory.claims.devices import bandwidth, chip, figure, ridge, sure
 from gpuperf.theory.claims.published import SMALL_KERNEL_US
 from gpuperf.theory.sram import l1_bandwidth
@@ -70,7 +80,7 @@ CLAIMS = (
         "SMs · 128 bytes · clock / DRAM bandwidth; from √10 to 10·√10",
         between(3.16, 31.6),
         lambda: {n: sure(l1_bandwidth(chip(n))) / bandwidth(n) for n in ("A100", "H200")},
-        queries=(Query("l1", "cuda", "byte_per_s", label="L1", says=over(0), unit="byte/s"),),
+        queries=(Query("l1", "cuda", "byte_per_s", label="L1", says=CONTEXT, unit="byte/s"),),
     ),
     Claim(
         "001-07",
@@ -245,7 +255,7 @@ CLAIMS = (
         lambda: {"launch": SMALL_KERNEL_US["streamed"] - SMALL_KERNEL_US["graph"]},
         "µs",
         queries=(
-            Query("copy", "torch", "empty_call_s", label="empty kernel", unit="s", says=over(0)),
+            Query("copy", "torch", "empty_call_s", label="empty kernel", unit="s", says=CONTEXT),
         ),
         waits="lab dispatcher",
     ),
@@ -279,7 +289,7 @@ CLAIMS = (
                 *("attention", "eager", "dram_bytes"),
                 over={"implementation": "triton_flash"},
                 label="forward alone",
-                says=over(1),
+                says=CONTEXT,
             ),
         ),
         waits="lab attention_table",
@@ -356,7 +366,7 @@ CLAIMS = (
                 at={"mode": "fwd", "causal": "no"},
                 over={"implementation": "sdpa_cudnn"},
                 label="flex / cuDNN, time",
-                says=over(0),
+                says=CONTEXT,
             ),
         ),
     ),

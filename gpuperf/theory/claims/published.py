@@ -13,7 +13,6 @@ CYCLES: Mapping[str, Mapping[str, float]] = {
     "A100": {"shared": 29, "L1": 34.5, "L2": 208, "far L2": 410.5, "DRAM": 553.5},
     "H100": {"shared": 29.9, "L1": 34, "L2": 265, "far L2": 476.5, "DRAM": 644},
 }
-CLUSTER_CYCLES = 180  # shared memory of another block of a cluster, H800: arXiv 2501.12084
 FMA_CYCLES, MMA_CYCLES = 4.0, 28.9  # dependent; arXiv 2206.02874 (A100, m16n8k16: 24.7 to 33)
 CORE_NS = {"FMA": 1.0, "L1": 1.25, "DRAM": 90.0}  # a CPU at 4 GHz: 4 and 5 cycles (uops.info)
 

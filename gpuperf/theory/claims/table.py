@@ -52,8 +52,8 @@ def _cells(judged: Judged) -> tuple[str, ...]:
         claim.quote,
         _check(judged),
         ",\n".join(_said(judged)),
-        _shown(judged.computed),
-        _shown(judged.measured),
+        _shown(judged.computed, judged),
+        _shown(judged.measured, judged),
         judged.ruling,
     )
 
@@ -74,15 +74,17 @@ def _said(judged: Judged) -> list[str]:
     stated = [figure.says for figure in judged.computed]
     if not stated and judged.claim.says:
         stated = [judged.claim.says.text]
-    return [f"{text} {unit}".rstrip() for text in dict.fromkeys(stated)]
+    return [f"{text} {unit}".rstrip() for text in dict.fromkeys(stated) if text]
 
 
-def _shown(figures: Sequence[Figure]) -> str:
-    """Return a line a figure; where some agree with the quote and some do not, these say so."""
-    mixed = len({figure.holds for figure in figures}) > 1
+def _shown(figures: Sequence[Figure], judged: Judged) -> str:
+    """Return a line for each of *figures*; where some figures of the claim agree with the quote
+    and some do not, each line says which."""
+    deciding = [each for each in (*judged.computed, *judged.measured) if each.says]
+    mixed = len({figure.holds for figure in deciding}) > 1
     lines = []
     for figure in figures:
-        verdict = "" if not mixed else " (yes)" if figure.holds else " (no)"
+        verdict = "" if not mixed or not figure.says else " (yes)" if figure.holds else " (no)"
         lines.append(f"{figure.label}: {_number(figure)}{verdict}")
     return ";\n".join(lines)
 
@@ -128,8 +130,8 @@ def _data(judged: Judged) -> dict[str, Any]:
         claim.quote,
         claim.check,
         ", ".join(_said(judged)),
-        _shown(judged.computed).replace("\n", " "),
-        _shown(judged.measured).replace("\n", " "),
+        _shown(judged.computed, judged).replace("\n", " "),
+        _shown(judged.measured, judged).replace("\n", " "),
         judged.ruling,
         judged.basis,
         claim.why,
@@ -147,6 +149,6 @@ def _figure(figure: Figure) -> dict[str, Any]:
         "value": figure.value,
         "unit": figure.unit,
         "says": figure.says,
-        "agrees": figure.holds,
+        "agrees": figure.holds if figure.says else None,
         **({"source": figure.source} if figure.source else {}),
     }
