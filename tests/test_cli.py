@@ -188,7 +188,10 @@ finally:
 """
 
 
-@pytest.mark.parametrize("words", [("--help",), ("list",), ("show", "RUN"), ("devices",)])
+@pytest.mark.parametrize(
+    "words",
+    [("--help",), ("list",), ("show", "RUN"), ("devices",), ("theory", "claims", "--run", "RUN")],
+)
 def test_what_measures_nothing_imports_nothing_heavy_and_no_other_verb(
     gpuperf_at: CommandLine, run: Path, words: tuple[str, ...]
 ) -> None:
