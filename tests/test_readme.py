@@ -62,7 +62,9 @@ def test_every_command_is_there_with_its_options() -> None:
     commands += [c for text in PAGES.values() for c in re.findall(r"`(gpuperf [a-z]+[^`]*)`", text)]
     assert len(commands) > 8
     workloads, _ = load_source("gpuperf.kernels")
-    axes = {f"--{a.name.replace('_', '-')}" for w in workloads.values() for a in w.axes}
+    measured_by_lab, _ = load_source("gpuperf.lab_experiments")
+    every = [*workloads.values(), *measured_by_lab.values()]
+    axes = {f"--{a.name.replace('_', '-')}" for w in every for a in w.axes}
     given = {o for w in workloads.values() for i in w.implementations for o in i.options}
     axes |= {f"--{option.replace('_', '-')}" for option in given}
     for command in commands:

@@ -19,7 +19,7 @@ LEAST = 3  # fewest points that a law is fitted to
 SAME_LEVEL = 0.02  # difference of predictions that belong to one plateau, as a fraction
 ROUND = 1.5  # points within this factor of the predicted knee are left out: real corners are round
 FOLLOWED = 0.01  # largest deviation of predictions from their own law, as a fraction
-HUGE = 50.0  # of a logarithm
+HUGE, MOST = 50.0, 700.0  # half an unknown interval of a logarithm, and the largest logarithm
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def _around(
     half = math.hypot(student(freedom) * error, own) if freedom > 0 else HUGE
     half = min(half, HUGE)
     return Parameter(
-        name, math.exp(middle), math.exp(middle - half), math.exp(min(middle + half, HUGE))
+        name, math.exp(middle), math.exp(middle - half), math.exp(min(middle + half, MOST))
     )
 
 

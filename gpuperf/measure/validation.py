@@ -113,9 +113,9 @@ def _experiment_axes(experiment: Experiment) -> Iterator[Problem]:
     known = {axis.name for axis in experiment.workload.axes}
     known |= {option for i in experiment.workload.implementations for option in i.options}
     wanted = {*experiment.axes, *(name for c in experiment.controls for name in c.at)}
-    wanted |= {experiment.series} - {"implementation"}
+    wanted |= {experiment.series}
     wanted |= {experiment.x} if experiment.along is None else set()
-    for name in sorted(wanted - known):
+    for name in sorted(wanted - known - {"implementation"}):
         yield f"names the axis {name!r}, which its workload lacks", f"it has {', '.join(known)}"
 
 

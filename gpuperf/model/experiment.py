@@ -16,6 +16,7 @@ from gpuperf.model.contract import Cache
 from gpuperf.model.workload import Point, Value, Workload
 
 EXACT, BOUND, BAND, SHARE = 0.01, 0.03, 0.03, 0.85  # usual widths of expectations, as fractions
+MOST_BAND = 10.0  # of a law, as a fraction
 
 Kind = Literal["exact", "bound", "model"]
 Form = Literal[
@@ -191,6 +192,10 @@ class Law:
     names: tuple[str, ...] = ()
     between: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        if not 0 < self.band <= MOST_BAND:
+            raise ValueError(f"the band of a law cannot be {self.band}")
+
 
 @dataclass(frozen=True)
 class Experiment:
@@ -319,6 +324,10 @@ class Prediction:
     baseline: str = ""
     cache: Cache | Literal[""] = ""
     reason: str = ""
+
+    def __post_init__(self) -> None:
+        if not (self.steps > 0 and self.x >= 0):
+            raise ValueError(f"a case cannot have {self.steps} steps at x = {self.x}")
 
 
 @dataclass(frozen=True)

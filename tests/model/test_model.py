@@ -17,6 +17,16 @@ from gpuperf.model.aten import Call, Tensor
 from gpuperf.model.codec import decode, encode, to_builtins
 from gpuperf.model.contract import Contract, DeviceFacts, Fingerprint
 from gpuperf.model.cost import Bytes, Cost, Flops, Work
+from gpuperf.model.experiment import (
+    ControlDescription,
+    Expected,
+    ExperimentDescription,
+    Law,
+    Number,
+    Numbers,
+    Prediction,
+    Predictions,
+)
 from gpuperf.model.peaks import Ceiling, Figure, Peaks
 from gpuperf.model.program import Chain, ObservedCall, Operator, PassResult, Program, Wait
 from gpuperf.model.protocol import (
@@ -26,6 +36,7 @@ from gpuperf.model.protocol import (
     Ended,
     Examine,
     Examined,
+    Expect,
     Failed,
     FromWorker,
     Hello,
@@ -38,6 +49,7 @@ from gpuperf.model.protocol import (
     Open,
     Opened,
     PassDone,
+    Predicted,
     Profile,
     Progress,
     Runnable,
@@ -265,6 +277,36 @@ passed = st.builds(
     text,
     st.booleans(),
 )
+expected = st.builds(Expected, number, number, number, text, words(Expected, "kind"), text)
+law = st.builds(Law, words(Law, "form"), st.floats(0.01, 10), several(text), several(text))
+controlled = st.builds(ControlDescription, text, mapping(several(value)), text, several(text))
+experiment = st.builds(
+    ExperimentDescription,
+    *[text] * 5,
+    mapping(several(value)),
+    *[text] * 4,
+    several(text),
+    several(controlled),
+    law,
+    several(st.sampled_from(("cuda", "counters"))),
+    *[several(text)] * 4,
+)
+prediction = st.builds(
+    Prediction,
+    text,
+    st.floats(0, 1e300),
+    text,
+    text,
+    optional(expected),
+    text,
+    st.floats(1e-300, 1e300),
+    text,
+    st.sampled_from(("", "cold", "cold-dirty", "rotate", "hot")),
+    text,
+)
+known = st.builds(Number, st.floats(0, 1e300), text, text)
+numbers = st.builds(Numbers, mapping(known))
+predictions = st.builds(Predictions, experiment, numbers, several(prediction))
 record = st.builds(
     Record,
     run=text,
@@ -291,6 +333,7 @@ record = st.builds(
     telemetry=optional(telemetry),
     memory=optional(memory),
     chosen=mapping(value),
+    readings=mapping(number),
     caveats=several(caveat),
     noise=optional(noise),
     seed=count,
@@ -326,6 +369,7 @@ header = st.builds(
     study=text,
     asked=several(count),
     processes=st.integers(1, 99),
+    expected=optional(predictions),
 )
 NOUNS = {
     Axis: axis,
@@ -337,22 +381,30 @@ NOUNS = {
     Chain: chain,
     Check: check,
     Contract: contract,
+    ControlDescription: controlled,
     Cost: cost,
     Description: description,
     DeviceFacts: device,
     Figure: figure,
     DeviceCheck: finding,
+    Expected: expected,
+    ExperimentDescription: experiment,
     Fingerprint: fingerprint,
     Flops: flops,
     Header: header,
     ImplementationDescription: implementation,
     Kernel: kernel,
     Launch: launch,
+    Law: law,
     Memory: memory,
     Noise: noise,
+    Number: known,
+    Numbers: numbers,
     Operator: operator,
     PassResult: passed,
     Peaks: peaks,
+    Prediction: prediction,
+    Predictions: predictions,
     Program: program,
     Record: record,
     Samples: samples,
@@ -367,6 +419,7 @@ TO_WORKER = {
     Open: st.builds(Open, text),
     Describe: st.builds(Describe, text),
     Examine: st.builds(Examine),
+    Expect: st.builds(Expect, text, text, several(case), several(text), numbers),
     Measure: st.builds(
         Measure, text, case, contract, count, st.booleans(), words(Header, "counting"), positive
     ),
@@ -388,7 +441,7 @@ TO_WORKER = {
 FROM_WORKER = {
     Hello: st.builds(Hello, count, count, text),
     Opened: st.builds(Opened, device, fingerprint),
-    Described: st.builds(Described, several(description), mapping(text)),
+    Described: st.builds(Described, several(description), mapping(text), several(experiment)),
     Examined: st.builds(Examined, several(finding)),
     Modules: st.builds(Modules, mapping(text)),
     Progress: st.builds(Progress, text, count),
@@ -396,6 +449,7 @@ FROM_WORKER = {
     Measured: st.builds(Measured, record, text),
     NvbenchTimes: st.builds(NvbenchTimes, several(optional(number))),
     PassDone: st.builds(PassDone, passed),
+    Predicted: st.builds(Predicted, several(prediction)),
     Ended: st.builds(Ended, st.integers(-64, 255), text, mapping(count)),
     Failed: st.builds(Failed, text, text, text),
     RunnableCases: st.builds(RunnableCases, several(count)),

@@ -1,0 +1,120 @@
+"""Transpose a matrix: through registers alone, and through tiles of shared memory.
+
+- `naive`   reads rows and writes columns: 32 sectors of 32 bytes for 32 elements
+- `tiled`   a tile [32][32] with 32-way conflicts; `padded`: [32][33], which has none
+
+The rate of bytes read and written is bounded by that of a copy; of `naive` by the sectors that L2
+takes, of `tiled` by 32 + 32·32 accesses of each tile to shared memory, one a cycle on each SM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+import torch
+from gpuperf.lab_experiments._cuda import cuda_call, lacks_cuda
+
+from gpuperf import (
+    Axis,
+    Bytes,
+    Control,
+    Cost,
+    Expected,
+    Experiment,
+    Implementation,
+    Numbers,
+    Point,
+    Workload,
+    about,
+    at_most,
+)
+
+TILE, ROWS, SIZE, SECTOR = 32, 8, 4, 32  # a block of 256 threads has 8 rows of a tile
+SHARES = {"naive": 0.4, "tiled": 0.75, "padded": 0.75}  # of its bound that each must reach
+
+CUDA = """
+template <int WIDE>
+__device__ void through_tile(const float* x, float* y, unsigned n, unsigned turned) {
+    __shared__ float tile[32][WIDE];
+    const unsigned all = n / 32, row = blockIdx.x / all * 32, column = blockIdx.x % all * 32;
+    const unsigned lane = threadIdx.x % 32, first = threadIdx.x / 32;
+    x += row * (size_t)n + column;
+    y += turned ? column * (size_t)n + row : row * (size_t)n + column;
+    for (unsigned r = first; r < 32; r += 8) tile[r][lane] = x[r * (size_t)n + lane];
+    __syncthreads();
+    for (unsigned r = first; r < 32; r += 8)
+        y[r * (size_t)n + lane] = turned ? tile[lane][r] : tile[r][lane];
+}
+#define TILED(name, wide) extern "C" __global__ void name(const float* x, float* y, unsigned n, \\
+    unsigned turned) { through_tile<wide>(x, y, n, turned); }
+TILED(tiled, 32) TILED(padded, 33)
+extern "C" __global__ void naive(const float* x, float* y, unsigned n, unsigned turned) {
+    const unsigned all = n / 32, row = blockIdx.x / all * 32, column = blockIdx.x % all * 32;
+    const unsigned at = column + threadIdx.x % 32;
+    for (unsigned r = row + threadIdx.x / 32; r < row + 32; r += 8) {
+        const float v = x[r * (size_t)n + at];
+        if (turned) y[at * (size_t)n + r] = v; else y[r * (size_t)n + at] = v;
+    }
+}
+"""
+
+
+def transpose(
+    name: str, inputs: Mapping[str, torch.Tensor], point: Point, options: object
+) -> Callable[[], torch.Tensor]:
+    """Build the transposition by the kernel *name*, with a block for each tile."""
+    x = inputs["x"]
+    y, turned = torch.empty_like(x), int(point.turned == "yes")
+    return cuda_call(CUDA, name, y, (point.n // TILE) ** 2, TILE * ROWS, x, y, point.n, turned)
+
+
+def expect(at: Point, numbers: Numbers) -> Expected:
+    """Predict the highest rate: of DRAM, of L2's sectors, or of shared memory."""
+    moved = 2 * SIZE
+    limits = {f"a copy ({numbers.source('copy_bandwidth')})": numbers["copy_bandwidth"]}
+    if at.implementation == "naive" and "l2_bandwidth" in numbers:
+        limits["36 B of sectors in L2"] = numbers["l2_bandwidth"] * moved / (SIZE + SECTOR)
+    if at.implementation == "tiled":
+        limits["bank conflicts"] = moved / (1 + 1 / TILE) * numbers["sms"] * numbers["clock"]
+    which = min(limits, key=lambda name: limits[name])
+    return at_most(limits[which], "byte/s", f"limited by {which}", SHARES[at.implementation])
+
+
+TURNED = Workload(
+    name="turned",
+    summary="transposition of a square matrix",
+    formula="8·n² bytes",
+    axes=(
+        Axis("n", 16384, "rows and columns", main=True),
+        Axis("turned", "yes", "whether rows become columns", choices=("yes", "no")),
+        Axis("dtype", "fp32", "dtype of the matrix", choices=("fp32",)),
+    ),
+    inputs=lambda point, make: {"x": make((point.n, point.n), point.dtype)},
+    reference=lambda inputs, p: inputs["x"].double().T if p.turned == "yes" else inputs["x"],
+    cost=lambda point: Cost(bytes=(Bytes(SIZE * point.n**2, SIZE * point.n**2),)),
+    implementations=tuple(
+        Implementation(name, partial(transpose, name), f"CUDA C, {name}", lacks_cuda)
+        for name in SHARES
+    ),
+    terms=lambda point: 1,
+)
+COPY = Control(
+    "copy",
+    {"turned": "no"},
+    "the same kernel turns nothing",
+    lambda at, numbers: about(numbers["copy_bandwidth"], "byte/s", "a copy through the tile", 0.2),
+    ("padded",),
+)
+TRANSPOSE = Experiment(
+    name="transpose",
+    question="What do strided writes and bank conflicts cost a transposition?",
+    workload=TURNED,
+    axes={"n": (16384,)},
+    x="implementation",
+    y="bytes_per_s",
+    series="turned",
+    steps=lambda at: 2 * SIZE * at.n**2,
+    expect=expect,
+    controls=(COPY,),
+)
