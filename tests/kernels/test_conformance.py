@@ -56,6 +56,7 @@ ON_THE_CPU = {
     "read": "torch triton",
     "rmsnorm": "compile torch triton",
     "sincos": "compile compile-max-autotune eager triton",
+    "sigmoid_stack": "checkpoint compile eager recomputed stored stored_inner",
     "softmax": "compile eager fused online safe torch",
     "special": "torch",
     "triad": "torch triton",
