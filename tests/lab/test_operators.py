@@ -1,0 +1,48 @@
+"""The workloads of experiments on operators: each series that a CPU has computes what it should."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+from fake_bench import CONTRACT, make_bench
+
+from gpuperf.measure import warmup
+from gpuperf.measure.device import open_device
+from gpuperf.measure.registry import load_all
+from gpuperf.model.record import Record
+from gpuperf.model.workload import Case, Value
+from gpuperf.theory.fusion import binding_operators, fused_ratio
+
+CPU = open_device("cpu")
+WORKLOADS = load_all("gpuperf.lab_experiments").workloads
+
+
+def measured(op: str, implementation: str, axes: Mapping[str, Value]) -> Record:
+    """The record of a case that the bench builds, checks, times by a fake timer, and reads."""
+    workload = WORKLOADS[op]
+    point = {axis.name: axis.default for axis in workload.axes} | axes
+    contract = replace(CONTRACT, min_samples=2, budget_s=60.0)
+    case = Case(op, implementation, point, source="gpuperf.lab_experiments")
+    return make_bench(facts=CPU.facts).measure(workload, case, contract, "r", 0)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # when inductor is imported
+@pytest.mark.parametrize(
+    ("op", "implementation", "axes"),
+    [("chain", "eager", {"n": 36, "ops": 5}), ("chain", "compile", {"n": 36, "ops": 5})],
+)
+def test_a_series_that_needs_no_gpu_passes_every_check_of_the_bench(
+    op: str, implementation: str, axes: Mapping[str, Value], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(warmup, "MOST_S", 0.0)  # else up to 30 calls, on a busy host
+    record = measured(op, implementation, axes)
+    assert record.status == "ok", record.reason
+
+
+def test_a_fused_chain_takes_as_long_as_one_operator_until_its_products_bind() -> None:
+    """On an H200: 33.5 T products a second, and 8 bytes an element at 4.29 TB/s."""
+    assert binding_operators(4, 33.5e12, 4.29e12) == pytest.approx(62.5, abs=0.1)
+    assert fused_ratio(62, 4, 33.5e12, 4.29e12) == 1
+    assert fused_ratio(125, 4, 33.5e12, 4.29e12) == pytest.approx(2.0, abs=0.01)
