@@ -244,7 +244,7 @@ def reference(inputs: Inputs, point: Point) -> Any:
 
 ATTENTION = Workload(
     name="attention",
-    summary="softmax(q kᵀ / √d) v, and its gradients",
+    summary="softmax(q kᵀ / √d) v and its gradients",
     formula="4·b·h·d·S FLOP forward, 8 backward (S unmasked pairs); q, k, v, o once",
     axes=(
         Axis("batch", 4, "sequences"),

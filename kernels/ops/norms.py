@@ -344,7 +344,7 @@ def norm(
     """Return the workload of one norm; its first implementation is *function* by torch."""
     return Workload(
         name=name,
-        summary=f"{title} over rows, and its gradients",
+        summary=f"{title} over rows and its gradients",
         formula=formula,
         axes=(
             Axis("m", 8192, "rows"),

@@ -93,7 +93,7 @@ def passes(
 
 SIGMOID_STACK = Workload(
     name="sigmoid_stack",
-    summary="three sigmoids and their gradient, results kept or computed again",
+    summary="three sigmoids and their gradient",
     formula="fwd 3·n exp + 9·n FLOP, 2·n·s bytes; bwd 9·n FLOP, 3·n·s bytes",
     axes=(
         Axis("n", 2**26, "elements", main=True),
