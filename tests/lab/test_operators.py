@@ -7,12 +7,20 @@ from dataclasses import replace
 
 import pytest
 from fake_bench import CONTRACT, make_bench
+from torch.utils.flop_counter import FlopCounterMode
 
 from gpuperf.measure import warmup
 from gpuperf.measure.device import open_device
+from gpuperf.measure.inputs import bind_make
 from gpuperf.measure.registry import load_all
 from gpuperf.model.record import Record
-from gpuperf.model.workload import Case, Value
+from gpuperf.model.workload import Case, Point, Value
+from gpuperf.theory.checkpointing import (
+    apart_passes,
+    checkpointed_passes,
+    inner_passes,
+    product_ratio,
+)
 from gpuperf.theory.fusion import binding_operators, fused_ratio
 
 CPU = open_device("cpu")
@@ -31,7 +39,15 @@ def measured(op: str, implementation: str, axes: Mapping[str, Value]) -> Record:
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # when inductor is imported
 @pytest.mark.parametrize(
     ("op", "implementation", "axes"),
-    [("chain", "eager", {"n": 36, "ops": 5}), ("chain", "compile", {"n": 36, "ops": 5})],
+    [
+        ("chain", "eager", {"n": 36, "ops": 5}),
+        ("chain", "compile", {"n": 36, "ops": 5}),
+        *(
+            ("matmul_stack", name, {"d": 24, "dtype": "fp32", "mode": mode})
+            for name in ("stored", "checkpoint", "checkpoint_early")
+            for mode in ("fwd", "bwd", "fwd+bwd")
+        ),
+    ],
 )
 def test_a_series_that_needs_no_gpu_passes_every_check_of_the_bench(
     op: str, implementation: str, axes: Mapping[str, Value], monkeypatch: pytest.MonkeyPatch
@@ -46,3 +62,24 @@ def test_a_fused_chain_takes_as_long_as_one_operator_until_its_products_bind() -
     assert binding_operators(4, 33.5e12, 4.29e12) == pytest.approx(62.5, abs=0.1)
     assert fused_ratio(62, 4, 33.5e12, 4.29e12) == 1
     assert fused_ratio(125, 4, 33.5e12, 4.29e12) == pytest.approx(2.0, abs=0.01)
+
+
+def test_the_passes_and_products_of_a_checkpoint_are_those_worked_out_by_hand() -> None:
+    """Three sigmoids: 15 passes kernel by kernel, 21 with a second forward, 8 fused."""
+    assert (apart_passes(3), checkpointed_passes(3), inner_passes(3)) == (15, 21, 8)
+    assert product_ratio(3, 3) == product_ratio(100, 100) == 4 / 3
+    assert product_ratio(3, 2) == 11 / 9
+
+
+@pytest.mark.parametrize(("name", "again"), [("checkpoint", 3), ("checkpoint_early", 2)])
+def test_a_checkpoint_computes_as_many_products_again_as_predicted(name: str, again: int) -> None:
+    workload = WORKLOADS["matmul_stack"]
+    point = Point({"d": 8, "mode": "fwd+bwd", "dtype": "fp32"})
+    inputs = workload.inputs(point, bind_make(CPU.torch, 0))
+    counts = {}
+    for each in (i for i in workload.implementations if i.name in ("stored", name)):
+        with FlopCounterMode(display=False) as counter:
+            each.build(inputs, point, {})()
+        counts[each.name] = counter.get_total_flops()
+    assert counts["stored"] == sum(f.count for f in workload.cost(point).flops)
+    assert counts[name] / counts["stored"] == product_ratio(3, again)
