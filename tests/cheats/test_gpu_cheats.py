@@ -129,7 +129,7 @@ def test_a_kernel_with_a_name_of_ours_is_in_the_time() -> None:
 
 @pytest.mark.parametrize("cheat", [pytest.param(c, id=c.name) for c in CHEATS])
 def test_the_honest_implementation_is_not_refused_on_a_gpu(cheat: Cheat) -> None:
-    name = "eager" if cheat.workload.name == "sincos" else "torch"
+    name = "eager" if cheat.workload.name in ("attention", "sincos") else "torch"
     device = open_device("cuda:0")
     bench = Bench(device, open_stopwatch("blocked", device.torch), Meter(), Fingerprint())
     case = Case(cheat.workload.name, name, cheat.point)
