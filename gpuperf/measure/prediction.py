@@ -7,8 +7,8 @@ can have, leaves its case without a prediction and with the reason.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 from gpuperf.model.contract import Cache
@@ -21,27 +21,44 @@ from gpuperf.model.experiment import (
     unit_of,
 )
 from gpuperf.model.protocol import Expect
-from gpuperf.model.workload import Case, Point, case_id
+from gpuperf.model.workload import Axis, Case, Point
 
 
 class _Flaw(Exception):
     """A function of the experiment failed at a point, in a sentence."""
 
 
-def point_of(case: Case) -> Point:
-    """Return the point that an experiment's functions get: the axes, options and implementation."""
-    return Point({**case.point, **case.options, "implementation": case.implementation})
+@dataclass(frozen=True)
+class _Asked:
+    """A request, and the point of each case by the case's id."""
+
+    request: Expect
+    points: Mapping[str, Point]
 
 
-def predict(experiment: Experiment, request: Expect) -> tuple[Prediction, ...]:
-    """Return the prediction of each case of *request*; `reason` says why one is missing."""
+def point_of(case: Case, axes: Sequence[Axis]) -> Point:
+    """Return the point that an experiment's functions get: the axes, also optional ones that the
+    case lacks, the options, and the implementation."""
+    absent = {axis.name: axis.default for axis in axes if axis.optional}
+    values = {**absent, **case.point, **case.options}
+    return Point({**values, "implementation": case.implementation})
+
+
+def predict(
+    experiment: Experiment, request: Expect, axes: Sequence[Axis] = ()
+) -> tuple[Prediction, ...]:
+    """Return the prediction of each case of *request*; `reason` says why one is missing.
+
+    *axes* are those of the workload.
+    """
+    asked = _Asked(request, {case.id: point_of(case, axes) for case in request.cases})
     pairs = zip(request.cases, request.controls, strict=True)
-    return tuple(_predict(experiment, case, control, request) for case, control in pairs)
+    return tuple(_predict(experiment, case, control, asked) for case, control in pairs)
 
 
-def _predict(experiment: Experiment, case: Case, name: str, request: Expect) -> Prediction:
-    at, numbers = point_of(case), request.numbers
-    series = str(at.get(experiment.series, ""))
+def _predict(experiment: Experiment, case: Case, name: str, asked: _Asked) -> Prediction:
+    request, at = asked.request, asked.points[case.id]
+    numbers, series = request.numbers, str(at.get(experiment.series, ""))
     try:
         place = _called("x", lambda: _place(experiment, at, request))
         return Prediction(
@@ -52,11 +69,13 @@ def _predict(experiment: Experiment, case: Case, name: str, request: Expect) -> 
             expected=_expected(experiment, at, name, request),
             control=name,
             steps=_number("steps", lambda: experiment.steps(at)),
-            baseline=_called("baseline", lambda: _baseline(experiment, case, at)),
+            baseline=_baseline(experiment, at, asked.points),
             cache=_cache(_called("cache", lambda: experiment.cache(at, numbers))),
         )
     except _Flaw as flaw:
-        return Prediction(case.id, 0.0, series, control=name, reason=str(flaw))
+        label = str(at.get(experiment.x, ""))
+        x = float(label) if label.isdecimal() else 0.0
+        return Prediction(case.id, x, series, label, control=name, reason=str(flaw))
 
 
 def _expected(experiment: Experiment, at: Point, name: str, request: Expect) -> Expected:
@@ -74,13 +93,18 @@ def _place(experiment: Experiment, at: Point, request: Expect) -> Any:
     return experiment.along(at, request.numbers) if experiment.along else at[experiment.x]
 
 
-def _baseline(experiment: Experiment, case: Case, at: Point) -> str:
+def _baseline(experiment: Experiment, at: Point, points: Mapping[str, Point]) -> str:
     """Return the id of the case that the ratio at *at* refers to; empty without a baseline."""
-    if experiment.baseline is None:
+    function = experiment.baseline
+    if function is None:
         return ""
-    changes = dict(experiment.baseline(at))
-    implementation = str(changes.pop("implementation", case.implementation))
-    return case_id(case.op, implementation, {**case.point, **case.options, **changes})
+    changes = _called("baseline", lambda: dict(function(at)))
+    wanted = {**at, **changes}
+    for name, point in points.items():
+        if point == wanted:
+            return name
+    text = ", ".join(f"{name}={value}" for name, value in changes.items())
+    raise _Flaw(f"its baseline ({text}) is not among the points")
 
 
 def _cache(value: object) -> Any:

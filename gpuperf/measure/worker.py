@@ -122,7 +122,11 @@ class Worker:
         experiments = self._load(request.source).experiments
         if request.experiment not in experiments:
             raise WorkloadError(f"{request.source} holds no experiment {request.experiment!r}")
-        return protocol.Predicted(predict(experiments[request.experiment], request))
+        experiment = experiments[request.experiment]
+        source = request.cases[0].source if request.cases else request.source
+        workload = self._load(source).workloads.get(experiment.op)
+        axes = workload.axes if workload else ()
+        return protocol.Predicted(predict(experiment, request, axes))
 
     def _measure(self, request: protocol.Measure) -> protocol.Measured:
         device, meter, isolation = self._opened()

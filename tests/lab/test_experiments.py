@@ -46,7 +46,8 @@ def predictions(experiment: Experiment, numbers: Numbers) -> tuple[Prediction, .
     workload = OPS[experiment.op].describe(SOURCE)
     planned = plan_experiment(experiment.describe(SOURCE), workload, {})
     cases, controls = tuple(p.case for p in planned), tuple(p.control for p in planned)
-    return predict(experiment, Expect(experiment.name, SOURCE, cases, controls, numbers))
+    asked = Expect(experiment.name, SOURCE, cases, controls, numbers)
+    return predict(experiment, asked, OPS[experiment.op].axes)
 
 
 def modules() -> list[ModuleType]:

@@ -17,10 +17,12 @@ from gpuperf.lab.study import study_run
 from gpuperf.lab.table import render_lab
 from gpuperf.measure.prediction import predict
 from gpuperf.measure.registry import load_all
-from gpuperf.model.experiment import Numbers, Prediction
+from gpuperf.model.experiment import Number, Numbers, Prediction, UnknownNumber
 from gpuperf.model.protocol import Expect, Opened
 from gpuperf.model.record import Run
-from gpuperf.run.experiments import plan_experiment
+from gpuperf.peaks.find import find_device
+from gpuperf.peaks.numbers import numbers_of
+from gpuperf.run.experiments import in_order, keep_numbers, kept_numbers, plan_experiment
 from gpuperf.run.session import rest_of_schedule
 from gpuperf.run.store import read_run
 from gpuperf.show.render import FORMATS
@@ -189,12 +191,16 @@ def test_a_wrong_prediction_gets_a_sentence(tmp_path: Path, expression: str, sen
         ('cache=lambda at, numbers: "tepid",', "cache returned 'tepid'"),
         ("along=lambda at, numbers: -1.0,", "x is -1.0, which is not a number of at least 0"),
         ('along=lambda at, numbers: "word",', ""),
+        ('baseline=lambda at: {"block": 3},', "its baseline (block=3) is not among the points"),
+        ("baseline=lambda at: 1 // 0,", "baseline raised ZeroDivisionError"),
     ],
 )
 def test_other_functions_of_an_experiment_are_checked_too(
     tmp_path: Path, expression: str, sentence: str
 ) -> None:
     text = BLOCKS.replace('cache=lambda at, numbers: "hot" if at.block < 1024 else "",', "")
+    if "baseline" in expression:
+        text = text.replace('y="reading:blocks"', 'y="time_ratio"').replace('"count"', '"ratio"')
     made = predicted(tmp_path, text.replace("needs=(),", f"needs=(),\n    {expression}"))
     assert sentence in made[0].reason
     assert made[0].reason or made[0].label == "word"
@@ -207,7 +213,8 @@ def predicted(folder: Path, text: str) -> tuple[Prediction, ...]:
     experiment, workload = loaded.experiments["blocks"], loaded.workloads["added"]
     planned = plan_experiment(experiment.describe(""), workload.describe(""), {})
     cases, controls = tuple(p.case for p in planned), tuple(p.control for p in planned)
-    return predict(experiment, Expect("blocks", "", cases, controls, Numbers()))
+    asked = Expect("blocks", "", cases, controls, Numbers())
+    return predict(experiment, asked, workload.axes)
 
 
 @pytest.mark.parametrize(
@@ -232,6 +239,14 @@ def test_a_malformed_experiment_gets_a_sentence(
         load_all(str(file))
 
 
+def test_a_point_has_optional_axes_and_its_baseline_is_another_case(tmp_path: Path) -> None:
+    text = BLOCKS.replace('y="reading:blocks"', 'y="time_ratio"').replace('"count"', '"ratio"')
+    text = text.replace('Axis("n", 4096, "elements")', 'Axis("n", 4096, "elements", optional=True)')
+    made = predicted(tmp_path, text.replace("needs=()", 'baseline=lambda at: {"block": 512}'))
+    assert {p.baseline for p in made} == {"added/torch[block=512,dtype=fp32]"}
+    assert [p.expected.value for p in made if p.expected] == [8, 4, 2, 1, 1]
+
+
 @pytest.mark.parametrize("format", FORMATS)
 def test_the_golden_run_is_rendered_in_every_format(format: str) -> None:
     text = render_lab(golden(), format)
@@ -246,3 +261,33 @@ def test_the_page_escapes_every_text() -> None:
     finding = Finding(replace(study.experiment, name=evil, question=f"{evil}?"), reason=evil)
     assert "<script" not in to_html([finding], evil)
     assert "<script" not in to_page([finding], evil)
+
+
+def test_experiments_come_after_those_whose_figures_they_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPUPERF_CACHE", str(tmp_path))
+    described = study_run(golden()).experiment
+    first, second = (replace(described, name=n, after=a) for n, a in (("z", ()), ("a", ("z",))))
+    circle = replace(described, name="c", after=("c", "nowhere"))
+    assert [e.name for e in in_order([second, circle, first])] == ["c", "z", "a"]
+    opened = Opened(golden().header.device, golden().header.fingerprint)
+    assert kept_numbers(opened) == {}
+    keep_numbers(opened, {"l1_latency": Number(2e-8, "s", "z")})
+    keep_numbers(opened, {"l2_latency": Number(1e-7, "s", "z")})
+    kept = numbers_of(None, None, opened.device, kept_numbers(opened))
+    assert (kept["l1_latency"], kept["l2_latency"], kept.source("l1_latency")) == (2e-8, 1e-7, "z")
+
+
+def test_a_measured_figure_replaces_that_of_the_data_sheet() -> None:
+    sheet = find_device("h200-sxm")
+    plain = numbers_of(sheet)
+    assert plain["copy_bandwidth"] == plain["memory_bandwidth"] == 4.8e12
+    assert (plain["sms"], plain["clock"]) == (132, 1.98e9)
+    assert plain["tensor_bf16"] == pytest.approx(989.4e12, rel=1e-3)
+    assert plain.source("tensor_bf16") == "data sheet"
+    measured = numbers_of(sheet, measured={"memory_bandwidth": Number(4.3e12, "byte/s", "here")})
+    assert (measured["memory_bandwidth"], measured.source("memory_bandwidth")) == (4.3e12, "here")
+    with pytest.raises(UnknownNumber, match="the figure 'l9' of this device is unknown"):
+        plain["l9"]
+    assert ("l9" in plain, plain.get("l9", 7.0), plain.source("l9")) == (False, 7.0, "assumed")
