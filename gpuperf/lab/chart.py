@@ -11,13 +11,14 @@ from typing import Any
 
 from gpuperf.lab.judging import judge
 from gpuperf.lab.study import LabPoint, Study, study_run
-from gpuperf.lab.wording import quantity
+from gpuperf.lab.wording import head_of, quantity, series_name
 from gpuperf.model.experiment import Fitted, Ruling
 from gpuperf.model.record import Run
 from gpuperf.show.figure import COLOURS, FAINT, INK, MARKERS, figure, label_ticks, plain_number
 
 TALL = 4.4  # inches
 WIDE = 12.0  # largest over smallest value, from which an axis is logarithmic
+PREFIXED = ("s", "byte", "byte/s", "FLOP/s")  # units whose ticks have a prefix
 DOUBLED = 1000.0  # largest over smallest value, up to which the ticks of a log axis double
 KNEES = ("knee", "edge", "crossover")  # how the names of parameters begin that are a place on x
 
@@ -40,13 +41,14 @@ def draw_study(study: Study, ruling: Ruling, device: str, files: Sequence[Path])
         handles: list[Any] = []
         for index, (name, points) in enumerate(study.series.items()):
             colour, marker = COLOURS[index % len(COLOURS)], MARKERS[index % len(MARKERS)]
-            handles += _draw_series(panel, name, points, places, colour, marker)
+            label = series_name(name, study)
+            handles += _draw_series(panel, label, points, places, colour, marker)
         handles += _draw_controls(panel, study, places)
         _scale(panel, study, places)
         for fitted in ruling.fitted:
             _mark(panel, fitted, places)
         panel.set_xlabel(experiment.x)
-        panel.set_ylabel(f"{experiment.y.replace('_', ' ')} ({experiment.unit})")
+        panel.set_ylabel(head_of(experiment))
         panel.grid(True)
         frame.legend([*handles, _band_of_theory()])
         frame.fit()
@@ -92,13 +94,15 @@ def _draw_series(
         shape = {"linestyle": "none", "marker": "_", "markersize": 18} if places else {}
         look = {"linestyle": style, "linewidth": 1.2, "color": colour, "alpha": 0.6, **shape}
         panel.plot(xs, [e.value for e in expected], **look)
-        if not places:
-            low, high = [e.low for e in expected], [e.high for e in expected]
+        low, high = [e.low for e in expected], [e.high for e in expected]
+        if places:
+            panel.vlines(xs, low, high, color=colour, alpha=0.15, linewidth=10)
+        else:
             panel.fill_between(xs, low, high, color=colour, alpha=0.12, linewidth=0)
     sure = [p for p in points if p.measured and not p.doubt]
     doubtful = [p for p in points if p.measured and p.doubt]
     _dots(panel, doubtful, places, colour, marker, hollow=True)
-    return _dots(panel, sure, places, colour, marker, label=name or "measured")
+    return _dots(panel, sure, places, colour, marker, label=name)
 
 
 def _draw_controls(panel: Any, study: Study, places: dict[str, float]) -> list[Any]:
@@ -174,8 +178,15 @@ def _scale(panel: Any, study: Study, places: dict[str, float]) -> None:
         panel.set_yscale("log", base=2 if max(values) < DOUBLED * min(values) else 10)
     elif values:
         panel.set_ylim(0, 1.12 * max(values))
-    words = unit in ("s", "byte", "byte/s", "FLOP/s")
-    label_ticks(panel.yaxis, lambda v: quantity(v, unit) if words and v else plain_number(v))
+    label_ticks(panel.yaxis, lambda value: _tick(value, unit))
+
+
+def _tick(value: float, unit: str) -> str:
+    """Write a tick of y: `2 TB/s`, `16`."""
+    if not value or unit not in PREFIXED:
+        return plain_number(value)
+    number, prefixed = quantity(value, unit).split(" ")
+    return f"{float(number):g} {prefixed}"
 
 
 def _heights(point: LabPoint) -> list[float]:

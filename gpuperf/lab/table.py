@@ -7,7 +7,7 @@ from typing import Any
 
 from gpuperf.lab.judging import judge
 from gpuperf.lab.study import LabPoint, Study, study_run
-from gpuperf.lab.wording import UNKNOWN, quantity
+from gpuperf.lab.wording import UNKNOWN, head_of, quantity
 from gpuperf.model.codec import to_builtins
 from gpuperf.model.experiment import ExperimentDescription, Need, Ruling
 from gpuperf.model.record import Run
@@ -45,7 +45,7 @@ def lab_table(study: Study, ruling: Ruling, device: str) -> Table:
     columns = [
         Column(head, identity=True),
         *([Column(study.experiment.series, left=True, identity=True)] if several else []),
-        Column("measured", study.experiment.y),
+        Column("measured", head_of(study.experiment)),
         Column("interval", keep=3),
         Column("predicted"),
         Column("ratio"),

@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 from gpuperf.lab.study import LabPoint, Study
-from gpuperf.model.experiment import ExperimentDescription, Fitted
+from gpuperf.model.experiment import READING, ExperimentDescription, Fitted
 from gpuperf.units import format_bytes, format_flop_rate, format_number, format_rate, format_time
 
 UNKNOWN = "–"
 DIGITS = 4
+HEADS = {
+    "time_per_step": "time a step",
+    "cycles_per_step": "cycles a step",
+    "bytes_per_s": "bandwidth",
+    "flop_per_s": "throughput",
+    "time_ratio": "time over the baseline's",
+    "speedup": "speed-up",
+    "dram_bytes": "DRAM bytes a step",
+    "dram_read_bytes": "DRAM bytes read a step",
+    "dram_written_bytes": "DRAM bytes written a step",
+    "l2_bytes": "L2 bytes a step",
+    "l1_bytes": "L1 bytes a step",
+    "call_bytes": "memory of a call",
+}
 OF_Y = ("level", "plateau")  # how the names of parameters in the unit of y begin
 
 
@@ -23,6 +37,19 @@ def quantity(value: float, unit: str) -> str:
         return format_flop_rate(value)
     number = f"{float(format_number(value, DIGITS)):,.10g}"
     return f"{number} cycle{'s' * (number != '1')}" if unit == "cycles" else number
+
+
+def head_of(experiment: ExperimentDescription) -> str:
+    """Return the name of y on a chart and in a table."""
+    return HEADS.get(experiment.y, experiment.y.removeprefix(READING).replace("_", " "))
+
+
+def series_name(name: str, study: Study) -> str:
+    """Return the name of a line: `measured` if there is one, else `offset=8` or `cuda`."""
+    if len(study.series) == 1:
+        return "measured"
+    axis = study.experiment.series
+    return name if axis == "implementation" else f"{axis}={name}"
 
 
 def interval(low: float, high: float, unit: str) -> str:
