@@ -42,6 +42,7 @@ def measured(op: str, implementation: str, axes: Mapping[str, Value]) -> Record:
     [
         ("chain", "eager", {"n": 36, "ops": 5}),
         ("chain", "compile", {"n": 36, "ops": 5}),
+        ("small_function", "eager", {"n": 64, "calls": 2}),
         *(
             ("matmul_stack", name, {"d": 24, "dtype": "fp32", "mode": mode})
             for name in ("stored", "checkpoint", "checkpoint_early")
