@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from gpuperf.errors import CannotMeasure, GpuperfError, Incomplete, UsageError
-from gpuperf.lab.page import tally, write_page
+from gpuperf.lab.page import render_findings, tally, write_page
 from gpuperf.lab.session import Finding, lacking, run_experiment
 from gpuperf.lab.table import experiments_table
 from gpuperf.model.experiment import ExperimentDescription
@@ -37,6 +37,7 @@ LIST, ALL = "list", "all"
 CASE_S, LEAST_S = 0.5, 0.05  # for which a case is sampled, and the least of it under --budget
 SHARE = 0.5  # of the time that remains to a case; the rest is its build, check and warm-up
 MINUTE_S = 60.0
+PRINTED = (opt.Format.TABLE, opt.Format.MD)  # formats that are printed one after the other
 
 
 @opt.takes(
@@ -178,8 +179,10 @@ def _all(
         finding = _one(supervisor, experiment, options, file, end, rest, processes)
         findings.append(finding)
         if finding.outcome is not None:
-            _report(finding, options)
+            _report(finding, options, printed=options.format in PRINTED)
             ended = finding.outcome.ended
+    if options.format not in PRINTED:
+        put(render_findings(findings, options.format.value, stdout_screen()))
     device = supervisor.open().device.name
     target = options.out / new_run_id("lab", ALL)
     pages = write_page(findings, device, target)
@@ -225,10 +228,11 @@ def _cases(experiment: ExperimentDescription) -> int:
     return count + len(experiment.controls)
 
 
-def _report(finding: Finding, options: opt.Options) -> None:
+def _report(finding: Finding, options: opt.Options, printed: bool = True) -> None:
     outcome = finding.outcome
     if outcome is not None and outcome.run.records:
-        print_run(outcome.run, options.format)
+        if printed:
+            print_run(outcome.run, options.format)
         write_charts(outcome.run, outcome.path)
 
 

@@ -13,9 +13,12 @@ from pathlib import Path
 
 from gpuperf.files import write_atomically
 from gpuperf.lab.session import Finding
-from gpuperf.lab.table import lab_table
+from gpuperf.lab.table import lab_data, lab_table
 from gpuperf.model.text import clean
+from gpuperf.show.data import to_json
 from gpuperf.show.markdown import to_markdown
+from gpuperf.show.render import render
+from gpuperf.show.screen import Screen
 from gpuperf.show.table import Table
 from gpuperf.show.text import escape as escape_markdown
 
@@ -39,6 +42,14 @@ def write_page(findings: Sequence[Finding], device: str, target: Path) -> tuple[
     write_atomically(html, to_html(findings, device))
     write_atomically(markdown, to_page(findings, device))
     return html, markdown
+
+
+def render_findings(findings: Sequence[Finding], format: str, screen: Screen) -> str:
+    """Render all that was measured as one JSON list, or as one CSV."""
+    judged = [(f.study, f.ruling) for f in findings if f.study is not None and f.ruling is not None]
+    if format == "json":
+        return to_json([lab_data(study, ruling) for study, ruling in judged], screen.ascii)
+    return render([lab_table(study, ruling, "") for study, ruling in judged], format, screen)
 
 
 def to_html(findings: Sequence[Finding], device: str) -> str:

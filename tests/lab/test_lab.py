@@ -8,24 +8,27 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from command_line import QUICK, CommandLine, Ended
+from command_line import PEAKS, QUICK, CommandLine, Ended
 
 from gpuperf.errors import WorkloadError
-from gpuperf.lab.page import to_html, to_page
+from gpuperf.lab.judging import judge
+from gpuperf.lab.page import render_findings, to_html, to_page
 from gpuperf.lab.session import Finding
 from gpuperf.lab.study import study_run
 from gpuperf.lab.table import render_lab
 from gpuperf.measure.prediction import predict
 from gpuperf.measure.registry import load_all
 from gpuperf.model.experiment import Number, Numbers, Prediction, UnknownNumber
-from gpuperf.model.protocol import Expect, Opened
+from gpuperf.model.protocol import Described, Expect, Opened
 from gpuperf.model.record import Run
 from gpuperf.peaks.find import find_device
 from gpuperf.peaks.numbers import numbers_of
+from gpuperf.run.catalogue import experiment_catalogue
 from gpuperf.run.experiments import in_order, keep_numbers, kept_numbers, plan_experiment
 from gpuperf.run.session import rest_of_schedule
 from gpuperf.run.store import read_run
 from gpuperf.show.render import FORMATS
+from gpuperf.show.screen import WIDE
 
 FILE = Path(__file__).parent / "blocks.py"
 BLOCKS = FILE.read_text(encoding="utf-8")
@@ -35,7 +38,19 @@ CPU = (*QUICK, "--threads", "1")
 
 @pytest.fixture(scope="module")
 def command(tmp_path_factory: pytest.TempPathFactory) -> CommandLine:
-    return CommandLine.at(tmp_path_factory.mktemp("lab"), blocks=BLOCKS)
+    folder = tmp_path_factory.mktemp("lab")
+    (folder / "peaks.toml").write_text(PEAKS)
+    (folder / "blocks.py").write_text(BLOCKS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GPUPERF_CACHE", str(folder / "cache"))
+        experiment_catalogue(described)  # no worker has to describe them
+    return CommandLine(folder)
+
+
+def described(source: str) -> Described:
+    loaded = load_all(source)
+    workloads = tuple(w.describe(source) for w in loaded.workloads.values())
+    return Described(workloads, {}, tuple(e.describe(source) for e in loaded.experiments.values()))
 
 
 @pytest.fixture(scope="module")
@@ -129,12 +144,11 @@ def test_all_writes_one_page(command: CommandLine, everything: Ended) -> None:
     [
         (("lab",), 2, "no experiment was named", "gpuperf lab list"),
         (("lab", "bank"), 2, "no experiment 'bank'; did you mean 'banks'?", "known: banks"),
-        (("lab", "banks", "--stide", "2", *CPU), 2, "no option '--stide'", "--stride"),
-        (("lab", "banks", *CPU), 3, "banks needs an NVIDIA GPU, and the device is", "lab list"),
+        (("lab", "banks", "--stide", "2"), 2, "no option '--stide'", "--stride"),
+        (("lab", "banks", *QUICK), 3, "banks needs an NVIDIA GPU, and the device is", "lab list"),
         (("lab", "list", "--stride", "2"), 2, "`lab list` takes no '--stride'", "lab list"),
         (("lab", "all", "--budget", "soon"), 2, "--budget: 'soon' is not a duration", "10min"),
         (("lab", "all", "--budget", "-1"), 2, "--budget -1 is not from 0 to a day", "10min"),
-        (("lab", "--experiment", "none.py"), 2, "no file 'none.py'", ""),
     ],
     ids=lambda value: " ".join(value)[:30] if isinstance(value, tuple) else "",
 )
@@ -150,9 +164,14 @@ def test_a_slip_gets_a_sentence(
 
 
 def test_all_on_a_cpu_names_what_each_experiment_needs(command: CommandLine) -> None:
-    ended = command.within("lab", "all", *CPU[:4], "--threads", "1", "--out", "none")
+    words = ("lab", "all", *CPU[:4], "--threads", "1", "--out", "none", "--budget", "1ms")
+    ended = command.within(*words)
     assert ended.code == 3
     assert "banks needs an NVIDIA GPU" in ended.err
+    (page,) = (command.folder / "none").glob("*.md")
+    text = page.read_text(encoding="utf-8")
+    assert "banks needs an NVIDIA GPU" in text
+    assert "What does a bank conflict of shared memory cost?" in text
 
 
 def test_the_list_has_each_experiment_with_what_it_needs(command: CommandLine) -> None:
@@ -252,6 +271,16 @@ def test_the_golden_run_is_rendered_in_every_format(format: str) -> None:
     text = render_lab(golden(), format)
     assert "CONFIRMED" in text or format == "csv"
     assert "8192" in text
+
+
+def test_all_findings_are_one_list_of_json_and_one_csv() -> None:
+    study = study_run(golden())
+    finding = Finding(study.experiment, None, study, judge(study))
+    both = [finding, finding, Finding(study.experiment, reason="not here")]
+    data = json.loads(render_findings(both, "json", WIDE))
+    assert [one["ruling"]["verdict"] for one in data] == ["CONFIRMED"] * 2
+    lines = render_findings(both, "csv", WIDE).splitlines()
+    assert len(lines) == 1 + 2 * len(data[0]["points"])
 
 
 def test_the_page_escapes_every_text() -> None:
