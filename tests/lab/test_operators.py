@@ -21,6 +21,7 @@ from gpuperf.theory.checkpointing import (
     inner_passes,
     product_ratio,
 )
+from gpuperf.theory.dispatch import call_s, knee_bytes
 from gpuperf.theory.fusion import binding_operators, fused_ratio
 
 CPU = open_device("cpu")
@@ -42,6 +43,7 @@ def measured(op: str, implementation: str, axes: Mapping[str, Value]) -> Record:
     [
         ("chain", "eager", {"n": 36, "ops": 5}),
         ("chain", "compile", {"n": 36, "ops": 5}),
+        *(("negation", name, {"n": 33}) for name in ("plain", "out", "inference", "compiled")),
         ("small_function", "eager", {"n": 64, "calls": 2}),
         *(
             ("matmul_stack", name, {"d": 24, "dtype": "fp32", "mode": mode})
@@ -84,3 +86,9 @@ def test_a_checkpoint_computes_as_many_products_again_as_predicted(name: str, ag
         counts[each.name] = counter.get_total_flops()
     assert counts["stored"] == sum(f.count for f in workload.cost(point).flops)
     assert counts[name] / counts["stored"] == product_ratio(3, again)
+
+
+def test_an_operator_of_5_microseconds_moves_21_megabytes_before_the_device_binds() -> None:
+    assert knee_bytes(5e-6, 4.29e12) == pytest.approx(21.5e6, rel=0.01)
+    assert call_s(5e-6, 20e6, 4.29e12) == 5e-6
+    assert call_s(5e-6, 43e6, 4.29e12) == pytest.approx(10e-6, rel=0.01)

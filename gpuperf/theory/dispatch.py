@@ -1,0 +1,21 @@
+"""Predict the time of operators in a row, which the host launches while the device computes."""
+
+from __future__ import annotations
+
+from gpuperf.theory.claims.checks_003 import EAGER_KERNELS, EAGER_S
+from gpuperf.theory.claims.published import SMALL_KERNEL_US
+
+EAGER_OPERATOR_S = EAGER_S / EAGER_KERNELS  # the notes' function: 30 kernels in 157 µs
+COMPILED_CALL_S = 27e-6  # of one small compiled function: pytorch/pytorch, issue 114860
+GRAPH_KERNEL_S = SMALL_KERNEL_US["graph"] * 1e-6
+
+
+def call_s(host_s: float, moved: float, bandwidth: float) -> float:
+    """Return the seconds of an operator among many: those of the host, or those of its *moved*
+    bytes at *bandwidth*, whichever are more."""
+    return max(host_s, moved / bandwidth)
+
+
+def knee_bytes(host_s: float, bandwidth: float) -> float:
+    """Return the bytes of an operator below which the host binds: host cost × bandwidth."""
+    return host_s * bandwidth
