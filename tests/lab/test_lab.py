@@ -116,7 +116,7 @@ def everything(command: CommandLine) -> Ended:
     text = BLOCKS.replace("import torch", "import math\n\nimport torch") + "\n" + moved
     (command.folder / "both.py").write_text(text)
     words = ("lab", "all", "--experiment", "both.py", "--strict", "--budget", "1", *CPU[:4])
-    return command.within(*words, "--threads", "1", "--out", "all")
+    return command.within(*words, "--precision", "1", "--out", "all")
 
 
 def test_all_measures_everything_and_strict_exits_with_4(everything: Ended) -> None:
@@ -143,7 +143,7 @@ def test_all_writes_one_page(command: CommandLine, everything: Ended) -> None:
     ("words", "code", "sentence", "hint"),
     [
         (("lab",), 2, "no experiment was named", "gpuperf lab list"),
-        (("lab", "bank"), 2, "no experiment 'bank'; did you mean 'banks'?", "known: banks"),
+        (("lab", "bank"), 2, "no experiment 'bank'; did you mean 'banks'?", "known: "),
         (("lab", "banks", "--stide", "2"), 2, "no option '--stide'", "--stride"),
         (("lab", "banks", *QUICK), 3, "banks needs an NVIDIA GPU, and the device is", "lab list"),
         (("lab", "list", "--stride", "2"), 2, "`lab list` takes no '--stride'", "lab list"),
@@ -164,7 +164,7 @@ def test_a_slip_gets_a_sentence(
 
 
 def test_all_on_a_cpu_names_what_each_experiment_needs(command: CommandLine) -> None:
-    words = ("lab", "all", *CPU[:4], "--threads", "1", "--out", "none", "--budget", "1ms")
+    words = ("lab", "all", *CPU[:4], "--out", "none", "--budget", "1ms")
     ended = command.within(*words)
     assert ended.code == 3
     assert "banks needs an NVIDIA GPU" in ended.err
