@@ -56,3 +56,9 @@ def sm_count(tensor: torch.Tensor) -> int:
 def lacks_cuda(point: Any, device: Any) -> str | None:
     """Return why CUDA C cannot run on *device*, or None where it can."""
     return None if device.kind == "cuda" else "CUDA C needs an NVIDIA GPU"
+
+
+def block_count(tensor: torch.Tensor, blocks: int = 1) -> int:
+    """Return the blocks of a grid with *blocks* on each SM; a CPU, which checks the arithmetic of a
+    reference in tests, has two SMs."""
+    return blocks * (sm_count(tensor) if tensor.is_cuda else 2)

@@ -1,0 +1,62 @@
+"""Compute the latency of chains of loads and of operations, in cycles.
+
+Published latencies of a single chain, one load at a time: gpu-benches `gpu-latency`, AI_kernels,
+and "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture" (arXiv 2402.13499). Sources
+differ by up to 15 % for the L2 and 20 % for DRAM, whose value depends on misses of the TLB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+from dataclasses import dataclass
+
+SECTOR, GRANULE = (
+    32,
+    64,
+)  # bytes that a miss of L1 takes from the L2, and a miss of the L2 from DRAM
+FMA = 4.0  # cycles from a fused multiply-add to one that needs its result
+
+
+@dataclass(frozen=True)
+class Latencies:
+    """Cycles of a load from shared memory, L1, the near and far half of the L2, and DRAM; `mma` is
+    that of an mma.sync m16n8k16 to one that adds to its result, and `mma_share` the share of the
+    tensor cores' rate that mma.sync reaches."""
+
+    shared: float
+    l1: float
+    l2: float
+    l2_far: float
+    dram: float
+    mma: float
+    mma_share: float
+
+
+PUBLISHED: Mapping[str, Latencies] = {
+    "ampere": Latencies(29, 36, 208, 410, 555, 29, 1.0),
+    "hopper": Latencies(29, 37, 275, 475, 690, 33, 0.63),
+    "blackwell": Latencies(29, 40, 295, 500, 855, 33, 0.63),  # far L2 and mma: taken from Hopper
+}
+
+
+def published(rates: Container[str]) -> Latencies:
+    """Return the published latencies of the generation that has these *rates*: tensor cores take
+    fp8 since Hopper, and fp4 since Blackwell."""
+    newest = "blackwell" if "tensor_fp4" in rates else "hopper"
+    return PUBLISHED[newest if "tensor_fp8" in rates else "ampere"]
+
+
+def sequential_hop(step: int, l1: float, l2: float, dram: float, granule: int = GRANULE) -> float:
+    """Return the mean cycles of a hop along nodes *step* bytes apart, none of which is cached.
+
+    A hop of *step* bytes reaches a new sector with probability step / 32, and a new piece of DRAM
+    with step / *granule*; other hops hit what an earlier one fetched.
+    """
+    sectors, pieces = min(1.0, step / SECTOR), min(1.0, step / granule)
+    return l1 * (1 - sectors) + l2 * (sectors - pieces) + dram * pieces
+
+
+def cycles_per_instruction(latency: float, parallel: float, issue: float) -> float:
+    """Return the cycles that a scheduler takes for an instruction, with *parallel* independent
+    chains in its warps: max(latency / parallel, issue)."""
+    return max(latency / parallel, issue)

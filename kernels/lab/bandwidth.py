@@ -1,0 +1,81 @@
+"""Measure the bandwidth of L1, L2 and DRAM: reads of a footprint that every SM repeats.
+
+Over the footprint, the bandwidth has a plateau for each level; `_reads.py` has the kernel.
+"""
+
+from __future__ import annotations
+
+from gpuperf.lab_experiments._reads import REPEATED_READ
+
+from gpuperf import Control, Expected, Experiment, Law, Numbers, Point, about
+from gpuperf.theory.bandwidth import l1_bandwidth, l2_bandwidth, read_bandwidth
+
+KIB, MIB = 2**10, 2**20
+L1_HOLDS, L1_LACKS = 128 * KIB, MIB  # between them, L1 keeps some of the lines
+L2_LACKS = 8  # L2 sizes from which the lines that the L2 keeps by chance no longer count
+OF_L1, OF_L2, OF_DRAM = 0.12, 0.2, 0.08
+
+
+def levels(numbers: Numbers) -> tuple[float, float, float]:
+    """Return the bandwidths of L1, L2 and DRAM: measured ones, or those of the formulas."""
+    sms, clock, dram = numbers["sms"], numbers["clock"], numbers["read_bandwidth"]
+    sheet = numbers.source("read_bandwidth") == "data sheet"
+    return (
+        numbers.get("l1_bandwidth", l1_bandwidth(sms, clock)),
+        numbers.get("l2_bandwidth", l2_bandwidth(sms, clock)),
+        read_bandwidth(dram) if sheet else dram,
+    )
+
+
+def expect(at: Point, numbers: Numbers) -> Expected:
+    """Predict the plateau of the level that holds the footprint."""
+    (l1, l2, dram), size = levels(numbers), numbers["l2"]
+    if at.footprint <= L1_HOLDS:
+        return about(l1, "byte/s", "each L1 holds the footprint: 128 bytes a cycle and SM", OF_L1)
+    if at.footprint < L1_LACKS:
+        return between(l2, l1, "L1 holds some of the footprint", OF_L2)
+    if at.footprint <= size / 2:
+        return about(l2, "byte/s", "the L2 holds the footprint: 35 bytes a cycle and SM", OF_L2)
+    if at.footprint < L2_LACKS * size:
+        return between(dram, l2, "the L2 holds some of the footprint", OF_L2)
+    return about(dram, "byte/s", "DRAM, as the L2 loses a line before its next use", OF_DRAM)
+
+
+def between(low: float, high: float, because: str, within: float) -> Expected:
+    """Return the prediction of a mixture of two levels."""
+    middle = (low * high) ** 0.5
+    return Expected(middle, low * (1 - within), high * (1 + within), "byte/s", "model", because)
+
+
+def bypassed(at: Point, numbers: Numbers) -> Expected:
+    """Predict reads that bypass L1. Few lines may keep some slices of the L2 waiting."""
+    l2 = levels(numbers)[1]
+    because = "loads that bypass L1 have the L2's bandwidth"
+    return Expected(l2, 0.6 * l2, (1 + OF_L2) * l2, "byte/s", "model", because)
+
+
+BANDWIDTH = Experiment(
+    name="bandwidth",
+    question="How many bytes a second does each level of memory deliver?",
+    workload=REPEATED_READ,
+    axes={"footprint": tuple(16 * KIB * 2**i for i in range(18))},
+    x="footprint",
+    y="bytes_per_s",
+    steps=lambda at: at.total,
+    cache=lambda at, numbers: "hot",  # the first lap is 1 % of the reads of what fits the L2
+    expect=expect,
+    implementations=("ca",),
+    controls=(
+        Control(
+            "L1 bypassed",
+            {"footprint": 128 * KIB},
+            "ld.cg takes from the L2 what L1 could hold",
+            bypassed,
+            ("cg",),
+        ),
+    ),
+    law=Law("plateaus", band=0.2, names=("bandwidth_l1", "bandwidth_l2", "bandwidth_dram")),
+    notes=(
+        "published: L1 29.9, L2 8.4 to 9.9 and DRAM 4.5 TB/s on H200, 19.1, 5.4 and 1.8 on A100",
+    ),
+)
