@@ -37,14 +37,14 @@ typedef unsigned long long u64;
         u64 at = base + order[0] * step, seen = 0, node;                                          \\
         for (unsigned i = threadIdx.x; i < n; i += blockDim.x) { /* fills L1 */                   \\
             const u64 from = base + (u64)i * step;                                                \\
-            asm volatile("ld.global." cache ".u64 %0, [%1];" : "=l"(node) : "l"(from));           \\
+            asm volatile("ld.global" cache ".u64 %0, [%1];" : "=l"(node) : "l"(from));           \\
             seen += node; /* an unused load is dropped by ptxas, volatile or not */               \\
         }                                                                                         \\
         if (seen == 1) return; /* never: addresses are larger */                                  \\
-        HOPS("ld.global." cache ".u64 %0, [%0];", "l"(at), at - base)                             \\
+        HOPS("ld.global" cache ".u64 %0, [%0];", "l"(at), at - base)                             \\
     }
-CHASE(chase_ca, "ca")
-CHASE(chase_cg, "cg")
+CHASE(chase_ca, "")
+CHASE(chase_cg, ".cg")
 extern "C" __global__ void chase_shared(ARGUMENTS) {
     __shared__ u64 nodes[6144];
     const unsigned start = (unsigned)__cvta_generic_to_shared(nodes);

@@ -51,7 +51,7 @@ def shape(point: Point, x: torch.Tensor) -> tuple[int, int]:
 
 
 def build(inputs: Mapping[str, torch.Tensor], point: Point, options: object) -> CudaCall:
-    """Build the chains."""
+    """Build the call of the kernel with as many chains."""
     x, (block, grid) = inputs["x"], shape(point, inputs["x"])
     y = torch.empty(grid, block, device=x.device)
     return cuda_call(CUDA, f"fma_{point.chains}", y, grid, block, x, y, point.links, 1.0, LINK)

@@ -59,7 +59,7 @@ MMA(1) MMA(2) MMA(3) MMA(4) MMA(6) MMA(8) MMA(16)
 
 
 def build(inputs: Mapping[str, torch.Tensor], point: Point, options: object) -> CudaCall:
-    """Build the chains."""
+    """Build the call of the kernel with as many chains."""
     x, warps = inputs["x"], SCHEDULERS * point.warps
     grid = block_count(x, max(1, warps // 16))
     y = torch.empty(grid, min(warps, 16), M, N, device=x.device)
