@@ -7,8 +7,8 @@ where they may fit a cache, and the L2 has none of them where the footprint is o
 
 from __future__ import annotations
 
-from gpuperf.lab_experiments._pointers import CHASE, cache
 from gpuperf.lab_experiments._chase import LAPPED_L2_SIZES
+from gpuperf.lab_experiments._pointers import CHASE, cache
 
 from gpuperf import Control, Expected, Experiment, Law, Numbers, Point, about
 from gpuperf.theory.latency import published, sequential_hop

@@ -6,8 +6,8 @@ With x bytes in flight and a latency L, x / L bytes arrive in a second, until DR
 
 from __future__ import annotations
 
-from gpuperf.lab_experiments._pointers import level
 from gpuperf.lab_experiments._loads import SLOTS, build, reference, supports
+from gpuperf.lab_experiments._pointers import level
 
 from gpuperf import (
     Axis,

@@ -9,7 +9,17 @@ from functools import cache
 
 import pytest
 import torch
-from gpuperf.lab_experiments import _chain, _chase, _fma, _loads, _mma, _reads, ilp, ilp_mma, little
+from gpuperf.lab_experiments import (
+    _chase,
+    _fma,
+    _loads,
+    _mma,
+    _pointers,
+    _reads,
+    ilp,
+    ilp_mma,
+    little,
+)
 
 from gpuperf import Experiment, Numbers, Point
 from gpuperf.lab.judging import judge
@@ -19,7 +29,7 @@ from gpuperf.model.experiment import Prediction
 from gpuperf.theory.latency import cycles_per_instruction, published, sequential_hop
 from tests.lab.test_experiments import EXPERIMENTS, SOURCE, predictions, sheet
 
-OWN = ("latency", "lines", "bandwidth", "little", "ilp", "ilp_mma")
+OWN = ("latency", "lines", "bandwidths", "little", "ilp", "ilp_mma")
 BY_NAME = {experiment.name: experiment for experiment in EXPERIMENTS}
 NOISE = 0.004
 
@@ -31,7 +41,7 @@ def drawn(shape: tuple[int, ...], dtype: str, high: int | None = None) -> torch.
 @pytest.mark.parametrize("order", ["random", "sequential"])
 def test_a_chase_is_one_cycle_through_all_nodes(order: str) -> None:
     point = Point(footprint=4096, step=64, order=order, hops=48)
-    inputs = _chain.inputs(point, drawn)
+    inputs = _pointers.inputs(point, drawn)
     base, nodes = 1 << 40, torch.zeros(512, dtype=torch.int64)
     _chase.link(nodes, inputs["order"], base, 64)
     at, visited = base + 64 * int(inputs["order"][0]), []
@@ -42,7 +52,7 @@ def test_a_chase_is_one_cycle_through_all_nodes(order: str) -> None:
     assert sorted(visited) == list(range(64)), "each node is visited once"
     assert (visited == list(range(64))) == (order == "sequential")
     for hops in (16, 48, 64 + 16):
-        assert int(_chain.reference(inputs, Point(point, hops=hops))) == visited[hops % 64]
+        assert int(_pointers.reference(inputs, Point(point, hops=hops))) == visited[hops % 64]
 
 
 @pytest.mark.parametrize(("footprint", "units"), [(2**14, 3), (2**16, 5), (2**18, 9)])

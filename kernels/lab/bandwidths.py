@@ -55,7 +55,7 @@ def bypassed(at: Point, numbers: Numbers) -> Expected:
 
 
 BANDWIDTH = Experiment(
-    name="bandwidth",
+    name="bandwidths",
     question="How many bytes a second does each level of memory deliver?",
     workload=REPEATED_READ,
     axes={"footprint": tuple(16 * KIB * 2**i for i in range(18))},
