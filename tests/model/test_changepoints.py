@@ -23,7 +23,7 @@ from gpuperf.model.changepoints import (
     greatest_p,
 )
 
-SERIES = {20: 2000, 50: 1000, 100: 500}  # points → series of each kind of noise
+SERIES = {20: 1400, 50: 700, 100: 350}  # points → series of each kind of noise
 TOGETHER = 100  # series that are searched at once
 
 
