@@ -28,7 +28,7 @@ SIZE = 4  # bytes of an element, which is read and written
 
 
 def negate(x: torch.Tensor) -> torch.Tensor:
-    """Return −x."""
+    """Return −x, the reference."""
     return torch.neg(x)
 
 
