@@ -9,9 +9,10 @@ from collections.abc import Callable
 import torch
 
 from gpuperf import Point
+from gpuperf.theory.graph_amortisation import speedup
 
 Function = Callable[[torch.Tensor], torch.Tensor]
-REPEATS, ENOUGH = 3, 1000  # repeats whose median counts; calls whose mean is steady
+REPEATS, ENOUGH, FEW = 3, 1000, 200  # repeats whose median counts; calls whose mean is steady
 
 
 def seconds(call: Callable[[], object], calls: int, device: torch.device) -> float:
@@ -38,27 +39,39 @@ class FirstCalls:
         return self._function(self._x)
 
     def readings(self) -> dict[str, float]:
-        """Return the speed-up over plain calls, seconds of calls, and what torch left out."""
+        """Return the speed-up over plain calls, that over what the law makes of the time of single
+        calls, these times, and what torch left out."""
         from torch._dynamo.utils import counters  # which takes a second to import
 
         counters.clear()
         calls, few = self._point.calls, min(self._point.calls, ENOUGH)
         each_s = statistics.median(self._seconds(self._plain, few) / few for _ in range(REPEATS))
-        whole_s, steady_s = [], []
-        for _ in range(REPEATS):
-            function = self._make()
-            self._seconds(function, self._point.warmups)
-            whole_s.append(self._seconds(function, calls))
-            self._seconds(function, 2)  # records, where the calls above did not
-            steady_s.append(self._seconds(function, ENOUGH // 5) / (ENOUGH // 5))
+        whole_s = statistics.median(self._seconds(self._warm(), calls) for _ in range(REPEATS))
+        # Another function made anew, so that the calls above are not compared with themselves.
+        parts = [self._parts() for _ in range(REPEATS)]
+        first_s, steady_s = (statistics.median(times) for times in zip(*parts, strict=True))
+        law = speedup(calls, each_s, max(0.0, first_s - steady_s), steady_s)
         return {
-            "speedup": calls * each_s / statistics.median(whole_s),
+            "speedup": calls * each_s / whole_s,
+            "of_law": calls * each_s / whole_s / law,
             "eager_s": each_s,
-            "calls_s": statistics.median(whole_s),
-            "steady_s": statistics.median(steady_s),
+            "first_s": first_s,
+            "steady_s": steady_s,
             "graph_breaks": float(sum(counters["graph_break"].values())),
             "cudagraph_skips": float(counters["inductor"]["cudagraph_skips"]),
         }
+
+    def _warm(self) -> Function:
+        function = self._make()
+        self._seconds(function, self._point.warmups)
+        return function
+
+    def _parts(self) -> tuple[float, float]:
+        """Return the seconds of the first call after the warm-ups, and of one of many later."""
+        function = self._warm()
+        first_s = self._seconds(function, 1)
+        self._seconds(function, 1)  # records, where the first did not
+        return first_s, self._seconds(function, FEW) / FEW
 
     def _seconds(self, function: Function, calls: int) -> float:
         # The result is dropped: one that lives until the next call would prevent a replay.

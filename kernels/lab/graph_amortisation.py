@@ -79,7 +79,29 @@ GRAPH_AMORTISATION = Experiment(
     law=Law("amortisation", band=FACTOR - 1, names=("recording in calls", "share of a replay")),
     claims=("003-14", "003-15", "003-16", "003-18", "004-06"),
     notes=(
-        "Readings of each record: seconds of an eager and of a steady call, graph breaks, and how "
-        "often torch skipped its graphs (0, else nothing was recorded).",
+        "Readings of a record: seconds of an eager, a first and a steady call, graph breaks, and "
+        "how often torch skipped its graphs: not 0 means that nothing was recorded.",
     ),
+)
+
+GRAPH_LAW = Experiment(
+    name="graph_law",
+    question="Do one recording and a steady replay explain the time of the first n calls?",
+    workload=SMALL_FUNCTION,
+    axes={"calls": (10, 100, 1000, 10000), "warmups": (1,)},
+    implementations=("reduce_overhead",),
+    x="calls",
+    y="reading:of_law",
+    unit="ratio",
+    # A recording includes a garbage collection, whose time scatters.
+    expect=lambda at, numbers: about(1, "ratio", "S(n) with C, t_e and t_g of single calls", 0.3),
+    controls=(
+        Control(
+            "nothing to record",
+            {"calls": 1000},
+            "the law without a recording",
+            implementations=("eager", "compile"),
+        ),
+    ),
+    claims=("003-16",),
 )
