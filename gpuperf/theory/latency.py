@@ -7,6 +7,7 @@ differ by up to 15 % for the L2 and 20 % for DRAM, whose value depends on misses
 
 from __future__ import annotations
 
+import math
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
 
@@ -54,6 +55,14 @@ def sequential_hop(step: int, l1: float, l2: float, dram: float, granule: int = 
     """
     sectors, pieces = min(1.0, step / SECTOR), min(1.0, step / granule)
     return l1 * (1 - sectors) + l2 * (sectors - pieces) + dram * pieces
+
+
+def mixed(size: float, sizes: tuple[float, float], levels: tuple[float, float]) -> float:
+    """Return the value at *size* between two plateaus: up to the first of *sizes* it has the first
+    of *levels*, from the second on the second, and between them a power of the size."""
+    share = math.log(size / sizes[0]) / math.log(sizes[1] / sizes[0])
+    first, last = levels
+    return first * float((last / first) ** min(1.0, max(0.0, share)))
 
 
 def cycles_per_instruction(latency: float, parallel: float, issue: float) -> float:

@@ -11,17 +11,19 @@ from gpuperf.lab_experiments._chase import LAPPED_L2_SIZES
 from gpuperf.lab_experiments._pointers import CHASE, cache
 
 from gpuperf import Control, Expected, Experiment, Law, Numbers, Point, about
-from gpuperf.theory.latency import published, sequential_hop
+from gpuperf.theory.latency import mixed, published, sequential_hop
 
 KIB, MIB = 2**10, 2**20
-L1_HOLDS, L1_LACKS = 128 * KIB, MIB  # between them, L1 keeps some of the nodes
+L1_HOLDS, L1_LACKS = 128 * KIB, 600 * KIB  # between them, L1 keeps some of the nodes
 OF_L1, OF_L2, OF_DRAM = 0.15, 0.2, 0.25  # relative differences between published values
 
 
-def between(low: float, high: float, because: str, within: float) -> Expected:
-    """Return the prediction of a mixture of two levels."""
-    middle = (low * high) ** 0.5
-    return Expected(middle, low * (1 - within), high * (1 + within), "cycles", "model", because)
+def between(
+    at: Point, sizes: tuple[float, float], levels: tuple[float, float], because: str
+) -> Expected:
+    """Predict a mixture of two levels: no point of it belongs to a plateau."""
+    low, high = levels[0] * (1 - OF_L2), levels[1] * (1 + OF_DRAM)
+    return Expected(mixed(at.footprint, sizes, levels), low, high, "cycles", "model", because)
 
 
 def expect(at: Point, numbers: Numbers) -> Expected:
@@ -30,12 +32,14 @@ def expect(at: Point, numbers: Numbers) -> Expected:
     if at.footprint <= L1_HOLDS:
         return about(levels.l1, "cycles", "L1 holds the nodes", OF_L1)
     if at.footprint < L1_LACKS:
-        return between(levels.l1, levels.l2, "L1 holds some of the nodes", OF_L1)
+        edge, mixture = (L1_HOLDS, L1_LACKS), (levels.l1, levels.l2)
+        return between(at, edge, mixture, "L1 holds some of the nodes")
     if at.footprint <= l2 / 2:
         return about(levels.l2, "cycles", "one half of the L2 holds the nodes", OF_L2)
     if at.footprint <= LAPPED_L2_SIZES * l2:
         because = f"far half of the L2 ({levels.l2_far:g} cycles) or DRAM"
-        return between(levels.l2, levels.dram, because, OF_DRAM)
+        edge, mixture = (l2 / 2, LAPPED_L2_SIZES * l2), (levels.l2, levels.dram)
+        return between(at, edge, mixture, because)
     return about(levels.dram, "cycles", "DRAM, with some misses of the TLB", OF_DRAM)
 
 
@@ -90,7 +94,7 @@ LATENCY = Experiment(
             sequential,
         ),
     ),
-    law=Law("plateaus", band=0.2, names=("latency_l1", "latency_l2", "latency_dram")),
+    law=Law("plateaus", band=0.5, names=("latency_l1", "latency_l2", "latency_dram")),
     gives=("latency_l1", "latency_l2", "latency_dram"),
     notes=(
         "the reading `cycles` of a record is the SM's own count, which must agree within 1 %",

@@ -16,6 +16,7 @@ from gpuperf.lab_experiments import (
     _mma,
     _pointers,
     _reads,
+    bandwidths,
     ilp,
     ilp_mma,
     little,
@@ -211,3 +212,31 @@ def test_a_round_knee_is_no_contradiction_of_littles_law() -> None:
     own, held = ([p for p in points if bool(p.prediction.control) is c] for c in (False, True))
     ruling = judge(Study(little.LITTLE.describe(SOURCE), tuple(own), tuple(held)))
     assert ruling.verdict == "CONFIRMED", ruling.sentence
+
+
+@pytest.mark.parametrize("device", ["a100-sxm4-80gb", "h200-sxm", "b200"])
+@pytest.mark.parametrize(
+    ("name", "names"),
+    [
+        ("latency", ("latency_l1", "latency_l2", "latency_dram")),
+        ("bandwidths", ("bandwidth_l1", "bandwidth_l2", "bandwidth_dram")),
+        ("lines", ("latency_stream",)),
+    ],
+)
+def test_each_plateau_has_the_name_of_its_level(
+    name: str, names: tuple[str, ...], device: str
+) -> None:
+    """A mixture of two levels that was taken for a plateau would shift all names."""
+    figures = sheet(device).figures
+    numbers = Numbers({k: v for k, v in figures.items() if not k.startswith("latency")})
+    made = [measured(p, 1.0, random.Random(2)) for p in predictions(BY_NAME[name], numbers)]
+    own, held = ([p for p in made if bool(p.prediction.control) is c] for c in (False, True))
+    fitted = judge(Study(BY_NAME[name].describe(SOURCE), tuple(own), tuple(held))).fitted
+    levels = published(figures)
+    cycles = {"l1": levels.l1, "l2": levels.l2, "dram": levels.dram, "stream": levels.dram}
+    l1, l2, dram = bandwidths.levels(numbers)
+    known = {f"latency_{k}": v for k, v in cycles.items()}
+    known |= {"bandwidth_l1": l1, "bandwidth_l2": l2, "bandwidth_dram": dram}
+    assert [f.name for f in fitted] == [*names, *(f"edge {i}" for i in range(1, len(names)))]
+    for parameter in fitted[: len(names)]:
+        assert parameter.value == pytest.approx(known[parameter.name], rel=0.02)
