@@ -32,14 +32,14 @@ def expect(at: Point, numbers: Numbers) -> Expected:
     if at.footprint <= L1_HOLDS:
         return about(levels.l1, "cycles", "L1 holds the nodes", OF_L1)
     if at.footprint < L1_LACKS:
-        edge, mixture = (L1_HOLDS, L1_LACKS), (levels.l1, levels.l2)
-        return between(at, edge, mixture, "L1 holds some of the nodes")
+        edge: tuple[float, float] = (L1_HOLDS, L1_LACKS)
+        return between(at, edge, (levels.l1, levels.l2), "L1 holds some of the nodes")
     if at.footprint <= l2 / 2:
         return about(levels.l2, "cycles", "one half of the L2 holds the nodes", OF_L2)
     if at.footprint <= LAPPED_L2_SIZES * l2:
         because = f"far half of the L2 ({levels.l2_far:g} cycles) or DRAM"
-        edge, mixture = (l2 / 2, LAPPED_L2_SIZES * l2), (levels.l2, levels.dram)
-        return between(at, edge, mixture, because)
+        edge = (l2 / 2, LAPPED_L2_SIZES * l2)
+        return between(at, edge, (levels.l2, levels.dram), because)
     return about(levels.dram, "cycles", "DRAM, with some misses of the TLB", OF_DRAM)
 
 
