@@ -4,7 +4,7 @@ from gpuperf.verb.verb import Chart, Verb
 
 VERB = Verb(
     "lab",
-    "Predict effects of the hardware before measuring them: CONFIRMED, REFUTED or not.",
+    "Predict an effect of the hardware, then measure it, and rule on the prediction.",
     "gpuperf.lab.command:lab",
     measures=True,
     placed=False,
