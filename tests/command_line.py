@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import unittest.mock
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -183,12 +184,13 @@ class CommandLine:
         out = io.TextIOWrapper(bytes_out, "utf-8", write_through=True)
         with pytest.MonkeyPatch.context() as patch:
             patch.chdir(self.folder)
-            for name in os.environ.keys() - self.environment.keys():
-                patch.delenv(name)
-            for name, value in self.environment.items():
-                patch.setenv(name, value)
             patch.setattr(sys, "argv", ["gpuperf", *words])
-            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            # A command may set variables, as --threads does: they end with it.
+            with (
+                unittest.mock.patch.dict(os.environ, self.environment, clear=True),
+                contextlib.redirect_stdout(out),
+                contextlib.redirect_stderr(err),
+            ):
                 code = app._guarded(app._run)
         return Ended(code, bytes_out.getvalue().decode(), err.getvalue())
 

@@ -105,10 +105,10 @@ def measure_cases(
         finally:
             record = replace(record, noise=noise(case, contract), pass_index=index)
             try:
-                on_record(record)  # first, so that a full disk does not hide the record
-            finally:
                 if writer is not None:
-                    writer.record(record)  # even when Ctrl-C comes just now
+                    writer.record(record)  # first, so that what is shown is in the file
+            finally:
+                on_record(record)  # even when the disk is full, or Ctrl-C came just now
 
 
 def _counted(record: Record, ncu: Ncu, header: Header) -> Record:

@@ -33,7 +33,6 @@ from gpuperf.show.screen import WIDE
 FILE = Path(__file__).parent / "blocks.py"
 BLOCKS = FILE.read_text(encoding="utf-8")
 GOLDEN = Path(__file__).parents[1] / "golden" / "run_schema_11.jsonl"
-CPU = (*QUICK, "--threads", "1")
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +54,7 @@ def described(source: str) -> Described:
 
 @pytest.fixture(scope="module")
 def measured(command: CommandLine) -> Ended:
-    return command.within("lab", "--experiment", "blocks.py", *CPU, "--out", "one")
+    return command.within("lab", "--experiment", "blocks.py", *QUICK, "--out", "one")
 
 
 def golden() -> Run:
@@ -72,7 +71,7 @@ def test_an_experiment_of_a_user_is_predicted_measured_and_ruled(
     assert header.study == "lab:blocks"
     assert header.expected is not None
     assert {p.control for p in header.expected.points} == {"", "one block"}
-    assert header.expected.numbers["sms"] == 1
+    assert header.expected.numbers["sms"] == header.device.sm_count
     assert {path.suffix for path in (command.folder / "one").iterdir()} == {
         ".jsonl",
         ".png",
@@ -115,7 +114,7 @@ def everything(command: CommandLine) -> Ended:
     moved = moved.replace("exactly(-(-at.n // at.block)", "exactly(math.nan")
     text = BLOCKS.replace("import torch", "import math\n\nimport torch") + "\n" + moved
     (command.folder / "both.py").write_text(text)
-    words = ("lab", "all", "--experiment", "both.py", "--strict", "--budget", "1", *CPU[:4])
+    words = ("lab", "all", "--experiment", "both.py", "--strict", "--budget", "1", *QUICK[:4])
     return command.within(*words, "--precision", "1", "--out", "all")
 
 
@@ -164,7 +163,7 @@ def test_a_slip_gets_a_sentence(
 
 
 def test_all_on_a_cpu_names_what_each_experiment_needs(command: CommandLine) -> None:
-    words = ("lab", "all", *CPU[:4], "--out", "none", "--budget", "1ms")
+    words = ("lab", "all", *QUICK[:4], "--out", "none", "--budget", "1ms")
     ended = command.within(*words)
     assert ended.code == 3
     assert "banks needs an NVIDIA GPU" in ended.err
