@@ -1,10 +1,11 @@
 # Two commands serve a fresh machine: `make roofline` and `make test`.
 # PYTHON picks the interpreter of the virtual environment; CONSTRAINTS= installs without the pins
-# (on a GPU machine whose torch should stay, use pip there instead: see the README).
+# (on a GPU machine whose torch should stay, use pip there instead: see the README). Tests wait for
+# processes of their own, so that three test processes keep two processors busy.
 
 PYTHON ?= python3
 CONSTRAINTS ?= constraints.txt
-TEST_PROCESSES ?= 2
+TEST_PROCESSES ?= 3
 VENV := .venv
 BIN := $(VENV)/bin
 PIN := $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS))
