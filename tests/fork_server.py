@@ -133,6 +133,9 @@ def _become(request: dict[str, Any], descriptors: Sequence[int], hidden: Names) 
         os.environ.update(request["environment"])
         random.seed()
         _open_streams()
+        threads = os.environ.get(forks.THREADS[0])
+        if threads:
+            sys.modules["torch"].set_num_threads(int(threads))
         for names in hidden:
             Hidden(names)
         parent = f"--parent={os.getppid()}"  # the server forked it, and not the supervisor

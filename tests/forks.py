@@ -31,6 +31,7 @@ from typing import Any
 __all__ = ["DEVNULL", "PIPE", "CompletedProcess", "Popen", "TimeoutExpired", "hear", "run", "serve"]
 
 SOCKET, BASELINE = "GPUPERF_FORKS", "GPUPERF_FORKS_BASELINE"
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 READ_AT_START = ("PYTHON", "LC_", "LANG", "LD_", "OMP_", "MKL_", "KMP_", "TORCH", "TRITON", "MPL")
 MAIN = "from gpuperf.app import main; main()"
 MODULES = ("gpuperf", "gpuperf.measure.worker", "gpuperf.profile.inside.program")
@@ -70,11 +71,15 @@ def forkable(command: Any, environment: Mapping[str, str]) -> bool:
 
 
 def read_at_start(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that a process reads when it starts; a fork has Python's UTF-8 mode."""
+    """Return the variables that a process reads when it starts.
+
+    A fork has Python's UTF-8 mode, and gives torch its threads.
+    """
     return {
         name: value
         for name, value in environment.items()
         if name.startswith(READ_AT_START)
+        and name not in THREADS
         and not name.endswith("_DIR")  # read when it is used
         and (name, value) != ("PYTHONUTF8", "1")
     }
