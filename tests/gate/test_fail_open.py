@@ -155,7 +155,7 @@ def ended(code: str, *words: str, folder: Path, closed: bool = True) -> int:
     if closed:
         os.close(reader)
     try:
-        return subprocess.run(
+        return forks.run(
             [sys.executable, "-c", code, *words],
             cwd=folder,
             stdout=writer,
