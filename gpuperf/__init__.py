@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from gpuperf.library.run import Run, read_run
     from gpuperf.marks import region, register_cost, step
     from gpuperf.model.cost import Bytes, Cost, Flops, Work
     from gpuperf.model.experiment import (
@@ -23,9 +24,9 @@ if TYPE_CHECKING:
         exactly,
     )
     from gpuperf.model.workload import Axis, Dropout, Implementation, Point, Workload
-    from gpuperf.run.store import read_run
 
 _NAMES = {
+    "gpuperf.library.run": ("Run", "read_run"),
     "gpuperf.marks": ("region", "register_cost", "step"),
     "gpuperf.model.cost": ("Bytes", "Cost", "Flops", "Work"),
     "gpuperf.model.experiment": (
@@ -39,7 +40,6 @@ _NAMES = {
         "exactly",
     ),
     "gpuperf.model.workload": ("Axis", "Dropout", "Implementation", "Point", "Workload"),
-    "gpuperf.run.store": ("read_run",),
 }
 _HOME = {name: module for module, names in _NAMES.items() for name in names}
 
@@ -56,6 +56,7 @@ __all__ = [
     "Law",
     "Numbers",
     "Point",
+    "Run",
     "Work",
     "Workload",
     "about",

@@ -24,10 +24,11 @@ LAYERS = {
     "run": {"model", "peaks"},
     "show": {"model", "peaks", "tiles"},
     "verb": {"model", "peaks", "tiles", "run", "show"},
+    "library": {"model", "run", "roofline"},
 }
-# A folder with a `VERB` is a feature. It may import every layer but `measure`, and the features
-# that are listed here.
-BELOW = LAYERS.keys() - {"measure"}
+# A folder with a `VERB` is a feature. It may import every layer but `measure` and `library`, and
+# the features that are listed here.
+BELOW = LAYERS.keys() - {"measure", "library"}
 BORROWED = {
     "alignment": {"roofline"},
     "baseline": {"gate"},

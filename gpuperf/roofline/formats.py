@@ -7,6 +7,7 @@ from typing import Any
 from gpuperf.model.codec import to_builtins
 from gpuperf.model.record import Run
 from gpuperf.roofline.caption import run_roofs
+from gpuperf.roofline.columns import in_order
 from gpuperf.roofline.rows import rows
 from gpuperf.roofline.table import sheet
 from gpuperf.show.data import to_csv, to_json
@@ -63,13 +64,11 @@ def _header(run: Run) -> dict[str, Any]:
 
 
 def _csv(run: Run) -> str:
-    flat = [_flat(row) for row in rows(run)]
-    names = list(dict.fromkeys(name for row in flat for name in row))
-    first = [n for n in names if "." not in n]
-    return to_csv(flat, [*first, *(n for n in names if "." in n)])
+    flat = [flatten(row) for row in rows(run)]
+    return to_csv(flat, in_order(name for row in flat for name in row))
 
 
-def _flat(row: dict[str, Any]) -> dict[str, Any]:
+def flatten(row: dict[str, Any]) -> dict[str, Any]:
     """Return *row* without nesting: keys like `point.m`, lists as text joined by semicolons."""
     flat: dict[str, Any] = {}
     for key, value in row.items():

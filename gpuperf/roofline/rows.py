@@ -16,7 +16,7 @@ from gpuperf.model.noise import next_interval
 from gpuperf.model.record import Caveat, Record, Run
 from gpuperf.model.samples import Samples
 from gpuperf.model.text import clean_value
-from gpuperf.roofline.processes import reduced
+from gpuperf.roofline.processes import Reduced, reduced
 from gpuperf.roofline.speedup import Speedup, key_of, speedups
 from gpuperf.roofline.study import Placement, place, raise_ceilings
 from gpuperf.show.axes import dtype_of
@@ -71,15 +71,20 @@ def entries_of(run: Run) -> tuple[Entry, ...]:
     """Return each record of *run* with its placement, in the run's order; of a comparison, each
     case over its processes. The entries of the latest run are kept for its table and its chart."""
     if not _latest or _latest[0][0] is not run:
-        _latest[:] = [(run, _entries(run))]
+        _latest[:] = [(run, _entries(run, reduced(run)))]
     return _latest[0][1]
 
 
-def _entries(run: Run) -> tuple[Entry, ...]:
+def entries_of_records(run: Run) -> tuple[Entry, ...]:
+    """Return every record of *run* with its placement; of a comparison too, each process alone."""
+    return _entries(run, tuple(Reduced(record) for record in run.records))
+
+
+def _entries(run: Run, results: tuple[Reduced, ...]) -> tuple[Entry, ...]:
     ceilings = raise_ceilings(run.header.ceilings, run.records, run.header.peaks)
     faster = speedups(run.records, run.header.baseline) if run.header.baseline else {}
     placed = []
-    for each in reduced(run):
+    for each in results:
         record = each.record
         placement = place(record, run.header.peaks, ceilings)
         doubts = (*record.caveats, *(placement.caveats if placement else ()))
