@@ -38,6 +38,7 @@ BORROWED = {
     "importing": {"profile"},
     "lab": {"roofline"},
     "profile": {"roofline", "explain"},
+    "showing": {"roofline"},
     "waves": {"roofline"},
 }
 FEATURES = {

@@ -9,12 +9,25 @@ import typer
 
 from gpuperf.errors import UsageError
 from gpuperf.files import is_regular
+from gpuperf.model.record import Run
 from gpuperf.run.store import read_run, read_runs
+from gpuperf.show.screen import put
+from gpuperf.showing.exports import EXPORTS, ShowFormat, export_text
 from gpuperf.verb import options as opt
 from gpuperf.verb.parse import parse_view
 from gpuperf.verb.printing import draw, print_changes, print_run, refuse_empty, write_beside
 from gpuperf.verb.progress import say
 
+FormatOfShow = Annotated[
+    ShowFormat,
+    typer.Option(
+        "--format",
+        help="Format of what is printed. For other tools: "
+        + "; ".join(f"{e.name}: {e.help}" for e in EXPORTS.values())
+        + ".",
+    ),
+]
+USUAL = ShowFormat("table")
 LARGE = 16 << 20  # bytes of a run file that takes some seconds to read
 
 
@@ -29,7 +42,7 @@ def show(
         ),
     ] = None,
     chart: opt.ChartFile = None,
-    format: opt.FormatOption = opt.Format.TABLE,
+    format: FormatOfShow = USUAL,
     intensity: Annotated[str | None, opt.INTENSITY] = None,
     by: opt.ByOption = opt.By.OPERATORS,
     columns: opt.Columns = None,
@@ -40,8 +53,11 @@ def show(
     Nothing is measured. With --chart, a comparison is drawn as bars, or with --intensity as a
     roofline; a study of waves over both m and n gets a heatmap as well.
     """
+    exported = format.value in EXPORTS
     if other is not None:
-        print_changes(read_run(run), read_run(other), format)
+        if exported:
+            raise UsageError(f"--format {format.value} writes one run, not two", "name one run")
+        print_changes(read_run(run), read_run(other), opt.Format(format.value))
         return 0
     view = None if intensity is None else parse_view(intensity)
     if is_regular(run) and (size := run.stat().st_size) > LARGE:
@@ -51,11 +67,14 @@ def show(
         say(f"{run}: {problem}; its other lines were read")
     if by is opt.By.KERNELS and any(each.header.study != "profile" for each in runs):
         raise UsageError(f"--by kernels shows profiles, and {run} is not a profile", "leave it out")
-    if len(runs) > 1 and format in (opt.Format.JSON, opt.Format.CSV):
+    if len(runs) > 1 and (exported or format.value in (opt.Format.JSON, opt.Format.CSV)):
         raise UsageError(f"{run} holds {len(runs)} runs; {format} shows one", "split the file")
+    if chart is None and exported:
+        _print_export(runs[0], format.value)
+        return 0
     if chart is None:
         for each in runs:
-            print_run(each, format, view, by, columns, verbose)
+            print_run(each, opt.Format(format.value), view, by, columns, verbose)
         refuse_empty(run, runs)
         return 0
     if len(runs) > 1:
@@ -65,3 +84,10 @@ def show(
     if view is None:
         write_beside(runs[0], [chart], again=True)
     return 0
+
+
+def _print_export(run: Run, name: str) -> None:
+    text, lacks = export_text(run, name)
+    put(text)
+    if lacks:
+        say(lacks)
