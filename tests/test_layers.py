@@ -24,7 +24,7 @@ LAYERS = {
     "run": {"model", "peaks"},
     "show": {"model", "peaks", "tiles"},
     "verb": {"model", "peaks", "tiles", "run", "show"},
-    "library": {"model", "run", "roofline"},
+    "library": {"model", "peaks", "measure", "run", "show", "roofline"},
 }
 # A folder with a `VERB` is a feature. It may import every layer but `measure` and `library`, and
 # the features that are listed here.
@@ -53,7 +53,7 @@ EXPERIMENTS = {"theory", "model", "lab_experiments"}
 # Library → the places that may import it at all.
 HEAVY = {
     "torch": ("measure", "kernels", "jit", "profile/inside"),
-    "triton": ("measure", "kernels", "jit", "profile/inside"),
+    "triton": ("measure", "kernels", "jit", "profile/inside", "library/triton_api"),
     "pynvml": ("measure", "kernels"),
     "cuda": ("measure", "kernels", "nvrtc"),
     "typer": ("app", "verb", "*/command*"),
@@ -140,7 +140,8 @@ def refusal(here: str, name: str) -> str:
     if room in LAYERS or room in FEATURES:
         return "" if parts[1] in allowed(room, here) else "not a layer below"
     if room == "kernels":
-        return "" if parts[1] in gpuperf.__all__ else "a workload needs the public API only"
+        public = set(gpuperf.__all__) - LAYERS.keys() - FEATURES
+        return "" if parts[1] in public else "a workload needs the public API only"
     return "" if room in ("__init__", "__main__", "app") else "the ground imports no layer"
 
 

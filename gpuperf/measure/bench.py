@@ -177,7 +177,7 @@ class Bench:
             refill(inputs, workload.inputs(point, make))
         timing = self._launched(call, timing)
         record = replace(
-            _with_times(record, timing, built),
+            with_times(record, timing, built),
             build_s=build_s,
             first_call_s=first_call_s,
             calls_until_steady=warm.calls,
@@ -189,7 +189,7 @@ class Bench:
             self.forecast.note(case, record.cost, min(record.samples.values_s))
         most_hz = self.device.facts.max_sm_clock_hz
         caveats = [*telemetry_caveats(telemetry), *rotated, *timing.caveats]
-        caveats += sample_caveats(record, timing, workload, point, most_hz)
+        caveats += sample_caveats(record, timing, workload.rounds_inputs_to(point), most_hz)
         record = replace(record, caveats=tuple(caveats))
         if self.counting != "off":
             self.on_timed(record)  # the counters may end this process
@@ -370,7 +370,8 @@ def _is_an_input(output: Any, inputs: Mapping[str, Any]) -> bool:
     return any(share_memory(tensor, value) for tensor in tensors_of(output) for value in given)
 
 
-def _with_times(record: Record, timing: Timing, built: Call) -> Record:
+def with_times(record: Record, timing: Timing, built: Call) -> Record:
+    """Return *record* as `ok`, with *timing*, and what *built* says of itself."""
     return replace(
         record,
         chosen=dict(getattr(built, "chosen", {})),

@@ -12,7 +12,6 @@ from gpuperf.measure.timing import Timing
 from gpuperf.model.contract import Contract
 from gpuperf.model.record import Caveat, Record, Telemetry
 from gpuperf.model.samples import Samples, correlation
-from gpuperf.model.workload import Point, Workload
 from gpuperf.units import format_interval, format_time
 
 SLOWED = 0.9  # of the highest SM clock, below which the caveat `slowed` is due
@@ -29,9 +28,12 @@ CONTENDED = 0.2  # processors kept busy by other work, above which it affects th
 
 
 def sample_caveats(
-    record: Record, timing: Timing, workload: Workload, point: Point, most_clock_hz: float | None
+    record: Record, timing: Timing, rounding: str, most_clock_hz: float | None
 ) -> Iterator[Caveat]:
-    """Yield the caveats about the primary samples of *timing*."""
+    """Yield the caveats about the primary samples of *timing*.
+
+    *rounding* is the dtype to which the implementation must round its inputs, empty for none.
+    """
     samples, contract = timing.times[timing.primary], record.contract
     precision = samples.sampling_precision
     # The clock inside the samples shows power and heat before any sensor does.
@@ -42,7 +44,7 @@ def sample_caveats(
             f"{most_clock_hz / 1e6:.0f} MHz",
             "power, heat or a clock lock may be the cause; MFU@clock is relative to that clock",
         )
-    rounding, check = workload.rounds_inputs_to(point), record.check
+    check = record.check
     if rounding and check and check.error <= check.tolerance - 6 * UNIT_ROUNDOFF[rounding]:
         yield Caveat(
             "dtype-path",

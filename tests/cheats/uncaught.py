@@ -17,7 +17,7 @@ __all__ = ["UNCAUGHT"]
 
 def patches_the_judge(inputs: Inputs, point: Point, options: Any) -> Call:
     """Replaces the comparison, and returns zeros."""
-    import gpuperf.measure.verify as verify
+    from gpuperf.measure import verify
     from gpuperf.model.record import Check
 
     verify.compare = lambda *a, **k: Check(error=0.0, tolerance=1.0, rows=1)

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuperf.measure import batches
 from gpuperf.measure.batches import AHEAD, is_flat, sustain, unfinished_s
 from gpuperf.measure.timers.timer import Call, do_nothing
 from gpuperf.model.samples import Samples
@@ -43,7 +44,7 @@ def clocked(monkeypatch: pytest.MonkeyPatch) -> FakeWindow:
     """A window by whose batches the host's clock goes."""
     window = FakeWindow(iter(()))
     clock = SimpleNamespace(perf_counter=lambda: window.clock_s)
-    monkeypatch.setattr("gpuperf.measure.batches.time", clock)
+    monkeypatch.setattr(batches, "time", clock)
     return window
 
 
@@ -182,7 +183,7 @@ def test_the_settled_samples_are_the_last_and_those_of_the_first_second_the_firs
     window = FakeWindow(zip(chain(times, repeat(times[-1])), repeat(1.7e9), strict=False))
     with pytest.MonkeyPatch.context() as patch:
         clock = SimpleNamespace(perf_counter=lambda: window.clock_s)
-        patch.setattr("gpuperf.measure.batches.time", clock)
+        patch.setattr(batches, "time", clock)
         heard: list[int] = []
         first, settled, steady = sustain(
             window,
@@ -293,7 +294,7 @@ def test_work_on_a_side_stream_differs_from_a_host_that_is_slow_to_wait(
 
     stream = SimpleNamespace(synchronize=do_nothing)
     cuda = SimpleNamespace(synchronize=wait, current_stream=lambda: stream)
-    monkeypatch.setattr("gpuperf.measure.batches.torch", SimpleNamespace(cuda=cuda))
+    monkeypatch.setattr(batches, "torch", SimpleNamespace(cuda=cuda))
     clock = SimpleNamespace(perf_counter=lambda: clock_s)
-    monkeypatch.setattr("gpuperf.measure.batches.time", clock)
+    monkeypatch.setattr(batches, "time", clock)
     assert unfinished_s(call, 1e-4) == pytest.approx(side_s, abs=1e-12)

@@ -9,30 +9,15 @@ import pytest
 from gpuperf.measure.caveats import sample_caveats
 from gpuperf.measure.timing import Timing
 from gpuperf.model.contract import Contract
-from gpuperf.model.cost import Cost
 from gpuperf.model.record import Caveat, Check, Record, TimerFacts
 from gpuperf.model.samples import Samples
-from gpuperf.model.workload import Case, Implementation, Point, Workload
+from gpuperf.model.workload import Case, Point
 
 US = 1e-6
 MOST_HZ = 2e9
 POINT = Point({"n": 64, "dtype": "tf32"})
 BURST = Contract("blocked", budget_s=2.0, precision=0.01)
 CALM = Samples((10 * US,) * 40, (1.9e9,) * 40)
-
-
-def workload(rounds_inputs_to: str = "") -> Workload:
-    return Workload(
-        name="square",
-        summary="",
-        formula="",
-        axes=(),
-        inputs=lambda point, make: {},
-        implementations=(Implementation("eager", lambda inputs, point, options: lambda: None),),
-        reference=lambda inputs, point: None,
-        cost=lambda point: Cost(),
-        rounds_inputs_to=lambda point: rounds_inputs_to,
-    )
 
 
 def doubts(
@@ -48,7 +33,7 @@ def doubts(
         "run", case, contract, "ok", timer=timer or TimerFacts(floor_s=2 * US), check=check
     )
     timing = Timing({"busy": samples}, "busy", stop, record.timer)  # type: ignore[arg-type]
-    found = list(sample_caveats(record, timing, workload(rounds_inputs_to), POINT, MOST_HZ))
+    found = list(sample_caveats(record, timing, rounds_inputs_to, MOST_HZ))
     assert all(caveat.message and caveat.hint for caveat in found)
     return {caveat.kind: caveat for caveat in found}
 

@@ -9,6 +9,7 @@ import pytest
 from fake_bench import CONTRACT, FACTS, FakeTimer, make_bench
 from gpuperf.kernels.matmul import MATMUL
 
+from gpuperf.measure import forecast as forecasting
 from gpuperf.measure.forecast import Forecast
 from gpuperf.model.contract import DeviceFacts
 from gpuperf.model.cost import Bytes, Cost, Flops
@@ -119,7 +120,7 @@ def test_a_call_of_an_unknown_workload_longer_than_the_budget_is_not_sampled(
         time.sleep(0.3)
         return x
 
-    monkeypatch.setattr("gpuperf.measure.forecast.LEAST_LIMIT_S", 0.1)
+    monkeypatch.setattr(forecasting, "LEAST_LIMIT_S", 0.1)
     sleepy = replace(
         MATMUL,
         standard=(),

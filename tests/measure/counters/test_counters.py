@@ -27,7 +27,7 @@ from fake_cupti import (
     sampled,
 )
 
-from gpuperf.measure.counters import cupti, ranges
+from gpuperf.measure.counters import cupti, dram, ranges
 from gpuperf.measure.counters.cupti import (
     HINTS,
     KINDS,
@@ -127,7 +127,7 @@ def sampler_of(**scripted: Any) -> tuple[DramSampler, FakeCupti]:
 @pytest.fixture
 def naps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     slept: list[float] = []
-    monkeypatch.setattr("gpuperf.measure.counters.dram.time.sleep", slept.append)
+    monkeypatch.setattr(dram.time, "sleep", slept.append)
     return slept
 
 

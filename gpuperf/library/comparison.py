@@ -1,0 +1,176 @@
+"""Compare callables in this process, in turns: `gpuperf.compare`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Unpack
+
+from gpuperf.errors import UnknownName, UsageError
+from gpuperf.library.costs import cost_of
+from gpuperf.library.measure import Call, Conditions, settings
+from gpuperf.library.measurement import Measurement, run_of, save
+from gpuperf.library.run import Run
+from gpuperf.model.cost import Cost
+from gpuperf.model.record import Caveat, Record
+from gpuperf.model.samples import Samples
+from gpuperf.roofline.speedup import Speedup, center
+from gpuperf.units import format_interval, format_number, format_time
+
+ROUNDS = 5  # in which each callable is measured once; the interval has 4 degrees of freedom
+MOST_ROUNDS = 1000
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Measurements of callables by name, and how much faster each is than the *baseline*.
+
+    Each speed-up has the interval of the ratios over the rounds of this process: how processes
+    differ is not in it, which `gpuperf compare` measures.
+    """
+
+    measurements: Mapping[str, Measurement]
+    baseline: str
+    rounds: int
+    speedups: Mapping[str, Speedup] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> Measurement:
+        return self.measurements[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.measurements)
+
+    def run(self) -> Run:
+        """Return the run, as `read_run` returns those of the command line."""
+        return run_of([*self.measurements.values()], self.baseline)
+
+    def save(self, path: str | Path) -> Path:
+        """Write a run file, which `gpuperf show` prints. Return its path. Raises: UsageError."""
+        return save(self.run(), path)
+
+    def __str__(self) -> str:
+        width = max(len(name) for name in self.measurements)
+        lines = []
+        for name, measurement in self.measurements.items():
+            samples = measurement.record.samples
+            if samples is None:
+                record = measurement.record
+                lines.append(f"{name:{width}}  {record.status}: {record.reason}")
+                continue
+            interval = format_interval(samples.median_s, *samples.interval_s)
+            line = f"{name:{width}}  {format_time(samples.median_s):>9} {interval}"
+            if name in self.speedups and name != self.baseline:
+                line += f"  {_times(self.speedups[name])}"
+            lines.append(line)
+        how = f"in {self.rounds} rounds of one process, over {self.baseline}"
+        return "\n".join([*lines, f"speed-ups {how}"])
+
+
+def _times(speedup: Speedup) -> str:
+    value = f"{format_number(speedup.value)}x"
+    if speedup.low is None or speedup.high is None:
+        return value
+    return f"{value} ({format_number(speedup.low)} to {format_number(speedup.high)})"
+
+
+def compare(
+    calls: Mapping[str, Call],
+    *,
+    check: bool | float = True,
+    baseline: str = "",
+    rounds: int = ROUNDS,
+    cost: Cost | None = None,
+    name: str = "compare",
+    **conditions: Unpack[Conditions],
+) -> Comparison:
+    """Measure *calls*, by name, in turns, and return their times and speed-ups.
+
+    In each of *rounds* every callable is measured once, in an order that turns from round to round,
+    so that a drift of the clock meets all of them. A callable gets *budget_s* in all.
+
+    With *check* the results are compared with those of the *baseline* (by default the first one);
+    a number is the tolerance, relative to the size of the values. A wrong result gets no time. The
+    conditions are those of `measure`; *cost* holds for each callable.
+
+    Raises: UsageError, CannotMeasure; what a callable raises.
+    """
+    if not calls:
+        raise UsageError("there is nothing to compare", "compare({'eager': f, 'fused': g})")
+    if not 2 <= rounds <= MOST_ROUNDS:
+        raise UsageError(f"rounds={rounds} is not from 2 to {MOST_ROUNDS}", "rounds=5")
+    names = list(calls)
+    first = baseline or names[0]
+    if first not in calls:
+        raise UnknownName("callable to compare with", first, calls)
+    counted = cost_of(cost, None, None, "")
+    budget_s = conditions.get("budget_s", 2.0) / rounds
+    chosen = settings(Conditions(**{**conditions, "budget_s": budget_s}))
+    wrong = _wrong_results(calls, first, check)
+    taken: dict[str, list[Measurement]] = {name: [] for name in names}
+    for turn in range(rounds):
+        for each in names if turn % 2 == 0 else reversed(names):
+            if each not in wrong and all(m.record.status == "ok" for m in taken[each]):
+                taken[each].append(chosen.measure(calls[each], name, counted, each))
+    measurements = {
+        each: chosen.refused(name, each, "wrong", wrong[each])
+        if each in wrong
+        else _joined(taken[each])
+        for each in names
+    }
+    speedups = {each: s for each in names if (s := _speedup(taken[first], taken[each], rounds))}
+    return Comparison(measurements, first, rounds, speedups)
+
+
+def _wrong_results(calls: Mapping[str, Call], first: str, check: bool | float) -> dict[str, str]:
+    """Return what is wrong with the result of each callable that differs from that of *first*."""
+    if check is False:
+        return {}
+    from gpuperf.measure.agreement import disagreement
+
+    wanted = calls[first]()
+    tolerance = None if check is True else float(check)
+    others = {name: call for name, call in calls.items() if name != first}
+    found = {name: disagreement(call(), wanted, tolerance) for name, call in others.items()}
+    return {name: f"the result {why}" for name, why in found.items() if why}
+
+
+def _joined(rounds: Sequence[Measurement]) -> Measurement:
+    """Return one measurement with the samples of all *rounds*, or the one that failed."""
+    last = rounds[-1]
+    if last.record.status != "ok" or len(rounds) == 1:
+        return last
+    records = [one.record for one in rounds]
+    together = _all_samples(records)
+    times = {
+        name: together if name == last.record.primary else samples
+        for name, samples in last.record.times.items()
+    }
+    caveats: dict[str, Caveat] = {c.kind: c for record in records for c in record.caveats}
+    if together.precision <= last.record.contract.precision:
+        caveats = {k: c for k, c in caveats.items() if k not in ("imprecise", "few-samples")}
+    joined = replace(last.record, times=times, caveats=tuple(caveats.values()))
+    return replace(last, record=joined)
+
+
+def _all_samples(records: Sequence[Record]) -> Samples:
+    each = [record.samples for record in records if record.samples is not None]
+    return replace(
+        each[0],
+        values_s=tuple(value for samples in each for value in samples.values_s),
+        sm_clock_hz=tuple(hz for samples in each for hz in samples.sm_clock_hz),
+        offset_uncertainty_s=max(samples.offset_uncertainty_s for samples in each),
+    )
+
+
+def _speedup(
+    base: Sequence[Measurement], own: Sequence[Measurement], rounds: int
+) -> Speedup | None:
+    """Return the speed-up from the ratio in each round; None if one of the two has no time."""
+    both = [*base, *own]
+    if len(base) < rounds or len(own) < rounds or any(m.record.samples is None for m in both):
+        return None
+    if base is own:
+        return Speedup(1.0)
+    ratios = [one.time_s / other.time_s for one, other in zip(base, own, strict=True)]
+    return Speedup(*center(ratios))

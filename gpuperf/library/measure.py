@@ -1,0 +1,144 @@
+"""Measure one callable in this process: `gpuperf.measure`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+
+from gpuperf.errors import UnknownName, UsageError
+from gpuperf.library.costs import cost_of
+from gpuperf.library.measurement import Measurement, NotMeasured
+from gpuperf.model.contract import Cache, Contract, Counting, TimerName
+from gpuperf.model.cost import Bytes, Cost, Flops
+from gpuperf.model.protocol import Opened
+from gpuperf.model.record import Record, Status
+from gpuperf.model.workload import Case, Value
+from gpuperf.peaks.find import find_peaks
+from gpuperf.peaks.physics import check_physics
+from gpuperf.run.ceilings import kept_ceilings
+from gpuperf.run.plan import default_contract
+
+if TYPE_CHECKING:
+    import torch
+
+    from gpuperf.measure.callables import OpenedDevice
+
+Call = Callable[[], Any]
+
+MOST_NAME = 60  # letters of the name of a callable
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How callables are measured, and on which device; see `measure`."""
+
+    device: OpenedDevice
+    contract: Contract
+    counting: Counting = "off"
+
+    def measure(
+        self,
+        call: Call,
+        name: str,
+        cost: Cost | None = None,
+        implementation: str = "call",
+        point: dict[str, Value] | None = None,
+    ) -> Measurement:
+        """Return the measurement of *call*, whatever its status. Raises: what *call* raises."""
+        case = Case(clean_name(name), implementation, dict(point or {}), source="")
+        return self._placed(self.device.time(call, case, self.contract, cost, self.counting))
+
+    def refused(self, name: str, implementation: str, status: Status, reason: str) -> Measurement:
+        """Return the measurement of a callable that is not timed, with the status that says why."""
+        case = Case(clean_name(name), implementation, {}, source="")
+        return self._placed(Record("", case, self.contract, status, reason=reason))
+
+    def _placed(self, record: Record) -> Measurement:
+        opened = Opened(self.device.device.facts, self.device.fingerprint)
+        peaks, reason = find_peaks(opened.device)
+        ceilings = kept_ceilings(opened)
+        record = check_physics(record, peaks, ceilings)
+        return Measurement(record, opened, peaks, reason, ceilings)
+
+
+class Conditions(TypedDict, total=False):
+    """The arguments by which `measure` and `compare` choose the conditions; see `measure`."""
+
+    cache: Cache
+    timer: TimerName
+    precision: float
+    budget_s: float
+    counters: bool
+    device: str | torch.device
+
+
+def settings(given: Conditions) -> Settings:
+    """Open the device and make the contract. Raises: UsageError, CannotMeasure."""
+    from gpuperf.measure.callables import current_device_name, opened_device
+
+    known = Conditions.__annotations__
+    for name in given.keys() - known.keys():
+        raise UnknownName("argument", name, known)
+    device, cache = given.get("device"), given.get("cache")
+    opened = opened_device(current_device_name() if device is None else str(device))
+    precision, budget_s = given.get("precision", 0.01), given.get("budget_s", 2.0)
+    if not (precision > 0 and budget_s > 0):
+        raise UsageError("precision and budget_s must be above 0", "for example precision=0.01")
+    contract = default_contract(opened.device.facts, given.get("timer"), precision, budget_s)
+    if cache not in (None, "cold", "cold-dirty", "hot"):
+        raise UsageError(f"no cache state {cache!r} here", "'cold', 'cold-dirty' or 'hot'")
+    contract = replace(contract, cache=cache or contract.cache, data="own")
+    counts = given.get("counters", False) and opened.device.facts.kind == "cuda"
+    return Settings(opened, contract, "auto" if counts else "off")
+
+
+def name_of(call: object) -> str:
+    """Return the name of a callable, as a case has it."""
+    name = getattr(call, "__qualname__", "") or type(call).__qualname__
+    return clean_name(name.rsplit("<locals>.", 1)[-1])
+
+
+def clean_name(name: str) -> str:
+    """Return *name* with the letters that a case id may have."""
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-")[:MOST_NAME] or "call"
+
+
+def measure(
+    fn: Call,
+    *,
+    cost: Cost | None = None,
+    flops: float | Flops | Sequence[Flops] | None = None,
+    bytes: float | Bytes | None = None,
+    dtype: str = "",
+    name: str = "",
+    **conditions: Unpack[Conditions],
+) -> Measurement:
+    """Measure how long a call of *fn* takes, on tensors that exist, in this process.
+
+    *fn* takes no arguments: `gpuperf.measure(lambda: torch.softmax(x, -1))`. Return its
+    `Measurement`, which as a decorator, `@gpuperf.measure`, takes the place of the function.
+
+    *cost* is what one call needs, or *flops* and *bytes* are: a number of FLOPs of a matrix product
+    in *dtype*, or `Flops`; the bytes read from DRAM and written to it, or `Bytes`. With any of them
+    the measurement has a place under the roofline. *name* is by default that of *fn*.
+    The conditions:
+
+    - `cache` is the state of the L2 before a call: `cold` (the default), `cold-dirty`, or `hot`.
+    - `timer` is one of `gpuperf list`'s timers; the default is `auto` on a GPU, `wall` on a CPU.
+    - Sampling ends when half the 95 % interval is within `precision` (0.01), a fraction of the
+      median, or after `budget_s` seconds (2.0).
+    - `counters=True` counts the DRAM bytes of a call too, where the GPU allows it.
+    - `device` is `cuda:0`, `cpu` and the like; the default is torch's current GPU, else the CPU.
+
+    Raises: NotMeasured (a CannotMeasure) for a callable that gets no time, with the `record` that
+    says why; UsageError, CannotMeasure; what *fn* raises.
+    """
+    counted = cost_of(cost, flops, bytes, dtype)
+    chosen = settings(conditions)
+
+    measurement = chosen.measure(fn, name or name_of(fn), counted)
+    if measurement.record.samples is None or measurement.record.status != "ok":
+        raise NotMeasured(measurement.record)
+    return measurement

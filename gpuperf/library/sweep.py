@@ -1,0 +1,122 @@
+"""Measure a callable at each size of a range: `gpuperf.sweep`."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpuperf.errors import UsageError
+from gpuperf.library.measure import Call, Conditions, name_of, settings
+from gpuperf.library.measurement import Measurement, run_of, save
+from gpuperf.library.run import Run
+from gpuperf.model.contract import Cache, TimerName
+from gpuperf.model.cost import Cost
+from gpuperf.model.workload import Value
+from gpuperf.run.plan import MOST_CASES
+from gpuperf.units import parse_range
+
+if TYPE_CHECKING:
+    import pandas
+    import torch
+
+Sizes = str | Iterable[Value]
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """One measurement for each point of a sweep, also where the callable got no time."""
+
+    measurements: tuple[Measurement, ...]
+    axes: tuple[str, ...]
+
+    def __iter__(self) -> Iterator[Measurement]:
+        return iter(self.measurements)
+
+    def __len__(self) -> int:
+        return len(self.measurements)
+
+    def __getitem__(self, index: int) -> Measurement:
+        return self.measurements[index]
+
+    def run(self) -> Run:
+        """Return the run, as `read_run` returns those of the command line."""
+        return run_of(self.measurements, axes=self.axes)
+
+    def save(self, path: str | Path) -> Path:
+        """Write a run file, which `gpuperf show` prints. Return its path. Raises: UsageError."""
+        return save(self.run(), path)
+
+    def frame(self) -> pandas.DataFrame:
+        """Return one row for each point; see `Run.frame`. Raises: GpuperfError without pandas."""
+        return self.run().frame()
+
+    def plot(self, path: str | Path) -> None:
+        """Draw the roofline to *path*, PNG or SVG.
+
+        Raises: UsageError for another suffix, and without any cost.
+        """
+        from gpuperf.roofline.chart import draw_roofline
+
+        draw_roofline(self.run(), path)
+
+    def __str__(self) -> str:
+        return "\n".join(map(_line, self.measurements))
+
+
+def _line(measurement: Measurement) -> str:
+    point = measurement.record.case.point
+    first = str(measurement).splitlines()[0].split(": ", 1)[-1]
+    return ", ".join(f"{name} = {value}" for name, value in point.items()) + f": {first}"
+
+
+def sweep(
+    make: Callable[..., Call],
+    *,
+    cost: Callable[..., Cost] | None = None,
+    name: str = "",
+    cache: Cache | None = None,
+    timer: TimerName | None = None,
+    precision: float = 0.01,
+    budget_s: float = 2.0,
+    device: str | torch.device | None = None,
+    **axes: Sizes,
+) -> Sweep:
+    """Measure the callable that *make* returns at each point of *axes*.
+
+    `sweep(lambda n: lambda x=torch.ones(n): x.sin(), n="1k:1M:x4")` measures six sizes. An axis is
+    a range as on the command line (`128:8192`, `1k:1M:x4`, `1,2,3`), or values. *make* and *cost*
+    get the axes by name; *cost* returns the `Cost` of one call there. The other arguments are those
+    of `measure`.
+
+    Raises: UsageError, CannotMeasure; what *make* and its callables raise.
+    """
+    if not axes:
+        raise UsageError("a sweep needs an axis", "for example n='1k:1M:x4'")
+    values = {axis: _values(axis, sizes) for axis, sizes in axes.items()}
+    points = [dict(zip(values, at, strict=True)) for at in itertools.product(*values.values())]
+    if not 0 < len(points) <= MOST_CASES:
+        raise UsageError(f"{len(points)} points are not from 1 to {MOST_CASES}", "narrow a range")
+    given = {"cache": cache, "timer": timer, "device": device}
+    conditions = {key: value for key, value in given.items() if value is not None}
+    chosen = settings(Conditions(**conditions, precision=precision, budget_s=budget_s))  # type: ignore[typeddict-item]
+    measurements = []
+    for point in points:
+        call = make(**point)
+        needs = cost(**point) if cost else None
+        measurements.append(chosen.measure(call, name or name_of(make), needs, "call", point))
+        del call  # its tensors, before those of the next point are made
+    return Sweep(tuple(measurements), tuple(values))
+
+
+def _values(axis: str, sizes: Sizes) -> tuple[Value, ...]:
+    if isinstance(sizes, str):
+        try:
+            return parse_range(sizes)
+        except ValueError as error:
+            raise UsageError(f"{axis}={sizes!r}: {error}", f"{axis}='128:8192'") from None
+    if isinstance(sizes, Mapping) or not isinstance(sizes, Iterable):
+        raise UsageError(f"{axis}={sizes!r:.60} is neither a range nor values", f"{axis}=[1, 2]")
+    return tuple(sizes)

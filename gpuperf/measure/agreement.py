@@ -1,0 +1,53 @@
+"""Compare the results of two callables, neither of which is a reference."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from gpuperf.measure.checks import dtype_name, tensors_of
+from gpuperf.measure.deviation import UNIT_ROUNDOFF, WrongResult, deviation
+
+# How far apart two results may be, in roundings: in a short dtype both round their last few
+# operations; a sum in fp32 or fp64 of 65,536 terms in another order differs by the root of that.
+ROUNDINGS, SHORT_ROUNDINGS = 256, 8
+SHORT = ("fp16", "bf16", "fp8")
+
+
+def disagreement(got: Any, wanted: Any, tolerance: float | None = None) -> str:
+    """Return how *got* differs from *wanted*, as the end of a sentence; empty if they agree.
+
+    The errors are relative to the size of comparable values. *tolerance* is by default that of the
+    shorter of the two dtypes. Results without tensors are not compared.
+    """
+    try:
+        mine, others = tensors_of(got), tensors_of(wanted)
+    except WrongResult:
+        return "" if type(got) is type(wanted) else f"is a {type(got).__name__}"
+    if len(mine) != len(others):
+        return f"has {len(mine)} tensors instead of {len(others)}"
+    for one, other in zip(mine, others, strict=True):
+        if one.shape != other.shape:
+            return f"has the shape {tuple(one.shape)} instead of {tuple(other.shape)}"
+        if why := _difference(one.detach(), other.detach(), tolerance):
+            return why
+    return ""
+
+
+def _difference(got: torch.Tensor, wanted: torch.Tensor, tolerance: float | None) -> str:
+    allowed = tolerance
+    if allowed is None:
+        names = {dtype_name(got.dtype) or "fp64", dtype_name(wanted.dtype) or "fp64"}
+        allowed = max(_roundings(name) * UNIT_ROUNDOFF[name] for name in names)
+    try:
+        check = deviation(got, wanted, allowed)
+    except WrongResult as wrong:
+        return str(wrong)
+    if check.error <= check.tolerance:
+        return ""
+    return f"is off by {check.error:.3g}, over the tolerance of {check.tolerance:.3g}"
+
+
+def _roundings(dtype: str) -> int:
+    return SHORT_ROUNDINGS if dtype in SHORT else ROUNDINGS
