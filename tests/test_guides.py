@@ -22,8 +22,11 @@ from gpuperf.run.ceilings import device_key
 from gpuperf.verb.options import make_supervisor
 
 ROOT = Path(__file__).parent.parent
-GUIDES = [*sorted((ROOT / "docs" / "guides").glob("*.md")), ROOT / "docs" / "CONTRIBUTING.md"]
 BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+PYTHON = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+IN_PYTHON = ROOT / "docs" / "guides" / "measure-in-python.md"
+GUIDES = [*sorted((ROOT / "docs" / "guides").glob("*.md")), ROOT / "docs" / "CONTRIBUTING.md"]
+GUIDES.remove(IN_PYTHON)
 FILE = re.compile(r"Save this as `([\w.]+)`:\n\n```\w+\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 ON_GPU = "# on a GPU"
 
@@ -95,3 +98,29 @@ def test_every_command_of_a_guide_runs_on_a_gpu(guide: Path, repository: Path) -
     if shutil.which("nvidia-smi") is None:
         pytest.skip("needs an NVIDIA GPU")
     run(guide, repository, True)
+
+
+def run_blocks(guide: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run the Python of *guide* as one script in *folder*."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("GPUPERF_CACHE", str(folder / "cache"))
+    exec("\n".join(PYTHON.findall(guide.read_text(encoding="utf-8"))), {"__name__": "a reader"})
+
+
+def test_the_python_of_a_guide_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("gpuperf.library.measure.BUDGET_S", 0.1)
+    run_blocks(IN_PYTHON, tmp_path, monkeypatch)
+    assert (tmp_path / "sine.svg").stat().st_size > 1000
+    printed = capsys.readouterr().out
+    assert "speed-ups in 5 rounds" in printed
+    assert "n = 65536: " in printed
+
+
+@pytest.mark.gpu
+def test_the_python_of_a_guide_runs_on_a_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_blocks(IN_PYTHON, tmp_path, monkeypatch)
+    assert "of the roof, bound by" in capsys.readouterr().out

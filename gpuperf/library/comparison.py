@@ -9,7 +9,7 @@ from typing import Unpack
 
 from gpuperf.errors import UnknownName, UsageError
 from gpuperf.library.costs import cost_of
-from gpuperf.library.measure import Call, Conditions, settings
+from gpuperf.library.measure import BUDGET_S, Call, Conditions, settings
 from gpuperf.library.measurement import Measurement, run_of, save
 from gpuperf.library.run import Run
 from gpuperf.model.cost import Cost
@@ -104,7 +104,7 @@ def compare(
     if first not in calls:
         raise UnknownName("callable to compare with", first, calls)
     counted = cost_of(cost, None, None, "")
-    budget_s = conditions.get("budget_s", 2.0) / rounds
+    budget_s = conditions.get("budget_s", BUDGET_S) / rounds
     chosen = settings(Conditions(**{**conditions, "budget_s": budget_s}))
     wrong = _wrong_results(calls, first, check)
     taken: dict[str, list[Measurement]] = {name: [] for name in names}

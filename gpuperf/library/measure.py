@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 Call = Callable[[], Any]
 
+PRECISION, BUDGET_S = 0.01, 2.0  # unless the caller says otherwise
 MOST_NAME = 60  # letters of the name of a callable
 
 
@@ -83,7 +84,7 @@ def settings(given: Conditions) -> Settings:
         raise UnknownName("argument", name, known)
     device, cache = given.get("device"), given.get("cache")
     opened = opened_device(current_device_name() if device is None else str(device))
-    precision, budget_s = given.get("precision", 0.01), given.get("budget_s", 2.0)
+    precision, budget_s = given.get("precision", PRECISION), given.get("budget_s", BUDGET_S)
     if not (precision > 0 and budget_s > 0):
         raise UsageError("precision and budget_s must be above 0", "for example precision=0.01")
     contract = default_contract(opened.device.facts, given.get("timer"), precision, budget_s)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuperf.errors import UsageError
-from gpuperf.library.measure import Call, Conditions, name_of, settings
+from gpuperf.library.measure import BUDGET_S, PRECISION, Call, Conditions, name_of, settings
 from gpuperf.library.measurement import Measurement, run_of, save
 from gpuperf.library.run import Run
 from gpuperf.model.contract import Cache, TimerName
@@ -79,8 +79,8 @@ def sweep(
     name: str = "",
     cache: Cache | None = None,
     timer: TimerName | None = None,
-    precision: float = 0.01,
-    budget_s: float = 2.0,
+    precision: float = PRECISION,
+    budget_s: float = BUDGET_S,
     device: str | torch.device | None = None,
     **axes: Sizes,
 ) -> Sweep:
