@@ -1,0 +1,133 @@
+"""Compare `gpuperf.measure` with CUPTI, with the command line and with Triton's `do_bench`.
+
+`python docs/measured/library.py > docs/measured/library.txt` runs on a GPU for 3 minutes: thirteen
+calls, each by `gpuperf.measure` in this process, by CUPTI's records of its kernels (torch.profiler,
+from the start of the first to the end of the last, in the median of 60 calls that each follow a
+rest and a flush of the L2), and by `triton.testing.do_bench`; the matmuls also by `gpuperf
+roofline`. `wall` is how long `gpuperf.measure` took. `library.py cpu` tries the script on a CPU.
+"""
+
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+began = time.perf_counter()
+import gpuperf  # noqa: E402
+
+CPU = sys.argv[1:] == ["cpu"]
+DEVICE = "cpu" if CPU else "cuda"
+CALLS = 3 if CPU else 60
+SHRINK = 16 if CPU else 1
+
+Call = Callable[[], Any]
+
+
+def tensor(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
+    """Return random numbers; on a CPU the first axis is short."""
+    return torch.randn(max(1, shape[0] // SHRINK), *shape[1:], device=DEVICE).to(dtype)
+
+
+def matmul(n: int) -> Call:
+    """Return the product of two square matrices in bf16."""
+    a, b = tensor(n, n // SHRINK), tensor(n, n // SHRINK)
+    return lambda: torch.mm(a, b)
+
+
+def attention(length: int) -> Call:
+    """Return causal attention by torch's own kernel, 16 heads of 128."""
+    q, k, v = (tensor(16, length // SHRINK, 128)[None] for _ in range(3))
+    return lambda: functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+def naive(length: int) -> Call:
+    """Return attention in three operations."""
+    q, k, v = (tensor(16, length // SHRINK, 128) for _ in range(3))
+    return lambda: torch.softmax(q @ k.transpose(-1, -2), -1) @ v
+
+
+def calls() -> dict[str, Call]:
+    """Return the calls by name."""
+    x, y = tensor(2**26, dtype=torch.float32), tensor(2**20, dtype=torch.float32)
+    rows, small = tensor(8192, 8192), tensor(256, dtype=torch.float32)
+    return {
+        **{f"matmul {n}": matmul(n) for n in (512, 1024, 2048, 4096, 8192)},
+        "add 4 MB": lambda: y + y,
+        "add 1 kB": lambda: small + small,
+        "sin 256 MB": lambda: x.sin(),
+        "softmax 8192": lambda: torch.softmax(rows, -1),
+        "layernorm 8192": lambda: functional.layer_norm(rows, rows.shape[-1:]),
+        "sdpa 1024": attention(1024),
+        "sdpa 8192": attention(8192),
+        "naive 2048": naive(2048),
+    }
+
+
+def cupti_us(call: Call) -> float:
+    """Return the median microseconds from the start of a call's first kernel to its last's end."""
+    from torch.autograd import DeviceType
+    from torch.profiler import ProfilerActivity, profile
+
+    flush = torch.zeros(64 << 20, dtype=torch.int32, device=DEVICE)
+    call()
+    with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as profiler:
+        for _ in range(CALLS):
+            time.sleep(0.01)
+            flush.max()
+            torch.cuda._sleep(2_000_000)  # 1 ms on the device: everything is queued by then
+            call()
+            torch.cuda.synchronize()
+    kernels = [e for e in profiler.events() if e.device_type == DeviceType.CUDA]
+    kernels.sort(key=lambda e: e.time_range.start)
+    spans: list[list[Any]] = []
+    for kernel in kernels:
+        if "spin" in kernel.name:
+            spans.append([])
+        elif spans and not ("reduce" in kernel.name and "max" in kernel.name.lower()):
+            spans[-1].append(kernel)
+    return statistics.median(s[-1].time_range.end - s[0].time_range.start for s in spans if s)
+
+
+def roofline_us() -> dict[str, float]:
+    """Return the medians of the command line for the matmuls."""
+    words = ["roofline", "matmul", "--sizes", "512:8192", "--impl", "torch", "--format", "json"]
+    done = subprocess.run(
+        [sys.executable, "-m", "gpuperf", *words], capture_output=True, text=True, check=True
+    )
+    rows = json.loads(done.stdout)["rows"]
+    return {f"matmul {row['point']['n']}": 1e6 * row["time_s"] for row in rows}
+
+
+def off(value: float, measured: float) -> str:
+    """Return how far *value* is from *measured*, in percent."""
+    return f"{(value / measured - 1) * 100:+8.2f}"
+
+
+def main() -> None:
+    """Print a line for each call, and how long the first and the other measurements took."""
+    print(f"import gpuperf: {time.perf_counter() - began:.2f} s")
+    testing = __import__("triton.testing", fromlist=["do_bench"])
+    command = {} if CPU else roofline_us()
+    columns = ("measure µs", 12), ("wall s", 7), ("cupti %", 8), ("cli %", 8), ("do_bench %", 10)
+    print(f"{'call':16} " + " ".join(f"{name:>{width}}" for name, width in columns))
+    for name, call in calls().items():
+        start = time.perf_counter()
+        measured = 1e6 * gpuperf.measure(call, name=name).time_s
+        wall = time.perf_counter() - start
+        line = f"{name:16} {measured:12.3f} {wall:7.2f}"
+        if not CPU:
+            line += f" {off(cupti_us(call), measured)}"
+            line += f" {off(command[name], measured) if name in command else '':>8}"
+            bench = 1e3 * testing.do_bench(call, return_mode="median")
+            line += f" {off(bench, measured):>10}"
+        print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()
