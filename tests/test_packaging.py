@@ -83,7 +83,7 @@ def test_the_wheel_holds_every_module_and_every_data_file(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     for package, folder in packages().items():
         for file in folder.iterdir():
-            if file.suffix in (".py", ".cu", ".yml") or file.name == "py.typed":
+            if file.suffix in (".py", ".cu", ".yml", ".css", ".js") or file.name == "py.typed":
                 assert f"{package.replace('.', '/')}/{file.name}" in names
     devices = {f"gpuperf/configs/devices/{p.name}" for p in (ROOT / "configs/devices").iterdir()}
     assert len(devices) >= 32

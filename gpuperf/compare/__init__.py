@@ -10,6 +10,10 @@ VERB = Verb(
     measures=True,
     charts=(
         Chart("gpuperf.compare.chart:draw_comparison"),
-        Chart("gpuperf.roofline.output:draw_best", suffix="-roofline"),
+        Chart(
+            "gpuperf.roofline.output:draw_best",
+            suffix="-roofline",
+            html="gpuperf.roofline.page:roofline_html",
+        ),
     ),
 )

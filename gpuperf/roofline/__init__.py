@@ -9,5 +9,7 @@ VERB = Verb(
     axes=True,
     measures=True,
     tables="gpuperf.roofline.output:render_rows",
-    charts=(Chart("gpuperf.roofline.chart:draw_roofline"),),
+    charts=(
+        Chart("gpuperf.roofline.chart:draw_roofline", html="gpuperf.roofline.page:roofline_html"),
+    ),
 )

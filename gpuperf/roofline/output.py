@@ -48,6 +48,11 @@ def draw_best(run: Run, files: Sequence[Path]) -> None:
     draw_roofline(run, files, _view_of(run, None))
 
 
+def best_view(run: Run) -> View:
+    """Return the bytes that a roofline of *run* shows at first."""
+    return _view_of(run, None)
+
+
 def _roofline(run: Run, screen: Screen, view: View, lines: int | None) -> str:
     """Render the roofline below a table of *lines* lines; None asks for its whole legend."""
     from gpuperf.roofline.brief import roofline_below

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from gpuperf.model.contract import Contract
 from gpuperf.model.counted import LITTLE, OPERATIONS_OFF, Intensity
+from gpuperf.model.record import Record
 from gpuperf.model.text import shorten
 from gpuperf.roofline.rows import Entry
 from gpuperf.roofline.speedup import Key, key_of, same_case
@@ -46,7 +47,8 @@ _LEAST, _MOST = 1e-15, 1e25
 class Dot:
     """The place of one record, the ends of its 95 % interval, and its doubts.
 
-    `start` is where an arrow to the dot begins, if one is drawn. In a hierarchy the dot for DRAM
+    `start` is where an arrow to the dot begins, if one is drawn, and `record` what the dot shows.
+    In a hierarchy the dot for DRAM
     has the `span` of its record: the least and the greatest x over all levels.
     """
 
@@ -58,6 +60,7 @@ class Dot:
     doubts: tuple[str, ...] = ()
     start: tuple[float, float] | None = None
     span: tuple[float, float] | None = None
+    record: Record | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -209,7 +212,7 @@ def series_of(
                 text = labels.get(key_of(entry.record), "") if baseline else _label(entry, axes)
                 if naive and entry.record.case.implementation != baseline:
                     dot = replace(dot, start=naive.get(same_case(entry.record)))
-                levels.setdefault(level, []).append(replace(dot, label=text))
+                levels.setdefault(level, []).append(replace(dot, label=text, record=entry.record))
         # In a hierarchy the levels of one record belong together, not the sizes of one level.
         joined = group[0].record.kind != "kernel" and view != "hierarchy"
         joined = joined and not (baseline and axes.named)  # a line must not join `fwd` with `bwd`

@@ -1,8 +1,8 @@
 """Read run files, even damaged ones.
 
-A run is one JSONL file: a header, then a line for each record (`runfile.py` writes it), plain or
-compressed by gzip. Half-written lines are skipped and reported; a header that follows a broken line
-without a newline is recovered.
+A run is one JSONL file: a header, then a line for each record (`runfile.py` writes it), plain,
+compressed by gzip, or inside an HTML page (`embedded.py`). Half-written lines are skipped and
+reported; a header that follows a broken line without a newline is recovered.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from gpuperf.model.summary import RecordSummary, RunSummary, summarize
 from gpuperf.model.text import clean_json
 from gpuperf.model.workload import Case
 from gpuperf.peaks.physics import check_physics
+from gpuperf.run.embedded import is_page, open_embedded
 from gpuperf.run.runfile import GZIP
 
 
@@ -68,6 +69,18 @@ class _Peek(msgspec.Struct):
 def read_run(path: str | Path) -> Run:
     """Read the run in *path*. Raises: RunFileError unless it contains exactly one."""
     return _only(read_runs(path), path)
+
+
+def read_text(path: str | Path) -> bytes:
+    """Return the text of the run file *path*, decompressed, with the same bounds as its lines.
+
+    Raises: RunFileError.
+    """
+    text, last = bytearray(), 0
+    for number, line in _lines(Path(path)):  # empty lines are kept, as they count
+        text += b"\n" * (number - last - 1) + line.rstrip(b"\n") + b"\n"
+        last = number
+    return bytes(text)
 
 
 def read_summary(path: str | Path) -> RunSummary:
@@ -181,7 +194,7 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
         raise RunFileError(f"{path} is not a file", "`gpuperf roofline` writes run files")
     try:
         with path.open("rb") as file:
-            text = _text(file)
+            text = _text(file, path)
             _refuse_long(text, path)  # before time is spent on parsing
             yield from _bounded_lines(text, path)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
@@ -194,8 +207,11 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
         ) from None
 
 
-def _text(file: io.BufferedReader) -> io.BufferedIOBase:
-    """Return *file*, decompressed if it begins as gzip does, whatever its name is."""
+def _text(file: io.BufferedReader, path: Path) -> io.BufferedIOBase:
+    """Return *file*, decompressed if it begins as gzip does, or the run inside it if it begins as
+    an HTML page does, whatever its name is. Raises: RunFileError for a page without a run."""
+    if is_page(file):
+        return open_embedded(file, path)
     packed = file.read(len(GZIP)) == GZIP
     file.seek(0)
     return gzip.GzipFile(fileobj=file) if packed else file

@@ -1,4 +1,4 @@
-"""Render tables as terminal text, JSON, CSV or markdown."""
+"""Render tables as terminal text, JSON, CSV, markdown, or a fragment of HTML."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gpuperf.show.screen import WIDE, Screen
 from gpuperf.show.table import Table
 from gpuperf.show.text import to_ascii
 
-FORMATS = ("table", "json", "csv", "md")
+FORMATS = ("table", "json", "csv", "md", "html")
 
 
 def render(tables: Sequence[Table], format: str, screen: Screen = WIDE) -> str:
@@ -24,6 +24,10 @@ def render(tables: Sequence[Table], format: str, screen: Screen = WIDE) -> str:
         return "\n".join(to_terminal(table, screen) for table in tables)
     if format == "json":
         return to_json([row for table in tables for row in table.rows], screen.ascii)
+    if format == "html":
+        from gpuperf.show.html import to_html
+
+        return "\n".join(map(to_html, tables))
     if format == "md":
         from gpuperf.show.markdown import to_markdown
 

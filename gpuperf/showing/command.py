@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +11,7 @@ import typer
 from gpuperf.errors import UsageError
 from gpuperf.files import is_regular
 from gpuperf.model.record import Run
-from gpuperf.run.store import read_run, read_runs
+from gpuperf.run.store import read_run, read_runs, read_text
 from gpuperf.show.screen import put
 from gpuperf.showing.exports import EXPORTS, ShowFormat, export_text
 from gpuperf.verb import options as opt
@@ -42,6 +43,7 @@ def show(
         ),
     ] = None,
     chart: opt.ChartFile = None,
+    html: opt.HtmlFile = None,
     format: FormatOfShow = USUAL,
     intensity: Annotated[str | None, opt.INTENSITY] = None,
     by: opt.ByOption = opt.By.OPERATORS,
@@ -50,13 +52,17 @@ def show(
 ) -> int:
     """Show a stored run, draw its chart, or compare two profiles.
 
-    Nothing is measured. With --chart, a comparison is drawn as bars, or with --intensity as a
-    roofline; a study of waves over both m and n gets a heatmap as well.
+    Nothing is measured. RUN may also be a page that --html wrote. With --chart, a comparison is
+    drawn as bars, or with --intensity as a roofline; a study of waves over both m and n gets a
+    heatmap as well.
     """
     exported = format.value in EXPORTS
+    if html is not None and chart is not None:
+        raise UsageError("--html and --chart exclude each other", "the page has the charts")
     if other is not None:
-        if exported:
-            raise UsageError(f"--format {format.value} writes one run, not two", "name one run")
+        if exported or html is not None:
+            what = f"--format {format.value}" if exported else "--html"
+            raise UsageError(f"{what} writes one run, not two", "name one run")
         print_changes(read_run(run), read_run(other), opt.Format(format.value))
         return 0
     view = None if intensity is None else parse_view(intensity)
@@ -69,6 +75,9 @@ def show(
         raise UsageError(f"--by kernels shows profiles, and {run} is not a profile", "leave it out")
     if len(runs) > 1 and (exported or format.value in (opt.Format.JSON, opt.Format.CSV)):
         raise UsageError(f"{run} holds {len(runs)} runs; {format} shows one", "split the file")
+    if html is not None:
+        _write_page(run, runs, html)
+        return 0
     if chart is None and exported:
         _print_export(runs[0], format.value)
         return 0
@@ -91,3 +100,14 @@ def _print_export(run: Run, name: str) -> None:
     put(text)
     if lacks:
         say(lacks)
+
+
+def _write_page(path: Path, runs: Sequence[Run], target: Path) -> None:
+    """Write the page of the one run in *path*. Raises: UsageError, CannotMeasure."""
+    from gpuperf.verb.page import write_page
+
+    if len(runs) > 1:
+        raise UsageError(f"{path} holds {len(runs)} runs; a page shows one", "split the file")
+    refuse_empty(path, runs)
+    size = write_page(runs[0], read_text(path), target)
+    say(f"page: {target} ({max(1, round(size / 1000)):,} kB)")

@@ -232,6 +232,15 @@ ChartFile = Annotated[
         show_default=False,
     ),
 ]
+HtmlFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--html",
+        metavar="FILE",
+        help="Write one HTML page that contains charts, tables and the run file itself.",
+        show_default=False,
+    ),
+]
 FormatOption = Annotated[Format, typer.Option("--format", help="Format of what is printed.")]
 TableOrJsonOption = Annotated[
     TableOrJson, typer.Option("--format", help="Format of what is printed.")

@@ -16,7 +16,8 @@ class Chart:
     """A chart of a verb's runs: the function `draw(run, files)` and the suffix of its file's name.
 
     `fits(cases)` says whether a run can be drawn. `show --chart` draws the first chart of a verb,
-    and of the others those that are `shown`.
+    and of the others those that are `shown`. An HTML page has all of them: as an image, or, where
+    there is one, what the function `html(run)` returns, which contains the chart and its table.
     """
 
     draw: str
@@ -24,6 +25,7 @@ class Chart:
     noun: str = "chart"
     fits: str = ""
     shown: bool = False
+    html: str = ""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,86 @@
+"""Render a `Table` as a fragment of HTML: a real table with its caption, notes below.
+
+Every text is cleaned and escaped. End tags that HTML allows to leave out (such as `</td>`) are left
+out, since a page may have 5,000 rows; for the same reason the class of the table names its columns
+of text (`l3` is the third) and of long text (`w3`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from html import escape
+
+from gpuperf.model.text import clean
+from gpuperf.show.table import Column, Note, Table
+
+TALL = 200  # rows that a page with a script shows at first (page.css)
+
+
+def text(value: str) -> str:
+    """Return *value* cleaned and escaped, for an element or for an attribute in quotes."""
+    return escape(clean(value), quote=True)
+
+
+def paragraph(words: str) -> str:
+    """Return *words*, a text, as a paragraph."""
+    return f"<p class=lead>{text(words)}</p>"
+
+
+def to_html(table: Table) -> str:
+    """Write *table* as HTML, with a newline at the end."""
+    parts = [paragraph(line) for line in table.lead]
+    if table.title and not table.columns:
+        parts.insert(0, f"<p class=title>{text(table.title)}</p>")
+    if table.columns:
+        parts.append(_table(table))
+    parts += [_notes("caveats", table.footnotes), _notes("notes", table.notes)]
+    return "\n".join(filter(None, parts)) + "\n"
+
+
+def _table(table: Table) -> str:
+    columns = list(table.columns)
+    failures = table.failures or ("",) * table.height
+    kinds = [f"l{i}" for i, column in enumerate(columns, 1) if column.left]
+    kinds += [f"w{i}" for i, column in enumerate(columns, 1) if column.wrap]
+    caption = f"<caption>{text(table.title)}</caption>" if table.title else ""
+    label = text(table.title or "table")
+    heads = "".join(f"<th scope=col>{_head(column)}" for column in columns)
+    rows = "".join(_row(columns, i, failure) for i, failure in enumerate(failures))
+    kind = "scroll tall" if table.height > TALL else "scroll"
+    return (
+        f'<div class="{kind}" role=region aria-label="{label}" tabindex=0>'
+        f'<table class="{" ".join(kinds)}">{caption}<thead><tr>{heads}</thead>'
+        f"<tbody>{rows}</tbody></table></div>"
+    )
+
+
+def _head(column: Column) -> str:
+    unit = f" <small>{text(column.unit)}</small>" if column.unit else ""
+    return f"{text(column.head)}{unit}"
+
+
+def _row(columns: Sequence[Column], i: int, failure: str) -> str:
+    if not failure:
+        return "<tr>" + "".join(_cell(column, i) for column in columns)
+    shown = [column for column in columns if column.identity]
+    span = max(1, len(columns) - len(shown))
+    own = "".join(_cell(column, i) for column in shown)
+    return f'<tr class=failure>{own}<td class=why colspan="{span}">{text(failure)}'
+
+
+def _cell(column: Column, i: int) -> str:
+    shown = text(column.cells[i].strip())
+    mood = column.moods[i] if column.moods else ""
+    words = f"<code>{shown}</code>" if column.code else shown
+    return f"<td class={mood}>{words}" if mood else f"<td>{words}"
+
+
+def _notes(kind: str, notes: Sequence[Note]) -> str:
+    lines = "".join(_lines(notes))
+    return f"<ul class={kind}>{lines}</ul>" if lines else ""
+
+
+def _lines(notes: Sequence[Note]) -> Iterator[str]:
+    for heading, words in notes:
+        lead = f"<b>{text(heading)}</b> " if heading else ""
+        yield f"<li>{lead}{text(words)}"

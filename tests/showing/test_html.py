@@ -1,0 +1,156 @@
+"""The page of a run contains its charts, its tables and the run itself, and executes nothing else.
+
+What needs a browser is in test_browser.py.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import CommandLine, Ended
+from large_run import large_page
+from measured import run_file, text_of
+from pages import check_inert
+
+from gpuperf.roofline.rows import entries_of
+from gpuperf.run import embedded
+from gpuperf.run.store import read_run
+
+DTYPES, COMPARED, PROFILED = "h200-matmul-dtypes", "h200-compare-softmax-4k", "h200-profile-sdpa"
+EVIL = '</script><img src=x onerror="alert(1)">\'><svg onload=alert(1)>${1}\u202e'
+FREE = {"op", "implementation", "reason", "message", "hint", "name", "command", "source", "region"}
+
+
+@pytest.fixture(scope="module")
+def gpuperf(tmp_path_factory: pytest.TempPathFactory) -> CommandLine:
+    return CommandLine(tmp_path_factory.mktemp("pages"))
+
+
+def page_of(gpuperf: CommandLine, run: Path) -> str:
+    ended = gpuperf.within("show", str(run), "--html", "page.html")
+    assert (ended.code, ended.out) == (0, ""), ended.err
+    assert "page: page.html (" in ended.err
+    return (gpuperf.folder / "page.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", [DTYPES, COMPARED, PROFILED])
+def test_a_page_loads_nothing_and_is_read_back_as_its_run(gpuperf: CommandLine, name: str) -> None:
+    found = check_inert(page_of(gpuperf, run_file(name)))
+    assert all(image["alt"] for image in found.of("img"))
+    assert read_run(gpuperf.folder / "page.html") == read_run(run_file(name))
+    shown = gpuperf.within("show", "page.html", "--format", "json")
+    assert shown == gpuperf.within("show", str(run_file(name)), "--format", "json")
+
+
+def test_each_record_with_a_place_is_one_mark_and_names_its_row(gpuperf: CommandLine) -> None:
+    found = check_inert(page_of(gpuperf, run_file("h200-compare-attention")))
+    entries = [e for e in entries_of(read_run(run_file("h200-compare-attention"))) if e.placement]
+    rows = [int(a["data-r"]) for _, a in found.tags if "data-r" in a]
+    assert len(rows) == len(set(rows)) == len(entries) == 16
+    names = [a["data-s"] for a in found.of("li") if "data-s" in a]
+    assert len(names) == len({e.record.case.implementation for e in entries})
+    assert [a["value"] for a in found.of("input")] == ["compulsory", "modelled", "measured"]
+
+
+def test_a_run_of_copies_is_drawn_as_bandwidth(gpuperf: CommandLine) -> None:
+    found = check_inert(page_of(gpuperf, run_file("h200-copy")))
+    assert any("bandwidth" in text for text in found.texts)
+    assert sum("data-r" in a for _, a in found.tags) == 4
+
+
+def poisoned(value: Any, key: str = "") -> Any:
+    if isinstance(value, str):
+        return EVIL + value if key in FREE and value else value
+    if isinstance(value, dict):
+        return {name: poisoned(one, name) for name, one in value.items()}
+    return [poisoned(one, key) for one in value] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize("name", ["h200-matmul-counters", "h200-sincos-import", COMPARED])
+def test_no_text_of_a_run_becomes_markup(gpuperf: CommandLine, name: str) -> None:
+    path = gpuperf.folder / "poisoned.jsonl"
+    lines = (
+        json.dumps(poisoned(json.loads(line)))
+        for line in text_of(run_file(name)).split("\n")
+        if line
+    )
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    content = page_of(gpuperf, path)
+    found = check_inert(content)
+    assert content.count("<script") == 2
+    assert len(found.of("img")) == (name == COMPARED)
+    assert any("onerror=" in text for text in found.texts)
+    assert "\u202e" not in content
+    assert read_run(gpuperf.folder / "page.html") == read_run(path)
+
+
+def test_the_page_of_many_points_is_small() -> None:
+    page = large_page(1000)
+    assert len(page.encode()) < 320_000  # 1.5 MB for 5,000
+    assert sum("data-r" in attributes for _, attributes in check_inert(page).tags) == 1000
+
+
+REFUSED = [
+    ("<!DOCTYPE html><p>hello", "is an HTML page without a run of gpuperf", "--html FILE"),
+    ("<!doctype html>" + embedded.START.decode() + "====", "without a run of gpuperf", "--html"),
+    (
+        "<!doctype html>" + embedded.START.decode() + "<b>x</b></script>",
+        "is damaged: it is not base64",
+        "copy the page again",
+    ),
+    (
+        "<!doctype html>" + embedded.START.decode() + "AAAA</script>",
+        "is broken as a gzip file",
+        "copy it again",
+    ),
+]
+
+
+@pytest.mark.parametrize(("content", "sentence", "hint"), REFUSED, ids=lambda v: str(v)[-20:])
+def test_an_html_file_of_others_is_refused(
+    gpuperf: CommandLine, content: str, sentence: str, hint: str
+) -> None:
+    (gpuperf.folder / "foreign.html").write_text(content)
+    refused(gpuperf.within("show", "foreign.html"), sentence, hint)
+
+
+def test_a_page_that_unpacks_to_a_huge_run_is_refused(
+    gpuperf: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bomb = embedded.embed(b"\n" * (2 << 20))
+    (gpuperf.folder / "bomb.html").write_text(f"<!doctype html>{bomb}")
+    refused(gpuperf.within("show", "bomb.html"), "has over 200,000 lines", "split it")
+    monkeypatch.setattr(embedded, "MOST_PAGE", 1 << 10)
+    refused(gpuperf.within("show", "bomb.html"), "is over", "show the run file itself")
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence", "hint"),
+    [
+        (["--html", "page.pdf"], "its name does not end with .html", "--html report.html"),
+        (["--html", "none/page.html"], "cannot write 'none/page.html'", "choose another file"),
+        (["--html", "p.html", "--chart", "c.svg"], "exclude each other", "the page has the charts"),
+    ],
+)
+def test_a_page_that_cannot_be_written_is_a_sentence(
+    gpuperf: CommandLine, words: list[str], sentence: str, hint: str
+) -> None:
+    refused(gpuperf.within("show", str(run_file("h200-copy")), *words), sentence, hint)
+
+
+def refused(ended: Ended, sentence: str, hint: str) -> None:
+    assert (ended.code, ended.out) == (2, "")
+    said, advice = ended.err.strip().splitlines()
+    assert sentence in said
+    assert hint in advice
+
+
+def test_several_runs_in_one_file_are_refused(gpuperf: CommandLine) -> None:
+    two = text_of(run_file("h200-copy")) + text_of(run_file("h200-vector-add"))
+    (gpuperf.folder / "two.jsonl.gz").write_bytes(gzip.compress(two.encode()))
+    ended = gpuperf.within("show", "two.jsonl.gz", "--html", "two.html")
+    refused(ended, "holds 2 runs; a page shows one", "split the file")
