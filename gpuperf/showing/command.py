@@ -13,6 +13,7 @@ from gpuperf.files import is_regular
 from gpuperf.model.record import Run
 from gpuperf.run.store import read_run, read_runs, read_text
 from gpuperf.show.screen import put
+from gpuperf.show.view import View
 from gpuperf.showing.exports import EXPORTS, ShowFormat, export_text
 from gpuperf.verb import options as opt
 from gpuperf.verb.parse import parse_view
@@ -73,26 +74,33 @@ def show(
         say(f"{run}: {problem}; its other lines were read")
     if by is opt.By.KERNELS and any(each.header.study != "profile" for each in runs):
         raise UsageError(f"--by kernels shows profiles, and {run} is not a profile", "leave it out")
-    if len(runs) > 1 and (exported or format.value in (opt.Format.JSON, opt.Format.CSV)):
-        raise UsageError(f"{run} holds {len(runs)} runs; {format} shows one", "split the file")
     if html is not None:
-        _write_page(run, runs, html)
-        return 0
-    if chart is None and exported:
-        _print_export(runs[0], format.value)
-        return 0
-    if chart is None:
+        _write_page(run, _only(runs, run, "a page"), html)
+    elif chart is not None:
+        _draw_chart(_only(runs, run, "a chart"), chart, view)
+    elif exported:
+        _print_export(_only(runs, run, format.value), format.value)
+    else:
+        if format.value in (opt.Format.JSON, opt.Format.CSV):
+            _only(runs, run, format.value)
         for each in runs:
             print_run(each, opt.Format(format.value), view, by, columns, verbose)
         refuse_empty(run, runs)
-        return 0
+    return 0
+
+
+def _only(runs: Sequence[Run], path: Path, shown: str) -> Run:
+    """Return the one run in *path*. Raises: UsageError for several."""
     if len(runs) > 1:
-        raise UsageError(f"{run} holds {len(runs)} runs; a chart shows one", "split the file")
-    draw(runs[0], [chart], view)
+        raise UsageError(f"{path} holds {len(runs)} runs; {shown} shows one", "split the file")
+    return runs[0]
+
+
+def _draw_chart(run: Run, chart: Path, view: View | None) -> None:
+    draw(run, [chart], view)
     say(f"chart: {chart}")
     if view is None:
-        write_beside(runs[0], [chart], again=True)
-    return 0
+        write_beside(run, [chart], again=True)
 
 
 def _print_export(run: Run, name: str) -> None:
@@ -102,12 +110,10 @@ def _print_export(run: Run, name: str) -> None:
         say(lacks)
 
 
-def _write_page(path: Path, runs: Sequence[Run], target: Path) -> None:
-    """Write the page of the one run in *path*. Raises: UsageError, CannotMeasure."""
+def _write_page(path: Path, run: Run, target: Path) -> None:
+    """Write the page of *run*, which is the run in *path*. Raises: UsageError, CannotMeasure."""
     from gpuperf.verb.page import write_page
 
-    if len(runs) > 1:
-        raise UsageError(f"{path} holds {len(runs)} runs; a page shows one", "split the file")
-    refuse_empty(path, runs)
-    size = write_page(runs[0], read_text(path), target)
+    refuse_empty(path, [run])
+    size = write_page(run, read_text(path), target)
     say(f"page: {target} ({max(1, round(size / 1000)):,} kB)")
