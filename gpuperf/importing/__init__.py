@@ -1,9 +1,9 @@
-"""Turn reports of other profilers into run files (the verb `import`)."""
+"""Turn files of other profilers and benchmarks into run files (the verb `import`)."""
 
 from gpuperf.verb.verb import Verb
 
 VERB = Verb(
     "import",
-    "Import an Nsight Compute report or a torch.profiler trace.",
+    "Import an Nsight Compute report, a torch.profiler trace, or benchmark results.",
     "gpuperf.importing.command:import_file",
 )

@@ -1,4 +1,4 @@
-"""Run `gpuperf import`: make a run file from an Nsight Compute report or a torch.profiler trace."""
+"""Run `gpuperf import`: make a run file from a file of another profiler or benchmark."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from gpuperf.errors import UsageError
+from gpuperf.importing.results import begins_as_results
 from gpuperf.model.contract import Contract, DeviceFacts, Fingerprint
 from gpuperf.model.protocol import Opened
 from gpuperf.model.record import Run
@@ -42,8 +43,8 @@ def import_file(
         Path,
         typer.Argument(
             metavar="FILE",
-            help="Nsight Compute report (NAME.ncu-rep) or torch.profiler trace (NAME.json or "
-            "NAME.json.gz).",
+            help="Nsight Compute report (NAME.ncu-rep), torch.profiler trace (NAME.json or "
+            "NAME.json.gz), or JSON of pytest-benchmark or NVBench.",
         ),
     ],
     out: opt.Out = opt.RUNS,
@@ -54,12 +55,13 @@ def import_file(
         typer.Option(min=0, max=10**6, help="Number of training steps to skip at a trace's start."),
     ] = 0,
 ) -> None:
-    """Import an Nsight Compute report or a torch.profiler trace.
+    """Import an Nsight Compute report, a torch.profiler trace, or results of another benchmark.
 
     The kernels of the report become a run file, and are shown under the roofline. A report does
     not say what its kernels had to compute, so bytes and FLOPs are those that the hardware counted:
     collect it with `ncu --set full --clock-control none -o NAME …`. In a trace they follow from the
-    shapes of the operators, which profile(record_shapes=True) records.
+    shapes of the operators, which profile(record_shapes=True) records. The JSON of pytest-benchmark
+    or NVBench has times alone: the gate compares them only with times of the same tool.
     """
     view = parse_view(intensity)
     traced = file.name.endswith((".json", ".json.gz"))
@@ -69,14 +71,20 @@ def import_file(
             "NAME.ncu-rep, NAME.json or NAME.json.gz",
         )
     check_writable(out)
-    run, path = _traced(file, warmup, out) if traced else _report(file, out)
+    results = traced and begins_as_results(file)
+    if results:
+        run, path = _results(file, out)
+    else:
+        run, path = _traced(file, warmup, out) if traced else _report(file, out)
     with RunWriter(path, fresh=True) as writer:
         writer.header(run.header)
         for record in run.records:
             writer.record(record)
     say(f"run file: {path}")
-    print_run(run, format, None if traced else view)
-    write_charts(run, path, None if traced else view)
+    plain = traced and not results
+    print_run(run, format, None if plain else view)
+    if not results:  # times without bytes or FLOPs have no place under a roofline
+        write_charts(run, path, None if plain else view)
 
 
 def _report(file: Path, out: Path) -> tuple[Run, Path]:
@@ -95,6 +103,23 @@ def _report(file: Path, out: Path) -> tuple[Run, Path]:
     command = ["gpuperf", *sys.argv[1:]]
     header = make_header(run, command, cases, [CONTRACT], opened, peaks, reason)
     return Run(header, report.records), out / f"{run}.jsonl"
+
+
+def _results(file: Path, out: Path) -> tuple[Run, Path]:
+    """Return the run of a result file of another benchmark, and the path in *out* of its run
+    file."""
+    from gpuperf.importing.results import read_results
+
+    run = new_run_id("import", "results")
+    results = read_results(file, run)
+    if results.left_out:
+        say(f"{file}: {results.left_out}")
+    opened = Opened(results.device, results.fingerprint)
+    reason = f"a result file of {results.tool} has neither bytes nor FLOPs"
+    cases = [record.case for record in results.records]
+    command = ["gpuperf", *sys.argv[1:]]
+    header = make_header(run, command, cases, [results.contract], opened, None, reason)
+    return Run(header, results.records), out / f"{run}.jsonl"
 
 
 def _traced(file: Path, warmup: int, out: Path) -> tuple[Run, Path]:

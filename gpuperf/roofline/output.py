@@ -33,6 +33,9 @@ def render_rows(
 
     text = render_run(run, "table", screen) if verbose else render_brief(run, screen, columns)
     chosen = view not in (None, "compulsory")
+    timed = [record for record in run.records if record.status == "ok"]
+    if timed and not chosen and not any(record.cost for record in timed):
+        return text  # imported times without bytes or FLOPs
     lines = None if verbose else 0 if chosen else text.count("\n")
     try:
         return text + _roofline(run, screen, _view_of(run, view), lines)

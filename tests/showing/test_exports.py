@@ -293,7 +293,7 @@ def test_the_statistics_are_those_of_pytest_benchmark(
 
 
 def test_the_command_prints_a_format_and_says_what_it_lacks(tmp_path: Path) -> None:
-    command = CommandLine.at(tmp_path)
+    command = CommandLine(tmp_path)
     file = str(run_file("h200-compare-softmax-4k"))
     done = command.within("show", file, "--format", "pytest-benchmark")
     assert done.code == 0
