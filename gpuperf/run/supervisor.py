@@ -78,7 +78,8 @@ class Supervisor:
     """A context manager that runs one worker at a time on one device.
 
     Records are checked by physics against `peaks` and `ceilings`. When the device is opened,
-    `peaks` becomes its data sheet; a verb may set both.
+    `peaks` becomes its data sheet; a verb may set both. *meanwhile* is called once, while the first
+    worker starts, which takes seconds.
     """
 
     def __init__(
@@ -87,7 +88,9 @@ class Supervisor:
         device: str = "auto",
         deadline_s: float = DEADLINE_S,
         listen: Listener = lambda phase, samples: None,
+        meanwhile: Callable[[], None] = lambda: None,
     ) -> None:
+        self._meanwhile: Callable[[], None] | None = meanwhile
         self._launcher, self._device, self.deadline_s = launcher, device, deadline_s
         self.listen = listen
         self.peaks: Peaks | None = None
@@ -254,6 +257,9 @@ class Supervisor:
             self._drop()
         if self._worker is None:
             self._worker = self._launcher.start()
+            meanwhile, self._meanwhile = self._meanwhile, None
+            if meanwhile is not None:
+                meanwhile()
             hello = self._wait(self._worker, START_S)
             if not isinstance(hello, Hello) or hello.protocol != PROTOCOL:
                 self._drop()

@@ -19,6 +19,7 @@ from gpuperf.model.timers import TIMERS, timer_names
 from gpuperf.run.launcher import LocalLauncher
 from gpuperf.run.plan import Conditions
 from gpuperf.run.supervisor import DEADLINE_S, Supervisor
+from gpuperf.show.figure import import_ahead
 from gpuperf.verb import parse
 
 RUNS, BASELINES = Path("gpuperf-runs"), Path("gpuperf-baselines")
@@ -322,7 +323,7 @@ class Options:
 
     def supervisor(self) -> Supervisor:
         """Return a supervisor of local workers on the device. Raises: CannotMeasure."""
-        return make_supervisor(self.device, self.deadline, self.threads)
+        return make_supervisor(self.device, self.deadline, self.threads, import_ahead)
 
 
 # Groups of options for `takes`.
@@ -366,16 +367,23 @@ def takes(*names: str, **defaults: object) -> Callable[[Callable[..., T]], Calla
 
 
 def make_supervisor(
-    device: str, deadline_s: float = DEFAULT_DEADLINE_S, threads: int | None = None
+    device: str,
+    deadline_s: float = DEFAULT_DEADLINE_S,
+    threads: int | None = None,
+    meanwhile: Callable[[], None] = lambda: None,
 ) -> Supervisor:
     """Make a supervisor of local workers, which compute with *threads* on a CPU.
 
-    `--debug` shows what the workers print. Raises: CannotMeasure for *threads* on a GPU.
+    *meanwhile* is called while the first worker starts. `--debug` shows what the workers print.
+    Raises: CannotMeasure for *threads* on a GPU.
     """
     # Workers inherit these variables, which a library reads once, when it is loaded.
     os.environ.update({name: str(threads) for name in THREAD_VARIABLES} if threads else {})
     supervisor = Supervisor(
-        LocalLauncher(bool(os.environ.get("GPUPERF_DEBUG"))), device, deadline_s
+        LocalLauncher(bool(os.environ.get("GPUPERF_DEBUG"))),
+        device,
+        deadline_s,
+        meanwhile=meanwhile,
     )
     if threads is not None and (facts := supervisor.open().device).kind != "cpu":
         raise CannotMeasure(

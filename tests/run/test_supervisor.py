@@ -324,6 +324,18 @@ def test_a_worker_that_died_between_two_cases_costs_no_case() -> None:
     assert second.heard[0] == Open("cpu")
 
 
+def test_while_the_first_worker_starts_other_things_are_done_once() -> None:
+    launcher = ScriptedLauncher([HELLO, OPENED], [HELLO, OPENED, measured()])
+    done: list[int] = []
+    supervisor = Supervisor(launcher, "cpu", meanwhile=lambda: done.append(launcher.started))
+    assert done == []
+    supervisor.open()
+    supervisor.renew()
+    supervisor.measure("r", case(), CONTRACT, 0)
+    assert done == [1]
+    assert launcher.started == 2
+
+
 def test_a_worker_that_only_described_since_the_last_death_still_opens_the_device() -> None:
     supervisor, (first, second) = supervise(
         [HELLO, OPENED], [HELLO, Described(()), OPENED, measured()]
