@@ -114,6 +114,7 @@ def tensors_held_by(call: Callable[..., Any]) -> dict[str, torch.Tensor]:
     while isinstance(call, functools.partial):
         held |= {f"argument {i + 1}": value for i, value in enumerate(call.args)} | call.keywords
         call = call.func
+    held["self"] = getattr(call, "__self__", None)
     call = inspect.unwrap(call)
     if inspect.isfunction(call):
         used = inspect.getclosurevars(call)

@@ -164,6 +164,7 @@ def test_tensors_are_found_in_closures_arguments_and_globals() -> None:
         "X": 65536,
     }
     assert tensors_held_by(torch.sin) == {}
+    assert tensors_held_by(X.clone) == {"self": X}
     assert tensors_held_by(torch.nn.Linear(2, 2)) == {}
 
 
