@@ -90,8 +90,9 @@ def compare(
     so that a drift of the clock meets all of them. A callable gets *budget_s* in all.
 
     With *check* the results are compared with those of the *baseline* (by default the first one);
-    a number is the tolerance, relative to the size of the values. A wrong result gets no time. The
-    conditions are those of `measure`; *cost* holds for each callable.
+    a number is the tolerance, relative to the size of the values. A wrong result gets no time. So
+    no callable may change a tensor that another one reads. *cost* holds for each callable, and the
+    conditions are those of `measure`.
 
     Raises: UsageError, CannotMeasure; what a callable raises.
     """

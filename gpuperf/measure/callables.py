@@ -10,7 +10,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -33,9 +33,17 @@ from gpuperf.model.cost import Cost
 from gpuperf.model.record import Caveat, Record
 from gpuperf.model.workload import Case
 
+ONCE = (
+    "gpuperf: the first call worked. A function is called many times, so each call has to leave "
+    "behind what the next one needs (backward: retain_graph=True, or the forward pass too)."
+)
 
+
+@dataclass
 class CallableBench(Bench):
     """Measures callables on one device; see `Bench`."""
+
+    _has_run: bool = field(default=False, init=False)
 
     def time(self, call: Call, case: Case, contract: Contract, cost: Cost | None) -> Record:
         """Return the record of *call*, named by *case*; the status says why it has no time.
@@ -63,6 +71,10 @@ class CallableBench(Bench):
             return self._failed("error", str(error), error.hint)
         except (torch.OutOfMemoryError, MemoryError) as error:
             return self._failed("oom", describe_no_memory(error), SMALLER)
+        except Exception as error:
+            if self._has_run:
+                error.add_note(ONCE)
+            raise
 
     def _time(self, call: Call, record: Record) -> Record:
         contract = record.contract
@@ -70,6 +82,7 @@ class CallableBench(Bench):
         counter.open()
         held = tensors_held_by(call)
         first_call_s, output = self._timed(call)
+        self._has_run = True
         del output
         before = {name: tensor._version for name, tensor in held.items() if not _frozen(tensor)}
         call()

@@ -105,6 +105,13 @@ def test_what_a_callable_raises_is_the_programs_own() -> None:
         measure(lambda: 1 / 0)
 
 
+def test_a_callable_that_works_once_only_is_told_that_it_is_called_often() -> None:
+    loss = (torch.ones(3, requires_grad=True) ** 2).sum()
+    with pytest.raises(RuntimeError, match="second time") as error:
+        measure(loss.backward)
+    assert "called many times" in "".join(error.value.__notes__)
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
