@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -168,7 +169,12 @@ class OpenedDevice:
             raise UsageError(
                 f"a {type(call).__name__} cannot be called", "give a function: lambda: f(x)"
             )
-        with self._current():
+        if inspect.isgeneratorfunction(call) or inspect.iscoroutinefunction(call):
+            raise UsageError(
+                "a call of a generator or a coroutine runs nothing of it",
+                "give a function that runs it: lambda: list(f(x))",
+            )
+        with ONE_AT_A_TIME, self._current():
             stopwatch = open_stopwatch(contract.timer, self.device.torch)
             bench = CallableBench(
                 self.device, stopwatch, self.meter, self.fingerprint, counting=counting
@@ -183,6 +189,9 @@ class OpenedDevice:
         stream = torch.cuda.default_stream(self.device.torch)
         current: AbstractContextManager[Any] = torch.cuda.stream(stream)
         return current
+
+
+ONE_AT_A_TIME = threading.RLock()  # of the threads of a program: they would time each other
 
 
 def has_gpu() -> bool:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 import html
 import inspect
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,14 @@ measure: Callable[..., gpuperf.Measurement] = functools.partial(
 compare: Callable[..., gpuperf.Comparison] = functools.partial(
     gpuperf.compare, device="cpu", budget_s=0.1
 )
+
+
+def generator() -> Any:
+    yield X.sin()
+
+
+async def coroutine() -> Any:
+    return X.sin()
 
 
 @pytest.fixture(autouse=True)
@@ -117,6 +127,8 @@ def test_a_callable_that_works_once_only_is_told_that_it_is_called_often() -> No
     [
         ({"fn": 3}, "a int cannot be called"),
         ({"fn": X}, "a Tensor cannot be called"),
+        ({"fn": generator}, "runs nothing of it"),
+        ({"fn": coroutine}, "runs nothing of it"),
         ({"precision": 0}, "must be above 0"),
         ({"precision": float("nan")}, "must be above 0"),
         ({"budget_s": -1}, "must be above 0"),
@@ -297,3 +309,17 @@ def test_measure_and_compare_stay_functions_beside_the_packages_of_their_names()
 
     assert inspect.isfunction(gpuperf.measure)
     assert inspect.isfunction(gpuperf.compare)
+
+
+def test_two_threads_of_a_program_measure_one_after_the_other() -> None:
+    inside, most = [0], [0]
+
+    def call() -> None:
+        inside[0] += 1
+        most[0] = max(most[0], inside[0])
+        time.sleep(1e-3)
+        inside[0] -= 1
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda _: measure(call), range(2)))
+    assert most == [1]
