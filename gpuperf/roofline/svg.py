@@ -27,6 +27,7 @@ LETTER, LINE = 6.9, 16.0  # width of a letter and height of a line of a label
 RADIUS, SMALL = 4.5, 3.0  # of a mark, and of one among many
 MANY = 400  # marks from which on they are small and round
 MOST_LABELS = 24
+FEW = 24  # points that are joined even where the line turns back
 MOST_MARKS = 300  # marks that labels avoid; of more, every n-th
 MOST_HIDDEN = 34.0  # what a label may hide (see `Surface.put`) before it is left out
 SHAPES = (  # around 0 0, of radius 1, in the order of the series
@@ -215,7 +216,7 @@ class Drawing:
         lines = []
         for part in series.stretches():
             places = [self._at(dot) for dot in part]
-            if len(places) > 1:
+            if len(places) > 1 and (len(places) <= FEW or places == sorted(places)):
                 lines.append("M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in places))
         bars = []
         for dot in series.dots:

@@ -39,6 +39,9 @@ def to_html(table: Table) -> str:
 
 def _table(table: Table) -> str:
     columns = list(table.columns)
+    if any(table.details):
+        why = tuple(" ".join(sentences) for sentences in table.details)
+        columns.append(Column("why", cells=why, left=True, wrap=1))
     failures = table.failures or ("",) * table.height
     kinds = [f"l{i}" for i, column in enumerate(columns, 1) if column.left]
     kinds += [f"w{i}" for i, column in enumerate(columns, 1) if column.wrap]

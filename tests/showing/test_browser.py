@@ -1,0 +1,251 @@
+"""Pages in a real browser: nothing is loaded, and every control does what it says.
+
+Needs playwright and Chromium, which a developer installs (docs/guides/share-a-page.md): tests are
+skipped without them. The accessibility rules of axe need the package axe-playwright-python too.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import CommandLine
+from measured import run_file
+
+from gpuperf.roofline.rows import entries_of
+from gpuperf.run.store import read_run
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or ""
+pytestmark = pytest.mark.skipif(
+    not CHROMIUM or importlib.util.find_spec("playwright") is None,
+    reason="needs playwright and Chromium",
+)
+ATTENTION, PROFILED = "h200-compare-attention", "h200-profile-sdpa"
+Open = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the pages of three runs, and of a large one."""
+    from large_run import large_page
+
+    gpuperf = CommandLine(tmp_path_factory.mktemp("pages"))
+    for name in (ATTENTION, PROFILED):
+        ended = gpuperf.within("show", str(run_file(name)), "--html", f"{name}.html")
+        assert ended.code == 0, ended.err
+    (gpuperf.folder / "large.html").write_text(large_page(5000), encoding="utf-8")
+    return gpuperf.folder
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def open_page(browser: Any, folder: Path) -> Iterator[Open]:
+    """Opens the page of a run from disk, and at the end checks that it loaded and said nothing."""
+    contexts, heard = [], []
+
+    def opened(name: str, **context: Any) -> Any:
+        contexts.append(browser.new_context(viewport={"width": 1200, "height": 900}, **context))
+        page = contexts[-1].new_page()
+        page.on("console", lambda message: heard.append(message.text))
+        page.on("pageerror", lambda error: heard.append(str(error)))
+        page.on("request", lambda request: heard.append(request.url) if foreign(request) else None)
+        page.goto((folder / f"{name}.html").as_uri())
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+    assert heard == []
+
+
+def foreign(request: Any) -> bool:
+    return not request.url.startswith(("file:", "data:", "blob:"))
+
+
+def visible(page: Any, selector: str) -> int:
+    shown = "nodes => nodes.filter(node => getComputedStyle(node).display !== 'none').length"
+    return int(page.locator(selector).evaluate_all(shown))
+
+
+MARKS, ROWS = ".marks > *", ".roofline tbody tr"
+
+
+def test_the_marks_are_the_records_with_a_place(open_page: Open) -> None:
+    page = open_page(ATTENTION)
+    entries = entries_of(read_run(run_file(ATTENTION)))
+    assert visible(page, MARKS) == len([e for e in entries if e.placement]) == 16
+    assert visible(page, ROWS) == 16
+
+
+def test_the_bytes_that_are_chosen_move_the_marks(open_page: Open) -> None:
+    page = open_page(ATTENTION)
+    place = "nodes => nodes.map(n => n.getAttribute('transform') || n.getAttribute('cx')).join()"
+    seen = set()
+    for view in ("compulsory", "modelled", "measured"):
+        page.check(f"input[value={view}]")
+        assert page.locator(f".stage > svg.v-{view}").count() == 1
+        seen.add(page.locator(MARKS).evaluate_all(place))
+        assert visible(page, f".layer.{view}") == 2
+        assert visible(page, ".layer") == 2
+    assert len(seen) == 3
+    # Under the compulsory bytes, all implementations of a size have one intensity.
+    page.check("input[value=compulsory]")
+    boxes = [page.locator(f'[data-r="{row}"]').bounding_box() for row in (0, 3)]
+    assert boxes[0]["x"] + boxes[0]["width"] / 2 == pytest.approx(
+        boxes[1]["x"] + boxes[1]["width"] / 2, abs=1.5
+    )
+
+
+def test_an_implementation_is_isolated_in_the_chart_and_in_its_table(open_page: Open) -> None:
+    page = open_page(ATTENTION)
+    button = page.get_by_role("button", name="sdpa_flash bf16")
+    button.click()
+    assert button.get_attribute("aria-pressed") == "true"
+    assert (visible(page, MARKS), visible(page, ROWS)) == (2, 2)
+    assert {c.split()[0] for c in page.locator(f"{ROWS}:visible").all_inner_texts()} == {
+        "sdpa_flash"
+    }
+    page.get_by_role("button", name="flex bf16").click(modifiers=["Shift"])
+    assert (visible(page, MARKS), visible(page, ROWS)) == (4, 4)
+    page.locator(".stage").press("Escape")
+    assert (visible(page, MARKS), visible(page, ROWS)) == (16, 16)
+
+
+def test_words_filter_the_rows_and_their_marks(open_page: Open) -> None:
+    page = open_page(ATTENTION)
+    page.get_by_role("searchbox").fill("sdpa 4096")
+    assert (visible(page, MARKS), visible(page, ROWS)) == (4, 4)
+    assert page.locator("output").first.inner_text() == "4 of 16 rows"
+    page.get_by_role("searchbox").fill("no such row")
+    assert (visible(page, MARKS), visible(page, ROWS)) == (0, 0)
+    page.get_by_role("searchbox").fill("")
+    assert (visible(page, MARKS), visible(page, ROWS)) == (16, 16)
+
+
+def test_a_column_is_sorted_by_its_values_and_not_by_its_letters(open_page: Open) -> None:
+    page = open_page(ATTENTION)
+    head = page.locator(".roofline th", has_text="time")
+    times = []
+    for order in ("ascending", "descending", None):
+        head.get_by_role("button").click()
+        assert head.get_attribute("aria-sort") == order
+        times.append(page.locator(f"{ROWS} td:nth-child(4)").all_inner_texts())
+    assert times[0][0].endswith("µs")
+    assert times[0][-1].endswith("ms")
+    assert times[1] == times[0][::-1]
+    assert times[2][0] == "70.55 µs"
+
+
+def test_a_point_shows_its_figures_to_the_pointer_and_to_the_keyboard(open_page: Open) -> None:
+    page = open_page(ATTENTION)
+    page.locator('[data-r="0"]').scroll_into_view_if_needed()
+    box = page.locator('[data-r="0"]').bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    tip = page.locator(".tip")
+    words = tip.inner_text()
+    assert "eager bf16" in words
+    for part in ("time", "70.55 µs", "interval", "of roof", "caveats", "fewer-bytes"):
+        assert part in words
+    page.mouse.move(1, 1)
+    assert tip.is_hidden()
+    stage = page.locator(".stage")
+    stage.focus()
+    stage.press("ArrowRight")
+    first = tip.inner_text()
+    stage.press("ArrowRight")
+    assert first != tip.inner_text()
+    stage.press("ArrowLeft")
+    assert tip.inner_text() == first
+    stage.press("Enter")
+    assert visible(page, MARKS) == 2
+    stage.press("Escape")
+    assert visible(page, MARKS) == 16
+
+
+def test_the_tab_key_reaches_the_controls_in_the_order_of_the_page(open_page: Open) -> None:
+    page = open_page(ATTENTION)
+    reached = []
+    for _ in range(13):
+        page.keyboard.press("Tab")
+        reached.append(
+            page.evaluate(
+                "() => { const a = document.activeElement;"
+                "return a.value || a.textContent.trim() || a.placeholder || a.className }"
+            )
+        )
+    assert reached[:2] == ["Dark", "Save the run file"]
+    assert reached[2] in ("measured", "modelled", "compulsory")
+    assert reached[3] == "eager bf16"
+    assert reached[11].startswith("1,000") or "FLOP" in reached[11]  # the chart
+    assert reached[12] == "filter rows"
+
+
+def test_the_page_is_dark_where_the_system_is_and_where_the_reader_asks(open_page: Open) -> None:
+    ground = "() => getComputedStyle(document.body).backgroundColor"
+    page = open_page(ATTENTION, color_scheme="dark")
+    assert page.evaluate(ground) == "rgb(21, 24, 28)"
+    page.get_by_role("button", name="Light").click()
+    assert page.evaluate(ground) == "rgb(255, 255, 255)"
+    page.get_by_role("button", name="Dark").click()
+    assert page.evaluate(ground) == "rgb(21, 24, 28)"
+    page.emulate_media(media="print")
+    assert page.evaluate(ground) == "rgb(255, 255, 255)"
+    assert page.locator(".views").is_hidden()
+    assert page.locator(".filter").first.is_hidden()
+
+
+def test_without_a_script_the_page_has_its_chart_and_its_whole_table(open_page: Open) -> None:
+    page = open_page(ATTENTION, java_script_enabled=False)
+    assert page.locator(MARKS).count() == 16
+    assert page.locator(".views").is_hidden()
+    assert page.locator(ROWS).last.is_visible()
+    assert page.locator("button").count() == 0
+
+
+def test_the_run_file_is_saved_out_of_the_page(open_page: Open, tmp_path: Path) -> None:
+    page = open_page(ATTENTION)
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Save the run file").click()
+    saved = tmp_path / download.value.suggested_filename
+    download.value.save_as(saved)
+    assert saved.name == "run.jsonl.gz"
+    assert read_run(saved) == read_run(run_file(ATTENTION))
+
+
+def test_5000_points_are_drawn_at_once(open_page: Open) -> None:
+    page = open_page("large")
+    assert page.locator(MARKS).count() == 5000
+    assert visible(page, ROWS) == 200
+    drawn_ms = page.evaluate(
+        "() => new Promise(done => { const svg = document.querySelector('.stage > svg');"
+        "svg.style.display = 'none'; requestAnimationFrame(() => { const start = performance.now();"
+        "svg.style.display = ''; requestAnimationFrame(() => setTimeout("
+        "() => done(performance.now() - start))) }) })"
+    )
+    assert drawn_ms < 300
+    page.get_by_role("button", name="way_3 bf16").click()
+    assert visible(page, MARKS) == visible(page, ROWS) == 1000
+
+
+@pytest.mark.parametrize(("name", "scheme"), [(ATTENTION, "dark"), (PROFILED, "light")])
+def test_axe_finds_no_violation(open_page: Open, name: str, scheme: str) -> None:
+    package = importlib.util.find_spec("axe_playwright_python")
+    if package is None or package.origin is None:
+        pytest.skip("needs axe-playwright-python")
+    page = open_page(name, color_scheme=scheme)
+    page.evaluate((Path(package.origin).parent / "axe.min.js").read_text(encoding="utf-8"))
+    found = page.evaluate("() => axe.run()")["violations"]
+    assert [(v["id"], [n["html"][:200] for n in v["nodes"][:3]]) for v in found] == []
