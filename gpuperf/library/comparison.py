@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Unpack
 
 from gpuperf.errors import UnknownName, UsageError
 from gpuperf.library.costs import cost_of
-from gpuperf.library.measure import BUDGET_S, Call, Conditions, settings
+from gpuperf.library.measure import BUDGET_S, Call, Conditions, case_of, settings
 from gpuperf.library.measurement import Measurement, run_of, save
 from gpuperf.library.run import Run
 from gpuperf.model.cost import Cost
-from gpuperf.model.record import Caveat, Record
+from gpuperf.model.record import Caveat, Record, Status
 from gpuperf.model.samples import Samples
 from gpuperf.roofline.speedup import Speedup, center
 from gpuperf.units import format_interval, format_number, format_time
@@ -94,7 +95,8 @@ def compare(
     no callable may change a tensor that another one reads. *cost* holds for each callable, and the
     conditions are those of `measure`.
 
-    Raises: UsageError, CannotMeasure; what a callable raises.
+    A callable that raises has the status `error` with the reason, and the others are measured.
+    Raises: UsageError, CannotMeasure; what the baseline raises.
     """
     if not calls:
         raise UsageError("there is nothing to compare", "compare({'eager': f, 'fused': g})")
@@ -112,9 +114,10 @@ def compare(
     for turn in range(rounds):
         for each in names if turn % 2 == 0 else reversed(names):
             if each not in wrong and all(m.record.status == "ok" for m in taken[each]):
-                taken[each].append(chosen.measure(calls[each], name, counted, each))
+                case = case_of(name, each)
+                taken[each].append(chosen.attempt(partial(calls.__getitem__, each), case, counted))
     measurements = {
-        each: chosen.refused(name, each, "wrong", wrong[each])
+        each: chosen.refused(case_of(name, each), *wrong[each])
         if each in wrong
         else _joined(taken[each])
         for each in names
@@ -123,17 +126,27 @@ def compare(
     return Comparison(measurements, first, rounds, speedups)
 
 
-def _wrong_results(calls: Mapping[str, Call], first: str, check: bool | float) -> dict[str, str]:
-    """Return what is wrong with the result of each callable that differs from that of *first*."""
+def _wrong_results(
+    calls: Mapping[str, Call], first: str, check: bool | float
+) -> dict[str, tuple[Status, str]]:
+    """Return the status and the reason of each callable whose result is not that of *first*."""
     if check is False:
         return {}
     from gpuperf.measure.agreement import disagreement
+    from gpuperf.measure.callables import status_of
 
     wanted = calls[first]()
     tolerance = None if check is True else float(check)
-    others = {name: call for name, call in calls.items() if name != first}
-    found = {name: disagreement(call(), wanted, tolerance) for name, call in others.items()}
-    return {name: f"the result {why}" for name, why in found.items() if why}
+    wrong: dict[str, tuple[Status, str]] = {}
+    for name, call in calls.items():
+        if name != first:
+            try:
+                why = disagreement(call(), wanted, tolerance)
+            except Exception as error:
+                wrong[name] = status_of(error)
+            else:
+                wrong |= {name: ("wrong", f"the result {why}")} if why else {}
+    return wrong
 
 
 def _joined(rounds: Sequence[Measurement]) -> Measurement:

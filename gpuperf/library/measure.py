@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from gpuperf.errors import UnknownName, UsageError
+from gpuperf.errors import GpuperfError, UnknownName, UsageError
 from gpuperf.library.costs import cost_of
 from gpuperf.library.measurement import Measurement, NotMeasured
 from gpuperf.model.contract import Cache, Contract, Counting, TimerName
@@ -39,21 +39,23 @@ class Settings:
     contract: Contract
     counting: Counting = "off"
 
-    def measure(
-        self,
-        call: Call,
-        name: str,
-        cost: Cost | None = None,
-        implementation: str = "call",
-        point: dict[str, Value] | None = None,
-    ) -> Measurement:
+    def measure(self, call: Call, case: Case, cost: Cost | None) -> Measurement:
         """Return the measurement of *call*, whatever its status. Raises: what *call* raises."""
-        case = Case(clean_name(name), implementation, dict(point or {}), source="")
         return self._placed(self.device.time(call, case, self.contract, cost, self.counting))
 
-    def refused(self, name: str, implementation: str, status: Status, reason: str) -> Measurement:
+    def attempt(self, make: Callable[[], Call], case: Case, cost: Cost | None) -> Measurement:
+        """Return the measurement of what *make* returns; what either raises becomes its status."""
+        from gpuperf.measure.callables import status_of
+
+        try:
+            return self._placed(self.device.time(make(), case, self.contract, cost, self.counting))
+        except GpuperfError:
+            raise  # a slip of the caller
+        except Exception as error:
+            return self.refused(case, *status_of(error))
+
+    def refused(self, case: Case, status: Status, reason: str) -> Measurement:
         """Return the measurement of a callable that is not timed, with the status that says why."""
-        case = Case(clean_name(name), implementation, {}, source="")
         return self._placed(Record("", case, self.contract, status, reason=reason))
 
     def _placed(self, record: Record) -> Measurement:
@@ -98,12 +100,15 @@ def settings(given: Conditions) -> Settings:
 def name_of(call: object) -> str:
     """Return the name of a callable, as a case has it."""
     name = getattr(call, "__qualname__", "") or type(call).__qualname__
-    return clean_name(name.rsplit("<locals>.", 1)[-1])
+    return name.rsplit("<locals>.", 1)[-1].replace("<lambda>", "lambda")
 
 
-def clean_name(name: str) -> str:
-    """Return *name* with the letters that a case id may have."""
-    return re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-")[:MOST_NAME] or "call"
+def case_of(
+    name: str, implementation: str = "call", point: Mapping[str, Value] | None = None
+) -> Case:
+    """Return the case of a callable; its id keeps letters, digits, `_`, `.` and `-` of the name."""
+    op = re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-")[:MOST_NAME] or "call"
+    return Case(op, implementation, dict(point or {}), source="")
 
 
 def measure(
@@ -139,7 +144,7 @@ def measure(
     counted = cost_of(cost, flops, bytes, dtype)
     chosen = settings(conditions)
 
-    measurement = chosen.measure(fn, name or name_of(fn), counted)
+    measurement = chosen.measure(fn, case_of(name or name_of(fn)), counted)
     if measurement.record.samples is None or measurement.record.status != "ok":
         raise NotMeasured(measurement.record)
     return measurement

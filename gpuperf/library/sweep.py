@@ -5,11 +5,20 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuperf.errors import UsageError
-from gpuperf.library.measure import BUDGET_S, PRECISION, Call, Conditions, name_of, settings
+from gpuperf.library.measure import (
+    BUDGET_S,
+    PRECISION,
+    Call,
+    Conditions,
+    case_of,
+    name_of,
+    settings,
+)
 from gpuperf.library.measurement import Measurement, run_of, save
 from gpuperf.library.run import Run
 from gpuperf.model.contract import Cache, TimerName
@@ -91,7 +100,9 @@ def sweep(
     get the axes by name; *cost* returns the `Cost` of one call there. The other arguments are those
     of `measure`.
 
-    Raises: UsageError, CannotMeasure; what *make* and its callables raise.
+    Where *make* or its callable raises, or memory ends, the point has the status `error` or `oom`
+    with the reason, and the others are measured. Raises: UsageError, CannotMeasure; what *cost*
+    raises, before anything is measured.
     """
     if not axes:
         raise UsageError("a sweep needs an axis", "for example n='1k:1M:x4'")
@@ -102,12 +113,12 @@ def sweep(
     given = {"cache": cache, "timer": timer, "device": device}
     conditions = {key: value for key, value in given.items() if value is not None}
     chosen = settings(Conditions(**conditions, precision=precision, budget_s=budget_s))  # type: ignore[typeddict-item]
-    measurements = []
-    for point in points:
-        call = make(**point)
-        needs = cost(**point) if cost else None
-        measurements.append(chosen.measure(call, name or name_of(make), needs, "call", point))
-        del call  # its tensors, before those of the next point are made
+    named = name or name_of(make)
+    needs = [cost(**point) if cost else None for point in points]
+    measurements = [
+        chosen.attempt(partial(make, **point), case_of(named, point=point), need)
+        for point, need in zip(points, needs, strict=True)
+    ]
     return Sweep(tuple(measurements), tuple(values))
 
 

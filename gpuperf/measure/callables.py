@@ -22,7 +22,7 @@ from gpuperf.measure.bench import Bench, with_times
 from gpuperf.measure.caveats import sample_caveats, telemetry_caveats
 from gpuperf.measure.counters.case import CaseCounter
 from gpuperf.measure.device import open_device
-from gpuperf.measure.error_origin import describe_no_memory
+from gpuperf.measure.error_origin import describe_no_memory, first_line, place
 from gpuperf.measure.fingerprint import fingerprint_of
 from gpuperf.measure.refusals import SMALLER, NoTime
 from gpuperf.measure.stopwatch import open_stopwatch
@@ -31,7 +31,7 @@ from gpuperf.measure.timers.timer import Call, CannotBlock
 from gpuperf.measure.warmup import warm_up
 from gpuperf.model.contract import Contract, Counting
 from gpuperf.model.cost import Cost
-from gpuperf.model.record import Caveat, Record
+from gpuperf.model.record import Caveat, Record, Status
 from gpuperf.model.workload import Case
 
 ONCE = (
@@ -139,6 +139,13 @@ def tensors_held_by(call: Callable[..., Any]) -> dict[str, torch.Tensor]:
 def _frozen(tensor: torch.Tensor) -> bool:
     """Return whether torch counts no versions of *tensor*, as under inference mode."""
     return bool(tensor.is_inference())
+
+
+def status_of(error: Exception) -> tuple[Status, str]:
+    """Return the status of a callable that raised *error*, and the reason."""
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return "oom", describe_no_memory(error)
+    return "error", f"{type(error).__name__}: {first_line(error)}{place(error)}"
 
 
 class OpenedDevice:

@@ -231,6 +231,27 @@ def test_one_that_is_not_checked_is_timed_whatever_it_returns() -> None:
     assert {found[name].record.status for name in found} == {"ok"}
 
 
+def test_one_that_raises_costs_no_other_its_time() -> None:
+    for check in (True, False):
+        found = compare({"a": lambda: X.sin(), "b": lambda: 1 / 0}, check=check, rounds=2)
+        assert found["a"].record.status == "ok"
+        assert found["b"].record.status == "error"
+        assert "b  error: ZeroDivisionError: division by zero" in str(found)
+    with pytest.raises(ZeroDivisionError):
+        compare({"a": lambda: 1 / 0, "b": lambda: X.sin()})
+
+
+def test_a_point_that_raises_costs_no_other_its_time() -> None:
+    def make(n: int) -> Callable[[], Any]:
+        if n == 2:
+            raise torch.OutOfMemoryError("out of memory")
+        return (lambda: 1 / 0) if n == 3 else lambda: X.sin()
+
+    found = gpuperf.sweep(make, n=[1, 2, 3, 4], device="cpu", budget_s=0.02)
+    assert [m.record.status for m in found] == ["ok", "oom", "error", "ok"]
+    assert "n = 3: error: ZeroDivisionError" in str(found)
+
+
 def test_slips_of_a_comparison() -> None:
     with pytest.raises(UsageError, match="nothing to compare"):
         compare({})
