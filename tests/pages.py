@@ -76,7 +76,7 @@ def check_inert(page: str) -> Seen:
 
 
 def _is_data(content: str) -> bool:
-    return re.fullmatch(r"[A-Za-z0-9+/=]{40,}", content) is not None
+    return content.startswith("{") or re.fullmatch(r"[A-Za-z0-9+/=]{40,}", content) is not None
 
 
 def digest(content: str) -> str:

@@ -7,4 +7,5 @@ VERB = Verb(
     "Check a change for slowdowns, and fail on a real one.",
     "gpuperf.gate.command:gate",
     group=True,
+    page="gpuperf.gate.page:page_of",
 )

@@ -198,7 +198,7 @@ def read_report(path: Path) -> GateReport:
     """Read the report in *path*. Raises: UsageError if it is no report that a gate wrote."""
     hint = "use the verdict.json of `gpuperf gate ab`; without a verdict nothing passed"
     try:
-        data = read_regular(path, LARGEST)
+        data = _inside_page(read_regular(path, LARGEST))
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}", hint) from None
     try:
@@ -210,6 +210,14 @@ def read_report(path: Path) -> GateReport:
         raise UsageError(f"{path} has schema {str(schema)[:20]}", f"this gpuperf reads {SCHEMA}")
     refuse_unbounded(report)
     return report
+
+
+def _inside_page(data: bytes) -> bytes:
+    """Return the verdict inside the HTML page *data* (gate/page.py), or *data* of another file."""
+    if data[:14].lower() != b"<!doctype html":
+        return data
+    _, _, content = data.partition(b'id="gpuperf-verdict">')
+    return content.partition(b"</script>")[0]
 
 
 def recheck(report: GateReport) -> GateReport:

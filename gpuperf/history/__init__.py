@@ -7,4 +7,5 @@ VERB = Verb(
     "Show each case over time: trends and significant changes.",
     "gpuperf.history.command:history",
     group=True,
+    page="gpuperf.history.page:page_of",
 )

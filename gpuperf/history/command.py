@@ -36,7 +36,7 @@ history = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 @history.command("list")
 def list_history(folder: Folder = RUNS, format: FormatOption = Format.TABLE) -> None:
     """List every case with its points, its environments, and its last significant change."""
-    put(render_list(_read(folder, None), format.value, stdout_screen()))
+    put(render_list(read_history(folder), format.value, stdout_screen()))
 
 
 @history.command("show")
@@ -52,7 +52,7 @@ def show_history(
     from gpuperf.show.figure import targets_of
 
     targets = targets_of([chart] if chart else [])
-    (series,) = _read(folder, lambda cases: _chosen(case, cases))
+    (series,) = read_history(folder, lambda cases: _chosen(case, cases))
     put(render_show(series, format.value, stdout_screen()))
     if targets:
         from gpuperf.history.chart import draw_history
@@ -61,7 +61,7 @@ def show_history(
         say(f"chart: {chart}")
 
 
-def _read(folder: Path, choose: Choose | None) -> tuple[Series, ...]:
+def read_history(folder: Path, choose: Choose | None = None) -> tuple[Series, ...]:
     """Return the series of all cases in *folder*, or of the one that *choose* picks, with their
     change points. Raises: UsageError if there is none."""
     content = read_folder(folder, choose)

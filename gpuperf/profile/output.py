@@ -17,6 +17,8 @@ from gpuperf.show.render import render
 from gpuperf.show.screen import WIDE, Screen
 from gpuperf.show.table import Table
 
+MOST_ROWS = 5000  # rows of a table of a page
+
 
 def render_profile(
     run: Run,
@@ -38,6 +40,8 @@ def render_profile(
         return to_json(document_of(run, regions), screen.ascii)
     if format == "table" and not verbose:
         return render_brief(run, regions, by, screen, columns)
+    if format == "html":
+        return render([table for profile in regions for table in _page(profile, run)], "html")
     tables = [table for profile in regions for table in _whole(profile, run, by)]
     return render(tables, format, screen)
 
@@ -47,3 +51,13 @@ def _whole(profile: Profile, run: Run, by: str) -> tuple[Table, Table]:
     table = kernels_table(profile) if by == "kernels" else operators_table(profile, roofless)
     head = replace(table, title=title_of(profile, run), lead=totals_of(profile, run))
     return head, findings_table(findings(profile, run.header), profile)
+
+
+def _page(profile: Profile, run: Run) -> tuple[Table, ...]:
+    """Return the tables of a page, which has room for every operator and every kernel."""
+    operators = operators_table(profile, not run.header.ceilings, MOST_ROWS)
+    return (
+        replace(operators, title=title_of(profile, run), lead=totals_of(profile, run)),
+        replace(findings_table(findings(profile, run.header), profile), title="What to do first"),
+        replace(kernels_table(profile, MOST_ROWS), title="Kernels"),
+    )

@@ -61,7 +61,7 @@ def operators_table(profile: Profile, roofless: bool, most_rows: int = MOST_ROWS
     columns = fill(COLUMNS, [_cells(row) for row in rows[:most_rows]])
     return Table(
         columns=tuple(column for column in columns if counted or column.head != DRAM),
-        notes=notes_of(*_notes(profile, roofless)),
+        notes=notes_of(*_notes(profile, roofless, most_rows)),
         rows=[operator_values(row) for row in profile.operators],
         names=("operator",),
     )
@@ -166,9 +166,9 @@ def _flops(flops: int) -> str:
     return format_si(flops, "FLOP") if flops else "–"
 
 
-def _notes(profile: Profile, roofless: bool) -> list[str]:
+def _notes(profile: Profile, roofless: bool, most_rows: int) -> list[str]:
     notes = []
-    if hidden := [row.share for row in profile.operators[MOST_ROWS:] if row.seconds]:
+    if hidden := [row.share for row in profile.operators[most_rows:] if row.seconds]:
         share = sum(hidden)
         notes.append(f"{len(hidden)} operators more, {share * 100:.1f} %: --format csv has all")
     notes.append("FLOPs, bytes and times are those of all calls in a step")

@@ -33,15 +33,16 @@ def to_html(table: Table) -> str:
         parts.insert(0, f"<p class=title>{text(table.title)}</p>")
     if table.columns:
         parts.append(_table(table))
-    parts += [_notes("caveats", table.footnotes), _notes("notes", table.notes)]
+    parts += [
+        _notes("caveats", _details(table)),
+        _notes("caveats", table.footnotes),
+        _notes("notes", table.notes),
+    ]
     return "\n".join(filter(None, parts)) + "\n"
 
 
 def _table(table: Table) -> str:
     columns = list(table.columns)
-    if any(table.details):
-        why = tuple(" ".join(sentences) for sentences in table.details)
-        columns.append(Column("why", cells=why, left=True, wrap=1))
     failures = table.failures or ("",) * table.height
     kinds = [f"l{i}" for i, column in enumerate(columns, 1) if column.left]
     kinds += [f"w{i}" for i, column in enumerate(columns, 1) if column.wrap]
@@ -81,6 +82,16 @@ def _cell(column: Column, i: int) -> str:
 def _notes(kind: str, notes: Sequence[Note]) -> str:
     lines = "".join(_lines(notes))
     return f"<ul class={kind}>{lines}</ul>" if lines else ""
+
+
+def _details(table: Table) -> list[Note]:
+    """Return the sentences about each row, under the name of the row."""
+    named = [c for c in table.columns if c.identity or c.code] or table.columns[:1]
+    return [
+        (" ".join(column.cells[i] for column in named), " ".join(sentences))
+        for i, sentences in enumerate(table.details)
+        if sentences
+    ]
 
 
 def _lines(notes: Sequence[Note]) -> Iterator[str]:

@@ -57,6 +57,12 @@ def page(title: str, lead: Iterable[str], sections: Sequence[Section], data: str
     return "\n".join(filter(None, parts)) + "\n"
 
 
+def data_element(name: str, json: str) -> str:
+    """Return the element called *name* that contains *json*, in which each `<` is escaped."""
+    escaped = json.replace("<", "\\u003c")
+    return f'<script type="application/json" id="{name}">{escaped}</script>'
+
+
 def _section(number: int, section: Section) -> str:
     heading = f"<h2>{text(section.heading)}</h2>\n" if section.heading else ""
     return f'<section id="part-{number}">{heading}{section.body}</section>'

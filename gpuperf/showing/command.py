@@ -16,6 +16,7 @@ from gpuperf.show.screen import put
 from gpuperf.show.view import View
 from gpuperf.showing.exports import EXPORTS, ShowFormat, export_text
 from gpuperf.verb import options as opt
+from gpuperf.verb.page import write_other, write_page
 from gpuperf.verb.parse import parse_view
 from gpuperf.verb.printing import draw, print_changes, print_run, refuse_empty, write_beside
 from gpuperf.verb.progress import say
@@ -53,7 +54,8 @@ def show(
 ) -> int:
     """Show a stored run, draw its chart, or compare two profiles.
 
-    Nothing is measured. RUN may also be a page that --html wrote. With --chart, a comparison is
+    Nothing is measured. RUN may also be a page that --html wrote; with --html, also the verdict of
+    a gate, or a folder of run files, whose history is shown. With --chart, a comparison is
     drawn as bars, or with --intensity as a roofline; a study of waves over both m and n gets a
     heatmap as well.
     """
@@ -65,6 +67,9 @@ def show(
             what = f"--format {format.value}" if exported else "--html"
             raise UsageError(f"{what} writes one run, not two", "name one run")
         print_changes(read_run(run), read_run(other), opt.Format(format.value))
+        return 0
+    if html is not None and (written := write_other(run, html)) is not None:
+        _say_page(html, written)
         return 0
     view = None if intensity is None else parse_view(intensity)
     if is_regular(run) and (size := run.stat().st_size) > LARGE:
@@ -112,8 +117,9 @@ def _print_export(run: Run, name: str) -> None:
 
 def _write_page(path: Path, run: Run, target: Path) -> None:
     """Write the page of *run*, which is the run in *path*. Raises: UsageError, CannotMeasure."""
-    from gpuperf.verb.page import write_page
-
     refuse_empty(path, [run])
-    size = write_page(run, read_text(path), target)
+    _say_page(target, write_page(run, read_text(path), target))
+
+
+def _say_page(target: Path, size: int) -> None:
     say(f"page: {target} ({max(1, round(size / 1000)):,} kB)")

@@ -31,6 +31,18 @@ def write_page(run: Run, text: bytes, target: Path) -> int:
     return write_html(html_of(run, text), target)
 
 
+def write_other(path: Path, target: Path) -> int | None:
+    """Write the page of *path*, a file or a folder that is not a run, and return its size in bytes;
+    None if no verb has a page for it. Raises: UsageError.
+    """
+    refuse_other_suffix(target)
+    for verb in verbs().values():
+        content = load(verb.page)(path) if verb.page else None
+        if content is not None:
+            return write_html(content, target)
+    return None
+
+
 def refuse_other_suffix(target: Path) -> None:
     """Refuse a file whose name does not end with .html. Raises: UsageError."""
     if target.suffix.lower() not in (".html", ".htm"):

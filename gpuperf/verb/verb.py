@@ -34,11 +34,12 @@ class Verb:
 
     `help` is its line in the list of verbs. A `group` has verbs of its own. With `axes`, it takes
     the axes of the workload as options; with `parameters`, options that this function describes
-    (`help(words)`). A verb that `measures` takes each option once. The
-    arguments after the first one of a `script` belong to the script. `tables` renders a run of this
-    verb's study (`render(run, format, screen=…)`, with the further arguments `look`: by, columns,
-    verbose), and `charts` draw it; without them the runs are rows under a roofline. `changes`
-    renders two runs side by side. `placed` is false for runs that have no place under a roofline.
+    (`help(words)`). A verb that `measures` takes each option once. The arguments after the first
+    one of a `script` belong to the script. `tables` renders a run of this verb's study
+    (`render(run, format, screen=…)`, with the further arguments `look`: by, columns, verbose), and
+    `charts` draw it; without them the runs are rows under a roofline. `changes` renders two runs
+    side by side. `page(path)` returns the HTML page of a file or a folder of this verb that is not
+    a run, and None for another one. `placed` is false for runs that have no place under a roofline.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Verb:
     look: tuple[Literal["by", "columns", "verbose"], ...] = ()
     charts: tuple[Chart, ...] = ()
     changes: str = ""
+    page: str = ""
 
 
 def load(path: str) -> Any:

@@ -13,12 +13,13 @@ from typing import Any
 import pytest
 from command_line import CommandLine, Ended
 from large_run import large_page
-from measured import run_file, text_of
+from measured import MEASURED, run_file, text_of
 from pages import check_inert
 
 from gpuperf.roofline.rows import entries_of
 from gpuperf.run import embedded
 from gpuperf.run.store import read_run
+from gpuperf.show.page import data_element
 
 DTYPES, COMPARED, PROFILED = "h200-matmul-dtypes", "h200-compare-softmax-4k", "h200-profile-sdpa"
 EVIL = '</script><img src=x onerror="alert(1)">\'><svg onload=alert(1)>${1}\u202e'
@@ -154,3 +155,29 @@ def test_several_runs_in_one_file_are_refused(gpuperf: CommandLine) -> None:
     (gpuperf.folder / "two.jsonl.gz").write_bytes(gzip.compress(two.encode()))
     ended = gpuperf.within("show", "two.jsonl.gz", "--html", "two.html")
     refused(ended, "holds 2 runs; a page shows one", "split the file")
+
+
+def test_a_verdict_is_a_page_that_the_gate_judges_again(gpuperf: CommandLine) -> None:
+    folder = MEASURED / "gates" / "regressions"
+    content = page_of(gpuperf, folder)
+    found = check_inert(content)
+    assert len(found.of("img")) == 1
+    assert "gate: regressed" in found.texts
+    assert any("softmax/fused" in text for text in found.texts)
+    judged = gpuperf.within("gate", "check", "page.html", "--format", "json")
+    assert judged == gpuperf.within("gate", "check", f"{folder}/verdict.json", "--format", "json")
+    assert judged.code == 1
+    refused(gpuperf.within("show", "page.html"), "without a run of gpuperf", "--html FILE")
+    assert data_element("x", '"</script>"').count("</script>") == 1
+
+
+def test_a_folder_of_runs_is_a_history(gpuperf: CommandLine) -> None:
+    folder = gpuperf.folder / "runs"
+    folder.mkdir()
+    for name in ("h200-suggest", "h200-suggest-again"):
+        (folder / f"{name}.jsonl.gz").write_bytes(run_file(name).read_bytes())
+    found = check_inert(page_of(gpuperf, folder))
+    assert "history: runs" in found.texts
+    listed = gpuperf.within("history", "list", "--folder", str(folder), "--format", "json")
+    several = [case for case in json.loads(listed.out) if case["points"] > 1]
+    assert len(found.of("img")) == min(len(several), 30)
