@@ -11,7 +11,7 @@ from typing import Unpack
 from gpuperf.errors import UnknownName, UsageError
 from gpuperf.library.costs import cost_of
 from gpuperf.library.measure import BUDGET_S, Call, Conditions, case_of, settings
-from gpuperf.library.measurement import Measurement, run_of, save
+from gpuperf.library.measurement import Measurement, run_of, save_run
 from gpuperf.library.run import Run
 from gpuperf.model.cost import Cost
 from gpuperf.model.record import Caveat, Record, Status
@@ -48,7 +48,7 @@ class Comparison:
 
     def save(self, path: str | Path) -> Path:
         """Write a run file, which `gpuperf show` prints. Return its path. Raises: UsageError."""
-        return save(self.run(), path)
+        return save_run(self.run(), path)
 
     def __str__(self) -> str:
         width = max(len(name) for name in self.measurements)

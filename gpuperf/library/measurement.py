@@ -12,8 +12,9 @@ from gpuperf.errors import CannotMeasure
 from gpuperf.library.run import Run
 from gpuperf.model.peaks import Peaks
 from gpuperf.model.protocol import Opened
-from gpuperf.model.record import Caveat, Kernel, Record
+from gpuperf.model.record import Caveat, Header, Kernel, Record
 from gpuperf.model.samples import Samples
+from gpuperf.model.workload import Case
 from gpuperf.roofline.study import Placement, place
 from gpuperf.run.runfile import RunWriter
 from gpuperf.run.session import make_header, new_run_id
@@ -100,7 +101,7 @@ class Measurement:
 
         Raises: UsageError for a path that cannot be written, or exists.
         """
-        return save(run_of([self]), path)
+        return save_run(run_of([self]), path)
 
     def __str__(self) -> str:
         return "\n".join(self._lines())
@@ -156,28 +157,39 @@ def run_of(
 
     *baseline* names the implementation that a comparison compares with, *axes* those of a sweep.
     """
-    first = measurements[0]
     records = [measurement.record for measurement in measurements]
+    cases = {record.case.id: record.case for record in records}
+    header = header_of(measurements[0], list(cases.values()), baseline, axes)
+    return Run(header, tuple(replace(record, run=header.run) for record in records))
+
+
+def header_of(
+    first: Measurement, cases: Sequence[Case], baseline: str = "", axes: Sequence[str] = ()
+) -> Header:
+    """Return the header of a run of *cases* that are measured as *first* is; see `run_of`."""
     header = make_header(
         new_run_id("measure", first.record.case.op),
         ("gpuperf.measure",),
-        list({record.case.id: record.case for record in records}.values()),
-        list(dict.fromkeys(record.contract for record in records)),
+        cases,
+        [first.record.contract],
         first.opened,
         first.peaks,
         first.peaks_reason,
         first.ceilings,
     )
     study = "compare" if baseline else ""
-    header = replace(header, baseline=baseline, study=study, main=tuple(axes))
-    return Run(header, tuple(replace(record, run=header.run) for record in records))
+    return replace(header, baseline=baseline, study=study, main=tuple(axes))
 
 
-def save(run: Run, path: str | Path) -> Path:
-    """Write *run* to *path*, with the suffix `.jsonl`. Return the path. Raises: UsageError."""
+def path_of(path: str | Path) -> Path:
+    """Return *path* as that of a run file, which ends with `.jsonl`."""
     target = Path(path)
-    if target.suffix != ".jsonl":
-        target = target.with_name(f"{target.name}.jsonl")
+    return target if target.suffix == ".jsonl" else target.with_name(f"{target.name}.jsonl")
+
+
+def save_run(run: Run, path: str | Path) -> Path:
+    """Write *run* to *path*, with the suffix `.jsonl`. Return the path. Raises: UsageError."""
+    target = path_of(path)
     with RunWriter(target, fresh=True) as writer:
         writer.header(run.header)
         for record in run.records:

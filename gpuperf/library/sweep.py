@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,12 +20,14 @@ from gpuperf.library.measure import (
     name_of,
     settings,
 )
-from gpuperf.library.measurement import Measurement, run_of, save
+from gpuperf.library.measurement import Measurement, header_of, path_of, run_of, save_run
 from gpuperf.library.run import Run
 from gpuperf.model.contract import Cache, TimerName
 from gpuperf.model.cost import Cost
+from gpuperf.model.record import Header
 from gpuperf.model.workload import Value
 from gpuperf.run.plan import MOST_CASES
+from gpuperf.run.runfile import RunWriter
 from gpuperf.units import parse_range
 
 if TYPE_CHECKING:
@@ -56,7 +59,7 @@ class Sweep:
 
     def save(self, path: str | Path) -> Path:
         """Write a run file, which `gpuperf show` prints. Return its path. Raises: UsageError."""
-        return save(self.run(), path)
+        return save_run(self.run(), path)
 
     def frame(self) -> pandas.DataFrame:
         """Return one row for each point; see `Run.frame`. Raises: GpuperfError without pandas."""
@@ -91,14 +94,16 @@ def sweep(
     precision: float = PRECISION,
     budget_s: float = BUDGET_S,
     device: str | torch.device | None = None,
+    save: str | Path = "",
     **axes: Sizes,
 ) -> Sweep:
     """Measure the callable that *make* returns at each point of *axes*.
 
     `sweep(lambda n: lambda x=torch.ones(n): x.sin(), n="1k:1M:x4")` measures six sizes. An axis is
     a range as on the command line (`128:8192`, `1k:1M:x4`, `1,2,3`), or values. *make* and *cost*
-    get the axes by name; *cost* returns the `Cost` of one call there. The other arguments are those
-    of `measure`.
+    get the axes by name; *cost* returns the `Cost` of one call there. Each measurement is written
+    to the run file *save* at once, if it is given, so that an interrupt loses none. The other
+    arguments are those of `measure`.
 
     Where *make* or its callable raises, or memory ends, the point has the status `error` or `oom`
     with the reason, and the others are measured. Raises: UsageError, CannotMeasure; what *cost*
@@ -115,10 +120,18 @@ def sweep(
     chosen = settings(Conditions(**conditions, precision=precision, budget_s=budget_s))  # type: ignore[typeddict-item]
     named = name or name_of(make)
     needs = [cost(**point) if cost else None for point in points]
-    measurements = [
-        chosen.attempt(partial(make, **point), case_of(named, point=point), need)
-        for point, need in zip(points, needs, strict=True)
-    ]
+    cases = [case_of(named, point=point) for point in points]
+    measurements: list[Measurement] = []
+    with RunWriter(path_of(save), fresh=True) if save else nullcontext() as writer:
+        header: Header | None = None
+        for point, case, need in zip(points, cases, needs, strict=True):
+            taken = chosen.attempt(partial(make, **point), case, need)
+            measurements.append(taken)
+            if writer is not None:
+                if header is None:
+                    header = header_of(taken, cases, axes=tuple(values))
+                    writer.header(header)
+                writer.record(replace(taken.record, run=header.run))
     return Sweep(tuple(measurements), tuple(values))
 
 

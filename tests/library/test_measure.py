@@ -252,6 +252,19 @@ def test_a_point_that_raises_costs_no_other_its_time() -> None:
     assert "n = 3: error: ZeroDivisionError" in str(found)
 
 
+def test_an_interrupted_sweep_has_written_what_it_measured(tmp_path: Path) -> None:
+    def make(n: int) -> Callable[[], Any]:
+        if n == 3:
+            raise KeyboardInterrupt
+        return lambda: X.sin()
+
+    with pytest.raises(KeyboardInterrupt):
+        gpuperf.sweep(make, n=[1, 2, 3], device="cpu", budget_s=0.02, save=tmp_path / "cut")
+    run = gpuperf.read_run(tmp_path / "cut.jsonl")
+    assert [record.case.point["n"] for record in run.records] == [1, 2]
+    assert len(run.header.plan) == 3
+
+
 def test_slips_of_a_comparison() -> None:
     with pytest.raises(UsageError, match="nothing to compare"):
         compare({})
