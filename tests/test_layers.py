@@ -47,7 +47,7 @@ FEATURES = {
     if "\nVERB = " in file.read_text(encoding="utf-8")
 }
 # A part of a feature that runs in another process, and what it may import.
-APART = {"profile/inside": {"model", "measure"}}
+APART = {"bench/inside": {"model", "run", "library"}, "profile/inside": {"model", "measure"}}
 # What an experiment may import besides the public API and the ground: formulas and nouns.
 EXPERIMENTS = {"theory", "model", "lab_experiments"}
 # Library → the places that may import it at all.

@@ -1,0 +1,65 @@
+"""Run `gpuperf bench`: run benchmark scripts unchanged, and print what they time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gpuperf.errors import CannotMeasure, UsageError
+from gpuperf.files import is_regular
+from gpuperf.run.session import FAILED
+from gpuperf.verb import options as opt
+from gpuperf.verb.measuring import check_writable
+from gpuperf.verb.printing import print_run
+from gpuperf.verb.progress import say
+
+UNMEASURED = 3
+
+
+@opt.takes("precision", "budget", "out", "format", *opt.LOOK)
+def bench(
+    options: opt.Options,
+    files: Annotated[
+        list[Path],
+        typer.Argument(metavar="FILE…", help="Benchmark scripts, as `python FILE` runs them."),
+    ],
+    timeout: Annotated[
+        float | None,
+        typer.Option(min=1.0, show_default=False, help="End a script after this many seconds."),
+    ] = None,
+) -> int:
+    """Run existing benchmark scripts of Triton unchanged, with gpuperf's times.
+
+    The callables that a script hands to do_bench, do_bench_cudagraph and perf_report of
+    triton.testing, or to bench_gpu_time of flashinfer.testing, are timed by gpuperf, and the script
+    gets the milliseconds that it expects (NaN where a call has no time). Each script becomes a run
+    file; what it prints goes to stderr.
+    """
+    from gpuperf.bench.script import run_script
+
+    for file in files:
+        if not is_regular(file):
+            raise UsageError(f"there is no script {str(file)!r}", "gpuperf bench bench_softmax.py")
+    check_writable(options.out)
+    if len(files) > 1 and options.format in (opt.Format.JSON, opt.Format.CSV):
+        raise UsageError(
+            f"--format {options.format} prints one run, not those of {len(files)} scripts",
+            "run them one by one",
+        )
+    failed = False
+    for file in files:
+        try:
+            done = run_script(file, options.out, options.precision, options.budget, timeout)
+        except CannotMeasure as error:
+            say(f"{error}; {error.hint}")
+            failed = True
+            continue
+        say(f"run file: {done.path}")
+        if done.failure:
+            say(f"{file} {done.failure}; the calls until then were measured")
+        print_run(done.run, options.format, None, columns=options.columns, verbose=options.verbose)
+        statuses = {record.status for record in done.run.records}
+        failed |= bool(done.failure or statuses & FAILED or "ok" not in statuses)
+    return UNMEASURED if failed else 0

@@ -1,0 +1,1 @@
+"""The part of `bench` that runs in the process of the user's script."""

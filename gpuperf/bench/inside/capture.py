@@ -1,0 +1,134 @@
+"""Time the callables that a script hands to a benchmark function, and write each as a record."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from gpuperf.library.measure import Conditions, clean_name, name_of, settings
+from gpuperf.library.measurement import Measurement
+from gpuperf.model.contract import Cache
+from gpuperf.model.record import Record
+from gpuperf.model.text import clean
+from gpuperf.model.workload import Value
+from gpuperf.run.runfile import RunWriter
+from gpuperf.run.session import make_header
+
+LONGEST = 60  # characters of the value of an axis
+LARGEST = 2**63
+# torch's names of dtypes, and those of gpuperf.
+DTYPES = {
+    "torch.bfloat16": "bf16",
+    "torch.float16": "fp16",
+    "torch.float32": "fp32",
+    "torch.float64": "fp64",
+    "torch.int8": "int8",
+}
+IN_IDS = str.maketrans("[],=/", "();:|")  # the characters that separate the parts of a case's id
+
+
+@dataclass(frozen=True)
+class Place:
+    """What a benchmark measures now: the names of a case, and its axes."""
+
+    op: str
+    implementation: str
+    point: Mapping[str, Value]
+
+
+@dataclass
+class Capture:
+    """Times callables for the script *file*, and writes their records into the run file *part*.
+
+    The header is written with the first record, which knows the device. `records` has them all.
+    """
+
+    file: Path
+    part: Path
+    run: str
+    precision: float
+    budget_s: float
+    records: list[Record] = field(default_factory=list)
+    _places: list[Place] = field(default_factory=list)
+    _counts: dict[str, int] = field(default_factory=dict)
+    _writer: RunWriter | None = None
+
+    def time(self, call: Callable[[], Any], cache: Cache | None = None) -> Record:
+        """Return the record of *call*, whose status says why it has no time.
+
+        Raises: what *call* raises; UsageError, CannotMeasure.
+        """
+        conditions = Conditions(precision=self.precision, budget_s=self.budget_s)
+        if cache is not None:
+            conditions["cache"] = cache
+        place = self._distinct(self._place_of(call), cache)
+        measurement = settings(conditions).measure(
+            call, place.op, None, place.implementation, dict(place.point)
+        )
+        record = replace(measurement.record, run=self.run)
+        self._write(record, measurement)
+        return record
+
+    @contextmanager
+    def at(self, op: str, implementation: object, point: Mapping[str, object]) -> Iterator[None]:
+        """Name what is timed inside by *op*, *implementation* and *point*."""
+        values = {_text(name): value_of(value) for name, value in point.items()}
+        self._places.append(Place(clean_name(op), str(value_of(implementation)), values))
+        try:
+            yield
+        finally:
+            self._places.pop()
+
+    def close(self) -> None:
+        """Close the run file, if there is one."""
+        if self._writer is not None:
+            self._writer.__exit__(None, None, None)
+
+    def _place_of(self, call: Callable[[], Any]) -> Place:
+        """Return the place of the benchmark that runs, or else the line of the script."""
+        if self._places:
+            return self._places[-1]
+        line = _line_in(self.file, sys._getframe())
+        return Place(clean_name(self.file.stem), name_of(call), {"line": line} if line else {})
+
+    def _distinct(self, place: Place, cache: Cache | None) -> Place:
+        """Return *place*, with the number of the call where it was measured before."""
+        key = f"{place} {cache}"
+        count = self._counts[key] = self._counts.get(key, 0) + 1
+        return replace(place, point={**place.point, "call": count}) if count > 1 else place
+
+    def _write(self, record: Record, measurement: Measurement) -> None:
+        self.records.append(record)
+        if self._writer is None:
+            self._writer = RunWriter(self.part, fresh=True)
+            command = ("gpuperf", "bench", self.file.name)
+            opened, peaks = measurement.opened, measurement.peaks
+            about = (opened, peaks, measurement.peaks_reason, measurement.ceilings)
+            self._writer.header(make_header(self.run, command, (), (record.contract,), *about))
+        self._writer.record(record)
+
+
+def value_of(value: object) -> Value:
+    """Return *value* as an axis has it: a whole number, or a text; dtypes have gpuperf's names."""
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) < LARGEST:
+        return value
+    text = str(value)
+    return _text(DTYPES.get(text, text))
+
+
+def _text(value: str) -> str:
+    return clean(value)[:LONGEST].translate(IN_IDS) or "unnamed"
+
+
+def _line_in(file: Path, frame: FrameType | None) -> int:
+    """Return the line of *file* from which the code at *frame* was called; 0 if it was not."""
+    while frame is not None:
+        if frame.f_code.co_filename == str(file):
+            return frame.f_lineno
+        frame = frame.f_back
+    return 0

@@ -1,0 +1,30 @@
+"""Run a script as `__main__`, with its benchmark functions replaced."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from gpuperf.bench.inside.capture import Capture
+from gpuperf.bench.inside.replace import replaced
+
+
+def main() -> None:
+    """Run the script that the arguments name: script, run file, id, precision, budget."""
+    file, part, run, precision, budget_s = sys.argv[1:6]
+    run_script(Capture(Path(file), Path(part), run, float(precision), float(budget_s)))
+
+
+def run_script(capture: Capture, words: Sequence[str] = ()) -> None:
+    """Run the script of *capture* with the arguments *words*. Raises: what it raises."""
+    file = capture.file
+    source = file.read_text(encoding="utf-8", errors="replace")
+    sys.argv = [str(file), *words]
+    sys.path.insert(0, str(file.parent))
+    try:
+        with replaced(capture, source):
+            runpy.run_path(str(file), run_name="__main__")
+    finally:
+        capture.close()
