@@ -25,10 +25,12 @@ LAYERS = {
     "show": {"model", "peaks", "tiles"},
     "verb": {"model", "peaks", "tiles", "run", "show"},
     "library": {"model", "peaks", "measure", "run", "show", "roofline"},
+    # It joins what Python code measures with the judge of stored runs.
+    "pytest_plugin": {"model", "run", "show", "library", "gate"},
 }
-# A folder with a `VERB` is a feature. It may import every layer but `measure` and `library`, and
-# the features that are listed here.
-BELOW = LAYERS.keys() - {"measure", "library"}
+# A folder with a `VERB` is a feature. It may import every layer but these three, and the
+# features that are listed here.
+BELOW = LAYERS.keys() - {"measure", "library", "pytest_plugin"}
 BORROWED = {
     "alignment": {"roofline"},
     "baseline": {"gate"},
