@@ -18,7 +18,8 @@ from gpuperf.run.session import new_run_id
 from gpuperf.run.store import read_run
 from gpuperf.verb.progress import say
 
-CHILD = ("-P", "-c", "from gpuperf.bench.inside.main import main; main()")
+START = "from gpuperf.bench.inside.main import end_with_parent, main; end_with_parent(); main()"
+CHILD = ("-P", "-c", START)
 FUNCTIONS = "do_bench, do_bench_cudagraph, perf_report, bench_gpu_time"
 
 

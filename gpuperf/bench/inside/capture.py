@@ -10,7 +10,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from gpuperf.library.measure import Conditions, clean_name, name_of, settings
+from gpuperf.library.measure import Conditions, case_of, name_of, settings
 from gpuperf.library.measurement import Measurement
 from gpuperf.model.contract import Cache
 from gpuperf.model.record import Record
@@ -67,9 +67,8 @@ class Capture:
         if cache is not None:
             conditions["cache"] = cache
         place = self._distinct(self._place_of(call), cache)
-        measurement = settings(conditions).measure(
-            call, place.op, None, place.implementation, dict(place.point)
-        )
+        case = case_of(place.op, place.implementation, place.point)
+        measurement = settings(conditions).measure(call, case, None)
         record = replace(measurement.record, run=self.run)
         self._write(record, measurement)
         return record
@@ -78,7 +77,7 @@ class Capture:
     def at(self, op: str, implementation: object, point: Mapping[str, object]) -> Iterator[None]:
         """Name what is timed inside by *op*, *implementation* and *point*."""
         values = {_text(name): value_of(value) for name, value in point.items()}
-        self._places.append(Place(clean_name(op), str(value_of(implementation)), values))
+        self._places.append(Place(op, str(value_of(implementation)), values))
         try:
             yield
         finally:
@@ -94,7 +93,7 @@ class Capture:
         if self._places:
             return self._places[-1]
         line = _line_in(self.file, sys._getframe())
-        return Place(clean_name(self.file.stem), name_of(call), {"line": line} if line else {})
+        return Place(self.file.stem, _text(name_of(call)), {"line": line} if line else {})
 
     def _distinct(self, place: Place, cache: Cache | None) -> Place:
         """Return *place*, with the number of the call where it was measured before."""

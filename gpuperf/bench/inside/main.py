@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import ctypes
 import runpy
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from gpuperf.bench.inside.capture import Capture
 from gpuperf.bench.inside.replace import replaced
+
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+def end_with_parent() -> None:
+    """Have the kernel end this process when the process that started it ends."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def main() -> None:

@@ -65,9 +65,10 @@ def _triton(capture: Capture, testing: Any) -> Mapping[str, Callable[..., Any]]:
         grad_to_none: Iterable[Any] | None = None,
         quantiles: Sequence[float] | None = None,
         return_mode: str = "mean",
+        **others: Any,  # of older versions: fast_flush, device_type
     ) -> Any:
         if _by_a_tuner():
-            return theirs(fn, warmup, rep, grad_to_none, quantiles, return_mode)
+            return theirs(fn, warmup, rep, grad_to_none, quantiles, return_mode, **others)
         return _milliseconds(capture, fn, grad_to_none, quantiles, return_mode)
 
     @functools.wraps(graphed)
