@@ -13,6 +13,7 @@ from html import escape
 from gpuperf.model.text import clean
 from gpuperf.show.table import Column, Note, Table
 
+WIDE = 16  # columns from which on a table is printed in smaller letters
 TALL = 200  # rows that a page with a script shows at first (page.css)
 
 
@@ -45,6 +46,7 @@ def _table(table: Table) -> str:
     columns = list(table.columns)
     failures = table.failures or ("",) * table.height
     kinds = [f"l{i}" for i, column in enumerate(columns, 1) if column.left]
+    kinds += ["wide"] if len(columns) > WIDE else []
     kinds += [f"w{i}" for i, column in enumerate(columns, 1) if column.wrap]
     caption = f"<caption>{text(table.title)}</caption>" if table.title else ""
     label = text(table.title or "table")

@@ -16,7 +16,7 @@ from gpuperf.show.screen import put
 from gpuperf.show.view import View
 from gpuperf.showing.exports import EXPORTS, ShowFormat, export_text
 from gpuperf.verb import options as opt
-from gpuperf.verb.page import write_other, write_page
+from gpuperf.verb.page import say_page, write_other, write_page
 from gpuperf.verb.parse import parse_view
 from gpuperf.verb.printing import draw, print_changes, print_run, refuse_empty, write_beside
 from gpuperf.verb.progress import say
@@ -69,7 +69,7 @@ def show(
         print_changes(read_run(run), read_run(other), opt.Format(format.value))
         return 0
     if html is not None and (written := write_other(run, html)) is not None:
-        _say_page(html, written)
+        say_page(html, written)
         return 0
     view = None if intensity is None else parse_view(intensity)
     if is_regular(run) and (size := run.stat().st_size) > LARGE:
@@ -118,8 +118,4 @@ def _print_export(run: Run, name: str) -> None:
 def _write_page(path: Path, run: Run, target: Path) -> None:
     """Write the page of *run*, which is the run in *path*. Raises: UsageError, CannotMeasure."""
     refuse_empty(path, [run])
-    _say_page(target, write_page(run, read_text(path), target))
-
-
-def _say_page(target: Path, size: int) -> None:
-    say(f"page: {target} ({max(1, round(size / 1000)):,} kB)")
+    say_page(target, write_page(run, read_text(path), target))

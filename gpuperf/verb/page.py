@@ -14,6 +14,7 @@ from gpuperf.run.embedded import embed
 from gpuperf.show.contract import how
 from gpuperf.show.html import paragraph
 from gpuperf.show.page import Section, image, page
+from gpuperf.verb.progress import say
 from gpuperf.verb.registry import ROWS, verb_of, verbs
 from gpuperf.verb.verb import Chart, load
 
@@ -53,7 +54,11 @@ def refuse_other_suffix(target: Path) -> None:
 
 
 def write_html(content: str, target: Path) -> int:
-    """Write the page *content* and return its size in bytes. Raises: UsageError."""
+    """Write the page *content* and return its size in bytes.
+
+    Raises: UsageError for a name that does not end with .html, and for an unwritable file.
+    """
+    refuse_other_suffix(target)
     data = content.encode()
     try:
         write_atomically(target, data)
@@ -62,6 +67,11 @@ def write_html(content: str, target: Path) -> int:
             f"cannot write {str(target)!r}: {error.strerror or error}", "choose another file"
         ) from None
     return len(data)
+
+
+def say_page(target: Path, size: int) -> None:
+    """Report on stderr the page *target* of *size* bytes."""
+    say(f"page: {target} ({max(1, round(size / 1000)):,} kB)")
 
 
 def html_of(run: Run, text: bytes) -> str:

@@ -181,3 +181,15 @@ def test_a_folder_of_runs_is_a_history(gpuperf: CommandLine) -> None:
     listed = gpuperf.within("history", "list", "--folder", str(folder), "--format", "json")
     several = [case for case in json.loads(listed.out) if case["points"] > 1]
     assert len(found.of("img")) == min(len(several), 30)
+
+
+def test_explained_cases_are_a_page_that_contains_their_run(gpuperf: CommandLine) -> None:
+    source = run_file("h200-explain-matmul")
+    ended = gpuperf.within("explain", str(source), "--html", "explained.html")
+    assert (ended.code, ended.out) == (0, "")
+    found = check_inert((gpuperf.folder / "explained.html").read_text(encoding="utf-8"))
+    assert len(found.of("img")) == 1
+    assert len(found.of("table")) >= 4
+    assert read_run(gpuperf.folder / "explained.html") == read_run(source)
+    with_chart = gpuperf.within("explain", str(source), "--html", "e.html", "--chart", "e.svg")
+    refused(with_chart, "exclude each other", "the page has the charts")
