@@ -30,7 +30,7 @@ def bench(
         typer.Option(min=1.0, show_default=False, help="End a script after this many seconds."),
     ] = None,
 ) -> int:
-    """Run existing benchmark scripts of Triton unchanged, with gpuperf's times.
+    """Run existing Triton benchmark scripts, timed by gpuperf.
 
     The callables that a script hands to do_bench, do_bench_cudagraph and perf_report of
     triton.testing, or to bench_gpu_time of flashinfer.testing, are timed by gpuperf, and the script

@@ -55,7 +55,7 @@ def import_file(
         typer.Option(min=0, max=10**6, help="Number of training steps to skip at a trace's start."),
     ] = 0,
 ) -> None:
-    """Import an Nsight Compute report, a torch.profiler trace, or results of another benchmark.
+    """Import an Nsight Compute report, a torch.profiler trace, or benchmark results.
 
     The kernels of the report become a run file, and are shown under the roofline. A report does
     not say what its kernels had to compute, so bytes and FLOPs are those that the hardware counted:
