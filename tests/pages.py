@@ -7,7 +7,10 @@ import hashlib
 import re
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
+from typing import Any
 
+EVIL = '</script><img src=x onerror="alert(1)">\'><svg onload=alert(1)>${1}\u202e'
+FREE = {"op", "implementation", "reason", "message", "hint", "name", "command", "source", "region"}
 VOID = {"meta", "img", "input", "br"}
 OPTIONAL = {"td", "th", "tr", "li", "thead", "tbody"}  # elements whose end tags may be left out
 
@@ -73,6 +76,15 @@ def check_inert(page: str) -> Seen:
             assert address.startswith(("#", "data:image/svg+xml;base64,")), address
         assert tag not in ("iframe", "object", "embed", "link", "base", "form"), tag
     return found
+
+
+def poisoned(value: Any, key: str = "") -> Any:
+    """*value* with `EVIL` before every text that is free to be anything."""
+    if isinstance(value, str):
+        return EVIL + value if key in FREE and value else value
+    if isinstance(value, dict):
+        return {name: poisoned(one, name) for name, one in value.items()}
+    return [poisoned(one, key) for one in value] if isinstance(value, list) else value
 
 
 def _is_data(content: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -60,8 +60,9 @@ def show(
     heatmap as well.
     """
     exported = format.value in EXPORTS
-    if html is not None and chart is not None:
-        raise UsageError("--html and --chart exclude each other", "the page has the charts")
+    if html is not None:
+        others = {"--chart": chart, "--intensity": intensity, "--columns": columns}
+        _refuse_beside_html({**others, "--format": "" if format is USUAL else format})
     if other is not None:
         if exported or html is not None:
             what = f"--format {format.value}" if exported else "--html"
@@ -92,6 +93,15 @@ def show(
             print_run(each, opt.Format(format.value), view, by, columns, verbose)
         refuse_empty(run, runs)
     return 0
+
+
+def _refuse_beside_html(others: Mapping[str, object]) -> None:
+    """Refuse --html with another option that says what is shown. Raises: UsageError."""
+    for name, given in others.items():
+        if given:
+            raise UsageError(
+                f"--html and {name} exclude each other", "the page has the charts and all columns"
+            )
 
 
 def _only(runs: Sequence[Run], path: Path, shown: str) -> Run:

@@ -7,6 +7,7 @@ skipped without them. The accessibility rules of axe need the package axe-playwr
 from __future__ import annotations
 
 import importlib.util
+import json
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,7 +15,8 @@ from typing import Any
 
 import pytest
 from command_line import CommandLine
-from measured import run_file
+from measured import run_file, text_of
+from pages import poisoned
 
 from gpuperf.roofline.rows import entries_of
 from gpuperf.run.store import read_run
@@ -37,6 +39,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in (ATTENTION, PROFILED):
         ended = gpuperf.within("show", str(run_file(name)), "--html", f"{name}.html")
         assert ended.code == 0, ended.err
+    lines = (json.loads(line) for line in text_of(run_file(ATTENTION)).split("\n") if line)
+    hostile = gpuperf.folder / "hostile.jsonl"
+    hostile.write_text("\n".join(json.dumps(poisoned(line)) for line in lines), encoding="utf-8")
+    assert gpuperf.within("show", hostile.name, "--html", "hostile.html").code == 0
     (gpuperf.folder / "large.html").write_text(large_page(5000), encoding="utf-8")
     return gpuperf.folder
 
@@ -223,6 +229,15 @@ def test_the_run_file_is_saved_out_of_the_page(open_page: Open, tmp_path: Path) 
     download.value.save_as(saved)
     assert saved.name == "run.jsonl.gz"
     assert read_run(saved) == read_run(run_file(ATTENTION))
+
+
+def test_names_that_are_markup_stay_text_in_the_browser(open_page: Open) -> None:
+    page = open_page("hostile")
+    page.on("dialog", lambda dialog: pytest.fail("a text of the run was executed"))
+    assert page.locator("img").count() == 1  # the chart of the comparison
+    page.locator(".stage").press("ArrowRight")
+    assert "<img src=x onerror=" in page.locator(".tip").inner_text()
+    assert page.locator(".tip img").count() == 0
 
 
 def test_5000_points_are_drawn_at_once(open_page: Open) -> None:

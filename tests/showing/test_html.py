@@ -8,13 +8,12 @@ from __future__ import annotations
 import gzip
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from command_line import CommandLine, Ended
 from large_run import large_page
 from measured import MEASURED, run_file, text_of
-from pages import check_inert
+from pages import check_inert, poisoned
 
 from gpuperf.roofline.rows import entries_of
 from gpuperf.run import embedded
@@ -22,8 +21,6 @@ from gpuperf.run.store import read_run
 from gpuperf.show.page import data_element
 
 DTYPES, COMPARED, PROFILED = "h200-matmul-dtypes", "h200-compare-softmax-4k", "h200-profile-sdpa"
-EVIL = '</script><img src=x onerror="alert(1)">\'><svg onload=alert(1)>${1}\u202e'
-FREE = {"op", "implementation", "reason", "message", "hint", "name", "command", "source", "region"}
 
 
 @pytest.fixture(scope="module")
@@ -61,14 +58,6 @@ def test_a_run_of_copies_is_drawn_as_bandwidth(gpuperf: CommandLine) -> None:
     found = check_inert(page_of(gpuperf, run_file("h200-copy")))
     assert any("bandwidth" in text for text in found.texts)
     assert sum("data-r" in a for _, a in found.tags) == 4
-
-
-def poisoned(value: Any, key: str = "") -> Any:
-    if isinstance(value, str):
-        return EVIL + value if key in FREE and value else value
-    if isinstance(value, dict):
-        return {name: poisoned(one, name) for name, one in value.items()}
-    return [poisoned(one, key) for one in value] if isinstance(value, list) else value
 
 
 @pytest.mark.parametrize("name", ["h200-matmul-counters", "h200-sincos-import", COMPARED])
@@ -135,6 +124,7 @@ def test_a_page_that_unpacks_to_a_huge_run_is_refused(
         (["--html", "page.pdf"], "its name does not end with .html", "--html report.html"),
         (["--html", "none/page.html"], "cannot write 'none/page.html'", "choose another file"),
         (["--html", "p.html", "--chart", "c.svg"], "exclude each other", "the page has the charts"),
+        (["--html", "p.html", "--format", "csv"], "--html and --format exclude", "the page has"),
     ],
 )
 def test_a_page_that_cannot_be_written_is_a_sentence(
