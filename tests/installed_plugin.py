@@ -7,7 +7,6 @@ from importlib.metadata import entry_points
 
 NAME = "gpuperf.pytest_plugin"
 INSTALLED = any(point.value == NAME for point in entry_points(group="pytest11"))
-WORDS = () if INSTALLED else ("-p", NAME)
 
 
 def environment() -> dict[str, str]:

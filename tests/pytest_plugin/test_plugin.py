@@ -7,7 +7,9 @@ import inspect
 import itertools
 import os
 import random
+import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -35,6 +37,7 @@ from gpuperf.run.ceilings import device_key
 
 pytest_plugins = ("pytester",)
 OP_S = 10e-6
+REPOSITORY = Path(__file__).parents[1] / "kernel_repository"
 
 TESTS = """
 import pytest, torch
@@ -384,6 +387,40 @@ def test_under_xdist_nothing_is_timed(session: Session, monkeypatch: pytest.Monk
     result.assert_outcomes(errors=1)
     assert "does not measure under pytest-xdist" in text_of(result)
     session("", "--gpuperf-skip").assert_outcomes(skipped=1)
+
+
+TEN_LINES = """
+import pytest, rowwise, torch
+x, weight = torch.randn(64, 512), torch.ones(512)
+
+@pytest.mark.gpuperf(max_us=100)
+def test_rms_norm_is_fast(gpuperf):
+    gpuperf(lambda: rowwise.rms_norm(x, weight), bytes=2 * x.nbytes)
+
+def test_swiglu_is_fast(gpuperf):
+    gpuperf(lambda: rowwise.swiglu(x, x), bytes=3 * x.nbytes)
+"""
+
+
+def test_ten_lines_guard_a_repository_of_somebody_else(
+    session: Session, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(REPOSITORY, pytester.path, dirs_exist_ok=True)
+    monkeypatch.syspath_prepend(pytester.path)
+    assert len(TEN_LINES.strip().splitlines()) <= 10
+    saved = session(
+        TEN_LINES, "--gpuperf-save=base", "--gpuperf-passes=6", "checks", "test_kernels.py"
+    )
+    assert saved.ret == 0, text_of(saved)
+    assert session("", "--gpuperf-compare=base").ret == 0
+    package = pytester.path / "rowwise" / "__init__.py"
+    text = package.read_text()
+    package.write_text(text.replace("silu(gate) * x", "silu(gate.clone()) * x"))
+    sys.modules.pop("rowwise", None)
+    slower = session("", "--gpuperf-compare=base")
+    assert slower.ret == 1
+    assert "1 measurement is slower than in base" in text_of(slower)
+    assert "test_swiglu_is_fast" in text_of(slower)
 
 
 def test_a_project_without_gpu_tests_imports_the_standard_library_alone() -> None:
