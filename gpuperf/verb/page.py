@@ -14,6 +14,7 @@ from gpuperf.run.embedded import embed
 from gpuperf.show.contract import how
 from gpuperf.show.html import paragraph
 from gpuperf.show.page import Section, image, page
+from gpuperf.show.screen import WIDE
 from gpuperf.verb.progress import say
 from gpuperf.verb.registry import ROWS, verb_of, verbs
 from gpuperf.verb.verb import Chart, load
@@ -110,7 +111,7 @@ def _sections(run: Run) -> Iterator[Section]:
             yield from _picture(chart, run)
     own = verb.tables if verb is not rows else ""
     if own:
-        yield Section("", load(own)(run, "html"))
+        yield Section("", load(own)(run, "html", screen=WIDE))
     if not own or (verb.placed and timed and _is_placed(run)):
         yield Section("Under the roofline" if own else "", load(rows.charts[0].html)(run))
 

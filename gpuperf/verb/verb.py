@@ -36,10 +36,11 @@ class Verb:
     the axes of the workload as options; with `parameters`, options that this function describes
     (`help(words)`). A verb that `measures` takes each option once. The arguments after the first
     one of a `script` belong to the script. `tables` renders a run of this verb's study
-    (`render(run, format, screen=…)`, with the further arguments `look`: by, columns, verbose), and
-    `charts` draw it; without them the runs are rows under a roofline. `changes` renders two runs
-    side by side. `page(path)` returns the HTML page of a file or a folder of this verb that is not
-    a run, and None for another one. `placed` is false for runs that have no place under a roofline.
+    (`render(run, format, screen=…)`, with the further arguments `look`: by, columns, verbose; as
+    `html` it escapes its texts), and `charts` draw it; without them the runs are rows under a
+    roofline. `changes` renders two runs side by side. `page(path)` returns the HTML page of a file
+    or a folder of this verb that is not a run, and None for another one. `placed` is false for runs
+    that have no place under a roofline.
     """
 
     name: str

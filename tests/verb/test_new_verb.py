@@ -75,6 +75,10 @@ def test_its_runs_are_shown_by_its_table_and_its_charts(gpuperf: Gpuperf, tmp_pa
     gpuperf("show", path, "--chart", str(tmp_path / "chart.png"))
     assert (tmp_path / "chart.png").read_text() == top.run
     assert (tmp_path / "chart-more.png").read_text() == top.run
+    gpuperf("show", path, "--html", str(tmp_path / "page.html"))
+    page = (tmp_path / "page.html").read_text()
+    assert "1 records as html" in page
+    assert page.count("data:image/svg+xml;base64,") == 2
 
 
 def test_two_verbs_do_not_share_a_name(tmp_path: Path) -> None:
@@ -93,5 +97,6 @@ def test_a_run_of_a_study_that_is_not_known_is_shown_as_rows() -> None:
 
 def test_every_function_that_a_verb_names_is_there() -> None:
     for verb in verbs().values():
-        charts = [path for chart in verb.charts for path in (chart.draw, chart.fits) if path]
-        assert all(callable(load(path)) for path in (verb.command, verb.tables, *charts) if path)
+        charts = [path for c in verb.charts for path in (c.draw, c.fits, c.html) if path]
+        own = (verb.command, verb.tables, verb.page, *charts)
+        assert all(callable(load(path)) for path in own if path)
