@@ -110,11 +110,15 @@
   }
 
   // ---- the roofline ----
+  const USUAL = /^(time|interval|speed-up|attained|moved|of roof|bound by|caveats)/;
   class Roofline {
     constructor(part) {
       this.figure = part.querySelector("figure");
       this.svg = this.figure.querySelector(".chart > svg");
       this.rows = new Rows(part.querySelector("table"));
+      // The columns before the time name the row; of the others, the tip has the usual ones.
+      const time = this.rows.names.findIndex((name) => name.startsWith("time"));
+      this.told = this.rows.names.map((name, index) => index < time || USUAL.test(name));
       this.alone = new Set(); // series that are isolated; none means all
       this.marks = all(this.svg, ".marks > *").map((node) => this.mark(node));
       this.layers = all(this.svg, ".layer > [data-s]");
@@ -254,7 +258,7 @@
       const list = make("dl");
       [...row.cells].forEach((cell, index) => {
         const text = cell.textContent.trim();
-        if (text && text !== "–") list.append(make("dt", this.rows.names[index]), make("dd", text));
+        if (text && text !== "–" && this.told[index]) list.append(make("dt", this.rows.names[index]), make("dd", text));
       });
       this.tip.replaceChildren(make("b", this.buttons.find((button) => button.dataset.s === mark.series).textContent.trim()), list);
       this.tip.hidden = false;
