@@ -10,6 +10,6 @@ INSTALLED = any(point.value == NAME for point in entry_points(group="pytest11"))
 
 
 def environment() -> dict[str, str]:
-    """The variables of this process for a pytest of its own, which is no worker of pytest-xdist."""
+    """Return this process's environment for a pytest of its own, which loads the plugin."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
     return kept if INSTALLED else {**kept, "PYTEST_PLUGINS": NAME}

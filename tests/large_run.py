@@ -1,4 +1,4 @@
-"""A run of thousands of points that nobody measured, and its page."""
+"""Make a synthetic run of thousands of points, and its page."""
 
 from __future__ import annotations
 

@@ -54,9 +54,8 @@ class Comparison:
         width = max(len(name) for name in self.measurements)
         lines = []
         for name, measurement in self.measurements.items():
-            samples = measurement.record.samples
-            if samples is None:
-                record = measurement.record
+            record, samples = measurement.record, measurement.record.samples
+            if samples is None or record.status != "ok":
                 lines.append(f"{name:{width}}  {record.status}: {record.reason}")
                 continue
             interval = format_interval(samples.median_s, *samples.interval_s)
@@ -182,7 +181,7 @@ def _speedup(
 ) -> Speedup | None:
     """Return the speed-up from the ratio in each round; None if one of the two has no time."""
     both = [*base, *own]
-    if len(base) < rounds or len(own) < rounds or any(m.record.samples is None for m in both):
+    if len(base) < rounds or len(own) < rounds or any(m.record.status != "ok" for m in both):
         return None
     if base is own:
         return Speedup(1.0)

@@ -53,8 +53,8 @@ class Measurement:
 
     @property
     def samples(self) -> Samples:
-        """Samples of the primary time. Raises: NotMeasured if there are none."""
-        if self.record.samples is None:
+        """Samples of the primary time. Raises: NotMeasured unless the status is `ok`."""
+        if self.record.samples is None or self.record.status != "ok":
             raise NotMeasured(self.record)
         return self.record.samples
 
@@ -108,7 +108,7 @@ class Measurement:
 
     def _lines(self) -> Iterator[str]:
         record, samples = self.record, self.record.samples
-        if samples is None:
+        if samples is None or record.status != "ok":  # an impossible time is kept, and not shown
             yield f"{record.case.op}: {record.status}: {record.reason}"
             if record.hint:
                 yield f"  hint: {record.hint}"

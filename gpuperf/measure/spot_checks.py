@@ -71,7 +71,7 @@ class SpotChecks:
             self._output = call()
             return self._output
 
-        self.begin()  # before the sample, which this time is no part of
+        self.begin()  # before the sample, so that its time leaves this out
         return keeping
 
     def read(self) -> None:

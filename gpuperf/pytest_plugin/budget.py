@@ -125,7 +125,9 @@ def _fraction(measurement: Measurement, least: float | None) -> Decision:
             f"min_fraction_of_roof needs a known roof: {why}\nhint: without a roof, give max_us",
         )
     middle, (low_s, high_s) = measurement.time_s, measurement.interval_s
-    low, high = placed.fraction * middle / high_s, placed.fraction * middle / low_s
+    low = placed.fraction * middle / high_s
+    # The interval of a noisy time reaches below 0: then the fraction has no upper end.
+    high = placed.fraction * middle / low_s if low_s > 0 else math.inf
     interval = f"{format_percent(low)} to {format_percent(high)}"
     text = f"{format_percent(placed.fraction)} ({interval}) of the {placed.roof} roof"
     if high < least:

@@ -39,7 +39,7 @@ def read_plan(path: str | None) -> Plan | None:
         return decode(Path(path).read_bytes(), Plan)
     except (OSError, ValueError) as error:
         raise UsageError(
-            f"{path} is no plan of a further process: {str(error)[:120]}",
+            f"{path} does not hold the plan of a further process: {str(error)[:120]}",
             "use --gpuperf-passes, which makes plans",
         ) from None
 

@@ -8,6 +8,7 @@ import inspect
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from gpuperf.library import measurement
 from gpuperf.library.costs import cost_of
 from gpuperf.measure.agreement import disagreement
 from gpuperf.measure.callables import tensors_held_by
+from gpuperf.model.record import Record
 
 X = torch.randn(256, 256)
 measure: Callable[..., gpuperf.Measurement] = functools.partial(
@@ -263,6 +265,24 @@ def test_an_interrupted_sweep_has_written_what_it_measured(tmp_path: Path) -> No
     run = gpuperf.read_run(tmp_path / "cut.jsonl")
     assert [record.case.point["n"] for record in run.records] == [1, 2]
     assert len(run.header.plan) == 3
+
+
+def test_an_impossible_time_is_neither_shown_nor_compared(
+    product: gpuperf.Measurement, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = replace(product.record, status="impossible", reason="too fast", hint="mend the cost")
+    shown = replace(product, record=broken)
+    assert str(shown).startswith("x-b: impossible: too fast")
+    with pytest.raises(gpuperf.NotMeasured, match="impossible: too fast"):
+        _ = shown.time_s
+
+    def impossible(record: Record, *_: object) -> Record:
+        return replace(broken, case=record.case) if record.case.implementation == "b" else record
+
+    monkeypatch.setattr("gpuperf.library.measure.check_physics", impossible)
+    found = compare({"a": lambda: X.sin(), "b": lambda: X.sin()}, rounds=2)
+    assert "b  impossible: too fast" in str(found)
+    assert list(found.speedups) == ["a"]
 
 
 def test_slips_of_a_comparison() -> None:

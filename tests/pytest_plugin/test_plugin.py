@@ -365,7 +365,7 @@ def test_another_device_is_not_compared(session: Session, monkeypatch: pytest.Mo
         (["--gpuperf-passes=3"], "needs a run file to write or to compare with hint: add"),
         (["--gpuperf-passes=0"], "--gpuperf-passes 0 is not from 1 to 100"),
         (["--gpuperf-only", "--gpuperf-skip"], "exclude each other"),
-        (["--gpuperf-pass=nosuch"], "nosuch is no plan of a further process"),
+        (["--gpuperf-pass=nosuch"], "nosuch does not hold the plan of a further process"),
     ],
 )
 def test_a_slip_of_an_option_is_one_sentence(
@@ -433,3 +433,17 @@ def test_a_project_without_gpu_tests_imports_the_standard_library_alone() -> Non
     ]
     assert not [name for name in modules if name.startswith("gpuperf")]
     assert {"argparse", "os", "pytest"} <= set(modules)
+
+
+def test_a_noisy_interval_that_reaches_below_zero_decides_nothing() -> None:
+    from types import SimpleNamespace
+
+    from gpuperf.pytest_plugin.budget import Budget, decide
+
+    record = SimpleNamespace(status="ok", samples=object())
+    placed = SimpleNamespace(fraction=0.5, roof="measured", reasons=())
+    noisy: Any = SimpleNamespace(
+        record=record, placement=placed, time_s=1e-6, interval_s=(-1e-6, 3e-6)
+    )
+    assert decide(noisy, Budget(least_fraction=0.8)).word == "not decided"
+    assert decide(noisy, Budget(least_fraction=0.1)).word == "within"
