@@ -72,6 +72,8 @@ def clock(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("GPUPERF_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # of what is installed here
+    for name in ("CI", "BUILD_NUMBER", "PYTEST_ADDOPTS"):  # pytest's own output depends on them
+        monkeypatch.delenv(name, raising=False)
     processes = itertools.count()
 
     def time(
