@@ -26,6 +26,7 @@ import sys
 import threading
 import traceback
 import unittest.mock
+import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -40,6 +41,8 @@ from gpuperf.profile.inside.import_hook import AfterImport
 Names = tuple[frozenset[str], ...]
 
 HIGH = 300  # the server has no descriptor as high
+WALL = "gpuperf.measure.timers.wall"
+SMALL_CACHE = 1 << 20  # bytes: to flush the processor's own takes 10 ms a sample
 LIBRARIES = (
     "torch",
     "scipy.stats",
@@ -93,8 +96,11 @@ def _import_all() -> Names:
         if module.name not in forks.MODULES and not module.name.endswith("__main__"):
             importlib.import_module(module.name)
     sys.modules["gpuperf.run.launcher"].subprocess = forks  # type: ignore[attr-defined]
+    sys.modules[WALL].last_level_cache_bytes = lambda: SMALL_CACHE  # type: ignore[attr-defined]
     torch = torch_modules()
     importlib.import_module("torch._inductor.config")
+    for final in weakref.finalize._registry:  # type: ignore[attr-defined]
+        final.atexit = False  # torch's libraries, whose end in each fork takes 50 ms
     gc.collect()
     gc.freeze()
     return torch, torch_modules() - torch

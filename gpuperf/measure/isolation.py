@@ -111,7 +111,7 @@ class Isolation:
 def _state() -> dict[str, Any]:
     """Return the state that cannot be restored, by the sentence that reports its change."""
     return {
-        "it replaced functions": _functions(),
+        "it replaced functions": _globals(),
         "it closed or replaced stdout or stderr": [_identity(fd) for fd in (1, 2)],
         "it left modes of torch on": _modes(),
         "it left child processes": _children(),
@@ -126,7 +126,7 @@ def _difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
         if isinstance(now, set) and now - then:
             return f"{sentence}: {', '.join(map(str, sorted(now - then)[:3]))}"
         if isinstance(now, dict):
-            replaced = [name for name in then if name in now and now[name] is not then[name]]
+            replaced = _replaced(then, now)
             if replaced:
                 return f"{sentence}: {', '.join(replaced[:3])}"
         elif not isinstance(now, set) and now != then:
@@ -134,16 +134,23 @@ def _difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
     return ""
 
 
-def _functions() -> dict[str, Any]:
-    """Return the functions and classes of `time`, `torch.cuda` and gpuperf, by their full names."""
+def _globals() -> dict[str, dict[str, Any]]:
+    """Return what the names in `time`, `torch.cuda` and gpuperf's modules stand for, by module."""
     modules = [time, torch.cuda, *(m for n, m in list(sys.modules.items()) if _is_ours(n))]
-    return {
-        f"{module.__name__}.{name}": value
-        for module in modules
-        if module is not None
-        for name, value in list(vars(module).items())
-        if isinstance(value, FunctionType | BuiltinFunctionType | type)
-    }
+    return {module.__name__: dict(vars(module)) for module in modules if module is not None}
+
+
+def _replaced(
+    before: Mapping[str, Mapping[str, Any]], after: Mapping[str, Mapping[str, Any]]
+) -> list[str]:
+    """Return the full names of the functions and classes that another value stands for now."""
+    return [
+        f"{module}.{name}"
+        for module, values in before.items()
+        for name, value in values.items()
+        if after.get(module, {}).get(name, value) is not value
+        and isinstance(value, FunctionType | BuiltinFunctionType | type)
+    ]
 
 
 def _is_ours(name: str) -> bool:

@@ -153,10 +153,11 @@ def _descendants(root: int) -> list[int]:
     Zombies count, since a zombie keeps its children until its last thread has ended.
     """
     children: dict[int, list[int]] = {}
-    for entry in Path("/proc").glob("[1-9]*"):
-        fields = _read(f"{entry}/stat").rpartition(")")[2].split()
-        if len(fields) > 1:
-            children.setdefault(int(fields[1]), []).append(int(entry.name))
+    for name in os.listdir("/proc"):  # noqa: PTH208 - pathlib takes six times as long
+        if name.isdigit():
+            fields = _read(f"/proc/{name}/stat").rpartition(")")[2].split(maxsplit=2)
+            if len(fields) > 1:
+                children.setdefault(int(fields[1]), []).append(int(name))
     descendants: list[int] = []
     parents = [root]
     while parents:
@@ -217,7 +218,8 @@ def _table(path: str) -> dict[str, int]:
 def _read(path: str) -> str:
     """Return the text of *path*, or nothing where it cannot be read: a process just ended."""
     try:
-        return Path(path).read_text(errors="replace")
+        with open(path, "rb") as file:  # noqa: PTH123 - pathlib is slower
+            return file.read().decode(errors="replace")
     except OSError:
         return ""
 

@@ -119,8 +119,8 @@ def recurses(x):
     return recurses(x)
 
 
-def prints_100_mb(x):
-    sys.stdout.write("x" * (100 << 20))
+def prints_4_mb(x):
+    sys.stdout.write("x" * (4 << 20))
     sys.stdout.flush()
     return x * 2
 
@@ -209,7 +209,7 @@ BAD = Workload(
     (Implementation("good", good), *map(implementation, (
         no_files, keeps_files, closes_all, closes_stdout, memory_error, child_takes_memory,
         forks_both, junk, junk_no_newline, eats_requests, stops_clock,
-        recurses, prints_100_mb, leaves_child, leaves_thread, sets_alarm, unsettles,
+        recurses, prints_4_mb, leaves_child, leaves_thread, sets_alarm, unsettles,
         waits_beside_children,
     ))),
 )
@@ -231,7 +231,7 @@ EXPECTED: Mapping[str, tuple[tuple[str, ...], bool | None]] = {
     "eats_requests": (("ok",), None),
     "stops_clock": (ANY, False),
     "recurses": (("error",), False),
-    "prints_100_mb": (("ok",), True),
+    "prints_4_mb": (("ok",), True),
     "leaves_child": (("ok",), False),
     "leaves_thread": (("ok",), False),
     "sets_alarm": (("ok",), True),
