@@ -34,7 +34,8 @@ def render(tables: Sequence[Table], format: str, screen: Screen = WIDE) -> str:
         text = "\n".join(map(to_markdown, tables))
     elif format == "csv":
         rows = [row for table in tables for row in table.rows]
-        names = list(rows[0]) if rows else next((t.names for t in tables if t.names), ())
+        names = list(dict.fromkeys(name for row in rows for name in row))
+        names = names or list(next((t.names for t in tables if t.names), ()))
         text = to_csv(rows, names)
     else:
         raise UnknownName("format", format, FORMATS)

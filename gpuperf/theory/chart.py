@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from gpuperf.show.figure import COLOURS, FAINT, figure, label_ticks, plain_bytes, plain_number
-from gpuperf.theory.theory import At, Chip, Theory
+from gpuperf.theory.theory import At, Chip, Curve, Plot, Theory
 from gpuperf.units import format_bytes, format_number
 
 TALL = 4.2  # inches
@@ -13,39 +14,68 @@ WIDE = 10.0  # the ratio of values from which their axis is logarithmic
 
 
 def draw_theory(name: str, theory: Theory, at: At, chip: Chip, path: Path) -> None:
-    """Draw the plot of *theory* on *chip* to *path*, PNG or SVG by its suffix.
+    """Draw the plots of *theory* on *chip* to *path*, PNG or SVG by its suffix.
 
     Raises: UsageError for another suffix and an unwritable path.
     """
-    plot = theory.plot(at, chip)
-    notes = [*theory.notes, *(f"Source: {source}" for source in theory.sources)]
+    plots = theory.plots(at, chip)
+    notes = [*theory.remarks(at, chip), *theory.notes]
+    notes += [f"Source: {source}" for source in theory.sources]
     with figure(path, f"{name}: {theory.question}", [chip.peaks.name], notes) as frame:
-        handles = []
-        (panel,) = frame.stack(TALL)
-        for index, curve in enumerate(plot.curves):
-            xs, ys = zip(*curve.points, strict=True) if curve.points else ((), ())
-            style = ("-", "--", ":")[index // len(COLOURS) % 3]
-            colour = COLOURS[index % len(COLOURS)]
-            handles += panel.plot(
-                xs, ys, style, color=colour, label=curve.label, marker="o", markersize=3
-            )
-        write = plain_bytes if plot.in_bytes else plain_number
-        for label, level in plot.levels.items():
-            text = f"{label}: {format_bytes(level) if plot.in_bytes else format_number(level)}"
-            panel.axhline(level, color=FAINT, linewidth=1, linestyle="--")
-            place = {"xycoords": ("axes fraction", "data"), "ha": "right", "va": "bottom"}
-            panel.annotate(text, (1, level), **place, color=FAINT, fontsize=9)
-        heights = [y for curve in plot.curves for _, y in curve.points]
-        if not plot.linear:
-            panel.set_xscale("log", base=2)
-        if not plot.linear and heights and max(heights) > WIDE * min(heights):
-            panel.set_yscale("log")
-        label_ticks(panel.xaxis, plain_number)
-        label_ticks(panel.yaxis, write)
-        if plot.names:
-            panel.set_xticks(list(plot.names), labels=list(plot.names.values()))
-        panel.set_xlabel(plot.x)
-        panel.set_ylabel(plot.y)
-        panel.grid(True)
-        frame.legend(handles)
+        panels = frame.stack(*(TALL for _ in plots))
+        for panel, plot in zip(panels, plots, strict=True):
+            handles = _draw(panel, plot)
+            if len(plots) == 1:
+                frame.legend(handles)
+            elif handles:
+                panel.legend(handles=handles, fontsize=9, loc="best")
         frame.fit()
+
+
+def _draw(panel: Any, plot: Plot) -> list[Any]:
+    """Draw *plot* into *panel*, and return the handles of its legend."""
+    handles = []
+    for index, curve in enumerate(plot.curves):
+        handle = _draw_curve(panel, index, curve)
+        if plot.named and len(curve.points) == 1:
+            _name(panel, handle, curve)
+        else:
+            handles.append(handle)
+    _draw_levels(panel, plot)
+    heights = [y for curve in plot.curves for _, y in curve.points]
+    if not plot.linear:
+        panel.set_xscale("log", base=2)
+    if not plot.linear and heights and max(heights) > WIDE * min(heights):
+        panel.set_yscale("log")
+    label_ticks(panel.xaxis, plain_number)
+    label_ticks(panel.yaxis, plain_bytes if plot.in_bytes else plain_number)
+    if plot.names:
+        panel.set_xticks(list(plot.names), labels=list(plot.names.values()))
+    panel.set_title(plot.title, loc="left", fontsize=10)
+    panel.set_xlabel(plot.x)
+    panel.set_ylabel(plot.y)
+    panel.grid(True)
+    return handles
+
+
+def _draw_curve(panel: Any, index: int, curve: Curve) -> Any:
+    xs, ys = zip(*curve.points, strict=True) if curve.points else ((), ())
+    style = ("-", "--", ":")[index // len(COLOURS) % 3]
+    look = {"color": COLOURS[index % len(COLOURS)], "marker": "o", "markersize": 3}
+    (handle,) = panel.plot(xs, ys, style, label=curve.label, **look)
+    return handle
+
+
+def _name(panel: Any, handle: Any, curve: Curve) -> None:
+    """Write the label of a *curve* of one point beside the point."""
+    handle.set_markersize(6)
+    place = {"xytext": (6, -3), "textcoords": "offset points", "fontsize": 9, "va": "top"}
+    panel.annotate(curve.label, curve.points[0], color=handle.get_color(), **place)
+
+
+def _draw_levels(panel: Any, plot: Plot) -> None:
+    for label, level in plot.levels.items():
+        text = f"{label}: {format_bytes(level) if plot.in_bytes else format_number(level)}"
+        panel.axhline(level, color=FAINT, linewidth=1, linestyle="--")
+        place = {"xycoords": ("axes fraction", "data"), "ha": "right", "va": "bottom"}
+        panel.annotate(text, (1, level), **place, color=FAINT, fontsize=9)

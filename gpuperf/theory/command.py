@@ -12,7 +12,7 @@ from gpuperf.errors import UsageError
 from gpuperf.peaks.find import find_device
 from gpuperf.show.render import render
 from gpuperf.show.screen import put, stdout_screen
-from gpuperf.theory.table import theories_table, theory_table
+from gpuperf.theory.table import theories_table, theory_tables
 from gpuperf.theory.theory import CLAIMS, Chip, find_theory, listed_names, values_of
 from gpuperf.verb.options import Format, FormatOption
 from gpuperf.verb.parse import named_options
@@ -66,7 +66,7 @@ def theory(
         from gpuperf.theory.chart import draw_theory
 
         draw_theory(name, chosen, at, chip, chart)
-    put(render([theory_table(name, chosen, at, chip)], format.value, stdout_screen()))
+    put(render(theory_tables(name, chosen, at, chip), format.value, stdout_screen()))
 
 
 def _claims(ctx: typer.Context, format: Format) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
 
 from gpuperf.show.table import Column, Note, Table, fill
 from gpuperf.theory.theory import (
@@ -10,6 +11,7 @@ from gpuperf.theory.theory import (
     At,
     Chip,
     Quantity,
+    Rows,
     Theory,
     Value,
     find_theory,
@@ -33,29 +35,43 @@ def theories_table() -> Table:
     return Table(columns=fill(columns, rows), rows=data)
 
 
-def theory_table(name: str, theory: Theory, at: At, chip: Chip) -> Table:
-    """Make the table of *theory* with the values *at* on *chip*, its formulas and its sources."""
-    rows = [tuple(row) for row in theory.rows(at, chip)]
+def theory_tables(name: str, theory: Theory, at: At, chip: Chip) -> list[Table]:
+    """Make the tables of *theory* with the values *at* on *chip*: its rows, its parts, and under
+    the last its formulas and its sources.
+
+    Where a theory has parts, `table` of a row of JSON names the part (empty: none).
+    """
+    title = f"{name}: {theory.question}"
+    first = _table(title, theory.quantities, theory.rows, at, chip, "" if theory.parts else None)
+    tables = [replace(first, lead=(_given(theory, at, chip),))]
+    tables += [_table(p.title, p.quantities, p.rows, at, chip, p.name) for p in theory.parts]
+    return [*tables[:-1], replace(tables[-1], notes=_notes(theory, at, chip))]
+
+
+def _table(
+    title: str, quantities: Sequence[Quantity], rows: Rows, at: At, chip: Chip, part: str | None
+) -> Table:
+    values = [tuple(row) for row in rows(at, chip)]
     columns = [
         Column(
             quantity.head,
             "" if quantity.unit in PREFIXED else quantity.unit,
-            left=any(isinstance(row[index], str) for row in rows),
+            left=any(isinstance(row[index], str) for row in values),
             identity=index == 0,
         )
-        for index, quantity in enumerate(theory.quantities)
+        for index, quantity in enumerate(quantities)
     ]
     cells = [
-        [cell(value, quantity) for value, quantity in zip(row, theory.quantities, strict=True)]
-        for row in rows
+        [cell(value, quantity) for value, quantity in zip(row, quantities, strict=True)]
+        for row in values
     ]
+    keys = [quantity.key for quantity in quantities]
+    head = {} if part is None else {"table": part}
     return Table(
         columns=fill(columns, cells),
-        title=f"{name}: {theory.question}",
-        lead=(_given(theory, at, chip),),
-        notes=_notes(theory),
-        rows=[_data(row, theory) for row in rows],
-        names=[quantity.key for quantity in theory.quantities],
+        title=title,
+        rows=[{**head, **dict(zip(keys, row, strict=True))} for row in values],
+        names=[*head, *keys],
     )
 
 
@@ -76,10 +92,6 @@ def cell(value: Value, quantity: Quantity) -> str:
     return f"{value:,}" if isinstance(value, int) else format_number(value)
 
 
-def _data(row: tuple[Value, ...], theory: Theory) -> dict[str, Any]:
-    return {quantity.key: value for value, quantity in zip(row, theory.quantities, strict=True)}
-
-
 def _given(theory: Theory, at: At, chip: Chip) -> str:
     values = []
     for parameter in theory.parameters:
@@ -90,7 +102,8 @@ def _given(theory: Theory, at: At, chip: Chip) -> str:
     return " · ".join([chip.peaks.name, *values])
 
 
-def _notes(theory: Theory) -> tuple[Note, ...]:
-    formulas = [(q.head, q.formula) for q in theory.quantities if q.formula]
-    notes = [("Note", note) for note in theory.notes]
+def _notes(theory: Theory, at: At, chip: Chip) -> tuple[Note, ...]:
+    quantities = (*theory.quantities, *(q for part in theory.parts for q in part.quantities))
+    formulas = dict.fromkeys((q.head, q.formula) for q in quantities if q.formula)
+    notes = [("Note", note) for note in (*theory.remarks(at, chip), *theory.notes)]
     return (*formulas, *notes, *(("Source", source) for source in theory.sources))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import pkgutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from gpuperf.errors import UnknownName, UsageError
 from gpuperf.model.cost import FlopKind, Flops
@@ -24,17 +25,19 @@ DTYPES = ("fp32", "tf32", "bf16", "fp16", "fp8", "int8")
 class Parameter:
     """An option `--name` of a theory.
 
-    It is one of `choices`, or a whole number from `least` to `most`; a `swept` parameter is several
-    of these (`128:16k`, `64,128`). `default` is a text as a user types it.
+    It is one of `choices`, or a whole number from `least` to `most`; a `number` may have a
+    fraction, and a `text` is taken as it is. A `swept` parameter is several of these (`128:16k`,
+    `64,128`). `default` is a text as a user types it.
     """
 
     name: str
     default: str
     meaning: str
-    least: int = 1
-    most: int = LARGEST
+    least: float = 1
+    most: float = LARGEST
     choices: tuple[str, ...] = ()
     swept: bool = False
+    kind: Literal["whole", "number", "text"] = "whole"
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,8 @@ class Plot:
     """Curves over one axis, with horizontal `levels` by label.
 
     Both axes are logarithmic unless `linear`. `names` replaces the numbers on the x axis, and
-    values in bytes have `in_bytes`.
+    values in bytes have `in_bytes`. `title` is for one of several plots. A curve of one point is
+    named at the point if `named`, else in the legend.
     """
 
     x: str
@@ -74,6 +78,21 @@ class Plot:
     linear: bool = False
     names: Mapping[float, str] = field(default_factory=dict)
     in_bytes: bool = False
+    title: str = ""
+    named: bool = False
+
+
+Rows = Callable[[Any, "Chip"], Iterable[Sequence[Value]]]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A further table of a theory: its name in JSON, its title, its columns and its rows."""
+
+    name: str
+    title: str
+    quantities: tuple[Quantity, ...]
+    rows: Rows
 
 
 @dataclass(frozen=True)
@@ -81,16 +100,24 @@ class Theory:
     """A theory: `rows(at, chip)` computes the cells of each row in the order of `quantities`.
 
     `at` has an attribute for each parameter: a number or a text, or a tuple of these if swept.
-    `sources` say where the formulas come from, `notes` what they leave out.
+    `sources` say where the formulas come from, `notes` what they leave out, and `remarks(at, chip)`
+    what is doubtful about these values. A theory may have more tables, `parts`, and several plots.
     """
 
     question: str
     parameters: tuple[Parameter, ...]
     quantities: tuple[Quantity, ...]
-    rows: Callable[[Any, Chip], Iterable[Sequence[Value]]]
-    plot: Callable[[Any, Chip], Plot]
+    rows: Rows
+    plot: Callable[[Any, Chip], Plot | tuple[Plot, ...]]
     sources: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    parts: tuple[Part, ...] = ()
+    remarks: Callable[[Any, Chip], Iterable[str]] = lambda at, chip: ()
+
+    def plots(self, at: Any, chip: Chip) -> tuple[Plot, ...]:
+        """Return the plots of these values, one or more."""
+        drawn = self.plot(at, chip)
+        return drawn if isinstance(drawn, tuple) else (drawn,)
 
 
 class At:
@@ -181,23 +208,48 @@ def values_of(theory: Theory, given: Mapping[str, str]) -> At:
 
 def _value(parameter: Parameter, text: str) -> Any:
     option = f"--{parameter.name.replace('_', '-')}"
-    if parameter.choices:
-        texts = [part.strip() for part in text.split(",")]
-        for part in texts:
-            if part not in parameter.choices:
-                raise UnknownName(f"value of {option}", part, parameter.choices)
-        values: tuple[Any, ...] = tuple(dict.fromkeys(texts))
-    else:
-        try:
-            values = parse_range(text, parameter.least)
-        except ValueError as error:
-            raise UsageError(
-                f"{option}: {error}", f"for example {option} {parameter.default}"
-            ) from None
-        if max(values) > parameter.most:
-            raise UsageError(
-                f"{option} {text} is over {parameter.most}", f"{option} {parameter.most}"
-            )
+    values = _values(parameter, option, text)
     if len(values) > 1 and not parameter.swept:
         raise UsageError(f"{option} takes one value, not {text!r}", f"{option} {parameter.default}")
     return values if parameter.swept else values[0]
+
+
+def _values(parameter: Parameter, option: str, text: str) -> tuple[Any, ...]:
+    if parameter.kind == "text":
+        texts = text.split(",") if parameter.swept else [text]
+        return tuple(dict.fromkeys(part.strip() for part in texts))
+    if parameter.choices:
+        chosen = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
+        for part in chosen:
+            if part not in parameter.choices:
+                raise UnknownName(f"value of {option}", part, parameter.choices)
+        return chosen
+    try:
+        whole = parameter.kind == "whole"
+        values = parse_range(text, int(parameter.least)) if whole else _numbers(text)
+    except ValueError as error:
+        hint = f"for example {option} {parameter.default}"
+        raise UsageError(f"{option}: {error}", hint) from None
+    if max(values) > parameter.most:
+        most = f"{parameter.most:.15g}"
+        raise UsageError(f"{option} {text} is over {most}", f"{option} {most}")
+    if min(values) < parameter.least:
+        raise UsageError(
+            f"{option} {text} is below {parameter.least:g}", f"{option} {parameter.least:g}"
+        )
+    return values
+
+
+def _numbers(text: str) -> tuple[float, ...]:
+    """Parse numbers joined by commas. Raises: ValueError."""
+    return tuple(dict.fromkeys(_number(part) for part in text.split(",")))
+
+
+def _number(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise ValueError(f"{text.strip()[:40]!r} is not a number (like 0.7)")
+    return value
