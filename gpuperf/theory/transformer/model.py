@@ -115,7 +115,7 @@ class Model:
     head_norms: bool = False
     experts: Experts | None = None
     source: str = ""
-    published: int | None = None
+    published: float | None = None
     doubts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
