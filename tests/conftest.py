@@ -20,6 +20,17 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 os.environ.pop("COLUMNS", None)  # by pytest-xdist: the width of no terminal
 
+# The tests write some ten thousand files, for which they would wait on a disk.
+MEMORY_FILES = Path("/dev/shm")
+MEMORY_NEEDED = 4 << 30  # free bytes
+if MEMORY_FILES.is_dir() and os.access(MEMORY_FILES, os.W_OK):
+    memory = os.statvfs(MEMORY_FILES)
+    if memory.f_bavail * memory.f_frsize > MEMORY_NEEDED and not memory.f_flag & os.ST_NOEXEC:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY_FILES))
+
+# The compiler's instructions are those of the processor: no program tests them, for six seconds.
+os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
+
 # Triton asks when a kernel is defined: ours, its own (gluon), and those of torch's compiler.
 KERNELS = ("triton.experimental.gluon", "torch._inductor.compile_fx")
 INTERPRET = "TRITON_INTERPRET"

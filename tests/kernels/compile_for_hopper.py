@@ -29,12 +29,13 @@ def compiled(
     aligned: Sequence[str] = (),
     **options: int,
 ) -> Any:
+    """Compile *kernel*; ptxas optimizes little, which would be a quarter of the time."""
     index = kernel.arg_names.index
     kinds = {**kinds, **dict.fromkeys(constants, "constexpr")}
     values = {(index(name),): value for name, value in constants.items()}
     divisible = {(index(name),): [["tt.divisibility", 16]] for name in aligned}
     source = ASTSource(kernel, kinds, values, divisible)
-    return triton.compile(source, GPUTarget("cuda", 90, 32), options)
+    return triton.compile(source, GPUTarget("cuda", 90, 32), {**options, "ptx_options": "-O1"})
 
 
 def flash_kernel(kernel: Any, d: int, tile: Mapping[str, int], **constants: Any) -> int:
@@ -46,7 +47,7 @@ def flash_kernel(kernel: Any, d: int, tile: Mapping[str, int], **constants: Any)
     names = kernel.arg_names
     kinds = {n: "*bf16" if n in TENSORS else KINDS.get(n, "i32") for n in names}
     aligned = [n for n in names if kinds[n][0] == "*" or n[:2] in ("sq", "sk", "s_")]
-    options = {"num_warps": tile["num_warps"], "num_stages": tile["num_stages"]}
+    options = {name: tile[name] for name in ("num_warps", "num_stages")}
     made = compiled(kernel, kinds, constants, aligned, **options)
     if multiplies:
         assert "wgmma.mma_async" in made.asm["ptx"], (kernel, d, tile)
