@@ -115,16 +115,33 @@ def _timer_caveats(record: Record, median_s: float) -> Iterator[Caveat]:
 
 
 def odd_caveats(traces: Sequence[Trace]) -> Iterator[Caveat]:
-    """Yield a caveat if many traced calls were discarded, as they ran other kernels than most."""
-    odd = sum(trace.odd for trace in traces)
+    """Yield a caveat if many traced calls were discarded, as they ran other kernels than most, or
+    if CUPTI reports that it lost records."""
+    odd, lost = sum(trace.odd for trace in traces), sum(trace.lost for trace in traces)
     total = odd + sum(len(trace.busy_s) for trace in traces)
-    if odd > ODD_SHARE * total:
+    if lost:
+        yield Caveat(
+            "lost-records",
+            f"CUPTI lost {lost} records, and {odd} of {total} traced calls were discarded",
+            "run it again; fewer kernels in a call need fewer records",
+        )
+    elif odd > ODD_SHARE * total:
         yield Caveat(
             "lost-records",
             f"{odd} of {total} traced calls recorded other kernels than most calls and were "
             "discarded",
             "let the call always launch the same kernels; if it does, CUPTI lost records: run it "
             "again",
+        )
+
+
+def recorder_caveats(trace: Trace) -> Iterator[Caveat]:
+    """Yield a caveat if another profiler uses CUPTI, so that torch.profiler recorded *trace*."""
+    if trace.doubt:
+        yield Caveat(
+            "other-profiler",
+            f"torch.profiler recorded the kernels: {trace.doubt}",
+            "end other profilers: both may miss records",
         )
 
 

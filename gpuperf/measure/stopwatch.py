@@ -17,7 +17,7 @@ import torch
 
 from gpuperf.errors import CannotMeasure
 from gpuperf.measure.batches import sustain, unfinished_s, wall_times
-from gpuperf.measure.caveats import launch_caveats, odd_caveats, rest_caveats
+from gpuperf.measure.caveats import launch_caveats, odd_caveats, recorder_caveats, rest_caveats
 from gpuperf.measure.refusals import NoTime, refuse_activity, refuse_idle, refuse_uneven
 from gpuperf.measure.sampling import Rest, SamplingResult, take_samples
 from gpuperf.measure.timers import make_timer
@@ -350,6 +350,7 @@ def _trace_times(trace: Trace) -> dict[TimeName, Samples]:
 
 def _trace_caveats(trace: Trace | None, contract: Contract, timer: OpenTimer) -> Iterator[Caveat]:
     if trace is not None:
+        yield from recorder_caveats(trace)
         yield from () if _by_kernel(trace, contract) else odd_caveats([trace])
     elif TIMERS[timer.name].kernels != "never":
         yield Caveat(

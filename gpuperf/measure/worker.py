@@ -32,6 +32,7 @@ from gpuperf.measure.isolation import Isolation
 from gpuperf.measure.nvbench import nvbench_means
 from gpuperf.measure.pipe import Pipe, die_with_parent, end_child_on_return
 from gpuperf.measure.prediction import predict
+from gpuperf.measure.recording.work import recorder_name
 from gpuperf.measure.registry import Loaded, load_all
 from gpuperf.measure.stopwatch import open_stopwatch
 from gpuperf.measure.telemetry import Meter, open_meter
@@ -228,6 +229,8 @@ def _import_ahead() -> None:
 
     It makes no CUDA context.
     """
+    if recorder_name() != "kineto":
+        return
     with contextlib.suppress(ImportError):
         importlib.import_module("torch._inductor.config")
 

@@ -13,20 +13,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
+from gpuperf.measure.recording.work import Activity, record_work
 from gpuperf.measure.timers.timer import Call
 from gpuperf.measure.timers.window import BLOCK, CLOSE, FLUSHES, HAND_OVER, OPEN, Reading, Window
 from gpuperf.model.contract import Cache
 from gpuperf.model.record import Kernel
-
-
-class Activity(NamedTuple):
-    """One kernel, copy or memset, with start and end in seconds since an arbitrary moment."""
-
-    name: str
-    start_s: float
-    end_s: float
 
 
 @dataclass(frozen=True)
@@ -38,7 +31,8 @@ class Trace:
     total seconds of each name in a call (median over calls). Calls with other kernels are counted
     in `odd` and left out of the times. `extra_s` is the busy time that calls with more kernels than
     usual add, averaged over all calls. `outside_s` is the longest time for which work of a call ran
-    before its window opened or after it closed; `tick_s` is the resolution of the times.
+    before its window opened or after it closed; `tick_s` is the resolution of the times. `lost`
+    records were dropped by CUPTI; `doubt` says why torch.profiler recorded these.
     """
 
     busy_s: tuple[float, ...]
@@ -51,6 +45,8 @@ class Trace:
     launches: tuple[str, ...] = ()
     seconds: Mapping[str, float] = field(default_factory=dict)
     extra_s: float = 0.0
+    lost: int = 0
+    doubt: str = ""
 
     @property
     def timed(self) -> tuple[Kernel, ...]:
@@ -73,35 +69,19 @@ def trace_calls(
     readings: list[Reading] = []
 
     def run() -> None:
+        readings.clear()  # it may run twice
         readings.extend(window.take(call, idle_s, cache) for _ in range(count))
 
-    activities = traced(run)
-    if not any(a.name == OPEN for a in activities):
+    work = record_work(run)
+    if not any(a.name == OPEN for a in work.activities):
         return None
-    return replace(read_trace(activities, readings), tick_s=window.tick_s)
+    trace = read_trace(work.activities, readings)
+    return replace(trace, tick_s=window.tick_s, lost=work.lost, doubt=work.doubt)
 
 
 def traced(run: Callable[[], Any]) -> tuple[Activity, ...]:
     """Return all work of the device during *run* in order of start; empty without CUPTI."""
-    from torch.autograd import DeviceType
-    from torch.profiler import ProfilerActivity, profile
-
-    try:
-        profiler = profile(activities=[ProfilerActivity.CUDA], acc_events=True)
-        profiler.start()
-    except RuntimeError:
-        run()
-        return ()
-    try:
-        run()
-    finally:
-        profiler.stop()
-    activities = (
-        Activity(e.name, e.time_range.start * 1e-6, e.time_range.end * 1e-6)
-        for e in profiler.events()
-        if e.device_type == DeviceType.CUDA
-    )
-    return tuple(sorted(activities, key=lambda activity: activity.start_s))
+    return record_work(run).activities
 
 
 def read_trace(activities: Sequence[Activity], readings: Sequence[Reading]) -> Trace:

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuperf.measure.timers.activity import Activity, Trace, read_trace
+from gpuperf.measure.recording.work import Activity
+from gpuperf.measure.timers.activity import Trace, read_trace
 from gpuperf.measure.timers.window import BLOCK, CLOSE, OPEN, OWN_KERNELS, Reading
 from gpuperf.model.record import Kernel
 

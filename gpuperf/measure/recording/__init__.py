@@ -1,0 +1,1 @@
+"""Record kernels, copies and memsets by CUPTI's activity API, without torch.profiler."""
