@@ -47,6 +47,7 @@ from gpuperf.measure.warmup import warm_up
 from gpuperf.model.contract import Contract, Counting, Fingerprint
 from gpuperf.model.cost import Cost, Work
 from gpuperf.model.record import Caveat, Memory, Record, Status
+from gpuperf.model.rounding import rounded
 from gpuperf.model.workload import Case, Implementation, Point, Workload
 
 T = TypeVar("T")
@@ -372,7 +373,7 @@ def _is_an_input(output: Any, inputs: Mapping[str, Any]) -> bool:
 
 def with_times(record: Record, timing: Timing, built: Call) -> Record:
     """Return *record* as `ok`, with *timing*, and what *built* says of itself."""
-    return replace(
+    timed = replace(
         record,
         chosen=dict(getattr(built, "chosen", {})),
         readings=readings_of(built),
@@ -384,3 +385,4 @@ def with_times(record: Record, timing: Timing, built: Call) -> Record:
         kernels=timing.kernels,
         capture_s=timing.capture_s,
     )
+    return rounded(timed)

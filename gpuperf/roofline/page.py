@@ -32,7 +32,7 @@ def roofline_html(run: Run) -> str:
     caption = text(f"{drawn.whole.title}. {drawn.whole.subtitle}.")
     return "\n".join(
         (
-            "<div class=roofline><figure class=chart><div class=tools>",
+            '<div class="linked roofline"><figure class=chart><div class=tools>',
             _selector(scenes, drawn.first),
             _legend(groups, drawn.many),
             f"</div>{drawn.svg()}",

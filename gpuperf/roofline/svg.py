@@ -25,7 +25,7 @@ WIDE, TALL = 960.0, 540.0  # user units of the drawing
 LEFT, RIGHT, TOP, BOTTOM = 72.0, 26.0, 12.0, 52.0  # margins
 LETTER, LINE = 6.9, 16.0  # width of a letter and height of a line of a label
 RADIUS, SMALL = 4.5, 3.0  # of a mark, and of one among many
-MANY = 400  # marks from which on they are small and round
+MANY = 400  # marks from which on they are small and round (`r` in page.css)
 MOST_LABELS = 24
 FEW = 24  # points that are joined even where the line turns back
 MOST_MARKS = 300  # marks that labels avoid; of more, every n-th
@@ -217,7 +217,7 @@ class Drawing:
         for part in series.stretches():
             places = [self._at(dot) for dot in part]
             if len(places) > 1 and (len(places) <= FEW or places == sorted(places)):
-                lines.append("M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in places))
+                lines.append("M" + "L".join(map(self._text, places)))
         bars = []
         for dot in series.dots:
             x, low = self.place(dot.x, max(dot.low / self.whole.unit[0], self.y_limits[0]))
@@ -232,28 +232,39 @@ class Drawing:
         )
 
     def _group(self, number: int, group: Group) -> str:
-        marks = "".join(self._mark(number, mark) for mark in group.marks)
+        """Return the marks of one series, the doubtful ones apart."""
+        parts: dict[bool, list[str]] = {False: [], True: []}
+        for mark in group.marks:
+            doubtful = any(dot.doubts for dot in mark.dots.values())
+            parts[doubtful].append(self._mark(number, mark))
         colour = number % len(COLOURS)
-        return f'<g class="marks c{colour}" data-s="{number}">{marks}</g>'
+        kinds = {False: f"marks c{colour}", True: f"marks doubt c{colour}"}
+        return "".join(
+            f'<g class="{kinds[doubtful]}" data-s="{number}">{"".join(marks)}</g>'
+            for doubtful, marks in parts.items()
+            if marks
+        )
 
     def _mark(self, number: int, mark: Marked) -> str:
         places = {view: self._at(dot) for view, dot in mark.dots.items()}
         others = "".join(
-            f' data-{view}="{x:.1f} {y:.1f}"'
-            for view, (x, y) in places.items()
+            f' data-{view}="{self._text(place)}"'
+            for view, place in places.items()
             if view != self.first
         )
-        x, y = places.get(self.first, (0.0, 0.0))
-        hollow = any(dot.doubts for dot in mark.dots.values())
-        states = {"doubt": hollow, "absent": self.first not in places}
-        names = [name for name, applies in states.items() if applies]
-        kind = f' class="{" ".join(names)}"' if names else ""
-        data = f'{kind} data-r="{mark.row}"{others}'
+        place = self._text(places.get(self.first, (0.0, 0.0)))
+        kind = "" if self.first in places else " class=absent"
+        data = f"{kind} data-r={mark.row}{others} />"
         shape = "" if self.many else SHAPES[number % len(SHAPES)]
         if not shape:
-            return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{self.radius:g}"{data}/>'
-        move = f"translate({x:.1f} {y:.1f})scale({self.radius:g})"
-        return f'<path d="{shape}" transform="{move}"{data}/>'
+            x, y = place.split()
+            return f"<circle cx={x} cy={y}{'' if self.many else f' r={RADIUS:g}'}{data}"
+        return f'<path d="{shape}" transform="translate({place})scale({self.radius:g})"{data}'
+
+    def _text(self, place: Pixel) -> str:
+        """Write *place*, among many marks in whole units, which are a third of a mark."""
+        digits = 0 if self.many else 1
+        return " ".join(f"{round(value, digits):g}" for value in place)
 
     def _labels(self, view: View) -> str:
         if self.many:

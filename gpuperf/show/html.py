@@ -2,11 +2,14 @@
 
 Every text is cleaned and escaped. End tags that HTML allows to leave out (such as `</td>`) are left
 out, since a page may have 5,000 rows; for the same reason the class of the table names its columns
-of text (`l3` is the third) and of long text (`w3`).
+of text (`l3` is the third) and of long text (`w3`). The rows of a long table beyond those that are
+shown at first are compressed; the script of the page adds them.
 """
 
 from __future__ import annotations
 
+import base64
+import gzip
 from collections.abc import Iterator, Sequence
 from html import escape
 
@@ -15,6 +18,7 @@ from gpuperf.show.table import Column, Note, Table
 
 WIDE = 16  # columns from which on a table is printed in smaller letters
 TALL = 200  # rows that a page with a script shows at first (page.css)
+LONG = 1000  # rows from which on those beyond TALL are compressed
 
 
 def text(value: str) -> str:
@@ -51,12 +55,25 @@ def _table(table: Table) -> str:
     caption = f"<caption>{text(table.title)}</caption>" if table.title else ""
     label = text(table.title or "table")
     heads = "".join(f"<th scope=col>{_head(column)}" for column in columns)
-    rows = "".join(_row(columns, i, failure) for i, failure in enumerate(failures))
+    rows = [_row(columns, i, failure) for i, failure in enumerate(failures)]
     kind = "scroll tall" if table.height > TALL else "scroll"
+    plain = TALL if table.height > LONG else table.height
     return (
         f'<div class="{kind}" role=region aria-label="{label}" tabindex=0>'
         f'<table class="{" ".join(kinds)}">{caption}<thead><tr>{heads}</thead>'
-        f"<tbody>{rows}</tbody></table></div>"
+        f"<tbody>{''.join(rows[:plain])}</tbody></table>{_compressed(rows[plain:])}</div>"
+    )
+
+
+def _compressed(rows: Sequence[str]) -> str:
+    """Return the element with *rows*, which the script adds to the table before it."""
+    if not rows:
+        return ""
+    packed = base64.b64encode(gzip.compress("".join(rows).encode(), 9, mtime=0)).decode()
+    words = f"This page has {len(rows):,} rows more. A script adds them; `gpuperf show` prints all."
+    return (
+        f"<noscript>{paragraph(words)}</noscript>"
+        f'<script type="application/gzip" class=rows>{packed}</script>'
     )
 
 

@@ -21,6 +21,7 @@ from gpuperf.model.text import shorten
 from gpuperf.show.html import text
 
 LONGEST_ALT = 300  # characters
+SCRIPTS = ("tables.js", "marks.js", "picture.js", "page.js")
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Section:
 def page(title: str, lead: Iterable[str], sections: Sequence[Section], data: str = "") -> str:
     """Return a whole page: *title* and the lines of *lead* are texts; *sections* and *data*, an
     element at the end of the page, are HTML."""
-    style, script = _asset("page.css"), _asset("page.js")
+    style, script = _asset("page.css"), _script()
     policy = (
         f"default-src 'none'; script-src {_digest(script)}; style-src {_digest(style)}; "
         "img-src data:; base-uri 'none'; form-action 'none'"
@@ -93,6 +94,11 @@ def embedded_image(svg: bytes, alt: str = "") -> str:
 @cache
 def _asset(name: str) -> str:
     return files("gpuperf.show").joinpath(name).read_text(encoding="utf-8")
+
+
+def _script() -> str:
+    """Return the scripts of the package as one, whose names are its own."""
+    return f'"use strict";(() => {{\n{"".join(map(_asset, SCRIPTS))}}})();'
 
 
 def _digest(content: str) -> str:

@@ -20,6 +20,7 @@ from pages import poisoned
 
 from gpuperf.roofline.rows import entries_of
 from gpuperf.run.store import read_run
+from gpuperf.show import html
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or ""
 pytestmark = pytest.mark.skipif(
@@ -42,7 +43,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lines = (json.loads(line) for line in text_of(run_file(ATTENTION)).split("\n") if line)
     hostile = gpuperf.folder / "hostile.jsonl"
     hostile.write_text("\n".join(json.dumps(poisoned(line)) for line in lines), encoding="utf-8")
-    assert gpuperf.within("show", hostile.name, "--html", "hostile.html").code == 0
+    with pytest.MonkeyPatch.context() as patch:  # so that the script adds its rows
+        patch.setattr(html, "LONG", 3)
+        patch.setattr(html, "TALL", 2)
+        assert gpuperf.within("show", hostile.name, "--html", "hostile.html").code == 0
     (gpuperf.folder / "large.html").write_text(large_page(5000), encoding="utf-8")
     return gpuperf.folder
 
@@ -69,6 +73,8 @@ def open_page(browser: Any, folder: Path) -> Iterator[Open]:
         page.on("pageerror", lambda error: heard.append(str(error)))
         page.on("request", lambda request: heard.append(request.url) if foreign(request) else None)
         page.goto((folder / f"{name}.html").as_uri())
+        if context.get("java_script_enabled", True):
+            page.wait_for_selector("html[data-ready]", state="attached")
         return page
 
     yield opened
@@ -184,7 +190,7 @@ def test_a_point_shows_its_figures_to_the_pointer_and_to_the_keyboard(open_page:
 def test_the_tab_key_reaches_the_controls_in_the_order_of_the_page(open_page: Open) -> None:
     page = open_page(ATTENTION)
     reached = []
-    for _ in range(13):
+    for _ in range(14):
         page.keyboard.press("Tab")
         reached.append(
             page.evaluate(
@@ -192,11 +198,11 @@ def test_the_tab_key_reaches_the_controls_in_the_order_of_the_page(open_page: Op
                 "return a.value || a.textContent.trim() || a.placeholder || a.className }"
             )
         )
-    assert reached[:2] == ["Dark", "Save the run file"]
-    assert reached[2] in ("measured", "modelled", "compulsory")
-    assert reached[3] == "eager bf16"
-    assert reached[11].startswith("1,000") or "FLOP" in reached[11]  # the chart
-    assert reached[12] == "filter rows"
+    assert reached[:3] == ["Dark", "Save the run file", "Save as PNG"]  # the bars
+    assert reached[3] in ("measured", "modelled", "compulsory")
+    assert reached[4] == "eager bf16"
+    assert reached[12].startswith("1,000") or "FLOP" in reached[12]  # the roofline
+    assert reached[13] == "Save as PNG"
 
 
 def test_the_page_is_dark_where_the_system_is_and_where_the_reader_asks(open_page: Open) -> None:
@@ -231,10 +237,42 @@ def test_the_run_file_is_saved_out_of_the_page(open_page: Open, tmp_path: Path) 
     assert read_run(saved) == read_run(run_file(ATTENTION))
 
 
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_chart_is_saved_as_a_picture_of_its_present_view(
+    open_page: Open, tmp_path: Path, number: int
+) -> None:
+    page = open_page(ATTENTION, color_scheme="dark")
+    shades = []
+    for isolated in (False, True):
+        if isolated:
+            page.get_by_role("button", name="sdpa_flash bf16").click()
+        with page.expect_download() as download:
+            page.get_by_role("button", name="Save as PNG").nth(number - 1).click()
+        assert download.value.suggested_filename == f"chart-{number}.png"
+        saved = tmp_path / f"{isolated}.png"
+        download.value.save_as(saved)
+        width, height, shade = picture(saved)
+        assert width >= 1600
+        assert height > 600
+        shades.append(shade)
+    assert all(0.01 < shade < 0.5 for shade in shades)  # light words on a dark ground
+    assert (shades[0] != shades[1]) == (number == 2)  # the bars have no series to isolate
+
+
+def picture(path: Path) -> tuple[int, int, float]:
+    """Return width, height, and the share of the range of grey by which pixels differ from the
+    corner."""
+    from matplotlib.image import imread
+
+    grey = imread(path)[:, :, :3].mean(axis=2)
+    return grey.shape[1], grey.shape[0], float(abs(grey - grey[0, 0]).mean())
+
+
 def test_names_that_are_markup_stay_text_in_the_browser(open_page: Open) -> None:
     page = open_page("hostile")
     page.on("dialog", lambda dialog: pytest.fail("a text of the run was executed"))
     assert page.locator("img").count() == 1  # the chart of the comparison
+    assert visible(page, ROWS) == 16
     page.locator(".stage").press("ArrowRight")
     assert "<img src=x onerror=" in page.locator(".tip").inner_text()
     assert page.locator(".tip img").count() == 0
@@ -251,7 +289,7 @@ def test_5000_points_are_drawn_at_once(open_page: Open) -> None:
         "() => done(performance.now() - start))) }) })"
     )
     assert drawn_ms < 300
-    page.get_by_role("button", name="way_3 bf16").click()
+    page.locator(".legend button", has_text="way_3").click()
     assert visible(page, MARKS) == visible(page, ROWS) == 1000
 
 

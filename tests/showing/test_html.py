@@ -5,21 +5,29 @@ What needs a browser is in test_browser.py.
 
 from __future__ import annotations
 
+import base64
 import gzip
 import json
+import lzma
+import re
 from pathlib import Path
 
+import msgspec
 import pytest
 from command_line import CommandLine, Ended
-from large_run import large_page
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from large_run import large_page, large_run, large_text
 from measured import MEASURED, run_file, text_of
 from pages import check_inert, poisoned
 
 from gpuperf.roofline.rows import entries_of
 from gpuperf.run import embedded
+from gpuperf.run.packed import pack, unpack
 from gpuperf.run.store import read_run
 from gpuperf.show.page import data_element
 
+POINTS = 1001
 DTYPES, COMPARED, PROFILED = "h200-matmul-dtypes", "h200-compare-softmax-4k", "h200-profile-sdpa"
 
 
@@ -78,15 +86,22 @@ def test_no_text_of_a_run_becomes_markup(gpuperf: CommandLine, name: str) -> Non
     assert read_run(gpuperf.folder / "page.html") == read_run(path)
 
 
-def test_the_page_of_many_points_is_small() -> None:
-    page = large_page(1000)
-    assert len(page.encode()) < 320_000  # 1.5 MB for 5,000
-    assert sum("data-r" in attributes for _, attributes in check_inert(page).tags) == 1000
+def test_the_page_of_many_points_is_small_and_contains_every_sample(tmp_path: Path) -> None:
+    page, run = large_page(POINTS), large_run(POINTS)
+    assert len(page.encode()) < 350_000  # 1.3 MB for 5,000 points of 67 samples each
+    found = check_inert(page)
+    assert sum("data-r" in attributes for _, attributes in found.tags) == POINTS
+    assert len(found.of("tr")) == 1 + 200  # the others are compressed
+    (rest,) = re.findall("class=rows>([^<]*)</script>", page)
+    assert gzip.decompress(base64.b64decode(rest)).count(b"<tr>") == POINTS - 200
+    (tmp_path / "large.html").write_text(page, encoding="utf-8")
+    back = read_run(tmp_path / "large.html")
+    assert (back.header, back.records) == (run.header, run.records)
 
 
 REFUSED = [
     ("<!DOCTYPE html><p>hello", "is an HTML page without a run of gpuperf", "--html FILE"),
-    ("<!doctype html>" + embedded.START.decode() + "====", "without a run of gpuperf", "--html"),
+    ("<!doctype html>" + embedded.START.decode() + "====", "whose run is cut off", "copy the page"),
     (
         "<!doctype html>" + embedded.START.decode() + "<b>x</b></script>",
         "is damaged: it is not base64",
@@ -116,6 +131,98 @@ def test_a_page_that_unpacks_to_a_huge_run_is_refused(
     refused(gpuperf.within("show", "bomb.html"), "has over 200,000 lines", "split it")
     monkeypatch.setattr(embedded, "MOST_PAGE", 1 << 10)
     refused(gpuperf.within("show", "bomb.html"), "is over", "show the run file itself")
+
+
+def packed_page(gpuperf: CommandLine, packed: bytes) -> Ended:
+    """Show a page with the bytes *packed* where a packed run is."""
+    data = base64.b85encode(packed).replace(b"<", b",").decode()
+    page = f"<!doctype html>{embedded.START_PACKED.decode()}{data}</script>"
+    (gpuperf.folder / "packed.html").write_text(page)
+    return gpuperf.within("show", "packed.html")
+
+
+def test_a_packed_run_of_a_gigabyte_is_refused_before_it_is_expanded(
+    gpuperf: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    zeros = b"\0" * (8 << 20)
+    monkeypatch.setattr(embedded, "MOST_TEXT", 4 << 20)  # the 256 MiB of a user, 64 times smaller
+    parts = [zeros, b"[]", b"x", b"x"]
+    refused(packed_page(gpuperf, joined(parts)), "expands to over 4 MiB", "the run file itself")
+    few = [2**16] * 100  # 6.5 million equal samples, in no bytes at all
+    head = msgspec.json.encode([few, [0] * 100, [0] * 100, [1] * 100, [0] * 100])
+    parts = [b'"values_s":[~]' * 100, head, b"x", b"x"]
+    refused(packed_page(gpuperf, joined(parts)), "expands to over 4 MiB", "the run file itself")
+
+
+DAMAGED = {
+    "cut off": [b'"values_s":[~]', b"[[9],[0],[0],[1],[2]]", b"x", b"x"],
+    "an array is missing": [b'"values_s":[~]', b"[]", b"x", b"x"],
+    "an array has no place": [b"{}", b"[[1],[0],[0],[1],[1]]", b"x", b"x"],
+    "an array is cut off": [b'"values_s":[~]', b"[[1],[0],[0],[1],[9]]", b"x", b"x"],
+    "an array is cut": [b'"values_s":[~]', b"[[99999],[0],[0],[1],[0]]", b"x", b"x"],
+    "an array has no numbers": [b'"values_s":[~]', b"[[1],[9999],[0],[1],[1]]", b"x", b"x"],
+    "is damaged": [b'"values_s":[~]', b'[["1"]]', b"x", b"x"],
+    "is not a run of gpuperf": [b"{}", b"[]", b"x", b"x"],
+}
+
+
+@pytest.mark.parametrize("sentence", DAMAGED)
+def test_a_damaged_packed_run_is_a_sentence(gpuperf: CommandLine, sentence: str) -> None:
+    whole = joined(DAMAGED[sentence])
+    refused(packed_page(gpuperf, whole), sentence, "")
+    refused(packed_page(gpuperf, whole[:-9]), "damaged", "copy the page again")
+    refused(packed_page(gpuperf, b"1234" + whole), "damaged", "copy the page again")
+
+
+def joined(parts: list[bytes]) -> bytes:
+    return b"".join(len(p).to_bytes(4, "little") + p for p in map(lzma.compress, parts))
+
+
+def test_a_page_that_is_cut_off_is_a_sentence(gpuperf: CommandLine) -> None:
+    page = page_of(gpuperf, run_file(DTYPES))
+    (gpuperf.folder / "cut.html").write_text(page[: page.index(embedded.START.decode()) + 500])
+    refused(gpuperf.within("show", "cut.html"), "whose run is cut off", "copy the page again")
+    (gpuperf.folder / "cut.html").write_text(page[:500])
+    refused(gpuperf.within("show", "cut.html"), "without a run of gpuperf", "--html FILE")
+
+
+SMALL = st.floats(0, 1e-3, allow_nan=False)
+TEXTS = st.lists(
+    st.one_of(
+        st.lists(SMALL, max_size=5).map(lambda v: b'"values_s":' + msgspec.json.encode(v)),
+        st.sampled_from(
+            [
+                b'"values_s":[1e999999999]',
+                b'"values_s":[0.10,1e-2,1E3]',
+                b'"sm_clock_hz":[null,1.5e9]',
+                b'"sm_clock_hz":[1980000000.0,1.98e9]',
+                b'"values_s":[1e-400,1]',
+                b'"values_s":[1,]',
+                b"\xff\n",
+            ]
+        ),
+    )
+).map(b",".join)
+
+
+@given(TEXTS)
+@settings(max_examples=60, deadline=None)
+def test_what_is_packed_is_unpacked_to_the_byte(text: bytes) -> None:
+    packed = pack(text)
+    assert packed is not None
+    assert unpack(packed, 1 << 20) == text
+
+
+def test_real_run_files_are_packed_into_less_and_unpacked_to_the_byte() -> None:
+    for name in ("h200-timing-check", "h200-compare-attention", "h200-calibrate"):
+        text = text_of(run_file(name)).encode()
+        packed = pack(text)
+        assert packed is not None
+        assert unpack(packed, 1 << 30) == text
+        assert len(packed) < 0.8 * run_file(name).stat().st_size
+    large = large_text(POINTS)
+    assert len(pack(large) or large) < 0.5 * len(gzip.compress(large, 9))
+    assert pack(b'"values_s":[~]') is None
 
 
 @pytest.mark.parametrize(
