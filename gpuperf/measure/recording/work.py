@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, cast, get_args
 
 from gpuperf.errors import UnknownName
-from gpuperf.measure.recording.session import CannotRecord, open_recorder
+from gpuperf.measure.recording.session import CannotRecord, open_recorder, torch_profiles
 
 RecorderName = Literal["kineto", "cupti"]
 DEFAULT_RECORDER: RecorderName = "kineto"
@@ -75,10 +75,16 @@ def record_by_cupti(run: Callable[[], Any]) -> Work:
 
 
 def record_by_kineto(run: Callable[[], Any]) -> Work:
-    """Return the work during *run* by torch.profiler; empty where it cannot start."""
+    """Return the work during *run* by torch.profiler; empty where it cannot start.
+
+    A program that is under torch.profiler already keeps its session: a second one would end it.
+    """
     from torch.autograd import DeviceType
     from torch.profiler import ProfilerActivity, profile
 
+    if torch_profiles():
+        run()
+        return Work(())
     try:
         profiler = profile(activities=[ProfilerActivity.CUDA], acc_events=True)
         profiler.start()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from fake_activity import BUSY, FakeActivity, kernel
 from fake_tracer import US
 
@@ -17,6 +18,7 @@ from gpuperf.measure.timers.timer import do_nothing
 from gpuperf.measure.timers.window import BLOCK, CLOSE, HAND_OVER, OPEN, Reading
 
 BY_KINETO = Work((Activity("by_kineto", 0.0, 1.0),))
+BY_KINETO_ITSELF = work.record_by_kineto
 MARKS = (BLOCK, OPEN, "add", CLOSE, HAND_OVER)
 
 
@@ -59,6 +61,15 @@ def test_activities_begin_at_zero_and_keep_single_nanoseconds(library: FakeActiv
 def test_kineto_records_where_the_clock_is_its_own(library: FakeActivity) -> None:
     library.offset_ns = 10**15
     assert record_work(do_nothing) == BY_KINETO
+
+
+def test_a_program_under_torchs_profiler_keeps_its_session(library: FakeActivity) -> None:
+    x = torch.ones(2)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
+        for record in (record_work, BY_KINETO_ITSELF):
+            assert record(lambda: x + 1).activities in ((), BY_KINETO.activities)
+    names = [event.name for event in profiler.events()]
+    assert names.count("aten::add") == 2
 
 
 def test_another_profiler_is_named(library: FakeActivity) -> None:
