@@ -10,6 +10,7 @@ from gpuperf.theory.theory import At, Chip, Curve, Plot, Theory
 from gpuperf.units import format_bytes, format_number
 
 TALL = 4.2  # inches
+FORMS = "osD^vPX"  # of single points
 WIDE = 10.0  # the ratio of values from which their axis is logarithmic
 
 
@@ -34,13 +35,7 @@ def draw_theory(name: str, theory: Theory, at: At, chip: Chip, path: Path) -> No
 
 def _draw(panel: Any, plot: Plot) -> list[Any]:
     """Draw *plot* into *panel*, and return the handles of its legend."""
-    handles = []
-    for index, curve in enumerate(plot.curves):
-        handle = _draw_curve(panel, index, curve)
-        if plot.named and len(curve.points) == 1:
-            _name(panel, handle, curve)
-        else:
-            handles.append(handle)
+    handles = [_draw_curve(panel, index, curve) for index, curve in enumerate(plot.curves)]
     _draw_levels(panel, plot)
     heights = [y for curve in plot.curves for _, y in curve.points]
     if not plot.linear:
@@ -59,18 +54,16 @@ def _draw(panel: Any, plot: Plot) -> list[Any]:
 
 
 def _draw_curve(panel: Any, index: int, curve: Curve) -> Any:
+    """Draw *curve*; a single point is larger, and differs from its neighbours by its form too."""
     xs, ys = zip(*curve.points, strict=True) if curve.points else ((), ())
-    style = ("-", "--", ":")[index // len(COLOURS) % 3]
-    look = {"color": COLOURS[index % len(COLOURS)], "marker": "o", "markersize": 3}
-    (handle,) = panel.plot(xs, ys, style, label=curve.label, **look)
+    alone = len(xs) == 1
+    style = "none" if alone else ("-", "--", ":")[index // len(COLOURS) % 3]
+    look = {"color": COLOURS[index % len(COLOURS)], "label": curve.label, "zorder": 2 + alone}
+    marker = FORMS[index % len(FORMS)] if alone else "o"
+    (handle,) = panel.plot(
+        xs, ys, linestyle=style, marker=marker, markersize=7 if alone else 3, **look
+    )
     return handle
-
-
-def _name(panel: Any, handle: Any, curve: Curve) -> None:
-    """Write the label of a *curve* of one point beside the point."""
-    handle.set_markersize(6)
-    place = {"xytext": (6, -3), "textcoords": "offset points", "fontsize": 9, "va": "top"}
-    panel.annotate(curve.label, curve.points[0], color=handle.get_color(), **place)
 
 
 def _draw_levels(panel: Any, plot: Plot) -> None:

@@ -34,10 +34,35 @@ def decode_intensity(queries: int, size: int = 2) -> float:
     return 2 * queries / size
 
 
+def causal_pairs(tokens: int, context: float) -> float:
+    """Return the pairs of a query and a key of *tokens* new tokens of one sequence, each of which
+    attends *context* cached tokens, itself and the new ones before it."""
+    return tokens * context + tokens * (tokens + 1) // 2
+
+
+def decode_attention(
+    batch: int,
+    context: float,
+    heads: int,
+    kv_heads: int,
+    head_width: int,
+    queries: int = 1,
+    size: int = 2,
+) -> tuple[float, float]:
+    """Return the FLOPs and the bytes of one layer's attention of *batch* sequences, which have
+    *context* cached tokens in all and *queries* new ones each.
+
+    Each key and value of *size* bytes an element moves once for all heads that share it.
+    """
+    pairs = queries * context + batch * causal_pairs(queries, 0)
+    moved = 2 * kv_heads * head_width * size * (context + batch * queries)
+    return 4 * heads * head_width * pairs, moved
+
+
 def accepted_tokens(rate: float, drafts: int) -> float:
     """Return the tokens of one pass that verifies *drafts* drafts, each accepted with probability
     *rate*: (1 − α^(k+1)) / (1 − α). Source: Leviathan et al., Fast Inference (2022), equation 1."""
-    return (1 - rate ** (drafts + 1)) / (1 - rate)
+    return drafts + 1 if rate == 1 else (1 - rate ** (drafts + 1)) / (1 - rate)
 
 
 def slots_used(batch: int) -> float:

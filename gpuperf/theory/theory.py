@@ -67,8 +67,7 @@ class Plot:
     """Curves over one axis, with horizontal `levels` by label.
 
     Both axes are logarithmic unless `linear`. `names` replaces the numbers on the x axis, and
-    values in bytes have `in_bytes`. `title` is for one of several plots. A curve of one point is
-    named at the point if `named`, else in the legend.
+    values in bytes have `in_bytes`. `title` is for one of several plots.
     """
 
     x: str
@@ -79,7 +78,6 @@ class Plot:
     names: Mapping[float, str] = field(default_factory=dict)
     in_bytes: bool = False
     title: str = ""
-    named: bool = False
 
 
 Rows = Callable[[Any, "Chip"], Iterable[Sequence[Value]]]

@@ -32,8 +32,8 @@ NAMES: Mapping[str, tuple[str, ...]] = {
 }
 # Families with an MLP of two matrices, and those with learned positions, biases in every layer,
 # norms of queries and keys, and a head apart from the embedding where the file does not say.
-PLAIN = ("gpt2", "gpt_bigcode", "gpt_neo", "gpt_neox", "gptj", "codegen", "opt", "bloom", "falcon")
-PLAIN = (*PLAIN, "mpt", "phi", "starcoder2")
+CODERS = ("codegen", "gpt_bigcode", "starcoder2")
+PLAIN = (*CODERS, "gpt2", "gpt_neo", "gpt_neox", "gptj", "opt", "bloom", "falcon", "mpt", "phi")
 LEARNED = ("gpt2", "gpt_bigcode", "gpt_neo", "opt")
 BIASED = (*LEARNED, "gpt_neox", "bloom", "phi", "starcoder2")
 HEAD_NORMS = ("qwen3", "qwen3_moe", "gemma3_text")

@@ -140,7 +140,7 @@ class Model:
         """The elements of keys and values of one token in all layers."""
         return 2 * self.layers * self.kv_heads * self.head_width
 
-    def attention_flops(self, pairs: int) -> int:
+    def attention_flops(self, pairs: float) -> float:
         """Return the FLOPs of q·kᵀ and p·v over *pairs* pairs of a query and a key, all layers."""
         return 4 * self.layers * self.heads * self.head_width * pairs
 

@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import Protocol
 
 from gpuperf.errors import UsageError
-from gpuperf.theory.decoding import packed_bits
+from gpuperf.theory.decoding import causal_pairs, decode_attention, packed_bits
 from gpuperf.theory.theory import Chip
 from gpuperf.theory.transformer.model import Linear, Model
 from gpuperf.units import itemsize
@@ -68,6 +68,12 @@ class Formats:
     def bits(self, linear: Linear) -> float:
         """Return the bits of a weight of *linear*."""
         return 16 if linear.of == "head" else self.weight_bits
+
+    def name_of(self, linear: Linear) -> str:
+        """Return the format of the weights of *linear*."""
+        if linear.of != "head" or self.weights in SIXTEEN:
+            return self.weights
+        return "bf16"
 
 
 @dataclass(frozen=True)
@@ -166,16 +172,24 @@ def elementwise_elements(model: Model) -> int:
     return 10 * model.width + rope + model.mlp_matrices * width
 
 
+@dataclass(frozen=True)
+class Estimate:
+    """A time of one layer by measurements. `beyond` says why measured points do not surround it;
+    it is empty where they do."""
+
+    seconds: float
+    beyond: str = ""
+
+
 class Measured(Protocol):
-    """Measured times that replace those of the roofs; None where nothing was measured."""
+    """Measured times that replace those of the roofs; None where nothing alike was measured."""
 
-    def linear_s(self, linear: Linear, formats: Formats, tokens: int) -> float | None:
-        """Return the seconds of one layer of *linear* over *tokens* tokens."""
+    def linear(self, linear: Linear, weights: str, tokens: int) -> Estimate | None:
+        """Return the time of one layer of *linear* over *tokens* tokens."""
 
-    def decode_s(
-        self, model: Model, formats: Formats, batch: int, context: float, queries: int
-    ) -> float | None:
-        """Return the seconds of the attention of one layer over *context* tokens a sequence."""
+    def decode(self, model: Model, cache: str, point: tuple[int, float, int]) -> Estimate | None:
+        """Return the time of the attention of one layer at *point*: sequences, cached tokens of
+        each, new tokens of each."""
 
 
 @dataclass(frozen=True)
@@ -242,30 +256,46 @@ class Steps:
         """Return the time of all layers of *linear* over *tokens* tokens; 0 without tokens."""
         if not tokens:
             return 0.0
-        if self.measured is not None:
-            one = self.measured.linear_s(linear, self.formats, tokens)
-            if one is not None:
-                return linear.times * one
-        rate = self.roofs.rate if linear.of == "head" else self.roofs.linear_rate
-        moved = linear.weights_read(tokens) * self.formats.bits(linear) / 8
-        return max(linear.flops(tokens) / rate, moved / self.roofs.bandwidth)
+        if self.measured is not None and (known := self.measured_linear(linear, tokens)):
+            return linear.times * known.seconds
+        flops, moved = self.linear(linear, tokens)
+        return max(flops / self.rate(linear), moved / self.roofs.bandwidth)
+
+    def linear(self, linear: Linear, tokens: int) -> tuple[int, float]:
+        """Return the FLOPs and the bytes of weights of all layers of *linear*."""
+        return linear.flops(tokens), linear.weights_read(tokens) * self.formats.bits(linear) / 8
+
+    def rate(self, linear: Linear) -> float:
+        """Return the FLOP/s of the roof of *linear*."""
+        return self.roofs.rate if linear.of == "head" else self.roofs.linear_rate
+
+    def measured_linear(self, linear: Linear, tokens: int) -> Estimate | None:
+        """Return the measured time of one layer of *linear*, or None."""
+        if self.measured is None or linear.experts > 1:
+            return None
+        return self.measured.linear(linear, self.formats.name_of(linear), tokens)
 
     def decode_attention_s(self, batch: int, context: float, queries: int = 1) -> float:
         """Return the time of the attention of *batch* sequences in all layers."""
-        if self.measured is not None:
-            each = context / batch
-            one = self.measured.decode_s(self.model, self.formats, batch, each, queries)
-            if one is not None:
-                return self.model.layers * one
+        if self.measured is not None and (known := self.measured_decode(batch, context, queries)):
+            return self.model.layers * known.seconds
         flops, moved = self.decode_attention(batch, context, queries)
         return max(flops / self.roofs.rate, moved / self.roofs.bandwidth)
 
+    def measured_decode(self, batch: int, context: float, queries: int = 1) -> Estimate | None:
+        """Return the measured time of one layer's attention, or None."""
+        if self.measured is None:
+            return None
+        point = (batch, context / batch, queries)
+        return self.measured.decode(self.model, self.formats.kv, point)
+
     def decode_attention(self, batch: int, context: float, queries: int = 1) -> tuple[float, float]:
-        """Return the FLOPs and bytes of the attention of *batch* sequences, whose *queries* new
-        tokens attend the cache, themselves and those before them."""
-        pairs = queries * context + batch * queries * (queries + 1) // 2
-        moved = (context + batch * queries) * self.kv_bytes
-        return self._pair_flops * pairs, moved
+        """Return the FLOPs and bytes of the attention of *batch* sequences in all layers."""
+        m = self.model
+        flops, moved = decode_attention(
+            batch, context, m.heads, m.kv_heads, m.head_width, queries, itemsize(self.formats.kv)
+        )
+        return m.layers * flops, m.layers * moved
 
     def prefill_attention_s(self, tokens: int, context: int = 0) -> float:
         """Return the time of the fused causal attention of a chunk of a prompt in all layers."""
@@ -275,8 +305,8 @@ class Steps:
     def prefill_attention(self, tokens: int, context: int = 0) -> tuple[float, float]:
         """Return the FLOPs and bytes of the attention of *tokens* tokens after *context* cached
         ones; each key and value moves once."""
-        pairs = tokens * (tokens + 1) // 2 + tokens * context
-        return self._pair_flops * pairs, (tokens + context) * self.kv_bytes
+        flops = self.model.attention_flops(causal_pairs(tokens, context))
+        return flops, (tokens + context) * self.kv_bytes
 
     def elementwise_s(self, tokens: int) -> float:
         """Return the time of the elementwise kernels over *tokens* tokens; 0 if they are fused."""
@@ -286,10 +316,6 @@ class Steps:
     def kv_bytes(self) -> int:
         """The bytes of keys and values of one token."""
         return kv_bytes_per_token(self.model, self.formats)
-
-    @cached_property
-    def _pair_flops(self) -> int:
-        return self.model.attention_flops(1)
 
     @cached_property
     def _elementwise_token_s(self) -> float:
