@@ -103,6 +103,7 @@ def _import_all() -> Names:
         final.atexit = False  # torch's libraries, whose end in each fork takes 50 ms
     gc.collect()
     gc.freeze()
+    gc.set_threshold(*forks.COLLECT)
     return torch, torch_modules() - torch
 
 

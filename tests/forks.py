@@ -39,6 +39,7 @@ RUN = Path(__file__).parents[1] / "gpuperf" / "run"
 GUARD, BOOTSTRAP = str(RUN / "guard.py"), str(RUN / "bootstrap.py")
 SERVER = Path(__file__).with_name("fork_server.py")
 SERVER_START_S = 60.0
+COLLECT = (50_000, 20, 20)  # thresholds of the garbage collector
 
 
 def hear() -> None:
