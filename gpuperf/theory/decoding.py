@@ -59,6 +59,13 @@ def decode_attention(
     return 4 * heads * head_width * pairs, moved
 
 
+def attention_seconds(work: tuple[float, float], rate: float, bandwidth: float) -> float:
+    """Return the least time of the FLOPs and bytes *work*. While the heads that share a key are
+    fewer than rate / bandwidth, the bytes bind, and more heads of queries cost nothing."""
+    flops, moved = work
+    return max(flops / rate, moved / bandwidth)
+
+
 def accepted_tokens(rate: float, drafts: int) -> float:
     """Return the tokens of one pass that verifies *drafts* drafts, each accepted with probability
     *rate*: (1 − α^(k+1)) / (1 − α). Source: Leviathan et al., Fast Inference (2022), equation 1."""

@@ -24,6 +24,8 @@ from gpuperf.theory.transformer.setting import PARAMETERS, remarks, setting_of
 def _remarks(at: Any, chip: Chip) -> Iterator[str]:
     setting = setting_of(at, chip)
     yield from remarks(setting, chip)
+    if 0 < (positions := setting.model.positions) < max(*at.prompt, *at.context):
+        yield f"the model has {positions:,} positions: longer prompts and contexts are arithmetic"
     beyond = [op.beyond for _, listed in passes(at, setting) for op in listed if op.beyond]
     if beyond:
         first = "; ".join(dict.fromkeys(beyond[:3]))
@@ -42,7 +44,7 @@ THEORY = Theory(
         Parameter("prompt", "2k,8k", "tokens of a prompt", swept=True, most=2**20),
         Parameter("batch", "1,8,32,64,128,256,512", "sequences", swept=True, most=2**16),
         Parameter("context", "1k,8k", "cached tokens of each", swept=True, least=0, most=2**24),
-        Parameter("chunk", "256,512,2k", "prompt tokens of a pass", swept=True, most=2**20),
+        Parameter("chunk", "256,512,2k", "tokens of a pass", swept=True, least=16, most=2**20),
         Parameter("running", "32", "sequences beside a chunk", least=0, most=2**16),
         Parameter("drafts", "4", "drafts of a round", swept=True, most=64),
         Parameter("acceptance", "0.7", "of a draft", least=0, most=1, kind="number"),

@@ -39,10 +39,10 @@ def theory_tables(name: str, theory: Theory, at: At, chip: Chip) -> list[Table]:
     """Make the tables of *theory* with the values *at* on *chip*: its rows, its parts, and under
     the last its formulas and its sources.
 
-    Where a theory has parts, `table` of a row of JSON names the part (empty: none).
+    Where a theory has parts, `table` of a row of JSON is the name of the theory or of the part.
     """
     title = f"{name}: {theory.question}"
-    first = _table(title, theory.quantities, theory.rows, at, chip, "" if theory.parts else None)
+    first = _table(title, theory.quantities, theory.rows, at, chip, name if theory.parts else None)
     tables = [replace(first, lead=(_given(theory, at, chip),))]
     tables += [_table(p.title, p.quantities, p.rows, at, chip, p.name) for p in theory.parts]
     return [*tables[:-1], replace(tables[-1], notes=_notes(theory, at, chip))]

@@ -17,7 +17,7 @@ from gpuperf.model.record import Record
 from gpuperf.model.samples import Samples
 from gpuperf.model.workload import Case
 from gpuperf.peaks.find import find_device
-from gpuperf.theory.decoding import accepted_tokens, decode_attention
+from gpuperf.theory.decoding import accepted_tokens, attention_seconds, decode_attention
 from gpuperf.theory.inference import THEORY
 from gpuperf.theory.theory import Chip, values_of
 from gpuperf.theory.transformer.find import find_model
@@ -175,6 +175,8 @@ def test_what_fits_and_how_many_devices_would() -> None:
     assert "2 would hold them" in said
     assert rows_of(MEMORY, model="llama-3-70b")[0]["tokens_that_fit"] == 0
     assert list(THEORY.remarks(values_of(THEORY, {"weights": "int4"}), H200)) == []
+    (short,) = THEORY.remarks(values_of(THEORY, {"model": "gpt2"}), H200)
+    assert "1,024 positions" in short
 
 
 @pytest.mark.parametrize(
@@ -230,6 +232,15 @@ def test_chunks_trade_the_first_token_for_the_time_between_tokens() -> None:
     few, many = rows_of(CHUNKS, prompt="8k", chunk="256,8k")
     assert few["between_s"] < many["between_s"] and few["first_token_s"] > many["first_token_s"]
     assert rows_of(CHUNKS, prompt="100", chunk="256,512", running="0")[0]["of_decode"] is None
+
+
+def test_more_heads_of_queries_cost_nothing_while_bytes_bind() -> None:
+    """8 to 64 heads of queries at 8 of keys took the same time on an H200."""
+    times = {
+        attention_seconds(decode_attention(8, 8 * 4096, heads, 8, 128), 989.4e12, 4.8e12)
+        for heads in (8, 16, 32, 64)
+    }
+    assert times == {2 * 8 * 128 * 2 * 8 * 4097 / 4.8e12}
 
 
 def test_rows_of_prefill_and_of_heads() -> None:
@@ -341,7 +352,7 @@ def test_the_rows_of_all_tables_name_their_table(command: CommandLine) -> None:
     words = ("theory", "inference", "--model", "./config.json", "--batch", "1,2")
     rows = json.loads(command.within(*words, "--format", "json").out)
     tables = [part.name for part in THEORY.parts]
-    assert list(dict.fromkeys(row["table"] for row in rows)) == ["", *tables]
+    assert list(dict.fromkeys(row["table"] for row in rows)) == ["inference", *tables]
     lines = command.within(*words, "--format", "csv").out.splitlines()
     assert len(lines) == len(rows) + 1
     assert {*rows[0], *rows[-1]} <= {*lines[0].split(",")}

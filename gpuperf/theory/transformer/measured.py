@@ -23,7 +23,7 @@ from gpuperf.errors import UsageError
 from gpuperf.model.peaks import Peaks, matches
 from gpuperf.model.record import Record, Run
 from gpuperf.run.store import read_runs
-from gpuperf.theory.decoding import decode_attention
+from gpuperf.theory.decoding import attention_seconds, decode_attention
 from gpuperf.theory.transformer.model import Linear, Model
 from gpuperf.theory.transformer.step import Estimate, Formats, Roofs
 from gpuperf.units import itemsize
@@ -219,10 +219,9 @@ class MeasuredTimes:
 
     def _decode_roof(self, p: DecodePoint) -> float:
         size = itemsize(p.cache)
-        flops, moved = decode_attention(
-            p.batch, p.batch * p.kv, p.heads, p.kv_heads, p.head_width, p.queries, size
-        )
-        return max(flops / self.roofs.rate, moved / self.roofs.bandwidth)
+        heads = (p.heads, p.kv_heads, p.head_width)
+        work = decode_attention(p.batch, p.batch * p.kv, *heads, p.queries, size)
+        return attention_seconds(work, self.roofs.rate, self.roofs.bandwidth)
 
     def remarks(self, peaks: Peaks) -> Iterator[str]:
         """Yield sentences about runs of another device than *peaks*, and about missing

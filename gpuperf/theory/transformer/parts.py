@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from gpuperf.theory.decoding import decode_intensity
+from gpuperf.theory.decoding import attention_seconds, decode_intensity
 from gpuperf.theory.theory import Chip, Part, Quantity, Value, ratio
 from gpuperf.theory.transformer.operators import Operator, operators, origin_of
 from gpuperf.theory.transformer.setting import Setting, setting_of
@@ -221,8 +221,8 @@ def _gqa_rows(at: Any, chip: Chip) -> Iterator[Row]:
     own, size = setting.model, itemsize(setting.formats.kv)
     for kv_heads in _divisors(own.heads):
         steps = replace(setting.steps, model=replace(own, kv_heads=kv_heads))
-        flops, moved = steps.decode_attention(batch, batch * context)
-        spent = max(flops / steps.roofs.rate, moved / steps.roofs.bandwidth)
+        work = steps.decode_attention(batch, batch * context)
+        spent = attention_seconds(work, steps.roofs.rate, steps.roofs.bandwidth)
         note = "this model" if kv_heads == own.kv_heads else ""
         intensity = decode_intensity(steps.model.group, size)
         yield kv_heads, steps.model.group, steps.kv_bytes, intensity, batch, spent, note

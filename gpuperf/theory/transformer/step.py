@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import Protocol
 
 from gpuperf.errors import UsageError
-from gpuperf.theory.decoding import causal_pairs, decode_attention, packed_bits
+from gpuperf.theory.decoding import attention_seconds, causal_pairs, decode_attention, packed_bits
 from gpuperf.theory.theory import Chip
 from gpuperf.theory.transformer.model import Linear, Model
 from gpuperf.units import itemsize
@@ -279,8 +279,8 @@ class Steps:
         """Return the time of the attention of *batch* sequences in all layers."""
         if self.measured is not None and (known := self.measured_decode(batch, context, queries)):
             return self.model.layers * known.seconds
-        flops, moved = self.decode_attention(batch, context, queries)
-        return max(flops / self.roofs.rate, moved / self.roofs.bandwidth)
+        work = self.decode_attention(batch, context, queries)
+        return attention_seconds(work, self.roofs.rate, self.roofs.bandwidth)
 
     def measured_decode(self, batch: int, context: float, queries: int = 1) -> Estimate | None:
         """Return the measured time of one layer's attention, or None."""
@@ -299,8 +299,8 @@ class Steps:
 
     def prefill_attention_s(self, tokens: int, context: int = 0) -> float:
         """Return the time of the fused causal attention of a chunk of a prompt in all layers."""
-        flops, moved = self.prefill_attention(tokens, context)
-        return max(flops / self.roofs.rate, moved / self.roofs.bandwidth)
+        work = self.prefill_attention(tokens, context)
+        return attention_seconds(work, self.roofs.rate, self.roofs.bandwidth)
 
     def prefill_attention(self, tokens: int, context: int = 0) -> tuple[float, float]:
         """Return the FLOPs and bytes of the attention of *tokens* tokens after *context* cached
