@@ -52,7 +52,7 @@ Dots = tuple[float, ...]  # slowdowns, as log ratios
 
 
 @dataclass(frozen=True)
-class _Row:
+class PairRow:
     """One row of the chart: hollow and filled dots, the mean with its interval, the margin (all log
     ratios of head to base), and the words beside it; `loud` rows are bold."""
 
@@ -79,14 +79,9 @@ def draw_pairs(report: GateReport, paths: Sequence[Path]) -> None:
 
     Raises: UsageError for another suffix, an unwritable path, and a report without any times.
     """
-    names = names_of(report, NAME)
-    shown = worst_first(report)[:MOST]
-    rows = [_row(case, report, names) for case in shown]
-    sentinels = [_sentinel(name, report, names) for name in list(report.sentinels)[:MOST_SENTINELS]]
-    if not any(row.hollow or row.filled for row in (*rows, *sentinels)):
-        raise UsageError("no case has a time on both sides: nothing to draw", "see the table")
+    rows, sentinels = rows_of(report)
     title = shorten(f"Gate {report.outcome}: {counts(report.cases, words_of(report))}", TITLE)
-    lines = _lines(report, names, len(report.cases) - len(rows))
+    lines = _lines(report, names_of(report, NAME), len(report.cases) - len(rows))
     with figure(paths, title, lines, [_reading(report)], WIDTH) as frame:
         frame.legend(_handles(report, bool(sentinels)))
         every = [*rows, *sentinels]
@@ -102,7 +97,20 @@ def draw_pairs(report: GateReport, paths: Sequence[Path]) -> None:
         _thin_out(axes)
 
 
-def _row(case: CaseVerdict, report: GateReport, names: Names) -> _Row:
+def rows_of(report: GateReport) -> tuple[list[PairRow], list[PairRow]]:
+    """Return the rows of the worst cases, in the order of the table, and those of the sentinels.
+
+    Raises: UsageError for a report without any times.
+    """
+    names = names_of(report, NAME)
+    rows = [_row(case, report, names) for case in worst_first(report)[:MOST]]
+    sentinels = [_sentinel(name, report, names) for name in list(report.sentinels)[:MOST_SENTINELS]]
+    if not any(row.hollow or row.filled for row in (*rows, *sentinels)):
+        raise UsageError("no case has a time on both sides: nothing to draw", "see the table")
+    return rows, sentinels
+
+
+def _row(case: CaseVerdict, report: GateReport, names: Names) -> PairRow:
     judged, loud = case.judged, case.judged.verdict == "REGRESSED"
     hollow, filled, margin = _dots(case, report.rule)
     cause = f": {clean(case.cause.kind)}" if case.cause is not None and loud else ""
@@ -111,7 +119,9 @@ def _row(case: CaseVerdict, report: GateReport, names: Names) -> _Row:
     change = "" if judged.change is None else percent(judged.change)
     words = shorten(f"{change}{word}".strip(), BESIDE)
     colour = COLOUR[judged.verdict]
-    return _Row(names.of(case.case), colour, hollow, filled, margin, mean, low, high, words, loud)
+    return PairRow(
+        names.of(case.case), colour, hollow, filled, margin, mean, low, high, words, loud
+    )
 
 
 def _dots(case: CaseVerdict, rule: Rule) -> tuple[Dots, Dots, float]:
@@ -142,7 +152,7 @@ def _margin(pairs: Pairs, rule: Rule, own: float | None) -> float:
     return rule.margin_of(pairs, own) if known else math.log1p(rule.margin)
 
 
-def _sentinel(name: str, report: GateReport, names: Names) -> _Row:
+def _sentinel(name: str, report: GateReport, names: Names) -> PairRow:
     from scipy.special import stdtrit
 
     pairs, rule = report.sentinels[name], report.rule
@@ -157,7 +167,7 @@ def _sentinel(name: str, report: GateReport, names: Names) -> _Row:
     bad = moved(pairs, rule, len(report.sentinels)) is not None
     words = f"{percent(change)}  sentinel{' moved' if bad else ''}"
     colour = COLOURS[1] if bad else SENTINEL
-    return _Row(
+    return PairRow(
         names.of(name), colour, (), dots, _margin(pairs, rule, None), mean, low, high, words, bad
     )
 
@@ -166,7 +176,7 @@ def _logarithm(change: float | None) -> float | None:
     return math.log1p(change) if change is not None and -1 < change < math.inf else None
 
 
-def _name(axes: Any, places: Sequence[float], rows: Sequence[_Row]) -> None:
+def _name(axes: Any, places: Sequence[float], rows: Sequence[PairRow]) -> None:
     """Write the names of the rows beside the y axis, and the caption of the x axis."""
     axes.axvline(0, color=INK, linewidth=0.8, zorder=1)
     axes.set_ylim(places[-1] + 0.5, -0.5)
@@ -190,7 +200,7 @@ def _thin_out(axes: Any) -> None:
     axes.set_xticks(sorted(ticks))
 
 
-def _scale(axes: Any, rows: Sequence[_Row]) -> None:
+def _scale(axes: Any, rows: Sequence[PairRow]) -> None:
     """Set the limits of the x axis around all means, intervals, and the dots not `BEYOND`."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
@@ -213,7 +223,7 @@ def _scale(axes: Any, rows: Sequence[_Row]) -> None:
     axes.grid(axis="x")
 
 
-def _draw(axes: Any, place: float, row: _Row) -> None:
+def _draw(axes: Any, place: float, row: PairRow) -> None:
     """Draw one row: the margin, the dots, the mean with its interval, and the words beside it."""
     from matplotlib.patches import Rectangle
 
@@ -244,7 +254,7 @@ def _draw(axes: Any, place: float, row: _Row) -> None:
     )
 
 
-def _draw_dots(axes: Any, place: float, row: _Row) -> None:
+def _draw_dots(axes: Any, place: float, row: PairRow) -> None:
     """Draw the dots of a row, the first pair at its top and the last at its bottom; a dot beyond
     the edge of the axis is an arrow."""
     low, high = axes.get_xlim()

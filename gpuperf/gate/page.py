@@ -5,16 +5,15 @@ The page contains the verdict, which `gpuperf gate check PAGE` judges again from
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 
 from gpuperf.errors import UsageError
-from gpuperf.gate.chart import draw_pairs
+from gpuperf.gate.svg import pairs_html
 from gpuperf.gate.table import full_table
 from gpuperf.gate.verdict import GateReport, read_report
 from gpuperf.model.codec import encode
-from gpuperf.show.html import paragraph, to_html
-from gpuperf.show.page import Section, data_element, image, page
+from gpuperf.show.html import paragraph, text, to_html
+from gpuperf.show.page import Section, data_element, page
 
 NAME = "verdict.json"
 
@@ -32,13 +31,23 @@ def page_of(path: Path) -> str | None:
 
 def gate_page(report: GateReport) -> str:
     """Return the page of *report*."""
-    sections = [_chart(report), Section("", to_html(full_table(report)))]
-    data = data_element("gpuperf-verdict", encode(report).decode())
-    return page(f"gate: {report.outcome}", [], sections, data)
-
-
-def _chart(report: GateReport) -> Section:
+    table = to_html(full_table(report))
     try:
-        return Section("", f"<figure class=chart>{image(partial(draw_pairs, report))}</figure>")
+        chart = f"<figure class=chart>{pairs_html(report)}{_caption(report)}</figure>"
+        body = f'<div class="linked pairs">{chart}\n{table}</div>'
     except UsageError as error:
-        return Section("", paragraph(f"No chart is drawn: {error}."))
+        body = f"{paragraph(f'No chart is drawn: {error}.')}\n{table}"
+    data = data_element("gpuperf-verdict", encode(report).decode())
+    return page(f"gate: {report.outcome}", [], [Section("", body)], data)
+
+
+def _caption(report: GateReport) -> str:
+    hollow, filled = (
+        ("a pair of the screen", "a pair that confirms")
+        if report.kind == "ab"
+        else ("a process of the base", "a process of the head")
+    )
+    return (
+        f"<figcaption>Gate {text(report.outcome)}. Hollow: {hollow}; filled: {filled}; line: the "
+        "mean with its 95 % interval; band: the margin.</figcaption>"
+    )

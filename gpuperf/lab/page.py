@@ -94,7 +94,7 @@ def _section(finding: Finding, device: str) -> Iterator[str]:
     chart = finding.outcome.path.with_suffix(".svg")
     if chart.exists():
         drawn = embedded_image(chart.read_bytes(), f"{experiment.name}: {ruling.sentence}")
-        yield f"<figure>{drawn}</figure>"
+        yield f"<figure class=chart>{drawn}</figure>"
     yield to_table(replace(lab_table(finding.study, ruling, device), title="", lead=()))
     yield f"<p>Run file: <code>{text(finding.outcome.path.name)}</code></p>"
 

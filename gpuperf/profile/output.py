@@ -10,7 +10,7 @@ from gpuperf.profile.breakdown import Profile, profiles
 from gpuperf.profile.brief import render_brief
 from gpuperf.profile.findings import findings
 from gpuperf.profile.summary import title_of, totals_of
-from gpuperf.profile.table import findings_table, kernels_table, operators_table
+from gpuperf.profile.table import findings_table, kernels_table, operators_table, with_kernels
 from gpuperf.profile.values import document_of
 from gpuperf.show.data import to_json
 from gpuperf.show.render import render
@@ -55,7 +55,9 @@ def _whole(profile: Profile, run: Run, by: str) -> tuple[Table, Table]:
 
 def _page(profile: Profile, run: Run) -> tuple[Table, ...]:
     """Return the tables of a page, which has room for every operator and every kernel."""
-    operators = operators_table(profile, not run.header.ceilings, MOST_ROWS)
+    operators = with_kernels(
+        operators_table(profile, not run.header.ceilings, MOST_ROWS), profile, MOST_ROWS
+    )
     return (
         replace(operators, title=title_of(profile, run), lead=totals_of(profile, run)),
         replace(findings_table(findings(profile, run.header), profile), title="What to do first"),

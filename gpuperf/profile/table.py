@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from gpuperf.model.metrics import moved_bytes, tensor_operations
 from gpuperf.model.text import shorten
@@ -65,6 +66,21 @@ def operators_table(profile: Profile, roofless: bool, most_rows: int = MOST_ROWS
         rows=[operator_values(row) for row in profile.operators],
         names=("operator",),
     )
+
+
+def with_kernels(table: Table, profile: Profile, most_rows: int) -> Table:
+    """Return the *table* of operators of a page, each of which folds out its kernels."""
+    head, *others = table.columns
+    folds = tuple(
+        tuple(map(_kernel_line, kernels_of(replace(profile, operators=(row,)))))
+        for row in ran(profile)[:most_rows]
+    )
+    return replace(table, columns=(replace(head, folds=folds), *others))
+
+
+def _kernel_line(use: KernelUse) -> str:
+    name = shorten(use.name.removeprefix("void "), LONGEST_KERNEL)
+    return f"{format_time(use.seconds)}, {use.share * 100:.1f} %: {use.count:,} × {name}"
 
 
 def ran(profile: Profile) -> list[OperatorRow]:

@@ -95,6 +95,9 @@ def _cell(column: Column, i: int) -> str:
     shown = text(column.cells[i].strip())
     mood = column.moods[i] if column.moods else ""
     words = f"<code>{shown}</code>" if column.code else shown
+    if column.folds and (lines := column.folds[i]):
+        folded = "".join(f"<li>{text(line)}" for line in lines)
+        words = f"<details><summary>{words}</summary><ul>{folded}</ul></details>"
     return f"<td class={mood}>{words}" if mood else f"<td>{words}"
 
 

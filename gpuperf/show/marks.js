@@ -1,5 +1,6 @@
 // Charts whose marks are linked with the rows of a table: hover, isolate, filter.
-const USUAL = /^(time|interval|speed-up|attained|moved|of roof|bound by|caveats)/;
+const USUAL =
+  /^(time|interval|speed-up|attained|moved|of roof|bound by|caveats|case|verdict|base|head|change|95 %|q$|detectable)/;
 class Linked {
   constructor(part) {
     this.figure = part.querySelector("figure");
@@ -10,6 +11,7 @@ class Linked {
     this.told = this.rows.names.map((name, index) => index < time || USUAL.test(name));
     this.alone = new Set(); // series that are isolated; none means all
     this.marks = all(this.svg, ".marks > *").map((node) => this.mark(node));
+    this.frames = all(this.svg, ".row[data-row]"); // what a row has beside its marks
     this.layers = all(this.svg, ".layer > [data-s]");
     this.series = new Map(this.marks.map((mark) => [mark.row, mark.series]));
     this.rows.hidden = (row) => this.alone.size > 0 && !this.alone.has(this.series.get(row));
@@ -80,6 +82,7 @@ class Linked {
       mark.shown = this.rows.shows(mark.row);
       mark.node.classList.toggle("off", !mark.shown);
     }
+    this.frames.forEach((frame) => frame.classList.toggle("off", !this.rows.shows(Number(frame.dataset.row))));
     const filtered = this.rows.words.length > 0;
     this.layers.forEach((layer) =>
       layer.classList.toggle("off", filtered || (this.alone.size > 0 && !this.alone.has(layer.dataset.s))));
@@ -127,8 +130,11 @@ class Linked {
       const open = this.marks.filter((mark) => mark.shown && mark.x !== null);
       if (!open.length) return;
       const at = open.indexOf(this.now), last = open.length - 1;
-      const next = event.key === "Home" ? 0 : event.key === "End" ? last
-        : at < 0 ? 0 : (at + steps[event.key] + open.length) % open.length;
+      const step = steps[event.key];
+      let next = event.key === "End" ? last : event.key === "Home" || at < 0 ? 0 : (at + step + open.length) % open.length;
+      // Up and down leave the row, if it has several marks.
+      const leaves = /Up|Down/.test(event.key) && at >= 0;
+      while (leaves && next !== at && open[next].row === open[at].row) next = (next + step + open.length) % open.length;
       this.show(open[next]);
     } else if (event.key === "Enter" && this.now) {
       this.isolate(this.now.series, event.shiftKey);
@@ -150,6 +156,7 @@ class Linked {
       if (text && text !== "–" && this.told[index]) list.append(make("dt", this.rows.names[index]), make("dd", text));
     });
     this.tip.replaceChildren(make("b", this.buttons.find((button) => button.dataset.s === mark.series).textContent.trim()), list);
+    if (mark.node.dataset.t) this.tip.append(make("p", mark.node.dataset.t));
     this.tip.hidden = false;
     const scale = this.svg.getBoundingClientRect().width / this.svg.viewBox.baseVal.width;
     const left = mark.x * scale + 14, top = mark.y * scale + 10;

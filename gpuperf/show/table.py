@@ -36,6 +36,7 @@ class Column:
     wrap: int = 0
     code: bool = False  # markdown shows the cells as code
     moods: tuple[Mood, ...] = ()
+    folds: tuple[tuple[str, ...], ...] = ()  # lines that a page folds out below each cell
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,7 @@ class Table:
                 unit=change(column.unit),
                 cells=all_of(column.cells),
                 short=all_of(column.short),
+                folds=tuple(map(all_of, column.folds)),
             )
             for column in self.columns
         )

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from command_line import CommandLine
-from measured import run_file, text_of
+from measured import MEASURED, run_file, text_of
 from pages import poisoned
 
 from gpuperf.roofline.rows import entries_of
@@ -40,6 +40,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in (ATTENTION, PROFILED):
         ended = gpuperf.within("show", str(run_file(name)), "--html", f"{name}.html")
         assert ended.code == 0, ended.err
+    verdict = str(MEASURED / "gates" / "regressions")
+    assert gpuperf.within("show", verdict, "--html", "verdict.html").code == 0
     lines = (json.loads(line) for line in text_of(run_file(ATTENTION)).split("\n") if line)
     hostile = gpuperf.folder / "hostile.jsonl"
     hostile.write_text("\n".join(json.dumps(poisoned(line)) for line in lines), encoding="utf-8")
@@ -227,6 +229,35 @@ def test_without_a_script_the_page_has_its_chart_and_its_whole_table(open_page: 
     assert page.locator("button").count() == 0
 
 
+def test_a_pair_of_a_gate_shows_both_sides_and_the_verdict(open_page: Open) -> None:
+    page = open_page("verdict")
+    stage, tip = page.locator(".stage"), page.locator(".tip")
+    stage.press("Home")
+    words = tip.inner_text()
+    for part in ("REGRESSED", "softmax/fused", "95 %", "screening pair 1 of", "base ", "head "):
+        assert part in words
+    stage.press("ArrowRight")
+    assert "screening pair 2 of" in tip.inner_text()
+    stage.press("ArrowDown")  # the next case
+    assert "matmul/triton" in tip.inner_text()
+    page.locator(MARKS).first.scroll_into_view_if_needed()
+    page.locator(MARKS).first.hover(force=True)
+    assert "softmax/fused" in tip.inner_text()
+    every = visible(page, MARKS)
+    page.get_by_role("button", name="unchanged").click()
+    assert 0 < visible(page, MARKS) < every
+    assert visible(page, ".pairs tbody tr") == visible(page, ".row[data-row]") == 5
+
+
+def test_an_operator_of_a_profile_unfolds_its_kernels_by_a_key(open_page: Open) -> None:
+    page = open_page(PROFILED)
+    folded = page.locator("details").first
+    assert not folded.locator("li").first.is_visible()
+    folded.locator("summary").press("Enter")
+    assert folded.locator("li").first.is_visible()
+    assert " × " in folded.locator("li").first.inner_text()
+
+
 def test_the_run_file_is_saved_out_of_the_page(open_page: Open, tmp_path: Path) -> None:
     page = open_page(ATTENTION)
     with page.expect_download() as download:
@@ -293,7 +324,10 @@ def test_5000_points_are_drawn_at_once(open_page: Open) -> None:
     assert visible(page, MARKS) == visible(page, ROWS) == 1000
 
 
-@pytest.mark.parametrize(("name", "scheme"), [(ATTENTION, "dark"), (PROFILED, "light")])
+@pytest.mark.parametrize(
+    ("name", "scheme"),
+    [(ATTENTION, "dark"), (PROFILED, "light"), ("verdict", "light"), ("verdict", "dark")],
+)
 def test_axe_finds_no_violation(open_page: Open, name: str, scheme: str) -> None:
     package = importlib.util.find_spec("axe_playwright_python")
     if package is None or package.origin is None:

@@ -21,6 +21,11 @@ from large_run import large_page, large_run, large_text
 from measured import MEASURED, run_file, text_of
 from pages import check_inert, poisoned
 
+from gpuperf.gate.rule import Evidence, Pairs
+from gpuperf.gate.verdict import read_report
+from gpuperf.profile.breakdown import profiles
+from gpuperf.profile.output import MOST_ROWS
+from gpuperf.profile.table import ran
 from gpuperf.roofline.rows import entries_of
 from gpuperf.run import embedded
 from gpuperf.run.packed import pack, unpack
@@ -258,7 +263,12 @@ def test_a_verdict_is_a_page_that_the_gate_judges_again(gpuperf: CommandLine) ->
     folder = MEASURED / "gates" / "regressions"
     content = page_of(gpuperf, folder)
     found = check_inert(content)
-    assert len(found.of("img")) == 1
+    report = read_report(folder / "verdict.json")
+    pairs = [pairs for case in report.cases if case.evidence for pairs in all_pairs(case.evidence)]
+    told = [a["data-t"] for _, a in found.tags if "data-t" in a]
+    assert len(told) == sum(len(each.base) for each in pairs) > 20
+    assert all(re.match(r"(screening|confirming) pair \d+ of \d+: base .*, head ", t) for t in told)
+    assert {a["data-s"] for a in found.of("li") if "data-s" in a} == {"c1", "c7"}
     assert "gate: regressed" in found.texts
     assert any("softmax/fused" in text for text in found.texts)
     judged = gpuperf.within("gate", "check", "page.html", "--format", "json")
@@ -266,6 +276,19 @@ def test_a_verdict_is_a_page_that_the_gate_judges_again(gpuperf: CommandLine) ->
     assert judged.code == 1
     refused(gpuperf.within("show", "page.html"), "without a run of gpuperf", "--html FILE")
     assert data_element("x", '"</script>"').count("</script>") == 1
+
+
+def all_pairs(evidence: Evidence) -> list[Pairs]:
+    return [evidence.screen, *filter(None, [evidence.confirm])]
+
+
+def test_the_operators_of_a_profile_fold_out_their_kernels(gpuperf: CommandLine) -> None:
+    found = check_inert(page_of(gpuperf, run_file(PROFILED)))
+    (profile,) = profiles(read_run(run_file(PROFILED)))
+    shown = [row for row in ran(profile)[:MOST_ROWS] if row.record.kernels]
+    assert len(found.of("details")) == len(found.of("summary")) == len(shown) > 10
+    kernels = {k.name.removeprefix("void ")[:30] for row in shown for k in row.record.kernels}
+    assert all(any(f" × {name}" in text for text in found.texts) for name in kernels)
 
 
 def test_a_folder_of_runs_is_a_history(gpuperf: CommandLine) -> None:
