@@ -246,7 +246,7 @@ def test_a_pair_of_a_gate_shows_both_sides_and_the_verdict(open_page: Open) -> N
     every = visible(page, MARKS)
     page.get_by_role("button", name="unchanged").click()
     assert 0 < visible(page, MARKS) < every
-    assert visible(page, ".pairs tbody tr") == visible(page, ".row[data-row]") == 5
+    assert visible(page, ".pairs tbody tr") == visible(page, ".row[data-row]") == 3
 
 
 def test_an_operator_of_a_profile_unfolds_its_kernels_by_a_key(open_page: Open) -> None:
