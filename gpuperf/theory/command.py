@@ -13,7 +13,7 @@ from gpuperf.peaks.find import find_device
 from gpuperf.show.render import render
 from gpuperf.show.screen import put, stdout_screen
 from gpuperf.theory.table import theories_table, theory_tables
-from gpuperf.theory.theory import CLAIMS, Chip, find_theory, listed_names, values_of
+from gpuperf.theory.theory import CLAIMS, SERVE, Chip, find_theory, listed_names, values_of
 from gpuperf.verb.options import Format, FormatOption
 from gpuperf.verb.parse import named_options
 
@@ -48,6 +48,8 @@ def theory(
 
     Each parameter of a theory is an option: gpuperf theory attention --n 128:16k --d 64,128
 
+    `serve` simulates a server: gpuperf theory serve --model llama-3-8b --trace code --batch 64
+
     `claims` judges what the notes claim: gpuperf theory claims --ruling wrong --run gpuperf-runs
     """
     if name is None:
@@ -57,6 +59,9 @@ def theory(
         return
     if name == CLAIMS:
         _claims(ctx, format)
+        return
+    if name == SERVE:
+        _serve(ctx, _chip(device), chart, format)
         return
     chosen = find_theory(name)
     names = [parameter.name for parameter in chosen.parameters]
@@ -86,6 +91,14 @@ def _claims(ctx: typer.Context, format: Format) -> None:
     put(render([claims_table(study(choice), choice)], format.value, stdout_screen()))
 
 
+def _serve(ctx: typer.Context, chip: Chip, chart: Path | None, format: Format) -> None:
+    """Print what a server of a language model gives."""
+    from gpuperf.theory.serving.command import OPTIONS, serve
+
+    given = named_options(ctx.args, OPTIONS, "options of serve", "for example --trace code")
+    serve(given, chip, chart, format.value)
+
+
 def _chip(device: str) -> Chip:
     if device != CALIBRATED:
         return Chip(find_device(device))
@@ -103,6 +116,10 @@ def parameters_help(words: Sequence[str]) -> str:
 
         listed = ", ".join(f"--{name} ({meaning})" for name, meaning in OPTIONS.items())
         return f"Options of claims: {listed}."
+    if words[0] == SERVE:
+        from gpuperf.theory.serving.command import described
+
+        return described()
     lines = ", ".join(
         f"--{p.name.replace('_', '-')} {p.default} ({p.meaning})"
         for p in find_theory(words[0]).parameters

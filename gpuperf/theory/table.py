@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from gpuperf.show.table import Column, Note, Table, fill
 from gpuperf.theory.theory import (
-    CLAIMS,
+    QUESTIONS,
     At,
     Chip,
     Quantity,
@@ -20,14 +20,13 @@ from gpuperf.theory.theory import (
 from gpuperf.units import format_bytes, format_number, format_rate, format_si, format_time
 
 UNKNOWN = "–"
-CLAIMS_QUESTION = "What do the notes say, and is it right?"
 PREFIXED = ("FLOP", "FLOP/s", "byte/s", "byte", "s")  # units that a cell shows with a prefix
 
 
 def theories_table() -> Table:
     """Make a table with a line for each theory: its name and its question."""
     rows = [
-        (name, CLAIMS_QUESTION if name == CLAIMS else find_theory(name).question)
+        (name, QUESTIONS[name] if name in QUESTIONS else find_theory(name).question)
         for name in listed_names()
     ]
     columns = (Column("theory", left=True, identity=True), Column("question", left=True, wrap=40))

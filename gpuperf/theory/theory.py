@@ -16,7 +16,11 @@ from gpuperf.model.peaks import Peaks
 from gpuperf.units import parse_range
 
 Value = int | float | str | None  # of a cell; None is unknown
-CLAIMS = "claims"  # listed among the theories; `gpuperf/theory/claims/` judges them
+CLAIMS, SERVE = "claims", "serve"  # listed among the theories, with a package of their own
+QUESTIONS = {
+    CLAIMS: "What do the notes say, and is it right?",
+    SERVE: "What do static and in-flight batching of a language model's requests give?",
+}
 LARGEST = 2**30  # of a parameter that sets no limit of its own
 DTYPES = ("fp32", "tf32", "bf16", "fp16", "fp8", "int8")
 
@@ -185,8 +189,8 @@ def theory_names() -> tuple[str, ...]:
 
 
 def listed_names() -> tuple[str, ...]:
-    """Return what `gpuperf theory NAME` takes, as a user types it: the theories, and the claims."""
-    return tuple(sorted((*(name.replace("_", "-") for name in theory_names()), CLAIMS)))
+    """Return what `gpuperf theory NAME` takes, as a user types it."""
+    return tuple(sorted((*(name.replace("_", "-") for name in theory_names()), *QUESTIONS)))
 
 
 def find_theory(name: str) -> Theory:
@@ -201,7 +205,12 @@ def find_theory(name: str) -> Theory:
 
 def values_of(theory: Theory, given: Mapping[str, str]) -> At:
     """Return the values of the parameters, as *given* or by default. Raises: UsageError."""
-    return At({p.name: _value(p, given.get(p.name, p.default)) for p in theory.parameters})
+    return parse_values(theory.parameters, given)
+
+
+def parse_values(parameters: Iterable[Parameter], given: Mapping[str, str]) -> At:
+    """Return the values of *parameters*, as *given* or by default. Raises: UsageError."""
+    return At({p.name: _value(p, given.get(p.name, p.default)) for p in parameters})
 
 
 def _value(parameter: Parameter, text: str) -> Any:

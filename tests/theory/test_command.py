@@ -75,7 +75,7 @@ def test_the_roofs_measured_last_replace_the_sheet(
 def test_without_a_name_all_are_listed(command: CommandLine) -> None:
     rows = json.loads(command.within("theory", "--format", "json").out)
     assert [row["name"] for row in rows] == list(listed_names())
-    assert {row["name"].replace("-", "_") for row in rows} == {*NAMES, "claims"}
+    assert {row["name"].replace("-", "_") for row in rows} == {*NAMES, "claims", "serve"}
 
 
 def test_the_help_of_a_theory_has_its_parameters(command: CommandLine) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 from gpuperf.show.table import Column, Mood, Note, Table, fill
 from gpuperf.theory.claims.claim import RULINGS, Figure, Judged
 from gpuperf.theory.claims.study import Choice, Study
-from gpuperf.theory.table import CLAIMS_QUESTION, PREFIXED, cell
-from gpuperf.theory.theory import Quantity
+from gpuperf.theory.table import PREFIXED, cell
+from gpuperf.theory.theory import CLAIMS, QUESTIONS, Quantity
 from gpuperf.units import format_number
 
 NAMES = (
@@ -37,7 +37,7 @@ def claims_table(study: Study, choice: Choice) -> Table:
     filled = [c for c in fill(columns, cells) if choice.run is not None or c.head != "measured"]
     return Table(
         columns=tuple(filled),
-        title=f"claims: {CLAIMS_QUESTION}",
+        title=f"claims: {QUESTIONS[CLAIMS]}",
         lead=(_count(judged),),
         notes=_notes(study, choice),
         rows=[_data(each) for each in judged],
