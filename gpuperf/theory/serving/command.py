@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuperf.errors import UnknownName, UsageError
+from gpuperf.show.figure import targets_of
 from gpuperf.show.render import render
 from gpuperf.show.screen import put, stdout_screen
 from gpuperf.theory.serving.load import Load, Server
@@ -18,7 +19,7 @@ from gpuperf.theory.serving.study import Bench, make_bench, simulate
 from gpuperf.theory.serving.table import serve_table
 from gpuperf.theory.serving.trace import LAWS, MEASURED, TRACES, draw_load
 from gpuperf.theory.serving.tracefile import read_trace
-from gpuperf.theory.theory import Chip, Parameter, parse_values
+from gpuperf.theory.theory import QUESTIONS, SERVE, Chip, Parameter, parse_values
 from gpuperf.theory.transformer.find import find_model
 from gpuperf.theory.transformer.model import Model
 from gpuperf.theory.transformer.step import (
@@ -47,7 +48,7 @@ POLICIES = {
 PARAMETERS = (
     Parameter("batch", "32", "slots: sequences at once", most=2**16, swept=True),
     Parameter("page", "16", "tokens of a page of the cache", most=2**16),
-    Parameter("chunk", "8192", "prompt tokens of a pass", most=2**24),
+    Parameter("chunk", "8192", "prompt tokens of a pass", least=16, most=2**24),
     Parameter("policy", "static,inflight", "of batching", choices=(*POLICIES,), swept=True),
     Parameter("requests", "4096", "of the trace; of a file, the first", most=2**20),
     Parameter("prefix", "0", "tokens before every prompt that all share", least=0, most=2**24),
@@ -98,6 +99,8 @@ def serve(given: Mapping[str, str], chip: Chip, chart: Path | None, format: str)
 
     Raises: UsageError.
     """
+    if chart is not None:
+        targets_of(chart)
     texts = {name: given.get(name, default) for name, (default, _) in TEXTS.items()}
     at: Any = parse_values(PARAMETERS, {k: v for k, v in given.items() if k not in TEXTS})
     rates = tuple(dict.fromkeys(parse_rate(part.strip()) for part in texts["rate"].split(",")))
@@ -193,5 +196,4 @@ def question_of(place: Place, trace: str, room: int, bench: Bench, at: Any) -> Q
             "Times are those of the roofs, a lower bound: real kernels are slower, above all for "
             "few sequences, and a pass has a fixed time besides (--fixed-us)."
         )
-    title = "What do static and in-flight batching give?"
-    return Question(title, lead, tuple(remarks), room, each)
+    return Question(QUESTIONS[SERVE], lead, tuple(remarks), room, each)

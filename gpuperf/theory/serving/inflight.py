@@ -50,7 +50,7 @@ class InFlight:
         self.kept = math.ceil(KEPT_FREE * server.pages)
 
     def run(self) -> Log:
-        """Serve all requests."""
+        """Serve all requests, to the last token."""
         clock = self.clock
         while clock.ended < len(self.load):
             self.admit()

@@ -9,7 +9,7 @@ from typing import Literal
 from gpuperf.errors import UsageError
 
 HINT = "closed (all requests at once), 5.5 (a second), 80% (of the capacity) or trace; commas join"
-MOST = 1e9
+LEAST, MOST = 1e-3, 1e9
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,6 @@ def parse_rate(text: str) -> Rate:
         raise UsageError(f"--rate {text[:40]!r} is not a rate", HINT)
     if value <= 0:
         raise UsageError(f"--rate {text[:40]} is not above 0", HINT)
-    if value > MOST:
-        raise UsageError(f"--rate {text[:40]} is over {MOST:g}", HINT)
+    if not LEAST <= value <= MOST:
+        raise UsageError(f"--rate {text[:40]} is not from {LEAST:g} to {MOST:g}", HINT)
     return Rate("capacity", value / 100) if text.endswith("%") else Rate("second", value)

@@ -27,7 +27,7 @@ class Static:
         self.clock = Clock(load.arrival_s, self.log)
 
     def run(self) -> Log:
-        """Serve all requests."""
+        """Serve all requests, to the last token."""
         while self.clock.ended < len(self.load):
             if self.clock.arrived == self.clock.ended:
                 self.clock.idle()
@@ -108,7 +108,7 @@ class Static:
                 ended += 1
 
     def leave(self, requests: range | list[int]) -> None:
-        """End *requests* now."""
+        """Let *requests* leave, with their last token."""
         for request in requests:
             self.log.finish_s[request] = self.clock.now
             self.clock.ended += 1

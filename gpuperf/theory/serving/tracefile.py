@@ -17,7 +17,7 @@ from gpuperf.theory.serving.load import Load
 
 MOST_BYTES, MOST_ROWS = 2**26, 2**20  # of a file
 MOST_TOKENS = 2**24  # of a prompt or an output
-MOST_SECONDS = 1e9  # of an arrival
+MOST_SECONDS, LONGEST = 1e11, 1e7  # of an arrival, which may count from 1970; of a trace
 VIDUR = ("arrived_at", "num_prefill_tokens", "num_decode_tokens")
 AZURE = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 HINT = f"a header {','.join(VIDUR)}, then a request a line: 0.5,374,44"
@@ -39,6 +39,8 @@ def read_trace(path: Path) -> Load:
     if not requests:
         raise _refused(path, "it has no requests")
     arrival, prompt, output = zip(*requests, strict=True)
+    if arrival[-1] - arrival[0] > LONGEST:
+        raise _refused(path, f"its arrivals span {arrival[-1] - arrival[0]:.3g} s")
     return Load([each - arrival[0] for each in arrival], list(prompt), list(output))
 
 
@@ -78,7 +80,7 @@ def _value(
 
 
 def _seconds(text: str) -> float:
-    """Parse seconds. Raises: ValueError."""
+    """Parse seconds of at least 0. Raises: ValueError."""
     value = _number(text)
     if value < 0:
         raise ValueError("which is negative")

@@ -45,11 +45,11 @@ def test_one_slot_is_a_queue_of_pollaczek_and_khinchine(law: str) -> None:
     """M/D/1 for constant lengths, M/G/1 for others: wait = λ·E[S²] / 2(1 − ρ)."""
     mean, square = MOMENTS[law]
     rate = 0.5 / (mean * PASS_S)
-    load = with_arrivals(draw_load(law, 10_000, 3, 16, 20), rate, 3)
+    load = with_arrivals(draw_load(law, 6_000, 3, 16, 20), rate, 3)
     log = simulate_inflight(load, PASSES, Server(1, ROOM))
     waits = [first - PASS_S - at for first, at in zip(log.first_s, load.arrival_s, strict=True)]
-    batches = [statistics.fmean(waits[i : i + 500]) for i in range(0, 10_000, 500)]
-    assert_near(batches, rate * square * PASS_S**2 / 2 / (1 - 0.5), 0.08)
+    batches = [statistics.fmean(waits[i : i + 500]) for i in range(0, 6_000, 500)]
+    assert_near(batches, rate * square * PASS_S**2 / 2 / (1 - 0.5), 0.1)
     static = simulate_static(load, PASSES, Server(1, ROOM), padded=True)
     assert static.first_s == pytest.approx(log.first_s)
 
@@ -57,7 +57,7 @@ def test_one_slot_is_a_queue_of_pollaczek_and_khinchine(law: str) -> None:
 def test_a_busy_server_with_slots_for_all_delays_by_half_a_pass() -> None:
     """M/D/∞ but for the beginning of a pass: N = λ·(outputs + 1/2)·pass."""
     rate = 5_000.0
-    load = with_arrivals(draw_load("constant", 20_000, 1, 16, 20), rate, 1)
+    load = with_arrivals(draw_load("constant", 8_000, 1, 16, 20), rate, 1)
     outcome = served(load, Server(10**5, ROOM, chunk=2**20))
     error = math.sqrt(1 / 12 / len(load)) / 20.5  # of the mean of uniform delays
     assert outcome.present / outcome.requests_per_s / PASS_S == pytest.approx(20.5, rel=6 * error)
@@ -72,7 +72,7 @@ def geometric_below(n: int) -> float:
     return 1 - (1 - 1 / 256) ** n
 
 
-@pytest.mark.parametrize("batch", [8, 32, 128])
+@pytest.mark.parametrize("batch", [8, 64])
 @pytest.mark.parametrize(
     ("law", "mean", "below"),
     [("uniform", 256.5, uniform_below), ("geometric", 256.0, geometric_below)],
@@ -81,8 +81,8 @@ def test_static_slots_are_used_by_mean_over_longest(
     law: str, mean: float, below: Callable[[int], float], batch: int
 ) -> None:
     """The longest of B outputs is Σ (1 − P(output ≤ n)^B) on average."""
-    longest = sum(1 - below(n) ** batch for n in range(20_000))
-    loads = [draw_load(law, 8 * batch, seed, 16, 256) for seed in range(20)]
+    longest = sum(1 - below(n) ** batch for n in range(9_000))
+    loads = [draw_load(law, 8 * batch, seed, 16, 256) for seed in range(16)]
     server = Server(batch, ROOM)
     used = [
         reduce(simulate_static(load, PASSES, server, padded=True), load, server).slots_used
@@ -102,9 +102,9 @@ def test_constant_lengths_use_all_slots_of_both_policies() -> None:
     assert outcomes[0].tokens_per_s == pytest.approx(outcomes[1].tokens_per_s, rel=0.01)
 
 
-@pytest.mark.parametrize("page", [1, 8, 16, 64, 256])
+@pytest.mark.parametrize("page", [1, 16, 256])
 def test_half_a_page_is_wasted_by_each_sequence(page: int) -> None:
-    load = draw_load("conversation", 2_000, 5, 0, 0)
+    load = draw_load("conversation", 600, 5, 0, 0)
     outcome = served(load, Server(32, ROOM, page))
     cached = [
         (tokens * prompt + tokens * tokens / 2, tokens)
@@ -133,15 +133,18 @@ def test_drawn_lengths_have_the_moments_of_the_published_trace(
     trace: str, prompt: tuple[float, float], output: tuple[float, float]
 ) -> None:
     """The largest hundredth of the outputs of `code` is most of their variance, so it varies."""
-    load = draw_load(trace, 40_000, 0, 0, 0)
+    load = draw_load(trace, 20_000, 0, 0, 0)
     for drawn, (mean, variation) in ((load.prompt, prompt), (load.output, output)):
         assert statistics.fmean(drawn) == pytest.approx(mean, rel=0.03)
         assert statistics.pstdev(drawn) / statistics.fmean(drawn) == pytest.approx(
             variation, rel=0.12
         )
-    assert load == draw_load(trace, 40_000, 0, 0, 0)
-    assert load != draw_load(trace, 40_000, 1, 0, 0)
     assert len(SHARES) == 27
+
+
+def test_a_seed_draws_the_same_requests_again() -> None:
+    first, again, other = (draw_load("code", 50, seed, 0, 0) for seed in (0, 0, 1))
+    assert first == again != other
 
 
 def test_every_trace_has_lengths_of_at_least_a_token() -> None:
@@ -152,7 +155,7 @@ def test_every_trace_has_lengths_of_at_least_a_token() -> None:
 
 def test_a_law_has_its_mean() -> None:
     for law, error in (("uniform", 0.01), ("geometric", 0.02), ("log-normal", 0.02)):
-        load = draw_load(law, 20_000, 0, 512, 256)
+        load = draw_load(law, 10_000, 0, 512, 256)
         assert statistics.fmean(load.output) == pytest.approx(256.25, rel=4 * error)
 
 
