@@ -1,4 +1,4 @@
-"""Compare simulated servers with closed forms and published figures, and time the simulator.
+"""Compare simulated servers with closed forms and another simulation, and time the simulator.
 
 The two traces of Azure are not part of gpuperf; with their files, the last table has them too:
 
@@ -6,6 +6,7 @@ The two traces of Azure are not part of gpuperf; with their files, the last tabl
 """
 
 import math
+import random
 import statistics
 import sys
 import time
@@ -26,7 +27,8 @@ PASSES = ConstantStep(PASS_S)
 ROOM = 10**7  # pages: a cache that is never full
 MODEL = ModelStep(Steps(find_model("llama-3-8b"), Formats(), Roofs(4.2e12, 780e12, 780e12, 100e-6)))
 BATCHES = (8, 32, 128)
-PUBLISHED = {  # in-flight ÷ static padded, and ragged, by batch
+OTHER = {  # in-flight ÷ static padded, and ragged, by batch: another simulation, whose traces were
+    # the first 4,096 requests of the files in their order
     "conversation": ((2.20, 1.79), (3.80, 1.93), (5.66, 1.97)),
     "code": ((3.33, 1.79), (5.01, 1.89), (6.59, 2.06)),
     "uniform": ((1.77, 1.77), (1.85, 1.85), (1.65, 1.65)),
@@ -121,19 +123,21 @@ def speed() -> None:
         served, log = run()
         simulated = time.process_time()
         outcome = reduce(log, served, server)
+        reduced = time.process_time()
         print(
-            f"{name:28s} simulated in {simulated - start:5.1f} s, reduced in {time.process_time() - simulated:4.1f} s; "
-            f"{outcome.tokens_per_s:6,.0f} tokens/s, N ÷ λ·W = 1 {outcome.little:+.0e}"
+            f"{name:28s} simulated in {simulated - start:5.1f} s, "
+            f"reduced in {reduced - simulated:4.1f} s; {outcome.tokens_per_s:6,.0f} tokens/s, N ÷ λ·W = 1 {outcome.little:+.0e}"
         )
 
 
 def waste() -> None:
-    print("\nLast pages, 32 slots, 20,000 requests: % of the cache wasted (formula; published)")
-    for trace, published in WASTE.items():
+    print("\nLast pages, 32 slots, 20,000 requests: % of the cache wasted")
+    print("(formula; another simulation)")
+    for trace, others in WASTE.items():
         load, cells = draw_load(trace, 20_000, 0, 0, 0), []
         pairs = list(zip(load.prompt, load.output, strict=True))
         length = sum(o * (p + o / 2) for p, o in pairs) / sum(o for _, o in pairs)
-        for page, known in zip(PAGES, published, strict=True):
+        for page, known in zip(PAGES, others, strict=True):
             server = Server(32, ROOM, page)
             share = reduce(simulate_inflight(load, MODEL, server), load, server).waste
             half = (page - 1) / 2
@@ -152,8 +156,8 @@ def cache() -> None:
         server = Server(128, room // 16, prefix=prefix)
         o = reduce(simulate_inflight(load, MODEL, server), load, server)
         print(
-            f"{room:7,} tokens, prefix {prefix:5,}: {o.tokens_per_s:6,.0f} tokens/s, slots {o.slots_used * 100:4.1f} %, "
-            f"used {o.reserved / room * 100:4.1f} %, {o.preemptions:5,} preemptions, "
+            f"{room:7,} tokens, prefix {prefix:5,}: {o.tokens_per_s:6,.0f} tokens/s, "
+            f"slots {o.slots_used * 100:4.1f} %, used {o.reserved / room * 100:4.1f} %, {o.preemptions:5,} preemptions, "
             f"{o.recomputed:9,} tokens computed again, {o.saved:7,.0f} tokens saved by sharing"
         )
 
@@ -174,8 +178,8 @@ def factors(load: Load, batch: int) -> tuple[float, float, float]:
 
 def gains(paths: list[str]) -> None:
     print("\nIn-flight ÷ static, 4,096 requests at once, R 780 TFLOP/s, 4.2 TB/s, 100 µs a pass:")
-    print("slots used; ÷ padded ± standard error of a draw (published); ÷ ragged (published)")
-    for trace, known in PUBLISHED.items():
+    print("slots used; ÷ padded ± standard deviation of a draw; ÷ ragged; (another simulation)")
+    for trace, known in OTHER.items():
         for batch, (padded, ragged) in zip(BATCHES, known, strict=True):
             draws = [factors(draw_load(trace, 4_096, seed, 512, 256), batch) for seed in range(4)]
             used, over, over_ragged = (
@@ -189,13 +193,14 @@ def gains(paths: list[str]) -> None:
     for path in paths:
         load = at_once(read_trace(Path(path)))
         trace = "code" if "code" in Path(path).name else "conversation"
-        for order, step in (("first 4,096", 1), ("every fourth or second", len(load) // 4_096)):
-            chosen = load.chosen(range(0, 4_096 * step, step))
-            for batch, (padded, ragged) in zip(BATCHES, PUBLISHED[trace], strict=True):
+        shuffled = random.Random(0).sample(range(len(load)), 4_096)
+        for order, places in (("the first 4,096", range(4_096)), ("4,096 shuffled", shuffled)):
+            chosen = load.chosen(places)
+            for batch, (padded, ragged) in zip(BATCHES, OTHER[trace], strict=True):
                 used, over, over_ragged = factors(chosen, batch)
                 print(
-                    f"{Path(path).name}, {order}, B {batch:3d}  {used:.3f}; {over:.2f} ({padded:.2f}); "
-                    f"{over_ragged:.2f} ({ragged:.2f})"
+                    f"{Path(path).name}, {order:15s} B {batch:3d}  {used:.3f}; "
+                    f"{over:.2f} ({padded:.2f}); {over_ragged:.2f} ({ragged:.2f})"
                 )
 
 
