@@ -126,7 +126,8 @@ def speed() -> None:
         reduced = time.process_time()
         print(
             f"{name:28s} simulated in {simulated - start:5.1f} s, "
-            f"reduced in {reduced - simulated:4.1f} s; {outcome.tokens_per_s:6,.0f} tokens/s, N ÷ λ·W = 1 {outcome.little:+.0e}"
+            f"reduced in {reduced - simulated:4.1f} s; {outcome.tokens_per_s:6,.0f} tokens/s, "
+            f"N ÷ λ·W = 1 {outcome.little:+.0e}"
         )
 
 
@@ -157,8 +158,9 @@ def cache() -> None:
         o = reduce(simulate_inflight(load, MODEL, server), load, server)
         print(
             f"{room:7,} tokens, prefix {prefix:5,}: {o.tokens_per_s:6,.0f} tokens/s, "
-            f"slots {o.slots_used * 100:4.1f} %, used {o.reserved / room * 100:4.1f} %, {o.preemptions:5,} preemptions, "
-            f"{o.recomputed:9,} tokens computed again, {o.saved:7,.0f} tokens saved by sharing"
+            f"slots {o.slots_used * 100:4.1f} %, used {o.reserved / room * 100:4.1f} %, "
+            f"{o.preemptions:5,} preemptions, {o.recomputed:9,} tokens computed again, "
+            f"{o.saved:7,.0f} tokens saved by sharing"
         )
 
 

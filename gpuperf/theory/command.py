@@ -13,7 +13,15 @@ from gpuperf.peaks.find import find_device
 from gpuperf.show.render import render
 from gpuperf.show.screen import put, stdout_screen
 from gpuperf.theory.table import theories_table, theory_tables
-from gpuperf.theory.theory import CLAIMS, SERVE, Chip, find_theory, listed_names, values_of
+from gpuperf.theory.theory import (
+    CLAIMS,
+    SERVE,
+    Chip,
+    Parameter,
+    find_theory,
+    listed_names,
+    values_of,
+)
 from gpuperf.verb.options import Format, FormatOption
 from gpuperf.verb.parse import named_options
 
@@ -95,7 +103,8 @@ def _serve(ctx: typer.Context, chip: Chip, chart: Path | None, format: Format) -
     """Print what a server of a language model gives."""
     from gpuperf.theory.serving.command import OPTIONS, serve
 
-    given = named_options(ctx.args, OPTIONS, "options of serve", "for example --trace code")
+    names = [option.name for option in OPTIONS]
+    given = named_options(ctx.args, names, "options of serve", "for example --trace code")
     serve(given, chip, chart, format.value)
 
 
@@ -117,12 +126,13 @@ def parameters_help(words: Sequence[str]) -> str:
         listed = ", ".join(f"--{name} ({meaning})" for name, meaning in OPTIONS.items())
         return f"Options of claims: {listed}."
     if words[0] == SERVE:
-        from gpuperf.theory.serving.command import described
+        from gpuperf.theory.serving.command import OPTIONS as OPTIONS_OF_SERVE
 
-        return described()
+        parameters: Sequence[Parameter] = OPTIONS_OF_SERVE
+    else:
+        parameters = find_theory(words[0]).parameters
     lines = ", ".join(
-        f"--{p.name.replace('_', '-')} {p.default} ({p.meaning})"
-        for p in find_theory(words[0]).parameters
+        f"--{p.name.replace('_', '-')} {p.default or '(none)'} ({p.meaning})" for p in parameters
     )
     return f"Parameters of {words[0]}, with their defaults: {lines or 'none'}."
 

@@ -188,5 +188,5 @@ def test_bad_input_is_one_sentence_and_a_hint(
 
 def test_the_help_lists_the_options(command: CommandLine) -> None:
     out = " ".join(serve(command, "--help").out.split())
-    assert "Options of serve, with their defaults: --model llama-3-8b" in out
+    assert "Parameters of serve, with their defaults: --model llama-3-8b" in out
     assert "--page 16 (tokens of a page of the cache)" in out
