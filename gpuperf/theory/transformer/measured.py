@@ -229,6 +229,7 @@ class MeasuredTimes:
         for name, sms in self.points.devices:
             if not matches(peaks, name, sms):
                 yield f"times were measured on {name} ({sms} SMs), and roofs are of {peaks.name}"
+        yield "prompts' attention and experts have the times of the roofs: no workload measures them"
         for op, known in ((LINEAR, self.points.linear), (DECODE, self.points.decode)):
             if not known:
                 yield f"no times of the workload {op} are given: the roofs' are used"
