@@ -120,17 +120,17 @@ def _decode_point(record: Record) -> DecodePoint | None:
     return DecodePoint(cache, heads, max(1, heads // gqa), width, queries, batch, kv)
 
 
-class Found(NamedTuple):
+class Ratio(NamedTuple):
     """The logarithm of a ratio, and whether measured sizes surround the point."""
 
     log_ratio: float
     inside: bool
 
 
-Curve = Mapping[float, Found]  # by the logarithm of a size
+Curve = Mapping[float, Ratio]  # by the logarithm of a size
 
 
-def interpolate(curve: Curve, size: float) -> Found:
+def interpolate(curve: Curve, size: float) -> Ratio:
     """Return the ratio at *size*: between its neighbours on *curve*, or that of the nearest end."""
     at = math.log(size)
     below = max((x for x in curve if x <= at + 1e-9), default=None)
@@ -138,11 +138,11 @@ def interpolate(curve: Curve, size: float) -> Found:
     if below is None or above is None:
         end = above if below is None else below
         assert end is not None
-        return Found(curve[end].log_ratio, False)
+        return Ratio(curve[end].log_ratio, False)
     low, high = curve[below], curve[above]
     share = (at - below) / (above - below) if above > below else 0.0
     mixed = low.log_ratio + (high.log_ratio - low.log_ratio) * share
-    return Found(mixed, low.inside and high.inside)
+    return Ratio(mixed, low.inside and high.inside)
 
 
 @dataclass(frozen=True)
@@ -164,10 +164,10 @@ class MeasuredTimes:
         for shape in sorted(shapes, key=lambda s: abs(math.log(s[0] / n))):
             near.setdefault(math.log(shape[0] * shape[1]), shape)  # the most alike of a size
         by_size = {size: interpolate(shapes[shape], tokens) for size, shape in near.items()}
-        found = interpolate(by_size, n * k)
-        beyond = "" if found.inside else f"linear of {tokens:,} tokens, {k:,} × {n:,} {weights}"
+        looked_up = interpolate(by_size, n * k)
+        beyond = "" if looked_up.inside else f"linear of {tokens:,} tokens, {k:,} × {n:,} {weights}"
         return Estimate(
-            math.exp(found.log_ratio) * self._linear_roof(weights, tokens, n, k), beyond
+            math.exp(looked_up.log_ratio) * self._linear_roof(weights, tokens, n, k), beyond
         )
 
     def decode(self, model: Model, cache: str, point: tuple[int, float, int]) -> Estimate | None:
@@ -182,33 +182,33 @@ class MeasuredTimes:
             return None
         shape = min(known, key=lambda other: _distance(other, at[:5]))
         by_batch = {b: interpolate(curve, at.kv) for b, curve in self._decodes[shape].items()}
-        found = interpolate(by_batch, batch)
-        inside = found.inside and shape[2:] == at[2:5]
+        looked_up = interpolate(by_batch, batch)
+        inside = looked_up.inside and shape[2:] == at[2:5]
         beyond = f"decode of {batch:,} × {kv:,.0f} tokens, {at.kv_heads} heads of {at.head_width}"
-        spent = math.exp(found.log_ratio) * self._decode_roof(at)
+        spent = math.exp(looked_up.log_ratio) * self._decode_roof(at)
         return Estimate(spent, "" if inside else beyond)
 
     @functools.cached_property
-    def _linears(self) -> dict[str, dict[tuple[int, int], dict[float, Found]]]:
+    def _linears(self) -> dict[str, dict[tuple[int, int], dict[float, Ratio]]]:
         """Ratios by the format of the weights, (n, k), and the logarithm of m."""
-        known: dict[str, dict[tuple[int, int], dict[float, Found]]] = {}
+        known: dict[str, dict[tuple[int, int], dict[float, Ratio]]] = {}
         for p, spent in self.points.linear.items():
             if p.weights == "int4" and p.group not in (0, self.formats.group):
                 continue
             ratio = math.log(spent / self._linear_roof(p.weights, p.m, p.n, p.k))
-            known.setdefault(p.weights, {}).setdefault((p.n, p.k), {})[math.log(p.m)] = Found(
+            known.setdefault(p.weights, {}).setdefault((p.n, p.k), {})[math.log(p.m)] = Ratio(
                 ratio, True
             )
         return known
 
     @functools.cached_property
-    def _decodes(self) -> dict[tuple[str, int, int, int, int], dict[float, dict[float, Found]]]:
+    def _decodes(self) -> dict[tuple[str, int, int, int, int], dict[float, dict[float, Ratio]]]:
         """Ratios by the shape of the heads, and the logarithms of batch and cached tokens."""
-        known: dict[tuple[str, int, int, int, int], dict[float, dict[float, Found]]] = {}
+        known: dict[tuple[str, int, int, int, int], dict[float, dict[float, Ratio]]] = {}
         for p, spent in self.points.decode.items():
             ratio = math.log(spent / self._decode_roof(p))
             curves = known.setdefault((p.cache, p.heads, p.kv_heads, p.head_width, p.queries), {})
-            curves.setdefault(math.log(p.batch), {})[math.log(p.kv)] = Found(ratio, True)
+            curves.setdefault(math.log(p.batch), {})[math.log(p.kv)] = Ratio(ratio, True)
         return known
 
     def _linear_roof(self, weights: str, m: int, n: int, k: int) -> float:
@@ -229,7 +229,7 @@ class MeasuredTimes:
         for name, sms in self.points.devices:
             if not matches(peaks, name, sms):
                 yield f"times were measured on {name} ({sms} SMs), and roofs are of {peaks.name}"
-        yield "prompts' attention and experts have the times of the roofs: no workload measures them"
+        yield "attention of prompts and experts have the roofs' times: no workload measures them"
         for op, known in ((LINEAR, self.points.linear), (DECODE, self.points.decode)):
             if not known:
                 yield f"no times of the workload {op} are given: the roofs' are used"
