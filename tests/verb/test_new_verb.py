@@ -7,12 +7,15 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from synthetic import cpu_run
 
 from gpuperf.run.runfile import RunWriter
+from gpuperf.verb import registry
 from gpuperf.verb.registry import verb_of, verbs
 from gpuperf.verb.verb import load
 
@@ -89,6 +92,20 @@ def test_two_verbs_do_not_share_a_name(tmp_path: Path) -> None:
     code += "from gpuperf.verb.registry import verbs; verbs()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert "two verbs 'show'" in done.stderr
+
+
+def test_a_command_imports_no_pytest_which_may_not_be_installed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    imported: list[str] = []
+
+    def import_named(name: str) -> ModuleType:
+        imported.append(name)
+        return import_module(name)
+
+    monkeypatch.setattr(registry, "import_module", import_named)
+    assert len(verbs.__wrapped__()) == len(imported) == len(verbs())
+    assert "gpuperf.pytest_plugin" not in imported
 
 
 def test_a_run_of_a_study_that_is_not_known_is_shown_as_rows() -> None:
