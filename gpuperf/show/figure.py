@@ -149,10 +149,26 @@ def save_figure(drawn: Figure, target: Path, title: str) -> None:
 
 
 def _content(drawn: Figure, format: str, title: str) -> bytes:
-    metadata: dict[str, Any] = {"Title": title, **({"Date": None} if format == "svg" else {})}
     content = io.BytesIO()
-    drawn.savefig(content, dpi=DPI, format=format, metadata=metadata)
+    if format == "png":
+        _write_png(drawn, content, title)
+    else:
+        drawn.savefig(content, dpi=DPI, format=format, metadata={"Title": title, "Date": None})
     return content.getvalue()
+
+
+def _write_png(drawn: Figure, content: io.BytesIO, title: str) -> None:
+    """Write *drawn* without transparency, which takes half of the time of matplotlib's own file."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from PIL import Image, PngImagePlugin
+
+    canvas: Any = FigureCanvasAgg(drawn)
+    canvas.draw()
+    pixels = canvas.buffer_rgba()
+    image = Image.frombuffer("RGBA", pixels.shape[1::-1], pixels, "raw", "RGBA", 0, 1)
+    words = PngImagePlugin.PngInfo()
+    words.add_itxt("Title", title)
+    image.convert("RGB").save(content, "png", pnginfo=words, dpi=(DPI, DPI), compress_level=3)
 
 
 class Frame:
