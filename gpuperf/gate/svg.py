@@ -39,10 +39,10 @@ def pairs_html(report: GateReport) -> str:
     place = _scale([*rows, *sentinels])
     height = TOP + (len(rows) + len(sentinels)) * ROW + FOOT
     words = words_of(report)
-    found = [v for v in SERIES if any(case.judged.verdict == v for case in cases)]
+    present = [v for v in SERIES if any(case.judged.verdict == v for case in cases)]
     legend = "".join(
         f'<li data-s="{SERIES[verdict]}">{_swatch(verdict)}{text(words[verdict])}'
-        for verdict in found
+        for verdict in present
     )
     summary = f"Slowdown of the head in each pair, {len(rows)} cases; the table below has the means"
     drawn = [
@@ -108,14 +108,14 @@ def _case(i: int, row: PairRow, case: CaseVerdict, place: Callable[[float], floa
     """Return the row of *case*: what does not move, then a mark for each pair."""
     colour = SERIES[case.judged.verdict]
     parts = [_furniture(i, row, place, colour)]
-    told = list(_told(case))
+    sentences = list(_sentences(case))
     count = len(row.hollow) + len(row.filled)
     number = 0
     for dots, kind in ((row.hollow, "marks doubt"), (row.filled, "marks")):
         marks = []
         for dot in dots:
             at = TOP + (i + 0.5) * ROW + SPREAD * (2 * number / max(1, count - 1) - 1)
-            words = told[number] if number < len(told) else ""
+            words = sentences[number] if number < len(sentences) else ""
             if number < MOST_DOTS:
                 marks.append(
                     f"<circle cx={place(dot):.1f} cy={at:.1f} r={RADIUS:g} data-r={i} "
@@ -127,20 +127,20 @@ def _case(i: int, row: PairRow, case: CaseVerdict, place: Callable[[float], floa
     return "".join(parts)
 
 
-def _told(case: CaseVerdict) -> Iterator[str]:
+def _sentences(case: CaseVerdict) -> Iterator[str]:
     """Yield a sentence on each dot of *case*, in the order of `rows_of`."""
     if case.evidence is not None:
         kinds = (("screening", case.evidence.screen), ("confirming", case.evidence.confirm))
         for kind, pairs in kinds:
             if pairs is not None:
-                yield from _pairs_told(kind, pairs)
+                yield from _of_pairs(kind, pairs)
     elif case.sets is not None:
         for side, values in (("base", case.sets.base), ("head", case.sets.head)):
             for number, value in enumerate(values, 1):
                 yield f"process {number} of the {side}: {format_time(value)}"
 
 
-def _pairs_told(kind: str, pairs: Pairs) -> Iterator[str]:
+def _of_pairs(kind: str, pairs: Pairs) -> Iterator[str]:
     for number, (base, head) in enumerate(zip_longest(pairs.base, pairs.head, fillvalue=0.0), 1):
         if 0 < base < math.inf and 0 < head < math.inf:
             yield (

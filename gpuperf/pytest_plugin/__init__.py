@@ -64,7 +64,8 @@ def pytest_configure(config: pytest.Config) -> None:
     given = config.option
     if given.gpuperf_only and given.gpuperf_skip:
         raise pytest.UsageError("--gpuperf-only and --gpuperf-skip exclude each other: give one")
-    if any((given.gpuperf_save, given.gpuperf_compare, given.gpuperf_passes != 1)):
+    asked = any((given.gpuperf_save, given.gpuperf_compare, given.gpuperf_passes != 1))
+    if asked and not given.collectonly:  # a collection measures nothing, and imports no torch
         session_of(config)
 
 

@@ -40,11 +40,11 @@ def pack(text: bytes) -> bytes | None:
     heads: list[Head] = []
     streams = {b"values_s": bytearray(), b"sm_clock_hz": bytearray()}
 
-    def taken(found: re.Match[bytes]) -> bytes:
-        name, body = found[1], found[2]
+    def taken(match: re.Match[bytes]) -> bytes:
+        name, body = match[1], match[2]
         packed = _array(body)
         if packed is None:
-            return found[0]
+            return match[0]
         heads.append(packed[0])
         streams[name] += packed[1]
         return b'"' + name + MARK
@@ -123,15 +123,15 @@ def _with_arrays(
     offsets = dict.fromkeys(streams, 0)
     left, size = iter(heads), 0
 
-    def put(found: re.Match[bytes]) -> bytes:
+    def put(match: re.Match[bytes]) -> bytes:
         nonlocal size
         head = next(left, None)
         if head is None:
             raise ValueError("an array is missing")
         count, exponent, least, step, width = head
-        start = offsets[found[1]]
-        offsets[found[1]] = end = start + count * width
-        planes = streams[found[1]][start:end]
+        start = offsets[match[1]]
+        offsets[match[1]] = end = start + count * width
+        planes = streams[match[1]][start:end]
         if not (0 < count <= LONGEST and 0 <= width <= WIDEST and len(planes) == count * width):
             raise ValueError("an array is cut off")
         if abs(exponent) > MOST_EXPONENT:
@@ -140,7 +140,7 @@ def _with_arrays(
         size += len(body)
         if size > most:
             raise Expanded
-        return b'"' + found[1] + b'":[' + body + b"]"
+        return b'"' + match[1] + b'":[' + body + b"]"
 
     text = PLACE.sub(put, rest)
     if next(left, None) is not None:

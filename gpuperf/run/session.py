@@ -13,7 +13,7 @@ from typing import get_args
 
 import gpuperf
 from gpuperf.errors import CannotMeasure, UsageError
-from gpuperf.model.contract import Contract, Counting
+from gpuperf.model.contract import Contract, Counting, Fingerprint
 from gpuperf.model.peaks import Peaks
 from gpuperf.model.protocol import Measure, Opened
 from gpuperf.model.record import NO_COUNTERS, Header, Noise, Record, Run, Status, without_counters
@@ -153,6 +153,15 @@ def schedule_of(header: Header) -> tuple[PlannedCase, ...]:
     )
 
 
+def refuse_other_device(header: Header, fingerprint: Fingerprint) -> None:
+    """Refuse to continue a run on another device. Raises: CannotMeasure."""
+    before, now = header.fingerprint.hard, fingerprint.hard
+    differing = sorted(k for k in before.keys() | now.keys() if before.get(k) != now.get(k))
+    if differing:
+        why = ", ".join(f"{k} was {before.get(k)!r} and is {now.get(k)!r}" for k in differing)
+        raise CannotMeasure(f"this run cannot be resumed here: {why}", "begin a new run")
+
+
 def rest_of_schedule(run: Run, opened: Opened) -> tuple[PlannedCase, ...]:
     """Return the part of a run's plan that is not measured yet.
 
@@ -160,11 +169,7 @@ def rest_of_schedule(run: Run, opened: Opened) -> tuple[PlannedCase, ...]:
     """
     if run.header.plan == ():
         raise UsageError(f"run {run.header.run} has no plan to resume")
-    before, now = run.header.fingerprint.hard, opened.fingerprint.hard
-    differing = sorted(k for k in before.keys() | now.keys() if before.get(k) != now.get(k))
-    if differing:
-        why = ", ".join(f"{k} was {before.get(k)!r} and is {now.get(k)!r}" for k in differing)
-        raise CannotMeasure(f"this run cannot be resumed here: {why}", "begin a new run")
+    refuse_other_device(run.header, opened.fingerprint)
     done = {
         (r.case.id, r.contract, r.pass_index)
         for r in run.records

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -161,6 +162,73 @@ def test_a_script_that_times_nothing_is_refused_and_the_next_one_runs(
     assert done.code == 3
     assert "empty.py ended without a call of do_bench" in done.err
     assert len(measured(tmp_path)) == 1
+
+
+SIZED = """
+import sys
+import torch
+from triton.testing import do_bench
+size = int(sys.argv[sys.argv.index("--size") + 1])
+for call in (torch.sin, torch.cos)[: 1 if "--one" in sys.argv else 2]:
+    do_bench(lambda: call(torch.ones(size)))
+if "--fail" in sys.argv:
+    raise RuntimeError("later")
+do_bench(torch.ones(size).exp)
+"""
+
+
+def test_a_script_gets_its_arguments_and_its_cases_name_them(
+    tmp_path: Path, in_process: None
+) -> None:
+    done = bench(tmp_path, SIZED, "--", "--size", "4096", "--one")
+    assert done.code == 0, done.err
+    records = measured(tmp_path)
+    assert [r.case.point["arguments"] for r in records] == ["--size 4096 --one"] * 2
+    run = read_run(CommandLine(tmp_path).run_file("gpuperf-runs"))
+    assert run.header.command[2:] == ("bench_ops.py", "--", "--size", "4096", "--one")
+
+
+def test_a_run_is_resumed_with_the_calls_that_it_lacks(tmp_path: Path, in_process: None) -> None:
+    words = ("--", "--size", "4096", "--fail")
+    assert bench(tmp_path, SIZED, *words).code == 3
+    path = CommandLine(tmp_path).run_file("gpuperf-runs")
+    begun = read_run(path)
+    assert len(begun.records) == 2
+    (tmp_path / "bench_ops.py").write_text(SIZED.replace('raise RuntimeError("later")', "pass"))
+    older = ("bench", "bench_ops.py", "--resume", str(path), *words)
+    stamp = path.stat().st_mtime - 3600
+    os.utime(tmp_path / "bench_ops.py", (stamp, stamp))
+    done = CommandLine(tmp_path).within(*older)
+    assert done.code == 0, done.err
+    run = read_run(path)
+    assert run.records[:2] == begun.records
+    assert [r.case.implementation for r in run.records] == ["lambda", "lambda", "Tensor.exp"]
+    assert {r.run for r in run.records} == {begun.header.run}
+    assert len(run.header.plan) == 3
+    again = CommandLine(tmp_path).within(*older)
+    assert again.code == 0
+    assert "no call of bench_ops.py was missing" in again.err
+    assert read_run(path) == run
+    assert not list((tmp_path / "gpuperf-runs").glob("*.part.jsonl"))
+
+
+def test_a_run_of_something_else_is_not_resumed(tmp_path: Path, in_process: None) -> None:
+    bench(tmp_path, SIZED, "--", "--size", "4096", "--one")
+    path = str(CommandLine(tmp_path).run_file("gpuperf-runs"))
+    words = ("--", "--size", "8192", "--one")
+    command = CommandLine(tmp_path)
+    begin = ("bench", "bench_ops.py", "--resume", path)
+    other = command.within(*begin, *words)
+    assert_refused(other, 2, "--size 4096 --one`, and not of", "the arguments of the run")
+    budget = command.within(*begin, "--budget", "1", *words)
+    assert_refused(budget, 2, "--budget cannot be given with it", "leave it out")
+    assert_refused(
+        command.within("bench", *begin[1:], "bench_ops.py"), 2, "one script", "one by one"
+    )
+    assert_refused(command.within("bench", "--", "a"), 2, "no script is before", "-- --size 4096")
+    os.utime(tmp_path / "bench_ops.py", (2**32, 2**32))
+    changed = command.within(*begin, "--", "--size", "4096", "--one")
+    assert_refused(changed, 2, "was changed after the run began", "without --resume")
 
 
 def test_slips_are_refused_before_a_script_runs(tmp_path: Path) -> None:

@@ -123,6 +123,15 @@ def text_of(result: pytest.RunResult) -> str:
 ONE = "def test_double(gpuperf): gpuperf(lambda: x * 2)\n"
 
 
+def test_a_collection_opens_no_session_of_measurements(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(gpuperf.pytest_plugin, "session_of")  # what imports torch
+    result = session(ONE, "--collect-only", "--gpuperf-save", "run.jsonl", "--gpuperf-only")
+    assert result.ret == 0
+    assert "test_double" in text_of(result)
+
+
 def test_a_test_measures_and_the_session_ends_with_a_table(session: Session) -> None:
     result = session(
         "def test_double(gpuperf):\n"

@@ -10,15 +10,17 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from gpuperf.bench.key import command_of, key_of
 from gpuperf.library.measure import Conditions, case_of, name_of, settings
 from gpuperf.library.measurement import Measurement
 from gpuperf.model.contract import Cache
-from gpuperf.model.record import Record
+from gpuperf.model.record import Record, Run
 from gpuperf.model.text import clean
 from gpuperf.model.workload import Value
 from gpuperf.run.runfile import RunWriter
-from gpuperf.run.session import make_header
+from gpuperf.run.session import FAILED, make_header, refuse_other_device
 
+USUAL_CACHE: Cache = "cold"  # where a benchmark asks for none
 LONGEST = 60  # characters of the value of an axis
 LARGEST = 2**63
 # torch's names of dtypes, and those of gpuperf.
@@ -46,6 +48,8 @@ class Capture:
     """Times callables for the script *file*, and writes their records into the run file *part*.
 
     The header is written with the first record, which knows the device. `records` has them all.
+    The arguments *words* of the script are an axis of its cases. What the run `earlier` has is not
+    timed again.
     """
 
     file: Path
@@ -53,6 +57,8 @@ class Capture:
     run: str
     precision: float
     budget_s: float
+    words: tuple[str, ...] = ()
+    earlier: Run | None = None
     records: list[Record] = field(default_factory=list)
     _places: list[Place] = field(default_factory=list)
     _counts: dict[str, int] = field(default_factory=dict)
@@ -67,11 +73,21 @@ class Capture:
         if cache is not None:
             conditions["cache"] = cache
         place = self._distinct(self._place_of(call), cache)
-        case = case_of(place.op, place.implementation, place.point)
+        axes = {"arguments": _text(" ".join(self.words))} if self.words else {}
+        case = case_of(place.op, place.implementation, {**place.point, **axes})
+        known = self._known().get((case.id, cache or USUAL_CACHE))
+        if known is not None:
+            self.records.append(known)
+            return known
         measurement = settings(conditions).measure(call, case, None)
         record = replace(measurement.record, run=self.run)
         self._write(record, measurement)
         return record
+
+    def _known(self) -> Mapping[tuple[str, str], Record]:
+        """Return the records of the earlier run that need no second measurement."""
+        every = self.earlier.records if self.earlier else ()
+        return {key_of(record): record for record in every if record.status not in FAILED}
 
     @contextmanager
     def at(self, op: str, implementation: object, point: Mapping[str, object]) -> Iterator[None]:
@@ -105,10 +121,13 @@ class Capture:
         self.records.append(record)
         if self._writer is None:
             self._writer = RunWriter(self.part, fresh=True)
-            command = ("gpuperf", "bench", self.file.name)
+            command = command_of(self.file.name, self.words)
             opened, peaks = measurement.opened, measurement.peaks
             about = (opened, peaks, measurement.peaks_reason, measurement.ceilings)
-            self._writer.header(make_header(self.run, command, (), (record.contract,), *about))
+            header = make_header(self.run, command, (), (record.contract,), *about)
+            if self.earlier is not None:
+                refuse_other_device(self.earlier.header, header.fingerprint)
+            self._writer.header(header)
         self._writer.record(record)
 
 

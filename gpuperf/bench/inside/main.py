@@ -11,6 +11,7 @@ from pathlib import Path
 
 from gpuperf.bench.inside.capture import Capture
 from gpuperf.bench.inside.replace import replaced
+from gpuperf.run.store import read_run
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
@@ -22,12 +23,14 @@ def end_with_parent() -> None:
 
 
 def main() -> None:
-    """Run the script that the arguments name: script, run file, id, precision, budget."""
-    file, part, run, precision, budget_s = sys.argv[1:6]
-    run_script(Capture(Path(file), Path(part), run, float(precision), float(budget_s)))
+    """Run the script that the arguments name: script, run file, id, precision, budget, the run file
+    that is continued (or nothing), and the arguments of the script."""
+    file, part, run, precision, budget_s, earlier, *words = sys.argv[1:]
+    taken = (Path(file), Path(part), run, float(precision), float(budget_s), tuple(words))
+    run_script(Capture(*taken, earlier=read_run(earlier) if earlier else None), words)
 
 
-def run_script(capture: Capture, words: Sequence[str] = ()) -> None:
+def run_script(capture: Capture, words: Sequence[str]) -> None:
     """Run the script of *capture* with the arguments *words*. Raises: what it raises."""
     file = capture.file
     source = file.read_text(encoding="utf-8", errors="replace")
