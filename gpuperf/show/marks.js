@@ -18,6 +18,7 @@ class Linked {
     this.rows.changed = () => this.refresh();
     this.views();
     this.legend();
+    this.strike();
     this.stage();
   }
   mark(node) {
@@ -48,12 +49,21 @@ class Linked {
       }
     }
   }
+  // A series without a place in the present view is struck out in the legend.
+  strike() {
+    const drawn = new Set(this.marks.filter((mark) => mark.x !== null).map((mark) => mark.series));
+    for (const button of this.buttons) {
+      button.classList.toggle("missing", !drawn.has(button.dataset.s));
+      button.title = drawn.has(button.dataset.s) ? "" : "these bytes are not known";
+    }
+  }
   views() {
     const choices = this.figure.querySelector(".views");
     if (choices) {
       choices.hidden = false;
       choices.addEventListener("change", (event) => {
         this.view(event.target.value);
+        this.strike();
         this.leave();
       });
     }

@@ -57,7 +57,7 @@ function composed(figure, svg) {
   ruler.font = `13px ${sheet.getAttribute("font-family")}`;
   const pressed = figure.querySelector(".legend [aria-pressed=true]") !== null;
   for (const item of all(figure, ".legend > li")) {
-    if (pressed && !item.querySelector("[aria-pressed=true]")) continue;
+    if (item.querySelector(".missing") || (pressed && !item.querySelector("[aria-pressed=true]"))) continue;
     const name = item.textContent.trim(), room = ruler.measureText(name).width + 40;
     if (x + room > width && x > MARGIN) [x, y] = [MARGIN, y + LINE];
     const swatch = item.querySelector("svg");

@@ -114,6 +114,8 @@ def test_the_bytes_that_are_chosen_move_the_marks(open_page: Open) -> None:
         seen.add(page.locator(MARKS).evaluate_all(place))
         assert visible(page, f".layer.{view}") == 2
         assert visible(page, ".layer") == 2
+        struck = page.locator(".legend button.missing").count()
+        assert struck == (6 if view == "modelled" else 0)  # the others' bytes are not modelled
     assert len(seen) == 3
     # Under the compulsory bytes, all implementations of a size have one intensity.
     page.check("input[value=compulsory]")
