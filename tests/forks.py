@@ -34,9 +34,14 @@ SOCKET, BASELINE = "GPUPERF_FORKS", "GPUPERF_FORKS_BASELINE"
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 READ_AT_START = ("PYTHON", "LC_", "LANG", "LD_", "OMP_", "MKL_", "KMP_", "TORCH", "TRITON", "MPL")
 MAIN = "from gpuperf.app import main; main()"
-MODULES = ("gpuperf", "gpuperf.measure.worker", "gpuperf.profile.inside.program")
-RUN = Path(__file__).parents[1] / "gpuperf" / "run"
-GUARD, BOOTSTRAP = str(RUN / "guard.py"), str(RUN / "bootstrap.py")
+MODULES = (
+    "gpuperf",
+    "gpuperf.measure.fork_server",
+    "gpuperf.measure.worker",
+    "gpuperf.profile.inside.program",
+)
+MEASURE = Path(__file__).parents[1] / "gpuperf" / "measure"
+GUARD, BOOTSTRAP = str(MEASURE / "guard.py"), str(MEASURE / "bootstrap.py")
 SERVER = Path(__file__).with_name("fork_server.py")
 SERVER_START_S = 60.0
 COLLECT = (50_000, 20, 20)  # thresholds of the garbage collector

@@ -64,7 +64,7 @@ def compare(
     budget_s = budget if budget is not None else 2.0 if processes == 1 else 1.0
     conditions = _each(replace(options, budget=budget_s).conditions, processes)
     request = Request("compare", options, conditions, baseline=baseline, processes=processes)
-    with options.supervisor() as supervisor:
+    with options.supervisor(processes) as supervisor:
         outcome = measure_new(supervisor, request)
     return report(outcome, options)
 

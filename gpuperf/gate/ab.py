@@ -46,6 +46,7 @@ from gpuperf.run.store import read_run
 AHEAD = 3  # workers that import torch while another measures on a GPU; on a CPU they would disturb
 MOST_DIAGNOSED = 20  # regressed cases whose cause is determined
 VERDICT = "verdict.json"
+WAYS = "its processes began another way ($GPUPERF_PROCESSES)"
 LONGEST = "the longest"  # a name for the case that takes longest
 
 
@@ -131,6 +132,7 @@ class _RunningGate:
         reasons = [
             *differing(then.fingerprint.hard, now.fingerprint.hard, where),
             *differing(then.fingerprint.soft, now.fingerprint.soft, where),
+            *([WAYS] if then.started != now.started else []),
             *(["the contract is another"] if then.contract != now.contract else []),
             *(["the cases are others"] if then.plan != now.plan else []),
         ]
@@ -249,7 +251,7 @@ class _RunningGate:
             self.watch.hear,
             self.request.deadline_s,
             extra,
-            AHEAD if opened.device.kind != "cpu" else 0,
+            AHEAD if opened.device.kind != "cpu" and opened.started == "spawned" else 0,
             opened,
         )
 

@@ -20,7 +20,8 @@ from gpuperf.gate.progress import GateProgress
 from gpuperf.gate.sides import Commits, Label, Side, interpreters, worktrees
 from gpuperf.gate.verdict import GateReport
 from gpuperf.run.cache import fetch, keep, key_of
-from gpuperf.run.launcher import LocalLauncher
+from gpuperf.run.forking import launching, may_have_gpu
+from gpuperf.run.launcher import Launcher, LocalLauncher
 from gpuperf.run.noise import kept_noise
 from gpuperf.show.table import Column, Table, fill, notes_of
 from gpuperf.verb.progress import say
@@ -41,9 +42,13 @@ def sides_of(plan: GatePlan, folder: Path) -> Iterator[tuple[Side, Side]]:
         yield sides
 
 
-def _launchers(sides: Sequence[Side]) -> Mapping[Label, LocalLauncher]:
+@contextlib.contextmanager
+def _launchers(sides: Sequence[Side], device: str) -> Iterator[Mapping[Label, Launcher]]:
+    """Provide launchers for the workers of *sides* on *device*. Raises: UsageError."""
     debug = bool(os.environ.get("GPUPERF_DEBUG"))
-    return {side.label: LocalLauncher(debug, side.place, ahead=True) for side in sides}
+    local = [LocalLauncher(debug, side.place, ahead=may_have_gpu(device)) for side in sides]
+    with launching(local, device) as launchers:
+        yield {side.label: launcher for side, launcher in zip(sides, launchers, strict=True)}
 
 
 def run_gate(
@@ -61,8 +66,11 @@ def run_gate(
     """
     for source in sorted({e.op for e in plan.suite.entries if set(e.op) & set("/.:")}):
         say(f"the suite names the workload {source}: it is loaded from each side")
-    with sides_of(plan, folder) as sides, GateProgress() as progress:
-        launchers = _launchers(sides)
+    with (
+        sides_of(plan, folder) as sides,
+        GateProgress() as progress,
+        _launchers(sides, plan.device) as launchers,
+    ):
         fresh = not (folder / "base.jsonl").exists()
         if fresh and (fit or budget_s is not None):
             primed = _described(plan, folder, launchers, deadline_s)
@@ -82,7 +90,7 @@ def run_gate(
 
 
 def _described(
-    plan: GatePlan, folder: Path, launchers: Mapping[Label, LocalLauncher], deadline_s: float
+    plan: GatePlan, folder: Path, launchers: Mapping[Label, Launcher], deadline_s: float
 ) -> PrimedSides:
     request = GateRequest(plan, folder, deadline_s=deadline_s)
     primed, supervisors = describe_sides(request, launchers)
@@ -121,8 +129,8 @@ def forecast(plan: GatePlan, deadline_s: float, fit: bool) -> Table:
     the minutes; with *fit*, for as many pairs as the target needs."""
     folder = Path(tempfile.mkdtemp(prefix="gpuperf-"))
     try:
-        with sides_of(plan, folder) as sides:
-            primed = _described(plan, folder, _launchers(sides), deadline_s)
+        with sides_of(plan, folder) as sides, _launchers(sides, plan.device) as launchers:
+            primed = _described(plan, folder, launchers, deadline_s)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     plan.project.refuse_unmatched(primed.named)

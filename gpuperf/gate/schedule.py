@@ -21,7 +21,8 @@ from gpuperf.model.contract import Contract, Counting
 from gpuperf.model.protocol import Opened
 from gpuperf.model.record import Record
 from gpuperf.model.workload import Case
-from gpuperf.run.launcher import Connection, Launcher
+from gpuperf.run.connection import Connection
+from gpuperf.run.launcher import Launcher
 from gpuperf.run.supervisor import DEADLINE_S, Supervisor
 
 

@@ -40,6 +40,7 @@ from gpuperf.measure.timer_comparison import open_timer_comparison
 from gpuperf.measure.warmup import warm_call
 from gpuperf.model import protocol
 from gpuperf.model.contract import Fingerprint, TimerName
+from gpuperf.model.record import Started
 
 DEVICE_LOST = 70  # exit code after the device failed in a case
 
@@ -51,8 +52,8 @@ class DeviceLost(Exception):
 class Worker:
     """Server of the supervisor's requests, one at a time."""
 
-    def __init__(self, pipe: Pipe) -> None:
-        self._pipe = pipe
+    def __init__(self, pipe: Pipe, started: Started) -> None:
+        self._pipe, self._started = pipe, started
         self._device: Device | None = None
         self._meter: Meter | None = None
         self._isolation: Isolation | None = None
@@ -101,7 +102,7 @@ class Worker:
         facts, self._fingerprint = fingerprint_of(device, self._meter)
         self._device = replace(device, facts=facts)
         self._isolation = Isolation(device.torch)
-        self.send(protocol.Opened(facts, self._fingerprint))
+        self.send(protocol.Opened(facts, self._fingerprint, self._started))
 
     def _opened(self) -> tuple[Device, Meter, Isolation]:
         if self._device is None or self._meter is None or self._isolation is None:
@@ -224,7 +225,7 @@ def _installed_with(
     return {name: file for name, file in others.items() if name.split(".")[0] in together}
 
 
-def _import_ahead() -> None:
+def import_ahead() -> None:
     """Import what torch's profiler imports when it first starts, which takes 3 s on an H200 host.
 
     It makes no CUDA context.
@@ -240,15 +241,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser()
     for name in ("--requests", "--replies", "--parent"):
         parser.add_argument(name, type=int, required=True)
-    parser.add_argument("--ahead", action="store_true")
+    for name in ("--ahead", "--forked"):
+        parser.add_argument(name, action="store_true")
     options: Any = parser.parse_args(arguments)
     die_with_parent(options.parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the supervisor's to handle
     pipe = Pipe(options.requests, options.replies)
     end_child_on_return()
     if options.ahead:
-        _import_ahead()
-    worker = Worker(pipe)
+        import_ahead()
+    worker = Worker(pipe, "forked" if options.forked else "spawned")
     worker.send(protocol.Hello(protocol.PROTOCOL, os.getpid(), str(torch.__version__)))
     for request in pipe.requests():
         try:

@@ -4,6 +4,9 @@ They are JSON lines over a separate pipe, so a workload that prints does no harm
 the supervisor is a token, with which every line of the worker begins. The first message of the
 worker is `Hello` with the version of the protocol. The worker answers each request by any number of
 `Progress` messages and one final message.
+
+A worker may be forked by a server (`measure/fork_server.py`), which a launcher sends `Fork` over a
+socket of its own.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ import msgspec
 from gpuperf.model.contract import Contract, Counting, DeviceFacts, Fingerprint
 from gpuperf.model.experiment import ExperimentDescription, Numbers, Prediction
 from gpuperf.model.program import PassName, PassResult
-from gpuperf.model.record import Record
+from gpuperf.model.record import Record, Started
 from gpuperf.model.workload import Case, Description
 
 PROTOCOL = 9
@@ -117,10 +120,11 @@ class Hello(msgspec.Struct, tag="hello", frozen=True):
 
 
 class Opened(msgspec.Struct, tag="opened", frozen=True):
-    """Answer to `Open`: the device and its fingerprint."""
+    """Answer to `Open`: the device and its fingerprint, and how the worker began."""
 
     device: DeviceFacts
     fingerprint: Fingerprint
+    started: Started = "spawned"
 
 
 @dataclass(frozen=True)
@@ -217,6 +221,35 @@ class Failed(msgspec.Struct, tag="failed", frozen=True):
     kind: str
     message: str
     hint: str = ""
+
+
+class Fork(msgspec.Struct, tag="fork", frozen=True):
+    """Request to the server of forks for a worker and its guard.
+
+    The worker runs in *folder* (empty: that of the server), with modules in *paths* before
+    installed ones, with `gpuperf.kernels` from the folder *kernels* (empty: those of gpuperf), and
+    with the variables of *environment*. It may take *memory_bytes*; 0 means nearly all memory.
+    """
+
+    folder: str = ""
+    paths: tuple[str, ...] = ()
+    kernels: str = ""
+    environment: dict[str, str] = {}
+    memory_bytes: int = 0
+
+
+class Ready(msgspec.Struct, tag="ready", frozen=True):
+    """First message of the server of forks: the installed packages that it has imported, or why it
+    cannot fork (empty: it can)."""
+
+    packages: tuple[str, ...] = ()
+    refused: str = ""
+
+
+class Forked(msgspec.Struct, tag="forked", frozen=True):
+    """Answer to `Fork`, beside the pidfd of the guard: its process number."""
+
+    pid: int
 
 
 ToWorker = Open | Describe | Examine | Expect | Loaded | Measure | Nvbench | Profile | Runnable

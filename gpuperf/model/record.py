@@ -70,6 +70,10 @@ Status = Literal[
 ]
 
 
+# How processes of a run begin: each on its own, or forked from a process that has imported torch.
+Started = Literal["spawned", "forked"]
+
+
 @dataclass(frozen=True)
 class Caveat:
     """A doubt about a measurement, and a hint what to do about it."""
@@ -328,6 +332,7 @@ class Header:
     with. `main` names the axes that `--sizes` sets. `study` names the verb whose tables the run
     needs, with what it studied after a colon, and `asked` the sizes for which it looks for a faster
     size nearby. `expected` are the predictions of an experiment, made before the first measurement.
+    `started` says how the processes began.
     """
 
     run: str
@@ -352,6 +357,7 @@ class Header:
     asked: tuple[int, ...] = ()
     processes: int = 1
     expected: Predictions | None = None
+    started: Started = "spawned"
     schema: int = SCHEMA
     type: Literal["header"] = "header"
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from gpuperf.errors import CannotMeasure
 from gpuperf.model.program import PassResult
 from gpuperf.model.protocol import PROTOCOL, Ended, Hello, Opened, PassDone, Profile
-from gpuperf.run.launcher import LocalConnection
+from gpuperf.run.connection import LocalConnection
+from gpuperf.run.launcher import start_program
 
 START_S = 120.0  # seconds to start the process, from a slow disk
 HEAR_S = 1.0  # seconds between two checks of the clock
@@ -52,7 +53,7 @@ def run_program(
     Raises: CannotMeasure if the process does not start.
     """
     cut = False
-    connection = LocalConnection(False, program=1 if stdout is None else stdout)
+    connection = start_program(1 if stdout is None else stdout)
     ending = False
     ran = ProgramRun()
     try:

@@ -67,6 +67,7 @@ def make_header(
         seed=seed,
         gpuperf=gpuperf.__version__,
         devices=(opened.device.index,),
+        started=opened.started,
     )
 
 

@@ -45,7 +45,8 @@ from gpuperf.model.record import Record, Status, without_counters
 from gpuperf.model.workload import Case
 from gpuperf.peaks.find import find_peaks
 from gpuperf.peaks.physics import check_physics
-from gpuperf.run.launcher import Connection, Launcher
+from gpuperf.run.connection import Connection
+from gpuperf.run.launcher import Launcher
 
 # Seconds without a report after which a worker is killed. A case reports every phase, and 20 times
 # a second while it is timed, so this bounds one call of the operation, or one compilation.
@@ -79,7 +80,7 @@ class Supervisor:
 
     Records are checked by physics against `peaks` and `ceilings`. When the device is opened,
     `peaks` becomes its data sheet; a verb may set both. *meanwhile* is called once, while the first
-    worker starts, which takes seconds.
+    worker starts, which takes seconds, and *at_exit* at the end.
     """
 
     def __init__(
@@ -89,7 +90,9 @@ class Supervisor:
         deadline_s: float = DEADLINE_S,
         listen: Listener = lambda phase, samples: None,
         meanwhile: Callable[[], None] = lambda: None,
+        at_exit: Callable[[], None] = lambda: None,
     ) -> None:
+        self._at_exit = at_exit
         self._meanwhile: Callable[[], None] | None = meanwhile
         self._launcher, self._device, self.deadline_s = launcher, device, deadline_s
         self.listen = listen
@@ -113,6 +116,7 @@ class Supervisor:
         trace: TracebackType | None,
     ) -> None:
         self._drop()
+        self._at_exit()
 
     def open(self) -> Opened:
         """Open the device, once, and describe it. Raises: UsageError, CannotMeasure."""

@@ -47,7 +47,7 @@ def timing_check(
     each case is stored for this device. Without OP, a set of cases from 1 µs to 1.4 ms is
     measured.
     """
-    with options.supervisor() as supervisor:
+    with options.supervisor(processes) as supervisor:
         opened = supervisor.open()
         if opened.device.kind != "cuda":
             raise CannotMeasure(

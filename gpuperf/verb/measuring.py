@@ -20,6 +20,7 @@ from gpuperf.peaks.find import find_peaks, load_peaks
 from gpuperf.run.catalogue import BUILTIN, find_workload
 from gpuperf.run.ceilings import kept_ceilings
 from gpuperf.run.ncu import find_ncu
+from gpuperf.run.forking import WAY
 from gpuperf.run.noise import keep_noise, kept_noise, shuffled_passes
 from gpuperf.run.plan import (
     Conditions,
@@ -222,6 +223,8 @@ def measure_rest(supervisor: Supervisor, path: Path) -> Outcome:
         before, now = run.header.fingerprint.soft, opened.fingerprint.soft
         for name in sorted(k for k in before.keys() | now.keys() if before.get(k) != now.get(k)):
             say(f"{name} was {before.get(name)} when the run began, and is {now.get(name)} now")
+        if run.header.started != opened.started:
+            say(f"processes were {run.header.started} when the run began: {WAY} chooses it")
         return _measure(supervisor, writer, run, plan, resumed=True)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from functools import wraps
@@ -16,7 +17,8 @@ import typer
 from gpuperf.errors import CannotMeasure
 from gpuperf.model.contract import Cache, Counting, Data, Regime
 from gpuperf.model.timers import TIMERS, timer_names
-from gpuperf.run.launcher import LocalLauncher
+from gpuperf.run.forking import launching
+from gpuperf.run.launcher import Launcher, LocalLauncher
 from gpuperf.run.plan import Conditions
 from gpuperf.run.supervisor import DEADLINE_S, Supervisor
 from gpuperf.show.figure import import_ahead
@@ -321,9 +323,12 @@ class Options:
             counting=parse.choose_one("counters", self.counters, get_args(Counting)),
         )
 
-    def supervisor(self) -> Supervisor:
-        """Return a supervisor of local workers on the device. Raises: CannotMeasure."""
-        return make_supervisor(self.device, self.deadline, self.threads, import_ahead)
+    def supervisor(self, processes: int = 1) -> Supervisor:
+        """Return a supervisor of local workers on the device, for a measurement in *processes*.
+
+        Raises: CannotMeasure, UsageError.
+        """
+        return make_supervisor(self.device, self.deadline, self.threads, import_ahead, processes)
 
 
 # Groups of options for `takes`.
@@ -371,20 +376,21 @@ def make_supervisor(
     deadline_s: float = DEFAULT_DEADLINE_S,
     threads: int | None = None,
     meanwhile: Callable[[], None] = lambda: None,
+    processes: int = 1,
 ) -> Supervisor:
     """Make a supervisor of local workers, which compute with *threads* on a CPU.
 
+    With more than one of *processes* the workers are forked where that is the way on the device.
     *meanwhile* is called while the first worker starts. `--debug` shows what the workers print.
-    Raises: CannotMeasure for *threads* on a GPU.
+    Raises: CannotMeasure for *threads* on a GPU; UsageError for an unknown way.
     """
     # Workers inherit these variables, which a library reads once, when it is loaded.
     os.environ.update({name: str(threads) for name in THREAD_VARIABLES} if threads else {})
-    supervisor = Supervisor(
-        LocalLauncher(bool(os.environ.get("GPUPERF_DEBUG"))),
-        device,
-        deadline_s,
-        meanwhile=meanwhile,
-    )
+    local, held = LocalLauncher(bool(os.environ.get("GPUPERF_DEBUG"))), ExitStack()
+    launcher: Launcher = local
+    if processes > 1:
+        (launcher,) = held.enter_context(launching([local], device))
+    supervisor = Supervisor(launcher, device, deadline_s, meanwhile=meanwhile, at_exit=held.close)
     if threads is not None and (facts := supervisor.open().device).kind != "cpu":
         raise CannotMeasure(
             f"--threads is for a CPU, and the device is {facts.name}", "--device cpu, or leave it"

@@ -128,7 +128,7 @@ def test_a_worker_at_a_side_loads_that_sides_code_under_this_gpuperf(
     with worktrees(resolve("HEAD~1", "."), tmp_path / "gate", "", lambda text: None) as sides:
         found = {}
         for side in sides:
-            with Supervisor(LocalLauncher(place=side.place, ahead=True), "cpu") as supervisor:
+            with Supervisor(LocalLauncher(place=side.place), "cpu") as supervisor:
                 described = supervisor.describe("./double.py").descriptions
                 loaded = supervisor.loaded((str(project), side.place.folder), packages_of(side))
             found[side.label] = described[0].summary
@@ -154,7 +154,7 @@ def test_a_side_that_imports_another_copy_is_refused(project: Path, tmp_path: Pa
 
 def test_a_place_is_said_in_one_argument_and_needs_nothing_installed() -> None:
     place = Place(python=sys.executable, paths=("/a",), kernels="/k/ops")
-    command = place.command()
+    command = place.command("gpuperf.measure.worker")
     assert command[:2] == [sys.executable, "-P"]
     asked = json.loads(command[3])
     assert asked["packages"]["gpuperf.kernels"] == "/k/ops"
@@ -166,13 +166,13 @@ def test_a_place_is_said_in_one_argument_and_needs_nothing_installed() -> None:
 def test_code_of_a_side_comes_before_what_is_installed_and_behind_the_standard_library(
     tmp_path: Path,
 ) -> None:
-    from gpuperf.run import bootstrap
+    from gpuperf.measure import bootstrap
 
     (tmp_path / "json.py").write_text("raise SystemExit('shadowed')")
     (tmp_path / "typer.py").write_text("NAME = 'mine'")
     code = (
         f"import sys; sys.path.insert(0, {str(Path(bootstrap.__file__).parent)!r})\n"
-        f"import bootstrap; bootstrap._before_installed([{str(tmp_path)!r}])\n"
+        f"import bootstrap; bootstrap.before_installed([{str(tmp_path)!r}])\n"
         "import json, typer; print(typer.NAME)"
     )
     done = subprocess.run(

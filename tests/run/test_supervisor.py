@@ -34,7 +34,8 @@ from gpuperf.model.protocol import (
 )
 from gpuperf.model.record import Header, Record, Status
 from gpuperf.model.workload import Case
-from gpuperf.run.launcher import Connection, LocalLauncher
+from gpuperf.run.connection import Connection
+from gpuperf.run.launcher import LocalLauncher
 from gpuperf.run.runfile import RunWriter
 from gpuperf.run.session import measure_cases, schedule_of
 from gpuperf.run.store import read_run

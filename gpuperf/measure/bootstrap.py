@@ -1,8 +1,9 @@
 """Start a worker of *this* gpuperf under any interpreter, with the measured code first on its path.
 
 This file is run by its path, so gpuperf need not be installed there: `python -P bootstrap.py JSON
-…`. The JSON names the folders of gpuperf's packages, of packages for an interpreter that lacks
-them, and of modules that come before installed ones.
+…`. A forked worker calls its functions (`fork_server.py`). The JSON names the folders of gpuperf's
+packages, of packages for an interpreter that lacks them, of modules that come before installed
+ones, and the module that is run.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Finder(importlib.abc.MetaPathFinder):
         )
 
 
-def _before_installed(paths: Sequence[str]) -> None:
+def before_installed(paths: Sequence[str]) -> None:
     """Put *paths* after the standard library and before every installed package."""
     places = [i for i, p in enumerate(sys.path) if p.endswith(("site-packages", "dist-packages"))]
     at = places[0] if places else len(sys.path)
@@ -46,10 +47,10 @@ def _before_installed(paths: Sequence[str]) -> None:
 
 def main() -> None:
     places = json.loads(sys.argv.pop(1))
-    _before_installed(places["paths"])
+    before_installed(places["paths"])
     sys.meta_path.insert(0, Finder(places["packages"]))
     sys.meta_path.append(Finder(places["fallbacks"]))
-    runpy.run_module("gpuperf.measure.worker", run_name="__main__", alter_sys=True)
+    runpy.run_module(places["module"], run_name="__main__", alter_sys=True)
 
 
 if __name__ == "__main__":

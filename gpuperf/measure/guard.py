@@ -1,9 +1,10 @@
 """Guard a worker: this process between supervisor and worker kills all descendants of the worker.
 
 It runs as a file and imports only the standard library, so it starts in milliseconds under any
-interpreter. Orphans of the worker become children of the guard (PR_SET_CHILD_SUBREAPER), even those
-in another session. The guard kills worker and descendants when the worker ends, when the supervisor
-closes its end of the control socket, and when the supervisor has died.
+interpreter; the guard of a forked worker is itself a fork (`fork_server.py`). Orphans of the worker
+become children of the guard (PR_SET_CHILD_SUBREAPER), even those in another session. It kills
+worker and descendants when the worker ends, when the supervisor closes its end of the control
+socket, and when the parent of the guard has died.
 
 The guard also kills a worker that takes nearly all memory of the machine, before the kernel has to
 choose a process to kill. It sends the supervisor one line of JSON that says how the worker ended.
@@ -18,6 +19,7 @@ import select
 import signal
 import sys
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
@@ -29,33 +31,55 @@ PAUSE_S = 0.005
 
 
 def main() -> None:
-    """Start the worker, wait for its end, kill its descendants, and report."""
+    """Guard the program that the command line names."""
     control, parent, limit, passed, *command = sys.argv[1:]
-    os.set_inheritable(int(control), False)
+    ends = [int(descriptor) for descriptor in passed.split(",")]
+
+    def execute() -> None:
+        for descriptor in ends:
+            os.set_inheritable(descriptor, True)
+        try:
+            os.execvp(command[0], [*command, f"--parent={os.getppid()}"])
+        except OSError as error:
+            sys.stderr.write(f"{command[0]} does not start: {error.strerror}\n")
+            sys.stderr.flush()
+
+    guard(int(control), int(parent), int(limit), ends, execute)
+
+
+def guard(
+    control: int, parent: int, limit: int, passed: Sequence[int], begin: Callable[[], object]
+) -> None:
+    """Start the worker, which calls *begin*; wait for its end, kill its descendants, and report.
+
+    Only the worker keeps the *passed* descriptors. *control* leads to the supervisor, *parent* is
+    the process whose end ends the worker, and *limit* the bytes that it may take (0: any number).
+    """
+    os.set_inheritable(control, False)
     _adopt_orphans()
     killed_before = _kernel_kills()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    woken = _wake_at_ends()
-    worker = _start(command, [int(fd) for fd in passed.split(",")])
+    woken, wake = _wake_at_ends()
+    worker = _start(begin, passed, (control, woken, wake))
     status, starved = None, ""
     try:
-        status, starved = _wait(worker, int(control), woken, int(parent), int(limit))
+        status, starved = _wait(worker, control, woken, parent, limit)
     finally:
         _end_all(worker)
     if status is not None:
         code = os.waitstatus_to_exitcode(status)
         if code == -signal.SIGKILL and not starved and _kernel_kills() > killed_before:
             starved = "the machine had no memory left"
-        _report(int(control), code, starved)
+        _report(control, code, starved)
 
 
-def _wake_at_ends() -> int:
-    """Return a descriptor that can be read when a child has ended."""
+def _wake_at_ends() -> tuple[int, int]:
+    """Return a descriptor that can be read when a child has ended, and the one that is written."""
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    return woken
+    return woken, wake
 
 
 def _wait(worker: int, control: int, woken: int, parent: int, limit: int) -> tuple[int | None, str]:
@@ -88,22 +112,22 @@ def _adopt_orphans() -> None:
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def _start(command: list[str], passed: list[int]) -> int:
-    """Start *command* in a new session; only it gets the *passed* descriptors. Return its pid."""
+def _start(begin: Callable[[], object], passed: Sequence[int], ours: Sequence[int]) -> int:
+    """Call *begin* in a new process and session; return its pid.
+
+    The new process has the *passed* descriptors, which this one closes, and closes *ours*.
+    """
     worker = os.fork()
     if worker == 0:
         try:
             os.setsid()
             signal.set_wakeup_fd(-1)
-            for number in (signal.SIGCHLD, signal.SIGPIPE):
+            for number in (signal.SIGCHLD, signal.SIGPIPE, signal.SIGTERM):
                 signal.signal(number, signal.SIG_DFL)
+            for descriptor in ours:
+                os.close(descriptor)
             _volunteer()
-            for descriptor in passed:
-                os.set_inheritable(descriptor, True)
-            os.execvp(command[0], [*command, f"--parent={os.getppid()}"])
-        except OSError as error:
-            sys.stderr.write(f"{command[0]} does not start: {error.strerror}\n")
-            sys.stderr.flush()
+            begin()
         finally:
             os._exit(127)
     for descriptor in passed:

@@ -1,0 +1,268 @@
+"""Exchange messages with a process on this machine, and detect its death.
+
+Death is detected by waiting for the process, never by end-of-file, since a child of the worker may
+keep the pipe open.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import secrets
+import select
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import IO, NamedTuple, Protocol
+
+import msgspec
+
+from gpuperf.model.codec import decode
+from gpuperf.model.protocol import FromWorker, ToWorker
+
+POLL_S = 0.05  # longest delay in seconds before the death of a worker is detected
+LOG_TAIL = 2000  # characters that a dead worker printed last
+LONGEST_LOG = 16 << 20  # bytes that a worker printed, before they are discarded
+LONGEST_LINE = 256 << 20  # bytes of a message: the largest are traces of long programs
+DEAF_S = 60.0  # seconds for which a worker may leave a request unread
+END_S = 10.0  # seconds for a guard to end its worker and all descendants
+
+
+class Connection(Protocol):
+    """The connection to a worker process."""
+
+    def send(self, message: ToWorker) -> None:
+        """Send *message*. Raises: BrokenPipeError when the worker is gone."""
+
+    def receive(self, timeout_s: float) -> FromWorker | None:
+        """Return the next message; None if none came in time or the worker is dead.
+
+        Raises: ValueError for bytes that are not a message.
+        """
+
+    def death(self) -> str | None:
+        """Describe how the worker ended; None while it lives."""
+
+    def starved(self) -> str:
+        """Describe the memory that the worker took, if it was killed for that; else nothing."""
+
+    def last_words(self) -> str:
+        """Return the last lines that the worker printed."""
+
+    def kill(self) -> None:
+        """Kill the worker and all processes that it started."""
+
+
+class Ends(NamedTuple):
+    """The ends of a new process: descriptors of its requests and replies, and its output file."""
+
+    requests: int
+    replies: int
+    log: IO[bytes]
+
+
+class Process(Protocol):
+    """A process that was started, and the socket of its guard."""
+
+    @property
+    def pid(self) -> int:
+        """Return the number of the process."""
+
+    @property
+    def control(self) -> socket.socket | None:
+        """Return the socket that leads to the guard, if the process is one."""
+
+    def poll(self) -> int | None:
+        """Return the exit code, a signal below 0; None while the process lives."""
+
+    def wait(self, timeout_s: float | None = None) -> int:
+        """Wait for the exit code. Raises: subprocess.TimeoutExpired."""
+
+    def kill(self) -> None:
+        """Kill the process with its group, and wait for its end."""
+
+
+@dataclass
+class SpawnedProcess:
+    """A child of this process, which leads a group of its own."""
+
+    child: subprocess.Popen[bytes]
+    control: socket.socket | None = None
+
+    @property
+    def pid(self) -> int:
+        """Return the number of the process."""
+        return self.child.pid
+
+    def poll(self) -> int | None:
+        """Return the exit code, a signal below 0; None while the process lives."""
+        return self.child.poll()
+
+    def wait(self, timeout_s: float | None = None) -> int:
+        """Wait for the exit code. Raises: subprocess.TimeoutExpired."""
+        return self.child.wait(timeout_s)
+
+    def kill(self) -> None:
+        """Kill the group, even if its leader is dead, since other members may live on."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+        self.child.wait()
+
+
+@dataclass(frozen=True)
+class _Report:
+    """A guard's last line: the worker's exit code (a signal below 0), and, if the guard killed it
+    for its memory, the reason."""
+
+    code: int
+    starved: str = ""
+
+
+class LocalConnection:
+    """A local process and its two pipes: a worker under its guard, or a program.
+
+    A program has no guard: its children may outlive it.
+    """
+
+    def __init__(self, begin: Callable[[Ends], Process]) -> None:
+        """Start the process by *begin*, which gives it its ends of the pipes."""
+        self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed in kill()
+        # Writes go to the end of the log, also after `_shorten_log` has emptied it.
+        fcntl.fcntl(self._log, fcntl.F_SETFL, os.O_APPEND)
+        self._buffer, self._searched = bytearray(), 0
+        self._token = secrets.token_hex(8).encode()
+        self._report: _Report | None = None
+        theirs_in, self._requests = os.pipe()
+        self._replies, theirs_out = os.pipe()
+        try:
+            self._process = begin(Ends(theirs_in, theirs_out, self._log))
+        except BaseException:
+            for descriptor in (self._requests, self._replies):
+                os.close(descriptor)
+            self._log.close()
+            raise
+        finally:
+            for descriptor in (theirs_in, theirs_out):
+                os.close(descriptor)
+        os.set_blocking(self._replies, False)
+        os.set_blocking(self._requests, False)
+        with contextlib.suppress(BrokenPipeError):  # `death` says how it ended
+            self._write(self._token + b"\n")
+
+    def send(self, message: ToWorker) -> None:
+        """Write one line. Raises: BrokenPipeError."""
+        self._write(msgspec.json.encode(message) + b"\n")
+
+    def _write(self, line: bytes) -> None:
+        rest = memoryview(line)
+        while rest:
+            if not select.select([], [self._requests], [], DEAF_S)[1]:
+                raise BrokenPipeError
+            rest = rest[os.write(self._requests, rest) :]
+
+    def receive(self, timeout_s: float) -> FromWorker | None:
+        """Return the next message, if one comes in time; a dead worker's last ones come first.
+
+        Raises: ValueError for a line that is not a message, has another writer, or is too long.
+        """
+        end = time.monotonic() + timeout_s
+        while (at := self._buffer.find(b"\n", self._searched)) == -1:
+            self._refuse_foreign()
+            self._searched = len(self._buffer)
+            left = end - time.monotonic()
+            dead = self._process.poll() is not None
+            if not self._read(0.0 if dead else max(0.0, min(POLL_S, left))) and (dead or left <= 0):
+                return None
+        self._refuse_foreign()
+        line = bytes(self._buffer[len(self._token) : at])
+        del self._buffer[: at + 1]
+        self._searched = 0
+        message: FromWorker = decode(line, FromWorker)  # type: ignore[arg-type]
+        return message
+
+    def _refuse_foreign(self) -> None:
+        """Raise ValueError if the buffered line is too long or lacks the token of the worker."""
+        known = min(len(self._buffer), len(self._token))
+        if self._buffer[:known] != self._token[:known]:
+            raise ValueError("another writer than the worker wrote to its pipe")
+        if len(self._buffer) > LONGEST_LINE:
+            raise ValueError(f"a line of over {LONGEST_LINE >> 20} MiB")
+
+    def _read(self, timeout_s: float) -> bool:
+        """Read the pipe into the buffer, and return False if nothing came within *timeout_s*."""
+        self._shorten_log()
+        if not select.select([self._replies], [], [], timeout_s)[0]:
+            return False
+        data = os.read(self._replies, 1 << 20)
+        self._buffer += data
+        if not data:
+            time.sleep(POLL_S)  # the other end is closed: the death will be detected soon
+        return bool(data)
+
+    def _shorten_log(self) -> None:
+        """Discard the worker's output before it fills the disk."""
+        if os.fstat(self._log.fileno()).st_size > LONGEST_LOG:
+            self._log.truncate(0)
+
+    def death(self) -> str | None:
+        """Describe the exit code or the signal; None while the process lives."""
+        code = self._code()
+        if code is None:
+            return None
+        if code >= 0:
+            return f"exit code {code}"
+        try:
+            return f"signal {-code} ({signal.Signals(-code).name})"
+        except ValueError:
+            return f"signal {-code}"
+
+    def starved(self) -> str:
+        """Describe the memory that the worker took, if it was killed for that."""
+        return self._report.starved if self._code() is not None and self._report else ""
+
+    def _code(self) -> int | None:
+        """Return the exit code that the guard reports, a signal below 0."""
+        code = self._process.poll()
+        control = self._process.control
+        if code is None or control is None:
+            return code
+        if self._report is None:
+            line = b""
+            with contextlib.suppress(OSError):
+                line = control.recv(4096, socket.MSG_DONTWAIT)
+            # A killed guard reports nothing; its end was then the worker's end too.
+            self._report = msgspec.json.decode(line, type=_Report) if line else _Report(code)
+        return self._report.code
+
+    def last_words(self) -> str:
+        """Return the last lines that the worker printed to stdout or stderr."""
+        size = self._log.seek(0, os.SEEK_END)
+        self._log.seek(max(0, size - LOG_TAIL))
+        return self._log.read().decode("utf-8", "replace").strip()
+
+    def interrupt(self) -> None:
+        """Send SIGINT to a program: a Ctrl-C does not reach it, as it runs in another session."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(self._process.pid, signal.SIGINT)
+
+    def exit_code(self, timeout_s: float) -> int | None:
+        """Return the exit code of a program that ends in time, a signal below 0."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self._process.wait(timeout_s)
+        return None
+
+    def kill(self) -> None:
+        """End the process and its descendants, then close the pipes and the log."""
+        if self._process.control is not None:
+            self._process.control.close()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(END_S)
+        self._process.kill()
+        for descriptor in (self._requests, self._replies):
+            os.close(descriptor)
+        self._log.close()

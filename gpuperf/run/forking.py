@@ -1,0 +1,248 @@
+"""Start workers as forks of one process that has imported torch, which takes milliseconds.
+
+The server of forks (`measure/fork_server.py`) runs no workload. One serves all sides of a gate:
+its forks share the addresses of libraries, so that two servers would differ beside their sides.
+Sides that need two servers are spawned, and so is everything where a server cannot fork.
+
+`$GPUPERF_PROCESSES` is `forked` or `spawned`. Without it, workers are forked on a CPU, where
+docs/measured/forked_processes.txt shows that the times of forks vary as those of spawned processes
+do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from gpuperf.choices import KEPT, PREFERRED
+from gpuperf.errors import CannotMeasure, UnknownName
+from gpuperf.model.protocol import Fork, Forked, Ready
+from gpuperf.model.record import Started
+from gpuperf.run.connection import Ends, LocalConnection, SpawnedProcess
+from gpuperf.run.launcher import Launcher, LocalLauncher, Place, start_fork_server
+
+WAY = "GPUPERF_PROCESSES"
+START_S = 120.0  # seconds to import torch, from a slow disk
+FORK_S = 30.0  # seconds to fork a guard
+LARGEST = 1 << 20  # bytes of an answer
+DRIVERS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")  # one of them exists where there is a GPU
+# Variables that a place may have: libraries read them when they need a cache, after the fork.
+READ_WHEN_USED = frozenset(
+    {
+        KEPT,
+        PREFERRED,
+        "TRITON_CACHE_DIR",
+        "TORCHINDUCTOR_CACHE_DIR",
+        "TORCH_EXTENSIONS_DIR",
+        "CUDA_CACHE_PATH",
+    }
+)
+
+
+def way_for(device: str) -> Started:
+    """Return how the workers on *device* (`auto`, `cuda:0`, `cpu`) start, by `$GPUPERF_PROCESSES`
+    or by default. Raises: UnknownName."""
+    chosen = os.environ.get(WAY, "")
+    ways: dict[str, Started] = {"forked": "forked", "spawned": "spawned"}
+    if chosen:
+        if chosen not in ways:
+            raise UnknownName("value of $" + WAY, chosen, ways)
+        return ways[chosen]
+    return "spawned" if may_have_gpu(device) else "forked"
+
+
+def may_have_gpu(device: str) -> bool:
+    """Return whether *device* may be a GPU; this opens none."""
+    return device not in ("cpu", "auto") or (
+        device == "auto" and any(Path(driver).exists() for driver in DRIVERS)
+    )
+
+
+class ForkServer:
+    """The server of forks for workers at *places*; it starts with the first worker.
+
+    With *debug*, its output is shown. With *ahead*, it imports what a GPU's recorder needs.
+    """
+
+    def __init__(
+        self, places: Sequence[Place | None], debug: bool = False, ahead: bool = False
+    ) -> None:
+        self._places, self._debug, self._ahead = places, debug, ahead
+        self._process: SpawnedProcess | None = None
+        self._socket: socket.socket | None = None
+        self._refused: str | None = None
+
+    def refused(self) -> str:
+        """Return why the workers are not forked; empty if they are."""
+        if self._refused is None:
+            self._refused = _unlike(self._places) or self._start()
+            if self._refused:
+                self.close()
+        return self._refused
+
+    def fork(self, request: Fork, ends: Ends) -> ForkedProcess:
+        """Fork a guard with its worker. Raises: CannotMeasure if the server ends twice."""
+        for _ in range(2):
+            with contextlib.suppress(OSError, EOFError):
+                return self._fork(request, ends)
+            self.close()
+            if self._start():
+                break
+        hint = f"{WAY}=spawned starts each worker on its own"
+        raise CannotMeasure("the process that forks workers has ended", hint)
+
+    def close(self) -> None:
+        """End the server; its forks end with it."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+        if self._process is not None:
+            self._process.kill()
+            self._process = None
+
+    def _start(self) -> str:
+        """Start the server; return why it cannot fork, and nothing if it can."""
+        if sys.platform != "linux" or not hasattr(os, "pidfd_open"):
+            return "this system has no pidfd"
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        first = self._places[0]
+        with theirs, tempfile.TemporaryFile() as log:
+            self._process = start_fork_server(
+                theirs.fileno(),
+                sys.stderr if self._debug else log,
+                Place(first.python) if first else None,
+                self._ahead,
+            )
+        try:
+            self._socket.settimeout(START_S)
+            ready = msgspec.json.decode(self._socket.recv(LARGEST) or b"{}", type=Ready)
+        except (OSError, msgspec.DecodeError):
+            return "the process that forks them did not start"
+        return ready.refused or _shadowed(self._places, ready.packages)
+
+    def _fork(self, request: Fork, ends: Ends) -> ForkedProcess:
+        if self._socket is None:
+            raise EOFError
+        output = sys.stderr if self._debug else ends.log
+        self._socket.settimeout(FORK_S)
+        ours, theirs = socket.socketpair()
+        try:
+            with theirs:
+                given = [theirs.fileno(), ends.requests, ends.replies, output.fileno()]
+                socket.send_fds(self._socket, [msgspec.json.encode(request)], given)
+            answer, descriptors, _, _ = socket.recv_fds(self._socket, LARGEST, 1)
+            if not descriptors:
+                raise EOFError
+        except BaseException:
+            ours.close()
+            raise
+        pid = msgspec.json.decode(answer, type=Forked).pid
+        return ForkedProcess(pid, descriptors[0], ours)
+
+
+@dataclass
+class ForkedProcess:
+    """A guard that the server of forks has forked, which this process watches by a pidfd.
+
+    Its own exit code is unknown; that of the worker is in its report. A guard without a report was
+    killed.
+    """
+
+    pid: int
+    pidfd: int
+    control: socket.socket | None
+    _closed: bool = field(default=False, init=False)
+
+    def poll(self) -> int | None:
+        """Return the exit code, a signal below 0; None while the process lives."""
+        return -signal.SIGKILL if self._closed or self._ends_within(0.0) else None
+
+    def wait(self, timeout_s: float | None = None) -> int:
+        """Wait for the exit code. Raises: subprocess.TimeoutExpired."""
+        if not self._closed and not self._ends_within(timeout_s):
+            raise subprocess.TimeoutExpired("a guard", timeout_s or 0.0)
+        return -signal.SIGKILL
+
+    def kill(self) -> None:
+        """Kill the guard, whose group has no other member, and wait for its end."""
+        if not self._closed:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+            self._ends_within(None)
+            self._closed = True
+            os.close(self.pidfd)
+
+    def _ends_within(self, timeout_s: float | None) -> bool:
+        poll = select.poll()
+        poll.register(self.pidfd, select.POLLIN)
+        return bool(poll.poll(None if timeout_s is None else timeout_s * 1000))
+
+
+@dataclass(frozen=True)
+class ForkingLauncher:
+    """A launcher whose workers *server* forks, or `spawning` spawns where it cannot."""
+
+    server: ForkServer
+    spawning: LocalLauncher
+
+    def start(self) -> LocalConnection:
+        """Start a worker in a new session. Raises: CannotMeasure."""
+        if self.server.refused():
+            return self.spawning.start()
+        place = self.spawning.place or Place()
+        request = Fork(
+            str(Path(place.folder).absolute()),
+            place.paths,
+            place.kernels,
+            dict(place.environment),
+            self.spawning.memory_bytes,
+        )
+        return LocalConnection(partial(self.server.fork, request))
+
+
+@contextlib.contextmanager
+def launching(launchers: Sequence[LocalLauncher], device: str) -> Iterator[tuple[Launcher, ...]]:
+    """Provide launchers for the same workers on *device* as *launchers*, forked where that is the
+    way there. Raises: UnknownName."""
+    if way_for(device) == "spawned":
+        yield tuple(launchers)
+        return
+    debug = any(each.debug for each in launchers)
+    server = ForkServer([each.place for each in launchers], debug, may_have_gpu(device))
+    try:
+        yield tuple(ForkingLauncher(server, each) for each in launchers)
+    finally:
+        server.close()
+
+
+def _unlike(places: Sequence[Place | None]) -> str:
+    """Return why one server cannot fork the workers of all *places*; empty if it can."""
+    if len({place.python if place else sys.executable for place in places}) > 1:
+        return "the sides have two interpreters"
+    for place in places:
+        others = (place.environment if place else {}).keys() - READ_WHEN_USED
+        if others:
+            return f"the sides set {', '.join(sorted(others))}"
+    return ""
+
+
+def _shadowed(places: Sequence[Place | None], packages: Sequence[str]) -> str:
+    """Return which of the *packages* that the server has imported a place has itself, if any."""
+    for folder in {Path(path) for place in places if place for path in place.paths}:
+        for name in packages:
+            module = (folder / name / "__init__.py", folder / f"{name}.py")
+            if any(file.exists() for file in module) or any(folder.glob(f"{name}.*.so")):
+                return f"{folder} has {name}, which the workers would have from elsewhere"
+    return ""
