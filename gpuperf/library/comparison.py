@@ -10,13 +10,15 @@ from typing import Unpack
 
 from gpuperf.errors import UnknownName, UsageError
 from gpuperf.library.costs import cost_of
-from gpuperf.library.measure import BUDGET_S, Call, Conditions, case_of, settings
+from gpuperf.library.measure import BUDGET_S, Call, Conditions, Settings, case_of, settings
 from gpuperf.library.measurement import Measurement, run_of, save_run
+from gpuperf.library.processes import measure_in_processes
 from gpuperf.library.run import Run
 from gpuperf.model.cost import Cost
-from gpuperf.model.record import Caveat, Record, Status
+from gpuperf.model.record import MOST_PROCESSES, Caveat, Record, Status
 from gpuperf.model.samples import Samples
-from gpuperf.roofline.speedup import Speedup, center
+from gpuperf.roofline.processes import reduce_processes
+from gpuperf.roofline.speedup import Speedup, center, key_of, speedups
 from gpuperf.units import format_interval, format_number, format_time
 
 ROUNDS = 5  # in which each callable is measured once; the interval has 4 degrees of freedom
@@ -27,14 +29,18 @@ MOST_ROUNDS = 1000
 class Comparison:
     """Measurements of callables by name, and how much faster each is than the *baseline*.
 
-    Each speed-up has the interval of the ratios over the rounds of this process: how processes
-    differ is not in it, which `gpuperf compare` measures.
+    Each speed-up has the interval of its ratios over the rounds of this process, or over
+    *processes* if there are several: only those show how processes differ. `intervals_s` has then
+    the 95 % interval of each time over them, and `records` what each of them measured.
     """
 
     measurements: Mapping[str, Measurement]
     baseline: str
     rounds: int
     speedups: Mapping[str, Speedup] = field(default_factory=dict)
+    processes: int = 1
+    intervals_s: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    records: tuple[Record, ...] = ()
 
     def __getitem__(self, name: str) -> Measurement:
         return self.measurements[name]
@@ -44,7 +50,11 @@ class Comparison:
 
     def run(self) -> Run:
         """Return the run, as `read_run` returns those of the command line."""
-        return run_of([*self.measurements.values()], self.baseline)
+        run = run_of([*self.measurements.values()], self.baseline)
+        if not self.records:
+            return run
+        header = replace(run.header, processes=self.processes)
+        return Run(header, tuple(replace(record, run=header.run) for record in self.records))
 
     def save(self, path: str | Path) -> Path:
         """Write a run file, which `gpuperf show` prints. Return its path. Raises: UsageError."""
@@ -58,12 +68,15 @@ class Comparison:
             if samples is None or record.status != "ok":
                 lines.append(f"{name:{width}}  {record.status}: {record.reason}")
                 continue
-            interval = format_interval(samples.median_s, *samples.interval_s)
+            low_high = self.intervals_s.get(name, samples.interval_s)
+            interval = format_interval(samples.median_s, *low_high)
             line = f"{name:{width}}  {format_time(samples.median_s):>9} {interval}"
             if name in self.speedups and name != self.baseline:
                 line += f"  {_times(self.speedups[name])}"
             lines.append(line)
-        how = f"in {self.rounds} rounds of one process, over {self.baseline}"
+        where = f"{self.rounds} rounds of one process"
+        where = f"{self.processes} fresh processes" if self.processes > 1 else where
+        how = f"in {where}, over {self.baseline}"
         return "\n".join([*lines, f"speed-ups {how}"])
 
 
@@ -75,11 +88,12 @@ def _times(speedup: Speedup) -> str:
 
 
 def compare(
-    calls: Mapping[str, Call],
+    calls: Mapping[str, Call | str],
     *,
     check: bool | float = True,
     baseline: str = "",
     rounds: int = ROUNDS,
+    processes: int = 1,
     cost: Cost | None = None,
     name: str = "compare",
     **conditions: Unpack[Conditions],
@@ -94,6 +108,10 @@ def compare(
     no callable may change a tensor that another one reads. *cost* holds for each callable, and the
     conditions are those of `measure`.
 
+    With several *processes* each of them measures all callables once, in place of the rounds. It
+    rebuilds them: each is a function of a module, or its name `"file.py:function"` or
+    `"module:function"`; `"file.py:make()"` is the callable that `make` returns.
+
     A callable that raises has the status `error` with the reason, and the others are measured.
     Raises: UsageError, CannotMeasure; what the baseline raises.
     """
@@ -101,13 +119,56 @@ def compare(
         raise UsageError("there is nothing to compare", "compare({'eager': f, 'fused': g})")
     if not 2 <= rounds <= MOST_ROUNDS:
         raise UsageError(f"rounds={rounds} is not from 2 to {MOST_ROUNDS}", "rounds=5")
+    if not 1 <= processes <= MOST_PROCESSES:
+        raise UsageError(f"processes={processes} is not from 1 to {MOST_PROCESSES}", "processes=3")
     names = list(calls)
     first = baseline or names[0]
     if first not in calls:
         raise UnknownName("callable to compare with", first, calls)
     counted = cost_of(cost, None, None, "")
-    budget_s = conditions.get("budget_s", BUDGET_S) / rounds
-    chosen = settings(Conditions(**{**conditions, "budget_s": budget_s}))
+    budget_s = conditions.get("budget_s", BUDGET_S) / (rounds if processes == 1 else processes)
+    shared = Conditions(**{**conditions, "budget_s": budget_s})
+    if processes > 1:
+        every = measure_in_processes(calls, first, check, counted, name, shared, processes)
+        return _over_processes(every, first, processes)
+    return _in_turns(_functions(calls), first, check, counted, name, settings(shared), rounds)
+
+
+def _functions(calls: Mapping[str, Call | str]) -> dict[str, Call]:
+    """Return *calls* if none is the name of a function. Raises: UsageError."""
+    for name, call in calls.items():
+        if isinstance(call, str):
+            hint = "give processes=3, or the function itself"
+            raise UsageError(f"{name!r} is a name, which other processes rebuild", hint)
+    return {name: call for name, call in calls.items() if not isinstance(call, str)}
+
+
+def _over_processes(every: Sequence[Measurement], first: str, processes: int) -> Comparison:
+    records = tuple(measurement.record for measurement in every)
+    each = {one.record.case.implementation: one for one in reduce_processes(records, processes)}
+    found = speedups(records, first)
+    return Comparison(
+        {name: replace(every[0], record=one.record) for name, one in each.items()},
+        first,
+        processes,
+        {name: s for name, one in each.items() if (s := found.get(key_of(one.record)))},
+        processes,
+        {name: one.interval_s for name, one in each.items() if one.interval_s},
+        records,
+    )
+
+
+def _in_turns(
+    calls: Mapping[str, Call],
+    first: str,
+    check: bool | float,
+    counted: Cost | None,
+    name: str,
+    chosen: Settings,
+    rounds: int,
+) -> Comparison:
+    """Measure *calls* in this process, in rounds."""
+    names = list(calls)
     wrong = _wrong_results(calls, first, check)
     taken: dict[str, list[Measurement]] = {name: [] for name in names}
     for turn in range(rounds):

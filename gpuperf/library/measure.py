@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 from gpuperf.errors import GpuperfError, UnknownName, UsageError
 from gpuperf.library.costs import cost_of
 from gpuperf.library.measurement import Measurement, NotMeasured
-from gpuperf.model.contract import Cache, Contract, Counting, TimerName
+from gpuperf.model.contract import Cache, Contract, Counting, DeviceFacts, TimerName
 from gpuperf.model.cost import Bytes, Cost, Flops
 from gpuperf.model.protocol import Opened
 from gpuperf.model.record import Record, Status
@@ -79,22 +79,33 @@ class Conditions(TypedDict, total=False):
 
 def settings(given: Conditions) -> Settings:
     """Open the device and make the contract. Raises: UsageError, CannotMeasure."""
-    from gpuperf.measure.callables import current_device_name, opened_device
+    from gpuperf.measure.callables import device_name, opened_device
 
+    refuse_unknown(given)
+    device = given.get("device")
+    opened = opened_device(device_name(None if device is None else str(device)))
+    return Settings(opened, *contract_of(opened.device.facts, given))
+
+
+def refuse_unknown(given: Conditions) -> None:
+    """Refuse arguments that are no conditions. Raises: UnknownName."""
     known = Conditions.__annotations__
     for name in given.keys() - known.keys():
         raise UnknownName("argument", name, known)
-    device, cache = given.get("device"), given.get("cache")
-    opened = opened_device(current_device_name() if device is None else str(device))
+
+
+def contract_of(facts: DeviceFacts, given: Conditions) -> tuple[Contract, Counting]:
+    """Return the contract of callables on a device, and what is counted. Raises: UsageError."""
+    cache = given.get("cache")
     precision, budget_s = given.get("precision", PRECISION), given.get("budget_s", BUDGET_S)
     if not (precision > 0 and budget_s > 0):
         raise UsageError("precision and budget_s must be above 0", "for example precision=0.01")
-    contract = default_contract(opened.device.facts, given.get("timer"), precision, budget_s)
+    contract = default_contract(facts, given.get("timer"), precision, budget_s)
     if cache not in (None, "cold", "cold-dirty", "hot"):
         raise UsageError(f"no cache state {cache!r} here", "'cold', 'cold-dirty' or 'hot'")
     contract = replace(contract, cache=cache or contract.cache, data="own")
-    counts = given.get("counters", False) and opened.device.facts.kind == "cuda"
-    return Settings(opened, contract, "auto" if counts else "off")
+    counts = given.get("counters", False) and facts.kind == "cuda"
+    return contract, "auto" if counts else "off"
 
 
 def name_of(call: object) -> str:
@@ -136,7 +147,8 @@ def measure(
     - Sampling ends when half the 95 % interval is within `precision` (0.01), a fraction of the
       median, or after `budget_s` seconds (2.0).
     - `counters=True` counts the DRAM bytes of a call too, where the GPU allows it.
-    - `device` is `cuda:0`, `cpu` and the like; the default is torch's current GPU, else the CPU.
+    - `device` is `cuda:0`, `cpu` and the like; `cuda` is torch's current GPU, which is the default,
+      else the CPU.
 
     Raises: NotMeasured (a CannotMeasure) for a callable that gets no time, with the `record` that
     says why; UsageError, CannotMeasure; what *fn* raises.

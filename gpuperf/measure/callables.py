@@ -211,6 +211,11 @@ def current_device_name() -> str:
     return f"cuda:{torch.cuda.current_device()}" if has_gpu() else "cpu"
 
 
+def device_name(device: str | None) -> str:
+    """Return *device* with the index of torch's current GPU if it names none (`cuda`)."""
+    return current_device_name() if device is None or (device == "cuda" and has_gpu()) else device
+
+
 @functools.cache
 def opened_device(name: str) -> OpenedDevice:
     """Return the device *name*, opened once in this process. Raises: UnknownName, CannotMeasure."""

@@ -22,6 +22,7 @@ import msgspec
 from gpuperf.model.codec import encode
 from gpuperf.model.protocol import FromWorker, ToWorker
 
+IN_WORKER = False  # whether this process has a supervisor
 HIGH = 512  # lowest number of the pipe's descriptors: code that closes "all" stops far below
 MEASURE = "gpuperf.measure."  # modules to which a forked child must not return
 
@@ -39,6 +40,8 @@ class Pipe:
     """The worker's end of the pipe, over which it exchanges messages with its supervisor."""
 
     def __init__(self, requests: int, replies: int) -> None:
+        global IN_WORKER
+        IN_WORKER = True
         self._requests = os.fdopen(_moved_up(requests), "rb")
         self._replies = _moved_up(replies)
         self._process = os.getpid()

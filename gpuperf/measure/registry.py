@@ -67,7 +67,7 @@ def _load(source: str) -> Loaded:
     if source.startswith("entry:"):
         return _collect(_entry(source.removeprefix("entry:")), source)
     if source.endswith(".py"):
-        return _collect(_load_file(Path(source)), source)
+        return _collect(load_module(source), source)
     module_name, _, name = source.partition(":")
     module = _import_user_module(module_name)
     if not name:
@@ -77,6 +77,11 @@ def _load(source: str) -> Loaded:
     if name not in by_name:
         raise UnknownName("workload", name, by_name)
     return _collect(by_name[name], source)
+
+
+def load_module(source: str) -> ModuleType:
+    """Import the file or the module *source*. Raises: WorkloadError, UsageError."""
+    return _load_file(Path(source)) if source.endswith(".py") else _import_user_module(source)
 
 
 def _walk(package: ModuleType) -> Loaded:

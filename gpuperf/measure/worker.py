@@ -24,6 +24,7 @@ import torch
 import gpuperf
 from gpuperf.errors import CannotMeasure, GpuperfError, WorkloadError
 from gpuperf.measure.bench import Bench
+from gpuperf.measure.callables import CallableBench
 from gpuperf.measure.device import Device, open_device
 from gpuperf.measure.doctor import examine
 from gpuperf.measure.fingerprint import fingerprint_of
@@ -32,6 +33,7 @@ from gpuperf.measure.isolation import Isolation
 from gpuperf.measure.nvbench import nvbench_means
 from gpuperf.measure.pipe import Pipe, die_with_parent, end_child_on_return
 from gpuperf.measure.prediction import predict
+from gpuperf.measure.rebuilt import time_target
 from gpuperf.measure.recording.work import recorder_name
 from gpuperf.measure.registry import Loaded, load_all
 from gpuperf.measure.stopwatch import open_stopwatch
@@ -87,6 +89,8 @@ class Worker:
                 self.send(protocol.RunnableCases(tuple(self._runnable(request))))
             elif isinstance(request, protocol.Measure):
                 self.send(self._measure(request))
+            elif isinstance(request, protocol.Time):
+                self.send(self._time(request))
             else:
                 raise CannotMeasure("this worker runs no programs")
         except WorkloadError as error:
@@ -160,6 +164,22 @@ class Worker:
             )
         except RuntimeError as error:
             raise DeviceLost(str(error).strip().splitlines()[0]) from error
+        return protocol.Measured(record, isolation.end())
+
+    def _time(self, request: protocol.Time) -> protocol.Measured:
+        device, meter, isolation = self._opened()
+        self.send(protocol.Progress("timer"))
+        bench = CallableBench(
+            device,
+            open_stopwatch(request.contract.timer, device.torch),
+            meter,
+            self._fingerprint,
+            lambda phase, samples: self.send(protocol.Progress(phase, samples)),
+            request.counting,
+        )
+        isolation.begin(fresh_timer=request.contract.timer not in self._timers)
+        self._timers.add(request.contract.timer)
+        record = time_target(bench, request)
         return protocol.Measured(record, isolation.end())
 
     def _runnable(self, request: protocol.Runnable) -> Iterator[int]:

@@ -17,6 +17,7 @@ from typing import Literal
 import msgspec
 
 from gpuperf.model.contract import Contract, Counting, DeviceFacts, Fingerprint
+from gpuperf.model.cost import Cost
 from gpuperf.model.experiment import ExperimentDescription, Numbers, Prediction
 from gpuperf.model.program import PassName, PassResult
 from gpuperf.model.record import Record, Started
@@ -71,6 +72,25 @@ class Runnable(msgspec.Struct, tag="runnable", frozen=True):
 
     cases: tuple[Case, ...]
     contract: Contract
+
+
+class Time(msgspec.Struct, tag="time", frozen=True):
+    """Request to time the callable *target*, `file.py:name` or `module:name`, as the case of a run;
+    after `name()` it is what that call returns.
+
+    Unless *against* is empty, the result is first compared with that of this target, with a
+    *tolerance* relative to the size of the values (None: by the dtype).
+    """
+
+    run: str
+    case: Case
+    contract: Contract
+    target: str
+    cost: Cost | None = None
+    counting: Counting = "off"
+    against: str = ""
+    tolerance: float | None = None
+    seed: int = 0
 
 
 class Nvbench(msgspec.Struct, tag="nvbench", frozen=True):
@@ -252,7 +272,9 @@ class Forked(msgspec.Struct, tag="forked", frozen=True):
     pid: int
 
 
-ToWorker = Open | Describe | Examine | Expect | Loaded | Measure | Nvbench | Profile | Runnable
+ToWorker = (
+    Open | Describe | Examine | Expect | Loaded | Measure | Nvbench | Profile | Runnable | Time
+)
 Interim = Hello | Progress | Timed | PassDone
 Answer = (
     Opened | Described | Examined | Modules | Measured | NvbenchTimes | Predicted | RunnableCases

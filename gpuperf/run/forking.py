@@ -118,18 +118,22 @@ class ForkServer:
             return "this system has no pidfd"
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         first = self._places[0]
-        with theirs, tempfile.TemporaryFile() as log:
-            self._process = start_fork_server(
-                theirs.fileno(),
-                sys.stderr if self._debug else log,
-                Place(first.python) if first else None,
-                self._ahead,
-            )
-        try:
-            self._socket.settimeout(START_S)
-            ready = msgspec.json.decode(self._socket.recv(LARGEST) or b"{}", type=Ready)
-        except (OSError, msgspec.DecodeError):
-            return "the process that forks them did not start"
+        with tempfile.TemporaryFile() as log:
+            with theirs:
+                self._process = start_fork_server(
+                    theirs.fileno(),
+                    sys.stderr if self._debug else log,
+                    Place(first.python) if first else None,
+                    self._ahead,
+                )
+            try:
+                self._socket.settimeout(START_S)
+                ready = msgspec.json.decode(self._socket.recv(LARGEST), type=Ready)
+            except (OSError, msgspec.DecodeError):
+                log.seek(0)
+                last = log.read().decode("utf-8", "replace").strip().splitlines()[-1:]
+                why = f": {last[0][:200]}" if last else ""
+                return f"the process that forks them did not start{why}"
         return ready.refused or _shadowed(self._places, ready.packages)
 
     def _fork(self, request: Fork, ends: Ends) -> ForkedProcess:

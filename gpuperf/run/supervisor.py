@@ -38,6 +38,7 @@ from gpuperf.model.protocol import (
     Progress,
     Runnable,
     RunnableCases,
+    Time,
     Timed,
     ToWorker,
 )
@@ -62,7 +63,7 @@ Listener = Callable[[str, int], None]
 SPOILING = frozenset({"error", "wrong", "impossible", "oom"})
 UNSTARTED = "oom"  # the one status in SPOILING that a case may get before it makes its inputs
 
-ON_DEVICE = Measure | Examine | Nvbench | Runnable  # requests that need the device open
+ON_DEVICE = Measure | Examine | Nvbench | Runnable | Time  # requests that need the device open
 NVBENCH_S = 30.0  # nvbench gives up on a case after 15 s, and reports nothing until then
 
 
@@ -177,24 +178,34 @@ class Supervisor:
 
         Raises: CannotMeasure, UsageError for a case that cannot begin.
         """
+        return self._record(Measure(run, case, contract, seed, every, counting, extra_s))
+
+    def time(self, request: Time) -> Record:
+        """Time the callable of *request* and return its record, even if the worker dies.
+
+        Raises: CannotMeasure, UsageError for a callable that cannot be loaded.
+        """
+        return self._record(request)
+
+    def _record(self, request: Measure | Time) -> Record:
         self.open()
         self._timed = None
         started = time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime())
         try:
-            reply = self._ask(Measure(run, case, contract, seed, every, counting, extra_s))
+            reply = self._ask(request)
         except _Died as died:
             if self._timed is not None:
                 timed = without_counters(self._timed, died.reason, died.hint)
                 return check_physics(timed, self.peaks, self.ceilings)
             return Record(
-                run=run,
-                case=case,
-                contract=contract,
+                run=request.run,
+                case=request.case,
+                contract=request.contract,
                 status=died.status,
                 reason=died.reason,
                 hint=died.hint,
                 started=started,
-                seed=seed,
+                seed=request.seed,
                 fingerprint=self.open().fingerprint,
             )
         assert isinstance(reply, Measured)
@@ -238,7 +249,7 @@ class Supervisor:
 
     def _ask(self, request: ToWorker) -> FromWorker:
         """Send *request* to a worker and wait for its last reply. Raises: _Died."""
-        if self._spoiled and isinstance(request, Measure | Nvbench):
+        if self._spoiled and isinstance(request, Measure | Nvbench | Time):
             self.renewals.append(self._spoiled)
             self._drop()
         self._ran = False

@@ -19,8 +19,8 @@ from gpuperf.model.workload import Case, Description
 from gpuperf.peaks.find import find_peaks, load_peaks
 from gpuperf.run.catalogue import BUILTIN, find_workload
 from gpuperf.run.ceilings import kept_ceilings
-from gpuperf.run.ncu import find_ncu
 from gpuperf.run.forking import WAY
+from gpuperf.run.ncu import find_ncu
 from gpuperf.run.noise import keep_noise, kept_noise, shuffled_passes
 from gpuperf.run.plan import (
     Conditions,
