@@ -47,7 +47,7 @@ def _launchers(sides: Sequence[Side], device: str) -> Iterator[Mapping[Label, La
     """Provide launchers for the workers of *sides* on *device*. Raises: UsageError."""
     debug = bool(os.environ.get("GPUPERF_DEBUG"))
     local = [LocalLauncher(debug, side.place, ahead=may_have_gpu(device)) for side in sides]
-    with launching(local, device) as launchers:
+    with launching(local, device, say) as launchers:
         yield {side.label: launcher for side, launcher in zip(sides, launchers, strict=True)}
 
 

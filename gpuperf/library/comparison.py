@@ -146,12 +146,12 @@ def _functions(calls: Mapping[str, Call | str]) -> dict[str, Call]:
 def _over_processes(every: Sequence[Measurement], first: str, processes: int) -> Comparison:
     records = tuple(measurement.record for measurement in every)
     each = {one.record.case.implementation: one for one in reduce_processes(records, processes)}
-    found = speedups(records, first)
+    faster = speedups(records, first)
     return Comparison(
         {name: replace(every[0], record=one.record) for name, one in each.items()},
         first,
         processes,
-        {name: s for name, one in each.items() if (s := found.get(key_of(one.record)))},
+        {name: s for name, one in each.items() if (s := faster.get(key_of(one.record)))},
         processes,
         {name: one.interval_s for name, one in each.items() if one.interval_s},
         records,

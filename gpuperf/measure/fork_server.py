@@ -68,14 +68,19 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def _imported() -> tuple[str, ...]:
-    """Import what most workers import; return the packages imported so far, but for Python's own
-    and gpuperf."""
+def _imported() -> dict[str, str]:
+    """Import what most workers import; return the files of the packages imported so far, by name,
+    but for Python's own and gpuperf."""
     for name in LIBRARIES:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     names = {name.partition(".")[0] for name in sys.modules}
-    return tuple(sorted(names - sys.stdlib_module_names - {"gpuperf", "__main__"}))
+    packages = {name: sys.modules.get(name) for name in names - {"gpuperf", "__main__"}}
+    return {
+        name: getattr(module, "__file__", None) or ""
+        for name, module in packages.items()
+        if name not in sys.stdlib_module_names
+    }
 
 
 def _refused() -> str:

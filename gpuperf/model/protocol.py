@@ -259,10 +259,10 @@ class Fork(msgspec.Struct, tag="fork", frozen=True):
 
 
 class Ready(msgspec.Struct, tag="ready", frozen=True):
-    """First message of the server of forks: the installed packages that it has imported, or why it
-    cannot fork (empty: it can)."""
+    """First message of the server of forks: the files of the packages that it has imported, by
+    name, and why it cannot fork (empty: it can)."""
 
-    packages: tuple[str, ...] = ()
+    packages: dict[str, str] = {}
     refused: str = ""
 
 

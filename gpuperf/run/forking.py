@@ -19,7 +19,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -77,9 +77,13 @@ class ForkServer:
     """
 
     def __init__(
-        self, places: Sequence[Place | None], debug: bool = False, ahead: bool = False
+        self,
+        places: Sequence[Place | None],
+        debug: bool = False,
+        ahead: bool = False,
+        say: Callable[[str], None] = lambda text: None,
     ) -> None:
-        self._places, self._debug, self._ahead = places, debug, ahead
+        self._places, self._debug, self._ahead, self._say = places, debug, ahead, say
         self._process: SpawnedProcess | None = None
         self._socket: socket.socket | None = None
         self._refused: str | None = None
@@ -89,6 +93,7 @@ class ForkServer:
         if self._refused is None:
             self._refused = _unlike(self._places) or self._start()
             if self._refused:
+                self._say(f"each process imports torch on its own: {self._refused}")
                 self.close()
         return self._refused
 
@@ -217,14 +222,16 @@ class ForkingLauncher:
 
 
 @contextlib.contextmanager
-def launching(launchers: Sequence[LocalLauncher], device: str) -> Iterator[tuple[Launcher, ...]]:
+def launching(
+    launchers: Sequence[LocalLauncher], device: str, say: Callable[[str], None] = lambda text: None
+) -> Iterator[tuple[Launcher, ...]]:
     """Provide launchers for the same workers on *device* as *launchers*, forked where that is the
-    way there. Raises: UnknownName."""
+    way there; *say* is called with the reason if they cannot be. Raises: UnknownName."""
     if way_for(device) == "spawned":
         yield tuple(launchers)
         return
     debug = any(each.debug for each in launchers)
-    server = ForkServer([each.place for each in launchers], debug, may_have_gpu(device))
+    server = ForkServer([each.place for each in launchers], debug, may_have_gpu(device), say)
     try:
         yield tuple(ForkingLauncher(server, each) for each in launchers)
     finally:
@@ -242,11 +249,13 @@ def _unlike(places: Sequence[Place | None]) -> str:
     return ""
 
 
-def _shadowed(places: Sequence[Place | None], packages: Sequence[str]) -> str:
-    """Return which of the *packages* that the server has imported a place has itself, if any."""
+def _shadowed(places: Sequence[Place | None], packages: Mapping[str, str]) -> str:
+    """Return which of the *packages* that the server has imported, each from its file, a place has
+    itself, if any."""
     for folder in {Path(path) for place in places if place for path in place.paths}:
-        for name in packages:
-            module = (folder / name / "__init__.py", folder / f"{name}.py")
-            if any(file.exists() for file in module) or any(folder.glob(f"{name}.*.so")):
+        for name, imported in packages.items():
+            files = [folder / name / "__init__.py", folder / f"{name}.py"]
+            files += folder.glob(f"{name}.*.so")
+            if any(file.exists() and str(file) != imported for file in files):
                 return f"{folder} has {name}, which the workers would have from elsewhere"
     return ""

@@ -23,6 +23,7 @@ from gpuperf.run.plan import Conditions
 from gpuperf.run.supervisor import DEADLINE_S, Supervisor
 from gpuperf.show.figure import import_ahead
 from gpuperf.verb import parse
+from gpuperf.verb.progress import say
 
 RUNS, BASELINES = Path("gpuperf-runs"), Path("gpuperf-baselines")
 DEFAULT_DEADLINE_S = DEADLINE_S
@@ -389,7 +390,7 @@ def make_supervisor(
     local, held = LocalLauncher(bool(os.environ.get("GPUPERF_DEBUG"))), ExitStack()
     launcher: Launcher = local
     if processes > 1:
-        (launcher,) = held.enter_context(launching([local], device))
+        (launcher,) = held.enter_context(launching([local], device, say))
     supervisor = Supervisor(launcher, device, deadline_s, meanwhile=meanwhile, at_exit=held.close)
     if threads is not None and (facts := supervisor.open().device).kind != "cpu":
         raise CannotMeasure(

@@ -218,14 +218,15 @@ def test_a_supervisor_that_was_killed_leaves_neither_server_nor_forks() -> None:
 
 def test_sides_that_one_server_cannot_fork_are_spawned(tmp_path: Path) -> None:
     def refused(*places: Place) -> str:
-        return forking._unlike(places) or forking._shadowed(places, ("torch", "numpy"))
+        return forking._unlike(places) or forking._shadowed(places, {"numpy": "/elsewhere"})
 
     here = Place(folder=str(tmp_path), paths=(str(tmp_path),))
     assert refused(here, here) == ""
     assert "two interpreters" in refused(here, Place(python="/usr/bin/other"))
     assert "OMP_NUM_THREADS" in refused(here, Place(environment={"OMP_NUM_THREADS": "1"}))
     (tmp_path / "numpy.py").touch()
-    assert "numpy" in refused(here, here)
+    assert "has numpy" in refused(here, here)
+    assert forking._shadowed((here,), {"numpy": str(tmp_path / "numpy.py")}) == ""
 
 
 def test_workers_are_forked_on_a_cpu_and_spawned_where_a_gpu_may_be(
