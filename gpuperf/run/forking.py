@@ -4,9 +4,9 @@ The server of forks (`measure/fork_server.py`) runs no workload. One serves all 
 its forks share the addresses of libraries, so that two servers would differ beside their sides.
 Sides that need two servers are spawned, and so is everything where a server cannot fork.
 
-`$GPUPERF_PROCESSES` is `forked` or `spawned`. Without it, workers are forked on a CPU, where
-docs/measured/forked_processes.txt shows that the times of forks vary as those of spawned processes
-do.
+`$GPUPERF_PROCESSES` is `forked` or `spawned`. `docs/measured/forked_processes.py` compares how
+times vary between forks and between spawned processes; `CPU_WAY` and `GPU_WAY` are the defaults
+until it has shown that they vary alike.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ from gpuperf.run.connection import Ends, LocalConnection, SpawnedProcess
 from gpuperf.run.launcher import Launcher, LocalLauncher, Place, start_fork_server
 
 WAY = "GPUPERF_PROCESSES"
+CPU_WAY: Started = "spawned"
+GPU_WAY: Started = "spawned"
 START_S = 120.0  # seconds to import torch, from a slow disk
 FORK_S = 30.0  # seconds to fork a guard
 LARGEST = 1 << 20  # bytes of an answer
@@ -60,7 +62,7 @@ def way_for(device: str) -> Started:
         if chosen not in ways:
             raise UnknownName("value of $" + WAY, chosen, ways)
         return ways[chosen]
-    return "spawned" if may_have_gpu(device) else "forked"
+    return GPU_WAY if may_have_gpu(device) else CPU_WAY
 
 
 def may_have_gpu(device: str) -> bool:

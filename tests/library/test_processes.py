@@ -12,6 +12,7 @@ import gpuperf
 from gpuperf.errors import UsageError
 from gpuperf.library.processes import target_of
 from gpuperf.measure import callables, pipe
+from gpuperf.run.forking import WAY
 
 MINE = """
 import os
@@ -38,7 +39,10 @@ def dies():
 """
 
 
-def test_each_process_rebuilds_the_callables_and_measures_all_of_them(tmp_path: Path) -> None:
+def test_each_process_rebuilds_the_callables_and_measures_all_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(WAY, "forked")
     file = tmp_path / "mine.py"
     file.write_text(MINE)
     names = {"once": "make()", "often": "often", "wrong": "wrong", "dies": "dies"}

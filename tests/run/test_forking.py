@@ -229,10 +229,12 @@ def test_sides_that_one_server_cannot_fork_are_spawned(tmp_path: Path) -> None:
     assert forking._shadowed((here,), {"numpy": str(tmp_path / "numpy.py")}) == ""
 
 
-def test_workers_are_forked_on_a_cpu_and_spawned_where_a_gpu_may_be(
+def test_the_way_depends_on_whether_a_gpu_may_be_there(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.delenv(forking.WAY, raising=False)
+    monkeypatch.setattr(forking, "CPU_WAY", "forked")
+    monkeypatch.setattr(forking, "GPU_WAY", "spawned")
     monkeypatch.setattr(forking, "DRIVERS", (str(tmp_path / "none"),))
     assert [way_for(d) for d in ("cpu", "auto", "cuda:0")] == ["forked", "forked", "spawned"]
     monkeypatch.setattr(forking, "DRIVERS", (str(tmp_path),))
