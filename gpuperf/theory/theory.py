@@ -19,7 +19,7 @@ Value = int | float | str | None  # of a cell; None is unknown
 CLAIMS, SERVE = "claims", "serve"  # listed among the theories, with a package of their own
 QUESTIONS = {
     CLAIMS: "What do the notes say, and is it right?",
-    SERVE: "What do static and in-flight batching of a language model's requests give?",
+    SERVE: "What do static and in-flight batching of requests give?",
 }
 LARGEST = 2**30  # of a parameter that sets no limit of its own
 DTYPES = ("fp32", "tf32", "bf16", "fp16", "fp8", "int8")

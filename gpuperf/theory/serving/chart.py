@@ -9,7 +9,7 @@ from typing import Any
 from gpuperf.show.figure import COLOURS, decades, figure, label_ticks, plain_number, tick_values
 from gpuperf.theory.serving.question import Question
 from gpuperf.theory.serving.rate import Rate
-from gpuperf.theory.serving.study import CHART_LOADS, Bench, Row
+from gpuperf.theory.serving.study import CHART_LOADS, POLICIES, Bench, Row
 from gpuperf.units import format_time
 
 TALL = 3.0  # inches
@@ -30,7 +30,8 @@ def draw_serve(question: Question, bench: Bench, rows: Sequence[Row], path: Path
     with figure(path, f"serve: {question.title}", question.lead, notes) as frame:
         ttft, tbt, cache = frame.stack(TALL, TALL, TALL)
         handles = []
-        for colour, policy in zip(COLOURS, policies, strict=False):
+        for policy in policies:
+            colour = COLOURS[list(POLICIES).index(policy)]
             at = [bench.row(policy, slots, Rate("capacity", load)) for load in CHART_LOADS]
             for name, place, style in LINES:
                 look = {"color": colour, "linestyle": style, "marker": "o", "markersize": 3}
@@ -44,6 +45,7 @@ def draw_serve(question: Question, bench: Bench, rows: Sequence[Row], path: Path
             _latency(panel, name)
         cache.set_xlabel(f"time in s, {slots} slots, rate {first.text}")
         cache.set_ylabel("cache, % (line: reserved; area: needed)")
+        cache.set_xlim(left=0)
         cache.set_ylim(bottom=0)
         cache.grid(True)
         label_ticks(cache.xaxis, plain_number)

@@ -133,12 +133,12 @@ def question_of(setting: Setting, chip: Chip, room: int, bench: Bench, at: Any) 
     weights = format_bytes(weight_bytes(model, formats))
     lengths = [sum(of) / len(bench.load) for of in (bench.load.prompt, bench.load.output)]
     prompt, output = (f"{length:,.1f}" for length in lengths)
+    prefix = f" · shared prefix of {at.prefix:,}" if at.prefix else ""
     lead = (
         f"{chip.peaks.name} · {model.name} · weights {formats.weights}, {weights} · "
         f"cache {formats.kv}, {format_bytes(room * each)}, {room:,} tokens in pages of {at.page}",
-        f"trace {at.trace}: {len(bench.load):,} requests, prompts of {prompt} and outputs of "
-        f"{output} tokens on average · chunks of {at.chunk:,} · prefix {at.prefix:,} · seed "
-        f"{at.seed}",
+        f"trace {Path(at.trace).name}: {len(bench.load):,} requests, prompts of {prompt} and "
+        f"outputs of {output} tokens on average · chunks of {at.chunk:,}{prefix}",
     )
     return Question(QUESTIONS[SERVE], lead, tuple(_remarks(setting, chip, bench, at)), room, each)
 
