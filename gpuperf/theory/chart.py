@@ -5,12 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from gpuperf.show.figure import COLOURS, FAINT, figure, label_ticks, plain_bytes, plain_number
+from gpuperf.show.figure import (
+    COLOURS,
+    FAINT,
+    decades,
+    figure,
+    label_ticks,
+    plain_bytes,
+    plain_number,
+    tick_values,
+)
 from gpuperf.theory.theory import At, Chip, Curve, Plot, Theory
 from gpuperf.units import format_bytes, format_number
 
 TALL = 4.2  # inches
 FORMS = "osD^vPX"  # of single points
+FEW = 2.5  # decades of an axis with ticks between the powers of ten
 WIDE = 10.0  # the ratio of values from which their axis is logarithmic
 
 
@@ -40,10 +50,13 @@ def _draw(panel: Any, plot: Plot) -> list[Any]:
     heights = [y for curve in plot.curves for _, y in curve.points]
     if not plot.linear:
         panel.set_xscale("log", base=2)
+    places = None
     if not plot.linear and heights and max(heights) > WIDE * min(heights):
         panel.set_yscale("log")
+        ends = panel.get_ylim()
+        places = tick_values(*ends, (1, 2, 5)) if decades(*ends) < FEW else None
     label_ticks(panel.xaxis, plain_number)
-    label_ticks(panel.yaxis, plain_bytes if plot.in_bytes else plain_number)
+    label_ticks(panel.yaxis, plain_bytes if plot.in_bytes else plain_number, places)
     if plot.names:
         panel.set_xticks(list(plot.names), labels=list(plot.names.values()))
     panel.set_title(plot.title, loc="left", fontsize=10)
