@@ -315,7 +315,7 @@ def test_measured_times_replace_the_roofs(tmp_path: Path) -> None:
     assert far.seconds * 32 == pytest.approx(4 * plain.decode_attention_s(256, 256 * 64), rel=1e-3)
     said = " ".join(THEORY.remarks(at, H200))
     assert "extrapolated beyond the measured sizes" in said
-    assert "linear of 1 tokens, 4,096 × 128,256 bf16" in said
+    assert "linear with m 1, k 4,096, n 128,256, bf16" in said
 
 
 def test_times_of_another_format_or_device_are_not_taken_unsaid(tmp_path: Path) -> None:

@@ -165,7 +165,9 @@ class MeasuredTimes:
             near.setdefault(math.log(shape[0] * shape[1]), shape)  # the most alike of a size
         by_size = {size: interpolate(shapes[shape], tokens) for size, shape in near.items()}
         looked_up = interpolate(by_size, n * k)
-        beyond = "" if looked_up.inside else f"linear of {tokens:,} tokens, {k:,} × {n:,} {weights}"
+        beyond = (
+            "" if looked_up.inside else f"linear with m {tokens:,}, k {k:,}, n {n:,}, {weights}"
+        )
         return Estimate(
             math.exp(looked_up.log_ratio) * self._linear_roof(weights, tokens, n, k), beyond
         )
