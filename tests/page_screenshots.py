@@ -17,7 +17,7 @@ from command_line import CommandLine
 from measured import MEASURED, TESTS, run_file
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or ""
-WIDTH, HEIGHT, COLOURS = 1280, 900, 256
+WIDTH, HEIGHT, COLOURS = 1280, 900, 32
 PAGES = {  # the name of a picture, what it shows, and the system's theme
     "roofline": (run_file("h200-matmul-bf16"), "light"),
     "roofline-dark": (run_file("h200-matmul-bf16"), "dark"),
@@ -51,7 +51,7 @@ def write_screenshots(folder: Path, width: int = WIDTH) -> list[Path]:
             _show(page, name)
             written.append(folder / f"{name}.png")
             page.screenshot(path=written[-1])
-            with Image.open(written[-1]) as picture:  # 256 colours are a third of the bytes
+            with Image.open(written[-1]) as picture:  # few colours are a quarter of the bytes
                 small = picture.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
             small.save(written[-1], optimize=True)
             page.close()

@@ -27,7 +27,7 @@ LETTER, LINE = 6.9, 16.0  # width of a letter and height of a line of a label
 RADIUS, SMALL = 4.5, 3.0  # of a mark, and of one among many
 MANY = 400  # marks from which on they are small and round (`r` in page.css)
 MOST_LABELS = 24
-FEW = 24  # points that are joined even where the line turns back
+FEW, MANY_POINTS = 24, 300  # points joined even where the line turns back, and never
 MOST_MARKS = 300  # marks that labels avoid; of more, every n-th
 MOST_HIDDEN = 34.0  # what a label may hide (see `Surface.put`) before it is left out
 SHAPES = (  # around 0 0, of radius 1, in the order of the series
@@ -216,7 +216,9 @@ class Drawing:
         lines = []
         for part in series.stretches():
             places = [self._at(dot) for dot in part]
-            if len(places) > 1 and (len(places) <= FEW or places == sorted(places)):
+            if not 1 < len(places) < MANY_POINTS:
+                continue  # the marks of so many touch each other
+            if len(places) <= FEW or places == sorted(places):
                 lines.append("M" + "L".join(map(self._text, places)))
         bars = []
         for dot in series.dots:

@@ -18,8 +18,11 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 ARRAY = re.compile(rb'"(values_s|sm_clock_hz)":\[([0-9][^\]"]*)\]')
-MARK = b'":[~]'  # in the place of an array
-PLACE = re.compile(rb'"(values_s|sm_clock_hz)":\[~\]')
+# In the place of an array, and of one that equals the array before it, as the span of one kernel
+# equals its busy time.
+MARK, AGAIN = b'":[~]', b'":[=]'
+PLACE = re.compile(rb'"(values_s|sm_clock_hz)":\[([~=])\]')
+NAMES = (b"values_s", b"sm_clock_hz")
 WIDEST = 4  # bytes of a distance; of more, which are arithmetic noise, text compresses better
 MOST_SAMPLES, LONGEST = 32 << 20, 1 << 16  # in one file, and in one array
 MOST_EXPONENT = 400
@@ -35,16 +38,20 @@ class Expanded(Exception):
 
 def pack(text: bytes) -> bytes | None:
     """Return *text* packed; None for a text that contains the mark of an array."""
-    if MARK in text:
+    if MARK in text or AGAIN in text:
         return None
     heads: list[Head] = []
-    streams = {b"values_s": bytearray(), b"sm_clock_hz": bytearray()}
+    last = dict.fromkeys(NAMES, b"")
+    streams = {name: bytearray() for name in NAMES}
 
     def taken(match: re.Match[bytes]) -> bytes:
         name, body = match[1], match[2]
+        if body == last[name]:
+            return b'"' + name + AGAIN
         packed = _array(body)
         if packed is None:
             return match[0]
+        last[name] = body
         heads.append(packed[0])
         streams[name] += packed[1]
         return b'"' + name + MARK
@@ -65,7 +72,7 @@ def unpack(packed: bytes, most: int) -> bytes:
         rest, head, times, clocks = (_expand(part, most) for part in _parts(packed))
         columns = msgspec.json.decode(head, type=list[list[int]])
         heads = list(zip(*columns, strict=True)) if columns else []
-        return _with_arrays(rest, heads, {b"values_s": times, b"sm_clock_hz": clocks}, most)
+        return _with_arrays(rest, heads, dict(zip(NAMES, (times, clocks), strict=True)), most)
     except (lzma.LZMAError, msgspec.DecodeError, OverflowError) as error:
         raise ValueError(str(error)) from None
 
@@ -120,32 +127,38 @@ def _with_arrays(
     """Return *rest* with the arrays in their places. Raises: ValueError, Expanded."""
     if sum(head[0] for head in heads) > MOST_SAMPLES:
         raise Expanded
-    offsets = dict.fromkeys(streams, 0)
+    offsets, last = dict.fromkeys(streams, 0), dict.fromkeys(streams, b"")
     left, size = iter(heads), 0
 
     def put(match: re.Match[bytes]) -> bytes:
         nonlocal size
-        head = next(left, None)
-        if head is None:
-            raise ValueError("an array is missing")
-        count, exponent, least, step, width = head
-        start = offsets[match[1]]
-        offsets[match[1]] = end = start + count * width
-        planes = streams[match[1]][start:end]
-        if not (0 < count <= LONGEST and 0 <= width <= WIDEST and len(planes) == count * width):
-            raise ValueError("an array is cut off")
-        if abs(exponent) > MOST_EXPONENT:
-            raise ValueError("an array has no numbers")
-        body = _written([least + step * far for far in _distances(planes, count)], exponent)
-        size += len(body)
+        name = match[1]
+        if match[2] == b"~":
+            head = next(left, None)
+            if head is None:
+                raise ValueError("an array is missing")
+            start = offsets[name]
+            offsets[name] = end = start + head[0] * head[4]
+            last[name] = _numbers(head, streams[name][start:end])
+        size += len(last[name])
         if size > most:
             raise Expanded
-        return b'"' + match[1] + b'":[' + body + b"]"
+        return b'"' + name + b'":[' + last[name] + b"]"
 
     text = PLACE.sub(put, rest)
     if next(left, None) is not None:
         raise ValueError("an array has no place")
     return text
+
+
+def _numbers(head: Sequence[int], planes: bytes) -> bytes:
+    """Return the numbers of an array, as it is written. Raises: ValueError."""
+    count, exponent, least, step, width = head
+    if not (0 < count <= LONGEST and 0 <= width <= WIDEST and len(planes) == count * width):
+        raise ValueError("an array is cut off")
+    if abs(exponent) > MOST_EXPONENT:
+        raise ValueError("an array has no numbers")
+    return _written([least + step * far for far in _distances(planes, count)], exponent)
 
 
 def _distances(planes: bytes, count: int) -> list[int]:

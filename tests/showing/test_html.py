@@ -159,6 +159,8 @@ def test_a_packed_run_of_a_gigabyte_is_refused_before_it_is_expanded(
     head = msgspec.json.encode([few, [0] * 20, [0] * 20, [1] * 20, [0] * 20])
     parts = [b'"values_s":[~]' * 20, head, b"x", b"x"]
     refused(packed_page(gpuperf, joined(parts)), "expands to over 4 MiB", "the run file itself")
+    parts = [b'"values_s":[~]' + b'"values_s":[=]' * 20, b"[[65536],[0],[0],[1],[0]]", b"x", b"x"]
+    refused(packed_page(gpuperf, joined(parts)), "expands to over 4 MiB", "the run file itself")
 
 
 DAMAGED = {
@@ -205,6 +207,7 @@ TEXTS = st.lists(
                 b'"sm_clock_hz":[1980000000.0,1.98e9]',
                 b'"values_s":[1e-400,1]',
                 b'"values_s":[1,]',
+                b'"values_s":[1e-6,3e-6]',  # twice in a text, it is written once
                 b"\xff\n",
             ]
         ),
@@ -229,7 +232,7 @@ def test_real_run_files_are_packed_into_less_and_unpacked_to_the_byte() -> None:
         assert len(packed) < 0.8 * run_file(name).stat().st_size
     large = large_text(POINTS)
     assert len(pack(large) or large) < 0.5 * len(gzip.compress(large, 9))
-    assert pack(b'"values_s":[~]') is None
+    assert pack(b'"values_s":[~]') is pack(b'"values_s":[=]') is None
 
 
 @pytest.mark.parametrize(
