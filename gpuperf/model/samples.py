@@ -259,7 +259,8 @@ def _lagged(centred: list[float], lag: int, variance: float) -> float:
 
 def _product(centred: list[float], lag: int) -> float:
     # Sampling asks after every few samples: a generator would take twice as long.
-    return sum(map(operator.mul, centred, centred[lag:]))
+    total: float = sum(map(operator.mul, centred, centred[lag:]))
+    return total
 
 
 def _centred_ranks(values: tuple[float, ...]) -> list[float]:

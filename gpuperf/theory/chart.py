@@ -53,8 +53,8 @@ def _draw(panel: Any, plot: Plot) -> list[Any]:
     places = None
     if not plot.linear and heights and max(heights) > WIDE * min(heights):
         panel.set_yscale("log")
-        ends = panel.get_ylim()
-        places = tick_values(*ends, (1, 2, 5)) if decades(*ends) < FEW else None
+        low, high = panel.get_ylim()
+        places = tick_values(low, high, (1, 2, 5)) if decades(low, high) < FEW else None
     label_ticks(panel.xaxis, plain_number)
     label_ticks(panel.yaxis, plain_bytes if plot.in_bytes else plain_number, places)
     if plot.names:

@@ -54,6 +54,7 @@ from gpuperf.model.protocol import (
     Progress,
     Runnable,
     RunnableCases,
+    Time,
     Timed,
     ToWorker,
 )
@@ -369,6 +370,7 @@ header = st.builds(
     study=text,
     asked=several(count),
     processes=st.integers(1, 99),
+    started=words(Header, "started"),
     expected=optional(predictions),
 )
 NOUNS = {
@@ -437,10 +439,22 @@ TO_WORKER = {
         st.booleans(),
     ),
     Runnable: st.builds(Runnable, several(case), contract),
+    Time: st.builds(
+        Time,
+        text,
+        case,
+        contract,
+        text,
+        optional(cost),
+        words(Header, "counting"),
+        text,
+        optional(number),
+        count,
+    ),
 }
 FROM_WORKER = {
     Hello: st.builds(Hello, count, count, text),
-    Opened: st.builds(Opened, device, fingerprint),
+    Opened: st.builds(Opened, device, fingerprint, words(Opened, "started")),
     Described: st.builds(Described, several(description), mapping(text), several(experiment)),
     Examined: st.builds(Examined, several(finding)),
     Modules: st.builds(Modules, mapping(text)),
