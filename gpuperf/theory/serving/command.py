@@ -28,6 +28,7 @@ from gpuperf.theory.transformer.step import (
     weight_bytes,
 )
 from gpuperf.units import format_bytes
+from gpuperf.verb.progress import say
 
 POLICIES = {
     "static": ("static, padded", "static, ragged"),
@@ -55,6 +56,8 @@ OPTIONS = (
     Parameter("output", "256", f"mean tokens of an output, for {', '.join(LAWS)}", most=2**23),
     Parameter("seed", "0", "of the lengths and the arrivals", least=0),
 )
+MANY = 200_000  # requests of all simulations together, from which on the time is announced
+REQUEST_S = 5e-5  # CPU time of a simulated request: 2e-5 to 7e-5 s in docs/measured/serve.txt
 DISTRIBUTIONS_ONLY = (
     "The trace {trace} has the published distributions of lengths alone: the order in time, the "
     "correlation of prompt and output (−0.11 in conversation), bursts, and the turns of a user are "
@@ -80,6 +83,8 @@ def serve(given: Mapping[str, str], chip: Chip, chart: Path | None, format: str)
         )
     bench, question = prepare(setting_of(at, chip), chip, load, at)
     policies = tuple(dict.fromkeys(name for key in at.policy for name in POLICIES[key]))
+    if (count := len(load) * len(policies) * len(at.batch) * len(rates)) >= MANY:
+        say(f"simulating {count:,} requests: about {count * REQUEST_S:.0f} s of CPU time")
     rows = list(simulate(bench, policies, at.batch, rates))
     if chart is not None:
         from gpuperf.theory.serving.chart import draw_serve
@@ -146,6 +151,13 @@ def question_of(setting: Setting, chip: Chip, room: int, bench: Bench, at: Any) 
 def _remarks(setting: Setting, chip: Chip, bench: Bench, at: Any) -> Iterator[str]:
     """Yield what is doubtful about the model, its times, and the trace."""
     yield from setting.model.doubts
+    lengths = zip(bench.load.prompt, bench.load.output, strict=True)
+    longest = at.prefix + max(map(sum, lengths))
+    if 0 < (positions := setting.model.positions) < longest:
+        yield (
+            f"The model has {positions:,} positions and the longest request {longest:,} tokens: "
+            "its times are arithmetic."
+        )
     measured = setting.steps.measured
     if isinstance(measured, MeasuredTimes):
         yield from measured.remarks(chip.peaks)

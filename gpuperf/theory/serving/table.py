@@ -12,6 +12,7 @@ from gpuperf.theory.serving.study import Row
 from gpuperf.units import format_bytes, format_number, format_percent, format_time
 
 UNKNOWN = "–"
+LEAST = 1e-4  # the least share that is written as it is
 QUANTILES = tuple(f"p{share * 100:g}" for share in SHARES)
 NOTES = (
     (
@@ -89,7 +90,7 @@ def _cells(row: Row, rows: Sequence[Row], question: Question, with_slots: bool) 
         if row.rate.kind != "capacity"
         else f"{format_number(row.arriving_per_s or 0)}/s",
         UNKNOWN if row.load is None else _percent(row.load),
-        f"{outcome.tokens_per_s:,.0f}",
+        _count(outcome.tokens_per_s),
         UNKNOWN if gain is None else format_number(gain),
         _percent(outcome.slots_used),
         *(format_time(value, 3) for value in outcome.ttft_s),
@@ -112,8 +113,12 @@ def _times(quantiles: Sequence[float]) -> list[str]:
     return [format_time(value, 3) for value in quantiles] or [UNKNOWN] * len(SHARES)
 
 
+def _count(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else format_number(value)
+
+
 def _percent(share: float) -> str:
-    return format_percent(share).removesuffix(" %")
+    return f"<{LEAST * 100:g}" if 0 < share < LEAST else format_percent(share).removesuffix(" %")
 
 
 def speed_up(row: Row, rows: Sequence[Row]) -> float | None:
