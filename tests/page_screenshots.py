@@ -17,7 +17,7 @@ from command_line import CommandLine
 from measured import MEASURED, TESTS, run_file
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or ""
-WIDTH, HEIGHT, COLOURS = 1280, 900, 32
+WIDTH, HEIGHT, COLOURS = 1280, 900, 96
 PAGES = {  # the name of a picture, what it shows, and the system's theme
     "roofline": (run_file("h200-matmul-bf16"), "light"),
     "roofline-dark": (run_file("h200-matmul-bf16"), "dark"),
@@ -52,7 +52,9 @@ def write_screenshots(folder: Path, width: int = WIDTH) -> list[Path]:
             written.append(folder / f"{name}.png")
             page.screenshot(path=written[-1])
             with Image.open(written[-1]) as picture:  # few colours are a quarter of the bytes
-                small = picture.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
+                small = picture.convert("RGB").quantize(
+                    COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE
+                )
             small.save(written[-1], optimize=True)
             page.close()
         browser.close()
