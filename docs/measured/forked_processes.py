@@ -38,7 +38,7 @@ PERMUTATIONS = 4000
 Rounds = list[list[float]]  # for each round the logarithm of each process's time
 CPU = (
     ("copy", {"n": 2**18}),
-    ("vector_add", {"n": 2**14}),
+    ("vector_add", {"n": 2**18}),
     ("softmax", {"m": 64, "n": 1024}),
     ("matmul", {"m": 192, "n": 192, "k": 192}),
 )
