@@ -1,10 +1,10 @@
-"""Round what was measured to the digits that a clock of the host or of the device resolves.
+"""Round what was measured to the digits that mean something.
 
 The difference of two readings has 16 digits, most of which are the error of the subtraction: a
-kernel of 2.304 µs would be written as 2.303999999999848e-6. No timer resolves a millionth of a
-time (a tick is 1 to 32 ns, and times scatter by a thousandth), so six digits are enough, and a run
-file has half the size. A median moves by less than 1e-4 of itself, where values that were kept
-apart by such an error now are of one tick.
+kernel of 2.304 µs would be written as 2.303999999999848e-6. Samples scatter by a thousandth or more
+and no comparison is finer than a ten-thousandth, so six digits are enough, and a run file has half
+the size. A median moves by less than 1e-4 of itself, where values that were kept apart by such an
+error now are of one tick.
 """
 
 from __future__ import annotations
