@@ -112,18 +112,15 @@ class InFlight:
 
     def decode_passes(self) -> None:
         """Decode until a sequence ends, a request can join, or pages are short."""
-        preempted = self.make_room()
+        self.make_room()
         free = len(self.running) < self.server.slots and not self.waits
-        most = 1 if preempted else self.ends[0][0] - self.at
-        self.step(most, (), 0, self.clock.next_s if free else math.inf)
+        self.step(self.ends[0][0] - self.at, (), 0, self.clock.next_s if free else math.inf)
         self.end()
 
-    def make_room(self) -> bool:
-        """Preempt sequences until the next pass has its pages; return whether any was."""
-        before = self.log.preemptions
+    def make_room(self) -> None:
+        """Preempt sequences until the next pass has its pages, which keeps the preempted out."""
         while self.pages.used + self.pages.due(self.at) > self.server.pages:
             self.preempt()
-        return self.log.preemptions > before
 
     def preempt(self) -> None:
         """Free the pages of the sequence that joined last."""
