@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command_line import PEAKS, QUICK, CommandLine, Ended
@@ -26,7 +28,7 @@ from gpuperf.peaks.find import find_device
 from gpuperf.peaks.numbers import numbers_of
 from gpuperf.run.catalogue import experiment_catalogue
 from gpuperf.run.experiments import in_order, keep_numbers, kept_numbers, plan_experiment
-from gpuperf.run.session import rest_of_schedule
+from gpuperf.run.session import measure_cases, rest_of_schedule
 from gpuperf.run.store import read_run
 from gpuperf.show.render import FORMATS
 from gpuperf.show.screen import WIDE
@@ -126,6 +128,27 @@ def test_all_measures_everything_and_strict_exits_with_4(everything: Ended) -> N
     assert "expect returned is nan, which is not a finite number" in everything.err
     assert "INCONCLUSIVE. The control 'one block' moved: 1 (1 to 1) instead of 3" in everything.out
     assert "the ruling is INCONCLUSIVE on moved" in everything.err
+
+
+def test_ctrl_c_ends_all_and_keeps_what_was_measured(
+    command: CommandLine, everything: Ended, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def one_case(*words: Any) -> None:
+        measure_cases(*words[:3], itertools.islice(words[3], 1), *words[4:])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("gpuperf.verb.session.measure_cases", one_case)
+    words = ("lab", "all", "--experiment", "both.py", "--budget", "1", *QUICK[:4])
+    ended = command.within(*words, "--precision", "1", "--out", "stopped")
+    assert ended.code == 130
+    assert "interrupted; to measure the missing cases: gpuperf roofline --resume" in ended.err
+    (page,) = (command.folder / "stopped").glob("*all*.md")
+    text = page.read_text(encoding="utf-8")
+    assert text.startswith("# gpuperf lab: ")
+    assert "1 INCONCLUSIVE" in text
+    assert "moved" not in text
+    (file,) = (command.folder / "stopped").glob("*.jsonl")  # no other experiment was begun
+    assert [record.status for record in read_run(file).records] == ["ok"]
 
 
 def test_all_writes_one_page(command: CommandLine, everything: Ended) -> None:
