@@ -55,6 +55,7 @@ def _table(
         Column(
             quantity.head,
             "" if quantity.unit in PREFIXED else quantity.unit,
+            keep=quantity.keep,
             left=any(isinstance(row[index], str) for row in values),
             identity=index == 0,
         )

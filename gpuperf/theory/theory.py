@@ -13,6 +13,7 @@ from typing import Any, Literal
 from gpuperf.errors import UnknownName, UsageError
 from gpuperf.model.cost import FlopKind, Flops
 from gpuperf.model.peaks import Peaks
+from gpuperf.show.table import ALWAYS
 from gpuperf.units import parse_range
 
 Value = int | float | str | None  # of a cell; None is unknown
@@ -49,13 +50,15 @@ class Quantity:
     """A column of a theory's table: its key in JSON, its head, its unit, and its formula.
 
     The unit `byte`, `FLOP`, `FLOP/s`, `byte/s` or `s` is shown with a prefix; a quantity without a
-    unit is a count, a ratio or a text.
+    unit is a count, a ratio or a text. A narrow terminal drops the column with the lowest `keep`
+    first.
     """
 
     key: str
     head: str
     unit: str = ""
     formula: str = ""
+    keep: int = ALWAYS
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,11 @@ import math
 import random
 
 import pytest
+from rich.cells import cell_len
 
 from gpuperf.peaks.find import find_device
+from gpuperf.show.render import render
+from gpuperf.show.screen import Screen
 from gpuperf.theory.attention import eager, fused, kernels
 from gpuperf.theory.attention_io import blocks, l2_bytes
 from gpuperf.theory.generations import chips, tensor_rate, vector_rate
@@ -17,7 +20,8 @@ from gpuperf.theory.online_softmax import PASSES, softmax, steps
 from gpuperf.theory.recomputation import recomputed_passes, seconds, stored_passes
 from gpuperf.theory.ridge import critical_cube, critical_tokens
 from gpuperf.theory.sram import largest_square
-from gpuperf.theory.theory import Chip
+from gpuperf.theory.table import theory_tables
+from gpuperf.theory.theory import QUESTIONS, Chip, find_theory, listed_names, values_of
 
 H200, A100 = Chip(find_device("h200-sxm")), Chip(find_device("a100-sxm4-40gb"))
 BARE: frozenset[str] = frozenset()
@@ -154,3 +158,10 @@ def test_the_resource_that_limits_the_blocks(
     counts = blocks_by(LIMITS[capability], capability, threads, registers, shared)
     assert min(counts, key=lambda name: counts[name]) == by
     assert counts[by] == fewest
+
+
+@pytest.mark.parametrize("name", [name for name in listed_names() if name not in QUESTIONS])
+def test_the_tables_of_each_theory_fit_a_hundred_columns(name: str) -> None:
+    theory = find_theory(name)
+    text = render(theory_tables(name, theory, values_of(theory, {}), H200), "table", Screen(100))
+    assert max(map(cell_len, text.splitlines())) <= 100

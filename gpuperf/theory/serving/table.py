@@ -86,9 +86,7 @@ def _cells(row: Row, rows: Sequence[Row], question: Question, with_slots: bool) 
     return [
         row.policy,
         *([f"{row.slots:,}"] if with_slots else []),
-        row.rate.text
-        if row.rate.kind != "capacity"
-        else f"{format_number(row.arriving_per_s or 0)}/s",
+        _rate(row),
         UNKNOWN if row.load is None else _percent(row.load),
         _count(outcome.tokens_per_s),
         UNKNOWN if gain is None else format_number(gain),
