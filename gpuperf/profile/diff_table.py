@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from gpuperf.model.record import Run
@@ -14,13 +15,14 @@ from gpuperf.show.table import Column, Table, fill, notes_of
 from gpuperf.units import format_time
 
 MOST_ROWS, LONGEST, LONGEST_CAUSE = 25, 48, 90
+SHORT = 26  # characters of an operator on a narrow screen
 COLUMNS = (
     Column("operator", left=True),
-    Column("of", left=True, keep=2, wrap=16),
+    Column("of", left=True, keep=6, wrap=16),
     Column("before"),
     Column("after"),
     Column("change"),
-    Column("of the step", keep=4),
+    Column("of the step", keep=5),
     Column("cause", left=True, keep=3, wrap=24),
 )
 PART_COLUMNS = (
@@ -44,7 +46,7 @@ def _tables(pair: Difference) -> tuple[Table, Table]:
     before, after = pair.before, pair.after
     title = (
         f"{shorten(after.region.region, LONGEST)}: {format_time(before.step_s)} → "
-        f"{format_time(after.step_s)} ({(pair.ratio - 1) * 100:+.1f} %)"
+        f"{format_time(after.step_s)} ({_signed_percent(pair.ratio - 1)})"
     )
     parts = [
         [
@@ -60,7 +62,8 @@ def _tables(pair: Difference) -> tuple[Table, Table]:
     left = len(pair.changes) - len(shown)
     notes = [f"{left} operators more: --format csv has all"] if left else []
     notes += [] if shown else ["no operator changed by 0.5 % of the step"]
-    columns = fill(COLUMNS, [_cells(pair, change) for change in shown])
+    operators, *others = fill(COLUMNS, [_cells(pair, change) for change in shown])
+    columns = (replace(operators, short=tuple(map(_short_name, shown))), *others)
     rows = [_row(pair, change) for change in pair.changes]
     return (
         Table(fill(PART_COLUMNS, parts), title),
@@ -69,16 +72,28 @@ def _tables(pair: Difference) -> tuple[Table, Table]:
 
 
 def _cells(pair: Difference, change: Change) -> list[str]:
-    name = shorten(change.operator.removeprefix("aten::"), LONGEST)
     return [
-        name + (" (backward)" if change.backward else ""),
+        shorten(_name(change), LONGEST) + (" (backward)" if change.backward else ""),
         shorten(change.of, LONGEST),
         "–" if change.before_s is None else format_time(change.before_s),
         "–" if change.after_s is None else format_time(change.after_s),
         _signed(change.delta_s),
-        f"{change.delta_s / pair.before.step_s * 100:+.1f} %",
+        _signed_percent(change.delta_s / pair.before.step_s),
         shorten(change.cause, LONGEST_CAUSE),
     ]
+
+
+def _name(change: Change) -> str:
+    return change.operator.removeprefix("aten::")
+
+
+def _short_name(change: Change) -> str:
+    ending = " bwd" if change.backward else ""
+    return shorten(_name(change), SHORT - len(ending)) + ending
+
+
+def _signed_percent(share: float) -> str:
+    return f"{share * 100:+.1f} %".replace("-", "−")
 
 
 def _signed(seconds: float) -> str:

@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from rich.cells import cell_len
 from synthetic_profile import operator, region, run_of, training
 
 from gpuperf.errors import UsageError
@@ -13,6 +14,7 @@ from gpuperf.model.record import Kernel, Record, Run
 from gpuperf.profile.breakdown import profiles
 from gpuperf.profile.diff import Change, Difference, differences
 from gpuperf.profile.diff_table import render_changes
+from gpuperf.show.screen import Screen
 from gpuperf.verb.options import Format
 from gpuperf.verb.printing import print_changes
 
@@ -95,3 +97,14 @@ def test_what_is_no_profile_is_refused() -> None:
     plain = replace(run, header=replace(run.header, study=""))
     with pytest.raises(UsageError, match="is not a profile"):
         print_changes(plain, run, Format.TABLE)
+
+
+def test_operators_of_one_name_differ_on_a_narrow_screen() -> None:
+    long = operator("aten::_scaled_dot_product_cudnn_attention_backward", "8×8 bf16", 30e-3)
+    before = (long, MATMUL, operator("aten::mm", "9×9 bf16", 15e-3))
+    text = render_changes(*runs(before, ()), "table", Screen(100))
+    assert max(map(cell_len, text.splitlines())) <= 100
+    assert "8×8 bf16, 8×8 bf16" in text
+    assert "9×9 bf16" in text
+    assert "−" in text
+    assert "-1" not in text
