@@ -68,8 +68,8 @@ def resumed(plan: Plan, file: Path, path: Path) -> Plan:
         raise UsageError(
             f"{path} is not a plain run file, so nothing can be added", f"gunzip {path}"
         )
-    changed = datetime.fromtimestamp(file.stat().st_mtime, UTC)
-    if run.header.created and changed > datetime.fromisoformat(run.header.created):
+    began = _instant(run.header.created)
+    if began is not None and datetime.fromtimestamp(file.stat().st_mtime, UTC) > began:
         raise UsageError(f"{file} was changed after the run began", "run it without --resume")
     contract = run.header.contract
     return replace(
@@ -79,6 +79,15 @@ def resumed(plan: Plan, file: Path, path: Path) -> Plan:
         budget_s=contract.budget_s,
         earlier=path,
     )
+
+
+def _instant(text: str) -> datetime | None:
+    """Return the time that *text* gives, in UTC if it names no zone; None if it gives none."""
+    try:
+        instant = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return instant if instant.tzinfo else instant.replace(tzinfo=UTC)
 
 
 def run_script(file: Path, plan: Plan) -> ScriptRun:

@@ -22,6 +22,8 @@ from gpuperf.bench.inside.capture import Capture, value_of
 from gpuperf.bench.inside.replace import summarized
 from gpuperf.errors import UnknownName
 from gpuperf.library.measure import name_of
+from gpuperf.model.codec import encode
+from gpuperf.model.contract import Fingerprint
 from gpuperf.model.record import Record
 from gpuperf.model.samples import Samples
 from gpuperf.run.store import read_run
@@ -229,6 +231,25 @@ def test_a_run_of_something_else_is_not_resumed(tmp_path: Path, in_process: None
     os.utime(tmp_path / "bench_ops.py", (2**32, 2**32))
     changed = command.within(*begin, "--", "--size", "4096", "--one")
     assert_refused(changed, 2, "was changed after the run began", "without --resume")
+    run = read_run(path)
+    for created in ("2020-01-01T00:00:00", "2020-01-01T00:00:00+00:00"):
+        Path(path).write_bytes(encode(replace(run.header, created=created)) + b"\n")
+        refused = command.within(*begin, "--", "--size", "4096", "--one")
+        assert_refused(refused, 2, "was changed after the run began", "without --resume")
+
+
+def test_a_run_of_another_device_is_not_resumed(tmp_path: Path, in_process: None) -> None:
+    bench(tmp_path, SIZED, "--", "--size", "4096", "--one")
+    path = CommandLine(tmp_path).run_file("gpuperf-runs")
+    other = Fingerprint(hard={"product": "another"})
+    header = replace(read_run(path).header, fingerprint=other, created="some day")
+    path.write_bytes(encode(header) + b"\n")
+    words = ("--resume", str(path), "--", "--size", "4096", "--one")
+    refused = CommandLine(tmp_path).within("bench", "bench_ops.py", *words)
+    assert refused.code == 3
+    assert "product was 'another'" in refused.err
+    assert read_run(path).header == header
+    assert not list((tmp_path / "gpuperf-runs").glob("*.part.jsonl"))
 
 
 def test_slips_are_refused_before_a_script_runs(tmp_path: Path) -> None:

@@ -120,13 +120,13 @@ class Capture:
     def _write(self, record: Record, measurement: Measurement) -> None:
         self.records.append(record)
         if self._writer is None:
-            self._writer = RunWriter(self.part, fresh=True)
             command = command_of(self.file.name, self.words)
             opened, peaks = measurement.opened, measurement.peaks
             about = (opened, peaks, measurement.peaks_reason, measurement.ceilings)
             header = make_header(self.run, command, (), (record.contract,), *about)
             if self.earlier is not None:
                 refuse_other_device(self.earlier.header, header.fingerprint)
+            self._writer = RunWriter(self.part, fresh=True)
             self._writer.header(header)
         self._writer.record(record)
 
