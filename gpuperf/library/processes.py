@@ -9,6 +9,7 @@ import sysconfig
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 
 from gpuperf.errors import UsageError
 from gpuperf.library.measure import Call, Conditions, case_of, contract_of, refuse_unknown
@@ -40,12 +41,24 @@ def target_of(name: str, call: Call | str) -> str:
         kind = "a lambda" if call.__name__ == "<lambda>" else f"made inside {_maker(call)}"
         raise UsageError(f"{what}: it is {kind}", HINT)
     module = sys.modules.get(call.__module__)
+    if _named(module, call.__qualname__) is not call:
+        raise UsageError(
+            f"{what}: {call.__qualname__} of {call.__module__} is another object", HINT
+        )
     if call.__module__ != "__main__":
         return f"{call.__module__}:{call.__qualname__}"
     file = getattr(module, "__file__", None)
     if file is None:
         raise UsageError(f"{what}: this session has no file", HINT)
     return f"{Path(file).absolute()}:{call.__qualname__}"
+
+
+def _named(module: ModuleType | None, name: str) -> object:
+    """Return what the dotted *name* stands for in *module* now; None for nothing."""
+    value: object = module
+    for part in name.split("."):
+        value = getattr(value, part, None)
+    return value
 
 
 def _maker(call: Call) -> str:

@@ -88,6 +88,15 @@ def test_a_function_of_a_module_is_rebuilt_by_its_name() -> None:
         target_of("inner", inner)
 
 
+def test_a_function_whose_name_stands_for_another_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first = here
+    monkeypatch.setitem(globals(), "here", lambda: None)
+    with pytest.raises(UsageError, match=f"here of {__name__} is another object"):
+        target_of("first", first)
+
+
 def test_slips_of_a_comparison_over_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match="processes=0 is not from 1"):
         gpuperf.compare({"a": here}, processes=0)
