@@ -104,13 +104,12 @@ def split_kernel(
         value = tl.load(v + at, there[:, None], 0.0)
         seen = there[None, :] & (j[None, :] <= last[:, None])
         acc, total, most = add_keys(acc, total, most, query, key, value, seen, factor, PRECISION)
-    nothing = total == 0.0
-    acc = acc / tl.where(nothing, 1.0, total)[:, None]
+    total = tl.where(total == 0.0, 1.0, total)  # of a row that sees none of these keys
+    acc = acc / total[:, None]
     row = (bh.to(tl.int64) * tl.num_programs(1) + split) * rows + r
     tl.store(out + row[:, None] * D + d[None, :], acc.to(out.dtype.element_ty), inside)
     if not ALONE:
-        norm = tl.where(nothing, float("-inf"), most + tl.log2(total))
-        tl.store(norms + row, norm, r < rows)
+        tl.store(norms + row, most + tl.log2(total), r < rows)
 
 
 @jit
@@ -120,8 +119,8 @@ def combine_kernel(
     """Add the splits of one row, STEP at a time, each weighted by its sum of exponentials."""
     row, d = tl.program_id(0).to(tl.int64), tl.arange(0, D)
     first = row // rows * splits * rows + row % rows
-    s = tl.arange(0, SPLITS)
-    most = tl.max(tl.load(norms + first + s * rows, s < splits, float("-inf")), 0)
+    every = tl.arange(0, SPLITS)
+    most = tl.max(tl.load(norms + first + every * rows, every < splits, float("-inf")), 0)
     total, acc = 0.0, tl.zeros((D,), tl.float32)
     for start in range(0, splits, STEP):
         s = start + tl.arange(0, STEP)

@@ -50,7 +50,7 @@ Attend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
 HEAD_DIMS = (16, 32, 64, 128, 256)
 MOST_ROWS = 64  # queries of all heads that share keys, in the registers of one program
-SPLITS = (0, 1, 4, 16, 64)
+SPLITS = (0, 1, 8, 32)
 
 
 def make_inputs(point: Point, make: Callable[..., torch.Tensor]) -> Inputs:
@@ -213,10 +213,10 @@ DECODE = Workload(
         Axis("heads", 32, "heads of queries"),
         Axis("gqa", 4, "query heads that share a head of keys"),
         Axis("kv", 4096, "tokens of a sequence in the cache, with the new ones", main=True),
-        Axis("queries", 1, "new tokens of a sequence"),
-        Axis("head_dim", 128, "elements of a head"),
-        LAYOUT,
         PAGE,
+        Axis("head_dim", 128, "elements of a head"),
+        Axis("queries", 1, "new tokens of a sequence"),
+        LAYOUT,
         DTYPE,
     ),
     inputs=make_inputs,

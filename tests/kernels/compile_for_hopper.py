@@ -12,6 +12,8 @@ from typing import Any
 
 import triton
 from gpuperf.kernels import _flash as flash
+from gpuperf.kernels import _split_kv as split_kv
+from gpuperf.kernels.kv_append import append_kernel
 from gpuperf.kernels.matmul import matmul_kernel, matmul_tma_kernel
 from gpuperf.kernels.sincos import sincos_kernel
 from triton.backends.compiler import GPUTarget
@@ -93,7 +95,28 @@ def sincos() -> None:
         compiled(sincos_kernel, kinds, {"BLOCK": 1024})
 
 
-CHECKS: tuple[Callable[[], None], ...] = (flash_forward, flash_backward, matmul, sincos)
+def decode() -> None:
+    """Loads of pages are 16 bytes wide, and the largest tile fits."""
+    kernel = split_kv.split_kernel
+    pointers = {**dict.fromkeys(("q", "k", "v"), "*bf16"), "table": "*i32"}
+    pointers |= {"out": "*fp32", "norms": "*fp32"}
+    names = [n for n in kernel.arg_names if not n.isupper()]
+    kinds = {n: pointers.get(n, "fp32" if n == "factor" else "i32") for n in names}
+    for d, page, tile in ((128, 16, split_kv.TILES[2]), (256, 0, split_kv.TILES[0])):
+        constants = {"D": d, "PAGE": page, "ROWS": 16, "BN": tile["BN"]}
+        constants |= {"ALONE": False, "PRECISION": "tf32"}
+        options = {name: tile[name] for name in ("num_warps", "num_stages")}
+        made = compiled(kernel, kinds, constants, (*pointers, "kv", "chunk"), **options)
+        assert made.metadata.shared <= SHARED_BYTES, (d, tile)
+        assert "cp.async.cg.shared.global" in made.asm["ptx"]
+    pointers = {"parts": "*fp32", "norms": "*fp32", "o": "*bf16", "rows": "i32", "splits": "i32"}
+    compiled(split_kv.combine_kernel, pointers, {"D": 128, "SPLITS": 32, "STEP": 16})
+    tensors = dict.fromkeys(("k", "v", "new_k", "new_v"), "*bf16") | {"places": "*i32"}
+    tensors |= dict.fromkeys(("n", "tokens", "kv_heads", "size"), "i32")
+    compiled(append_kernel, tensors, {"D": 128, "PAGED": True, "BLOCK": 1024})
+
+
+CHECKS: tuple[Callable[[], None], ...] = (flash_forward, flash_backward, matmul, sincos, decode)
 
 
 def error_of(check: Callable[[], None]) -> str:
