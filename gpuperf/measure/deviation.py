@@ -24,6 +24,7 @@ UNIT_ROUNDOFF = {
     "fp16": 2.0**-11,
     "bf16": 2.0**-8,
     "fp8": 2.0**-4,
+    "int32": 2.0**-24,  # a sum in int32 is exact, and is scaled in fp32
 }
 
 

@@ -54,6 +54,7 @@ ON_THE_CPU = {
     "decode": "eager sdpa triton_split",
     "kv_append": "torch triton",
     "layernorm": "compile torch triton",
+    "linear": "dequantize torch triton",
     "matmul": "compile torch triton",
     "read": "torch triton",
     "rmsnorm": "compile torch triton",

@@ -1,0 +1,272 @@
+"""Compute x·Wᵀ of quantized weights with Triton: a GEMV for few rows of x, and tensor cores.
+
+Both kernels read the codes of W (n, k), or the bytes (n, k/2) of int4, whose low halves belong to
+the first half of a row of x and whose high halves to the second. Codes are converted in registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from gpuperf.kernels._quantized import Inputs, format_of, group_of, torch_dtype
+from gpuperf.kernels.matmul import place
+
+from gpuperf import Point
+from gpuperf.jit import INTERPRETED, jit, tl, triton, tune
+
+Call = Callable[[], torch.Tensor]
+Tile = Mapping[str, int]
+
+FEW_ROWS = 16  # rows of x up to which the GEMV is among the candidates
+WIDEST_PRODUCT = 4  # rows of x up to which the GEMV, which reads W once a row, can be the fastest
+
+# BM is 0 in a tile of the GEMV. BK counts bytes of a row of W.
+KEYS = ("BM", "BN", "BK", "warps", "stages")
+GEMV_TILES = (
+    (0, 4, 1024, 4, 3),
+    (0, 8, 512, 4, 4),
+    (0, 16, 256, 4, 4),
+    (0, 32, 128, 4, 4),
+    (0, 32, 64, 4, 4),
+)
+THIN_TILES = (
+    (16, 32, 256, 4, 4),
+    (16, 32, 128, 4, 5),
+    (16, 64, 128, 4, 4),
+    (16, 64, 64, 4, 5),
+    (16, 128, 64, 4, 4),
+)
+WIDE_TILES = (
+    (32, 64, 128, 4, 4),
+    (64, 64, 64, 4, 4),
+    (64, 128, 64, 4, 4),
+    (128, 128, 64, 8, 3),
+    (128, 128, 32, 4, 4),
+    (128, 256, 64, 8, 3),
+)
+INTERPRETED_TILES = ((32, 32, 32, 4, 1),)  # small, since whole tiles are computed
+INTERPRETED_GEMV = ((0, 16, 32, 4, 1),)
+
+PLAIN, PACKED, WHOLE = 0, 1, 2  # codes are factors, or two of a byte, or are summed exactly
+ROUNDER = tl.constexpr(1.5 * 2**23) if tl else 0.0  # fp32 numbers of this size are whole
+
+
+@jit
+def group_scales(scale, row, at, start, inside, per_row, group, ALIGNED: tl.constexpr):
+    """Load the scales of the weights *at* columns of *row*; one a row if all are in one group."""
+    if ALIGNED:
+        loaded = tl.load(scale + row * per_row + start // group)
+    else:
+        loaded = tl.load(scale + row * per_row + at // group, inside, 0.0)
+    return loaded
+
+
+@jit
+def scaled(sums, scale, x_scale, i, j, STEP: tl.constexpr, X_STEP: tl.constexpr):
+    """Multiply sums by the scale of row j of W and by that of row i of x; a step of −1: none."""
+    total = sums.to(tl.float32)
+    if STEP >= 0:
+        total *= tl.load(scale + j * STEP).to(tl.float32)
+    if X_STEP >= 0:
+        total *= tl.load(x_scale + i * X_STEP).to(tl.float32)
+    return total
+
+
+@jit
+def gemv_kernel(
+    x,
+    weight,
+    scale,
+    x_scale,
+    y,
+    m,
+    n,
+    k,
+    group,
+    BM: tl.constexpr,
+    BN: tl.constexpr,
+    BK: tl.constexpr,
+    KIND: tl.constexpr,
+    ALIGNED: tl.constexpr,
+    STEP: tl.constexpr,
+    X_STEP: tl.constexpr,
+    FACTOR: tl.constexpr,
+):
+    """Compute BN elements of a row of y in each program, without tensor cores."""
+    i = tl.program_id(1).to(tl.int64)
+    j = (tl.program_id(0) * BN + tl.arange(0, BN)).to(tl.int64)
+    row = tl.minimum(j, n - 1)[:, None]
+    width = k // 2 if KIND == 1 else k
+    sums = tl.zeros((BN, BK), tl.float32)
+    for start in range(0, width, BK):
+        at = start + tl.arange(0, BK)[None, :]
+        inside = at < width
+        codes = tl.load(weight + row * width + at, inside, 0.0)
+        left = tl.load(x + i * k + at, inside, 0.0).to(tl.float32)
+        if KIND == 1:
+            right = tl.load(x + i * k + width + at, inside, 0.0).to(tl.float32)
+            low = ((codes & 15) - 8).to(tl.float32)
+            high = (((codes >> 4) & 15) - 8).to(tl.float32)
+            first = group_scales(scale, row, at, start, inside, k // group, group, ALIGNED)
+            at += width
+            second = group_scales(scale, row, at, start + width, inside, k // group, group, ALIGNED)
+            sums += low * (left * first.to(tl.float32)) + high * (right * second.to(tl.float32))
+        else:
+            sums += codes.to(tl.float32) * left
+    total = scaled(tl.sum(sums, 1), scale, x_scale, i, tl.minimum(j, n - 1), STEP, X_STEP)
+    tl.store(y + i * n + j, total.to(y.dtype.element_ty), j < n)
+
+
+@jit
+def linear_kernel(
+    x,
+    weight,
+    scale,
+    x_scale,
+    y,
+    m,
+    n,
+    k,
+    group,
+    BM: tl.constexpr,
+    BN: tl.constexpr,
+    BK: tl.constexpr,
+    KIND: tl.constexpr,
+    ALIGNED: tl.constexpr,
+    STEP: tl.constexpr,
+    X_STEP: tl.constexpr,
+    FACTOR: tl.constexpr,
+):
+    """Compute a tile (BM, BN) of y in each program; factors are multiplied in the dtype FACTOR."""
+    tile, column = place(tl.program_id(0), tl.cdiv(m, BM), tl.cdiv(n, BN), 8)
+    i = (tile * BM + tl.arange(0, BM)).to(tl.int64)[:, None]
+    j = (column * BN + tl.arange(0, BN)).to(tl.int64)[None, :]
+    # Rows beyond the end repeat the last one, so that only the columns need a mask.
+    line, row = tl.minimum(i, m - 1), tl.minimum(j, n - 1)
+    width = k // 2 if KIND == 1 else k
+    sums = tl.zeros((BM, BN), tl.int32 if KIND == 2 else tl.float32)
+    for start in range(0, width, BK):
+        along = start + tl.arange(0, BK)
+        across, at = along[None, :], along[:, None]
+        codes = tl.load(weight + row * width + at, at < width, 0.0)
+        left = tl.load(x + line * k + across, across < width, 0.0).to(FACTOR)
+        if KIND == 1:
+            right = tl.load(x + line * k + width + across, across < width, 0.0).to(FACTOR)
+            low = ((codes & 15) - 8).to(FACTOR)
+            high = (((codes >> 4) & 15) - 8).to(FACTOR)
+            inside = at < width
+            first = group_scales(scale, row, at, start, inside, k // group, group, ALIGNED)
+            at += width
+            second = group_scales(scale, row, at, start + width, inside, k // group, group, ALIGNED)
+            if ALIGNED:
+                sums += tl.dot(left, low, input_precision="ieee") * first.to(tl.float32)
+                sums += tl.dot(right, high, input_precision="ieee") * second.to(tl.float32)
+            else:
+                sums = tl.dot(left, low * first.to(FACTOR), sums, input_precision="ieee")
+                sums = tl.dot(right, high * second.to(FACTOR), sums, input_precision="ieee")
+        elif KIND == 2:
+            sums += tl.dot(left, codes, out_dtype=tl.int32)
+        else:
+            sums = tl.dot(left, codes.to(FACTOR), sums, input_precision="ieee")
+    total = scaled(sums, scale, x_scale, line, row, STEP, X_STEP)
+    tl.store(y + i * n + j, total.to(y.dtype.element_ty), (i < m) & (j < n))
+
+
+@jit
+def quantize_kernel(x, codes, scale, k, BLOCK: tl.constexpr):
+    """Quantize a row of x to int8 in each program, with the scale of its largest magnitude."""
+    i = tl.program_id(0).to(tl.int64)
+    along = tl.arange(0, BLOCK)
+    largest = tl.zeros((BLOCK,), tl.float32)
+    for start in range(0, k, BLOCK):
+        value = tl.load(x + i * k + start + along, start + along < k, 0.0).to(tl.float32)
+        largest = tl.maximum(largest, tl.abs(value))
+    step = tl.div_rn(tl.max(largest, 0), 127.0)
+    step = tl.where(step == 0.0, 1.0, step)
+    for start in range(0, k, BLOCK):
+        value = tl.load(x + i * k + start + along, start + along < k, 0.0).to(tl.float32)
+        whole = (tl.div_rn(value, step) + ROUNDER) - ROUNDER  # to the nearest, halves to even
+        tl.store(codes + i * k + start + along, whole.to(tl.int8), start + along < k)
+    tl.store(scale + i, step)
+
+
+def linear_triton(inputs: Inputs, point: Point, options: object) -> Call:
+    """Build the fastest of the kernels and tiles; int8-dynamic quantizes x in a kernel before."""
+    x, kind = inputs["x"], format_of(point)
+    y = torch.empty((point.m, point.n), dtype=torch_dtype(point.dtype), device=x.device)
+    if kind != "int8-dynamic":
+        return tune(
+            lambda tile: launch(x, inputs.get("x_scale"), inputs, point, y, tile), tiles(point)
+        )
+    codes = torch.empty(x.shape, dtype=torch.int8, device=x.device)
+    steps = torch.empty((point.m,), dtype=torch.float32, device=x.device)
+    block = min(4096, triton.next_power_of_2(point.k))
+
+    def make(tile: Tile) -> Call:
+        multiply = launch(codes, steps, inputs, point, y, tile)
+
+        def call() -> torch.Tensor:
+            quantize_kernel[(point.m,)](x, codes, steps, point.k, BLOCK=block)
+            return multiply()
+
+        return call
+
+    return tune(make, tiles(point))
+
+
+def tiles(point: Point) -> list[Tile]:
+    """Return the tiles to tune among, by the rows of x."""
+    few = point.m <= FEW_ROWS
+    gemv = INTERPRETED_GEMV if INTERPRETED else GEMV_TILES
+    products = INTERPRETED_TILES if INTERPRETED else THIN_TILES if few else WIDE_TILES
+    if few and (INTERPRETED or point.m <= WIDEST_PRODUCT):
+        products = (*gemv, *products)
+    return [dict(zip(KEYS, tile, strict=True)) for tile in products]
+
+
+def launch(
+    x: torch.Tensor, x_scale: Any, inputs: Inputs, point: Point, y: torch.Tensor, tile: Tile
+) -> Call:
+    """Return the call of the kernel of *tile* on the activations *x* and their scale, if any."""
+    kind, m, n, k = format_of(point), point.m, point.n, point.k
+    weight, scale, group = inputs["weight"], inputs.get("scale"), group_of(point)
+    width = k // 2 if kind == "int4" else k
+    constants = {name: tile[name] for name in ("BM", "BN", "BK")}
+    constants |= {"num_warps": tile["warps"], "num_stages": tile["stages"]}
+    constants |= {
+        "KIND": {"int4": PACKED, "int8-dynamic": WHOLE}.get(kind, PLAIN),
+        "ALIGNED": group % tile["BK"] == 0 and width % tile["BK"] == 0,
+        "STEP": -1 if scale is None or kind == "int4" else min(1, scale.dim()),
+        "X_STEP": -1 if x_scale is None else x_scale.dim(),
+        "FACTOR": factor_dtype(x),
+    }
+    # A kernel without scales gets x in their place, and does not read it.
+    arguments = (x, weight, *(x if some is None else some for some in (scale, x_scale)))
+    columns = triton.cdiv(n, tile["BN"])
+    kernel, grid = gemv_kernel, (columns, m)
+    if tile["BM"]:
+        kernel, grid = linear_kernel, (columns * triton.cdiv(m, tile["BM"]), 1)
+
+    def call() -> torch.Tensor:
+        kernel[grid](*arguments, y, m, n, k, group, **constants)
+        return y
+
+    return call
+
+
+def factor_dtype(x: torch.Tensor) -> Any:
+    """Return the dtype in which *x* and the weights are multiplied.
+
+    Triton's interpreter multiplies floating-point numbers of under 32 bits wrongly, or not at all.
+    """
+    if INTERPRETED and x.is_floating_point():
+        return tl.float32
+    return {
+        torch.float32: tl.float32,
+        torch.bfloat16: tl.bfloat16,
+        torch.float16: tl.float16,
+        torch.float8_e4m3fn: tl.float8e4nv,
+        torch.int8: tl.int8,
+    }[x.dtype]
