@@ -191,7 +191,10 @@ def _refuse_broken(problems: list[str], path: Path) -> None:
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """Yield the non-empty lines with their numbers. Raises: RunFileError."""
     if path.exists() and not path.is_file():
-        raise RunFileError(f"{path} is not a file", "`gpuperf roofline` writes run files")
+        hint = "`gpuperf roofline` writes run files"
+        if (path / "verdict.json").exists():
+            hint = "give --html FILE for its page, or one of the run files in it"
+        raise RunFileError(f"{path} is not a file", hint)
     try:
         with path.open("rb") as file:
             text = _text(file, path)

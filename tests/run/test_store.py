@@ -243,6 +243,8 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 def test_a_folder_is_no_run(tmp_path: Path) -> None:
     assert str(refusal(tmp_path)) == f"{tmp_path} is not a file"
+    (tmp_path / "verdict.json").touch()
+    assert "--html FILE" in refusal(tmp_path).hint
 
 
 def test_one_enormous_line_is_refused_soon_and_in_little_memory(tmp_path: Path) -> None:
