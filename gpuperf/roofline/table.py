@@ -24,7 +24,7 @@ from gpuperf.units import (
 
 MOST_NAMED = 12  # operations in a title
 NOTHING = "–"
-LONGEST = 40  # characters of a name in a cell
+LONGEST, SHORT = 40, 32  # characters of a name in a cell, and of one on a narrow screen
 NARROW = 0.005  # width of a speed-up's interval over the speed-up, below which it has 4 digits
 
 
@@ -100,7 +100,9 @@ def _identity(entries: Sequence[Entry], axes: Axes) -> Iterable[Column]:
     records = [e.record for e in entries]
 
     def column(head: str, cells: Iterable[str], keep: int = ALWAYS, left: bool = True) -> Column:
-        return Column(head, "", tuple(c or NOTHING for c in cells), keep, left, True)
+        full = tuple(c or NOTHING for c in cells)
+        short = tuple(shorten(c, SHORT) for c in full)
+        return Column(head, "", full, keep, left, True, short if short != full else ())
 
     names = [shorten(implementation_of(r, len(axes.ops) > 1), LONGEST) for r in records]
     if len(set(names)) > 1 or len(axes.ops) > 1:
