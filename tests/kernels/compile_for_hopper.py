@@ -11,7 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import triton
+import triton.language as tl
 from gpuperf.kernels import _flash as flash
+from gpuperf.kernels import _linear_triton as linear
 from gpuperf.kernels import _split_kv as split_kv
 from gpuperf.kernels.kv_append import append_kernel
 from gpuperf.kernels.matmul import matmul_kernel, matmul_tma_kernel
@@ -87,6 +89,18 @@ def matmul() -> None:
         kinds = dict(zip("abcmnk", tensors + ["i32"] * 3, strict=True))
         made = compiled(kernel, kinds, constants, num_stages=3)
         assert "wgmma.mma_async" in made.asm["ptx"]
+
+
+def linear_layer() -> None:
+    """Packed weights whose tiles have one scale a row; the interpreter takes code that no compiler
+    does."""
+    pointers = {"x": "*bf16", "weight": "*i8", "scale": "*bf16", "x_scale": "*fp32", "y": "*bf16"}
+    kinds = pointers | dict.fromkeys(("m", "n", "k", "group"), "i32")
+    constants = {"BN": 64, "BK": 64, "KIND": linear.PACKED, "ALIGNED": True}
+    constants |= {"STEP": -1, "X_STEP": -1, "FACTOR": tl.bfloat16}
+    for kernel, rows in ((linear.gemv_kernel, 0), (linear.linear_kernel, 64)):
+        made = compiled(kernel, kinds, {**constants, "BM": rows}, [*kinds], num_stages=3)
+        assert ("wgmma.mma_async" in made.asm["ptx"]) == (rows > 0), kernel
 
 
 def sincos() -> None:
