@@ -20,6 +20,7 @@ from gpuperf.verb.progress import say
 
 LONGEST = 40  # characters of a summary in a line
 MOST_AXES = 3  # of a workload by name, in a line
+AXES_WIDTH = 19  # characters of these names
 
 
 def list_workloads(
@@ -93,5 +94,8 @@ def _axes(axes: Sequence[Axis]) -> str:
     """Write axes as `seq* batch heads +7`: the main axes first, and the number of further axes."""
     names = [f"{axis.name}{'*' * axis.main}" for axis in axes if axis.name != "dtype"]
     names.sort(key=lambda name: not name.endswith("*"))
-    more = f" +{len(names) - MOST_AXES}" if len(names) > MOST_AXES else ""
-    return " ".join(names[:MOST_AXES]) + more
+    shown = names[:MOST_AXES]
+    while len(" ".join(shown)) > AXES_WIDTH:
+        shown.pop()
+    more = f" +{len(names) - len(shown)}" if len(names) > len(shown) else ""
+    return " ".join(shown) + more

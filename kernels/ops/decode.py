@@ -206,7 +206,7 @@ def narrow(inputs: Inputs, rows: torch.Tensor) -> Inputs:
 
 DECODE = Workload(
     name="decode",
-    summary="attention of new tokens over a cache of keys and values",
+    summary="attention of new tokens over a cache",
     formula="4·b·h·d·S FLOP (S admitted pairs); q, o, the cache, and the page table once",
     axes=(
         Axis("batch", 8, "sequences"),

@@ -171,7 +171,7 @@ def cost(point: Point) -> Cost:
 
 KV_APPEND = Workload(
     name="kv_append",
-    summary="new keys and values written into a cache",
+    summary="new keys and values put into a cache",
     formula="0 FLOP; 4·b·t·h·d·s bytes (keys and values, read and written), and the places",
     axes=(
         Axis("batch", 64, "sequences", main=True),

@@ -238,7 +238,7 @@ def triton_work(point: Point) -> Work:
 
 LINEAR = Workload(
     name="linear",
-    summary="linear layer y = x·Wᵀ with quantized weights",
+    summary="y = x·Wᵀ with quantized weights",
     formula="2·m·n·k FLOP; (m·k + m·n)·s + n·k·(bits + s·8/group)/8 bytes",
     axes=(
         Axis("m", 1, "rows of x and y: tokens"),

@@ -64,8 +64,8 @@ def draw_load(trace: str, requests: int, seed: int, prompt: int, output: int) ->
     """Draw *requests* requests of *trace* that are all there at time 0.
 
     For a law, all prompts have *prompt* tokens, and outputs have *output* tokens on average:
-    uniform from 1 to twice as many (half a token more on average), geometric, log-normal with a standard deviation equal to the
-    mean, or constant.
+    uniform from 1 to twice as many (half a token more on average), geometric, log-normal with a
+    standard deviation equal to the mean, or constant.
     """
     draws = numpy.random.default_rng(seed)
     if trace in MEASURED:
