@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import site
 import sys
 import sysconfig
 from collections.abc import Mapping, Sequence
@@ -23,6 +22,7 @@ from gpuperf.run.forking import launching
 from gpuperf.run.launcher import LocalLauncher, Place
 from gpuperf.run.supervisor import Supervisor
 
+INSTALLED = {"site-packages", "dist-packages"}  # folders of installed packages
 HINT = (
     "name it as 'file.py:function', or as 'file.py:make()' if make returns it; or leave `processes`"
 )
@@ -126,14 +126,14 @@ def _device(conditions: Conditions) -> str:
 
 
 def _own_paths() -> tuple[str, ...]:
-    """Return the places of this program's own modules: `sys.path` but for what Python adds."""
-    theirs = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-    theirs |= {*site.getsitepackages(), site.getusersitepackages()}
+    """Return the places of this program's own modules: `sys.path` but for what Python and installed
+    packages add, such as the folder of its own dependencies that setuptools adds."""
+    pythons = {Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")}
     places = (Path(path).absolute() for path in sys.path)
     return tuple(
         str(p)
         for p in places
-        if p.is_dir() and str(p) not in theirs and p.name not in ("lib-dynload", "site-packages")
+        if p.is_dir() and pythons.isdisjoint({p, *p.parents}) and INSTALLED.isdisjoint(p.parts)
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 
 import gpuperf
 from gpuperf.errors import UsageError
+from gpuperf.library import processes
 from gpuperf.library.processes import target_of
 from gpuperf.measure import callables, pipe
 from gpuperf.run.forking import WAY
@@ -59,6 +61,16 @@ def test_each_process_rebuilds_the_callables_and_measures_all_of_them(
         (name, index) for name in sorted(names) for index in range(2)
     ]
     assert run.records[0].case.source == calls["once"]
+
+
+def test_the_own_places_of_a_program_are_none_of_an_installed_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed = Path(pytest.__file__).parent  # as setuptools adds its `_vendor`
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path, str(installed)])
+    own = processes._own_paths()
+    assert own[0] == str(tmp_path)
+    assert str(installed) not in own
 
 
 def here() -> None: ...
