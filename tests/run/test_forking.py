@@ -58,14 +58,14 @@ def good(inputs, point, options):
     def call():
         return inputs["x"] * 2
 
-    told = {
+    state = {
         "pid": os.getpid(), "group": os.getpgid(0), "beside": beside.NAME, "folder": os.getcwd(),
         "cache": os.environ.get("TRITON_CACHE_DIR"), "drawn": random.random(),
         "numpy": float(numpy.random.random()), "torch": torch.initial_seed(),
         "ignored": str(signal.getsignal(signal.SIGTERM)),
         "descriptors": sum(int(name) > 2 for name in os.listdir("/dev/fd")) < 40,
     }
-    call.chosen = {name: str(value) for name, value in told.items()}
+    call.chosen = {name: str(value) for name, value in state.items()}
     return call
 
 
@@ -198,20 +198,20 @@ def test_a_killed_server_is_started_again_and_takes_its_forks_along(folder: Path
 
 
 def test_a_supervisor_that_was_killed_leaves_neither_server_nor_forks() -> None:
-    told, tell = os.pipe()
+    reading, writing = os.pipe()
     if (supervisor := os.fork()) == 0:
         try:
             launcher = ForkingLauncher(ForkServer([None]), LocalLauncher())
             worker = launcher.start()
             assert launcher.server._process is not None
             pids = launcher.server._process.pid, worker._process.pid
-            os.write(tell, " ".join(map(str, pids)).encode())
+            os.write(writing, " ".join(map(str, pids)).encode())
         finally:
             os.kill(os.getpid(), signal.SIGKILL)
     os.waitpid(supervisor, 0)
-    named = [int(pid) for pid in os.read(told, 100).split()]
-    os.close(told)
-    os.close(tell)
+    named = [int(pid) for pid in os.read(reading, 100).split()]
+    os.close(reading)
+    os.close(writing)
     assert len(named) == 2
     assert all(has_ended(pid) for pid in named)
 

@@ -138,7 +138,7 @@ def test_what_the_sizes_leave_out_is_a_doubt() -> None:
         ({"vocab_size": True}, "vocab_size is True"),
         ({"hidden_size": 4096.5}, "hidden_size is 4096.5"),
         ({"hidden_size": [1]}, "hidden_size is of another type"),
-        ({"hidden_size": 4100}, "4100 of hidden_size is no multiple of 32 heads"),
+        ({"hidden_size": 4100}, "4100 of hidden_size is not a multiple of 32 heads"),
         ({"num_key_value_heads": 5}, "num_attention_heads is 32, no multiple of the 5 kv_heads"),
         ({"tie_word_embeddings": 1}, "tie_word_embeddings is not true or false"),
         ({"num_experts": 4}, "lacks the field num_experts_per_tok"),

@@ -148,7 +148,7 @@ def _model(reader: Reader) -> Model:
     plain = reader.family in PLAIN
     learned = reader.family in LEARNED
     if reader.config.get("head_dim") is None and width % heads:
-        message = f"{width} of {reader.name_of('width')} is no multiple of {heads} heads"
+        message = f"{width} of {reader.name_of('width')} is not a multiple of {heads} heads"
         raise UsageError(f"{reader.origin}: {message}", f"give head_dim; {HINT}")
     layers, experts = reader.size("layers"), None
     if reader.size("count", 0) > 1:
