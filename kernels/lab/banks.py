@@ -5,7 +5,7 @@ Programming Guide, "Shared Memory"). Lane l reads the word l·stride, so that gc
 share each bank that is used, and a load takes that many cycles. Lanes that read the same word share
 it at no cost.
 
-- `cuda`: 32 warps on each SM, whose addresses are known before the loop.
+- `cuda`: 32 warps on each SM, which sum the bits of the words, as sums of integers are exact.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from gpuperf import (
 WORDS, THREADS, WARP, UNROLL, LONGEST = 4096, 1024, 32, 16, 128
 
 CUDA = """
-extern "C" __global__ void read_banks(const float* x, float* y, unsigned stride, unsigned repeats) {
-    __shared__ float words[4096];
+extern "C" __global__ void read_banks(const int* x, int* y, unsigned stride, unsigned repeats) {
+    __shared__ int words[4096];
     for (unsigned i = threadIdx.x; i < 4096; i += blockDim.x) words[i] = x[i];
     __syncthreads();
-    const volatile float* mine = words + threadIdx.x % 32 * stride;
-    float sum = 0;
+    const volatile int* mine = words + threadIdx.x % 32 * stride;
+    unsigned sum = 0;
     for (unsigned r = 0; r < repeats; r += 16) {
 #pragma unroll
         for (int k = 0; k < 16; ++k) sum += mine[k];  // one word further: the same conflicts
@@ -55,7 +55,7 @@ def read_cuda(
 ) -> Callable[[], torch.Tensor]:
     """Build the loads: a block of 1,024 threads on each SM."""
     x = inputs["x"]
-    y = torch.empty(THREADS, device=x.device)
+    y = torch.empty(THREADS, dtype=torch.int32, device=x.device)
     grid = sm_count(x)
     return cuda_call(CUDA, "read_banks", y, grid, THREADS, x, y, point.stride, point.repeats)
 
@@ -70,11 +70,11 @@ def supports(point: Point, device: Any) -> str | None:
 
 
 def reference(inputs: Mapping[str, torch.Tensor], point: Point) -> torch.Tensor:
-    """Sum the words that each lane reads."""
-    x = inputs["x"].double()
+    """Sum the bits of the words that each lane reads, as integers modulo 2^32."""
+    x = inputs["x"].view(torch.int32).long()
     lane = torch.arange(THREADS, device=x.device) % WARP
     words = lane[:, None] * point.stride + torch.arange(UNROLL, device=x.device)
-    return x[words].sum(1) * (point.repeats // UNROLL)
+    return (x[words].sum(1) * (point.repeats // UNROLL)).to(torch.int32)
 
 
 def expect(at: Point, numbers: Numbers) -> Expected:

@@ -88,8 +88,7 @@ class DeviceRecord(NamedTuple):
     """A kernel, a copy or a memset, with start and end in nanoseconds of CUPTI's clock.
 
     `name` is demangled, and `symbol` is the name in the binary. `bytes` are those of a copy or a
-    memset, `graph_node` is the node of a CUDA graph (0 outside of one). `sizes` are the grid, the
-    block and the cluster of a kernel, as the record has them.
+    memset, `sizes` the grid, the block and the cluster of a kernel, as the record has them.
     """
 
     start_ns: int
@@ -98,7 +97,6 @@ class DeviceRecord(NamedTuple):
     name: str
     device: int = 0
     stream: int = 0
-    graph_node: int = 0
     bytes: int = 0
     symbol: str = ""
     sizes: tuple[tuple[int, ...], ...] = ()
@@ -138,7 +136,6 @@ def read_record(address: int, version: int) -> DeviceRecord | None:
         name,
         raw.device,
         raw.stream,
-        raw.graph_node,
         raw.bytes,
     )
 
@@ -153,7 +150,6 @@ def _kernel(raw: Any, version: int) -> DeviceRecord:
         demangle(symbol),
         raw.device,
         raw.stream,
-        raw.graph_node,
         symbol=symbol,
         sizes=(tuple(raw.grid), tuple(raw.block), tuple(raw.cluster)),
         registers=raw.registers,

@@ -15,7 +15,7 @@ from gpuperf.errors import UnknownName
 from gpuperf.measure.recording.session import CannotRecord, open_recorder, torch_profiles
 
 RecorderName = Literal["kineto", "cupti"]
-DEFAULT_RECORDER: RecorderName = "kineto"
+DEFAULT_RECORDER: RecorderName = "cupti"
 VARIABLE = "GPUPERF_RECORDER"
 
 

@@ -90,7 +90,6 @@ def test_a_kernel_has_its_times_its_name_and_its_launch() -> None:
             end=250,
             device=1,
             stream=7,
-            graph_node=9,
             registers=168,
             static_shared=1024,
             dynamic_shared=212164,
@@ -99,7 +98,7 @@ def test_a_kernel_has_its_times_its_name_and_its_launch() -> None:
         )
     )
     assert found is not None
-    assert found[:7] == (100, 250, "kernel", NAMED, 1, 7, 9)
+    assert found[:6] == (100, 250, "kernel", NAMED, 1, 7)
     assert found.symbol == LINKED.decode()
     assert found.launch == Launch((2, 66, 1), (384, 1, 1), (2, 1, 1), 168, 213188, 66)
 
@@ -125,12 +124,12 @@ def test_the_clusters_that_fit_are_known_from_cupti_13_on(
             DeviceRecord(5, 9, "copy", "Memcpy HtoD (Pageable -> Device)", 0, 7, bytes=4096),
         ),
         (
-            layout(MEMCPY, route=2, source=3, target=2, start=5, end=9, graph_node=3),
-            DeviceRecord(5, 9, "copy", "Memcpy DtoH (Device -> Pinned)", graph_node=3),
+            layout(MEMCPY, route=2, source=3, target=2, start=5, end=9),
+            DeviceRecord(5, 9, "copy", "Memcpy DtoH (Device -> Pinned)"),
         ),
         (
-            layout(MEMCPY2, route=10, source=3, target=3, bytes=8, start=5, end=9, graph_node=4),
-            DeviceRecord(5, 9, "copy", "Memcpy PtoP (Device -> Device)", 0, 0, 4, 8),
+            layout(MEMCPY2, route=10, source=3, target=3, bytes=8, start=5, end=9),
+            DeviceRecord(5, 9, "copy", "Memcpy PtoP (Device -> Device)", bytes=8),
         ),
         (
             layout(MEMCPY, route=99, source=99, start=5, end=9),
