@@ -1,4 +1,4 @@
-"""Count the FLOPs and bytes of a two-layer MLP, forward and backward."""
+"""Count the FLOPs and bytes of an MLP, plain or gated, forward and backward."""
 
 from __future__ import annotations
 
@@ -23,19 +23,21 @@ Product = tuple[str, str, int, int]  # name, pass, FLOPs, bytes
 BS = tuple(2**k for k in range(15))
 
 
-def products(b: int, n: int, h: int, size: int, input_gradient: bool) -> tuple[Product, ...]:
-    """Return the matmuls of y = f(x·W₁)·W₂ with x (b, n), W₁ (n, h), W₂ (h, n), both passes.
+def products(
+    b: int, n: int, h: int, size: int, input_gradient: bool, gated: bool = False
+) -> tuple[Product, ...]:
+    """Return the matmuls of y = a·W₂ with a = f(x·W₁), x (b, n), W₁ (n, h), W₂ (h, n), both passes.
 
-    The gradient of x is computed only with *input_gradient*: the first layer of a model needs none.
+    A *gated* MLP has a third matrix: a = f(x·W₁) ⊙ x·W₃, with W₃ (n, h). The gradient of x is
+    computed only with *input_gradient*: the first layer of a model needs none.
     """
     flops, moved = 2 * b * n * h, size * (b * n + n * h + b * h)
-    listed = [("x·W₁", "forward"), ("a·W₂", "forward")]
-    listed += [
-        ("dW₂ = aᵀ·dy", "backward"),
-        ("da = dy·W₂ᵀ", "backward"),
-        ("dW₁ = xᵀ·dz", "backward"),
-    ]
-    listed += [("dx = dz·W₁ᵀ", "backward")] if input_gradient else []
+    into = (("W₁", "dz"), ("W₃", "du")) if gated else (("W₁", "dz"),)
+    listed = [(f"x·{weight}", "forward") for weight, _ in into] + [("a·W₂", "forward")]
+    listed += [("dW₂ = aᵀ·dy", "backward"), ("da = dy·W₂ᵀ", "backward")]
+    for weight, slope in into:
+        listed += [(f"d{weight} = xᵀ·{slope}", "backward")]
+        listed += [(f"dx = {slope}·{weight}ᵀ", "backward")] if input_gradient else []
     return tuple((name, each, flops, moved) for name, each in listed)
 
 
@@ -50,7 +52,8 @@ def seconds(at: Any, chip: Chip, b: int, which: str) -> float | None:
 
 
 def _products(at: Any, b: int) -> tuple[Product, ...]:
-    return products(b, at.n, at.h, itemsize(at.dtype), at.input_gradient == "yes")
+    shape = (b, at.n, at.h, itemsize(at.dtype))
+    return products(*shape, at.input_gradient == "yes", at.form == "gated")
 
 
 def _rows(at: Any, chip: Chip) -> Iterator[tuple[Value, ...]]:
@@ -82,6 +85,7 @@ THEORY = Theory(
         Parameter("n", "4096", "width of input and output", most=2**20),
         Parameter("h", "16384", "width of the hidden layer", most=2**20),
         Parameter("dtype", "bf16", "of every tensor", choices=DTYPES),
+        Parameter("form", "plain", "two matrices, or three", choices=("plain", "gated")),
         Parameter("input_gradient", "yes", "whether x needs a gradient", choices=("no", "yes")),
     ),
     quantities=(
@@ -92,7 +96,7 @@ THEORY = Theory(
             "flops",
             "FLOPs",
             "FLOP",
-            "2·b·n·h each: 4·b·n·h forward, 8·b·n·h backward, 6 without dx",
+            "2·b·n·h each: 4·b·n·h forward, 8·b·n·h backward, 6 without dx; gated 6, 12 and 8",
         ),
         Quantity(
             "bytes", "bytes", "byte", "s·(b·n + n·h + b·h): two operands read, the result written"
@@ -108,6 +112,7 @@ THEORY = Theory(
     sources=("the chain rule: dW = aᵀ·dy and da = dy·Wᵀ each multiply as many pairs as y = a·W",),
     notes=(
         "the activation function is elementwise and left out: fused, it adds no pass over memory",
-        "the gradient of x costs a quarter of the backward pass; without it the factor is 1.5",
+        "the gradient of x is a quarter of the backward pass (gated: a third); without it the "
+        "factor is 1.5 (4/3)",
     ),
 )

@@ -14,6 +14,7 @@ import triton
 import triton.language as tl
 from gpuperf.kernels import _flash as flash
 from gpuperf.kernels import _linear_triton as linear
+from gpuperf.kernels import _mlp_triton as gates
 from gpuperf.kernels import _split_kv as split_kv
 from gpuperf.kernels.kv_append import append_kernel
 from gpuperf.kernels.matmul import matmul_kernel, matmul_tma_kernel
@@ -130,7 +131,17 @@ def decode() -> None:
     compiled(append_kernel, tensors, {"D": 128, "PAGED": True, "BLOCK": 1024})
 
 
-CHECKS: tuple[Callable[[], None], ...] = (flash_forward, flash_backward, matmul, sincos, decode)
+def mlp() -> None:
+    for kernel in (gates.activate_kernel, gates.gradient_kernel):
+        tensors = dict.fromkeys((n for n in kernel.arg_names if n.islower()), "*bf16")
+        for gated in (False, True):
+            compiled(kernel, {**tensors, "n": "i32"}, {"GATED": gated, "BLOCK": 1024})
+
+
+CHECKS: tuple[Callable[[], None], ...] = (
+    *(flash_forward, flash_backward),
+    *(matmul, sincos, decode, mlp),
+)
 
 
 def error_of(check: Callable[[], None]) -> str:

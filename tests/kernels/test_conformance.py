@@ -56,6 +56,7 @@ ON_THE_CPU = {
     "layernorm": "compile torch triton",
     "linear": "dequantize torch triton",
     "matmul": "compile torch triton",
+    "mlp": "compile eager triton",
     "read": "torch triton",
     "rmsnorm": "compile torch triton",
     "sincos": "compile compile-max-autotune eager triton",

@@ -25,6 +25,8 @@ def errors() -> dict[str, str]:
 
 
 @pytest.mark.skipif(triton is None, reason="needs Triton")
-@pytest.mark.parametrize("check", ["flash_forward", "flash_backward", "matmul", "sincos", "decode"])
+@pytest.mark.parametrize(
+    "check", ["flash_forward", "flash_backward", "matmul", "sincos", "decode", "mlp"]
+)
 def test_the_kernels_compile_for_hopper_and_fit_it(check: str, errors: dict[str, str]) -> None:
     assert errors[check] == ""
