@@ -58,7 +58,7 @@ HEAVY = {
     "triton": ("measure", "kernels", "jit", "profile/inside", "library/triton_api"),
     "pynvml": ("measure", "kernels"),
     "cuda": ("measure", "kernels", "nvrtc"),
-    "typer": ("app", "verb", "*/command*"),
+    "typer": ("app", "verb", "*/command"),
     "matplotlib": ("show/figure", "*/chart", "roofline/canvas", "history/trend", "waves/heatmap"),
 }
 # These cost hundreds of milliseconds: inside functions only, wherever they are.
