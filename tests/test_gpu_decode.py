@@ -12,6 +12,7 @@ from gpuperf.kernels import decode, kv_append
 from gpuperf.measure.inputs import bind_make
 from gpuperf.model.workload import Point
 
+OutOfResources = pytest.importorskip("triton.runtime.errors").OutOfResources
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),
@@ -40,8 +41,13 @@ def test_every_tile_is_right_at_any_number_of_splits(
     exact = decode.reference(inputs, point)
     q, k, v = (inputs[name] for name in "qkv")
     for splits in (1, 2, 7, 200):
-        table = inputs.get("table")
-        assert_right(split_kv.decode_split(q, k, v, table, point.kv, splits, tile)(), exact)
+        call = split_kv.decode_split(q, k, v, inputs.get("table"), point.kv, splits, tile)
+        try:
+            ours = call()
+        except OutOfResources:  # which tuning leaves out
+            assert d * tile["BN"] * tile["num_stages"] > 2**16
+            pytest.skip("the tile does not fit in shared memory")
+        assert_right(ours, exact)
 
 
 def test_fp32_is_not_rounded_to_tf32() -> None:

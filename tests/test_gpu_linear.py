@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from every_case import pick
 from gpuperf.kernels import _linear_triton
 from gpuperf.kernels._quantized import FORMATS
 from gpuperf.kernels.linear import LINEAR
@@ -12,6 +11,7 @@ from gpuperf.kernels.linear import LINEAR
 from gpuperf.measure.checks import compare, poison
 from gpuperf.measure.device import open_device
 from gpuperf.measure.inputs import bind_make
+from gpuperf.measure.verify import picker
 from gpuperf.model.workload import Implementation, Point
 
 pytestmark = [
@@ -31,7 +31,8 @@ def check(implementation: Implementation, at: Point) -> None:
     call = implementation.build(inputs, at, {})
     poison(call())
     accumulate = LINEAR.cost(at).flops[0].accumulate
-    compare(LINEAR, at, inputs, call(), accumulate, pick)
+    rows = picker(torch.Generator(device="cuda:0").manual_seed(2))
+    compare(LINEAR, at, inputs, call(), accumulate, rows)
 
 
 @pytest.mark.parametrize("weights", FORMATS)

@@ -14,6 +14,7 @@ from gpuperf.model.contract import Cache, Contract, Counting, DeviceFacts, Timer
 from gpuperf.model.cost import Bytes, Cost, Flops
 from gpuperf.model.protocol import Opened
 from gpuperf.model.record import Record, Status
+from gpuperf.model.timers import timer_names
 from gpuperf.model.workload import Case, Value
 from gpuperf.peaks.find import find_peaks
 from gpuperf.peaks.physics import check_physics
@@ -100,7 +101,8 @@ def contract_of(facts: DeviceFacts, given: Conditions) -> tuple[Contract, Counti
     precision, budget_s = given.get("precision", PRECISION), given.get("budget_s", BUDGET_S)
     if not (precision > 0 and budget_s > 0):
         raise UsageError("precision and budget_s must be above 0", "for example precision=0.01")
-    contract = default_contract(facts, given.get("timer"), precision, budget_s)
+    usual: TimerName | None = "auto" if "auto" in timer_names(facts.kind) else None
+    contract = default_contract(facts, given.get("timer", usual), precision, budget_s)
     if cache not in (None, "cold", "cold-dirty", "hot"):
         raise UsageError(f"no cache state {cache!r} here", "'cold', 'cold-dirty' or 'hot'")
     contract = replace(contract, cache=cache or contract.cache, data="own")

@@ -20,8 +20,10 @@ from gpuperf import Bytes, Cost, Flops
 from gpuperf.errors import CannotMeasure, UnknownName, UsageError
 from gpuperf.library import measurement
 from gpuperf.library.costs import cost_of
+from gpuperf.library.measure import contract_of
 from gpuperf.measure.agreement import disagreement
 from gpuperf.measure.callables import tensors_held_by
+from gpuperf.model.contract import DeviceFacts
 from gpuperf.model.record import Record
 
 X = torch.randn(256, 256)
@@ -62,6 +64,13 @@ def test_a_measurement_has_time_place_and_conditions(product: gpuperf.Measuremen
     assert product.placement is not None
     assert product.placement.attained_flop_per_s == pytest.approx(2 * 256**3 / product.time_s)
     assert (product.kernels, product.dram_bytes, product.clock_hz) == ((), None, None)
+
+
+@pytest.mark.parametrize(("kind", "timer"), [("cuda", "auto"), ("cpu", "wall"), ("rocm", "events")])
+def test_a_call_that_waits_for_the_gpu_has_a_time_by_default(kind: Any, timer: str) -> None:
+    facts = DeviceFacts(kind, 0, "of a test", 1, 2**30, 2**30)
+    assert contract_of(facts, {})[0].timer == timer
+    assert contract_of(facts, {"timer": "wall"})[0].timer == "wall"
 
 
 def test_it_prints_its_time_how_it_was_taken_and_every_doubt(product: gpuperf.Measurement) -> None:

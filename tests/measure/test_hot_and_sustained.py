@@ -37,16 +37,31 @@ from gpuperf.model.samples import Samples
 
 
 @pytest.mark.parametrize(
-    ("beyond_s", "agreed"), [(1.4 * US, True), (1.6 * US, False), (-1.6 * US, False), (1e-3, False)]
+    ("beyond_s", "primary"),
+    [(1.4 * US, "busy"), (-1.4 * US, "busy"), (1.6 * US, "window"), (1e-3, "window")],
 )
-def test_the_window_of_a_single_kernel_bears_its_record_out(beyond_s: float, agreed: bool) -> None:
-    """A kernel of 10 µs: a twentieth and 1 µs are left to the stamps."""
+def test_the_window_of_a_single_kernel_bears_its_record_out(beyond_s: float, primary: str) -> None:
+    """A kernel of 10 µs: a twentieth and 1 µs are left to the stamps, and else the window counts,
+    less the floor of any call."""
     own = replace(FACTS, floor_s=FACTS.floor_s + beyond_s)
+    timing = take(Stopwatch(FakeTimer(own=lambda trace: own), FakeTracer()))
+    assert timing.primary == primary
+    assert ("unrecorded" in [caveat.kind for caveat in timing.caveats]) == (primary == "window")
+    if primary == "window":
+        assert timing.facts == FACTS
+
+
+def test_the_time_of_the_kernels_is_kept_where_it_was_asked_for() -> None:
+    own = replace(FACTS, floor_s=FACTS.floor_s + 3 * US)
     watch = Stopwatch(FakeTimer(own=lambda trace: own), FakeTracer())
-    if agreed:
-        assert take(watch).primary == "busy"
-        return
-    stop = refusal(watch)
+    timing = take(watch, replace(BURST, timer="activity"))
+    assert timing.primary == "busy"
+    assert "unrecorded" in [caveat.kind for caveat in timing.caveats]
+
+
+def test_a_window_shorter_than_the_record_of_its_kernel_is_an_error() -> None:
+    own = replace(FACTS, floor_s=FACTS.floor_s - 1.6 * US)
+    stop = refusal(Stopwatch(FakeTimer(own=lambda trace: own), FakeTracer()))
     assert stop.status == "error"
     assert stop.reason.startswith("CUPTI records a kernel of 10.00 µs in windows that hold ")
 

@@ -18,7 +18,7 @@ FILL = Launch((8, 1, 1), (128, 1, 1))
 def record(name: str, launch: Launch, symbol: str = "") -> DeviceRecord:
     sizes = (launch.grid, launch.block, launch.cluster)
     rest = launch.registers, launch.shared_bytes, launch.most_clusters
-    return DeviceRecord(1, 2, "kernel", name, 0, 0, 0, 0, symbol or name, sizes, *rest)
+    return DeviceRecord(1, 2, "kernel", name, 0, 0, 0, symbol or name, sizes, *rest)
 
 
 @pytest.fixture
