@@ -13,6 +13,7 @@ from gpuperf.lab.laws import Datum
 from gpuperf.model.experiment import (
     COMPARED,
     COUNTED,
+    IN_CYCLES,
     READING,
     Expected,
     ExperimentDescription,
@@ -173,12 +174,12 @@ def _measured(
         if not sizes or None in sizes:
             raise _Missing("the memory of a call was not recorded")
         return _between([(float(size or 0), 0.0) for size in sizes], steps)
-    time = _time(records, cycles=y == "cycles_per_step")
+    time = _time(records, cycles=y in IN_CYCLES)
     if y in COMPARED and prediction.baseline == prediction.case:
         return Measured(1.0, 1.0, 1.0)
     if y in COMPARED:
-        base = _time([record for record in bases if record.status == "ok"])
-        over, under = (base, time) if y == "speedup" else (time, base)
+        base = _time([record for record in bases if record.status == "ok"], y in IN_CYCLES)
+        over, under = (base, time) if y.endswith("speedup") else (time, base)
         return _ratio(over, under)
     if y in FASTER:
         return Measured(steps / time.value, steps / time.high, steps / max(time.low, 1e-30))
@@ -240,7 +241,7 @@ def _doubt(records: Sequence[Record], y: str) -> str:
     tests: tuple[tuple[Callable[[Record], bool], str], ...] = (
         (lambda r: r.readings.get(SPILLED, 0) > 0, "the kernel spills registers to memory"),
         (
-            lambda r: y not in COUNTED | {"cycles_per_step"} and _has(r, "throttled"),
+            lambda r: y not in COUNTED | IN_CYCLES and _has(r, "throttled"),
             "the clock was held down while it was timed",
         ),
         (lambda r: y in COUNTED and _has(r, NO_COUNTERS), "hardware counters are missing"),

@@ -15,10 +15,13 @@ HEADS = {
     "flop_per_s": "throughput",
     "time_ratio": "time over the baseline's",
     "speedup": "speed-up",
+    "cycle_ratio": "cycles over the baseline's",
+    "cycle_speedup": "speed-up in cycles",
     "dram_bytes": "DRAM bytes a step",
     "dram_read_bytes": "DRAM bytes read a step",
     "dram_written_bytes": "DRAM bytes written a step",
     "l2_bytes": "L2 bytes a step",
+    "sm_read_bytes": "bytes read by SMs a step",
     "l1_bytes": "L1 bytes a step",
     "call_bytes": "memory of a call",
 }

@@ -40,15 +40,21 @@ QUANTITIES: Mapping[str, str] = {
     "flop_per_s": "FLOP/s",  # steps that are FLOPs, over the time
     "time_ratio": "ratio",  # time over the time of the `baseline`
     "speedup": "ratio",  # time of the `baseline` over the time
+    "cycle_ratio": "ratio",  # the same two with cycles, for calls that compute binds: a power cap
+    "cycle_speedup": "ratio",  # lowers the clock of each call by another amount
     "dram_bytes": "byte",  # counters of a call, over its steps
     "dram_read_bytes": "byte",
     "dram_written_bytes": "byte",
-    "l2_bytes": "byte",
+    "l2_bytes": "byte",  # that the slices of the L2 serve and take
+    "sm_read_bytes": "byte",  # that the SMs read from the L2
     "l1_bytes": "byte",
     "call_bytes": "byte",  # most memory that a call allocates, over its steps
 }
-COUNTED = frozenset({"dram_bytes", "dram_read_bytes", "dram_written_bytes", "l2_bytes", "l1_bytes"})
-COMPARED = frozenset({"time_ratio", "speedup"})
+COUNTED = frozenset(
+    f"{place}_bytes" for place in ("dram", "dram_read", "dram_written", "l2", "sm_read", "l1")
+)
+COMPARED = frozenset({"time_ratio", "speedup", "cycle_ratio", "cycle_speedup"})
+IN_CYCLES = frozenset({"cycles_per_step", "cycle_ratio", "cycle_speedup"})
 # `reading:NAME` is a number that the call reads of itself (`Record.readings`).
 READING = "reading:"
 UNITS = frozenset({*QUANTITIES.values(), "count"})

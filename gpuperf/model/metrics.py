@@ -53,12 +53,14 @@ TENSOR: Mapping[str, Groups] = {
     "tensor_int8": ((f"{TENSOR_OPS}int8",),),
 }
 
-# Quantities of one kernel. The bytes of L2 are those that the SMs request. `lts__t_bytes`, which
-# old reports may have instead, also counts transfers from DRAM and between the partitions of the
-# L2.
+# Quantities of one kernel. The bytes of L2 are those that its slices serve to the SMs and take from
+# them, local memory included. `lts__t_bytes`, which old reports may have instead, also counts
+# transfers from DRAM and between the partitions of the L2. The bytes that the SMs read can be more:
+# on an H200 one access of a slice serves several SMs that ask for a sector at the same time.
 KERNEL: Mapping[str, Groups] = {
     **BYTES,
     "l2_bytes": (("lts__t_sectors_srcunit_tex",), ("lts__t_bytes",)),
+    "sm_read_bytes": (("l1tex__m_xbar2l1tex_read_bytes",),),
     "l1_bytes": (("l1tex__t_bytes",),),
     "tma_instructions": (("sm__inst_executed_pipe_tma",),),
     "cycles": (("sm__cycles_elapsed",),),

@@ -20,10 +20,10 @@ def blocks(sram_bytes: float, d: int, size: int) -> tuple[int, int]:
     return columns, min(columns, d)
 
 
-def l2_bytes(n: int, d: int, heads: int, size: int, rows: int) -> float:
-    """Return the bytes from the L2 to the SMs: each block of *rows* queries reads all keys and
-    values, and q is read and o written once: (2·n/B_r + 2)·v."""
-    return (2 * n / rows + 2) * heads * n * d * size
+def sm_read_bytes(n: int, d: int, heads: int, size: int, rows: int) -> float:
+    """Return the bytes that the SMs read from the L2: each block of *rows* queries reads its
+    queries, and all keys and values: (2·n/B_r + 1)·v."""
+    return (2 * n / rows + 1) * heads * n * d * size
 
 
 def bound_bytes(n: int, d: int, heads: int, size: int, sram_bytes: float) -> float:
@@ -39,7 +39,7 @@ def _rows(at: Any, chip: Chip) -> Iterator[tuple[Value, ...]]:
         tile = at.rows or rows
         for n in at.n:
             least, whole = fused(n, d, heads, size)[1], eager(n, d, heads, size, frozenset())[1]
-            through_l2 = l2_bytes(n, d, heads, size, tile) if tile else None
+            through_l2 = sm_read_bytes(n, d, heads, size, tile) if tile else None
             bound = bound_bytes(n, d, heads, size, sram) if sram else None
             share = d * d * size / sram if sram else None
             yield n, d, columns, rows, share, bound, through_l2, least, whole, ratio(whole, least)
@@ -54,7 +54,7 @@ def _plot(at: Any, chip: Chip) -> Plot:
     ]
     if sram:
         tiled = [
-            (d, l2_bytes(n, d, 1, size, at.rows or blocks(sram, d, size)[1]) / 1e6) for d in DS
+            (d, sm_read_bytes(n, d, 1, size, at.rows or blocks(sram, d, size)[1]) / 1e6) for d in DS
         ]
         bound = [(d, bound_bytes(n, d, 1, size, sram) / 1e6) for d in DS]
         curves += [Curve("fused, L2 to SMs", tiled), Curve("n²·d²/M", bound)]
@@ -78,7 +78,7 @@ THEORY = Theory(
         Quantity("rows", "B_r", "", "min(⌈M / (4·d)⌉, d)"),
         Quantity("d2_over_m", "d²/M", "", "below 1, the bound is below n²"),
         Quantity("bound_bytes", "n²d²/M", "byte", "the theorem's order of accesses, in bytes"),
-        Quantity("l2_bytes", "L2 to SMs", "byte", "(2·n/B_r + 2)·v with v = n·d·s"),
+        Quantity("l2_bytes", "L2 to SMs", "byte", "(2·n/B_r + 1)·v with v = n·d·s"),
         Quantity(
             "dram_bytes",
             "DRAM",

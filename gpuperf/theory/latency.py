@@ -2,7 +2,10 @@
 
 Published latencies of a single chain, one load at a time: gpu-benches `gpu-latency`, AI_kernels,
 and "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture" (arXiv 2402.13499). Sources
-differ by up to 15 % for the L2 and 20 % for DRAM, whose value depends on misses of the TLB.
+differ by up to 15 % for the L2 and 20 % for DRAM, whose value depends on misses of the TLB. Shared
+memory has 23 cycles where a load gives the next address (arXiv 2208.11174, A100), and 29 where an
+index is turned into one; an mma.sync has 24.7 to 33 on A100, by source (arXiv 2206.02874 and
+others).
 """
 
 from __future__ import annotations
@@ -34,9 +37,9 @@ class Latencies:
 
 
 PUBLISHED: Mapping[str, Latencies] = {
-    "ampere": Latencies(29, 36, 208, 410, 555, 29, 1.0),
-    "hopper": Latencies(29, 37, 275, 475, 690, 33, 0.63),
-    "blackwell": Latencies(29, 40, 295, 500, 855, 33, 0.63),  # far L2 and mma: taken from Hopper
+    "ampere": Latencies(23, 36, 208, 410, 555, 25, 1.0),
+    "hopper": Latencies(23, 37, 275, 475, 690, 25, 0.63),
+    "blackwell": Latencies(23, 40, 295, 500, 855, 25, 0.63),  # all but l1, l2, dram: of Hopper
 }
 
 

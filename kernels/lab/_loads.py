@@ -1,7 +1,7 @@
 """The workload of a stream with a known number of bytes in flight.
 
-Each thread has `unroll` independent loads of `size` bytes in flight, and begins the next ones when
-all have arrived. `threads` are those of an SM.
+Each thread has `unroll` independent loads of `size` bytes in flight: it begins another when the
+oldest has arrived. `threads` are those of an SM.
 
 - `independent`: as described.
 - `dependent`: each load waits for the one before, so that a thread has one in flight.
@@ -18,54 +18,57 @@ from gpuperf.lab_experiments._cuda import CudaCall, block_count, cuda_call, lack
 from gpuperf import Point
 from gpuperf.nvrtc import U64
 
-BLOCK, WIDEST = 256, 64  # threads; bytes of a thread's loads, which fit its 32 registers
+BLOCK, WIDEST = 256, 64  # threads; bytes of a thread's loads, of which an SM holds 128 KiB
+AMPERE = 8  # the compute capability from which on copies into shared memory are asynchronous
 SLOTS = 128  # SMs for which `rounds` is meant; a device divides the same bytes among its own
 SIZES, UNROLLS = (4, 8, 16), (1, 2, 4, 8, 16)
 CUDA = """
 typedef unsigned long long u64;
-__device__ void load(float (&v)[1], const float* from) {
-    asm volatile("ld.global.f32 %0, [%1];" : "=f"(v[0]) : "l"(from));
-}
-__device__ void load(float (&v)[2], const float* from) {
-    asm volatile("ld.global.v2.f32 {%0, %1}, [%2];" : "=f"(v[0]), "=f"(v[1]) : "l"(from));
-}
-__device__ void load(float (&v)[4], const float* from) {
-    asm volatile("ld.global.v4.f32 {%0, %1, %2, %3}, [%4];"
-                 : "=f"(v[0]), "=f"(v[1]), "=f"(v[2]), "=f"(v[3]) : "l"(from));
-}
+// Copies into shared memory arrive in order, and a thread can wait for the oldest of them. Of loads
+// into registers ptxas awaits all before it begins another.
 template <int W, int U, bool DEPENDENT>
-__device__ void stream(const float* x, float* y, unsigned mask, u64 rounds, unsigned zero) {
+__device__ void stream(
+    const float* x, float* y, unsigned mask, u64 rounds, u64 each, unsigned zero) {
+    __shared__ volatile float slots[U][256 * W];
+    const u64 first = blockIdx.x * rounds / gridDim.x, last = (blockIdx.x + 1) * rounds / gridDim.x;
     const unsigned threads = gridDim.x * blockDim.x, id = blockIdx.x * blockDim.x + threadIdx.x;
-    const u64 last = (blockIdx.x + 1) * rounds / gridDim.x;
+    unsigned at = id, slot = 0, none = 0;  // `at` overflows at a multiple of the mask
+    auto begin = [&]() {
+        const unsigned to = __cvta_generic_to_shared((float*)&slots[slot][threadIdx.x * W]);
+        asm volatile("cp.async.ca.shared.global [%0], [%1], %2; cp.async.commit_group;"
+                     :: "r"(to), "l"(x + (u64)(at & mask) * W + none), "n"(4 * W) : "memory");
+        at += threads;
+    };
+    auto take = [&]() {
+        float all = 0;
+        for (int w = 0; w < W; ++w) all += slots[slot][threadIdx.x * W + w];
+        return all;
+    };
+    auto turn = [&]() { slot = slot == U - 1 ? 0 : slot + 1; };
     float sum = 0;
-    unsigned at = id;  // overflows at a multiple of the mask
+    for (int k = 0; k < U; ++k, turn()) begin();
 #pragma unroll 1
-    for (u64 round = blockIdx.x * rounds / gridDim.x; round < last; ++round) {
-        float v[U][W];
-#pragma unroll
-        for (int k = 0; k < U; ++k) {
-            load(v[k], x + (u64)(at + k * threads & mask) * W);
-            if (DEPENDENT) at += __float_as_uint(v[k][0]) & zero;
-        }
-#pragma unroll  // a tree, since each addition of a chain would add 4 cycles to the latency
-        for (int half = U * W / 2; half > 0; half /= 2)
-            for (int k = 0; k < half; ++k) v[k / W][k % W] += v[(k + half) / W][(k + half) % W];
-        sum += v[0][0];
-        // `zero` is 0, which the compiler cannot see: no later load begins before these arrive.
-        at += U * threads + (__float_as_uint(sum) & zero);
+    for (u64 i = U; i < (last - first) * each; ++i, turn()) {
+        asm volatile("cp.async.wait_group %0;" :: "n"(U - 1) : "memory");
+        const float next = take();
+        if (DEPENDENT) none = __float_as_uint(next) & zero;  // 0, which the compiler cannot see
+        begin();
+        sum += next;
     }
+    asm volatile("cp.async.wait_group 0;" ::: "memory");
+    for (int k = 0; k < U; ++k, turn()) sum += take();
     y[id] = sum;
 }
 #define KERNEL(name, S, U, dependent)                                                             \\
     extern "C" __global__ void __launch_bounds__(256, 8) name(                                    \\
-        const float* x, float* y, unsigned mask, u64 rounds, unsigned zero) {                     \\
-        stream<S / 4, U, dependent>(x, y, mask, rounds, zero);                                    \\
+        const float* x, float* y, unsigned mask, u64 rounds, u64 each, unsigned zero) {           \\
+        stream<S / 4, U, dependent>(x, y, mask, rounds, each, zero);                              \\
     }
-#define LOADS(S, U) \\
-    KERNEL(independent_##S##_##U, S, U, false) KERNEL(dependent_##S##_##U, S, U, true)
+#define LOADS(S, U) KERNEL(independent_##S##_##U, S, U, false)
 LOADS(4, 1) LOADS(4, 2) LOADS(4, 4) LOADS(4, 8) LOADS(4, 16)
 LOADS(8, 1) LOADS(8, 2) LOADS(8, 4) LOADS(8, 8)
 LOADS(16, 1) LOADS(16, 2) LOADS(16, 4)
+KERNEL(dependent_4, 4, 1, true) KERNEL(dependent_8, 8, 1, true) KERNEL(dependent_16, 16, 1, true)
 """
 
 
@@ -73,11 +76,13 @@ def build(kind: str) -> Any:
     """Return the function that builds the stream whose loads are of *kind*."""
 
     def built(inputs: Mapping[str, torch.Tensor], point: Point, options: object) -> CudaCall:
-        x, name = inputs["x"], f"{kind}_{point.size}_{point.unroll}"
+        x, name = inputs["x"], f"{kind}_{point.size}"
+        name += f"_{point.unroll}" if kind == "independent" else ""
         block, grid, rounds = shape(point, x)
         y = torch.empty(grid * block, device=x.device)
         mask = 4 * point.n // point.size - 1
-        return cuda_call(CUDA, name, y, grid, block, x, y, mask, (rounds, U64), 0)
+        counts = (rounds, U64), (point.unroll, U64)
+        return cuda_call(CUDA, name, y, grid, block, x, y, mask, *counts, 0)
 
     return built
 
@@ -108,4 +113,6 @@ def supports(point: Point, device: Any) -> str | None:
         return f"takes loads of {SIZES} bytes, {UNROLLS} of them, up to {WIDEST} bytes together"
     if point.threads % min(point.threads, BLOCK) or point.n & (point.n - 1):
         return f"takes a power of two as n, and whole blocks of {BLOCK} threads"
+    if device.kind == "cuda" and int(device.capability.split(".")[0]) < AMPERE:
+        return f"needs compute capability {AMPERE}.0"
     return lacks_cuda(point, device)

@@ -26,6 +26,8 @@ from gpuperf import (
 from gpuperf.theory.little import attained, bytes_in_flight
 
 CORNER, SHARE, OF_CORNER = 2.0, 0.85, 0.6  # the latency grows with the load near the knee
+WARP, LINE = 32, 128  # lanes, bytes
+OF_LINES = 0.75  # a warp's load of several lines returns with the last of them
 
 
 def moved(at: Point) -> int:
@@ -48,7 +50,8 @@ def expect(at: Point, numbers: Numbers) -> Expected:
     """Predict min(x / L, B) as a bound that is nearly reached, except at the knee."""
     x, seconds, bandwidth = in_flight(at, numbers), latency(numbers), numbers["read_bandwidth"]
     knee = bytes_in_flight(seconds, bandwidth)
-    share = OF_CORNER if knee / CORNER < x < knee * CORNER else SHARE
+    usual = OF_LINES if WARP * at.size > 2 * LINE else SHARE
+    share = OF_CORNER if knee / CORNER < x < knee * CORNER else usual
     source = numbers.source("latency_stream")
     because = f"{x / 1e6:.3g} MB in flight, {seconds * 1e9:.0f} ns ({source}), {bandwidth:.3g} B/s"
     return at_most(attained(x, seconds, bandwidth), "byte/s", because, share)

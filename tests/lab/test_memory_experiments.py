@@ -123,19 +123,19 @@ def ptx(source: str) -> dict[str, str]:
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
-def test_all_loads_of_a_thread_come_before_the_first_use() -> None:
-    """Else fewer bytes are in flight than the prediction of `little` counts."""
+def test_a_thread_has_as_many_loads_in_flight_as_the_prediction_of_little_counts() -> None:
+    """It begins another as soon as the oldest has arrived."""
     kernels = ptx(_loads.CUDA)
-    assert len(kernels) == 2 * 12
+    assert len(kernels) == 12 + 3
     for name, body in kernels.items():
-        kind, _, unroll = name.split("_")
-        steps = re.findall(r"ld\.global|add(?:\.rn)?\.f32|mov\.b32\s+%r\d+, %f", body)
-        loads = [i for i, step in enumerate(steps) if step.startswith("ld")]
-        assert len(loads) == int(unroll), f"{name} has one copy of its loop"
-        assert not [i for i, step in enumerate(steps) if step.startswith("add") and i < loads[-1]]
-        together = loads == list(range(len(loads)))
-        assert together == (kind == "independent" or unroll == "1"), name
-        assert steps[-1].startswith("mov"), f"{name}: the next loads wait for the sum"
+        _, size, unroll = (*name.split("_"), "1")[:3]
+        steps = re.findall(r"cp\.async\.(?:ca|wait_group \d+)|ld\.volatile\.shared", body)
+        first, last = (i for i, step in enumerate(steps) if "wait_group" in step)
+        assert steps[first] == f"cp.async.wait_group {int(unroll) - 1}", name
+        assert steps[last] == "cp.async.wait_group 0", name
+        assert steps[:first] == ["cp.async.ca"] * int(unroll), name
+        of_turn = ["ld.volatile.shared"] * (int(size) // 4)
+        assert steps[first + 1 : last] == [*of_turn, "cp.async.ca"], name
 
 
 def test_a_chase_has_nothing_between_two_loads() -> None:

@@ -74,7 +74,7 @@ def access_slopes() -> Figures:
     """Return the exponents in n of the accesses of exact attention beyond the SM."""
     sram, ns = figure("A100", "shared_memory"), (8192, 16384)
     bounds = [attention_io.bound_bytes(n, 64, 1, 2, sram) for n in ns]
-    through = [attention_io.l2_bytes(n, 64, 1, 2, 64) for n in ns]
+    through = [attention_io.sm_read_bytes(n, 64, 1, 2, 64) for n in ns]
     return {"n²·d²/M": slope(*bounds), "L2 to SMs": slope(*through)}
 
 

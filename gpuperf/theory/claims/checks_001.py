@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from gpuperf.theory.access import strided, tiled_reads, useful_share
 from gpuperf.theory.attention import eager, fused, kernels
-from gpuperf.theory.attention_io import bound_bytes, l2_bytes
+from gpuperf.theory.attention_io import bound_bytes, sm_read_bytes
 from gpuperf.theory.attention_training import eager_step_bytes, fused_step_bytes, step_flops
 from gpuperf.theory.claims.arithmetic import derivative
 from gpuperf.theory.claims.checks_000 import BARE, recomputing_gain, slope
@@ -154,7 +154,9 @@ def threads_over_limit() -> Figures:
 def flash_constant() -> Figures:
     """Return the bytes from the L2 over n²·d²/M at twice the n, over the same at n."""
     sram = figure("A100", "shared_memory")
-    ratios = [l2_bytes(n, 64, 1, 2, 64) / bound_bytes(n, 64, 1, 2, sram) for n in (8192, 16384)]
+    ratios = [
+        sm_read_bytes(n, 64, 1, 2, 64) / bound_bytes(n, 64, 1, 2, sram) for n in (8192, 16384)
+    ]
     return {"n 8192 to 16384": ratios[1] / ratios[0]}
 
 
