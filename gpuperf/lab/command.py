@@ -248,7 +248,7 @@ def _code(findings: Sequence[Finding], strict: bool) -> int:
             )
     left_out = [finding for finding in findings if finding.outcome is None]
     if left_out:
-        names = "; ".join(finding.reason for finding in left_out)
+        names = "; ".join(dict.fromkeys(finding.reason for finding in left_out))
         raise CannotMeasure(
             f"{len(left_out)} of {len(findings)} experiments were not measured: {names}",
             "`gpuperf lab list` shows what each needs",

@@ -1,7 +1,7 @@
 """Call the notes' small function from its first call on: what is paid once is part of the time.
 
 y = sin y + cos y, ten times, of 1 Mi elements: 30 kernels of torch. A sample of the usual timer is
-a warm call; the readings are those of first calls, after torch has forgotten what it compiled.
+a warm call; the readings are those of first calls, in a process of their own (`_first_calls.py`).
 
 - `eager`: torch, kernel by kernel.
 - `compile`: torch.compile, compiled in the first call.
@@ -12,56 +12,54 @@ a warm call; the readings are those of first calls, after torch has forgotten wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import torch
-from gpuperf.lab_experiments._host_time import FirstCalls, Function
+from gpuperf.lab_experiments._first_calls import MAKERS, STEADY, TURNS, first_calls, small
 
 from gpuperf import Axis, Bytes, Cost, Flops, Implementation, Point, Workload
-from gpuperf.jit import compiled, lacks_compiler
+from gpuperf.jit import lacks_compiler
+from gpuperf.theory.graph_amortisation import speedup
 
 Inputs = Mapping[str, torch.Tensor]
-TURNS = 10  # of the function
 
 
-def small(y: torch.Tensor) -> torch.Tensor:
-    """Return sin y + cos y, ten times over."""
-    for _ in range(TURNS):
-        y = torch.sin(y) + torch.cos(y)
-    return y
+class FirstCalls:
+    """A warm call, whose readings are of the `calls` first calls after `warmups` others."""
+
+    def __init__(self, name: str, x: torch.Tensor, point: Point) -> None:
+        self._name, self._x, self._point = name, x, point
+        self._function = MAKERS[name]()
+
+    def __call__(self) -> torch.Tensor:
+        return self._function(self._x)
+
+    def readings(self) -> dict[str, float]:
+        """Return the speed-up over eager calls, that over what the law makes of the time of the
+        first call and of late ones, these times, and what torch left out. Raises: CannotMeasure."""
+        point, device = self._point, str(self._x.device)
+        seen = first_calls(self._name, point.warmups, point.n, point.calls, device)
+        marks = {int(mark): float(taken) for mark, taken in seen["marks"].items()}
+        start, *_, end = sorted(marks)[-STEADY:]
+        each_s, first_s = float(seen["eager_s"]), marks[min(marks)] / min(marks)
+        steady_s = (marks[end] - marks[start]) / (end - start)
+        law = speedup(point.calls, each_s, max(0.0, first_s - steady_s), steady_s)
+        gain = point.calls * each_s / marks[point.calls]
+        return {
+            "speedup": gain,
+            "of_law": gain / law,
+            "eager_s": each_s,
+            "first_s": first_s,
+            "steady_s": steady_s,
+            "graph_breaks": seen["graph_breaks"],
+            "cudagraph_skips": seen["cudagraph_skips"],
+        }
 
 
-class Captured:
-    """The eager kernels, captured in the first call and replayed in every call."""
-
-    def __init__(self) -> None:
-        self._graph: Any = None
-        self._y: Any = None
-
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        if self._graph is None:
-            small(x)  # loads the kernels, which a capture does not allow
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
-                self._y = small(x)
-            self._graph = graph
-        self._graph.replay()
-        return self._y
-
-
-def anew(mode: str | None) -> Callable[[], Function]:
-    """Return what compiles the function in *mode* after torch has forgotten it, and its graphs."""
-
-    def make() -> Function:
-        torch._dynamo.reset()
-        return compiled(small, mode)
-
-    return make
-
-
-def build(make: Callable[[], Function]) -> Callable[[Inputs, Point, object], FirstCalls]:
-    return lambda inputs, point, options: FirstCalls(make, small, inputs["x"], point)
+def build(name: str, inputs: Inputs, point: Point, options: object) -> FirstCalls:
+    return FirstCalls(name, inputs["x"], point)
 
 
 def on_cuda(point: Point, device: Any) -> str | None:
@@ -90,10 +88,10 @@ SMALL_FUNCTION = Workload(
     reference=lambda inputs, point: small(inputs["x"].double()),
     cost=cost,
     implementations=(
-        Implementation("eager", build(lambda: small), "torch, 30 kernels"),
-        Implementation("compile", build(anew(None)), "torch.compile", lacks_compiler),
-        Implementation("reduce_overhead", build(anew("reduce-overhead")), "with graphs", on_cuda),
-        Implementation("captured", build(Captured), "captured by hand", on_cuda),
+        Implementation("eager", partial(build, "eager"), "torch, 30 kernels"),
+        Implementation("compile", partial(build, "compile"), "torch.compile", lacks_compiler),
+        Implementation("reduce_overhead", partial(build, "reduce_overhead"), "graphs", on_cuda),
+        Implementation("captured", partial(build, "captured"), "captured by hand", on_cuda),
     ),
     roundings=lambda point: 3 * TURNS,
 )

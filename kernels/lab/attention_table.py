@@ -53,7 +53,7 @@ def step_bytes(at: Point) -> int:
 
 
 def flops(at: Point) -> float:
-    """Return the FLOPs that are computed; flash leaves out tiles above the diagonal, half of all."""
+    """Return the FLOPs that are computed; flash leaves out tiles above the diagonal."""
     fuses = at.implementation != "eager"
     share = (1 + 1 / at.seq) / 2 if fuses and at.causal == "yes" else 1.0
     return step_flops(*shape(at), fuses) * share
