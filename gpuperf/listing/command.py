@@ -71,7 +71,10 @@ def _overview(workloads: Sequence[Description]) -> Table:
 
 
 def _in_full(description: Description) -> tuple[Table, Table]:
-    axes = [(a.name, str(a.default), ", ".join(a.choices), "*" * a.main) for a in description.axes]
+    axes = [
+        (a.name, "all" if a.swept else str(a.default), ", ".join(a.choices), "*" * a.main)
+        for a in description.axes
+    ]
     implementations = [(i.name, i.summary) for i in description.implementations]
     heads = [Column(head, left=True) for head in ("axis", "default", "values", "")]
     return (

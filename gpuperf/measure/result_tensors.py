@@ -16,21 +16,28 @@ import torch
 from gpuperf.measure.checks import dtype_name, tensors_of
 from gpuperf.measure.deviation import UNIT_ROUNDOFF, WrongResult
 from gpuperf.measure.inputs import torch_dtype
-from gpuperf.model.workload import Point, Workload
+from gpuperf.model.workload import Implementation, Point, Workload
 
 CHUNK = 2**24  # elements compared at a time
 BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def refuse_bad_tensors(
-    workload: Workload, point: Point, inputs: Mapping[str, Any], output: Any, device: torch.device
+    workload: Workload,
+    point: Point,
+    inputs: Mapping[str, Any],
+    output: Any,
+    device: torch.device,
+    implementation: Implementation | None = None,
 ) -> None:
     """Check everything about *output* except its numbers. Raises: WrongResult."""
+    of_point = implementation.on_host if implementation else None
+    on_host = of_point(point) if of_point else workload.on_host
     for tensor in tensors_of(output):
         if type(tensor) is not torch.Tensor:
             kind = f"{type(tensor).__module__}.{type(tensor).__qualname__}"
             raise WrongResult(f"is a {kind}, a subclass of torch.Tensor that may compute when read")
-        _refuse_place(workload, tensor, device)
+        _refuse_place(tensor, "cpu" if on_host else device.type)
         _refuse_dtype(workload, point, tensor)
         if overlaps_itself(tensor):
             raise WrongResult(
@@ -84,10 +91,9 @@ def _extent(tensor: torch.Tensor) -> tuple[int, int]:
     return tensor.data_ptr(), tensor.data_ptr() + reach * tensor.element_size()
 
 
-def _refuse_place(workload: Workload, tensor: torch.Tensor, device: torch.device) -> None:
+def _refuse_place(tensor: torch.Tensor, right: str) -> None:
     if tensor.layout != torch.strided:
         raise WrongResult(f"has the layout {tensor.layout} in place of dense strides")
-    right = "cpu" if workload.on_host else device.type
     if tensor.device.type != right:
         raise WrongResult(f"is on the device {tensor.device}, and {right!r} is right")
 

@@ -172,7 +172,14 @@ class Verifier:
         again: bool = False,
     ) -> Check:
         for bound in copies:
-            refuse_bad_tensors(self.workload, self.point, bound.inputs, output, self.device.torch)
+            refuse_bad_tensors(
+                self.workload,
+                self.point,
+                bound.inputs,
+                output,
+                self.device.torch,
+                self.implementation,
+            )
             refuse_changed_inputs(self.workload, bound.inputs, fresh)
         generator = torch.Generator(device=self.device.torch).manual_seed(self.seed + ROWS)
         return compare(

@@ -49,6 +49,7 @@ class Axis:
     other axis takes whole numbers ≥ `minimum`. The default dtype `auto` is bf16 on a GPU that
     supports it, and fp32 on a CPU. A point lacks an `optional` axis that has its default: add such
     an axis to a workload and its earlier cases keep their ids, so that stored runs still compare.
+    A `swept` axis has all its choices unless the user gives some.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Axis:
     choices: tuple[str, ...] = ()
     minimum: int = 1
     optional: bool = False
+    swept: bool = False
 
 
 def _always(point: Point, device: Any) -> str | None:
@@ -107,6 +109,7 @@ class Implementation:
     runs: str = ""
     computes: str = ""
     roundings: Callable[[Point], int] | None = None
+    on_host: Callable[[Point], bool] | None = None
 
 
 @dataclass(frozen=True)

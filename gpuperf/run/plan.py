@@ -184,7 +184,7 @@ def _points(
             elif axis.main and size is not None:
                 columns.append((size,))
             else:
-                columns.append((axis.default,))
+                columns.append((axis.swept and axis.choices) or (axis.default,))
         points += [
             {
                 axis.name: value

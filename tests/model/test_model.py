@@ -187,7 +187,8 @@ samples = st.builds(
     st.integers(1, 64),
     st.integers(1, 64),
 )
-axis = st.builds(Axis, text, value, text, st.booleans(), several(text), count, st.booleans())
+truth = st.booleans()
+axis = st.builds(Axis, text, value, text, truth, several(text), count, truth, truth)
 case = st.builds(Case, text, text, mapping(value), mapping(value), text)
 implementation = st.builds(ImplementationDescription, text, text, mapping(several(value)), text)
 description = st.builds(
