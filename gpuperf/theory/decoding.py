@@ -12,6 +12,23 @@ def linear_seconds(
     return max(moved / bandwidth, 2 * tokens * k * m / rate)
 
 
+def quantized_gain(
+    tokens: int,
+    shape: tuple[int, int],
+    weight_bits: float,
+    rates: tuple[float, float],
+    bandwidth: float,
+) -> float:
+    """Return the least time with weights of 16 bits over that with *weight_bits*, whose products
+    run at the first of *rates*; those of 16 bits run at the second. *shape* is (k, m).
+
+    Between the tokens at which either leaves memory, the gain falls as 1 / tokens: to 1 where the
+    products run at one rate, and to the ratio of the rates where they do not.
+    """
+    usual = linear_seconds(tokens, *shape, 16, rates[1], bandwidth)
+    return usual / linear_seconds(tokens, *shape, weight_bits, rates[0], bandwidth)
+
+
 def packed_bits(bits: int, group: int, scale_bits: int = 16) -> float:
     """Return the bits of a weight with one scale for *group* weights."""
     return bits + scale_bits / group
@@ -64,6 +81,12 @@ def attention_seconds(work: tuple[float, float], rate: float, bandwidth: float) 
     fewer than rate / bandwidth, the bytes bind, and more heads of queries cost nothing."""
     flops, moved = work
     return max(flops / rate, moved / bandwidth)
+
+
+def split_bandwidth(programs: int, draw: float, bandwidth: float) -> float:
+    """Return the bandwidth in byte/s of *programs* that read a cache, each on an SM that draws at
+    most *draw*: too few programs leave memory idle, whatever its bandwidth is."""
+    return min(programs * draw, bandwidth)
 
 
 def accepted_tokens(rate: float, drafts: int) -> float:

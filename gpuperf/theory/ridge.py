@@ -33,6 +33,12 @@ def critical_tokens(ridge: float, k: int, m: int, size: int, weight_bytes: float
     return ridge * weight_bytes / 2 / left if left > 0 else None
 
 
+def weights_seconds(tokens: int, k: int, m: int, size: int, rate: float, bandwidth: float) -> float:
+    """Return the least time of a linear layer without its activations: that of its weights' bytes,
+    or that of its FLOPs from rate / bandwidth · size / 2 tokens on."""
+    return max(k * m * size / bandwidth, 2 * tokens * k * m / rate)
+
+
 def matmul_intensity(m: int, n: int, k: int, size: int) -> float:
     """Return the FLOP/byte of an (m, k)·(k, n) matmul whose tensors are moved once."""
     return 2 * m * n * k / (size * (m * k + k * n + m * n))

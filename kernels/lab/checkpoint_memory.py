@@ -1,0 +1,72 @@
+"""Predict what activation checkpointing of transformer blocks saves in memory and costs in time.
+
+A block keeps 16 tensors of tokens·width elements, and the softmax of eager attention; its input
+alone if it runs again. Running again costs the forward products without the last: 2/3 of a third.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gpuperf import Control, Expected, Experiment, Law, Numbers, Point, about
+from gpuperf.theory.checkpointing import block_elements, block_ratio
+from gpuperf.units import itemsize
+
+WITHIN = 0.08  # sums of norms, and attention's output where it is laid out anew for a projection
+
+
+def of_bytes(at: Point, numbers: Numbers) -> Expected:
+    """Predict the bytes kept; the input of the first block is an input of the step."""
+    width, tokens = at.heads * at.head_dim, at.batch * at.seq
+    eager = at.attention == "eager"
+    each = block_elements(at.seq, width, at.heads, at.implementation, eager)
+    kept = tokens * (at.layers * each - width) * itemsize(at.dtype)
+    if eager and at.implementation == "none":
+        kept += at.layers * at.seq**2  # the mask, a byte for each pair
+    because = f"{each / width:.3g} of tokens·width elements a block"
+    return about(kept, "byte", because, WITHIN)
+
+
+def of_time(at: Point, numbers: Numbers) -> Expected:
+    """Predict the time over that without a checkpoint: the ratio of the FLOPs."""
+    ratio = block_ratio(at.seq, at.heads * at.head_dim, at.implementation)
+    return about(ratio, "ratio", "FLOPs over those of a step that keeps all", 0.08)
+
+
+CHECKPOINT_MEMORY = Experiment(
+    name="checkpoint_memory",
+    question="How much memory does activation checkpointing save?",
+    workload="checkpoint",
+    axes={"layers": (2, 4, 8), "seq": (2048,), "attention": ("sdpa",), "dtype": ("bf16",)},
+    x="layers",
+    y="reading:kept_bytes",
+    unit="byte",
+    expect=of_bytes,
+    controls=(
+        Control("a quarter", {"seq": 512}, "fused attention is linear in the tokens"),
+        Control("eager", {"seq": 512, "attention": "eager"}, "the softmax is kept too"),
+    ),
+    law=Law("proportional", band=0.08),
+    needs=(),
+    claims=("001-28",),
+)
+
+CHECKPOINT_TIME = replace(
+    CHECKPOINT_MEMORY,
+    name="checkpoint_time",
+    question="How much time does activation checkpointing cost?",
+    y="time_ratio",
+    unit="",
+    expect=of_time,
+    baseline=lambda at: {"implementation": "none"},
+    controls=(
+        Control(
+            "no checkpoint", {"seq": 1024}, "a step compared with itself", implementations=("none",)
+        ),
+    ),
+    needs=("cuda",),
+    notes=(
+        "4/3 is often said: torch leaves out the last product of a block, whose result no "
+        "gradient needs.",
+    ),
+)
