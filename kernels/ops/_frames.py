@@ -6,7 +6,8 @@ includes:
 - `kernel`: the operator alone. Columns and results are in the memory of what computes: DRAM of the
   host for NumPy and pyarrow, DRAM of the device for torch.
 - `copied`: columns and results are on the host. For torch, both cross the link, by pinned memory.
-- `end-to-end`: n rows of 12 bytes are on the host, and are split into columns first.
+- `end-to-end`: n rows of 12 bytes are on the host, and are split into columns first. The call
+  returns when the results are on the host.
 
 A sweep has all three: a speed-up of the kernel alone says nothing of a table that is on the host.
 Calls of the host launch nothing on a GPU: `--timer wall` times both there by one clock.
@@ -114,9 +115,11 @@ def on_device(operate: OnDevice) -> Callable[[Inputs, Point, object], Call]:
                 frame.arrays()
             for x, source in zip(here, columns, strict=True):
                 x.copy_(source, non_blocking=True)
-            return tuple(
-                to_host(y, i, kept) for i, y in enumerate(operate(here[0], here[1], point))
-            )
+            results = operate(here[0], here[1], point)
+            results = tuple(to_host(y, i, kept) for i, y in enumerate(results))
+            if splits and key.is_cuda:  # the frame is built, and the next call reuses `staged`
+                torch.cuda.current_stream().synchronize()
+            return results
 
         return call
 
