@@ -20,9 +20,9 @@ def of_bytes(at: Point, numbers: Numbers) -> Expected:
     width, tokens = at.heads * at.head_dim, at.batch * at.seq
     eager = at.attention == "eager"
     each = block_elements(at.seq, width, at.heads, at.implementation, eager)
-    kept = tokens * (at.layers * each - width) * itemsize(at.dtype)
+    kept = tokens * (at.depth * each - width) * itemsize(at.dtype)
     if eager and at.implementation == "none":
-        kept += at.layers * at.seq**2  # the mask, a byte for each pair
+        kept += at.depth * at.seq**2  # the mask, a byte for each pair
     because = f"{each / width:.3g} of tokens·width elements a block"
     return about(kept, "byte", because, WITHIN)
 
@@ -37,8 +37,8 @@ CHECKPOINT_MEMORY = Experiment(
     name="checkpoint_memory",
     question="How much memory does activation checkpointing save?",
     workload="checkpoint",
-    axes={"layers": (2, 4, 8), "seq": (2048,), "attention": ("sdpa",), "dtype": ("bf16",)},
-    x="layers",
+    axes={"depth": (2, 4, 8), "seq": (2048,), "attention": ("sdpa",), "dtype": ("bf16",)},
+    x="depth",
     y="reading:kept_bytes",
     unit="byte",
     expect=of_bytes,

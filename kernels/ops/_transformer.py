@@ -27,7 +27,7 @@ def width_of(point: Point) -> int:
 
 def shapes(point: Point) -> dict[str, tuple[int, ...]]:
     """Return the shape of each input; the weights of all layers are one tensor."""
-    d, layers, stream = width_of(point), point.layers, (point.batch, point.seq, width_of(point))
+    d, layers, stream = width_of(point), point.depth, (point.batch, point.seq, width_of(point))
     weights = {"qkv": (3 * d, d), "out": (d, d), "up": (4 * d, d), "down": (d, 4 * d)}
     return {"x": stream} | {n: (layers, *s) for n, s in weights.items()} | {"dy": stream}
 
@@ -83,7 +83,7 @@ class Step:
     """One forward and backward pass: y, dx and the gradients of each layer's weights."""
 
     def __init__(self, inputs: Inputs, point: Point, kept: str) -> None:
-        self._inputs, self._layers = inputs, int(point.layers)
+        self._inputs, self._layers = inputs, int(point.depth)
         self._block = block_of(point, kept)
 
     def __call__(self) -> tuple[torch.Tensor, ...]:

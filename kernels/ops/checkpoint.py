@@ -64,7 +64,7 @@ def causal_pairs(point: Point) -> int:
 
 def matmuls(point: Point, layer: int) -> tuple[Flops, ...]:
     """Return *layer* FLOPs for each layer."""
-    return (Flops(point.layers * layer, "matmul", point.dtype, "fp32"),)
+    return (Flops(point.depth * layer, "matmul", point.dtype, "fp32"),)
 
 
 def cost(point: Point) -> Cost:
@@ -101,7 +101,7 @@ def work(kept: str) -> Callable[[Point], Work]:
         (least,) = cost(point).bytes
         elements = kept_elements(point, "none")
         elements += kept_elements(point, kept) if kept != "none" else 0
-        moved = point.layers * elements * itemsize(point.dtype)
+        moved = point.depth * elements * itemsize(point.dtype)
         return Work(matmuls(point, layer), (Bytes(least.read + moved, least.written + moved),))
 
     return of_point
@@ -110,11 +110,11 @@ def work(kept: str) -> Callable[[Point], Work]:
 CHECKPOINT = Workload(
     name="checkpoint",
     summary="training step of transformer blocks",
-    formula="layers·(72·T·d² + 6·batch·d·seq·(seq + 1)) FLOP, T = batch·seq; inputs and gradients "
+    formula="depth·(72·T·d² + 6·batch·d·seq·(seq + 1)) FLOP, T = batch·seq; inputs and gradients "
     "once",
     axes=(
         Axis("batch", 4, "sequences"),
-        Axis("layers", 4, "transformer blocks"),
+        Axis("depth", 4, "transformer blocks"),
         Axis("heads", 16, "heads of attention"),
         Axis("seq", 2048, "tokens of a sequence", main=True),
         Axis("head_dim", 128, "elements of a head"),
@@ -133,5 +133,5 @@ CHECKPOINT = Workload(
         )
     ),
     terms=lambda point: max(4 * width_of(point), point.batch * point.seq),
-    roundings=lambda point: 4 + 2 * point.layers,
+    roundings=lambda point: 4 + 2 * point.depth,
 )

@@ -15,7 +15,7 @@ WIDTH, TOKENS, LAYERS, SEQ = 64, 130, 3, 65
 
 
 def point_of(attention: str) -> Point:
-    sizes = {"batch": 2, "layers": LAYERS, "heads": 4, "seq": SEQ, "head_dim": 16}
+    sizes = {"batch": 2, "depth": LAYERS, "heads": 4, "seq": SEQ, "head_dim": 16}
     return Point({**sizes, "attention": attention, "dtype": "fp32"})
 
 

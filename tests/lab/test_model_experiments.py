@@ -88,7 +88,7 @@ def test_a_speed_up_with_copies_is_bounded_by_the_link() -> None:
 @pytest.mark.parametrize("kept", ["none", "selective", "full"])
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
 def test_the_theory_counts_what_the_workload_counts(kept: str, attention: str) -> None:
-    sizes = {"batch": 2, "layers": 1, "heads": 4, "seq": 64, "head_dim": 16}
+    sizes = {"batch": 2, "depth": 1, "heads": 4, "seq": 64, "head_dim": 16}
     point = Point({**sizes, "attention": attention, "dtype": "fp32"})
     eager = attention == "eager"
     counted = 2 * 64 * block_elements(64, 64, 4, kept, eager)
@@ -110,7 +110,7 @@ def test_running_blocks_again_takes_a_fifth_more_and_not_a_third() -> None:
 
 @pytest.mark.parametrize("kept", ["none", "selective", "full"])
 def test_what_a_step_keeps_is_what_is_predicted(kept: str) -> None:
-    sizes = {"batch": 2, "layers": 3, "heads": 4, "seq": 64, "head_dim": 32}
+    sizes = {"batch": 2, "depth": 3, "heads": 4, "seq": 64, "head_dim": 32}
     point = {**sizes, "attention": "sdpa", "dtype": "fp32"}
     case = Case("checkpoint", kept, point)
     contract = replace(CONTRACT, min_samples=2, budget_s=60.0)
