@@ -140,7 +140,7 @@ def mlp() -> None:
 
 CHECKS: tuple[Callable[[], None], ...] = (
     *(flash_forward, flash_backward),
-    *(matmul, sincos, decode, mlp),
+    *(matmul, linear_layer, sincos, decode, mlp),
 )
 
 

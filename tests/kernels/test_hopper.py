@@ -24,9 +24,16 @@ def errors() -> dict[str, str]:
     return found
 
 
-@pytest.mark.skipif(triton is None, reason="needs Triton")
-@pytest.mark.parametrize(
-    "check", ["flash_forward", "flash_backward", "matmul", "sincos", "decode", "mlp"]
-)
+CHECKS = ["flash_forward", "flash_backward", "matmul", "linear_layer", "sincos", "decode", "mlp"]
+needs_triton = pytest.mark.skipif(triton is None, reason="needs Triton")
+
+
+@needs_triton
+def test_no_check_is_left_out(errors: dict[str, str]) -> None:
+    assert list(errors) == CHECKS
+
+
+@needs_triton
+@pytest.mark.parametrize("check", CHECKS)
 def test_the_kernels_compile_for_hopper_and_fit_it(check: str, errors: dict[str, str]) -> None:
     assert errors[check] == ""
