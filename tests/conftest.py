@@ -31,6 +31,9 @@ if MEMORY_FILES.is_dir() and os.access(MEMORY_FILES, os.W_OK):
 
 # The compiler's instructions are those of the processor: no program tests them, for six seconds.
 os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
+# Nothing compiles two kernels at once: no pool of processes starts for it, each of which imports
+# torch.
+os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 
 # Triton asks when a kernel is defined: ours, its own (gluon), and those of torch's compiler.
 KERNELS = ("triton.experimental.gluon", "torch._inductor.compile_fx")
@@ -72,6 +75,9 @@ def starts_others() -> bool:
     return asked and "PYTEST_XDIST_WORKER" not in os.environ
 
 
+# Garbage is collected less often: a tenth of the tests' time, and a fifth of that of the imports,
+# went into looking at what stays.
+gc.set_threshold(*forks.COLLECT)
 if not starts_others():
     prepare()
 elif not DRIVER.exists():
@@ -79,10 +85,9 @@ elif not DRIVER.exists():
 
 
 def pytest_collection_finish() -> None:
-    """Collect garbage less often: a tenth of the tests' time went into looking at what stays."""
+    """Have the garbage collector pass over what was imported, which stays."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(*forks.COLLECT)
 
 
 @pytest.fixture

@@ -88,6 +88,7 @@ def _import_all() -> Names:
     Return the modules to hide: those of torch, and those of torch's compiler, which its profiler
     imports when it starts, for 1.6 s.
     """
+    gc.set_threshold(*forks.COLLECT)
     for name in LIBRARIES:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
@@ -103,7 +104,6 @@ def _import_all() -> Names:
         final.atexit = False  # torch's libraries, whose end in each fork takes 50 ms
     gc.collect()
     gc.freeze()
-    gc.set_threshold(*forks.COLLECT)
     return torch, torch_modules() - torch
 
 

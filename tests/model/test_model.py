@@ -506,15 +506,17 @@ def test_every_field_is_drawn_here(kind: type, values: st.SearchStrategy) -> Non
     values_of: dict[str, object] = {}
     constant = get_type_hints(kind).keys() - ONE_VALUE
 
-    def has_moved_all(noun: object) -> bool:
-        """Whether each field has had two values by now."""
+    @st.composite
+    def has_moved_all(draw: st.DrawFn) -> bool:
+        """Whether each field has had two values by now: drawn, as `find` prints what it finds."""
+        noun = draw(values)
         for field in tuple(constant):
             if values_of.setdefault(field, getattr(noun, field)) != getattr(noun, field):
                 constant.remove(field)
         return not constant
 
     with contextlib.suppress(NoSuchExample):
-        find(values, has_moved_all, settings=few)
+        find(has_moved_all(), bool, settings=few)
     assert not constant
 
 
