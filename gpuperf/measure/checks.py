@@ -56,8 +56,8 @@ WHOLE_S = 0.5
 # than another (the mean of a row by Welford's algorithm and by a tree).
 GRANTED = 8.0
 
-# Libraries approximate special functions in fp32 with an absolute error: oneDNN's gelu has 1.2e-6 on
-# a CPU with AVX-512. A workload that declares its rounding is held to what it declares.
+# Libraries approximate special functions in fp32 with an absolute error: oneDNN's gelu has 1.2e-6
+# on a CPU with AVX-512. A workload that declares its rounding is held to what it declares.
 APPROXIMATE = 4e-6
 
 TF32_ERRORS = 1e-4, 1e-2  # relative errors of products whose factors have 11 bits

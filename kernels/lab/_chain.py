@@ -80,7 +80,7 @@ def launch(x: torch.Tensor, y: torch.Tensor, ops: int, up: float, down: float) -
 def supports(point: Point, device: Any, most: int, needs: Supports) -> str | None:
     """Return why the point cannot run, or None."""
     if point.n % 4 or point.ops > most:
-        return f"takes multiples of 4 elements, and at most {most} operators"
+        return "takes multiples of 4 elements" if point.n % 4 else f"takes at most {most} operators"
     return needs(point, device)
 
 
