@@ -10,7 +10,7 @@ from __future__ import annotations
 from gpuperf import Control, Expected, Experiment, Numbers, Point, about, at_most
 from gpuperf.theory.decoding import packed_bits, quantized_gain
 
-WITHIN = 0.2  # of a gain: corners are round, and scales and activations move too
+WITHIN, CORNER = 0.2, 0.35  # of a gain; within a factor of 2 of a corner, since corners are round
 BITS = {"unquantized": 16.0, "fp8": 8.0, "int8": 8.0}
 
 
@@ -19,8 +19,11 @@ def expect(at: Point, numbers: Numbers) -> Expected:
     usual = numbers["tensor_bf16"]
     rate = numbers.get("tensor_fp8", usual) if at.weights == "fp8" else usual
     bits = BITS.get(at.weights) or packed_bits(4, at.group)
-    gain = quantized_gain(at.m, (at.k, at.n), bits, (rate, usual), numbers["copy_bandwidth"])
-    return about(gain, "ratio", f"{bits:.3g} bits, products at {rate:.3g} FLOP/s", WITHIN)
+    bandwidth = numbers["copy_bandwidth"]
+    gain = quantized_gain(at.m, (at.k, at.n), bits, (rate, usual), bandwidth)
+    corners = rate / bandwidth * bits / 16, usual / bandwidth
+    within = CORNER if any(c / 2 < at.m < c * 2 for c in corners) and gain != 1 else WITHIN
+    return about(gain, "ratio", f"{bits:.3g} bits, products at {rate:.3g} FLOP/s", within)
 
 
 def none(at: Point, numbers: Numbers) -> Expected:
@@ -36,6 +39,9 @@ QUANT_CROSSOVER = Experiment(
         "m": (1, 8, 16, 32, 64, 128, 256, 512, 1024),
         "weights": ("unquantized", "fp8", "int8", "int4"),
         "group": (128,),
+        # So large that the fixed time of a kernel, some microseconds, does not count.
+        "n": (16384,),
+        "k": (16384,),
         "dtype": ("bf16",),
     },
     implementations=("triton",),

@@ -8,18 +8,25 @@ import pytest
 from fake_bench import CONTRACT, make_bench
 from gpuperf.kernels.checkpoint import CHECKPOINT, kept_elements
 
+from gpuperf.lab.judging import judge
+from gpuperf.lab.study import LabPoint, Measured, Study
 from gpuperf.measure.device import open_device
-from gpuperf.model.experiment import Numbers, Prediction
+from gpuperf.model.experiment import Number, Numbers, Prediction
 from gpuperf.model.workload import Case, Point
 from gpuperf.theory.checkpointing import block_elements, block_ratio
 from gpuperf.theory.decoding import quantized_gain, split_bandwidth
 from gpuperf.theory.offload import break_even, offload_gain
 from gpuperf.theory.ridge import weights_seconds
-from tests.lab.test_experiments import EXPERIMENTS, predictions, sheet
+from tests.lab.test_experiments import EXPERIMENTS, SHEETS, SOURCE, predictions, sheet
+from tests.lab.test_memory_experiments import verdict
 
 BY_NAME = {experiment.name: experiment for experiment in EXPERIMENTS}
 H200 = sheet("h200-sxm")
 RATE, BANDWIDTH = 989.4e12, 4.8e12
+OWN = (
+    *("critical_batch", "quant_crossover", "split_kv", "gqa", "cpu_or_gpu"),
+    *("checkpoint_memory", "checkpoint_time"),
+)
 
 
 def of(name: str, numbers: Numbers = H200) -> list[Prediction]:
@@ -121,3 +128,32 @@ def test_what_a_step_keeps_is_what_is_predicted(kept: str) -> None:
         Point({**point, "implementation": kept}), Numbers()
     )
     assert expected.low <= record.readings["kept_bytes"] <= expected.high
+
+
+@pytest.mark.parametrize("name", OWN)
+@pytest.mark.parametrize("device", SHEETS)
+def test_a_device_as_predicted_is_confirmed_and_one_of_twice_the_values_refuted(
+    name: str, device: str
+) -> None:
+    assert verdict(BY_NAME[name], sheet(device), 0.98) == "CONFIRMED"
+    assert verdict(BY_NAME[name], sheet(device), 2.0) == "REFUTED"
+
+
+def test_a_published_sweep_of_an_h200_confirms_the_critical_batch() -> None:
+    """NVIDIA's AI Configurator, bf16, 8192²; roofs as measured on an H200."""
+    published = {1: 34.9, 16: 34.4, 64: 37.0, 128: 37.1, 256: 47.7, 512: 90.3, 1024: 167}
+    roofs = {"copy_bandwidth": 4.29e12, "tensor_bf16": 840e12}
+    figures = {**H200.figures, **{n: Number(v, "", "test") for n, v in roofs.items()}}
+    experiment = BY_NAME["critical_batch"]
+    points, controls = [], []
+    for made in predictions(experiment, Numbers(figures)):
+        assert made.expected is not None
+        if made.control:
+            controls.append(LabPoint(made, Measured(*[made.expected.value] * 3)))
+        elif made.x in published:
+            points.append(LabPoint(made, Measured(*[published[int(made.x)] * 1e-6] * 3)))
+    ruling = judge(Study(experiment.describe(SOURCE), tuple(points), tuple(controls)))
+    assert ruling.verdict == "CONFIRMED", ruling.sentence
+    (knee,) = (fitted for fitted in ruling.fitted if fitted.name == "knee")
+    assert knee.expected == pytest.approx(196, rel=0.01)
+    assert knee.value == pytest.approx(215, rel=0.05)
