@@ -136,6 +136,7 @@ class Heard:
     interrupt: int = 10**9
     stages: list[str] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
+    begun: list[str] = field(default_factory=list)
     records: int = 0
 
     def say(self, text: str) -> None:
@@ -145,7 +146,7 @@ class Heard:
         self.stages.append(name)
 
     def begin(self, case: str) -> None:
-        pass
+        self.begun.append(case)
 
     def hear(self, phase: str, samples: int) -> None:
         pass

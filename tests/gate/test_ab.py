@@ -69,7 +69,10 @@ def verdicts(report: GateReport) -> dict[str, str]:
 
 
 def test_nothing_changed_and_the_gate_passes(tmp_path: Path) -> None:
-    report = run(tmp_path)
+    heard = Heard()
+    report = run(tmp_path, heard=heard)
+    assert len(heard.begun) == heard.records
+    assert {c.case for c in report.cases} <= set(heard.begun)
     assert report.outcome == "passed"
     assert exit_code(report) == 0
     assert len(report.cases) == 6

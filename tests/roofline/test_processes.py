@@ -209,10 +209,17 @@ def test_processes_are_fresh_turned_and_one_that_is_interrupted_is_resumed(tmp_p
     cases = tuple(one(name, 1e-3).case for name in ("naive", "triton"))
     top = replace(TOP, run="r", plan=cases, counting="auto")
     supervisor: Any = Scripted(6)
+    begun: list[str] = []
     with RunWriter(tmp_path / "run.jsonl") as writer:
         writer.header(top)
         with pytest.raises(KeyboardInterrupt):
-            measure_cases(supervisor, writer, top, schedule_of(top), lambda record: None)
+            measure_cases(
+                supervisor, writer, top, schedule_of(top), lambda record: None, begun.append
+            )
+    naive, triton = (case.id for case in cases)
+    assert begun[:3] == [
+        f"process {i} of 3: {x}" for i, x in ((1, naive), (1, triton), (2, triton))
+    ]
     assert supervisor.told == ["naiveau", "tritonau", "fresh", "tritonof", "naiveof", "fresh"]
     run = read_run(tmp_path / "run.jsonl")
     assert [r.pass_index for r in run.records] == [0, 0, 1, 1]
