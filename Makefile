@@ -24,7 +24,7 @@ check: $(VENV)/installed-dev
 	$(BIN)/mypy
 	$(BIN)/python -m pytest tests/test_layers.py
 
-# Single changes to the code that a test has to notice; takes half an hour, and is no part of CI.
+# Single changes to the code that a test has to notice; takes 20 minutes, and is no part of CI.
 mutants: $(VENV)/installed-dev
 	$(BIN)/python tests/mutants/run.py
 
