@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Annotated
 import typer
 
 from gpuperf.errors import CannotMeasure, GpuperfError, Incomplete, UsageError
+from gpuperf.lab.pace import CASE_S, Pace, by_cost
 from gpuperf.lab.page import render_findings, tally, write_page
 from gpuperf.lab.session import Finding, lacking, run_experiment
 from gpuperf.lab.table import experiments_table
@@ -34,8 +34,6 @@ from gpuperf.verb.printing import print_run, write_charts
 from gpuperf.verb.progress import say
 
 LIST, ALL = "list", "all"
-CASE_S, LEAST_S = 0.5, 0.05  # for which a case is sampled, and the least of it under --budget
-SHARE = 0.5  # of the time that remains to a case; the rest is its build, check and warm-up
 MINUTE_S = 60.0
 PRINTED = (opt.Format.TABLE, opt.Format.MD)  # formats that are printed one after the other
 
@@ -170,13 +168,13 @@ def _all(
     catalogue = _catalogue(supervisor, file)
     for source, reason in catalogue.broken.items():
         say(f"{source} does not load: {reason}")
-    end = time.monotonic() + _seconds(budget, MINUTE_S) if budget else None
+    pace = Pace(_seconds(budget, MINUTE_S) if budget else None, processes)
     findings: list[Finding] = []
     ended: BaseException | None = None
-    rest = list(in_order(catalogue.experiments))
+    rest = list(in_order(by_cost(catalogue.experiments)))
     while rest and ended is None:
-        experiment = rest.pop(0)
-        finding = _one(supervisor, experiment, options, file, end, rest, processes)
+        finding = _one(supervisor, rest, options, file, pace, processes)
+        del rest[0]
         findings.append(finding)
         if finding.outcome is not None:
             _report(finding, options, printed=options.format in PRINTED)
@@ -194,38 +192,29 @@ def _all(
 
 def _one(
     supervisor: Supervisor,
-    experiment: ExperimentDescription,
+    rest: Sequence[ExperimentDescription],
     options: opt.Options,
     file: str,
-    end: float | None,
-    rest: Sequence[ExperimentDescription],
+    pace: Pace,
     processes: int,
 ) -> Finding:
-    """Measure one experiment of all; a reason that prevents it is in the finding."""
-    missing = lacking(experiment, supervisor.open().device)
-    budget_s = CASE_S
-    if end is not None:
-        cases = processes * sum(map(_cases, (experiment, *rest)))
-        budget_s = min(CASE_S, SHARE * (end - time.monotonic()) / cases)
-        if budget_s < LEAST_S and not missing:
-            missing = "the budget was spent before it could be measured"
-    if missing:
+    """Measure the first of *rest*; a reason that prevents it is in the finding."""
+    experiment = rest[0]
+    if missing := lacking(experiment, supervisor.open().device):
         return Finding(experiment, reason=missing)
+    case_s = pace.case_s(rest)
+    if case_s is None:
+        return Finding(experiment, reason="the budget was spent before it could be measured")
     say(f"{experiment.name}: {experiment.question}")
     try:
         _, workload = find_experiment(experiment.name, supervisor.describe, file)
-        limited = replace(options, budget=budget_s)
-        return run_experiment(supervisor, experiment, workload, limited, processes)
+        limited = replace(options, budget=case_s)
+        finding = run_experiment(supervisor, experiment, workload, limited, processes)
+        pace.measured(experiment, case_s)
+        return finding
     except GpuperfError as error:
         say(f"{experiment.name}: {error}")
         return Finding(experiment, reason=str(error))
-
-
-def _cases(experiment: ExperimentDescription) -> int:
-    count = max(1, len(experiment.implementations))
-    for values in experiment.axes.values():
-        count *= len(values)
-    return count + len(experiment.controls)
 
 
 def _report(finding: Finding, options: opt.Options, printed: bool = True) -> None:

@@ -113,5 +113,5 @@ def observe(implementation: str, warmups: int, n: int, calls: int, device: str) 
 
 
 if __name__ == "__main__":
-    _name, *_numbers, _device = sys.argv[1:]
-    print(json.dumps(observe(_name, *map(int, _numbers), _device)))
+    _name, _warmups, _n, _calls, _device = sys.argv[1:]
+    print(json.dumps(observe(_name, int(_warmups), int(_n), int(_calls), _device)))
