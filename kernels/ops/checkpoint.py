@@ -29,6 +29,7 @@ from gpuperf.kernels._transformer import ATTENTIONS, WEIGHTS, Inputs, Step, shap
 from gpuperf import Axis, Bytes, Cost, Flops, Implementation, Point, Work, Workload
 from gpuperf.units import itemsize
 
+LEAST_HEAD = 16  # the norm of a few elements may divide by a variance that is rounding alone
 KEPT = 16  # tensors of T·d elements that a layer keeps besides what attention keeps
 PRODUCTS = 24  # FLOP of the products of a layer over T·d², of which down has a third
 
@@ -113,11 +114,11 @@ CHECKPOINT = Workload(
     formula="depth·(72·T·d² + 6·batch·d·seq·(seq + 1)) FLOP, T = batch·seq; inputs and gradients "
     "once",
     axes=(
-        Axis("batch", 4, "sequences"),
         Axis("depth", 4, "transformer blocks"),
         Axis("heads", 16, "heads of attention"),
+        Axis("batch", 4, "sequences"),
         Axis("seq", 2048, "tokens of a sequence", main=True),
-        Axis("head_dim", 128, "elements of a head"),
+        Axis("head_dim", 128, "elements of a head", minimum=LEAST_HEAD),
         Axis("attention", "sdpa", "how attention is computed", choices=tuple(ATTENTIONS)),
         Axis("dtype", "auto", "dtype of all tensors", choices=("fp32", "bf16")),
     ),
@@ -132,6 +133,6 @@ CHECKPOINT = Workload(
             ("full", "each block runs again backward"),
         )
     ),
-    terms=lambda point: max(4 * width_of(point), point.batch * point.seq),
+    terms=lambda point: point.depth * max(4 * width_of(point), point.batch * point.seq),
     roundings=lambda point: 4 + 2 * point.depth,
 )
