@@ -1,6 +1,8 @@
 """A right result passes and a wrong one is refused, before any time is taken."""
 
 import math
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -11,6 +13,7 @@ from gpuperf.kernels.matmul import MATMUL
 from gpuperf.kernels.stream import COPY
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from measured import TESTS
 
 from gpuperf.measure.checks import compare, poison, tolerance
 from gpuperf.measure.deviation import UNIT_ROUNDOFF, WrongResult
@@ -239,6 +242,27 @@ def test_a_scalar_has_the_wrong_shape() -> None:
         MATMUL, lambda i, p, o: lambda: (i["a"] @ i["b"]).sum(), **product(8, 8, 8, "fp32")
     )
     assert_wrong(record, "has the shape () where (8, 8) is right")
+
+
+LARGE_PRODUCT = """
+import sys
+from fake_bench import measure, product
+from gpuperf.kernels.matmul import MATMUL
+record = measure(MATMUL, **product(1000, 64, 32, "fp32"))
+print(record.status, "torch._dynamo" in sys.modules)
+"""
+
+
+def test_the_check_of_a_product_imports_nothing_of_torchs_compiler() -> None:
+    """A second of each process, of which a gate has many."""
+    done = subprocess.run(
+        [sys.executable, "-c", LARGE_PRODUCT],
+        capture_output=True,
+        text=True,
+        cwd=TESTS,
+        check=False,
+    )
+    assert done.stdout.split() == ["ok", "False"], done.stderr
 
 
 @pytest.mark.parametrize("result", [None, 3.0, "done", [1, 2]])
