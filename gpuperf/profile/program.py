@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from gpuperf.errors import CannotMeasure
 from gpuperf.model.program import PassResult
-from gpuperf.model.protocol import PROTOCOL, Ended, Hello, Opened, PassDone, Profile
+from gpuperf.model.protocol import PROTOCOL, Ended, FromWorker, Hello, Opened, PassDone, Profile
+from gpuperf.profile.interrupts import Interrupts
 from gpuperf.run.connection import LocalConnection
 from gpuperf.run.launcher import start_program
 
@@ -56,7 +58,9 @@ def run_program(
     connection = start_program(1 if stdout is None else stdout)
     ending = False
     ran = ProgramRun()
-    try:
+    with contextlib.ExitStack() as stack:
+        stack.callback(connection.kill)
+        interrupts = stack.enter_context(Interrupts().installed())
         hello = connection.receive(START_S)
         if not isinstance(hello, Hello) or hello.protocol != PROTOCOL:
             hint = "check whether `python -c 'import torch'` ends without an error"
@@ -65,7 +69,7 @@ def run_program(
         end = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
             try:
-                if _listen(connection, ran, heard, end, waiting) or ending:
+                if _listen(connection, interrupts, ran, heard, end, waiting) or ending:
                     break
                 ran.error = "its time was over"
             except KeyboardInterrupt:
@@ -75,8 +79,6 @@ def run_program(
             ending, cut = True, ran.ended
             connection.interrupt()  # the program then ends its trace
             end = time.monotonic() + FAREWELL_S
-    finally:
-        connection.kill()
     if cut and ran.exit_code == 0:
         ran.exit_code = None  # python returns 0 whatever became of the threads
     return ran
@@ -84,6 +86,7 @@ def run_program(
 
 def _listen(
     connection: LocalConnection,
+    interrupts: Interrupts,
     ran: ProgramRun,
     heard: Callable[[ProgramRun], None],
     end: float | None,
@@ -97,19 +100,10 @@ def _listen(
     patience: float | None = None
     while True:
         left = HEAR_S if end is None else min(HEAR_S, end - time.monotonic())
-        try:
-            message = connection.receive(max(0.0, left))
-        except ValueError as error:
-            ran.error = f"a message of its process cannot be read: {str(error)[:200]}"
-            continue
-        if isinstance(message, Opened):
-            ran.opened = message
-        elif isinstance(message, PassDone):
-            ran.passed.append(message.result)
-            heard(ran)
-        elif isinstance(message, Ended):
-            ran.steps, ran.ended = message.steps, True
-            ran.error = ran.error or message.error
+        connection.wait(max(0.0, left))
+        with interrupts.held():  # else a message may be lost between the pipe and *ran*
+            message = _receive(connection, ran, heard)
+        if isinstance(message, Ended):
             patience = time.monotonic() + EXIT_S
         elif message is None and connection.death() is not None:
             ran.exit_code = connection.exit_code(0.0)
@@ -121,3 +115,23 @@ def _listen(
             patience = None
         elif message is None and end is not None and time.monotonic() >= end:
             return False
+
+
+def _receive(
+    connection: LocalConnection, ran: ProgramRun, heard: Callable[[ProgramRun], None]
+) -> FromWorker | None:
+    """Receive a message that is there into *ran*, and return it."""
+    try:
+        message = connection.receive(0.0)
+    except ValueError as error:
+        ran.error = f"a message of its process cannot be read: {str(error)[:200]}"
+        return None
+    if isinstance(message, Opened):
+        ran.opened = message
+    elif isinstance(message, PassDone):
+        ran.passed.append(message.result)
+        heard(ran)
+    elif isinstance(message, Ended):
+        ran.steps, ran.ended = message.steps, True
+        ran.error = ran.error or message.error
+    return message

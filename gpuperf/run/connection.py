@@ -185,6 +185,14 @@ class LocalConnection:
         message: FromWorker = decode(line, FromWorker)  # type: ignore[arg-type]
         return message
 
+    def wait(self, timeout_s: float) -> None:
+        """Wait until something can be received or the worker is dead, for *timeout_s* at most."""
+        end = time.monotonic() + timeout_s
+        while b"\n" not in self._buffer and self._process.poll() is None:
+            left = end - time.monotonic()
+            if left <= 0 or select.select([self._replies], [], [], min(POLL_S, left))[0]:
+                return
+
     def _refuse_foreign(self) -> None:
         """Raise ValueError if the buffered line is too long or lacks the token of the worker."""
         known = min(len(self._buffer), len(self._token))

@@ -250,6 +250,22 @@ def test_ctrl_c_ends_the_program_and_keeps_what_was_found(tmp_path: Path) -> Non
     assert out.splitlines()[-1] == "True ['plain'] 130"
 
 
+def test_ctrl_c_while_a_pass_is_recorded_loses_no_pass(tmp_path: Path) -> None:
+    recorded: list[str] = []
+
+    def record(found: ProgramRun) -> None:
+        if not recorded:
+            signal.raise_signal(signal.SIGINT)
+        recorded.append(found.passed[-1].name)
+
+    path = script(tmp_path, LOOP.format(rounds=12, more="") + FOR_EVER)
+    request = Profile((str(path),), False, 1, 3, ("plain", "trace"), str(tmp_path))
+    found = run_program(request, 60.0, record)
+    assert found.interrupted
+    assert recorded == [passed.name for passed in found.passed]
+    assert recorded[0] == "plain"
+
+
 def test_a_module_is_run_by_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
