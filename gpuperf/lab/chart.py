@@ -14,12 +14,24 @@ from gpuperf.lab.study import LabPoint, Study, study_run
 from gpuperf.lab.wording import head_of, quantity, series_name
 from gpuperf.model.experiment import Fitted, Ruling
 from gpuperf.model.record import Run
-from gpuperf.show.figure import COLOURS, FAINT, INK, MARKERS, figure, label_ticks, plain_number
+from gpuperf.show.figure import (
+    COLOURS,
+    FAINT,
+    INK,
+    MARKERS,
+    figure,
+    label_ticks,
+    plain_number,
+    tick_values,
+)
 
 TALL = 4.4  # inches
 WIDE = 12.0  # largest over smallest value, from which an axis is logarithmic
 PREFIXED = ("s", "byte", "byte/s", "FLOP/s")  # units whose ticks have a prefix
-DOUBLED = 1000.0  # largest over smallest value, up to which the ticks of a log axis double
+# Largest over smallest value, up to which the ticks of a log axis double; those with a prefix are
+# then 1, 2 and 5.
+DOUBLED = 1000.0
+KIBI, PREFIXES = 1024.0, ("", "Ki", "Mi", "Gi")
 KNEES = ("knee", "edge", "crossover")  # how the names of parameters begin that are a place on x
 
 
@@ -173,12 +185,23 @@ def _scale(panel: Any, study: Study, places: dict[str, float]) -> None:
             panel.set_xscale("log", base=2)
         elif max(xs) >= WIDE * max(1.0, min(x for x in xs if x > 0) if any(xs) else 1.0):
             panel.set_xscale("symlog", base=2, linthresh=1)
-        label_ticks(panel.xaxis, plain_number)
+        label_ticks(panel.xaxis, _binary)
+    ticks: Sequence[float] | None = None
     if values and min(values) > 0 and max(values) >= WIDE * min(values):
-        panel.set_yscale("log", base=2 if max(values) < DOUBLED * min(values) else 10)
+        narrow = max(values) < DOUBLED * min(values)
+        doubles = narrow and unit not in PREFIXED
+        panel.set_yscale("log", base=2 if doubles else 10)
+        if narrow and not doubles:
+            ticks = tick_values(min(values), max(values), (1, 2, 5))
     elif values:
         panel.set_ylim(0, 1.12 * max(values))
-    label_ticks(panel.yaxis, lambda value: _tick(value, unit))
+    label_ticks(panel.yaxis, lambda value: _tick(value, unit), ticks)
+
+
+def _binary(value: float) -> str:
+    """Write a tick of x: `4 Ki`, `96`."""
+    power = next((p for p in (3, 2, 1) if value >= KIBI**p and value % KIBI**p == 0), 0)
+    return f"{plain_number(value / KIBI**power)} {PREFIXES[power]}".strip()
 
 
 def _tick(value: float, unit: str) -> str:
