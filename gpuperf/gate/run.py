@@ -143,8 +143,8 @@ def forecast(plan: GatePlan, deadline_s: float, fit: bool) -> Table:
     pace = stored_pace(opened, primed.fit)
     how_long = f"about {minutes(pace, rule):.1f} min" if pace else "unknown before a first gate"
     notes = (
-        f"{2 * rule.screen_pairs} processes of {len(primed.fit)} cases and "
-        f"{len(primed.sentinels)} sentinels, {2 * rule.confirm_pairs} of the suspicious: "
+        f"{2 * rule.screen_pairs} processes of {_number(primed.fit, 'case')} and "
+        f"{_number(primed.sentinels, 'sentinel')}, {2 * rule.confirm_pairs} of the suspicious: "
         f"{how_long}",
         "detectable: the slowdown that is detected with a probability of 0.95, by the noise of "
         "earlier processes here",
@@ -158,3 +158,8 @@ def forecast(plan: GatePlan, deadline_s: float, fit: bool) -> Table:
     cells = [(name, f"{v * 100:.2f} %" if v else "unknown", why) for name, v, why in values]
     rows = [{"case": name, "detectable": v, "why_not": why} for name, v, why in values]
     return Table(fill(columns, cells), notes=notes_of(*notes), rows=rows)
+
+
+def _number(things: Sequence[object], name: str) -> str:
+    """Write the number of *things*: `1 case`, `2 cases`."""
+    return f"{len(things)} {name}{'s' * (len(things) != 1)}"
