@@ -165,16 +165,17 @@ class Held:
         self.tables = rope_tables(point, self._held["qkv"])
         self.update()
 
-    def update(self) -> None:
-        """Copy the inputs if they have changed."""
+    def update(self) -> bool:
+        """Copy the inputs if they have changed, and return whether they have."""
         versions = [tensor._version for tensor in self._given.values()]
         if versions == self._versions:
-            return
+            return False
         self._versions = versions
         for name, given in self._given.items():
             held = self._held[name]
             if held is not given:
                 (held[:, :, :-1] if name in PAST else held).copy_(given)
+        return True
 
     @property
     def parameters(self) -> list[torch.Tensor]:

@@ -17,6 +17,7 @@ to 127, so that rungs with int8 weights compute the same block as the others.
 - `bf16`: all tensors in bf16, half the bytes.
 - `compile`: torch.compile of `bf16`, which fuses elementwise operators.
 - `graph`: `compile` captured as a CUDA graph, which the host launches at once.
+- `quantized`: `graph` with int8 weights, by the Triton kernels of `linear`; it does not train.
 
 The cost counts products and attention, weights and cache in bf16 once. The work has, besides, the
 activations that kernels read and write; those of a backward count twice those of its forward.
@@ -28,6 +29,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from gpuperf.kernels._block_quantized import quantized
 from gpuperf.kernels._transformer_block import (
     GAINS,
     PARAMETERS,
@@ -49,7 +51,7 @@ from gpuperf.kernels._transformer_block import (
 )
 
 from gpuperf import Axis, Bytes, Cost, Flops, Implementation, Point, Work, Workload
-from gpuperf.jit import compiled, lacks_compiler
+from gpuperf.jit import compiled, lacks_compiler, lacks_triton
 from gpuperf.units import itemsize
 
 PHASES = ("decode", "prefill", "train")
@@ -107,6 +109,13 @@ def roundings(dtype: str) -> Callable[[Point], int]:
 def graph_supports(point: Point, device: Any) -> str | None:
     """Return why no CUDA graph can be captured, or None."""
     return "needs a GPU" if device.kind == "cpu" else lacks_compiler(point, device)
+
+
+def quantized_supports(point: Point, device: Any) -> str | None:
+    """Return why the block cannot have int8 weights, or None."""
+    if point.phase == "train":
+        return "int8 weights are not trained"
+    return lacks_triton(point, device)
 
 
 def narrow(inputs: Inputs, rows: torch.Tensor) -> Inputs | None:
@@ -185,6 +194,14 @@ def work(dtype: str, fused: bool) -> Callable[[Point], Work]:
     return of_point
 
 
+def quantized_work(point: Point) -> Work:
+    """Return the work of the compiled block with weights of one byte."""
+    needed = work("bf16", True)(point)
+    (moved,) = needed.bytes
+    saved = elements(point, WEIGHTS) * (itemsize("bf16") - itemsize("int8"))
+    return Work(needed.flops, (Bytes(moved.read - saved, moved.written),))
+
+
 BLOCK = Workload(
     name="block",
     summary="transformer block, as a ladder of rungs",
@@ -232,6 +249,9 @@ BLOCK = Workload(
             "compile as a CUDA graph",
             graph_supports,
             work("bf16", True),
+        ),
+        Implementation(
+            "quantized", quantized, "graph with int8 weights", quantized_supports, quantized_work
         ),
     ),
     narrow=narrow,

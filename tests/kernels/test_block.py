@@ -27,6 +27,7 @@ from gpuperf.model.workload import Case, Point
 from gpuperf.theory.transformer.model import Model
 from gpuperf.theory.transformer.step import Formats, Roofs, Steps
 
+LADDER = ("fp32", "bf16", "compile", "quantized")
 BY_NAME = {implementation.name: implementation for implementation in BLOCK.implementations}
 
 
@@ -119,19 +120,38 @@ def test_the_cost_is_that_of_one_layer_in_the_theory() -> None:
 def test_a_rung_moves_fewer_bytes_than_the_one_before() -> None:
     for phase in PHASES:
         point = point_of(phase)
-        works = {name: BY_NAME[name].work for name in ("fp32", "bf16", "compile")}
+        works = {name: BY_NAME[name].work for name in LADDER}
         moved = [work(point).dram_bytes for work in works.values() if work]
         assert moved[0] == 2 * moved[1]
         assert moved[1] > moved[2] > BLOCK.cost(point).dram_bytes
+        weights = sum(inputs_of(point)[name].numel() for name in WEIGHTS)
+        assert moved[2] - moved[3] == weights  # a byte each
 
 
-@pytest.mark.parametrize("phase", PHASES)
-@pytest.mark.parametrize("name", ["fp32", "bf16"])
+@pytest.mark.parametrize(
+    ("name", "phase"),
+    [*((n, p) for n in ("fp32", "bf16") for p in PHASES), *(("quantized", p) for p in PHASES[:2])],
+)
 def test_a_rung_passes_every_check_of_the_bench(name: str, phase: str) -> None:
     contract = replace(CONTRACT, min_samples=2, budget_s=60.0)
     case = Case("block", name, point_of(phase), {})
     record = make_bench(facts=CPU.facts).measure(BLOCK, case, contract, "r", 0)
     assert (record.status, record.reason) == ("ok", "")
+
+
+def test_the_codes_of_quantized_weights_follow_the_weights() -> None:
+    point = point_of("decode")
+    inputs = inputs_of(point)
+    call = BY_NAME["quantized"].build(inputs, point, {})
+    call()
+    inputs["down"].zero_()
+    inputs["out"].zero_()
+    assert torch.equal(call()[0], inputs["x"])
+
+
+def test_quantized_weights_do_not_train() -> None:
+    supports = BY_NAME["quantized"].supports
+    assert supports(point_of("train"), CPU.facts) == "int8 weights are not trained"
 
 
 @pytest.mark.parametrize(

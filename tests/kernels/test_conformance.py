@@ -50,7 +50,7 @@ def test_every_file_of_workloads_loads() -> None:
 # nothing any more would otherwise pass every test.
 ON_THE_CPU = {
     "attention": "compile eager sdpa_math triton_flash",
-    "block": "bf16 compile fp32",
+    "block": "bf16 compile fp32 quantized",
     "checkpoint": "full none selective",
     "copy": "torch triton",
     "decode": "eager sdpa triton_split",
