@@ -99,7 +99,8 @@ class Products:
         n, k = self.codes[name].shape
         scale = self._weights[name].new_full((n, 1), weight_step(k))
         bound = {"x": self.factor[name], "weight": self.codes[name], "scale": scale}
-        point = Point(m=tokens, n=n, k=k, weights="int8", dtype="bf16")
+        dtype = "bf16" if scale.dtype == torch.bfloat16 else "fp32"
+        point = Point(m=tokens, n=n, k=k, weights="int8", dtype=dtype)
         product: Callable[[], torch.Tensor] = linear_triton(bound, point, {})
         return product
 
@@ -124,20 +125,25 @@ def layer_call(inputs: Inputs, point: Point, held: Held, products: Products, wra
     return compute
 
 
-def quantized(inputs: Inputs, point: Point, options: object) -> Call:
-    """Build the block with int8 weights; on a GPU compiled and captured."""
-    on_gpu, x = inputs["x"].is_cuda, inputs["x"]
-    held, products = Held(inputs, point, x.dtype), Products(inputs)
-    products.update()
-    wrap: Wrap = compiled if on_gpu else lambda function: function
-    compute = layer_call(inputs, point, held, products, wrap)
-    if on_gpu:
-        compute = captured(compute)
+def int8_rung(
+    layer: Callable[[Inputs, Point, Held, Products, Wrap], Call],
+) -> Callable[[Inputs, Point, object], Call]:
+    """Return the build of *layer* with int8 weights; on a GPU compiled and captured."""
 
-    def call() -> tuple[torch.Tensor, ...]:
-        if held.update():
-            products.update()
-        results: tuple[torch.Tensor, ...] = compute()
-        return results
+    def build(inputs: Inputs, point: Point, options: object) -> Call:
+        on_gpu, x = inputs["x"].is_cuda, inputs["x"]
+        held, products = Held(inputs, point, x.dtype), Products(inputs)
+        products.update()
+        compute = layer(inputs, point, held, products, compiled if on_gpu else lambda f: f)
+        if on_gpu:
+            compute = captured(compute)
 
-    return call
+        def call() -> tuple[torch.Tensor, ...]:
+            if held.update():
+                products.update()
+            results: tuple[torch.Tensor, ...] = compute()
+            return results
+
+        return call
+
+    return build

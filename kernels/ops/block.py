@@ -18,6 +18,8 @@ to 127, so that rungs with int8 weights compute the same block as the others.
 - `compile`: torch.compile of `bf16`, which fuses elementwise operators.
 - `graph`: `compile` captured as a CUDA graph, which the host launches at once.
 - `quantized`: `graph` with int8 weights, by the Triton kernels of `linear`; it does not train.
+- `ours`: `quantized` with norms, activation and attention by gpuperf's Triton kernels; torch compiles
+  RoPE and sums.
 
 The cost counts products and attention, weights and cache in bf16 once. The work has, besides, the
 activations that kernels read and write; those of a backward count twice those of its forward.
@@ -29,7 +31,8 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from gpuperf.kernels._block_quantized import quantized
+from gpuperf.kernels import _block_quantized as int8
+from gpuperf.kernels import _block_triton as ours
 from gpuperf.kernels._transformer_block import (
     GAINS,
     PARAMETERS,
@@ -49,9 +52,10 @@ from gpuperf.kernels._transformer_block import (
     width_of,
     with_precision,
 )
+from gpuperf.kernels.decode import HEAD_DIMS, MOST_ROWS
 
 from gpuperf import Axis, Bytes, Cost, Flops, Implementation, Point, Work, Workload
-from gpuperf.jit import compiled, lacks_compiler, lacks_triton
+from gpuperf.jit import compiled, lacks_compiler, lacks_descriptors, lacks_triton
 from gpuperf.units import itemsize
 
 PHASES = ("decode", "prefill", "train")
@@ -116,6 +120,17 @@ def quantized_supports(point: Point, device: Any) -> str | None:
     if point.phase == "train":
         return "int8 weights are not trained"
     return lacks_triton(point, device)
+
+
+def ours_supports(point: Point, device: Any) -> str | None:
+    """Return why the Triton kernels cannot compute the block, or None."""
+    if point.head_dim not in HEAD_DIMS:
+        return f"head-dim must be one of {', '.join(map(str, HEAD_DIMS))}"
+    if point.phase == "decode" and point.gqa > MOST_ROWS:
+        return f"takes gqa of at most {MOST_ROWS}"
+    if device.kind == "cpu":
+        return "Triton's interpreter does not multiply bf16"
+    return quantized_supports(point, device) or lacks_descriptors(point, device)
 
 
 def narrow(inputs: Inputs, rows: torch.Tensor) -> Inputs | None:
@@ -251,7 +266,18 @@ BLOCK = Workload(
             work("bf16", True),
         ),
         Implementation(
-            "quantized", quantized, "graph with int8 weights", quantized_supports, quantized_work
+            "quantized",
+            int8.int8_rung(int8.layer_call),
+            "graph with int8 weights",
+            quantized_supports,
+            quantized_work,
+        ),
+        Implementation(
+            "ours",
+            int8.int8_rung(ours.layer_call),
+            "quantized, and more by Triton",
+            ours_supports,
+            quantized_work,
         ),
     ),
     narrow=narrow,

@@ -149,6 +149,18 @@ def test_the_codes_of_quantized_weights_follow_the_weights() -> None:
     assert torch.equal(call()[0], inputs["x"])
 
 
+@pytest.mark.parametrize("phase", PHASES[:2])
+def test_the_triton_kernels_compute_the_block(phase: str) -> None:
+    """In fp32, since Triton's interpreter does not multiply bf16."""
+    point = point_of(phase)
+    inputs = {name: value.float() for name, value in inputs_of(point).items()}
+    call = BY_NAME["ours"].build(inputs, point, {})
+    for result in call():
+        result.fill_(torch.nan)
+    for one, other in zip(call(), reference(inputs, point), strict=True):
+        torch.testing.assert_close(one.double(), other, rtol=1e-5, atol=1e-5)
+
+
 def test_quantized_weights_do_not_train() -> None:
     supports = BY_NAME["quantized"].supports
     assert supports(point_of("train"), CPU.facts) == "int8 weights are not trained"
