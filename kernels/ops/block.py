@@ -18,8 +18,8 @@ to 127, so that rungs with int8 weights compute the same block as the others.
 - `compile`: torch.compile of `bf16`, which fuses elementwise operators.
 - `graph`: `compile` captured as a CUDA graph, which the host launches at once.
 - `quantized`: `graph` with int8 weights, by the Triton kernels of `linear`; it does not train.
-- `ours`: `quantized` with norms, activation and attention by gpuperf's Triton kernels; torch compiles
-  RoPE and sums.
+- `ours`: `quantized` with norms, activation and attention by gpuperf's Triton kernels; torch
+  compiles RoPE and sums.
 
 The cost counts products and attention, weights and cache in bf16 once. The work has, besides, the
 activations that kernels read and write; those of a backward count twice those of its forward.
