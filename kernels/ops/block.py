@@ -219,7 +219,7 @@ def quantized_work(point: Point) -> Work:
 
 BLOCK = Workload(
     name="block",
-    summary="transformer block, as a ladder of rungs",
+    summary="transformer block, rung by rung",
     formula="2·T·P FLOP, and 4·d a pair of attention (train: thrice); weights and cache once",
     axes=(
         Axis("phase", "decode", "what is computed", choices=PHASES),
