@@ -340,7 +340,8 @@ def _unrecorded(seconds: float) -> Caveat:
         "unrecorded",
         f"a window around the call holds {format_time(seconds)} beside CUPTI's record of its "
         "kernel",
-        "a CUDA graph takes that long to start; call the kernel without a graph to see it alone",
+        "a CUDA graph takes longer to start than its kernel: time the kernel without a graph; "
+        "without a graph in the call, CUPTI lost records",
     )
 
 

@@ -73,7 +73,10 @@ def first_calls(implementation: str, warmups: int, n: int, calls: int, device: s
         return first_calls(implementation, warmups, n, MARKS[-1], device)
     words = [implementation, str(warmups), str(n), str(calls), device]
     command = [sys.executable, "-m", __name__, *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S)
+    except subprocess.TimeoutExpired:
+        raise CannotMeasure(f"the first calls took over {DEADLINE_S:g} s") from None
     if done.returncode:
         reason = (done.stderr.strip().splitlines() or ["no reason"])[-1]
         raise CannotMeasure(f"the process of the first calls failed: {reason}")
@@ -103,7 +106,7 @@ def observe(implementation: str, warmups: int, n: int, calls: int, device: str) 
     function = MAKERS[implementation]()
     for _ in range(warmups):
         function(x)
-    marks = {mark for mark in MARKS if mark <= STEADY * calls} | {calls}
+    marks = {mark for mark in MARKS if mark <= STEADY * calls} | {calls, max(calls, 2)}
     return {
         "eager_s": each_s,
         "marks": {str(mark): taken for mark, taken in until(function, marks).items()},

@@ -18,7 +18,7 @@ KIB, MIB = 2**10, 2**20
 L1_HOLDS = 128 * KIB
 IN_FLIGHT = 32 * KIB  # of an SM; of a footprint that is below all of them, SMs share accesses
 L2_LACKS = 3  # L2 sizes: with random replacement, a cycle of this length finds 6 % of its lines
-OF_L1, OF_L2, OF_DRAM = 0.12, 0.2, 0.1
+OF_L1, OF_L2, OF_DRAM = 0.12, 0.2, 0.08
 SHARED = 0.4  # more than the slices of the L2 deliver, as some accesses serve several SMs
 
 
