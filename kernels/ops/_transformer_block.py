@@ -228,8 +228,10 @@ def captured(call: Call) -> Call:
     with torch.cuda.graph(graph):
         results = call()
 
+    kept = (graph, call)  # the graph's kernels use tensors that only *call* holds
+
     def replay() -> tuple[torch.Tensor, ...]:
-        graph.replay()
+        kept[0].replay()
         return results
 
     return replay
