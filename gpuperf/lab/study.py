@@ -238,15 +238,26 @@ def _between(values: Sequence[tuple[float, float]], steps: float) -> Measured:
 
 def _doubt(records: Sequence[Record], y: str) -> str:
     """Return why *records* cannot judge a prediction of *y*; empty if they can."""
+    timed = not (y in COUNTED | IN_CYCLES or y.startswith(READING) or y == "call_bytes")
     tests: tuple[tuple[Callable[[Record], bool], str], ...] = (
         (lambda r: r.readings.get(SPILLED, 0) > 0, "the kernel spills registers to memory"),
         (
-            lambda r: y not in COUNTED | IN_CYCLES and _has(r, "throttled"),
+            lambda r: timed and _has(r, "throttled") and not _fast(r),
             "the clock was held down while it was timed",
         ),
         (lambda r: y in COUNTED and _has(r, NO_COUNTERS), "hardware counters are missing"),
     )
     return next((text for test, text in tests if any(map(test, records))), "")
+
+
+def _fast(record: Record) -> bool:
+    """Return whether the clock was read within the samples and was not slow there.
+
+    The driver's flag, which is read once, may be that of the work before them.
+    """
+    samples = record.samples
+    read = samples is not None and samples.clock_hz is not None
+    return read and not _has(record, "slowed")
 
 
 def _has(record: Record, kind: str) -> bool:

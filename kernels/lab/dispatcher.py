@@ -23,14 +23,15 @@ HOST_S = {
 
 
 def device_s(at: Point, numbers: Numbers) -> float:
-    return float(2 * SIZE * at.n / numbers["copy_bandwidth"])
+    """Return the seconds of a kernel: its start and end, and its bytes."""
+    return dispatch.GRAPH_KERNEL_S + float(2 * SIZE * at.n / numbers["copy_bandwidth"])
 
 
 def expect(at: Point, numbers: Numbers) -> Expected:
     """Predict the seconds of a call among many."""
     host_s, own_s = HOST_S[at.implementation], device_s(at, numbers)
     bandwidth = numbers["copy_bandwidth"]
-    value = dispatch.call_s(host_s, 2 * SIZE * at.n, bandwidth)
+    value = dispatch.call_s(host_s, 2 * SIZE * at.n, bandwidth, dispatch.GRAPH_KERNEL_S)
     knee = dispatch.knee_bytes(host_s, bandwidth)
     because = f"host {host_s * 1e6:.1f} µs, device {own_s * 1e6:.3g} µs, knee {knee / 1e6:.3g} MB"
     low, high = max(host_s / FACTOR, NEAR * own_s), max(host_s * FACTOR, FAR * own_s)
