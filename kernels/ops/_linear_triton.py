@@ -6,10 +6,12 @@ the first half of a row of x and whose high halves to the second. Codes are conv
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+from gpuperf.kernels._codes_triton import PTX, factors, floats, half_factors, half_sums
 from gpuperf.kernels._quantized import Inputs, format_of, group_of, torch_dtype
 from gpuperf.kernels.matmul import place
 
@@ -25,11 +27,12 @@ WIDEST_PRODUCT = 4  # rows of x up to which the GEMV, which reads W once a row, 
 # BM is 0 in a tile of the GEMV. BK counts bytes of a row of W.
 KEYS = ("BM", "BN", "BK", "warps", "stages")
 GEMV_TILES = (
-    (0, 4, 1024, 4, 3),
-    (0, 8, 512, 4, 4),
-    (0, 16, 256, 4, 4),
-    (0, 32, 128, 4, 4),
-    (0, 32, 64, 4, 4),
+    (0, 4, 1024, 4, 1),
+    (0, 8, 512, 2, 1),
+    (0, 8, 256, 1, 1),
+    (0, 16, 256, 1, 1),
+    (0, 16, 256, 4, 1),
+    (0, 32, 64, 4, 1),
 )
 THIN_TILES = (
     (16, 32, 256, 4, 4),
@@ -49,6 +52,8 @@ WIDE_TILES = (
 INTERPRETED_TILES = ((32, 32, 32, 4, 1),)  # small, since whole tiles are computed
 INTERPRETED_GEMV = ((0, 16, 32, 4, 1),)
 
+ALONG = 8  # elements of a row of W in a thread, and of x, whose loads are of 16 bytes in bf16
+PROMOTE_AFTER = 128  # products in fp8 after which sums, which have few bits, are added in fp32
 PLAIN, PACKED, WHOLE = 0, 1, 2  # codes are factors, or two of a byte, or are summed exactly
 ROUNDER = tl.constexpr(1.5 * 2**23) if tl else 0.0  # fp32 numbers of this size are whole
 
@@ -81,42 +86,65 @@ def gemv_kernel(
     scale,
     x_scale,
     y,
-    m,
     n,
     k,
-    group,
-    BM: tl.constexpr,
     BN: tl.constexpr,
     BK: tl.constexpr,
-    KIND: tl.constexpr,
-    ALIGNED: tl.constexpr,
     STEP: tl.constexpr,
     X_STEP: tl.constexpr,
-    FACTOR: tl.constexpr,
+    FAST: tl.constexpr,
+    ALONG: tl.constexpr,
 ):
     """Compute BN elements of a row of y in each program, without tensor cores."""
     i = tl.program_id(1).to(tl.int64)
     j = (tl.program_id(0) * BN + tl.arange(0, BN)).to(tl.int64)
     row = tl.minimum(j, n - 1)[:, None]
-    width = k // 2 if KIND == 1 else k
     sums = tl.zeros((BN, BK), tl.float32)
-    for start in range(0, width, BK):
+    for start in range(0, k, BK):
         at = start + tl.arange(0, BK)[None, :]
-        inside = at < width
-        codes = tl.load(weight + row * width + at, inside, 0.0)
-        left = tl.load(x + i * k + at, inside, 0.0).to(tl.float32)
-        if KIND == 1:
-            right = tl.load(x + i * k + width + at, inside, 0.0).to(tl.float32)
-            low = ((codes & 15) - 8).to(tl.float32)
-            high = (((codes >> 4) & 15) - 8).to(tl.float32)
-            first = group_scales(scale, row, at, start, inside, k // group, group, ALIGNED)
-            at += width
-            second = group_scales(scale, row, at, start + width, inside, k // group, group, ALIGNED)
-            sums += low * (left * first.to(tl.float32)) + high * (right * second.to(tl.float32))
-        else:
-            sums += codes.to(tl.float32) * left
+        inside = at < k
+        at = tl.max_contiguous(at, (1, ALONG))  # equal layouts of x and W: nothing is exchanged
+        codes = tl.load(weight + row * k + at, inside, 0.0)
+        sums += floats(codes, FAST) * tl.load(x + i * k + at, inside, 0.0).to(tl.float32)
     total = scaled(tl.sum(sums, 1), scale, x_scale, i, tl.minimum(j, n - 1), STEP, X_STEP)
     tl.store(y + i * n + j, total.to(y.dtype.element_ty), j < n)
+
+
+@jit
+def packed_gemv_kernel(
+    x,
+    weight,
+    scale,
+    y,
+    n,
+    k,
+    group,
+    BN: tl.constexpr,
+    BK: tl.constexpr,
+    FAST: tl.constexpr,
+    ALONG: tl.constexpr,
+):
+    """Compute BN elements of a row of y from int4; ALONG bytes have one scale for each half."""
+    i = tl.program_id(1).to(tl.int64)
+    j = (tl.program_id(0) * BN + tl.arange(0, BN)).to(tl.int64)
+    row = tl.minimum(j, n - 1)
+    width = k // 2
+    sums = tl.zeros((BN, BK // ALONG), tl.float32)
+    for start in range(0, width, BK):
+        part = start + tl.arange(0, BK // ALONG) * ALONG
+        inside = (part < width)[None, :, None]
+        at = part[None, :, None] + tl.arange(0, ALONG)[None, None, :]
+        at = tl.max_contiguous(at, (1, 1, ALONG))
+        codes = tl.load(weight + row[:, None, None] * width + at, inside, 0)
+        left = tl.load(x + i * k + at, inside, 0.0).to(tl.float32)
+        right = tl.load(x + i * k + width + at, inside, 0.0).to(tl.float32)
+        first, second = half_sums(codes, left, right, FAST)
+        inside = (part < width)[None, :]
+        of_row = scale + row[:, None] * (k // group)
+        first *= tl.load(of_row + (part // group)[None, :], inside, 0.0).to(tl.float32)
+        upper = tl.load(of_row + ((width + part) // group)[None, :], inside, 0.0)
+        sums += first + second * upper.to(tl.float32)
+    tl.store(y + i * n + j, tl.sum(sums, 1).to(y.dtype.element_ty), j < n)
 
 
 @jit
@@ -138,6 +166,8 @@ def linear_kernel(
     STEP: tl.constexpr,
     X_STEP: tl.constexpr,
     FACTOR: tl.constexpr,
+    FAST: tl.constexpr,
+    PROMOTE: tl.constexpr,
 ):
     """Compute a tile (BM, BN) of y in each program; factors are multiplied in the dtype FACTOR."""
     tile, column = place(tl.program_id(0), tl.cdiv(m, BM), tl.cdiv(n, BN), 8)
@@ -154,8 +184,7 @@ def linear_kernel(
         left = tl.load(x + line * k + across, across < width, 0.0).to(FACTOR)
         if KIND == 1:
             right = tl.load(x + line * k + width + across, across < width, 0.0).to(FACTOR)
-            low = ((codes & 15) - 8).to(FACTOR)
-            high = (((codes >> 4) & 15) - 8).to(FACTOR)
+            low, high = half_factors(codes, FACTOR, FAST)
             inside = at < width
             first = group_scales(scale, row, at, start, inside, k // group, group, ALIGNED)
             at += width
@@ -169,7 +198,8 @@ def linear_kernel(
         elif KIND == 2:
             sums += tl.dot(left, codes, out_dtype=tl.int32)
         else:
-            sums = tl.dot(left, codes.to(FACTOR), sums, input_precision="ieee")
+            right = factors(codes, FACTOR, FAST)
+            sums = tl.dot(left, right, sums, input_precision="ieee", max_num_imprecise_acc=PROMOTE)
     total = scaled(sums, scale, x_scale, line, row, STEP, X_STEP)
     tl.store(y + i * n + j, total.to(y.dtype.element_ty), (i < m) & (j < n))
 
@@ -232,28 +262,50 @@ def launch(
     """Return the call of the kernel of *tile* on the activations *x* and their scale, if any."""
     kind, m, n, k = format_of(point), point.m, point.n, point.k
     weight, scale, group = inputs["weight"], inputs.get("scale"), group_of(point)
-    width = k // 2 if kind == "int4" else k
-    constants = {name: tile[name] for name in ("BM", "BN", "BK")}
+    packed, columns = kind == "int4", triton.cdiv(n, tile["BN"])
+    constants = {"BN": tile["BN"], "BK": tile["BK"]}
     constants |= {"num_warps": tile["warps"], "num_stages": tile["stages"]}
-    constants |= {
-        "KIND": {"int4": PACKED, "int8-dynamic": WHOLE}.get(kind, PLAIN),
-        "ALIGNED": group % tile["BK"] == 0 and width % tile["BK"] == 0,
-        "STEP": -1 if scale is None or kind == "int4" else min(1, scale.dim()),
-        "X_STEP": -1 if x_scale is None else x_scale.dim(),
-        "FACTOR": factor_dtype(x),
-    }
     # A kernel without scales gets x in their place, and does not read it.
-    arguments = (x, weight, *(x if some is None else some for some in (scale, x_scale)))
-    columns = triton.cdiv(n, tile["BN"])
-    kernel, grid = gemv_kernel, (columns, m)
+    operands = (x, weight, *(x if some is None else some for some in (scale, x_scale)), y)
+    steps = {
+        "STEP": -1 if scale is None or packed else min(1, scale.dim()),
+        "X_STEP": -1 if x_scale is None else x_scale.dim(),
+    }
+    fast = PTX and weight.dtype == torch.int8
     if tile["BM"]:
         kernel, grid = linear_kernel, (columns * triton.cdiv(m, tile["BM"]), 1)
+        arguments: tuple[Any, ...] = (*operands, m, n, k, group)
+        constants |= {"BM": tile["BM"], **steps, **products(x, point, tile["BK"], fast)}
+    elif packed:
+        kernel, grid = packed_gemv_kernel, (columns, m)
+        arguments = (x, weight, scale, y, n, k, group)
+        along = math.gcd(ALONG, group, k // 2)
+        fast = fast and along == ALONG and x.element_size() == 2
+        constants |= {"ALONG": along, "FAST": fast}
+    else:
+        kernel, grid = gemv_kernel, (columns, m)
+        arguments = (*operands, n, k)
+        constants |= {"ALONG": ALONG, **steps, "FAST": fast}
 
     def call() -> torch.Tensor:
-        kernel[grid](*arguments, y, m, n, k, group, **constants)
+        kernel[grid](*arguments, **constants)
         return y
 
     return call
+
+
+def products(x: torch.Tensor, point: Point, depth: int, fast: bool) -> dict[str, Any]:
+    """Return how the kernel with tensor cores multiplies tiles of *depth* bytes of a row of W."""
+    kind, group = format_of(point), group_of(point)
+    width = point.k // 2 if kind == "int4" else point.k
+    factor = factor_dtype(x)
+    return {
+        "KIND": {"int4": PACKED, "int8-dynamic": WHOLE}.get(kind, PLAIN),
+        "ALIGNED": group % depth == 0 and width % depth == 0,
+        "FACTOR": factor,
+        "FAST": fast and factor is tl.bfloat16,
+        "PROMOTE": min(PROMOTE_AFTER, depth) if factor is tl.float8e4nv else None,
+    }
 
 
 def factor_dtype(x: torch.Tensor) -> Any:

@@ -6,6 +6,7 @@ A process of its own: in that of the tests Triton interprets the kernels.
 from __future__ import annotations
 
 import json
+import re
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -93,15 +94,33 @@ def matmul() -> None:
 
 
 def linear_layer() -> None:
-    """Packed weights whose tiles have one scale a row; the interpreter takes code that no compiler
-    does."""
+    """Codes that are converted by PTX; the interpreter takes code that no compiler does."""
     pointers = {"x": "*bf16", "weight": "*i8", "scale": "*bf16", "x_scale": "*fp32", "y": "*bf16"}
     kinds = pointers | dict.fromkeys(("m", "n", "k", "group"), "i32")
-    constants = {"BN": 64, "BK": 64, "KIND": linear.PACKED, "ALIGNED": True}
-    constants |= {"STEP": -1, "X_STEP": -1, "FACTOR": tl.bfloat16}
-    for kernel, rows in ((linear.gemv_kernel, 0), (linear.linear_kernel, 64)):
-        made = compiled(kernel, kinds, {**constants, "BM": rows}, [*kinds], num_stages=3)
-        assert ("wgmma.mma_async" in made.asm["ptx"]) == (rows > 0), kernel
+    every = {"BN": 8, "BK": 512, "STEP": 1, "X_STEP": -1, "FAST": True, "ALONG": 8}
+    for kernel in (linear.gemv_kernel, linear.packed_gemv_kernel):
+        names = kernel.arg_names
+        constants = {name: value for name, value in every.items() if name in names}
+        of = {name: kind for name, kind in kinds.items() if name in names}
+        made = compiled(kernel, of, constants, [*of], num_warps=2, num_stages=1)
+        assert "bar.sync" not in loop_of(made.asm["ptx"]), kernel  # no layout is exchanged
+        assert "cvt.rn.f32.s" not in made.asm["ptx"], kernel
+    constants = {"BM": 64, "BN": 64, "BK": 64, "ALIGNED": True, "STEP": -1, "X_STEP": -1}
+    constants |= {"FACTOR": tl.bfloat16, "FAST": True, "PROMOTE": None}
+    for kind in (linear.PLAIN, linear.PACKED):
+        at = {**constants, "KIND": kind}
+        made = compiled(linear.linear_kernel, kinds, at, [*kinds], num_stages=3)
+        assert "wgmma.mma_async" in made.asm["ptx"]
+    at = {**constants, "KIND": linear.PLAIN, "FACTOR": tl.float8e4nv, "FAST": False, "PROMOTE": 64}
+    kinds |= {"x": "*fp8e4nv", "weight": "*fp8e4nv", "scale": "*fp32"}
+    compiled(linear.linear_kernel, kinds, at, [*kinds], num_stages=3)
+
+
+def loop_of(ptx: str) -> str:
+    """The text between a label and the last jump back to it."""
+    labels = re.findall(r"^(\$L\w+):", ptx, re.MULTILINE)
+    bodies = (re.search(rf"^\{label}:(.*)bra\S*\s+\{label};", ptx, re.M | re.S) for label in labels)
+    return max((body.group(1) for body in bodies if body), key=len)
 
 
 def sincos() -> None:

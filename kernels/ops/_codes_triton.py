@@ -1,0 +1,121 @@
+"""Convert integer codes of weights in registers by Triton, four at a time on NVIDIA GPUs.
+
+An SM converts 16 integers a clock to floating point, but selects bytes and masks bits of 64 values.
+So codes become bits of the mantissa of a number whose exponent is known: byte b of 2²³ + b, or the
+four bits n of 1 + n/16. Elsewhere, and in Triton's interpreter, the conversions are plain.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from gpuperf.jit import INTERPRETED, jit, tl
+
+PTX = tl is not None and not INTERPRETED and torch.version.hip is None
+
+# Bytes with the upper bit flipped are from 0 to 255; 2²³ + 128 is subtracted exactly.
+BYTES = ".reg .b32 t;\nxor.b32 t, $IN, 0x80808080;\n" + "".join(
+    f"prmt.b32 $OUT{i}, t, 0x4B000000, 0x765{i};\nadd.f32 $OUT{i}, $OUT{i}, 0fCB000080;\n"
+    for i in range(4)
+)
+# The low bits n of byte i become 1 + n/256, and its high bits 1 + n/16.
+SHIFTS = ("shl.b32 t, $8, 15", "shl.b32 t, $8, 7", "shr.b32 t, $8, 1", "shr.b32 t, $8, 9")
+HALVES = "".join(
+    f"{shift};\nlop3.b32 ${i}, t, 0x00078000, 0x3F800000, 0xEA;\n"
+    f"lop3.b32 ${4 + i}, t, 0x00780000, 0x3F800000, 0xEA;\n"
+    for i, shift in enumerate(SHIFTS)
+)
+# In bf16 the bits n of two bytes become 128 + n, from which 136 is subtracted exactly.
+PAIRS = "".join(
+    f"prmt.b32 t, $4, 0, {select};\n"
+    f"lop3.b32 ${i}, t, 0x000F000F, 0x43004300, 0xEA;\nshr.b32 t, t, 4;\n"
+    f"lop3.b32 ${2 + i}, t, 0x000F000F, 0x43004300, 0xEA;\n"
+    f"fma.rn.bf16x2 ${i}, ${i}, one, less;\nfma.rn.bf16x2 ${2 + i}, ${2 + i}, one, less;\n"
+    for i, select in enumerate(("0x4140", "0x4342"))
+)
+
+
+def _constant(text: str) -> object:
+    return tl.constexpr("{\n" + text + "}") if tl else text
+
+
+def _with_registers(text: str, inputs: str, outputs: str) -> str:
+    return text.replace("$IN", inputs).replace("$OUT", outputs)
+
+
+FLOATS = _constant(_with_registers(BYTES, "$4", "$"))
+# A whole number of up to 8 bits is exact in the upper half of its fp32 bits, which is its bf16.
+FACTORS = _constant(
+    ".reg .b32 f<4>;\n"
+    + _with_registers(BYTES, "$2", "f")
+    + "prmt.b32 $0, f0, f1, 0x7632;\nprmt.b32 $1, f2, f3, 0x7632;\n"
+)
+HALF_FLOATS = _constant(".reg .b32 t;\n" + HALVES)
+HALF_FACTORS = _constant(
+    ".reg .b32 t, one, less;\nmov.b32 one, 0x3F803F80;\nmov.b32 less, 0xC308C308;\n" + PAIRS
+)
+
+
+@jit
+def floats(codes, FAST: tl.constexpr):
+    """Convert codes to fp32; FAST: int8 codes by PTX."""
+    if FAST:
+        values = tl.inline_asm_elementwise(
+            FLOATS, "=r,=r,=r,=r,r", [codes], dtype=tl.float32, is_pure=True, pack=4
+        )
+    else:
+        values = codes.to(tl.float32)
+    return values
+
+
+@jit
+def factors(codes, FACTOR: tl.constexpr, FAST: tl.constexpr):
+    """Convert codes to the dtype FACTOR; FAST: int8 codes to bf16 by PTX."""
+    if FAST:
+        values = tl.inline_asm_elementwise(
+            FACTORS, "=r,=r,r", [codes], dtype=tl.bfloat16, is_pure=True, pack=4
+        )
+    else:
+        values = codes.to(FACTOR)
+    return values
+
+
+@jit
+def half_factors(codes, FACTOR: tl.constexpr, FAST: tl.constexpr):
+    """Convert the low and the high four bits of bytes, less 8, to FACTOR; FAST: bf16 by PTX."""
+    if FAST:
+        low, high = tl.inline_asm_elementwise(
+            HALF_FACTORS,
+            "=r,=r,=r,=r,r",
+            [codes],
+            dtype=(tl.bfloat16, tl.bfloat16),
+            is_pure=True,
+            pack=4,
+        )
+    else:
+        low = ((codes & 15) - 8).to(FACTOR)
+        high = (((codes >> 4) & 15) - 8).to(FACTOR)
+    return low, high
+
+
+@jit
+def half_sums(codes, left, right, FAST: tl.constexpr):
+    """Sum (low four bits − 8)·left and (high four bits − 8)·right over the last of three axes.
+
+    FAST: by PTX, in numbers with an offset, which suits factors of 16 bits.
+    """
+    if FAST:
+        low, high = tl.inline_asm_elementwise(
+            HALF_FLOATS,
+            "=r,=r,=r,=r,=r,=r,=r,=r,r",
+            [codes],
+            dtype=(tl.float32, tl.float32),
+            is_pure=True,
+            pack=4,
+        )
+        first = 256.0 * tl.sum(low * left, 2) - 264.0 * tl.sum(left, 2)
+        second = 16.0 * tl.sum(high * right, 2) - 24.0 * tl.sum(right, 2)
+    else:
+        first = tl.sum(((codes & 15) - 8).to(tl.float32) * left, 2)
+        second = tl.sum((((codes >> 4) & 15) - 8).to(tl.float32) * right, 2)
+    return first, second
