@@ -42,6 +42,8 @@ def _of_peaks(peaks: Peaks, source: str) -> dict[str, Number]:
         usual = roof.regime == "burst" and not roof.accurate
         if usual and (name not in figures or roof.rate.value > figures[name].value):
             figures[name] = Number(float(roof.rate.value), roof.rate.unit, source)
+        if usual and roof.flop_per_clock_per_sm is not None:
+            figures[f"{name}_per_clock"] = Number(roof.flop_per_clock_per_sm, "FLOP", source)
     return figures
 
 

@@ -20,6 +20,9 @@ from gpuperf.units import itemsize
 ROWS = {64: 128, 128: 128, 256: 64}
 WIDEST_IN_REGISTERS = 128  # wider heads of `sdpa_efficient` sum in fp32 in memory
 QUERIES, KEYS = 32, 128  # of a block there: fmha_cutlassF_bf16_aligned_32x128_gmem_sm80
+# Of 4·v: ncu counts 954 MB of spilled registers for heads of 128 and 4096 tokens, of which 18 MB
+# reach DRAM; blocks of 64 queries do not spill, and read an eighth of their keys twice.
+SPILLED = 0.15
 SCALED = frozenset({"scale"})
 
 
@@ -49,6 +52,9 @@ def of_dram(at: Point, numbers: Numbers) -> Expected:
             f"{turns:g} blocks of keys, and k and v for each block of {QUERIES} queries"
         )
         return Expected(moved, 0.95 * moved, 1.05 * most, "byte", "exact", because)
+    if at.implementation == "sdpa_flash":
+        because = "4·v, and as far as they leave the L2 spilled registers, and keys read again"
+        return Expected(moved, 0.93 * moved, (1 + SPILLED) * moved, "byte", "exact", because)
     return exactly(moved, "byte", "4·v", 0.07)  # clean lines that stay in L2 are not written yet
 
 

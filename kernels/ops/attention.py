@@ -17,7 +17,8 @@ implementations move forward:
   and a byte a score more with dropout.
 - `compile`: the same function under torch.compile.
 - `sdpa_math`, `sdpa_efficient`, `sdpa_flash`, `sdpa_cudnn`: torch's scaled_dot_product_attention,
-  each pinned to one backend; the names of the kernels that ran confirm it.
+  each pinned to one backend; the names of the kernels that ran confirm it. With dropout, cuDNN 9.19
+  drops the same elements in rows i, i + 2, i + 4 and i + 6 of a head, and is `wrong`.
 - `flex`: torch's flex_attention, compiled, with a block mask.
 - `triton_flash`: gpuperf's Triton kernels (`_flash.py`); 4v, and the log-sum-exp.
 - `flash_attn_2`, `flash_attn_3`: Dao's packages, where they are installed.
