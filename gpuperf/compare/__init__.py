@@ -8,6 +8,7 @@ VERB = Verb(
     "gpuperf.compare.command:compare",
     axes=True,
     measures=True,
+    below="gpuperf.compare.steps:steps_tables",
     charts=(
         Chart("gpuperf.compare.chart:draw_comparison"),
         Chart(

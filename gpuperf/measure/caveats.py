@@ -12,6 +12,7 @@ from gpuperf.measure.timing import Timing
 from gpuperf.model.contract import Contract
 from gpuperf.model.record import Caveat, Record, Telemetry
 from gpuperf.model.samples import Samples, correlation
+from gpuperf.model.timers import LAUNCH_BOUND
 from gpuperf.units import format_interval, format_time
 
 SLOWED = 0.9  # of the highest SM clock, below which the caveat `slowed` is due
@@ -22,7 +23,6 @@ ALTERNATING_FROM = 20  # samples, from which on two times can be distinguished f
 ALTERNATING_SHARE = 0.02  # of the median: least difference between even and odd samples
 ALTERNATING_CORRELATION = -0.4  # highest correlation of each sample with the next
 FLOOR_SHARE = 0.02  # of a time, above which the uncertainty of the floor gets a caveat
-LAUNCH_BOUND = 1.5  # wall time over busy time, above which a call is launch-bound
 ODD_SHARE = 0.02  # of the traced calls, above which discarded ones get a caveat
 CONTENDED = 0.2  # processors kept busy by other work, above which it affects the times of a CPU
 

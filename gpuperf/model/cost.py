@@ -77,4 +77,13 @@ class Cost:
 
 @dataclass(frozen=True)
 class Work(Cost):
-    """FLOPs and bytes of one call of one implementation, by its model."""
+    """FLOPs and bytes of one call of one implementation, by its model.
+
+    `launches` is how often the host launches something in a call, where the implementation sets it:
+    once for a CUDA graph. None: for each kernel.
+    """
+
+    launches: int | None = None
+
+    def __post_init__(self) -> None:
+        _check_count(self.launches or 0)

@@ -332,7 +332,8 @@ class Header:
     with. `main` names the axes that `--sizes` sets. `study` names the verb whose tables the run
     needs, with what it studied after a colon, and `asked` the sizes for which it looks for a faster
     size nearby. `expected` are the predictions of an experiment, made before the first measurement.
-    `started` says how the processes began.
+    `started` says how the processes began. `steps` names the implementations, in their order, each
+    of which changes one thing of the one before.
     """
 
     run: str
@@ -358,6 +359,7 @@ class Header:
     processes: int = 1
     expected: Predictions | None = None
     started: Started = "spawned"
+    steps: tuple[str, ...] = ()
     schema: int = SCHEMA
     type: Literal["header"] = "header"
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 GPU = ("cuda", "rocm")
+LAUNCH_BOUND = 1.5  # wall time over busy time, above which a call is launch-bound
 
 
 @dataclass(frozen=True)

@@ -148,7 +148,8 @@ class Workload:
     reference then gets the elements as `inputs["kept"]`.
 
     `standard` names the implementations that a sweep measures by default (empty: all); `compare`
-    measures all. `version` must be raised when the computation changes.
+    measures all. With `steps`, each implementation changes one thing of the one before, and
+    `compare` shows the gain of each. `version` must be raised when the computation changes.
     """
 
     name: str
@@ -173,6 +174,7 @@ class Workload:
     sizes: Callable[[Mapping[str, Any], Point], tuple[Any, ...]] | None = None
     dropout: Callable[[Point], Observe | None] = lambda point: None
     standard: tuple[str, ...] = ()
+    steps: bool = False
     version: int = 1
 
     @property
@@ -213,6 +215,7 @@ class Workload:
             version=self.version,
             source=source,
             standard=self.standard,
+            steps=self.steps,
         )
 
 
@@ -238,6 +241,7 @@ class Description:
     version: int
     source: str
     standard: tuple[str, ...] = ()
+    steps: bool = False
 
 
 def case_id(op: str, implementation: str, point: Mapping[str, Value]) -> str:

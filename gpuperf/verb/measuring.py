@@ -97,7 +97,9 @@ def measure_new(supervisor: Supervisor, request: Request) -> Outcome:
         request.refuse(cases, opened.device)
     cases = settle_dtype(cases, description, opened.device)
     main = [axis.name for axis in description.axes if axis.main]
-    return _begin(supervisor, request, opened, cases, description.name, main, baseline)
+    chosen = {case.implementation for case in cases if compared and description.steps}
+    steps = tuple(i.name for i in description.implementations if i.name in chosen)
+    return _begin(supervisor, request, opened, cases, description.name, main, baseline, steps)
 
 
 def measure_suite(supervisor: Supervisor, suite: Suite, request: Request) -> Outcome:
@@ -145,6 +147,7 @@ def _begin(
     name: str,
     main: Sequence[str] = (),
     baseline: str = "",
+    steps: tuple[str, ...] = (),
 ) -> Outcome:
     user_peaks = load_peaks(request.options.peaks) if request.options.peaks else None
     contracts = plan_contracts(opened.device, request.conditions)
@@ -175,6 +178,7 @@ def _begin(
         asked=request.asked,
         processes=request.processes,
         expected=expected,
+        steps=steps,
     )
     with RunWriter(request.options.out / f"{run_id}.jsonl", fresh=True) as writer:
         return _measure(supervisor, writer, Run(header, ()), schedule_of(header))

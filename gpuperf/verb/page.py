@@ -14,7 +14,9 @@ from gpuperf.run.embedded import embed
 from gpuperf.show.contract import how
 from gpuperf.show.html import paragraph
 from gpuperf.show.page import Section, image, page
+from gpuperf.show.render import render
 from gpuperf.show.screen import WIDE
+from gpuperf.verb.printing import tables_below
 from gpuperf.verb.progress import say
 from gpuperf.verb.registry import ROWS, verb_of, verbs
 from gpuperf.verb.verb import Chart, load
@@ -114,6 +116,8 @@ def _sections(run: Run) -> Iterator[Section]:
         yield Section("", load(own)(run, "html", screen=WIDE))
     if not own or (verb.placed and timed and _is_placed(run)):
         yield Section("Under the roofline" if own else "", load(rows.charts[0].html)(run))
+    if below := tables_below(run):
+        yield Section("", render(below, "html"))
 
 
 def _fits(chart: Chart, run: Run) -> bool:

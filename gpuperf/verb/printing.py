@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
 from gpuperf.errors import CannotMeasure, UsageError
 from gpuperf.model.record import Run
-from gpuperf.show.screen import put, stdout_screen
+from gpuperf.show.data import to_json
+from gpuperf.show.render import render
+from gpuperf.show.screen import Screen, put, stdout_screen
+from gpuperf.show.table import Table
 from gpuperf.show.view import View
 from gpuperf.verb.options import By, Format
 from gpuperf.verb.parse import split
@@ -44,7 +48,25 @@ def print_run(
         chosen = {name: look[name] for name in verb.look}
         put(load(verb.tables)(run, format.value, screen=screen, **chosen))
         return
-    put(load(rows.tables)(run, format.value, screen, view, split(columns), verbose))
+    text = load(rows.tables)(run, format.value, screen, view, split(columns), verbose)
+    put(_with_below(text, tables_below(run), format, screen))
+
+
+def tables_below(run: Run) -> Sequence[Table]:
+    """Make the tables that stand under the rows of *run*."""
+    below = verb_of(run.header).below
+    tables: Sequence[Table] = load(below)(run) if below else ()
+    return tables
+
+
+def _with_below(text: str, below: Sequence[Table], format: Format, screen: Screen) -> str:
+    """Return the rows *text* with the tables *below*, for which CSV has no place."""
+    if not below or format == Format.CSV:
+        return text
+    if format == Format.JSON:
+        rows = [row for table in below for row in table.rows]
+        return to_json({**json.loads(text), "steps": rows}, screen.ascii)
+    return f"{text}\n{render(below, format.value, screen)}"
 
 
 def refuse_empty(path: Path, runs: Sequence[Run]) -> None:

@@ -40,7 +40,8 @@ class Verb:
     `html` it escapes its texts), and `charts` draw it; without them the runs are rows under a
     roofline. `changes` renders two runs side by side. `page(path)` returns the HTML page of a file
     or a folder of this verb that is not a run, and None for another one. `placed` is false for runs
-    that have no place under a roofline.
+    that have no place under a roofline. `below` makes the tables under the rows of a run
+    (`below(run)`; none for most).
     """
 
     name: str
@@ -57,6 +58,7 @@ class Verb:
     charts: tuple[Chart, ...] = ()
     changes: str = ""
     page: str = ""
+    below: str = ""
 
 
 def load(path: str) -> Any:

@@ -25,8 +25,8 @@ from gpuperf import (
 )
 from gpuperf.theory.little import attained, queued
 
-# A turn has some 80 cycles of instructions beside 690 of latency, and loads arrive out of order while
-# a thread waits for its oldest.
+# A turn has some 80 cycles of instructions beside 690 of latency, and loads arrive out of order
+# while a thread waits for its oldest.
 SHARE = 0.8
 
 

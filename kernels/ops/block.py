@@ -192,7 +192,20 @@ def activations(point: Point, fused: bool) -> tuple[int, int]:
     return int(read), int(written)
 
 
-def work(dtype: str, fused: bool) -> Callable[[Point], Work]:
+def eager_attention(point: Point) -> tuple[int, int]:
+    """Return the elements that torch's attention in fp32 reads, and that it writes, forward.
+
+    No kernel of torch takes heads that share keys in fp32. So keys and values are repeated, keys
+    are scaled, and scores are written, masked if causal, turned into a softmax and read again.
+    """
+    keys = point.batch * point.heads * point.seq * point.head_dim
+    scores = point.batch * point.heads * new_tokens(point) * point.seq
+    masked = point.phase != "decode"
+    read = 2 * keys // point.gqa + 3 * keys + (2 + masked) * scores
+    return int(read), int(3 * keys + (2 + masked) * scores)
+
+
+def work(dtype: str, fused: bool, launches: int | None = None) -> Callable[[Point], Work]:
     """Return the work of a rung in *dtype*, whose elementwise operators are *fused* or not."""
 
     def of_point(point: Point) -> Work:
@@ -202,19 +215,22 @@ def work(dtype: str, fused: bool) -> Callable[[Point], Work]:
         passes = 3 if train else 1
         read += passes * tokens * read_each + train * elements(point, WEIGHTS)
         written += passes * tokens * written_each
+        if size == itemsize("fp32"):
+            read_each, written_each = eager_attention(point)
+            read, written = read + passes * read_each, written + passes * written_each
         # Fused attention computes its scores again backward: five matmuls, and not four.
         count = Flops(flops(point, 5), "matmul", dtype, "fp32")
-        return Work((count,), (Bytes(size * read, size * written),))
+        return Work((count,), (Bytes(size * read, size * written),), launches)
 
     return of_point
 
 
 def quantized_work(point: Point) -> Work:
     """Return the work of the compiled block with weights of one byte."""
-    needed = work("bf16", True)(point)
+    needed = work("bf16", True, 1)(point)
     (moved,) = needed.bytes
     saved = elements(point, WEIGHTS) * (itemsize("bf16") - itemsize("int8"))
-    return Work(needed.flops, (Bytes(moved.read - saved, moved.written),))
+    return Work(needed.flops, (Bytes(moved.read - saved, moved.written),), needed.launches)
 
 
 BLOCK = Workload(
@@ -263,7 +279,7 @@ BLOCK = Workload(
             rung("bf16", compiled, captured),
             "compile as a CUDA graph",
             graph_supports,
-            work("bf16", True),
+            work("bf16", True, 1),
         ),
         Implementation(
             "quantized",
@@ -281,6 +297,7 @@ BLOCK = Workload(
         ),
     ),
     narrow=narrow,
+    steps=True,
     terms=lambda point: max(point.hidden, width_of(point), point.batch * point.seq),
     roundings=roundings("bf16"),
     prepared=lambda point: (*GAINS, *WEIGHTS, *(PAST if point.phase == "decode" else ())),

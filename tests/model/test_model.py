@@ -113,7 +113,7 @@ def mapping(strategy: st.SearchStrategy) -> st.SearchStrategy:
 flops = st.builds(Flops, count, words(Flops, "kind"), text, text, text)
 traffic = st.builds(Bytes, count, count, words(Bytes, "channel"))
 cost = st.builds(Cost, several(flops), several(traffic))
-work = st.builds(Work, several(flops), several(traffic))
+work = st.builds(Work, several(flops), several(traffic), st.none() | count)
 positive = st.floats(min_value=1e-5, max_value=1e29)
 sureness = words(Figure, "status")
 figure = st.builds(Figure, positive, text, sureness, text, text, optional(number), optional(number))
@@ -201,6 +201,7 @@ description = st.builds(
     count,
     text,
     several(text),
+    st.booleans(),
 )
 caveat = st.builds(Caveat, text, text, text)
 check = st.builds(Check, number, number, count, number, number, count, several(text))
@@ -372,6 +373,7 @@ header = st.builds(
     asked=several(count),
     processes=st.integers(1, 99),
     started=words(Header, "started"),
+    steps=several(text),
     expected=optional(predictions),
 )
 NOUNS = {
