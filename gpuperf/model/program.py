@@ -17,8 +17,10 @@ from gpuperf.model.cost import Cost
 
 PassName = Literal["plain", "light", "trace", "counters", "kernels", "accounting"]
 ENDED = "the program ended"  # the reason of a pass that got no step
+FORWARD = "forward step"  # region: from one forward pass of the outermost module to the next
 WHOLE = "program"  # the region of a program without marks
 MARK = "gpuperf:"  # prefix of the name of a region, in the trace of a step
+PROMPT = "prompt of "  # prefix of a region: the forward passes of prompts of so many tokens
 PART = " / "  # between the names of a region and of a region inside it
 PASSES: tuple[PassName, ...] = ("plain", "light", "trace", "counters", "accounting", "kernels")
 
@@ -134,6 +136,15 @@ class Operator:
 
 
 @dataclass(frozen=True)
+class Prompts:
+    """The forward passes of prompts of *tokens* tokens: the *seconds* from the beginning of each to
+    that of the next pass, by the device's clock on a GPU. The first token is known before."""
+
+    tokens: int
+    seconds: tuple[float, ...]
+
+
+@dataclass(frozen=True)
 class Program:
     """A region of a program.
 
@@ -146,7 +157,8 @@ class Program:
     direction, `launched` its numbers of kernels, copies and memsets. `flop_counter` is the
     count of torch's FLOP counter for a step. `parts` are the seconds of the device (on a CPU,
     of the host) in the regions inside a step. `missing` says what could not be measured. In a
-    plain step the host waits `data_s` seconds for data, at the line `data_where`.
+    plain step the host waits `data_s` seconds for data, at the line `data_where`. `prompts` are the
+    forward passes of a program that generates text whose steps decode a token each.
     """
 
     steps: Mapping[str, int]
@@ -164,3 +176,4 @@ class Program:
     parts: Mapping[str, float] = field(default_factory=dict)
     data_s: float = 0.0
     data_where: str = ""
+    prompts: tuple[Prompts, ...] = ()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gpuperf.errors import UsageError
 from gpuperf.model.contract import Contract
-from gpuperf.model.program import WHOLE, PassName, PassResult
+from gpuperf.model.program import FORWARD, PROMPT, WHOLE, PassName, PassResult, Prompts
 from gpuperf.model.protocol import Opened
 from gpuperf.model.record import Header, Record, Run
 from gpuperf.model.timeline import Timeline
@@ -46,11 +46,25 @@ def assemble_run(origin: Origin, program: ProgramRun, traced: bool) -> Run:
     assert program.opened is not None
     contract = _contract(program.opened, origin)
     records: list[Record] = []
-    for region in dict.fromkeys(result.region for result in program.passed):
+    prompts = _prompts(program.passed)
+    regions = dict.fromkeys(result.region for result in program.passed)
+    for region in (name for name in regions if name not in prompts):
         results = [result for result in program.passed if result.region == region]
         passes = _region_passes(origin, contract, program, region, results, traced)
-        records += region_records(passes)
+        timed = tuple(each for each in prompts.values() if each.seconds)
+        records += region_records(replace(passes, prompts=timed))
     return Run(_header(origin.run, program.opened, contract, records), tuple(records))
+
+
+def _prompts(passed: Sequence[PassResult]) -> Mapping[str, Prompts]:
+    """Return the timed prompts of each length, by region; a program with marks has none."""
+    prompts = {}
+    for result in passed:
+        tokens = result.region.removeprefix(PROMPT).removesuffix(" tokens")
+        named = result.region == f"{PROMPT}{tokens} tokens" and tokens.isdecimal()
+        if named and FORWARD in {each.region for each in passed}:
+            prompts[result.region] = Prompts(int(tokens), result.steps_s)
+    return prompts
 
 
 def _region_passes(

@@ -20,6 +20,7 @@ from gpuperf.profile.summary import (
     measured_bytes,
     mfus,
     operands_of,
+    prompts_line,
     regions_line,
     time_line,
     title_of,
@@ -156,6 +157,8 @@ def _lead(profile: Profile) -> Iterator[str]:
     shares = {name: seconds / profile.step_s for name, seconds in profile.parts.items()}
     largest = sorted(shares.items(), key=lambda part: -part[1])
     yield ", ".join(f"{name} {share * 100:.1f} %" for name, share in largest if share > SMALL_PART)
+    if prompts := prompts_line(profile):
+        yield textwrap.shorten(prompts, WIDTH, placeholder=" …")
     if inside := regions_line(profile):
         yield textwrap.shorten(inside, WIDTH, placeholder=" …")
     least = region.cost.dram_bytes if region.cost else 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gpuperf.model.contract import Contract, Fingerprint
-from gpuperf.model.program import PassName, PassResult
+from gpuperf.model.program import PassName, PassResult, Prompts
 from gpuperf.model.record import Caveat
 from gpuperf.model.timeline import Timeline
 from gpuperf.profile.trace.steps import StepWindow
@@ -18,6 +18,7 @@ class RegionPasses:
     `timeline` is that of the trace, `light` that of the light pass. `windows` are the steps of the
     trace if the program does not mark them, `total` are all steps of the region, `device` is the
     GPU by whose clock steps were timed. `phases` is a caveat if the time of plain steps changed.
+    `prompts` are the forward passes of prompts before steps that decode tokens.
     """
 
     run: str
@@ -36,6 +37,7 @@ class RegionPasses:
     light: Timeline | None = None
     device: int | None = None
     phases: Caveat | None = None
+    prompts: tuple[Prompts, ...] = ()
 
     def result(self, name: PassName) -> PassResult | None:
         """Return the result of the pass *name* if it took a step."""

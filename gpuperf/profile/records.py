@@ -270,6 +270,7 @@ def _program(
         parts=_parts(passes, average.steps),
         data_s=plain.data_s / plain.steps if plain else 0.0,
         data_where=plain.data_where if plain else "",
+        prompts=passes.prompts,
     )
 
 

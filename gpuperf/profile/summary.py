@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import statistics
+
 from gpuperf.model.metrics import moved_bytes
 from gpuperf.model.record import Run
 from gpuperf.model.samples import mean_precision
@@ -15,6 +17,7 @@ WIDE_INTERVAL = 0.5  # relative half-width from which on the extremes are stated
 UNEVEN = 0.02  # relative difference of median and mean from which on both are stated
 SMALL_PART = 0.001  # share of the step: smaller parts are left out
 MOST_PARTS = 8  # regions inside a step that are listed
+MOST_LENGTHS = 3  # lengths of prompts that are listed
 
 
 def title_of(profile: Profile, run: Run) -> str:
@@ -29,7 +32,7 @@ def title_of(profile: Profile, run: Run) -> str:
 
 def totals_of(profile: Profile, run: Run) -> tuple[str, ...]:
     """Return the lines above the whole tables: time, parts, rates, cost, memory and items."""
-    lines = [time_line(profile), parts_line(profile), regions_line(profile)]
+    lines = [time_line(profile), prompts_line(profile), parts_line(profile), regions_line(profile)]
     lines += [_rates_line(profile), _cost_line(profile)]
     memory, program = profile.region.memory, profile.region.program
     if memory is not None and memory.peak_bytes:
@@ -37,6 +40,22 @@ def totals_of(profile: Profile, run: Run) -> tuple[str, ...]:
     if program is not None and program.items:
         lines.append(items_rate(program.items, profile.step_s))
     return tuple(filter(None, lines))
+
+
+def prompts_line(profile: Profile) -> str:
+    """Return the time between tokens and to the first one; empty for a program without prompts:
+    `6.906 ms a token; the first one after 12.34 ms (prompt of 64), 48.1 ms (512)`."""
+    program = profile.region.program
+    if program is None or not program.prompts:
+        return ""
+    ordered = sorted(program.prompts, key=lambda prompts: prompts.tokens)
+    each = [
+        f"{format_time(statistics.median(prompts.seconds))} "
+        f"({'' if index else 'prompt of '}{prompts.tokens:,})"
+        for index, prompts in enumerate(ordered[:MOST_LENGTHS])
+    ]
+    more = f", {len(ordered) - MOST_LENGTHS} more" if len(ordered) > MOST_LENGTHS else ""
+    return f"{format_time(profile.step_s)} a token; the first one after {', '.join(each)}{more}"
 
 
 def time_line(profile: Profile) -> str:

@@ -28,7 +28,7 @@ from gpuperf.model.experiment import (
     Predictions,
 )
 from gpuperf.model.peaks import Ceiling, Figure, Peaks
-from gpuperf.model.program import Chain, ObservedCall, Operator, PassResult, Program, Wait
+from gpuperf.model.program import Chain, ObservedCall, Operator, PassResult, Program, Prompts, Wait
 from gpuperf.model.protocol import (
     Describe,
     Described,
@@ -241,6 +241,7 @@ operator = st.builds(
     count,
     st.booleans(),
 )
+prompts = st.builds(Prompts, count, several(number))
 program = st.builds(
     Program,
     mapping(count),
@@ -258,6 +259,7 @@ program = st.builds(
     mapping(number),
     number,
     text,
+    several(prompts),
 )
 passed = st.builds(
     PassResult,
@@ -411,6 +413,7 @@ NOUNS = {
     Prediction: prediction,
     Predictions: predictions,
     Program: program,
+    Prompts: prompts,
     Record: record,
     Samples: samples,
     ObservedCall: seen,

@@ -7,14 +7,18 @@ from pathlib import Path
 
 import pytest
 from measured import run_file
-from synthetic import HOSTILE
+from synthetic import HOSTILE, h200_device
 from synthetic_profile import operator, region, run_of, training
 
 from gpuperf.errors import UnknownName
-from gpuperf.model.program import Wait
+from gpuperf.model.contract import Fingerprint
+from gpuperf.model.program import PassResult, Prompts, Wait
+from gpuperf.model.protocol import Opened
 from gpuperf.model.record import Caveat, Run
+from gpuperf.profile.assemble import Origin, assemble_run
 from gpuperf.profile.brief import HEIGHT, WIDTH
 from gpuperf.profile.output import render_profile
+from gpuperf.profile.program import ProgramRun
 from gpuperf.run.store import read_run
 from gpuperf.show.screen import Screen
 
@@ -56,6 +60,41 @@ def test_a_crowded_profile_takes_45_lines() -> None:
     assert text.count("\n") <= 45
     assert "10 regions more: -v has all" in text
     assert "5 more kinds of caveat: -v has all" in text
+
+
+def test_a_program_that_generates_text_has_the_time_to_the_first_token() -> None:
+    run = training()
+    whole = run.records[0]
+    assert whole.program is not None
+    prompts = (Prompts(2048, (0.5, 0.3, 0.4)), Prompts(64, (0.02,)))
+    program = replace(whole.program, prompts=prompts)
+    run = replace(run, records=(replace(whole, program=program), *run.records[1:]))
+    line = " a token; the first one after 20.00 ms (prompt of 64), 400.0 ms (2,048)\n"
+    for verbose in (False, True):
+        assert line in render_profile(run, "table", verbose=verbose)
+    many = replace(program, prompts=tuple(Prompts(n, (0.01,)) for n in range(2, 7)))
+    run = replace(run, records=(replace(whole, program=many), *run.records[1:]))
+    assert "(3), 10.00 ms (4), 2 more\n" in render_profile(run, "table")
+
+
+def test_the_prompts_of_a_program_belong_to_its_tokens() -> None:
+    """And a region of the program's own whose name begins alike stays a region."""
+    passed = [
+        PassResult("prompt of 16 tokens", "plain", 2, (0.1, 0.2), 0.3),
+        PassResult("forward step", "plain", 3, (0.01,) * 3, 0.03),
+        PassResult("prompt of mine", "plain", 1, (0.5,), 0.5),
+    ]
+    steps = {result.region: result.steps for result in passed}
+    run = assemble_run(
+        Origin("r", "gen.py", 0, 3, None),
+        ProgramRun(passed, Opened(h200_device(), Fingerprint()), steps=steps),
+        traced=False,
+    )
+    regions = {r.region: r.program for r in run.records if r.kind == "region"}
+    assert list(regions) == ["forward step", "prompt of mine"]
+    program = regions["forward step"]
+    assert program is not None
+    assert program.prompts == (Prompts(16, (0.1, 0.2)),)
 
 
 def test_a_first_look_has_what_a_user_acts_on() -> None:

@@ -6,11 +6,9 @@ import math
 import time
 from dataclasses import dataclass
 
-from gpuperf.model.program import PassName
+from gpuperf.model.program import FORWARD, PART, WHOLE, PassName
 from gpuperf.profile.inside.loading import loading
 from gpuperf.profile.inside.passes import Pass
-
-FORWARD = "forward step"  # from one forward pass of the outermost module to the next
 
 # Passes that begin again if the program compiles or forks in them.
 ANEW: tuple[PassName, ...] = ("light", "trace", "counters", "kernels")
@@ -26,6 +24,7 @@ FEWEST_PLAIN = 2  # steps of a plain pass even if its share of the budget is spe
 LONG_S, MOST_S = 3.0, 8.0
 SHORT_S, FEW, MANY = 1.5, 25, 60
 MOST_STEPS = 10_000  # steps of a plain pass
+LONGEST = 80  # characters of a region's name
 LOOK = 1.25  # factor between the moments at which the times of a plain pass are examined
 LATER = 1000  # the most steps of a second plain pass
 SETTLE_S = 1.0  # seconds before a second plain pass: the card rested while a trace was written
@@ -141,3 +140,14 @@ class Course:
             self.look_s = LOOK * spent_s
             return running.changing or (room and running.unsure)
         return True
+
+
+def region_name(name: object) -> str:
+    """Return the name of a region without the characters that a trace does not escape."""
+    try:
+        text = str(name)[:LONGEST]
+    except Exception:  # its `__str__` fails
+        text = type(name).__name__
+    text = text.replace('"', "'").replace("\\", "/").replace(PART, "/")
+    text = "".join(c if c.isprintable() else " " for c in text) or " "
+    return f"{text} " if text == WHOLE else text

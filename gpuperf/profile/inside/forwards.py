@@ -7,7 +7,8 @@ would take the slow path through them.
 
 The leader is the first module with parameters that is called `ROUNDS` times from outside any other
 module. Its calls are alike if the smallest tensor among their arguments has the same shape: the
-tokens that `generate` decodes one by one are alike, and the prompt before them is not.
+tokens that `generate` decodes one by one are alike, and the prompt before them is not: its tokens
+are the last side of that tensor, which is 1 for a decoded token.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ Shape = tuple[int, ...]
 
 class Forwards:
     """A hook that calls *heard* before each forward pass of the leader, with whether its arguments
-    have the usual shape."""
+    have the usual shape, and the tokens of a prompt (0 for other calls)."""
 
-    def __init__(self, heard: Callable[[bool], None]) -> None:
+    def __init__(self, heard: Callable[[bool, int], None]) -> None:
         self._heard = heard
         self._process, self._thread = os.getpid(), threading.get_ident()
         self._calls: Counter[int] = Counter()
@@ -59,7 +60,9 @@ class Forwards:
         kind = _kind(args, named)
         if len(self._kinds) < MOST_KINDS or kind in self._kinds:
             self._kinds[kind] += 1
-        self._heard(self._usual(kind))
+        usual = self._usual()
+        prompt = usual is not None and kind != usual and usual[-1:] == (1,) and kind[-1:] > (1,)
+        self._heard(usual in (None, kind), kind[-1] if prompt else 0)
 
     def _leads(self, module: Any) -> bool:
         """Make *module* the leader if it was called often enough, and return whether it is."""
@@ -73,10 +76,10 @@ class Forwards:
         self._restore = _replace(type(module), self._listen)
         return True
 
-    def _usual(self, kind: Shape) -> bool:
-        most = self._kinds.most_common(1)[0]
-        usual = most[1] > 1 and most[1] >= USUAL * self._kinds.total()
-        return not usual or kind == most[0]
+    def _usual(self) -> Shape | None:
+        """Return the shape of most calls; None while no shape has enough of them."""
+        shape, count = self._kinds.most_common(1)[0]
+        return shape if count > 1 and count >= USUAL * self._kinds.total() else None
 
 
 def _kind(args: Sequence[Any], named: Mapping[str, Any]) -> Shape:

@@ -127,9 +127,9 @@ class Stage:
                 forwards.remove()
                 session.optimized()
 
-        def forwarded(usual: bool) -> None:
+        def forwarded(usual: bool, prompt: int) -> None:
             if not compiling():
-                session.forwarded(usual)
+                session.forwarded(usual, prompt)
 
         forwards = Forwards(forwarded)
         loading.install()

@@ -13,7 +13,6 @@ import contextlib
 import functools
 import itertools
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,9 +20,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from gpuperf.model.program import ENDED, PART, WHOLE, PassName, PassResult
-from gpuperf.profile.inside.courses import ANEW, FORWARD, Course, Limits
-from gpuperf.profile.inside.passes import Trace, abandon, capturing, on_gpu, open_pass
+from gpuperf.model.program import ENDED, FORWARD, PROMPT, PassName, PassResult
+from gpuperf.profile.inside.courses import ANEW, Course, Limits, region_name
+from gpuperf.profile.inside.passes import Trace, abandon, capturing, in_compiled, on_gpu, open_pass
 from gpuperf.profile.inside.unmarked import AGAIN_S, Unmarked, sentence
 
 STEP = "step"  # the region of `gpuperf.step()`
@@ -31,7 +30,7 @@ IMPLICIT = "optimizer step"
 MOST_ANEW = 3  # times that passes of a region begin again after the program compiles or forks
 COUNTED_S = 0.1  # seconds beside the steps for which counters need room
 PATIENCE = 20  # steps for which a region waits for a pass of another region
-LONGEST = 80  # characters of a region's name
+MOST_LENGTHS, MOST_PROMPTS = 8, 50  # lengths of prompts, and prompts of each that are timed
 
 CUT = "the program ended during this pass"
 BEHIND = "CUPTI stays in a process that was traced, where each launch takes about 2 µs more"
@@ -135,15 +134,19 @@ class Session:
             self._round(IMPLICIT)
 
     @_entry
-    def forwarded(self, usual: bool = True) -> None:
+    def forwarded(self, usual: bool = True, prompt: int = 0) -> None:
         """Handle the beginning of a forward pass of the outermost module.
 
         Forward passes count as steps if the program has neither marks nor an optimizer. A pass
-        takes only steps of the *usual* kind, each up to the next one of that kind.
+        takes only steps of the *usual* kind, each up to the next one of that kind. Passes over a
+        *prompt* of so many tokens are only timed, each up to the next forward pass.
         """
         if not self._ours() or self._explicit or IMPLICIT in self.courses:
             return
         self._unmarked.drop()
+        for course in self._prompts():
+            if course.inside:
+                self._end(course)
         course = self._course(FORWARD)
         if course.inside and usual:
             self._end(course)
@@ -151,6 +154,8 @@ class Session:
             self._drop(course)
         if usual:
             self._begin(course)
+        elif prompt and (timed := self._prompt(prompt)) is not None:
+            self._begin(timed)
 
     @_entry
     def enter(self, name: object) -> None:
@@ -159,7 +164,7 @@ class Session:
         The outermost of nested regions is profiled; its trace also marks those inside.
         """
         if self._ours():
-            self._nested.append(_region_name(name))
+            self._nested.append(region_name(name))
             self._prefer_marks()
             if len(self._nested) == 1 and not self._stepped:
                 self._begin(self._course(self._nested[0]))
@@ -208,7 +213,7 @@ class Session:
         accounting = any(
             c.running is not None and c.running.name == "accounting" for c in self.courses.values()
         )
-        return not (accounting and _in_compiled()) and not capturing()
+        return not (accounting and in_compiled()) and not capturing()
 
     def _tracing(self) -> list[Trace]:
         """Return the trace of the current step, if the innermost region is inside that step."""
@@ -239,9 +244,24 @@ class Session:
 
     def _forget(self, region: str) -> None:
         """Forget the passes of *region*, since steps of another kind count from now on."""
-        course = self.courses.pop(region, None)
-        if course is not None and course.running is not None:
-            abandon(course.running)
+        also = [course.region for course in self._prompts()] if region == FORWARD else []
+        for name in (region, *also):
+            course = self.courses.pop(name, None)
+            if course is not None and course.running is not None:
+                abandon(course.running)
+
+    def _prompts(self) -> list[Course]:
+        return [course for name, course in self.courses.items() if name.startswith(PROMPT)]
+
+    def _prompt(self, tokens: int) -> Course | None:
+        """Return the course of prompts of *tokens*; None where there are enough other ones."""
+        region = f"{PROMPT}{tokens} tokens"
+        if region not in self.courses:
+            if len(self._prompts()) == MOST_LENGTHS:
+                return None
+            limits = Limits(0, MOST_PROMPTS, self.limits.budget_s)
+            self.courses[region] = Course(region, limits, limits.plan(("plain",)))
+        return self.courses[region]
 
     def _course(self, region: str) -> Course:
         if region not in self.courses:
@@ -372,22 +392,3 @@ class Session:
             self.say(PassResult(course.region, running.name, 0, reason=sentence(error)))
         if not isinstance(error, Exception):
             raise error
-
-
-def _in_compiled() -> bool:
-    """Return whether a function that torch.compile wraps is running on this thread."""
-    frame = sys._getframe(1) if "torch._dynamo.eval_frame" in sys.modules else None
-    while frame is not None and frame.f_code.co_name != "compile_wrapper":
-        frame = frame.f_back
-    return frame is not None
-
-
-def _region_name(name: object) -> str:
-    """Return the name of a region without the characters that a trace does not escape."""
-    try:
-        text = str(name)[:LONGEST]
-    except Exception:  # its `__str__` fails
-        text = type(name).__name__
-    text = text.replace('"', "'").replace("\\", "/").replace(PART, "/")
-    text = "".join(c if c.isprintable() else " " for c in text) or " "
-    return f"{text} " if text == WHOLE else text

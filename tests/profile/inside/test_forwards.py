@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,10 +13,10 @@ import torch
 from torch import nn
 
 from gpuperf import marks
-from gpuperf.model.program import PassResult
+from gpuperf.model.program import PROMPT, PassResult
 from gpuperf.profile.inside.courses import Limits
 from gpuperf.profile.inside.forwards import ROUNDS, Forwards
-from gpuperf.profile.inside.session import FORWARD, IMPLICIT, Session
+from gpuperf.profile.inside.session import FORWARD, IMPLICIT, MOST_LENGTHS, Session
 
 
 class Watched:
@@ -23,7 +24,12 @@ class Watched:
 
     def __init__(self) -> None:
         self.usual: list[bool] = []
-        self.forwards = Forwards(self.usual.append)
+        self.prompts: list[int] = []
+        self.forwards = Forwards(self.heard)
+
+    def heard(self, usual: bool, prompt: int) -> None:
+        self.usual.append(usual)
+        self.prompts.append(prompt)
 
 
 @pytest.fixture
@@ -168,6 +174,52 @@ def test_forward_passes_are_steps_until_an_optimizer_takes_one(tmp_path: Path) -
     program.session.forwarded()
     assert list(program.session.courses) == [IMPLICIT]
     assert [(p.region, p.name, p.steps) for p in program.told] == [(FORWARD, "plain", 2)]
+
+
+def test_a_call_with_many_tokens_between_calls_with_one_is_a_prompt(watched: Watched) -> None:
+    own = nn.Sequential(nn.Embedding(10, 4), nn.Linear(4, 10))
+    for tokens in (8, 1, 1, 1, 1, 8, 1, 1, 5, 1):
+        own(torch.zeros(2, tokens, dtype=torch.int64))
+    # The first calls find the leader, and then the shape of most calls.
+    assert watched.prompts[-5:] == [8, 0, 0, 5, 0]
+    assert watched.usual[-5:] == [False, True, True, False, True]
+
+
+def test_a_smaller_batch_at_the_end_is_no_prompt(watched: Watched) -> None:
+    own = model()
+    for rows in (8, 8, 8, 8, 8, 3):
+        own(torch.ones(rows, 4))
+    assert watched.usual[-1] is False
+    assert not any(watched.prompts)
+
+
+def test_prompts_are_timed_by_their_length_beside_the_passes_over_tokens(tmp_path: Path) -> None:
+    program = Program(tmp_path, Limits(0, 4))
+    for tokens in (16, 16, 32):
+        program.session.forwarded(False, tokens)
+        time.sleep(0.01)
+        for _ in range(8):
+            program.session.forwarded()
+    program.session.close()
+    prompts = {p.region: p for p in program.told if p.region.startswith(PROMPT)}
+    assert {region: p.name for region, p in prompts.items()} == {
+        "prompt of 16 tokens": "plain",
+        "prompt of 32 tokens": "plain",
+    }
+    assert all(0.01 <= s < 1 for p in prompts.values() for s in p.steps_s)
+    plain = next(p for p in program.told if p.region == FORWARD and p.name == "plain")
+    assert plain.steps == 4
+    assert max(plain.steps_s) < 0.01
+
+
+def test_prompts_of_too_many_lengths_are_not_timed(tmp_path: Path) -> None:
+    program = Program(tmp_path, Limits(0, 50))
+    for tokens in range(2, 3 + MOST_LENGTHS):
+        program.session.forwarded(False, tokens)
+        program.session.forwarded()
+    assert len(program.session.courses) == 1 + MOST_LENGTHS
+    program.session.optimized()
+    assert list(program.session.courses) == [IMPLICIT]
 
 
 def test_steps_that_another_kind_ends_are_of_no_pass(tmp_path: Path) -> None:

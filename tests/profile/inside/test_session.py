@@ -18,7 +18,7 @@ from gpuperf.model.program import PASSES, PassName, PassResult
 from gpuperf.model.protocol import PassDone
 from gpuperf.profile.inside import dispatch as watching
 from gpuperf.profile.inside import session, unmarked
-from gpuperf.profile.inside.courses import Limits
+from gpuperf.profile.inside.courses import LONGEST, Limits
 from gpuperf.profile.inside.passes import Pass, counting
 from gpuperf.profile.inside.passes.counting import Counting
 from gpuperf.profile.inside.passes.plain import Plain
@@ -306,7 +306,7 @@ def test_a_region_of_any_name_disturbs_nothing(tmp_path: Path, name: object) -> 
     assert program.of("trace", "other").steps == 1
     for passed in program.told:
         assert encode(PassDone(passed))
-        assert len(passed.region) <= session.LONGEST
+        assert len(passed.region) <= LONGEST
         if passed.trace:
             timeline = read_trace(Path(passed.trace))
             assert len(marked(timeline, passed.region)) == 1

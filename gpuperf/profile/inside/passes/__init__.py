@@ -10,12 +10,12 @@ from pathlib import Path
 
 from gpuperf.model.program import PassName
 from gpuperf.profile.inside.passes.accounting import Accounting
-from gpuperf.profile.inside.passes.base import Pass, abandon, capturing, on_gpu
+from gpuperf.profile.inside.passes.base import Pass, abandon, capturing, in_compiled, on_gpu
 from gpuperf.profile.inside.passes.counting import Counting, Kernels
 from gpuperf.profile.inside.passes.plain import Plain
 from gpuperf.profile.inside.passes.tracing import Light, Trace
 
-__all__ = ["Pass", "Trace", "abandon", "capturing", "on_gpu", "open_pass"]
+__all__ = ["Pass", "Trace", "abandon", "capturing", "in_compiled", "on_gpu", "open_pass"]
 
 
 def open_pass(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import time
 from typing import Any, Protocol
 
@@ -145,6 +146,14 @@ class Timed(Base):
 def capturing() -> bool:
     """Return whether a CUDA graph is being captured, which a wait for the device would break."""
     return on_gpu() and bool(torch.cuda.is_current_stream_capturing())
+
+
+def in_compiled() -> bool:
+    """Return whether a function that torch.compile wraps is running on this thread."""
+    frame = sys._getframe(1) if "torch._dynamo.eval_frame" in sys.modules else None
+    while frame is not None and frame.f_code.co_name != "compile_wrapper":
+        frame = frame.f_back
+    return frame is not None
 
 
 def on_gpu() -> bool:
