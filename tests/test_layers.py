@@ -39,7 +39,7 @@ BORROWED = {
     "gate": {"roofline"},
     "importing": {"profile"},
     "lab": {"roofline"},
-    "profile": {"roofline", "explain"},
+    "profile": {"roofline", "explain", "theory"},
     "showing": {"roofline"},
     "waves": {"roofline"},
 }

@@ -102,6 +102,17 @@ class Profile:
         return 0.0 if self.busy_s is None else max(0.0, self.step_s - self.busy_s)
 
 
+def longest(profiles: Sequence[Profile]) -> Profile:
+    """Return the profile of the region that takes most of the program."""
+    return max(profiles, key=whole_s)
+
+
+def whole_s(profile: Profile) -> float:
+    """Return the seconds of a region in the whole program: of a step, times its steps."""
+    program = profile.region.program
+    return profile.step_s * max(1, program.total if program else 1)
+
+
 @dataclass(frozen=True)
 class KernelUse:
     """A kernel, copy or memset by its name: its launches in a step, their seconds and share of the

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from gpuperf.model.record import Record, Run
 from gpuperf.model.text import shorten
-from gpuperf.profile.breakdown import KernelUse, OperatorRow, Profile, kernels_of
+from gpuperf.profile.breakdown import KernelUse, OperatorRow, Profile, kernels_of, longest, whole_s
 from gpuperf.profile.findings import findings
 from gpuperf.profile.gain import Gain
 from gpuperf.profile.summary import (
@@ -86,7 +86,7 @@ def render_brief(
     Raises: UnknownName for a name that is no column.
     """
     narrow = replace(screen, width=min(screen.width, WIDTH))
-    largest = max(profiles, key=_total_s)
+    largest = longest(profiles)
     others = [profile for profile in profiles if profile is not largest]
     gains, text = findings(largest, run.header), ""
     for rows in range(MOST_ROWS, LEAST_ROWS - 1, -1):
@@ -102,12 +102,6 @@ def render_brief(
             if text.count("\n") <= HEIGHT:
                 return text
     return text
-
-
-def _total_s(profile: Profile) -> float:
-    """Return the seconds of the region in the whole program: of a step, times its steps."""
-    program = profile.region.program
-    return profile.step_s * max(1, program.total if program else 1)
 
 
 def _head(profile: Profile, run: Run, by: str, rows: int) -> Table:
@@ -242,7 +236,7 @@ def _graphs_note(profile: Profile) -> Iterator[str]:
 
 
 def _regions_table(others: Sequence[Profile], most: int) -> Table:
-    ordered = sorted(others, key=lambda profile: -_total_s(profile))
+    ordered = sorted(others, key=lambda profile: -whole_s(profile))
     hidden = len(ordered) - most
     notes = notes_of(f"{hidden} regions more: -v has all") if hidden > 0 else ()
     return Table(fill(REGION_COLUMNS, [_region_cells(p) for p in ordered[:most]]), notes=notes)

@@ -13,6 +13,8 @@ import typer
 from gpuperf.errors import CannotMeasure, UsageError
 from gpuperf.model.record import Run
 from gpuperf.run.store import read_run
+from gpuperf.theory.transformer.find import find_model
+from gpuperf.theory.transformer.model import Model
 from gpuperf.verb import options as opt
 from gpuperf.verb.measuring import check_writable
 from gpuperf.verb.printing import print_changes, print_run, write_charts
@@ -70,6 +72,15 @@ Against = Annotated[
         metavar="RUN", show_default=False, help="Show what changed since this earlier profile."
     ),
 ]
+Theory = Annotated[
+    str | None,
+    typer.Option(
+        metavar="MODEL",
+        show_default=False,
+        help="Hold the steps of a program that generates text against the theory of its model: a "
+        "name as of `theory inference`, or the path of its config.json.",
+    ),
+]
 Counters = Annotated[
     str,
     typer.Option(
@@ -92,6 +103,7 @@ def profile(
     repeat: Repeat = False,
     timeout: Timeout = None,
     against: Against = None,
+    theory: Theory = None,
     counters: Counters = "auto",
     by: opt.ByOption = opt.By.OPERATORS,
 ) -> int:
@@ -104,6 +116,7 @@ def profile(
     from gpuperf.profile.measure import Plan, check_counted, passes_for, profile_program
 
     check_writable(options.out)
+    model = None if theory is None else find_model(theory)
     earlier = None if against is None else _read_profile(against)
     passes = passes_for(counters)
     if items is not None and not math.isfinite(items):
@@ -117,12 +130,38 @@ def profile(
     say(f"run file: {path}")
     if ended.error:
         say(f"{program[0]}: {ended.error}")
-    _show(run, earlier, options, by)
+    if model is None or options.format is not opt.Format.JSON:
+        _show(run, earlier, options, by)
     write_charts(run, path)
+    if model is not None and not ended.interrupted:
+        _show_theory(run, model, options.format)
     if ended.interrupted:
         raise KeyboardInterrupt
     check_counted(run, counters)
     return FAILED if ended.exit_code != 0 else 0
+
+
+def _show_theory(run: Run, model: Model, format: opt.Format) -> None:
+    """Print the predicted parts of a step beside the measured ones, below the profile; as JSON with
+    it, as `theory`.
+
+    Raises: UsageError where the steps are not those of *model*.
+    """
+    from gpuperf.profile.breakdown import longest, profiles
+    from gpuperf.profile.predicted import predicted_table
+    from gpuperf.profile.values import document_of
+    from gpuperf.show.data import to_json
+    from gpuperf.show.render import render
+    from gpuperf.show.screen import put, stdout_screen
+
+    regions, screen = profiles(run), stdout_screen()
+    table = predicted_table(longest(regions), run.header, model)
+    if format is opt.Format.JSON:
+        put(to_json({**document_of(run, regions), "theory": list(table.rows)}, screen.ascii))
+    elif format is opt.Format.CSV:
+        say("csv has the operators alone: --format table, md and json have the theory")
+    else:
+        put("\n" + render([table], format.value, screen))
 
 
 def _read_profile(path: Path) -> Run:

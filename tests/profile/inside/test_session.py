@@ -14,7 +14,7 @@ import torch
 
 from gpuperf import marks
 from gpuperf.model.codec import encode
-from gpuperf.model.program import PASSES, PassName, PassResult
+from gpuperf.model.program import PASSES, WHOLE, PassName, PassResult
 from gpuperf.model.protocol import PassDone
 from gpuperf.profile.inside import dispatch as watching
 from gpuperf.profile.inside import session, unmarked
@@ -252,7 +252,7 @@ def test_a_program_that_marks_nothing_is_traced_for_some_seconds(
     assert not torch.autograd._profiler_enabled()
     program.session.close()
     (whole,) = program.told
-    assert (whole.region, whole.name, whole.steps) == (session.WHOLE, "trace", 1)
+    assert (whole.region, whole.name, whole.steps) == (WHOLE, "trace", 1)
     assert 0.1 < whole.wall_s < 0.9
 
 
@@ -263,7 +263,7 @@ def test_what_was_traced_of_a_program_is_dropped_at_its_first_mark(tmp_path: Pat
     marks.step()
     assert not torch.autograd._profiler_enabled()
     program.session.close()
-    assert session.WHOLE not in [passed.region for passed in program.told]
+    assert WHOLE not in [passed.region for passed in program.told]
 
 
 def test_a_region_may_be_called_step(tmp_path: Path) -> None:
