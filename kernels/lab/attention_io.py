@@ -97,7 +97,6 @@ ATTENTION_DRAM = Experiment(
             implementations=("sdpa_flash",),
         ),
     ),
-    law=Law("proportional", band=0.07),
     needs=("cuda", "counters"),
     claims=("001-16", "003-02", "003-09"),
 )

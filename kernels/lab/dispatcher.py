@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from gpuperf.lab_experiments._negation import NEGATION, SIZE
 
-from gpuperf import Control, Expected, Experiment, Law, Numbers, Point
+from gpuperf import Control, Expected, Experiment, Numbers, Point
 from gpuperf.theory import dispatch
 
 FACTOR = 2.5  # between the hosts of the published figures and another
@@ -61,6 +61,5 @@ DISPATCHER = Experiment(
             of_device,
         ),
     ),
-    law=Law("floor", band=FACTOR - 1, names=("host cost", "knee")),
     claims=("001-27", "003-19", "003-20", "004-05"),
 )

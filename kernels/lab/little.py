@@ -88,7 +88,6 @@ LITTLE = Experiment(
     x="bytes in flight",
     along=in_flight,
     y="bytes_per_s",
-    series="size",
     steps=moved,
     expect=expect,
     implementations=("independent",),
