@@ -14,6 +14,7 @@ import torch
 
 import gpuperf
 from gpuperf.measure.device import Device
+from gpuperf.measure.recording.work import recorder_name
 from gpuperf.measure.telemetry import Meter
 from gpuperf.model.contract import DeviceFacts, Fingerprint
 
@@ -26,7 +27,7 @@ def fingerprint_of(device: Device, meter: Meter) -> tuple[DeviceFacts, Fingerpri
         facts = replace(facts, max_sm_clock_hz=clock)
     return facts, Fingerprint(
         hard={"product": facts.name, "sm_count": facts.sm_count, **hard},
-        soft={**soft, **_software()},
+        soft={**soft, **_software(), **_recorder(device)},
         live={**live, "host": _host()},
     )
 
@@ -40,6 +41,11 @@ def _host() -> str:
     with contextlib.suppress(OSError, ValueError):
         name = name or Path("/etc/machine-id").read_text(encoding="ascii").strip()
     return sha256(f"gpuperf {name or platform.node()}".encode()).hexdigest()[:8]
+
+
+def _recorder(device: Device) -> dict[str, str]:
+    """Return which recorder of the device's work the environment chooses. Raises: UnknownName."""
+    return {"recorder": recorder_name()} if device.facts.kind == "cuda" else {}
 
 
 def _software() -> dict[str, str | None]:
