@@ -62,7 +62,8 @@ class Bench:
     """Measures cases on one device.
 
     `report(phase, samples)` is called with the present phase and its number of samples so far,
-    `on_timed` with the timed record before its hardware counters are read.
+    `on_timed` with the timed record before its hardware counters are read. Of the counters of
+    kernels only those of the *quantity* are read, if there is one.
     """
 
     device: Device
@@ -73,6 +74,7 @@ class Bench:
     counting: Counting = "off"
     on_timed: Callable[[Record], None] = lambda record: None
     forecast: Forecast = field(default_factory=Forecast)
+    quantity: str = ""
     _partial: Record = field(init=False)  # the record so far, which is returned if the case fails
     _reported: float = field(default=0.0, init=False)
     _read: float = field(default=0.0, init=False)
@@ -137,7 +139,8 @@ class Bench:
         return True
 
     def _measure(self, record: Record, workload: Workload, extra_s: float) -> Record:
-        counter = CaseCounter(self.device, self.counting, lambda: self.report("counters", 0))
+        heard = lambda: self.report("counters", 0)  # noqa: E731
+        counter = CaseCounter(self.device, self.counting, heard, self.quantity)
         implementation, record, memory = self._planned(record, workload, counter)
         case, contract, point = record.case, record.contract, Point(record.case.point)
         self.report("inputs", 0)

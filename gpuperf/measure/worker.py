@@ -155,6 +155,7 @@ class Worker:
             request.counting,
             lambda record: self.send(protocol.Timed(record)),
             self._forecast,
+            request.quantity,
         )
         workload = workloads[request.case.op]
         isolation.begin(fresh_timer=fresh)

@@ -55,7 +55,8 @@ class Expect(msgspec.Struct, tag="expect", frozen=True):
 class Measure(msgspec.Struct, tag="measure", frozen=True):
     """Request to measure one case of the run *run* and its counters; with *every*, by every timer.
 
-    The device spins for *extra_s* seconds after each call, which is a slowdown of known size.
+    The device spins for *extra_s* seconds after each call, which is a slowdown of known size. Of
+    the counters of kernels only those of the *quantity* are read, if there is one.
     """
 
     run: str
@@ -65,6 +66,7 @@ class Measure(msgspec.Struct, tag="measure", frozen=True):
     every: bool = False
     counting: Counting = "off"
     extra_s: float = 0.0
+    quantity: str = ""
 
 
 class Runnable(msgspec.Struct, tag="runnable", frozen=True):

@@ -98,7 +98,13 @@ def measure_cases(
         # A call moves the same bytes in every process, so only the first one counts them.
         counting: Counting = "off" if by_ncu or index else header.counting
         record = supervisor.measure(
-            header.run, case, contract, header.seed, every=every, counting=counting
+            header.run,
+            case,
+            contract,
+            header.seed,
+            every=every,
+            counting=counting,
+            quantity=header.expected.experiment.y if header.expected else "",
         )
         try:
             if by_ncu is not None and not index and record.status == "ok":

@@ -173,12 +173,13 @@ class Supervisor:
         every: bool = False,
         counting: Counting = "off",
         extra_s: float = 0.0,
+        quantity: str = "",
     ) -> Record:
         """Measure *case* and return its record, even if the worker dies.
 
         Raises: CannotMeasure, UsageError for a case that cannot begin.
         """
-        return self._record(Measure(run, case, contract, seed, every, counting, extra_s))
+        return self._record(Measure(run, case, contract, seed, every, counting, extra_s, quantity))
 
     def time(self, request: Time) -> Record:
         """Time the callable of *request* and return its record, even if the worker dies.

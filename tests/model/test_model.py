@@ -429,7 +429,15 @@ TO_WORKER = {
     Examine: st.builds(Examine),
     Expect: st.builds(Expect, text, text, several(case), several(text), numbers),
     Measure: st.builds(
-        Measure, text, case, contract, count, st.booleans(), words(Header, "counting"), positive
+        Measure,
+        text,
+        case,
+        contract,
+        count,
+        st.booleans(),
+        words(Header, "counting"),
+        positive,
+        text,
     ),
     Nvbench: st.builds(Nvbench, several(case), contract, count),
     Loaded: st.builds(Loaded, several(text), several(text)),

@@ -17,7 +17,7 @@ from gpuperf.measure.error_origin import first_line
 from gpuperf.measure.timers.timer import Call
 from gpuperf.measure.timing import Timing
 from gpuperf.model.contract import Cache, Counting
-from gpuperf.model.metrics import sum_up
+from gpuperf.model.metrics import KERNEL, sum_up
 from gpuperf.model.record import NO_COUNTERS, Caveat, Record, without_counters
 from gpuperf.model.timers import TIMERS
 
@@ -40,11 +40,15 @@ BYTE_PRECISION = 0.01  # half the interval of the bytes, as a share, above which
 
 @dataclass
 class CaseCounter:
-    """Counts one case as *counting* says; `heard` reports that the worker is alive."""
+    """Counts one case as *counting* says; `heard` reports that the worker is alive.
+
+    Of the counters of kernels it reads those of the *quantity* alone, if there is one.
+    """
 
     device: Device
     counting: Counting
     heard: Callable[[], None]
+    quantity: str = ""
     _refused: Exception | None = field(default=None, init=False)
 
     def open(self) -> None:
@@ -68,7 +72,8 @@ class CaseCounter:
         record = self._attempt(self._with_traffic, record, call, timing)
         if self.counting == "kernels":
             record = self._attempt(self._with_kernels, record, call, timing)
-            record = self._attempt(self._with_cycles, record, call, timing)
+            if not self.quantity:
+                record = self._attempt(self._with_cycles, record, call, timing)
         return record
 
     def _attempt(
@@ -102,7 +107,8 @@ class CaseCounter:
 
     def _with_kernels(self, record: Record, call: Call, timing: Timing) -> Record:
         self.heard()
-        by_kernel, passes = self._counters().kernels(call, _cache(record))
+        wanted = {self.quantity: KERNEL[self.quantity]} if self.quantity in KERNEL else KERNEL
+        by_kernel, passes = self._counters().kernels(call, _cache(record), wanted)
         self.heard()
         kernels = with_counts(timing.launches, record.kernels, by_kernel)
         counts = {**record.counters, **summed(by_kernel), "kernel_passes": passes}

@@ -26,7 +26,7 @@ from gpuperf.measure.counters.traffic import (
 from gpuperf.measure.timers.timer import Call, do_nothing
 from gpuperf.measure.timers.window import Window, open_window
 from gpuperf.model.contract import Cache
-from gpuperf.model.metrics import CYCLES, OF_STEP
+from gpuperf.model.metrics import CYCLES, KERNEL, OF_STEP, Groups
 
 FLUSH_S = 1e-3  # longest flush of an L2, by which the length of a stretch is planned
 DRAM = frozenset({"dram_read_bytes", "dram_written_bytes"})
@@ -96,7 +96,9 @@ class DeviceCounters:
         with self._sampler(longest_s) as sampler:
             yield sampler, known
 
-    def kernels(self, call: Call, policy: Cache) -> tuple[list[KernelCounts], int]:
+    def kernels(
+        self, call: Call, policy: Cache, wanted: Mapping[str, Groups] = KERNEL
+    ) -> tuple[list[KernelCounts], int]:
         """Return the counters of each kernel of *call* in order, and the passes that they took.
 
         DRAM bytes are left out where their counters cannot be calibrated. Raises: NoCounters.
@@ -110,8 +112,9 @@ class DeviceCounters:
             self.window.flush("cold")  # a last kernel of known traffic
             torch.cuda.synchronize(self.device)
 
-        counts, passes = count_kernels(self.cupti, self.device.index or 0, run)
-        return _scaled(counts, self._known())[1 if flushed else 0 :], passes
+        counts, passes = count_kernels(self.cupti, self.device.index or 0, run, wanted)
+        known = self._known() if DRAM & wanted.keys() else None
+        return _scaled(counts, known)[1 if flushed else 0 :], passes
 
     @contextmanager
     def step_kernels(self, most: int) -> Iterator[StepKernelCounter]:

@@ -93,13 +93,15 @@ class KernelCounter:
 
 
 def count_kernels(
-    cupti: Cupti, device_index: int, run: Callable[[], None]
+    cupti: Cupti, device_index: int, run: Callable[[], None], wanted: Mapping[str, Groups] = KERNEL
 ) -> tuple[list[KernelCounts], int]:
     """Return the counters of each kernel that *run* launches, in order, and the number of passes.
 
-    *run* waits for the device at its end. Raises: NoCounters.
+    Cycles are counted with all quantities only. *run* waits for the device at its end. Raises:
+    NoCounters.
     """
-    with KernelCounter(cupti, device_index) as counter:
+    cycles = CYCLES if wanted is KERNEL else {}
+    with KernelCounter(cupti, device_index, wanted, cycles) as counter:
         return counter.count(run), counter.passes
 
 

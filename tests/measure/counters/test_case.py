@@ -17,6 +17,7 @@ from gpuperf.measure.counters.cupti import NoCounters
 from gpuperf.measure.timers.timer import Call
 from gpuperf.measure.timing import Timing
 from gpuperf.model.contract import Cache, Contract, Counting
+from gpuperf.model.metrics import KERNEL
 from gpuperf.model.record import Caveat, Kernel, Record, TimerFacts
 from gpuperf.model.samples import Samples
 from gpuperf.model.workload import Case, Workload
@@ -36,6 +37,7 @@ class FakeCounters:
     fails: Mapping[str, Exception] = field(default_factory=dict)
     log: list[str] = field(default_factory=list)
     asked: list[tuple[Cache, float]] = field(default_factory=list)
+    wanted: tuple[str, ...] = ()
 
     def calibration(self) -> None:
         self._step("calibration")
@@ -49,8 +51,11 @@ class FakeCounters:
         call()
         return dict(DRAM)
 
-    def kernels(self, call: Call, policy: Cache) -> tuple[list[dict[str, float]], int]:
+    def kernels(
+        self, call: Call, policy: Cache, wanted: Mapping[str, object] = KERNEL
+    ) -> tuple[list[dict[str, float]], int]:
         self._step("kernels")
+        self.wanted = tuple(wanted)
         call()
         return [{"l2_bytes": 4e6, "cycles": 900.0}, {"l2_bytes": 1e6, "dram_read_bytes": 1.0}], 7
 
@@ -91,6 +96,7 @@ def count(
     contract: Contract = CONTRACT,
     workload: Workload = INCREMENT,
     timed: Callable[[Record], None] = lambda record: None,
+    quantity: str = "",
 ) -> tuple[Record, list[str]]:
     """The record of a case whose card has *counters*, and the phases that it reported."""
 
@@ -110,6 +116,7 @@ def count(
         report=lambda phase, samples: phases.append(phase),
         counting=counting,
         on_timed=timed,
+        quantity=quantity,
     )
     case = Case(workload.name, "torch", {"n": 100, "dtype": "fp32"})
     return made.measure(workload, case, contract, "r", seed=5), phases
@@ -144,6 +151,19 @@ def test_the_counters_of_each_kernel_are_in_the_record_and_their_sum(
         Kernel("gemm", 1, {"l2_bytes": 4e6, "cycles": 900.0}),
         Kernel("reduce", 1, {"l2_bytes": 1e6, "dram_read_bytes": 1.0}),
     )
+
+
+def test_of_one_quantity_the_others_and_the_cycles_are_not_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each pass of the counters of a call takes a tenth of a second."""
+    contract = replace(CONTRACT, timer="blocked")
+    for quantity, wanted in (("l2_bytes", ("l2_bytes",)), ("time_per_step", tuple(KERNEL))):
+        counters = FakeCounters()
+        record, _ = count("kernels", counters, monkeypatch, contract, quantity=quantity)
+        assert record.status == "ok"
+        assert counters.wanted == wanted
+        assert "cycles" not in counters.log
 
 
 @pytest.mark.parametrize(
@@ -225,7 +245,7 @@ def test_kernels_that_move_other_bytes_alone_than_in_the_call_say_so(
     def doubted(read: float) -> bool:
         fake = FakeCounters()
         found = [{"dram_read_bytes": read, "dram_written_bytes": DRAM["dram_written_bytes"]}]
-        monkeypatch.setattr(fake, "kernels", lambda call, policy: (found, 7))
+        monkeypatch.setattr(fake, "kernels", lambda call, policy, wanted: (found, 7))
         return "replayed" in doubts(count("kernels", fake, monkeypatch)[0])
 
     whole = DRAM["dram_read_bytes"]
@@ -274,7 +294,7 @@ def test_the_record_is_reported_before_its_counters_are_read(
 def test_kernels_that_do_not_match_get_a_caveat(monkeypatch: pytest.MonkeyPatch) -> None:
     counters = FakeCounters()
     three = [{"l2_bytes": 1.0}] * 3
-    monkeypatch.setattr(counters, "kernels", lambda call, policy: (three, 7))
+    monkeypatch.setattr(counters, "kernels", lambda call, policy, wanted: (three, 7))
     record, _ = count("kernels", counters, monkeypatch)
     assert record.counters["l2_bytes"] == 3
     assert "unmatched-kernels" in doubts(record)

@@ -42,7 +42,7 @@ from gpuperf.measure.counters.device import StepKernelCounter
 from gpuperf.measure.counters.dram import LEAST_INTERVAL_S, MOST_SAMPLES, DramSampler
 from gpuperf.measure.counters.kernels import KernelCounter, count_kernels, summed, with_counts
 from gpuperf.model.contract import Counting
-from gpuperf.model.metrics import OF_STEP
+from gpuperf.model.metrics import KERNEL, OF_STEP
 from gpuperf.model.record import Kernel
 
 
@@ -274,6 +274,14 @@ def test_kernels_are_counted_in_their_order() -> None:
     assert "time_ns" in found[0]
     assert "time_ns" not in found[1]
     assert passes == CHIPS["GH100"]["ranges"]["passes"] == 9
+    assert driver.alive == set()
+
+
+def test_one_quantity_of_kernels_is_counted_without_the_others() -> None:
+    library, driver = fake(ranges=[GEMM, REDUCE])
+    wanted = {"l2_bytes": KERNEL["l2_bytes"]}
+    found, _ = count_kernels(library, 0, nothing, wanted)
+    assert found == [{"l2_bytes": 64.0}, {"l2_bytes": 32.0}]
     assert driver.alive == set()
 
 
