@@ -118,7 +118,7 @@ def packed_gemv_kernel(
     y,
     n,
     k,
-    group,
+    GROUP: tl.constexpr,
     BN: tl.constexpr,
     BK: tl.constexpr,
     FAST: tl.constexpr,
@@ -140,9 +140,9 @@ def packed_gemv_kernel(
         right = tl.load(x + i * k + width + at, inside, 0.0).to(tl.float32)
         first, second = half_sums(codes, left, right, FAST)
         inside = (part < width)[None, :]
-        of_row = scale + row[:, None] * (k // group)
-        first *= tl.load(of_row + (part // group)[None, :], inside, 0.0).to(tl.float32)
-        upper = tl.load(of_row + ((width + part) // group)[None, :], inside, 0.0)
+        of_row = scale + row[:, None] * (k // GROUP)
+        first *= tl.load(of_row + (part // GROUP)[None, :], inside, 0.0).to(tl.float32)
+        upper = tl.load(of_row + ((width + part) // GROUP)[None, :], inside, 0.0)
         sums += first + second * upper.to(tl.float32)
     tl.store(y + i * n + j, tl.sum(sums, 1).to(y.dtype.element_ty), j < n)
 
@@ -278,10 +278,10 @@ def launch(
         constants |= {"BM": tile["BM"], **steps, **products(x, point, tile["BK"], fast)}
     elif packed:
         kernel, grid = packed_gemv_kernel, (columns, m)
-        arguments = (x, weight, scale, y, n, k, group)
+        arguments = (x, weight, scale, y, n, k)
         along = math.gcd(ALONG, group, k // 2)
         fast = fast and along == ALONG and x.element_size() == 2
-        constants |= {"ALONG": along, "FAST": fast}
+        constants |= {"GROUP": group, "ALONG": along, "FAST": fast}
     else:
         kernel, grid = gemv_kernel, (columns, m)
         arguments = (*operands, n, k)

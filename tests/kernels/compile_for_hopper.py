@@ -97,7 +97,7 @@ def linear_layer() -> None:
     """Codes that are converted by PTX; the interpreter takes code that no compiler does."""
     pointers = {"x": "*bf16", "weight": "*i8", "scale": "*bf16", "x_scale": "*fp32", "y": "*bf16"}
     kinds = pointers | dict.fromkeys(("m", "n", "k", "group"), "i32")
-    every = {"BN": 8, "BK": 512, "STEP": 1, "X_STEP": -1, "FAST": True, "ALONG": 8}
+    every = {"BN": 8, "BK": 512, "STEP": 1, "X_STEP": -1, "FAST": True, "ALONG": 8, "GROUP": 128}
     for kernel in (linear.gemv_kernel, linear.packed_gemv_kernel):
         names = kernel.arg_names
         constants = {name: value for name, value in every.items() if name in names}
