@@ -8,6 +8,7 @@ device is idle are the rest of the gap.
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -80,7 +81,7 @@ def sizes_of(profile: Profile, model: Model) -> Sizes:
             continue
         shape, part = product_of(row), part_of(row, model)
         if shape is not None and part in (PROJECTIONS, MLP):
-            rows[shape[0], operator.tensors[-1].dtype] += max(1, round(operator.count))
+            rows[shape[0], operator.tensors[1].dtype] += max(1, round(operator.count))
         if part == ATTENTION and (length := _keys(row, model)):
             keys.append((operator.count, length))
     if not rows:
@@ -128,11 +129,14 @@ def product_of(row: OperatorRow) -> Shape | None:
     operator = row.record.operator
     if operator is None or operator.kind != "matmul":
         return None
-    matrices = [tensor.shape for tensor in operator.tensors if len(tensor.shape) == 2]
-    if len(matrices) < 2 or matrices[-2][1] != matrices[-1][0]:
+    shapes = [tensor.shape for tensor in operator.tensors if len(tensor.shape) > 1]
+    if len(shapes) < 2 or len(shapes[1]) != 2:
         return None
-    (rows, inputs), (_, outputs) = matrices[-2:]
-    return rows, inputs, outputs
+    *rows, inputs = shapes[0]
+    # Inference mode shows `linear` whole, whose weights are (outputs, inputs).
+    of_linear = row.record.case.op == "aten::linear"
+    outputs, own = shapes[1] if of_linear else reversed(shapes[1])
+    return (math.prod(rows), inputs, outputs) if own == inputs else None
 
 
 def _keys(row: OperatorRow, model: Model) -> int:

@@ -11,7 +11,7 @@ from gpuperf.errors import UsageError
 from gpuperf.model.program import Prompts
 from gpuperf.model.record import Record, Run
 from gpuperf.profile.breakdown import longest, profiles
-from gpuperf.profile.predicted import Part, part_of, predicted_table, sizes_of
+from gpuperf.profile.predicted import Part, part_of, predicted_table, product_of, sizes_of
 from gpuperf.show.table import Table
 from gpuperf.theory.transformer.find import builtin_model
 
@@ -53,6 +53,24 @@ def test_the_sizes_of_a_step_are_those_of_its_shapes() -> None:
     (profile,) = profiles(decode())
     sizes = sizes_of(profile, LLAMA)
     assert (sizes.batch, sizes.context, sizes.dtype) == (8, 1024, "bf16")
+
+
+@pytest.mark.parametrize(
+    ("name", "of", "shape"),
+    [
+        ("aten::mm", "8×4096 bf16, 4096×1024 bf16", (8, 4096, 1024)),
+        ("aten::addmm", "1024 bf16, 8×4096 bf16, 4096×1024 bf16", (8, 4096, 1024)),
+        ("aten::linear", "8×1×4096 bf16, 1024×4096 bf16, 1024 bf16", (8, 4096, 1024)),
+        ("aten::matmul", "2×4×4096 bf16, 4096×1024 bf16", (8, 4096, 1024)),
+        ("aten::linear", "8×1×4096 bf16, 4096×1024 bf16", None),
+        ("aten::bmm", "8×4×64 bf16, 8×64×4 bf16", None),
+    ],
+)
+def test_a_product_has_rows_inputs_and_outputs(
+    name: str, of: str, shape: tuple[int, int, int] | None
+) -> None:
+    (row,) = profiles(decode(operator(name, of, MS)))[0].operators
+    assert product_of(row) == shape
 
 
 def test_the_context_is_the_mean_over_the_lengths_of_the_accounted_steps() -> None:
