@@ -93,6 +93,7 @@ def import_ahead() -> None:
     """Import what every chart needs, for a second: while a worker starts, it costs no time."""
     for name in ("figure", "ticker", "lines", "backends.backend_agg", "backends.backend_svg"):
         importlib.import_module(f"matplotlib.{name}")
+    importlib.import_module("plotext")  # of the charts in the terminal
 
 
 @contextmanager
