@@ -48,7 +48,7 @@ def steps_of(run: Run) -> Iterator[Step]:
     """Yield the steps of each point, from one implementation that has a time to the next one."""
     peaks = (run.header.ceilings, run.header.peaks)
     for timed in _timed(run).values():
-        names = [name for name in run.header.steps if name in timed]
+        names = [name for name in run.header.steps if name in timed and all(map(_ok, timed[name]))]
         for old, new in pairwise(names):
             before, after = timed[old], timed[new]
             gain = speedups([*before, *after], old).get(key_of(after[0]))
@@ -70,7 +70,7 @@ def predict(
         return None, "the work of a step has no roof"
     change = new_s / old_s
     device_s, host_s = (busy_s or whole_s) * change, 0.0
-    because = f"at the roofs the work takes {format_number(change)} of the time"
+    because = f"its least time is {format_number(change)} of that before"
     if busy_s and whole_s > LAUNCH_BOUND * busy_s:
         old, new = launches(before[0]), launches(after)
         host_s = whole_s * new / old if old and new else 0.0
@@ -114,11 +114,14 @@ def _timed(run: Run) -> Mapping[Key, dict[str, list[Record]]]:
     is one as the time that counts."""
     points: dict[Key, dict[str, list[Record]]] = {}
     for record in run.records if run.header.steps else ():
-        if record.status == "ok" and record.samples is not None:
-            own = points.setdefault(same_case(record), {})
-            timed = replace(record, primary="wall") if "wall" in record.times else record
-            own.setdefault(record.case.implementation, []).append(timed)
+        own = points.setdefault(same_case(record), {})
+        timed = replace(record, primary="wall") if "wall" in record.times else record
+        own.setdefault(record.case.implementation, []).append(timed)
     return points
+
+
+def _ok(record: Record) -> bool:
+    return record.status == "ok" and record.samples is not None
 
 
 def _median_s(records: Sequence[Record], name: TimeName | Literal[""]) -> float | None:
@@ -152,7 +155,7 @@ def _cells(step: Step) -> tuple[str, ...]:
     gain, predicted = step.gain, step.predicted
     ends = (gain.low, gain.high)
     return (
-        step.name,
+        f"{step.before} → {step.name}",
         f"{format_number(gain.value)}×",
         format_interval(gain.value, *ends) if ends[0] and ends[1] else UNKNOWN,  # type: ignore[arg-type]
         f"{format_number(predicted)}×" if predicted else UNKNOWN,

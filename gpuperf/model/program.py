@@ -137,9 +137,11 @@ class Operator:
 
 @dataclass(frozen=True)
 class Prompts:
-    """The forward passes of prompts of *tokens* tokens: the *seconds* from the beginning of each to
-    that of the next pass, by the device's clock on a GPU. The first token is known before."""
+    """The forward passes of prompts of *tokens* tokens in so many *sequences*: the *seconds* from
+    the beginning of each to that of the next pass, by the device's clock on a GPU. The first token
+    is known before."""
 
+    sequences: int
     tokens: int
     seconds: tuple[float, ...]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,6 +22,8 @@ from gpuperf.profile.trace.kineto import read_trace
 from gpuperf.profile.trace.steps import region_name, steps_of
 from gpuperf.run.ceilings import kept_ceilings
 from gpuperf.run.session import make_header
+
+TIMED_PROMPT = re.compile(rf"{PROMPT}([0-9]+) × ([0-9]+) tokens")
 
 
 @dataclass(frozen=True)
@@ -60,10 +63,9 @@ def _prompts(passed: Sequence[PassResult]) -> Mapping[str, Prompts]:
     """Return the timed prompts of each length, by region; a program with marks has none."""
     prompts = {}
     for result in passed:
-        tokens = result.region.removeprefix(PROMPT).removesuffix(" tokens")
-        named = result.region == f"{PROMPT}{tokens} tokens" and tokens.isdecimal()
+        named = TIMED_PROMPT.fullmatch(result.region)
         if named and FORWARD in {each.region for each in passed}:
-            prompts[result.region] = Prompts(int(tokens), result.steps_s)
+            prompts[result.region] = Prompts(int(named[1]), int(named[2]), result.steps_s)
     return prompts
 
 

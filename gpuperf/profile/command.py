@@ -77,8 +77,8 @@ Theory = Annotated[
     typer.Option(
         metavar="MODEL",
         show_default=False,
-        help="Hold the steps of a program that generates text against the theory of its model: a "
-        "name as of `theory inference`, or the path of its config.json.",
+        help="Compare the parts of a step that decodes a token with their predicted times: the "
+        "model's name as of `theory inference`, or the path of its config.json.",
     ),
 ]
 Counters = Annotated[
@@ -133,35 +133,39 @@ def profile(
     if model is None or options.format is not opt.Format.JSON:
         _show(run, earlier, options, by)
     write_charts(run, path)
-    if model is not None and not ended.interrupted:
-        _show_theory(run, model, options.format)
+    flaw = None if model is None else _show_theory(run, model, options.format)
     if ended.interrupted:
         raise KeyboardInterrupt
     check_counted(run, counters)
+    if flaw is not None and ended.exit_code == 0:
+        raise flaw
     return FAILED if ended.exit_code != 0 else 0
 
 
-def _show_theory(run: Run, model: Model, format: opt.Format) -> None:
+def _show_theory(run: Run, model: Model, format: opt.Format) -> UsageError | None:
     """Print the predicted parts of a step beside the measured ones, below the profile; as JSON with
-    it, as `theory`.
-
-    Raises: UsageError where the steps are not those of *model*.
-    """
+    it, as `theory`. Return the error where the steps are not those of *model*."""
     from gpuperf.profile.breakdown import longest, profiles
     from gpuperf.profile.predicted import predicted_table
     from gpuperf.profile.values import document_of
     from gpuperf.show.data import to_json
     from gpuperf.show.render import render
     from gpuperf.show.screen import put, stdout_screen
+    from gpuperf.show.table import Table
 
-    regions, screen = profiles(run), stdout_screen()
-    table = predicted_table(longest(regions), run.header, model)
+    regions, screen, flaw, table = profiles(run), stdout_screen(), None, Table()
+    try:
+        table = predicted_table(longest(regions), run.header, model)
+    except UsageError as error:
+        flaw = error
     if format is opt.Format.JSON:
-        put(to_json({**document_of(run, regions), "theory": list(table.rows)}, screen.ascii))
+        theory = None if flaw else list(table.rows)
+        put(to_json({**document_of(run, regions), "theory": theory}, screen.ascii))
     elif format is opt.Format.CSV:
         say("csv has the operators alone: --format table, md and json have the theory")
-    else:
+    elif flaw is None:
         put("\n" + render([table], format.value, screen))
+    return flaw
 
 
 def _read_profile(path: Path) -> Run:

@@ -26,6 +26,9 @@ from gpuperf.units import format_number, format_percent, format_time
 
 PROJECTIONS, ATTENTION, MLP, HEAD = "attention projections", "attention", "MLP", "head"
 OTHERS, IDLE, STEP = "norms, sums and others", "idle device", "between tokens"
+FIRST = "first token"
+OTHER_MODEL = "give --theory the config.json of the model that the program runs"
+NO_TOKENS = "profile a program whose forward passes decode a token each"
 PADDED = 1.1  # a vocabulary is padded up to this many times its size
 SOFTMAX = ("aten::_softmax", "aten::softmax")
 Shape = tuple[int, int, int]
@@ -67,28 +70,53 @@ def predicted_table(profile: Profile, header: Header, model: Model) -> Table:
     chip = Chip(peaks)
     formats = formats_of(chip, sizes.dtype, sizes.dtype)
     steps = Steps(model, formats, roofs_of(chip, formats))
-    parts = [*_parts(profile, model, steps, sizes), *_prompts(profile, steps, sizes)]
-    return _table(parts, sizes, model, peaks.name)
+    parts = [*_parts(profile, model, steps, sizes), *_prompts(profile, steps)]
+    title = (
+        f"{model.name} on {peaks.name}: a token of {sizes.batch} sequences after "
+        f"{sizes.context:,.0f} cached ones each, {sizes.dtype}"
+    )
+    return _table(parts, sizes, title, (*_remarks(profile), *model.doubts))
+
+
+def _remarks(profile: Profile) -> Iterator[str]:
+    yield "predicted: the least time at the roofs of products and attention, one after another"
+    yield "of the gap: the part's share of what a step takes beyond its prediction"
+    steps = profile.region.program.steps if profile.region.program else {}
+    if steps.get("plain", 0) > steps.get("accounting", 0) > 0:
+        yield (
+            f"cached tokens are those of {steps['accounting']} steps, and the time between tokens "
+            f"is the mean of {steps['plain']} others, which may have more or fewer"
+        )
 
 
 def sizes_of(profile: Profile, model: Model) -> Sizes:
     """Read the sizes of a step from its operators. Raises: UsageError."""
     rows: Counter[tuple[int, str]] = Counter()
+    weights: Counter[str] = Counter()
     keys: list[tuple[float, int]] = []
     for row in profile.operators:
         operator = row.record.operator
         if operator is None:
             continue
+        if operator.backward:
+            raise UsageError("the program trains, and the theory is of inference", NO_TOKENS)
         shape, part = product_of(row), part_of(row, model)
+        if shape is not None and part != OTHERS:
+            weights[part] += round(operator.count * shape[1] * shape[2])
         if shape is not None and part in (PROJECTIONS, MLP):
             rows[shape[0], operator.tensors[1].dtype] += max(1, round(operator.count))
-        if part == ATTENTION and (length := _keys(row, model)):
-            keys.append((operator.count, length))
+        if part == ATTENTION and (lengths := _lengths(row, model)):
+            if lengths[0] > 1:
+                raise UsageError(
+                    f"a step attends from {lengths[0]:,} tokens, and a decode step from one",
+                    NO_TOKENS,
+                )
+            keys.append((operator.count, lengths[1]))
     if not rows:
         raise UsageError(
-            f"no product of the program has the shape of a matrix of {model.name}",
-            "give --theory the config.json of the model that the program runs",
+            f"no product of the program has the shape of a matrix of {model.name}", OTHER_MODEL
         )
+    _refuse_other(model, weights)
     (batch, dtype), _ = rows.most_common(1)[0]
     if dtype not in ("bf16", "fp16"):
         raise UsageError(
@@ -98,6 +126,25 @@ def sizes_of(profile: Profile, model: Model) -> Sizes:
     calls = sum(count for count, _ in keys)
     context = sum(count * length for count, length in keys) / calls if calls else 0.0
     return Sizes(batch, max(0.0, context - 1), dtype)
+
+
+def _refuse_other(model: Model, weights: Mapping[str, int]) -> None:
+    """Raise a UsageError where a step multiplies by other *weights* than those of *model*.
+
+    How many experts are read depends on the tokens, so that they are not counted.
+    """
+    known = {PROJECTIONS: "attention", MLP: "mlp", HEAD: "head"}
+    for part, of in known.items():
+        linears = [linear for linear in model.linears if linear.of == of]
+        if any(linear.experts > 1 for linear in linears):
+            continue
+        own = sum(linear.parameters for linear in linears)
+        if not own / PADDED <= weights[part] <= own * PADDED:
+            raise UsageError(
+                f"a step multiplies {weights[part]:,} weights of the {part}, and {model.name} has "
+                f"{own:,}",
+                OTHER_MODEL,
+            )
 
 
 def part_of(row: OperatorRow, model: Model) -> str:
@@ -139,16 +186,16 @@ def product_of(row: OperatorRow) -> Shape | None:
     return (math.prod(rows), inputs, outputs) if own == inputs else None
 
 
-def _keys(row: OperatorRow, model: Model) -> int:
-    """Return the keys of a call of attention; 0 if its shapes do not show them."""
+def _lengths(row: OperatorRow, model: Model) -> tuple[int, int] | None:
+    """Return the queries and keys of a call of attention; None if its shapes do not show them."""
     operator = row.record.operator
     assert operator is not None
     shapes = [tensor.shape for tensor in operator.tensors]
-    if operator.kind == "attention" and len(shapes) > 1 and len(shapes[1]) == 4:
-        return shapes[1][2]
+    if operator.kind == "attention" and len(shapes) > 1 and len(shapes[0]) == len(shapes[1]) == 4:
+        return shapes[0][2], shapes[1][2]
     if row.record.case.op == "aten::bmm" and len(shapes) == 2 and shapes[0][-1] == model.head_width:
-        return shapes[1][-1]
-    return 0
+        return shapes[0][1], shapes[1][-1]
+    return None
 
 
 def _parts(profile: Profile, model: Model, steps: Steps, sizes: Sizes) -> Iterator[Part]:
@@ -169,16 +216,16 @@ def _parts(profile: Profile, model: Model, steps: Steps, sizes: Sizes) -> Iterat
     yield Part(STEP, sum(predicted.values()), profile.step_s)
 
 
-def _prompts(profile: Profile, steps: Steps, sizes: Sizes) -> Iterator[Part]:
+def _prompts(profile: Profile, steps: Steps) -> Iterator[Part]:
     """Yield the passes over prompts that were timed, all sequences together."""
     program = profile.region.program
     for prompts in sorted(program.prompts if program else (), key=lambda each: each.tokens):
-        name = f"first token of {prompts.tokens:,}"
-        predicted_s = steps.pass_s(chunks=((prompts.tokens, 0),) * sizes.batch)
+        name = f"{FIRST} of {prompts.sequences} × {prompts.tokens:,}"
+        predicted_s = steps.pass_s(chunks=((prompts.tokens, 0),) * prompts.sequences)
         yield Part(name, predicted_s, statistics.median(prompts.seconds))
 
 
-def _table(parts: Sequence[Part], sizes: Sizes, model: Model, device: str) -> Table:
+def _table(parts: Sequence[Part], sizes: Sizes, title: str, remarks: Sequence[str]) -> Table:
     whole = next(part for part in parts if part.name == STEP)
     columns = (
         Column("part", left=True, identity=True),
@@ -187,22 +234,17 @@ def _table(parts: Sequence[Part], sizes: Sizes, model: Model, device: str) -> Ta
         Column("ratio"),
         Column("of the gap"),
     )
-    note = (
-        "predicted at the roofs: linears and attention one after another, all else fused away; "
-        "of the gap: the part's share of what a step takes beyond it"
-    )
-    title = f"{model.name} on {device}: {sizes.batch} × {sizes.context:,.0f} tokens, {sizes.dtype}"
     cells = [_cells(part, whole.over_s) for part in parts]
     return Table(
         fill(columns, cells),
         title=title,
-        notes=notes_of(note, *model.doubts),
+        notes=notes_of(*remarks),
         rows=[_row(part, sizes) for part in parts],
     )
 
 
 def _cells(part: Part, gap_s: float) -> tuple[str, ...]:
-    inside = not part.name.startswith("first token") and part.name != STEP
+    inside = not part.name.startswith(FIRST) and part.name != STEP
     share = format_percent(part.over_s / gap_s) if inside and gap_s > 0 else ""
     ratio = format_number(part.measured_s / part.predicted_s) if part.predicted_s else ""
     seconds = (format_time(s) if s else "–" for s in (part.predicted_s, part.measured_s))

@@ -17,7 +17,7 @@ WIDE_INTERVAL = 0.5  # relative half-width from which on the extremes are stated
 UNEVEN = 0.02  # relative difference of median and mean from which on both are stated
 SMALL_PART = 0.001  # share of the step: smaller parts are left out
 MOST_PARTS = 8  # regions inside a step that are listed
-MOST_LENGTHS = 3  # lengths of prompts that are listed
+MOST_LENGTHS = 2  # lengths of prompts that are listed
 
 
 def title_of(profile: Profile, run: Run) -> str:
@@ -44,14 +44,14 @@ def totals_of(profile: Profile, run: Run) -> tuple[str, ...]:
 
 def prompts_line(profile: Profile) -> str:
     """Return the time between tokens and to the first one; empty for a program without prompts:
-    `6.906 ms a token; the first one after 12.34 ms (prompt of 64), 48.1 ms (512)`."""
+    `6.906 ms a token; the first one after 12.34 ms (prompt of 4 × 64), 48.1 ms (4 × 512)`."""
     program = profile.region.program
     if program is None or not program.prompts:
         return ""
-    ordered = sorted(program.prompts, key=lambda prompts: prompts.tokens)
+    ordered = sorted(program.prompts, key=lambda prompts: (prompts.tokens, prompts.sequences))
     each = [
         f"{format_time(statistics.median(prompts.seconds))} "
-        f"({'' if index else 'prompt of '}{prompts.tokens:,})"
+        f"({'' if index else 'prompt of '}{prompts.sequences} × {prompts.tokens:,})"
         for index, prompts in enumerate(ordered[:MOST_LENGTHS])
     ]
     more = f", {len(ordered) - MOST_LENGTHS} more" if len(ordered) > MOST_LENGTHS else ""

@@ -18,6 +18,7 @@ def call_s(host_s: float, moved: float, bandwidth: float, start_s: float = 0.0) 
     return max(host_s, start_s + moved / bandwidth)
 
 
-def knee_bytes(host_s: float, bandwidth: float) -> float:
-    """Return the bytes of an operator below which the host binds: host cost × bandwidth."""
-    return host_s * bandwidth
+def knee_bytes(host_s: float, bandwidth: float, start_s: float = 0.0) -> float:
+    """Return the bytes of an operator below which the host binds: those that move in the time that
+    the host takes longer than the start of a kernel."""
+    return max(0.0, host_s - start_s) * bandwidth

@@ -61,7 +61,10 @@ def tables_below(run: Run) -> Sequence[Table]:
 
 def _with_below(text: str, below: Sequence[Table], format: Format, screen: Screen) -> str:
     """Return the rows *text* with the tables *below*, for which CSV has no place."""
-    if not below or format == Format.CSV:
+    if not below:
+        return text
+    if format == Format.CSV:
+        say("csv has the rows alone: --format table, md and json have the steps")
         return text
     if format == Format.JSON:
         rows = [row for table in below for row in table.rows]

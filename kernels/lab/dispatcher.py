@@ -32,7 +32,7 @@ def expect(at: Point, numbers: Numbers) -> Expected:
     host_s, own_s = HOST_S[at.implementation], device_s(at, numbers)
     bandwidth = numbers["copy_bandwidth"]
     value = dispatch.call_s(host_s, 2 * SIZE * at.n, bandwidth, dispatch.GRAPH_KERNEL_S)
-    knee = dispatch.knee_bytes(host_s, bandwidth)
+    knee = dispatch.knee_bytes(host_s, bandwidth, dispatch.GRAPH_KERNEL_S)
     because = f"host {host_s * 1e6:.1f} µs, device {own_s * 1e6:.3g} µs, knee {knee / 1e6:.3g} MB"
     low, high = max(host_s / FACTOR, NEAR * own_s), max(host_s * FACTOR, FAR * own_s)
     return Expected(value, low, high, "s", "model", because)
@@ -41,7 +41,8 @@ def expect(at: Point, numbers: Numbers) -> Expected:
 def of_device(at: Point, numbers: Numbers) -> Expected:
     """Predict the seconds of a call that takes the device longer than any host."""
     own_s = device_s(at, numbers)
-    return Expected(own_s, NEAR * own_s, FAR * own_s, "s", "model", "bytes / bandwidth alone")
+    because = "the start of a kernel, and its bytes / bandwidth"
+    return Expected(own_s, NEAR * own_s, FAR * own_s, "s", "model", because)
 
 
 DISPATCHER = Experiment(

@@ -19,7 +19,7 @@ BYTES = ".reg .b32 t;\nxor.b32 t, $IN, 0x80808080;\n" + "".join(
     for i in range(4)
 )
 # The low bits n of byte i become 1 + n/256, and its high bits 1 + n/16.
-SHIFTS = ("shl.b32 t, $8, 15", "shl.b32 t, $8, 7", "shr.b32 t, $8, 1", "shr.b32 t, $8, 9")
+SHIFTS = ("shl.b32 t, w, 15", "shl.b32 t, w, 7", "shr.b32 t, w, 1", "shr.b32 t, w, 9")
 HALVES = "".join(
     f"{shift};\nlop3.b32 ${i}, t, 0x00078000, 0x3F800000, 0xEA;\n"
     f"lop3.b32 ${4 + i}, t, 0x00780000, 0x3F800000, 0xEA;\n"
@@ -27,7 +27,7 @@ HALVES = "".join(
 )
 # In bf16 the bits n of two bytes become 128 + n, from which 136 is subtracted exactly.
 PAIRS = "".join(
-    f"prmt.b32 t, $4, 0, {select};\n"
+    f"prmt.b32 t, w, 0, {select};\n"
     f"lop3.b32 ${i}, t, 0x000F000F, 0x43004300, 0xEA;\nshr.b32 t, t, 4;\n"
     f"lop3.b32 ${2 + i}, t, 0x000F000F, 0x43004300, 0xEA;\n"
     f"fma.rn.bf16x2 ${i}, ${i}, one, less;\nfma.rn.bf16x2 ${2 + i}, ${2 + i}, one, less;\n"
@@ -50,9 +50,11 @@ FACTORS = _constant(
     + _with_registers(BYTES, "$2", "f")
     + "prmt.b32 $0, f0, f1, 0x7632;\nprmt.b32 $1, f2, f3, 0x7632;\n"
 )
-HALF_FLOATS = _constant(".reg .b32 t;\n" + HALVES)
+# The input is copied first: it may share a register with an output that is written early.
+HALF_FLOATS = _constant(".reg .b32 t, w;\nmov.b32 w, $8;\n" + HALVES)
 HALF_FACTORS = _constant(
-    ".reg .b32 t, one, less;\nmov.b32 one, 0x3F803F80;\nmov.b32 less, 0xC308C308;\n" + PAIRS
+    ".reg .b32 t, w, one, less;\nmov.b32 w, $4;\n"
+    "mov.b32 one, 0x3F803F80;\nmov.b32 less, 0xC308C308;\n" + PAIRS
 )
 
 

@@ -71,7 +71,6 @@ def test_kernels_change_by_the_time_of_their_work_at_the_roofs() -> None:
 def test_launches_that_bind_change_by_their_number() -> None:
     steps = by_name(ladder())
     assert steps["compile"].predicted == pytest.approx(1.1 / 0.55)
-    assert "40 kernels" not in steps["compile"].because
     assert "20 in place of 40" in steps["compile"].because
 
 
@@ -108,6 +107,14 @@ def test_a_step_that_failed_is_passed_over() -> None:
     ]
 
 
+def test_a_step_that_failed_in_one_process_has_no_gain() -> None:
+    run = ladder()
+    again = tuple(replace(record, pass_index=1) for record in run.records)
+    lost = replace(again[2], status="wrong", times={}, primary="")
+    steps = by_name(replace(run, records=(*run.records, *again[:2], lost, *again[3:])))
+    assert [(s.before, s.name) for s in steps.values()] == [("fp32", "bf16"), ("bf16", "graph")]
+
+
 def test_a_call_is_launched_by_kernel_unless_its_work_says_how_often() -> None:
     assert [launches(record) for record in ladder().records] == [40, 40, 20, 1]
 
@@ -128,7 +135,7 @@ def test_the_table_orders_the_steps_by_their_gain() -> None:
 def test_each_format_has_the_steps() -> None:
     below, screen = steps_tables(ladder()), Screen(100)
     assert "graph" in _with_below("rows\n", below, Format.TABLE, screen)
-    assert "| graph" in _with_below("rows\n", below, Format.MD, screen)
+    assert "| compile → graph" in _with_below("rows\n", below, Format.MD, screen)
     value = json.loads(_with_below('{"rows": []}', below, Format.JSON, screen))
     assert [each["step"] for each in value["steps"]] == ["bf16", "compile", "graph"]
     assert _with_below("a,b\n", below, Format.CSV, screen) == "a,b\n"

@@ -241,7 +241,7 @@ operator = st.builds(
     count,
     st.booleans(),
 )
-prompts = st.builds(Prompts, count, several(number))
+prompts = st.builds(Prompts, count, count, several(number))
 program = st.builds(
     Program,
     mapping(count),

@@ -66,21 +66,21 @@ def test_a_program_that_generates_text_has_the_time_to_the_first_token() -> None
     run = training()
     whole = run.records[0]
     assert whole.program is not None
-    prompts = (Prompts(2048, (0.5, 0.3, 0.4)), Prompts(64, (0.02,)))
+    prompts = (Prompts(8, 2048, (0.5, 0.3, 0.4)), Prompts(8, 64, (0.02,)))
     program = replace(whole.program, prompts=prompts)
     run = replace(run, records=(replace(whole, program=program), *run.records[1:]))
-    line = " a token; the first one after 20.00 ms (prompt of 64), 400.0 ms (2,048)\n"
+    line = " a token; the first one after 20.00 ms (prompt of 8 × 64), 400.0 ms (8 × 2,048)\n"
     for verbose in (False, True):
         assert line in render_profile(run, "table", verbose=verbose)
-    many = replace(program, prompts=tuple(Prompts(n, (0.01,)) for n in range(2, 7)))
+    many = replace(program, prompts=tuple(Prompts(1, n, (0.01,)) for n in range(2, 7)))
     run = replace(run, records=(replace(whole, program=many), *run.records[1:]))
-    assert "(3), 10.00 ms (4), 2 more\n" in render_profile(run, "table")
+    assert "(prompt of 1 × 2), 10.00 ms (1 × 3), 3 more\n" in render_profile(run, "table")
 
 
 def test_the_prompts_of_a_program_belong_to_its_tokens() -> None:
     """And a region of the program's own whose name begins alike stays a region."""
     passed = [
-        PassResult("prompt of 16 tokens", "plain", 2, (0.1, 0.2), 0.3),
+        PassResult("prompt of 2 × 16 tokens", "plain", 2, (0.1, 0.2), 0.3),
         PassResult("forward step", "plain", 3, (0.01,) * 3, 0.03),
         PassResult("prompt of mine", "plain", 1, (0.5,), 0.5),
     ]
@@ -94,7 +94,7 @@ def test_the_prompts_of_a_program_belong_to_its_tokens() -> None:
     assert list(regions) == ["forward step", "prompt of mine"]
     program = regions["forward step"]
     assert program is not None
-    assert program.prompts == (Prompts(16, (0.1, 0.2)),)
+    assert program.prompts == (Prompts(2, 16, (0.1, 0.2)),)
 
 
 def test_a_first_look_has_what_a_user_acts_on() -> None:

@@ -19,6 +19,7 @@ LLAMA = builtin_model("llama-3-8b")
 MS = 1e-3
 FUSED = "8×32×1×128 bf16, 8×8×1025×128 bf16, 8×8×1025×128 bf16"
 ATTENTION = operator("aten::_flash_attention", FUSED, 0.4 * MS, "attention", count=32)
+PROMPT = operator("", "8×32×64×128 bf16, 8×8×64×128 bf16", MS, "attention").operator
 OTHER = operator("aten::mul", "8×1×4096 bf16", 0.5 * MS, "elementwise", count=64)
 
 
@@ -111,8 +112,8 @@ def test_the_parts_add_up_to_the_step() -> None:
 
 
 def test_prompts_of_all_sequences_are_one_pass() -> None:
-    run = decode(prompts=(Prompts(2048, (0.3, 0.2, 0.4)),))
-    first = parts(run)["first token of 2,048"]
+    run = decode(prompts=(Prompts(8, 2048, (0.3, 0.2, 0.4)),))
+    first = parts(run)["first token of 8 × 2,048"]
     assert first.measured_s == 0.3
     # Eight times the 30.22 ms of one prompt, but for the head, which is read once.
     assert first.predicted_s == pytest.approx(8 * 30.22 * MS - 7 * 0.219 * MS, rel=1e-3)
@@ -129,6 +130,19 @@ def test_a_product_of_another_shape_is_of_no_part() -> None:
     [
         (decode(OTHER), "no product of the program has the shape of a matrix of Llama 3 8B"),
         (decode(*products("fp32"), OTHER), "the program's are fp32"),
+        (decode(*products()[:2], ATTENTION), "multiplies 0 weights of the MLP"),
+        (
+            decode(*(replace(p, operator=replace(p.operator, count=3)) for p in products())),
+            "weights of the attention projections, and Llama 3 8B has 1,342,177,280",
+        ),
+        (
+            decode(*products(), replace(ATTENTION, operator=PROMPT)),
+            "a step attends from 64 tokens, and a decode step from one",
+        ),
+        (
+            decode(*products(), operator("aten::mm", "8×8 bf16, 8×8 bf16", MS, backward=True)),
+            "the program trains",
+        ),
         (
             replace(decode(), header=replace(decode().header, peaks=None)),
             "no roof of this device is known",
@@ -140,8 +154,15 @@ def test_a_program_that_cannot_be_compared_is_refused(run: Run, words: str) -> N
         table_of(run)
 
 
+def test_tokens_of_other_steps_than_those_that_were_timed_are_a_remark() -> None:
+    remarks = " ".join(text for _, text in table_of(decode()).notes)
+    assert "cached tokens are those of 1 steps, and the time between tokens is the mean of 10" in (
+        remarks
+    )
+
+
 def test_the_shares_of_the_gap_are_of_the_step_alone() -> None:
-    columns = {c.head: c.cells for c in table_of(decode(prompts=(Prompts(64, (0.1,)),))).columns}
+    columns = {c.head: c.cells for c in table_of(decode(prompts=(Prompts(8, 64, (0.1,)),))).columns}
     shares = dict(zip(columns["part"], columns["of the gap"], strict=True))
-    assert shares["between tokens"] == shares["first token of 64"] == ""
+    assert shares["between tokens"] == shares["first token of 8 × 64"] == ""
     assert shares["idle device"] == "60.6 %"

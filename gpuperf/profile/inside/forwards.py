@@ -29,13 +29,14 @@ USUAL = 0.5  # share of the leader's calls that must be alike, else all of them 
 MOST_KINDS = 1000  # different shapes that are counted
 
 Shape = tuple[int, ...]
+Prompt = tuple[int, int]  # sequences, and the tokens of each
 
 
 class Forwards:
     """A hook that calls *heard* before each forward pass of the leader, with whether its arguments
-    have the usual shape, and the tokens of a prompt (0 for other calls)."""
+    have the usual shape, and the sequences and tokens of a prompt (None for other calls)."""
 
-    def __init__(self, heard: Callable[[bool, int], None]) -> None:
+    def __init__(self, heard: Callable[[bool, Prompt | None], None]) -> None:
         self._heard = heard
         self._process, self._thread = os.getpid(), threading.get_ident()
         self._calls: Counter[int] = Counter()
@@ -61,8 +62,10 @@ class Forwards:
         if len(self._kinds) < MOST_KINDS or kind in self._kinds:
             self._kinds[kind] += 1
         usual = self._usual()
-        prompt = usual is not None and kind != usual and usual[-1:] == (1,) and kind[-1:] > (1,)
-        self._heard(usual in (None, kind), kind[-1] if prompt else 0)
+        prompt = None
+        if usual is not None and kind != usual and usual[-1:] == (1,) and kind[-1:] > (1,):
+            prompt = _sequences(args, named, kind[-1]), kind[-1]
+        self._heard(usual in (None, kind), prompt)
 
     def _leads(self, module: Any) -> bool:
         """Make *module* the leader if it was called often enough, and return whether it is."""
@@ -84,8 +87,20 @@ class Forwards:
 
 def _kind(args: Sequence[Any], named: Mapping[str, Any]) -> Shape:
     """Return the shape of the smallest tensor among the arguments of a call."""
+    return min(_shapes(args, named), key=_size, default=())
+
+
+def _sequences(args: Sequence[Any], named: Mapping[str, Any], tokens: int) -> int:
+    """Return the sequences of a prompt of *tokens* tokens: the first side of its largest tensor
+    whose last one they are."""
+    shapes = [shape for shape in _shapes(args, named) if shape[-1] == tokens]
+    return max((shape[0] for shape in shapes if len(shape) == 2), default=1)
+
+
+def _shapes(args: Sequence[Any], named: Mapping[str, Any]) -> list[Shape]:
+    """Return the shapes of the tensors among the arguments of a call; a number has none."""
     tensors = [v for v in (*args, *named.values()) if isinstance(v, torch.Tensor)]
-    return min((tuple(t.shape) for t in tensors), key=_size, default=())
+    return [tuple(tensor.shape) for tensor in tensors if tensor.dim()]
 
 
 def _size(shape: Shape) -> tuple[int, Shape]:

@@ -127,7 +127,7 @@ class Stage:
                 forwards.remove()
                 session.optimized()
 
-        def forwarded(usual: bool, prompt: int) -> None:
+        def forwarded(usual: bool, prompt: tuple[int, int] | None) -> None:
             if not compiling():
                 session.forwarded(usual, prompt)
 

@@ -77,6 +77,7 @@ class Session:
     _explicit: bool = False
     _nested: list[str] = field(default_factory=list)
     _stepped: bool = False
+    _prompted: bool = False
     _files: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def __post_init__(self) -> None:
@@ -134,19 +135,21 @@ class Session:
             self._round(IMPLICIT)
 
     @_entry
-    def forwarded(self, usual: bool = True, prompt: int = 0) -> None:
+    def forwarded(self, usual: bool = True, prompt: tuple[int, int] | None = None) -> None:
         """Handle the beginning of a forward pass of the outermost module.
 
         Forward passes count as steps if the program has neither marks nor an optimizer. A pass
         takes only steps of the *usual* kind, each up to the next one of that kind. Passes over a
-        *prompt* of so many tokens are only timed, each up to the next forward pass.
+        *prompt* (sequences, tokens) are only timed, each up to the step that follows; neither a
+        chunk of a prompt nor one of several prompts in a row is.
         """
         if not self._ours() or self._explicit or IMPLICIT in self.courses:
             return
         self._unmarked.drop()
+        alone, self._prompted = not self._prompted, prompt is not None
         for course in self._prompts():
             if course.inside:
-                self._end(course)
+                (self._end if usual else self._drop)(course)
         course = self._course(FORWARD)
         if course.inside and usual:
             self._end(course)
@@ -154,7 +157,7 @@ class Session:
             self._drop(course)
         if usual:
             self._begin(course)
-        elif prompt and (timed := self._prompt(prompt)) is not None:
+        elif prompt and alone and (timed := self._prompt(*prompt)) is not None:
             self._begin(timed)
 
     @_entry
@@ -253,9 +256,9 @@ class Session:
     def _prompts(self) -> list[Course]:
         return [course for name, course in self.courses.items() if name.startswith(PROMPT)]
 
-    def _prompt(self, tokens: int) -> Course | None:
-        """Return the course of prompts of *tokens*; None where there are enough other ones."""
-        region = f"{PROMPT}{tokens} tokens"
+    def _prompt(self, sequences: int, tokens: int) -> Course | None:
+        """Return the course of prompts of this size; None where there are enough other ones."""
+        region = f"{PROMPT}{sequences} × {tokens} tokens"
         if region not in self.courses:
             if len(self._prompts()) == MOST_LENGTHS:
                 return None

@@ -24,10 +24,10 @@ class Watched:
 
     def __init__(self) -> None:
         self.usual: list[bool] = []
-        self.prompts: list[int] = []
+        self.prompts: list[tuple[int, int] | None] = []
         self.forwards = Forwards(self.heard)
 
-    def heard(self, usual: bool, prompt: int) -> None:
+    def heard(self, usual: bool, prompt: tuple[int, int] | None) -> None:
         self.usual.append(usual)
         self.prompts.append(prompt)
 
@@ -181,8 +181,30 @@ def test_a_call_with_many_tokens_between_calls_with_one_is_a_prompt(watched: Wat
     for tokens in (8, 1, 1, 1, 1, 8, 1, 1, 5, 1):
         own(torch.zeros(2, tokens, dtype=torch.int64))
     # The first calls find the leader, and then the shape of most calls.
-    assert watched.prompts[-5:] == [8, 0, 0, 5, 0]
+    assert watched.prompts[-5:] == [(2, 8), None, None, (2, 5), None]
     assert watched.usual[-5:] == [False, True, True, False, True]
+
+
+class Placed(nn.Module):
+    """A model that gets places beside the tokens, as vectors or as numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Embedding(10, 4)
+
+    def forward(self, ids: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+        return self.inner(ids)
+
+
+@pytest.mark.parametrize("number", [False, True])
+def test_places_beside_the_tokens_hide_neither_them_nor_the_sequences(
+    watched: Watched, number: bool
+) -> None:
+    own = Placed()
+    for tokens in (8, 1, 1, 1, 1, 8, 1):
+        places = torch.tensor(5) if number else torch.arange(tokens)
+        own(torch.zeros(3, tokens, dtype=torch.int64), places)
+    assert watched.prompts[-2:] == [(3, 8), None]
 
 
 def test_a_smaller_batch_at_the_end_is_no_prompt(watched: Watched) -> None:
@@ -196,15 +218,15 @@ def test_a_smaller_batch_at_the_end_is_no_prompt(watched: Watched) -> None:
 def test_prompts_are_timed_by_their_length_beside_the_passes_over_tokens(tmp_path: Path) -> None:
     program = Program(tmp_path, Limits(0, 4))
     for tokens in (16, 16, 32):
-        program.session.forwarded(False, tokens)
+        program.session.forwarded(False, (4, tokens))
         time.sleep(0.01)
         for _ in range(8):
             program.session.forwarded()
     program.session.close()
     prompts = {p.region: p for p in program.told if p.region.startswith(PROMPT)}
     assert {region: p.name for region, p in prompts.items()} == {
-        "prompt of 16 tokens": "plain",
-        "prompt of 32 tokens": "plain",
+        "prompt of 4 × 16 tokens": "plain",
+        "prompt of 4 × 32 tokens": "plain",
     }
     assert all(0.01 <= s < 1 for p in prompts.values() for s in p.steps_s)
     plain = next(p for p in program.told if p.region == FORWARD and p.name == "plain")
@@ -212,10 +234,22 @@ def test_prompts_are_timed_by_their_length_beside_the_passes_over_tokens(tmp_pat
     assert max(plain.steps_s) < 0.01
 
 
+def test_a_prompt_in_chunks_and_prompts_in_a_row_are_not_timed(tmp_path: Path) -> None:
+    program = Program(tmp_path, Limits(0, 50))
+    for prompts in (2, 1, 3):
+        for _ in range(prompts):
+            program.session.forwarded(False, (1, 16))
+        for _ in range(4):
+            program.session.forwarded()
+    program.session.close()
+    (timed,) = (p for p in program.told if p.region.startswith(PROMPT))
+    assert timed.steps == 1
+
+
 def test_prompts_of_too_many_lengths_are_not_timed(tmp_path: Path) -> None:
     program = Program(tmp_path, Limits(0, 50))
     for tokens in range(2, 3 + MOST_LENGTHS):
-        program.session.forwarded(False, tokens)
+        program.session.forwarded(False, (1, tokens))
         program.session.forwarded()
     assert len(program.session.courses) == 1 + MOST_LENGTHS
     program.session.optimized()
