@@ -182,7 +182,7 @@ class Interrupted:
     def renew(self) -> None: ...
 
     def measure(
-        self, run: str, case: Case, contract: Contract, seed: int, every: bool, counting: str
+        self, run: str, case: Case, contract: Contract, seed: int, **more: object
     ) -> Record:
         self.measured += 1
         if self.measured == 2:
