@@ -61,6 +61,7 @@ Listener = Callable[[str, int], None]
 
 # The worker is replaced after these, since the state that the case left is unknown.
 SPOILING = frozenset({"error", "wrong", "impossible", "oom"})
+FAILED_CASE = "the case ended "  # beginning of the reason to replace the worker of such a case
 UNSTARTED = "oom"  # the one status in SPOILING that a case may get before it makes its inputs
 
 ON_DEVICE = Measure | Examine | Nvbench | Runnable | Time  # requests that need the device open
@@ -230,7 +231,7 @@ class Supervisor:
     def _spoils(self, record: Record, changed: str) -> str:
         """Return why the next case needs another worker; empty if it does not."""
         ran = self._ran or record.status != UNSTARTED
-        ended = f"the case ended {record.status}" if record.status in SPOILING and ran else ""
+        ended = f"{FAILED_CASE}{record.status}" if record.status in SPOILING and ran else ""
         return changed or ended
 
     def nvbench(

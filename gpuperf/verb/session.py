@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,8 +13,14 @@ from gpuperf.model.record import Header, Noise, Record
 from gpuperf.model.workload import Case
 from gpuperf.run.runfile import RunWriter
 from gpuperf.run.session import PlannedCase, measure_cases, process_text
-from gpuperf.run.supervisor import Supervisor
-from gpuperf.verb.progress import Reporter
+from gpuperf.run.supervisor import FAILED_CASE, Supervisor
+from gpuperf.verb.progress import Reporter, say
+
+
+def _say_renewals(reasons: Sequence[str]) -> None:
+    """Report why workers were replaced, which takes seconds each, beside cases that failed."""
+    for reason, count in Counter(r for r in reasons if not r.startswith(FAILED_CASE)).items():
+        say(f"{count} worker{'s were' if count > 1 else ' was'} replaced after a case: {reason}")
 
 
 @dataclass
@@ -56,17 +63,21 @@ class Session:
             self.records.append(record)
             reporter.done(record, process_text(self.header, record.pass_index))
 
-        measure_cases(
-            self.supervisor,
-            self.writer,
-            self.header,
-            schedule,
-            keep,
-            reporter.begin,
-            noise,
-            every,
-            fresh,
-        )
+        known = len(self.supervisor.renewals)
+        try:
+            measure_cases(
+                self.supervisor,
+                self.writer,
+                self.header,
+                schedule,
+                keep,
+                reporter.begin,
+                noise,
+                every,
+                fresh,
+            )
+        finally:
+            _say_renewals(self.supervisor.renewals[known:])
 
     def add(self, reporter: Reporter, record: Record) -> None:
         """Store and report a *record* that was not measured by `measure`."""

@@ -178,6 +178,7 @@ class Interrupted:
     def __init__(self) -> None:
         self.measured = 0
         self.listen: object = None
+        self.renewals: list[str] = []
 
     def renew(self) -> None: ...
 
