@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from gpuperf.model.experiment import ExperimentDescription
+from gpuperf.model.experiment import READING, ExperimentDescription
 
 CASE_S, LEAST_S = 0.5, 0.05  # for which a case is sampled, and the least of it under a budget
 BESIDE_S = 1.0  # of the build, the check and the warm-up of a case, until some have been measured
@@ -49,5 +49,8 @@ class Pace:
 
 
 def by_cost(experiments: Sequence[ExperimentDescription]) -> list[ExperimentDescription]:
-    """Return *experiments* with those last that need counters, whose cases take longest."""
-    return sorted(experiments, key=lambda experiment: "counters" in experiment.needs)
+    """Return *experiments* with those last whose cases take longest: first those that need
+    counters, then those whose calls measure something themselves, for an unknown time."""
+    return sorted(
+        experiments, key=lambda each: (each.y.startswith(READING), "counters" in each.needs)
+    )
