@@ -35,6 +35,7 @@ from gpuperf.verb.progress import say
 
 LIST, ALL = "list", "all"
 MINUTE_S = 60.0
+FEW = 5  # experiments that a message names
 PRINTED = (opt.Format.TABLE, opt.Format.MD)  # formats that are printed one after the other
 
 
@@ -202,7 +203,8 @@ def _one(
     experiment = rest[0]
     if missing := lacking(experiment, supervisor.open().device):
         return Finding(experiment, reason=missing)
-    case_s = pace.case_s(rest)
+    device = supervisor.open().device
+    case_s = pace.case_s([each for each in rest if not lacking(each, device)])
     if case_s is None:
         return Finding(experiment, reason="the budget was spent before it could be measured")
     say(f"{experiment.name}: {experiment.question}")
@@ -225,6 +227,10 @@ def _report(finding: Finding, options: opt.Options, printed: bool = True) -> Non
         write_charts(outcome.run, outcome.path)
 
 
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names) if len(names) <= FEW else f"{len(names)} experiments"
+
+
 def _code(findings: Sequence[Finding], strict: bool) -> int:
     """Return 0. Raises: what ended a run, CannotMeasure, or Incomplete where *strict*."""
     for finding in findings:
@@ -237,9 +243,12 @@ def _code(findings: Sequence[Finding], strict: bool) -> int:
             )
     left_out = [finding for finding in findings if finding.outcome is None]
     if left_out:
-        names = "; ".join(dict.fromkeys(finding.reason for finding in left_out))
+        reasons: dict[str, list[str]] = {}
+        for name, reason in ((f.experiment.name, f.reason) for f in left_out):
+            reasons.setdefault(reason.removeprefix(f"{name} "), []).append(name)
+        each = "; ".join(f"{reason} ({_few(names)})" for reason, names in reasons.items())
         raise CannotMeasure(
-            f"{len(left_out)} of {len(findings)} experiments were not measured: {names}",
+            f"{len(left_out)} of {len(findings)} experiments were not measured: {each}",
             "`gpuperf lab list` shows what each needs",
         )
     unsure = [f for f in findings if f.ruling and f.ruling.verdict == "INCONCLUSIVE"]

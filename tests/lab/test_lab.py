@@ -191,7 +191,9 @@ def test_all_on_a_cpu_names_what_each_experiment_needs(command: CommandLine) -> 
     words = ("lab", "all", *QUICK[:4], "--out", "none", "--budget", "1ms")
     ended = command.within(*words)
     assert ended.code == 3
-    assert "banks needs an NVIDIA GPU" in ended.err
+    assert "needs an NVIDIA GPU, and the device is " in ended.err
+    assert "hardware counters, and the device is" in ended.err
+    assert "(attention_dram, attention_io, attention_table_bytes, coalescing, granule)" in ended.err
     (page,) = (command.folder / "none").glob("*.md")
     text = page.read_text(encoding="utf-8")
     assert "banks needs an NVIDIA GPU" in text
