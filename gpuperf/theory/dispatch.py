@@ -7,7 +7,7 @@ from gpuperf.theory.claims.published import SMALL_KERNEL_US
 
 EAGER_OPERATOR_S = EAGER_S / EAGER_KERNELS  # the notes' function: 30 kernels in 157 µs
 # Of a small compiled function: `graph_amortisation` on an H200's host with torch 2.11. It was 27 µs
-# in pytorch/pytorch, issue 114860 (torch 2.2).
+# in pytorch/pytorch, issue 114860.
 COMPILED_CALL_S = 54e-6
 GRAPH_KERNEL_S = SMALL_KERNEL_US["graph"] * 1e-6
 
