@@ -11,9 +11,11 @@ from rich.cells import cell_len
 from gpuperf.peaks.find import find_device
 from gpuperf.show.render import render
 from gpuperf.show.screen import Screen
+from gpuperf.show.table import Table
 from gpuperf.theory.attention import eager, fused, kernels
 from gpuperf.theory.attention_io import blocks, sm_read_bytes
 from gpuperf.theory.generations import chips, tensor_rate, vector_rate
+from gpuperf.theory.links import collectives
 from gpuperf.theory.mlp import products
 from gpuperf.theory.occupancy import LIMITS, blocks_by
 from gpuperf.theory.online_softmax import PASSES, softmax, steps
@@ -165,3 +167,45 @@ def test_the_tables_of_each_theory_fit_a_hundred_columns(name: str) -> None:
     theory = find_theory(name)
     text = render(theory_tables(name, theory, values_of(theory, {}), H200), "table", Screen(100))
     assert max(map(cell_len, text.splitlines())) <= 100
+
+
+def tables(name: str, given: dict[str, str]) -> list[Table]:
+    theory = find_theory(name)
+    return theory_tables(name, theory, values_of(theory, given), H200)
+
+
+def test_collectives_send_what_a_hand_counts() -> None:
+    """A ring all-reduce of 8 ranks has 14 steps of an eighth; 7 others' eighths are gathered."""
+    by = {(name, how): rest for name, how, *rest in collectives(800.0, 8)}
+    assert by["all-reduce", "ring"] == [14, 14 * 100.0, 1.75]
+    assert by["all-reduce", "tree"] == [6, 1600.0, 1.75]
+    assert by["all-gather", "ring"] == [7, 700.0, 0.875]
+    assert by["broadcast", "ring"] == [7, 800.0, 1.0]
+    assert by["all-to-all", "direct"] == [1, 700.0, 0.875]
+    two = {(name, how): rest for name, how, *rest in collectives(800.0, 2)}
+    assert two["all-reduce", "ring"] == two["all-reduce", "tree"] == [2, 800.0, 1.0]
+
+
+def test_a_large_all_reduce_keeps_the_link_busy_and_a_tree_is_quicker_for_a_small_one() -> None:
+    table, *_ = tables("collectives", {"size": "1k,1G", "ranks": "2,8,64"})
+    rows = [row for row in table.rows if row["collective"] == "all-reduce"]
+    at = {(row["ranks"], row["size"], row["algorithm"]): row for row in rows}
+    usable = 20.6 / 25 * 450e9  # 370.8 GB/s, NCCL's own
+    for ranks in (2, 8):
+        assert at[ranks, 2**30, "ring"]["busbw"] == pytest.approx(usable, rel=0.01)
+    assert at[2, 2**10, "ring"]["seconds"] == pytest.approx(7.8e-6, rel=0.01)
+    assert at[8, 2**10, "tree"]["seconds"] < at[8, 2**10, "ring"]["seconds"]
+    assert at[8, 2**30, "tree"]["seconds"] > at[8, 2**30, "ring"]["seconds"]
+    beyond, *_ = tables("collectives", {"size": "1G", "ranks": "64", "network": "50"})
+    assert beyond.rows[0]["busbw"] == pytest.approx(50e9, rel=0.01)
+
+
+def test_gradients_of_8_billion_parameters_hide_behind_a_thousand_tokens() -> None:
+    """16.06 GB · 7/4 / 370.8 GB/s = 75.8 ms, beside 4 · 7.5e9 FLOPs a token at 40 % of 989.5e12."""
+    _, training = tables("collectives", {"ranks": "8"})
+    data, sharded, tensor = training.rows
+    assert data["seconds"] == pytest.approx(75.8e-3, rel=1e-3)
+    assert data["tokens"] == pytest.approx(1000, abs=1)
+    assert sharded["tokens"] == data["tokens"]
+    # 4 · 32 layers of 8,192 bytes, over the eighth of 4.5e10 FLOPs that a GPU has of a token.
+    assert tensor["of_compute"] == pytest.approx(0.348, rel=0.01)
