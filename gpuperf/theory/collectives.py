@@ -90,7 +90,7 @@ THEORY = Theory(
         Parameter("base_us", "6.6", "µs of a collective", least=0, kind="number"),
         Parameter("hop_us", "0.6", "µs of a step", least=0, kind="number"),
         Parameter("model", "llama-3-8b", "a model by name, or a config.json", kind="text"),
-        Parameter("mfu", "0.4", "of the peak that training reaches", least=0, kind="number"),
+        Parameter("mfu", "0.4", "of the peak that training reaches", 0.01, 1, kind="number"),
     ),
     quantities=(
         Quantity("ranks", "ranks"),
