@@ -1,9 +1,9 @@
 """Count the distinct rows of the softmax's elements that each backend of torch's attention keeps.
 
-`python docs/measured/attention_dropout.py > docs/measured/attention_dropout.txt` runs on a GPU for
-some seconds, with torch alone: q = 0 makes all elements of the softmax equal, and an identity
-matrix as v shows them, so that 0 in the output is a dropped element. With a probability of 0.5, two
-rows of 128 independent elements are equal with a probability of 2^-128.
+`python docs/measured/attention_dropout.py > docs/measured/attention_dropout.txt` runs on a GPU
+with torch alone: q = 0 makes all elements of the softmax equal, and an identity matrix as v shows
+them, so that 0 in the output is a dropped element. With a probability of 0.5, two rows of 128
+independent elements are equal with a probability of 2^-128.
 """
 
 import sys

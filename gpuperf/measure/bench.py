@@ -139,7 +139,7 @@ class Bench:
         return True
 
     def _measure(self, record: Record, workload: Workload, extra_s: float) -> Record:
-        heard = lambda: self.report("counters", 0)  # noqa: E731
+        heard = partial(self.report, "counters", 0)
         counter = CaseCounter(self.device, self.counting, heard, self.quantity)
         implementation, record, memory = self._planned(record, workload, counter)
         case, contract, point = record.case, record.contract, Point(record.case.point)

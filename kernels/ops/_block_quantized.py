@@ -19,8 +19,8 @@ from gpuperf.kernels._transformer_block import (
     Call,
     Held,
     Inputs,
+    attend,
     captured,
-    rotate,
     weight_step,
 )
 
@@ -50,29 +50,22 @@ def activate(into: torch.Tensor, gate: torch.Tensor, up: torch.Tensor) -> None:
 
 def attention_of(point: Point) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
     """Return attention, which writes its result and returns the new keys and values."""
-    kv_heads = point.heads // point.gqa
 
-    def attend(
+    def attention(
         into: torch.Tensor,
         projected: torch.Tensor,
         cos: torch.Tensor,
         sin: torch.Tensor,
         *cache: torch.Tensor,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        heads = projected.view(point.batch, -1, point.heads + 2 * kv_heads, point.head_dim)
-        q, k, v = heads.transpose(1, 2).split((point.heads, kv_heads, kv_heads), 1)
-        q, k = rotate(q, cos, sin), rotate(k, cos, sin)
-        keys, values = k, v
-        if cache:
-            keys, values = cache
-            keys[:, :, -1:], values[:, :, -1:] = k, v
-        mixed = F.scaled_dot_product_attention(
-            q, keys, values, is_causal=len(cache) == 0, enable_gqa=point.gqa > 1
-        )
-        into.copy_(mixed.transpose(1, 2).reshape(into.shape))
+        # A row of the product is a new token of one of the sequences.
+        tokens = len(projected) // point.batch
+        heads = projected.view(point.batch, tokens, -1, point.head_dim)
+        mixed, k, v = attend(heads, point.gqa, cos, sin, cache)
+        into.copy_(mixed.reshape(into.shape))
         return k, v.clone()
 
-    return attend
+    return attention
 
 
 class Products:

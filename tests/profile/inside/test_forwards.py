@@ -153,9 +153,9 @@ class Program:
     """A loop without marks, under a session."""
 
     def __init__(self, folder: Path, limits: Limits) -> None:
-        self.told: list[PassResult] = []
+        self.results: list[PassResult] = []
         names = ("plain", "trace", "accounting")
-        self.session = Session(limits, names, folder, self.told.append)
+        self.session = Session(limits, names, folder, self.results.append)
         marks.listen(self.session)
 
 
@@ -173,7 +173,7 @@ def test_forward_passes_are_steps_until_an_optimizer_takes_one(tmp_path: Path) -
     program.session.optimized()
     program.session.forwarded()
     assert list(program.session.courses) == [IMPLICIT]
-    assert [(p.region, p.name, p.steps) for p in program.told] == [(FORWARD, "plain", 2)]
+    assert [(p.region, p.name, p.steps) for p in program.results] == [(FORWARD, "plain", 2)]
 
 
 def test_a_call_with_many_tokens_between_calls_with_one_is_a_prompt(watched: Watched) -> None:
@@ -223,13 +223,13 @@ def test_prompts_are_timed_by_their_length_beside_the_passes_over_tokens(tmp_pat
         for _ in range(8):
             program.session.forwarded()
     program.session.close()
-    prompts = {p.region: p for p in program.told if p.region.startswith(PROMPT)}
+    prompts = {p.region: p for p in program.results if p.region.startswith(PROMPT)}
     assert {region: p.name for region, p in prompts.items()} == {
         "prompt of 4 × 16 tokens": "plain",
         "prompt of 4 × 32 tokens": "plain",
     }
     assert all(0.01 <= s < 1 for p in prompts.values() for s in p.steps_s)
-    plain = next(p for p in program.told if p.region == FORWARD and p.name == "plain")
+    plain = next(p for p in program.results if p.region == FORWARD and p.name == "plain")
     assert plain.steps == 4
     assert max(plain.steps_s) < 0.01
 
@@ -242,7 +242,7 @@ def test_a_prompt_in_chunks_and_prompts_in_a_row_are_not_timed(tmp_path: Path) -
         for _ in range(4):
             program.session.forwarded()
     program.session.close()
-    (timed,) = (p for p in program.told if p.region.startswith(PROMPT))
+    (timed,) = (p for p in program.results if p.region.startswith(PROMPT))
     assert timed.steps == 1
 
 
@@ -266,7 +266,7 @@ def test_steps_that_another_kind_ends_are_of_no_pass(tmp_path: Path) -> None:
         program.session.forwarded(usual)
         x = x + 1 if usual else x * 2
     program.session.close()
-    by = {p.name: p for p in program.told}
+    by = {p.name: p for p in program.results}
     assert {name: p.steps for name, p in by.items()} == {"plain": 3, "trace": 3, "accounting": 3}
     windows = marked(read_trace(Path(by["trace"].trace)), FORWARD)
     assert len(windows) >= 3 + len(by["trace"].dropped) > 3

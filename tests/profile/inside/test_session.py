@@ -28,13 +28,13 @@ from gpuperf.profile.trace.steps import marked
 
 
 class Program:
-    """A loop of additions, and what its passes told."""
+    """A loop of additions, and the results of its passes."""
 
     def __init__(
         self, folder: Path, warmup: int = 2, steps: int = 4, passes: tuple[PassName, ...] = PASSES
     ) -> None:
-        self.told: list[PassResult] = []
-        self.session = Session(Limits(warmup, steps), passes, folder, self.told.append)
+        self.results: list[PassResult] = []
+        self.session = Session(Limits(warmup, steps), passes, folder, self.results.append)
         self.x = torch.ones(8)
         marks.listen(self.session)
 
@@ -42,7 +42,7 @@ class Program:
         self.x.add_(1)
 
     def of(self, name: PassName, region: str = STEP) -> PassResult:
-        (found,) = (p for p in self.told if (p.name, p.region) == (name, region))
+        (found,) = (p for p in self.results if (p.name, p.region) == (name, region))
         return found
 
 
@@ -67,7 +67,7 @@ def test_the_passes_take_their_windows_one_after_the_other(tmp_path: Path) -> No
         program.work()
         marks.step()
     program.session.close()
-    assert [(p.name, p.steps) for p in program.told] == [
+    assert [(p.name, p.steps) for p in program.results] == [
         ("plain", 4),
         ("trace", 4),
         ("counters", 0),
@@ -169,7 +169,7 @@ def test_what_a_pass_has_when_the_program_ends_is_kept(tmp_path: Path) -> None:
         marks.step()
     program.session.close()
     assert program.of("plain").steps == 3
-    assert len(program.told) == 1
+    assert len(program.results) == 1
 
 
 def test_a_pass_without_a_step_says_so(tmp_path: Path) -> None:
@@ -251,7 +251,7 @@ def test_a_program_that_marks_nothing_is_traced_for_some_seconds(
         time.sleep(0.01)
     assert not torch.autograd._profiler_enabled()
     program.session.close()
-    (whole,) = program.told
+    (whole,) = program.results
     assert (whole.region, whole.name, whole.steps) == (WHOLE, "trace", 1)
     assert 0.1 < whole.wall_s < 0.9
 
@@ -263,7 +263,7 @@ def test_what_was_traced_of_a_program_is_dropped_at_its_first_mark(tmp_path: Pat
     marks.step()
     assert not torch.autograd._profiler_enabled()
     program.session.close()
-    assert WHOLE not in [passed.region for passed in program.told]
+    assert WHOLE not in [passed.region for passed in program.results]
 
 
 def test_a_region_may_be_called_step(tmp_path: Path) -> None:
@@ -280,7 +280,7 @@ def test_each_trace_has_a_file_of_its_own(tmp_path: Path) -> None:
         for name in ("a", "b", "c"):
             with marks.region(name):
                 program.work()
-    files = [passed.trace for passed in program.told]
+    files = [passed.trace for passed in program.results]
     assert len(set(files)) == len(files) == 3
 
 
@@ -304,7 +304,7 @@ def test_a_region_of_any_name_disturbs_nothing(tmp_path: Path, name: object) -> 
     program.session.close()
     assert float(program.x[0]) == 7
     assert program.of("trace", "other").steps == 1
-    for passed in program.told:
+    for passed in program.results:
         assert encode(PassDone(passed))
         assert len(passed.region) <= LONGEST
         if passed.trace:
@@ -357,7 +357,7 @@ def test_a_pass_that_fails_says_so_and_the_program_goes_on(
         program.work()
         marks.step()
     program.session.close()
-    (told,) = program.told
+    (told,) = program.results
     assert (told.steps, told.reason) == (0, repr(f"at {where}"))
 
 
@@ -406,7 +406,7 @@ def test_a_forked_childs_optimizer_marks_nothing(tmp_path: Path) -> None:
         program.session.optimized()
         program.session.close()
         program.session.watch()
-        os._exit(len(program.told) + program.session.courses[IMPLICIT].done)
+        os._exit(len(program.results) + program.session.courses[IMPLICIT].done)
     assert os.waitpid(child, 0)[1] == 0
     assert list(tmp_path.iterdir()) == []
     program.session.close()
@@ -540,7 +540,7 @@ def test_a_plain_pass_behind_a_trace_of_a_gpu_says_so(
         for _ in range(12):
             with marks.region(name):
                 program.work()
-    told = {(p.region, p.name): p.reason for p in program.told if p.steps}
+    told = {(p.region, p.name): p.reason for p in program.results if p.steps}
     assert told["first", "plain"] == told["first", "trace"] == ""
     assert told["second", "plain"] == session.BEHIND
 
@@ -631,5 +631,5 @@ def test_what_was_traced_before_the_program_ended_is_a_part_of_it(
         program.session._cut()
     program.work()
     program.session.close()
-    (found,) = program.told
+    (found,) = program.results
     assert (found.region, found.cut) == ("program", cut)
