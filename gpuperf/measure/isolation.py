@@ -31,8 +31,9 @@ LEAST_BYTES, MOST_BYTES = 2 << 30, 4 << 30
 MOST_SHARE = 1 / 16  # of the host's memory, within these bounds
 # A case may leave these bytes of the GPU's memory allocated, or this share of it if that is more.
 MOST_DEVICE_BYTES, MOST_DEVICE_SHARE = 256 << 20, 0.01
-# Threads that only wait: those of torch's compiler, and of the progress bars of autotuning.
-POOLS = ("ThreadPoolExecutor", "Inductor", "tqdm_monitor")
+# Threads that only wait: those of torch's compiler, the one that ends its idle compile workers,
+# and that of the progress bars of autotuning.
+POOLS = ("ThreadPoolExecutor", "Inductor", "subproc_worker_timer", "tqdm_monitor")
 COMPILERS = "torch/_inductor"  # in the command lines of torch's own compile workers
 CACHES = ("TORCH", "_TORCH", "TRITON", "KINETO")  # variables that name caches, set at first use
 
