@@ -14,6 +14,7 @@ from gpuperf.errors import CannotMeasure, UsageError
 from gpuperf.model.record import Run
 from gpuperf.run.store import read_run
 from gpuperf.theory.transformer.find import find_model
+from gpuperf.theory.transformer.measured import Points, read_points
 from gpuperf.theory.transformer.model import Model
 from gpuperf.verb import options as opt
 from gpuperf.verb.measuring import check_writable
@@ -81,6 +82,15 @@ Theory = Annotated[
         "model's name as of `theory inference`, or the path of its config.json.",
     ),
 ]
+Measured = Annotated[
+    str | None,
+    typer.Option(
+        metavar="RUN,…",
+        show_default=False,
+        help="With --theory: predict by the measured times in these run files of the workloads "
+        "`linear` and `decode`, as `theory inference --measured`.",
+    ),
+]
 Counters = Annotated[
     str,
     typer.Option(
@@ -104,6 +114,7 @@ def profile(
     timeout: Timeout = None,
     against: Against = None,
     theory: Theory = None,
+    measured: Measured = None,
     counters: Counters = "auto",
     by: opt.ByOption = opt.By.OPERATORS,
 ) -> int:
@@ -117,6 +128,7 @@ def profile(
 
     check_writable(options.out)
     model = None if theory is None else find_model(theory)
+    points = _read_points(measured, theory)
     earlier = None if against is None else _read_profile(against)
     passes = passes_for(counters)
     if items is not None and not math.isfinite(items):
@@ -133,7 +145,7 @@ def profile(
     if model is None or options.format is not opt.Format.JSON:
         _show(run, earlier, options, by)
     write_charts(run, path)
-    flaw = None if model is None else _show_theory(run, model, options.format)
+    flaw = None if model is None else _show_theory(run, model, points, options.format)
     if ended.interrupted:
         raise KeyboardInterrupt
     check_counted(run, counters)
@@ -142,7 +154,18 @@ def profile(
     return FAILED if ended.exit_code != 0 else 0
 
 
-def _show_theory(run: Run, model: Model, format: opt.Format) -> UsageError | None:
+def _read_points(measured: str | None, theory: str | None) -> Points | None:
+    """Return the times in the run files *measured*. Raises: UsageError without a *theory*."""
+    if measured is None:
+        return None
+    if theory is None:
+        raise UsageError("--measured needs --theory", "name the model whose steps it predicts")
+    return read_points(tuple(path.strip() for path in measured.split(",") if path.strip()))
+
+
+def _show_theory(
+    run: Run, model: Model, points: Points | None, format: opt.Format
+) -> UsageError | None:
     """Print the predicted parts of a step beside the measured ones, below the profile; as JSON with
     it, as `theory`. Return the error where the steps are not those of *model*."""
     from gpuperf.profile.breakdown import longest, profiles
@@ -155,7 +178,7 @@ def _show_theory(run: Run, model: Model, format: opt.Format) -> UsageError | Non
 
     regions, screen, flaw, table = profiles(run), stdout_screen(), None, Table()
     try:
-        table = predicted_table(longest(regions), run.header, model)
+        table = predicted_table(longest(regions), run.header, model, points)
     except UsageError as error:
         flaw = error
     if format is opt.Format.JSON:

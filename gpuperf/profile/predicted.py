@@ -1,14 +1,15 @@
 """Hold a profile of a program that generates text against the theory of its model, part by part.
 
 The sizes of a step are read from the program: the sequences from the rows of its products, the
-cached tokens from the keys of its attention. A product belongs to the part of the model that has a
-matrix of its shape; what belongs to none (norms, sums, RoPE, sampling) and the time in which the
-device is idle are the rest of the gap.
+cached tokens from the keys of its attention. `modelparts` assigns operators to parts. One of no
+other part (norms, sums, RoPE, sampling) counts to the others, whose prediction is that of kernels
+which read and write the operands of norms, sums, RoPE and activations once. The time in which the
+device is idle is the rest of the gap.
 """
 
 from __future__ import annotations
 
-import math
+import re
 import statistics
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,31 +17,58 @@ from dataclasses import dataclass
 
 from gpuperf.errors import UsageError
 from gpuperf.model.record import Header
+from gpuperf.model.text import clean, shorten
 from gpuperf.profile.breakdown import OperatorRow, Profile
+from gpuperf.profile.modelparts import (
+    ATTENTION,
+    COPIES,
+    HEAD,
+    MLP,
+    OTHERS,
+    PADDED,
+    PRODUCTS,
+    PROJECTIONS,
+    kernel_times,
+    part_of,
+    product_of,
+    seconds_of,
+)
 from gpuperf.show.table import Column, Table, fill, notes_of
 from gpuperf.theory.theory import Chip
+from gpuperf.theory.transformer.measured import MeasuredTimes, Points
 from gpuperf.theory.transformer.model import Model
 from gpuperf.theory.transformer.operators import operators
 from gpuperf.theory.transformer.step import Steps, formats_of, roofs_of
 from gpuperf.units import format_number, format_percent, format_time
 
-PROJECTIONS, ATTENTION, MLP, HEAD = "attention projections", "attention", "MLP", "head"
-OTHERS, IDLE, STEP = "norms, sums and others", "idle device", "between tokens"
-FIRST = "first token"
+IDLE, STEP, FIRST = "idle device", "between tokens", "first token"
+PRODUCTS_AND_ATTENTION = "products and attention"
 OTHER_MODEL = "give --theory the config.json of the model that the program runs"
 NO_TOKENS = "profile a program whose forward passes decode a token each"
-PADDED = 1.1  # a vocabulary is padded up to this many times its size
-SOFTMAX = ("aten::_softmax", "aten::softmax")
-Shape = tuple[int, int, int]
+LEAST_TIMES = (
+    "predicted: the least times of products and attention, and those of norms, sums, RoPE and "
+    "activations that are not fused, one after another, as by "
+    "`theory inference --elementwise unfused`"
+)
+MEASURED_TIMES = (
+    "predicted: measured times of products and attention, and the least times of norms, sums, RoPE "
+    "and activations that are not fused, one after another, as by "
+    "`theory inference --elementwise unfused --measured`"
+)
+LONGEST = 110  # characters of the name of a kernel
+CUTLASS = re.compile(r"(?:void )?cutlass::Kernel2?<(\w+)>")
+PLAIN = re.compile(r"(?:void )?([^<(]+)")
 
 
 @dataclass(frozen=True)
 class Part:
-    """The predicted and the measured seconds of a part of a step, or of a pass."""
+    """The predicted and the measured seconds of a part of a step, or of a pass, and the kernels
+    that count to it by their names, those that take longest first."""
 
     name: str
     predicted_s: float
     measured_s: float
+    kernels: tuple[str, ...] = ()
 
     @property
     def over_s(self) -> float:
@@ -57,11 +85,14 @@ class Sizes:
     dtype: str
 
 
-def predicted_table(profile: Profile, header: Header, model: Model) -> Table:
+def predicted_table(
+    profile: Profile, header: Header, model: Model, measured: Points | None = None
+) -> Table:
     """Make the table of the parts of a decode step of *model*, and of its prompts.
 
-    Raises: UsageError for a program whose products are not those of *model*, for weights of another
-    format than 16 bits, and for a device without roofs.
+    Predictions are the least times at the roofs, or those at *measured* points where these are
+    given. Raises: UsageError for a program whose products are not those of *model*, for weights of
+    another format than 16 bits, and for a device without roofs.
     """
     sizes = sizes_of(profile, model)
     peaks = header.ceilings or header.peaks
@@ -69,23 +100,67 @@ def predicted_table(profile: Profile, header: Header, model: Model) -> Table:
         raise UsageError("no roof of this device is known", "`gpuperf calibrate` measures them")
     chip = Chip(peaks)
     formats = formats_of(chip, sizes.dtype, sizes.dtype)
-    steps = Steps(model, formats, roofs_of(chip, formats))
-    parts = [*_parts(profile, model, steps, sizes), *_prompts(profile, steps)]
+    roofs = roofs_of(chip, formats)
+    times = None if measured is None else MeasuredTimes(measured, roofs, formats)
+    steps = Steps(model, formats, roofs, unfused=True, measured=times)
+    parts = tuple(_parts(profile, model, steps, sizes))
     title = (
         f"{model.name} on {peaks.name}: a token of {sizes.batch} sequences after "
         f"{sizes.context:,.0f} cached ones each, {sizes.dtype}"
     )
-    return _table(parts, sizes, title, (*_remarks(profile), *model.doubts))
+    remarks = (
+        "roofs: measured by `gpuperf calibrate`" if header.ceilings else "roofs: of the data sheet",
+        MEASURED_TIMES if times else LEAST_TIMES,
+        *_remarks(profile),
+        *_names_remarks(parts),
+        *(times.remarks(peaks) if times else ()),
+        *_beyond(profile, steps, sizes),
+        *model.doubts,
+    )
+    return _table([*parts, *_prompts(profile, steps)], sizes, title, remarks)
 
 
 def _remarks(profile: Profile) -> Iterator[str]:
-    yield "predicted: the least time at the roofs of products and attention, one after another"
     yield "of the gap: the part's share of what a step takes beyond its prediction"
+    yield "cached tokens are the keys that attention reads, with the empty places of a static cache"
     steps = profile.region.program.steps if profile.region.program else {}
     if steps.get("plain", 0) > steps.get("accounting", 0) > 0:
         yield (
             f"cached tokens are those of {steps['accounting']} steps, and the time between tokens "
             f"is the mean of {steps['plain']} others, which may have more or fewer"
+        )
+
+
+def _names_remarks(parts: Sequence[Part]) -> Iterator[str]:
+    """Yield the kernels that count to a part by their names."""
+    for part in parts:
+        if part.kernels and part.name != OTHERS:
+            names = dict.fromkeys(_label(name) for name in part.kernels)
+            yield f"{part.name}, by the names of kernels: {', '.join(names)}"
+    if any(part.name == PRODUCTS_AND_ATTENTION for part in parts):
+        yield (
+            "no kernel is attention by its name: its kernels are among the products, or fused and "
+            f"among the {OTHERS}"
+        )
+
+
+def _label(name: str) -> str:
+    """Return the name of a kernel without the arguments of its template and of its call."""
+    own = CUTLASS.match(name) or PLAIN.match(name)
+    return shorten(clean(own[1] if own else name), LONGEST)
+
+
+def _beyond(profile: Profile, steps: Steps, sizes: Sizes) -> Iterator[str]:
+    """Yield which sizes the measured points do not surround."""
+    program = profile.region.program
+    listed = list(operators(steps, sizes.batch, sizes.batch * sizes.context))
+    for prompts in program.prompts if program else ():
+        listed += operators(steps, chunks=((prompts.tokens, 0),) * prompts.sequences)
+    if beyond := list(dict.fromkeys(op.beyond for op in listed if op.beyond)):
+        more = f" and {len(beyond) - 3} more" if len(beyond) > 3 else ""
+        yield (
+            "extrapolated beyond the measured sizes, with the ratio of the nearest: "
+            f"{'; '.join(beyond[:3])}{more}"
         )
 
 
@@ -147,45 +222,6 @@ def _refuse_other(model: Model, weights: Mapping[str, int]) -> None:
             )
 
 
-def part_of(row: OperatorRow, model: Model) -> str:
-    """Return the part of *model* to which an operator belongs, by its shapes."""
-    operator, name = row.record.operator, row.record.case.op
-    if operator is None:
-        return OTHERS
-    if operator.kind == "attention" or name in SOFTMAX:
-        return ATTENTION
-    shape = product_of(row)
-    if shape is None:
-        return ATTENTION if name == "aten::bmm" else OTHERS
-    _, inputs, outputs = shape
-    width, mlp = model.width, model.mlp_width
-    queries, keys = model.heads * model.head_width, model.kv_heads * model.head_width
-    if inputs == width and model.vocabulary <= outputs <= PADDED * model.vocabulary:
-        return HEAD
-    known = {
-        # Of equal shapes the last counts: several products in one come first.
-        **dict.fromkeys(((width, 2 * keys), (width, queries + 2 * keys)), PROJECTIONS),
-        **dict.fromkeys(((width, mlp), (width, 2 * mlp), (mlp, width)), MLP),
-        **dict.fromkeys(((width, queries), (width, keys), (queries, width)), PROJECTIONS),
-    }
-    return known.get((inputs, outputs), OTHERS)
-
-
-def product_of(row: OperatorRow) -> Shape | None:
-    """Return rows, inputs and outputs of a product with a matrix; None for other operators."""
-    operator = row.record.operator
-    if operator is None or operator.kind != "matmul":
-        return None
-    shapes = [tensor.shape for tensor in operator.tensors if len(tensor.shape) > 1]
-    if len(shapes) < 2 or len(shapes[1]) != 2:
-        return None
-    *rows, inputs = shapes[0]
-    # Inference mode shows `linear` whole, whose weights are (outputs, inputs).
-    of_linear = row.record.case.op == "aten::linear"
-    outputs, own = shapes[1] if of_linear else reversed(shapes[1])
-    return (math.prod(rows), inputs, outputs) if own == inputs else None
-
-
 def _lengths(row: OperatorRow, model: Model) -> tuple[int, int] | None:
     """Return the queries and keys of a call of attention; None if its shapes do not show them."""
     operator = row.record.operator
@@ -200,20 +236,50 @@ def _lengths(row: OperatorRow, model: Model) -> tuple[int, int] | None:
 
 def _parts(profile: Profile, model: Model, steps: Steps, sizes: Sizes) -> Iterator[Part]:
     """Yield the parts of a decode step, and the step."""
-    listed = operators(steps, sizes.batch, sizes.batch * sizes.context)
-    names = {linear.name: linear.of for linear in model.linears}
-    owners = {"attention": PROJECTIONS, "mlp": MLP, "head": HEAD}
-    predicted: Counter[str] = Counter()
-    for each in listed:
-        of = names.get(each.name)
-        predicted[owners[of] if of else ATTENTION] += each.seconds  # type: ignore[assignment]
+    predicted = _predicted(model, steps, sizes)
+    keys = sizes.batch * model.heads * model.head_width * (sizes.context + 1)
     measured: Counter[str] = Counter()
+    times: dict[str, Counter[str]] = {}
     for row in profile.operators:
-        measured[part_of(row, model)] += row.seconds  # type: ignore[assignment]
-    for name in (PROJECTIONS, ATTENTION, MLP, HEAD, OTHERS):
-        yield Part(name, predicted[name], measured[name])
+        measured.update(seconds_of(row, model, keys))
+        for (part, kernel), seconds in kernel_times(row, keys).items():
+            times.setdefault(part, Counter()).update({kernel: seconds})
+    for name, members in _rows_of(measured).items():
+        own = sum((times.get(member, Counter()) for member in members), Counter[str]())
+        yield Part(
+            name,
+            sum(predicted[member] for member in members),
+            sum(measured[member] for member in members),
+            tuple(kernel for kernel, _ in own.most_common()),
+        )
     yield Part(IDLE, 0.0, profile.idle_s)
     yield Part(STEP, sum(predicted.values()), profile.step_s)
+
+
+def _predicted(model: Model, steps: Steps, sizes: Sizes) -> Counter[str]:
+    """Return the predicted seconds of a decode step by part."""
+    owners = {"attention": PROJECTIONS, "mlp": MLP, "head": HEAD}
+    names = {linear.name: owners[linear.of] for linear in model.linears}
+    names["elementwise"] = OTHERS
+    predicted: Counter[str] = Counter()
+    for each in operators(steps, sizes.batch, sizes.batch * sizes.context):
+        predicted[names.get(each.name, ATTENTION)] += each.seconds  # type: ignore[assignment]
+    return predicted
+
+
+def _rows_of(measured: Mapping[str, float]) -> Mapping[str, tuple[str, ...]]:
+    """Return the parts that each row of the table adds up: products that cannot be told apart are
+    one row, with attention if no kernel is known to be of it."""
+    rows: dict[str, tuple[str, ...]]
+    rows = {name: (name,) for name in (PROJECTIONS, ATTENTION, MLP, HEAD)}
+    if measured.get(PRODUCTS):
+        products = (PRODUCTS, PROJECTIONS, MLP, HEAD)
+        rows = {PRODUCTS: products, ATTENTION: (ATTENTION,)}
+        if not measured.get(ATTENTION):
+            rows = {PRODUCTS_AND_ATTENTION: (*products, ATTENTION)}
+    if measured.get(COPIES):
+        rows[COPIES] = (COPIES,)
+    return {**rows, OTHERS: (OTHERS,)}
 
 
 def _prompts(profile: Profile, steps: Steps) -> Iterator[Part]:
@@ -258,4 +324,5 @@ def _row(part: Part, sizes: Sizes) -> Mapping[str, object]:
         "context": sizes.context,
         "predicted_s": part.predicted_s,
         "measured_s": part.measured_s,
+        "kernels": list(part.kernels),
     }

@@ -1,4 +1,4 @@
-"""Parse the tile of a matmul kernel from its name.
+"""Parse the tile of a matmul kernel from its name, and recognise products and attention.
 
 Names are not a stable interface: each family has a grammar here that must match the whole name, and
 a name that matches none has no known tile. The tests have examples of each.
@@ -93,6 +93,13 @@ _REDUCTION = re.compile(r"split_?k_?reduce", re.IGNORECASE)
 # xmma splits K in segments that do not end where K-tiles end.
 _SPLITS = re.compile(r"split_?k|segment_k_on|_GSU(?!1(?:_|$))\d", re.IGNORECASE)
 _STREAMS = re.compile(r"stream_?k|_SK[1-9]", re.IGNORECASE)
+# A kernel of Inductor lists the operators that it fuses: pointwise (`poi`), of a reduction (`red`,
+# `per`), or of a template (`tem`), which alone computes a product or attention.
+_INDUCTOR = re.compile(r"triton_(?P<form>[a-z]+)_fused_(?P<operators>\w+)")
+_MATRIX_OPERATOR = re.compile(r"(?:^|_)(?:addmm|bmm|baddbmm|mm)(?:_|$)")
+# cuDNN, FlashAttention 2 and 3, memory-efficient attention, and kernels named after attention.
+_ATTENTION = re.compile(r"sdpa|fmha|attention|attn|flash_(?:fwd|bwd)", re.IGNORECASE)
+_PRODUCT = re.compile(r"nvjet_|gemm|gemv|Cijk_", re.IGNORECASE)
 
 
 @lru_cache(4096)
@@ -113,6 +120,35 @@ def parse_name(name: str) -> NamedTile | None:
 def reduces_splits(name: str) -> bool:
     """Whether the kernel *name* adds up the partial sums of tiles."""
     return bool(_REDUCTION.search(name))
+
+
+def multiplies(name: str) -> bool:
+    """Return whether the kernel *name* computes a matrix product, or adds up parts of one.
+
+    A fused kernel of Inductor names the products of which it reads or rearranges the result, and is
+    no product itself. Products within attention count to attention.
+    """
+    if fused := _INDUCTOR.match(name):
+        return fused["form"] == "tem" and bool(_MATRIX_OPERATOR.search(fused["operators"]))
+    if attends(name):
+        return False
+    return bool(parse_name(name) or reduces_splits(name) or _PRODUCT.search(name[:LONGEST]))
+
+
+def attends(name: str) -> bool:
+    """Return whether the kernel *name* computes attention.
+
+    A fused kernel of Inductor names the attention whose operands it prepares, and computes none.
+    """
+    fused = _INDUCTOR.match(name)
+    return bool(_ATTENTION.search(name)) and (fused is None or fused["form"] == "tem")
+
+
+def fused_operators(name: str) -> str:
+    """Return the operators in the name of a pointwise kernel of Inductor, joined by `_`; empty for
+    any other kernel."""
+    fused = _INDUCTOR.fullmatch(name)
+    return fused["operators"] if fused and fused["form"] == "poi" else ""
 
 
 def _read(family: Family, match: re.Match[str]) -> NamedTile:

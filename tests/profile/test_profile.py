@@ -208,6 +208,11 @@ def test_what_cannot_be_profiled_says_why_in_a_sentence(
     assert "hint: " in done.stderr
 
 
+def test_measured_times_need_a_theory(tmp_path: Path) -> None:
+    done = gpuperf(tmp_path, "profile", "--measured", "run.jsonl", "train.py", code=2)
+    assert "--measured needs --theory" in done.stderr
+
+
 def test_a_missing_script_is_refused_before_anything_runs(tmp_path: Path) -> None:
     done = gpuperf(tmp_path, "profile", "nowhere.py", code=2)
     assert "there is no script 'nowhere.py'" in done.stderr

@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 from measured import MEASURED
 
 from gpuperf.run.store import read_run
-from gpuperf.tiles.names import LONGEST, NamedTile, parse_name, reduces_splits
+from gpuperf.tiles.names import (
+    LONGEST,
+    NamedTile,
+    attends,
+    fused_operators,
+    multiplies,
+    parse_name,
+    reduces_splits,
+)
 
 NAMES = {
     "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT": NamedTile(
@@ -124,6 +132,61 @@ def test_every_matmul_of_cublas_that_was_measured_here_is_read() -> None:
     names = matmul_kernels()
     assert len(names) >= 10
     assert [name for name in names if parse_name(name) is None] == []
+
+
+def operator_kernels() -> dict[str, set[str]]:
+    """Kernels of the forward operators of a training step of GPT-2, by operator, as measured."""
+    found: dict[str, set[str]] = {}
+    for path in MEASURED.glob("h200-profile-*.jsonl.gz"):
+        for record in read_run(path).records:
+            if record.operator is not None and not record.operator.backward:
+                own = found.setdefault(record.case.op, set())
+                own |= {kernel.name for kernel in record.kernels if kernel.computes}
+    return found
+
+
+def test_products_and_attention_are_known_by_the_names_of_their_kernels() -> None:
+    by_operator = operator_kernels()
+    products = ("aten::mm", "aten::addmm", "aten::bmm")
+    attention = ("aten::_scaled_dot_product_cudnn_attention",)
+    assert by_operator.keys() >= {*products, *attention}
+    for operator, names in by_operator.items():
+        assert all(multiplies(name) == (operator in products) for name in names), operator
+        assert all(attends(name) == (operator in attention) for name in names), operator
+
+
+@pytest.mark.parametrize(
+    ("name", "product", "attention"),
+    [
+        *((name, True, False) for name in NAMES),
+        ("void cublasLt::splitKreduce_kernel<32, 16, int, float, __nv_bfloat16>()", True, False),
+        ("void gemv2T_kernel_val<int, int, __nv_bfloat16, 128, 16, 4, 4, false>()", True, False),
+        ("triton_tem_fused_addmm_relu_3", True, False),
+        ("triton_tem_fused__scaled_mm_view_0", True, False),
+        ("triton_tem_fused_flex_attention_1", False, True),
+        ("triton_poi_fused_mm_t_view_1", False, False),
+        ("triton_poi_fused__scaled_dot_product_cudnn_attention_bmm_clone_4", False, False),
+        ("triton_red_fused__to_copy_add_mean_mul_pow_rsqrt_14", False, False),
+        ("void pytorch_flash::flash_fwd_splitkv_kernel<Flash_fwd_kernel_traits<128>>", False, True),
+        (
+            "fmha_cutlassF_bf16_aligned_64x64_rf_sm80(PyTorchMemEffAttention::AttentionKernel)",
+            False,
+            True,
+        ),
+        ("void vllm::reshape_and_cache_flash_kernel<__nv_bfloat16>()", False, False),
+        ("Memset (Device)", False, False),
+    ],
+)
+def test_a_kernel_is_a_product_or_attention_or_neither(
+    name: str, product: bool, attention: bool
+) -> None:
+    assert (multiplies(name), attends(name)) == (product, attention)
+
+
+def test_a_pointwise_kernel_of_inductor_names_its_operators() -> None:
+    assert fused_operators("triton_poi_fused__to_copy_add_7") == "_to_copy_add_7"
+    assert fused_operators("triton_red_fused_sum_7") == ""
+    assert fused_operators("_attn_fwd") == ""
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if NAMES[name].family == "nvjet"])
