@@ -45,15 +45,9 @@ IDLE, STEP, FIRST = "idle device", "between tokens", "first token"
 PRODUCTS_AND_ATTENTION = "products and attention"
 OTHER_MODEL = "give --theory the config.json of the model that the program runs"
 NO_TOKENS = "profile a program whose forward passes decode a token each"
-LEAST_TIMES = (
-    "predicted: the least times of products and attention, and those of norms, sums, RoPE and "
-    "activations that are not fused, one after another, as by "
-    "`theory inference --elementwise unfused`"
-)
-MEASURED_TIMES = (
-    "predicted: measured times of products and attention, and the least times of norms, sums, RoPE "
-    "and activations that are not fused, one after another, as by "
-    "`theory inference --elementwise unfused --measured`"
+ONE_BY_ONE = (
+    "and those of norms, sums, RoPE and activations that are not fused, one after another, as by "
+    "`theory inference --elementwise unfused"
 )
 LONGEST = 110  # characters of the name of a kernel
 CUTLASS = re.compile(r"(?:void )?cutlass::Kernel2?<(\w+)>")
@@ -110,7 +104,7 @@ def predicted_table(
     )
     remarks = (
         "roofs: measured by `gpuperf calibrate`" if header.ceilings else "roofs: of the data sheet",
-        MEASURED_TIMES if times else LEAST_TIMES,
+        *_times_remarks(steps, sizes),
         *_remarks(profile),
         *_names_remarks(parts),
         *(times.remarks(peaks) if times else ()),
@@ -118,6 +112,20 @@ def predicted_table(
         *model.doubts,
     )
     return _table([*parts, *_prompts(profile, steps)], sizes, title, remarks)
+
+
+def _times_remarks(steps: Steps, sizes: Sizes) -> Iterator[str]:
+    """Yield what the predictions are, and whether the measured times are of other operators."""
+    listed = operators(steps, sizes.batch, sizes.batch * sizes.context)
+    if known := [op.name for op in listed if op.origin != "roofs"]:
+        yield (
+            f"predicted: measured times of {', '.join(known)}, and the least times of other "
+            f"products and attention, {ONE_BY_ONE} --measured`"
+        )
+        return
+    yield f"predicted: the least times of products and attention, {ONE_BY_ONE}`"
+    if steps.measured is not None:
+        yield f"no measured time is of {sizes.dtype} weights or of a {sizes.dtype} cache"
 
 
 def _remarks(profile: Profile) -> Iterator[str]:

@@ -310,7 +310,7 @@ def test_measured_times_replace_those_of_the_roofs() -> None:
         if name != "between tokens":
             assert row["predicted_s"] == pytest.approx(expected, rel=1e-3), name
     remarks = " ".join(text for _, text in table.notes)
-    assert "predicted: measured times of products and attention" in remarks
+    assert f"predicted: measured times of {LLAMA.linears[0].name}, attention, " in remarks
 
 
 def test_sizes_beyond_the_measured_ones_are_a_remark() -> None:
@@ -320,3 +320,14 @@ def test_sizes_beyond_the_measured_ones_are_a_remark() -> None:
     remarks = " ".join(text for _, text in table.notes)
     assert "extrapolated beyond the measured sizes" in remarks
     assert "no times of the workload decode are given" in remarks
+
+
+def test_measured_times_of_other_formats_are_a_remark_and_change_nothing() -> None:
+    points = Points({LinearPoint("int8", 0, 8, 4096, 4096): 1.0}, {})
+    run = decode()
+    table = predicted_table(longest(profiles(run)), run.header, LLAMA, points)
+    assert [row["predicted_s"] for row in table.rows] == [
+        row["predicted_s"] for row in table_of(run).rows
+    ]
+    remarks = [text for _, text in table.notes]
+    assert "no measured time is of bf16 weights or of a bf16 cache" in remarks
