@@ -1,8 +1,8 @@
 """Transpose a matrix: through registers alone, and through tiles of shared memory.
 
-- `naive` reads rows and writes columns, 32 sectors for 32 elements, which bound it in the L2.
-- `tiled` has a tile [32][32] of shared memory, which a cycle for each of its 32 + 32·32 accesses
-  bounds; `padded` has a tile [32][33] without conflicts, and is bounded by a copy.
+`naive` writes columns: each element is a request to the L2, and such a part of a sector takes two
+cycles of a slice (`docs/measured/partial_writes.txt`). `tiled` has 32 conflicts of banks in a tile
+[32][32], a cycle each; `padded`, with a tile [32][33], has none, and is bounded by a copy.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ from gpuperf import (
 )
 from gpuperf.theory.bandwidth import l2_bandwidth
 
-TILE, ROWS, SIZE, SECTOR = 32, 8, 4, 32  # a block of 256 threads has 8 rows of a tile
-SHARES = {"naive": 0.4, "tiled": 0.75, "padded": 0.75}  # of its bound that each must reach
+TILE, ROWS, SIZE = 32, 8, 4  # a block of 256 threads has 8 rows of a tile
+SLICE_BYTES, PART_CYCLES = 64, 2  # of an L2 slice: bytes a cycle (A100 white paper), cycles a part
+SHARES = {"naive": 0.75, "tiled": 0.75, "padded": 0.75}  # of its bound that each must reach
 
 CUDA = """
 template <int WIDE>
@@ -45,16 +46,15 @@ __device__ void through_tile(const float* x, float* y, unsigned n, unsigned turn
     for (unsigned r = first; r < 32; r += 8)
         y[r * (size_t)n + lane] = turned ? tile[lane][r] : tile[r][lane];
 }
-#define TILED(name, wide) extern "C" __global__ void name(const float* x, float* y, unsigned n, \\
-    unsigned turned) { through_tile<wide>(x, y, n, turned); }
-TILED(tiled, 32) TILED(padded, 33)
-extern "C" __global__ void naive(const float* x, float* y, unsigned n, unsigned turned) {
+#define KERNEL(name) extern "C" __global__ \\
+    void name(const float* x, float* y, unsigned n, unsigned turned)
+KERNEL(tiled) { through_tile<32>(x, y, n, turned); }
+KERNEL(padded) { through_tile<33>(x, y, n, turned); }
+KERNEL(naive) {
     const unsigned all = n / 32, row = blockIdx.x / all * 32, column = blockIdx.x % all * 32;
     const unsigned at = column + threadIdx.x % 32;
-    for (unsigned r = row + threadIdx.x / 32; r < row + 32; r += 8) {
-        const float v = x[r * (size_t)n + at];
-        if (turned) y[at * (size_t)n + r] = v; else y[r * (size_t)n + at] = v;
-    }
+    for (unsigned r = row + threadIdx.x / 32; r < row + 32; r += 8)
+        y[turned ? at * (size_t)n + r : r * (size_t)n + at] = x[r * (size_t)n + at];
 }
 """
 
@@ -63,21 +63,21 @@ def transpose(
     name: str, inputs: Mapping[str, torch.Tensor], point: Point, options: object
 ) -> Callable[[], torch.Tensor]:
     """Build the transposition by the kernel *name*, with a block for each tile."""
-    x = inputs["x"]
-    y, turned = torch.empty_like(x), int(point.turned == "yes")
-    return cuda_call(CUDA, name, y, (point.n // TILE) ** 2, TILE * ROWS, x, y, point.n, turned)
+    y = torch.empty_like(inputs["x"])
+    values = (inputs["x"], y, point.n, int(point.turned == "yes"))
+    return cuda_call(CUDA, name, y, (point.n // TILE) ** 2, TILE * ROWS, *values)
 
 
 def expect(at: Point, numbers: Numbers) -> Expected:
-    """Predict the highest rate: of DRAM, of L2's sectors, or of shared memory."""
-    moved = 2 * SIZE
+    """Predict the highest rate: of DRAM, of requests to the L2, or of shared memory."""
+    moved, sms, clock = 2 * SIZE, numbers["sms"], numbers["clock"]
     limits = {f"a copy ({numbers.source('copy_bandwidth')})": numbers["copy_bandwidth"]}
     if at.implementation == "naive":
-        l2 = numbers.get("l2_bandwidth", l2_bandwidth(numbers["sms"], numbers["clock"]))
-        limits["36 B of sectors in L2"] = l2 * moved / (SIZE + SECTOR)
+        slices = numbers.get("l2_bandwidth", l2_bandwidth(sms, clock)) / SLICE_BYTES
+        limits["a request to the L2 an element"] = slices / PART_CYCLES * moved
     if at.implementation == "tiled":
-        limits["bank conflicts"] = moved / (1 + 1 / TILE) * numbers["sms"] * numbers["clock"]
-    which = min(limits, key=lambda name: limits[name])
+        limits["bank conflicts"] = moved / (1 + 1 / TILE) * sms * clock
+    which = min(limits, key=limits.__getitem__)
     return at_most(limits[which], "byte/s", f"limited by {which}", SHARES[at.implementation])
 
 
