@@ -25,9 +25,9 @@ TILE = 16  # rows of W in a tile
 CHUNK = 64  # bytes of a row of W that a warp loads at a time
 OLDEST = 8  # major compute capability from which on tensor cores take bf16
 
-# The constants of linear.cu that say who computes what. Of 25 shapes, the fastest of these was
-# within 1 % of the best for 1, 8 and 16 rows and weights of 8192² and 16384² on an H200. Shapes with
-# one chunk serve groups and rows that no pair of chunks divides.
+# The constants of linear.cu that say who computes what. The fastest of these was within 1 % of the
+# best of all that were tried for 1, 8 and 16 rows and weights of 8192² and 16384² on an H200. Those
+# with one chunk serve groups and rows that no pair of chunks divides.
 KEYS = ("TILES", "ACROSS", "ALONG", "CHUNKS")
 FEW = ((1, 4, 4, 2), (1, 2, 4, 2), (2, 2, 4, 2), (2, 2, 8, 1))
 MORE = ((2, 1, 6, 2), (2, 2, 3, 2), (1, 2, 4, 2), (1, 4, 4, 2), (2, 2, 8, 1))
