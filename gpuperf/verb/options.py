@@ -24,6 +24,8 @@ from gpuperf.run.supervisor import DEADLINE_S, Supervisor
 from gpuperf.show.figure import import_ahead
 from gpuperf.verb import parse
 from gpuperf.verb.progress import say
+from gpuperf.verb.registry import ROWS, verbs
+from gpuperf.verb.verb import load
 
 RUNS, BASELINES = Path("gpuperf-runs"), Path("gpuperf-baselines")
 DEFAULT_DEADLINE_S = DEADLINE_S
@@ -329,7 +331,15 @@ class Options:
 
         Raises: CannotMeasure, UsageError.
         """
-        return make_supervisor(self.device, self.deadline, self.threads, import_ahead, processes)
+        return make_supervisor(self.device, self.deadline, self.threads, _import_output, processes)
+
+
+def _import_output() -> None:
+    """Import what prints and draws rows, while a worker starts."""
+    import_ahead()
+    rows = verbs()[ROWS]
+    for name in (rows.tables, rows.charts[0].draw):
+        load(name)
 
 
 # Groups of options for `takes`.
